@@ -1,0 +1,96 @@
+/// @file
+/// @ingroup autograd
+/// Variable: a tensor that remembers how it was computed.
+#pragma once
+
+#include "tensor/ops.h"
+#include "tensor/tensor.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+class Node;
+class Variable;
+
+/// Called with the leaf whose gradient is complete.
+using GradHook = std::function<void(Variable)>;
+
+/// A handle: copies share data, gradient and hooks.
+///
+/// A *leaf* was made by the user (a parameter, an input). Its gradient appears in `grad()` during
+/// backward. Other variables are outputs of a Node of the tape.
+class Variable {
+ public:
+  Variable() = default;  ///< Undefined.
+  explicit Variable(Tensor data, bool requires_grad = false);
+
+  bool is_defined() const { return impl_ != nullptr; }
+  const Tensor& data() const;
+  const Shape& shape() const { return data().shape(); }
+  bool requires_grad() const;
+  void set_requires_grad(bool value);  ///< @throws Error unless this is a leaf
+  bool is_leaf() const;
+
+  /// The gradient accumulated by backward, undefined before the first contribution. The first
+  /// contribution of a backward overwrites when the gradient is undefined or was marked stale,
+  /// later ones add in place, in tape order.
+  const Tensor& grad() const;
+  /// Replaces the gradient; undefined forgets it (and frees it, if nobody else holds it).
+  void set_grad(Tensor grad);
+
+  /// Points the variable at `view` from now on: same shape, dtype and device. FSDP calls this once,
+  /// with a view of the unit's flat storage, whose bytes may come and go.
+  void set_data(Tensor view);
+  /// Sends gradients to `view` instead of a tensor of their own. The bytes need only be there while
+  /// backward writes. The first contribution after arm_sink() (or set_grad_sink) overwrites, later
+  /// ones add in place.
+  void set_grad_sink(Tensor view);
+  const Tensor& grad_sink() const;
+  /// The next contribution overwrites the sink. grad() is undefined until then.
+  void arm_sink();
+  /// True if a contribution has been written since arm_sink().
+  bool sink_written() const;
+
+  /// Called once a backward, after the last contribution to this leaf that the tape recorded; on the
+  /// thread that called backward. Not called if the leaf gets no contribution. Returns a handle.
+  int register_post_accumulate_grad_hook(GradHook hook);
+  void remove_post_accumulate_grad_hook(int handle);
+
+  /// Runs the tape backwards from this scalar with d(self) = 1 (see autograd/backward.h).
+  void backward() const;
+
+  /// A leaf with the same data and no history.
+  Variable detach() const;
+
+  /// Identity of the variable: equal for copies of one handle (tied weights share it).
+  const void* id() const { return impl_.get(); }
+  friend bool operator==(const Variable& a, const Variable& b) { return a.impl_ == b.impl_; }
+
+  struct Impl;
+  Impl* impl() const { return impl_.get(); }  ///< for the engine only
+
+ private:
+  friend class Node;
+  std::shared_ptr<Impl> impl_;
+};
+
+/// True unless a NoGradScope is open on this thread.
+bool grad_enabled();
+
+/// No tape is recorded on this thread while it lives.
+class NoGradScope {
+ public:
+  NoGradScope();
+  ~NoGradScope();
+  NoGradScope(const NoGradScope&) = delete;
+  NoGradScope& operator=(const NoGradScope&) = delete;
+
+ private:
+  bool previous_;
+};
+
+}  // namespace fsdp

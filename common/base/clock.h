@@ -1,0 +1,49 @@
+/// @file
+/// @ingroup base
+/// A clock that only moves when work is modelled: time in tests and estimates is computed, not
+/// measured.
+#pragma once
+
+#include <cstdint>
+
+namespace fsdp {
+
+/// What a kernel does, as far as its duration is concerned.
+struct Cost {
+  double flops = 0;
+  double nbytes = 0;  ///< memory traffic, read and written
+};
+
+/// Speed of the modelled machine, as picoseconds per unit of work.
+struct CostModel {
+  double ps_per_flop = 0;
+  double ps_per_byte = 0;        ///< device memory
+  std::int64_t alpha_ps = 0;     ///< latency of one hop of a collective
+  double link_ps_per_byte = 0;   ///< per byte received by a rank
+};
+
+/// Two timelines of one rank, in picoseconds: the computation and the one communication channel.
+class VirtualClock {
+ public:
+  explicit VirtualClock(CostModel model) : model_(model) {}
+
+  /// A kernel runs: computation advances by max(flops, traffic) of the roofline.
+  void compute(Cost cost);
+  /// A collective over `world_size` ranks that delivers `nbytes` to this rank: it starts when it is
+  /// issued (now) or when the channel falls free, whichever is later.
+  /// @return when it ends; hand it to wait_until().
+  std::int64_t start_collective(int world_size, std::int64_t nbytes);
+  /// The computation cannot go on before `time`.
+  void wait_until(std::int64_t time);
+
+  std::int64_t now() const { return compute_; }
+  std::int64_t channel_free() const { return channel_; }
+  const CostModel& model() const { return model_; }
+
+ private:
+  CostModel model_;
+  std::int64_t compute_ = 0;
+  std::int64_t channel_ = 0;
+};
+
+}  // namespace fsdp

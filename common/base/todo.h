@@ -1,0 +1,40 @@
+/// @file
+/// @ingroup base
+/// What an unfinished exercise does: it says which one it is.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace fsdp {
+
+/// An exercise that has not been solved yet. Deliberately not an Error: code that handles the
+/// library's errors must not be able to mistake "unsolved" for "failed as it should".
+class TodoError : public std::logic_error {
+ public:
+  explicit TodoError(const std::string& what) : std::logic_error(what) {}
+};
+
+/// The step number of an exercise together with the place it was written at.
+struct TodoStep {
+  std::string_view step;
+  std::source_location where;
+  // Implicit on purpose: todo("2.1", …) must pick up the caller's location.
+  TodoStep(const char* number, std::source_location at = std::source_location::current())
+      : step(number), where(at) {}
+};
+
+/// Stands where the student's code goes. Naming the inputs and outputs documents what the step
+/// reads and sets, and keeps "unused" warnings quiet.
+template <class... Names>
+[[noreturn]] void todo(TodoStep todo_step, const Names&...) {
+  throw TodoError(fmt::format("TODO {0}: {1} ({2}:{3}, writeup §{0}, make hint-{0})", todo_step.step,
+                              todo_step.where.function_name(), todo_step.where.file_name(),
+                              todo_step.where.line()));
+}
+
+}  // namespace fsdp

@@ -1,0 +1,63 @@
+/// @file
+/// @ingroup base
+/// The vocabulary of the library: element types, devices, shapes and the ten kinds of memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+/// Element type of a tensor.
+enum class DType { float32, float64, bfloat16, int32, int64 };
+
+std::size_t size_of(DType dtype);          ///< Bytes of one element.
+std::string_view name_of(DType dtype);     ///< "float32", …
+bool is_floating(DType dtype);
+
+/// Where bytes live.
+///   cpu   real memory, real kernels
+///   cuda  GPU memory
+///   meta  shape only: nothing is ever allocated or accounted
+///   fake  accounted as if real, but without data; kernels only advance the virtual clock
+enum class DeviceType { cpu, cuda, meta, fake };
+
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  int index = 0;
+  friend bool operator==(const Device&, const Device&) = default;
+  /// True when kernels run and bytes can be read.
+  bool has_data() const { return type == DeviceType::cpu || type == DeviceType::cuda; }
+};
+std::string to_string(Device device);  ///< "cpu", "cuda:0", "meta", "fake"
+
+inline constexpr Device kCpu{DeviceType::cpu, 0};
+inline constexpr Device kMeta{DeviceType::meta, 0};
+inline constexpr Device kFake{DeviceType::fake, 0};
+
+/// Extent of every dimension, outermost first. An empty shape is a scalar.
+using Shape = std::vector<std::int64_t>;
+std::int64_t numel_of(const Shape& shape);
+std::string to_string(const Shape& shape);  ///< "(3, 2)"
+
+/// What the memory tracker counts bytes as.
+enum class MemoryKind {
+  sharded_param,
+  unsharded_param,
+  sharded_grad,
+  unsharded_grad,
+  all_gather,
+  reduce_scatter,
+  activation,
+  temp,
+  optimizer,
+  buffer,
+};
+inline constexpr int kMemoryKinds = 10;
+std::string_view name_of(MemoryKind kind);  ///< "SHARDED_PARAM", …
+
+}  // namespace fsdp

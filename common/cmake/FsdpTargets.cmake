@@ -1,0 +1,21 @@
+# fsdp_library(NAME DEPENDS lib…): one target a folder, all its .cpp files, headers found from the root.
+function(fsdp_library name)
+  cmake_parse_arguments(ARG "" "ROOT" "DEPENDS" ${ARGN})
+  if(NOT ARG_ROOT)
+    set(ARG_ROOT ${PROJECT_SOURCE_DIR}/common)
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)
+  add_library(${name} STATIC ${sources} ${headers})
+  target_include_directories(${name} PUBLIC ${ARG_ROOT})
+  target_link_libraries(${name} PUBLIC fsdp_options ${ARG_DEPENDS})
+endfunction()
+
+# fsdp_test(NAME LABELS … DEPENDS lib… SOURCES file…): a Catch2 program, one ctest entry a test case file.
+function(fsdp_test name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} fsdp_test_main)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+endfunction()

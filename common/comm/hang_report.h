@@ -1,0 +1,29 @@
+/// @file
+/// @ingroup comm
+/// The table that says who waits where.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+/// What one rank was last seen doing in one group.
+struct RankStatus {
+  int rank = 0;                ///< in the world
+  std::int64_t sequence = -1;  ///< number of its last collective in that group; -1 = none yet
+  std::string operation;       ///< "all_gather", or "-" before the first
+  std::string unit;            ///< label: "blocks.0/forward"
+  std::int64_t elements = 0;
+  std::string state;           ///< "waits", "computes", "threw", "returned"
+};
+
+/// One line a rank under a header:
+///
+///     rank  seq  operation       unit              elements  state
+///        0    4  all_gather      blocks.1/forward      1024  waits
+///        1    3  reduce_scatter  blocks.0/gradient      512  returned
+std::string hang_table(const std::vector<RankStatus>& ranks);
+
+}  // namespace fsdp

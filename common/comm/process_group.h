@@ -1,0 +1,150 @@
+/// @file
+/// @ingroup comm
+/// ProcessGroup: a fixed set of ranks that communicate; Work: one collective in flight.
+#pragma once
+
+#include "base/trace.h"
+#include "device/context.h"
+#include "tensor/tensor.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+enum class ReduceOp { sum, avg };
+enum class CollectiveOp { all_gather, reduce_scatter, all_reduce, broadcast, reduce, barrier, split };
+std::string_view name_of(CollectiveOp op);
+std::string_view name_of(ReduceOp op);
+
+/// One collective as a backend sees it: checked, and in raw pointers, because communication threads
+/// must never touch a Tensor. Shapes per operation (W ranks):
+///
+///   all_gather      in (n)    out (W*n)   numel = n
+///   reduce_scatter  in (W*n)  out (n)     numel = n
+///   all_reduce      in = out (N)          numel = N
+///   broadcast       in = out (N)          numel = N, from `root`
+///   reduce          in (N)    out (N)     numel = N, out only on `root` (null elsewhere)
+///   barrier         nothing               numel = 0
+struct Collective {
+  CollectiveOp op;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::int64_t numel = 0;
+  DType dtype = DType::float32;
+  ReduceOp reduce = ReduceOp::sum;
+  int root = -1;
+  Label label;
+  std::int64_t sequence = 0;  ///< number of this call in its group, from 0
+};
+
+/// One collective in flight. Keeps its tensors alive and leases their storage.
+///
+/// Destroying an unfinished Work blocks until it is finished (or the group aborted), so a buffer can
+/// never be freed under a running collective; it never throws.
+class [[nodiscard]] Work {
+ public:
+  /// What a backend implements: a future, an MPI_Request, a CUDA event.
+  class Pending {
+   public:
+    virtual ~Pending() = default;
+    virtual bool is_done() const = 0;
+    /// Returns when this rank's output is complete and all peers have finished reading its input.
+    /// @throws Aborted
+    virtual void wait() = 0;
+  };
+
+  Work() = default;  ///< Already finished.
+  Work(std::unique_ptr<Pending> pending, std::vector<Storage::Lease> leases, Event waited);
+  Work(Work&&) noexcept = default;
+  Work& operator=(Work&& other) noexcept;
+  ~Work();
+
+  bool is_done() const;
+
+  /// Makes the result usable by whatever the caller does next, and ends the leases. CPU: blocks this
+  /// thread. CUDA: makes the current stream wait; the host runs on. Idempotent.
+  /// @throws Aborted when any rank of the group failed.
+  void wait();
+
+ private:
+  std::unique_ptr<Pending> pending_;  // null = finished
+  std::vector<Storage::Lease> leases_;
+  Event waited_{};  // recorded by the first wait()
+};
+
+/// What connects ranks: threads, MPI, NCCL, or nothing (fake). Implementations are started from
+/// one thread per rank, in the same order on every rank.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::unique_ptr<Work::Pending> start(const Collective& call) = 0;
+  /// A new group of all ranks that pass the same color, ordered by (key, old rank). Collective.
+  virtual std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) = 0;
+  virtual void abort(const std::string& reason) = 0;
+  virtual std::string_view name() const = 0;  ///< "threads", "fake", "mpi", …
+};
+
+/// A fixed set of ranks that communicate. Rank r is in [0, size()).
+///
+/// Notation: W = size(), n = elements per shard. All tensors are contiguous, of one dtype.
+///
+/// Every rank must issue the same collectives, in the same order, with the same label. They run in
+/// that order, one after the other, alongside the caller's computation.
+///
+/// Shapes are checked here, once, before any backend runs, by a rule that is the same on every rank:
+/// a wrong shape is an Error everywhere, not a hang.
+class ProcessGroup {
+ public:
+  explicit ProcessGroup(std::shared_ptr<Backend> backend);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  /// Concatenates the shards of all ranks, in rank order.
+  ///   in  (n)     this rank's shard
+  ///   out (W*n)   out[r*n : (r+1)*n] = in of rank r
+  /// `in` may be that slice of `out` itself; then nothing is copied for it.
+  Work all_gather(const Tensor& out, const Tensor& in, Label label);
+
+  /// Reduces elementwise over ranks; each rank keeps one shard of the result.
+  ///   in  (W*n)   this rank's full-size contribution
+  ///   out (n)     op over ranks q of in_q[rank()*n : (rank()+1)*n], in the canonical order
+  ///               (tensor/tree_sum.h) on threads and MPI; NCCL promises agreement up to rounding only
+  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Label label);
+
+  /// data (N) = op over ranks, in place, same bits on every rank.
+  Work all_reduce(const Tensor& data, ReduceOp op, Label label);
+
+  /// data (N) of every rank = data of `root`.
+  Work broadcast(const Tensor& data, int root, Label label);
+
+  /// out (N) on `root` = op over ranks of in (N). Other ranks' `out` is ignored and may be undefined.
+  Work reduce(const Tensor& out, const Tensor& in, int root, ReduceOp op, Label label);
+
+  /// Finished when every rank has called it.
+  Work barrier(Label label);
+
+  /// A group of all ranks that pass the same color, ordered by (key, rank). Collective, blocks.
+  std::shared_ptr<ProcessGroup> split(int color, int key);
+
+  /// Makes every pending and later call, on every rank, throw Aborted. Call it when a rank fails,
+  /// so that its peers fail too instead of hanging.
+  void abort(const std::string& reason) { backend_->abort(reason); }
+
+  Backend& backend() { return *backend_; }
+
+ private:
+  Work issue(Collective call, std::vector<Tensor> tensors, std::int64_t received_bytes);
+
+  std::shared_ptr<Backend> backend_;
+  int rank_;
+  int size_;
+  std::int64_t sequence_ = 0;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,102 @@
+/// @file
+/// @ingroup device
+/// Context: everything that belongs to one rank and nobody else.
+#pragma once
+
+#include "base/clock.h"
+#include "base/philox.h"
+#include "base/trace.h"
+#include "device/allocator.h"
+#include "device/memory_tracker.h"
+#include "device/thread_pool.h"
+
+#include <memory>
+#include <optional>
+
+namespace fsdp {
+
+/// The state of one rank: its memory, its threads, its trace, its random stream and, on a fake
+/// device, its clock. There are no globals; ranks may be threads of one process, each with its own
+/// Context. What is current is a property of the thread (ContextScope).
+class Context {
+ public:
+  struct Options {
+    int rank = 0;
+    int world_size = 1;
+    int threads = 1;                     ///< threads a kernel may use
+    std::uint64_t seed = 0;
+    Device device = kCpu;                ///< where tensors are made by default
+    std::size_t fake_granularity = 1;    ///< what sizes on `fake` round up to
+    std::optional<CostModel> cost_model; ///< set: a virtual clock runs (device fake)
+  };
+
+  explicit Context(Options options);
+  Context() : Context(Options{}) {}
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  /// This thread's context. A thread that never opened a scope gets one of its own, with one
+  /// thread and default options.
+  static Context& current();
+
+  int rank() const { return options_.rank; }
+  int world_size() const { return options_.world_size; }
+  const Options& options() const { return options_; }
+
+  Trace& trace() { return trace_; }
+  MemoryTracker& tracker() { return *tracker_; }
+  Generator& generator() { return generator_; }
+  /// The pool is made at first use. Its scratch is accounted once: TEMP, threads × kScratchBytes.
+  ThreadPool& pool();
+  /// The virtual clock, or null when time is real.
+  VirtualClock* clock() { return clock_ ? &*clock_ : nullptr; }
+  /// @throws Error for a device this build or machine lacks; null for meta.
+  std::shared_ptr<Allocator> allocator(Device device);
+
+  Device device() const { return device_; }
+  void set_device(Device device) { device_ = device; }
+
+  /// Stamps an event with the time and appends it, if the trace records.
+  void record(Event event);
+
+ private:
+  Options options_;
+  Device device_;
+  Trace trace_;
+  std::shared_ptr<MemoryTracker> tracker_;
+  std::shared_ptr<Allocator> cpu_;
+  std::shared_ptr<Allocator> fake_;
+  std::unique_ptr<ThreadPool> pool_;
+  MemoryTracker::BlockId scratch_block_ = -1;
+  Generator generator_;
+  std::optional<VirtualClock> clock_;
+  std::int64_t trace_begin_ns_ = 0;
+};
+
+/// Makes `context` the current one of this thread.
+class ContextScope {
+ public:
+  explicit ContextScope(Context& context);
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  Context* previous_;
+};
+
+/// Makes `device` the default device of new tensors in this scope.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Context& context_;
+  Device previous_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,113 @@
+/// @file
+/// @ingroup device
+/// MemoryTracker: who holds how many bytes of what, now and at the worst moment.
+#pragma once
+
+#include "base/types.h"
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+/// Whose bytes they are: the unit and the parameter, or the module whose forward made them.
+struct Owner {
+  std::string unit;
+  std::string name;
+};
+std::string to_string(const Owner& owner);  ///< "unit blocks.0, parameter wq.weight"
+
+/// Bytes by kind.
+struct Breakdown {
+  std::array<std::int64_t, kMemoryKinds> nbytes{};
+  std::int64_t operator[](MemoryKind kind) const { return nbytes[static_cast<std::size_t>(kind)]; }
+  std::int64_t& operator[](MemoryKind kind) { return nbytes[static_cast<std::size_t>(kind)]; }
+  std::int64_t total() const;
+  friend bool operator==(const Breakdown&, const Breakdown&) = default;
+};
+
+/// Counts every byte the allocator hands out, when it does: nothing is sampled, so no spike between
+/// two looks is missed. One per rank; touched by that rank's thread only (or after it has ended).
+class MemoryTracker {
+ public:
+  using BlockId = std::int64_t;
+
+  /// One line of the event log.
+  struct LogEntry {
+    enum class What { alloc, free, recategorise } what;
+    BlockId block;
+    MemoryKind kind;  ///< the kind from now on (free: the kind it had)
+    std::int64_t nbytes;
+    std::shared_ptr<const Owner> owner;  ///< may be null
+  };
+
+  // ---- written by the allocator and by Storage
+  BlockId on_alloc(MemoryKind kind, std::int64_t nbytes, std::shared_ptr<const Owner> owner);
+  void on_free(BlockId block);
+  void recategorise(BlockId block, MemoryKind kind);
+
+  // ---- written by modules: local peaks are kept only for modules that are active
+  void enter_module(const std::string& path);
+  void leave_module(const std::string& path);
+
+  // ---- read by tests and reports
+  const Breakdown& current() const { return current_; }
+  /// The breakdown at the moment the total was highest since the last reset_peak().
+  const Breakdown& peak() const { return peak_; }
+  std::int64_t peak_total() const { return peak_total_; }
+  void reset_peak();
+  /// Highest total while the module was active, by module path.
+  const std::map<std::string, std::int64_t>& module_peaks() const { return module_peaks_; }
+  /// Bytes now alive by owner ("unit/name"), for reports.
+  std::map<std::string, std::int64_t> by_owner() const;
+
+  /// The log is off until asked for.
+  void set_logging(bool on) { logging_ = on; }
+  const std::vector<LogEntry>& log() const { return log_; }
+
+ private:
+  struct Block {
+    MemoryKind kind;
+    std::int64_t nbytes;
+    std::shared_ptr<const Owner> owner;
+  };
+  void add(MemoryKind kind, std::int64_t nbytes);
+
+  Breakdown current_;
+  Breakdown peak_;
+  std::int64_t current_total_ = 0;
+  std::int64_t peak_total_ = 0;
+  BlockId next_block_ = 0;
+  std::map<BlockId, Block> blocks_;
+  std::map<std::string, std::int64_t> module_peaks_;
+  std::vector<std::string> active_modules_;
+  bool logging_ = false;
+  std::vector<LogEntry> log_;
+};
+
+/// The peak an event log leads to when it is played again from nothing.
+Breakdown replay_peak(const std::vector<MemoryTracker::LogEntry>& log);
+
+/// Sets, for this thread and this scope, what new storages are counted as and whose they are.
+/// Outside any scope: ACTIVATION, nobody's. backward() opens a TEMP scope.
+class AllocationScope {
+ public:
+  explicit AllocationScope(MemoryKind kind);
+  AllocationScope(MemoryKind kind, std::shared_ptr<const Owner> owner);
+  ~AllocationScope();
+  AllocationScope(const AllocationScope&) = delete;
+  AllocationScope& operator=(const AllocationScope&) = delete;
+
+  static MemoryKind kind();
+  static std::shared_ptr<const Owner> owner();
+
+ private:
+  MemoryKind previous_kind_;
+  std::shared_ptr<const Owner> previous_owner_;
+};
+
+}  // namespace fsdp

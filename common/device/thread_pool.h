@@ -1,0 +1,44 @@
+/// @file
+/// @ingroup device
+/// ThreadPool: the threads inside one rank.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace fsdp {
+
+/// Runs the pieces of a kernel on a fixed number of threads, the caller among them. How work is cut
+/// into pieces is the kernel's business and must depend on shapes alone; which thread runs a piece
+/// is not determined, and must not matter.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads = 1);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const;
+
+  /// Calls body(piece, scratch) for every piece in [0, pieces) and returns when all are done.
+  /// `scratch` is this worker's arena of kScratchBytes, 64-byte aligned, contents undefined.
+  /// A throw in a piece is rethrown here once all others have ended. Not reentrant.
+  template <class Body>
+  void for_each(std::int64_t pieces, Body&& body) {
+    run(pieces, [](void* context, std::int64_t piece, std::byte* scratch) {
+      (*static_cast<std::remove_reference_t<Body>*>(context))(piece, scratch);
+    }, &body);
+  }
+
+  static constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
+
+ private:
+  using Call = void (*)(void* context, std::int64_t piece, std::byte* scratch);
+  void run(std::int64_t pieces, Call call, void* context);
+
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,167 @@
+/// @file
+/// @ingroup nn
+/// Module: a tree of parameters with a forward function, and hooks around it.
+#pragma once
+
+#include "autograd/variable.h"
+#include "device/context.h"
+#include "nn/init_observer.h"
+#include "tensor/init.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace fsdp::nn {
+
+class Module;
+
+using ModuleHook = std::function<void(Module&)>;
+
+/// The eight moments of a module's life in one iteration, in this order.
+enum class CallState {
+  before_pre_forward,
+  after_pre_forward,
+  before_post_forward,
+  after_post_forward,
+  before_pre_backward,
+  after_pre_backward,
+  before_post_backward,
+  after_post_backward,
+};
+inline constexpr int kCallStates = 8;
+std::string_view name_of(CallState state);  ///< "BEF_PRE_FW", "AFT_PRE_FW", …
+
+/// Is told of every module call on this thread while its CallObserverScope lives. Instruments (memory
+/// snapshots, the timeline) attach here; removing them changes nothing.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+  virtual void on_state(Module& module, CallState state) = 0;
+};
+class CallObserverScope {
+ public:
+  explicit CallObserverScope(CallObserver& observer);
+  ~CallObserverScope();
+  CallObserverScope(const CallObserverScope&) = delete;
+  CallObserverScope& operator=(const CallObserverScope&) = delete;
+
+ private:
+  CallObserver* previous_;
+};
+
+struct NamedParameter {
+  std::string path;  ///< "model.layers.0.self_attn.q_proj.weight"
+  Variable variable;
+  Module* module;  ///< the module that registered it
+};
+
+/// A tensor that is part of the model but not trained (RoPE tables). Not saved: it can be computed.
+struct Buffer {
+  std::string name;
+  Tensor tensor;
+  bool is_initialised = false;
+};
+
+/// A tree of parameters, buffers and children with a forward function.
+///
+/// Names may contain dots, and a child's name may be empty; a path joins the non-empty names. So
+/// paths can be those of another system's checkpoints whatever the tree looks like here.
+/// Modules are neither copied nor moved.
+class Module {
+ public:
+  Module() = default;
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  /// Runs forward() with everything around it: pre-forward hooks, trace, the memory owner, forward
+  /// hooks, and a frame on the tape for the backward hooks.
+  Variable operator()(const Variable& x);
+
+  // ------------------------------------------------------------------------------- structure
+  /// The full path from the root of the tree ("" for the root itself).
+  const std::string& path() const { return path_; }
+  /// The last part of the path, as registered.
+  const std::string& name() const { return name_; }
+  const std::vector<std::shared_ptr<Module>>& children() const { return children_; }
+  Module* parent() const { return parent_; }
+  /// This module and all below, parents first, in registration order.
+  std::vector<Module*> modules();
+  /// All parameters of the tree, in registration order, depth first; a tied parameter once, under the
+  /// path it was registered with first.
+  std::vector<NamedParameter> named_parameters();
+  /// Every (path, variable) registration, tied parameters once per path.
+  std::vector<NamedParameter> named_parameters_with_ties();
+  /// The parameters registered in this very module.
+  const std::vector<std::pair<std::string, Variable>>& own_parameters() const { return parameters_; }
+  std::vector<Buffer>& own_buffers() { return buffers_; }
+  std::int64_t parameter_count();
+  Module* find(std::string_view path);  ///< null if there is none
+
+  /// Fills this module's own buffers; on tensors whose bytes are not there it allocates them on the
+  /// current device first. Meta models call it when they are given memory.
+  virtual void initialise_buffers() {}
+
+  // ----------------------------------------------------------------------------------- hooks
+  // Named and ordered as in PyTorch. All return a handle for remove_hook().
+  int register_forward_pre_hook(ModuleHook hook);
+  int register_forward_hook(ModuleHook hook);
+  /// Before the first node of this module's backward runs.
+  int register_full_backward_pre_hook(ModuleHook hook);
+  /// Once, after the module's last backward node and all its accumulations, even if no input of
+  /// the module needs a gradient.
+  int register_full_backward_hook(ModuleHook hook);
+  void remove_hook(int handle);
+
+  /// Makes this module a unit: the trace names its forward and backward after it.
+  void set_unit_name(std::string name) { unit_name_ = std::move(name); }
+  const std::string& unit_name() const { return unit_name_; }
+
+ protected:
+  virtual Variable forward(const Variable& x) = 0;
+
+  /// A new parameter on the current device, counted as UNSHARDED_PARAM, initialised by `spec` from
+  /// the current Context's generator (or left to the InitObserver of this thread).
+  Variable register_parameter(std::string name, Shape shape, const InitSpec& spec,
+                              DType dtype = DType::float32);
+  /// A parameter that already belongs to another module (tied weights).
+  void register_shared_parameter(std::string name, Variable variable);
+  template <class M>
+  std::shared_ptr<M> register_child(std::string name, std::shared_ptr<M> child) {
+    adopt(std::move(name), child);
+    return child;
+  }
+  /// Describes a buffer on the current device; initialise_buffers() is to fill it.
+  void register_buffer(std::string name, Shape shape);
+  /// @throws Error if the buffer has not been initialised, naming it and initialise_buffers().
+  const Tensor& buffer(std::string_view name) const;
+
+ private:
+  struct Hook {
+    int handle;
+    ModuleHook call;
+  };
+  void adopt(std::string name, std::shared_ptr<Module> child);
+  void set_path(const std::string& parent_path);
+  void enter(CallState state, const std::vector<Hook>& hooks);  // snapshots around the hooks
+
+  std::string name_;
+  std::string path_;
+  std::string unit_name_;
+  Module* parent_ = nullptr;
+  std::vector<std::pair<std::string, Variable>> parameters_;
+  std::vector<Buffer> buffers_;
+  std::vector<std::shared_ptr<Module>> children_;
+  std::vector<Hook> forward_pre_hooks_;
+  std::vector<Hook> forward_hooks_;
+  std::vector<Hook> backward_pre_hooks_;
+  std::vector<Hook> backward_hooks_;
+  std::shared_ptr<const Owner> activation_owner_;
+  int next_handle_ = 0;
+};
+
+}  // namespace fsdp::nn

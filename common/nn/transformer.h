@@ -1,0 +1,79 @@
+/// @file
+/// @ingroup nn
+/// TransformerLM: the Llama architecture, with the parameter paths of Hugging Face's LlamaForCausalLM.
+#pragma once
+
+#include "nn/layers.h"
+
+#include <string>
+
+namespace fsdp::nn {
+
+struct TransformerConfig {
+  std::int64_t vocabulary = 256;   ///< V
+  std::int64_t width = 128;        ///< d
+  std::int64_t layers = 4;         ///< L
+  int heads = 4;                   ///< H, divides d
+  int kv_heads = 0;                ///< G, divides H; 0 = H
+  std::int64_t ffn_width = 352;    ///< F
+  std::int64_t max_sequence = 128; ///< T
+  double norm_eps = 1e-5;
+  double rope_theta = 10000;
+  bool tie_embeddings = false;
+  double init_std = 0.02;          ///< outputs of a residual branch: divided by sqrt(2 L)
+
+  int effective_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  std::int64_t head_width() const { return width / heads; }
+  /// @throws InputError naming the field and what it must be.
+  void validate() const;
+  /// Parameters by closed form; tied embeddings counted once.
+  std::int64_t parameter_count() const;
+
+  static TransformerConfig nano();       ///< V 31, d 16, L 2, H 2, F 40, T 8: for tests
+  static TransformerConfig tiny();       ///< V 256, d 128, L 4, H 4, F 352, T 128
+  static TransformerConfig small();      ///< V 256, d 384, L 6, H 6, F 1024, T 256
+  static TransformerConfig gpt2_124m();  ///< V 50304, d 768, L 12, H 12, F 2048, T 1024, tied
+  static TransformerConfig gpt2_xl();    ///< V 50304, d 1600, L 48, H 25, F 6400, T 1024: 2,127,208,000
+};
+
+/// The last step of the model: model.norm, then lm_head.
+class Head : public Module {
+ public:
+  /// `tied` is the embedding's weight, or undefined for a head of its own.
+  Head(const TransformerConfig& config, const Variable& tied);
+
+ protected:
+  Variable forward(const Variable& x) override;
+
+ private:
+  std::shared_ptr<RmsNorm> norm_;
+  Variable tied_;
+  std::shared_ptr<Linear> lm_head_;  // null when tied
+};
+
+/// tokens (B, T) int32 -> logits (B, T, V).
+///
+///   child "model.embed_tokens"  Embedding
+///   child "model.layers.i"      Block        i in [0, L)
+///   child ""                    Head         with children "model.norm", "lm_head"
+///   child "model.rotary_emb"    RotaryTables (no parameters)
+class TransformerLM : public Module {
+ public:
+  explicit TransformerLM(const TransformerConfig& config);
+  const TransformerConfig& config() const { return config_; }
+  Module& embedding() { return *embedding_; }
+  const std::vector<std::shared_ptr<Block>>& blocks() const { return blocks_; }
+  Module& head() { return *head_; }
+
+ protected:
+  Variable forward(const Variable& tokens) override;
+
+ private:
+  TransformerConfig config_;
+  std::shared_ptr<RotaryTables> rotary_;
+  std::shared_ptr<Embedding> embedding_;
+  std::vector<std::shared_ptr<Block>> blocks_;
+  std::shared_ptr<Head> head_;
+};
+
+}  // namespace fsdp::nn

@@ -1,0 +1,62 @@
+/// @file
+/// @ingroup optim
+/// The gradients of one step: what a training loop sees, the same for a single process, DDP and FSDP.
+#pragma once
+
+#include "comm/process_group.h"
+#include "optim/optimizer.h"
+#include "tensor/exact_norm.h"
+#include "tensor/tree_sum.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace fsdp::optim {
+
+/// How one step's J = W·M micro-batches are taken through.
+struct StepPlan {
+  int micro_steps = 1;                ///< M: micro-batches of this rank
+  int micro_steps_per_reduction = 1;  ///< L: divides M; 1 = reduce every time, M = no_sync
+  /// @throws Error unless L divides M.
+  void validate() const;
+  /// The global index of the micro-batch that rank r of W takes at micro-step m: with this map a
+  /// single process, accumulation and W ranks are cuts of one tree of additions.
+  ///   j = ⌊m/L⌋·W·L + r·L + m mod L
+  std::int64_t micro_batch(int m, int rank, int world_size) const;
+};
+
+/// A loop over it:
+///
+///     engine.begin_step(plan);
+///     for (int m = 0; m < plan.micro_steps; ++m) {
+///       loss(model(x[j]), y[j]).backward();      // no loss is scaled
+///       engine.end_micro_step();
+///     }
+///     engine.finish_gradients();                 // now, and only now, gradients exist
+///     clip_by_global_norm(engine, group, 1.0);
+///     optimizer.step(engine.pieces(), lr);
+///     engine.zero_grad();
+class GradientEngine {
+ public:
+  virtual ~GradientEngine() = default;
+  virtual void begin_step(const StepPlan& plan) = 0;
+  virtual void end_micro_step() = 0;
+  /// Sums what the micro-steps left, in the canonical order, and multiplies once by 1/J. A parameter
+  /// that got no gradient gets +0.
+  virtual void finish_gradients() = 0;
+  /// What the optimizer updates; gradients are defined between finish_gradients and zero_grad.
+  virtual std::vector<Piece>& pieces() = 0;
+  /// Adds the squares of this rank's pieces, so that over all ranks every element counts once.
+  virtual void add_squares(ExactSquareSum& sum) = 0;
+  /// Frees the gradients.
+  virtual void zero_grad() = 0;
+};
+
+/// The exact norm of the whole gradient, equal on every rank and for every W. `group` may be null.
+double global_grad_norm(GradientEngine& engine, ProcessGroup* group);
+/// Scales gradients by max_norm / (norm + 1e-6) if that is below 1. Returns the norm before.
+/// @throws Error if the norm is not finite.
+double clip_by_global_norm(GradientEngine& engine, ProcessGroup* group, double max_norm);
+
+}  // namespace fsdp::optim

@@ -1,0 +1,40 @@
+/// @file
+/// @ingroup optim
+/// The gradients of a model that is not sharded.
+#pragma once
+
+#include "autograd/variable.h"
+#include "optim/gradient_engine.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp::optim {
+
+/// Gradients of whole parameters in one process: M micro-batches, summed in the canonical tree.
+/// With W = 1 and M = J it is what every sharded run must equal to the last bit.
+class LocalGradients : public GradientEngine {
+ public:
+  /// Trainable parameters by path; those that do not require a gradient are left out.
+  explicit LocalGradients(std::vector<std::pair<std::string, Variable>> parameters);
+
+  void begin_step(const StepPlan& plan) override;
+  void end_micro_step() override;
+  void finish_gradients() override;
+  std::vector<Piece>& pieces() override { return pieces_; }
+  void add_squares(ExactSquareSum& sum) override;
+  void zero_grad() override;
+
+ private:
+  struct Entry {
+    std::string path;
+    Variable variable;
+    TreeAccumulator accumulator;
+  };
+  std::vector<Entry> entries_;
+  std::vector<Piece> pieces_;
+  StepPlan plan_;
+};
+
+}  // namespace fsdp::optim

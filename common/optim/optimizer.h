@@ -1,0 +1,85 @@
+/// @file
+/// @ingroup optim
+/// Optimizers over pieces of parameters.
+#pragma once
+
+#include "tensor/ops.h"
+#include "tensor/tensor.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fsdp::optim {
+
+/// A piece of parameters an optimizer updates as one: a whole parameter, or the shard of a unit.
+/// Elementwise optimizers give the same bits however parameters are cut into pieces.
+struct Piece {
+  std::string key;  ///< unique; names its state
+  Tensor param;     ///< (n), contiguous; updated in place
+  Tensor grad;      ///< (n); must be defined when step() is called
+  bool decay = true;
+  std::string unit;  ///< owner of the state, for the memory tracker
+};
+
+/// State tensors of one piece by name ("exp_avg", …).
+using PieceState = std::map<std::string, Tensor>;
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  /// One update of every piece with learning rate `lr`. State is made at the first step, counted as
+  /// OPTIMIZER. @throws Error naming a piece without gradient.
+  void step(std::vector<Piece>& pieces, double lr);
+  std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps) { steps_ = steps; }
+  /// Names of the state tensors, the same for every piece: AdamW {"exp_avg", "exp_avg_sq"}.
+  virtual std::vector<std::string> state_names() const = 0;
+  /// The state of a piece; made (zero) if it is not there.
+  PieceState& state(const Piece& piece);
+  bool has_state(const std::string& key) const { return states_.count(key) != 0; }
+
+ protected:
+  virtual void update(Piece& piece, PieceState& state, double lr) = 0;
+  std::int64_t steps_ = 0;  // completed steps; the running one counts in update()
+
+ private:
+  std::map<std::string, PieceState> states_;
+};
+
+/// AdamW (Loshchilov and Hutter 2019), PyTorch's arithmetic.
+class AdamW : public Optimizer {
+ public:
+  struct Options {
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double eps = 1e-8;
+    double weight_decay = 0.1;
+  };
+  explicit AdamW(Options options) : options_(options) {}
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+
+ protected:
+  void update(Piece& piece, PieceState& state, double lr) override;
+
+ private:
+  Options options_;
+};
+
+class Sgd : public Optimizer {
+ public:
+  struct Options {
+    double momentum = 0;
+    double weight_decay = 0;
+  };
+  explicit Sgd(Options options) : options_(options) {}
+  std::vector<std::string> state_names() const override;
+
+ protected:
+  void update(Piece& piece, PieceState& state, double lr) override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace fsdp::optim

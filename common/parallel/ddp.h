@@ -1,0 +1,37 @@
+/// @file
+/// @ingroup parallel
+/// Distributed data parallel: the baseline that replicates everything.
+#pragma once
+
+#include "autograd/variable.h"
+#include "comm/process_group.h"
+#include "optim/gradient_engine.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp::parallel {
+
+/// Every rank holds all parameters, gradients and optimizer state; gradients are all-reduced, in
+/// buckets of about `bucket_bytes`, last parameters first, while backward still computes the others.
+class DdpGradients : public optim::GradientEngine {
+ public:
+  DdpGradients(std::vector<std::pair<std::string, Variable>> parameters,
+               std::shared_ptr<ProcessGroup> group, std::size_t bucket_bytes = std::size_t{25} << 20);
+  ~DdpGradients() override;
+
+  void begin_step(const optim::StepPlan& plan) override;
+  void end_micro_step() override;
+  void finish_gradients() override;
+  std::vector<optim::Piece>& pieces() override;
+  void add_squares(ExactSquareSum& sum) override;
+  void zero_grad() override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fsdp::parallel

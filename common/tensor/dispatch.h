@@ -1,0 +1,44 @@
+/// @file
+/// @ingroup tensor
+/// The one point through which every kernel is reached.
+#pragma once
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "device/context.h"
+#include "tensor/tensor.h"
+
+namespace fsdp {
+
+/// Runs the CPU kernel, or (device fake) only advances the virtual clock by its cost, or nothing at
+/// all (meta). A CUDA kernel will be a third way here, and nowhere else.
+template <class CpuKernel>
+void dispatch(Device device, Cost cost, CpuKernel&& cpu_kernel) {
+  switch (device.type) {
+    case DeviceType::cpu:
+      cpu_kernel();
+      return;
+    case DeviceType::fake:
+      if (VirtualClock* clock = Context::current().clock()) clock->compute(cost);
+      return;
+    case DeviceType::meta:
+      return;
+    case DeviceType::cuda:
+      fail("no CUDA kernels in this build");
+  }
+}
+
+/// Calls body with a value of the element type: dispatch_floating(t.dtype(), [&](auto zero) {…}).
+template <class Body>
+void dispatch_floating(DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::float32:
+      return body(float{});
+    case DType::float64:
+      return body(double{});
+    default:
+      fail("expected float32 or float64, got {}", name_of(dtype));
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,34 @@
+/// @file
+/// @ingroup tensor
+/// The sum of squares without rounding, so that no way of cutting a vector can change it.
+#pragma once
+
+#include "tensor/tensor.h"
+
+#include <cstdint>
+
+namespace fsdp {
+
+/// Sum of squares of float32 values, exact. A float is m·2^e with a 24-bit m; its square is the 48-bit
+/// integer m² at exponent 2e. One counter per exponent holds the sum of the m² in two limbs of 24 bits
+/// each (2^39 elements fit), integers add exactly in any order, and one fixed fold turns them into a
+/// double at the end. Infinities and NaNs are counted apart.
+///
+/// The counters are one int64 tensor, so all_reduce(sum) over ranks is exact too.
+class ExactSquareSum {
+ public:
+  static constexpr std::int64_t kCounters = 2 * 256 + 2;
+  /// The counters, zero. Counted as TEMP.
+  ExactSquareSum();
+  /// Adds every element of a contiguous float32 tensor.
+  void add(const Tensor& values);
+  /// (kCounters) int64: low limbs, high limbs, infinities, NaNs.
+  const Tensor& counters() const { return counters_; }
+  /// The sum of squares: inf if an infinity was seen, NaN if a NaN was.
+  double value() const;
+
+ private:
+  Tensor counters_;
+};
+
+}  // namespace fsdp

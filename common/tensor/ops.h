@@ -1,0 +1,113 @@
+/// @file
+/// @ingroup tensor
+/// The kernels of the library, one function each. Every one checks its shapes, asks the dispatch
+/// point for the device, and (on `fake`) only advances the virtual clock.
+///
+/// Conventions. Outputs come first and are made by the caller. Tensors are contiguous unless said
+/// otherwise, float32 or float64 (all of one dtype), and may start at any element of their storage.
+/// `Write::add` adds to what is there, `Write::set` overwrites it. The same call gives the same bits
+/// for any number of threads and any alignment; outputs never overlap inputs unless said.
+///
+/// Letters: B batch, T sequence, V vocabulary, d width, F feed-forward width, H heads, G key/value
+/// heads (G divides H), D head width; R rows = B*T.
+#pragma once
+
+#include "tensor/tensor.h"
+
+#include <cstdint>
+
+namespace fsdp::ops {
+
+enum class Write { set, add };
+enum class Transpose { no, yes };
+
+// ------------------------------------------------------------------ elementwise (elementwise.cpp)
+void fill(const Tensor& out, double value);
+/// out = in, converting the dtype if they differ; any strides, equal shapes.
+void copy(const Tensor& out, const Tensor& in);
+/// out = a + b. `out` may be `a` or `b`.
+void add(const Tensor& out, const Tensor& a, const Tensor& b);
+/// out = a * b.  `out` may be `a` or `b`.
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write = Write::set);
+/// out (+)= in. One rounding per element.
+void write(const Tensor& out, const Tensor& in, Write write);
+/// out *= factor; the factor is rounded to the dtype first.
+void scale(const Tensor& out, double factor);
+/// out (R, N) += row (N), for every row.
+void add_row(const Tensor& out, const Tensor& row);
+/// out (N) (+)= sum over rows of in (R, N), in one fixed order.
+void sum_rows(const Tensor& out, const Tensor& in, Write write);
+/// out (1) = sum of all elements of in, in one fixed order.
+void sum(const Tensor& out, const Tensor& in);
+void relu(const Tensor& out, const Tensor& in);
+void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Write write);
+void tanh(const Tensor& out, const Tensor& in);
+void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Write write);
+/// True if all bits of a and b agree (so NaN equals itself and +0 differs from -0).
+bool equal_bits(const Tensor& a, const Tensor& b);
+/// True if no element is infinite or NaN.
+bool all_finite(const Tensor& a);
+
+// ----------------------------------------------------------------------------- products (matmul.cpp)
+/// out (M, N) (+)= op(a) · op(b), with op(a) (M, K) and op(b) (K, N) after the transposition asked for.
+/// The output is cut into blocks that depend on (M, N, K) and the transpositions alone; each is one
+/// single-threaded BLAS call, so the bits do not depend on the number of threads.
+void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, Transpose tb,
+            Write write = Write::set);
+
+// ------------------------------------------------------------------------ transformer (one file each)
+/// out (R, d) = table (V, d) at tokens (R) int32. @throws Error naming a token outside [0, V).
+void embedding(const Tensor& out, const Tensor& table, const Tensor& tokens);
+/// dtable (V, d) (+)= scatter of dout (R, d), in token order. `set` writes every row.
+void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens, Write write);
+
+/// out = x / rms(x) * weight, row by row.  x, out (R, d); weight (d); rstd (R) = 1/sqrt(mean(x²)+eps).
+void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tensor& weight, double eps);
+/// dx (R, d) may be undefined (not wanted), likewise dweight (d).
+void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, Write write_dweight,
+                       const Tensor& dout, const Tensor& x, const Tensor& weight, const Tensor& rstd);
+
+/// cos, sin (T, D/2): angle of position t, pair i = t * theta^(-2i/D).
+void rope_tables(const Tensor& cos, const Tensor& sin, double theta);
+/// Rotates x (B, T, heads, D) in place; pairs are (i, i + D/2), the "rotate half" convention of
+/// Hugging Face's Llama. `inverse` rotates back: the backward of the rotation.
+/// cos, sin (T' >= T, D/2).
+void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse);
+
+/// Causal attention. q, out (B, T, H, D); k, v (B, T, G, D); lse (B, H, T) = log-sum-exp of the scaled
+/// scores, kept for the backward. Works tile by tile in the worker's scratch: never a (T, T) matrix.
+void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v);
+/// dq, dk, dv are overwritten.
+void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
+                        const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                        const Tensor& v);
+
+/// out = silu(gate) * up, elementwise.
+void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up);
+/// dgate and dup are overwritten; dgate may be `gate`, dup may be `up` (in place).
+void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout, const Tensor& gate,
+                     const Tensor& up);
+
+/// loss (1) = mean over rows of -log softmax(logits)[target].  logits (R, V), targets (R) int32,
+/// lse (R) kept for the backward. @throws Error naming a target outside [0, V).
+void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits, const Tensor& targets);
+/// dlogits = (softmax(logits) - onehot) * dloss / R. `dlogits` may be `logits` (in place).
+void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
+                            const Tensor& targets, const Tensor& lse);
+
+// -------------------------------------------------------------------------- optimizers (optimizer.cpp)
+/// AdamW as in PyTorch, fused into one pass over param, grad, exp_avg, exp_avg_sq (all (N)).
+struct AdamWStep {
+  double lr, beta1, beta2, eps, weight_decay;
+  std::int64_t step;  ///< counts from 1
+};
+void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_avg_sq,
+           const AdamWStep& hyper);
+struct SgdStep {
+  double lr, momentum, weight_decay;
+  bool first;  ///< the momentum buffer is still undefined
+};
+/// `momentum_buffer` may be undefined when momentum is 0.
+void sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer, const SgdStep& hyper);
+
+}  // namespace fsdp::ops

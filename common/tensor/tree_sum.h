@@ -1,0 +1,61 @@
+/// @file
+/// @ingroup tensor
+/// The canonical order of addition. Floating-point addition is not associative, so "the sum of K
+/// gradients" means nothing until an order is fixed. Ours is one binary tree:
+///
+///     K leaves split at the largest power of two < K:   sum(0..K) = sum(0..p) + sum(p..K)
+///
+///     K = 4  (0+1)+(2+3)        K = 3  (0+1)+2        K = 6  ((0+1)+(2+3))+(4+5)
+///
+/// A single process, gradient accumulation and W ranks are cuts of the same tree, which is why they
+/// can agree to the last bit.
+#pragma once
+
+#include "tensor/tensor.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace fsdp {
+
+/// out[i] = canonical sum over k of in[k][i], i in [0, numel). float32, float64, int32 or int64.
+/// `out` may be one of the inputs. Raw pointers: communication threads call this.
+void tree_sum(std::byte* out, std::span<const std::byte* const> in, std::int64_t numel, DType dtype);
+
+/// The canonical sum of a few scalars.
+float tree_sum(std::span<const float> values);
+
+/// Sums leaves that arrive one by one, in the canonical order, keeping only partial sums, like the
+/// carries of a binary counter: after m leaves at most popcount(m) partials are alive.
+///
+/// The leaf handed to push() keeps its Storage object, whose bytes move into the accumulator
+/// (Storage::swap_bytes) or are freed: either way it is unallocated afterwards, ready for the next leaf.
+class TreeAccumulator {
+ public:
+  /// Partials are counted as `kind`, owned by `owner`.
+  TreeAccumulator(MemoryKind kind, std::shared_ptr<const Owner> owner);
+
+  /// Adds the next leaf; all leaves have one shape and dtype and cover their whole storage.
+  void push(const Tensor& leaf);
+  std::int64_t leaves() const { return leaves_; }
+  /// Folds the partials into the sum over all leaves and forgets them (leaves() is 0 again).
+  /// @throws Error if nothing was pushed.
+  Tensor fold();
+  /// Forgets everything.
+  void clear();
+
+ private:
+  struct Partial {
+    Tensor sum;
+    std::int64_t leaves;
+  };
+  MemoryKind kind_;
+  std::shared_ptr<const Owner> owner_;
+  std::vector<Partial> partials_;  // largest first, strictly falling powers of two
+  std::int64_t leaves_ = 0;
+};
+
+}  // namespace fsdp
