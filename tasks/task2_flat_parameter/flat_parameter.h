@@ -1,0 +1,121 @@
+/// @file
+/// @ingroup task2
+/// Task 2: FlatParameter: the parameters of one unit as one vector, of which every rank keeps a shard.
+#pragma once
+
+#include "nn/module.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+/// The place of one parameter in the flat vector.
+struct Span {
+  std::string path;
+  Shape shape;
+  std::int64_t begin = 0;  ///< element of the flat vector
+  std::int64_t numel = 0;
+};
+
+/// The part of one parameter that lies in one rank's shard.
+struct ShardPiece {
+  std::size_t span = 0;          ///< index into spans()
+  std::int64_t param_begin = 0;  ///< first element within the parameter
+  std::int64_t shard_begin = 0;  ///< … within the shard
+  std::int64_t numel = 0;
+};
+
+/// Where the values of a shard come from: writes elements [begin, begin + out.numel()) of a parameter.
+/// The default reads the parameter itself; after a meta start it is DeferredInit::init_slice.
+using SliceSource =
+    std::function<void(const Variable& parameter, std::int64_t begin, const Tensor& out)>;
+
+/// Parameters laid end to end in one vector of N elements, padded to P = n·W, cut into W shards of
+/// n = ceil(N / W) elements.
+///
+///     weight (3,2), bias (3), W = 2          N = 9, P = 10, n = 5
+///
+///     flat   w w w w w | w b b b 0           a shard border may cut through a parameter;
+///            `-rank 0-'  `-rank 1-'          a rank may hold padding only
+///
+///     shard      (n)  always there                            SHARDED_PARAM
+///     full       (P)  there between unshard and reshard       UNSHARDED_PARAM
+///     full_grad  (P)  there while backward works on the unit  UNSHARDED_GRAD
+///
+/// The parameters' data and gradients are views of `full` and `full_grad`, made once: all-gather
+/// lands where the model reads, backward writes where reduce-scatter reads. Nothing is ever copied
+/// or concatenated.
+class FlatParameter {
+ public:
+  /// Takes over `parameters` (all of one dtype, all trainable or none): afterwards they are views of
+  /// full(), which has no bytes yet, and their own memory is gone. Never holds a full copy.
+  FlatParameter(std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
+                int world_size, Device device, const SliceSource& source);
+  FlatParameter(const FlatParameter&) = delete;
+  FlatParameter& operator=(const FlatParameter&) = delete;
+
+  const std::string& unit() const { return unit_; }
+  const std::vector<Span>& spans() const { return spans_; }
+  const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
+  std::int64_t numel() const { return numel_; }                ///< N
+  std::int64_t padded_numel() const { return padded_numel_; }  ///< P
+  std::int64_t shard_numel() const { return padded_numel_ / world_size_; }  ///< n
+  /// Elements of this rank's shard that are not padding; they come first.
+  std::int64_t valid_shard_numel() const;
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  bool requires_grad() const { return requires_grad_; }
+
+  const Tensor& shard() const { return shard_; }          ///< (n)
+  const Tensor& full() const { return full_; }            ///< (P), perhaps without bytes
+  const Tensor& full_grad() const { return full_grad_; }  ///< (P), perhaps without bytes
+  /// The gradient of the shard (n): defined between finish_gradients() and zero_grad().
+  const Tensor& shard_grad() const { return shard_grad_; }
+  void set_shard_grad(Tensor grad) { shard_grad_ = std::move(grad); }
+
+  /// Which elements of which parameters lie in the shard of `rank`, in order, empty pieces left out.
+  std::vector<ShardPiece> pieces_of(int rank) const;
+
+  bool decay = true;  ///< weight decay applies (one value for the whole vector)
+
+ private:
+  void build_layout();                          // 2.1
+  void copy_shard(const SliceSource& source);   // 2.2
+  void make_views();                            // 2.3
+
+  std::string unit_;
+  std::vector<nn::NamedParameter> parameters_;
+  int rank_;
+  int world_size_;
+  Device device_;
+  DType dtype_;
+  bool requires_grad_;
+  std::vector<Span> spans_;
+  std::int64_t numel_ = 0;
+  std::int64_t padded_numel_ = 0;
+  Tensor shard_;
+  Tensor full_;
+  Tensor full_grad_;
+  Tensor shard_grad_;
+  std::shared_ptr<void> extra;  // spare, for the student
+};
+
+/// Reads a slice of a parameter that has its bytes.
+void copy_slice(const Variable& parameter, std::int64_t begin, const Tensor& out);
+
+/// The parameters each unit manages. `unit_modules` are modules of the tree under `root`, in any
+/// order, which may contain each other; `root` itself is added as the last unit if it is not among them.
+///
+/// A parameter belongs to the innermost unit around the module that registered it. A tied parameter
+/// belongs to the lowest unit around *all* modules that registered it. No parameter is listed twice,
+/// none is left out but those with an id in `ignored`.
+/// @return one list a unit, in the order of unit_modules (root last unless listed)
+std::vector<std::vector<nn::NamedParameter>> parameters_of_units(
+    nn::Module& root, const std::vector<nn::Module*>& unit_modules,
+    const std::vector<const void*>& ignored = {});
+
+}  // namespace fsdp

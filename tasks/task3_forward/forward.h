@@ -1,0 +1,123 @@
+/// @file
+/// @ingroup task3
+/// Task 3: the forward pass: a unit's parameters come before it computes and go after it.
+#pragma once
+
+#include "comm/process_group.h"
+#include "nn/module.h"
+#include "task2_flat_parameter/flat_parameter.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+class ShardedUnit;
+
+/// What becomes of a unit's full parameters between its forward and its backward.
+///
+///     always()    freed; backward gathers them again        least memory, two gathers
+///     never()     kept until the end of backward            one gather
+///     within(s)   freed but for 1/s of them, from which groups of s consecutive ranks gather again
+struct ReshardAfterForward {
+  int group = 0;  ///< 0: always; 1: never; s > 1: within groups of s
+  static ReshardAfterForward always() { return {0}; }
+  static ReshardAfterForward never() { return {1}; }
+  static ReshardAfterForward within(int ranks) { return {ranks}; }
+  /// @throws Error unless it is 0, 1, or 1 < s < W with s a divisor of W; says what is allowed.
+  void validate(int world_size) const;
+};
+
+/// The slot through which task 6 reaches the forward and backward passes. Empty by default.
+class UnshardScheduler {
+ public:
+  virtual ~UnshardScheduler() = default;
+  /// `unit` has its parameters and is about to compute; start what comes next.
+  virtual void before_forward(ShardedUnit& unit) = 0;
+  virtual void before_backward(ShardedUnit& unit) = 0;
+};
+
+/// A unit of the model: the parameters that come and go together, and the module that uses them.
+///
+///                 start_unshard()        finish_unshard()
+///     sharded ----------------> unsharding ----------> unsharded
+///        ^                          |                      |
+///        +----------- reshard() ----+----------------------+
+///
+/// The two halves are idempotent. Prefetching is nothing but calling the first half earlier.
+class ShardedUnit {
+ public:
+  enum class State { sharded, unsharding, unsharded };
+
+  struct Options {
+    ReshardAfterForward reshard_after_forward = ReshardAfterForward::always();
+    /// Keep the parameters between forward and backward whatever reshard_after_forward says: the root (used first
+    /// and last) and the last unit (needed again at once).
+    bool keep_until_backward = false;
+  };
+
+  /// `subgroup`: the s consecutive ranks around this one for within(s), else null.
+  ShardedUnit(std::string name, nn::Module& module,
+              std::vector<std::unique_ptr<FlatParameter>> flat_parameters,
+              std::shared_ptr<ProcessGroup> group, std::shared_ptr<ProcessGroup> subgroup,
+              Options options);
+  ~ShardedUnit();
+  ShardedUnit(const ShardedUnit&) = delete;
+  ShardedUnit& operator=(const ShardedUnit&) = delete;
+
+  /// 3.1  Makes room for the full parameters and starts gathering them; does not wait.
+  /// Nothing happens unless the unit is sharded. Afterwards: unsharding (or unsharded, unchanged).
+  /// Label: {name(), phase}.
+  void start_unshard(Phase phase);
+
+  /// 3.2  Waits until the full parameters can be read; starts gathering first if nobody has.
+  /// Afterwards: unsharded.
+  void finish_unshard(Phase phase);
+
+  /// 3.3  Gives the full parameters up: their storage is freed under the living views. A gather still
+  /// in flight is waited for first. Afterwards: sharded. Nothing happens if it is sharded.
+  void reshard();
+
+  /// 3.4  The same at the end of forward under within(s): keeps 1/s of the vector first, from which
+  /// the next start_unshard gathers in the subgroup.
+  void reshard_to_subgroup();
+
+  /// 3.5  Attaches the two halves to the module:
+  ///   pre-forward   finish_unshard, then scheduler->before_forward
+  ///   post-forward  reshard as the options say; always() when no tape is recorded
+  void install_forward_hooks();
+
+  const std::string& name() const { return name_; }
+  nn::Module& module() { return module_; }
+  const std::vector<std::unique_ptr<FlatParameter>>& flat_parameters() const { return flats_; }
+  ProcessGroup& group() { return *group_; }
+  State state() const { return state_; }
+  const Options& options() const { return options_; }
+  bool has_trainable() const;
+  /// Σ P over the unit's flat parameters.
+  std::int64_t padded_numel() const;
+
+  UnshardScheduler* scheduler = nullptr;  ///< the slot; not owned
+
+ private:
+  void pre_forward();
+  void post_forward();
+  std::shared_ptr<Storage> subgroup_storage(const FlatParameter& flat) const;
+
+  std::string name_;
+  nn::Module& module_;
+  std::vector<std::unique_ptr<FlatParameter>> flats_;
+  std::shared_ptr<ProcessGroup> group_;
+  std::shared_ptr<ProcessGroup> subgroup_;
+  Options options_;
+  State state_ = State::sharded;
+  std::vector<Work> gathers_;          // in flight while unsharding, one a flat parameter
+  std::vector<Tensor> subgroup_parts_; // (P/s) each, between forward and backward under within(s)
+  std::vector<int> hooks_;
+  std::shared_ptr<void> extra;  // spare, for the student
+};
+
+}  // namespace fsdp
