@@ -1,9 +1,8 @@
 # What the distribution provides. Nothing is vendored, nothing is downloaded.
 find_package(fmt REQUIRED)
-find_package(PkgConfig REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
-pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
+find_package(tomlplusplus REQUIRED)
 find_path(FSDP_CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas-serial openblas x86_64-linux-gnu REQUIRED)
 find_library(FSDP_BLAS_LIBRARY NAMES openblas REQUIRED)
 add_library(fsdp_blas INTERFACE)
