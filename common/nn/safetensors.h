@@ -4,11 +4,13 @@
 /// header, the bytes. Read and written by the Python package of that name.
 #pragma once
 
+#include "nn/file_io.h"
 #include "tensor/tensor.h"
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,27 +25,36 @@ struct SafetensorsEntry {
 };
 
 /// Reads a file. The header is checked completely on opening: lengths, overlaps, holes, dtypes,
-/// and that the file is as long as it says.
+/// and that the file is exactly as long as it says. Nothing is allocated on the word of a damaged
+/// length. Copies share the open file; concurrent reads are fine.
 class SafetensorsReader {
  public:
   /// @throws InputError naming the file, what is wrong with it, and the remedy.
-  explicit SafetensorsReader(std::filesystem::path path);
+  explicit SafetensorsReader(const std::filesystem::path& path);
+  const std::filesystem::path& path() const { return file_->path(); }
   const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool contains(const std::string& name) const { return entries_.count(name) != 0; }
+  /// @throws InputError naming file and tensor if it is not there or not of this dtype and shape.
+  const SafetensorsEntry& require(const std::string& name, DType dtype, const Shape& shape) const;
   /// Reads the whole tensor into `out` (contiguous, same shape and dtype).
   void read(const std::string& name, const Tensor& out) const;
-  /// Reads elements [begin, begin + out.numel()) of the flattened tensor, and nothing else.
+  /// Reads elements [begin, begin + out.numel()) of the flattened tensor, and nothing else. `out`
+  /// is contiguous, of the same dtype and any shape.
   void read_slice(const std::string& name, std::int64_t begin, const Tensor& out) const;
 
  private:
-  std::filesystem::path path_;
+  const SafetensorsEntry& entry(const std::string& name) const;
+  void check_dtype(const std::string& name, const SafetensorsEntry& entry, DType dtype) const;
+
+  std::shared_ptr<const File> file_;
   std::map<std::string, SafetensorsEntry> entries_;
   std::map<std::string, std::string> metadata_;
 };
 
-/// Writes a file tensor by tensor: all shapes are said first, then data is given in that order, so no
-/// two tensors need be in memory at once. finish() syncs it to disk.
+/// Writes a file tensor by tensor: all shapes are said first, then data is given in that order, so
+/// no two tensors need be in memory at once. finish() syncs it to disk; a writer destroyed before
+/// that removes its file.
 class SafetensorsWriter {
  public:
   struct Item {
@@ -51,22 +62,24 @@ class SafetensorsWriter {
     DType dtype;
     Shape shape;
   };
-  SafetensorsWriter(std::filesystem::path path, std::vector<Item> items,
-                    std::map<std::string, std::string> metadata = {});
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<Item> items,
+                    const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
-  /// The data of the next item; may come in several contiguous parts.
+  /// The data of the next item; may come in several contiguous parts, none beyond the item's end.
   void write(const Tensor& part);
   /// @throws Error if data is missing.
   void finish();
 
  private:
-  std::filesystem::path path_;
+  void skip_complete_items();
+
+  File file_;
   std::vector<Item> items_;
-  std::uint64_t expected_ = 0;
-  std::uint64_t written_ = 0;
-  int file_ = -1;
+  std::size_t item_ = 0;        // the one being written
+  std::int64_t item_done_ = 0;  // elements of it
+  bool finished_ = false;
 };
 
 }  // namespace fsdp::nn

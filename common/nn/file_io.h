@@ -1,0 +1,75 @@
+/// @file
+/// @ingroup nn
+/// The few system calls a checkpoint rests on, with errors that name the file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace fsdp::nn {
+
+/// Is told of every change to the file system this folder's code is about to make on this thread:
+/// "write step_2.tmp/a.safetensors", "sync …", "rename … …", "remove …", "create …". Tests use it
+/// to see the order of syncs and renames, and to die at every single one of them.
+class FileStepObserver {
+ public:
+  virtual ~FileStepObserver() = default;
+  virtual void before_step(const std::string& what) = 0;
+};
+
+/// Installs `observer` on this thread.
+class FileStepScope {
+ public:
+  explicit FileStepScope(FileStepObserver& observer);
+  ~FileStepScope();
+  FileStepScope(const FileStepScope&) = delete;
+  FileStepScope& operator=(const FileStepScope&) = delete;
+
+ private:
+  FileStepObserver* previous_;
+};
+
+/// An open file. Closes it when destroyed. All functions throw Error with errno's text.
+class File {
+ public:
+  /// @throws InputError if the file cannot be opened for reading.
+  static File open_to_read(const std::filesystem::path& path);
+  /// Makes a new file, or empties an old one.
+  static File create(const std::filesystem::path& path);
+  ~File();
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  File(File&& other) noexcept;
+  File& operator=(File&&) = delete;
+
+  std::uint64_t nbytes() const;
+  /// Fills `out` from byte `begin` on. @throws InputError if the file ends before.
+  void read(std::uint64_t begin, std::span<std::byte> out) const;
+  void write(std::span<const std::byte> bytes);
+  void sync();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  File(std::filesystem::path path, int descriptor);
+
+  std::filesystem::path path_;
+  int descriptor_;
+};
+
+/// rename(2) and the recursive removal of a folder, announced to the observer.
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
+void remove_tree(const std::filesystem::path& path);
+void create_folder(const std::filesystem::path& path);
+
+/// fsync of a file or folder. @throws Error with errno's text.
+void sync_to_disk(const std::filesystem::path& path);
+/// Writes a small text file through a temporary, synced and renamed.
+void write_text_atomically(const std::filesystem::path& path, const std::string& text);
+
+/// The whole text of a file. @throws InputError if it cannot be read.
+std::string read_text(const std::filesystem::path& path);
+
+}  // namespace fsdp::nn

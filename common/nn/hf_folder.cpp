@@ -1,0 +1,79 @@
+#include "nn/hf_folder.h"
+
+#include "base/check.h"
+#include "nn/checkpoint_folder.h"
+#include "nn/safetensors.h"
+
+#include <set>
+
+namespace fsdp::nn {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kConfig = "config.json";
+
+// Old checkpoints carry the rotary tables, and tied ones may carry the head a second time; both
+// follow from the rest.
+bool may_be_passed_over(const std::string& name, bool tie_embeddings) {
+  return name.ends_with("rotary_emb.inv_freq") || (tie_embeddings && name == "lm_head.weight");
+}
+
+}  // namespace
+
+void check_hf_parameters(const SafetensorsReader& reader,
+                         const std::vector<std::pair<std::string, Shape>>& parameters,
+                         bool tie_embeddings) {
+  std::set<std::string> wanted;
+  for (const auto& [path, shape] : parameters) {
+    reader.require(path, DType::float32, shape);
+    wanted.insert(path);
+  }
+  for (const auto& [name, entry] : reader.entries()) {
+    if (wanted.count(name) == 0 && !may_be_passed_over(name, tie_embeddings)) {
+      throw InputError(
+          fmt::format("{}: tensor \"{}\" is not part of the model; it was saved from "
+                      "another model",
+                      reader.path().string(), name));
+    }
+  }
+}
+
+void write_hf_files(TransformerLM& model, const fs::path& folder) {
+  const std::vector<NamedParameter> parameters = model.named_parameters();
+  std::vector<SafetensorsWriter::Item> items;
+  for (const NamedParameter& parameter : parameters) {
+    const Tensor& data = parameter.variable.data();
+    items.push_back({parameter.path, data.dtype(), data.shape()});
+  }
+  // transformers refuses a file that does not say which framework's layout it has.
+  SafetensorsWriter writer(folder / kWeights, std::move(items), {{"format", "pt"}});
+  for (const NamedParameter& parameter : parameters) writer.write(parameter.variable.data());
+  writer.finish();
+  write_text_atomically(folder / kConfig, to_hf_config(model.config()));
+}
+
+void save_hf_folder(TransformerLM& model, const fs::path& folder) {
+  fs::path temporary = folder;
+  temporary += ".tmp";
+  if (fs::exists(temporary)) remove_tree(temporary);
+  create_folder(temporary);
+  write_hf_files(model, temporary);
+  publish_folder(temporary, folder);
+}
+
+void load_hf_folder(TransformerLM& model, const fs::path& folder) {
+  const SafetensorsReader reader(existing_folder(folder) / kWeights);
+  const std::vector<NamedParameter> parameters = model.named_parameters();
+  std::vector<std::pair<std::string, Shape>> shapes;
+  for (const NamedParameter& parameter : parameters) {
+    shapes.emplace_back(parameter.path, parameter.variable.shape());
+  }
+  check_hf_parameters(reader, shapes, model.config().tie_embeddings);
+  for (const NamedParameter& parameter : parameters) {
+    reader.read(parameter.path, parameter.variable.data());
+  }
+}
+
+}  // namespace fsdp::nn
