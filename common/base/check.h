@@ -46,9 +46,9 @@ template <class... Args>
 
 /// Throws Error with a formatted message unless `condition` holds. Stays on in release builds.
 /// The message is a sentence a user can act on; its arguments are evaluated only on failure.
-#define FSDP_CHECK(condition, ...)                  \
-  do {                                              \
-    if (!(condition)) [[unlikely]] {                \
-      ::fsdp::fail(__VA_ARGS__);                    \
-    }                                               \
+#define FSDP_CHECK(condition, ...)   \
+  do {                               \
+    if (!(condition)) [[unlikely]] { \
+      ::fsdp::fail(__VA_ARGS__);     \
+    }                                \
   } while (false)

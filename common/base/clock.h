@@ -17,9 +17,9 @@ struct Cost {
 /// Speed of the modelled machine, as picoseconds per unit of work.
 struct CostModel {
   double ps_per_flop = 0;
-  double ps_per_byte = 0;        ///< device memory
-  std::int64_t alpha_ps = 0;     ///< latency of one hop of a collective
-  double link_ps_per_byte = 0;   ///< per byte received by a rank
+  double ps_per_byte = 0;       ///< device memory
+  std::int64_t alpha_ps = 0;    ///< latency of one hop of a collective
+  double link_ps_per_byte = 0;  ///< per byte received by a rank
 };
 
 /// Two timelines of one rank, in picoseconds: the computation and the one communication channel.
@@ -27,10 +27,12 @@ class VirtualClock {
  public:
   explicit VirtualClock(CostModel model) : model_(model) {}
 
-  /// A kernel runs: computation advances by max(flops, traffic) of the roofline.
+  /// A kernel runs: computation advances by max(flops, traffic) of the roofline, rounded to a
+  /// picosecond.
   void compute(Cost cost);
   /// A collective over `world_size` ranks that delivers `nbytes` to this rank: it starts when it is
-  /// issued (now) or when the channel falls free, whichever is later.
+  /// issued (now) or when the channel falls free, whichever is later, and takes
+  /// (W − 1)·α + nbytes·(link time of a byte).
   /// @return when it ends; hand it to wait_until().
   std::int64_t start_collective(int world_size, std::int64_t nbytes);
   /// The computation cannot go on before `time`.

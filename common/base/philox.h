@@ -14,7 +14,9 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                         std::array<std::uint32_t, 2> key);
 
 /// The random word with index `index` of stream `seed`. Depends on these two numbers only, so any
-/// element of any parameter can be drawn alone, on any device, in any order.
+/// element of any parameter can be drawn alone, on any device, in any order. It is word
+/// `index % 4` of philox4x32(counter = index / 4 in 128 bits, key = seed), low half first: who
+/// draws a whole range computes each block of four once.
 std::uint32_t random_word(std::uint64_t seed, std::uint64_t index);
 
 /// A position in a stream of random words. Drawing n elements for a parameter means reserving n

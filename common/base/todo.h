@@ -32,9 +32,9 @@ struct TodoStep {
 /// reads and sets, and keeps "unused" warnings quiet.
 template <class... Names>
 [[noreturn]] void todo(TodoStep todo_step, const Names&...) {
-  throw TodoError(fmt::format("TODO {0}: {1} ({2}:{3}, writeup §{0}, make hint-{0})", todo_step.step,
-                              todo_step.where.function_name(), todo_step.where.file_name(),
-                              todo_step.where.line()));
+  throw TodoError(fmt::format("TODO {0}: {1} ({2}:{3}, writeup §{0}, make hint-{0})",
+                              todo_step.step, todo_step.where.function_name(),
+                              todo_step.where.file_name(), todo_step.where.line()));
 }
 
 }  // namespace fsdp

@@ -21,12 +21,13 @@ struct Label {
   Phase phase = Phase::none;
   friend bool operator==(const Label&, const Label&) = default;
 };
-std::string to_string(const Label& label);  ///< "blocks.0/forward"
+/// "blocks.0/forward"; an empty unit or phase leaves its half and the slash out.
+std::string to_string(const Label& label);
 
 enum class EventKind {
   issue,           ///< a collective was started           (name = operation)
   wait,            ///< its Work was waited for             (name = operation)
-  alloc,           ///< a labelled storage got its bytes    (name = owner's name)
+  alloc,           ///< a unit's storage got its bytes      (name = kind, in lower case)
   free,            ///< … and gave them back
   forward_begin,   ///< a unit's own computation begins: after its pre-forward hooks
   forward_end,     ///< … ends: before its post-forward hooks
@@ -43,7 +44,8 @@ struct Event {
   std::string unit;
   std::string name;
   Phase phase = Phase::none;
-  std::int64_t nbytes = 0;  ///< collective: bytes this rank receives; alloc/free: bytes of the block
+  std::int64_t nbytes =
+      0;  ///< collective: bytes this rank receives; alloc/free: bytes of the block
   std::int64_t sequence = -1;
   std::int64_t time = 0;
 };

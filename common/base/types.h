@@ -15,8 +15,8 @@ namespace fsdp {
 /// Element type of a tensor.
 enum class DType { float32, float64, bfloat16, int32, int64 };
 
-std::size_t size_of(DType dtype);          ///< Bytes of one element.
-std::string_view name_of(DType dtype);     ///< "float32", …
+std::size_t size_of(DType dtype);       ///< Bytes of one element.
+std::string_view name_of(DType dtype);  ///< "float32", …
 bool is_floating(DType dtype);
 
 /// Where bytes live.
@@ -41,6 +41,8 @@ inline constexpr Device kFake{DeviceType::fake, 0};
 
 /// Extent of every dimension, outermost first. An empty shape is a scalar.
 using Shape = std::vector<std::int64_t>;
+/// Product of the extents; 1 for a scalar.
+/// @throws Error on a negative extent, or when the product does not fit 64 bits.
 std::int64_t numel_of(const Shape& shape);
 std::string to_string(const Shape& shape);  ///< "(3, 2)"
 
@@ -58,6 +60,7 @@ enum class MemoryKind {
   buffer,
 };
 inline constexpr int kMemoryKinds = 10;
-std::string_view name_of(MemoryKind kind);  ///< "SHARDED_PARAM", …
+std::string_view name_of(MemoryKind kind);        ///< "SHARDED_PARAM", … (reports)
+std::string_view lower_name_of(MemoryKind kind);  ///< "sharded_param", … (trace lines)
 
 }  // namespace fsdp

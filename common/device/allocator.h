@@ -28,12 +28,18 @@ class Allocator {
 
   /// @throws Error when a limit set by set_limit() would be exceeded, or the system has no more.
   Block allocate(std::size_t nbytes, MemoryKind kind, std::shared_ptr<const Owner> owner);
+  /// @param nbytes what the block was asked for with.
   void release(const Block& block, std::size_t nbytes);
 
-  /// Bytes a request of `nbytes` occupies and is counted as: CUDA rounds up to 512, the CPU does not.
+  /// Bytes a request of `nbytes` occupies and is counted as: CUDA rounds up to 512, the CPU does
+  /// not.
   virtual std::size_t round_up(std::size_t nbytes) const { return nbytes; }
   /// Refuses to let the accounted total exceed `nbytes` (0 = no limit).
   void set_limit(std::size_t nbytes) { limit_ = nbytes; }
+  /// How many requests the limit has refused.
+  std::int64_t refusals() const { return refusals_; }
+  /// Bytes set aside so far, in use or kept for later; reserved − in use is the fragmentation.
+  virtual std::size_t reserved() const { return most_held_; }
   MemoryTracker& tracker() { return *tracker_; }
 
  protected:
@@ -43,6 +49,9 @@ class Allocator {
  private:
   std::shared_ptr<MemoryTracker> tracker_;
   std::size_t limit_ = 0;
+  std::int64_t refusals_ = 0;
+  std::size_t held_ = 0;
+  std::size_t most_held_ = 0;
 };
 
 /// CPU memory, 64-byte aligned, kept for the next step: a training step asks for the same blocks
@@ -51,6 +60,10 @@ class Allocator {
 /// untouched pages cost nothing, so resident memory follows the high-water mark. Under a sanitizer
 /// every block is its own heap block, so that overruns and leaks are found.
 std::shared_ptr<Allocator> make_cpu_allocator(std::shared_ptr<MemoryTracker> tracker);
+
+/// The two ways of make_cpu_allocator(), whatever the build: regions, or a heap block each.
+std::shared_ptr<Allocator> make_region_allocator(std::shared_ptr<MemoryTracker> tracker);
+std::shared_ptr<Allocator> make_heap_allocator(std::shared_ptr<MemoryTracker> tracker);
 
 /// Counts bytes that do not exist (device `fake`). `granularity` is what sizes are rounded up to
 /// (512 models CUDA).

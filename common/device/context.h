@@ -23,11 +23,12 @@ class Context {
   struct Options {
     int rank = 0;
     int world_size = 1;
-    int threads = 1;                     ///< threads a kernel may use
+    int threads = 1;  ///< threads a kernel may use (they spin between kernels
+                      ///< if all ranks' threads have a core each)
     std::uint64_t seed = 0;
-    Device device = kCpu;                ///< where tensors are made by default
-    std::size_t fake_granularity = 1;    ///< what sizes on `fake` round up to
-    std::optional<CostModel> cost_model; ///< set: a virtual clock runs (device fake)
+    Device device = kCpu;                 ///< where tensors are made by default
+    std::size_t fake_granularity = 1;     ///< what sizes on `fake` round up to
+    std::optional<CostModel> cost_model;  ///< set: a virtual clock runs (device fake)
   };
 
   explicit Context(Options options);
@@ -39,6 +40,8 @@ class Context {
   /// This thread's context. A thread that never opened a scope gets one of its own, with one
   /// thread and default options.
   static Context& current();
+  /// The same, or null when this thread has none (yet, or any more: its thread is ending).
+  static Context* current_or_null();
 
   int rank() const { return options_.rank; }
   int world_size() const { return options_.world_size; }

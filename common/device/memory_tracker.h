@@ -30,6 +30,8 @@ struct Breakdown {
   friend bool operator==(const Breakdown&, const Breakdown&) = default;
 };
 
+std::string to_string(const Breakdown& breakdown);  ///< "SHARDED_PARAM 64, TEMP 8": kinds held
+
 /// Counts every byte the allocator hands out, when it does: nothing is sampled, so no spike between
 /// two looks is missed. One per rank; touched by that rank's thread only (or after it has ended).
 class MemoryTracker {
@@ -49,6 +51,8 @@ class MemoryTracker {
   BlockId on_alloc(MemoryKind kind, std::int64_t nbytes, std::shared_ptr<const Owner> owner);
   void on_free(BlockId block);
   void recategorise(BlockId block, MemoryKind kind);
+  /// recategorise() with a new owner: the bytes changed hands (Storage::swap_bytes).
+  void reassign(BlockId block, MemoryKind kind, std::shared_ptr<const Owner> owner);
 
   // ---- written by modules: local peaks are kept only for modules that are active
   void enter_module(const std::string& path);
@@ -56,25 +60,37 @@ class MemoryTracker {
 
   // ---- read by tests and reports
   const Breakdown& current() const { return current_; }
+  std::int64_t current_total() const { return current_total_; }
   /// The breakdown at the moment the total was highest since the last reset_peak().
   const Breakdown& peak() const { return peak_; }
   std::int64_t peak_total() const { return peak_total_; }
+  /// Begins a new period: the peak is what is held now, and module peaks start again.
   void reset_peak();
   /// Highest total while the module was active, by module path.
   const std::map<std::string, std::int64_t>& module_peaks() const { return module_peaks_; }
   /// Bytes now alive by owner ("unit/name"), for reports.
   std::map<std::string, std::int64_t> by_owner() const;
 
-  /// The log is off until asked for.
-  void set_logging(bool on) { logging_ = on; }
+  /// The log is off until asked for. Turning it on starts a new one, which opens with the blocks
+  /// alive at that moment: it can always be replayed from nothing.
+  void set_logging(bool on);
   const std::vector<LogEntry>& log() const { return log_; }
 
  private:
   struct Block {
-    MemoryKind kind;
-    std::int64_t nbytes;
+    BlockId id = -1;  ///< -1: an empty slot
+    MemoryKind kind{};
+    std::int64_t nbytes = 0;
     std::shared_ptr<const Owner> owner;
   };
+  struct ActiveModule {
+    std::string path;
+    std::int64_t* peak;  ///< its entry of module_peaks_
+  };
+  static constexpr int kSlotBits = 24;  // 16 million blocks alive at once, 2^39 in a lifetime
+  static constexpr BlockId kSlotMask = (BlockId{1} << kSlotBits) - 1;
+
+  Block& find(BlockId id);
   void add(MemoryKind kind, std::int64_t nbytes);
 
   Breakdown current_;
@@ -82,9 +98,10 @@ class MemoryTracker {
   std::int64_t current_total_ = 0;
   std::int64_t peak_total_ = 0;
   BlockId next_block_ = 0;
-  std::map<BlockId, Block> blocks_;
+  std::vector<Block> blocks_;
+  std::vector<std::size_t> free_slots_;
   std::map<std::string, std::int64_t> module_peaks_;
-  std::vector<std::string> active_modules_;
+  std::vector<ActiveModule> active_modules_;
   bool logging_ = false;
   std::vector<LogEntry> log_;
 };

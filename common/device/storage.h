@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace fsdp {
 
@@ -42,11 +43,13 @@ class Storage {
   void allocate();
 
   /// Gives the memory back; a no-op when it is already gone. The trace records it (when the
-  /// storage has an owner with a unit).
+  /// storage has an owner with a unit), as it does allocate().
+  /// @param reason what frees it ("reshard after forward"), for the error of a read that comes too
+  ///        late; without one, that error names the last event of the trace, if it records.
   /// @throws StorageError while a Lease lives, i.e. a collective is still in flight.
-  void free();
+  void free(std::string_view reason = {});
 
-  /// The first byte. Null on the fake device.
+  /// The first byte, 64-byte aligned. Null on the fake device only.
   /// @throws StorageError when the memory is not there (read after reshard), naming the owner and
   ///         what freed it.
   std::byte* data();
@@ -61,7 +64,7 @@ class Storage {
   void recategorise(MemoryKind kind);
 
   /// Hands the bytes, allocated or not, to `other` and takes other's: O(1), nothing is copied.
-  /// Kinds and owners stay with the Storage they were given to.
+  /// Kinds and owners stay with the Storage they were given to; the trace is told nothing.
   /// @throws StorageError if sizes or devices differ, or a Lease lives on either.
   void swap_bytes(Storage& other);
 
@@ -69,21 +72,27 @@ class Storage {
   class Lease {
    public:
     Lease() = default;
+    /// @throws StorageError when the bytes are not there (shape-only devices have none to lend).
     explicit Lease(std::shared_ptr<Storage> storage);
     Lease(Lease&&) noexcept = default;
     Lease& operator=(Lease&& other) noexcept;
     ~Lease();
 
    private:
+    void end();
     std::shared_ptr<Storage> storage_;
   };
 
  private:
+  void release() noexcept;
+  std::string description() const;
+  [[noreturn]] void fail_not_there() const;
+
   Device device_;
   std::size_t nbytes_;
   MemoryKind kind_;
   std::shared_ptr<const Owner> owner_;
-  std::shared_ptr<Allocator> allocator_;  // null on meta
+  std::shared_ptr<Allocator> allocator_;  // of block_; keeps it valid after the Context has gone
   Allocator::Block block_;
   bool allocated_ = false;
   int leases_ = 0;        // collectives in flight

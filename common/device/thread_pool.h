@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 namespace fsdp {
 
@@ -14,7 +15,9 @@ namespace fsdp {
 /// is not determined, and must not matter.
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads = 1);
+  /// @param spin idle threads look for work for some ten microseconds before they sleep, so that
+  ///        the next kernel finds them awake. Only sensible when every thread has a core.
+  explicit ThreadPool(int threads = 1, bool spin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -23,12 +26,18 @@ class ThreadPool {
 
   /// Calls body(piece, scratch) for every piece in [0, pieces) and returns when all are done.
   /// `scratch` is this worker's arena of kScratchBytes, 64-byte aligned, contents undefined.
-  /// A throw in a piece is rethrown here once all others have ended. Not reentrant.
+  /// When a piece throws, pieces not yet begun are skipped, the others end, and the exception of
+  /// the lowest piece that threw is rethrown here (the same one, however many threads there are).
+  /// With one thread everything runs inline. Not reentrant.
+  /// @throws Error when called from inside a piece.
   template <class Body>
   void for_each(std::int64_t pieces, Body&& body) {
-    run(pieces, [](void* context, std::int64_t piece, std::byte* scratch) {
-      (*static_cast<std::remove_reference_t<Body>*>(context))(piece, scratch);
-    }, &body);
+    run(
+        pieces,
+        [](void* context, std::int64_t piece, std::byte* scratch) {
+          (*static_cast<std::remove_reference_t<Body>*>(context))(piece, scratch);
+        },
+        &body);
   }
 
   static constexpr std::size_t kScratchBytes = std::size_t{256} << 10;

@@ -1,0 +1,107 @@
+#include "device/context.h"
+
+#include "base/check.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace fsdp {
+namespace {
+
+std::int64_t monotonic_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// A plain pointer, so that it can still be read while the thread's objects are being destroyed.
+thread_local Context* current_context = nullptr;
+
+// The context of a thread that never opened a scope.
+struct DefaultContext {
+  Context context;
+  DefaultContext() { current_context = &context; }
+  ~DefaultContext() {
+    if (current_context == &context) current_context = nullptr;
+  }
+};
+
+}  // namespace
+
+Context::Context(Options options)
+    : options_(options),
+      device_(options.device),
+      tracker_(std::make_shared<MemoryTracker>()),
+      cpu_(make_cpu_allocator(tracker_)),
+      fake_(make_fake_allocator(tracker_, options.fake_granularity)),
+      generator_(options.seed),
+      trace_begin_ns_(monotonic_ns()) {
+  FSDP_CHECK(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
+             "rank {} does not exist in a world of {}", options.rank, options.world_size);
+  FSDP_CHECK(options.threads >= 1, "a rank needs at least one thread, not {}", options.threads);
+  if (options.cost_model) clock_.emplace(*options.cost_model);
+}
+
+Context::~Context() {
+  if (scratch_block_ >= 0) tracker_->on_free(scratch_block_);
+}
+
+Context& Context::current() {
+  if (current_context == nullptr) {
+    static thread_local DefaultContext fallback;
+    current_context = &fallback.context;
+  }
+  return *current_context;
+}
+
+Context* Context::current_or_null() { return current_context; }
+
+ThreadPool& Context::pool() {
+  if (pool_ == nullptr) {
+    // Spinning while others wait for a core would only take it from them.
+    const auto wanted = static_cast<unsigned>(options_.threads * options_.world_size);
+    const bool spin = wanted <= std::thread::hardware_concurrency();
+    pool_ = std::make_unique<ThreadPool>(options_.threads, spin);
+    const std::size_t scratch =
+        static_cast<std::size_t>(options_.threads) * ThreadPool::kScratchBytes;
+    scratch_block_ = tracker_->on_alloc(MemoryKind::temp, static_cast<std::int64_t>(scratch),
+                                        std::make_shared<const Owner>(Owner{"", "scratch"}));
+  }
+  return *pool_;
+}
+
+std::shared_ptr<Allocator> Context::allocator(Device device) {
+  switch (device.type) {
+    case DeviceType::cpu:
+      return cpu_;
+    case DeviceType::fake:
+      return fake_;
+    case DeviceType::meta:
+      return nullptr;
+    case DeviceType::cuda:
+      fail(
+          "{} was asked for, but this build has no CUDA: use cpu, or `make doctor` to see what "
+          "this machine offers",
+          to_string(device));
+  }
+  fail("unknown device type number {}", static_cast<int>(device.type));
+}
+
+void Context::record(Event event) {
+  if (!trace_.is_recording()) return;
+  event.time = clock_ ? clock_->now() : monotonic_ns() - trace_begin_ns_;
+  trace_.record(std::move(event));
+}
+
+ContextScope::ContextScope(Context& context)
+    : previous_(std::exchange(current_context, &context)) {}
+ContextScope::~ContextScope() { current_context = previous_; }
+
+DeviceScope::DeviceScope(Device device)
+    : context_(Context::current()), previous_(context_.device()) {
+  context_.set_device(device);
+}
+DeviceScope::~DeviceScope() { context_.set_device(previous_); }
+
+}  // namespace fsdp

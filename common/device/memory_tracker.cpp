@@ -1,0 +1,182 @@
+#include "device/memory_tracker.h"
+
+#include "base/check.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+
+namespace fsdp {
+
+std::string to_string(const Owner& owner) {
+  if (owner.unit.empty()) return owner.name.empty() ? "nobody" : owner.name;
+  if (owner.name.empty()) return fmt::format("unit {}", owner.unit);
+  return fmt::format("unit {}, parameter {}", owner.unit, owner.name);
+}
+
+std::int64_t Breakdown::total() const {
+  return std::accumulate(nbytes.begin(), nbytes.end(), std::int64_t{0});
+}
+
+std::string to_string(const Breakdown& breakdown) {
+  std::string text;
+  for (int i = 0; i < kMemoryKinds; ++i) {
+    const auto kind = static_cast<MemoryKind>(i);
+    if (breakdown[kind] == 0) continue;
+    if (!text.empty()) text += ", ";
+    text += fmt::format("{} {}", name_of(kind), breakdown[kind]);
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+void MemoryTracker::add(MemoryKind kind, std::int64_t nbytes) {
+  current_[kind] += nbytes;
+  current_total_ += nbytes;
+  if (nbytes <= 0) return;
+  if (current_total_ > peak_total_) {
+    peak_total_ = current_total_;
+    peak_ = current_;
+  }
+  for (const ActiveModule& module : active_modules_) {
+    *module.peak = std::max(*module.peak, current_total_);
+  }
+}
+
+MemoryTracker::Block& MemoryTracker::find(BlockId id) {
+  const auto slot = static_cast<std::size_t>(id & kSlotMask);
+  FSDP_CHECK(id >= 0 && slot < blocks_.size() && blocks_[slot].id == id,
+             "memory block {} is not alive: it was freed already, or never allocated", id);
+  return blocks_[slot];
+}
+
+MemoryTracker::BlockId MemoryTracker::on_alloc(MemoryKind kind, std::int64_t nbytes,
+                                               std::shared_ptr<const Owner> owner) {
+  std::size_t slot = blocks_.size();
+  if (free_slots_.empty()) {
+    blocks_.emplace_back();
+  } else {
+    slot = free_slots_.back();
+    free_slots_.pop_back();
+  }
+  // The upper half counts, the lower half finds: no id is ever used twice, and a stale one is seen.
+  const BlockId id = (next_block_++ << kSlotBits) | static_cast<BlockId>(slot);
+  if (logging_) log_.push_back({LogEntry::What::alloc, id, kind, nbytes, owner});
+  blocks_[slot] = {id, kind, nbytes, std::move(owner)};
+  add(kind, nbytes);
+  return id;
+}
+
+void MemoryTracker::on_free(BlockId id) {
+  Block& block = find(id);
+  add(block.kind, -block.nbytes);
+  if (logging_) {
+    log_.push_back({LogEntry::What::free, id, block.kind, block.nbytes, block.owner});
+  }
+  block.id = -1;
+  block.owner = nullptr;
+  free_slots_.push_back(static_cast<std::size_t>(id & kSlotMask));
+}
+
+void MemoryTracker::recategorise(BlockId id, MemoryKind kind) {
+  reassign(id, kind, find(id).owner);
+}
+
+void MemoryTracker::reassign(BlockId id, MemoryKind kind, std::shared_ptr<const Owner> owner) {
+  Block& block = find(id);
+  current_[block.kind] -= block.nbytes;
+  current_[kind] += block.nbytes;
+  block.kind = kind;
+  block.owner = std::move(owner);
+  if (logging_) {
+    log_.push_back({LogEntry::What::recategorise, id, kind, block.nbytes, block.owner});
+  }
+}
+
+void MemoryTracker::enter_module(const std::string& path) {
+  std::int64_t& peak = module_peaks_[path];
+  peak = std::max(peak, current_total_);
+  active_modules_.push_back({path, &peak});  // map nodes stay where they are
+}
+
+void MemoryTracker::leave_module(const std::string& path) {
+  const auto innermost = std::find_if(active_modules_.rbegin(), active_modules_.rend(),
+                                      [&](const ActiveModule& m) { return m.path == path; });
+  FSDP_CHECK(innermost != active_modules_.rend(), "module {} was left but never entered", path);
+  active_modules_.erase(std::next(innermost).base());
+}
+
+void MemoryTracker::reset_peak() {
+  peak_ = current_;
+  peak_total_ = current_total_;
+  module_peaks_.clear();
+  for (ActiveModule& module : active_modules_) {
+    module.peak = &module_peaks_[module.path];
+    *module.peak = current_total_;
+  }
+}
+
+std::map<std::string, std::int64_t> MemoryTracker::by_owner() const {
+  std::map<std::string, std::int64_t> result;
+  for (const Block& block : blocks_) {
+    if (block.id < 0) continue;
+    const Owner* owner = block.owner.get();
+    result[owner ? fmt::format("{}/{}", owner->unit, owner->name) : "/"] += block.nbytes;
+  }
+  return result;
+}
+
+void MemoryTracker::set_logging(bool on) {
+  if (on && !logging_) {
+    log_.clear();
+    for (const Block& block : blocks_) {
+      if (block.id < 0) continue;
+      log_.push_back({LogEntry::What::alloc, block.id, block.kind, block.nbytes, block.owner});
+    }
+  }
+  logging_ = on;
+}
+
+Breakdown replay_peak(const std::vector<MemoryTracker::LogEntry>& log) {
+  using What = MemoryTracker::LogEntry::What;
+  MemoryTracker tracker;
+  std::unordered_map<MemoryTracker::BlockId, MemoryTracker::BlockId> replayed;
+  for (const MemoryTracker::LogEntry& entry : log) {
+    if (entry.what == What::alloc) {
+      replayed[entry.block] = tracker.on_alloc(entry.kind, entry.nbytes, entry.owner);
+      continue;
+    }
+    const auto block = replayed.find(entry.block);
+    FSDP_CHECK(block != replayed.end(), "the memory log uses block {} before it allocates it",
+               entry.block);
+    if (entry.what == What::free) {
+      tracker.on_free(block->second);
+      replayed.erase(block);
+    } else {
+      tracker.recategorise(block->second, entry.kind);
+    }
+  }
+  return tracker.peak();
+}
+
+namespace {
+// What AllocationScope sets: state of the thread, as ranks may be threads.
+thread_local MemoryKind scope_kind = MemoryKind::activation;
+thread_local std::shared_ptr<const Owner> scope_owner;
+}  // namespace
+
+AllocationScope::AllocationScope(MemoryKind kind) : AllocationScope(kind, scope_owner) {}
+
+AllocationScope::AllocationScope(MemoryKind kind, std::shared_ptr<const Owner> owner)
+    : previous_kind_(std::exchange(scope_kind, kind)),
+      previous_owner_(std::exchange(scope_owner, std::move(owner))) {}
+
+AllocationScope::~AllocationScope() {
+  scope_kind = previous_kind_;
+  scope_owner = std::move(previous_owner_);
+}
+
+MemoryKind AllocationScope::kind() { return scope_kind; }
+std::shared_ptr<const Owner> AllocationScope::owner() { return scope_owner; }
+
+}  // namespace fsdp

@@ -1,0 +1,209 @@
+#include "device/thread_pool.h"
+
+#include "base/check.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace fsdp {
+namespace {
+
+constexpr std::size_t kCacheLine = 64;
+constexpr std::chrono::microseconds kSpinTime{50};
+constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Polls `done` for kSpinTime. @return whether it became true.
+template <class Condition>
+bool spin_until(Condition done) {
+  const auto end = std::chrono::steady_clock::now() + kSpinTime;
+  do {
+    for (int i = 0; i < 64; ++i) {
+      if (done()) return true;
+      pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return done();
+}
+
+struct ScratchDelete {
+  void operator()(std::byte* bytes) const {
+    ::operator delete (bytes, std::align_val_t{kCacheLine});
+  }
+};
+
+}  // namespace
+
+// A job is published by setting `unclaimed_` to its number of pieces, and claimed piece by piece by
+// counting it down. Who has claimed a piece keeps the job alive, because run() returns only when
+// `finished_` has reached the number of pieces; so the job's description is read after a claim, and
+// never while it is being written. Nobody waits for a worker that did not wake up in time.
+struct ThreadPool::Impl {
+  Impl(int threads, bool spin)
+      : threads_(threads),
+        spin_(spin),
+        scratch_(static_cast<std::byte*>(::operator new (
+            static_cast<std::size_t>(threads) * kScratchBytes, std::align_val_t{kCacheLine}))) {}
+
+  std::byte* scratch_of(int worker) const {
+    return scratch_.get() + static_cast<std::size_t>(worker) * kScratchBytes;
+  }
+
+  bool has_work() const { return unclaimed_.load(std::memory_order_acquire) > 0; }
+
+  // Runs pieces until none is left, and reports them all at once.
+  void work(std::byte* scratch) {
+    std::int64_t ran = 0;
+    std::int64_t pieces = 0;
+    std::int64_t left = unclaimed_.load(std::memory_order_acquire);
+    while (left > 0) {
+      if (!unclaimed_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel,
+                                            std::memory_order_acquire)) {
+        continue;
+      }
+      // A claim keeps the job alive, so all pieces of this loop are of one job… until it reports.
+      pieces = pieces_;
+      run_piece(pieces - left, scratch);
+      ++ran;
+      left = unclaimed_.load(std::memory_order_acquire);
+    }
+    if (ran == 0) return;
+    if (finished_.fetch_add(ran, std::memory_order_seq_cst) + ran == pieces &&
+        caller_sleeps_.load(std::memory_order_seq_cst)) {
+      const std::lock_guard lock(mutex_);
+      finished_changed_.notify_one();
+    }
+  }
+
+  // After a throw only lower pieces still run: they have been claimed already, as pieces are
+  // claimed in order, and what they throw takes precedence. So the outcome is that of running them
+  // in turn.
+  void run_piece(std::int64_t piece, std::byte* scratch) {
+    if (piece > failed_piece_.load(std::memory_order_relaxed)) return;
+    try {
+      call_(context_, piece, scratch);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (piece < failed_piece_.load(std::memory_order_relaxed)) {
+        failed_piece_.store(piece, std::memory_order_relaxed);
+        exception_ = std::current_exception();
+      }
+    }
+  }
+
+  void worker_loop(int worker) {
+    while (!stop_.load(std::memory_order_acquire)) {
+      if (spin_ && spin_until([this] { return has_work() || stop_.load(); })) {
+        work(scratch_of(worker));
+        continue;
+      }
+      {
+        std::unique_lock lock(mutex_);
+        sleepers_.fetch_add(1, std::memory_order_seq_cst);
+        work_changed_.wait(lock, [this] { return unclaimed_.load() > 0 || stop_.load(); });
+        sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+      }
+      work(scratch_of(worker));
+    }
+  }
+
+  void run_parallel(std::int64_t pieces, Call call, void* context) {
+    call_ = call;
+    context_ = context;
+    pieces_ = pieces;
+    failed_piece_.store(kNone, std::memory_order_relaxed);
+    finished_.store(0, std::memory_order_relaxed);
+    // Sequentially consistent, like the sleeper's count and look: one of the two sees the other.
+    unclaimed_.store(pieces, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) > 0) {
+      { const std::lock_guard lock(mutex_); }
+      work_changed_.notify_all();
+    }
+    work(scratch_of(0));
+    const auto all_finished = [&] { return finished_.load(std::memory_order_seq_cst) == pieces; };
+    if (!all_finished() && !(spin_ && spin_until(all_finished))) {
+      caller_sleeps_.store(true, std::memory_order_seq_cst);
+      std::unique_lock lock(mutex_);
+      finished_changed_.wait(lock, all_finished);
+      caller_sleeps_.store(false, std::memory_order_relaxed);
+    }
+    if (failed_piece_.load(std::memory_order_relaxed) != kNone) {
+      const std::lock_guard lock(mutex_);
+      std::rethrow_exception(std::exchange(exception_, nullptr));
+    }
+  }
+
+  const int threads_;
+  const bool spin_;
+  std::unique_ptr<std::byte[], ScratchDelete> scratch_;
+  std::atomic<bool> running_ = false;
+
+  // The job. Written by the caller while no piece is claimed.
+  Call call_ = nullptr;
+  void* context_ = nullptr;
+  std::int64_t pieces_ = 0;
+
+  alignas(kCacheLine) std::atomic<std::int64_t> unclaimed_ = 0;
+  alignas(kCacheLine) std::atomic<std::int64_t> finished_ = 0;
+  alignas(kCacheLine) std::atomic<int> sleepers_ = 0;
+  std::atomic<bool> caller_sleeps_ = false;
+  std::atomic<std::int64_t> failed_piece_ = kNone;
+  std::atomic<bool> stop_ = false;
+
+  std::mutex mutex_;  // guards the exception, writes of failed_piece_, and going to sleep
+  std::exception_ptr exception_;
+  std::condition_variable work_changed_;
+  std::condition_variable finished_changed_;
+
+  std::vector<std::thread> workers_;  // threads_ − 1: the caller is one of us
+};
+
+ThreadPool::ThreadPool(int threads, bool spin) {
+  FSDP_CHECK(threads >= 1, "a thread pool needs at least one thread, not {}", threads);
+  impl_ = std::make_unique<Impl>(threads, spin);
+  for (int worker = 1; worker < threads; ++worker) {
+    impl_->workers_.emplace_back([impl = impl_.get(), worker] { impl->worker_loop(worker); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  impl_->stop_.store(true, std::memory_order_seq_cst);
+  { const std::lock_guard lock(impl_->mutex_); }
+  impl_->work_changed_.notify_all();
+  for (std::thread& worker : impl_->workers_) worker.join();
+}
+
+int ThreadPool::threads() const { return impl_->threads_; }
+
+void ThreadPool::run(std::int64_t pieces, Call call, void* context) {
+  if (pieces <= 0) return;
+  struct Running {
+    std::atomic<bool>& flag;
+    ~Running() { flag.store(false, std::memory_order_release); }
+  };
+  FSDP_CHECK(!impl_->running_.exchange(true, std::memory_order_acquire),
+             "for_each() was called from inside a piece (or from two threads): a thread pool runs "
+             "one kernel at a time");
+  const Running running{impl_->running_};
+  if (impl_->threads_ == 1 || pieces == 1) {
+    std::byte* scratch = impl_->scratch_of(0);
+    for (std::int64_t piece = 0; piece < pieces; ++piece) call(context, piece, scratch);
+    return;
+  }
+  impl_->run_parallel(pieces, call, context);
+}
+
+}  // namespace fsdp
