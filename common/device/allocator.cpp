@@ -6,15 +6,6 @@
 #include <cstring>
 
 namespace fsdp {
-namespace {
-#ifdef FSDP_FILL_FRESH_MEMORY
-constexpr bool kFill = true;
-#else
-constexpr bool kFill = false;
-#endif
-}  // namespace
-
-bool fills_fresh_memory() { return kFill; }
 
 Allocator::Block Allocator::allocate(std::size_t nbytes, MemoryKind kind,
                                      std::shared_ptr<const Owner> owner) {
@@ -30,7 +21,7 @@ Allocator::Block Allocator::allocate(std::size_t nbytes, MemoryKind kind,
   }
   std::byte* bytes = size == 0 ? nullptr : take(size);
   // 0xFF… is a NaN as float32, float64 and bfloat16, and -1 as an integer.
-  if (kFill && bytes != nullptr) std::memset(bytes, 0xFF, size);
+  if (bytes != nullptr && fills_fresh_memory()) std::memset(bytes, 0xFF, size);
   held_ += size;
   most_held_ = std::max(most_held_, held_);
   return {bytes, tracker_->on_alloc(kind, static_cast<std::int64_t>(size), std::move(owner))};

@@ -70,7 +70,7 @@ std::shared_ptr<Allocator> make_heap_allocator(std::shared_ptr<MemoryTracker> tr
 std::shared_ptr<Allocator> make_fake_allocator(std::shared_ptr<MemoryTracker> tracker,
                                                std::size_t granularity = 1);
 
-/// True in builds that fill fresh bytes with NaN (every build but a plain release).
+/// True in programs that fill fresh bytes with NaN: the tests, and every checked build.
 bool fills_fresh_memory();
 
 }  // namespace fsdp

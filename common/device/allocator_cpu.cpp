@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <new>
+#include <type_traits>
 #include <vector>
 
 namespace fsdp {
@@ -98,11 +99,7 @@ class HeapAllocator final : public Allocator {
   }
 };
 
-#ifdef FSDP_SANITIZED
-using CpuAllocator = HeapAllocator;
-#else
-using CpuAllocator = RegionAllocator;
-#endif
+using CpuAllocator = std::conditional_t<FSDP_SANITIZED != 0, HeapAllocator, RegionAllocator>;
 
 }  // namespace
 

@@ -1,0 +1,20 @@
+# The target check_headers compiles every header by itself, twice in one file: it must include what
+# it needs, and guard itself. (CMake's VERIFY_INTERFACE_HEADER_SETS does the first half, and needs a
+# newer CMake than some of our systems have.)
+function(fsdp_check_headers)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+    ${PROJECT_SOURCE_DIR}/common/*.h ${PROJECT_SOURCE_DIR}/tasks/*.h ${PROJECT_SOURCE_DIR}/apps/*.h
+    ${PROJECT_SOURCE_DIR}/tests/*.h)
+  set(sources "")
+  foreach(header ${headers})
+    string(REGEX REPLACE "[/.]" "_" name ${header})
+    set(source ${PROJECT_BINARY_DIR}/headers/${name}.cpp)
+    file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
+    list(APPEND sources ${source})
+  endforeach()
+  add_library(check_headers OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_include_directories(check_headers PRIVATE ${PROJECT_SOURCE_DIR}
+    ${PROJECT_SOURCE_DIR}/common ${PROJECT_SOURCE_DIR}/tasks ${PROJECT_SOURCE_DIR}/apps)
+  target_link_libraries(check_headers PRIVATE fsdp_parallel CLI11::CLI11
+    tomlplusplus::tomlplusplus fsdp_test_main)
+endfunction()

@@ -1,0 +1,9 @@
+// By itself, so that a program may bring its own: the tests do (tests/support/fresh_memory.cpp), and
+// so fill fresh bytes with NaN around the very objects that the demo and the benchmarks run.
+#include "device/allocator.h"
+
+namespace fsdp {
+
+bool fills_fresh_memory() { return FSDP_FILL_FRESH_MEMORY != 0; }
+
+}  // namespace fsdp

@@ -1,0 +1,146 @@
+#!/bin/sh
+# Says what this machine can do: for each thing the version found, or that it is absent and what
+# that means. Installs nothing and always succeeds; what is needed but missing is said at the end.
+set -u
+
+missing=
+
+# line NAME VERSION MEANING_IF_ABSENT
+line() {
+  if [ -n "$2" ]; then
+    printf '  %-13s %s\n' "$1" "$2"
+  else
+    printf '  %-13s absent: %s\n' "$1" "$3"
+  fi
+}
+required() {
+  line "$1" "$2" "$3"
+  [ -n "$2" ] || missing="$missing $1"
+}
+
+# The first dotted number in what a command prints about itself.
+version_of() {
+  command -v "$1" >/dev/null 2>&1 || return 0
+  found=$("$@" 2>&1 | grep -o '[0-9][0-9]*\.[0-9][0-9.]*[0-9]' | head -n 1)
+  echo "${found:-found, of unknown version}"
+}
+
+# The path of a header, wherever distributions put it.
+find_header() {
+  for folder in /usr/include /usr/include/*-linux-gnu /usr/local/include /usr/local/cuda/include \
+    /opt/homebrew/include; do
+    for header in "$@"; do
+      [ ! -f "$folder/$header" ] || { echo "$folder/$header" && return 0; }
+    done
+  done
+}
+
+# macro HEADER NAME: the number a header defines NAME as.
+macro() {
+  [ -n "$1" ] || return 0
+  sed -n "s/^[ \t]*#[ \t]*define[ \t]*$2[ \t]*\([0-9][0-9]*\).*/\1/p" "$1" | head -n 1
+}
+
+# dotted HEADER MAJOR MINOR PATCH: a version from three macros.
+dotted() {
+  [ -n "$1" ] || return 0
+  major=$(macro "$1" "$2")
+  echo "${major:+$major.$(macro "$1" "$3").$(macro "$1" "$4")}"
+}
+
+compiler() {
+  for name in g++ clang++; do
+    command -v $name >/dev/null 2>&1 || continue
+    echo "$name $($name -dumpfullversion -dumpversion 2>/dev/null || version_of $name --version)"
+    return 0
+  done
+}
+
+blas() {
+  header=$(find_header openblas-serial/openblas_config.h openblas-pthread/openblas_config.h \
+    openblas-openmp/openblas_config.h openblas/openblas_config.h openblas_config.h)
+  [ -n "$header" ] || return 0
+  sed -n 's/.*OPENBLAS_VERSION.*\(OpenBLAS [0-9.]*[0-9]\).*/\1/p' "$header" | head -n 1
+}
+
+catch2() {
+  one=$(find_header catch2/catch.hpp)
+  many=$(find_header catch2/catch_version_macros.hpp)
+  dotted "${many:-$one}" CATCH_VERSION_MAJOR CATCH_VERSION_MINOR CATCH_VERSION_PATCH
+}
+
+fmt() {
+  header=$(find_header fmt/base.h fmt/core.h)
+  number=$(macro "$header" FMT_VERSION)
+  [ -z "$number" ] || echo "$((number / 10000)).$((number / 100 % 100)).$((number % 100))"
+}
+
+cuda() {
+  toolkit=$(version_of nvcc --version)
+  [ -n "$toolkit" ] || return 0
+  cards=$(nvidia-smi -L 2>/dev/null | grep -c GPU)
+  echo "$toolkit, graphics cards: ${cards:-0}"
+}
+
+memory() {
+  awk '/^MemTotal/ { printf "%.1f GiB", $2 / 1048576 }' /proc/meminfo 2>/dev/null
+}
+
+nlohmann() {
+  header=$(find_header nlohmann/detail/abi_macros.hpp)
+  dotted "${header:-$(find_header nlohmann/json.hpp)}" NLOHMANN_JSON_VERSION_MAJOR \
+    NLOHMANN_JSON_VERSION_MINOR NLOHMANN_JSON_VERSION_PATCH
+}
+
+cli11() {
+  header=$(find_header CLI/Version.hpp)
+  dotted "$header" CLI11_VERSION_MAJOR CLI11_VERSION_MINOR CLI11_VERSION_PATCH
+}
+
+toml() {
+  header=$(find_header toml++/impl/version.h toml++/impl/version.hpp)
+  [ -n "$header" ] || header=$(find_header toml++/toml.h)
+  dotted "$header" TOML_LIB_MAJOR TOML_LIB_MINOR TOML_LIB_PATCH
+}
+
+echo 'This machine'
+line system "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release 2>/dev/null)" 'unknown system'
+line processors "$(nproc 2>/dev/null)" 'unknown number'
+line memory "$(memory)" 'unknown size'
+
+echo
+echo 'Needed for the demo and the tests'
+required compiler "$(compiler)" 'nothing can be built'
+required CMake "$(version_of cmake --version)" 'nothing can be built'
+required Ninja "$(version_of ninja --version)" 'nothing can be built'
+required BLAS "$(blas)" 'no matrix product, so no training'
+required Catch2 "$(catch2)" 'no tests'
+required fmt "$(fmt)" 'nothing can be built'
+required CLI11 "$(cli11)" 'no command lines, so no programs'
+required nlohmann-json "$(nlohmann)" 'no checkpoints, no summaries'
+required 'toml++' "$(toml)" 'no configuration files'
+
+echo
+echo 'Backends'
+line threads 'always there' ''
+line MPI "$(version_of mpicxx --showme:version)" \
+  'ranks run as threads of one process, which serves all tasks'
+line CUDA "$(cuda)" 'everything runs on the processor, which serves all tasks'
+line NCCL "$(dotted "$(find_header nccl.h)" NCCL_MAJOR NCCL_MINOR NCCL_PATCH)" \
+  'no communication between graphics cards; the thread backend serves all tasks'
+
+echo
+echo 'Conveniences'
+line ccache "$(version_of ccache --version)" 'building again from nothing takes its full time'
+line Doxygen "$(version_of doxygen --version)" '`make docs` would install it'
+line clang++ "$(version_of clang++ --version)" '`make check-clang` would install it'
+line clang-format "$(version_of clang-format --version)" '`make format` would install it'
+line clang-tidy "$(version_of clang-tidy --version)" '`make tidy` would install it'
+line Python "$(version_of python3 --version)" 'only scripts around the project use it'
+
+echo
+if [ -z "$missing" ]; then
+  echo 'All that is needed is here: try `make demo`.'
+else
+  echo "Missing:$missing. \`make demo\` and \`make test\` print and install what they need."
+fi

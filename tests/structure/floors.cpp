@@ -1,0 +1,115 @@
+#include "structure/rules.h"
+
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+
+namespace structure {
+namespace {
+
+using Parts = std::set<std::string>;
+
+// Who may include whom, in full. Reading upwards is the way of the data.
+const std::map<std::string, Parts>& may_include() {
+  static const std::map<std::string, Parts> table = {
+      {"base", {}},
+      {"device", {"base"}},
+      {"tensor", {"base", "device"}},
+      // Floor 3. The graph and the wire do not know each other.
+      {"autograd", {"base", "device", "tensor"}},
+      {"comm", {"base", "device", "tensor"}},
+      // Floor 4. Modules know nothing of ranks; an optimizer must, for the norm of all gradients.
+      {"nn", {"base", "device", "tensor", "autograd"}},
+      {"optim", {"base", "device", "tensor", "autograd", "comm"}},
+      {"parallel", {"base", "device", "tensor", "autograd", "comm", "nn", "optim"}},
+  };
+  return table;
+}
+
+/// "common/nn/module.h" → "nn"; "solutions/task3_forward/x.cpp" → "task3"; "apps/…" → "apps".
+std::string part_of(const std::string& path) {
+  const std::size_t first = path.find('/');
+  const std::string top = path.substr(0, first);
+  if (top == "apps" || top == "tests" || first == std::string::npos) return top;
+  const std::string folder = path.substr(first + 1, path.find('/', first + 1) - first - 1);
+  if (top == "common") return folder;
+  return folder.substr(0, folder.find('_'));
+}
+
+bool is_task(const std::string& part) { return part.size() == 5 && part.starts_with("task"); }
+
+bool allowed(const std::string& from, const std::string& to) {
+  if (from == to || from == "tests") return true;
+  if (to == "tests" || to == "apps") return false;
+  if (from == "apps") return true;
+  if (is_task(from)) return is_task(to) ? to < from : true;
+  if (is_task(to)) return false;
+  return may_include().at(from).contains(to);
+}
+
+struct Include {
+  std::string name;
+  bool quoted;
+};
+
+std::optional<Include> parse_include(const std::string& line) {
+  const std::size_t hash = line.find_first_not_of(" \t");
+  if (hash == std::string::npos || line[hash] != '#') return std::nullopt;
+  const std::size_t word = line.find_first_not_of(" \t", hash + 1);
+  if (word == std::string::npos || line.compare(word, 7, "include") != 0) return std::nullopt;
+  const std::size_t open = line.find_first_of("\"<", word);
+  if (open == std::string::npos) return std::nullopt;
+  const std::size_t close = line.find_first_of("\">", open + 1);
+  return Include{line.substr(open + 1, close - open - 1), line[open] == '"'};
+}
+
+/// The project file an include names, or "" if it is none of ours.
+std::string resolve(const Include& include, const std::string& includer,
+                    const std::set<std::string>& paths) {
+  constexpr std::array<std::string_view, 5> roots = {"common/", "tasks/", "solutions/", "apps/",
+                                                     "tests/"};
+  const std::string beside = includer.substr(0, includer.rfind('/') + 1) + include.name;
+  if (include.quoted && paths.contains(beside)) return beside;
+  for (const std::string_view root : roots) {
+    const std::string path = std::string(root) + include.name;
+    if (paths.contains(path)) return path;
+  }
+  return {};
+}
+
+}  // namespace
+
+Violations floor_violations(const std::vector<File>& files) {
+  std::set<std::string> paths;
+  for (const File& file : files) paths.insert(file.path);
+  Violations found;
+  for (const File& file : files) {
+    const std::string from = part_of(file.path);
+    if (!is_task(from) && from != "apps" && from != "tests" && !may_include().contains(from)) {
+      found.push_back(file.path + ": stands on no floor");
+      continue;
+    }
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      const std::optional<Include> include = parse_include(file.lines[i]);
+      if (!include) continue;
+      const std::string target = resolve(*include, file.path, paths);
+      if (target.empty()) {
+        if (include->quoted) {
+          found.push_back(at(file, i) + ": \"" + include->name + "\" is no file of this project");
+        }
+        continue;
+      }
+      if (target.ends_with(".cpp")) found.push_back(at(file, i) + ": includes " + target);
+      const std::string to = part_of(target);
+      if (!allowed(from, to)) {
+        found.push_back(at(file, i) + ": " + from + " must not include " + to + " (" + target +
+                        ")");
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace structure

@@ -1,0 +1,43 @@
+/// @file
+/// The rules of the house. Each returns the places that break it, "path:line: what", so that an
+/// empty list is a tidy house.
+#pragma once
+
+#include "structure/source_tree.h"
+
+#include <string>
+#include <vector>
+
+namespace structure {
+
+using Violations = std::vector<std::string>;
+
+/// A file includes its own folder and lower floors, never higher ones and never a sibling on the
+/// same floor. Task k sees `common` and the tasks up to k; apps see both; only tests see tests.
+/// Nobody includes a .cpp file, and a quoted name is always a file of this project.
+Violations floor_violations(const std::vector<File>& files);
+
+/// No source of `common`, `tasks`, `solutions` or `apps` is longer than `limit` lines.
+Violations long_files(const std::vector<File>& files, std::size_t limit);
+
+/// No line is wider than `limit` characters.
+Violations wide_lines(const std::vector<File>& files, std::size_t limit);
+
+/// No conditional compilation outside the places named in rules.cpp: what a machine has is decided
+/// by which files CMake compiles.
+Violations conditional_compilation(const std::vector<File>& files);
+
+/// Headers use `#pragma once`, and those of `common` and `tasks` say `@file` and `@ingroup` with
+/// their own folder's group.
+Violations header_heads(const std::vector<File>& files);
+
+/// Nothing is left unfinished: no TODO, FIXME or XXX, but for the steps the tasks are made of.
+Violations unfinished(const std::vector<File>& files);
+
+/// `make something` in a text names a target of the Makefile.
+Violations unknown_make_targets(const std::vector<File>& texts, const File& makefile);
+
+/// Relative links and `folder/…` names in a text exist below `root`.
+Violations dead_paths(const std::vector<File>& texts, const std::filesystem::path& root);
+
+}  // namespace structure
