@@ -82,9 +82,11 @@ void ShardedUnit::finish_unshard(Phase phase) {
 // Give the full parameters up.
 //
 // Keep:  the storage is freed, not replaced: the views stay, and so does every view that autograd saved.
+//        Parts kept for the subgroup go too: after an optimizer step they would be stale.
 // Hint:  a storage under a running gather cannot be freed.
 void ShardedUnit::reshard() {
   // SOLUTION 3.3: todo(state_, flats_)
+  subgroup_parts_.clear();
   if (state_ == State::sharded) return;
   for (Work& gather : gathers_) gather.wait();
   gathers_.clear();
@@ -110,14 +112,16 @@ std::shared_ptr<Storage> ShardedUnit::subgroup_storage(const FlatParameter& flat
 void ShardedUnit::reshard_to_subgroup() {
   // SOLUTION 3.4: todo(subgroup_parts_, state_)
   if (state_ == State::sharded) return;
+  std::vector<Tensor> parts;
   for (const auto& flat : flats_) {
     const std::int64_t part = flat->padded_numel() / subgroup_->size();
     const auto storage = subgroup_storage(*flat);
     storage->allocate();
-    subgroup_parts_.push_back(Tensor::view_of(storage, 0, {part}, flat->full().dtype()));
-    ops::copy(subgroup_parts_.back(), flat->full().narrow(0, subgroup_->rank() * part, part));
+    parts.push_back(Tensor::view_of(storage, 0, {part}, flat->full().dtype()));
+    ops::copy(parts.back(), flat->full().narrow(0, subgroup_->rank() * part, part));
   }
   reshard();
+  subgroup_parts_ = std::move(parts);
   // END SOLUTION
 }
 

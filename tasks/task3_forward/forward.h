@@ -77,8 +77,8 @@ class ShardedUnit {
   /// Afterwards: unsharded.
   void finish_unshard(Phase phase);
 
-  /// 3.3  Gives the full parameters up: their storage is freed under the living views. A gather still
-  /// in flight is waited for first. Afterwards: sharded. Nothing happens if it is sharded.
+  /// 3.3  Gives the full parameters up: their storage is freed under the living views, and what 3.4 kept
+  /// is dropped. A gather still in flight is waited for first. Afterwards: sharded. Idempotent.
   void reshard();
 
   /// 3.4  The same at the end of forward under within(s): keeps 1/s of the vector first, from which

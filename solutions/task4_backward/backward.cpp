@@ -1,0 +1,240 @@
+// Task 4: the backward pass.     Handout: tasks/task4_backward/README.md
+// Edit only this file. Types and data members: backward.h
+// Check with:  make test-task4
+
+#include "task4_backward/backward.h"
+
+#include "autograd/backward.h"
+#include "base/check.h"
+#include "base/todo.h"
+#include "tensor/ops.h"
+
+#include <utility>
+
+namespace fsdp {
+
+GradientReducer::GradientReducer(std::vector<ShardedUnit*> units,
+                                 std::shared_ptr<ProcessGroup> group)
+    : group_(std::move(group)) {
+  for (ShardedUnit* unit : units) {
+    auto gradients = std::make_unique<UnitGradients>();
+    gradients->unit = unit;
+    const auto owner = std::make_shared<const Owner>(Owner{unit->name(), "gradient sum"});
+    for (const auto& flat : unit->flat_parameters()) {
+      if (!flat->requires_grad()) continue;
+      gradients->flats.push_back({flat.get(), TreeAccumulator(MemoryKind::unsharded_grad, owner),
+                                  TreeAccumulator(MemoryKind::sharded_grad, owner), {}, {}});
+    }
+    units_.push_back(std::move(gradients));
+  }
+}
+
+GradientReducer::~GradientReducer() {
+  for (const auto& [module, hook] : hooks_) module->remove_hook(hook);
+}
+
+void GradientReducer::install_backward_hooks() {
+  for (const auto& each : units_) {
+    UnitGradients* gradients = each.get();
+    ShardedUnit* unit = gradients->unit;
+    nn::Module& module = unit->module();
+    const auto add = [&](int hook) { hooks_.emplace_back(&module, hook); };
+    add(module.register_forward_hook([gradients](nn::Module&) {
+      if (grad_enabled()) ++gradients->open_calls;
+    }));
+    add(module.register_full_backward_pre_hook([this, unit](nn::Module&) { pre_backward(*unit); }));
+    add(module.register_full_backward_hook([this, unit](nn::Module&) { post_backward(*unit); }));
+  }
+}
+
+void GradientReducer::begin_step(const optim::StepPlan& plan) {
+  plan.validate();
+  plan_ = plan;
+  micro_step_ = 0;
+  callback_queued_ = false;
+  reductions_.clear();
+  reducing_ = nullptr;
+  for (const auto& gradients : units_) {
+    gradients->open_calls = 0;
+    gradients->is_prepared = gradients->is_done = false;
+    gradients->unit->reshard();
+    for (FlatGradient& each : gradients->flats) {
+      each.full.clear();
+      each.sharded.clear();
+      each.input = each.leaf = Tensor();
+      each.flat->full_grad().storage()->free();
+    }
+  }
+}
+
+GradientReducer::UnitGradients& GradientReducer::of(const ShardedUnit& unit) {
+  for (const auto& gradients : units_) {
+    if (gradients->unit == &unit) return *gradients;
+  }
+  fail("unit {} does not belong to this GradientReducer", unit.name());
+}
+
+bool GradientReducer::reduces_now() const {
+  return (micro_step_ + 1) % plan_.micro_steps_per_reduction == 0;
+}
+
+// ------------------------------------------------------------------- TODO 4.1
+// Before the unit's first backward node.
+//
+// Keep:  everything pre_backward promises in backward.h, in that order, also when it is called again
+//        in the same backward (a module that was called twice): what has been written must survive.
+// Hint:  queue_backward_callback (autograd/backward.h); Variable::arm_sink.
+void GradientReducer::pre_backward(ShardedUnit& unit) {
+  // SOLUTION 4.1: todo(unit, callback_queued_)
+  UnitGradients& gradients = of(unit);
+  if (!callback_queued_) {
+    queue_backward_callback([this] { end_of_backward(); });
+    callback_queued_ = true;
+  }
+  unit.finish_unshard(Phase::backward);
+  if (unit.scheduler != nullptr) unit.scheduler->before_backward(unit);
+  if (gradients.is_prepared) return;
+  gradients.is_prepared = true;
+  for (FlatGradient& each : gradients.flats) {
+    each.flat->full_grad().storage()->allocate();
+    for (const nn::NamedParameter& parameter : each.flat->parameters()) {
+      Variable(parameter.variable).arm_sink();
+    }
+  }
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 4.2
+// After the unit's last backward node.
+//
+// Keep:  the full parameters go *before* the reduction is issued, and the gradient of the unit reduced
+//        before goes too (finish_reduce): so the peak does not depend on how fast the link is.
+// Hint:  open_calls counts forward calls; only the last of them ends the unit's backward.
+void GradientReducer::post_backward(ShardedUnit& unit) {
+  // SOLUTION 4.2: todo(unit, reducing_)
+  UnitGradients& gradients = of(unit);
+  if (--gradients.open_calls > 0) return;
+  gradients.is_done = true;
+  complete_gradients(gradients);
+  unit.reshard();
+  finish_reduce();
+  start_reduce(gradients);
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 4.3
+// Make the full gradient complete: +0 where no contribution came, and in the padding.
+//
+// Hint:  Variable::sink_written, Variable::grad_sink.
+void GradientReducer::complete_gradients(UnitGradients& gradients) {
+  // SOLUTION 4.3: todo(gradients.flats)
+  for (FlatGradient& each : gradients.flats) {
+    const FlatParameter& flat = *each.flat;
+    for (const nn::NamedParameter& parameter : flat.parameters()) {
+      if (!parameter.variable.sink_written()) ops::fill(parameter.variable.grad_sink(), 0);
+    }
+    const std::int64_t padding = flat.padded_numel() - flat.numel();
+    ops::fill(flat.full_grad().narrow(0, flat.numel(), padding), 0);
+  }
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 4.4
+// Send the full gradient on its way: reduce-scatter (sum) into a fresh leaf (n), label {unit, gradient}.
+//
+// Under no_sync (L > 1) the full gradient is pushed to `full` first, and only the last micro-step of a group
+// reduces, what `full` folds to.
+//
+// Set:   each.input, each.leaf (REDUCE_SCATTER), reductions_, reducing_.
+void GradientReducer::start_reduce(UnitGradients& gradients) {
+  // SOLUTION 4.4: todo(gradients, plan_, reductions_, reducing_)
+  for (FlatGradient& each : gradients.flats) {
+    each.input = each.flat->full_grad();
+    if (plan_.micro_steps_per_reduction > 1) {
+      each.full.push(each.flat->full_grad());
+      if (!reduces_now()) continue;
+      each.input = each.full.fold();
+    }
+    AllocationScope as_leaf(
+        MemoryKind::reduce_scatter,
+        std::make_shared<const Owner>(Owner{gradients.unit->name(), "gradient shard"}));
+    each.leaf = Tensor::empty({each.flat->shard_numel()}, each.input.dtype(), each.input.device());
+    reductions_.push_back(group_->reduce_scatter(each.leaf, each.input, ReduceOp::sum,
+                                                 {gradients.unit->name(), Phase::gradient}));
+    reducing_ = &gradients;
+  }
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 4.5
+// Finish the reduction in flight, if any: wait, free the full gradient, keep the shard.
+//
+// Hint:  the leaf becomes a SHARDED_GRAD (Storage::recategorise) and is pushed to `sharded`.
+void GradientReducer::finish_reduce() {
+  // SOLUTION 4.5: todo(reductions_, reducing_)
+  if (reducing_ == nullptr) return;
+  for (Work& reduction : reductions_) reduction.wait();
+  reductions_.clear();
+  for (FlatGradient& each : reducing_->flats) {
+    each.input.storage()->free();
+    each.input = Tensor();
+    each.leaf.storage()->recategorise(MemoryKind::sharded_grad);
+    each.sharded.push(each.leaf);
+    each.leaf = Tensor();
+  }
+  reducing_ = nullptr;
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 4.6
+// When the tape has been walked.
+//
+// Keep:  a unit that backward never reached still takes part in the reduction, with +0: what a rank
+//        sends must not depend on anything another rank cannot know. Last unit first, as in backward.
+void GradientReducer::end_of_backward() {
+  // SOLUTION 4.6: todo(units_, micro_step_, callback_queued_)
+  for (auto each = units_.rbegin(); each != units_.rend(); ++each) {
+    UnitGradients& gradients = **each;
+    if (!gradients.is_done) {
+      for (FlatGradient& flat : gradients.flats) {
+        flat.flat->full_grad().storage()->allocate();
+        if (gradients.is_prepared) continue;
+        for (const nn::NamedParameter& parameter : flat.flat->parameters()) {
+          Variable(parameter.variable).arm_sink();
+        }
+      }
+      gradients.open_calls = 0;
+      post_backward(*gradients.unit);
+    }
+    gradients.is_prepared = gradients.is_done = false;
+    gradients.open_calls = 0;
+  }
+  finish_reduce();
+  for (const auto& gradients : units_) gradients->unit->reshard();
+  callback_queued_ = false;
+  ++micro_step_;
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 4.7
+// The average over all J = W·M micro-batches: one multiplication, at the very end.
+//
+// Set:   shard_grad of every trainable FlatParameter; micro_step_ back to 0.
+void GradientReducer::finish_gradients() {
+  // SOLUTION 4.7: todo(plan_, micro_step_, units_)
+  FSDP_CHECK(micro_step_ == plan_.micro_steps,
+             "finish_gradients after {} of {} micro-steps: run backward once a micro-step",
+             micro_step_, plan_.micro_steps);
+  const double micro_batches = static_cast<double>(group_->size()) * plan_.micro_steps;
+  for (const auto& gradients : units_) {
+    for (FlatGradient& each : gradients->flats) {
+      const Tensor sum = each.sharded.fold();
+      ops::scale(sum, 1.0 / micro_batches);
+      each.flat->set_shard_grad(sum);
+    }
+  }
+  micro_step_ = 0;
+  // END SOLUTION
+}
+
+}  // namespace fsdp

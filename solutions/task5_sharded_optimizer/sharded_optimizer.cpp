@@ -1,0 +1,137 @@
+// Task 5: the sharded optimizer.     Handout: tasks/task5_sharded_optimizer/README.md
+// Edit only this file. Types and data members: sharded_optimizer.h
+// Check with:  make test-task5
+
+#include "task5_sharded_optimizer/sharded_optimizer.h"
+
+#include "base/check.h"
+#include "base/todo.h"
+#include "device/context.h"
+#include "tensor/ops.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+namespace fsdp {
+
+ShardedOptimizer::ShardedOptimizer(std::vector<FlatParameter*> flats,
+                                   std::shared_ptr<optim::Optimizer> optimizer,
+                                   std::shared_ptr<ProcessGroup> group)
+    : flats_(std::move(flats)), optimizer_(std::move(optimizer)), group_(std::move(group)) {}
+
+namespace {
+
+/// The part of a shard-sized tensor that is padding; it is at the end.
+Tensor padding_of(const FlatParameter& flat, const Tensor& shard_sized) {
+  const std::int64_t valid = flat.valid_shard_numel();
+  return shard_sized.narrow(0, valid, flat.shard_numel() - valid);
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------- TODO 5.1
+// What the optimizer is to update.
+//
+// Keep:  frozen flat parameters are left out: no gradient, no state, no decay. Keys are unique: a unit may hold
+//        several flat parameters, so count them within their unit, frozen ones included.
+std::vector<optim::Piece> ShardedOptimizer::pieces() const {
+  // SOLUTION 5.1: todo(flats_)
+  std::vector<optim::Piece> pieces;
+  std::map<std::string, int> seen;
+  for (const FlatParameter* flat : flats_) {
+    const int index = seen[flat->unit()]++;
+    if (!flat->requires_grad()) continue;
+    pieces.push_back({.key = fmt::format("{}#{}", flat->unit(), index),
+                      .param = flat->shard(),
+                      .grad = flat->shard_grad(),
+                      .decay = flat->decay,
+                      .unit = flat->unit()});
+  }
+  return pieces;
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 5.2
+// One step.
+//
+// Keep:  padding is zero afterwards, in the shard and in every state tensor: whatever got there must not
+//        travel into the next all-gather, nor into a norm.
+void ShardedOptimizer::step(double lr) {
+  // SOLUTION 5.2: todo(lr, optimizer_, flats_)
+  std::vector<optim::Piece> updated = pieces();
+  optimizer_->step(updated, lr);
+  std::size_t next = 0;
+  for (const FlatParameter* flat : flats_) {
+    ops::fill(padding_of(*flat, flat->shard()), 0);
+    if (!flat->requires_grad()) continue;
+    for (const auto& [name, tensor] : optimizer_->state(updated[next++])) {
+      ops::fill(padding_of(*flat, tensor), 0);
+    }
+  }
+  Context::current().record({.kind = EventKind::step, .unit = "", .name = "step"});
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 5.3
+// This rank's share of the sum of squares.
+void ShardedOptimizer::add_squares(ExactSquareSum& sum) const {
+  // SOLUTION 5.3: todo(sum, flats_)
+  for (const FlatParameter* flat : flats_) {
+    if (!flat->requires_grad()) continue;
+    sum.add(flat->shard_grad().narrow(0, 0, flat->valid_shard_numel()));
+  }
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 5.4
+// Clip by the norm of the whole gradient.
+//
+// Hint:  the counters of ExactSquareSum are integers: all_reduce(sum) over them is exact. A norm
+//        of the local shard is a different number on every rank.
+double ShardedOptimizer::clip_grad_norm(double max_norm) {
+  // SOLUTION 5.4: todo(max_norm, group_, flats_)
+  ExactSquareSum squares;
+  add_squares(squares);
+  group_->all_reduce(squares.counters(), ReduceOp::sum, {"grad_norm", Phase::optimizer}).wait();
+  const double norm = optim::norm_of(squares);
+  const double factor = optim::clip_factor(norm, max_norm);
+  if (factor < 1) {
+    for (const FlatParameter* flat : flats_) {
+      if (flat->requires_grad()) ops::scale(flat->shard_grad(), factor);
+    }
+  }
+  return norm;
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 5.5
+// The training state by parameter path.
+//
+// Hint:  FlatParameter::pieces_of(rank) says which elements of which parameters the shard holds. Every
+//        state tensor is shaped like the shard.
+std::vector<nn::StateSlice> ShardedOptimizer::state_slices() {
+  // SOLUTION 5.5: todo(flats_, optimizer_)
+  std::vector<optim::Piece> updated = pieces();
+  std::vector<nn::StateSlice> slices;
+  std::size_t next = 0;
+  for (const FlatParameter* flat : flats_) {
+    std::map<std::string, Tensor> tensors{{"param", flat->shard()}};
+    if (flat->requires_grad()) {
+      const optim::PieceState& state = optimizer_->state(updated[next++]);
+      tensors.insert(state.begin(), state.end());
+    }
+    for (const ShardPiece& piece : flat->pieces_of(flat->rank())) {
+      const Span& span = flat->spans()[piece.span];
+      for (const auto& [name, tensor] : tensors) {
+        slices.push_back({fmt::format("{}/{}", name, span.path), span.shape, piece.param_begin,
+                          tensor.narrow(0, piece.shard_begin, piece.numel)});
+      }
+    }
+  }
+  return slices;
+  // END SOLUTION
+}
+
+}  // namespace fsdp

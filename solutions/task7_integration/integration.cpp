@@ -1,0 +1,432 @@
+// Task 7: integration.     Handout: tasks/task7_integration/README.md
+// Edit only this file. Types and data members: integration.h
+// Check with:  make test-task7
+
+#include "task7_integration/integration.h"
+
+#include "base/check.h"
+#include "base/todo.h"
+#include "nn/hf_folder.h"
+#include "nn/transformer.h"
+#include "tensor/ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace fsdp {
+
+std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<ProcessGroup> group,
+                                          FullyShardOptions options) {
+  return std::make_unique<ShardedModel>(module, std::move(group), std::move(options));
+}
+
+std::vector<nn::Module*> default_wrap_policy(nn::Module& root) {
+  std::vector<nn::Module*> modules;
+  if (auto* transformer = dynamic_cast<nn::TransformerLM*>(&root)) {
+    const bool tied = transformer->config().tie_embeddings;
+    if (!tied) modules.push_back(&transformer->embedding());
+    for (const auto& block : transformer->blocks()) modules.push_back(block.get());
+    if (!tied) modules.push_back(&transformer->head());
+    return modules;
+  }
+  for (const auto& child : root.children()) {
+    if (!child->named_parameters().empty()) modules.push_back(child.get());
+  }
+  return modules;
+}
+
+namespace {
+
+/// A unit is called after its module's path; a module without one after its children.
+std::string unit_name_of(nn::Module& module, const nn::Module& root) {
+  if (&module == &root) return "root";
+  if (!module.path().empty()) return module.path();
+  std::string name;
+  for (const auto& child : module.children()) {
+    name += (name.empty() ? "" : "+") + child->name();
+  }
+  return name;
+}
+
+}  // namespace
+
+ShardedModel::ShardedModel(nn::Module& root, std::shared_ptr<ProcessGroup> group,
+                           FullyShardOptions options)
+    : root_(root),
+      group_(std::move(group)),
+      options_(std::move(options)),
+      device_(Context::current().device()) {
+  options_.reshard_after_forward.validate(group_->size());
+  FSDP_CHECK(options_.prefetch_depth >= 0, "prefetch_depth = {}: use 0 (none) or more",
+             options_.prefetch_depth);
+  make_units();
+  install_hooks();
+  make_replicated();
+}
+
+ShardedModel::~ShardedModel() {
+  for (const int hook : hooks_) root_.remove_hook(hook);
+}
+
+bool ShardedModel::is_ignored(const nn::NamedParameter& parameter) const {
+  return std::any_of(options_.ignored.begin(), options_.ignored.end(), [&](const std::string& path) {
+    return parameter.path == path || parameter.path.starts_with(path + ".");
+  });
+}
+
+// ------------------------------------------------------------------- TODO 7.1
+// The units.
+//
+// Keep:  a unit holds one flat parameter per (requires_grad, dtype, decay), in order of first appearance. A module that is
+//        left without parameters is no unit. Units are in forward order, the root's (if any) first.
+//        Kept between forward and backward: the root's unit, or, if the root manages nothing, the last one.
+std::vector<std::unique_ptr<FlatParameter>> ShardedModel::make_flat_parameters(
+    const std::string& unit, const std::vector<nn::NamedParameter>& parameters) const {
+  // SOLUTION 7.1: todo(unit, parameters, options_)
+  using Kind = std::tuple<bool, DType, bool>;
+  std::vector<std::pair<Kind, std::vector<nn::NamedParameter>>> kinds;
+  for (const nn::NamedParameter& parameter : parameters) {
+    const bool decays = !options_.decays || options_.decays(parameter);
+    const Kind kind{parameter.variable.requires_grad(), parameter.variable.data().dtype(), decays};
+    auto found = std::find_if(kinds.begin(), kinds.end(),
+                              [&](const auto& each) { return each.first == kind; });
+    if (found == kinds.end()) found = kinds.insert(kinds.end(), {kind, {}});
+    found->second.push_back(parameter);
+  }
+
+  SliceSource source = copy_slice;
+  if (options_.deferred != nullptr) {
+    source = [this](const Variable& parameter, std::int64_t begin, const Tensor& out) {
+      options_.deferred->init_slice(parameter, begin, out);
+    };
+  }
+  std::vector<std::unique_ptr<FlatParameter>> flats;
+  for (auto& [kind, members] : kinds) {
+    flats.push_back(std::make_unique<FlatParameter>(unit, std::move(members), group_->rank(),
+                                                    group_->size(), device_, source));
+    flats.back()->decay = std::get<2>(kind);
+  }
+  return flats;
+  // END SOLUTION
+}
+
+void ShardedModel::make_units() {
+  // SOLUTION 7.1: todo(options_, units_, replicated_)
+  std::vector<nn::Module*> modules = options_.wrap(root_);
+  std::erase(modules, &root_);
+  std::vector<const void*> ignored;
+  for (const nn::NamedParameter& parameter : root_.named_parameters()) {
+    if (!is_ignored(parameter)) continue;
+    replicated_.push_back(parameter);
+    ignored.push_back(parameter.variable.id());
+  }
+
+  auto lists = parameters_of_units(root_, modules, ignored);
+  std::vector<std::pair<nn::Module*, std::vector<nn::NamedParameter>>> managed;
+  managed.emplace_back(&root_, std::move(lists.back()));
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    managed.emplace_back(modules[i], std::move(lists[i]));
+  }
+  std::erase_if(managed, [](const auto& each) { return each.second.empty(); });
+
+  std::shared_ptr<ProcessGroup> subgroup;
+  const int within = options_.reshard_after_forward.group;
+  if (within > 1) subgroup = group_->split_contiguous(within);
+  const bool root_is_unit = !managed.empty() && managed.front().first == &root_;
+  for (const auto& [module, parameters] : managed) {
+    const bool is_last = module == managed.back().first;
+    const std::string name = unit_name_of(*module, root_);
+    units_.push_back(std::make_unique<ShardedUnit>(
+        name, *module, make_flat_parameters(name, parameters), group_, subgroup,
+        ShardedUnit::Options{.reshard_after_forward = options_.reshard_after_forward,
+                             .keep_until_backward = root_is_unit ? module == &root_ : is_last}));
+  }
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 7.2
+// Attach everything: the units' forward hooks, the reducer's backward hooks, the prefetcher's slot.
+//
+// Keep:  the prefetcher hears of the beginning of a forward before the root's own unit is gathered, and of
+//        its end. At depth 0 there is none.
+void ShardedModel::install_hooks() {
+  // SOLUTION 7.2: todo(units_, reducer_, prefetcher_, hooks_)
+  std::vector<ShardedUnit*> units;
+  for (const auto& unit : units_) units.push_back(unit.get());
+  if (options_.prefetch_depth > 0) {
+    prefetcher_ = std::make_unique<Prefetcher>(
+        units, Prefetcher::Options{options_.prefetch_depth, options_.in_flight_limit});
+    hooks_.push_back(root_.register_forward_pre_hook(
+        [this](nn::Module&) { prefetcher_->forward_begins(); }));
+  }
+  for (ShardedUnit* unit : units) {
+    unit->install_forward_hooks();
+    unit->scheduler = prefetcher_.get();
+  }
+  reducer_ = std::make_unique<GradientReducer>(units, group_);
+  reducer_->install_backward_hooks();
+  if (prefetcher_ != nullptr) {
+    hooks_.push_back(
+        root_.register_forward_hook([this](nn::Module&) { prefetcher_->forward_ends(); }));
+  }
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 7.3
+// What is not sharded: ignored parameters (whole on every rank, gradients all-reduced) and buffers.
+//
+// Keep:  after a meta start, ignored parameters and buffers have memory and the bits of an eager build, and
+//        the generator is where an eager build would have left it.
+void ShardedModel::make_replicated() {
+  // SOLUTION 7.3: todo(replicated_, replicated_gradients_)
+  if (options_.deferred != nullptr) {
+    AllocationScope as_parameter(MemoryKind::unsharded_param);
+    for (const nn::NamedParameter& parameter : replicated_) {
+      Variable variable = parameter.variable;
+      variable.set_data(Tensor::empty(variable.shape(), variable.data().dtype(), device_));
+      options_.deferred->init_slice(variable, 0, variable.data().view({variable.data().numel()}));
+    }
+    for (nn::Module* module : root_.modules()) module->initialise_buffers();
+    options_.deferred->advance_generator();
+  }
+  std::vector<std::pair<std::string, Variable>> trainable;
+  for (const nn::NamedParameter& parameter : replicated_) {
+    if (parameter.variable.requires_grad()) {
+      trainable.emplace_back(parameter.path, parameter.variable);
+    }
+  }
+  if (!trainable.empty()) {
+    replicated_gradients_ = std::make_unique<parallel::DdpGradients>(trainable, group_);
+  }
+  // END SOLUTION
+}
+
+ShardedUnit& ShardedModel::unit(const std::string& name) {
+  std::string names;
+  for (const auto& unit : units_) {
+    if (unit->name() == name) return *unit;
+    names += " " + unit->name();
+  }
+  fail("no unit is called {}; there are:{}", name, names);
+}
+
+std::vector<FlatParameter*> ShardedModel::flat_parameters() const {
+  std::vector<FlatParameter*> flats;
+  for (const auto& unit : units_) {
+    for (const auto& flat : unit->flat_parameters()) flats.push_back(flat.get());
+  }
+  return flats;
+}
+
+void ShardedModel::attach_optimizer(
+    const std::function<std::shared_ptr<optim::Optimizer>()>& make_optimizer) {
+  optimizer_ = std::make_unique<ShardedOptimizer>(flat_parameters(), make_optimizer(), group_);
+  if (replicated_gradients_ != nullptr) replicated_optimizer_ = make_optimizer();
+}
+
+ShardedOptimizer& ShardedModel::optimizer() {
+  FSDP_CHECK(optimizer_ != nullptr, "attach_optimizer() has not been called");
+  return *optimizer_;
+}
+
+// ------------------------------------------------------------------- TODO 7.4
+// The protocol of GradientEngine (optim/gradient_engine.h), over the reducer, the sharded optimizer, and the
+// engine of the replicated parameters.
+//
+// Keep:  a backward that reached no unit (everything frozen, or a loss that uses none) still counts as a
+//        micro-step. Replicated gradients count once in the norm, not W times.
+void ShardedModel::begin_step(const optim::StepPlan& plan) {
+  // SOLUTION 7.4: todo(plan, reducer_, replicated_gradients_)
+  micro_steps_ended_ = 0;
+  reducer_->begin_step(plan);
+  if (replicated_gradients_ != nullptr) replicated_gradients_->begin_step(plan);
+  // END SOLUTION
+}
+
+void ShardedModel::end_micro_step() {
+  // SOLUTION 7.4: todo(reducer_, replicated_gradients_, micro_steps_ended_)
+  ++micro_steps_ended_;
+  if (reducer_->micro_step() < micro_steps_ended_) reducer_->end_of_backward();
+  if (replicated_gradients_ != nullptr) replicated_gradients_->end_micro_step();
+  // END SOLUTION
+}
+
+void ShardedModel::finish_gradients() {
+  // SOLUTION 7.4: todo(reducer_, replicated_gradients_)
+  reducer_->finish_gradients();
+  if (replicated_gradients_ != nullptr) replicated_gradients_->finish_gradients();
+  // END SOLUTION
+}
+
+std::vector<optim::Piece>& ShardedModel::pieces() {
+  // SOLUTION 7.4: todo(pieces_, optimizer_, replicated_gradients_)
+  pieces_ = optimizer().pieces();
+  if (replicated_gradients_ != nullptr) {
+    const std::vector<optim::Piece>& more = replicated_gradients_->pieces();
+    pieces_.insert(pieces_.end(), more.begin(), more.end());
+  }
+  return pieces_;
+  // END SOLUTION
+}
+
+void ShardedModel::add_squares(ExactSquareSum& sum) {
+  // SOLUTION 7.4: todo(sum, optimizer_, replicated_gradients_)
+  optimizer().add_squares(sum);
+  if (replicated_gradients_ != nullptr && group_->rank() == 0) {
+    for (const optim::Piece& piece : replicated_gradients_->pieces()) sum.add(piece.grad);
+  }
+  // END SOLUTION
+}
+
+void ShardedModel::zero_grad() {
+  // SOLUTION 7.4: todo(units_, replicated_gradients_)
+  for (FlatParameter* flat : flat_parameters()) flat->set_shard_grad(Tensor());
+  if (replicated_gradients_ != nullptr) replicated_gradients_->zero_grad();
+  // END SOLUTION
+}
+
+double ShardedModel::clip_grad_norm(double max_norm) {
+  return optim::clip_by_global_norm(*this, group_.get(), max_norm);
+}
+
+void ShardedModel::step(double lr) {
+  // SOLUTION 7.4: todo(lr, optimizer_, replicated_optimizer_)
+  optimizer().step(lr);
+  if (replicated_gradients_ != nullptr) {
+    replicated_optimizer_->step(replicated_gradients_->pieces(), lr);
+  }
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 7.5
+// Full state, never more than one unit of it at a time.
+void ShardedModel::for_each_full_parameter(
+    const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit) {
+  // SOLUTION 7.5: todo(visit, units_, replicated_)
+  for (const auto& unit : units_) {
+    unit->finish_unshard(Phase::checkpoint);
+    for (const auto& flat : unit->flat_parameters()) {
+      for (const nn::NamedParameter& parameter : flat->parameters()) {
+        visit(parameter, parameter.variable.data());
+      }
+    }
+    unit->reshard();
+  }
+  for (const nn::NamedParameter& parameter : replicated_) {
+    visit(parameter, parameter.variable.data());
+  }
+  // END SOLUTION
+}
+
+void ShardedModel::save_full(const std::filesystem::path& folder) {
+  // SOLUTION 7.5: todo(folder, units_)
+  std::vector<nn::SafetensorsWriter::Item> items;
+  const auto add_item = [&](const nn::NamedParameter& parameter) {
+    const Tensor& data = parameter.variable.data();
+    items.push_back({parameter.path, data.dtype(), data.shape()});
+  };
+  for (FlatParameter* flat : flat_parameters()) {
+    for (const nn::NamedParameter& parameter : flat->parameters()) add_item(parameter);
+  }
+  for (const nn::NamedParameter& parameter : replicated_) add_item(parameter);
+
+  const std::filesystem::path temporary = folder.string() + ".tmp";
+  std::unique_ptr<nn::SafetensorsWriter> writer;
+  if (group_->rank() == 0) {
+    nn::prepare_folder(temporary);
+    writer = std::make_unique<nn::SafetensorsWriter>(temporary / "model.safetensors", items,
+                                                     std::map<std::string, std::string>{{"format", "pt"}});
+  }
+  for_each_full_parameter([&](const nn::NamedParameter&, const Tensor& full) {
+    if (writer != nullptr) writer->write(full);
+  });
+  if (writer != nullptr) {
+    writer->finish();
+    if (const auto* transformer = dynamic_cast<nn::TransformerLM*>(&root_)) {
+      nn::write_text_atomically(temporary / "config.json",
+                                nn::to_hf_config(transformer->config()));
+    }
+    nn::publish_folder(temporary, folder);
+  }
+  group_->barrier({"save_full", Phase::checkpoint}).wait();
+  // END SOLUTION
+}
+
+void ShardedModel::load_full(const std::filesystem::path& folder) {
+  // SOLUTION 7.5: todo(folder, units_)
+  const nn::SafetensorsReader reader(folder / "model.safetensors");
+  for (const nn::NamedParameter& parameter : root_.named_parameters()) {
+    reader.check(parameter.path, parameter.variable.data().dtype(), parameter.variable.shape());
+  }
+  group_->barrier({"load_full", Phase::checkpoint}).wait();  // every rank found it right
+  for (FlatParameter* flat : flat_parameters()) {
+    for (const ShardPiece& piece : flat->pieces_of(flat->rank())) {
+      reader.read_slice(flat->spans()[piece.span].path, piece.param_begin,
+                        flat->shard().narrow(0, piece.shard_begin, piece.numel));
+    }
+  }
+  for (const nn::NamedParameter& parameter : replicated_) {
+    reader.read(parameter.path, parameter.variable.data());
+  }
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 7.6
+// Sharded checkpoints: every rank its own slices, one folder that appears whole.
+std::vector<nn::StateSlice> ShardedModel::state_slices(bool with_replicated) {
+  // SOLUTION 7.6: todo(with_replicated, optimizer_, replicated_)
+  std::vector<nn::StateSlice> slices = optimizer().state_slices();
+  if (!with_replicated) return slices;
+  const auto add_whole = [&](const std::string& name, const Tensor& values) {
+    slices.push_back({name, values.shape(), 0, values.view({values.numel()})});
+  };
+  for (const nn::NamedParameter& parameter : replicated_) {
+    add_whole("param/" + parameter.path, parameter.variable.data());
+  }
+  if (replicated_gradients_ != nullptr) {
+    for (const optim::Piece& piece : replicated_gradients_->pieces()) {
+      for (const auto& [name, tensor] : replicated_optimizer_->state(piece)) {
+        add_whole(name + "/" + piece.key, tensor);
+      }
+    }
+  }
+  return slices;
+  // END SOLUTION
+}
+
+void ShardedModel::save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
+                                   std::map<std::string, std::string> metadata) {
+  // SOLUTION 7.6: todo(folder, step, metadata)
+  const auto barrier = [this] { group_->barrier({"save", Phase::checkpoint}).wait(); };
+  metadata["optimizer_steps"] = std::to_string(optimizer().optimizer().steps());
+  if (group_->rank() == 0) folder.begin(step);
+  barrier();  // the folder is there
+  nn::write_slices(folder.temporary(step), group_->rank(), group_->size(),
+                   state_slices(/*with_replicated=*/group_->rank() == 0), metadata);
+  barrier();  // every file is written and synced
+  if (group_->rank() == 0) folder.publish(step);
+  barrier();  // it can be loaded
+  // END SOLUTION
+}
+
+std::map<std::string, std::string> ShardedModel::load_checkpoint(
+    const std::filesystem::path& folder) {
+  // SOLUTION 7.6: todo(folder, optimizer_)
+  const nn::SliceReader reader(folder);
+  const std::vector<nn::StateSlice> slices = state_slices(/*with_replicated=*/true);
+  reader.check(slices);
+  reader.verify(group_->rank(), group_->size());
+  group_->barrier({"load", Phase::checkpoint}).wait();  // every rank found it right
+  reader.read(slices);
+  const std::int64_t steps = nn::integer_of(reader.metadata(), "optimizer_steps", folder);
+  optimizer().optimizer().set_steps(steps);
+  if (replicated_optimizer_ != nullptr) replicated_optimizer_->set_steps(steps);
+  return reader.metadata();
+  // END SOLUTION
+}
+
+}  // namespace fsdp

@@ -1,0 +1,76 @@
+/// @file
+/// @ingroup task6
+/// Task 6: gather the next unit while this one computes.
+#pragma once
+
+#include "task3_forward/forward.h"
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace fsdp {
+
+/// Starts all-gathers ahead of their use, in the order in which units were used before.
+///
+///     forward, depth 1         compute   |    unit 0    |    unit 1    |    unit 2    |
+///                              gather  0 | 1 →→→→       | 2 →→→→       |
+///
+/// Forward: the order is the one recorded during the previous forward (none in the first). Backward: the
+/// reverse of this iteration's forward. The order is a guess, never a condition: when control flow changes,
+/// what was gathered for nothing is given up, and training goes on, right but less hidden.
+///
+/// All decisions follow from the order of this rank's own calls, so ranks that run the same program issue the same
+/// collectives.
+class Prefetcher : public UnshardScheduler {
+ public:
+  struct Options {
+    int depth = 1;            ///< units ahead, at least 1
+    int in_flight_limit = 0;  ///< gathers started and not yet waited for; 0 = depth
+  };
+
+  /// `units`: all of the model. They must outlive this object. @throws Error for a depth below 1.
+  Prefetcher(std::vector<ShardedUnit*> units, Options options);
+
+  /// 6.1  A forward begins: recording starts anew, the previous record becomes the guess.
+  void forward_begins();
+  /// 6.1  It ended: what was gathered ahead and not used is given up.
+  void forward_ends();
+
+  /// 6.2  Records the unit and starts the next ones of the guess.
+  void before_forward(ShardedUnit& unit) override;
+  /// 6.3  Starts the units that come next in the reverse of the forward order. Units that are kept until
+  /// backward have their parameters already: they take no place in that order.
+  void before_backward(ShardedUnit& unit) override;
+
+  /// The order recorded in the last complete forward.
+  const std::vector<ShardedUnit*>& recorded_order() const { return recorded_; }
+  const Options& options() const { return options_; }
+
+ private:
+  /// Walks an order along with the calls. `cursor` is the place after the unit used last.
+  struct Guess {
+    std::vector<ShardedUnit*> order;
+    std::size_t cursor = 0;
+  };
+  /// 6.5  Finds `unit` at or after the cursor and steps past it. False if it was not the expected one.
+  static bool advance(Guess& guess, const ShardedUnit& unit);
+  /// 6.4  Starts up to `depth` units from the cursor on, as long as fewer than the limit are in flight.
+  void start_ahead(const Guess& guess, Phase phase);
+  /// 6.5  Gives up units gathered ahead that are not among the next `depth` of the guess.
+  void give_up_stale(const Guess& guess);
+  int in_flight() const;
+
+  std::vector<ShardedUnit*> units_;
+  Options options_;
+  std::vector<ShardedUnit*> recording_;  // this forward, so far
+  std::vector<ShardedUnit*> recorded_;   // the last complete forward
+  Guess forward_;
+  Guess backward_;
+  bool backward_begun_ = false;
+  std::vector<ShardedUnit*> ahead_;  // started here and not used yet
+  std::shared_ptr<void> extra;       // spare, for the student
+};
+
+}  // namespace fsdp

@@ -1,0 +1,130 @@
+/// @file
+/// @ingroup task7
+/// Task 7: fully_shard: everything together, on a whole model.
+#pragma once
+
+#include "comm/process_group.h"
+#include "nn/checkpoint_folder.h"
+#include "nn/sharded_checkpoint.h"
+#include "optim/gradient_engine.h"
+#include "parallel/ddp.h"
+#include "task1_meta_device/meta_device.h"
+#include "task4_backward/backward.h"
+#include "task5_sharded_optimizer/sharded_optimizer.h"
+#include "task6_prefetching/prefetching.h"
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp {
+
+/// Which modules become units of their own; what they leave belongs to the root.
+using WrapPolicy = std::function<std::vector<nn::Module*>(nn::Module& root)>;
+
+/// The default. TransformerLM: the embedding, every block, the head (final norm and lm_head), in that order; with
+/// tied embeddings the blocks only, so that embedding, norm and head belong to the root. Any other module: its
+/// children that have parameters.
+std::vector<nn::Module*> default_wrap_policy(nn::Module& root);
+
+struct FullyShardOptions {
+  WrapPolicy wrap = default_wrap_policy;
+  ReshardAfterForward reshard_after_forward = ReshardAfterForward::always();
+  int prefetch_depth = 1;   ///< units gathered ahead; 0 = none
+  int in_flight_limit = 0;  ///< gathers in flight; 0 = prefetch_depth
+  /// Paths of modules or parameters that stay whole on every rank; their gradients are all-reduced.
+  std::vector<std::string> ignored;
+  /// Which parameters decay; one flat parameter holds one kind. Default: all.
+  std::function<bool(const nn::NamedParameter&)> decays;
+  /// A meta start: the model was built under it, and every rank initialises its shards alone.
+  const DeferredInit* deferred = nullptr;
+};
+
+/// A model whose units are sharded, and everything that goes with training it. Made by fully_shard().
+///
+/// The model is used as before: `model(tokens)`, `loss.backward()`. What is left to the loop is
+/// GradientEngine's protocol, then clip_grad_norm() and step(). The module must outlive this object; its
+/// parameters stay sharded when it goes.
+class ShardedModel : public optim::GradientEngine {
+ public:
+  ShardedModel(nn::Module& root, std::shared_ptr<ProcessGroup> group, FullyShardOptions options);
+  ~ShardedModel() override;
+
+  nn::Module& module() { return root_; }
+  ProcessGroup& group() { return *group_; }
+  /// In forward order; the root's unit, if it manages anything, first.
+  const std::vector<std::unique_ptr<ShardedUnit>>& units() const { return units_; }
+  /// The unit of that name. @throws Error listing the names there are.
+  ShardedUnit& unit(const std::string& name);
+  Prefetcher* prefetcher() { return prefetcher_.get(); }
+  const FullyShardOptions& options() const { return options_; }
+
+  // ------------------------------------------------------------------------- training (7.4)
+  /// `make_optimizer` is called once for the shards and, if parameters are ignored, once for those.
+  void attach_optimizer(const std::function<std::shared_ptr<optim::Optimizer>()>& make_optimizer);
+  void begin_step(const optim::StepPlan& plan) override;
+  void end_micro_step() override;
+  void finish_gradients() override;
+  std::vector<optim::Piece>& pieces() override;
+  void add_squares(ExactSquareSum& sum) override;
+  void zero_grad() override;
+  double clip_grad_norm(double max_norm);
+  void step(double lr);
+  ShardedOptimizer& optimizer();
+
+  // -------------------------------------------------------------------- full state (7.5)
+  /// Visits every parameter in full, unit by unit, on every rank: never more than one unit at a
+  /// time is gathered. Collective.
+  void for_each_full_parameter(
+      const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit);
+  /// Writes `folder/model.safetensors` (rank 0), and `config.json` for a TransformerLM: what Hugging
+  /// Face's from_pretrained loads. The folder appears whole. Collective.
+  void save_full(const std::filesystem::path& folder);
+  /// Reads this rank's slices out of `folder/model.safetensors`; nothing changes unless all of it fits.
+  void load_full(const std::filesystem::path& folder);
+
+  // ------------------------------------------------------------------ sharded state (7.6)
+  /// Parameters, optimizer state and step count, in slices of this rank. Collective.
+  void save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
+                       std::map<std::string, std::string> metadata);
+  /// Loads what save_checkpoint wrote at any W. Everything is checked on all ranks before anything is
+  /// changed on one. Collective. @return the metadata
+  std::map<std::string, std::string> load_checkpoint(const std::filesystem::path& folder);
+
+ private:
+  void make_units();       // 7.1
+  void install_hooks();    // 7.2
+  void make_replicated();  // 7.3
+  std::vector<std::unique_ptr<FlatParameter>> make_flat_parameters(
+      const std::string& unit, const std::vector<nn::NamedParameter>& parameters) const;
+  bool is_ignored(const nn::NamedParameter& parameter) const;
+  std::vector<FlatParameter*> flat_parameters() const;
+  std::vector<nn::StateSlice> state_slices(bool with_replicated);
+
+  nn::Module& root_;
+  std::shared_ptr<ProcessGroup> group_;
+  FullyShardOptions options_;
+  Device device_;
+  std::vector<std::unique_ptr<ShardedUnit>> units_;
+  std::vector<nn::NamedParameter> replicated_;
+  std::unique_ptr<GradientReducer> reducer_;
+  std::unique_ptr<Prefetcher> prefetcher_;                      // null at depth 0
+  std::unique_ptr<parallel::DdpGradients> replicated_gradients_;  // null if nothing is ignored
+  std::unique_ptr<ShardedOptimizer> optimizer_;
+  std::shared_ptr<optim::Optimizer> replicated_optimizer_;
+  std::vector<optim::Piece> pieces_;
+  std::vector<int> hooks_;  // on the root
+  int micro_steps_ended_ = 0;
+  std::shared_ptr<void> extra;  // spare, for the student
+};
+
+/// Shards `module` over `group`. Parameters become views that are empty between uses; each rank keeps 1/W of
+/// them. The name of a unit is its module's path; "root" for the root.
+std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<ProcessGroup> group,
+                                          FullyShardOptions options = {});
+
+}  // namespace fsdp
