@@ -16,10 +16,15 @@ namespace fsdp {
 /// order is that of the recording, reversed, and the same every time. A node's saved tensors are
 /// released when it has run, and its output's gradient is freed; the tape can be used once.
 /// Allocations count as TEMP, leaf gradients as UNSHARDED_GRAD.
-/// Hooks run on this thread. A throw from a node or a hook leaves the tape released and rethrows.
+/// Hooks run on this thread; a leaf's post-accumulate hooks run when the node that made its last
+/// contribution has run and let go of its tensors. A throw from a node or a hook leaves the tape
+/// released and rethrows.
+/// @throws Error if `root` has more than one element, needs no gradient, or its tape was used
+/// before.
 void backward(const Variable& root);
 
 /// Runs `callback` when the current backward has finished (after all hooks), in the order queued.
+/// Inside a backward that a node of another one runs, it waits for the outermost.
 /// @throws Error outside a backward.
 void queue_backward_callback(std::function<void()> callback);
 

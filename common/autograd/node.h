@@ -4,6 +4,7 @@
 #pragma once
 
 #include "autograd/variable.h"
+#include "device/memory_tracker.h"
 
 #include <cstdint>
 #include <functional>
@@ -15,8 +16,8 @@ namespace fsdp {
 
 /// Where one contribution to a gradient goes.
 struct GradTarget {
-  Tensor tensor;                          ///< undefined: this input wants no gradient
-  ops::Write write = ops::Write::set;     ///< set for the first contribution, add for later ones
+  Tensor tensor;                       ///< undefined: this input wants no gradient
+  ops::Write write = ops::Write::set;  ///< set for the first contribution, add for later ones
   explicit operator bool() const { return tensor.is_defined(); }
 };
 
@@ -27,6 +28,7 @@ struct GradTarget {
 struct CallFrame {
   std::function<void()> before_first;
   std::function<void()> after_last;
+  std::shared_ptr<const Owner> owner;  ///< whose the temporaries of its nodes are; may be null
   std::shared_ptr<CallFrame> parent;
 };
 
@@ -43,16 +45,24 @@ class CallFrameScope {
   std::shared_ptr<CallFrame> previous_;
 };
 
+/// True if no other tensor, variable or node shares this tensor's storage: its bytes may be reused.
+/// Depends on the program alone, never on timing, since a tape belongs to one thread.
+bool is_sole_holder(const Tensor& tensor);
+
 /// One operation on the tape. A subclass keeps the tensors its backward needs as members; release()
 /// lets go of them, right after backward() has run, so saved activations go as backward proceeds.
 class Node {
  public:
-  virtual ~Node() = default;
+  Node() = default;
+  virtual ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
 
   virtual std::string_view name() const = 0;
 
   /// Computes the contributions to the inputs from `dout` = d(loss)/d(output), which is defined,
-  /// contiguous, and may be overwritten if grad_is_mine(dout) says so.
+  /// contiguous, and may be overwritten if is_sole_holder(dout) says so. Every input that wants a
+  /// gradient gets exactly one contribution, through target() or pass().
   virtual void backward(const Tensor& dout) = 0;
   /// Drops saved tensors.
   virtual void release() = 0;
@@ -67,14 +77,35 @@ class Node {
   /// The place for input i's next contribution; call it once per backward and input, right before
   /// writing it completely. Leaves: the sink or the grad. Others: the gradient gathered so far.
   GradTarget target(std::size_t i);
-  /// Passes `grad` on unchanged as input i's contribution: shares it if it is the first one, else adds.
+  /// Passes `grad` on unchanged as input i's contribution: shares it if it is the first one, else
+  /// adds.
   void pass(std::size_t i, const Tensor& grad);
 
  private:
   friend class Engine;
-  std::vector<Variable> inputs_;
+
+  /// Where the gradient of one input goes: to the node that made it, or to the leaf it is; neither
+  /// if none is wanted. Not the Variable: that would keep the input's data until backward.
+  struct Edge {
+    std::shared_ptr<Node> node;
+    std::shared_ptr<Variable::Impl> leaf;
+    bool is_contributed = false;
+  };
+  enum class State { recorded, reached, finished };
+
+  GradTarget output_gradient();
+  void add_to_output_gradient(const Tensor& grad);
+  void finish();  // drops everything but the name
+
+  std::vector<Edge> edges_;
   std::shared_ptr<CallFrame> frame_;
   std::int64_t sequence_ = 0;  // order of recording on this thread
+  Shape output_shape_;
+  DType output_dtype_ = DType::float32;
+  Device output_device_;
+  State state_ = State::recorded;
+  Tensor grad_;      // d(loss)/d(output), gathered so far
+  int awaited_ = 0;  // contributions to grad_ still to come
 };
 
 }  // namespace fsdp

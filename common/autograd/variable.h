@@ -14,6 +14,7 @@
 namespace fsdp {
 
 class Node;
+class Engine;
 class Variable;
 
 /// Called with the leaf whose gradient is complete.
@@ -35,19 +36,23 @@ class Variable {
   void set_requires_grad(bool value);  ///< @throws Error unless this is a leaf
   bool is_leaf() const;
 
-  /// The gradient accumulated by backward, undefined before the first contribution. The first
-  /// contribution of a backward overwrites when the gradient is undefined or was marked stale,
-  /// later ones add in place, in tape order.
+  /// The gradient accumulated by backward, undefined before the first contribution. A contribution
+  /// to an undefined gradient overwrites, it is never added to zeros (0 + (-0) is +0); later ones
+  /// add in place, in tape order.
   const Tensor& grad() const;
-  /// Replaces the gradient; undefined forgets it (and frees it, if nobody else holds it).
+  /// Replaces the gradient; undefined forgets it (and frees it, if nobody else holds it), and the
+  /// next contribution overwrites.
   void set_grad(Tensor grad);
 
-  /// Points the variable at `view` from now on: same shape, dtype and device. FSDP calls this once,
-  /// with a view of the unit's flat storage, whose bytes may come and go.
+  /// Points the variable at `view` from now on: same shape and dtype, and the same device unless
+  /// the variable was on meta. FSDP calls this once, with a view of the unit's flat storage, whose
+  /// bytes may come and go. @throws Error if they differ.
   void set_data(Tensor view);
-  /// Sends gradients to `view` instead of a tensor of their own. The bytes need only be there while
-  /// backward writes. The first contribution after arm_sink() (or set_grad_sink) overwrites, later
-  /// ones add in place.
+  /// Replaces the data of a leaf by a copy of another element type (checks in float64).
+  void convert(DType dtype);
+  /// Sends gradients to `view` (of the data's shape) instead of a tensor of their own; undefined
+  /// ends that. The bytes need only be there while backward writes. The first contribution after
+  /// arm_sink() (or set_grad_sink) overwrites, later ones add in place.
   void set_grad_sink(Tensor view);
   const Tensor& grad_sink() const;
   /// The next contribution overwrites the sink. grad() is undefined until then.
@@ -55,8 +60,9 @@ class Variable {
   /// True if a contribution has been written since arm_sink().
   bool sink_written() const;
 
-  /// Called once a backward, after the last contribution to this leaf that the tape recorded; on the
-  /// thread that called backward. Not called if the leaf gets no contribution. Returns a handle.
+  /// Called once a backward, after the last contribution to this leaf that the tape recorded; on
+  /// the thread that called backward. Not called if the leaf gets no contribution. Returns a
+  /// handle.
   int register_post_accumulate_grad_hook(GradHook hook);
   void remove_post_accumulate_grad_hook(int handle);
 
@@ -70,11 +76,15 @@ class Variable {
   const void* id() const { return impl_.get(); }
   friend bool operator==(const Variable& a, const Variable& b) { return a.impl_ == b.impl_; }
 
+  /// How many handles there are to this variable.
+  long use_count() const { return impl_.use_count(); }
+
   struct Impl;
   Impl* impl() const { return impl_.get(); }  ///< for the engine only
 
  private:
   friend class Node;
+  friend class Engine;
   std::shared_ptr<Impl> impl_;
 };
 

@@ -1,0 +1,153 @@
+#include "autograd/functions.h"
+#include "autograd/node.h"
+#include "autograd/rows.h"
+
+#include <utility>
+
+namespace fsdp {
+
+namespace {
+
+class AddNode : public Node {
+ public:
+  std::string_view name() const override { return "add"; }
+  void backward(const Tensor& dout) override {
+    pass(0, dout);
+    pass(1, dout);
+  }
+  void release() override {}
+};
+
+class MultiplyNode : public Node {
+ public:
+  MultiplyNode(Tensor x, Tensor y) : x_(std::move(x)), y_(std::move(y)) {}
+  std::string_view name() const override { return "multiply"; }
+  void backward(const Tensor& dout) override {
+    if (const GradTarget dx = target(0)) ops::multiply(dx.tensor, dout, y_, dx.write);
+    if (const GradTarget dy = target(1)) ops::multiply(dy.tensor, dout, x_, dy.write);
+  }
+  void release() override { x_ = y_ = {}; }
+
+ private:
+  Tensor x_, y_;
+};
+
+class ReluNode : public Node {
+ public:
+  explicit ReluNode(Tensor x) : x_(std::move(x)) {}
+  std::string_view name() const override { return "relu"; }
+  void backward(const Tensor& dout) override {
+    const GradTarget dx = target(0);
+    ops::relu_backward(dx.tensor, dout, x_, dx.write);
+  }
+  void release() override { x_ = {}; }
+
+ private:
+  Tensor x_;
+};
+
+class TanhNode : public Node {
+ public:
+  explicit TanhNode(Tensor out) : out_(std::move(out)) {}
+  std::string_view name() const override { return "tanh"; }
+  void backward(const Tensor& dout) override {
+    const GradTarget dx = target(0);
+    ops::tanh_backward(dx.tensor, dout, out_, dx.write);
+  }
+  void release() override { out_ = {}; }
+
+ private:
+  Tensor out_;
+};
+
+class ScaleNode : public Node {
+ public:
+  explicit ScaleNode(double factor) : factor_(factor) {}
+  std::string_view name() const override { return "scale"; }
+  void backward(const Tensor& dout) override {
+    const Tensor dx = is_sole_holder(dout) ? dout : empty_like(dout);
+    if (dx.storage() != dout.storage()) ops::copy(dx, dout);
+    ops::scale(dx, factor_);
+    pass(0, dx);
+  }
+  void release() override {}
+
+ private:
+  double factor_;
+};
+
+class SumNode : public Node {
+ public:
+  explicit SumNode(const Tensor& x) : shape_(x.shape()) {}
+  std::string_view name() const override { return "sum"; }
+  void backward(const Tensor& dout) override {
+    const Tensor dx = Tensor::empty(shape_, dout.dtype(), dout.device());
+    ops::fill(dx, dout.device().has_data() ? dout.item() : 0);
+    pass(0, dx);
+  }
+  void release() override {}
+
+ private:
+  Shape shape_;
+};
+
+class ReshapeNode : public Node {
+ public:
+  std::string_view name() const override { return "reshape"; }
+  void backward(const Tensor& dout) override { pass(0, dout); }
+  void release() override {}
+};
+
+void check_same_shape(std::string_view function, const Variable& x, const Variable& y) {
+  FSDP_CHECK(x.shape() == y.shape(), "{}: shapes {} and {} differ", function, to_string(x.shape()),
+             to_string(y.shape()));
+}
+
+}  // namespace
+
+Variable add(const Variable& x, Variable y) {
+  check_same_shape("add", x, y);
+  const bool is_ours =
+      y.use_count() == 1 && is_sole_holder(y.data()) && !(y.is_leaf() && y.requires_grad());
+  const Tensor out = is_ours ? y.data() : empty_like(x.data());
+  ops::add(out, x.data(), y.data());
+  return Node::record(std::make_shared<AddNode>(), {x, std::move(y)}, out);
+}
+
+Variable multiply(const Variable& x, const Variable& y) {
+  check_same_shape("multiply", x, y);
+  const Tensor out = empty_like(x.data());
+  ops::multiply(out, x.data(), y.data());
+  return Node::record(std::make_shared<MultiplyNode>(x.data(), y.data()), {x, y}, out);
+}
+
+Variable relu(const Variable& x) {
+  const Tensor out = empty_like(x.data());
+  ops::relu(out, x.data());
+  return Node::record(std::make_shared<ReluNode>(x.data()), {x}, out);
+}
+
+Variable tanh(const Variable& x) {
+  const Tensor out = empty_like(x.data());
+  ops::tanh(out, x.data());
+  return Node::record(std::make_shared<TanhNode>(out), {x}, out);
+}
+
+Variable scale(const Variable& x, double factor) {
+  const Tensor out = empty_like(x.data());
+  ops::copy(out, x.data());
+  ops::scale(out, factor);
+  return Node::record(std::make_shared<ScaleNode>(factor), {x}, out);
+}
+
+Variable sum(const Variable& x) {
+  const Tensor out = Tensor::empty({1}, x.data().dtype(), x.data().device());
+  ops::sum(out, x.data());
+  return Node::record(std::make_shared<SumNode>(x.data()), {x}, out);
+}
+
+Variable reshape(const Variable& x, Shape shape) {
+  return Node::record(std::make_shared<ReshapeNode>(), {x}, x.data().view(std::move(shape)));
+}
+
+}  // namespace fsdp

@@ -1,0 +1,38 @@
+/// @file
+/// @ingroup autograd
+/// Views and places that the functions share; for the files of this folder.
+#pragma once
+
+#include "autograd/node.h"
+#include "base/check.h"
+#include "tensor/tensor.h"
+
+namespace fsdp {
+
+/// (…, N) seen as (R, N).
+inline Tensor as_rows(const Tensor& tensor) {
+  FSDP_CHECK(tensor.dims() >= 1, "expected at least one dimension, got a scalar");
+  const std::int64_t columns = tensor.size(-1);
+  return tensor.view({columns == 0 ? 0 : tensor.numel() / columns, columns});
+}
+
+/// The shape of `tensor` with `last` in place of its last extent.
+inline Shape with_last(const Tensor& tensor, std::int64_t last) {
+  Shape shape = tensor.shape();
+  shape.back() = last;
+  return shape;
+}
+
+inline Tensor empty_like(const Tensor& tensor) {
+  return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device());
+}
+
+/// Where a gradient may be written: over `saved` if nobody else holds it (its bytes then count as
+/// TEMP), else into fresh bytes.
+inline Tensor over_or_fresh(const Tensor& saved) {
+  if (!is_sole_holder(saved)) return empty_like(saved);
+  saved.storage()->recategorise(MemoryKind::temp);
+  return saved;
+}
+
+}  // namespace fsdp
