@@ -53,6 +53,11 @@ class GradientEngine {
   virtual void zero_grad() = 0;
 };
 
+/// The norm that a finished ExactSquareSum stands for: the square root of its value.
+double norm_of(const ExactSquareSum& squares);
+/// What gradients are multiplied by: max_norm / (norm + 1e-6) if that is below 1, else 1.
+/// @throws Error if the norm is not finite, or max_norm not positive.
+double clip_factor(double norm, double max_norm);
 /// The exact norm of the whole gradient, equal on every rank and for every W. `group` may be null.
 double global_grad_norm(GradientEngine& engine, ProcessGroup* group);
 /// Scales gradients by max_norm / (norm + 1e-6) if that is below 1. Returns the norm before.
