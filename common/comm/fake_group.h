@@ -10,9 +10,10 @@
 namespace fsdp {
 
 /// Rank `rank` of `world_size` ranks that do not exist. Collectives move no data; they take
-/// (W-1)·alpha + beta·(bytes received) on the communication channel of the current Context's virtual
-/// clock, starting at max(issue time, channel free), and wait() joins the two timelines. Without a clock
-/// they are done at once. For tensors on `fake` (data on `cpu` is left as it is, outputs included).
+/// (W-1)·alpha + beta·(bytes received) on the communication channel of the current Context's
+/// virtual clock, starting at max(issue time, channel free), and wait() joins the two timelines.
+/// Without a clock they are done at once. For tensors on `fake` (data on `cpu` is left as it is,
+/// outputs included).
 std::shared_ptr<Backend> make_fake_backend(int rank, int world_size);
 
 /// The same as a group.

@@ -11,19 +11,21 @@ namespace fsdp {
 
 /// What one rank was last seen doing in one group.
 struct RankStatus {
-  int rank = 0;                ///< in the world
-  std::int64_t sequence = -1;  ///< number of its last collective in that group; -1 = none yet
-  std::string operation;       ///< "all_gather", or "-" before the first
-  std::string unit;            ///< label: "blocks.0/forward"
+  int rank = 0;  ///< in the world
+  /// Number of the collective it waits for in that group, else of the last it called; -1 = none
+  /// yet.
+  std::int64_t sequence = -1;
+  std::string operation{};  ///< "all_gather"; "-" before the first
+  std::string unit{};       ///< label: "blocks.0/forward"; "-" before the first
   std::int64_t elements = 0;
-  std::string state;           ///< "waits", "computes", "threw", "returned"
+  std::string state{};  ///< "waits", "waits elsewhere", "computes", "threw", "returned"
 };
 
 /// One line a rank under a header:
 ///
-///     rank  seq  operation       unit              elements  state
-///        0    4  all_gather      blocks.1/forward      1024  waits
-///        1    3  reduce_scatter  blocks.0/gradient      512  returned
+///     rank  seq  operation       unit               elements  state
+///        0    4  all_gather      blocks.1/forward       1024  waits
+///        1    3  reduce_scatter  blocks.0/gradient       512  returned
 std::string hang_table(const std::vector<RankStatus>& ranks);
 
 }  // namespace fsdp

@@ -7,15 +7,25 @@
 #include "device/context.h"
 #include "tensor/tensor.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fsdp {
 
 enum class ReduceOp { sum, avg };
-enum class CollectiveOp { all_gather, reduce_scatter, all_reduce, broadcast, reduce, barrier, split };
+enum class CollectiveOp {
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  broadcast,
+  reduce,
+  barrier,
+  split
+};
 std::string_view name_of(CollectiveOp op);
 std::string_view name_of(ReduceOp op);
 
@@ -36,14 +46,21 @@ struct Collective {
   DType dtype = DType::float32;
   ReduceOp reduce = ReduceOp::sum;
   int root = -1;
-  Label label;
+  Label label{};
   std::int64_t sequence = 0;  ///< number of this call in its group, from 0
 };
 
+/// Bytes a rank receives for one collective over W ranks with bandwidth-optimal algorithms:
+/// all_gather and reduce_scatter (W-1)·n, all_reduce 2(W-1)/W·N, broadcast and reduce N (the same
+/// figure on every rank, the root included), barrier and split nothing. With W = 1 nothing moves.
+std::int64_t received_bytes(CollectiveOp op, std::int64_t numel, std::size_t element_size,
+                            int world_size);
+
 /// One collective in flight. Keeps its tensors alive and leases their storage.
 ///
-/// Destroying an unfinished Work blocks until it is finished (or the group aborted), so a buffer can
-/// never be freed under a running collective; it never throws.
+/// Destroying an unfinished Work blocks until it is finished (or the group aborted and nobody reads
+/// its buffers any more), so a buffer can never be freed under a running collective; it never
+/// throws.
 class [[nodiscard]] Work {
  public:
   /// What a backend implements: a future, an MPI_Request, a CUDA event.
@@ -64,8 +81,8 @@ class [[nodiscard]] Work {
 
   bool is_done() const;
 
-  /// Makes the result usable by whatever the caller does next, and ends the leases. CPU: blocks this
-  /// thread. CUDA: makes the current stream wait; the host runs on. Idempotent.
+  /// Makes the result usable by whatever the caller does next, and ends the leases. CPU: blocks
+  /// this thread. CUDA: makes the current stream wait; the host runs on. Idempotent.
   /// @throws Aborted when any rank of the group failed.
   void wait();
 
@@ -85,6 +102,9 @@ class Backend {
   virtual std::unique_ptr<Work::Pending> start(const Collective& call) = 0;
   /// A new group of all ranks that pass the same color, ordered by (key, old rank). Collective.
   virtual std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) = 0;
+  /// A new group of `count` ranks that are `stride` apart. Unlike a color, this says what the other
+  /// ranks do, so a backend without peers can do it too. By default a split() with the right color.
+  virtual std::shared_ptr<Backend> split_regular(int count, int stride, std::int64_t sequence);
   virtual void abort(const std::string& reason) = 0;
   virtual std::string_view name() const = 0;  ///< "threads", "fake", "mpi", …
 };
@@ -96,8 +116,8 @@ class Backend {
 /// Every rank must issue the same collectives, in the same order, with the same label. They run in
 /// that order, one after the other, alongside the caller's computation.
 ///
-/// Shapes are checked here, once, before any backend runs, by a rule that is the same on every rank:
-/// a wrong shape is an Error everywhere, not a hang.
+/// Shapes are checked here, once, before any backend runs, by a rule that is the same on every
+/// rank: a wrong shape is an Error everywhere, not a hang.
 class ProcessGroup {
  public:
   explicit ProcessGroup(std::shared_ptr<Backend> backend);
@@ -114,7 +134,8 @@ class ProcessGroup {
   /// Reduces elementwise over ranks; each rank keeps one shard of the result.
   ///   in  (W*n)   this rank's full-size contribution
   ///   out (n)     op over ranks q of in_q[rank()*n : (rank()+1)*n], in the canonical order
-  ///               (tensor/tree_sum.h) on threads and MPI; NCCL promises agreement up to rounding only
+  ///               (tensor/tree_sum.h) on threads and MPI; NCCL promises agreement up to rounding
+  ///               only
   Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Label label);
 
   /// data (N) = op over ranks, in place, same bits on every rank.
@@ -123,7 +144,8 @@ class ProcessGroup {
   /// data (N) of every rank = data of `root`.
   Work broadcast(const Tensor& data, int root, Label label);
 
-  /// out (N) on `root` = op over ranks of in (N). Other ranks' `out` is ignored and may be undefined.
+  /// out (N) on `root` = op over ranks of in (N). Other ranks' `out` is ignored and may be
+  /// undefined.
   Work reduce(const Tensor& out, const Tensor& in, int root, ReduceOp op, Label label);
 
   /// Finished when every rank has called it.
@@ -132,6 +154,14 @@ class ProcessGroup {
   /// A group of all ranks that pass the same color, ordered by (key, rank). Collective, blocks.
   std::shared_ptr<ProcessGroup> split(int color, int key);
 
+  /// The group of this rank among groups of `group_size` consecutive ranks: {0, 1}, {2, 3}, …
+  /// for 2. Collective, blocks; works on the fake group too.
+  /// @throws Error unless group_size divides size()
+  std::shared_ptr<ProcessGroup> split_contiguous(int group_size);
+
+  /// The ranks that hold this rank's place in each of those groups: {0, 2, …}, {1, 3, …} for 2.
+  std::shared_ptr<ProcessGroup> split_strided(int stride);
+
   /// Makes every pending and later call, on every rank, throw Aborted. Call it when a rank fails,
   /// so that its peers fail too instead of hanging.
   void abort(const std::string& reason) { backend_->abort(reason); }
@@ -139,7 +169,8 @@ class ProcessGroup {
   Backend& backend() { return *backend_; }
 
  private:
-  Work issue(Collective call, std::vector<Tensor> tensors, std::int64_t received_bytes);
+  Work issue(Collective call, const std::vector<Tensor>& tensors);
+  std::shared_ptr<ProcessGroup> split_regular(int count, int stride);
 
   std::shared_ptr<Backend> backend_;
   int rank_;

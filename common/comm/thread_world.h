@@ -21,7 +21,7 @@ struct RankOptions {
   int threads_per_rank = 1;
   std::uint64_t seed = 0;
   bool record_trace = false;
-  Decorator decorate;  ///< optional; called on each rank's thread
+  Decorator decorate{};  ///< optional; called on each rank's thread
 };
 
 /// Runs `body` once per rank, each on a thread with a Context of its own, and returns when all have

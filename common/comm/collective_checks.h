@@ -1,0 +1,29 @@
+/// @file
+/// @ingroup comm
+/// What ProcessGroup checks before a collective leaves this rank: the arguments alone, so that
+/// every rank comes to the same verdict about the same call.
+#pragma once
+
+#include "comm/process_group.h"
+
+#include <string_view>
+
+namespace fsdp {
+
+/// `tensor` is defined, contiguous, and on a device that can take part (cpu or fake).
+void check_operand(CollectiveOp op, std::string_view name, const Tensor& tensor);
+
+/// `in` and `out` have one dtype and one device.
+void check_alike(CollectiveOp op, const Tensor& out, const Tensor& in);
+
+/// `reduce` is defined for `dtype`: sums need float32, float64, int32 or int64; averages a float.
+void check_reducible(CollectiveOp op, ReduceOp reduce, DType dtype);
+
+/// `root` is a rank of a group of `size`.
+void check_root(CollectiveOp op, int root, int size);
+
+/// `small` and `large` share no byte, except that `small` may be exactly the elements of `large`
+/// from `begin` on (in place). Elsewhere one rank would overwrite what another has yet to read.
+void check_overlap(CollectiveOp op, const Tensor& large, const Tensor& small, std::int64_t begin);
+
+}  // namespace fsdp

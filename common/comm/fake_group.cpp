@@ -1,0 +1,74 @@
+#include "comm/fake_group.h"
+
+#include "base/check.h"
+#include "device/context.h"
+
+namespace fsdp {
+namespace {
+
+/// Done when the virtual clock says so; waiting moves the clock there.
+class FakePending : public Work::Pending {
+ public:
+  FakePending(VirtualClock* clock, std::int64_t end) : clock_(clock), end_(end) {}
+
+  bool is_done() const override { return !clock_ || clock_->now() >= end_; }
+  void wait() override {
+    if (clock_) clock_->wait_until(end_);
+  }
+
+ private:
+  VirtualClock* clock_;  // of the rank that issued it, which outlives its collectives; may be null
+  std::int64_t end_;
+};
+
+class FakeBackend : public Backend {
+ public:
+  FakeBackend(int rank, int size) : rank_(rank), size_(size) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view name() const override { return "fake"; }
+
+  std::unique_ptr<Work::Pending> start(const Collective& call) override {
+    if (aborted_) throw Aborted("Aborted: " + reason_);
+    VirtualClock* clock = Context::current().clock();
+    const std::int64_t nbytes = received_bytes(call.op, call.numel, size_of(call.dtype), size_);
+    const std::int64_t end = clock ? clock->start_collective(size_, nbytes) : 0;
+    return std::make_unique<FakePending>(clock, end);
+  }
+
+  std::shared_ptr<Backend> split(int, int, std::int64_t) override {
+    fail(
+        "the fake group cannot know the colors of ranks that do not exist; use "
+        "ProcessGroup::split_contiguous or split_strided");
+  }
+
+  std::shared_ptr<Backend> split_regular(int count, int stride, std::int64_t) override {
+    return make_fake_backend(rank_ % (count * stride) / stride, count);
+  }
+
+  void abort(const std::string& reason) override {
+    aborted_ = true;
+    reason_ = reason;
+  }
+
+ private:
+  int rank_;
+  int size_;
+  bool aborted_ = false;
+  std::string reason_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> make_fake_backend(int rank, int world_size) {
+  FSDP_CHECK(world_size >= 1 && rank >= 0 && rank < world_size, "rank {} of {} ranks cannot exist",
+             rank, world_size);
+  return std::make_shared<FakeBackend>(rank, world_size);
+}
+
+ProcessGroup make_fake_group(int rank, int world_size) {
+  return ProcessGroup(make_fake_backend(rank, world_size));
+}
+
+}  // namespace fsdp

@@ -1,0 +1,190 @@
+#include "comm/process_group.h"
+
+#include "base/check.h"
+#include "comm/collective_checks.h"
+
+#include <utility>
+
+namespace fsdp {
+namespace {
+
+// A tensor without elements may have no bytes to point at.
+std::byte* pointer_of(const Tensor& tensor) { return tensor.numel() > 0 ? tensor.raw() : nullptr; }
+
+}  // namespace
+
+std::string_view name_of(CollectiveOp op) {
+  switch (op) {
+    case CollectiveOp::all_gather:
+      return "all_gather";
+    case CollectiveOp::reduce_scatter:
+      return "reduce_scatter";
+    case CollectiveOp::all_reduce:
+      return "all_reduce";
+    case CollectiveOp::broadcast:
+      return "broadcast";
+    case CollectiveOp::reduce:
+      return "reduce";
+    case CollectiveOp::barrier:
+      return "barrier";
+    case CollectiveOp::split:
+      return "split";
+  }
+  return "?";
+}
+
+std::string_view name_of(ReduceOp op) { return op == ReduceOp::sum ? "sum" : "avg"; }
+
+std::int64_t received_bytes(CollectiveOp op, std::int64_t numel, std::size_t element_size,
+                            int world_size) {
+  if (world_size == 1) return 0;
+  const std::int64_t nbytes = numel * static_cast<std::int64_t>(element_size);
+  switch (op) {
+    case CollectiveOp::all_gather:
+    case CollectiveOp::reduce_scatter:
+      return (world_size - 1) * nbytes;
+    case CollectiveOp::all_reduce:
+      return 2 * (world_size - 1) * nbytes / world_size;
+    case CollectiveOp::broadcast:
+    case CollectiveOp::reduce:
+      return nbytes;
+    case CollectiveOp::barrier:
+    case CollectiveOp::split:
+      return 0;
+  }
+  return 0;
+}
+
+std::shared_ptr<Backend> Backend::split_regular(int count, int stride, std::int64_t sequence) {
+  const int block = rank() / (count * stride);
+  const int place = rank() % stride;
+  return split(block * stride + place, rank(), sequence);
+}
+
+ProcessGroup::ProcessGroup(std::shared_ptr<Backend> backend)
+    : backend_(std::move(backend)), rank_(backend_->rank()), size_(backend_->size()) {}
+
+Work ProcessGroup::all_gather(const Tensor& out, const Tensor& in, Label label) {
+  constexpr auto op = CollectiveOp::all_gather;
+  check_operand(op, "out", out);
+  check_operand(op, "in", in);
+  check_alike(op, out, in);
+  FSDP_CHECK(out.numel() == size_ * in.numel(),
+             "{} of {}: `out` has {} elements, but {} ranks with {} each make {}", name_of(op),
+             to_string(label), out.numel(), size_, in.numel(), size_ * in.numel());
+  check_overlap(op, out, in, rank_ * in.numel());
+  Collective call{.op = op, .in = pointer_of(in), .out = pointer_of(out), .numel = in.numel()};
+  call.dtype = in.dtype();
+  call.label = std::move(label);
+  return issue(std::move(call), {out, in});
+}
+
+Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp reduce,
+                                  Label label) {
+  constexpr auto op = CollectiveOp::reduce_scatter;
+  check_operand(op, "out", out);
+  check_operand(op, "in", in);
+  check_alike(op, out, in);
+  check_reducible(op, reduce, in.dtype());
+  FSDP_CHECK(in.numel() == size_ * out.numel(),
+             "{} of {}: `in` has {} elements, but {} ranks with {} each make {}", name_of(op),
+             to_string(label), in.numel(), size_, out.numel(), size_ * out.numel());
+  check_overlap(op, in, out, rank_ * out.numel());
+  Collective call{.op = op, .in = pointer_of(in), .out = pointer_of(out), .numel = out.numel()};
+  call.dtype = in.dtype();
+  call.reduce = reduce;
+  call.label = std::move(label);
+  return issue(std::move(call), {out, in});
+}
+
+Work ProcessGroup::all_reduce(const Tensor& data, ReduceOp reduce, Label label) {
+  constexpr auto op = CollectiveOp::all_reduce;
+  check_operand(op, "data", data);
+  check_reducible(op, reduce, data.dtype());
+  std::byte* bytes = pointer_of(data);
+  Collective call{.op = op, .in = bytes, .out = bytes, .numel = data.numel()};
+  call.dtype = data.dtype();
+  call.reduce = reduce;
+  call.label = std::move(label);
+  return issue(std::move(call), {data});
+}
+
+Work ProcessGroup::broadcast(const Tensor& data, int root, Label label) {
+  constexpr auto op = CollectiveOp::broadcast;
+  check_operand(op, "data", data);
+  check_root(op, root, size_);
+  std::byte* bytes = pointer_of(data);
+  Collective call{.op = op, .in = bytes, .out = bytes, .numel = data.numel()};
+  call.dtype = data.dtype();
+  call.root = root;
+  call.label = std::move(label);
+  return issue(std::move(call), {data});
+}
+
+Work ProcessGroup::reduce(const Tensor& out, const Tensor& in, int root, ReduceOp reduce,
+                          Label label) {
+  constexpr auto op = CollectiveOp::reduce;
+  check_operand(op, "in", in);
+  check_reducible(op, reduce, in.dtype());
+  check_root(op, root, size_);
+  Collective call{.op = op, .in = pointer_of(in), .numel = in.numel()};
+  call.dtype = in.dtype();
+  call.reduce = reduce;
+  call.root = root;
+  call.label = std::move(label);
+  if (rank_ != root) return issue(std::move(call), {in});
+
+  check_operand(op, "out", out);
+  check_alike(op, out, in);
+  FSDP_CHECK(out.numel() == in.numel(), "{} of {}: `out` has {} elements, `in` {}", name_of(op),
+             to_string(call.label), out.numel(), in.numel());
+  check_overlap(op, out, in, 0);
+  call.out = pointer_of(out);
+  return issue(std::move(call), {out, in});
+}
+
+Work ProcessGroup::barrier(Label label) {
+  Collective call{.op = CollectiveOp::barrier};
+  call.label = std::move(label);
+  return issue(std::move(call), {});
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::split(int color, int key) {
+  return std::make_shared<ProcessGroup>(backend_->split(color, key, sequence_++));
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::split_contiguous(int group_size) {
+  return split_regular(group_size, 1);
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::split_strided(int stride) {
+  FSDP_CHECK(stride >= 1 && size_ % stride == 0, "{} ranks cannot be split with a stride of {}",
+             size_, stride);
+  return split_regular(size_ / stride, stride);
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::split_regular(int count, int stride) {
+  FSDP_CHECK(count >= 1 && size_ % (count * stride) == 0,
+             "{} ranks cannot be split into groups of {}", size_, count);
+  return std::make_shared<ProcessGroup>(backend_->split_regular(count, stride, sequence_++));
+}
+
+Work ProcessGroup::issue(Collective call, const std::vector<Tensor>& tensors) {
+  std::vector<Storage::Lease> leases;
+  for (const Tensor& tensor : tensors) leases.emplace_back(tensor.storage());
+
+  call.sequence = sequence_++;
+  Event event{.kind = EventKind::issue,
+              .unit = call.label.unit,
+              .name = std::string(name_of(call.op)),
+              .phase = call.label.phase};
+  event.nbytes = received_bytes(call.op, call.numel, size_of(call.dtype), size_);
+  event.sequence = call.sequence;
+  Event waited = event;
+  waited.kind = EventKind::wait;
+
+  Context::current().record(std::move(event));
+  return Work(backend_->start(call), std::move(leases), std::move(waited));
+}
+
+}  // namespace fsdp

@@ -1,0 +1,75 @@
+#include "comm/thread_backend.h"
+
+#include "base/check.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace fsdp::threads {
+namespace {
+
+class ThreadPending : public Work::Pending {
+ public:
+  ThreadPending(std::shared_ptr<Scheduler> scheduler, std::shared_ptr<Operation> operation,
+                int world_rank)
+      : scheduler_(std::move(scheduler)),
+        operation_(std::move(operation)),
+        world_rank_(world_rank) {}
+
+  bool is_done() const override { return scheduler_->is_done(*operation_); }
+  void wait() override { scheduler_->wait(world_rank_, *operation_); }
+
+ private:
+  std::shared_ptr<Scheduler> scheduler_;
+  std::shared_ptr<Operation> operation_;
+  int world_rank_;
+};
+
+class ThreadBackend : public Backend {
+ public:
+  ThreadBackend(std::shared_ptr<Scheduler> scheduler, std::shared_ptr<Group> group, int member)
+      : scheduler_(std::move(scheduler)), group_(std::move(group)), member_(member) {}
+
+  int rank() const override { return member_; }
+  int size() const override { return group_->size(); }
+  std::string_view name() const override { return "threads"; }
+
+  std::unique_ptr<Work::Pending> start(const Collective& call) override {
+    FSDP_CHECK(call.numel == 0 || call.in != nullptr,
+               "{} of {}: threads move real bytes, and this tensor has none; a tensor on the fake "
+               "device needs the fake group",
+               name_of(call.op), to_string(call.label));
+    return std::make_unique<ThreadPending>(scheduler_, scheduler_->call(group_, member_, call),
+                                           world_rank());
+  }
+
+  std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) override {
+    Collective call{.op = CollectiveOp::split};
+    call.sequence = sequence;
+    const auto operation = scheduler_->call(group_, member_, call, {.color = color, .key = key});
+    scheduler_->wait(world_rank(), *operation);
+
+    const std::shared_ptr<Group>& part = operation->parts[static_cast<std::size_t>(member_)];
+    const auto seat = std::find(part->members.begin(), part->members.end(), world_rank());
+    return make_backend(scheduler_, part, static_cast<int>(seat - part->members.begin()));
+  }
+
+  void abort(const std::string& reason) override { scheduler_->abort(world_rank(), reason); }
+
+ private:
+  int world_rank() const { return group_->members[static_cast<std::size_t>(member_)]; }
+
+  std::shared_ptr<Scheduler> scheduler_;
+  std::shared_ptr<Group> group_;
+  int member_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> make_backend(std::shared_ptr<Scheduler> scheduler,
+                                      std::shared_ptr<Group> group, int member) {
+  return std::make_shared<ThreadBackend>(std::move(scheduler), std::move(group), member);
+}
+
+}  // namespace fsdp::threads

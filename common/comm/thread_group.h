@@ -1,0 +1,84 @@
+/// @file
+/// @ingroup comm
+/// What the ranks of the thread backend share: who called which collective of which group, and who
+/// waits for it. Plain data; all of it is guarded by the Scheduler's one mutex.
+#pragma once
+
+#include "comm/process_group.h"
+#include "comm/thread_transfer.h"
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp::threads {
+
+struct Group;
+
+/// What a rank passes to split().
+struct SplitChoice {
+  int color = 0;
+  int key = 0;
+};
+
+/// One collective of one group, from the first call of a rank to the last byte.
+///
+///     calls arrive -> all are there and match -> its turn in the group -> pieces run -> done
+struct Operation {
+  std::shared_ptr<Group> group;
+  std::int64_t sequence = 0;
+  std::vector<Collective> calls;  // by group rank; those that have arrived are filled in
+  int arrived = 0;
+  std::optional<Transfer> transfer;  // set when its turn has come
+  std::int64_t next_piece = 0;
+  std::int64_t running = 0;   // pieces some thread is at right now: nobody may free a buffer
+  std::int64_t finished = 0;  // pieces done
+  bool done = false;
+
+  std::vector<SplitChoice> choices;           // split only, by group rank
+  std::vector<std::shared_ptr<Group>> parts;  // split only: the new group of each rank
+};
+
+/// A set of ranks with a sequence of collectives of its own.
+struct Group {
+  explicit Group(std::vector<int> ranks);
+
+  int size() const { return static_cast<int>(members.size()); }
+  std::vector<int> members;  // world ranks, by group rank
+
+  struct Seat {
+    std::int64_t called = 0;  // collectives this rank has called here
+    Collective last;
+  };
+  std::vector<Seat> seats;  // by group rank
+
+  // The operations that are not done, oldest first. At most the first one is moving data: a
+  // collective may read what the one before it wrote.
+  std::deque<std::shared_ptr<Operation>> open;
+};
+
+enum class Activity { computes, waits, threw, returned };
+
+/// What one rank of the world is doing.
+struct RankState {
+  Activity activity = Activity::computes;
+  const Operation* waits_for = nullptr;
+  bool unwinding = false;  // it waits in a destructor because an exception is on its way up
+  std::condition_variable wake;
+};
+
+/// Group ranks that have not yet called `operation`.
+std::vector<int> missing_members(const Operation& operation);
+
+/// How the calls of a complete operation differ, as a sentence ("ranks disagree on …"), or empty.
+std::string disagreement(const Operation& operation);
+
+/// The groups that the choices of a split lead to, by group rank of the parent.
+std::vector<std::shared_ptr<Group>> make_parts(const Operation& split);
+
+}  // namespace fsdp::threads

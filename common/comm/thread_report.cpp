@@ -1,0 +1,144 @@
+#include "comm/thread_report.h"
+
+#include "comm/hang_report.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+
+namespace fsdp::threads {
+namespace {
+
+const RankState& state_of(const std::vector<RankState>& ranks, int rank) {
+  return ranks[static_cast<std::size_t>(rank)];
+}
+
+bool has_ended(const RankState& state) {
+  return state.activity == Activity::returned || state.activity == Activity::threw;
+}
+
+bool follow(const std::vector<RankState>& ranks, std::vector<int>& chain,
+            std::vector<bool>& visited) {
+  const RankState& last = state_of(ranks, chain.back());
+  if (has_ended(last)) return true;
+  if (last.activity != Activity::waits) return false;
+  for (const int member : missing_members(*last.waits_for)) {
+    const int next = last.waits_for->group->members[static_cast<std::size_t>(member)];
+    const bool closes_cycle = next == chain.front();
+    if (visited[static_cast<std::size_t>(next)] && !closes_cycle) continue;
+    visited[static_cast<std::size_t>(next)] = true;
+    chain.push_back(next);
+    if (closes_cycle || follow(ranks, chain, visited)) return true;
+    chain.pop_back();
+  }
+  return false;
+}
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
+  return text;
+}
+
+std::string describe(const Operation& operation, int member) {
+  const Collective& call = operation.calls[static_cast<std::size_t>(member)];
+  return fmt::format("{} of {} (collective {} of ranks {})", name_of(call.op),
+                     to_string(call.label), operation.sequence, list(operation.group->members));
+}
+
+int member_of(const Group& group, int rank) {
+  int member = 0;
+  while (group.members[static_cast<std::size_t>(member)] != rank) ++member;
+  return member;
+}
+
+std::string text_of(const RankState& state, const Group& group) {
+  switch (state.activity) {
+    case Activity::computes:
+      return "computes";
+    case Activity::waits:
+      return state.waits_for->group.get() == &group ? "waits" : "waits elsewhere";
+    case Activity::threw:
+      return "threw";
+    case Activity::returned:
+      return "returned";
+  }
+  return "?";
+}
+
+RankStatus status(const std::vector<RankState>& ranks, const Group& group, std::size_t member,
+                  const Collective* call) {
+  const int rank = group.members[member];
+  RankStatus line{.rank = rank};
+  line.state = text_of(state_of(ranks, rank), group);
+  if (call) {
+    line.sequence = call->sequence;
+    line.operation = name_of(call->op);
+    line.unit = to_string(call->label);
+    line.elements = call->numel;
+  }
+  return line;
+}
+
+// What `member` was last seen at in `group`: what it waits for, else what it called last.
+const Collective* last_seen(const std::vector<RankState>& ranks, const Group& group,
+                            std::size_t member) {
+  const RankState& state = state_of(ranks, group.members[member]);
+  if (state.activity == Activity::waits && state.waits_for->group.get() == &group)
+    return &state.waits_for->calls[member];
+  const Group::Seat& seat = group.seats[member];
+  return seat.called > 0 ? &seat.last : nullptr;
+}
+
+std::string table(const std::vector<RankState>& ranks, const Group& group) {
+  std::vector<RankStatus> lines;
+  for (std::size_t member = 0; member < group.members.size(); ++member)
+    lines.push_back(status(ranks, group, member, last_seen(ranks, group, member)));
+  return hang_table(lines);
+}
+
+}  // namespace
+
+std::optional<std::vector<int>> find_dead_end(const std::vector<RankState>& ranks, int from) {
+  std::vector<int> chain{from};
+  std::vector<bool> visited(ranks.size(), false);
+  if (!follow(ranks, chain, visited)) return std::nullopt;
+  return chain;
+}
+
+std::string explain(const std::vector<RankState>& ranks, const std::vector<int>& chain) {
+  std::string text;
+  for (std::size_t link = 0; link + 1 < chain.size(); ++link) {
+    const Operation& operation = *state_of(ranks, chain[link]).waits_for;
+    text += fmt::format(
+        "{}rank {} waits for {}, which rank {} has not called", link == 0 ? "" : "; ", chain[link],
+        describe(operation, member_of(*operation.group, chain[link])), chain[link + 1]);
+  }
+  if (has_ended(state_of(ranks, chain.back())))
+    text += fmt::format(", and rank {} has returned", chain.back());
+  return text;
+}
+
+std::string tables(const std::vector<RankState>& ranks,
+                   const std::vector<std::shared_ptr<Group>>& groups) {
+  std::vector<const Group*> shown;
+  for (const auto& group : groups)
+    if (!group->open.empty()) shown.push_back(group.get());
+  if (shown.empty()) shown.push_back(groups.front().get());
+
+  std::string text;
+  for (const Group* group : shown) {
+    if (groups.size() > 1) text += fmt::format("in the group of ranks {}:\n", list(group->members));
+    text += table(ranks, *group);
+  }
+  return text;
+}
+
+std::string table_of(const std::vector<RankState>& ranks, const Operation& operation) {
+  std::vector<RankStatus> lines;
+  for (std::size_t member = 0; member < operation.calls.size(); ++member)
+    lines.push_back(status(ranks, *operation.group, member, &operation.calls[member]));
+  return hang_table(lines);
+}
+
+}  // namespace fsdp::threads

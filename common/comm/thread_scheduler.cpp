@@ -1,0 +1,201 @@
+#include "comm/thread_scheduler.h"
+
+#include "base/check.h"
+#include "comm/thread_report.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace fsdp::threads {
+namespace {
+
+int processors() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+std::vector<int> all_ranks(int world_size) {
+  std::vector<int> ranks(static_cast<std::size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(int world_size)
+    : ranks_(static_cast<std::size_t>(world_size)),
+      groups_{std::make_shared<Group>(all_ranks(world_size))} {
+  const int count = std::min(world_size, processors());
+  for (int i = 0; i < count; ++i) threads_.emplace_back([this] { communication_thread(); });
+}
+
+Scheduler::~Scheduler() { close(); }
+
+std::shared_ptr<Operation> Scheduler::call(const std::shared_ptr<Group>& group, int member,
+                                           const Collective& call, SplitChoice choice) {
+  Lock lock(mutex_);
+  const auto index = static_cast<std::size_t>(member);
+  const int rank = group->members[index];
+  if (stopped_) throw_aborted(lock, rank);
+
+  // The first rank to get here opens the operation; all others find it, in the order of calls.
+  Group::Seat& seat = group->seats[index];
+  const std::int64_t oldest = group->open.empty() ? seat.called : group->open.front()->sequence;
+  const auto place = static_cast<std::size_t>(seat.called - oldest);
+  if (place == group->open.size()) {
+    auto opened = std::make_shared<Operation>();
+    opened->group = group;
+    opened->sequence = seat.called;
+    opened->calls.resize(group->members.size());
+    opened->choices.resize(group->members.size());
+    group->open.push_back(std::move(opened));
+  }
+  const std::shared_ptr<Operation> operation = group->open[place];
+  operation->calls[index] = call;
+  operation->choices[index] = choice;
+  seat.last = call;
+  ++seat.called;
+  ++operation->arrived;
+  if (operation->arrived < group->size()) return operation;
+
+  const std::string difference = disagreement(*operation);
+  if (!difference.empty()) {
+    stop(difference + "\n" + table_of(ranks_, *operation));
+    throw_aborted(lock, rank);
+  }
+  advance(*group);
+  if (has_small_work()) work(lock);
+  return operation;
+}
+
+void Scheduler::wait(int rank, const Operation& operation) {
+  Lock lock(mutex_);
+  RankState& self = state(rank);
+  if (!operation.done && !stopped_) {
+    self.activity = Activity::waits;
+    self.waits_for = &operation;
+    self.unwinding = std::uncaught_exceptions() > 0;
+    look_for_dead_end(rank);
+  }
+  while (!operation.done) {
+    const bool drained = stopped_ && operation.running == 0;
+    if (drained && (reason_ || self.unwinding)) break;
+    if (active_.empty()) {
+      self.wake.wait(lock);
+    } else {
+      work(lock);
+    }
+  }
+  self.activity = Activity::computes;
+  self.waits_for = nullptr;
+  if (operation.done) return;
+  if (self.unwinding && !reason_) throw Aborted(provisional_reason_);
+  throw_aborted(lock, rank);
+}
+
+bool Scheduler::is_done(const Operation& operation) const {
+  const Lock lock(mutex_);
+  return operation.done || (stopped_ && operation.running == 0);
+}
+
+// ---- moving on
+// -------------------------------------------------------------------------------------
+
+// Starts the group's oldest operation, if all its ranks are there; those that move nothing (a
+// barrier) are done at once, and the next has its turn.
+void Scheduler::advance(Group& group) {
+  while (!stopped_ && !group.open.empty()) {
+    const std::shared_ptr<Operation> operation = group.open.front();
+    if (operation->transfer || operation->arrived < group.size()) return;
+    if (operation->calls.front().op == CollectiveOp::split) {
+      operation->parts = make_parts(*operation);
+      for (const auto& part : operation->parts)
+        if (std::find(groups_.begin(), groups_.end(), part) == groups_.end())
+          groups_.push_back(part);
+    }
+    operation->transfer.emplace(operation->calls);
+    if (operation->transfer->pieces() > 0) {
+      enqueue(operation);
+      return;
+    }
+    finish(*operation);
+  }
+}
+
+void Scheduler::finish(Operation& operation) {
+  operation.done = true;
+  wake_waiters(operation);
+  operation.group->open.pop_front();
+}
+
+void Scheduler::enqueue(const std::shared_ptr<Operation>& operation) {
+  if (operation->transfer->is_small()) {
+    active_.push_front(operation);  // whoever is here does it before leaving: see work()
+    return;
+  }
+  active_.push_back(operation);
+  summon(std::min<std::int64_t>(operation->transfer->pieces(), processors()));
+}
+
+// Ranks that wait come first: their processors have nothing else to do.
+void Scheduler::summon(std::int64_t helpers) {
+  for (RankState& rank : ranks_) {
+    if (helpers == 0) return;
+    if (rank.activity != Activity::waits) continue;
+    rank.wake.notify_one();
+    --helpers;
+  }
+  for (; helpers > 0; --helpers) work_or_close_.notify_one();
+}
+
+void Scheduler::wake_waiters(const Operation& operation) {
+  for (const int member : operation.group->members)
+    if (state(member).waits_for == &operation) state(member).wake.notify_one();
+}
+
+bool Scheduler::has_small_work() const {
+  return !active_.empty() && active_.front()->transfer->is_small();
+}
+
+// One piece; and if finishing it let a small operation begin, that too, since nobody was woken for
+// it.
+void Scheduler::work(Lock& lock) {
+  do {
+    run_piece(lock);
+  } while (has_small_work());
+}
+
+void Scheduler::run_piece(Lock& lock) {
+  const std::shared_ptr<Operation> operation = active_.front();
+  const std::int64_t piece = operation->next_piece++;
+  const std::int64_t pieces = operation->transfer->pieces();
+  if (operation->next_piece == pieces) active_.pop_front();
+  ++operation->running;
+
+  lock.unlock();
+  std::string error;
+  try {
+    operation->transfer->run(piece);
+  } catch (const std::exception& exception) {  // out of memory, in the middle of somebody's call
+    error = exception.what();
+  }
+  lock.lock();
+
+  --operation->running;
+  if (!error.empty()) {
+    if (!stopped_) stop(error + "\n" + tables());
+  } else if (++operation->finished == pieces) {
+    finish(*operation);
+    advance(*operation->group);
+  }
+  if (stopped_ && operation->running == 0) wake_waiters(*operation);
+}
+
+void Scheduler::communication_thread() {
+  Lock lock(mutex_);
+  for (;;) {
+    work_or_close_.wait(lock, [this] { return closing_ || !active_.empty(); });
+    if (closing_) return;
+    work(lock);
+  }
+}
+
+}  // namespace fsdp::threads

@@ -1,0 +1,109 @@
+/// @file
+/// @ingroup comm
+/// The control plane of the thread backend: who called what, whose turn it is, who helps, who gave
+/// up.
+#pragma once
+
+#include "comm/thread_group.h"
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace fsdp::threads {
+
+/// One world of ranks that are threads.
+///
+/// A collective starts when the last of its ranks has called it: then the calls are compared, and
+/// if they match, the copying or adding is cut into pieces (Transfer) that anybody may run:
+///
+///   - a rank that waits anyway helps, with whatever is there, so nobody has to be woken for it;
+///   - a few communication threads run pieces while all ranks compute;
+///   - a small collective is done on the spot by the rank that called it last.
+///
+/// So no thread ever blocks in the middle of a collective, whatever groups exist and however many
+/// ranks share a core; and a rank can only wait for calls that other ranks have yet to make. That
+/// is what makes a hang visible: it is a chain of ranks in the wait-for graph (thread_report.h),
+/// looked for at the three moments it can come into being: a rank begins to wait, returns, or
+/// throws.
+///
+/// When something is wrong the world stops, for good and in all groups: pieces not begun are
+/// dropped, those running end first (a buffer must not go away under a reader), and every waiting
+/// or later call throws Aborted with one and the same message.
+class Scheduler {
+ public:
+  explicit Scheduler(int world_size);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  /// The group of all ranks.
+  const std::shared_ptr<Group>& world() const { return groups_.front(); }
+
+  // ---- for backends; `rank` is a world rank, and its thread calls
+
+  /// Enters a call. Never blocks for other ranks. @throws Aborted
+  std::shared_ptr<Operation> call(const std::shared_ptr<Group>& group, int member,
+                                  const Collective& call, SplitChoice choice = {});
+  /// Blocks until `operation` is done, or stopped with nobody at it any more. @throws Aborted
+  void wait(int rank, const Operation& operation);
+  /// True when wait() would not block.
+  bool is_done(const Operation& operation) const;
+  void abort(int rank, const std::string& reason);
+
+  // ---- for whoever runs the ranks
+
+  void on_return(int rank);
+  void on_throw(int rank, const std::exception_ptr& error);
+  /// Ends the communication threads; later calls throw Aborted.
+  void close();
+  /// Throws what made this world stop, if it was stopped: a rank's own error, or Aborted.
+  void rethrow_failure() const;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  // Moving on.
+  void advance(Group& group);
+  void finish(Operation& operation);
+  void enqueue(const std::shared_ptr<Operation>& operation);
+  void summon(std::int64_t helpers);
+  void wake_waiters(const Operation& operation);
+  bool has_small_work() const;
+  void work(Lock& lock);
+  void run_piece(Lock& lock);
+  void communication_thread();
+
+  // Stopping.
+  void look_for_dead_end(int from);
+  void stop(const std::string& reason);
+  void stop_and_ask(int culprit, const std::string& reason);
+  void settle(const std::string& reason);
+  [[noreturn]] void throw_aborted(Lock& lock, int rank);
+  std::string tables() const;
+  RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+
+  mutable std::mutex mutex_;  // guards everything below, and every Group and Operation
+  std::vector<RankState> ranks_;
+  std::vector<std::shared_ptr<Group>> groups_;
+  std::deque<std::shared_ptr<Operation>> active_;  // with pieces nobody has taken; small ones first
+
+  bool stopped_ = false;
+  std::optional<std::string> reason_;  // may come later than the stop: see stop_and_ask()
+  int culprit_ = -1;
+  std::string provisional_reason_;
+  std::exception_ptr failure_;  // of the rank that failed first, when a rank's error was the reason
+
+  bool closing_ = false;
+  std::condition_variable work_or_close_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace fsdp::threads

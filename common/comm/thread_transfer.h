@@ -1,0 +1,55 @@
+/// @file
+/// @ingroup comm
+/// The data plane of the thread backend: what one collective moves, cut into pieces.
+#pragma once
+
+#include "comm/process_group.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace fsdp::threads {
+
+/// One matched collective as a list of pieces. A piece reads a range of elements of some ranks'
+/// inputs and writes a range of some ranks' outputs, and no two pieces touch the same bytes unless
+/// both only read. So any thread may run any piece, in any order, and the result does not depend on
+/// it.
+///
+///     all_gather      piece = (rank q, range)   in_q      -> out_r[q] for every r: read once
+///     reduce_scatter  piece = (rank r, range)   in_q[r]   -> tree sum -> out_r
+///     all_reduce      piece = range             data_q    -> tree sum -> data_r for every r
+///
+/// That is why all_reduce can work in place without a second phase: the range a piece overwrites is
+/// read by that piece alone.
+class Transfer {
+ public:
+  /// `calls` are those of all ranks of the group, by group rank, known to match.
+  explicit Transfer(std::vector<Collective> calls);
+
+  std::int64_t pieces() const { return slots_ * ranges_; }
+  /// True when the whole is not worth waking another thread for; it is then one piece.
+  bool is_small() const { return small_; }
+  void run(std::int64_t piece) const;
+
+ private:
+  void run_range(int slot, std::int64_t begin, std::int64_t end) const;
+  void collect(int slot, std::vector<const std::byte*>& ins, std::vector<std::byte*>& outs) const;
+  void put(std::byte* out, const std::byte* in, std::size_t nbytes) const;
+  void copy(const std::byte* in, const std::vector<std::byte*>& outs, std::size_t nbytes) const;
+  void sum(const std::vector<const std::byte*>& ins, const std::vector<std::byte*>& outs,
+           std::int64_t numel) const;
+
+  std::vector<Collective> calls_;
+  CollectiveOp op_;
+  DType dtype_;
+  std::size_t element_size_;
+  std::int64_t numel_;       // elements of one slot
+  int slots_ = 1;            // runs of elements that are cut separately
+  std::int64_t ranges_ = 0;  // pieces a slot is cut into
+  std::int64_t range_ = 0;   // elements of one of them
+  bool small_ = true;
+  bool streamed_ = false;  // results bypass the cache
+};
+
+}  // namespace fsdp::threads

@@ -1,0 +1,46 @@
+#include "comm/process_group.h"
+
+#include <utility>
+
+namespace fsdp {
+namespace {
+
+// Leases must not end before the backend is through with the bytes, and nothing may escape from a
+// destructor: an abort is reported by the next call on the group anyway.
+void finish_quietly(Work::Pending& pending) noexcept {
+  try {
+    pending.wait();
+  } catch (...) {  // aborted, and drained: the buffers are ours again
+  }
+}
+
+}  // namespace
+
+Work::Work(std::unique_ptr<Pending> pending, std::vector<Storage::Lease> leases, Event waited)
+    : pending_(std::move(pending)), leases_(std::move(leases)), waited_(std::move(waited)) {}
+
+Work& Work::operator=(Work&& other) noexcept {
+  if (this == &other) return *this;
+  if (pending_) finish_quietly(*pending_);
+  pending_ = std::move(other.pending_);
+  leases_ = std::move(other.leases_);
+  waited_ = std::move(other.waited_);
+  return *this;
+}
+
+Work::~Work() {
+  if (pending_) finish_quietly(*pending_);
+}
+
+bool Work::is_done() const { return !pending_ || pending_->is_done(); }
+
+void Work::wait() {
+  if (!pending_) return;
+  // Taken out first: whether wait() returns or throws, this Work is finished and its leases end.
+  const std::unique_ptr<Pending> pending = std::move(pending_);
+  const std::vector<Storage::Lease> leases = std::move(leases_);
+  pending->wait();
+  Context::current().record(std::move(waited_));
+}
+
+}  // namespace fsdp
