@@ -62,7 +62,10 @@ class Allocator {
 std::shared_ptr<Allocator> make_cpu_allocator(std::shared_ptr<MemoryTracker> tracker);
 
 /// The two ways of make_cpu_allocator(), whatever the build: regions, or a heap block each.
-std::shared_ptr<Allocator> make_region_allocator(std::shared_ptr<MemoryTracker> tracker);
+/// `region_nbytes` is address space, reserved when first needed; a larger request gets a larger
+/// one.
+std::shared_ptr<Allocator> make_region_allocator(std::shared_ptr<MemoryTracker> tracker,
+                                                 std::size_t region_nbytes = std::size_t{1} << 30);
 std::shared_ptr<Allocator> make_heap_allocator(std::shared_ptr<MemoryTracker> tracker);
 
 /// Counts bytes that do not exist (device `fake`). `granularity` is what sizes are rounded up to

@@ -6,15 +6,14 @@
 
 #include <algorithm>
 #include <new>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace fsdp {
 namespace {
 
-constexpr std::size_t kAlignment = 64;                      // a cache line, a vector register
-constexpr std::size_t kHugePage = std::size_t{2} << 20;     // what the kernel can map at once
-constexpr std::size_t kRegionBytes = std::size_t{1} << 30;  // address space, not memory
+constexpr std::size_t kAlignment = 64;                   // a cache line, a vector register
+constexpr std::size_t kHugePage = std::size_t{2} << 20;  // what the kernel can map at once
 
 constexpr std::size_t aligned(std::size_t nbytes, std::size_t alignment) {
   return (nbytes + alignment - 1) / alignment * alignment;
@@ -22,7 +21,8 @@ constexpr std::size_t aligned(std::size_t nbytes, std::size_t alignment) {
 
 class RegionAllocator final : public Allocator {
  public:
-  using Allocator::Allocator;
+  RegionAllocator(std::shared_ptr<MemoryTracker> tracker, std::size_t region_nbytes)
+      : Allocator(std::move(tracker)), region_nbytes_(region_nbytes) {}
   ~RegionAllocator() override {
     for (const Region& region : regions_) munmap(region.mapping, region.mapped);
   }
@@ -62,7 +62,7 @@ class RegionAllocator final : public Allocator {
   // no room for a whole region: then a smaller one will do.
   void reserve(std::size_t size) {
     const std::size_t least = aligned(size, kHugePage);
-    for (std::size_t wanted = std::max(kRegionBytes, least);;
+    for (std::size_t wanted = std::max(region_nbytes_, least);;
          wanted = std::max(wanted / 2, least)) {
       const std::size_t mapped = wanted + kHugePage;  // room to begin at a huge page
       void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
@@ -81,6 +81,7 @@ class RegionAllocator final : public Allocator {
     }
   }
 
+  std::size_t region_nbytes_;
   FreeBlocks free_;
   std::vector<Region> regions_;
 };
@@ -99,16 +100,16 @@ class HeapAllocator final : public Allocator {
   }
 };
 
-using CpuAllocator = std::conditional_t<FSDP_SANITIZED != 0, HeapAllocator, RegionAllocator>;
-
 }  // namespace
 
 std::shared_ptr<Allocator> make_cpu_allocator(std::shared_ptr<MemoryTracker> tracker) {
-  return std::make_shared<CpuAllocator>(std::move(tracker));
+  return FSDP_SANITIZED != 0 ? make_heap_allocator(std::move(tracker))
+                             : make_region_allocator(std::move(tracker));
 }
 
-std::shared_ptr<Allocator> make_region_allocator(std::shared_ptr<MemoryTracker> tracker) {
-  return std::make_shared<RegionAllocator>(std::move(tracker));
+std::shared_ptr<Allocator> make_region_allocator(std::shared_ptr<MemoryTracker> tracker,
+                                                 std::size_t region_nbytes) {
+  return std::make_shared<RegionAllocator>(std::move(tracker), region_nbytes);
 }
 
 std::shared_ptr<Allocator> make_heap_allocator(std::shared_ptr<MemoryTracker> tracker) {

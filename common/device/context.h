@@ -26,9 +26,10 @@ class Context {
     int threads = 1;  ///< threads a kernel may use (they spin between kernels
                       ///< if all ranks' threads have a core each)
     std::uint64_t seed = 0;
-    Device device = kCpu;                 ///< where tensors are made by default
-    std::size_t fake_granularity = 1;     ///< what sizes on `fake` round up to
-    std::optional<CostModel> cost_model;  ///< set: a virtual clock runs (device fake)
+    Device device = kCpu;              ///< where tensors are made by default
+    std::size_t fake_granularity = 1;  ///< what sizes on `fake` round up to
+    std::optional<CostModel> cost_model =
+        std::nullopt;  ///< set: a virtual clock runs (device fake)
   };
 
   explicit Context(Options options);
