@@ -1,6 +1,7 @@
 /// @file
 /// @ingroup nn
-/// The layers of a Llama-style transformer. Letters: B T C=d V, F feed-forward, H heads, G key/value heads.
+/// The layers of a Llama-style transformer. Letters: B T C=d V, F feed-forward, H heads, G
+/// key/value heads.
 #pragma once
 
 #include "nn/module.h"
@@ -16,6 +17,7 @@ class Linear : public Module {
     bool bias = false;
     InitSpec init = InitSpec::truncated_normal(0.02);
   };
+  /// @throws Error unless in and out are positive.
   explicit Linear(const Options& options);
   const Variable& weight() const { return weight_; }
 
@@ -53,8 +55,8 @@ class RmsNorm : public Module {
   double eps_;
 };
 
-/// The angles of the rotary position embedding (Su et al. 2021): buffers cos, sin (T, D/2), shared by
-/// all layers.
+/// The angles of the rotary position embedding (Su et al. 2021): buffers cos, sin (T, D/2), shared
+/// by all layers.
 class RotaryTables : public Module {
  public:
   RotaryTables(std::int64_t max_sequence, std::int64_t head_width, double theta);

@@ -3,6 +3,7 @@
 /// Module: a tree of parameters with a forward function, and hooks around it.
 #pragma once
 
+#include "autograd/node.h"
 #include "autograd/variable.h"
 #include "device/context.h"
 #include "nn/init_observer.h"
@@ -35,8 +36,8 @@ enum class CallState {
 inline constexpr int kCallStates = 8;
 std::string_view name_of(CallState state);  ///< "BEF_PRE_FW", "AFT_PRE_FW", …
 
-/// Is told of every module call on this thread while its CallObserverScope lives. Instruments (memory
-/// snapshots, the timeline) attach here; removing them changes nothing.
+/// Is told of every module call on this thread while its CallObserverScope lives. Instruments
+/// (memory snapshots, the timeline) attach here; removing them changes nothing.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
@@ -78,8 +79,21 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// Runs forward() with everything around it: pre-forward hooks, trace, the memory owner, forward
-  /// hooks, and a frame on the tape for the backward hooks.
+  /// Runs forward() with everything around it:
+  ///
+  ///     before_pre_forward   forward pre-hooks   after_pre_forward
+  ///     trace forward_begin   forward()   trace forward_end      allocations belong to this module
+  ///     before_post_forward   forward hooks      after_post_forward
+  ///
+  /// and, when the tape comes back through what forward() recorded,
+  ///
+  ///     before_pre_backward   backward pre-hooks  after_pre_backward
+  ///     trace backward_begin   its nodes   trace backward_end
+  ///     before_post_backward  backward hooks      after_post_backward
+  ///
+  /// The module counts as active for the memory tracker from the first to the last line of each. It
+  /// must outlive the tape. Two calls in one forward are two backward frames. An exception leaves
+  /// nothing open.
   Variable operator()(const Variable& x);
 
   // ------------------------------------------------------------------------------- structure
@@ -91,16 +105,22 @@ class Module {
   Module* parent() const { return parent_; }
   /// This module and all below, parents first, in registration order.
   std::vector<Module*> modules();
-  /// All parameters of the tree, in registration order, depth first; a tied parameter once, under the
-  /// path it was registered with first.
+  /// All parameters of the tree, in registration order, depth first; a tied parameter once, under
+  /// the path it was registered with first.
   std::vector<NamedParameter> named_parameters();
   /// Every (path, variable) registration, tied parameters once per path.
   std::vector<NamedParameter> named_parameters_with_ties();
   /// The parameters registered in this very module.
-  const std::vector<std::pair<std::string, Variable>>& own_parameters() const { return parameters_; }
+  const std::vector<std::pair<std::string, Variable>>& own_parameters() const {
+    return parameters_;
+  }
   std::vector<Buffer>& own_buffers() { return buffers_; }
   std::int64_t parameter_count();
   Module* find(std::string_view path);  ///< null if there is none
+
+  /// Replaces all parameters and buffers of the tree by copies of another floating type, for checks
+  /// in float64.
+  void convert(DType dtype);
 
   /// Fills this module's own buffers; on tensors whose bytes are not there it allocates them on the
   /// current device first. Meta models call it when they are given memory.
@@ -147,7 +167,10 @@ class Module {
   };
   void adopt(std::string name, std::shared_ptr<Module> child);
   void set_path(const std::string& parent_path);
-  void enter(CallState state, const std::vector<Hook>& hooks);  // snapshots around the hooks
+  int add_hook(std::vector<Hook>& hooks, ModuleHook hook);
+  std::shared_ptr<CallFrame> make_frame();
+  void call_hooks(CallState before, const std::vector<Hook>& hooks, CallState after);
+  void record(EventKind kind);
 
   std::string name_;
   std::string path_;
@@ -160,7 +183,7 @@ class Module {
   std::vector<Hook> forward_hooks_;
   std::vector<Hook> backward_pre_hooks_;
   std::vector<Hook> backward_hooks_;
-  std::shared_ptr<const Owner> activation_owner_;
+  std::shared_ptr<const Owner> activation_owner_;  // {"", path}
   int next_handle_ = 0;
 };
 

@@ -1,6 +1,7 @@
 /// @file
 /// @ingroup optim
-/// The gradients of one step: what a training loop sees, the same for a single process, DDP and FSDP.
+/// The gradients of one step: what a training loop sees, the same for a single process, DDP and
+/// FSDP.
 #pragma once
 
 #include "comm/process_group.h"
@@ -42,8 +43,8 @@ class GradientEngine {
   virtual ~GradientEngine() = default;
   virtual void begin_step(const StepPlan& plan) = 0;
   virtual void end_micro_step() = 0;
-  /// Sums what the micro-steps left, in the canonical order, and multiplies once by 1/J. A parameter
-  /// that got no gradient gets +0.
+  /// Sums what the micro-steps left, in the canonical order, and multiplies once by 1/J. A
+  /// parameter that got no gradient gets +0.
   virtual void finish_gradients() = 0;
   /// What the optimizer updates; gradients are defined between finish_gradients and zero_grad.
   virtual std::vector<Piece>& pieces() = 0;

@@ -6,6 +6,7 @@
 #include "autograd/variable.h"
 #include "optim/gradient_engine.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,10 +32,12 @@ class LocalGradients : public GradientEngine {
     std::string path;
     Variable variable;
     TreeAccumulator accumulator;
+    std::shared_ptr<const Owner> owner;
   };
   std::vector<Entry> entries_;
   std::vector<Piece> pieces_;
   StepPlan plan_;
+  int micro_step_ = 0;  // how many have ended
 };
 
 }  // namespace fsdp::optim

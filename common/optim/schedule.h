@@ -11,10 +11,10 @@ namespace fsdp::optim {
 /// What a schedule may be configured with; `step` counts from 0.
 struct Schedule {
   enum class Kind { constant, warmup_linear, warmup_cosine, warmup_log } kind = Kind::constant;
-  double lr = 1e-3;            ///< the highest rate
-  double lr_min = 0;           ///< start of a warm-up (warmup_linear, warmup_log), end of the cosine
-  std::int64_t warmup = 0;     ///< steps
-  std::int64_t total = 0;      ///< steps in all (cosine)
+  double lr = 1e-3;         ///< the highest rate
+  double lr_min = 0;        ///< start of a warm-up (warmup_linear, warmup_log), end of the cosine
+  std::int64_t warmup = 0;  ///< steps
+  std::int64_t total = 0;   ///< steps in all (cosine)
 
   /// constant       lr
   /// warmup_linear  lr_min + (lr - lr_min)·(i+1)/warmup until warmup, then lr

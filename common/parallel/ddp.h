@@ -15,11 +15,13 @@
 namespace fsdp::parallel {
 
 /// Every rank holds all parameters, gradients and optimizer state; gradients are all-reduced, in
-/// buckets of about `bucket_bytes`, last parameters first, while backward still computes the others.
+/// buckets of about `bucket_bytes`, last parameters first, while backward still computes the
+/// others.
 class DdpGradients : public optim::GradientEngine {
  public:
   DdpGradients(std::vector<std::pair<std::string, Variable>> parameters,
-               std::shared_ptr<ProcessGroup> group, std::size_t bucket_bytes = std::size_t{25} << 20);
+               std::shared_ptr<ProcessGroup> group,
+               std::size_t bucket_bytes = std::size_t{25} << 20);
   ~DdpGradients() override;
 
   void begin_step(const optim::StepPlan& plan) override;

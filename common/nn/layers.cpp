@@ -1,0 +1,129 @@
+#include "nn/layers.h"
+
+#include "autograd/functions.h"
+#include "base/check.h"
+
+#include <utility>
+
+namespace fsdp::nn {
+
+Linear::Linear(const Options& options) {
+  FSDP_CHECK(options.in > 0 && options.out > 0, "Linear: in = {} and out = {} must be positive",
+             options.in, options.out);
+  weight_ = register_parameter("weight", {options.out, options.in}, options.init);
+  if (options.bias) bias_ = register_parameter("bias", {options.out}, InitSpec::zeros());
+}
+
+Variable Linear::forward(const Variable& x) { return linear(x, weight_, bias_); }
+
+Embedding::Embedding(std::int64_t vocabulary, std::int64_t width, InitSpec init)
+    : weight_(register_parameter("weight", {vocabulary, width}, init)) {}
+
+Variable Embedding::forward(const Variable& tokens) { return embedding(weight_, tokens.data()); }
+
+RmsNorm::RmsNorm(std::int64_t width, double eps)
+    : weight_(register_parameter("weight", {width}, InitSpec::ones())), eps_(eps) {}
+
+Variable RmsNorm::forward(const Variable& x) { return rms_norm(x, weight_, eps_); }
+
+RotaryTables::RotaryTables(std::int64_t max_sequence, std::int64_t head_width, double theta)
+    : theta_(theta) {
+  FSDP_CHECK(head_width % 2 == 0, "rotary positions turn pairs: head width {} must be even",
+             head_width);
+  register_buffer("cos", {max_sequence, head_width / 2});
+  register_buffer("sin", {max_sequence, head_width / 2});
+}
+
+void RotaryTables::initialise_buffers() {
+  const Device device = Context::current().device();
+  for (Buffer& buffer : own_buffers()) {
+    if (buffer.tensor.device().type == DeviceType::meta) {
+      FSDP_CHECK(
+          device.type != DeviceType::meta,
+          "initialise_buffers() of '{}' needs memory, but the current device is meta; open a "
+          "DeviceScope of the device the model is to live on",
+          path());
+      const AllocationScope scope(MemoryKind::buffer,
+                                  std::make_shared<const Owner>(Owner{"", buffer.name}));
+      buffer.tensor = Tensor::empty(buffer.tensor.shape(), buffer.tensor.dtype(), device);
+    }
+    buffer.tensor.storage()->allocate();
+    buffer.is_initialised = true;
+  }
+  ops::rope_tables(cos(), sin(), theta_);
+}
+
+Variable RotaryTables::forward(const Variable&) {
+  fail("'{}' holds tables; it has no forward of its own", path());
+}
+
+Attention::Attention(const Options& options, std::shared_ptr<RotaryTables> rotary)
+    : options_(options), rotary_(std::move(rotary)) {
+  FSDP_CHECK(options.heads > 0 && options.kv_heads > 0 && options.heads % options.kv_heads == 0,
+             "Attention: {} key/value heads must divide {} heads", options.kv_heads, options.heads);
+  auto projection = [](std::int64_t in, std::int64_t out, const InitSpec& init) {
+    return std::make_shared<Linear>(
+        Linear::Options{.in = in, .out = out, .bias = false, .init = init});
+  };
+  const std::int64_t q_width = options.heads * options.head_width;
+  const std::int64_t kv_width = options.kv_heads * options.head_width;
+  q_ = register_child("q_proj", projection(options.width, q_width, options.init));
+  k_ = register_child("k_proj", projection(options.width, kv_width, options.init));
+  v_ = register_child("v_proj", projection(options.width, kv_width, options.init));
+  o_ = register_child("o_proj", projection(q_width, options.width, options.output_init));
+}
+
+// Each result is named, and given up where it is used up: the order of evaluation, which is also
+// the order of the tape, must not be left to the compiler.
+Variable Attention::forward(const Variable& x) {
+  Variable mixed;
+  {
+    const Variable q = (*q_)(x);
+    const Variable k = (*k_)(x);
+    const Variable v = (*v_)(x);
+    mixed =
+        rope_attention(q, k, v, options_.heads, options_.kv_heads, rotary_->cos(), rotary_->sin());
+  }
+  return (*o_)(mixed);
+}
+
+SwiGlu::SwiGlu(std::int64_t width, std::int64_t ffn_width, InitSpec init, InitSpec output_init) {
+  auto projection = [](std::int64_t in, std::int64_t out, const InitSpec& spec) {
+    return std::make_shared<Linear>(
+        Linear::Options{.in = in, .out = out, .bias = false, .init = spec});
+  };
+  gate_ = register_child("gate_proj", projection(width, ffn_width, init));
+  up_ = register_child("up_proj", projection(width, ffn_width, init));
+  down_ = register_child("down_proj", projection(ffn_width, width, output_init));
+}
+
+Variable SwiGlu::forward(const Variable& x) {
+  Variable hidden;
+  {
+    const Variable gate = (*gate_)(x);
+    const Variable up = (*up_)(x);
+    hidden = swiglu(gate, up);
+  }
+  return (*down_)(hidden);
+}
+
+// Members and children in the order of Hugging Face's LlamaDecoderLayer.
+Block::Block(const Attention::Options& attention, std::int64_t ffn_width, double eps,
+             std::shared_ptr<RotaryTables> rotary) {
+  attention_ =
+      register_child("self_attn", std::make_shared<Attention>(attention, std::move(rotary)));
+  mlp_ = register_child("mlp", std::make_shared<SwiGlu>(attention.width, ffn_width, attention.init,
+                                                        attention.output_init));
+  input_norm_ = register_child("input_layernorm", std::make_shared<RmsNorm>(attention.width, eps));
+  post_attention_norm_ =
+      register_child("post_attention_layernorm", std::make_shared<RmsNorm>(attention.width, eps));
+}
+
+Variable Block::forward(const Variable& x) {
+  Variable branch = (*attention_)((*input_norm_)(x));
+  const Variable middle = add(x, std::move(branch));
+  branch = (*mlp_)((*post_attention_norm_)(middle));
+  return add(middle, std::move(branch));
+}
+
+}  // namespace fsdp::nn

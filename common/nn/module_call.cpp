@@ -1,0 +1,116 @@
+// What happens around Module::forward(), and around the backward of what it recorded.
+#include "nn/module.h"
+
+#include <array>
+#include <optional>
+#include <utility>
+
+namespace fsdp::nn {
+
+namespace {
+
+thread_local CallObserver* current_observer = nullptr;
+
+/// The module is active for the memory tracker while this lives.
+class ActiveModule {
+ public:
+  explicit ActiveModule(const std::string& path)
+      : tracker_(Context::current().tracker()), path_(path) {
+    tracker_.enter_module(path_);
+  }
+  ~ActiveModule() { tracker_.leave_module(path_); }
+  ActiveModule(const ActiveModule&) = delete;
+  ActiveModule& operator=(const ActiveModule&) = delete;
+
+ private:
+  MemoryTracker& tracker_;
+  std::string path_;
+};
+
+}  // namespace
+
+std::string_view name_of(CallState state) {
+  static constexpr std::array<std::string_view, kCallStates> kNames{
+      "BEF_PRE_FW", "AFT_PRE_FW", "BEF_POST_FW", "AFT_POST_FW",
+      "BEF_PRE_BW", "AFT_PRE_BW", "BEF_POST_BW", "AFT_POST_BW"};
+  return kNames.at(static_cast<std::size_t>(state));
+}
+
+CallObserverScope::CallObserverScope(CallObserver& observer)
+    : previous_(std::exchange(current_observer, &observer)) {}
+CallObserverScope::~CallObserverScope() { current_observer = previous_; }
+
+Variable Module::operator()(const Variable& x) {
+  const ActiveModule active(path_);
+  call_hooks(CallState::before_pre_forward, forward_pre_hooks_, CallState::after_pre_forward);
+  Variable y;
+  {
+    std::optional<CallFrameScope> frame;
+    if (grad_enabled()) frame.emplace(make_frame());
+    const AllocationScope owner(AllocationScope::kind(), activation_owner_);
+    record(EventKind::forward_begin);
+    y = forward(x);
+    record(EventKind::forward_end);
+  }
+  call_hooks(CallState::before_post_forward, forward_hooks_, CallState::after_post_forward);
+  return y;
+}
+
+std::shared_ptr<CallFrame> Module::make_frame() {
+  auto frame = std::make_shared<CallFrame>();
+  frame->owner = activation_owner_;
+  // Owned by the frame, which the tape lets go of: so the module is left even if backward throws.
+  auto active = std::make_shared<std::optional<ActiveModule>>();
+  frame->before_first = [this, active] {
+    active->emplace(path_);
+    call_hooks(CallState::before_pre_backward, backward_pre_hooks_, CallState::after_pre_backward);
+    record(EventKind::backward_begin);
+  };
+  frame->after_last = [this, active] {
+    record(EventKind::backward_end);
+    call_hooks(CallState::before_post_backward, backward_hooks_, CallState::after_post_backward);
+    active->reset();
+  };
+  return frame;
+}
+
+void Module::call_hooks(CallState before, const std::vector<Hook>& hooks, CallState after) {
+  if (current_observer) current_observer->on_state(*this, before);
+  if (!hooks.empty()) {
+    const std::vector<Hook> calls = hooks;  // a hook may remove itself
+    for (const Hook& hook : calls) hook.call(*this);
+  }
+  if (current_observer) current_observer->on_state(*this, after);
+}
+
+void Module::record(EventKind kind) {
+  if (!unit_name_.empty())
+    Context::current().record({.kind = kind, .unit = unit_name_, .name = {}});
+}
+
+int Module::add_hook(std::vector<Hook>& hooks, ModuleHook hook) {
+  hooks.push_back({next_handle_, std::move(hook)});
+  return next_handle_++;
+}
+
+int Module::register_forward_pre_hook(ModuleHook hook) {
+  return add_hook(forward_pre_hooks_, std::move(hook));
+}
+int Module::register_forward_hook(ModuleHook hook) {
+  return add_hook(forward_hooks_, std::move(hook));
+}
+int Module::register_full_backward_pre_hook(ModuleHook hook) {
+  return add_hook(backward_pre_hooks_, std::move(hook));
+}
+int Module::register_full_backward_hook(ModuleHook hook) {
+  return add_hook(backward_hooks_, std::move(hook));
+}
+
+void Module::remove_hook(int handle) {
+  for (auto* hooks :
+       {&forward_pre_hooks_, &forward_hooks_, &backward_pre_hooks_, &backward_hooks_}) {
+    std::erase_if(*hooks, [handle](const Hook& hook) { return hook.handle == handle; });
+  }
+}
+
+}  // namespace fsdp::nn

@@ -1,0 +1,49 @@
+#include "optim/gradient_engine.h"
+
+#include "base/check.h"
+
+#include <cmath>
+
+namespace fsdp::optim {
+
+void StepPlan::validate() const {
+  FSDP_CHECK(micro_steps > 0 && micro_steps_per_reduction > 0,
+             "a step has at least one micro-batch, and so has a reduction: got {} and {}",
+             micro_steps, micro_steps_per_reduction);
+  FSDP_CHECK(micro_steps % micro_steps_per_reduction == 0,
+             "{} micro-steps per reduction must divide the {} micro-steps of a step",
+             micro_steps_per_reduction, micro_steps);
+}
+
+std::int64_t StepPlan::micro_batch(int m, int rank, int world_size) const {
+  const std::int64_t per_reduction = micro_steps_per_reduction;
+  const std::int64_t reduction = m / per_reduction;
+  return reduction * world_size * per_reduction + rank * per_reduction + m % per_reduction;
+}
+
+double global_grad_norm(GradientEngine& engine, ProcessGroup* group) {
+  ExactSquareSum sum;
+  engine.add_squares(sum);
+  if (group) {
+    group->all_reduce(sum.counters(), ReduceOp::sum, {"", Phase::optimizer}).wait();
+  }
+  // Without data there is nothing to know; the traffic and the time are as they would be.
+  if (!sum.counters().device().has_data()) return 0;
+  return std::sqrt(sum.value());
+}
+
+double clip_by_global_norm(GradientEngine& engine, ProcessGroup* group, double max_norm) {
+  FSDP_CHECK(max_norm > 0, "the largest gradient norm must be positive, is {}", max_norm);
+  const double norm = global_grad_norm(engine, group);
+  FSDP_CHECK(std::isfinite(norm),
+             "the gradient norm is {}: a gradient overflowed; lower the learning rate, or look for "
+             "the micro-batch whose loss is not finite",
+             norm);
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor < 1) {
+    for (Piece& piece : engine.pieces()) ops::scale(piece.grad, factor);
+  }
+  return norm;
+}
+
+}  // namespace fsdp::optim

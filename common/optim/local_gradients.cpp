@@ -1,0 +1,74 @@
+#include "optim/local_gradients.h"
+
+#include "base/check.h"
+#include "device/memory_tracker.h"
+
+#include <utility>
+
+namespace fsdp::optim {
+
+namespace {
+
+/// The leaf of a parameter that took no part in a micro-batch: +0, like any other gradient.
+Tensor zero_leaf(const Tensor& like, const std::shared_ptr<const Owner>& owner) {
+  const AllocationScope scope(MemoryKind::unsharded_grad, owner);
+  Tensor zero = Tensor::empty(like.shape(), like.dtype(), like.device());
+  ops::fill(zero, 0);
+  return zero;
+}
+
+}  // namespace
+
+LocalGradients::LocalGradients(std::vector<std::pair<std::string, Variable>> parameters) {
+  for (auto& [path, variable] : parameters) {
+    if (!variable.requires_grad()) continue;
+    auto owner = std::make_shared<const Owner>(Owner{"", path});
+    const Tensor& data = variable.data();
+    pieces_.push_back({.key = path, .param = data.view({data.numel()}), .grad = {}, .unit = {}});
+    entries_.push_back({path, variable, TreeAccumulator(MemoryKind::unsharded_grad, owner), owner});
+  }
+}
+
+void LocalGradients::begin_step(const StepPlan& plan) {
+  plan.validate();
+  zero_grad();
+  for (Entry& entry : entries_) entry.accumulator.clear();
+  plan_ = plan;
+  micro_step_ = 0;
+}
+
+void LocalGradients::end_micro_step() {
+  FSDP_CHECK(micro_step_ < plan_.micro_steps,
+             "this step was planned with {} micro-steps, and all have ended", plan_.micro_steps);
+  ++micro_step_;
+  for (Entry& entry : entries_) {
+    const Tensor& grad = entry.variable.grad();
+    entry.accumulator.push(grad.is_defined() ? grad
+                                             : zero_leaf(entry.variable.data(), entry.owner));
+    entry.variable.set_grad({});
+  }
+}
+
+void LocalGradients::finish_gradients() {
+  FSDP_CHECK(micro_step_ == plan_.micro_steps && micro_step_ > 0,
+             "finish_gradients() after {} of {} micro-steps", micro_step_, plan_.micro_steps);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
+    const auto leaves = static_cast<double>(entry.accumulator.leaves());
+    const Tensor mean = entry.accumulator.fold();
+    if (leaves != 1) ops::scale(mean, 1 / leaves);
+    entry.variable.set_grad(mean);
+    pieces_[i].grad = mean.view({mean.numel()});
+  }
+}
+
+void LocalGradients::add_squares(ExactSquareSum& sum) {
+  for (const Piece& piece : pieces_) sum.add(piece.grad);
+}
+
+void LocalGradients::zero_grad() {
+  for (Piece& piece : pieces_) piece.grad = {};
+  for (Entry& entry : entries_) entry.variable.set_grad({});
+}
+
+}  // namespace fsdp::optim

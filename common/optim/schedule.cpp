@@ -1,0 +1,45 @@
+#include "optim/schedule.h"
+
+#include "base/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace fsdp::optim {
+
+double Schedule::at(std::int64_t step) const {
+  const auto i = static_cast<double>(step);
+  const auto ramp = static_cast<double>(warmup);
+  const bool is_warming = step < warmup;
+  switch (kind) {
+    case Kind::constant:
+      return lr;
+    case Kind::warmup_linear:
+      return is_warming ? lr_min + (lr - lr_min) * (i + 1) / ramp : lr;
+    case Kind::warmup_cosine: {
+      if (is_warming) return lr * (i + 1) / ramp;
+      const auto decay = static_cast<double>(std::max<std::int64_t>(total - warmup, 1));
+      const double done = std::min((i - ramp) / decay, 1.0);
+      return lr_min + (lr - lr_min) * (1 + std::cos(std::numbers::pi * done)) / 2;
+    }
+    case Kind::warmup_log:
+      // DeepSpeed takes at least two warm-up steps, lest it divide by ln 1 = 0.
+      if (!is_warming) return lr;
+      return lr_min + (lr - lr_min) * std::log(i + 1) / std::log(std::max(ramp, 2.0));
+  }
+  fail("unknown schedule number {}", static_cast<int>(kind));
+}
+
+Schedule::Kind schedule_kind(const std::string& name) {
+  if (name == "constant") return Schedule::Kind::constant;
+  if (name == "warmup_linear") return Schedule::Kind::warmup_linear;
+  if (name == "warmup_cosine") return Schedule::Kind::warmup_cosine;
+  if (name == "warmup_log") return Schedule::Kind::warmup_log;
+  throw InputError(
+      fmt::format("unknown schedule '{}'; known are constant, warmup_linear, warmup_cosine, "
+                  "warmup_log",
+                  name));
+}
+
+}  // namespace fsdp::optim
