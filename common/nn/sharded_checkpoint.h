@@ -1,6 +1,7 @@
 /// @file
 /// @ingroup nn
-/// Checkpoints in pieces: every rank writes its own slices, and any number of ranks reads them back.
+/// Checkpoints in pieces: every rank writes its own slices, and any number of ranks reads them
+/// back.
 #pragma once
 
 #include "nn/safetensors.h"
@@ -16,14 +17,15 @@ namespace fsdp::nn {
 
 /// One rank's part of one tensor of the training state.
 struct StateSlice {
-  std::string name;         ///< "param/model.norm.weight", "exp_avg/model.norm.weight", …
-  Shape full_shape;         ///< of the whole tensor
-  std::int64_t begin = 0;   ///< first element of the flattened whole
-  Tensor values;            ///< (length): a view of the live state, written or read in place
+  std::string name;        ///< "param/model.norm.weight", "exp_avg/model.norm.weight", …
+  Shape full_shape;        ///< of the whole tensor
+  std::int64_t begin = 0;  ///< first element of the flattened whole
+  Tensor values;           ///< (length): a view of the live state, written or read in place
 };
 
-/// Writes the slices of rank `rank` of `world_size` to `folder/shard-RRRRR-of-WWWWW.safetensors`, synced. Each
-/// slice is one tensor; the file's metadata says its full shape, where it begins, and its checksum (CRC-32). `metadata` is added.
+/// Writes the slices of rank `rank` of `world_size` to `folder/shard-RRRRR-of-WWWWW.safetensors`,
+/// synced. Each slice is one tensor; the file's metadata says its full shape, where it begins, and
+/// its checksum (CRC-32). `metadata` is added.
 void write_slices(const std::filesystem::path& folder, int rank, int world_size,
                   const std::vector<StateSlice>& slices,
                   const std::map<std::string, std::string>& metadata = {});
@@ -31,8 +33,9 @@ void write_slices(const std::filesystem::path& folder, int rank, int world_size,
 /// All shard files of a folder, whatever W wrote them. Nothing but headers is read on opening.
 class SliceReader {
  public:
-  /// Checks that all files of the set are there, agree in shapes and metadata, and that every tensor is
-  /// covered completely and once. @throws InputError naming the file, the tensor, and the remedy.
+  /// Checks that all files of the set are there, agree in shapes and metadata, and that every
+  /// tensor is covered completely and once. @throws InputError naming the file, the tensor, and the
+  /// remedy.
   explicit SliceReader(const std::filesystem::path& folder);
 
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -40,11 +43,11 @@ class SliceReader {
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
   std::vector<std::string> names() const;
 
-  /// Throws InputError if any of the slices is missing or of another shape or dtype; so that a load can be
-  /// refused before anything has been changed.
+  /// Throws InputError if any of the slices is missing or of another shape or dtype; so that a load
+  /// can be refused before anything has been changed.
   void check(const std::vector<StateSlice>& slices) const;
-  /// Reads the data of files number `reader`, `reader + readers`, … once and compares it with the checksums
-  /// written along, so that R readers verify the whole folder between them.
+  /// Reads the data of files number `reader`, `reader + readers`, … once and compares it with the
+  /// checksums written along, so that R readers verify the whole folder between them.
   /// @throws InputError naming the file and the tensor that was damaged.
   void verify(int reader, int readers) const;
   /// Reads the slices into their values, each from as many files as it takes.
@@ -55,19 +58,24 @@ class SliceReader {
     std::size_t file;
     std::int64_t begin;
     std::int64_t numel;
+    std::uint32_t crc32;
   };
   struct Whole {
     Shape shape;
     DType dtype;
     std::vector<Part> parts;  // in order, without gap or overlap
   };
+  void add_file(std::size_t file);
+  void check_cover(const std::string& name, Whole& whole) const;
+
   std::filesystem::path folder_;
   std::vector<SafetensorsReader> files_;
   std::map<std::string, Whole> tensors_;
   std::map<std::string, std::string> metadata_;
 };
 
-/// The whole number under `key`. @throws InputError naming the folder and the key if it is not there.
+/// The whole number under `key`. @throws InputError naming the folder and the key if it is not
+/// there.
 std::int64_t integer_of(const std::map<std::string, std::string>& metadata, const std::string& key,
                         const std::filesystem::path& folder);
 

@@ -42,6 +42,7 @@ for group in "$@"; do
       need libopenblas-serial-dev 'multiplies matrices (BLAS)' \
         cblas.h openblas-serial/cblas.h openblas-pthread/cblas.h openblas-openmp/cblas.h \
         openblas/cblas.h
+      need zlib1g-dev 'checksums of checkpoints' zlib.h
       need catch2 'runs the tests' catch2/catch.hpp catch2/catch_all.hpp
       ;;
     bench) ;;

@@ -10,8 +10,8 @@
 namespace fsdp {
 
 // ------------------------------------------------------------------- TODO 1.1
-// Open and close the scope of build(): new tensors are made on meta, and this object is told of every
-// initialisation. The two scope members do that; what is left is the generator.
+// Open and close the scope of build(): new tensors are made on meta, and this object is told of
+// every initialisation. The two scope members do that; what is left is the generator.
 //
 // Keep:  the generator of the current Context has the same offset after the scope as before it. A
 //        model that was only described must not change what is drawn next.
@@ -58,9 +58,11 @@ const DeferredInit::Record& DeferredInit::record_of(const Variable& parameter) c
 }
 
 // ------------------------------------------------------------------- TODO 1.3
-// Replay: memory and bits for every parameter of the module that is still on meta, then its buffers.
+// Replay: memory and bits for every parameter of the module that is still on meta, then its
+// buffers.
 //
-// Keep:  a tied parameter is one Variable under two paths: it gets memory once, and both paths see it.
+// Keep:  a tied parameter is one Variable under two paths: it gets memory once, and both paths see
+// it.
 //        Parameters count as UNSHARDED_PARAM (AllocationScope).
 void DeferredInit::materialise(nn::Module& module, Device device) {
   // SOLUTION 1.3: todo(module, device, records_)

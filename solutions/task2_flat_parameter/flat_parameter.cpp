@@ -83,7 +83,8 @@ void FlatParameter::copy_shard(const SliceSource& source) {
 // Describe `full` (and `full_grad`, if trainable) without allocating them, and turn every parameter
 // into a view: its data into full, its gradient sink into full_grad.
 //
-// Keep:  the storages are made once and never replaced; after this, allocate() and free() on them is
+// Keep:  the storages are made once and never replaced; after this, allocate() and free() on them
+// is
 //        all that unshard and reshard do. The parameters' own memory is given up here.
 void FlatParameter::make_views() {
   // SOLUTION 2.3: todo(spans_, full_, full_grad_)
@@ -136,7 +137,8 @@ void copy_slice(const Variable& parameter, std::int64_t begin, const Tensor& out
 
 namespace {
 
-/// The chain of units around a module, innermost first, as indices; `unit_of` maps modules to units.
+/// The chain of units around a module, innermost first, as indices; `unit_of` maps modules to
+/// units.
 std::vector<std::size_t> units_around(nn::Module* module,
                                       const std::map<const nn::Module*, std::size_t>& unit_of) {
   std::vector<std::size_t> chain;
@@ -152,9 +154,10 @@ std::vector<std::size_t> units_around(nn::Module* module,
 // ------------------------------------------------------------------- TODO 2.5
 // Which unit manages which parameter.
 //
-// Keep:  every parameter that is not ignored is in exactly one list. A tied parameter is in the list of
-//        the lowest unit that contains every module using it, or its views would be freed while the other
-//        user still needs them.
+// Keep:  every parameter that is not ignored is in exactly one list. A tied parameter is in the
+// list of
+//        the lowest unit that contains every module using it, or its views would be freed while the
+//        other user still needs them.
 // Hint:  named_parameters_with_ties() names a tied parameter once for each module.
 std::vector<std::vector<nn::NamedParameter>> parameters_of_units(
     nn::Module& root, const std::vector<nn::Module*>& unit_modules,

@@ -14,10 +14,11 @@ namespace fsdp {
 
 void ReshardAfterForward::validate(int world_size) const {
   if (group == 0 || group == 1) return;
-  FSDP_CHECK(group > 1 && group < world_size && world_size % group == 0,
-             "reshard_after_forward = {} does not fit {} ranks: use true, false, or a whole number s "
-             "with 1 < s < {} that divides {}",
-             group, world_size, world_size, world_size);
+  FSDP_CHECK(
+      group > 1 && group < world_size && world_size % group == 0,
+      "reshard_after_forward = {} does not fit {} ranks: use true, false, or a whole number s "
+      "with 1 < s < {} that divides {}",
+      group, world_size, world_size, world_size);
 }
 
 ShardedUnit::ShardedUnit(std::string name, nn::Module& module,
@@ -81,7 +82,8 @@ void ShardedUnit::finish_unshard(Phase phase) {
 // ------------------------------------------------------------------- TODO 3.3
 // Give the full parameters up.
 //
-// Keep:  the storage is freed, not replaced: the views stay, and so does every view that autograd saved.
+// Keep:  the storage is freed, not replaced: the views stay, and so does every view that autograd
+// saved.
 //        Parts kept for the subgroup go too: after an optimizer step they would be stale.
 // Hint:  a storage under a running gather cannot be freed.
 void ShardedUnit::reshard() {
@@ -129,8 +131,9 @@ void ShardedUnit::reshard_to_subgroup() {
 // Attach the halves to the module.
 //
 // Keep:  pre-forward: the unit has its parameters, and then the scheduler (if any) hears of it.
-//        post-forward: with a tape, what the options say, the root rule first (keep_until_backward);
-//        without a tape (grad_enabled() is false) no backward will come, so nothing is kept.
+//        post-forward: with a tape, what the options say, the root rule first
+//        (keep_until_backward); without a tape (grad_enabled() is false) no backward will come, so
+//        nothing is kept.
 void ShardedUnit::install_forward_hooks() {
   // SOLUTION 3.5: todo(module_, hooks_)
   hooks_.push_back(module_.register_forward_pre_hook([this](nn::Module&) { pre_forward(); }));

@@ -22,8 +22,11 @@ GradientReducer::GradientReducer(std::vector<ShardedUnit*> units,
     const auto owner = std::make_shared<const Owner>(Owner{unit->name(), "gradient sum"});
     for (const auto& flat : unit->flat_parameters()) {
       if (!flat->requires_grad()) continue;
-      gradients->flats.push_back({flat.get(), TreeAccumulator(MemoryKind::unsharded_grad, owner),
-                                  TreeAccumulator(MemoryKind::sharded_grad, owner), {}, {}});
+      gradients->flats.push_back({flat.get(),
+                                  TreeAccumulator(MemoryKind::unsharded_grad, owner),
+                                  TreeAccumulator(MemoryKind::sharded_grad, owner),
+                                  {},
+                                  {}});
     }
     units_.push_back(std::move(gradients));
   }
@@ -81,7 +84,8 @@ bool GradientReducer::reduces_now() const {
 // ------------------------------------------------------------------- TODO 4.1
 // Before the unit's first backward node.
 //
-// Keep:  everything pre_backward promises in backward.h, in that order, also when it is called again
+// Keep:  everything pre_backward promises in backward.h, in that order, also when it is called
+// again
 //        in the same backward (a module that was called twice): what has been written must survive.
 // Hint:  queue_backward_callback (autograd/backward.h); Variable::arm_sink.
 void GradientReducer::pre_backward(ShardedUnit& unit) {
@@ -107,7 +111,8 @@ void GradientReducer::pre_backward(ShardedUnit& unit) {
 // ------------------------------------------------------------------- TODO 4.2
 // After the unit's last backward node.
 //
-// Keep:  the full parameters go *before* the reduction is issued, and the gradient of the unit reduced
+// Keep:  the full parameters go *before* the reduction is issued, and the gradient of the unit
+// reduced
 //        before goes too (finish_reduce): so the peak does not depend on how fast the link is.
 // Hint:  open_calls counts forward calls; only the last of them ends the unit's backward.
 void GradientReducer::post_backward(ShardedUnit& unit) {
@@ -140,10 +145,11 @@ void GradientReducer::complete_gradients(UnitGradients& gradients) {
 }
 
 // ------------------------------------------------------------------- TODO 4.4
-// Send the full gradient on its way: reduce-scatter (sum) into a fresh leaf (n), label {unit, gradient}.
+// Send the full gradient on its way: reduce-scatter (sum) into a fresh leaf (n), label {unit,
+// gradient}.
 //
-// Under no_sync (L > 1) the full gradient is pushed to `full` first, and only the last micro-step of a group
-// reduces, what `full` folds to.
+// Under no_sync (L > 1) the full gradient is pushed to `full` first, and only the last micro-step
+// of a group reduces, what `full` folds to.
 //
 // Set:   each.input, each.leaf (REDUCE_SCATTER), reductions_, reducing_.
 void GradientReducer::start_reduce(UnitGradients& gradients) {
@@ -190,7 +196,8 @@ void GradientReducer::finish_reduce() {
 // When the tape has been walked.
 //
 // Keep:  a unit that backward never reached still takes part in the reduction, with +0: what a rank
-//        sends must not depend on anything another rank cannot know. Last unit first, as in backward.
+//        sends must not depend on anything another rank cannot know. Last unit first, as in
+//        backward.
 void GradientReducer::end_of_backward() {
   // SOLUTION 4.6: todo(units_, micro_step_, callback_queued_)
   for (auto each = units_.rbegin(); each != units_.rend(); ++each) {

@@ -34,7 +34,8 @@ Tensor padding_of(const FlatParameter& flat, const Tensor& shard_sized) {
 // ------------------------------------------------------------------- TODO 5.1
 // What the optimizer is to update.
 //
-// Keep:  frozen flat parameters are left out: no gradient, no state, no decay. Keys are unique: a unit may hold
+// Keep:  frozen flat parameters are left out: no gradient, no state, no decay. Keys are unique: a
+// unit may hold
 //        several flat parameters, so count them within their unit, frozen ones included.
 std::vector<optim::Piece> ShardedOptimizer::pieces() const {
   // SOLUTION 5.1: todo(flats_)
@@ -56,7 +57,8 @@ std::vector<optim::Piece> ShardedOptimizer::pieces() const {
 // ------------------------------------------------------------------- TODO 5.2
 // One step.
 //
-// Keep:  padding is zero afterwards, in the shard and in every state tensor: whatever got there must not
+// Keep:  padding is zero afterwards, in the shard and in every state tensor: whatever got there
+// must not
 //        travel into the next all-gather, nor into a norm.
 void ShardedOptimizer::step(double lr) {
   // SOLUTION 5.2: todo(lr, optimizer_, flats_)
@@ -109,7 +111,8 @@ double ShardedOptimizer::clip_grad_norm(double max_norm) {
 // ------------------------------------------------------------------- TODO 5.5
 // The training state by parameter path.
 //
-// Hint:  FlatParameter::pieces_of(rank) says which elements of which parameters the shard holds. Every
+// Hint:  FlatParameter::pieces_of(rank) says which elements of which parameters the shard holds.
+// Every
 //        state tensor is shaped like the shard.
 std::vector<nn::StateSlice> ShardedOptimizer::state_slices() {
   // SOLUTION 5.5: todo(flats_, optimizer_)

@@ -16,7 +16,8 @@ Prefetcher::Prefetcher(std::vector<ShardedUnit*> units, Options options)
     : units_(std::move(units)), options_(options) {
   FSDP_CHECK(options_.depth >= 1, "a prefetch depth of {}: use 1 or more, or no Prefetcher at all",
              options_.depth);
-  FSDP_CHECK(options_.in_flight_limit >= 0, "an in-flight limit of {}: use 1 or more, or 0 for the depth",
+  FSDP_CHECK(options_.in_flight_limit >= 0,
+             "an in-flight limit of {}: use 1 or more, or 0 for the depth",
              options_.in_flight_limit);
   if (options_.in_flight_limit == 0) options_.in_flight_limit = options_.depth;
 }
@@ -76,7 +77,8 @@ void Prefetcher::before_backward(ShardedUnit& unit) {
 // ------------------------------------------------------------------- TODO 6.4
 // Start what comes next, as far as depth and limit allow.
 //
-// Keep:  units that are there already take their place in the depth: at most `depth` units are held ahead.
+// Keep:  units that are there already take their place in the depth: at most `depth` units are held
+// ahead.
 void Prefetcher::start_ahead(const Guess& guess, Phase phase) {
   // SOLUTION 6.4: todo(guess, phase, ahead_)
   const std::size_t end =
@@ -100,8 +102,10 @@ int Prefetcher::in_flight() const {
 // ------------------------------------------------------------------- TODO 6.5
 // When the guess was wrong.
 //
-// Keep:  a unit that the guess does not hold (any more) leaves the cursor where it is; one that comes later
-//        than expected moves it there. Units gathered for nothing are resharded at once: memory stays bounded by the depth.
+// Keep:  a unit that the guess does not hold (any more) leaves the cursor where it is; one that
+// comes later
+//        than expected moves it there. Units gathered for nothing are resharded at once: memory
+//        stays bounded by the depth.
 bool Prefetcher::advance(Guess& guess, const ShardedUnit& unit) {
   // SOLUTION 6.5: todo(guess, unit)
   const auto from = guess.order.begin() + static_cast<std::ptrdiff_t>(guess.cursor);

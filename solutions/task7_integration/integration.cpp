@@ -73,17 +73,20 @@ ShardedModel::~ShardedModel() {
 }
 
 bool ShardedModel::is_ignored(const nn::NamedParameter& parameter) const {
-  return std::any_of(options_.ignored.begin(), options_.ignored.end(), [&](const std::string& path) {
-    return parameter.path == path || parameter.path.starts_with(path + ".");
-  });
+  return std::any_of(options_.ignored.begin(), options_.ignored.end(),
+                     [&](const std::string& path) {
+                       return parameter.path == path || parameter.path.starts_with(path + ".");
+                     });
 }
 
 // ------------------------------------------------------------------- TODO 7.1
 // The units.
 //
-// Keep:  a unit holds one flat parameter per (requires_grad, dtype, decay), in order of first appearance. A module that is
+// Keep:  a unit holds one flat parameter per (requires_grad, dtype, decay), in order of first
+// appearance. A module that is
 //        left without parameters is no unit. Units are in forward order, the root's (if any) first.
-//        Kept between forward and backward: the root's unit, or, if the root manages nothing, the last one.
+//        Kept between forward and backward: the root's unit, or, if the root manages nothing, the
+//        last one.
 std::vector<std::unique_ptr<FlatParameter>> ShardedModel::make_flat_parameters(
     const std::string& unit, const std::vector<nn::NamedParameter>& parameters) const {
   // SOLUTION 7.1: todo(unit, parameters, options_)
@@ -151,7 +154,8 @@ void ShardedModel::make_units() {
 // ------------------------------------------------------------------- TODO 7.2
 // Attach everything: the units' forward hooks, the reducer's backward hooks, the prefetcher's slot.
 //
-// Keep:  the prefetcher hears of the beginning of a forward before the root's own unit is gathered, and of
+// Keep:  the prefetcher hears of the beginning of a forward before the root's own unit is gathered,
+// and of
 //        its end. At depth 0 there is none.
 void ShardedModel::install_hooks() {
   // SOLUTION 7.2: todo(units_, reducer_, prefetcher_, hooks_)
@@ -160,8 +164,8 @@ void ShardedModel::install_hooks() {
   if (options_.prefetch_depth > 0) {
     prefetcher_ = std::make_unique<Prefetcher>(
         units, Prefetcher::Options{options_.prefetch_depth, options_.in_flight_limit});
-    hooks_.push_back(root_.register_forward_pre_hook(
-        [this](nn::Module&) { prefetcher_->forward_begins(); }));
+    hooks_.push_back(
+        root_.register_forward_pre_hook([this](nn::Module&) { prefetcher_->forward_begins(); }));
   }
   for (ShardedUnit* unit : units) {
     unit->install_forward_hooks();
@@ -179,7 +183,8 @@ void ShardedModel::install_hooks() {
 // ------------------------------------------------------------------- TODO 7.3
 // What is not sharded: ignored parameters (whole on every rank, gradients all-reduced) and buffers.
 //
-// Keep:  after a meta start, ignored parameters and buffers have memory and the bits of an eager build, and
+// Keep:  after a meta start, ignored parameters and buffers have memory and the bits of an eager
+// build, and
 //        the generator is where an eager build would have left it.
 void ShardedModel::make_replicated() {
   // SOLUTION 7.3: todo(replicated_, replicated_gradients_)
@@ -234,10 +239,11 @@ ShardedOptimizer& ShardedModel::optimizer() {
 }
 
 // ------------------------------------------------------------------- TODO 7.4
-// The protocol of GradientEngine (optim/gradient_engine.h), over the reducer, the sharded optimizer, and the
-// engine of the replicated parameters.
+// The protocol of GradientEngine (optim/gradient_engine.h), over the reducer, the sharded
+// optimizer, and the engine of the replicated parameters.
 //
-// Keep:  a backward that reached no unit (everything frozen, or a loss that uses none) still counts as a
+// Keep:  a backward that reached no unit (everything frozen, or a loss that uses none) still counts
+// as a
 //        micro-step. Replicated gradients count once in the norm, not W times.
 void ShardedModel::begin_step(const optim::StepPlan& plan) {
   // SOLUTION 7.4: todo(plan, reducer_, replicated_gradients_)
@@ -337,9 +343,11 @@ void ShardedModel::save_full(const std::filesystem::path& folder) {
   const std::filesystem::path temporary = folder.string() + ".tmp";
   std::unique_ptr<nn::SafetensorsWriter> writer;
   if (group_->rank() == 0) {
-    nn::prepare_folder(temporary);
-    writer = std::make_unique<nn::SafetensorsWriter>(temporary / "model.safetensors", items,
-                                                     std::map<std::string, std::string>{{"format", "pt"}});
+    if (std::filesystem::exists(temporary)) nn::remove_tree(temporary);
+    nn::create_folder(temporary);
+    writer = std::make_unique<nn::SafetensorsWriter>(
+        temporary / "model.safetensors", items,
+        std::map<std::string, std::string>{{"format", "pt"}});
   }
   for_each_full_parameter([&](const nn::NamedParameter&, const Tensor& full) {
     if (writer != nullptr) writer->write(full);
@@ -347,8 +355,7 @@ void ShardedModel::save_full(const std::filesystem::path& folder) {
   if (writer != nullptr) {
     writer->finish();
     if (const auto* transformer = dynamic_cast<nn::TransformerLM*>(&root_)) {
-      nn::write_text_atomically(temporary / "config.json",
-                                nn::to_hf_config(transformer->config()));
+      nn::write_text_atomically(temporary / "config.json", nn::to_hf_config(transformer->config()));
     }
     nn::publish_folder(temporary, folder);
   }
@@ -358,9 +365,9 @@ void ShardedModel::save_full(const std::filesystem::path& folder) {
 
 void ShardedModel::load_full(const std::filesystem::path& folder) {
   // SOLUTION 7.5: todo(folder, units_)
-  const nn::SafetensorsReader reader(folder / "model.safetensors");
+  const nn::SafetensorsReader reader(nn::existing_folder(folder) / "model.safetensors");
   for (const nn::NamedParameter& parameter : root_.named_parameters()) {
-    reader.check(parameter.path, parameter.variable.data().dtype(), parameter.variable.shape());
+    reader.require(parameter.path, parameter.variable.data().dtype(), parameter.variable.shape());
   }
   group_->barrier({"load_full", Phase::checkpoint}).wait();  // every rank found it right
   for (FlatParameter* flat : flat_parameters()) {

@@ -22,10 +22,11 @@ namespace fsdp {
 ///     auto model = deferred.build([&] { return std::make_shared<TransformerLM>(config); });
 ///                                              // 0 bytes; the generator is where it was
 ///     deferred.materialise(*model, kCpu);      // the bits of an eager build, or
-///     deferred.init_slice(weight, 100, out);   // the bits of weight[100 : 100 + out.numel()] alone
+///     deferred.init_slice(weight, 100, out);   // the bits of weight[100 : 100 + out.numel()]
+///     alone
 ///
-/// Random numbers are counter-based, so all that must be remembered of a parameter is its InitSpec and where
-/// its words begin in the stream. The order of the eager build is in those positions.
+/// Random numbers are counter-based, so all that must be remembered of a parameter is its InitSpec
+/// and where its words begin in the stream. The order of the eager build is in those positions.
 class DeferredInit : private nn::InitObserver {
  public:
   /// One initialisation that was put off.
@@ -39,26 +40,28 @@ class DeferredInit : private nn::InitObserver {
 
   /// Runs `make_model` on the meta device with recording on, and returns what it returns.
   ///
-  /// Afterwards: no byte was allocated; records() has one entry an initialised parameter, in order; the
-  /// generator of the current Context is as it was; device and observer too, even if make_model throws.
+  /// Afterwards: no byte was allocated; records() has one entry an initialised parameter, in order;
+  /// the generator of the current Context is as it was; device and observer too, even if make_model
+  /// throws.
   template <class MakeModel>
   auto build(MakeModel&& make_model) {
     Recording recording(*this);
     return std::forward<MakeModel>(make_model)();
   }
 
-  /// Gives every recorded parameter of `module` that is still on meta its memory on `device`, and the bits
-  /// of an eager build; then initialises all buffers. A tied parameter is one parameter. Moves the
-  /// generator of the current Context to where the eager build would have left it.
+  /// Gives every recorded parameter of `module` that is still on meta its memory on `device`, and
+  /// the bits of an eager build; then initialises all buffers. A tied parameter is one parameter.
+  /// Moves the generator of the current Context to where the eager build would have left it.
   /// @throws Error naming a parameter on meta that was not recorded here.
   void materialise(nn::Module& module, Device device);
 
-  /// Writes elements [begin, begin + out.numel()) of `parameter` as an eager build would have; nothing
-  /// else is computed or allocated. Works before and after materialise().
+  /// Writes elements [begin, begin + out.numel()) of `parameter` as an eager build would have;
+  /// nothing else is computed or allocated. Works before and after materialise().
   /// @throws Error if the parameter was not recorded here, or the slice leaves it.
   void init_slice(const Variable& parameter, std::int64_t begin, const Tensor& out) const;
 
-  /// Moves the current generator past all words the recorded parameters use: what an eager build does.
+  /// Moves the current generator past all words the recorded parameters use: what an eager build
+  /// does.
   void advance_generator() const;
 
   const std::vector<Record>& records() const { return records_; }
@@ -82,11 +85,11 @@ class DeferredInit : private nn::InitObserver {
   void on_initialise(const Variable& parameter, const InitSpec& spec) override;
   const Record& record_of(const Variable& parameter) const;
 
-  std::uint64_t seed_ = 0;          // of the generator that build() saw
-  std::uint64_t words_end_ = 0;     // where the eager build would have left it
+  std::uint64_t seed_ = 0;       // of the generator that build() saw
+  std::uint64_t words_end_ = 0;  // where the eager build would have left it
   std::vector<Record> records_;
   std::unordered_map<const void*, std::size_t> index_;  // Variable::id() -> records_
-  std::shared_ptr<void> extra;      // spare, for the student
+  std::shared_ptr<void> extra;                          // spare, for the student
 };
 
 }  // namespace fsdp

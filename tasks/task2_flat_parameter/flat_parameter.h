@@ -1,6 +1,7 @@
 /// @file
 /// @ingroup task2
-/// Task 2: FlatParameter: the parameters of one unit as one vector, of which every rank keeps a shard.
+/// Task 2: FlatParameter: the parameters of one unit as one vector, of which every rank keeps a
+/// shard.
 #pragma once
 
 #include "nn/module.h"
@@ -29,8 +30,9 @@ struct ShardPiece {
   std::int64_t numel = 0;
 };
 
-/// Where the values of a shard come from: writes elements [begin, begin + out.numel()) of a parameter.
-/// The default reads the parameter itself; after a meta start it is DeferredInit::init_slice.
+/// Where the values of a shard come from: writes elements [begin, begin + out.numel()) of a
+/// parameter. The default reads the parameter itself; after a meta start it is
+/// DeferredInit::init_slice.
 using SliceSource =
     std::function<void(const Variable& parameter, std::int64_t begin, const Tensor& out)>;
 
@@ -51,8 +53,8 @@ using SliceSource =
 /// or concatenated.
 class FlatParameter {
  public:
-  /// Takes over `parameters` (all of one dtype, all trainable or none): afterwards they are views of
-  /// full(), which has no bytes yet, and their own memory is gone. Never holds a full copy.
+  /// Takes over `parameters` (all of one dtype, all trainable or none): afterwards they are views
+  /// of full(), which has no bytes yet, and their own memory is gone. Never holds a full copy.
   FlatParameter(std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
                 int world_size, Device device, const SliceSource& source);
   FlatParameter(const FlatParameter&) = delete;
@@ -61,8 +63,8 @@ class FlatParameter {
   const std::string& unit() const { return unit_; }
   const std::vector<Span>& spans() const { return spans_; }
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
-  std::int64_t numel() const { return numel_; }                ///< N
-  std::int64_t padded_numel() const { return padded_numel_; }  ///< P
+  std::int64_t numel() const { return numel_; }                             ///< N
+  std::int64_t padded_numel() const { return padded_numel_; }               ///< P
   std::int64_t shard_numel() const { return padded_numel_ / world_size_; }  ///< n
   /// Elements of this rank's shard that are not padding; they come first.
   std::int64_t valid_shard_numel() const;
@@ -77,15 +79,16 @@ class FlatParameter {
   const Tensor& shard_grad() const { return shard_grad_; }
   void set_shard_grad(Tensor grad) { shard_grad_ = std::move(grad); }
 
-  /// Which elements of which parameters lie in the shard of `rank`, in order, empty pieces left out.
+  /// Which elements of which parameters lie in the shard of `rank`, in order, empty pieces left
+  /// out.
   std::vector<ShardPiece> pieces_of(int rank) const;
 
   bool decay = true;  ///< weight decay applies (one value for the whole vector)
 
  private:
-  void build_layout();                          // 2.1
-  void copy_shard(const SliceSource& source);   // 2.2
-  void make_views();                            // 2.3
+  void build_layout();                         // 2.1
+  void copy_shard(const SliceSource& source);  // 2.2
+  void make_views();                           // 2.3
 
   std::string unit_;
   std::vector<nn::NamedParameter> parameters_;
@@ -108,11 +111,12 @@ class FlatParameter {
 void copy_slice(const Variable& parameter, std::int64_t begin, const Tensor& out);
 
 /// The parameters each unit manages. `unit_modules` are modules of the tree under `root`, in any
-/// order, which may contain each other; `root` itself is added as the last unit if it is not among them.
+/// order, which may contain each other; `root` itself is added as the last unit if it is not among
+/// them.
 ///
 /// A parameter belongs to the innermost unit around the module that registered it. A tied parameter
-/// belongs to the lowest unit around *all* modules that registered it. No parameter is listed twice,
-/// none is left out but those with an id in `ignored`.
+/// belongs to the lowest unit around *all* modules that registered it. No parameter is listed
+/// twice, none is left out but those with an id in `ignored`.
 /// @return one list a unit, in the order of unit_modules (root last unless listed)
 std::vector<std::vector<nn::NamedParameter>> parameters_of_units(
     nn::Module& root, const std::vector<nn::Module*>& unit_modules,

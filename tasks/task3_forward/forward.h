@@ -54,8 +54,8 @@ class ShardedUnit {
 
   struct Options {
     ReshardAfterForward reshard_after_forward = ReshardAfterForward::always();
-    /// Keep the parameters between forward and backward whatever reshard_after_forward says: the root (used first
-    /// and last) and the last unit (needed again at once).
+    /// Keep the parameters between forward and backward whatever reshard_after_forward says: the
+    /// root (used first and last) and the last unit (needed again at once).
     bool keep_until_backward = false;
   };
 
@@ -77,8 +77,9 @@ class ShardedUnit {
   /// Afterwards: unsharded.
   void finish_unshard(Phase phase);
 
-  /// 3.3  Gives the full parameters up: their storage is freed under the living views, and what 3.4 kept
-  /// is dropped. A gather still in flight is waited for first. Afterwards: sharded. Idempotent.
+  /// 3.3  Gives the full parameters up: their storage is freed under the living views, and what 3.4
+  /// kept is dropped. A gather still in flight is waited for first. Afterwards: sharded.
+  /// Idempotent.
   void reshard();
 
   /// 3.4  The same at the end of forward under within(s): keeps 1/s of the vector first, from which
@@ -114,8 +115,8 @@ class ShardedUnit {
   std::shared_ptr<ProcessGroup> subgroup_;
   Options options_;
   State state_ = State::sharded;
-  std::vector<Work> gathers_;          // in flight while unsharding, one a flat parameter
-  std::vector<Tensor> subgroup_parts_; // (P/s) each, between forward and backward under within(s)
+  std::vector<Work> gathers_;           // in flight while unsharding, one a flat parameter
+  std::vector<Tensor> subgroup_parts_;  // (P/s) each, between forward and backward under within(s)
   std::vector<int> hooks_;
   std::shared_ptr<void> extra;  // spare, for the student
 };

@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup task4
-/// Task 4: the backward pass: gradients are made in the flat vector, summed over the ranks, and kept as
-/// shards.
+/// Task 4: the backward pass: gradients are made in the flat vector, summed over the ranks, and
+/// kept as shards.
 #pragma once
 
 #include "comm/process_group.h"
@@ -18,14 +18,15 @@ namespace fsdp {
 /// Turns the backward of every unit into sharded gradients.
 ///
 ///     unit k+1   … compute | free params, reduce-scatter →→→→ |
-///     unit k       gather →→ |         compute          | free params, finish k+1, reduce-scatter →→
+///     unit k       gather →→ |         compute          | free params, finish k+1, reduce-scatter
+///     →→
 ///
 ///     full_grad (P) --reduce-scatter--> leaf (n) --TreeAccumulator--> shard_grad (n)
 ///                    REDUCE_SCATTER      SHARDED_GRAD
 ///
-/// At most two full gradients exist at a time: the unit's that computes, and the one being reduced. The order
-/// of addition is canonical (tensor/tree_sum.h): ranks first, then micro-steps; with L > 1 (no_sync)
-/// the L micro-steps first, in full vectors, and then the ranks.
+/// At most two full gradients exist at a time: the unit's that computes, and the one being reduced.
+/// The order of addition is canonical (tensor/tree_sum.h): ranks first, then micro-steps; with L >
+/// 1 (no_sync) the L micro-steps first, in full vectors, and then the ranks.
 class GradientReducer {
  public:
   /// `units` in forward order. They must outlive this object.
@@ -40,22 +41,22 @@ class GradientReducer {
   /// Starts a step: nothing accumulated, micro-step 0. Also recovers from a step that failed.
   void begin_step(const optim::StepPlan& plan);
 
-  /// 4.1  Before a unit's first backward node: its parameters are unsharded, the scheduler has heard of it, the
-  /// full gradient has bytes, and the next contribution to every parameter overwrites. The first
-  /// unit of a backward also queues end_of_backward().
+  /// 4.1  Before a unit's first backward node: its parameters are unsharded, the scheduler has
+  /// heard of it, the full gradient has bytes, and the next contribution to every parameter
+  /// overwrites. The first unit of a backward also queues end_of_backward().
   void pre_backward(ShardedUnit& unit);
 
-  /// 4.2  After a unit's last backward node (of its last call, if the module was called several times): the full gradient is
-  /// complete, the parameters are given up, the reduction in flight is finished, and this unit's gradient is
-  /// on its way. A frozen unit only gives its parameters up.
+  /// 4.2  After a unit's last backward node (of its last call, if the module was called several
+  /// times): the full gradient is complete, the parameters are given up, the reduction in flight is
+  /// finished, and this unit's gradient is on its way. A frozen unit only gives its parameters up.
   void post_backward(ShardedUnit& unit);
 
-  /// 4.6  When the tape has been walked: units that backward never reached contribute +0, nothing is in
-  /// flight, every unit is sharded, and the micro-step is counted.
+  /// 4.6  When the tape has been walked: units that backward never reached contribute +0, nothing
+  /// is in flight, every unit is sharded, and the micro-step is counted.
   void end_of_backward();
 
-  /// 4.7  After the last micro-step: every trainable FlatParameter has its shard_grad: the canonical sum over
-  /// all micro-batches of all ranks, times 1/J. Nothing stays accumulated.
+  /// 4.7  After the last micro-step: every trainable FlatParameter has its shard_grad: the
+  /// canonical sum over all micro-batches of all ranks, times 1/J. Nothing stays accumulated.
   /// @throws Error unless plan.micro_steps backwards have been run.
   void finish_gradients();
 
@@ -73,9 +74,9 @@ class GradientReducer {
   struct UnitGradients {
     ShardedUnit* unit;
     std::vector<FlatGradient> flats;  // the trainable ones
-    int open_calls = 0;     // forward calls whose backward has not ended
-    bool is_prepared = false;  // 4.1 has been done in this backward
-    bool is_done = false;      // 4.2 likewise
+    int open_calls = 0;               // forward calls whose backward has not ended
+    bool is_prepared = false;         // 4.1 has been done in this backward
+    bool is_done = false;             // 4.2 likewise
   };
 
   void complete_gradients(UnitGradients& gradients);  // 4.3

@@ -17,12 +17,13 @@ namespace fsdp {
 ///     forward, depth 1         compute   |    unit 0    |    unit 1    |    unit 2    |
 ///                              gather  0 | 1 →→→→       | 2 →→→→       |
 ///
-/// Forward: the order is the one recorded during the previous forward (none in the first). Backward: the
-/// reverse of this iteration's forward. The order is a guess, never a condition: when control flow changes,
-/// what was gathered for nothing is given up, and training goes on, right but less hidden.
+/// Forward: the order is the one recorded during the previous forward (none in the first).
+/// Backward: the reverse of this iteration's forward. The order is a guess, never a condition: when
+/// control flow changes, what was gathered for nothing is given up, and training goes on, right but
+/// less hidden.
 ///
-/// All decisions follow from the order of this rank's own calls, so ranks that run the same program issue the same
-/// collectives.
+/// All decisions follow from the order of this rank's own calls, so ranks that run the same program
+/// issue the same collectives.
 class Prefetcher : public UnshardScheduler {
  public:
   struct Options {
@@ -40,8 +41,8 @@ class Prefetcher : public UnshardScheduler {
 
   /// 6.2  Records the unit and starts the next ones of the guess.
   void before_forward(ShardedUnit& unit) override;
-  /// 6.3  Starts the units that come next in the reverse of the forward order. Units that are kept until
-  /// backward have their parameters already: they take no place in that order.
+  /// 6.3  Starts the units that come next in the reverse of the forward order. Units that are kept
+  /// until backward have their parameters already: they take no place in that order.
   void before_backward(ShardedUnit& unit) override;
 
   /// The order recorded in the last complete forward.
@@ -54,9 +55,11 @@ class Prefetcher : public UnshardScheduler {
     std::vector<ShardedUnit*> order;
     std::size_t cursor = 0;
   };
-  /// 6.5  Finds `unit` at or after the cursor and steps past it. False if it was not the expected one.
+  /// 6.5  Finds `unit` at or after the cursor and steps past it. False if it was not the expected
+  /// one.
   static bool advance(Guess& guess, const ShardedUnit& unit);
-  /// 6.4  Starts up to `depth` units from the cursor on, as long as fewer than the limit are in flight.
+  /// 6.4  Starts up to `depth` units from the cursor on, as long as fewer than the limit are in
+  /// flight.
   void start_ahead(const Guess& guess, Phase phase);
   /// 6.5  Gives up units gathered ahead that are not among the next `depth` of the guess.
   void give_up_stale(const Guess& guess);

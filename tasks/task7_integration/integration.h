@@ -26,9 +26,9 @@ namespace fsdp {
 /// Which modules become units of their own; what they leave belongs to the root.
 using WrapPolicy = std::function<std::vector<nn::Module*>(nn::Module& root)>;
 
-/// The default. TransformerLM: the embedding, every block, the head (final norm and lm_head), in that order; with
-/// tied embeddings the blocks only, so that embedding, norm and head belong to the root. Any other module: its
-/// children that have parameters.
+/// The default. TransformerLM: the embedding, every block, the head (final norm and lm_head), in
+/// that order; with tied embeddings the blocks only, so that embedding, norm and head belong to the
+/// root. Any other module: its children that have parameters.
 std::vector<nn::Module*> default_wrap_policy(nn::Module& root);
 
 struct FullyShardOptions {
@@ -44,11 +44,12 @@ struct FullyShardOptions {
   const DeferredInit* deferred = nullptr;
 };
 
-/// A model whose units are sharded, and everything that goes with training it. Made by fully_shard().
+/// A model whose units are sharded, and everything that goes with training it. Made by
+/// fully_shard().
 ///
 /// The model is used as before: `model(tokens)`, `loss.backward()`. What is left to the loop is
-/// GradientEngine's protocol, then clip_grad_norm() and step(). The module must outlive this object; its
-/// parameters stay sharded when it goes.
+/// GradientEngine's protocol, then clip_grad_norm() and step(). The module must outlive this
+/// object; its parameters stay sharded when it goes.
 class ShardedModel : public optim::GradientEngine {
  public:
   ShardedModel(nn::Module& root, std::shared_ptr<ProcessGroup> group, FullyShardOptions options);
@@ -81,18 +82,19 @@ class ShardedModel : public optim::GradientEngine {
   /// time is gathered. Collective.
   void for_each_full_parameter(
       const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit);
-  /// Writes `folder/model.safetensors` (rank 0), and `config.json` for a TransformerLM: what Hugging
-  /// Face's from_pretrained loads. The folder appears whole. Collective.
+  /// Writes `folder/model.safetensors` (rank 0), and `config.json` for a TransformerLM: what
+  /// Hugging Face's from_pretrained loads. The folder appears whole. Collective.
   void save_full(const std::filesystem::path& folder);
-  /// Reads this rank's slices out of `folder/model.safetensors`; nothing changes unless all of it fits.
+  /// Reads this rank's slices out of `folder/model.safetensors`; nothing changes unless all of it
+  /// fits.
   void load_full(const std::filesystem::path& folder);
 
   // ------------------------------------------------------------------ sharded state (7.6)
   /// Parameters, optimizer state and step count, in slices of this rank. Collective.
   void save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
                        std::map<std::string, std::string> metadata);
-  /// Loads what save_checkpoint wrote at any W. Everything is checked on all ranks before anything is
-  /// changed on one. Collective. @return the metadata
+  /// Loads what save_checkpoint wrote at any W. Everything is checked on all ranks before anything
+  /// is changed on one. Collective. @return the metadata
   std::map<std::string, std::string> load_checkpoint(const std::filesystem::path& folder);
 
  private:
@@ -112,7 +114,7 @@ class ShardedModel : public optim::GradientEngine {
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::vector<nn::NamedParameter> replicated_;
   std::unique_ptr<GradientReducer> reducer_;
-  std::unique_ptr<Prefetcher> prefetcher_;                      // null at depth 0
+  std::unique_ptr<Prefetcher> prefetcher_;                        // null at depth 0
   std::unique_ptr<parallel::DdpGradients> replicated_gradients_;  // null if nothing is ignored
   std::unique_ptr<ShardedOptimizer> optimizer_;
   std::shared_ptr<optim::Optimizer> replicated_optimizer_;
@@ -122,8 +124,8 @@ class ShardedModel : public optim::GradientEngine {
   std::shared_ptr<void> extra;  // spare, for the student
 };
 
-/// Shards `module` over `group`. Parameters become views that are empty between uses; each rank keeps 1/W of
-/// them. The name of a unit is its module's path; "root" for the root.
+/// Shards `module` over `group`. Parameters become views that are empty between uses; each rank
+/// keeps 1/W of them. The name of a unit is its module's path; "root" for the root.
 std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                           FullyShardOptions options = {});
 
