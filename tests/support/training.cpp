@@ -1,0 +1,227 @@
+#include "support/training.h"
+
+#include "autograd/functions.h"
+#include "base/philox.h"
+#include "comm/thread_world.h"
+#include "optim/local_gradients.h"
+#include "parallel/ddp.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <memory>
+#include <mutex>
+
+namespace fsdp::testing {
+
+MicroBatch make_micro_batch(const nn::TransformerConfig& model, std::int64_t batch,
+                            std::uint64_t seed, int step, int j) {
+  const std::int64_t length = model.max_sequence + 1;
+  const auto stream =
+      (static_cast<std::uint64_t>(step) << 40) | (static_cast<std::uint64_t>(j) << 24);
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> targets;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t t = 0; t < length; ++t) {
+      const auto word = random_word(seed, stream + static_cast<std::uint64_t>(b * length + t));
+      const auto token =
+          static_cast<std::int32_t>(word % static_cast<std::uint32_t>(model.vocabulary));
+      if (t + 1 < length) tokens.push_back(token);
+      if (t > 0) targets.push_back(token);
+    }
+  }
+  return {Tensor::from(tokens, {batch, model.max_sequence}),
+          Tensor::from(targets, {batch, model.max_sequence})};
+}
+
+namespace {
+
+std::vector<std::pair<std::string, Variable>> parameters_of(nn::Module& model) {
+  std::vector<std::pair<std::string, Variable>> parameters;
+  for (const nn::NamedParameter& each : model.named_parameters()) {
+    parameters.emplace_back(each.path, each.variable);
+  }
+  return parameters;
+}
+
+void freeze(nn::Module& model, const std::vector<std::string>& prefixes) {
+  for (const nn::NamedParameter& each : model.named_parameters()) {
+    for (const std::string& prefix : prefixes) {
+      if (each.path.starts_with(prefix)) Variable(each.variable).set_requires_grad(false);
+    }
+  }
+}
+
+/// One rank's training. `losses` has a place for every micro-batch of every step.
+class RankTraining {
+ public:
+  RankTraining(const TrainingCase& options, ProcessGroup* group, std::vector<float>& losses)
+      : options_(options),
+        group_(group),
+        rank_(group == nullptr ? 0 : group->rank()),
+        world_size_(group == nullptr ? 1 : group->size()),
+        losses_(losses) {}
+
+  void run(TrainingResult& result, std::mutex& mutex) {
+    const auto make_optimizer = [] {
+      return std::make_shared<optim::AdamW>(optim::AdamW::Options{});
+    };
+    DeferredInit deferred;
+    const auto make_model = [&] { return std::make_shared<nn::TransformerLM>(options_.model); };
+    model_ = options_.meta_start ? deferred.build(make_model) : make_model();
+    freeze(*model_, options_.frozen);
+
+    std::shared_ptr<ProcessGroup> shared(group_, [](ProcessGroup*) {});
+    std::unique_ptr<optim::GradientEngine> engine;
+    ShardedModel* sharded = nullptr;
+    if (options_.strategy == Strategy::fsdp) {
+      FullyShardOptions sharding;
+      sharding.reshard_after_forward = options_.reshard;
+      sharding.prefetch_depth = options_.prefetch_depth;
+      sharding.ignored = options_.ignored;
+      sharding.deferred = options_.meta_start ? &deferred : nullptr;
+      auto made = fully_shard(*model_, shared, sharding);
+      made->attach_optimizer(make_optimizer);
+      sharded = made.get();
+      engine = std::move(made);
+      if (options_.load_from) sharded->load_checkpoint(*options_.load_from);
+    } else if (options_.strategy == Strategy::ddp) {
+      engine = std::make_unique<parallel::DdpGradients>(parameters_of(*model_), shared, 4096);
+    } else {
+      engine = std::make_unique<optim::LocalGradients>(parameters_of(*model_));
+    }
+
+    const std::shared_ptr<optim::AdamW> whole = make_optimizer();
+    for (int step = options_.first_step; step < options_.first_step + options_.steps; ++step) {
+      gradients(*engine, step);
+      if (options_.clip > 0) {
+        const double norm = sharded != nullptr
+                                ? sharded->clip_grad_norm(options_.clip)
+                                : optim::clip_by_global_norm(*engine, nullptr, options_.clip);
+        if (rank_ == 0) result.norms.push_back(norm);
+      }
+      const double lr = 1e-2 / (1 + step);
+      if (sharded != nullptr) {
+        sharded->step(lr);
+      } else {
+        whole->step(engine->pieces(), lr);
+      }
+      engine->zero_grad();
+      if (sharded != nullptr && options_.after_step) options_.after_step(*sharded, step);
+    }
+    if (sharded != nullptr && options_.save_to) {
+      sharded->save_checkpoint(nn::CheckpointFolder(*options_.save_to),
+                               options_.first_step + options_.steps, {});
+    }
+    const std::lock_guard<std::mutex> lock(mutex);
+    sharded != nullptr ? collect(*sharded, result) : collect(*engine, *whole, result);
+  }
+
+ private:
+  void gradients(optim::GradientEngine& engine, int step) {
+    const int micro_steps = options_.micro_batches / world_size_;
+    const optim::StepPlan plan{micro_steps, options_.no_sync ? micro_steps : 1};
+    engine.begin_step(plan);
+    for (int m = 0; m < micro_steps; ++m) {
+      const int j = plan.micro_batch(m, rank_, world_size_);
+      const MicroBatch micro =
+          make_micro_batch(options_.model, options_.batch, options_.seed, step, j);
+      const Variable loss = cross_entropy((*model_)(Variable(micro.tokens)), micro.targets);
+      losses_[static_cast<std::size_t>((step - options_.first_step) * options_.micro_batches + j)] =
+          static_cast<float>(loss.data().item());
+      loss.backward();
+      engine.end_micro_step();
+    }
+    engine.finish_gradients();
+  }
+
+  static void put(std::vector<float>& whole, const nn::StateSlice& slice) {
+    whole.resize(static_cast<std::size_t>(numel_of(slice.full_shape)));
+    const auto values = slice.values.to_vector<float>();
+    std::copy(values.begin(), values.end(), whole.begin() + slice.begin);
+  }
+
+  void collect(ShardedModel& model, TrainingResult& result) {
+    for (const nn::StateSlice& slice : model.optimizer().state_slices()) {
+      put(result.state[slice.name], slice);
+    }
+    for (const nn::NamedParameter& each : model_->named_parameters()) {
+      for (const std::string& path : options_.ignored) {
+        if (!each.path.starts_with(path)) continue;
+        result.state["param/" + each.path] = each.variable.data().to_vector<float>();
+      }
+    }
+  }
+
+  void collect(optim::GradientEngine& engine, optim::AdamW& optimizer, TrainingResult& result) {
+    for (const auto& [path, variable] : parameters_of(*model_)) {
+      result.state["param/" + path] = variable.data().to_vector<float>();
+    }
+    for (const optim::Piece& piece : engine.pieces()) {
+      for (const auto& [name, tensor] : optimizer.state(piece)) {
+        result.state[name + "/" + piece.key] = tensor.to_vector<float>();
+      }
+    }
+  }
+
+  const TrainingCase& options_;
+  ProcessGroup* group_;
+  int rank_;
+  int world_size_;
+  std::vector<float>& losses_;
+  std::shared_ptr<nn::TransformerLM> model_;
+};
+
+}  // namespace
+
+TrainingResult train(const TrainingCase& options) {
+  TrainingResult result;
+  std::mutex mutex;
+  std::vector<float> losses(static_cast<std::size_t>(options.steps * options.micro_batches));
+  if (options.strategy == Strategy::single) {
+    Context context({.threads = options.threads, .seed = options.seed});
+    ContextScope scope(context);
+    RankTraining(options, nullptr, losses).run(result, mutex);
+  } else {
+    const RankOptions ranks{.world_size = options.world_size,
+                            .threads_per_rank = options.threads,
+                            .seed = options.seed};
+    run_ranks(ranks, [&](ProcessGroup& group) {
+      RankTraining(options, &group, losses).run(result, mutex);
+    });
+  }
+  const auto micro_batches = static_cast<std::size_t>(options.micro_batches);
+  for (std::size_t step = 0; step < static_cast<std::size_t>(options.steps); ++step) {
+    const std::span<const float> of_step(losses.data() + step * micro_batches, micro_batches);
+    result.losses.push_back(tree_sum(of_step) * (1.0F / static_cast<float>(options.micro_batches)));
+  }
+  return result;
+}
+
+std::string difference(const TrainingResult& a, const TrainingResult& b) {
+  for (std::size_t i = 0; i < std::max(a.losses.size(), b.losses.size()); ++i) {
+    if (i >= a.losses.size() || i >= b.losses.size()) return "another number of steps";
+    if (std::bit_cast<std::uint32_t>(a.losses[i]) != std::bit_cast<std::uint32_t>(b.losses[i])) {
+      return fmt::format("loss of step {}: {:.9g} and {:.9g}", i, a.losses[i], b.losses[i]);
+    }
+  }
+  if (a.norms != b.norms) return "a gradient norm";
+  if (a.state.size() != b.state.size()) {
+    return fmt::format("{} and {} state tensors", a.state.size(), b.state.size());
+  }
+  for (const auto& [name, values] : a.state) {
+    const auto found = b.state.find(name);
+    if (found == b.state.end()) return name + " is missing";
+    if (found->second.size() != values.size()) return name + " has another size";
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (std::bit_cast<std::uint32_t>(values[i]) ==
+          std::bit_cast<std::uint32_t>(found->second[i])) {
+        continue;
+      }
+      return fmt::format("{}[{}]: {:.9g} and {:.9g}", name, i, values[i], found->second[i]);
+    }
+  }
+  return {};
+}
+
+}  // namespace fsdp::testing

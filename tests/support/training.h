@@ -1,0 +1,63 @@
+/// @file
+/// Short trainings that tests compare with each other: the same model, data and global batch under
+/// any strategy, number of ranks and options.
+#pragma once
+
+#include "nn/transformer.h"
+#include "task7_integration/integration.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp::testing {
+
+enum class Strategy { single, ddp, fsdp };
+
+struct TrainingCase {
+  Strategy strategy = Strategy::single;
+  int world_size = 1;
+  int threads = 1;
+  nn::TransformerConfig model = nn::TransformerConfig::nano();
+  int micro_batches = 8;   ///< J of the global batch; W divides it
+  std::int64_t batch = 2;  ///< sequences of a micro-batch
+  int steps = 3;
+  bool no_sync = false;  ///< one reduction a step (L = M)
+  double clip = 0;       ///< 0 = off
+  bool meta_start = false;
+  ReshardAfterForward reshard = ReshardAfterForward::always();
+  int prefetch_depth = 1;
+  std::vector<std::string> ignored;
+  std::vector<std::string> frozen;                 ///< path prefixes that do not require a gradient
+  std::optional<std::filesystem::path> load_from;  ///< fsdp: a checkpoint folder to start from
+  std::optional<std::filesystem::path> save_to;    ///< fsdp: where to save after the last step
+  int first_step = 0;
+  std::uint64_t seed = 1;
+  /// Called on every rank after each step.
+  std::function<void(ShardedModel& model, int step)> after_step;
+};
+
+/// What a training leaves: everything two trainings must agree on to the last bit.
+struct TrainingResult {
+  std::vector<float> losses;                        ///< one a step: over the whole global batch
+  std::vector<double> norms;                        ///< before clipping, if it is on
+  std::map<std::string, std::vector<float>> state;  ///< "param/<path>", "exp_avg/<path>", …
+};
+
+TrainingResult train(const TrainingCase& options);
+
+/// The first difference, as a sentence; "" if there is none.
+std::string difference(const TrainingResult& a, const TrainingResult& b);
+
+/// Micro-batch j of a step: tokens (B, T) and their successors, a pure function of its arguments.
+struct MicroBatch {
+  Tensor tokens;
+  Tensor targets;
+};
+MicroBatch make_micro_batch(const nn::TransformerConfig& model, std::int64_t batch,
+                            std::uint64_t seed, int step, int j);
+
+}  // namespace fsdp::testing
