@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -22,10 +21,14 @@ class TodoError : public std::logic_error {
 /// The step number of an exercise together with the place it was written at.
 struct TodoStep {
   std::string_view step;
-  std::source_location where;
-  // Implicit on purpose: todo("2.1", …) must pick up the caller's location.
-  TodoStep(const char* number, std::source_location at = std::source_location::current())
-      : step(number), where(at) {}
+  std::string_view function;
+  std::string_view file;
+  int line;
+  // Implicit on purpose: todo("2.1", …) must pick up the caller's place. Built-ins of both
+  // compilers, because clang 14 has no std::source_location.
+  TodoStep(const char* number, const char* in_function = __builtin_FUNCTION(),
+           const char* in_file = __builtin_FILE(), int at_line = __builtin_LINE())
+      : step(number), function(in_function), file(in_file), line(at_line) {}
 };
 
 /// Stands where the student's code goes. Naming the inputs and outputs documents what the step
@@ -33,8 +36,7 @@ struct TodoStep {
 template <class... Names>
 [[noreturn]] void todo(TodoStep todo_step, const Names&...) {
   throw TodoError(fmt::format("TODO {0}: {1} ({2}:{3}, writeup §{0}, make hint-{0})",
-                              todo_step.step, todo_step.where.function_name(),
-                              todo_step.where.file_name(), todo_step.where.line()));
+                              todo_step.step, todo_step.function, todo_step.file, todo_step.line));
 }
 
 }  // namespace fsdp

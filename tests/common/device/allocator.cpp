@@ -33,7 +33,7 @@ TEST_CASE("blocks are aligned, separate and counted to the byte") {
     const auto allocator = make(tracker);
     std::vector<std::pair<Allocator::Block, std::size_t>> blocks;
     std::int64_t total = 0;
-    for (const std::size_t nbytes : {1, 63, 64, 65, 4096, 1'000'000, 3}) {
+    for (const std::size_t nbytes : {1u, 63u, 64u, 65u, 4096u, 1'000'000u, 3u}) {
       const auto block = allocator->allocate(nbytes, Kind::temp, nullptr);
       CHECK(reinterpret_cast<std::uintptr_t>(block.bytes) % 64 == 0);
       std::memset(block.bytes, static_cast<int>(blocks.size()), nbytes);
