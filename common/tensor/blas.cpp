@@ -1,0 +1,87 @@
+#include "tensor/blas.h"
+
+#include "base/check.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+namespace fsdp::ops {
+namespace {
+
+/// Blocks begin at multiples of this: whole register tiles of the BLAS, whole cache lines.
+constexpr std::int64_t kBlockStep = 16;
+
+}  // namespace
+
+BlockRange block_range(std::int64_t extent, std::int64_t blocks, std::int64_t index) {
+  const std::int64_t steps = (extent + kBlockStep - 1) / kBlockStep;
+  const auto border = [=](std::int64_t i) {
+    return std::min(extent, steps * i / blocks * kBlockStep);
+  };
+  return {border(index), border(index + 1)};
+}
+
+BlockPlan plan_blocks(std::int64_t m, std::int64_t n, std::int64_t k, Transpose, Transpose) {
+  // Two to four pieces a dimension; small products stay whole.
+  const double flops =
+      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  if (flops < 1e5) return {1, 1};
+  const auto parts = [](std::int64_t extent) {
+    return std::clamp<std::int64_t>((extent + 255) / 512, 1, 1 << 20);
+  };
+  BlockPlan plan{parts(m), parts(n)};
+  if (plan.row_blocks * plan.column_blocks < 4) {
+    (m >= n ? plan.row_blocks : plan.column_blocks) *= 2;
+  }
+  if (plan.row_blocks * plan.column_blocks < 4) {
+    (m / plan.row_blocks >= n / plan.column_blocks ? plan.row_blocks : plan.column_blocks) *= 2;
+  }
+  return plan;
+}
+
+}  // namespace fsdp::ops
+
+namespace fsdp::ops::blas {
+namespace {
+
+/// One thread a call, whichever build of OpenBLAS was found: threads are ours to share out.
+void use_one_thread() {
+#ifdef FSDP_OPENBLAS_HAS_THREADS
+  static const bool done = (openblas_set_num_threads(1), true);
+  static_cast<void>(done);
+#endif
+}
+
+int checked_int(std::int64_t value) {
+  FSDP_CHECK(value <= std::numeric_limits<int>::max(), "{} is too large for the BLAS", value);
+  return static_cast<int>(value);
+}
+
+CBLAS_TRANSPOSE transpose_of(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
+
+}  // namespace
+
+template <class T>
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, T beta, T* c,
+          std::int64_t ldc) {
+  use_one_thread();
+  const int rows = checked_int(m), columns = checked_int(n), depth = checked_int(k);
+  const int lda = checked_int(a.row_stride), ldb = checked_int(b.row_stride), ld = checked_int(ldc);
+  if constexpr (std::is_same_v<T, float>) {
+    cblas_sgemm(CblasRowMajor, transpose_of(a.transposed), transpose_of(b.transposed), rows,
+                columns, depth, 1.0f, a.data, lda, b.data, ldb, beta, c, ld);
+  } else {
+    cblas_dgemm(CblasRowMajor, transpose_of(a.transposed), transpose_of(b.transposed), rows,
+                columns, depth, 1.0, a.data, lda, b.data, ldb, beta, c, ld);
+  }
+}
+
+template void gemm(std::int64_t, std::int64_t, std::int64_t, Operand<float>, Operand<float>, float,
+                   float*, std::int64_t);
+template void gemm(std::int64_t, std::int64_t, std::int64_t, Operand<double>, Operand<double>,
+                   double, double*, std::int64_t);
+
+}  // namespace fsdp::ops::blas

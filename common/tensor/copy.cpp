@@ -1,0 +1,149 @@
+// Filling, copying and comparing: the operations that know every dtype.
+#include "tensor/operands.h"
+#include "tensor/ops.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+namespace fsdp::ops {
+namespace {
+
+template <class Body>
+void dispatch_any(DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::float32:
+      return body(float{});
+    case DType::float64:
+      return body(double{});
+    case DType::int32:
+      return body(std::int32_t{});
+    case DType::int64:
+      return body(std::int64_t{});
+    case DType::bfloat16:
+      break;
+  }
+  fail("no kernel for {}", name_of(dtype));
+}
+
+void check_pair(const char* op, const Tensor& a, const Tensor& b) {
+  FSDP_CHECK(a.is_defined() && b.is_defined(), "{}: undefined tensor", op);
+  FSDP_CHECK(a.shape() == b.shape(), "{}: shapes {} and {} differ", op, to_string(a.shape()),
+             to_string(b.shape()));
+  FSDP_CHECK(a.device() == b.device(), "{}: one tensor on {}, the other on {}", op,
+             to_string(a.device()), to_string(b.device()));
+  if (a.device().type != DeviceType::meta) {
+    a.raw();
+    b.raw();
+  }
+}
+
+/// Walks all but the last dimension of two strided tensors of one shape.
+template <class Body>
+void for_each_row(const Tensor& a, const Tensor& b, Body&& body) {
+  const std::size_t outer = a.shape().size() - 1;
+  std::vector<std::int64_t> index(outer, 0);
+  const std::int64_t width = a.shape().back();
+  const std::int64_t rows = width == 0 ? 0 : a.numel() / width;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::int64_t at_a = 0, at_b = 0;
+    for (std::size_t d = 0; d < outer; ++d) {
+      at_a += index[d] * a.strides()[d];
+      at_b += index[d] * b.strides()[d];
+    }
+    body(at_a, at_b);
+    for (std::size_t d = outer; d-- > 0;) {
+      if (++index[d] < a.shape()[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+template <class To, class From>
+void copy_strided(const Tensor& out, const Tensor& in) {
+  To* to = out.data<To>();
+  const From* from = in.data<From>();
+  if (out.shape().empty()) {
+    *to = static_cast<To>(*from);
+    return;
+  }
+  const std::int64_t width = out.shape().back();
+  const std::int64_t step_to = out.strides().back(), step_from = in.strides().back();
+  for_each_row(out, in, [&](std::int64_t at_to, std::int64_t at_from) {
+    To* row_to = to + at_to;
+    const From* row_from = from + at_from;
+    for (std::int64_t i = 0; i < width; ++i) {
+      row_to[i * step_to] = static_cast<To>(row_from[i * step_from]);
+    }
+  });
+}
+
+}  // namespace
+
+void fill(const Tensor& out, double value) {
+  FSDP_CHECK(out.is_defined(), "fill: undefined tensor");
+  FSDP_CHECK(out.is_contiguous(), "fill: the tensor must be contiguous");
+  if (out.device().type != DeviceType::meta) out.raw();
+  const auto n = static_cast<double>(out.numel());
+  dispatch(out.device(), cost_of(0, n, out.dtype()), [&] {
+    dispatch_any(out.dtype(), [&]<class T>(T) {
+      T* to = out.data<T>();
+      const T what = static_cast<T>(value);
+      parallel_ranges(out.numel(), 4 * kGrain,
+                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
+                        std::fill(to + begin, to + end, what);
+                      });
+    });
+  });
+}
+
+void copy(const Tensor& out, const Tensor& in) {
+  check_pair("copy", out, in);
+  const Cost cost{.nbytes = static_cast<double>(out.nbytes()) + static_cast<double>(in.nbytes())};
+  dispatch(out.device(), cost, [&] {
+    if (out.numel() == 0) return;
+    if (out.dtype() == in.dtype() && out.is_contiguous() && in.is_contiguous()) {
+      std::byte* to = out.raw();
+      const std::byte* from = in.raw();
+      parallel_ranges(static_cast<std::int64_t>(out.nbytes()), 16 * kGrain,
+                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
+                        std::memmove(to + begin, from + begin,
+                                     static_cast<std::size_t>(end - begin));
+                      });
+      return;
+    }
+    dispatch_any(out.dtype(), [&]<class To>(To) {
+      dispatch_any(in.dtype(), [&]<class From>(From) { copy_strided<To, From>(out, in); });
+    });
+  });
+}
+
+bool equal_bits(const Tensor& a, const Tensor& b) {
+  check_pair("equal_bits", a, b);
+  FSDP_CHECK(a.dtype() == b.dtype(), "equal_bits: {} and {}", name_of(a.dtype()),
+             name_of(b.dtype()));
+  FSDP_CHECK(a.is_contiguous() && b.is_contiguous(), "equal_bits: tensors must be contiguous");
+  bool equal = true;
+  dispatch(a.device(), Cost{.nbytes = 2 * static_cast<double>(a.nbytes())},
+           [&] { equal = a.nbytes() == 0 || std::memcmp(a.raw(), b.raw(), a.nbytes()) == 0; });
+  return equal;
+}
+
+bool all_finite(const Tensor& a) {
+  Operands args("all_finite");
+  args.expect_like("a", a, a.shape());
+  std::atomic<bool> finite{true};
+  dispatch(args.device(), cost_of(0, static_cast<double>(a.numel()), args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* x = a.data<T>();
+      parallel_ranges(a.numel(), 4 * kGrain, [&](std::int64_t begin, std::int64_t end, std::byte*) {
+        bool here = true;
+        for (std::int64_t i = begin; i < end; ++i) here &= (x[i] - x[i] == 0);  // inf - inf is NaN
+        if (!here) finite = false;
+      });
+    });
+  });
+  return finite;
+}
+
+}  // namespace fsdp::ops

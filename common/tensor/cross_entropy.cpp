@@ -1,0 +1,126 @@
+#include "tensor/lanes.h"
+#include "tensor/operands.h"
+#include "tensor/ops.h"
+
+#include <cmath>
+#include <limits>
+
+namespace fsdp::ops {
+namespace {
+
+void check_targets(const char* op, const std::int32_t* targets, std::int64_t count,
+                   std::int64_t vocabulary) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    FSDP_CHECK(targets[i] >= 0 && targets[i] < vocabulary,
+               "{}: target {} at position {} is outside the vocabulary [0, {})", op, targets[i], i,
+               vocabulary);
+  }
+}
+
+/// log Σ_j e^x[j], reading memory once: chunks that fit the first-level cache, each first for its
+/// maximum and then for its sum, which is rescaled when a later chunk raises the maximum.
+template <class T>
+T log_sum_exp(const T* x, std::int64_t width) {
+  constexpr std::int64_t kChunk = 2048, kLanes = lanes::kLanes<T>;
+  constexpr T kLowest = std::numeric_limits<T>::lowest();
+  T highest = kLowest;
+  double total = 0;
+  for (std::int64_t begin = 0; begin < width; begin += kChunk) {
+    const T* chunk = x + begin;
+    const std::int64_t n = std::min(kChunk, width - begin);
+    const std::int64_t even = n - n % (2 * kLanes);
+    lanes::Vec<T> top[2] = {lanes::splat<T>(highest), lanes::splat<T>(highest)};
+    for (std::int64_t j = 0; j < even; j += 2 * kLanes) {
+      top[0] = lanes::max<T>(top[0], lanes::load<T>(chunk + j));
+      top[1] = lanes::max<T>(top[1], lanes::load<T>(chunk + j + kLanes));
+    }
+    T raised = lanes::largest<T>(lanes::max<T>(top[0], top[1]));
+    for (std::int64_t j = even; j < n; ++j) raised = chunk[j] > raised ? chunk[j] : raised;
+    if (raised > highest) {
+      total *= std::exp(static_cast<double>(highest) - static_cast<double>(raised));
+      highest = raised;
+    }
+    const lanes::Vec<T> shift = lanes::splat<T>(highest);
+    lanes::Vec<T> partial[2] = {};
+    for (std::int64_t j = 0; j < even; j += 2 * kLanes) {
+      partial[0] += lanes::exp<T>(lanes::load<T>(chunk + j) - shift);
+      partial[1] += lanes::exp<T>(lanes::load<T>(chunk + j + kLanes) - shift);
+    }
+    double sum = static_cast<double>(lanes::sum<T>(partial[0] + partial[1]));
+    lanes::for_lanes<T>(n - even, [&](std::int64_t j, auto count) {
+      const lanes::Vec<T> e = lanes::exp<T>(lanes::load_n<T>(chunk + even + j, count) - shift);
+      for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(e[i]);
+    });
+    total += sum;
+  }
+  return static_cast<T>(static_cast<double>(highest) + std::log(total));
+}
+
+}  // namespace
+
+void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
+                   const Tensor& targets) {
+  Operands args("cross_entropy");
+  args.expect_dims("logits", logits, 2);
+  const std::int64_t rows = logits.size(0), width = logits.size(1);
+  args.expect("logits", logits, {rows, width}).expect("lse", lse, {rows}).expect("loss", loss, {1});
+  args.expect_indices("targets", targets, {rows});
+  FSDP_CHECK(rows > 0, "cross_entropy: no rows to average over");
+  const auto n = static_cast<double>(logits.numel());
+  dispatch(args.device(), cost_of(15 * n, n, args.dtype()), [&] {
+    const std::int32_t* target = targets.data<std::int32_t>();
+    check_targets("cross_entropy", target, rows, width);
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* x = logits.data<T>();
+      T* log_sum = lse.data<T>();
+      parallel_ranges(rows, row_grain(width),
+                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
+                        for (std::int64_t r = begin; r < end; ++r)
+                          log_sum[r] = log_sum_exp(x + r * width, width);
+                      });
+      double total = 0;
+      for (std::int64_t r = 0; r < rows; ++r) {
+        total += static_cast<double>(log_sum[r]) - static_cast<double>(x[r * width + target[r]]);
+      }
+      *loss.data<T>() = static_cast<T>(total / static_cast<double>(rows));
+    });
+  });
+}
+
+void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
+                            const Tensor& targets, const Tensor& lse) {
+  Operands args("cross_entropy_backward");
+  args.expect_dims("logits", logits, 2);
+  const std::int64_t rows = logits.size(0), width = logits.size(1);
+  args.expect("logits", logits, {rows, width}).expect("dlogits", dlogits, {rows, width});
+  args.expect("lse", lse, {rows}).expect("dloss", dloss, {1});
+  args.expect_indices("targets", targets, {rows});
+  FSDP_CHECK(rows > 0, "cross_entropy_backward: no rows");
+  const auto n = static_cast<double>(logits.numel());
+  dispatch(args.device(), cost_of(12 * n, 2 * n, args.dtype()), [&] {
+    const std::int32_t* target = targets.data<std::int32_t>();
+    check_targets("cross_entropy_backward", target, rows, width);
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* x = logits.data<T>();
+      const T* log_sum = lse.data<T>();
+      T* dx = dlogits.data<T>();
+      const T factor = *dloss.data<T>() / static_cast<T>(rows);
+      const lanes::Vec<T> by = lanes::splat<T>(factor);
+      parallel_ranges(
+          rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
+            for (std::int64_t r = begin; r < end; ++r) {
+              const T* from = x + r * width;
+              T* to = dx + r * width;
+              const lanes::Vec<T> shift = lanes::splat<T>(log_sum[r]);
+              lanes::for_lanes<T>(width, [=](std::int64_t j, auto count) {
+                lanes::store_n<T>(
+                    to + j, lanes::exp<T>(lanes::load_n<T>(from + j, count) - shift) * by, count);
+              });
+              to[target[r]] -= factor;
+            }
+          });
+    });
+  });
+}
+
+}  // namespace fsdp::ops

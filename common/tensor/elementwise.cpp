@@ -1,0 +1,178 @@
+#include "tensor/lanes.h"
+#include "tensor/operands.h"
+#include "tensor/ops.h"
+
+#include <cmath>
+
+namespace fsdp::ops {
+namespace {
+
+/// out[i] = value(i, count) for all i, in vectors, on all threads.
+template <class T, class Value>
+void map(T* out, std::int64_t n, Value value) {
+  parallel_ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, std::byte*) {
+    lanes::for_lanes<T>(end - begin, [&](std::int64_t i, auto count) {
+      lanes::store_n<T>(out + begin + i, value(begin + i, count), count);
+    });
+  });
+}
+
+/// Like map(), but adds to what is there if asked to.
+template <class T, class Value>
+void map(T* out, std::int64_t n, Write mode, Value value) {
+  if (mode == Write::set) {
+    map(out, n, value);
+  } else {
+    map(out, n, [&](std::int64_t i, auto count) {
+      return lanes::load_n<T>(out + i, count) + value(i, count);
+    });
+  }
+}
+
+}  // namespace
+
+void add(const Tensor& out, const Tensor& a, const Tensor& b) {
+  Operands args("add");
+  args.expect_like("out", out, out.shape());
+  args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
+  const auto n = static_cast<double>(out.numel());
+  dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* x = a.data<T>();
+      const T* y = b.data<T>();
+      map(out.data<T>(), out.numel(), [=](std::int64_t i, auto count) {
+        return lanes::load_n<T>(x + i, count) + lanes::load_n<T>(y + i, count);
+      });
+    });
+  });
+}
+
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write mode) {
+  Operands args("multiply");
+  args.expect_like("out", out, out.shape());
+  args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
+  const auto n = static_cast<double>(out.numel());
+  dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* x = a.data<T>();
+      const T* y = b.data<T>();
+      map(out.data<T>(), out.numel(), mode, [=](std::int64_t i, auto count) {
+        return lanes::load_n<T>(x + i, count) * lanes::load_n<T>(y + i, count);
+      });
+    });
+  });
+}
+
+void write(const Tensor& out, const Tensor& in, Write mode) {
+  Operands args("write");
+  args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
+  const auto n = static_cast<double>(out.numel());
+  dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* x = in.data<T>();
+      map(out.data<T>(), out.numel(), mode,
+          [=](std::int64_t i, auto count) { return lanes::load_n<T>(x + i, count); });
+    });
+  });
+}
+
+void scale(const Tensor& out, double factor) {
+  Operands args("scale");
+  args.expect_like("out", out, out.shape());
+  const auto n = static_cast<double>(out.numel());
+  dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      T* x = out.data<T>();
+      const lanes::Vec<T> by = lanes::splat<T>(static_cast<T>(factor));
+      map(x, out.numel(),
+          [=](std::int64_t i, auto count) { return lanes::load_n<T>(x + i, count) * by; });
+    });
+  });
+}
+
+void add_row(const Tensor& out, const Tensor& row) {
+  Operands args("add_row");
+  args.expect_dims("out", out, 2);
+  const std::int64_t rows = out.size(0), width = out.size(1);
+  args.expect("out", out, {rows, width}).expect("row", row, {width});
+  const auto n = static_cast<double>(out.numel());
+  dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      T* x = out.data<T>();
+      const T* y = row.data<T>();
+      parallel_ranges(rows, row_grain(width),
+                      [&](std::int64_t begin, std::int64_t end, std::byte*) {
+                        for (std::int64_t r = begin; r < end; ++r) {
+                          T* to = x + r * width;
+                          for (std::int64_t j = 0; j < width; ++j) to[j] += y[j];
+                        }
+                      });
+    });
+  });
+}
+
+void relu(const Tensor& out, const Tensor& in) {
+  Operands args("relu");
+  args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
+  const auto n = static_cast<double>(out.numel());
+  dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* x = in.data<T>();
+      map(out.data<T>(), out.numel(), [=](std::int64_t i, auto count) {
+        const lanes::Vec<T> v = lanes::load_n<T>(x + i, count);
+        return v <= lanes::Vec<T>{} ? lanes::Vec<T>{} : v;  // a NaN stays
+      });
+    });
+  });
+}
+
+void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Write mode) {
+  Operands args("relu_backward");
+  args.expect_like("din", din, din.shape());
+  args.expect_like("dout", dout, din.shape()).expect_like("in", in, din.shape());
+  const auto n = static_cast<double>(din.numel());
+  dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* x = in.data<T>();
+      const T* dy = dout.data<T>();
+      map(din.data<T>(), din.numel(), mode, [=](std::int64_t i, auto count) {
+        const lanes::Vec<T> v = lanes::load_n<T>(x + i, count);
+        return v > lanes::Vec<T>{} ? lanes::load_n<T>(dy + i, count) : lanes::Vec<T>{};
+      });
+    });
+  });
+}
+
+void tanh(const Tensor& out, const Tensor& in) {
+  Operands args("tanh");
+  args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
+  const auto n = static_cast<double>(out.numel());
+  dispatch(args.device(), cost_of(10 * n, 2 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* x = in.data<T>();
+      T* y = out.data<T>();
+      parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
+        for (std::int64_t i = begin; i < end; ++i) y[i] = std::tanh(x[i]);
+      });
+    });
+  });
+}
+
+void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Write mode) {
+  Operands args("tanh_backward");
+  args.expect_like("din", din, din.shape());
+  args.expect_like("dout", dout, din.shape()).expect_like("out", out, din.shape());
+  const auto n = static_cast<double>(din.numel());
+  dispatch(args.device(), cost_of(3 * n, 3 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* y = out.data<T>();
+      const T* dy = dout.data<T>();
+      map(din.data<T>(), din.numel(), mode, [=](std::int64_t i, auto count) {
+        const lanes::Vec<T> v = lanes::load_n<T>(y + i, count);
+        return lanes::load_n<T>(dy + i, count) * (lanes::splat<T>(T{1}) - v * v);
+      });
+    });
+  });
+}
+
+}  // namespace fsdp::ops

@@ -1,0 +1,56 @@
+#include "tensor/blas.h"
+#include "tensor/operands.h"
+#include "tensor/ops.h"
+
+namespace fsdp::ops {
+
+namespace {
+
+struct Extents {
+  std::int64_t rows, columns;
+};
+
+Extents extents_of(const Tensor& t, Transpose transpose) {
+  if (transpose == Transpose::yes) return {t.size(1), t.size(0)};
+  return {t.size(0), t.size(1)};
+}
+
+}  // namespace
+
+void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, Transpose tb,
+            Write mode) {
+  Operands args("matmul");
+  args.expect_dims("out", out, 2).expect_dims("a", a, 2).expect_dims("b", b, 2);
+  const auto [m, k] = extents_of(a, ta);
+  const auto [k_of_b, n] = extents_of(b, tb);
+  FSDP_CHECK(k == k_of_b, "matmul: op(a) is ({}, {}) but op(b) is ({}, {})", m, k, k_of_b, n);
+  args.expect("out", out, {m, n});
+  args.expect("a", a, {a.size(0), a.size(1)}).expect("b", b, {b.size(0), b.size(1)});
+  const double flops =
+      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  const auto elements = static_cast<double>(out.numel() + a.numel() + b.numel());
+  dispatch(args.device(), cost_of(flops, elements, args.dtype()), [&] {
+    if (m == 0 || n == 0) return;
+    if (k == 0) {
+      if (mode == Write::set) fill(out, 0);
+      return;
+    }
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const blas::Operand<T> left{a.data<T>(), a.size(1), ta == Transpose::yes};
+      const blas::Operand<T> right{b.data<T>(), b.size(1), tb == Transpose::yes};
+      T* to = out.data<T>();
+      const T beta = mode == Write::add ? T{1} : T{0};
+      const BlockPlan plan = plan_blocks(m, n, k, ta, tb);
+      Context::current().pool().for_each(
+          plan.row_blocks * plan.column_blocks, [&](std::int64_t piece, std::byte*) {
+            const BlockRange r = block_range(m, plan.row_blocks, piece % plan.row_blocks);
+            const BlockRange c = block_range(n, plan.column_blocks, piece / plan.row_blocks);
+            if (r.begin == r.end || c.begin == c.end) return;
+            blas::gemm<T>(r.end - r.begin, c.end - c.begin, k, left.rows_from(r.begin),
+                          right.columns_from(c.begin), beta, to + r.begin * n + c.begin, n);
+          });
+    });
+  });
+}
+
+}  // namespace fsdp::ops

@@ -1,0 +1,73 @@
+/// @file
+/// @ingroup tensor
+/// What every kernel checks about its operands, and how it cuts its work.
+#pragma once
+
+#include "device/context.h"
+#include "tensor/dispatch.h"
+#include "tensor/tensor.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
+namespace fsdp::ops {
+
+/// Checks of one call of kernel `op`. The first operand seen settles dtype and device.
+class Operands {
+ public:
+  explicit Operands(const char* op) : op_(op) {}
+
+  /// `t` is contiguous, of this shape, and of the common floating dtype and device.
+  /// Its bytes are there (else StorageError), even on the fake device.
+  Operands& expect(const char* name, const Tensor& t, std::initializer_list<std::int64_t> shape);
+  /// Like expect(), for any shape.
+  Operands& expect_like(const char* name, const Tensor& t, const Shape& shape);
+  /// Indices: int32, contiguous, same device.
+  Operands& expect_indices(const char* name, const Tensor& t,
+                           std::initializer_list<std::int64_t> shape);
+  /// Number of dimensions of an operand whose shape is yet to be read.
+  Operands& expect_dims(const char* name, const Tensor& t, int dims);
+
+  Device device() const { return device_; }
+  DType dtype() const { return dtype_; }
+
+ private:
+  void expect_common(const char* name, const Tensor& t);
+  void expect_shape(const char* name, const Tensor& t, const std::int64_t* begin,
+                    const std::int64_t* end) const;
+  void expect_usable(const char* name, const Tensor& t);
+
+  const char* op_;
+  bool seen_ = false;
+  bool seen_dtype_ = false;
+  Device device_;
+  DType dtype_ = DType::float32;
+};
+
+/// Cost of a kernel that moves `elements` values of `dtype` and computes `flops`.
+inline Cost cost_of(double flops, double elements, DType dtype) {
+  return Cost{.flops = flops, .nbytes = elements * static_cast<double>(size_of(dtype))};
+}
+
+/// Elements that one piece of an elementwise kernel covers: enough to hide the hand-over, few
+/// enough to fill several threads. Depends on nothing, so neither do the pieces.
+inline constexpr std::int64_t kGrain = 16384;
+
+/// Runs body(begin, end, scratch) over [0, n) cut every `grain`, on the rank's threads.
+template <class Body>
+void parallel_ranges(std::int64_t n, std::int64_t grain, Body&& body) {
+  if (n <= 0) return;
+  Context::current().pool().for_each((n + grain - 1) / grain,
+                                     [&](std::int64_t piece, std::byte* scratch) {
+                                       const std::int64_t begin = piece * grain;
+                                       body(begin, std::min(n, begin + grain), scratch);
+                                     });
+}
+
+/// Rows per piece so that a piece is about kGrain elements.
+inline std::int64_t row_grain(std::int64_t row) {
+  return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, row));
+}
+
+}  // namespace fsdp::ops

@@ -1,0 +1,46 @@
+#include "tensor/column_sums.h"
+#include "tensor/lanes.h"
+#include "tensor/operands.h"
+#include "tensor/ops.h"
+
+namespace fsdp::ops {
+
+void sum_rows(const Tensor& out, const Tensor& in, Write mode) {
+  Operands args("sum_rows");
+  args.expect_dims("in", in, 2);
+  const std::int64_t rows = in.size(0), width = in.size(1);
+  args.expect("in", in, {rows, width}).expect("out", out, {width});
+  const auto n = static_cast<double>(in.numel());
+  dispatch(args.device(), cost_of(n, n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* x = in.data<T>();
+      sum_columns(out.data<T>(), rows, width, mode,
+                  [=](std::int64_t r, std::int64_t j, auto count) {
+                    return lanes::load_n<T>(x + r * width + j, count);
+                  });
+    });
+  });
+}
+
+void sum(const Tensor& out, const Tensor& in) {
+  Operands args("sum");
+  args.expect_like("in", in, in.shape()).expect("out", out, {1});
+  const auto n = static_cast<double>(in.numel());
+  dispatch(args.device(), cost_of(n, n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      constexpr std::int64_t kChunk = 4096;
+      const T* x = in.data<T>();
+      double total = 0;  // over chunks; within a chunk, one sum per lane
+      for (std::int64_t begin = 0; begin < in.numel(); begin += kChunk) {
+        lanes::Vec<T> partial = {};
+        lanes::for_lanes<T>(std::min(kChunk, in.numel() - begin), [&](std::int64_t i, auto count) {
+          partial += lanes::load_n<T>(x + begin + i, count);
+        });
+        total += static_cast<double>(lanes::sum<T>(partial));
+      }
+      *out.data<T>() = static_cast<T>(total);
+    });
+  });
+}
+
+}  // namespace fsdp::ops

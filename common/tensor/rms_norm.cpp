@@ -1,0 +1,126 @@
+#include "tensor/column_sums.h"
+#include "tensor/lanes.h"
+#include "tensor/operands.h"
+#include "tensor/ops.h"
+
+#include <cmath>
+
+namespace fsdp::ops {
+namespace {
+
+/// Σ_j term(j): four vectors of partial sums, so that additions do not wait for one another.
+template <class T, class Term>
+T row_sum(std::int64_t width, Term term) {
+  constexpr std::int64_t kLanes = lanes::kLanes<T>;
+  lanes::Vec<T> partial[4] = {};
+  constexpr std::integral_constant<std::int64_t, kLanes> full;
+  std::int64_t j = 0;
+  for (; j + 4 * kLanes <= width; j += 4 * kLanes) {
+    for (std::int64_t v = 0; v < 4; ++v) partial[v] += term(j + v * kLanes, full);
+  }
+  lanes::for_lanes<T>(width - j,
+                      [&](std::int64_t i, auto count) { partial[0] += term(j + i, count); });
+  return lanes::sum<T>((partial[0] + partial[1]) + (partial[2] + partial[3]));
+}
+
+template <class T>
+void forward_row(T* out, T* rstd, const T* x, const T* weight, std::int64_t width, T eps) {
+  const T squares = row_sum<T>(width, [=](std::int64_t j, auto count) {
+    const lanes::Vec<T> v = lanes::load_n<T>(x + j, count);
+    return v * v;
+  });
+  *rstd = T{1} / std::sqrt(squares / static_cast<T>(width) + eps);
+  const lanes::Vec<T> factor = lanes::splat<T>(*rstd);
+  lanes::for_lanes<T>(width, [=](std::int64_t j, auto count) {
+    lanes::store_n<T>(out + j,
+                      lanes::load_n<T>(x + j, count) * factor * lanes::load_n<T>(weight + j, count),
+                      count);
+  });
+}
+
+/// dx = rstd * (w dy - x̂ mean(w dy x̂)), x̂ = x rstd.
+template <class T>
+void backward_row(T* dx, Write mode, const T* dy, const T* x, const T* weight, T rstd,
+                  std::int64_t width) {
+  const T dot = row_sum<T>(width, [=](std::int64_t j, auto count) {
+    return lanes::load_n<T>(dy + j, count) * lanes::load_n<T>(weight + j, count) *
+           lanes::load_n<T>(x + j, count);
+  });
+  const lanes::Vec<T> factor = lanes::splat<T>(rstd);
+  const lanes::Vec<T> along = lanes::splat<T>(dot * rstd * rstd * rstd / static_cast<T>(width));
+  lanes::for_lanes<T>(width, [=](std::int64_t j, auto count) {
+    const lanes::Vec<T> scaled =
+        lanes::load_n<T>(dy + j, count) * lanes::load_n<T>(weight + j, count) * factor;
+    lanes::Vec<T> value = scaled - lanes::load_n<T>(x + j, count) * along;
+    if (mode == Write::add) value = lanes::load_n<T>(dx + j, count) + value;
+    lanes::store_n<T>(dx + j, value, count);
+  });
+}
+
+}  // namespace
+
+void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tensor& weight,
+              double eps) {
+  Operands args("rms_norm");
+  args.expect_dims("x", x, 2);
+  const std::int64_t rows = x.size(0), width = x.size(1);
+  args.expect("x", x, {rows, width}).expect("out", out, {rows, width});
+  args.expect("weight", weight, {width}).expect("rstd", rstd, {rows});
+  const auto n = static_cast<double>(x.numel());
+  dispatch(args.device(), cost_of(4 * n, 2 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* from = x.data<T>();
+      const T* w = weight.data<T>();
+      T* to = out.data<T>();
+      T* scale = rstd.data<T>();
+      parallel_ranges(rows, row_grain(width),
+                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
+                        for (std::int64_t r = begin; r < end; ++r) {
+                          forward_row(to + r * width, scale + r, from + r * width, w, width,
+                                      static_cast<T>(eps));
+                        }
+                      });
+    });
+  });
+}
+
+void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, Write write_dweight,
+                       const Tensor& dout, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd) {
+  Operands args("rms_norm_backward");
+  args.expect_dims("x", x, 2);
+  const std::int64_t rows = x.size(0), width = x.size(1);
+  args.expect("x", x, {rows, width}).expect("dout", dout, {rows, width});
+  args.expect("weight", weight, {width}).expect("rstd", rstd, {rows});
+  if (dx.is_defined()) args.expect("dx", dx, {rows, width});
+  if (dweight.is_defined()) args.expect("dweight", dweight, {width});
+  const auto n = static_cast<double>(x.numel());
+  dispatch(args.device(), cost_of(10 * n, 5 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* from = x.data<T>();
+      const T* w = weight.data<T>();
+      const T* dy = dout.data<T>();
+      const T* scale = rstd.data<T>();
+      // The weight's gradient first: dx may overwrite dout.
+      if (dweight.is_defined()) {
+        sum_columns(
+            dweight.data<T>(), rows, width, write_dweight,
+            [=](std::int64_t r, std::int64_t j, auto count) {
+              return lanes::load_n<T>(dy + r * width + j, count) *
+                     (lanes::load_n<T>(from + r * width + j, count) * lanes::splat<T>(scale[r]));
+            });
+      }
+      if (!dx.is_defined()) return;
+      T* to = dx.data<T>();
+      parallel_ranges(rows, row_grain(width),
+                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
+                        for (std::int64_t r = begin; r < end; ++r) {
+                          const std::int64_t at = r * width;
+                          backward_row(to + at, write_dx, dy + at, from + at, w, scale[r], width);
+                        }
+                      });
+    });
+  });
+}
+
+}  // namespace fsdp::ops

@@ -1,0 +1,72 @@
+#include "tensor/lanes.h"
+#include "tensor/operands.h"
+#include "tensor/ops.h"
+
+#include <cmath>
+
+namespace fsdp::ops {
+
+void rope_tables(const Tensor& cos, const Tensor& sin, double theta) {
+  Operands args("rope_tables");
+  args.expect_dims("cos", cos, 2);
+  const std::int64_t positions = cos.size(0), pairs = cos.size(1);
+  args.expect("cos", cos, {positions, pairs}).expect("sin", sin, {positions, pairs});
+  const auto n = static_cast<double>(cos.numel());
+  dispatch(args.device(), cost_of(20 * n, 2 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      T* c = cos.data<T>();
+      T* s = sin.data<T>();
+      for (std::int64_t i = 0; i < pairs; ++i) {
+        const double frequency =
+            std::pow(theta, -static_cast<double>(i) / static_cast<double>(pairs));
+        for (std::int64_t t = 0; t < positions; ++t) {
+          const double angle = static_cast<double>(t) * frequency;
+          c[t * pairs + i] = static_cast<T>(std::cos(angle));
+          s[t * pairs + i] = static_cast<T>(std::sin(angle));
+        }
+      }
+    });
+  });
+}
+
+void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
+  Operands args("rope");
+  args.expect_dims("x", x, 4).expect_dims("cos", cos, 2);
+  const std::int64_t batch = x.size(0), length = x.size(1), heads = x.size(2), width = x.size(3);
+  const std::int64_t pairs = width / 2, positions = cos.size(0);
+  FSDP_CHECK(width % 2 == 0, "rope: the head width {} must be even", width);
+  FSDP_CHECK(length <= positions, "rope: a sequence of {} but tables for {} positions", length,
+             positions);
+  args.expect("x", x, {batch, length, heads, width});
+  args.expect("cos", cos, {positions, pairs}).expect("sin", sin, {positions, pairs});
+  const auto n = static_cast<double>(x.numel());
+  dispatch(args.device(), cost_of(3 * n, 2 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      T* values = x.data<T>();
+      const T* c = cos.data<T>();
+      const T* s = sin.data<T>();
+      const lanes::Vec<T> sign = lanes::splat<T>(inverse ? T{-1} : T{1});
+      parallel_ranges(batch * length, row_grain(heads * width),
+                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
+                        for (std::int64_t r = begin; r < end; ++r) {
+                          const T* row_cos = c + (r % length) * pairs;
+                          const T* row_sin = s + (r % length) * pairs;
+                          for (std::int64_t h = 0; h < heads; ++h) {
+                            T* first = values + (r * heads + h) * width;
+                            T* second = first + pairs;
+                            lanes::for_lanes<T>(pairs, [=](std::int64_t i, auto count) {
+                              const auto cv = lanes::load_n<T>(row_cos + i, count);
+                              const auto sv = lanes::load_n<T>(row_sin + i, count) * sign;
+                              const auto a = lanes::load_n<T>(first + i, count);
+                              const auto b = lanes::load_n<T>(second + i, count);
+                              lanes::store_n<T>(first + i, a * cv - b * sv, count);
+                              lanes::store_n<T>(second + i, b * cv + a * sv, count);
+                            });
+                          }
+                        }
+                      });
+    });
+  });
+}
+
+}  // namespace fsdp::ops

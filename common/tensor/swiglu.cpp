@@ -1,0 +1,68 @@
+#include "tensor/lanes.h"
+#include "tensor/operands.h"
+#include "tensor/ops.h"
+
+namespace fsdp::ops {
+namespace {
+
+template <class T>
+lanes::Vec<T> sigmoid(lanes::Vec<T> x) {
+  const lanes::Vec<T> one = lanes::splat<T>(T{1});
+  return one / (one + lanes::exp<T>(-x));
+}
+
+}  // namespace
+
+void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
+  Operands args("swiglu");
+  args.expect_like("out", out, out.shape());
+  args.expect_like("gate", gate, out.shape()).expect_like("up", up, out.shape());
+  const auto n = static_cast<double>(out.numel());
+  dispatch(args.device(), cost_of(20 * n, 3 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* g = gate.data<T>();
+      const T* u = up.data<T>();
+      T* to = out.data<T>();
+      parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
+        lanes::for_lanes<T>(end - begin, [=](std::int64_t i, auto count) {
+          const auto gv = lanes::load_n<T>(g + begin + i, count);
+          const auto uv = lanes::load_n<T>(u + begin + i, count);
+          lanes::store_n<T>(to + begin + i, gv * sigmoid<T>(gv) * uv, count);
+        });
+      });
+    });
+  });
+}
+
+void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout, const Tensor& gate,
+                     const Tensor& up) {
+  Operands args("swiglu_backward");
+  args.expect_like("dout", dout, dout.shape());
+  args.expect_like("gate", gate, dout.shape()).expect_like("up", up, dout.shape());
+  args.expect_like("dgate", dgate, dout.shape()).expect_like("dup", dup, dout.shape());
+  const auto n = static_cast<double>(dout.numel());
+  dispatch(args.device(), cost_of(25 * n, 5 * n, args.dtype()), [&] {
+    dispatch_floating(args.dtype(), [&]<class T>(T) {
+      const T* dy = dout.data<T>();
+      const T* g = gate.data<T>();
+      const T* u = up.data<T>();
+      T* dg = dgate.data<T>();
+      T* du = dup.data<T>();
+      parallel_ranges(dout.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
+        lanes::for_lanes<T>(end - begin, [=](std::int64_t k, auto count) {
+          const std::int64_t i = begin + k;
+          const auto gv = lanes::load_n<T>(g + i, count);
+          const auto uv = lanes::load_n<T>(u + i, count);
+          const auto dv = lanes::load_n<T>(dy + i, count);
+          const auto s = sigmoid<T>(gv);
+          const auto silu = gv * s;
+          // silu' = s + g s (1 - s) = s + silu (1 - s)
+          lanes::store_n<T>(dg + i, dv * uv * (s + silu * (lanes::splat<T>(T{1}) - s)), count);
+          lanes::store_n<T>(du + i, dv * silu, count);
+        });
+      });
+    });
+  });
+}
+
+}  // namespace fsdp::ops
