@@ -118,6 +118,8 @@ required Catch2 "$(catch2)" 'no tests'
 required fmt "$(fmt)" 'nothing can be built'
 required CLI11 "$(cli11)" 'no command lines, so no programs'
 required nlohmann-json "$(nlohmann)" 'no checkpoints, no summaries'
+required zlib "$(sed -n 's/^#define ZLIB_VERSION "\(.*\)"/\1/p' "$(find_header zlib.h)" 2>/dev/null)" \
+  'no checkpoints'
 required 'toml++' "$(toml)" 'no configuration files'
 
 echo

@@ -1,9 +1,16 @@
 #!/bin/sh
 # Formats every C++ source that git tracks; with --check, only lists what is not formatted.
 set -eu
+decides=14 # versions differ in small things; this one is Debian 12's
+
+version=$(clang-format --version | sed -n 's/.*version \([0-9]*\).*/\1/p')
+options=-i
 if [ "${1:-}" = --check ]; then
+  if [ "$version" != $decides ]; then
+    echo "formatting: not checked (clang-format $decides decides, this is $version)"
+    exit 0
+  fi
   options='--dry-run --Werror'
-else
-  options=-i
 fi
+# shellcheck disable=SC2086  # options are words
 git ls-files -z -- '*.h' '*.cpp' '*.cu' | xargs -0 -r clang-format $options

@@ -39,6 +39,7 @@ for group in "$@"; do
       need libcli11-dev 'reads the command line' CLI/CLI.hpp
       need nlohmann-json3-dev 'reads and writes JSON' nlohmann/json.hpp
       need libtomlplusplus-dev 'reads configuration files' toml++/toml.h
+      need zlib1g-dev 'checks checkpoints (CRC-32)' zlib.h
       need libopenblas-serial-dev 'multiplies matrices (BLAS)' \
         cblas.h openblas-serial/cblas.h openblas-pthread/cblas.h openblas-openmp/cblas.h \
         openblas/cblas.h
