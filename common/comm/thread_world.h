@@ -30,7 +30,7 @@ struct RankOptions {
 ///
 /// What can go wrong ends at once, on every rank, with the table of hang_report.h in the message:
 ///   - ranks disagree at a sequence number (operation, dtype, elements, reduce op, root, label)
-///   - a rank throws                          Aborted: rank 1: <its message>
+///   - a rank throws                          Aborted: rank 1: what it threw
 ///   - every live rank waits and nothing can complete, or a rank needed for it has returned
 /// Only an endless loop in `body` itself needs a timeout from outside.
 void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup&)>& body);

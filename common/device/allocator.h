@@ -28,7 +28,7 @@ class Allocator {
 
   /// @throws Error when a limit set by set_limit() would be exceeded, or the system has no more.
   Block allocate(std::size_t nbytes, MemoryKind kind, std::shared_ptr<const Owner> owner);
-  /// @param nbytes what the block was asked for with.
+  /// Takes back a block that was asked for with `nbytes`.
   void release(const Block& block, std::size_t nbytes);
 
   /// Bytes a request of `nbytes` occupies and is counted as: CUDA rounds up to 512, the CPU does

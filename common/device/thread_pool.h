@@ -15,8 +15,8 @@ namespace fsdp {
 /// is not determined, and must not matter.
 class ThreadPool {
  public:
-  /// @param spin idle threads look for work for some ten microseconds before they sleep, so that
-  ///        the next kernel finds them awake. Only sensible when every thread has a core.
+  /// With `spin`, idle threads look for work for some ten microseconds before they sleep, so that
+  /// the next kernel finds them awake. Only sensible when every thread has a core.
   explicit ThreadPool(int threads = 1, bool spin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
