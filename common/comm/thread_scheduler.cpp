@@ -86,6 +86,7 @@ void Scheduler::wait(int rank, const Operation& operation) {
   }
   self.activity = Activity::computes;
   self.waits_for = nullptr;
+  if (!active_.empty()) work_or_close_.notify_one();  // this rank helps no longer: see summon()
   if (operation.done) return;
   if (self.unwinding && !reason_) throw Aborted(provisional_reason_);
   throw_aborted(lock, rank);
@@ -139,7 +140,7 @@ void Scheduler::enqueue(const std::shared_ptr<Operation>& operation) {
 void Scheduler::summon(std::int64_t helpers) {
   for (RankState& rank : ranks_) {
     if (helpers == 0) return;
-    if (rank.activity != Activity::waits) continue;
+    if (rank.activity != Activity::waits || rank.waits_for->done) continue;
     rank.wake.notify_one();
     --helpers;
   }

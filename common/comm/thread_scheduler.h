@@ -62,10 +62,10 @@ class Scheduler {
 
   void on_return(int rank);
   void on_throw(int rank, const std::exception_ptr& error);
+  /// Once all ranks have ended: what made this world stop (a rank's own error, or Aborted), or null.
+  std::exception_ptr failure() const;
   /// Ends the communication threads; later calls throw Aborted.
   void close();
-  /// Throws what made this world stop, if it was stopped: a rank's own error, or Aborted.
-  void rethrow_failure() const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;

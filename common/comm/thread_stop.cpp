@@ -67,10 +67,10 @@ void Scheduler::close() {
   threads_.clear();
 }
 
-void Scheduler::rethrow_failure() const {
+std::exception_ptr Scheduler::failure() const {
   const Lock lock(mutex_);
-  if (failure_) std::rethrow_exception(failure_);
-  if (stopped_) throw Aborted(*reason_);
+  if (failure_ || !stopped_) return failure_;
+  return std::make_exception_ptr(Aborted(*reason_));
 }
 
 void Scheduler::look_for_dead_end(int from) {

@@ -4,6 +4,7 @@
 #include "comm/thread_backend.h"
 #include "comm/thread_scheduler.h"
 
+#include <exception>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -50,8 +51,9 @@ void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup
     scheduler->on_throw(static_cast<int>(ranks.size()), std::current_exception());
   }
   for (std::thread& rank : ranks) rank.join();
+  const std::exception_ptr failure = scheduler->failure();
   scheduler->close();
-  scheduler->rethrow_failure();
+  if (failure) std::rethrow_exception(failure);
 }
 
 void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body) {

@@ -1,0 +1,185 @@
+// What every backend must do, collective by collective: against sums written down element by element.
+#include "worlds.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace fsdp::comm_test {
+namespace {
+
+// None, one, fewer than a cache line, and what no world size divides.
+constexpr std::int64_t kSizes[] = {0, 1, 7, 331};
+// More than one piece of work (thread_transfer.cpp), even between two ranks.
+constexpr std::int64_t kLarge = 100'003;
+
+const Label kLabel{"unit", Phase::forward};
+
+template <class T>
+void check_all_gather(const World& world, ProcessGroup& group, std::int64_t n) {
+  const Tensor in = Tensor::from(contribution<T>(group.rank(), n), {n});
+  const Tensor out = Tensor::empty({group.size(), n}, dtype_of<T>());
+  group.all_gather(out, in, kLabel).wait();
+  expect_elements<T>(world, out, [&](std::int64_t i) {
+    return element<T>(static_cast<int>(i / n), i % n);
+  });
+}
+
+template <class T>
+void check_reduce_scatter(const World& world, ProcessGroup& group, std::int64_t n, ReduceOp op) {
+  const std::int64_t numel = n * group.size();
+  const Tensor in = Tensor::from(contribution<T>(group.rank(), numel), {numel});
+  const Tensor out = Tensor::empty({n}, dtype_of<T>());
+  group.reduce_scatter(out, in, op, kLabel).wait();
+  expect_elements<T>(world, out, [&](std::int64_t i) {
+    return reduced<T>(group.size(), group.rank() * n + i, op);
+  });
+}
+
+template <class T>
+void check_all_reduce(const World& world, ProcessGroup& group, std::int64_t numel, ReduceOp op) {
+  const Tensor data = Tensor::from(contribution<T>(group.rank(), numel), {numel});
+  group.all_reduce(data, op, kLabel).wait();
+  expect_elements<T>(world, data,
+                     [&](std::int64_t i) { return reduced<T>(group.size(), i, op); });
+}
+
+template <class T>
+void check_broadcast(const World& world, ProcessGroup& group, std::int64_t numel, int root) {
+  const Tensor data = Tensor::from(contribution<T>(group.rank(), numel), {numel});
+  group.broadcast(data, root, kLabel).wait();
+  expect_elements<T>(world, data, [&](std::int64_t i) { return element<T>(root, i); });
+}
+
+template <class T>
+void check_reduce(const World& world, ProcessGroup& group, std::int64_t numel, int root) {
+  const Tensor in = Tensor::from(contribution<T>(group.rank(), numel), {numel});
+  const Tensor out = group.rank() == root ? Tensor::empty({numel}, dtype_of<T>()) : Tensor();
+  group.reduce(out, in, root, ReduceOp::sum, kLabel).wait();
+  expect_elements<T>(world, in, [&](std::int64_t i) { return element<T>(group.rank(), i); });
+  if (group.rank() == root)
+    expect_elements<T>(world, out, [&](std::int64_t i) { return reduced<T>(group.size(), i); });
+}
+
+template <class T>
+void check_all(const World& world, ProcessGroup& group) {
+  for (const std::int64_t n : kSizes) {
+    check_all_gather<T>(world, group, n);
+    check_reduce_scatter<T>(world, group, n, ReduceOp::sum);
+    check_all_reduce<T>(world, group, n, ReduceOp::sum);
+    if constexpr (std::is_floating_point_v<T>) {
+      check_reduce_scatter<T>(world, group, n, ReduceOp::avg);
+      check_all_reduce<T>(world, group, n, ReduceOp::avg);
+    }
+    for (const int root : {0, group.size() - 1}) {
+      check_broadcast<T>(world, group, n, root);
+      check_reduce<T>(world, group, n, root);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every collective gives what its definition says, float32") {
+  in_every_world(check_all<float>);
+}
+
+TEST_CASE("every collective gives what its definition says, float64") {
+  in_every_world(check_all<double>);
+}
+
+TEST_CASE("every collective gives what its definition says, int32") {
+  in_every_world(check_all<std::int32_t>);
+}
+
+TEST_CASE("every collective gives what its definition says, int64") {
+  in_every_world(check_all<std::int64_t>);
+}
+
+TEST_CASE("collectives that are cut into pieces") {
+  in_every_world([](const World& world, ProcessGroup& group) {
+    if (group.size() > 3) return;  // writing the sums down element by element takes time
+    check_all_gather<float>(world, group, kLarge);
+    check_reduce_scatter<float>(world, group, kLarge, ReduceOp::avg);
+    check_all_reduce<float>(world, group, kLarge, ReduceOp::sum);
+    check_broadcast<float>(world, group, kLarge, group.size() - 1);
+    check_reduce<float>(world, group, kLarge, group.size() - 1);
+  });
+}
+
+TEST_CASE("collectives that only move bytes move bfloat16") {
+  in_every_world([](const World&, ProcessGroup& group) {
+    const std::int64_t n = 1001;  // two bytes each: slots begin at odd words
+    const Tensor in = Tensor::empty({n}, DType::bfloat16);
+    std::memset(in.raw(), group.rank() + 1, in.nbytes());
+    const Tensor out = Tensor::empty({group.size() * n}, DType::bfloat16);
+    group.all_gather(out, in, kLabel).wait();
+    for (std::size_t i = 0; i < out.nbytes(); ++i) {
+      const auto expected = static_cast<int>(i / in.nbytes()) + 1;
+      expect(static_cast<int>(out.raw()[i]) == expected, "byte {} is not of its rank", i);
+    }
+    group.broadcast(in, group.size() - 1, kLabel).wait();
+    expect(static_cast<int>(in.raw()[n]) == group.size(), "not what the root had");
+  });
+}
+
+TEST_CASE("all_gather in place") {
+  in_every_world([](const World& world, ProcessGroup& group) {
+    for (const std::int64_t n : kSizes) {
+      const Tensor out = Tensor::empty({group.size() * n});
+      const Tensor in = out.narrow(0, group.rank() * n, n);
+      const std::vector<float> mine = contribution<float>(group.rank(), n);
+      if (n > 0) std::memcpy(in.raw(), mine.data(), in.nbytes());
+      group.all_gather(out, in, kLabel).wait();
+      expect_elements<float>(world, out, [&](std::int64_t i) {
+        return element<float>(static_cast<int>(i / n), i % n);
+      });
+    }
+  });
+}
+
+TEST_CASE("reduce_scatter into this rank's slot of its own input") {
+  in_every_world([](const World& world, ProcessGroup& group) {
+    const std::int64_t n = 1003;
+    const std::int64_t numel = n * group.size();
+    const Tensor in = Tensor::from(contribution<float>(group.rank(), numel), {numel});
+    const Tensor out = in.narrow(0, group.rank() * n, n);
+    group.reduce_scatter(out, in, ReduceOp::sum, kLabel).wait();
+    expect_elements<float>(world, in, [&](std::int64_t i) {
+      return i / n == group.rank() ? reduced<float>(group.size(), i)
+                                   : element<float>(group.rank(), i);
+    });
+  });
+}
+
+TEST_CASE("an operand may begin anywhere in its storage") {
+  in_every_world([](const World& world, ProcessGroup& group) {
+    const std::int64_t n = 1001;
+    const Tensor whole = Tensor::zeros({n + 9});
+    const Tensor data = whole.narrow(0, 9, n);
+    const std::vector<float> mine = contribution<float>(group.rank(), n);
+    std::memcpy(data.raw(), mine.data(), data.nbytes());
+    group.all_reduce(data, ReduceOp::sum, kLabel).wait();
+    expect_elements<float>(world, data,
+                           [&](std::int64_t i) { return reduced<float>(group.size(), i); });
+    expect_elements<float>(world, whole.narrow(0, 0, 9), [](std::int64_t) { return 0.0F; });
+  });
+}
+
+TEST_CASE("a barrier lets nobody through before all are there") {
+  in_every_world([](const World&, ProcessGroup& group) {
+    // What a rank wrote before the barrier is what another reads after it: the second gather may not
+    // overtake, and the barrier moves nothing.
+    const Tensor mine = Tensor::from<std::int64_t>({0}, {1});
+    const Tensor all = Tensor::empty({group.size()}, DType::int64);
+    for (std::int64_t round = 1; round <= 20; ++round) {
+      *mine.data<std::int64_t>() = round;
+      group.barrier(kLabel).wait();
+      group.all_gather(all, mine, kLabel).wait();
+      for (const std::int64_t seen : all.to_vector<std::int64_t>())
+        expect(seen == round, "round {}: saw {}", round, seen);
+      group.barrier(kLabel).wait();
+    }
+  });
+}
+
+}  // namespace fsdp::comm_test

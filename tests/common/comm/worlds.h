@@ -1,0 +1,93 @@
+/// @file
+/// The worlds the contract suite runs in: one per backend, and one per decorator that must not change
+/// anything. A backend that this build lacks is a world without `run`: it shows as a skip, by name.
+#pragma once
+
+#include "base/philox.h"
+#include "comm/process_group.h"
+#include "support/catch.h"
+#include "tensor/tensor.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fsdp::comm_test {
+
+struct World {
+  std::string name;
+  bool canonical_bits = true;  ///< sums are in the order of tensor/tree_sum.h, to the last bit
+  std::function<void(int world_size, const std::function<void(ProcessGroup&)>&)> run;
+};
+
+const std::vector<World>& worlds();
+
+inline constexpr int kWorldSizes[] = {1, 2, 3, 4, 8};
+
+/// Runs `body` on every rank of every world at every size; a failure names both.
+void in_every_world(const std::function<void(const World&, ProcessGroup&)>& body);
+
+/// Catch2's assertions are not for several threads at once: on a rank, throw, and let run_ranks
+/// report it.
+template <class... Args>
+void expect(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) throw std::logic_error(fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// The element `i` that rank `rank` contributes: of mixed sign and size, so that every order of
+/// addition gives other bits.
+template <class T>
+T element(int rank, std::int64_t i) {
+  const std::uint32_t word = random_word(17, static_cast<std::uint64_t>(rank * 1'000'003 + i));
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::int32_t>(word) / 64);
+  } else {
+    const auto mantissa = static_cast<T>(static_cast<std::int32_t>(word));
+    return mantissa / static_cast<T>(1U << (word % 24));
+  }
+}
+
+template <class T>
+std::vector<T> contribution(int rank, std::int64_t numel) {
+  std::vector<T> values;
+  for (std::int64_t i = 0; i < numel; ++i) values.push_back(element<T>(rank, i));
+  return values;
+}
+
+/// The canonical sum, written down once more: leaves [begin, end) split at the largest power of two
+/// below their number.
+template <class T>
+T tree_of(const std::vector<T>& leaves, std::size_t begin, std::size_t end) {
+  if (end - begin == 1) return leaves[begin];
+  std::size_t half = 1;
+  while (half * 2 < end - begin) half *= 2;
+  return tree_of(leaves, begin, begin + half) + tree_of(leaves, begin + half, end);
+}
+
+/// What reducing element `i` over `world_size` ranks must give.
+template <class T>
+T reduced(int world_size, std::int64_t i, ReduceOp op = ReduceOp::sum) {
+  std::vector<T> leaves;
+  for (int rank = 0; rank < world_size; ++rank) leaves.push_back(element<T>(rank, i));
+  const T sum = tree_of(leaves, 0, leaves.size());
+  return op == ReduceOp::sum ? sum : sum * (T{1} / static_cast<T>(world_size));
+}
+
+/// Throws unless `tensor` holds expected(i) at every i, to the last bit (or nearly, without
+/// canonical bits).
+template <class T, class Expected>
+void expect_elements(const World& world, const Tensor& tensor, Expected&& expected) {
+  const T* actual = tensor.numel() > 0 ? tensor.data<T>() : nullptr;
+  for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+    const T want = expected(i);
+    const double slack = world.canonical_bits ? 0 : 1e-5 * (1 + std::abs(double(want)));
+    expect(std::abs(double(actual[i]) - double(want)) <= slack, "element {}: {} instead of {}", i,
+           actual[i], want);
+  }
+}
+
+}  // namespace fsdp::comm_test
