@@ -41,7 +41,11 @@ inline constexpr std::int64_t kLanes = 32 / static_cast<std::int64_t>(sizeof(T))
 
 template <class T>
 inline Vec<T> splat(T value) {
-  return Vec<T>{} + value;
+  if constexpr (std::is_same_v<T, float>) {
+    return Vec<T>{value, value, value, value, value, value, value, value};
+  } else {
+    return Vec<T>{value, value, value, value};
+  }
 }
 template <class T>
 inline Vec<T> load(const T* from) {

@@ -1,0 +1,143 @@
+#include "base/check.h"
+#include "device/thread_pool.h"
+#include "tensor/attention_tiles.h"
+#include "tensor/tile_product.h"
+
+#include <cmath>
+#include <limits>
+
+namespace fsdp::ops::attention_tiles {
+namespace {
+
+using lanes::kLanes;
+using lanes::Vec;
+
+/// Running maximum and sum of each query of the tile, and what earlier results are to be scaled by.
+template <class T>
+struct Running {
+  T *maximum, *sum, *correction;
+};
+
+/// Turns scores of `keys` keys into weights e^(s - maximum), column by column. On the diagonal key
+/// k counts for queries >= k only; the other weights are zero.
+template <class T>
+void softmax_tile(T* scores, std::int64_t tile, std::int64_t keys, std::int64_t queries,
+                  bool diagonal, Running<T> running) {
+  Vec<T> lane;
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = static_cast<T>(i);
+  for (std::int64_t q = 0; q < queries; q += kLanes<T>) {
+    const Vec<T> query = lane + static_cast<T>(q);
+    const std::int64_t visible = diagonal ? std::min(keys, q + kLanes<T>) : keys;
+    const std::int64_t unmasked = diagonal ? std::min(visible, q + 1) : keys;
+    T* column = scores + q;
+    const Vec<T> before = lanes::load<T>(running.maximum + q);
+    Vec<T> top = before;
+    for (std::int64_t k = 0; k < unmasked; ++k) {
+      top = lanes::max<T>(top, lanes::load<T>(column + k * tile));
+    }
+    for (std::int64_t k = unmasked; k < visible; ++k) {
+      const Vec<T> s = lanes::load<T>(column + k * tile);
+      top = query >= static_cast<T>(k) ? lanes::max<T>(top, s) : top;
+    }
+    Vec<T> sum = {};
+    for (std::int64_t k = 0; k < unmasked; ++k) {
+      const Vec<T> p = lanes::exp<T>(lanes::load<T>(column + k * tile) - top);
+      lanes::store<T>(column + k * tile, p);
+      sum += p;
+    }
+    for (std::int64_t k = unmasked; k < visible; ++k) {
+      Vec<T> p = lanes::exp<T>(lanes::load<T>(column + k * tile) - top);
+      p = query >= static_cast<T>(k) ? p : Vec<T>{};
+      lanes::store<T>(column + k * tile, p);
+      sum += p;
+    }
+    for (std::int64_t k = visible; k < keys; ++k) lanes::store<T>(column + k * tile, Vec<T>{});
+    const Vec<T> correction = lanes::exp<T>(before - top);
+    lanes::store<T>(running.maximum + q, top);
+    lanes::store<T>(running.sum + q, lanes::load<T>(running.sum + q) * correction + sum);
+    lanes::store<T>(running.correction + q, correction);
+  }
+}
+
+template <class T>
+void scale_rows(T* rows, std::int64_t count, std::int64_t width, const T* factor) {
+  for (std::int64_t r = 0; r < count; ++r) {
+    if (factor[r] == T{1}) continue;
+    const Vec<T> by = lanes::splat<T>(factor[r]);
+    for (std::int64_t j = 0; j < width; j += kLanes<T>) {
+      T* at = rows + r * width + j;
+      lanes::store<T>(at, lanes::load<T>(at) * by);
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t tile_for(std::int64_t width, std::size_t element_size) {
+  const auto lanes_of = static_cast<std::int64_t>(32 / element_size);
+  const std::int64_t ld = (width + 2 * lanes_of - 1) / (2 * lanes_of) * (2 * lanes_of);
+  for (const std::int64_t tile : {64, 32, 16}) {
+    // The backward pass needs more: six tiles of rows, two of scores, and some vectors.
+    const std::int64_t elements = 6 * tile * ld + 2 * tile * tile + 4 * tile;
+    if (static_cast<std::size_t>(elements) * element_size <= ThreadPool::kScratchBytes) return tile;
+  }
+  fail("attention: a head width of {} is too large for the worker's scratch", width);
+}
+
+template <class T>
+void forward(const Extents& e, const ForwardArrays<T>& arrays, std::int64_t b, std::int64_t h,
+             std::int64_t first, std::byte* scratch) {
+  const std::int64_t tile = e.tile, width = e.width, ld = tile::padded<T>(width);
+  const std::int64_t g = h / (e.heads / e.kv_heads);
+  const std::int64_t row = e.heads * width, kv_row = e.kv_heads * width;
+  const std::int64_t at = (b * e.length + first) * row + h * width;
+  const T* keys = arrays.k + b * e.length * kv_row + g * width;
+  const T* values = arrays.v + b * e.length * kv_row + g * width;
+  const std::int64_t queries = std::min(tile, e.length - first);
+  const std::int64_t columns = tile::padded<T>(queries);
+
+  T* queries_t = reinterpret_cast<T*>(scratch);  // (D, tile), scaled
+  T* value_tile = queries_t + tile * ld;         // (tile, ld)
+  T* sums = value_tile + tile * ld;              // (tile, ld): Σ weight · value
+  T* scores = sums + tile * ld;                  // (keys, queries)
+  const Running<T> running{scores + tile * tile, scores + tile * tile + tile,
+                           scores + tile * tile + 2 * tile};
+  std::fill_n(running.maximum, tile, std::numeric_limits<T>::lowest());
+  std::fill_n(running.sum, tile, T{0});
+  const auto scale = static_cast<T>(1 / std::sqrt(static_cast<double>(width)));
+  tile::pack_transposed(queries_t, tile, arrays.q + at, row, queries, width, scale);
+
+  for (std::int64_t k0 = 0; k0 <= first; k0 += tile) {
+    const std::int64_t count = std::min(tile, e.length - k0);
+    const bool diagonal = k0 == first;
+    tile::product<T>(count, columns, {keys + k0 * kv_row, kv_row, 1}, queries_t, tile, scores, tile,
+                     false, [&](std::int64_t begin, std::int64_t) {
+                       const std::int64_t skip = begin / tile::kColumns<T> * tile::kColumns<T>;
+                       return tile::Range{diagonal ? skip : 0, 0, width};
+                     });
+    softmax_tile(scores, tile, count, columns, diagonal, running);
+    if (k0 > 0) scale_rows(sums, queries, ld, running.correction);
+    tile::pack(value_tile, values + k0 * kv_row, kv_row, count, width, T{1});
+    tile::product<T>(queries, ld, {scores, 1, tile}, value_tile, ld, sums, ld, k0 > 0,
+                     [&](std::int64_t, std::int64_t end) {
+                       return tile::Range{0, 0, diagonal ? std::min(count, end) : count};
+                     });
+  }
+
+  for (std::int64_t i = 0; i < queries; ++i) {
+    const Vec<T> by = lanes::splat<T>(T{1} / running.sum[i]);
+    lanes::for_lanes<T>(width, [&](std::int64_t j, auto count) {
+      lanes::store_n<T>(arrays.out + at + i * row + j, lanes::load<T>(sums + i * ld + j) * by,
+                        count);
+    });
+    arrays.lse[(b * e.heads + h) * e.length + first + i] =
+        running.maximum[i] + std::log(running.sum[i]);
+  }
+}
+
+template void forward(const Extents&, const ForwardArrays<float>&, std::int64_t, std::int64_t,
+                      std::int64_t, std::byte*);
+template void forward(const Extents&, const ForwardArrays<double>&, std::int64_t, std::int64_t,
+                      std::int64_t, std::byte*);
+
+}  // namespace fsdp::ops::attention_tiles
