@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace fsdp::optim {
@@ -21,25 +22,33 @@ std::int64_t StepPlan::micro_batch(int m, int rank, int world_size) const {
   return reduction * world_size * per_reduction + rank * per_reduction + m % per_reduction;
 }
 
-double global_grad_norm(GradientEngine& engine, ProcessGroup* group) {
-  ExactSquareSum sum;
-  engine.add_squares(sum);
-  if (group) {
-    group->all_reduce(sum.counters(), ReduceOp::sum, {"", Phase::optimizer}).wait();
-  }
+double norm_of(const ExactSquareSum& squares) {
   // Without data there is nothing to know; the traffic and the time are as they would be.
-  if (!sum.counters().device().has_data()) return 0;
-  return std::sqrt(sum.value());
+  if (!squares.counters().device().has_data()) return 0;
+  return std::sqrt(squares.value());
 }
 
-double clip_by_global_norm(GradientEngine& engine, ProcessGroup* group, double max_norm) {
+double clip_factor(double norm, double max_norm) {
   FSDP_CHECK(max_norm > 0, "the largest gradient norm must be positive, is {}", max_norm);
-  const double norm = global_grad_norm(engine, group);
   FSDP_CHECK(std::isfinite(norm),
              "the gradient norm is {}: a gradient overflowed; lower the learning rate, or look for "
              "the micro-batch whose loss is not finite",
              norm);
-  const double factor = max_norm / (norm + 1e-6);
+  return std::min(max_norm / (norm + 1e-6), 1.0);
+}
+
+double global_grad_norm(GradientEngine& engine, ProcessGroup* group) {
+  ExactSquareSum squares;
+  engine.add_squares(squares);
+  if (group) {
+    group->all_reduce(squares.counters(), ReduceOp::sum, {"grad_norm", Phase::optimizer}).wait();
+  }
+  return norm_of(squares);
+}
+
+double clip_by_global_norm(GradientEngine& engine, ProcessGroup* group, double max_norm) {
+  const double norm = global_grad_norm(engine, group);
+  const double factor = clip_factor(norm, max_norm);
   if (factor < 1) {
     for (Piece& piece : engine.pieces()) ops::scale(piece.grad, factor);
   }
