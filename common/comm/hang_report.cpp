@@ -16,7 +16,7 @@ Row row_of(const RankStatus& status) {
   return {fmt::format("{}", status.rank),
           called ? fmt::format("{}", status.sequence) : "-",
           called ? status.operation : "-",
-          called ? status.unit : "-",
+          called && !status.unit.empty() ? status.unit : "-",
           called ? fmt::format("{}", status.elements) : "-",
           status.state};
 }

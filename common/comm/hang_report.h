@@ -16,7 +16,7 @@ struct RankStatus {
   /// yet.
   std::int64_t sequence = -1;
   std::string operation{};  ///< "all_gather"; "-" before the first
-  std::string unit{};       ///< label: "blocks.0/forward"; "-" before the first
+  std::string unit{};       ///< label: "blocks.0/forward"; "-" without one
   std::int64_t elements = 0;
   std::string state{};  ///< "waits", "waits elsewhere", "computes", "threw", "returned"
 };

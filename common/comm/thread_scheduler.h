@@ -62,7 +62,8 @@ class Scheduler {
 
   void on_return(int rank);
   void on_throw(int rank, const std::exception_ptr& error);
-  /// Once all ranks have ended: what made this world stop (a rank's own error, or Aborted), or null.
+  /// Once all ranks have ended: what made this world stop (a rank's own error, or Aborted), or
+  /// null.
   std::exception_ptr failure() const;
   /// Ends the communication threads; later calls throw Aborted.
   void close();

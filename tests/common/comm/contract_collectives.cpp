@@ -1,4 +1,5 @@
-// What every backend must do, collective by collective: against sums written down element by element.
+// What every backend must do, collective by collective: against sums written down element by
+// element.
 #include "worlds.h"
 
 #include <cmath>
@@ -19,9 +20,8 @@ void check_all_gather(const World& world, ProcessGroup& group, std::int64_t n) {
   const Tensor in = Tensor::from(contribution<T>(group.rank(), n), {n});
   const Tensor out = Tensor::empty({group.size(), n}, dtype_of<T>());
   group.all_gather(out, in, kLabel).wait();
-  expect_elements<T>(world, out, [&](std::int64_t i) {
-    return element<T>(static_cast<int>(i / n), i % n);
-  });
+  expect_elements<T>(world, out,
+                     [&](std::int64_t i) { return element<T>(static_cast<int>(i / n), i % n); });
 }
 
 template <class T>
@@ -39,8 +39,7 @@ template <class T>
 void check_all_reduce(const World& world, ProcessGroup& group, std::int64_t numel, ReduceOp op) {
   const Tensor data = Tensor::from(contribution<T>(group.rank(), numel), {numel});
   group.all_reduce(data, op, kLabel).wait();
-  expect_elements<T>(world, data,
-                     [&](std::int64_t i) { return reduced<T>(group.size(), i, op); });
+  expect_elements<T>(world, data, [&](std::int64_t i) { return reduced<T>(group.size(), i, op); });
 }
 
 template <class T>
@@ -167,8 +166,8 @@ TEST_CASE("an operand may begin anywhere in its storage") {
 
 TEST_CASE("a barrier lets nobody through before all are there") {
   in_every_world([](const World&, ProcessGroup& group) {
-    // What a rank wrote before the barrier is what another reads after it: the second gather may not
-    // overtake, and the barrier moves nothing.
+    // What a rank wrote before the barrier is what another reads after it: the second gather may
+    // not overtake, and the barrier moves nothing.
     const Tensor mine = Tensor::from<std::int64_t>({0}, {1});
     const Tensor all = Tensor::empty({group.size()}, DType::int64);
     for (std::int64_t round = 1; round <= 20; ++round) {

@@ -149,9 +149,7 @@ TEST_CASE("a tensor in flight keeps its bytes: freeing it throws until the wait"
 TEST_CASE("a Work that is dropped is waited for") {
   in_every_world([](const World& world, ProcessGroup& group) {
     const Tensor data = Tensor::from(contribution<float>(group.rank(), 5000), {5000});
-    {
-      const Work dropped = group.all_reduce(data, ReduceOp::sum, kLabel);
-    }
+    { const Work dropped = group.all_reduce(data, ReduceOp::sum, kLabel); }
     expect_elements<float>(world, data,
                            [&](std::int64_t i) { return reduced<float>(group.size(), i); });
     Work overwritten = group.barrier(kLabel);
@@ -185,8 +183,7 @@ TEST_CASE("a wrong argument is an error on every rank, before anything moves") {
              }),
              "float64");
     mentions(error([&] {
-               (void)group.all_reduce(Tensor::zeros({3, 2}).transpose(0, 1), ReduceOp::sum,
-                                      kLabel);
+               (void)group.all_reduce(Tensor::zeros({3, 2}).transpose(0, 1), ReduceOp::sum, kLabel);
              }),
              "contiguous");
     mentions(error([&] { (void)group.broadcast(shard, world_size, kLabel); }), "root");
@@ -208,8 +205,9 @@ TEST_CASE("a wrong argument is an error on every rank, before anything moves") {
                "overlap");
     const Tensor freed = Tensor::zeros({4});
     freed.storage()->free();
-    expect(!message_of<StorageError>([&] { (void)group.all_reduce(freed, ReduceOp::sum, kLabel); })
-                .empty(),
+    expect(!message_of<StorageError>([&] {
+              (void)group.all_reduce(freed, ReduceOp::sum, kLabel);
+            }).empty(),
            "sent freed bytes");
 
     group.all_gather(whole, shard, kLabel).wait();  // and the group is as good as new

@@ -31,8 +31,7 @@ void run_throttled(int world_size, const std::function<void(ProcessGroup&)>& bod
 
 const std::vector<World>& worlds() {
   static const std::vector<World> all = {
-      {"threads", true,
-       [](int world_size, const auto& body) { run_ranks(world_size, body); }},
+      {"threads", true, [](int world_size, const auto& body) { run_ranks(world_size, body); }},
       {"threads, recorded", true, run_recorded},
       {"threads, throttled", true, run_throttled},
       {"mpi", true, {}},
