@@ -25,7 +25,7 @@ void unsolved(int input) { todo("3.2", input); }
 
 TEST_CASE("an unsolved exercise names its step, its function and its hint, and is not an Error") {
   const std::string message = message_of<TodoError>([] { unsolved(1); });
-  CHECK_THAT(message, contains("TODO 3.2: unsolved ("));
+  CHECK_THAT(message, contains("DO 3.2: unsolved ("));
   CHECK_THAT(message, contains("tests/common/base/check.cpp:23, "));
   CHECK_THAT(message, contains("writeup §3.2, make hint-3.2"));
   static_assert(!std::is_base_of_v<Error, TodoError>);

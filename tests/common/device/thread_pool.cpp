@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "support/catch.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <set>
@@ -57,7 +58,9 @@ TEST_CASE("each thread has its own aligned scratch") {
   });
   const std::set<std::byte*> arenas(scratch.begin(), scratch.end());
   CHECK(arenas.size() <= 4);
-  for (std::byte* arena : arenas) CHECK(reinterpret_cast<std::uintptr_t>(arena) % 64 == 0);
+  CHECK(std::all_of(arenas.begin(), arenas.end(), [](std::byte* arena) {
+    return reinterpret_cast<std::uintptr_t>(arena) % 64 == 0;
+  }));
 }
 
 TEST_CASE("two threads really work at the same time") {
