@@ -1,0 +1,68 @@
+/// @file
+/// @ingroup estimate
+/// What the tape keeps of one micro-batch, and what its backward holds for a moment, operation by
+/// operation.
+#pragma once
+
+#include "nn/transformer.h"
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace fsdp::estimate {
+
+/// Bytes alive in one segment after an operation.
+struct MemoryPoint {
+  std::string_view after;        ///< "down_proj", "down_proj: weight", …
+  std::int64_t activation = 0;   ///< counted as ACTIVATION
+  std::int64_t temp = 0;         ///< counted as TEMP
+  std::int64_t weight_grad = 0;  ///< gradients of its weights made so far; they have a place of
+                                 ///< their own under FSDP and DDP, and count only without
+};
+
+/// A stretch of the tape: the embedding, one block, the head (final norm and lm_head), or the loss.
+///
+/// A segment's input is counted here from the moment it begins, its output until it ends: so the
+/// bytes of a whole tape are the kept() of the segments that wait for backward plus one point of
+/// the segment that works, and nothing is counted twice.
+///
+///     forward    enters with its input               leaves with kept() + its output
+///     backward   enters with kept() + d(output)      leaves with d(input)
+///
+/// (The loss makes d(loss) itself.)
+struct SegmentMemory {
+  std::vector<MemoryPoint> forward;   ///< front(): on entry, back(): on exit
+  std::vector<MemoryPoint> backward;  ///< likewise
+  /// A_k: what stays between forward and backward, the output left out.
+  std::int64_t kept() const { return backward.front().activation; }
+};
+
+/// The table of a model and a micro-batch. It depends on nothing else: not on the number of ranks,
+/// the strategy or the threads (whose scratch is a fixed arena, counted apart).
+///
+/// With R = B·T rows and 4 bytes an element, of which the table is made (autograd/functions.h):
+///
+///     x = R·d   one row vector a token      kv = R·G·D   keys, or values
+///     f = R·F   one hidden vector a token   lse = R·H    attention's normalisers
+///     v = R·V   logits                      r = R        one number a row (rstd, lse of the loss)
+///
+///     kept by    embedding  0 (the tokens belong to the data)
+///                block      6x + 2kv + 3f + lse + 2r
+///                           input, norm, q, attention, middle, norm | k, v | gate, up, hidden
+///                head       2x + r
+///                loss       v + r
+struct ActivationTable {
+  SegmentMemory embedding;
+  SegmentMemory block;
+  SegmentMemory head;
+  SegmentMemory loss;
+  std::int64_t data = 0;        ///< tokens and targets, int32: the caller's, while it computes
+  std::int64_t loss_value = 0;  ///< the loss itself, which the caller keeps
+};
+
+/// @param batch B, sequences of a micro-batch @param length T, tokens of a sequence
+ActivationTable activation_table(const nn::TransformerConfig& config, std::int64_t batch,
+                                 std::int64_t length);
+
+}  // namespace fsdp::estimate

@@ -1,0 +1,34 @@
+/// @file
+/// @ingroup estimate
+/// Ledger: bytes on paper.
+#pragma once
+
+#include "device/memory_tracker.h"
+
+#include <cstdint>
+
+namespace fsdp::estimate {
+
+/// Counts like MemoryTracker, but of a plan: nothing is allocated, and nobody reports to it.
+class Ledger {
+ public:
+  void hold(MemoryKind kind, std::int64_t nbytes) {
+    now_[kind] += nbytes;
+    if (now_.total() > peak_.total()) peak_ = now_;  // the first of equals, as the tracker does
+  }
+  void drop(MemoryKind kind, std::int64_t nbytes) { now_[kind] -= nbytes; }
+  /// The same bytes under another name.
+  void move(MemoryKind from, MemoryKind to, std::int64_t nbytes) {
+    drop(from, nbytes);
+    hold(to, nbytes);
+  }
+  const Breakdown& now() const { return now_; }
+  const Breakdown& peak() const { return peak_; }
+  void reset_peak() { peak_ = now_; }
+
+ private:
+  Breakdown now_;
+  Breakdown peak_;
+};
+
+}  // namespace fsdp::estimate

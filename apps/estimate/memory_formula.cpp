@@ -1,0 +1,67 @@
+#include "estimate/memory_formula.h"
+
+#include "base/check.h"
+#include "estimate/schedule.h"
+
+#include <utility>
+
+namespace fsdp::estimate {
+
+namespace {
+
+void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
+  const int world_size = options.world_size;
+  FSDP_CHECK(world_size >= 1, "a world of {} ranks", world_size);
+  FSDP_CHECK(options.placement != Placement::single || world_size == 1,
+             "placement single is one process, not {}", world_size);
+  FSDP_CHECK(options.batch >= 1 && options.length >= 0 && options.length <= config.max_sequence,
+             "a micro-batch of {} sequences of {} tokens; the model takes up to {}", options.batch,
+             options.length, config.max_sequence);
+  const int per_reduction = options.micro_steps_per_reduction;
+  FSDP_CHECK(
+      options.micro_steps >= 1 && per_reduction >= 1 && options.micro_steps % per_reduction == 0,
+      "{} micro-steps a reduction must divide the {} of a step", per_reduction,
+      options.micro_steps);
+  const int group = options.reshard_group;
+  FSDP_CHECK(group == 0 || group == 1 || (group < world_size && world_size % group == 0),
+             "reshard within {} does not fit {} ranks", group, world_size);
+  FSDP_CHECK(options.prefetch_depth >= 0 && options.in_flight_limit >= 0 && options.threads >= 1 &&
+                 options.optimizer_states >= 0,
+             "prefetch depth {}, in-flight limit {}, {} threads, {} optimizer states",
+             options.prefetch_depth, options.in_flight_limit, options.threads,
+             options.optimizer_states);
+}
+
+Breakdown higher(const Breakdown& a, const Breakdown& b) { return b.total() > a.total() ? b : a; }
+
+}  // namespace
+
+Breakdown StepMemory::peak() const {
+  Breakdown highest;
+  for (const MicroStepMemory& micro_step : micro_steps) {
+    highest = higher(higher(highest, micro_step.forward_peak), micro_step.backward_peak);
+  }
+  return higher(highest, step_peak);
+}
+
+MemoryFormula::MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options) {
+  check(config, options);
+  const std::int64_t length = options.length == 0 ? config.max_sequence : options.length;
+  Schedule schedule(model_shape(config, options), activation_table(config, options.batch, length),
+                    options);
+  before_ = schedule.held();
+  first_ = schedule.next_step();
+  later_ = schedule.next_step();
+}
+
+Breakdown MemoryFormula::peak(int steps) const {
+  FSDP_CHECK(steps >= 1, "the peak of {} steps", steps);
+  return steps == 1 ? first_.peak() : higher(first_.peak(), later_.peak());
+}
+
+std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
+                         int steps) {
+  return MemoryFormula(config, options).peak(steps).total();
+}
+
+}  // namespace fsdp::estimate

@@ -1,0 +1,111 @@
+/// @file
+/// @ingroup estimate
+/// MemoryFormula: the bytes a rank holds at every moment of a training, without running it.
+#pragma once
+
+#include "device/memory_tracker.h"
+#include "estimate/memory_options.h"
+#include "nn/transformer.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp::estimate {
+
+/// What is held at one of the eight moments of a unit (or the whole model: "root").
+struct MemorySnapshot {
+  std::string module;  ///< "model.embed_tokens", "model.layers.0", …, "model.norm+lm_head", "root"
+  nn::CallState state;
+  Breakdown bytes;
+};
+
+struct MicroStepMemory {
+  std::vector<MemorySnapshot> snapshots;  ///< in the order of time
+  Breakdown forward_peak;                 ///< between making the micro-batch and having the loss
+  Breakdown backward_peak;                ///< from there to the end of end_micro_step()
+};
+
+struct StepMemory {
+  std::vector<MicroStepMemory> micro_steps;
+  Breakdown step_peak;  ///< finish_gradients, clip, optimizer, zero_grad
+  Breakdown at_rest;    ///< after it
+  /// The highest of all.
+  Breakdown peak() const;
+};
+
+/// Memory of a training by formula, equal to what MemoryTracker counts, byte for byte and kind for
+/// kind, at every snapshot and at the peaks.
+///
+/// Notation: unit k in forward order has u_k elements in its flat parameter, n_k = ceil(u_k / W),
+/// P_k = n_k·W (several flat parameters: their sum); J = W·M micro-batches; L micro-steps a
+/// reduction; 4 bytes an element; pop(m) = ones of m in binary. Always there:
+///
+///     SHARDED_PARAM    4·Σ n                     the shards (p_s)
+///     OPTIMIZER        4·states·Σ n              from the first step on (o)
+///     BUFFER           4·2·T_max·D/2             RoPE tables, one for all layers
+///     TEMP             threads · kScratchBytes   the threads' arenas, from the first kernel on
+///     UNSHARDED_PARAM  4·whole                   ignored (replicated) parameters; their gradients
+///     UNSHARDED_GRAD   4·whole·(1 + pop(m))      in micro-step m, their state 4·states·whole
+///
+/// and while micro-step m computes:
+///
+///     ACTIVATION       8·B·T                     tokens and targets (int32)
+///                      Σ_{j<k} kept_j + A_k      the tape: activation_table.h
+///                      4                         the loss, once it is there
+///     TEMP             T_k                       gradients of activations
+///     UNSHARDED_PARAM  4·P_k + 4·Σ P             the unit that computes, and up to d units ahead
+///                                                (in forward k+1 …, in backward k−1 …; in the very
+///                                                first forward the order is unknown: none)
+///                      4·P_last                  the last unit, from its forward to its backward
+///                      4·P_root                  tied: the root, from first forward to the end
+///                      4·Σ P                     reshard never: every unit, until its backward
+///                      4·Σ P/s                   within(s): every unit's part; while it becomes
+///                                                one, part and whole are there together, and so
+///                                                they are until a gather from the parts has ended
+///     UNSHARDED_GRAD   4·P_k                     the unit in backward (tied: and the root)
+///                      4·P_{k+1}                 the one being reduced
+///     REDUCE_SCATTER   4·n_{k+1}                 where it lands
+///     SHARDED_GRAD     4·pop(m)·n_j, j ≤ k+1     sums of earlier micro-steps
+///                      4·pop(m+1)·n_j, j > k+1   this one added
+///
+/// no_sync (L > 1): gradients stay whole until the last of L micro-steps: with m' = m mod L,
+///     UNSHARDED_GRAD   4·pop(m')·P_j, j ≤ k and 4·pop(m'+1)·P_j, j > k
+/// on top, and SHARDED_GRAD counts reductions, ⌊m/L⌋ instead of m. That is its price.
+///
+/// The step: finish_gradients folds SHARDED_GRAD to 4·Σ n, the clip has 514 counters of 8 bytes
+/// (TEMP), the optimizer makes its state in the first step, zero_grad frees the gradients.
+///
+/// Placement ddp is the case that everything is ignored; single likewise, but gradients appear one
+/// by one as backward goes. W = 1 is not special: the shard is a second copy there.
+///
+/// Requires that everything is trainable. With ignored parameters (or ddp) and L > 1 the gradient
+/// buckets count as whole until the end of the micro-step: an upper bound there, equality
+/// elsewhere.
+class MemoryFormula {
+ public:
+  /// @throws Error if the options do not fit together.
+  MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options);
+
+  /// Step `index` of a training, from 0. All after the first are alike.
+  StepMemory step(int index) const { return index == 0 ? first_ : later_; }
+  /// What is held before the first step.
+  const Breakdown& before_training() const { return before_; }
+  /// The highest of the first `steps` steps.
+  Breakdown peak(int steps) const;
+
+ private:
+  Breakdown before_;
+  StepMemory first_;
+  StepMemory later_;
+};
+
+/// The bytes that no rank exceeds in a training of `steps` steps: the peak of MemoryFormula, which
+/// the training reaches exactly. It counts from begin_step() of the first step to zero_grad() of
+/// the last. What comes before stays below it too if the model is built on meta (fully_shard never
+/// holds more than the shards then); an eager build holds the whole model for a moment, and
+/// generating text or writing a full checkpoint is another matter.
+std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
+                         int steps);
+
+}  // namespace fsdp::estimate

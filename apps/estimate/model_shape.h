@@ -1,0 +1,45 @@
+/// @file
+/// @ingroup estimate
+/// The units of a TransformerLM, in elements.
+#pragma once
+
+#include "estimate/memory_options.h"
+#include "nn/transformer.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp::estimate {
+
+/// A flat parameter of u elements over W ranks.
+struct FlatShape {
+  std::int64_t numel = 0;  ///< u
+  int world_size = 1;
+  std::int64_t shard() const { return (numel + world_size - 1) / world_size; }  ///< n = ceil(u / W)
+  std::int64_t padded() const { return shard() * world_size; }                  ///< P = n·W
+};
+
+struct UnitShape {
+  std::string name;
+  std::vector<FlatShape> flats;  ///< one a weight-decay group
+  bool keep = false;             ///< its parameters stay between forward and backward
+};
+
+/// The stretches of the model in the order of forward, each of which may be a unit.
+struct ModelShape {
+  static constexpr int kNoUnit = -1;
+
+  std::vector<UnitShape> units;
+  std::vector<std::string> segments;  ///< paths: embedding, blocks, head
+  std::vector<int> unit_of_segment;   ///< index into units
+  int root = kNoUnit;        ///< the unit around all segments: what no other unit manages (tied)
+  std::int64_t whole = 0;    ///< elements that every rank holds: ignored, or all of them
+  std::int64_t buffers = 0;  ///< bytes: the RoPE tables
+};
+
+/// The units of the default wrap policy: embedding, every block, head; tied: every block, and the
+/// rest in the root. What is ignored belongs to no unit, and a unit of nothing is none.
+ModelShape model_shape(const nn::TransformerConfig& config, const MemoryOptions& options);
+
+}  // namespace fsdp::estimate

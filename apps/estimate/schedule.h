@@ -1,0 +1,76 @@
+/// @file
+/// @ingroup estimate
+/// Schedule: one rank's training walked through on paper, event by event.
+#pragma once
+
+#include "estimate/activation_table.h"
+#include "estimate/ledger.h"
+#include "estimate/memory_formula.h"
+#include "estimate/memory_options.h"
+#include "estimate/model_shape.h"
+
+#include <string>
+#include <vector>
+
+namespace fsdp::estimate {
+
+/// The places at which a unit's bytes come, change their name, or go: the rules of FSDP, written a
+/// second time and much shorter, without tensors, hooks or ranks. Behind MemoryFormula.
+class Schedule {
+ public:
+  Schedule(ModelShape shape, ActivationTable table, MemoryOptions options);
+
+  /// The next step; the first one differs (no order to prefetch by yet, no optimizer state).
+  StepMemory next_step();
+  const Breakdown& held() const { return ledger_.now(); }
+
+ private:
+  enum class State { sharded, in_flight, unsharded };
+  struct Unit {
+    UnitShape shape;
+    State state = State::sharded;
+    bool has_part = false;  // within(s): 1/s kept since forward
+  };
+
+  MicroStepMemory micro_step(int m);
+  void forward(MicroStepMemory& memory);
+  void backward(int m, MicroStepMemory& memory);
+  void end_whole_gradients(int m);
+  Breakdown finish_step();
+
+  // A unit, in the order of its life.
+  void start_unshard(Unit& unit);
+  void finish_unshard(Unit& unit);
+  void reshard(Unit& unit);
+  void pre_forward(Unit* unit);
+  void post_forward(Unit* unit);
+  void pre_backward(Unit* unit);
+  void post_backward(Unit* unit, int m);
+  void start_reduce(Unit& unit, int m);
+  void finish_reduce(int m);
+  void start_ahead(const std::vector<Unit*>& order, const Unit& after);
+
+  /// TreeAccumulator: a leaf is pushed as number `leaf`; 'leaves' are folded into one.
+  void push(MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf);
+  void fold(MemoryKind kind, std::int64_t nbytes, int leaves);
+  void walk(const std::vector<MemoryPoint>& points);
+  void snap(const std::string& module, nn::CallState state, MicroStepMemory& memory) const;
+  Unit* unit_at(int index);
+  /// Whole gradients are made in buckets, not one by one.
+  bool has_buckets() const { return options_.placement != Placement::single; }
+  int whole_group() const;
+  std::int64_t part_of(const FlatShape& flat) const;
+
+  ModelShape shape_;
+  ActivationTable table_;
+  MemoryOptions options_;
+  std::vector<Unit> units_;
+  std::vector<const SegmentMemory*> segments_;
+  Ledger ledger_;
+  std::vector<Unit*> forward_order_;   // empty before the first forward has ended
+  std::vector<Unit*> backward_order_;  // without the unit that is kept
+  Unit* reducing_ = nullptr;
+  bool has_state_ = false;
+};
+
+}  // namespace fsdp::estimate
