@@ -21,9 +21,10 @@ void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, T
             Write mode) {
   Operands args("matmul");
   args.expect_dims("out", out, 2).expect_dims("a", a, 2).expect_dims("b", b, 2);
-  const auto [m, k] = extents_of(a, ta);
-  const auto [k_of_b, n] = extents_of(b, tb);
-  FSDP_CHECK(k == k_of_b, "matmul: op(a) is ({}, {}) but op(b) is ({}, {})", m, k, k_of_b, n);
+  const Extents left_extents = extents_of(a, ta), right_extents = extents_of(b, tb);
+  const std::int64_t m = left_extents.rows, n = right_extents.columns, k = left_extents.columns;
+  FSDP_CHECK(k == right_extents.rows, "matmul: op(a) is ({}, {}) but op(b) is ({}, {})", m, k,
+             right_extents.rows, n);
   args.expect("out", out, {m, n});
   args.expect("a", a, {a.size(0), a.size(1)}).expect("b", b, {b.size(0), b.size(1)});
   const double flops =
