@@ -90,6 +90,9 @@ class ShardedModel : public optim::GradientEngine {
   void load_full(const std::filesystem::path& folder);
 
   // ------------------------------------------------------------------ sharded state (7.6)
+  /// This rank's part of the training state, as in ShardedOptimizer::state_slices; with_replicated
+  /// adds the ignored parameters and their optimizer state, which every rank holds whole.
+  std::vector<nn::StateSlice> state_slices(bool with_replicated);
   /// Parameters, optimizer state and step count, in slices of this rank. Collective.
   void save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
                        std::map<std::string, std::string> metadata);
@@ -105,7 +108,6 @@ class ShardedModel : public optim::GradientEngine {
       const std::string& unit, const std::vector<nn::NamedParameter>& parameters) const;
   bool is_ignored(const nn::NamedParameter& parameter) const;
   std::vector<FlatParameter*> flat_parameters() const;
-  std::vector<nn::StateSlice> state_slices(bool with_replicated);
 
   nn::Module& root_;
   std::shared_ptr<ProcessGroup> group_;

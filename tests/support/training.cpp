@@ -142,14 +142,8 @@ class RankTraining {
   }
 
   void collect(ShardedModel& model, TrainingResult& result) {
-    for (const nn::StateSlice& slice : model.optimizer().state_slices()) {
+    for (const nn::StateSlice& slice : model.state_slices(/*with_replicated=*/true)) {
       put(result.state[slice.name], slice);
-    }
-    for (const nn::NamedParameter& each : model_->named_parameters()) {
-      for (const std::string& path : options_.ignored) {
-        if (!each.path.starts_with(path)) continue;
-        result.state["param/" + each.path] = each.variable.data().to_vector<float>();
-      }
     }
   }
 
@@ -178,14 +172,16 @@ TrainingResult train(const TrainingCase& options) {
   TrainingResult result;
   std::mutex mutex;
   std::vector<float> losses(static_cast<std::size_t>(options.steps * options.micro_batches));
+  const std::uint64_t seed_of_model =
+      options.seed_of_model != 0 ? options.seed_of_model : options.seed;
   if (options.strategy == Strategy::single) {
-    Context context({.threads = options.threads, .seed = options.seed});
+    Context context({.threads = options.threads, .seed = seed_of_model});
     ContextScope scope(context);
     RankTraining(options, nullptr, losses).run(result, mutex);
   } else {
     const RankOptions ranks{.world_size = options.world_size,
                             .threads_per_rank = options.threads,
-                            .seed = options.seed};
+                            .seed = seed_of_model};
     run_ranks(ranks, [&](ProcessGroup& group) {
       RankTraining(options, &group, losses).run(result, mutex);
     });

@@ -35,7 +35,8 @@ struct TrainingCase {
   std::optional<std::filesystem::path> load_from;  ///< fsdp: a checkpoint folder to start from
   std::optional<std::filesystem::path> save_to;    ///< fsdp: where to save after the last step
   int first_step = 0;
-  std::uint64_t seed = 1;
+  std::uint64_t seed = 1;           ///< of the data, and of the model unless said otherwise
+  std::uint64_t seed_of_model = 0;  ///< 0 = seed
   /// Called on every rank after each step.
   std::function<void(ShardedModel& model, int step)> after_step;
 };
