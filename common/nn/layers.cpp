@@ -76,6 +76,8 @@ Attention::Attention(const Options& options, std::shared_ptr<RotaryTables> rotar
 // Each result is named, and given up where it is used up: the order of evaluation, which is also
 // the order of the tape, must not be left to the compiler.
 Variable Attention::forward(const Variable& x) {
+  const Tensor& cos = rotary_->cos();
+  const Tensor& sin = rotary_->sin();
   Variable mixed;
   {
     const Variable q = (*q_)(x);

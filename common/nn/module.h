@@ -183,7 +183,7 @@ class Module {
   std::vector<Hook> forward_hooks_;
   std::vector<Hook> backward_pre_hooks_;
   std::vector<Hook> backward_hooks_;
-  std::shared_ptr<const Owner> activation_owner_;  // {"", path}
+  std::shared_ptr<const Owner> activation_owner_ = std::make_shared<const Owner>();  // {"", path}
   int next_handle_ = 0;
 };
 

@@ -1,0 +1,240 @@
+// TransformerLM: paths, counts, initialisation, gradients.
+#include "nn/transformer.h"
+
+#include "common/autograd/check_gradients.h"
+#include "toy_modules.h"
+
+#include <cmath>
+
+namespace fsdp::nn {
+
+namespace {
+
+/// Small enough for differences in every element of every parameter.
+TransformerConfig pico() {
+  return {.vocabulary = 7,
+          .width = 8,
+          .layers = 2,
+          .heads = 2,
+          .kv_heads = 1,
+          .ffn_width = 6,
+          .max_sequence = 4,
+          .init_std = 0.4};
+}
+
+std::vector<float> values_of(Module& module) {
+  std::vector<float> all;
+  for (const NamedParameter& p : module.named_parameters()) {
+    const std::vector<float> part = p.variable.data().to_vector<float>();
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("parameter paths are those of Hugging Face's LlamaForCausalLM") {
+  TransformerConfig config = TransformerConfig::nano();
+  TransformerLM model(config);
+  Lines expected{"model.embed_tokens.weight"};
+  for (const std::string layer : {"0", "1"}) {
+    for (const std::string name :
+         {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+          "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "input_layernorm",
+          "post_attention_layernorm"}) {
+      expected.push_back("model.layers." + layer + "." + name + ".weight");
+    }
+  }
+  expected.insert(expected.end(), {"model.norm.weight", "lm_head.weight"});
+  CHECK(paths_of(model.named_parameters()) == expected);
+
+  config.tie_embeddings = true;
+  TransformerLM tied(config);
+  CHECK(paths_of(tied.named_parameters_with_ties()) == [&] {
+    Lines lines = expected;
+    lines.pop_back();
+    lines.pop_back();
+    lines.insert(lines.end(), {"lm_head.weight", "model.norm.weight"});
+    return lines;
+  }());
+  expected.pop_back();
+  CHECK(paths_of(tied.named_parameters()) == expected);
+  CHECK(tied.find("model.rotary_emb") != nullptr);
+}
+
+TEST_CASE("the closed form counts what the tree holds") {
+  for (TransformerConfig config :
+       {TransformerConfig::nano(), TransformerConfig::tiny(), TransformerConfig::small(),
+        TransformerConfig::gpt2_124m(), TransformerConfig::gpt2_xl()}) {
+    for (const bool tied : {false, true}) {
+      config.tie_embeddings = tied;
+      config.kv_heads = config.heads % 2 == 0 ? config.heads / 2 : 1;
+      const DeviceScope meta(kMeta);
+      CHECK(TransformerLM(config).parameter_count() == config.parameter_count());
+      config.kv_heads = 0;
+      CHECK(TransformerLM(config).parameter_count() == config.parameter_count());
+    }
+  }
+}
+
+TEST_CASE("gpt2_xl has 2,127,208,000 parameters, and none of them needs memory on meta") {
+  CHECK(TransformerConfig::gpt2_xl().parameter_count() == 2'127'208'000);
+  Context context;
+  const ContextScope scope(context);
+  {
+    const DeviceScope meta(kMeta);
+    TransformerLM model(TransformerConfig::gpt2_xl());
+    CHECK(model.parameter_count() == 2'127'208'000);
+  }
+  CHECK(context.tracker().peak_total() == 0);
+}
+
+TEST_CASE("on the fake device a model is counted but not made") {
+  Context context;
+  const ContextScope scope(context);
+  const DeviceScope fake(kFake);
+  TransformerLM model(TransformerConfig::nano());
+  const TransformerConfig& c = model.config();
+  CHECK(context.tracker().current()[MemoryKind::unsharded_param] == 4 * c.parameter_count());
+  CHECK(context.tracker().current()[MemoryKind::buffer] == 4 * 2 * 8 * c.head_width() / 2);
+
+  const Tensor tokens = Tensor::empty({2, 8}, DType::int32);
+  const Variable loss = cross_entropy(model(Variable(tokens)), tokens);
+  loss.backward();
+  CHECK(context.tracker().current()[MemoryKind::unsharded_grad] == 4 * c.parameter_count());
+}
+
+TEST_CASE("a configuration is checked field by field") {
+  const auto message_with = [](auto change) {
+    TransformerConfig config = TransformerConfig::nano();
+    change(config);
+    return message_of<InputError>([&] { config.validate(); });
+  };
+  CHECK(message_with([](auto&) {}).empty());
+  CHECK(message_with([](auto& c) { c.vocabulary = 0; }).find("vocabulary") != std::string::npos);
+  CHECK(message_with([](auto& c) { c.layers = -1; }).find("layers") != std::string::npos);
+  CHECK(message_with([](auto& c) { c.heads = 3; }).find("heads") != std::string::npos);
+  CHECK(message_with([](auto& c) { c.heads = 16; }).find("even") != std::string::npos);
+  CHECK(message_with([](auto& c) { c.kv_heads = 3; }).find("kv_heads") != std::string::npos);
+  CHECK(message_with([](auto& c) { c.kv_heads = -1; }).find("kv_heads") != std::string::npos);
+  CHECK(message_with([](auto& c) { c.norm_eps = 0; }).find("norm_eps") != std::string::npos);
+  CHECK(message_with([](auto& c) { c.init_std = std::nan(""); }).find("init_std") !=
+        std::string::npos);
+}
+
+TEST_CASE("initialisation: same seed same bits; residual outputs are narrower") {
+  const auto build = [](std::uint64_t seed) {
+    Context context({.seed = seed});
+    const ContextScope scope(context);
+    TransformerLM model(TransformerConfig::tiny());
+    return values_of(model);
+  };
+  CHECK(build(3) == build(3));
+  CHECK(build(3) != build(4));
+
+  TransformerLM model(TransformerConfig::tiny());
+  const auto has_deviation = [&](const std::string& path, double expected) {
+    const auto values = model.find(path)->own_parameters()[0].second.data().to_vector<float>();
+    double squares = 0;
+    for (const float v : values) squares += static_cast<double>(v) * v;
+    const double deviation = std::sqrt(squares / static_cast<double>(values.size()));
+    INFO(path << ": " << deviation << ", expected about " << expected);
+    CHECK(std::abs(deviation / expected - 1) < 0.05);
+  };
+  has_deviation("model.layers.1.self_attn.q_proj", 0.02);
+  has_deviation("model.layers.1.self_attn.o_proj", 0.02 / std::sqrt(8.0));
+  has_deviation("model.layers.1.mlp.down_proj", 0.02 / std::sqrt(8.0));
+}
+
+TEST_CASE("a model built on meta must initialise its buffers once it has memory") {
+  Context context;
+  const ContextScope scope(context);
+  std::unique_ptr<TransformerLM> model;
+  {
+    const DeviceScope meta(kMeta);
+    model = std::make_unique<TransformerLM>(pico());
+    CHECK_THROWS_AS(model->find("model.rotary_emb")->initialise_buffers(), Error);
+  }
+  for (const NamedParameter& p : model->named_parameters()) {
+    Variable(p.variable).set_data(Tensor::zeros(p.variable.shape()));
+  }
+  const Variable tokens(int_tensor({1, 2}, {1, 2}));
+  CHECK(message_of<Error>([&] { (*model)(tokens); }).find("model.rotary_emb.cos") !=
+        std::string::npos);
+  for (Module* module : model->modules()) module->initialise_buffers();
+  CHECK((*model)(tokens).shape() == Shape{1, 2, 7});
+  CHECK(context.tracker().current()[MemoryKind::buffer] == 2 * 4 * 2 * 4);
+
+  TransformerLM eager(pico());
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(ops::equal_bits(eager.find("model.rotary_emb")->own_buffers()[i].tensor,
+                          model->find("model.rotary_emb")->own_buffers()[i].tensor));
+  }
+}
+
+TEST_CASE("every gradient of a whole model equals finite differences") {
+  TransformerConfig config = pico();
+  config.tie_embeddings = GENERATE(false, true);
+  TransformerLM model(config);
+  model.convert(DType::float64);
+  const Variable tokens(int_tensor({1, 2, 3, 1, 6, 0}, {2, 3}));
+  const Tensor targets = int_tensor({2, 3, 1, 6, 0, 5}, {2, 3});
+  std::vector<Variable> leaves;
+  for (const NamedParameter& p : model.named_parameters()) leaves.push_back(p.variable);
+  check_gradients([&] { return cross_entropy(model(tokens), targets); }, leaves);
+}
+
+TEST_CASE("a tied weight is complete once, after embedding and head both contributed") {
+  TransformerConfig config = pico();
+  config.tie_embeddings = true;
+  TransformerLM model(config);
+  int calls = 0, calls_when_blocks_ended = -1;
+  model.named_parameters()[0].variable.register_post_accumulate_grad_hook(
+      [&](const Variable&) { ++calls; });
+  model.blocks()[0]->register_full_backward_hook([&](Module&) { calls_when_blocks_ended = calls; });
+  const Tensor tokens = int_tensor({1, 2, 3}, {1, 3});
+  cross_entropy(model(Variable(tokens)), tokens).backward();
+  CHECK(calls_when_blocks_ended == 0);
+  CHECK(calls == 1);
+}
+
+TEST_CASE("the order of forward and backward of a model's parts") {
+  TransformerLM model(pico());
+  Lines log;
+  log_hooks(model.embedding(), log, "embedding");
+  log_hooks(*model.blocks()[0], log, "0");
+  log_hooks(*model.blocks()[1], log, "1");
+  log_hooks(model.head(), log, "head");
+  const Tensor tokens = int_tensor({1, 2, 3}, {1, 3});
+  cross_entropy(model(Variable(tokens)), tokens).backward();
+  CHECK(log == Lines{"pre forward embedding", "forward embedding", "pre forward 0", "forward 0",
+                     "pre forward 1", "forward 1", "pre forward head", "forward head",
+                     "pre backward head", "backward head", "pre backward 1", "backward 1",
+                     "pre backward 0", "backward 0", "pre backward embedding",
+                     "backward embedding"});
+}
+
+TEST_CASE("logits at a position depend on what came before it only") {
+  TransformerLM model(pico());
+  const NoGradScope no_grad;
+  const auto logits = [&](std::vector<std::int32_t> tokens) {
+    const auto n = static_cast<std::int64_t>(tokens.size());
+    const Variable y = model(Variable(int_tensor(std::move(tokens), {1, n})));
+    return y.data().narrow(1, 1, 1).to_vector<float>();
+  };
+  CHECK(logits({1, 2, 3, 4}) == logits({1, 2, 6, 0}));
+  CHECK(logits({1, 2, 3, 4}) != logits({0, 2, 3, 4}));
+}
+
+TEST_CASE("what the model refuses to take") {
+  TransformerLM model(pico());
+  CHECK(message_of<Error>([&] {
+          model(Variable(int_tensor({1, 2, 3, 4, 5}, {1, 5})));
+        }).find("max_sequence = 4") != std::string::npos);
+  CHECK_THROWS_AS(model(Variable(int_tensor({1, 2}, {2}))), Error);
+  CHECK(message_of<Error>([&] {
+          model(Variable(int_tensor({1, 7}, {1, 2})));
+        }).find('7') != std::string::npos);
+}
+
+}  // namespace fsdp::nn
