@@ -22,7 +22,7 @@ thread_local FileStepObserver* current_observer = nullptr;
 void announce(const char* verb, const fs::path& path, const fs::path& to = {}) {
   if (current_observer == nullptr) return;
   std::string what = fmt::format("{} {}", verb, path.string());
-  if (!to.empty()) what += " " + to.string();
+  if (!to.empty()) what.append(" ").append(to.string());
   current_observer->before_step(what);
 }
 

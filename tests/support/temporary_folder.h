@@ -1,8 +1,7 @@
 /// @file
-/// A folder of its own for one test, gone afterwards.
+/// A folder of its own for a test, gone with it.
 #pragma once
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -12,11 +11,9 @@ namespace fsdp::testing {
 
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(const std::string& name)
-      : path_(std::filesystem::temp_directory_path() /
-              fmt::format("unshard-{}-{}", name, static_cast<long>(::getpid()))) {
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "unshard-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
   }
   ~TemporaryFolder() {
     std::error_code ignored;
@@ -24,7 +21,9 @@ class TemporaryFolder {
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
   const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
  private:
   std::filesystem::path path_;

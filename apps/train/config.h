@@ -1,0 +1,99 @@
+/// @file
+/// @ingroup train
+/// Everything a training can be told, and how it is checked.
+#pragma once
+
+#include "nn/generate.h"
+#include "nn/transformer.h"
+#include "optim/gradient_engine.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+#include "task3_forward/forward.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+
+struct DataConfig {
+  std::string path;             ///< a text file, a folder of sources, or a file of tokens
+  std::string format = "auto";  ///< auto, text, tokens
+};
+
+struct TrainingConfig {
+  std::int64_t steps = 100;
+  std::int64_t local_batch_size = 8;   ///< sequences of one micro-batch of one rank
+  std::int64_t global_batch_size = 0;  ///< sequences of a step; 0 = local_batch_size · ranks
+  std::int64_t seq_len = 0;            ///< 0 = model.max_sequence
+  std::int64_t seed = 1;               ///< of initialisation and of the order of the data
+  double clip = 1.0;                   ///< largest norm of the whole gradient; 0 = off
+  bool no_sync = false;                ///< reduce once a step, not once a micro-batch
+  std::int64_t log_every = 1;          ///< steps between two progress lines
+};
+
+struct OptimizerConfig {
+  std::string name = "adamw";  ///< adamw, sgd
+  optim::AdamW::Options adamw;
+  double momentum = 0;  ///< sgd
+};
+
+struct ParallelConfig {
+  std::string strategy = "single";  ///< single, ddp, fsdp
+  std::int64_t ranks = 1;           ///< W
+  std::int64_t threads_per_rank = 1;
+  ReshardAfterForward reshard_after_forward;
+  std::int64_t prefetch_depth = 1;
+  std::int64_t in_flight_limit = 0;
+};
+
+struct CheckpointConfig {
+  std::string folder;      ///< empty = no checkpoints
+  std::int64_t every = 0;  ///< steps; 0 = only after the last
+  bool resume = true;      ///< go on from the latest, if there is one
+};
+
+struct SampleConfig {
+  std::int64_t tokens = 0;  ///< generated after the last step
+  std::string prompt = "The ";
+  double temperature = 0.8;
+  std::int64_t top_k = 40;
+};
+
+/// A whole configuration. Everything in it has been checked.
+struct TrainConfig {
+  std::string source = "(defaults)";  ///< the file, named in messages
+  std::string preset = "tiny";
+  nn::TransformerConfig model;
+  DataConfig data;
+  TrainingConfig training;
+  OptimizerConfig optimizer;
+  optim::Schedule schedule;
+  ParallelConfig parallel;
+  CheckpointConfig checkpoint;
+  SampleConfig sample;
+
+  int world_size() const { return static_cast<int>(parallel.ranks); }
+  std::int64_t sequence_length() const;
+  /// J, the micro-batches a step is cut into.
+  std::int64_t micro_batches() const;
+  /// How a rank takes its share of them.
+  optim::StepPlan plan() const;
+  std::shared_ptr<optim::Optimizer> make_optimizer() const;
+};
+
+/// Reads `file` (none: defaults only), then applies the overrides, each "--section.key=value" or
+/// "--section.key", "value".
+/// @throws InputError naming file and line (or the command line), key and remedy, for an unknown
+/// key,
+///         a wrong type, a value out of range, or values that do not fit together.
+TrainConfig load_config(const std::optional<std::filesystem::path>& file,
+                        const std::vector<std::string>& overrides);
+
+/// Every key with its default and its meaning, one a line.
+std::string describe_keys();
+
+}  // namespace fsdp::train

@@ -1,0 +1,77 @@
+/// @file
+/// @ingroup train
+/// Tokens to train on, and which of them a micro-batch gets.
+#pragma once
+
+#include "tensor/tensor.h"
+#include "train/config.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp::train {
+
+/// A long row of tokens in memory. Every token is inside the vocabulary it was opened for. Ranks
+/// that are threads share one.
+class TokenData {
+ public:
+  /// Text: the tokens are the bytes. Token file: llm.c's format, a header of 256 int32 (magic
+  /// 20240520, version 1, number of tokens), then the tokens as uint16. A folder: the text of all
+  /// its sources, see source_text().
+  /// @throws InputError naming the file, and for a token outside [0, vocabulary) its position and
+  /// value.
+  static TokenData open(const DataConfig& config, std::int64_t vocabulary);
+  static TokenData from_text(std::string_view text, const std::string& name,
+                             std::int64_t vocabulary);
+
+  std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
+  std::span<const std::uint16_t> tokens() const { return tokens_; }
+  const std::string& name() const { return name_; }
+  /// The tokens are bytes, so they can be shown.
+  bool is_text() const { return is_text_; }
+
+ private:
+  TokenData(std::vector<std::uint16_t> tokens, std::string name, bool is_text)
+      : tokens_(std::move(tokens)), name_(std::move(name)), is_text_(is_text) {}
+
+  std::vector<std::uint16_t> tokens_;
+  std::string name_;
+  bool is_text_;
+};
+
+/// The text of all sources (.md, .h, .cpp, .py, .sh, .toml, .cmake, .txt) below `folder`, in the
+/// order of their paths; hidden folders and those called build* are passed over.
+std::string source_text(const std::filesystem::path& folder);
+
+/// One micro-batch: tokens (B, T) int32, and the token that follows each.
+struct MicroBatch {
+  Tensor tokens;
+  Tensor targets;
+};
+
+/// Cuts micro-batches out of the data. Micro-batch j of step s is a pure function of (seed, s, j):
+/// it does not depend on the number of ranks, on which rank asks, or on what was drawn before. So
+/// resuming needs no state but the step, and every W sees the same batches.
+class Sampler {
+ public:
+  /// `data` must outlive it. @throws InputError if there is not one sequence of T + 1 tokens.
+  Sampler(const TokenData& data, std::int64_t seed, std::int64_t batch,
+          std::int64_t sequence_length);
+
+  /// Where sequence i of micro-batch j of step s begins.
+  std::int64_t window(std::int64_t step, std::int64_t j, std::int64_t i) const;
+  /// On the CPU, counted as the AllocationScope says.
+  MicroBatch micro_batch(std::int64_t step, std::int64_t j) const;
+
+ private:
+  const TokenData& data_;
+  std::uint64_t seed_;
+  std::int64_t batch_;
+  std::int64_t sequence_length_;
+};
+
+}  // namespace fsdp::train

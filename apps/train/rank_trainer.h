@@ -1,0 +1,59 @@
+/// @file
+/// @ingroup train
+/// The training loop of one rank.
+#pragma once
+
+#include "comm/decorators.h"
+#include "comm/process_group.h"
+#include "train/strategy.h"
+#include "train/trainer.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+
+/// What one rank knows at the end. Losses, fingerprint and sample are equal on all ranks.
+struct RankResult {
+  std::int64_t first_step = 0;
+  std::vector<float> losses;
+  std::string param_sha256;
+  Breakdown peak;
+  std::int64_t comm_bytes = 0;
+  double tokens_per_second = 0;
+  std::vector<std::int32_t> sample;
+};
+
+/// One rank from its first step to its last. Runs on the rank's thread, in its Context.
+class RankTrainer {
+ public:
+  /// `group` and `ledger` are null for a single process.
+  RankTrainer(const TrainConfig& config, const TokenData& data, const RunOptions& options,
+              std::shared_ptr<ProcessGroup> group, std::shared_ptr<Ledger> ledger);
+  RankResult run();
+
+ private:
+  void resume(RankResult& result);
+  float train_step(std::int64_t step, StepReport& report);
+  /// Micro-batch losses of all ranks, in the order of j, summed as gradients are.
+  float mean_loss(const std::vector<float>& mine);
+  void save(std::int64_t steps_done);
+  std::string fingerprint();
+  std::vector<std::int32_t> sample();
+  void note(const std::string& text) const;
+
+  const TrainConfig& config_;
+  const TokenData& data_;
+  const RunOptions& options_;
+  std::shared_ptr<ProcessGroup> group_;  // null: alone
+  std::shared_ptr<Ledger> ledger_;       // null: alone
+  int rank_;
+  int world_size_;
+  optim::StepPlan plan_;
+  Sampler sampler_;
+  std::unique_ptr<Strategy> strategy_;
+};
+
+}  // namespace fsdp::train

@@ -1,0 +1,39 @@
+/// @file
+/// @ingroup train
+/// What a checkpoint says of its training besides the numbers, and whether it is this one.
+#pragma once
+
+#include "train/config.h"
+#include "train/data.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+
+/// The metadata of a checkpoint after `steps_done` steps: that number, and everything that decides
+/// which numbers the next step sees.
+std::map<std::string, std::string> describe_run(const TrainConfig& config, const TokenData& data,
+                                                std::int64_t steps_done);
+
+/// @throws InputError naming the folder and the key in which the checkpoint differs from the
+///         configuration: going on would silently be another training. Strategy, ranks, threads,
+///         the learning rate and the number of steps may differ.
+void check_same_run(const std::filesystem::path& folder, const TrainConfig& config,
+                    const TokenData& data);
+
+/// The steps done, out of the metadata.
+std::int64_t step_of(const std::map<std::string, std::string>& metadata,
+                     const std::filesystem::path& folder);
+
+/// What a sample begins with: sample.prompt as bytes, or, for a model of other tokens, the first
+/// tokens of the data. @throws InputError for a prompt outside the vocabulary.
+std::vector<std::int32_t> prompt_tokens(const TrainConfig& config, const TokenData& data);
+
+/// Tokens as text (anything that cannot be printed as \xNN), or as numbers for other tokens.
+std::string show_tokens(const std::vector<std::int32_t>& tokens, const TokenData& data);
+
+}  // namespace fsdp::train

@@ -1,0 +1,51 @@
+#include "base/check.h"
+#include "base/philox.h"
+#include "train/data.h"
+
+#include <fmt/format.h>
+
+namespace fsdp::train {
+
+Sampler::Sampler(const TokenData& data, std::int64_t seed, std::int64_t batch,
+                 std::int64_t sequence_length)
+    : data_(data),
+      seed_(static_cast<std::uint64_t>(seed)),
+      batch_(batch),
+      sequence_length_(sequence_length) {
+  if (data.size() < sequence_length + 1) {
+    throw InputError(fmt::format(
+        "{}: has {} tokens, one sequence needs {} (and the one after it); use more text "
+        "or a smaller training.seq_len",
+        data.name(), data.size(), sequence_length));
+  }
+}
+
+std::int64_t Sampler::window(std::int64_t step, std::int64_t j, std::int64_t i) const {
+  // A key of its own: the first weights are drawn from the same seed.
+  constexpr std::uint32_t kDataKey = 0x64617461;
+  const auto wide_step = static_cast<std::uint64_t>(step);
+  const auto words = philox4x32(
+      {static_cast<std::uint32_t>(wide_step), static_cast<std::uint32_t>(wide_step >> 32),
+       static_cast<std::uint32_t>(j), static_cast<std::uint32_t>(i)},
+      {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32) ^ kDataKey});
+  const std::uint64_t word = (static_cast<std::uint64_t>(words[1]) << 32) | words[0];
+  return static_cast<std::int64_t>(word %
+                                   static_cast<std::uint64_t>(data_.size() - sequence_length_));
+}
+
+MicroBatch Sampler::micro_batch(std::int64_t step, std::int64_t j) const {
+  const MicroBatch made{Tensor::empty({batch_, sequence_length_}, DType::int32, kCpu),
+                        Tensor::empty({batch_, sequence_length_}, DType::int32, kCpu)};
+  auto* tokens = made.tokens.data<std::int32_t>();
+  auto* targets = made.targets.data<std::int32_t>();
+  for (std::int64_t i = 0; i < batch_; ++i) {
+    const std::uint16_t* from = data_.tokens().data() + window(step, j, i);
+    for (std::int64_t t = 0; t < sequence_length_; ++t) {
+      *tokens++ = from[t];
+      *targets++ = from[t + 1];
+    }
+  }
+  return made;
+}
+
+}  // namespace fsdp::train

@@ -1,0 +1,59 @@
+/// @file
+/// @ingroup train
+/// Where a model lives: whole in one process, whole on every rank, or in shards. The training loop
+/// does not know which.
+#pragma once
+
+#include "comm/process_group.h"
+#include "nn/checkpoint_folder.h"
+#include "nn/transformer.h"
+#include "optim/gradient_engine.h"
+#include "train/config.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace fsdp::train {
+
+/// One rank's model, gradients and optimizer. Whatever says "collective" is called by all ranks.
+class Strategy {
+ public:
+  using Metadata = std::map<std::string, std::string>;
+  using Visit = std::function<void(const std::string& path, const Tensor& full)>;
+
+  virtual ~Strategy() = default;
+  virtual nn::TransformerLM& model() = 0;
+  virtual optim::GradientEngine& gradients() = 0;
+  /// Scales the gradients so that their common norm is at most `max_norm`; returns the norm before.
+  /// Collective.
+  virtual double clip(double max_norm) = 0;
+  /// One optimizer step.
+  virtual void step(double lr) = 0;
+
+  /// Shows every parameter in full, in some order, the same on every rank. Collective.
+  virtual void for_each_full_parameter(const Visit& visit) = 0;
+  /// Writes the checkpoint of `step`; it appears whole. A checkpoint written by any strategy at any
+  /// W can be loaded by any other. Collective.
+  virtual void save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
+                               Metadata metadata) = 0;
+  /// Loads one; nothing changes unless all of it fits. Collective.
+  virtual Metadata load_checkpoint(const std::filesystem::path& folder) = 0;
+  /// A folder for Hugging Face's from_pretrained. Collective.
+  virtual void save_full(const std::filesystem::path& folder) = 0;
+};
+
+/// `group` is null for strategy "single".
+std::unique_ptr<Strategy> make_strategy(const TrainConfig& config,
+                                        std::shared_ptr<ProcessGroup> group);
+
+// What it chooses from.
+std::unique_ptr<Strategy> make_replicated_strategy(const TrainConfig& config,
+                                                   std::shared_ptr<ProcessGroup> group);
+std::unique_ptr<Strategy> make_sharded_strategy(const TrainConfig& config,
+                                                std::shared_ptr<ProcessGroup> group);
+
+}  // namespace fsdp::train

@@ -1,0 +1,114 @@
+// Strategies "single" and "ddp": every rank holds the whole model.
+#include "nn/hf_folder.h"
+#include "nn/sharded_checkpoint.h"
+#include "optim/local_gradients.h"
+#include "parallel/ddp.h"
+#include "train/strategy.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp::train {
+namespace {
+
+class ReplicatedStrategy : public Strategy {
+ public:
+  ReplicatedStrategy(const TrainConfig& config, std::shared_ptr<ProcessGroup> group)
+      : group_(std::move(group)),
+        model_(std::make_shared<nn::TransformerLM>(config.model)),
+        optimizer_(config.make_optimizer()) {
+    std::vector<std::pair<std::string, Variable>> parameters;
+    for (const nn::NamedParameter& each : model_->named_parameters()) {
+      parameters.emplace_back(each.path, each.variable);
+    }
+    if (group_ == nullptr) {
+      gradients_ = std::make_unique<optim::LocalGradients>(std::move(parameters));
+    } else {
+      gradients_ = std::make_unique<parallel::DdpGradients>(std::move(parameters), group_);
+    }
+  }
+
+  nn::TransformerLM& model() override { return *model_; }
+  optim::GradientEngine& gradients() override { return *gradients_; }
+  double clip(double max_norm) override {
+    return optim::clip_by_global_norm(*gradients_, group_.get(), max_norm);
+  }
+  void step(double lr) override { optimizer_->step(gradients_->pieces(), lr); }
+
+  void for_each_full_parameter(const Visit& visit) override {
+    for (const nn::NamedParameter& each : model_->named_parameters()) {
+      visit(each.path, each.variable.data());
+    }
+  }
+
+  // All ranks hold the same: rank 0 writes one shard that is everything.
+  void save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
+                       Metadata metadata) override {
+    if (is_first()) {
+      metadata["optimizer_steps"] = std::to_string(optimizer_->steps());
+      folder.begin(step);
+      nn::write_slices(folder.temporary(step), 0, 1, state_slices(), metadata);
+      folder.publish(step);
+    }
+    barrier("save");
+  }
+
+  Metadata load_checkpoint(const std::filesystem::path& folder) override {
+    const nn::SliceReader reader(folder);
+    const std::vector<nn::StateSlice> slices = state_slices();
+    reader.check(slices);
+    const std::int64_t steps = nn::integer_of(reader.metadata(), "optimizer_steps", folder);
+    reader.verify(group_ == nullptr ? 0 : group_->rank(), group_ == nullptr ? 1 : group_->size());
+    barrier("load");  // every rank found it right
+    reader.read(slices);
+    optimizer_->set_steps(steps);
+    return reader.metadata();
+  }
+
+  void save_full(const std::filesystem::path& folder) override {
+    if (is_first()) nn::save_hf_folder(*model_, folder);
+    barrier("save_full");
+  }
+
+ private:
+  bool is_first() const { return group_ == nullptr || group_->rank() == 0; }
+
+  void barrier(const char* what) {
+    if (group_ != nullptr) group_->barrier({what, Phase::checkpoint}).wait();
+  }
+
+  // Named as the sharded strategy names them, so that each loads what the other wrote.
+  std::vector<nn::StateSlice> state_slices() {
+    std::vector<nn::StateSlice> slices;
+    const auto add = [&](const std::string& name, const Shape& shape, const Tensor& values) {
+      slices.push_back({name, shape, 0, values.view({values.numel()})});
+    };
+    std::map<std::string, Shape> shapes;
+    for (const nn::NamedParameter& each : model_->named_parameters()) {
+      const Tensor& data = each.variable.data();
+      shapes[each.path] = data.shape();
+      add("param/" + each.path, data.shape(), data);
+    }
+    for (const optim::Piece& piece : gradients_->pieces()) {
+      for (const auto& [name, state] : optimizer_->state(piece)) {
+        add(name + "/" + piece.key, shapes.at(piece.key), state);
+      }
+    }
+    return slices;
+  }
+
+  std::shared_ptr<ProcessGroup> group_;  // null: alone
+  std::shared_ptr<nn::TransformerLM> model_;
+  std::shared_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<optim::GradientEngine> gradients_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_replicated_strategy(const TrainConfig& config,
+                                                   std::shared_ptr<ProcessGroup> group) {
+  return std::make_unique<ReplicatedStrategy>(config, std::move(group));
+}
+
+}  // namespace fsdp::train

@@ -1,0 +1,61 @@
+#include "train/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <nlohmann/json.hpp>
+
+namespace fsdp::train {
+namespace {
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
+    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
+  });
+}
+
+}  // namespace
+
+bool are_bit_identical(const std::vector<BoundedRun>& runs) {
+  return std::all_of(runs.begin(), runs.end(), [&](const BoundedRun& each) {
+    return each.run.param_sha256 == runs.front().run.param_sha256 &&
+           same_bits(each.run.losses, runs.front().run.losses);
+  });
+}
+
+std::string to_json(const std::vector<BoundedRun>& runs) {
+  nlohmann::ordered_json out;
+  out["bit_identical"] = are_bit_identical(runs);
+  out["runs"] = nlohmann::ordered_json::array();
+  for (const auto& [run, bound_bytes] : runs) {
+    nlohmann::ordered_json categories;
+    for (int kind = 0; kind < kMemoryKinds; ++kind) {
+      const auto which = static_cast<MemoryKind>(kind);
+      categories[std::string(name_of(which))] = run.categories[which];
+    }
+    nlohmann::ordered_json each;
+    each["strategy"] = run.strategy;
+    each["world_size"] = run.world_size;
+    each["losses"] = run.losses;
+    each["param_sha256"] = run.param_sha256;
+    each["peak_bytes"] = run.peak_bytes;
+    each["bound_bytes"] = bound_bytes;
+    each["categories"] = categories;
+    each["comm_bytes"] = run.comm_bytes;
+    each["tokens_per_second"] = run.tokens_per_second;
+    out["runs"].push_back(each);
+  }
+  return out.dump(2) + "\n";
+}
+
+std::string show_bytes(std::int64_t nbytes) {
+  const auto value = static_cast<double>(nbytes);
+  if (nbytes < 1'000) return fmt::format("{} B", nbytes);
+  if (nbytes < 1'000'000) return fmt::format("{:.1f} kB", value / 1e3);
+  if (nbytes < 1'000'000'000) return fmt::format("{:.1f} MB", value / 1e6);
+  return fmt::format("{:.2f} GB", value / 1e9);
+}
+
+}  // namespace fsdp::train

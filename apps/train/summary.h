@@ -1,0 +1,32 @@
+/// @file
+/// @ingroup train
+/// Results of runs as JSON and as numbers for people.
+#pragma once
+
+#include "train/trainer.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+
+/// A run and what the formula of the writeup allows its ranks.
+struct BoundedRun {
+  RunResult run;
+  std::int64_t bound_bytes = 0;
+};
+
+/// True if all runs have the same losses and parameters, to the last bit. Each must have as many
+/// steps.
+bool are_bit_identical(const std::vector<BoundedRun>& runs);
+
+/// {"bit_identical": bool, "runs": [{"strategy", "world_size", "losses", "param_sha256",
+/// "peak_bytes", "bound_bytes", "categories", "comm_bytes", "tokens_per_second"}]}
+std::string to_json(const std::vector<BoundedRun>& runs);
+
+/// "12.3 MB" (1 MB = 10^6 bytes).
+std::string show_bytes(std::int64_t nbytes);
+
+}  // namespace fsdp::train

@@ -1,0 +1,185 @@
+// Tokens: what is accepted, what is refused, and which of them a micro-batch gets.
+#include "train/data.h"
+
+#include "base/check.h"
+#include "nn/file_io.h"
+#include "optim/gradient_engine.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+namespace {
+
+using testing::TemporaryFolder;
+
+struct TokenFile {
+  std::int32_t magic = 20240520;
+  std::int32_t version = 1;
+  std::int32_t count = 5;
+  std::vector<std::uint16_t> tokens = {1, 2, 300, 4, 5};
+  std::size_t header_bytes = 1024;
+
+  void write(const std::filesystem::path& path) const {
+    std::vector<std::int32_t> header(256, 0);
+    header[0] = magic;
+    header[1] = version;
+    header[2] = count;
+    std::ofstream out(path, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(header.data()),
+              static_cast<std::streamsize>(header_bytes));
+    out.write(reinterpret_cast<const char*>(tokens.data()),
+              static_cast<std::streamsize>(2 * tokens.size()));
+  }
+};
+
+std::string complaint(const TokenFile& file, std::int64_t vocabulary = 50304,
+                      const std::string& format = "auto") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "tokens.bin";
+  file.write(path);
+  const std::string message = message_of<InputError>([&] {
+    TokenData::open({path, format}, vocabulary);
+  });
+  if (!message.empty()) CHECK_THAT(message, contains(path));
+  return message;
+}
+
+std::vector<std::int32_t> values(const Tensor& tensor) { return tensor.to_vector<std::int32_t>(); }
+
+}  // namespace
+
+TEST_CASE("a token file is recognised and read", "[data]") {
+  const TemporaryFolder folder;
+  TokenFile().write(folder / "tokens.bin");
+  for (const char* format : {"auto", "tokens"}) {
+    const TokenData data = TokenData::open({folder / "tokens.bin", format}, 50304);
+    CHECK_FALSE(data.is_text());
+    CHECK(std::vector<std::uint16_t>(data.tokens().begin(), data.tokens().end()) ==
+          TokenFile().tokens);
+  }
+}
+
+TEST_CASE("a damaged token file is refused with the reason", "[data]") {
+  CHECK(complaint({}).empty());
+  CHECK_THAT(complaint({.version = 2}), contains("version 2"));
+  CHECK_THAT(complaint({.count = 6}), contains("says it has 6 tokens, its 1034 bytes hold 5"));
+  CHECK_THAT(complaint({.count = -1}), contains("says it has -1 tokens"));
+  CHECK_THAT(complaint({.header_bytes = 512}, 50304, "tokens"), contains("the header"));
+  CHECK_THAT(complaint({.magic = 7}, 50304, "tokens"), contains("begins with 7, not 20240520"));
+  CHECK_THAT(complaint({.magic = 20240801}), contains("uint32"));
+}
+
+TEST_CASE("a token outside the vocabulary is named with its place", "[data]") {
+  CHECK_THAT(complaint({}, 300),
+             contains("token 300 at position 2 is outside the vocabulary of 300; set "
+                      "model.vocabulary to 301 or more"));
+  CHECK(complaint({}, 301).empty());
+  CHECK_THAT(message_of<InputError>([] { TokenData::from_text("ab\xff", "a text", 128); }),
+             contains("a text: token 255 at position 2 is outside the vocabulary of 128"));
+}
+
+TEST_CASE("data that are not there are named", "[data]") {
+  CHECK_THAT(message_of<InputError>([] {
+               TokenData::open({"", "auto"}, 256);
+             }),
+             contains("data.path: nothing to train on"));
+  CHECK_THAT(message_of<InputError>([] {
+               TokenData::open({"no/such/file", "auto"}, 256);
+             }),
+             contains("no/such/file: no such file"));
+  const TemporaryFolder folder;
+  CHECK_THAT(message_of<InputError>([&] {
+               TokenData::open({folder.path(), "auto"}, 256);
+             }),
+             contains("no source text"));
+  CHECK_THAT(message_of<InputError>([&] {
+               TokenData::open({folder.path(), "tokens"}, 256);
+             }),
+             contains("is a folder"));
+  nn::write_text_atomically(folder / "short", "12345678");
+  const TokenData data = TokenData::open({folder / "short", "auto"}, 256);
+  CHECK_THAT(message_of<InputError>([&] { Sampler(data, 1, 1, 8); }),
+             contains((folder / "short").string()) && contains("has 8 tokens"));
+  CHECK_NOTHROW(Sampler(data, 1, 1, 7));
+}
+
+TEST_CASE("the sources of a folder are read in the order of their paths", "[data]") {
+  const TemporaryFolder folder;
+  for (const char* sub : {"b", "b/build", "build-x", ".git"}) {
+    std::filesystem::create_directory(folder / sub);
+  }
+  const auto put = [&](const char* name, const char* text) {
+    nn::write_text_atomically(folder / name, text);
+  };
+  put("c.md", "3");
+  put("b/z.cpp", "2");
+  put("a.h", "1");
+  put("picture.png", "no");
+  put("b/build/x.h", "no");
+  put("build-x/x.h", "no");
+  put(".git/x.h", "no");
+  CHECK(source_text(folder.path()) == "123");
+}
+
+TEST_CASE("a micro-batch is a pure function of seed, step and j", "[data]") {
+  std::string text(1000, ' ');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 % 251);
+  const TokenData data = TokenData::from_text(text, "text", 256);
+  const Sampler sampler(data, 5, 3, 16);
+  const Sampler again(data, 5, 3, 16);
+  again.micro_batch(9, 9);  // what was drawn before does not matter
+  const MicroBatch a = sampler.micro_batch(2, 7);
+  const MicroBatch b = again.micro_batch(2, 7);
+  CHECK(values(a.tokens) == values(b.tokens));
+  CHECK(values(a.targets) == values(b.targets));
+  CHECK(a.tokens.shape() == Shape{3, 16});
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const auto begin = static_cast<std::size_t>(sampler.window(2, 7, i));
+    for (std::size_t t = 0; t < 16; ++t) {
+      const auto at = static_cast<std::size_t>(i) * 16 + t;
+      CHECK(values(a.tokens)[at] == static_cast<unsigned char>(text[begin + t]));
+      CHECK(values(a.targets)[at] == static_cast<unsigned char>(text[begin + t + 1]));
+    }
+  }
+  CHECK(values(sampler.micro_batch(2, 6).tokens) != values(a.tokens));
+  CHECK(values(sampler.micro_batch(3, 7).tokens) != values(a.tokens));
+  CHECK(values(Sampler(data, 6, 3, 16).micro_batch(2, 7).tokens) != values(a.tokens));
+  CHECK(values(sampler.micro_batch((std::int64_t{1} << 32) + 2, 7).tokens) != values(a.tokens));
+}
+
+TEST_CASE("windows lie inside the data and reach both ends", "[data]") {
+  const TokenData data = TokenData::from_text("0123456789", "text", 256);
+  const Sampler sampler(data, 1, 1, 7);
+  std::set<std::int64_t> seen;
+  for (std::int64_t step = 0; step < 100; ++step) seen.insert(sampler.window(step, 0, 0));
+  CHECK(seen == std::set<std::int64_t>{0, 1, 2});
+}
+
+TEST_CASE("the ranks of every W see the same global batch", "[data]") {
+  const TokenData data = TokenData::from_text(std::string(5000, 'x'), "text", 256);
+  const Sampler sampler(data, 1, 2, 16);
+  for (const int world_size : {1, 2, 4, 8}) {
+    for (const bool no_sync : {false, true}) {
+      const int micro_steps = 8 / world_size;
+      const optim::StepPlan plan{micro_steps, no_sync ? micro_steps : 1};
+      std::multiset<std::int64_t> windows;
+      for (int rank = 0; rank < world_size; ++rank) {
+        for (int m = 0; m < micro_steps; ++m) {
+          windows.insert(sampler.window(3, plan.micro_batch(m, rank, world_size), 1));
+        }
+      }
+      std::multiset<std::int64_t> expected;
+      for (int j = 0; j < 8; ++j) expected.insert(sampler.window(3, j, 1));
+      CHECK(windows == expected);
+    }
+  }
+}
+
+}  // namespace fsdp::train

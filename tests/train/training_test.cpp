@@ -1,0 +1,225 @@
+// Whole trainings: every strategy gives the same bits, stopped or not, and what cannot be resumed
+// is refused.
+#include "train/trainer.h"
+
+#include "base/check.h"
+#include "nn/checkpoint_folder.h"
+#include "nn/hf_folder.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+namespace {
+
+using testing::TemporaryFolder;
+
+TrainConfig make_config(const std::vector<std::string>& overrides) {
+  std::vector<std::string> all = {"--model.preset=nano",
+                                  "--model.vocabulary=128",
+                                  "--training.seq_len=8",
+                                  "--training.local_batch_size=1",
+                                  "--training.steps=6",
+                                  "--training.global_batch_size=8",
+                                  "--schedule.kind=warmup_cosine",
+                                  "--schedule.lr=1e-2",
+                                  "--schedule.warmup=2",
+                                  "--schedule.total=6"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return load_config(std::nullopt, all);
+}
+
+TokenData make_data() {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "the cat sat on the mat and the dog sat on the log. ";
+  return TokenData::from_text(text, "a text", 128);
+}
+
+RunResult run(const std::vector<std::string>& overrides) {
+  return run_training(make_config(overrides), make_data());
+}
+
+std::vector<std::string> operator+(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::vector<std::string> strategy(const std::string& name, int ranks) {
+  return {"--parallel.strategy=" + name, "--parallel.ranks=" + std::to_string(ranks)};
+}
+
+void check_same(const RunResult& a, const RunResult& b) {
+  CHECK(a.losses == b.losses);
+  CHECK(a.param_sha256 == b.param_sha256);
+}
+
+// The last losses of `whole` are those of `rest`.
+void check_continues(const RunResult& whole, const RunResult& rest) {
+  CHECK(static_cast<std::size_t>(rest.first_step) + rest.losses.size() == whole.losses.size());
+  CHECK(std::vector<float>(whole.losses.begin() + rest.first_step, whole.losses.end()) ==
+        rest.losses);
+  CHECK(whole.param_sha256 == rest.param_sha256);
+}
+
+}  // namespace
+
+TEST_CASE("single, DDP and FSDP give the same bits", "[train]") {
+  const RunResult single = run({});
+  CHECK(single.losses.size() == 6);
+  CHECK(single.comm_bytes == 0);
+  for (const char* name : {"ddp", "fsdp"}) {
+    for (const int ranks : {1, 2, 4}) {
+      INFO(name << " W=" << ranks);
+      const RunResult sharded = run(strategy(name, ranks));
+      check_same(single, sharded);
+      if (ranks > 1) CHECK(sharded.comm_bytes > 0);
+    }
+  }
+  check_same(single,
+             run(strategy("fsdp", 2) + std::vector<std::string>{"--training.no_sync=true"}));
+  check_same(single, run(strategy("fsdp", 4) +
+                         std::vector<std::string>{"--parallel.reshard_after_forward=2"}));
+  check_same(single, run(strategy("fsdp", 2) +
+                         std::vector<std::string>{"--parallel.reshard_after_forward=false",
+                                                  "--parallel.prefetch_depth=0"}));
+  check_same(single, run({"--parallel.threads_per_rank=2"}));
+}
+
+TEST_CASE("another seed is another training", "[train]") {
+  CHECK(run({}).param_sha256 != run({"--training.seed=2"}).param_sha256);
+}
+
+TEST_CASE("FSDP needs less memory than a single process", "[train]") {
+  CHECK(run(strategy("fsdp", 4)).peak_bytes < run({}).peak_bytes);
+}
+
+TEST_CASE("the loss falls quickly on real text", "[train]") {
+  const RunResult result =
+      run({"--training.steps=40", "--schedule.kind=constant", "--training.local_batch_size=4",
+           "--training.global_batch_size=32"});
+  CHECK(result.losses.front() > 4.5F);  // ln 128 = 4.85
+  CHECK(result.losses.back() < 3.0F);
+}
+
+TEST_CASE("a stopped training goes on with the same bits", "[train][checkpoint]") {
+  const RunResult whole = run({});
+  struct Case {
+    std::vector<std::string> first, second;
+  };
+  const std::vector<Case> cases = {{{}, {}},
+                                   {strategy("ddp", 2), {}},
+                                   {strategy("fsdp", 4), strategy("fsdp", 2)},
+                                   {strategy("fsdp", 2), strategy("fsdp", 3 - 2)},
+                                   {strategy("fsdp", 2), {}},
+                                   {{}, strategy("fsdp", 4)}};
+  for (const Case& each : cases) {
+    const TemporaryFolder folder;
+    const std::vector<std::string> there = {"--checkpoint.folder=" + folder.path().string()};
+    const RunResult first =
+        run(each.first + there + std::vector<std::string>{"--training.steps=3"});
+    CHECK(first.losses.size() == 3);
+    const RunResult second = run(each.second + there);
+    CHECK(second.first_step == 3);
+    check_continues(whole, second);
+    // A third time there is nothing left to do.
+    const RunResult third = run(each.second + there);
+    CHECK(third.losses.empty());
+    CHECK(third.param_sha256 == whole.param_sha256);
+  }
+}
+
+TEST_CASE("checkpoints are made as often as asked", "[train][checkpoint]") {
+  const TemporaryFolder folder;
+  run({"--checkpoint.folder=" + folder.path().string(), "--checkpoint.every=4"});
+  CHECK(std::filesystem::exists(folder / "step_4"));
+  CHECK(std::filesystem::exists(folder / "step_6"));
+  CHECK_FALSE(std::filesystem::exists(folder / "step_3"));
+  // From an earlier one the same end is reached.
+  nn::write_text_atomically(folder / "latest", "step_4\n");
+  check_continues(run({}), run({"--checkpoint.folder=" + folder.path().string()}));
+}
+
+TEST_CASE("a checkpoint of another training is refused", "[train][checkpoint]") {
+  const TemporaryFolder folder;
+  const std::vector<std::string> there = {"--checkpoint.folder=" + folder.path().string()};
+  run(there + std::vector<std::string>{"--training.steps=2"});
+  const auto refuse = [&](const std::vector<std::string>& change, const std::string& part) {
+    for (const auto& how : {std::vector<std::string>{}, strategy("fsdp", 2)}) {
+      const std::string message = message_of<InputError>([&] { run(there + how + change); });
+      CHECK_THAT(message, contains((folder / "step_2").string()) && contains(part));
+    }
+  };
+  refuse({"--training.seed=2"}, "saved with training.seed = 1, now it is 2");
+  refuse({"--training.global_batch_size=16"}, "training.global_batch_size = 8, now it is 16");
+  refuse({"--optimizer.name=sgd"}, "optimizer.name = adamw");
+  refuse({"--model.ffn_width=44"}, "mlp.gate_proj.weight\" is float32 (40, 16)");
+  refuse({"--model.layers=3"}, "\"param/model.layers.2.");
+  CHECK_THAT(message_of<InputError>(
+                 [&] { run(there + std::vector<std::string>{"--checkpoint.resume=false"}); }),
+             contains("holds a training already (step_2)"));
+  const TokenData other = TokenData::from_text(std::string(999, 'x'), "other", 128);
+  CHECK_THAT(message_of<InputError>([&] { run_training(make_config(there), other); }),
+             contains("data.crc32"));
+}
+
+TEST_CASE("a damaged checkpoint is refused by every strategy", "[train][checkpoint]") {
+  const TemporaryFolder folder;
+  const std::vector<std::string> there = {"--checkpoint.folder=" + folder.path().string()};
+  run(there + strategy("fsdp", 2) + std::vector<std::string>{"--training.steps=2"});
+  const auto file = folder / "step_2/shard-00001-of-00002.safetensors";
+  const std::string whole = nn::read_text(file);
+  const auto refused = [&](const std::string& part) {
+    for (const auto& how : {std::vector<std::string>{}, strategy("fsdp", 2), strategy("ddp", 2)}) {
+      const std::string message = message_of<InputError>([&] { run(there + how); });
+      CHECK_THAT(message, contains(file.string()) && contains(part));
+    }
+  };
+  const auto damage = [&](const std::string& text) {
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
+  };
+  damage(whole.substr(0, whole.size() - 1));
+  refused("not a whole safetensors file");
+  damage(whole.substr(0, 100));
+  refused("its header should take");
+  std::string flipped = whole;
+  flipped[whole.size() - 20] = static_cast<char>(flipped[whole.size() - 20] ^ 1);
+  damage(flipped);
+  refused("is damaged");
+  std::filesystem::remove(file);
+  refused("cannot be read");
+  damage(whole);
+  CHECK(run(there).first_step == 2);
+}
+
+TEST_CASE("the exported model is the trained one, whatever the strategy", "[train]") {
+  const TemporaryFolder folder;
+  std::vector<std::string> files;
+  for (const auto& how : {std::vector<std::string>{}, strategy("fsdp", 3)}) {
+    RunOptions options;
+    options.export_folder = folder / std::to_string(files.size());
+    // Three ranks cannot share a power of two: compare what they start from.
+    run_training(make_config(how + std::vector<std::string>{"--training.steps=1",
+                                                            "--training.global_batch_size=12",
+                                                            "--schedule.lr=0"}),
+                 make_data(), options);
+    CHECK(nn::read_hf_config(options.export_folder + "/config.json").width == 16);
+    files.push_back(nn::read_text(options.export_folder + "/model.safetensors"));
+  }
+  CHECK(files[0] == files[1]);
+}
+
+TEST_CASE("every rank samples the same text", "[train]") {
+  const std::vector<std::string> sampled = {"--sample.tokens=12", "--sample.prompt=the"};
+  const RunResult single = run(sampled);
+  CHECK(single.sample.size() == 15);
+  CHECK(run(sampled + strategy("fsdp", 2)).sample == single.sample);
+  CHECK_THAT(message_of<InputError>([&] {
+               run({"--sample.tokens=1", "--sample.prompt=\xff"});
+             }),
+             contains("sample.prompt"));
+}
+
+}  // namespace fsdp::train
