@@ -83,8 +83,7 @@ Variable Attention::forward(const Variable& x) {
     const Variable q = (*q_)(x);
     const Variable k = (*k_)(x);
     const Variable v = (*v_)(x);
-    mixed =
-        rope_attention(q, k, v, options_.heads, options_.kv_heads, rotary_->cos(), rotary_->sin());
+    mixed = rope_attention(q, k, v, options_.heads, options_.kv_heads, cos, sin);
   }
   return (*o_)(mixed);
 }
