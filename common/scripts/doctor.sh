@@ -57,8 +57,8 @@ compiler() {
 }
 
 blas() {
-  header=$(find_header openblas-serial/openblas_config.h openblas-pthread/openblas_config.h \
-    openblas-openmp/openblas_config.h openblas/openblas_config.h openblas_config.h)
+  header=$(find_header openblas-pthread/openblas_config.h openblas-openmp/openblas_config.h \
+    openblas-serial/openblas_config.h openblas/openblas_config.h openblas_config.h)
   [ -n "$header" ] || return 0
   sed -n 's/.*OPENBLAS_VERSION.*\(OpenBLAS [0-9.]*[0-9]\).*/\1/p' "$header" | head -n 1
 }

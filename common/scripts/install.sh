@@ -19,7 +19,7 @@ need() {
     esac
   done
   packages="$packages $package"
-  report="$report$(printf '\n  %-22s %s' "$package" "$reason")"
+  report="$report$(printf '\n  %-23s %s' "$package" "$reason")"
 }
 
 has_header() {
@@ -40,10 +40,10 @@ for group in "$@"; do
       need nlohmann-json3-dev 'reads and writes JSON' nlohmann/json.hpp
       need libtomlplusplus-dev 'reads configuration files' toml++/toml.h
       need zlib1g-dev 'checks checkpoints (CRC-32)' zlib.h
-      need libopenblas-serial-dev 'multiplies matrices (BLAS)' \
-        cblas.h openblas-serial/cblas.h openblas-pthread/cblas.h openblas-openmp/cblas.h \
-        openblas/cblas.h
-      need zlib1g-dev 'checksums of checkpoints' zlib.h
+      # Not the serial build: it is not safe to call from several threads (common/tensor/blas.cpp).
+      # Not the serial build: two threads must be able to call it at once.
+      need libopenblas-pthread-dev 'multiplies matrices (BLAS)' \
+        openblas-pthread/cblas.h openblas-openmp/cblas.h openblas/cblas.h
       need catch2 'runs the tests' catch2/catch.hpp catch2/catch_all.hpp
       ;;
     bench) ;;
