@@ -41,7 +41,6 @@ for group in "$@"; do
       need libtomlplusplus-dev 'reads configuration files' toml++/toml.h
       need zlib1g-dev 'checks checkpoints (CRC-32)' zlib.h
       # Not the serial build: it is not safe to call from several threads (common/tensor/blas.cpp).
-      # Not the serial build: two threads must be able to call it at once.
       need libopenblas-pthread-dev 'multiplies matrices (BLAS)' \
         openblas-pthread/cblas.h openblas-openmp/cblas.h openblas/cblas.h
       need catch2 'runs the tests' catch2/catch.hpp catch2/catch_all.hpp
