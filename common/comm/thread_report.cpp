@@ -42,8 +42,10 @@ std::string list(const std::vector<int>& ranks) {
 
 std::string describe(const Operation& operation, int member) {
   const Collective& call = operation.calls[static_cast<std::size_t>(member)];
-  return fmt::format("{} of {} (collective {} of ranks {})", name_of(call.op),
-                     to_string(call.label), operation.sequence, list(operation.group->members));
+  const std::string label = to_string(call.label);
+  return fmt::format("{}{}{} (collective {} of ranks {})", name_of(call.op),
+                     label.empty() ? "" : " of ", label, operation.sequence,
+                     list(operation.group->members));
 }
 
 int member_of(const Group& group, int rank) {

@@ -69,11 +69,11 @@ std::shared_ptr<Operation> Scheduler::call(const std::shared_ptr<Group>& group, 
 void Scheduler::wait(int rank, const Operation& operation) {
   Lock lock(mutex_);
   RankState& self = state(rank);
-  if (!operation.done && !stopped_) {
+  if (!operation.done) {
     self.activity = Activity::waits;
     self.waits_for = &operation;
     self.unwinding = std::uncaught_exceptions() > 0;
-    look_for_dead_end(rank);
+    if (!stopped_) look_for_dead_end(rank);
   }
   while (!operation.done) {
     const bool drained = stopped_ && operation.running == 0;

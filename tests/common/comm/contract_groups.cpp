@@ -22,7 +22,7 @@ std::vector<std::int64_t> gathered_ranks(ProcessGroup& group, std::int64_t mine)
 TEST_CASE("collectives run in the order they were issued, one after the other") {
   in_every_world([](const World& world, ProcessGroup& group) {
     // Each reads what the one before it wrote; nobody waits in between.
-    const std::int64_t n = 9'011;
+    const std::int64_t n = 6'007;
     const Tensor shard = Tensor::from(contribution<float>(group.rank(), n), {n});
     const Tensor whole = Tensor::empty({group.size() * n});
     const Tensor sum = Tensor::empty({n});
@@ -110,7 +110,7 @@ TEST_CASE("groups are independent: ranks may use two of them in different orders
   in_every_world([](const World& world, ProcessGroup& group) {
     const auto first = group.split(0, group.rank());
     const auto second = group.split(0, group.rank());
-    const std::int64_t n = 20'011;
+    const std::int64_t n = 5'003;
     const Tensor a = Tensor::from(contribution<float>(group.rank(), n), {n});
     const Tensor b = Tensor::from(contribution<double>(group.rank(), n), {n});
     Work works[2];

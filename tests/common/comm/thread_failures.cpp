@@ -249,7 +249,7 @@ TEST_CASE("two groups, each waited for by one rank") {
         "in the group of ranks 0, 1:\n"
         "rank  seq  operation   unit       elements  state\n"
         "   0    1  all_gather  a/forward         4  waits\n"
-        "   1    0  split       /none             0  waits elsewhere\n"
+        "   1    0  split       -                 0  waits elsewhere\n"
         "in the group of ranks 1, 0:\n"
         "rank  seq  operation   unit       elements  state\n"
         "   1    0  all_gather  a/forward         4  waits\n"
