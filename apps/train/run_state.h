@@ -33,7 +33,7 @@ std::int64_t step_of(const std::map<std::string, std::string>& metadata,
 /// tokens of the data. @throws InputError for a prompt outside the vocabulary.
 std::vector<std::int32_t> prompt_tokens(const TrainConfig& config, const TokenData& data);
 
-/// Tokens as text (anything that cannot be printed as \xNN), or as numbers for other tokens.
+/// Tokens as text (anything that cannot be printed as `\xNN`), or as numbers for other tokens.
 std::string show_tokens(const std::vector<std::int32_t>& tokens, const TokenData& data);
 
 }  // namespace fsdp::train

@@ -11,25 +11,23 @@
 /// for later ones (they are added in place), and nothing for a leaf with a sink. dout, the gradient
 /// of the output, is freed when the node has run; so are the saved tensors, unless said.
 ///
-/// | function       | kept beyond inputs that are kept anyway           | temporaries of backward
-/// beyond that |
-/// |----------------|---------------------------------------------------|-------------------------------------|
-/// | linear         | x (R·in), weight (a view)                         | none; x goes before dx is
-/// made      | | embedding      | tokens (int32, shared)                            | none | |
-/// rms_norm       | x (R·d), weight (a view), rstd (R)                | none | | rope_attention | q
-/// (R·H·D), k, v (R·G·D), result (R·H·D), lse (B·H·T) | none if q, k, v are used only here | |
-/// swiglu         | gate, up (R·F each)                               | none: dgate, dup are
-/// written over gate, up | | add            | nothing; result in y's bytes if y is given up     |
-/// none: dout is shared                | | multiply       | x, y | none | | relu, tanh     | x; the
-/// result                                     | none                                | | scale |
-/// nothing                                           | none: dout is scaled in place       | | sum,
-/// reshape   | nothing; result of reshape shares x               | none | | cross_entropy  | logits
-/// (R·V), targets (int32, shared), lse (R)    | none: dlogits is written over logits | | mse_loss
-/// | x - y (N), and N more during forward              | none: dx is written over x - y      |
+/// | function       | kept beyond inputs that are kept anyway        | temporaries beyond that    |
+/// |----------------|------------------------------------------------|----------------------------|
+/// | linear         | x (R·in), weight (a view)                      | none; x goes before dx     |
+/// | embedding      | tokens (int32, shared)                         | none                       |
+/// | rms_norm       | x (R·d), weight (a view), rstd (R)             | none                       |
+/// | rope_attention | q (R·H·D), k, v (R·G·D), result, lse (B·H·T)   | none if only used here     |
+/// | swiglu         | gate, up (R·F each)                            | over gate, up              |
+/// | add            | nothing; result in y's bytes if y is given up  | none: dout is shared       |
+/// | multiply       | x, y                                           | none                       |
+/// | relu, tanh     | x; the result                                  | none                       |
+/// | scale          | nothing                                        | over dout                  |
+/// | sum, reshape   | nothing; result of reshape shares x            | none                       |
+/// | cross_entropy  | logits (R·V), targets (int32, shared), lse (R) | over logits                |
+/// | mse_loss       | x - y (N), and N more during forward           | over x - y                 |
 ///
-/// The reuse of bytes in swiglu, cross_entropy, scale and mse_loss needs that nobody else holds
-/// them (is_sole_holder); else a tensor of that size is allocated. Reused bytes count as TEMP from
-/// then on.
+/// "Over x" is written into x's bytes, which needs that nobody else holds them (is_sole_holder);
+/// else a tensor of that size is allocated. Reused bytes count as TEMP from then on.
 #pragma once
 
 #include "autograd/variable.h"

@@ -16,9 +16,9 @@ struct SamplingOptions {
   int top_k = 0;             ///< keep the k likeliest; 0 = all
 };
 
-/// Continues `prompt` by `count` tokens, without a tape. `model` maps (1, T') tokens to (1, T', V) logits;
-/// the last `max_sequence` tokens are its context. One word of `generator` a token. With a sharded
-/// model every rank calls it and gets the same tokens.
+/// Continues `prompt` by `count` tokens, without a tape. `model` maps (1, T') tokens to (1, T', V)
+/// logits; the last `max_sequence` tokens are its context. One word of `generator` a token. With a
+/// sharded model every rank calls it and gets the same tokens.
 std::vector<std::int32_t> generate(Module& model, std::vector<std::int32_t> prompt, int count,
                                    std::int64_t max_sequence, const SamplingOptions& options,
                                    Generator& generator);

@@ -1,6 +1,7 @@
 /// @file
 /// @ingroup nn
-/// TransformerLM: the Llama architecture, with the parameter paths of Hugging Face's LlamaForCausalLM.
+/// TransformerLM: the Llama architecture, with the parameter paths of Hugging Face's
+/// LlamaForCausalLM.
 #pragma once
 
 #include "nn/layers.h"
@@ -10,17 +11,17 @@
 namespace fsdp::nn {
 
 struct TransformerConfig {
-  std::int64_t vocabulary = 256;   ///< V
-  std::int64_t width = 128;        ///< d
-  std::int64_t layers = 4;         ///< L
-  int heads = 4;                   ///< H, divides d
-  int kv_heads = 0;                ///< G, divides H; 0 = H
-  std::int64_t ffn_width = 352;    ///< F
-  std::int64_t max_sequence = 128; ///< T
+  std::int64_t vocabulary = 256;    ///< V
+  std::int64_t width = 128;         ///< d
+  std::int64_t layers = 4;          ///< L
+  int heads = 4;                    ///< H, divides d
+  int kv_heads = 0;                 ///< G, divides H; 0 = H
+  std::int64_t ffn_width = 352;     ///< F
+  std::int64_t max_sequence = 128;  ///< T
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   bool tie_embeddings = false;
-  double init_std = 0.02;          ///< outputs of a residual branch: divided by sqrt(2 L)
+  double init_std = 0.02;  ///< outputs of a residual branch: divided by sqrt(2 L)
 
   int effective_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   std::int64_t head_width() const { return width / heads; }
@@ -33,7 +34,7 @@ struct TransformerConfig {
   static TransformerConfig tiny();       ///< V 256, d 128, L 4, H 4, F 352, T 128
   static TransformerConfig small();      ///< V 256, d 384, L 6, H 6, F 1024, T 256
   static TransformerConfig gpt2_124m();  ///< V 50304, d 768, L 12, H 12, F 2048, T 1024, tied
-  static TransformerConfig gpt2_xl();    ///< V 50304, d 1600, L 48, H 25, F 6400, T 1024: 2,127,208,000
+  static TransformerConfig gpt2_xl();    ///< V 50304, d 1600, L 48, H 25, F 6400, T 1024: 2.1e9
 };
 
 /// The last step of the model: model.norm, then lm_head.

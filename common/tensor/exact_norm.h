@@ -9,10 +9,10 @@
 
 namespace fsdp {
 
-/// Sum of squares of float32 values, exact. A float is m·2^e with a 24-bit m; its square is the 48-bit
-/// integer m² at exponent 2e. One counter per exponent holds the sum of the m² in two limbs of 24 bits
-/// each (2^39 elements fit), integers add exactly in any order, and one fixed fold turns them into a
-/// double at the end. Infinities and NaNs are counted apart.
+/// Sum of squares of float32 values, exact. A float is m·2^e with a 24-bit m; its square is the
+/// 48-bit integer m² at exponent 2e. One counter per exponent holds the sum of the m² in two limbs
+/// of 24 bits each (2^39 elements fit), integers add exactly in any order, and one fixed fold turns
+/// them into a double at the end. Infinities and NaNs are counted apart.
 ///
 /// The counters are one int64 tensor, so all_reduce(sum) over ranks is exact too.
 class ExactSquareSum {

@@ -10,14 +10,14 @@
 
 namespace fsdp {
 
-/// How a parameter is to be initialised. A value, so that it can be remembered and carried out later,
-/// elsewhere, or for a slice only.
+/// How a parameter is to be initialised. A value, so that it can be remembered and carried out
+/// later, elsewhere, or for a slice only.
 struct InitSpec {
   enum class Kind { zeros, ones, uniform, truncated_normal } kind = Kind::zeros;
   double mean = 0;
-  double std = 1;     ///< truncated_normal
-  double cut = 3;     ///< truncated_normal: values lie in mean ± cut*std
-  double low = 0;     ///< uniform
+  double std = 1;  ///< truncated_normal
+  double cut = 3;  ///< truncated_normal: values lie in mean ± cut*std
+  double low = 0;  ///< uniform
   double high = 1;
 
   bool is_random() const { return kind == Kind::uniform || kind == Kind::truncated_normal; }

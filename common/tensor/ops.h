@@ -5,8 +5,8 @@
 ///
 /// Conventions. Outputs come first and are made by the caller. Tensors are contiguous unless said
 /// otherwise, float32 or float64 (all of one dtype), and may start at any element of their storage.
-/// `Write::add` adds to what is there, `Write::set` overwrites it. The same call gives the same bits
-/// for any number of threads and any alignment; outputs never overlap inputs unless said.
+/// `Write::add` adds to what is there, `Write::set` overwrites it. The same call gives the same
+/// bits for any number of threads and any alignment; outputs never overlap inputs unless said.
 ///
 /// Letters: B batch, T sequence, V vocabulary, d width, F feed-forward width, H heads, G key/value
 /// heads (G divides H), D head width; R rows = B*T.
@@ -21,7 +21,7 @@ namespace fsdp::ops {
 enum class Write { set, add };
 enum class Transpose { no, yes };
 
-// ------------------------------------------------------------------ elementwise (elementwise.cpp)
+// ------------------------------------------------------------------- elementwise (elementwise.cpp)
 void fill(const Tensor& out, double value);
 /// out = in, converting the dtype if they differ; any strides, equal shapes.
 void copy(const Tensor& out, const Tensor& in);
@@ -48,24 +48,28 @@ bool equal_bits(const Tensor& a, const Tensor& b);
 /// True if no element is infinite or NaN.
 bool all_finite(const Tensor& a);
 
-// ----------------------------------------------------------------------------- products (matmul.cpp)
-/// out (M, N) (+)= op(a) · op(b), with op(a) (M, K) and op(b) (K, N) after the transposition asked for.
-/// The output is cut into blocks that depend on (M, N, K) and the transpositions alone; each is one
-/// single-threaded BLAS call, so the bits do not depend on the number of threads.
+// --------------------------------------------------------------------------- products (matmul.cpp)
+/// out (M, N) (+)= op(a) · op(b), with op(a) (M, K) and op(b) (K, N) after the transposition asked
+/// for. The output is cut into blocks that depend on (M, N, K) and the transpositions alone; each
+/// is one single-threaded BLAS call, so the bits do not depend on the number of threads.
 void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, Transpose tb,
             Write write = Write::set);
 
-// ------------------------------------------------------------------------ transformer (one file each)
+// --------------------------------------------------------------------- transformer (one file each)
 /// out (R, d) = table (V, d) at tokens (R) int32. @throws Error naming a token outside [0, V).
 void embedding(const Tensor& out, const Tensor& table, const Tensor& tokens);
 /// dtable (V, d) (+)= scatter of dout (R, d), in token order. `set` writes every row.
-void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens, Write write);
+void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens,
+                        Write write);
 
-/// out = x / rms(x) * weight, row by row.  x, out (R, d); weight (d); rstd (R) = 1/sqrt(mean(x²)+eps).
-void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tensor& weight, double eps);
+/// out = x / rms(x) * weight, row by row.  x, out (R, d); weight (d);
+/// rstd (R) = 1 / sqrt(mean(x²) + eps).
+void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tensor& weight,
+              double eps);
 /// dx (R, d) may be undefined (not wanted), likewise dweight (d).
 void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, Write write_dweight,
-                       const Tensor& dout, const Tensor& x, const Tensor& weight, const Tensor& rstd);
+                       const Tensor& dout, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd);
 
 /// cos, sin (T, D/2): angle of position t, pair i = t * theta^(-2i/D).
 void rope_tables(const Tensor& cos, const Tensor& sin, double theta);
@@ -74,9 +78,11 @@ void rope_tables(const Tensor& cos, const Tensor& sin, double theta);
 /// cos, sin (T' >= T, D/2).
 void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse);
 
-/// Causal attention. q, out (B, T, H, D); k, v (B, T, G, D); lse (B, H, T) = log-sum-exp of the scaled
-/// scores, kept for the backward. Works tile by tile in the worker's scratch: never a (T, T) matrix.
-void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v);
+/// Causal attention. q, out (B, T, H, D); k, v (B, T, G, D); lse (B, H, T) = log-sum-exp of the
+/// scaled scores, kept for the backward. Works tile by tile in the worker's scratch: never a (T, T)
+/// matrix.
+void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+               const Tensor& v);
 /// dq, dk, dv are overwritten.
 void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                         const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
@@ -90,12 +96,13 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
 
 /// loss (1) = mean over rows of -log softmax(logits)[target].  logits (R, V), targets (R) int32,
 /// lse (R) kept for the backward. @throws Error naming a target outside [0, V).
-void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits, const Tensor& targets);
+void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
+                   const Tensor& targets);
 /// dlogits = (softmax(logits) - onehot) * dloss / R. `dlogits` may be `logits` (in place).
 void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
                             const Tensor& targets, const Tensor& lse);
 
-// -------------------------------------------------------------------------- optimizers (optimizer.cpp)
+// ---------------------------------------------------------------------- optimizers (optimizer.cpp)
 /// AdamW as in PyTorch, fused into one pass over param, grad, exp_avg, exp_avg_sq (all (N)).
 struct AdamWStep {
   double lr, beta1, beta2, eps, weight_decay;
@@ -108,6 +115,7 @@ struct SgdStep {
   bool first;  ///< the momentum buffer is still undefined
 };
 /// `momentum_buffer` may be undefined when momentum is 0.
-void sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer, const SgdStep& hyper);
+void sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
+         const SgdStep& hyper);
 
 }  // namespace fsdp::ops

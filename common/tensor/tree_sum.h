@@ -23,7 +23,8 @@ namespace fsdp {
 
 /// out[i] = canonical sum over k of in[k][i], i in [0, numel). float32, float64, int32 or int64.
 /// `out` may be one of the inputs. Raw pointers: communication threads call this.
-void tree_sum(std::byte* out, std::span<const std::byte* const> in, std::int64_t numel, DType dtype);
+void tree_sum(std::byte* out, std::span<const std::byte* const> in, std::int64_t numel,
+              DType dtype);
 
 /// The canonical sum of a few scalars.
 float tree_sum(std::span<const float> values);
@@ -32,7 +33,8 @@ float tree_sum(std::span<const float> values);
 /// carries of a binary counter: after m leaves at most popcount(m) partials are alive.
 ///
 /// The leaf handed to push() keeps its Storage object, whose bytes move into the accumulator
-/// (Storage::swap_bytes) or are freed: either way it is unallocated afterwards, ready for the next leaf.
+/// (Storage::swap_bytes) or are freed: either way it is unallocated afterwards, ready for the next
+/// leaf.
 class TreeAccumulator {
  public:
   /// Partials are counted as `kind`, owned by `owner`.

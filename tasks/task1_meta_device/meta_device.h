@@ -22,8 +22,7 @@ namespace fsdp {
 ///     auto model = deferred.build([&] { return std::make_shared<TransformerLM>(config); });
 ///                                              // 0 bytes; the generator is where it was
 ///     deferred.materialise(*model, kCpu);      // the bits of an eager build, or
-///     deferred.init_slice(weight, 100, out);   // the bits of weight[100 : 100 + out.numel()]
-///     alone
+///     deferred.init_slice(weight, 100, out);   // only weight[100 : 100 + out.numel()]
 ///
 /// Random numbers are counter-based, so all that must be remembered of a parameter is its InitSpec
 /// and where its words begin in the stream. The order of the eager build is in those positions.

@@ -18,8 +18,7 @@ namespace fsdp {
 /// Turns the backward of every unit into sharded gradients.
 ///
 ///     unit k+1   … compute | free params, reduce-scatter →→→→ |
-///     unit k       gather →→ |         compute          | free params, finish k+1, reduce-scatter
-///     →→
+///     unit k       gather →→ |         compute          | free params, finish k+1, reduce …
 ///
 ///     full_grad (P) --reduce-scatter--> leaf (n) --TreeAccumulator--> shard_grad (n)
 ///                    REDUCE_SCATTER      SHARDED_GRAD

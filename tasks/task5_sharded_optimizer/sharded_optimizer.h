@@ -29,8 +29,7 @@ class ShardedOptimizer {
                    std::shared_ptr<ProcessGroup> group);
 
   /// 5.1  The pieces to update: per trainable flat parameter its shard (n) and shard_grad (n),
-  /// under the key
-  /// "<unit>#<index of the flat parameter>", with its weight-decay flag.
+  /// under the key "<unit>#<index of the flat parameter>", with its weight-decay flag.
   std::vector<optim::Piece> pieces() const;
 
   /// 5.2  One step on the shards. Afterwards the padding is zero, in parameters and in state, even

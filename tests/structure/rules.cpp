@@ -32,6 +32,19 @@ bool contains(const std::string& line, std::string_view word) {
   return line.find(word) != std::string::npos;
 }
 
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+
+/// Like contains, but not inside a longer word.
+bool contains_word(const std::string& line, std::string_view word) {
+  for (std::size_t p = line.find(word); p != std::string::npos; p = line.find(word, p + 1)) {
+    const std::size_t end = p + word.size();
+    if ((p == 0 || !is_letter(line[p - 1])) && (end == line.size() || !is_letter(line[end]))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool any_line_contains(const File& file, std::string_view word) {
   return std::any_of(file.lines.begin(), file.lines.end(),
                      [&](const std::string& line) { return contains(line, word); });
@@ -117,7 +130,7 @@ Violations unfinished(const std::vector<File>& files) {
     }
     for (std::size_t i = 0; i < file.lines.size(); ++i) {
       for (const std::string_view word : {"TODO", "FIXME", "XXX"}) {
-        if (contains(file.lines[i], word)) {
+        if (contains_word(file.lines[i], word)) {
           found.push_back(at(file, i) + ": " + trimmed(file.lines[i]));
         }
       }

@@ -111,6 +111,7 @@ TEST_CASE("the heads of headers", "[structure]") {
 TEST_CASE("unfinished work", "[structure]") {
   CHECK(unfinished({file_from_text("common/nn/a.cpp", "// TODO: later\n")}).size() == 1);
   CHECK(unfinished({file_from_text("tests/task1/a.cpp", "// FIXME\n")}).size() == 1);
+  CHECK(unfinished({file_from_text("tests/task1/a.cpp", "mkdtemp(\"a-XXXXXX\");\n")}).empty());
   CHECK(unfinished({file_from_text("solutions/task1_one/a.cpp", "// TODO 1.1\n")}).empty());
 }
 
