@@ -5,6 +5,7 @@
 #            INSTALL=no  never call the package manager
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
   check-clang clean
 
@@ -15,6 +16,8 @@ INSTALL ?= yes
 install = INSTALL=$(INSTALL) sh common/scripts/install.sh
 configure = cmake --preset $(1) -DFSDP_WERROR=$(WERROR) --log-level=NOTICE >/dev/null
 compile = cmake --build build/$(1) -j $(JOBS) --target
+# g++ 12's thread sanitizer cannot start where newer kernels randomise addresses more widely.
+fixed-addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 run-tests = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 help: ## Print these lines
@@ -79,8 +82,8 @@ sanitize-dev: ## Run the tests under the address and undefined-behaviour sanitiz
 sanitize-tsan: ## Run the tests under the thread sanitizer
 	@$(install) build
 	@$(call configure,tsan)
-	@$(call compile,tsan) all
-	@$(call run-tests,tsan)
+	@$(fixed-addresses) $(call compile,tsan) all
+	@$(fixed-addresses) $(call run-tests,tsan)
 
 check-clang: ## Compile everything with clang, warnings as errors
 	@$(install) build clang
