@@ -36,8 +36,8 @@ class LocalGradients : public GradientEngine {
   };
   std::vector<Entry> entries_;
   std::vector<Piece> pieces_;
-  StepPlan plan_;
-  int micro_step_ = 0;  // how many have ended
+  StepPlan plan_{.micro_steps = 0};  // none begun
+  int micro_step_ = 0;               // how many have ended
 };
 
 }  // namespace fsdp::optim

@@ -52,7 +52,7 @@ struct DdpGradients::Impl {
   std::shared_ptr<ProcessGroup> group;
   std::vector<std::unique_ptr<Bucket>> buckets;  // last parameters first
   std::vector<optim::Piece> pieces;              // in registration order
-  optim::StepPlan plan;
+  optim::StepPlan plan{.micro_steps = 0};        // none begun
   int micro_step = 0;
   std::size_t next_bucket = 0;  // the first one not yet closed in this micro-step
 

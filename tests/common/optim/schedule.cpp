@@ -1,0 +1,73 @@
+#include "optim/schedule.h"
+
+#include "base/check.h"
+#include "support/catch.h"
+
+#include <cmath>
+
+namespace fsdp::optim {
+
+namespace {
+using Kind = Schedule::Kind;
+bool is_near(double value, double expected) {
+  return std::abs(value - expected) <= 1e-12 + 1e-9 * std::abs(expected);
+}
+}  // namespace
+
+TEST_CASE("constant and linear warm-up") {
+  CHECK(Schedule{.lr = 0.3}.at(0) == 0.3);
+  CHECK(Schedule{.lr = 0.3}.at(1000000) == 0.3);
+  const Schedule linear{.kind = Kind::warmup_linear, .lr = 1, .lr_min = 0.2, .warmup = 4};
+  CHECK(is_near(linear.at(0), 0.4));
+  CHECK(is_near(linear.at(2), 0.8));
+  CHECK(linear.at(3) == 1);
+  CHECK(linear.at(4) == 1);
+  CHECK(linear.at(400) == 1);
+}
+
+TEST_CASE("cosine after a warm-up: to lr at its end, half way in the middle, lr_min at total") {
+  const Schedule cosine{
+      .kind = Kind::warmup_cosine, .lr = 1, .lr_min = 0.1, .warmup = 10, .total = 110};
+  CHECK(is_near(cosine.at(0), 0.1));
+  CHECK(is_near(cosine.at(9), 1));
+  CHECK(is_near(cosine.at(10), 1));
+  CHECK(is_near(cosine.at(35), 0.1 + 0.9 * (1 + std::sqrt(0.5)) / 2));
+  CHECK(is_near(cosine.at(60), 0.55));
+  CHECK(is_near(cosine.at(110), 0.1));
+  CHECK(is_near(cosine.at(5000), 0.1));
+}
+
+TEST_CASE("DeepSpeed's WarmupLR is logarithmic") {
+  const Schedule log{.kind = Kind::warmup_log, .lr = 1e-3, .warmup = 1000};
+  CHECK(log.at(0) == 0);
+  CHECK(is_near(log.at(9), 1e-3 / 3));  // ln 10 / ln 1000
+  CHECK(std::abs(log.at(499) - 8.997e-4) < 5e-8);
+  CHECK(is_near(log.at(999), 1e-3));
+  CHECK(log.at(1000) == 1e-3);
+  const Schedule raised{.kind = Kind::warmup_log, .lr = 1e-3, .lr_min = 1e-4, .warmup = 1000};
+  CHECK(raised.at(0) == 1e-4);
+  CHECK(is_near(raised.at(9), 4e-4));
+}
+
+TEST_CASE("warm-ups of 0 and 1 steps, and cosines that end where they begin, divide by nothing") {
+  for (const Kind kind : {Kind::warmup_linear, Kind::warmup_cosine, Kind::warmup_log}) {
+    for (const std::int64_t warmup : {0, 1}) {
+      const Schedule schedule{.kind = kind, .lr = 1, .warmup = warmup, .total = warmup};
+      CHECK(std::isfinite(schedule.at(0)));
+      CHECK(std::isfinite(schedule.at(warmup)));
+      CHECK(std::isfinite(schedule.at(warmup + 1)));
+    }
+  }
+}
+
+TEST_CASE("schedules by name") {
+  CHECK(schedule_kind("constant") == Kind::constant);
+  CHECK(schedule_kind("warmup_linear") == Kind::warmup_linear);
+  CHECK(schedule_kind("warmup_cosine") == Kind::warmup_cosine);
+  CHECK(schedule_kind("warmup_log") == Kind::warmup_log);
+  const std::string message = message_of<InputError>([] { schedule_kind("cosine"); });
+  CHECK(message.find("'cosine'") != std::string::npos);
+  CHECK(message.find("warmup_cosine") != std::string::npos);
+}
+
+}  // namespace fsdp::optim
