@@ -98,8 +98,8 @@ TEST_CASE("attention and its gradients agree with the textbook on any tile borde
     INFO("T " << c.length << " H " << c.heads << " G " << c.kv_heads << " D " << c.width);
     CHECK(distance(outputs[0], reference.out) < tolerance(dtype));
     CHECK(distance(outputs[1], reference.lse) < tolerance(dtype));
-    CHECK(distance(outputs[2], reference.dq) < 3 * tolerance(dtype));
-    CHECK(distance(outputs[3], reference.dk) < 3 * tolerance(dtype));
+    CHECK(distance(outputs[2], reference.dq, 1) < 3 * tolerance(dtype));
+    CHECK(distance(outputs[3], reference.dk, 1) < 3 * tolerance(dtype));
     CHECK(distance(outputs[4], reference.dv) < tolerance(dtype));
   }
 }

@@ -9,6 +9,7 @@
 #include "tensor/ops.h"
 #include "tensor/tensor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -62,18 +63,20 @@ inline std::vector<double> doubles_of(const Tensor& t) {
   return {values.begin(), values.end()};
 }
 
-/// ‖a − b‖₂ / ‖b‖₂; NaN if either has one.
-inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
+/// ‖a − b‖₂ / ‖b‖₂; NaN if either has one. Norms below `least` count as `least`.
+inline double distance(const std::vector<double>& a, const std::vector<double>& b,
+                       double least = 0) {
   if (a.size() != b.size()) return INFINITY;
   double difference = 0, norm = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     difference += (a[i] - b[i]) * (a[i] - b[i]);
     norm += b[i] * b[i];
   }
+  norm = std::max(norm, least * least);
   return norm == 0 ? std::sqrt(difference) : std::sqrt(difference / norm);
 }
-inline double distance(const Tensor& a, const std::vector<double>& b) {
-  return distance(doubles_of(a), b);
+inline double distance(const Tensor& a, const std::vector<double>& b, double least = 0) {
+  return distance(doubles_of(a), b, least);
 }
 
 inline double tolerance(DType dtype) { return dtype == DType::float32 ? 2e-6 : 1e-14; }

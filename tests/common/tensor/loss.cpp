@@ -1,0 +1,91 @@
+#include "kernel_checks.h"
+
+#include "tensor/lanes.h"
+
+using namespace fsdp;
+using namespace kernel_checks;
+
+TEST_CASE("cross-entropy and its gradient, over any width, in place too") {
+  const std::int64_t rows = GENERATE(1, 41), width = GENERATE(1, 31, 256, 5003);
+  const double dloss = 1.75;
+  const auto logits = random_values(rows * width, 1, -6, 6);
+  std::vector<std::int32_t> targets;
+  std::vector<double> lse, dlogits;
+  double loss = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    targets.push_back(static_cast<std::int32_t>((r * 7919 + width - 1) % width));
+    const double* row = logits.data() + r * width;
+    double total = 0;
+    for (std::int64_t j = 0; j < width; ++j) total += std::exp(row[j]);
+    lse.push_back(std::log(total));
+    loss += (lse.back() - row[targets.back()]) / static_cast<double>(rows);
+    for (std::int64_t j = 0; j < width; ++j) {
+      const double p = std::exp(row[j] - lse.back()) - (j == targets.back() ? 1 : 0);
+      dlogits.push_back(p * dloss / static_cast<double>(rows));
+    }
+  }
+  for (const DType dtype : kFloating) {
+    const auto outputs = run_everywhere([&](const Placement& at) {
+      const Tensor x = at.values(logits, {rows, width}, dtype), t = at.indices(targets);
+      const Tensor out = at.empty({1}, dtype), log_sum = at.empty({rows}, dtype);
+      ops::cross_entropy(out, log_sum, x, t);
+      const Tensor d = at.values({dloss}, {1}, dtype), dx = at.empty({rows, width}, dtype);
+      ops::cross_entropy_backward(dx, d, x, t, log_sum);
+      ops::cross_entropy_backward(x, d, x, t, log_sum);
+      return std::vector{out, log_sum, dx, x};
+    });
+    CHECK(std::abs(doubles_of(outputs[0])[0] - loss) <= tolerance(dtype) * (1 + loss));
+    CHECK(distance(outputs[1], lse, 1) < tolerance(dtype));
+    CHECK(distance(outputs[2], dlogits, 0.1) < 2 * tolerance(dtype));
+    CHECK(doubles_of(outputs[3]) == doubles_of(outputs[2]));
+  }
+}
+
+TEST_CASE("cross-entropy of huge and of equal logits") {
+  const Placement at;
+  const Tensor loss = Tensor::zeros({1}), lse = Tensor::zeros({1}),
+               dloss = at.values({1}, {1}, DType::float32);
+  std::vector<double> huge(5000, -1e30);
+  huge[4000] = 1e30;
+  const Tensor x = at.values(huge, {1, 5000}, DType::float32), target = at.indices({4000});
+  ops::cross_entropy(loss, lse, x, target);
+  CHECK(loss.item() == 0);
+  ops::cross_entropy_backward(x, dloss, x, target, lse);
+  CHECK(x.to_vector<float>() == std::vector<float>(5000, 0));
+  ops::fill(x, 77);
+  ops::cross_entropy(loss, lse, x, target);
+  CHECK(std::abs(loss.item() - std::log(5000.0)) < 1e-5);
+  ops::fill(x, NAN);
+  ops::cross_entropy(loss, lse, x, target);
+  CHECK(std::isnan(loss.item()));
+}
+
+TEST_CASE("a target outside the vocabulary is named") {
+  const Placement at;
+  const Tensor loss = Tensor::zeros({1}), lse = Tensor::zeros({2}), x = Tensor::zeros({2, 9});
+  CHECK(message_of<Error>([&] {
+          ops::cross_entropy(loss, lse, x, at.indices({3, 9}));
+        }) == "cross_entropy: target 9 at position 1 is outside the vocabulary [0, 9)");
+  CHECK_THROWS_AS(ops::cross_entropy_backward(x, loss, x, at.indices({-1, 0}), lse), Error);
+  CHECK_THROWS_AS(ops::cross_entropy(loss, lse, x, at.indices({1, 2, 3})), Error);
+}
+
+TEST_CASE("our exponential is right to two units in the last place") {
+  double worst = 0;
+  for (const double x : random_values(20000, 9, -86, 88)) {
+    const float got = lanes::exp<float>(lanes::splat<float>(static_cast<float>(x)))[3];
+    worst = std::max(worst, std::abs(static_cast<double>(got) / std::exp(x) - 1));
+  }
+  CHECK(worst < 2 * 0x1p-23);
+  worst = 0;
+  for (const double x : random_values(20000, 10, -700, 700)) {
+    worst =
+        std::max(worst, std::abs(lanes::exp<double>(lanes::splat<double>(x))[1] / std::exp(x) - 1));
+  }
+  CHECK(worst < 4 * 0x1p-52);
+  CHECK(lanes::exp<float>(lanes::splat<float>(-100))[0] == 0);
+  CHECK(lanes::exp<float>(lanes::splat<float>(-INFINITY))[0] == 0);
+  CHECK(lanes::exp<float>(lanes::splat<float>(0))[0] == 1);
+  CHECK(lanes::exp<float>(lanes::splat<float>(1000))[0] > 1e38f);
+  CHECK(std::isnan(lanes::exp<float>(lanes::splat<float>(NAN))[0]));
+}

@@ -1,0 +1,73 @@
+#include "kernel_checks.h"
+
+using namespace fsdp;
+using namespace kernel_checks;
+
+TEST_CASE("AdamW follows the textbook for ten steps") {
+  const std::int64_t count = 40003;
+  const auto start = random_values(count, 1);
+  for (const DType dtype : kFloating) {
+    const auto outputs = run_everywhere([&](const Placement& at) {
+      const Tensor p = at.values(start, {count}, dtype);
+      const Tensor m = at.values(std::vector<double>(start.size(), 0), {count}, dtype);
+      const Tensor v = at.values(std::vector<double>(start.size(), 0), {count}, dtype);
+      for (std::uint64_t step = 1; step <= 10; ++step) {
+        const Tensor g = at.values(random_values(count, 1 + step), {count}, dtype);
+        ops::adamw(p, g, m, v, {1e-2, 0.9, 0.95, 1e-8, 0.1, static_cast<std::int64_t>(step)});
+      }
+      return std::vector{p, m, v};
+    });
+    std::vector<double> p = start, m(start.size(), 0), v = m;
+    for (std::uint64_t step = 1; step <= 10; ++step) {
+      const auto g = random_values(count, 1 + step);
+      const double correction1 = 1 - std::pow(0.9, step), correction2 = 1 - std::pow(0.95, step);
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        p[i] *= 1 - 1e-2 * 0.1;
+        m[i] = 0.9 * m[i] + 0.1 * g[i];
+        v[i] = 0.95 * v[i] + 0.05 * g[i] * g[i];
+        p[i] -= 1e-2 / correction1 * m[i] / (std::sqrt(v[i]) / std::sqrt(correction2) + 1e-8);
+      }
+    }
+    std::vector<double> change = p, changed = doubles_of(outputs[0]);
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      change[i] -= start[i];
+      changed[i] -= start[i];
+    }
+    CHECK(distance(changed, change) < 10 * tolerance(dtype));
+    CHECK(distance(outputs[1], m) < tolerance(dtype));
+    CHECK(distance(outputs[2], v) < tolerance(dtype));
+  }
+}
+
+TEST_CASE("a padding of zeros stays zero under AdamW") {
+  const Tensor p = Tensor::zeros({5}), g = Tensor::zeros({5}), m = Tensor::zeros({5}),
+               v = Tensor::zeros({5});
+  ops::adamw(p, g, m, v, {1e-3, 0.9, 0.999, 1e-8, 0.1, 1});
+  CHECK(p.to_vector<float>() == std::vector<float>(5, 0));
+  CHECK_THROWS_AS(ops::adamw(p, g, m, v, {1e-3, 0.9, 0.999, 1e-8, 0.1, 0}), Error);
+  CHECK_THROWS_AS(ops::adamw(p, g, m, Tensor::zeros({4}), {1e-3, 0.9, 0.999, 1e-8, 0.1, 1}), Error);
+}
+
+TEST_CASE("SGD with and without momentum and decay") {
+  const std::int64_t count = 20001;
+  const double momentum = GENERATE(0.0, 0.9), decay = GENERATE(0.0, 0.01);
+  const auto start = random_values(count, 1);
+  const auto outputs = run_everywhere([&](const Placement& at) {
+    const Tensor p = at.values(start, {count}, DType::float32);
+    const Tensor buffer = momentum == 0 ? Tensor() : at.empty({count}, DType::float32);
+    for (std::uint64_t step = 1; step <= 3; ++step) {
+      const Tensor g = at.values(random_values(count, 1 + step), {count}, DType::float32);
+      ops::sgd(p, g, buffer, {0.1, momentum, decay, step == 1});
+    }
+    return std::vector{p};
+  });
+  std::vector<double> p = start, buffer(start.size(), 0);
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    const auto g = random_values(count, 1 + step);
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      buffer[i] = momentum * buffer[i] + g[i] + decay * p[i];
+      p[i] -= 0.1 * buffer[i];
+    }
+  }
+  CHECK(distance(outputs[0], p) < tolerance(DType::float32));
+}
