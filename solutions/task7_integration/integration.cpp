@@ -290,6 +290,7 @@ void ShardedModel::add_squares(ExactSquareSum& sum) {
 
 void ShardedModel::zero_grad() {
   // SOLUTION 7.4: todo(units_, replicated_gradients_)
+  pieces_.clear();  // they hold gradients too
   for (FlatParameter* flat : flat_parameters()) flat->set_shard_grad(Tensor());
   if (replicated_gradients_ != nullptr) replicated_gradients_->zero_grad();
   // END SOLUTION
