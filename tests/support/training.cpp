@@ -97,7 +97,7 @@ class RankTraining {
       if (options_.clip > 0) {
         const double norm = sharded != nullptr
                                 ? sharded->clip_grad_norm(options_.clip)
-                                : optim::clip_by_global_norm(*engine, nullptr, options_.clip);
+                                : optim::clip_by_global_norm(*engine, group_, options_.clip);
         if (rank_ == 0) result.norms.push_back(norm);
       }
       const double lr = 1e-2 / (1 + step);
@@ -123,7 +123,7 @@ class RankTraining {
     const optim::StepPlan plan{micro_steps, options_.no_sync ? micro_steps : 1};
     engine.begin_step(plan);
     for (int m = 0; m < micro_steps; ++m) {
-      const int j = plan.micro_batch(m, rank_, world_size_);
+      const auto j = static_cast<int>(plan.micro_batch(m, rank_, world_size_));
       const MicroBatch micro =
           make_micro_batch(options_.model, options_.batch, options_.seed, step, j);
       const Variable loss = cross_entropy((*model_)(Variable(micro.tokens)), micro.targets);

@@ -103,7 +103,7 @@ TEST_CASE("A checkpoint saved at one number of ranks goes on at another without 
   base.clip = 0.5;
   const TrainingResult expected = single(base);
 
-  const TemporaryFolder folder("resume");
+  const TemporaryFolder folder;
   TrainingCase before = base;
   before.strategy = Strategy::fsdp;
   before.world_size = GENERATE(4, 1, 2);
