@@ -1,0 +1,180 @@
+// The table of activations and temporaries, by itself: a single process, no sharding.
+
+#include "estimate/activation_table.h"
+
+#include "autograd/functions.h"
+#include "memory/real_training.h"
+#include "support/catch.h"
+#include "support/training.h"
+
+#include <algorithm>
+
+using namespace fsdp;
+using namespace fsdp::estimate;
+using namespace fsdp::testing;
+
+namespace {
+
+struct Sizes {
+  nn::TransformerConfig model;
+  std::int64_t batch;
+  std::int64_t length;
+};
+
+std::vector<Sizes> all_sizes() {
+  nn::TransformerConfig grouped = nn::TransformerConfig::nano();
+  grouped.kv_heads = 1;
+  nn::TransformerConfig narrow_ffn = odd_model();
+  narrow_ffn.ffn_width = 3;
+  nn::TransformerConfig large_vocabulary = odd_model();
+  large_vocabulary.vocabulary = 1001;
+  nn::TransformerConfig one_layer = nn::TransformerConfig::nano();
+  one_layer.layers = 1;
+  return {{nn::TransformerConfig::nano(), 2, 8},
+          {grouped, 3, 5},
+          {odd_model(), 1, 7},
+          {narrow_ffn, 5, 6},
+          {large_vocabulary, 2, 1},
+          {one_layer, 1, 8}};
+}
+
+/// The highest of a segment's points: A + T.
+std::int64_t highest(const std::vector<MemoryPoint>& points) {
+  std::int64_t result = 0;
+  for (const MemoryPoint& point : points) {
+    result = std::max(result, point.activation + point.temp);
+  }
+  return result;
+}
+
+/// A model whose gradients have their bytes before anything runs, so that all that comes and goes
+/// is activations and temporaries.
+std::shared_ptr<nn::TransformerLM> model_with_gradients(const nn::TransformerConfig& config) {
+  auto model = std::make_shared<nn::TransformerLM>(config);
+  for (const nn::NamedParameter& each : model->named_parameters()) {
+    const AllocationScope scope(MemoryKind::unsharded_grad);
+    Variable(each.variable).set_grad(Tensor::zeros(each.variable.shape()));
+  }
+  return model;
+}
+
+std::int64_t moving_bytes(const Breakdown& bytes) {
+  return bytes[MemoryKind::activation] + bytes[MemoryKind::temp];
+}
+
+/// The segments of a model in forward order, by the names StateRecorder gives them.
+std::vector<std::pair<std::string, const SegmentMemory*>> segments(
+    const nn::TransformerConfig& config, const ActivationTable& table) {
+  std::vector<std::pair<std::string, const SegmentMemory*>> result{
+      {"model.embed_tokens", &table.embedding}};
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    result.emplace_back("model.layers." + std::to_string(i), &table.block);
+  }
+  result.emplace_back("model.norm+lm_head", &table.head);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("A segment enters, peaks and leaves as the table says") {
+  for (const Sizes& sizes : all_sizes()) {
+    for (const bool is_tied : {false, true}) {
+      nn::TransformerConfig config = sizes.model;
+      config.tie_embeddings = is_tied;
+      CAPTURE(config.width, config.ffn_width, sizes.batch, sizes.length, is_tied);
+      Context context({.threads = 1 + static_cast<int>(sizes.batch % 2)});
+      ContextScope scope(context);
+      context.pool();
+      MemoryTracker& tracker = context.tracker();
+      const auto model = model_with_gradients(config);
+      const ActivationTable table = activation_table(config, sizes.batch, sizes.length);
+
+      nn::TransformerConfig batch_config = config;
+      batch_config.max_sequence = sizes.length;
+      const std::int64_t before = tracker.current_total();
+      const MicroBatch micro = make_micro_batch(batch_config, sizes.batch, 1, 0, 0);
+      CHECK(tracker.current_total() - before == table.data);
+      const std::int64_t fixed = tracker.current_total();
+      const std::int64_t fixed_moving = moving_bytes(tracker.current());
+
+      StateRecorder recorder(*model);
+      const nn::CallObserverScope observed(recorder);
+      const auto named = segments(config, table);
+      const auto module_peak = [&](const std::string& name) {
+        return tracker.module_peaks().at(name.starts_with("model.norm") ? "" : name) - fixed;
+      };
+
+      tracker.reset_peak();
+      const Variable loss = cross_entropy((*model)(Variable(micro.tokens)), micro.targets);
+      std::map<std::pair<std::string, nn::CallState>, std::int64_t> held;
+      for (const MemorySnapshot& each : recorder.take()) {
+        held[{each.module, each.state}] = moving_bytes(each.bytes) - fixed_moving;
+      }
+      std::int64_t waiting = 0;  // what the segments before keep
+      for (const auto& [name, segment] : named) {
+        CAPTURE(name);
+        CHECK(held.at({name, nn::CallState::before_pre_forward}) ==
+              waiting + segment->forward.front().activation);
+        CHECK(held.at({name, nn::CallState::after_post_forward}) ==
+              waiting + segment->forward.back().activation);
+        CHECK(module_peak(name) == waiting + highest(segment->forward));
+        waiting += segment->kept();
+      }
+      CHECK(tracker.current_total() - fixed == waiting + table.loss.kept() + table.loss_value);
+
+      tracker.reset_peak();
+      loss.backward();
+      held.clear();
+      for (const MemorySnapshot& each : recorder.take()) {
+        held[{each.module, each.state}] = moving_bytes(each.bytes) - fixed_moving;
+      }
+      for (auto each = named.rbegin(); each != named.rend(); ++each) {
+        const auto& [name, segment] = *each;
+        waiting -= segment->kept();
+        const std::int64_t rest = waiting + table.loss_value;
+        CAPTURE(name);
+        const MemoryPoint& entry = segment->backward.front();
+        const MemoryPoint& exit = segment->backward.back();
+        CHECK(held.at({name, nn::CallState::before_pre_backward}) ==
+              rest + entry.activation + entry.temp);
+        CHECK(held.at({name, nn::CallState::after_post_backward}) ==
+              rest + exit.activation + exit.temp);
+        // The head shares its path with the root, which is active to the end: no peak of its own.
+        if (!name.starts_with("model.norm")) {
+          CHECK(module_peak(name) == rest + highest(segment->backward));
+        }
+      }
+      CHECK(waiting == 0);
+      CHECK(tracker.current_total() - fixed == table.loss_value);
+    }
+  }
+}
+
+TEST_CASE("A single process holds what the formula says, at every state and at the peaks") {
+  for (const Sizes& sizes : all_sizes()) {
+    for (const int threads : {1, 2}) {
+      MemoryCase test_case{.model = sizes.model, .options = {}};
+      test_case.model.tie_embeddings = threads == 2;
+      test_case.options.placement = Placement::single;
+      test_case.options.batch = sizes.batch;
+      test_case.options.length = sizes.length;
+      test_case.options.micro_steps = 3;
+      test_case.options.threads = threads;
+      test_case.options.clips = threads == 1;
+      CHECK(difference(test_case) == "");
+    }
+  }
+}
+
+TEST_CASE("What a block keeps is the sum in the documentation") {
+  const nn::TransformerConfig config = odd_model();
+  const std::int64_t rows = 3 * 7;
+  const std::int64_t x = 4 * rows * 20, kv = 4 * rows * 10, f = 4 * rows * 51;
+  const ActivationTable table = activation_table(config, 3, 7);
+  CHECK(table.block.kept() == 6 * x + 2 * kv + 3 * f + 4 * rows * 10 + 2 * 4 * rows);
+  CHECK(table.block.forward.back().activation == table.block.kept() + x);
+  CHECK(table.block.backward.back().activation == 0);
+  CHECK(table.block.backward.back().temp == x);
+  CHECK(table.head.kept() == 2 * x + 4 * rows);
+  CHECK(table.loss.kept() == 4 * rows * 37 + 4 * rows);
+}

@@ -1,0 +1,139 @@
+// The sums of the theory (DESIGN: memory), written out once more in their closed form, against the
+// walk through the schedule: reshard always, one reduction a micro-step, untied.
+
+#include "estimate/memory_formula.h"
+
+#include "device/thread_pool.h"
+#include "estimate/activation_table.h"
+#include "memory/real_training.h"
+#include "support/catch.h"
+
+#include <algorithm>
+#include <bit>
+
+using namespace fsdp;
+using namespace fsdp::estimate;
+using namespace fsdp::testing;
+
+namespace {
+
+/// One rank's memory by the closed form. Units: embedding, blocks, head; k counts from 0.
+class ClosedForm {
+ public:
+  ClosedForm(const nn::TransformerConfig& config, const MemoryOptions& options)
+      : table_(activation_table(config, options.batch, config.max_sequence)),
+        depth_(static_cast<std::size_t>(options.prefetch_depth)) {
+    const std::int64_t d = config.width;
+    const std::int64_t kv = config.effective_kv_heads() * config.head_width();
+    const std::int64_t block = 2 * d * d + 2 * d * kv + 3 * d * config.ffn_width + 2 * d;
+    u_.push_back(config.vocabulary * d);
+    for (std::int64_t i = 0; i < config.layers; ++i) u_.push_back(block);
+    u_.push_back(config.vocabulary * d + d);
+    for (std::int64_t& u : u_) {
+      n_.push_back((u + options.world_size - 1) / options.world_size);
+      u = n_.back() * options.world_size;  // padded
+    }
+    segments_.assign(u_.size(), &table_.block);
+    segments_.front() = &table_.embedding;
+    segments_.back() = &table_.head;
+    // (p_s + o)·Σ n, the tables, the threads' scratch, the micro-batch.
+    fixed_ = 4 * (1 + options.optimizer_states) * sum(n_, 0, n_.size()) +
+             4 * config.max_sequence * config.head_width() +
+             options.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes) + table_.data;
+  }
+
+  /// p_c·Σ(u_k … u_{k+d}) + A_k, at the end of unit k's forward; g_s·pop(m)·Σ n.
+  std::int64_t forward_peak(int m) const {
+    std::int64_t highest = 0;
+    for (std::size_t k = 0; k < u_.size(); ++k) {
+      const std::int64_t tape = kept(k) + segments_[k]->forward.back().activation;
+      highest = std::max(highest, 4 * sum(u_, k, k + depth_ + 1) + tape);
+    }
+    // The loss comes last; the last unit is still there.
+    const std::int64_t loss = kept(u_.size()) + table_.loss.kept() + table_.loss_value;
+    highest = std::max(highest, 4 * u_.back() + loss);
+    return fixed_ + 4 * pop(m) * sum(n_, 0, n_.size()) + highest;
+  }
+
+  /// p_c·Σ(u_{k−d} … u_k) + g_c·u_k + g_r·u_{k+1} + A_k + T_k, with the sharded gradients.
+  std::int64_t backward_peak(int m) const {
+    const std::int64_t all = sum(n_, 0, n_.size());
+    std::int64_t highest =
+        4 * u_.back() + 4 * pop(m) * all + kept(u_.size()) + table_.loss.kept() + 4;
+    for (std::size_t k = 0; k < u_.size(); ++k) {
+      std::int64_t most = 0;
+      for (const MemoryPoint& point : segments_[k]->backward) {
+        most = std::max(most, point.activation + point.temp);
+      }
+      const std::size_t first = k < depth_ ? 0 : k - depth_;
+      std::int64_t bytes = 4 * sum(u_, first, k + 1) + 4 * u_[k] + kept(k) + most;
+      bytes += 4 * pop(m) * sum(n_, 0, k + 2) + 4 * pop(m + 1) * sum(n_, k + 2, n_.size());
+      if (k + 1 < u_.size()) bytes += 4 * u_[k + 1] + 4 * n_[k + 1];  // in flight, and its leaf
+      highest = std::max(highest, bytes);
+    }
+    return fixed_ + table_.loss_value + highest;
+  }
+
+ private:
+  static int pop(int m) { return std::popcount(static_cast<unsigned>(m)); }
+  static std::int64_t sum(const std::vector<std::int64_t>& values, std::size_t begin,
+                          std::size_t end) {
+    std::int64_t total = 0;
+    for (std::size_t i = begin; i < std::min(end, values.size()); ++i) total += values[i];
+    return total;
+  }
+  /// What the segments before k keep for their backward.
+  std::int64_t kept(std::size_t k) const {
+    std::int64_t total = 0;
+    for (std::size_t j = 0; j < k; ++j) total += segments_[j]->kept();
+    return total;
+  }
+
+  ActivationTable table_;
+  std::size_t depth_;
+  std::vector<std::int64_t> u_, n_;
+  std::vector<const SegmentMemory*> segments_;
+  std::int64_t fixed_;
+};
+
+}  // namespace
+
+TEST_CASE("The closed form and the walk through the schedule agree") {
+  for (const auto& config : {nn::TransformerConfig::nano(), odd_model(),
+                             nn::TransformerConfig::tiny(), nn::TransformerConfig::gpt2_xl()}) {
+    for (const int world_size : {1, 2, 3, 8, 1000}) {
+      for (const int depth : {0, 1, 2}) {
+        MemoryOptions options;
+        options.world_size = world_size;
+        options.batch = 4;
+        options.micro_steps = 4;
+        options.prefetch_depth = depth;
+        CAPTURE(config.width, world_size, depth);
+        const ClosedForm closed(config, options);
+        const StepMemory step = MemoryFormula(config, options).step(1);
+        for (int m = 0; m < options.micro_steps; ++m) {
+          const MicroStepMemory& micro_step = step.micro_steps[static_cast<std::size_t>(m)];
+          CHECK(micro_step.forward_peak.total() == closed.forward_peak(m));
+          CHECK(micro_step.backward_peak.total() == closed.backward_peak(m));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("Options that do not fit together are refused") {
+  const auto message = [](auto change) {
+    MemoryOptions options;
+    options.world_size = 4;
+    change(options);
+    return message_of<Error>([&] { MemoryFormula(nn::TransformerConfig::nano(), options); });
+  };
+  CHECK(message([](MemoryOptions&) {}) == "");
+  CHECK_THAT(message([](MemoryOptions& o) { o.reshard_group = 3; }), contains("within 3"));
+  CHECK_THAT(message([](MemoryOptions& o) { o.reshard_group = 4; }), contains("within 4"));
+  CHECK_THAT(message([](MemoryOptions& o) { o.length = 9; }), contains("9 tokens"));
+  CHECK_THAT(message([](MemoryOptions& o) { o.micro_steps_per_reduction = 2; }),
+             contains("must divide"));
+  CHECK_THAT(message([](MemoryOptions& o) { o.placement = Placement::single; }),
+             contains("one process"));
+}

@@ -1,0 +1,254 @@
+#include "memory/real_training.h"
+
+#include "autograd/functions.h"
+#include "comm/thread_world.h"
+#include "optim/local_gradients.h"
+#include "support/training.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+namespace fsdp::testing {
+
+using estimate::MemoryFormula;
+using estimate::MemoryOptions;
+using estimate::MemorySnapshot;
+using estimate::MicroStepMemory;
+using estimate::Placement;
+using estimate::StepMemory;
+
+nn::TransformerConfig odd_model() {
+  return {.vocabulary = 37,
+          .width = 20,
+          .layers = 3,
+          .heads = 10,
+          .kv_heads = 5,
+          .ffn_width = 51,
+          .max_sequence = 7};
+}
+
+StateRecorder::StateRecorder(nn::TransformerLM& model) {
+  names_[&model] = "root";
+  names_[&model.embedding()] = "model.embed_tokens";
+  for (const auto& block : model.blocks()) names_[block.get()] = block->path();
+  names_[&model.head()] = "model.norm+lm_head";
+}
+
+void StateRecorder::on_state(nn::Module& module, nn::CallState state) {
+  const auto name = names_.find(&module);
+  if (name == names_.end()) return;
+  snapshots_.push_back({name->second, state, Context::current().tracker().current()});
+}
+
+std::vector<MemorySnapshot> StateRecorder::take() { return std::exchange(snapshots_, {}); }
+
+namespace {
+
+MemoryTracker& tracker() { return Context::current().tracker(); }
+
+/// One rank's training; `group` is null for a single process.
+class RankMemory {
+ public:
+  RankMemory(const MemoryCase& test_case, ProcessGroup* group)
+      : model_config_(test_case.model),
+        options_(test_case.options),
+        records_(test_case.records),
+        group_(group, [](ProcessGroup*) {}) {
+    model_ = deferred_.build([&] { return std::make_shared<nn::TransformerLM>(model_config_); });
+    if (options_.placement == Placement::sharded) {
+      shard();
+    } else {
+      deferred_.materialise(*model_, kCpu);
+      std::vector<std::pair<std::string, Variable>> parameters;
+      for (const auto& each : model_->named_parameters()) {
+        parameters.emplace_back(each.path, each.variable);
+      }
+      if (options_.placement == Placement::ddp) {
+        engine_ = std::make_unique<parallel::DdpGradients>(parameters, group_, 4096);
+      } else {
+        engine_ = std::make_unique<optim::LocalGradients>(parameters);
+      }
+      optimizer_ = make_optimizer();
+    }
+  }
+
+  MeasuredMemory run(int steps) {
+    MeasuredMemory measured;
+    Context::current().pool();  // the scratch is counted from the first use on
+    measured.before = tracker().current();
+    StateRecorder recorder(*model_);
+    std::optional<nn::CallObserverScope> scope;
+    if (records_) scope.emplace(recorder);
+    for (int step = 0; step < steps; ++step) measured.steps.push_back(run_step(step, recorder));
+    return measured;
+  }
+
+ private:
+  std::shared_ptr<optim::Optimizer> make_optimizer() const {
+    if (options_.optimizer_states == 2) {
+      return std::make_shared<optim::AdamW>(optim::AdamW::Options{});
+    }
+    return std::make_shared<optim::Sgd>(
+        optim::Sgd::Options{.momentum = options_.optimizer_states == 1 ? 0.9 : 0.0});
+  }
+
+  void shard() {
+    FullyShardOptions sharding;
+    sharding.reshard_after_forward = {options_.reshard_group};
+    sharding.prefetch_depth = options_.prefetch_depth;
+    sharding.in_flight_limit = options_.in_flight_limit;
+    sharding.ignored = options_.ignored;
+    if (options_.decays) {
+      sharding.decays = [this](const nn::NamedParameter& each) {
+        return options_.decays(each.path);
+      };
+    }
+    sharding.deferred = &deferred_;
+    auto sharded = fully_shard(*model_, group_, sharding);
+    sharded->attach_optimizer([this] { return make_optimizer(); });
+    sharded_ = sharded.get();
+    engine_ = std::move(sharded);
+  }
+
+  StepMemory run_step(int step, StateRecorder& recorder) {
+    StepMemory memory;
+    const optim::StepPlan plan{options_.micro_steps, options_.micro_steps_per_reduction};
+    engine_->begin_step(plan);
+    for (int m = 0; m < plan.micro_steps; ++m) {
+      const int rank = group_ == nullptr ? 0 : group_->rank();
+      memory.micro_steps.push_back(
+          micro_step(step, plan.micro_batch(m, rank, options_.world_size)));
+      memory.micro_steps.back().snapshots = recorder.take();
+    }
+    tracker().reset_peak();
+    engine_->finish_gradients();
+    if (options_.clips) {
+      sharded_ != nullptr ? sharded_->clip_grad_norm(0.1)
+                          : optim::clip_by_global_norm(*engine_, group_.get(), 0.1);
+    }
+    sharded_ != nullptr ? sharded_->step(1e-3) : optimizer_->step(engine_->pieces(), 1e-3);
+    engine_->zero_grad();
+    memory.step_peak = tracker().peak();
+    memory.at_rest = tracker().current();
+    return memory;
+  }
+
+  MicroStepMemory micro_step(int step, std::int64_t j) {
+    MicroStepMemory memory;
+    nn::TransformerConfig batch_config = model_config_;
+    if (options_.length > 0) batch_config.max_sequence = options_.length;
+    const MicroBatch micro =
+        make_micro_batch(batch_config, options_.batch, 1, step, static_cast<int>(j));
+    tracker().reset_peak();
+    const Variable loss = cross_entropy((*model_)(Variable(micro.tokens)), micro.targets);
+    memory.forward_peak = tracker().peak();
+    tracker().reset_peak();
+    loss.backward();
+    engine_->end_micro_step();
+    memory.backward_peak = tracker().peak();
+    return memory;
+  }
+
+  const nn::TransformerConfig& model_config_;
+  const MemoryOptions& options_;
+  bool records_;
+  std::shared_ptr<ProcessGroup> group_;
+  DeferredInit deferred_;
+  std::shared_ptr<nn::TransformerLM> model_;
+  std::unique_ptr<optim::GradientEngine> engine_;
+  ShardedModel* sharded_ = nullptr;
+  std::shared_ptr<optim::Optimizer> optimizer_;
+};
+
+std::string compare(const Breakdown& measured, const Breakdown& expected) {
+  if (measured == expected) return {};
+  return fmt::format("measured {} = {}; the formula says {} = {}", measured.total(),
+                     to_string(measured), expected.total(), to_string(expected));
+}
+
+std::string compare(const MicroStepMemory& measured, const MicroStepMemory& expected) {
+  const auto& snapshots = measured.snapshots;
+  for (std::size_t i = 0; i < std::min(snapshots.size(), expected.snapshots.size()); ++i) {
+    const MemorySnapshot& now = snapshots[i];
+    const MemorySnapshot& then = expected.snapshots[i];
+    if (now.module != then.module || now.state != then.state) {
+      return fmt::format("snapshot {} is {} of {}, not {} of {}", i, name_of(now.state), now.module,
+                         name_of(then.state), then.module);
+    }
+    const std::string what = compare(now.bytes, then.bytes);
+    if (!what.empty()) return fmt::format("{} of {}: {}", name_of(now.state), now.module, what);
+  }
+  if (snapshots.size() != expected.snapshots.size()) {
+    return fmt::format("{} snapshots, not {}", snapshots.size(), expected.snapshots.size());
+  }
+  std::string what = compare(measured.forward_peak, expected.forward_peak);
+  if (!what.empty()) return "peak of forward: " + what;
+  what = compare(measured.backward_peak, expected.backward_peak);
+  if (!what.empty()) return "peak of backward: " + what;
+  return {};
+}
+
+std::string compare(const StepMemory& measured, const StepMemory& expected) {
+  for (std::size_t m = 0; m < measured.micro_steps.size(); ++m) {
+    const std::string what = compare(measured.micro_steps[m], expected.micro_steps.at(m));
+    if (!what.empty()) return fmt::format("micro-step {}, {}", m, what);
+  }
+  std::string what = compare(measured.step_peak, expected.step_peak);
+  if (!what.empty()) return "peak of the step: " + what;
+  what = compare(measured.at_rest, expected.at_rest);
+  if (!what.empty()) return "after the step: " + what;
+  return {};
+}
+
+}  // namespace
+
+std::vector<MeasuredMemory> measure(const MemoryCase& test_case) {
+  const MemoryOptions& options = test_case.options;
+  std::vector<MeasuredMemory> measured(static_cast<std::size_t>(options.world_size));
+  if (options.placement == Placement::single) {
+    Context context({.threads = options.threads, .seed = 1});
+    ContextScope scope(context);
+    measured[0] = RankMemory(test_case, nullptr).run(test_case.steps);
+    return measured;
+  }
+  const RankOptions ranks{
+      .world_size = options.world_size, .threads_per_rank = options.threads, .seed = 1};
+  run_ranks(ranks, [&](ProcessGroup& group) {
+    measured[static_cast<std::size_t>(group.rank())] =
+        RankMemory(test_case, &group).run(test_case.steps);
+  });
+  return measured;
+}
+
+std::string difference(const MeasuredMemory& measured, const MemoryFormula& formula) {
+  const std::string what = compare(measured.before, formula.before_training());
+  if (!what.empty()) return "before training: " + what;
+  for (std::size_t step = 0; step < measured.steps.size(); ++step) {
+    const std::string where = compare(measured.steps[step], formula.step(static_cast<int>(step)));
+    if (!where.empty()) return fmt::format("step {}, {}", step, where);
+  }
+  return {};
+}
+
+std::string difference(const MemoryCase& test_case) {
+  const MemoryFormula formula(test_case.model, test_case.options);
+  const std::vector<MeasuredMemory> measured = measure(test_case);
+  for (std::size_t rank = 0; rank < measured.size(); ++rank) {
+    const std::string what = difference(measured[rank], formula);
+    if (!what.empty()) return fmt::format("{}: rank {}, {}", describe(test_case), rank, what);
+  }
+  return {};
+}
+
+std::string describe(const MemoryCase& test_case) {
+  const MemoryOptions& options = test_case.options;
+  return fmt::format("d {}, W {}, reshard {}, depth {}, limit {}, M {}, L {}, {} threads{}",
+                     test_case.model.width, options.world_size, options.reshard_group,
+                     options.prefetch_depth, options.in_flight_limit, options.micro_steps,
+                     options.micro_steps_per_reduction, options.threads,
+                     test_case.model.tie_embeddings ? ", tied" : "");
+}
+
+}  // namespace fsdp::testing

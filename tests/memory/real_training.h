@@ -1,0 +1,57 @@
+/// @file
+/// A training that really runs, measured with the tracker at the places MemoryFormula speaks of.
+#pragma once
+
+#include "estimate/memory_formula.h"
+#include "nn/transformer.h"
+#include "task7_integration/integration.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fsdp::testing {
+
+struct MemoryCase {
+  nn::TransformerConfig model = nn::TransformerConfig::nano();
+  estimate::MemoryOptions options;
+  int steps = 2;
+  bool records = true;  ///< snapshots too, not only peaks
+};
+
+/// What one rank measured.
+struct MeasuredMemory {
+  Breakdown before;
+  std::vector<estimate::StepMemory> steps;
+};
+
+/// Runs the training on as many ranks as options.world_size says; one result a rank.
+std::vector<MeasuredMemory> measure(const MemoryCase& test_case);
+
+/// The first difference between what was measured and the formula, as a sentence; "" if none.
+std::string difference(const MeasuredMemory& measured, const estimate::MemoryFormula& formula);
+
+/// measure() and difference() for all ranks: the first difference of any rank.
+std::string difference(const MemoryCase& test_case);
+
+/// "W 4, reshard 2, depth 1, M 3, L 1, tied, …"
+std::string describe(const MemoryCase& test_case);
+
+/// Writes down what is held at the eight states of the modules it knows by name.
+class StateRecorder : public nn::CallObserver {
+ public:
+  explicit StateRecorder(nn::TransformerLM& model);
+  void on_state(nn::Module& module, nn::CallState state) override;
+  /// What was recorded since the last call.
+  std::vector<estimate::MemorySnapshot> take();
+
+ private:
+  std::map<const nn::Module*, std::string> names_;
+  std::vector<estimate::MemorySnapshot> snapshots_;
+};
+
+/// V 37, d 20, L 3, H 10 over 5 key/value heads, F 51, T 7: no size is a power of two, and W
+/// divides hardly any.
+nn::TransformerConfig odd_model();
+
+}  // namespace fsdp::testing
