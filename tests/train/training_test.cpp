@@ -156,7 +156,7 @@ TEST_CASE("a checkpoint of another training is refused", "[train][checkpoint]") 
   refuse({"--training.global_batch_size=16"}, "training.global_batch_size = 8, now it is 16");
   refuse({"--optimizer.name=sgd"}, "optimizer.name = adamw");
   refuse({"--model.ffn_width=44"}, "mlp.gate_proj.weight\" is float32 (40, 16)");
-  refuse({"--model.layers=3"}, "\"param/model.layers.2.");
+  refuse({"--model.layers=3"}, "model.layers.2.");
   CHECK_THAT(message_of<InputError>(
                  [&] { run(there + std::vector<std::string>{"--checkpoint.resume=false"}); }),
              contains("holds a training already (step_2)"));

@@ -1,0 +1,116 @@
+// The main job: a small model learns this repository's own text, in one process and sharded over 1,
+// 2 and 4 ranks, and every bit of every parameter is the same at the end.
+#include "base/check.h"
+#include "nn/file_io.h"
+#include "train/bound.h"
+#include "train/run_state.h"
+#include "train/summary.h"
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+namespace {
+
+constexpr std::int64_t kSteps = 60;
+
+struct Job {
+  const char* strategy;
+  int ranks;
+  int threads;  // of a rank
+};
+
+// One process and the largest world use both cores of a small machine; the batch is cut into eight
+// micro-batches each time.
+constexpr Job kJobs[] = {{"single", 1, 2}, {"fsdp", 1, 2}, {"fsdp", 2, 1}, {"fsdp", 4, 1}};
+
+TrainConfig configure(const Job& job) {
+  return load_config(std::nullopt,
+                     {"--model.preset=tiny", "--training.steps=" + std::to_string(kSteps),
+                      "--training.local_batch_size=1", "--training.global_batch_size=8",
+                      "--schedule.kind=warmup_cosine", "--schedule.lr=4e-3",
+                      "--schedule.lr_min=4e-4", "--schedule.warmup=8", "--sample.tokens=240",
+                      "--sample.prompt=The ", fmt::format("--parallel.strategy={}", job.strategy),
+                      fmt::format("--parallel.ranks={}", job.ranks),
+                      fmt::format("--parallel.threads_per_rank={}", job.threads)});
+}
+
+void print(const std::string& text) {
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+void print_table(const std::vector<BoundedRun>& runs) {
+  print(fmt::format("\n{:10} {:>2}  {:>10} {:>10}  {:>12} {:>12}  {:>12}  {:>9}", "strategy", "W",
+                    "first loss", "last loss", "peak a rank", "the bound", "bytes sent",
+                    "tokens/s"));
+  for (const auto& [run, bound] : runs) {
+    print(fmt::format("{:10} {:>2}  {:>10.4f} {:>10.4f}  {:>12} {:>12}  {:>12}  {:>9.0f}",
+                      run.strategy, run.world_size, run.losses.front(), run.losses.back(),
+                      run.peak_bytes, bound, run.comm_bytes, run.tokens_per_second));
+  }
+}
+
+// What must hold, each as a sentence; false if one does not.
+bool judge(const std::vector<BoundedRun>& runs) {
+  bool good = true;
+  const auto say = [&](bool holds, const std::string& what) {
+    print(fmt::format("{}  {}", holds ? "yes" : "NO ", what));
+    good = good && holds;
+  };
+  print("");
+  say(are_bit_identical(runs), "every loss and every parameter is the same, to the last bit");
+  bool below = true;
+  for (const auto& [run, bound] : runs) below = below && run.peak_bytes <= bound;
+  say(below, "no rank needed more memory than the formula allows");
+  const RunResult& first = runs.front().run;
+  say(first.losses.back() < 0.7F * first.losses.front(), "the loss fell");
+  return good;
+}
+
+int demonstrate() {
+  const TokenData data =
+      TokenData::from_text(source_text(FSDP_PROJECT_ROOT), "the text of this repository", 256);
+  const TrainConfig first = configure(kJobs[0]);
+  print(fmt::format("A transformer with {} parameters reads {} ({} bytes):",  //
+                    first.model.parameter_count(), data.name(), data.size()));
+  print(fmt::format("{} steps of {} sequences of {} bytes, in {} micro-batches.",
+                    first.training.steps, first.training.global_batch_size, first.sequence_length(),
+                    first.micro_batches()));
+  std::vector<BoundedRun> runs;
+  for (const Job& job : kJobs) {
+    const TrainConfig config = configure(job);
+    RunOptions options;
+    options.on_step = [&](const StepReport& step) {
+      if (step.step % 20 != 0) return;
+      print(fmt::format("  {} W={}: step {}/{}, loss {:.4f}", job.strategy, job.ranks, step.step,
+                        step.steps, step.loss));
+    };
+    runs.push_back({run_training(config, data, options), bound_bytes(config)});
+  }
+  print_table(runs);
+  print("\nWhat the model writes now:\n\n" + show_tokens(runs.back().run.sample, data));
+  const bool good = judge(runs);
+  const std::filesystem::path folder = std::filesystem::path(FSDP_PROJECT_ROOT) / "build" / "demo";
+  nn::create_folder(folder);
+  nn::write_text_atomically(folder / "summary.json", to_json(runs));
+  print(fmt::format("\nWritten: {}", (folder / "summary.json").string()));
+  return good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace fsdp::train
+
+int main() {
+  try {
+    return fsdp::train::demonstrate();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "unshard-demo: {}\n", error.what());
+    return 1;
+  }
+}

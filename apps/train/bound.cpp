@@ -1,0 +1,26 @@
+#include "train/bound.h"
+
+#include "estimate/memory_formula.h"
+
+namespace fsdp::train {
+
+std::int64_t bound_bytes(const TrainConfig& config) {
+  estimate::MemoryOptions options;
+  options.placement = config.parallel.strategy == "fsdp"  ? estimate::Placement::sharded
+                      : config.parallel.strategy == "ddp" ? estimate::Placement::ddp
+                                                          : estimate::Placement::single;
+  options.world_size = config.world_size();
+  options.batch = config.training.local_batch_size;
+  options.length = config.sequence_length();
+  options.micro_steps = config.plan().micro_steps;
+  options.micro_steps_per_reduction = config.plan().micro_steps_per_reduction;
+  options.threads = static_cast<int>(config.parallel.threads_per_rank);
+  options.clips = config.training.clip > 0;
+  options.optimizer_states = static_cast<int>(config.make_optimizer()->state_names().size());
+  options.reshard_group = config.parallel.reshard_after_forward.group;
+  options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
+  options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
+  return estimate::bound_bytes(config.model, options, static_cast<int>(config.training.steps));
+}
+
+}  // namespace fsdp::train
