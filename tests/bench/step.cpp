@@ -1,0 +1,324 @@
+// How long a training step takes, over the time of its linear-layer products alone; and what DDP and FSDP
+// at two ranks cost over one process with two threads. Every measurement is a process of its own, and
+// the processes take turns, so that a slow minute of the machine hits all of them.
+//
+//   bench_step [tiny small gpt2_124m]      all three by default
+//   bench_step --one WHAT MODEL            one measurement, as the parent starts it
+
+#include "autograd/functions.h"
+#include "base/philox.h"
+#include "comm/thread_world.h"
+#include "nn/transformer.h"
+#include "optim/local_gradients.h"
+#include "parallel/ddp.h"
+#include "task7_integration/integration.h"
+
+#include <cblas.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace fsdp;
+
+namespace {
+
+constexpr int kThreads = 2;
+constexpr int kRounds = 5;
+
+struct Workload {
+  nn::TransformerConfig config;
+  std::int64_t batch;
+  std::int64_t sequence;
+  int steps;  // timed in one process
+};
+
+Workload workload(const std::string& model) {
+  if (model == "tiny") return {nn::TransformerConfig::tiny(), 8, 128, 20};
+  if (model == "small") return {nn::TransformerConfig::small(), 8, 256, 3};
+  if (model == "gpt2_124m") return {nn::TransformerConfig::gpt2_124m(), 4, 64, 3};
+  fail("no workload is called {}; there are tiny, small, gpt2_124m", model);
+}
+
+double now() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(time).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// ------------------------------------------------------------------------------------- the floor
+
+using Sgemm = decltype(&cblas_sgemm);
+
+/// The library's own product with two threads: of its OpenMP build, the fastest, where that is installed.
+Sgemm native_sgemm() {
+  constexpr const char* kOpenMp = "openblas-openmp/libopenblas.so.0";
+  for (const char* folder :
+       {"/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/", "/usr/lib/"}) {
+    void* library = dlopen((std::string(folder) + kOpenMp).c_str(), RTLD_NOW | RTLD_DEEPBIND);
+    if (library == nullptr) continue;
+    using SetThreads = void (*)(int);
+    reinterpret_cast<SetThreads>(dlsym(library, "openblas_set_num_threads"))(kThreads);
+    return reinterpret_cast<Sgemm>(dlsym(library, "cblas_sgemm"));
+  }
+  openblas_set_num_threads(kThreads);
+  return &cblas_sgemm;
+}
+
+/// The products of one step: y = x·Wᵀ, dx = dy·W, dW = dyᵀ·x for every linear layer, weights distinct.
+class Floor {
+ public:
+  explicit Floor(const Workload& work) : sgemm_(native_sgemm()) {
+    const nn::TransformerConfig& config = work.config;
+    rows_ = work.batch * work.sequence;
+    const std::int64_t d = config.width;
+    const std::int64_t kv = config.effective_kv_heads() * config.head_width();
+    for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+      for (const auto& [out, in] : {std::pair{d, d},
+                                    {kv, d},
+                                    {kv, d},
+                                    {d, d},
+                                    {config.ffn_width, d},
+                                    {config.ffn_width, d},
+                                    {d, config.ffn_width}}) {
+        add(out, in);
+      }
+    }
+    add(config.vocabulary, d);
+  }
+
+  double step_seconds() {
+    const double begin = now();
+    for (Layer& layer : layers_) product(layer, 0);
+    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+      product(*layer, 1);
+      product(*layer, 2);
+    }
+    return now() - begin;
+  }
+
+ private:
+  struct Layer {
+    std::int64_t out, in;
+    std::vector<float> weight, grad;
+  };
+  void add(std::int64_t out, std::int64_t in) {
+    const auto size = static_cast<std::size_t>(out * in);
+    layers_.push_back({out, in, std::vector<float>(size, 0.01F), std::vector<float>(size)});
+    x_.resize(std::max(x_.size(), static_cast<std::size_t>(rows_ * in)), 0.5F);
+    y_.resize(std::max(y_.size(), static_cast<std::size_t>(rows_ * out)), 0.5F);
+  }
+  void product(Layer& layer, int which) {
+    const int r = static_cast<int>(rows_), o = static_cast<int>(layer.out),
+              i = static_cast<int>(layer.in);
+    if (which == 0) {
+      sgemm_(CblasRowMajor, CblasNoTrans, CblasTrans, r, o, i, 1, x_.data(), i, layer.weight.data(),
+             i, 0, y_.data(), o);
+    } else if (which == 1) {
+      sgemm_(CblasRowMajor, CblasTrans, CblasNoTrans, o, i, r, 1, y_.data(), o, x_.data(), i, 0,
+             layer.grad.data(), i);
+    } else {
+      sgemm_(CblasRowMajor, CblasNoTrans, CblasNoTrans, r, i, o, 1, y_.data(), o,
+             layer.weight.data(), i, 0, x_.data(), i);
+    }
+    // Keeps values in range: repeated products would overflow and denormals would slow them down.
+    if (which == 2) std::fill(x_.begin(), x_.end(), 0.5F);
+  }
+
+  Sgemm sgemm_;
+  std::int64_t rows_ = 0;
+  std::vector<Layer> layers_;
+  std::vector<float> x_, y_;
+};
+
+// -------------------------------------------------------------------------------- a training step
+
+struct Measured {
+  double seconds = 0;    // median of a step
+  double faults = 0;     // minor page faults a step, whole process
+  double rss = 0;        // bytes, peak of the process
+  double accounted = 0;  // bytes, peak of the trackers, all ranks
+};
+
+class Training {
+ public:
+  Training(const std::string& what, const Workload& work, ProcessGroup* group)
+      : work_(work),
+        group_(group),
+        ranks_(group == nullptr ? 1 : group->size()),
+        model_(work.config) {
+    std::shared_ptr<ProcessGroup> shared(group, [](ProcessGroup*) {});
+    std::vector<std::pair<std::string, Variable>> parameters;
+    for (const auto& each : model_.named_parameters())
+      parameters.emplace_back(each.path, each.variable);
+    if (what == "fsdp") {
+      auto sharded = fully_shard(model_, shared);
+      sharded->attach_optimizer(
+          [] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
+      sharded_ = sharded.get();
+      engine_ = std::move(sharded);
+    } else if (what == "ddp") {
+      engine_ = std::make_unique<parallel::DdpGradients>(parameters, shared);
+    } else {
+      engine_ = std::make_unique<optim::LocalGradients>(parameters);
+    }
+    std::vector<std::int32_t> tokens;
+    const std::int64_t batch = work.batch / ranks_;
+    for (std::int64_t i = 0; i < batch * work.sequence; ++i) {
+      const auto vocabulary = static_cast<std::uint32_t>(work.config.vocabulary);
+      tokens.push_back(
+          static_cast<std::int32_t>(random_word(7, static_cast<std::uint64_t>(i)) % vocabulary));
+    }
+    tokens_ = Tensor::from(tokens, {batch, work.sequence});
+  }
+
+  void step() {
+    engine_->begin_step({1, 1});
+    cross_entropy(model_(Variable(tokens_)), tokens_).backward();
+    engine_->end_micro_step();
+    engine_->finish_gradients();
+    sharded_ != nullptr ? sharded_->step(1e-3) : optimizer_.step(engine_->pieces(), 1e-3);
+    engine_->zero_grad();
+    if (group_ != nullptr) group_->barrier({"step", Phase::none}).wait();
+  }
+
+ private:
+  Workload work_;
+  ProcessGroup* group_;
+  int ranks_;
+  nn::TransformerLM model_;
+  std::unique_ptr<optim::GradientEngine> engine_;
+  ShardedModel* sharded_ = nullptr;
+  optim::AdamW optimizer_{optim::AdamW::Options{}};
+  Tensor tokens_;
+};
+
+long minor_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+/// Warms up, then times steps; only rank 0's clock counts, the ranks meet after every step.
+void time_steps(Training& training, int steps, Measured& measured, bool is_first) {
+  for (int i = 0; i < 2; ++i) training.step();
+  std::vector<double> seconds;
+  const long faults = minor_faults();
+  for (int i = 0; i < steps; ++i) {
+    const double begin = now();
+    training.step();
+    seconds.push_back(now() - begin);
+  }
+  if (!is_first) return;
+  measured.seconds = median(seconds);
+  measured.faults = static_cast<double>(minor_faults() - faults) / steps;
+}
+
+Measured measure(const std::string& what, const Workload& work) {
+  Measured measured;
+  if (what == "floor") {
+    Floor floor(work);
+    floor.step_seconds();
+    std::vector<double> seconds;
+    for (int i = 0; i < work.steps; ++i) seconds.push_back(floor.step_seconds());
+    measured.seconds = median(seconds);
+  } else if (what == "single") {
+    Context context({.threads = kThreads, .seed = 1});
+    ContextScope scope(context);
+    Training training(what, work, nullptr);
+    time_steps(training, work.steps, measured, true);
+    measured.accounted = static_cast<double>(context.tracker().peak_total());
+  } else {
+    std::array<double, kThreads> accounted{};
+    run_ranks({.world_size = kThreads, .threads_per_rank = 1, .seed = 1}, [&](ProcessGroup& group) {
+      Training training(what, work, &group);
+      time_steps(training, work.steps, measured, group.rank() == 0);
+      accounted[static_cast<std::size_t>(group.rank())] =
+          static_cast<double>(Context::current().tracker().peak_total());
+    });
+    for (const double each : accounted) measured.accounted += each;
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  measured.rss = static_cast<double>(usage.ru_maxrss) * 1024;
+  return measured;
+}
+
+// -------------------------------------------------------------------------------------- the parent
+
+Measured measure_in_child(const std::string& program, const std::string& what,
+                          const std::string& model) {
+  const std::string command = fmt::format("{} --one {} {}", program, what, model);
+  FILE* child = popen(command.c_str(), "r");
+  FSDP_CHECK(child != nullptr, "could not start {}", command);
+  Measured measured;
+  const int read = std::fscanf(child, "%lf %lf %lf %lf", &measured.seconds, &measured.faults,
+                               &measured.rss, &measured.accounted);
+  const int status = pclose(child);
+  FSDP_CHECK(read == 4 && status == 0, "{} failed", command);
+  return measured;
+}
+
+void compare(const std::string& program, const std::string& model) {
+  const std::vector<std::string> kinds{"floor", "single", "ddp", "fsdp"};
+  std::map<std::string, std::vector<Measured>> all;
+  for (int round = 0; round < kRounds; ++round) {
+    for (const std::string& kind : kinds)
+      all[kind].push_back(measure_in_child(program, kind, model));
+  }
+  const auto ratio = [&](const std::string& a, const std::string& b) {
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < all[a].size(); ++i) {
+      ratios.push_back(all[a][i].seconds / all[b][i].seconds);
+    }
+    return median(ratios);
+  };
+  for (const std::string& kind : kinds) {
+    std::vector<double> seconds;
+    for (const Measured& each : all[kind]) seconds.push_back(each.seconds);
+    const Measured& last = all[kind].back();
+    fmt::print("{:10} {:7} {:8.1f} ms a step", model, kind, median(seconds) * 1e3);
+    if (kind != "floor") {
+      fmt::print("   {:6.0f} minor faults a step   peak RSS minus accounted {:6.1f} MB",
+                 last.faults, (last.rss - last.accounted) / 1e6);
+    }
+    fmt::print("\n");
+  }
+  fmt::print("{:10} step / floor {:.2f}   ddp / single {:.2f}   fsdp / single {:.2f}\n\n", model,
+             ratio("single", "floor"), ratio("ddp", "single"), ratio("fsdp", "single"));
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string> words(arguments + 1, arguments + count);
+  try {
+    if (words.size() == 3 && words[0] == "--one") {
+      const Measured measured = measure(words[1], workload(words[2]));
+      fmt::print("{} {} {} {}\n", measured.seconds, measured.faults, measured.rss,
+                 measured.accounted);
+      return 0;
+    }
+    std::vector<std::string> models = words;
+    if (models.empty()) models = {"tiny", "small", "gpt2_124m"};
+    fmt::print("AdamW, no clipping; {} threads or {} ranks; medians of {} alternating processes\n",
+               kThreads, kThreads, kRounds);
+    for (const std::string& model : models) compare(arguments[0], model);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_step: {}\n", error.what());
+    return 1;
+  }
+}
