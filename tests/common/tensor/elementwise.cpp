@@ -79,7 +79,8 @@ TEST_CASE("activations and their derivatives") {
 }
 
 TEST_CASE("sums over rows, over everything, and a row added to all rows") {
-  for (const auto& [rows, width] : {std::pair{300, 70}, {5, 129}, {1, 3}, {200, 64}, {0, 7}}) {
+  for (const auto& shape : {Shape{300, 70}, {5, 129}, {1, 3}, {200, 64}, {0, 7}}) {
+    const std::int64_t rows = shape[0], width = shape[1];
     const auto a = random_values(rows * width, 5), row = random_values(width, 6);
     for (const DType dtype : kFloating) {
       const auto outputs = run_everywhere([&](const Placement& at) {
