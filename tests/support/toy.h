@@ -21,11 +21,11 @@ namespace fsdp::testing {
 struct ToyConfig {
   std::int64_t width = 5;
   int layers = 3;
-  bool root_weight = false;         ///< the root has a weight of its own, used first and last
-  bool tied = false;                ///< the last layer has the weight of the first
-  bool unused = false;              ///< every layer has a parameter "spare" that takes no part
-  bool nested = false;              ///< every layer contains another, called "inner"
-  std::vector<std::string> frozen;  ///< path prefixes that do not require a gradient
+  bool root_weight = false;           ///< the root has a weight of its own, used first and last
+  bool tied = false;                  ///< the last layer has the weight of the first
+  bool unused = false;                ///< every layer has a parameter "spare" that takes no part
+  bool nested = false;                ///< every layer contains another, called "inner"
+  std::vector<std::string> frozen{};  ///< path prefixes that do not require a gradient
 };
 
 /// y (R, d) = tanh(x (R, d) · weightᵀ + bias), then through `inner` if there is one.
