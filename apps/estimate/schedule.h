@@ -14,6 +14,9 @@
 
 namespace fsdp::estimate {
 
+/// Of parameters, gradients and optimizer state alike.
+inline constexpr std::int64_t kFloatBytes = 4;
+
 /// The places at which a unit's bytes come, change their name, or go: the rules of FSDP, written a
 /// second time and much shorter, without tensors, hooks or ranks. Behind MemoryFormula.
 class Schedule {

@@ -1,0 +1,130 @@
+// What becomes of one unit: the rules of tasks 3, 4 and 6, in bytes.
+#include "estimate/schedule.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace fsdp::estimate {
+
+namespace {
+
+int ones(int m) { return std::popcount(static_cast<unsigned>(m)); }
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------- parameters
+
+void Schedule::start_unshard(Unit& unit) {
+  if (unit.state != State::sharded) return;
+  for (const FlatShape& flat : unit.shape.flats) {
+    ledger_.hold(MemoryKind::unsharded_param, kFloatBytes * flat.padded());
+  }
+  unit.state = State::in_flight;
+}
+
+void Schedule::finish_unshard(Unit& unit) {
+  start_unshard(unit);
+  unit.state = State::unsharded;
+  if (!std::exchange(unit.has_part, false)) return;
+  for (const FlatShape& flat : unit.shape.flats) {
+    ledger_.drop(MemoryKind::unsharded_param, part_of(flat));
+  }
+}
+
+void Schedule::reshard(Unit& unit) {
+  for (const FlatShape& flat : unit.shape.flats) {
+    ledger_.drop(MemoryKind::unsharded_param, kFloatBytes * flat.padded());
+  }
+  unit.state = State::sharded;
+}
+
+/// Up to d units of `order` that come after `after` (which need not be in it).
+void Schedule::start_ahead(const std::vector<Unit*>& order, const Unit& after) {
+  const int depth = options_.prefetch_depth;
+  const int limit = options_.in_flight_limit == 0 ? depth : options_.in_flight_limit;
+  const auto found = std::find(order.begin(), order.end(), &after);
+  auto next = found == order.end() ? order.begin() : found + 1;
+  for (int ahead = 0; ahead < depth && next != order.end(); ++ahead, ++next) {
+    const auto in_flight = std::count_if(units_.begin(), units_.end(), [](const Unit& unit) {
+      return unit.state == State::in_flight;
+    });
+    if ((*next)->state == State::sharded && in_flight >= limit) return;
+    start_unshard(**next);
+  }
+}
+
+std::int64_t Schedule::part_of(const FlatShape& flat) const {
+  return kFloatBytes * (flat.padded() / options_.reshard_group);
+}
+
+void Schedule::pre_forward(Unit* unit) {
+  if (unit == nullptr) return;
+  finish_unshard(*unit);
+  start_ahead(forward_order_, *unit);
+}
+
+void Schedule::post_forward(Unit* unit) {
+  if (unit == nullptr || unit->shape.keep || options_.reshard_group == 1) return;
+  const bool keeps_part = options_.reshard_group > 1;
+  for (const FlatShape& flat : unit->shape.flats) {
+    if (keeps_part) ledger_.hold(MemoryKind::unsharded_param, part_of(flat));
+  }
+  reshard(*unit);
+  unit->has_part = keeps_part;
+}
+
+// -------------------------------------------------------------------------------------- gradients
+
+void Schedule::pre_backward(Unit* unit) {
+  if (unit == nullptr) return;
+  finish_unshard(*unit);
+  start_ahead(backward_order_, *unit);
+  for (const FlatShape& flat : unit->shape.flats) {
+    ledger_.hold(MemoryKind::unsharded_grad, kFloatBytes * flat.padded());
+  }
+}
+
+void Schedule::post_backward(Unit* unit, int m) {
+  if (unit == nullptr) return;
+  reshard(*unit);
+  finish_reduce(m);
+  start_reduce(*unit, m);
+}
+
+void Schedule::start_reduce(Unit& unit, int m) {
+  const int group = options_.micro_steps_per_reduction;
+  const bool reduces = (m + 1) % group == 0;
+  for (const FlatShape& flat : unit.shape.flats) {
+    if (group > 1) {
+      push(MemoryKind::unsharded_grad, MemoryKind::unsharded_grad, kFloatBytes * flat.padded(),
+           m % group);
+      if (reduces) fold(MemoryKind::unsharded_grad, kFloatBytes * flat.padded(), group);
+    }
+    if (reduces) ledger_.hold(MemoryKind::reduce_scatter, kFloatBytes * flat.shard());
+  }
+  if (reduces) reducing_ = &unit;
+}
+
+void Schedule::finish_reduce(int m) {
+  if (reducing_ == nullptr) return;
+  for (const FlatShape& flat : reducing_->shape.flats) {
+    ledger_.drop(MemoryKind::unsharded_grad, kFloatBytes * flat.padded());
+    push(MemoryKind::reduce_scatter, MemoryKind::sharded_grad, kFloatBytes * flat.shard(),
+         m / options_.micro_steps_per_reduction);
+  }
+  reducing_ = nullptr;
+}
+
+// A binary counter: pushing leaf number m leaves pop(m + 1) sums where pop(m) were. Nothing is
+// allocated for it, so it makes no peak.
+void Schedule::push(MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf) {
+  ledger_.drop(from, nbytes);
+  ledger_.hold(to, nbytes * (ones(leaf + 1) - ones(leaf)));
+}
+
+void Schedule::fold(MemoryKind kind, std::int64_t nbytes, int leaves) {
+  ledger_.drop(kind, nbytes * (ones(leaves) - 1));
+}
+
+}  // namespace fsdp::estimate
