@@ -87,8 +87,8 @@ TEST_CASE("FSDP holds what the formula says: seven micro-steps, their partial su
   CHECK(difference(test_case) == "");
 }
 
-TEST_CASE("FSDP holds what the formula says: fewer gathers in flight than the depth") {
-  for (const int limit : {1, 2}) {
+TEST_CASE("FSDP holds what the formula says: more or fewer gathers in flight than the depth") {
+  for (const int limit : {1, 2, 5}) {
     MemoryCase test_case = sharded_case(2);
     test_case.model = odd_model();
     test_case.options.prefetch_depth = 3;
