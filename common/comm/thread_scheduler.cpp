@@ -50,8 +50,9 @@ std::shared_ptr<Operation> Scheduler::call(const std::shared_ptr<Group>& group, 
   }
   const std::shared_ptr<Operation> operation = group->open[place];
   operation->calls[index] = call;
+  operation->calls[index].sequence = operation->sequence;
   operation->choices[index] = choice;
-  seat.last = call;
+  seat.last = operation->calls[index];
   ++seat.called;
   ++operation->arrived;
   if (operation->arrived < group->size()) return operation;

@@ -2,7 +2,6 @@
 // element.
 #include "worlds.h"
 
-#include <cmath>
 #include <cstring>
 
 namespace fsdp::comm_test {

@@ -1,7 +1,6 @@
 // What every backend must do with order, splits, leases and bad arguments.
 #include "worlds.h"
 
-#include <cmath>
 #include <memory>
 #include <utility>
 

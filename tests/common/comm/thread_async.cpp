@@ -3,7 +3,6 @@
 #include "worlds.h"
 
 #include <atomic>
-#include <cmath>
 #include <latch>
 #include <thread>
 

@@ -2,10 +2,12 @@
 #include "comm/thread_world.h"
 #include "worlds.h"
 
-#include <cmath>
+#include <atomic>
 #include <future>
-#include <sstream>
+#include <memory>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace fsdp::comm_test {
 namespace {

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -39,11 +40,14 @@ void expect(bool condition, fmt::format_string<Args...> format, Args&&... args) 
   if (!condition) throw std::logic_error(fmt::format(format, std::forward<Args>(args)...));
 }
 
+inline constexpr std::int64_t kPeriod = 4'093;
+
 /// The element `i` that rank `rank` contributes: of mixed sign and size, so that every order of
-/// addition gives other bits.
+/// addition gives other bits. Repeats itself, since drawing numbers is what takes these tests long.
 template <class T>
 T element(int rank, std::int64_t i) {
-  const std::uint32_t word = random_word(17, static_cast<std::uint64_t>(rank * 1'000'003 + i));
+  const std::int64_t index = rank * kPeriod + i % kPeriod;
+  const std::uint32_t word = random_word(17, static_cast<std::uint64_t>(index));
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(static_cast<std::int32_t>(word) / 64);
   } else {
@@ -54,8 +58,9 @@ T element(int rank, std::int64_t i) {
 
 template <class T>
 std::vector<T> contribution(int rank, std::int64_t numel) {
-  std::vector<T> values;
-  for (std::int64_t i = 0; i < numel; ++i) values.push_back(element<T>(rank, i));
+  std::vector<T> values(static_cast<std::size_t>(numel));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = i < kPeriod ? element<T>(rank, static_cast<std::int64_t>(i)) : values[i - kPeriod];
   return values;
 }
 
