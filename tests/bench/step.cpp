@@ -1,5 +1,7 @@
-// How long a training step takes, over the time of its linear-layer products alone; and what DDP and FSDP
-// at two ranks cost over one process with two threads. Every measurement is a process of its own, and
+// How long a training step takes, over the time of its linear-layer products alone; and what DDP
+// and FSDP
+// at two ranks cost over one process with two threads. Every measurement is a process of its own,
+// and
 // the processes take turns, so that a slow minute of the machine hits all of them.
 //
 //   bench_step [tiny small gpt2_124m]      all three by default
@@ -62,7 +64,8 @@ double median(std::vector<double> values) {
 
 using Sgemm = decltype(&cblas_sgemm);
 
-/// The library's own product with two threads: of its OpenMP build, the fastest, where that is installed.
+/// The library's own product with two threads: of its OpenMP build, the fastest, where that is
+/// installed.
 Sgemm native_sgemm() {
   constexpr const char* kOpenMp = "openblas-openmp/libopenblas.so.0";
   for (const char* folder :
@@ -77,7 +80,8 @@ Sgemm native_sgemm() {
   return &cblas_sgemm;
 }
 
-/// The products of one step: y = x·Wᵀ, dx = dy·W, dW = dyᵀ·x for every linear layer, weights distinct.
+/// The products of one step: y = x·Wᵀ, dx = dy·W, dW = dyᵀ·x for every linear layer, weights
+/// distinct.
 class Floor {
  public:
   explicit Floor(const Workload& work) : sgemm_(native_sgemm()) {

@@ -1,0 +1,144 @@
+// Task 7: integration, the state.     Handout: tasks/task7_integration/README.md
+// Edit only this file and integration.cpp. Types and data members: integration.h
+// Check with:  make test-task7
+
+#include "base/check.h"
+#include "base/todo.h"
+#include "nn/hf_folder.h"
+#include "nn/transformer.h"
+#include "task7_integration/integration.h"
+
+#include <map>
+#include <utility>
+
+namespace fsdp {
+
+// ------------------------------------------------------------------- TODO 7.5
+// Full state, never more than one unit of it at a time.
+void ShardedModel::for_each_full_parameter(
+    const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit) {
+  // SOLUTION 7.5: todo(visit, units_, replicated_)
+  for (const auto& unit : units_) {
+    unit->finish_unshard(Phase::checkpoint);
+    for (const auto& flat : unit->flat_parameters()) {
+      for (const nn::NamedParameter& parameter : flat->parameters()) {
+        visit(parameter, parameter.variable.data());
+      }
+    }
+    unit->reshard();
+  }
+  for (const nn::NamedParameter& parameter : replicated_) {
+    visit(parameter, parameter.variable.data());
+  }
+  // END SOLUTION
+}
+
+void ShardedModel::save_full(const std::filesystem::path& folder) {
+  // SOLUTION 7.5: todo(folder, units_)
+  std::vector<nn::SafetensorsWriter::Item> items;
+  const auto add_item = [&](const nn::NamedParameter& parameter) {
+    const Tensor& data = parameter.variable.data();
+    items.push_back({parameter.path, data.dtype(), data.shape()});
+  };
+  for (FlatParameter* flat : flat_parameters()) {
+    for (const nn::NamedParameter& parameter : flat->parameters()) add_item(parameter);
+  }
+  for (const nn::NamedParameter& parameter : replicated_) add_item(parameter);
+
+  const std::filesystem::path temporary = folder.string() + ".tmp";
+  std::unique_ptr<nn::SafetensorsWriter> writer;
+  if (group_->rank() == 0) {
+    if (std::filesystem::exists(temporary)) nn::remove_tree(temporary);
+    nn::create_folder(temporary);
+    writer = std::make_unique<nn::SafetensorsWriter>(
+        temporary / "model.safetensors", items,
+        std::map<std::string, std::string>{{"format", "pt"}});
+  }
+  for_each_full_parameter([&](const nn::NamedParameter&, const Tensor& full) {
+    if (writer != nullptr) writer->write(full);
+  });
+  if (writer != nullptr) {
+    writer->finish();
+    if (const auto* transformer = dynamic_cast<nn::TransformerLM*>(&root_)) {
+      nn::write_text_atomically(temporary / "config.json", nn::to_hf_config(transformer->config()));
+    }
+    nn::publish_folder(temporary, folder);
+  }
+  group_->barrier({"save_full", Phase::checkpoint}).wait();
+  // END SOLUTION
+}
+
+void ShardedModel::load_full(const std::filesystem::path& folder) {
+  // SOLUTION 7.5: todo(folder, units_)
+  const nn::SafetensorsReader reader(nn::existing_folder(folder) / "model.safetensors");
+  for (const nn::NamedParameter& parameter : root_.named_parameters()) {
+    reader.require(parameter.path, parameter.variable.data().dtype(), parameter.variable.shape());
+  }
+  group_->barrier({"load_full", Phase::checkpoint}).wait();  // every rank found it right
+  for (FlatParameter* flat : flat_parameters()) {
+    for (const ShardPiece& piece : flat->pieces_of(flat->rank())) {
+      reader.read_slice(flat->spans()[piece.span].path, piece.param_begin,
+                        flat->shard().narrow(0, piece.shard_begin, piece.numel));
+    }
+  }
+  for (const nn::NamedParameter& parameter : replicated_) {
+    reader.read(parameter.path, parameter.variable.data());
+  }
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 7.6
+// Sharded checkpoints: every rank its own slices, one folder that appears whole.
+std::vector<nn::StateSlice> ShardedModel::state_slices(bool with_replicated) {
+  // SOLUTION 7.6: todo(with_replicated, optimizer_, replicated_)
+  std::vector<nn::StateSlice> slices = optimizer().state_slices();
+  if (!with_replicated) return slices;
+  const auto add_whole = [&](const std::string& name, const Tensor& values) {
+    slices.push_back({name, values.shape(), 0, values.view({values.numel()})});
+  };
+  for (const nn::NamedParameter& parameter : replicated_) {
+    add_whole("param/" + parameter.path, parameter.variable.data());
+  }
+  if (replicated_gradients_ != nullptr) {
+    for (const optim::Piece& piece : replicated_gradients_->pieces()) {
+      for (const auto& [name, tensor] : replicated_optimizer_->state(piece)) {
+        add_whole(name + "/" + piece.key, tensor);
+      }
+    }
+  }
+  return slices;
+  // END SOLUTION
+}
+
+void ShardedModel::save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
+                                   std::map<std::string, std::string> metadata) {
+  // SOLUTION 7.6: todo(folder, step, metadata)
+  const auto barrier = [this] { group_->barrier({"save", Phase::checkpoint}).wait(); };
+  metadata["optimizer_steps"] = std::to_string(optimizer().optimizer().steps());
+  if (group_->rank() == 0) folder.begin(step);
+  barrier();  // the folder is there
+  nn::write_slices(folder.temporary(step), group_->rank(), group_->size(),
+                   state_slices(/*with_replicated=*/group_->rank() == 0), metadata);
+  barrier();  // every file is written and synced
+  if (group_->rank() == 0) folder.publish(step);
+  barrier();  // it can be loaded
+  // END SOLUTION
+}
+
+std::map<std::string, std::string> ShardedModel::load_checkpoint(
+    const std::filesystem::path& folder) {
+  // SOLUTION 7.6: todo(folder, optimizer_)
+  const nn::SliceReader reader(folder);
+  const std::vector<nn::StateSlice> slices = state_slices(/*with_replicated=*/true);
+  reader.check(slices);
+  reader.verify(group_->rank(), group_->size());
+  group_->barrier({"load", Phase::checkpoint}).wait();  // every rank found it right
+  reader.read(slices);
+  const std::int64_t steps = nn::integer_of(reader.metadata(), "optimizer_steps", folder);
+  optimizer().optimizer().set_steps(steps);
+  if (replicated_optimizer_ != nullptr) replicated_optimizer_->set_steps(steps);
+  return reader.metadata();
+  // END SOLUTION
+}
+
+}  // namespace fsdp
