@@ -17,7 +17,7 @@
 namespace fsdp::train {
 namespace {
 
-constexpr std::int64_t kSteps = 60;
+constexpr std::int64_t kSteps = 100;
 
 struct Job {
   const char* strategy;

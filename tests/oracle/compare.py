@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Compares this library with PyTorch and transformers, both ways.
+
+    python3 tests/oracle/compare.py build/release/bin [nano tiny]
+
+    there   a LlamaForCausalLM is saved with save_pretrained; oracle_numbers loads it and computes
+            logits, loss, every gradient, and ten steps of AdamW
+    back    unshard-train --export writes a trained model; from_pretrained loads it, and its logits are
+            those that oracle_numbers computes
+
+Prints the largest relative difference of each kind over all tensors, and fails unless
+
+    logits, losses, grad    the first batch's logits and gradients, the losses of ten steps
+    AdamW                   the change of every parameter after ten steps on PyTorch's gradients
+    back                    the logits of the model that came from here
+
+are below 1e-5, and "trained", the change after ten steps of training, each side with its own gradients,
+is no further from PyTorch than a few times what PyTorch in float32 is from PyTorch in float64 ("floor"):
+AdamW divides by the size of the gradient, so a gradient that is nothing but rounding moves its parameter
+as far as any other.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import LlamaForCausalLM
+
+import oracle
+
+transformers.utils.logging.disable_progress_bar()
+
+LIMIT = 1e-5
+LR = 1e-3
+
+
+def there(programs, folder, size, variant):
+    model = oracle.make_model(size, variant, seed=3)
+    tokens, targets = oracle.make_batches(size, steps=10, batch=2, seed=4)
+    model.save_pretrained(folder / "model")
+    start = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    gradients = {}
+    theirs = oracle.run(model, tokens, targets, LR, gradients=gradients)
+    save_file({"tokens": tokens, "targets": targets, **gradients}, folder / "batches.safetensors")
+    subprocess.run([programs / "oracle_numbers", folder / "model", folder / "batches.safetensors",
+                    folder / "ours.safetensors", str(LR)], check=True)
+    ours = load_file(folder / "ours.safetensors")
+    same = {name: ours.pop(name) for name in list(ours) if name.startswith("same/")}
+    assert set(ours) == set(theirs), set(ours) ^ set(theirs)
+    assert len(same) == len(start)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(start[name])
+    exact = oracle.run(model, tokens, targets, LR, dtype=torch.float64)
+
+    def change(numbers, name):  # over the change, or an untouched parameter would look right
+        return numbers[name].double() - start[name.partition("/")[2]].double()
+
+    worst = dict.fromkeys(("logits", "losses", "grad", "AdamW", "trained", "floor"), 0.0)
+
+    def note(kind, a, b):
+        worst[kind] = max(worst[kind], oracle.relative(a, b))
+
+    for name in theirs:
+        kind, _, path = name.partition("/")
+        if kind == "param":
+            note("AdamW", change(same, "same/" + path), change(theirs, name))
+            note("trained", change(ours, name), change(theirs, name))
+            note("floor", change(theirs, name), change(exact, name))
+        else:
+            note(kind, ours[name], theirs[name])
+    return worst
+
+
+def back(programs, folder, size, variant):
+    changes = oracle.VARIANTS[variant]
+    heads = oracle.SIZES[size]["num_attention_heads"]
+    tie = str(changes["tie_word_embeddings"]).lower()
+    subprocess.run([programs / "unshard-train", "--strategy", "fsdp", "--ranks", "2",
+                    "--model.preset", size, "--model.tie_embeddings", tie,
+                    "--model.vocabulary", "256", "--model.kv_heads",
+                    str(heads // changes.get("group", 1)), "--data.path", "README.md",
+                    "--training.steps", "3", "--training.local_batch_size", "2",
+                    "--export", folder / "exported"], check=True, stdout=subprocess.DEVNULL)
+    model, info = LlamaForCausalLM.from_pretrained(folder / "exported", output_loading_info=True,
+                                                   attn_implementation="eager")
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        assert not info.get(kind), (kind, info[kind])
+    tokens, targets = oracle.make_batches(size, steps=1, batch=2, seed=5)
+    save_file({"tokens": tokens, "targets": targets}, folder / "batches.safetensors")
+    subprocess.run([programs / "oracle_numbers", folder / "exported", folder / "batches.safetensors",
+                    folder / "ours.safetensors"], check=True)
+    ours = load_file(folder / "ours.safetensors")
+    with torch.no_grad():
+        theirs = model(tokens[0].long(), use_cache=False).logits
+    # And once more around: what they save is what we load.
+    model.save_pretrained(folder / "again")
+    subprocess.run([programs / "oracle_numbers", folder / "again", folder / "batches.safetensors",
+                    folder / "again.safetensors"], check=True)
+    assert torch.equal(load_file(folder / "again.safetensors")["logits"], ours["logits"])
+    return oracle.relative(ours["logits"], theirs)
+
+
+def main():
+    programs = pathlib.Path(sys.argv[1]).resolve()
+    sizes = sys.argv[2:] or ["nano", "tiny"]
+    good = True
+    kinds = ("logits", "losses", "grad", "AdamW", "back", "trained", "floor")
+    print(f"{'size':5} {'variant':12} " + " ".join(f"{kind:>8}" for kind in kinds))
+    for size in sizes:
+        for variant in oracle.VARIANTS:
+            with tempfile.TemporaryDirectory() as name:
+                folder = pathlib.Path(name)
+                worst = there(programs, folder, size, variant)
+                worst["back"] = back(programs, folder, size, variant)
+            print(f"{size:5} {variant:12} " + " ".join(f"{worst[kind]:8.1e}" for kind in kinds),
+                  flush=True)
+            good = good and all(worst[kind] < LIMIT for kind in kinds[:5])
+            good = good and worst["trained"] < LIMIT + 4 * worst["floor"]
+    print("all below" if good else "NOT all below", LIMIT)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+/// @file
+/// What the oracle and the library both compute, so that it can be compared: logits, loss, gradients,
+/// and the parameters after some steps of AdamW.
+#pragma once
+
+#include "nn/transformer.h"
+#include "optim/optimizer.h"
+#include "tensor/tensor.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fsdp::testing {
+
+struct OracleNumbers {
+  Tensor logits;                             ///< (B, T, V) of the first batch
+  std::vector<float> losses;                 ///< one a step
+  std::map<std::string, Tensor> gradients;   ///< of the first batch, by path
+  std::map<std::string, Tensor> parameters;  ///< after the last step, by path
+};
+
+/// Trains `model` with AdamW on batches 0, 1, … of `tokens` and `targets` (steps, B, T) int32.
+OracleNumbers run_like_the_oracle(nn::TransformerLM& model, const Tensor& tokens,
+                                  const Tensor& targets, double lr,
+                                  const optim::AdamW::Options& adamw);
+
+/// The parameters after AdamW has taken one step for each of these gradients: the optimizer by itself.
+/// @param gradients by path, one a step
+std::map<std::string, Tensor> step_on_gradients(
+    nn::TransformerLM& model, const std::map<std::string, std::vector<Tensor>>& gradients,
+    double lr, const optim::AdamW::Options& adamw);
+
+/// ‖a − b‖ / ‖b‖ over all elements, in double.
+double relative_difference(const Tensor& a, const Tensor& b);
+/// The same over the changes from `start`: ‖(a − start) − (b − start)‖ / ‖b − start‖.
+double relative_difference(const Tensor& a, const Tensor& b, const Tensor& start);
+
+}  // namespace fsdp::testing

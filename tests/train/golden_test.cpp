@@ -1,0 +1,65 @@
+// The independent oracle: PyTorch's numbers, from the same weights. tests/oracle/make_golden.py made the
+// files.
+#include "nn/safetensors.h"
+#include "oracle/oracle_run.h"
+#include "support/catch.h"
+
+#include <string>
+
+namespace fsdp::testing {
+namespace {
+
+constexpr double kLimit = 1e-5;
+
+Tensor read_all(const nn::SafetensorsReader& reader, const std::string& name) {
+  const nn::SafetensorsEntry& entry = reader.entries().at(name);
+  const Tensor out = Tensor::empty(entry.shape, entry.dtype);
+  reader.read(name, out);
+  return out;
+}
+
+void compare(const std::string& file, const nn::TransformerConfig& config) {
+  const nn::SafetensorsReader golden(std::string(FSDP_PROJECT_ROOT "/tests/golden/") + file);
+  nn::TransformerLM model(config);
+  for (const nn::NamedParameter& each : model.named_parameters()) {
+    golden.read("start/" + each.path, each.variable.data());
+  }
+  const OracleNumbers ours =
+      run_like_the_oracle(model, read_all(golden, "tokens"), read_all(golden, "targets"), 1e-3, {});
+  CHECK(relative_difference(ours.logits, read_all(golden, "logits")) < kLimit);
+  const Tensor losses = read_all(golden, "losses");
+  REQUIRE(losses.numel() == 10);
+  CHECK(relative_difference(Tensor::from(ours.losses, {10}), losses) < kLimit);
+  std::size_t compared = 0;
+  for (const auto& [path, gradient] : ours.gradients) {
+    INFO(path);
+    CHECK(relative_difference(gradient, read_all(golden, "grad/" + path)) < kLimit);
+    CHECK(relative_difference(ours.parameters.at(path), read_all(golden, "param/" + path),
+                              read_all(golden, "start/" + path)) < kLimit);
+    ++compared;
+  }
+  // 9 a layer, the final norm, the embedding, and a head if it is not the same.
+  CHECK(compared == (config.tie_embeddings ? 20U : 21U));
+}
+
+}  // namespace
+
+TEST_CASE("a model with its own head computes what PyTorch computes", "[oracle]") {
+  compare("nano_untied.safetensors", nn::TransformerConfig::nano());
+}
+
+TEST_CASE("a tied model with grouped queries computes what PyTorch computes", "[oracle]") {
+  nn::TransformerConfig config = nn::TransformerConfig::nano();
+  config.tie_embeddings = true;
+  config.kv_heads = 1;
+  compare("nano_tied_grouped.safetensors", config);
+}
+
+TEST_CASE("a difference is seen", "[oracle]") {
+  const Tensor a = Tensor::from(std::vector<float>{1, 1, 1, 1.0001F}, {4});
+  const Tensor b = Tensor::from(std::vector<float>{1, 1, 1, 1}, {4});
+  CHECK(relative_difference(a, b) > kLimit);
+  CHECK(relative_difference(b, b) == 0);
+}
+
+}  // namespace fsdp::testing
