@@ -22,7 +22,7 @@ struct LedgerEntry {
   std::int64_t received_bytes;  ///< as received_bytes() counts them
 };
 
-/// Every collective a rank started, in order.
+/// Every collective a rank started, in order. One per rank; touched by that rank's thread only.
 class Ledger {
  public:
   void add(LedgerEntry entry) { entries_.push_back(std::move(entry)); }

@@ -1,5 +1,7 @@
-// oracle_numbers MODEL BATCHES OUT [LR]: loads a Hugging Face folder, computes what the oracle does on
-// the batches of a safetensors file (tokens, targets: (steps, B, T) int32), and writes it down. If the
+// oracle_numbers MODEL BATCHES OUT [LR]: loads a Hugging Face folder, computes what the oracle
+// does on
+// the batches of a safetensors file (tokens, targets: (steps, B, T) int32), and writes it down.
+// If the
 // file has the oracle's own gradients too ("step/3/<path>"), AdamW is also run on those
 // ("same/<path>"). The scripts beside this file compare.
 #include "base/check.h"

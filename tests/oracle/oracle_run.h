@@ -1,5 +1,6 @@
 /// @file
-/// What the oracle and the library both compute, so that it can be compared: logits, loss, gradients,
+/// What the oracle and the library both compute, so that it can be compared: logits, loss,
+/// gradients,
 /// and the parameters after some steps of AdamW.
 #pragma once
 
@@ -25,7 +26,8 @@ OracleNumbers run_like_the_oracle(nn::TransformerLM& model, const Tensor& tokens
                                   const Tensor& targets, double lr,
                                   const optim::AdamW::Options& adamw);
 
-/// The parameters after AdamW has taken one step for each of these gradients: the optimizer by itself.
+/// The parameters after AdamW has taken one step for each of these gradients: the optimizer by
+/// itself.
 /// @param gradients by path, one a step
 std::map<std::string, Tensor> step_on_gradients(
     nn::TransformerLM& model, const std::map<std::string, std::vector<Tensor>>& gradients,

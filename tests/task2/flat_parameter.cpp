@@ -16,7 +16,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-/// Parameters of the given numbers of elements, called p0, p1, … Element i of the flat vector is i +
+/// Parameters of the given numbers of elements, called p0, p1, … Element i of the flat vector is
+/// i +
 /// 1.
 std::vector<nn::NamedParameter> counting(const std::vector<std::int64_t>& sizes) {
   std::vector<nn::NamedParameter> parameters;

@@ -1,4 +1,5 @@
-// Random programs: every rank issues the same collectives in the same order, and waits as it pleases.
+// Random programs: every rank issues the same collectives in the same order, and waits as it
+// pleases.
 #include "comm/thread_world.h"
 #include "worlds.h"
 
@@ -44,7 +45,7 @@ void random_program(ProcessGroup& world, std::uint64_t seed) {
   ProcessGroup* const groups[] = {&world, pair.get(), strided.get(), reversed.get()};
 
   std::deque<InFlight> in_flight;
-  for (int step = 0; step < 60; ++step) {
+  for (int step = 0; step < 40; ++step) {
     ProcessGroup& group = *groups[shared.below(4)];
     const int kind = shared.below(8);
     const std::int64_t numel = kind == 0 ? 50'000 + shared.below(50'000) : shared.below(300);
@@ -70,7 +71,7 @@ void random_program(ProcessGroup& world, std::uint64_t seed) {
 
 TEST_CASE("random programs over four groups, with waits in any order") {
   for (const int world_size : {2, 4, 6})
-    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       INFO(world_size << " ranks, seed " << seed);
       run_ranks(world_size, [&](ProcessGroup& group) { random_program(group, seed); });
       SUCCEED();
