@@ -110,7 +110,7 @@ TEST_CASE("A model whose construction throws leaves nothing behind either", "[1.
 }
 
 TEST_CASE("Materialising gives the bits of an eager build", "[1.2][1.3]") {
-  const std::uint64_t offset = GENERATE(0, 1, 1000003);
+  const std::uint64_t offset = GENERATE(0U, 1U, 1000003U);
   Rank eager_rank(9);
   eager_rank.context.generator().set_offset(offset);
   const auto eager = make_transformer();

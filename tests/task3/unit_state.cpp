@@ -6,6 +6,8 @@
 #include "tensor/ops.h"
 
 #include <memory>
+#include <optional>
+#include <string>
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -96,6 +98,24 @@ TEST_CASE("Both halves and reshard are idempotent", "[3.1][3.2][3.3]") {
           std::vector<std::string>{"alloc unsharded_param layer", "issue all_gather layer/forward",
                                    "wait all_gather layer/forward", "free unsharded_param layer"});
   }
+}
+
+TEST_CASE("The first half does not wait, and says what it gathers for", "[3.1]") {
+  const Phase phase = GENERATE(Phase::forward, Phase::backward);
+  const auto lines = on_ranks({.world_size = 2, .record_trace = true}, [&](ProcessGroup& group) {
+    OneUnit one(group);
+    Trace& trace = Context::current().trace();
+    trace.clear();
+    one.unit->start_unshard(phase);
+    const auto first_half = trace.lines();
+    trace.clear();
+    one.unit->finish_unshard(phase);
+    return std::vector{first_half, trace.lines()};
+  });
+  const std::string label = "layer/" + std::string(name_of(phase));
+  CHECK(lines[0][0] ==
+        std::vector<std::string>{"alloc unsharded_param layer", "issue all_gather " + label});
+  CHECK(lines[0][1] == std::vector<std::string>{"wait all_gather " + label});
 }
 
 TEST_CASE("The wire carries (W - 1) n elements a gather, and memory returns to the floor",
