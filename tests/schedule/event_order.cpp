@@ -143,7 +143,7 @@ TEST_CASE("Prefetching one unit ahead") {
         joined({kPrefetchedForward, kPrefetchedBackward, kZeroGrad}));
 }
 
-TEST_CASE("The first forward records the order; the first backward already uses it") {
+TEST_CASE("The first forward records the order, the first backward already uses it") {
   CHECK(iteration_events(with_depth(1), 0) ==
         joined({kSerialForward, kPrefetchedBackward, kZeroGrad}));
 }

@@ -78,7 +78,7 @@ TEST_CASE("Any depth and any in-flight limit take what the reference scheduler s
   check_times(time_iteration(timed), play(costs_of(timed)));
 }
 
-TEST_CASE("The first forward knows no order, so it hides nothing; its backward already does") {
+TEST_CASE("The first forward knows no order, so it hides nothing, its backward already does") {
   TimedCase timed = kBalanced;
   timed.units = 8;
   const ScheduleTimes seen = time_iteration(timed, 0);

@@ -118,7 +118,7 @@ TEST_CASE("Units that backward does not reach send their zeros one after the oth
   CHECK(held.reduce_scatter == 4 * n);
 }
 
-TEST_CASE("One reduction a unit and backward, of (W - 1) n elements; under no_sync one a group",
+TEST_CASE("One reduction a unit and backward, of (W - 1) n elements, under no_sync one a group",
           "[4.4]") {
   const int world_size = GENERATE(1, 2, 3, 4);
   const int per_reduction = GENERATE(1, 2, 4);

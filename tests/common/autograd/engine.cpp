@@ -117,7 +117,7 @@ TEST_CASE("hooks come in registration order and can be removed") {
   CHECK(log == Lines{"first", "second", "third", "first", "third"});
 }
 
-TEST_CASE("frames bracket their reachable nodes, hooks included; outer opens first, closes last") {
+TEST_CASE("frames bracket their reachable nodes, hooks included, outer opens first, closes last") {
   Tape tape;
   const Variable w = tape.hooked_leaf("w");
   Variable y;
@@ -290,7 +290,7 @@ TEST_CASE("a node that forgets an input, or contributes twice, is named") {
   CHECK(message_of<Error>([&] { y.backward(); }).find("careless") != std::string::npos);
 }
 
-TEST_CASE("leaves only: requires_grad, hooks, sinks; integers have no gradient") {
+TEST_CASE("leaves only: requires_grad, hooks, sinks, integers have no gradient") {
   const Variable y = scale(Tape::leaf(), 2);
   CHECK_THROWS_AS(Variable(y).set_requires_grad(false), Error);
   CHECK_THROWS_AS(Variable(y).register_post_accumulate_grad_hook([](const Variable&) {}), Error);

@@ -73,7 +73,7 @@ std::int64_t backward_peak(Meter& meter, const std::function<Variable()>& make) 
 
 }  // namespace
 
-TEST_CASE("linear keeps its input; in backward the input goes before its gradient comes") {
+TEST_CASE("linear keeps its input, in backward the input goes before its gradient comes") {
   Meter meter;
   const Variable leaf = parameter({6, 4}), w = parameter({5, 4});
   {

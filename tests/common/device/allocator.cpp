@@ -161,7 +161,7 @@ TEST_CASE("fresh memory is NaN here, as in every checked build") {
   }
 }
 
-TEST_CASE("CUDA's sizes round up to 512, T18; the CPU's do not") {
+TEST_CASE("CUDA's sizes round up to 512, T18, the CPU's do not") {
   const auto tracker = new_tracker();
   const auto cuda_like = make_fake_allocator(tracker, 512);
   for (const auto& [asked, counted] : std::vector<std::pair<std::size_t, std::int64_t>>{

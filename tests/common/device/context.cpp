@@ -44,7 +44,7 @@ TEST_CASE("a rank outside its world is refused, like a rank without threads") {
   CHECK_THROWS_AS(Context({.threads = 0}), Error);
 }
 
-TEST_CASE("each device has its allocator; one tracker counts for all") {
+TEST_CASE("each device has its allocator, one tracker counts for all") {
   Context context({.fake_granularity = 512});
   CHECK(context.allocator(kCpu) == context.allocator(kCpu));
   CHECK(context.allocator(kMeta) == nullptr);

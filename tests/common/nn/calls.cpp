@@ -32,7 +32,7 @@ TEST_CASE("all four hooks of nested modules, in order") {
                      "pre backward a", "accumulated a", "backward a", "backward root"});
 }
 
-TEST_CASE("a module called twice has two frames; its tied weight is complete once, at the last") {
+TEST_CASE("a module called twice has two frames, its tied weight is complete once, at the last") {
   Lines log;
   Toy root;
   auto shared = root.child("shared", std::make_shared<Gain>());

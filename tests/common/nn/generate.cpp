@@ -71,7 +71,7 @@ TEST_CASE("temperature 0 takes the likeliest, a low one nearly so, a high one sp
   CHECK(throw_dice(2000, {.temperature = 100}).at(0) > 400);
 }
 
-TEST_CASE("top_k keeps the k likeliest; more than there are keeps all") {
+TEST_CASE("top_k keeps the k likeliest, more than there are keeps all") {
   const auto two = throw_dice(500, {.top_k = 2});
   CHECK(two.size() == 2);
   CHECK(two.count(2) == 1);

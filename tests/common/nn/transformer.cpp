@@ -122,7 +122,7 @@ TEST_CASE("a configuration is checked field by field") {
         std::string::npos);
 }
 
-TEST_CASE("initialisation: same seed same bits; residual outputs are narrower") {
+TEST_CASE("initialisation: same seed same bits, residual outputs are narrower") {
   const auto build = [](std::uint64_t seed) {
     Context context({.seed = seed});
     const ContextScope scope(context);

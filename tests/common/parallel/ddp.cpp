@@ -206,7 +206,7 @@ TEST_CASE("buckets go on their way during backward, last parameters first") {
   });
 }
 
-TEST_CASE("gradients live in the buckets; nothing is left after zero_grad or the engine's end") {
+TEST_CASE("gradients live in the buckets, nothing is left after zero_grad or the engine's end") {
   run_ranks(2, [](ProcessGroup& world) {
     const std::int64_t before = Context::current().tracker().current()[MemoryKind::unsharded_grad];
     const auto grads = [&] {
