@@ -1,4 +1,4 @@
-// Random programs: every rank issues the same collectives in the same order, and waits as it
+// Random programs: every rank issues the same collectives in the same order, and waits as it likes.
 // pleases.
 #include "comm/thread_world.h"
 #include "worlds.h"

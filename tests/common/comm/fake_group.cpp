@@ -102,7 +102,7 @@ TEST_CASE("fake group: without a clock everything is done at once, and data is l
   CHECK_THROWS_AS(group.all_gather(data, data, kLabel), Error);  // checked like any other group
 }
 
-TEST_CASE("fake group: thousands of ranks; regular splits have a size, colors do not") {
+TEST_CASE("fake group: thousands of ranks, regular splits have a size, colors do not") {
   ProcessGroup group = make_fake_group(4097, 16'384);
   const auto near = group.split_contiguous(8);
   CHECK(near->size() == 8);
