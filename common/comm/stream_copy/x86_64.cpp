@@ -1,16 +1,12 @@
 #include "comm/stream_copy.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 namespace fsdp {
-
-#if defined(__SSE2__)
 
 void stream_copy(std::byte* out, const std::byte* in, std::size_t nbytes) {
   constexpr std::size_t kLine = 64;
@@ -34,13 +30,5 @@ void stream_copy(std::byte* out, const std::byte* in, std::size_t nbytes) {
   if (at < nbytes) std::memcpy(out + at, in + at, nbytes - at);
   _mm_sfence();  // streamed stores are not ordered with the unlock that publishes them
 }
-
-#else
-
-void stream_copy(std::byte* out, const std::byte* in, std::size_t nbytes) {
-  if (nbytes > 0) std::memcpy(out, in, nbytes);
-}
-
-#endif
 
 }  // namespace fsdp
