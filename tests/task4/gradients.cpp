@@ -111,3 +111,24 @@ TEST_CASE("What takes no part has a gradient of +0", "[4.3][4.6]") {
   CHECK(!is_plus_zero(seen.gradients.at("0/layers.0.weight")));
   CHECK(!is_plus_zero(seen.gradients.at("0/layers.2.bias")));
 }
+
+TEST_CASE("A forward whose loss is dropped does not disturb the backward of the next",
+          "[4.2][4.6]") {
+  const auto gradient = [](bool with_dropped) {
+    return on_ranks(2, [&](ProcessGroup& group) {
+      ShardedToy toy({}, group);
+      toy.sharded->begin_step({});
+      if (with_dropped) toy.loss(5);
+      toy.loss(0).backward();
+      toy.sharded->end_micro_step();
+      toy.sharded->finish_gradients();
+      std::vector<std::vector<float>> gradients;
+      for (const auto& unit : toy.sharded->units()) {
+        FSDP_CHECK(unit->state() == ShardedUnit::State::sharded, "{} is left", unit->name());
+        gradients.push_back(unit->flat_parameters()[0]->shard_grad().to_vector<float>());
+      }
+      return gradients;
+    });
+  };
+  CHECK(gradient(true) == gradient(false));
+}
