@@ -42,8 +42,8 @@ void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tens
       const std::int64_t heads = e.batch * e.heads;
       Context::current().pool().for_each(heads * tiles, [&](std::int64_t piece,
                                                             std::byte* scratch) {
-        // The longest tiles first, so that the threads end together.
-        const std::int64_t tile = tiles - 1 - piece / heads, head = piece % heads;
+        // Head by head, so that its keys and values are still cached; the longest tile first.
+        const std::int64_t head = piece / tiles, tile = tiles - 1 - piece % tiles;
         attention_tiles::forward(e, arrays, head / e.heads, head % e.heads, tile * e.tile, scratch);
       });
     });

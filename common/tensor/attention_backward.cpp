@@ -23,7 +23,7 @@ void weights_and_gradients(T* scores, T* dweights, std::int64_t tile, std::int64
     std::fill_n(s, begin, T{0});
     std::fill_n(d, begin, T{0});
     for (std::int64_t q = begin; q < queries; q += kLanes<T>) {
-      Vec<T> p = lanes::exp<T>(lanes::load<T>(s + q) - lanes::load<T>(lse + q));
+      Vec<T> p = lanes::exp_of_negative<T>(lanes::load<T>(s + q) - lanes::load<T>(lse + q));
       Vec<T> ds = p * (lanes::load<T>(d + q) - lanes::load<T>(delta + q));
       if (diagonal && q == begin) {
         const lanes::Mask<T> seen = lane + static_cast<T>(q) >= static_cast<T>(k);

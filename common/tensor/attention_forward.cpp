@@ -18,44 +18,59 @@ struct Running {
   T *maximum, *sum, *correction;
 };
 
-/// Turns scores of `keys` keys into weights e^(s - maximum), column by column. On the diagonal key
-/// k counts for queries >= k only; the other weights are zero.
+/// Turns scores of `keys` keys into weights e^(s - maximum), column by column, two vectors of
+/// queries at
+/// a time. On the diagonal key k counts for queries >= k only; the other weights are zero.
 template <class T>
 void softmax_tile(T* scores, std::int64_t tile, std::int64_t keys, std::int64_t queries,
                   bool diagonal, Running<T> running) {
+  constexpr std::int64_t kBoth = 2 * kLanes<T>;
   Vec<T> lane;
   for (int i = 0; i < kLanes<T>; ++i) lane[i] = static_cast<T>(i);
-  for (std::int64_t q = 0; q < queries; q += kLanes<T>) {
-    const Vec<T> query = lane + static_cast<T>(q);
-    const std::int64_t visible = diagonal ? std::min(keys, q + kLanes<T>) : keys;
+  for (std::int64_t q = 0; q < queries; q += kBoth) {
+    const std::int64_t visible = diagonal ? std::min(keys, q + kBoth) : keys;
     const std::int64_t unmasked = diagonal ? std::min(visible, q + 1) : keys;
     T* column = scores + q;
-    const Vec<T> before = lanes::load<T>(running.maximum + q);
-    Vec<T> top = before;
+    Vec<T> before[2], top[2], sum[2] = {}, query[2];
+    lanes::unroll<2>([&](auto v) {
+      query[v] = lane + static_cast<T>(q + v * kLanes<T>);
+      top[v] = before[v] = lanes::load<T>(running.maximum + q + v * kLanes<T>);
+    });
+    const auto at = [&](std::int64_t k, auto v) { return column + k * tile + v * kLanes<T>; };
     for (std::int64_t k = 0; k < unmasked; ++k) {
-      top = lanes::max<T>(top, lanes::load<T>(column + k * tile));
+      lanes::unroll<2>([&](auto v) { top[v] = lanes::max<T>(top[v], lanes::load<T>(at(k, v))); });
     }
     for (std::int64_t k = unmasked; k < visible; ++k) {
-      const Vec<T> s = lanes::load<T>(column + k * tile);
-      top = query >= static_cast<T>(k) ? lanes::max<T>(top, s) : top;
+      lanes::unroll<2>([&](auto v) {
+        const Vec<T> raised = lanes::max<T>(top[v], lanes::load<T>(at(k, v)));
+        top[v] = query[v] >= static_cast<T>(k) ? raised : top[v];
+      });
     }
-    Vec<T> sum = {};
     for (std::int64_t k = 0; k < unmasked; ++k) {
-      const Vec<T> p = lanes::exp<T>(lanes::load<T>(column + k * tile) - top);
-      lanes::store<T>(column + k * tile, p);
-      sum += p;
+      lanes::unroll<2>([&](auto v) {
+        const Vec<T> p = lanes::exp_of_negative<T>(lanes::load<T>(at(k, v)) - top[v]);
+        lanes::store<T>(at(k, v), p);
+        sum[v] += p;
+      });
     }
     for (std::int64_t k = unmasked; k < visible; ++k) {
-      Vec<T> p = lanes::exp<T>(lanes::load<T>(column + k * tile) - top);
-      p = query >= static_cast<T>(k) ? p : Vec<T>{};
-      lanes::store<T>(column + k * tile, p);
-      sum += p;
+      lanes::unroll<2>([&](auto v) {
+        Vec<T> p = lanes::exp<T>(lanes::load<T>(at(k, v)) - top[v]);
+        p = query[v] >= static_cast<T>(k) ? p : Vec<T>{};
+        lanes::store<T>(at(k, v), p);
+        sum[v] += p;
+      });
     }
-    for (std::int64_t k = visible; k < keys; ++k) lanes::store<T>(column + k * tile, Vec<T>{});
-    const Vec<T> correction = lanes::exp<T>(before - top);
-    lanes::store<T>(running.maximum + q, top);
-    lanes::store<T>(running.sum + q, lanes::load<T>(running.sum + q) * correction + sum);
-    lanes::store<T>(running.correction + q, correction);
+    for (std::int64_t k = visible; k < keys; ++k) {
+      lanes::unroll<2>([&](auto v) { lanes::store<T>(at(k, v), Vec<T>{}); });
+    }
+    lanes::unroll<2>([&](auto v) {
+      const std::int64_t to = q + v * kLanes<T>;
+      const Vec<T> correction = lanes::exp<T>(before[v] - top[v]);
+      lanes::store<T>(running.maximum + to, top[v]);
+      lanes::store<T>(running.sum + to, lanes::load<T>(running.sum + to) * correction + sum[v]);
+      lanes::store<T>(running.correction + to, correction);
+    });
   }
 }
 

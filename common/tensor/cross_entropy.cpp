@@ -43,12 +43,13 @@ T log_sum_exp(const T* x, std::int64_t width) {
     const lanes::Vec<T> shift = lanes::splat<T>(highest);
     lanes::Vec<T> partial[2] = {};
     for (std::int64_t j = 0; j < even; j += 2 * kLanes) {
-      partial[0] += lanes::exp<T>(lanes::load<T>(chunk + j) - shift);
-      partial[1] += lanes::exp<T>(lanes::load<T>(chunk + j + kLanes) - shift);
+      partial[0] += lanes::exp_of_negative<T>(lanes::load<T>(chunk + j) - shift);
+      partial[1] += lanes::exp_of_negative<T>(lanes::load<T>(chunk + j + kLanes) - shift);
     }
     double sum = static_cast<double>(lanes::sum<T>(partial[0] + partial[1]));
     lanes::for_lanes<T>(n - even, [&](std::int64_t j, auto count) {
-      const lanes::Vec<T> e = lanes::exp<T>(lanes::load_n<T>(chunk + even + j, count) - shift);
+      const lanes::Vec<T> e =
+          lanes::exp_of_negative<T>(lanes::load_n<T>(chunk + even + j, count) - shift);
       for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(e[i]);
     });
     total += sum;
@@ -114,7 +115,9 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
               const lanes::Vec<T> shift = lanes::splat<T>(log_sum[r]);
               lanes::for_lanes<T>(width, [=](std::int64_t j, auto count) {
                 lanes::store_n<T>(
-                    to + j, lanes::exp<T>(lanes::load_n<T>(from + j, count) - shift) * by, count);
+                    to + j,
+                    lanes::exp_of_negative<T>(lanes::load_n<T>(from + j, count) - shift) * by,
+                    count);
               });
               to[target[r]] -= factor;
             }

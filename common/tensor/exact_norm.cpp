@@ -1,13 +1,16 @@
 #include "tensor/exact_norm.h"
 
+#include "tensor/lanes.h"
 #include "tensor/operands.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 
 namespace fsdp {
 namespace {
@@ -17,71 +20,147 @@ constexpr std::int64_t kInfinities = 2 * kExponents;
 constexpr std::int64_t kNans = kInfinities + 1;
 constexpr std::uint32_t kMantissaBits = 23;
 constexpr std::uint32_t kMantissa = (1u << kMantissaBits) - 1;
-constexpr std::uint64_t kLimb = (1u << 24) - 1;
+constexpr std::int64_t kLimb = (1 << 24) - 1;
 
-/// Elements of a piece: 2^16 squares of 48 bits just fit one 64-bit counter.
-constexpr std::int64_t kPiece = 65536;
-/// Neighbours mostly have the same exponent; counting them in turn in several tables keeps one
-/// addition from waiting for the one before.
-constexpr std::int64_t kTables = 4;
+/// Elements of a piece, and of a block within it.
+constexpr std::int64_t kPiece = 65536, kBlock = 2048;
 
-/// Sums of squared mantissas of one piece, exponent 255 being infinities and NaNs.
-struct PieceCounters {
-  std::uint64_t squares[kTables][kExponents];
-  std::uint64_t infinities, nans;
+/// The counters of one piece. Counter e counts squares in units of 2^(2 (e - 150)), e = 1 … 254; that
+/// of 0 is the same as that of 1.
+class PieceCounters {
+ public:
+  void add_units(std::int64_t exponent, std::int64_t units) {
+    low_[exponent] += units & kLimb;
+    high_[exponent] += units >> 24;
+  }
 
-  void add(std::uint32_t bits, std::int64_t table) {
+  /// One value, whatever it is.
+  void add(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t exponent = (bits >> kMantissaBits) & 0xff;
     const std::uint32_t fraction = bits & kMantissa;
-    if (exponent == 0xff) [[unlikely]] {
-      ++(fraction == 0 ? infinities : nans);
+    if (exponent == 0xff) {
+      ++(fraction == 0 ? infinities_ : nans_);
       return;
     }
     // Subnormal numbers have no hidden bit; they share the exponent of 1.
-    const std::uint64_t mantissa = fraction | (exponent == 0 ? 0 : kMantissa + 1);
-    squares[table][exponent] += mantissa * mantissa;
+    const std::int64_t mantissa = fraction | (exponent == 0 ? 0 : kMantissa + 1);
+    add_units(exponent, mantissa * mantissa);
   }
+
+  void merge_into(std::int64_t* shared) const {
+    const auto add_to = [=](std::int64_t at, std::int64_t value) {
+      if (value == 0) return;
+      std::atomic_ref<std::int64_t>(shared[at]).fetch_add(value, std::memory_order_relaxed);
+    };
+    for (std::int64_t e = 0; e < kExponents; ++e) {
+      add_to(e, low_[e]);
+      add_to(kExponents + e, high_[e]);
+    }
+    add_to(kInfinities, infinities_);
+    add_to(kNans, nans_);
+  }
+
+ private:
+  std::int64_t low_[kExponents] = {}, high_[kExponents] = {}, infinities_ = 0, nans_ = 0;
 };
 
-void count_piece(PieceCounters& counters, const float* values, std::int64_t count) {
-  std::memset(&counters, 0, sizeof counters);
-  const auto bits_at = [=](std::int64_t i) { return std::bit_cast<std::uint32_t>(values[i]); };
-  std::int64_t i = 0;
-  for (; i + kTables <= count; i += kTables) {
-    for (std::int64_t t = 0; t < kTables; ++t) counters.add(bits_at(i + t), t);
-  }
-  for (; i < count; ++i) counters.add(bits_at(i), 0);
+/// The largest exponent field of `count` floats.
+std::int64_t largest_exponent(const float* values, std::int64_t count) {
+  lanes::Mask<float> top = {};
+  lanes::for_lanes<float>(count, [&](std::int64_t i, auto some) {
+    const lanes::Mask<float> bits =
+        std::bit_cast<lanes::Mask<float>>(lanes::load_n<float>(values + i, some)) & 0x7fffffff;
+    top = bits > top ? bits : top;
+  });
+  std::int32_t largest = 0;
+  for (int i = 0; i < lanes::kLanes<float>; ++i) largest = std::max<std::int32_t>(largest, top[i]);
+  return largest >> kMantissaBits;
 }
 
-void merge(std::int64_t* shared, const PieceCounters& counters) {
-  const auto add_to = [=](std::int64_t at, std::uint64_t value) {
-    if (value == 0) return;
-    std::atomic_ref<std::int64_t>(shared[at])
-        .fetch_add(static_cast<std::int64_t>(value), std::memory_order_relaxed);
-  };
-  for (std::int64_t e = 0; e < kExponents; ++e) {
-    std::uint64_t low = 0, high = 0;
-    for (std::int64_t t = 0; t < kTables; ++t) {
-      low += counters.squares[t][e] & kLimb;
-      high += counters.squares[t][e] >> 24;
-    }
-    add_to(e, low);
-    add_to(kExponents + e, high);
+using Doubles = lanes::Vec<double>;
+
+Doubles squares_of(const float* values) {
+  float __attribute__((vector_size(16))) four;
+  std::memcpy(&four, values, sizeof four);
+  const Doubles wide = __builtin_convertvector(four, Doubles);
+  return wide * wide;  // 48 bits: exact
+}
+
+/// Adds a block whose squares lie within 80 bits of one another, four at a time, without rounding: the
+/// upper 40 bits of all squares are whole multiples of one unit and so are their sums (2^11 of them
+/// fit a double), and so are the lower 40. @return false, and nothing done, if a square has bits left.
+///
+///     square   |<---- upper 40 ---->|<---- lower 40 ---->|
+///                              2^upper              2^lower
+bool add_close_values(PieceCounters& counters, const float* values, std::int64_t count) {
+  const std::int64_t exponent = largest_exponent(values, count);
+  if (exponent == 0xff) return false;
+  const auto upper = static_cast<int>(2 * (exponent - 126)) - 40, lower = upper - 40;
+  const std::int64_t upper_counter = upper / 2 + 150, lower_counter = lower / 2 + 150;
+  if (lower_counter < 1 || upper_counter >= kExponents - 1) return false;
+  // Adding 1.5 * 2^52 units and taking them away again rounds to whole units.
+  const Doubles to_upper = lanes::splat<double>(std::ldexp(1.5, 52 + upper));
+  const Doubles to_lower = lanes::splat<double>(std::ldexp(1.5, 52 + lower));
+  Doubles upper_sum[4] = {}, lower_sum[4] = {};
+  lanes::Mask<double> rest = {};
+  std::int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    lanes::unroll<4>([&](auto v) {
+      const Doubles square = squares_of(values + i + 4 * v);
+      const Doubles high = (square + to_upper) - to_upper;
+      const Doubles remainder = square - high;
+      const Doubles low = (remainder + to_lower) - to_lower;
+      rest |= remainder != low;
+      upper_sum[v] += high;
+      lower_sum[v] += low;
+    });
   }
-  add_to(kInfinities, counters.infinities);
-  add_to(kNans, counters.nans);
+  for (int k = 0; k < lanes::kLanes<double>; ++k) {
+    if (rest[k] != 0) return false;
+  }
+  std::int64_t upper_units = 0, lower_units = 0;
+  const double per_upper = std::ldexp(1.0, -upper), per_lower = std::ldexp(1.0, -lower);
+  for (int v = 0; v < 4; ++v) {
+    for (int k = 0; k < lanes::kLanes<double>; ++k) {
+      upper_units += static_cast<std::int64_t>(upper_sum[v][k] * per_upper);
+      lower_units += static_cast<std::int64_t>(lower_sum[v][k] * per_lower);
+    }
+  }
+  counters.add_units(upper_counter, upper_units);
+  counters.add_units(lower_counter, lower_units);
+  for (; i < count; ++i) counters.add(values[i]);
+  return true;
+}
+
+void count_piece(PieceCounters& counters, const float* values, std::int64_t count) {
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const std::int64_t length = std::min(kBlock, count - begin);
+    if (add_close_values(counters, values + begin, length)) continue;
+    for (std::int64_t i = begin; i < begin + length; ++i) counters.add(values[i]);
+  }
 }
 
 /// A whole number of 2^-298, the square of the smallest float: 11 digits of 64 bits hold the sum of
 /// 2^39 squares of the largest.
 class WideInteger {
  public:
-  /// Adds value * 2^shift.
-  void add(std::uint64_t value, int shift) {
+  /// Adds value * 2^shift; between additions the sum may be negative, modulo 2^704.
+  void add(std::int64_t value, int shift) {
     const auto word = static_cast<std::size_t>(shift / 64);
     const int bit = shift % 64;
-    add_at(word, value << bit);
-    if (bit != 0) add_at(word + 1, value >> (64 - bit));
+    const std::uint64_t sign = value < 0 ? ~std::uint64_t{0} : 0;
+    const auto digits = static_cast<std::uint64_t>(value);
+    std::uint64_t carry = 0;
+    for (std::size_t i = word; i < digits_.size(); ++i) {
+      std::uint64_t addend = sign;
+      if (i == word) addend = digits << bit;
+      if (i == word + 1 && bit != 0) addend = (digits >> (64 - bit)) | (sign << bit);
+      const std::uint64_t sum = digits_[i] + addend;
+      const std::uint64_t with_carry = sum + carry;
+      carry = (sum < addend ? 1u : 0u) + (with_carry < sum ? 1u : 0u);
+      digits_[i] = with_carry;
+    }
   }
   /// Rounded once, to nearest even, times 2^scale.
   double to_double(int scale) const {
@@ -102,13 +181,6 @@ class WideInteger {
   }
 
  private:
-  void add_at(std::size_t word, std::uint64_t value) {
-    while (value != 0 && word < digits_.size()) {
-      digits_[word] += value;
-      value = digits_[word] < value ? 1 : 0;
-      ++word;
-    }
-  }
   std::array<std::uint64_t, 11> digits_{};
 };
 
@@ -131,9 +203,9 @@ void ExactSquareSum::add(const Tensor& values) {
     std::int64_t* shared = counters_.data<std::int64_t>();
     ops::parallel_ranges(values.numel(), kPiece,
                          [=](std::int64_t begin, std::int64_t end, std::byte* scratch) {
-                           auto& counters = *reinterpret_cast<PieceCounters*>(scratch);
+                           auto& counters = *new (scratch) PieceCounters;
                            count_piece(counters, data + begin, end - begin);
-                           merge(shared, counters);  // integers: in any order
+                           counters.merge_into(shared);  // integers: in any order
                          });
   });
 }
@@ -146,9 +218,8 @@ double ExactSquareSum::value() const {
   WideInteger sum;
   for (std::int64_t e = 0; e < kExponents - 1; ++e) {
     const int shift = 2 * static_cast<int>(e == 0 ? 0 : e - 1);
-    sum.add(static_cast<std::uint64_t>(counter[e]), shift);
-    // Two steps, so that no bit of the high limb leaves the 64 of one value.
-    sum.add(static_cast<std::uint64_t>(counter[kExponents + e]), shift + 24);
+    sum.add(counter[e], shift);
+    sum.add(counter[kExponents + e], shift + 24);
   }
   return sum.to_double(-298);
 }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <iterator>
 #include <type_traits>
+#include <utility>
 
 // Builds for machines without 32-byte registers split these types in two; nothing crosses a library
 // border by value, so the note about the calling convention does not concern us.
@@ -39,6 +40,17 @@ using Mask = typename VectorOf<T>::Bits;
 template <class T>
 inline constexpr std::int64_t kLanes = 32 / static_cast<std::int64_t>(sizeof(T));
 
+/// body(integral_constant 0), …, body(integral_constant N - 1), written out: arrays of vectors
+/// that are
+/// indexed by them live in registers.
+template <int N, class Body>
+inline __attribute__((always_inline)) void unroll(Body&& body) {
+  [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
+    (body(std::integral_constant<int, I>{}), ...);
+  }
+  (std::make_integer_sequence<int, N>{});
+}
+
 template <class T>
 inline Vec<T> splat(T value) {
   if constexpr (std::is_same_v<T, float>) {
@@ -52,6 +64,16 @@ inline Vec<T> load(const T* from) {
   Vec<T> v;
   std::memcpy(&v, from, sizeof v);
   return v;
+}
+/// Has a loaded vector used from its register: GCC would rather load it again for each use, and a
+/// product is then bound by its loads.
+template <class T>
+inline void hold(Vec<T>& v) {
+#if defined(__x86_64__) && defined(__AVX__)
+  __asm__("" : "+x"(v));
+#else
+  static_cast<void>(v);
+#endif
 }
 template <class T>
 inline void store(T* to, Vec<T> v) {
@@ -121,9 +143,11 @@ template <>
 struct ExpConstants<float> {
   static constexpr float low = -87.0f, high = 88.0f;
   static constexpr float log2e = 1.44269504088896341f;
-  static constexpr float round = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  // 1.5 * 2^23: adding it rounds to an integer. The bias on top makes the low bits an exponent
+  // field.
+  static constexpr float round = 12582912.0f + 127;
   static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-  static constexpr int bias = 127, mantissa_bits = 23;
+  static constexpr int mantissa_bits = 23;
   // 1/k!, highest first
   static constexpr float polynomial[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24,
                                          1.0f / 6,    0.5f,       1.0f,       1.0f};
@@ -132,9 +156,9 @@ template <>
 struct ExpConstants<double> {
   static constexpr double low = -708.0, high = 709.0;
   static constexpr double log2e = 1.44269504088896340736;
-  static constexpr double round = 6755399441055744.0;  // 1.5 * 2^52
+  static constexpr double round = 6755399441055744.0 + 1023;  // 1.5 * 2^52 + bias
   static constexpr double ln2_high = 6.93145751953125e-1, ln2_low = 1.42860682030941723212e-6;
-  static constexpr int bias = 1023, mantissa_bits = 52;
+  static constexpr int mantissa_bits = 52;
   static constexpr double polynomial[] = {1.0 / 6227020800,
                                           1.0 / 479001600,
                                           1.0 / 39916800,
@@ -151,25 +175,37 @@ struct ExpConstants<double> {
                                           1.0};
 };
 
-/// e^x to about one unit in the last place; 0 below ln(smallest normal), e^high above the range,
-/// NaN for NaN. No libm: the same bits from every compiler, and eight at a time.
+/// e^x for x within [low, high] of ExpConstants, to about one unit in the last place; NaN for
+/// NaN. No
+/// libm: the same bits from every compiler, and eight at a time.
 template <class T>
-inline Vec<T> exp(Vec<T> x) {
+inline Vec<T> exp_in_range(Vec<T> x) {
   using C = ExpConstants<T>;
-  const Mask<T> vanishes = x < splat<T>(C::low);
-  x = vanishes ? splat<T>(C::low) : x;
-  x = x > splat<T>(C::high) ? splat<T>(C::high) : x;
   const Vec<T> shifted = fma<T>(x, splat<T>(C::log2e), splat<T>(C::round));
-  const Vec<T> n = shifted - C::round;
+  const Vec<T> n = shifted - splat<T>(C::round);
   Vec<T> r = fma<T>(n, splat<T>(-C::ln2_high), x);
   r = fma<T>(n, splat<T>(-C::ln2_low), r);
   Vec<T> p = splat<T>(C::polynomial[0]);
-  for (std::size_t i = 1; i < std::size(C::polynomial); ++i) {
-    p = fma<T>(p, r, splat<T>(C::polynomial[i]));
-  }
-  const Mask<T> bits = std::bit_cast<Mask<T>>(shifted) - std::bit_cast<Mask<T>>(splat<T>(C::round));
-  const Vec<T> power = std::bit_cast<Vec<T>>((bits + C::bias) << C::mantissa_bits);
-  return vanishes ? Vec<T>{} : p * power;
+  unroll<static_cast<int>(std::size(C::polynomial)) - 1>(
+      [&](auto i) { p = fma<T>(p, r, splat<T>(C::polynomial[i + 1])); });
+  return p * std::bit_cast<Vec<T>>(std::bit_cast<Mask<T>>(shifted) << C::mantissa_bits);
+}
+
+/// e^x for x <= 0, give or take a rounding: what a softmax needs. Below the range, the smallest
+/// value
+/// in it (1e-38, 1e-308) stands for all.
+template <class T>
+inline Vec<T> exp_of_negative(Vec<T> x) {
+  const Vec<T> low = splat<T>(ExpConstants<T>::low);
+  return exp_in_range<T>(x < low ? low : x);
+}
+
+/// e^x for any x: 0 below the range, e^high above it.
+template <class T>
+inline Vec<T> exp(Vec<T> x) {
+  const Vec<T> low = splat<T>(ExpConstants<T>::low), high = splat<T>(ExpConstants<T>::high);
+  const Vec<T> clamped = x > high ? high : (x < low ? low : x);
+  return x < low ? Vec<T>{} : exp_in_range<T>(clamped);
 }
 
 /// Calls body(i, full) for i = 0, kLanes, 2 kLanes, …, with `full` true while a whole vector fits

@@ -43,22 +43,27 @@ inline void block(Left<T> a, const T* b, std::int64_t ldb, T* c, std::int64_t ld
   using lanes::Vec;
   constexpr std::int64_t kLanes = lanes::kLanes<T>;
   Vec<T> left_sum[Rows], right_sum[Rows];
-  for (int r = 0; r < Rows; ++r) {
+  lanes::unroll<Rows>([&](auto r) {
     left_sum[r] = add ? lanes::load<T>(c + r * ldc) : Vec<T>{};
     right_sum[r] = add ? lanes::load<T>(c + r * ldc + kLanes) : Vec<T>{};
-  }
+  });
+  const T* at = a.data;
   for (std::int64_t k = 0; k < depth; ++k) {
-    const Vec<T> left = lanes::load<T>(b + k * ldb), right = lanes::load<T>(b + k * ldb + kLanes);
-    for (int r = 0; r < Rows; ++r) {
-      const Vec<T> factor = lanes::splat<T>(a.data[r * a.row_stride + k * a.depth_stride]);
+    Vec<T> left = lanes::load<T>(b), right = lanes::load<T>(b + kLanes);
+    lanes::hold<T>(left);
+    lanes::hold<T>(right);
+    lanes::unroll<Rows>([&](auto r) {
+      const Vec<T> factor = lanes::splat<T>(at[r * a.row_stride]);
       left_sum[r] = lanes::fma<T>(factor, left, left_sum[r]);
       right_sum[r] = lanes::fma<T>(factor, right, right_sum[r]);
-    }
+    });
+    b += ldb;
+    at += a.depth_stride;
   }
-  for (int r = 0; r < Rows; ++r) {
+  lanes::unroll<Rows>([&](auto r) {
     lanes::store<T>(c + r * ldc, left_sum[r]);
     lanes::store<T>(c + r * ldc + kLanes, right_sum[r]);
-  }
+  });
 }
 
 /// block() for the last columns of an output that has no room for all of them.

@@ -51,7 +51,7 @@ TEST_CASE("cross-entropy of huge and of equal logits") {
   ops::cross_entropy(loss, lse, x, target);
   CHECK(loss.item() == 0);
   ops::cross_entropy_backward(x, dloss, x, target, lse);
-  CHECK(x.to_vector<float>() == std::vector<float>(5000, 0));
+  for (const float value : x.to_vector<float>()) CHECK(std::abs(value) < 1e-37f);
   ops::fill(x, 77);
   ops::cross_entropy(loss, lse, x, target);
   CHECK(std::abs(loss.item() - std::log(5000.0)) < 1e-5);
