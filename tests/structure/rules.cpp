@@ -11,7 +11,6 @@ namespace {
 const std::map<std::string, std::string>& sanctioned_conditionals() {
   static const std::map<std::string, std::string> table = {
       {"tests/support/catch.h", "Catch2 2 and 3 have different headers"},
-      {"common/comm/stream_copy.cpp", "stores that pass the cache by, which only x86 has"},
       {"common/device/thread_pool.cpp", "the pause instruction, which only x86 has"},
   };
   return table;
