@@ -2,7 +2,8 @@
 // product on
 // the same number of threads (a separate process, so that the two thread pools never meet), and
 // every
-// other kernel of a training step over those products. Usage: bench_kernels [threads] [--shapes]
+// other kernel of a training step over those products. Usage:
+// bench_kernels [threads] [--shapes] [model…]
 #include "device/context.h"
 #include "tensor/exact_norm.h"
 #include "tensor/ops.h"
@@ -34,9 +35,9 @@ struct Model {
   std::int64_t rows() const { return batch * length; }
 };
 
-const std::vector<Model> kModels = {{"tiny", 256, 128, 4, 4, 352, 8, 128},
-                                    {"small", 256, 384, 6, 6, 1024, 8, 256},
-                                    {"gpt2_124m", 50304, 768, 12, 12, 2048, 4, 64}};
+const std::vector<Model> kAllModels = {{"tiny", 256, 128, 4, 4, 352, 8, 128},
+                                       {"small", 256, 384, 6, 6, 1024, 8, 256},
+                                       {"gpt2_124m", 50304, 768, 12, 12, 2048, 4, 64}};
 
 /// Smallest time of one call, in seconds: the machine may be busy with other things.
 double best_time(const std::function<void()>& call, double budget = 1.5) {
@@ -57,7 +58,7 @@ Tensor values(const Shape& shape, double scale = 1) {
   const Tensor t = Tensor::empty(shape);
   float* to = t.data<float>();
   for (std::int64_t i = 0; i < t.numel(); ++i) {
-    to[i] = static_cast<float>(scale * (static_cast<double>(i * 7919 % 2003) / 1001 - 1));
+    to[i] = static_cast<float>(scale) * (static_cast<float>(i * 7919 % 2003) / 1001 - 1);
   }
   return t;
 }
@@ -122,9 +123,10 @@ void run_library(const Product& p) {
 }
 
 /// Times by name: "model" for all products of a step, "model shape" for one.
-std::map<std::string, double> time_products(void (*run)(const Product&), bool shapes) {
+std::map<std::string, double> time_products(void (*run)(const Product&), bool shapes,
+                                            const std::vector<Model>& models) {
   std::map<std::string, double> times;
-  for (const Model& model : kModels) {
+  for (const Model& model : models) {
     const std::vector<Product> products = products_of(model);
     times[model.name] = best_time([&] { std::ranges::for_each(products, run); }, 4);
     if (!shapes) continue;
@@ -138,11 +140,13 @@ std::map<std::string, double> time_products(void (*run)(const Product&), bool sh
 
 /// The same in a process of its own, where the library has its threads; with its OpenMP build, the
 /// fastest of its builds, if that is installed beside the one we are linked to.
-std::map<std::string, double> time_library(const std::string& self, int threads, bool shapes) {
+std::map<std::string, double> time_library(const std::string& self, int threads, bool shapes,
+                                           const std::vector<Model>& models) {
   const std::string folder = "/usr/lib/x86_64-linux-gnu/openblas-openmp";
-  const std::string command =
+  std::string command =
       fmt::format("LD_LIBRARY_PATH={} OPENBLAS_NUM_THREADS={} OMP_NUM_THREADS={} '{}' --library {}",
                   folder, threads, threads, self, shapes ? "--shapes" : "");
+  for (const Model& model : models) command += " " + model.name;
   std::map<std::string, double> times;
   FILE* pipe = popen(command.c_str(), "r");
   FSDP_CHECK(pipe != nullptr, "cannot run {}", command);
@@ -281,30 +285,36 @@ void bench_tree_sum() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 1 << 16);
   int threads = 2;
+  std::vector<Model> models;
   bool shapes = false, library = false;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     shapes |= argument == "--shapes";
     library |= argument == "--library";
+    for (const Model& model : kAllModels) {
+      if (argument == model.name) models.push_back(model);
+    }
     if (const int number = std::atoi(argv[i]); number > 0) threads = number;
   }
+  if (models.empty()) models = kAllModels;
   Context context({.threads = threads});
   const ContextScope scope(context);
   if (library) {
-    for (const auto& [name, seconds] : time_products(run_library, shapes)) {
+    for (const auto& [name, seconds] : time_products(run_library, shapes, models)) {
       fmt::print("{}\t{}\n", name, seconds);
     }
     return 0;
   }
-  const auto floor = time_library(argv[0], threads, shapes);
-  const auto ours = time_products(run_ours, shapes);
+  const auto floor = time_library(argv[0], threads, shapes, models);
+  const auto ours = time_products(run_ours, shapes, models);
   fmt::print("products of a step on {} threads: ours, over the library's own\n", threads);
   for (const auto& [name, seconds] : ours) {
     print_line(name, seconds, seconds / floor.at(name), "");
   }
   const double triad = triad_bandwidth();
-  for (const Model& model : kModels) {
+  for (const Model& model : models) {
     fmt::print("\n{}: time a step, over the library's products\n", model.name);
     Step step{floor.at(model.name), ours.at(model.name)};
     print_line("products", step.total, step.total / step.floor, "");

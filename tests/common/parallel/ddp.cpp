@@ -10,7 +10,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <source_location>
 #include <stdexcept>
 
 namespace fsdp::parallel {
@@ -22,8 +21,8 @@ using Parameters = std::vector<std::pair<std::string, Variable>>;
 
 /// Catch2's assertions are not for several threads at once: on a rank, throw, and let run_ranks
 /// report it.
-void expect(bool condition, std::source_location where = std::source_location::current()) {
-  if (!condition) throw std::logic_error(fmt::format("line {} does not hold", where.line()));
+void expect(bool condition, int line = __builtin_LINE()) {
+  if (!condition) throw std::logic_error(fmt::format("line {} does not hold", line));
 }
 
 /// What a training left: losses by micro-batch of the last step, all parameters, the last norm.
