@@ -25,7 +25,8 @@ constexpr std::int64_t kLimb = (1 << 24) - 1;
 /// Elements of a piece, and of a block within it.
 constexpr std::int64_t kPiece = 65536, kBlock = 2048;
 
-/// The counters of one piece. Counter e counts squares in units of 2^(2 (e - 150)), e = 1 … 254; that
+/// The counters of one piece. Counter e counts squares in units of 2^(2 (e - 150)), e = 1 … 254;
+/// that
 /// of 0 is the same as that of 1.
 class PieceCounters {
  public:
@@ -87,9 +88,11 @@ Doubles squares_of(const float* values) {
   return wide * wide;  // 48 bits: exact
 }
 
-/// Adds a block whose squares lie within 80 bits of one another, four at a time, without rounding: the
+/// Adds a block whose squares lie within 80 bits of one another, four at a time, without
+/// rounding: the
 /// upper 40 bits of all squares are whole multiples of one unit and so are their sums (2^11 of them
-/// fit a double), and so are the lower 40. @return false, and nothing done, if a square has bits left.
+/// fit a double), and so are the lower 40. @return false, and nothing done, if a square has bits
+/// left.
 ///
 ///     square   |<---- upper 40 ---->|<---- lower 40 ---->|
 ///                              2^upper              2^lower
