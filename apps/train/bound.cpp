@@ -20,6 +20,8 @@ std::int64_t bound_bytes(const TrainConfig& config) {
   options.reshard_group = config.parallel.reshard_after_forward.group;
   options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
   options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
+  if (!config.optimizer.decay_norms)
+    options.decays = [&config](const std::string& path) { return config.decays(path); };
   return estimate::bound_bytes(config.model, options, static_cast<int>(config.training.steps));
 }
 

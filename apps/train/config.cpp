@@ -65,7 +65,8 @@ void read_training(ConfigReader& in, TrainConfig& config) {
   in.read("optimizer.beta1", optimizer.adamw.beta1, {0, 0.9999999}, "adamw");
   in.read("optimizer.beta2", optimizer.adamw.beta2, {0, 0.9999999}, "adamw");
   in.read("optimizer.eps", optimizer.adamw.eps, {1e-30, 1}, "adamw");
-  in.read("optimizer.weight_decay", optimizer.adamw.weight_decay, {0, 1}, "of all parameters");
+  in.read("optimizer.weight_decay", optimizer.adamw.weight_decay, {0, 1}, "of every parameter");
+  in.read("optimizer.decay_norms", optimizer.decay_norms, "false: not of the norms' weights");
   in.read("optimizer.momentum", optimizer.momentum, {0, 0.9999999}, "sgd");
 }
 
@@ -232,6 +233,10 @@ std::shared_ptr<optim::Optimizer> TrainConfig::make_optimizer() const {
         optim::Sgd::Options{optimizer.momentum, optimizer.adamw.weight_decay});
   }
   return std::make_shared<optim::AdamW>(optimizer.adamw);
+}
+
+bool TrainConfig::decays(const std::string& path) const {
+  return optimizer.decay_norms || !path.ends_with("norm.weight");
 }
 
 }  // namespace fsdp::train

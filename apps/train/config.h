@@ -38,7 +38,8 @@ struct TrainingConfig {
 struct OptimizerConfig {
   std::string name = "adamw";  ///< adamw, sgd
   optim::AdamW::Options adamw;
-  double momentum = 0;  ///< sgd
+  double momentum = 0;      ///< sgd
+  bool decay_norms = true;  ///< false: weight decay spares the weights of the norms
 };
 
 struct ParallelConfig {
@@ -83,13 +84,14 @@ struct TrainConfig {
   /// How a rank takes its share of them.
   optim::StepPlan plan() const;
   std::shared_ptr<optim::Optimizer> make_optimizer() const;
+  /// Whether weight decay applies to the parameter of this path.
+  bool decays(const std::string& path) const;
 };
 
 /// Reads `file` (none: defaults only), then applies the overrides, each "--section.key=value" or
 /// "--section.key", "value".
 /// @throws InputError naming file and line (or the command line), key and remedy, for an unknown
-/// key,
-///         a wrong type, a value out of range, or values that do not fit together.
+/// key, a wrong type, a value out of range, or values that do not fit together.
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
                         const std::vector<std::string>& overrides);
 

@@ -27,6 +27,7 @@ class ReplicatedStrategy : public Strategy {
     } else {
       gradients_ = std::make_unique<parallel::DdpGradients>(std::move(parameters), group_);
     }
+    for (optim::Piece& piece : gradients_->pieces()) piece.decay = config.decays(piece.key);
   }
 
   nn::TransformerLM& model() override { return *model_; }

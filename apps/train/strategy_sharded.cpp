@@ -17,6 +17,7 @@ class ShardedStrategy : public Strategy {
     options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
     options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
     options.deferred = &deferred_;
+    options.decays = [&config](const nn::NamedParameter& each) { return config.decays(each.path); };
     sharded_ = fully_shard(*model_, std::move(group), std::move(options));
     sharded_->attach_optimizer([&config] { return config.make_optimizer(); });
   }

@@ -29,7 +29,9 @@ target_compile_options(fsdp_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion
   # a*b+c must round the same way in a vector body and in its scalar tail (DESIGN: bits never
   # depend on alignment); kernels that want a fused multiply-add say std::fma.
-  -ffp-contract=off)
+  -ffp-contract=off
+  # Messages name files as the reader knows them: tasks/task3_forward/forward.cpp.
+  -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 sees an overlap in `"text" + std::string` (GCC bug 105651).
   target_compile_options(fsdp_options INTERFACE -Wno-restrict)

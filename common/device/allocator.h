@@ -63,9 +63,10 @@ std::shared_ptr<Allocator> make_cpu_allocator(std::shared_ptr<MemoryTracker> tra
 
 /// The two ways of make_cpu_allocator(), whatever the build: regions, or a heap block each.
 /// `region_nbytes` is address space, reserved when first needed; a larger request gets a larger
-/// one.
+/// one. Blocks never straddle regions, so one region that holds everything wastes the least: by
+/// default 64 GiB, or a sixteenth of the process's address space where that is limited.
 std::shared_ptr<Allocator> make_region_allocator(std::shared_ptr<MemoryTracker> tracker,
-                                                 std::size_t region_nbytes = std::size_t{1} << 30);
+                                                 std::size_t region_nbytes = 0);
 std::shared_ptr<Allocator> make_heap_allocator(std::shared_ptr<MemoryTracker> tracker);
 
 /// Counts bytes that do not exist (device `fake`). `granularity` is what sizes are rounded up to

@@ -3,6 +3,7 @@
 #include "device/free_blocks.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <new>
@@ -17,6 +18,14 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;  // what the kernel can 
 
 constexpr std::size_t aligned(std::size_t nbytes, std::size_t alignment) {
   return (nbytes + alignment - 1) / alignment * alignment;
+}
+
+std::size_t default_region_nbytes() {
+  constexpr std::size_t kRoomy = std::size_t{64} << 30;
+  rlimit limit{};
+  getrlimit(RLIMIT_AS, &limit);
+  return limit.rlim_cur == RLIM_INFINITY ? kRoomy
+                                         : std::min<std::size_t>(kRoomy, limit.rlim_cur / 16);
 }
 
 class RegionAllocator final : public Allocator {
@@ -109,7 +118,8 @@ std::shared_ptr<Allocator> make_cpu_allocator(std::shared_ptr<MemoryTracker> tra
 
 std::shared_ptr<Allocator> make_region_allocator(std::shared_ptr<MemoryTracker> tracker,
                                                  std::size_t region_nbytes) {
-  return std::make_shared<RegionAllocator>(std::move(tracker), region_nbytes);
+  return std::make_shared<RegionAllocator>(
+      std::move(tracker), region_nbytes != 0 ? region_nbytes : default_region_nbytes());
 }
 
 std::shared_ptr<Allocator> make_heap_allocator(std::shared_ptr<MemoryTracker> tracker) {

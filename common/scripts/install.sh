@@ -8,13 +8,15 @@ packages= # what is missing
 report=   # … and why, a line each
 
 # need PACKAGE REASON PROBE…: one of the probes must succeed, or PACKAGE is missing.
-# A probe is a command's name, or a header relative to an include directory.
+# A probe is a command's name, or a header relative to an include directory, or a library (*.so.N)
+# relative to a library directory.
 need() {
   package=$1 reason=$2
   shift 2
   for probe in "$@"; do
     case $probe in
       *.h | *.hpp) has_header "$probe" && return 0 ;;
+      *.so.*) has_library "$probe" && return 0 ;;
       *) command -v "$probe" >/dev/null 2>&1 && return 0 ;;
     esac
   done
@@ -24,6 +26,13 @@ need() {
 
 has_header() {
   for folder in /usr/include /usr/include/*-linux-gnu /usr/local/include /opt/homebrew/include; do
+    [ ! -e "$folder/$1" ] || return 0
+  done
+  return 1
+}
+
+has_library() {
+  for folder in /usr/lib /usr/lib/*-linux-gnu /usr/local/lib; do
     [ ! -e "$folder/$1" ] || return 0
   done
   return 1
@@ -45,7 +54,10 @@ for group in "$@"; do
         openblas-pthread/cblas.h openblas-openmp/cblas.h openblas/cblas.h
       need catch2 'runs the tests' catch2/catch.hpp catch2/catch_all.hpp
       ;;
-    bench) ;;
+    bench)
+      need libopenblas0-openmp 'the fastest build of the BLAS, to measure ours against' \
+        openblas-openmp/libopenblas.so.0
+      ;;
     docs)
       need doxygen 'makes the reference pages' doxygen
       need graphviz 'draws the diagrams in them' dot

@@ -19,8 +19,8 @@ struct Running {
 };
 
 /// Turns scores of `keys` keys into weights e^(s - maximum), column by column, two vectors of
-/// queries at
-/// a time. On the diagonal key k counts for queries >= k only; the other weights are zero.
+/// queries at a time. On the diagonal key k counts for queries >= k only; the other weights are
+/// zero.
 template <class T>
 void softmax_tile(T* scores, std::int64_t tile, std::int64_t keys, std::int64_t queries,
                   bool diagonal, Running<T> running) {

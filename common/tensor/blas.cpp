@@ -27,10 +27,9 @@ BlockRange block_range(std::int64_t extent, std::int64_t blocks, std::int64_t in
 
 BlockPlan plan_blocks(std::int64_t m, std::int64_t n, std::int64_t k, Transpose ta, Transpose) {
   // Measured with OpenBLAS on the products of three models: cutting one dimension in two costs 0
-  // to 4 %
-  // of a whole call, cutting both 6 to 12 %, and a block wants to stay long along the cut. A
-  // transposed
-  // left operand (the gradient of a weight: few rows, many terms) suffers most from short blocks.
+  // to 4 % of a whole call, cutting both 6 to 12 %, and a block wants to stay long along the cut.
+  // A transposed left operand (the gradient of a weight: few rows, many terms) suffers most from
+  // short blocks.
   constexpr double kWorthSharing = 2e5;  // flops; less takes no longer than handing it over
   const double flops =
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);

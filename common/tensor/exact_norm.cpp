@@ -26,8 +26,7 @@ constexpr std::int64_t kLimb = (1 << 24) - 1;
 constexpr std::int64_t kPiece = 65536, kBlock = 2048;
 
 /// The counters of one piece. Counter e counts squares in units of 2^(2 (e - 150)), e = 1 … 254;
-/// that
-/// of 0 is the same as that of 1.
+/// that of 0 is the same as that of 1.
 class PieceCounters {
  public:
   void add_units(std::int64_t exponent, std::int64_t units) {

@@ -192,8 +192,7 @@ inline Vec<T> exp_in_range(Vec<T> x) {
 }
 
 /// e^x for x <= 0, give or take a rounding: what a softmax needs. Below the range, the smallest
-/// value
-/// in it (1e-38, 1e-308) stands for all.
+/// value in it (1e-38, 1e-308) stands for all.
 template <class T>
 inline Vec<T> exp_of_negative(Vec<T> x) {
   const Vec<T> low = splat<T>(ExpConstants<T>::low);

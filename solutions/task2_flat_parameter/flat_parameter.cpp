@@ -84,8 +84,7 @@ void FlatParameter::copy_shard(const SliceSource& source) {
 // into a view: its data into full, its gradient sink into full_grad.
 //
 // Keep:  the storages are made once and never replaced; after this, allocate() and free() on them
-// is
-//        all that unshard and reshard do. The parameters' own memory is given up here.
+//        is all that unshard and reshard do. The parameters' own memory is given up here.
 void FlatParameter::make_views() {
   // SOLUTION 2.3: todo(spans_, full_, full_grad_)
   const auto described = [this](MemoryKind kind, const char* name) {
@@ -155,9 +154,8 @@ std::vector<std::size_t> units_around(nn::Module* module,
 // Which unit manages which parameter.
 //
 // Keep:  every parameter that is not ignored is in exactly one list. A tied parameter is in the
-// list of
-//        the lowest unit that contains every module using it, or its views would be freed while the
-//        other user still needs them.
+//        list of the lowest unit that contains every module using it, or its views would be freed
+//        while the other user still needs them.
 // Hint:  named_parameters_with_ties() names a tied parameter once for each module.
 std::vector<std::vector<nn::NamedParameter>> parameters_of_units(
     nn::Module& root, const std::vector<nn::Module*>& unit_modules,

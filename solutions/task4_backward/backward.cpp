@@ -85,8 +85,8 @@ bool GradientReducer::reduces_now() const {
 // Before the unit's first backward node.
 //
 // Keep:  everything pre_backward promises in backward.h, in that order, also when it is called
-// again
-//        in the same backward (a module that was called twice): what has been written must survive.
+//        again in the same backward (a module that was called twice): what has been written must
+//        survive.
 // Hint:  queue_backward_callback (autograd/backward.h); Variable::arm_sink.
 void GradientReducer::pre_backward(ShardedUnit& unit) {
   // SOLUTION 4.1: todo(unit, callback_queued_)
@@ -112,8 +112,8 @@ void GradientReducer::pre_backward(ShardedUnit& unit) {
 // After the unit's last backward node.
 //
 // Keep:  the full parameters go *before* the reduction is issued, and the gradient of the unit
-// reduced
-//        before goes too (finish_reduce): so the peak does not depend on how fast the link is.
+//        reduced before goes too (finish_reduce): so the peak does not depend on how fast the link
+//        is.
 // Hint:  open_calls counts forward calls; only the last of them ends the unit's backward.
 void GradientReducer::post_backward(ShardedUnit& unit) {
   // SOLUTION 4.2: todo(unit, reducing_)
@@ -175,7 +175,7 @@ void GradientReducer::start_reduce(UnitGradients& gradients) {
 // ------------------------------------------------------------------- TODO 4.5
 // Finish the reduction in flight, if any: wait, free the full gradient, keep the shard.
 //
-// Hint:  the leaf becomes a SHARDED_GRAD (Storage::recategorise) and is pushed to `sharded`.
+// Hint:  the leaf is pushed to `sharded`, which counts it as SHARDED_GRAD from then on.
 void GradientReducer::finish_reduce() {
   // SOLUTION 4.5: todo(reductions_, reducing_)
   if (reducing_ == nullptr) return;
@@ -184,7 +184,6 @@ void GradientReducer::finish_reduce() {
   for (FlatGradient& each : reducing_->flats) {
     each.input.storage()->free();
     each.input = Tensor();
-    each.leaf.storage()->recategorise(MemoryKind::sharded_grad);
     each.sharded.push(each.leaf);
     each.leaf = Tensor();
   }

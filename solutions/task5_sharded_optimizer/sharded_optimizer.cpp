@@ -34,8 +34,8 @@ Tensor padding_of(const FlatParameter& flat, const Tensor& shard_sized) {
 // What the optimizer is to update.
 //
 // Keep:  frozen flat parameters are left out: no gradient, no state, no decay. Keys are unique: a
-// unit may hold
-//        several flat parameters, so count them within their unit, frozen ones included.
+//        unit may hold several flat parameters, so count them within their unit, frozen ones
+//        included.
 std::vector<optim::Piece> ShardedOptimizer::pieces() const {
   // SOLUTION 5.1: todo(flats_)
   std::vector<optim::Piece> pieces;
@@ -57,8 +57,7 @@ std::vector<optim::Piece> ShardedOptimizer::pieces() const {
 // One step.
 //
 // Keep:  padding is zero afterwards, in the shard and in every state tensor: whatever got there
-// must not
-//        travel into the next all-gather, nor into a norm.
+//        must not travel into the next all-gather, nor into a norm.
 void ShardedOptimizer::step(double lr) {
   // SOLUTION 5.2: todo(lr, optimizer_, flats_)
   std::vector<optim::Piece> updated = pieces();
@@ -110,8 +109,7 @@ double ShardedOptimizer::clip_grad_norm(double max_norm) {
 // The training state by parameter path.
 //
 // Hint:  FlatParameter::pieces_of(rank) says which elements of which parameters the shard holds.
-// Every
-//        state tensor is shaped like the shard.
+//        Every state tensor is shaped like the shard.
 std::vector<nn::StateSlice> ShardedOptimizer::state_slices() {
   // SOLUTION 5.5: todo(flats_, optimizer_)
   std::vector<optim::Piece> updated = pieces();

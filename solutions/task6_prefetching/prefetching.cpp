@@ -103,9 +103,8 @@ int Prefetcher::in_flight() const {
 // When the guess was wrong.
 //
 // Keep:  a unit that the guess does not hold (any more) leaves the cursor where it is; one that
-// comes later
-//        than expected moves it there. Units gathered for nothing are resharded at once: memory
-//        stays bounded by the depth.
+//        comes later than expected moves it there. Units gathered for nothing are resharded at
+//        once: memory stays bounded by the depth.
 bool Prefetcher::advance(Guess& guess, const ShardedUnit& unit) {
   // SOLUTION 6.5: todo(guess, unit)
   const auto from = guess.order.begin() + static_cast<std::ptrdiff_t>(guess.cursor);

@@ -81,10 +81,9 @@ bool ShardedModel::is_ignored(const nn::NamedParameter& parameter) const {
 // The units.
 //
 // Keep:  a unit holds one flat parameter per (requires_grad, dtype, decay), in order of first
-// appearance. A module that is
-//        left without parameters is no unit. Units are in forward order, the root's (if any) first.
-//        Kept between forward and backward: the root's unit, or, if the root manages nothing, the
-//        last one.
+//        appearance. A module that is left without parameters is no unit. Units are in forward
+//        order, the root's (if any) first. Kept between forward and backward: the root's unit, or,
+//        if the root manages nothing, the last one.
 std::vector<std::unique_ptr<FlatParameter>> ShardedModel::make_flat_parameters(
     const std::string& unit, const std::vector<nn::NamedParameter>& parameters) const {
   // SOLUTION 7.1: todo(unit, parameters, options_)
@@ -153,8 +152,7 @@ void ShardedModel::make_units() {
 // Attach everything: the units' forward hooks, the reducer's backward hooks, the prefetcher's slot.
 //
 // Keep:  the prefetcher hears of the beginning of a forward before the root's own unit is gathered,
-// and of
-//        its end. At depth 0 there is none.
+//        and of its end. At depth 0 there is none.
 void ShardedModel::install_hooks() {
   // SOLUTION 7.2: todo(units_, reducer_, prefetcher_, hooks_)
   std::vector<ShardedUnit*> units;
@@ -182,8 +180,7 @@ void ShardedModel::install_hooks() {
 // What is not sharded: ignored parameters (whole on every rank, gradients all-reduced) and buffers.
 //
 // Keep:  after a meta start, ignored parameters and buffers have memory and the bits of an eager
-// build, and
-//        the generator is where an eager build would have left it.
+//        build, and the generator is where an eager build would have left it.
 void ShardedModel::make_replicated() {
   // SOLUTION 7.3: todo(replicated_, replicated_gradients_)
   if (options_.deferred != nullptr) {
@@ -241,8 +238,7 @@ ShardedOptimizer& ShardedModel::optimizer() {
 // optimizer, and the engine of the replicated parameters.
 //
 // Keep:  a backward that reached no unit (everything frozen, or a loss that uses none) still counts
-// as a
-//        micro-step. Replicated gradients count once in the norm, not W times.
+//        as a micro-step. Replicated gradients count once in the norm, not W times.
 void ShardedModel::begin_step(const optim::StepPlan& plan) {
   // SOLUTION 7.4: todo(plan, reducer_, replicated_gradients_)
   micro_steps_ended_ = 0;

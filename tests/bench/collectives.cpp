@@ -1,9 +1,7 @@
 // Collectives between two ranks of one process, beside what the machine's memory allows: two
-// threads
-// that copy the same bytes with memcpy. Measured in turns in one run, so that whatever else the
-// machine does befalls both. Processor time is compared too: it counts what the communication
-// threads
-// take, and says the truth on a machine that is busy with other things.
+// threads that copy the same bytes with memcpy. Measured in turns in one run, so that whatever else
+// the machine does befalls both. Processor time is compared too: it counts what the communication
+// threads take, and says the truth on a machine that is busy with other things.
 #include "comm/thread_world.h"
 #include "tensor/tensor.h"
 

@@ -1,9 +1,8 @@
-// What the kernels cost, as ratios measured in one run: our products over the library's own
-// product on
-// the same number of threads (a separate process, so that the two thread pools never meet), and
-// every
-// other kernel of a training step over those products. Usage:
-// bench_kernels [threads] [--shapes] [model…]
+// What the kernels cost, as ratios measured in one run: our products over the library's own product
+// on the same number of threads (a separate process, so that the two thread pools never meet), and
+// every other kernel of a training step over those products.
+//
+//   bench_kernels [threads] [--shapes] [model…]
 #include "device/context.h"
 #include "tensor/exact_norm.h"
 #include "tensor/ops.h"

@@ -1,6 +1,6 @@
 // Overlap on the real clock: FSDP over two ranks whose link is slowed down until a gather takes
-// about as long
-// as a block computes, with and without prefetching. What tests prove by order, this shows by time.
+// about as long as a block computes, with and without prefetching. What tests prove by order, this
+// shows by time.
 
 #include "autograd/functions.h"
 #include "comm/decorators.h"

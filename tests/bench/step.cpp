@@ -1,8 +1,6 @@
 // How long a training step takes, over the time of its linear-layer products alone; and what DDP
-// and FSDP
-// at two ranks cost over one process with two threads. Every measurement is a process of its own,
-// and
-// the processes take turns, so that a slow minute of the machine hits all of them.
+// and FSDP at two ranks cost over one process with two threads. Every measurement is a process of
+// its own, and the processes take turns, so that a slow minute of the machine hits all of them.
 //
 //   bench_step [tiny small gpt2_124m]      all three by default
 //   bench_step --one WHAT MODEL            one measurement, as the parent starts it

@@ -1,7 +1,6 @@
 /// @file
 /// What the oracle and the library both compute, so that it can be compared: logits, loss,
-/// gradients,
-/// and the parameters after some steps of AdamW.
+/// gradients, and the parameters after some steps of AdamW.
 #pragma once
 
 #include "nn/transformer.h"

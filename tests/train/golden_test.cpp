@@ -1,6 +1,5 @@
 // The independent oracle: PyTorch's numbers, from the same weights. tests/oracle/make_golden.py
-// made the
-// files.
+// made the files.
 #include "nn/safetensors.h"
 #include "oracle/oracle_run.h"
 #include "support/catch.h"

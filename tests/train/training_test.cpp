@@ -7,6 +7,7 @@
 #include "nn/hf_folder.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
+#include "train/bound.h"
 
 #include <fstream>
 #include <string>
@@ -86,6 +87,20 @@ TEST_CASE("single, DDP and FSDP give the same bits", "[train]") {
                          std::vector<std::string>{"--parallel.reshard_after_forward=false",
                                                   "--parallel.prefetch_depth=0"}));
   check_same(single, run({"--parallel.threads_per_rank=2"}));
+}
+
+TEST_CASE("weight decay that spares the norms is the same in every strategy", "[train]") {
+  const std::vector<std::string> spared = {"--optimizer.decay_norms=false"};
+  const RunResult single = run(spared);
+  CHECK(single.param_sha256 != run({}).param_sha256);
+  for (const int ranks : {1, 2, 4}) {
+    INFO("W=" << ranks);
+    const std::vector<std::string> options = strategy("fsdp", ranks) + spared;
+    const RunResult sharded = run(options);
+    CHECK(sharded.peak_bytes == bound_bytes(make_config(options)));
+    check_same(single, sharded);
+    check_same(single, run(strategy("ddp", ranks) + spared));
+  }
 }
 
 TEST_CASE("another seed is another training", "[train]") {
