@@ -58,14 +58,28 @@ const DeferredInit::Record& DeferredInit::record_of(const Variable& parameter) c
 }
 
 // ------------------------------------------------------------------- TODO 1.3
+// Only a slice.
+//
+// Hint:  fsdp::init_slice (tensor/init.h) needs the seed, the parameter's first word, and `begin`.
+void DeferredInit::init_slice(const Variable& parameter, std::int64_t begin,
+                              const Tensor& out) const {
+  // SOLUTION 1.3: todo(parameter, begin, out)
+  const Record& record = record_of(parameter);
+  const std::int64_t numel = parameter.data().numel();
+  FSDP_CHECK(begin >= 0 && begin + out.numel() <= numel,
+             "slice [{}, {}) leaves a parameter of {} elements", begin, begin + out.numel(), numel);
+  fsdp::init_slice(out, record.spec, seed_, record.stream_begin, begin);
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 1.4
 // Replay: memory and bits for every parameter of the module that is still on meta, then its
 // buffers.
 //
 // Keep:  a tied parameter is one Variable under two paths: it gets memory once, and both paths see
-// it.
-//        Parameters count as UNSHARDED_PARAM (AllocationScope).
+//        it. Parameters count as UNSHARDED_PARAM (AllocationScope).
 void DeferredInit::materialise(nn::Module& module, Device device) {
-  // SOLUTION 1.3: todo(module, device, records_)
+  // SOLUTION 1.4: todo(module, device, records_)
   DeviceScope on_device(device);
   AllocationScope as_parameter(MemoryKind::unsharded_param);
   for (const nn::NamedParameter& parameter : module.named_parameters()) {
@@ -78,21 +92,6 @@ void DeferredInit::materialise(nn::Module& module, Device device) {
   }
   for (nn::Module* each : module.modules()) each->initialise_buffers();
   advance_generator();
-  // END SOLUTION
-}
-
-// ------------------------------------------------------------------- TODO 1.4
-// Only a slice.
-//
-// Hint:  fsdp::init_slice (tensor/init.h) needs the seed, the parameter's first word, and `begin`.
-void DeferredInit::init_slice(const Variable& parameter, std::int64_t begin,
-                              const Tensor& out) const {
-  // SOLUTION 1.4: todo(parameter, begin, out)
-  const Record& record = record_of(parameter);
-  const std::int64_t numel = parameter.data().numel();
-  FSDP_CHECK(begin >= 0 && begin + out.numel() <= numel,
-             "slice [{}, {}) leaves a parameter of {} elements", begin, begin + out.numel(), numel);
-  fsdp::init_slice(out, record.spec, seed_, record.stream_begin, begin);
   // END SOLUTION
 }
 

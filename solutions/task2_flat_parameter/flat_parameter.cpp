@@ -17,6 +17,14 @@ namespace fsdp {
 
 FlatParameter::FlatParameter(std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
                              int world_size, Device device, const SliceSource& source)
+    : FlatParameter(Unbuilt{}, std::move(unit), std::move(parameters), rank, world_size, device) {
+  build_layout();
+  copy_shard(source);
+  make_views();
+}
+
+FlatParameter::FlatParameter(Unbuilt, std::string unit, std::vector<nn::NamedParameter> parameters,
+                             int rank, int world_size, Device device)
     : unit_(std::move(unit)),
       parameters_(std::move(parameters)),
       rank_(rank),
@@ -35,9 +43,6 @@ FlatParameter::FlatParameter(std::string unit, std::vector<nn::NamedParameter> p
                "unit {}: {} mixes frozen and trainable parameters in one flat parameter", unit_,
                parameter.path);
   }
-  build_layout();
-  copy_shard(source);
-  make_views();
 }
 
 // ------------------------------------------------------------------- TODO 2.1
@@ -61,12 +66,35 @@ void FlatParameter::build_layout() {
 }
 
 // ------------------------------------------------------------------- TODO 2.2
+// The map between shards and parameters.
+//
+// Hint:  intersect [rank*n, (rank+1)*n) with every span; keep what is not empty.
+std::vector<ShardPiece> FlatParameter::pieces_of(int rank) const {
+  // SOLUTION 2.2: todo(rank, spans_)
+  const std::int64_t shard_begin = rank * shard_numel();
+  const std::int64_t shard_end = shard_begin + shard_numel();
+  std::vector<ShardPiece> pieces;
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    const std::int64_t begin = std::max(shard_begin, spans_[i].begin);
+    const std::int64_t end = std::min(shard_end, spans_[i].begin + spans_[i].numel);
+    if (begin >= end) continue;
+    pieces.push_back({i, begin - spans_[i].begin, begin - shard_begin, end - begin});
+  }
+  return pieces;
+  // END SOLUTION
+}
+
+std::int64_t FlatParameter::valid_shard_numel() const {
+  return std::clamp(numel_ - rank_ * shard_numel(), std::int64_t{0}, shard_numel());
+}
+
+// ------------------------------------------------------------------- TODO 2.3
 // Make shard_ (n), SHARDED_PARAM, and fill it with this rank's elements of the flat vector.
 //
 // Keep:  the full vector is never allocated, not even for a moment. Padding is zero.
 // Hint:  pieces_of(rank_) says what lies in the shard; source(parameter, begin, out) writes it.
 void FlatParameter::copy_shard(const SliceSource& source) {
-  // SOLUTION 2.2: todo(source, shard_, rank_)
+  // SOLUTION 2.3: todo(source, shard_, rank_)
   AllocationScope as_shard(MemoryKind::sharded_param,
                            std::make_shared<const Owner>(Owner{unit_, "shard"}));
   shard_ = Tensor::empty({shard_numel()}, dtype_, device_);
@@ -79,14 +107,14 @@ void FlatParameter::copy_shard(const SliceSource& source) {
   // END SOLUTION
 }
 
-// ------------------------------------------------------------------- TODO 2.3
+// ------------------------------------------------------------------- TODO 2.4
 // Describe `full` (and `full_grad`, if trainable) without allocating them, and turn every parameter
 // into a view: its data into full, its gradient sink into full_grad.
 //
 // Keep:  the storages are made once and never replaced; after this, allocate() and free() on them
 //        is all that unshard and reshard do. The parameters' own memory is given up here.
 void FlatParameter::make_views() {
-  // SOLUTION 2.3: todo(spans_, full_, full_grad_)
+  // SOLUTION 2.4: todo(spans_, full_, full_grad_)
   const auto described = [this](MemoryKind kind, const char* name) {
     const auto nbytes = static_cast<std::size_t>(padded_numel_) * size_of(dtype_);
     const auto storage = std::make_shared<Storage>(
@@ -103,29 +131,6 @@ void FlatParameter::make_views() {
       variable.set_grad_sink(full_grad_.narrow(0, span.begin, span.numel).view(span.shape));
     }
   }
-  // END SOLUTION
-}
-
-std::int64_t FlatParameter::valid_shard_numel() const {
-  return std::clamp(numel_ - rank_ * shard_numel(), std::int64_t{0}, shard_numel());
-}
-
-// ------------------------------------------------------------------- TODO 2.4
-// The map between shards and parameters.
-//
-// Hint:  intersect [rank*n, (rank+1)*n) with every span; keep what is not empty.
-std::vector<ShardPiece> FlatParameter::pieces_of(int rank) const {
-  // SOLUTION 2.4: todo(rank, spans_)
-  const std::int64_t shard_begin = rank * shard_numel();
-  const std::int64_t shard_end = shard_begin + shard_numel();
-  std::vector<ShardPiece> pieces;
-  for (std::size_t i = 0; i < spans_.size(); ++i) {
-    const std::int64_t begin = std::max(shard_begin, spans_[i].begin);
-    const std::int64_t end = std::min(shard_end, spans_[i].begin + spans_[i].numel);
-    if (begin >= end) continue;
-    pieces.push_back({i, begin - spans_[i].begin, begin - shard_begin, end - begin});
-  }
-  return pieces;
   // END SOLUTION
 }
 

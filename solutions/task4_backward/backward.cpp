@@ -109,30 +109,11 @@ void GradientReducer::pre_backward(ShardedUnit& unit) {
 }
 
 // ------------------------------------------------------------------- TODO 4.2
-// After the unit's last backward node.
-//
-// Keep:  the full parameters go *before* the reduction is issued, and the gradient of the unit
-//        reduced before goes too (finish_reduce): so the peak does not depend on how fast the link
-//        is.
-// Hint:  open_calls counts forward calls; only the last of them ends the unit's backward.
-void GradientReducer::post_backward(ShardedUnit& unit) {
-  // SOLUTION 4.2: todo(unit, reducing_)
-  UnitGradients& gradients = of(unit);
-  if (--gradients.open_calls > 0) return;
-  gradients.is_done = true;
-  complete_gradients(gradients);
-  unit.reshard();
-  finish_reduce();
-  start_reduce(gradients);
-  // END SOLUTION
-}
-
-// ------------------------------------------------------------------- TODO 4.3
 // Make the full gradient complete: +0 where no contribution came, and in the padding.
 //
 // Hint:  Variable::sink_written, Variable::grad_sink.
 void GradientReducer::complete_gradients(UnitGradients& gradients) {
-  // SOLUTION 4.3: todo(gradients.flats)
+  // SOLUTION 4.2: todo(gradients.flats)
   for (FlatGradient& each : gradients.flats) {
     const FlatParameter& flat = *each.flat;
     for (const nn::NamedParameter& parameter : flat.parameters()) {
@@ -144,7 +125,7 @@ void GradientReducer::complete_gradients(UnitGradients& gradients) {
   // END SOLUTION
 }
 
-// ------------------------------------------------------------------- TODO 4.4
+// ------------------------------------------------------------------- TODO 4.3
 // Send the full gradient on its way: reduce-scatter (sum) into a fresh leaf (n), label {unit,
 // gradient}.
 //
@@ -153,7 +134,7 @@ void GradientReducer::complete_gradients(UnitGradients& gradients) {
 //
 // Set:   each.input, each.leaf (REDUCE_SCATTER), reductions_, reducing_.
 void GradientReducer::start_reduce(UnitGradients& gradients) {
-  // SOLUTION 4.4: todo(gradients, plan_, reductions_, reducing_)
+  // SOLUTION 4.3: todo(gradients, plan_, reductions_, reducing_)
   for (FlatGradient& each : gradients.flats) {
     each.input = each.flat->full_grad();
     if (plan_.micro_steps_per_reduction > 1) {
@@ -172,12 +153,12 @@ void GradientReducer::start_reduce(UnitGradients& gradients) {
   // END SOLUTION
 }
 
-// ------------------------------------------------------------------- TODO 4.5
+// ------------------------------------------------------------------- TODO 4.4
 // Finish the reduction in flight, if any: wait, free the full gradient, keep the shard.
 //
 // Hint:  the leaf is pushed to `sharded`, which counts it as SHARDED_GRAD from then on.
 void GradientReducer::finish_reduce() {
-  // SOLUTION 4.5: todo(reductions_, reducing_)
+  // SOLUTION 4.4: todo(reductions_, reducing_)
   if (reducing_ == nullptr) return;
   for (Work& reduction : reductions_) reduction.wait();
   reductions_.clear();
@@ -188,6 +169,25 @@ void GradientReducer::finish_reduce() {
     each.leaf = Tensor();
   }
   reducing_ = nullptr;
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 4.5
+// After the unit's last backward node.
+//
+// Keep:  the full parameters go *before* the reduction is issued, and the gradient of the unit
+//        reduced before goes too (finish_reduce): so the peak does not depend on how fast the link
+//        is.
+// Hint:  open_calls counts forward calls; only the last of them ends the unit's backward.
+void GradientReducer::post_backward(ShardedUnit& unit) {
+  // SOLUTION 4.5: todo(unit, reducing_)
+  UnitGradients& gradients = of(unit);
+  if (--gradients.open_calls > 0) return;
+  gradients.is_done = true;
+  complete_gradients(gradients);
+  unit.reshard();
+  finish_reduce();
+  start_reduce(gradients);
   // END SOLUTION
 }
 

@@ -23,64 +23,46 @@ Prefetcher::Prefetcher(std::vector<ShardedUnit*> units, Options options)
 }
 
 // ------------------------------------------------------------------- TODO 6.1
-// The borders of a forward.
+// When the guess was wrong.
 //
-// Keep:  after forward_ends no unit is left that was gathered ahead and not used.
-void Prefetcher::forward_begins() {
-  // SOLUTION 6.1: todo(recording_, recorded_, forward_)
-  for (ShardedUnit* unit : ahead_) unit->reshard();
-  ahead_.clear();
-  recording_.clear();
-  forward_ = {recorded_, 0};
-  backward_begun_ = false;
+// Keep:  a unit that the guess does not hold (any more) leaves the cursor where it is; one that
+//        comes later than expected moves it there. Units gathered for nothing are resharded at
+//        once: memory stays bounded by the depth.
+bool Prefetcher::advance(Guess& guess, const ShardedUnit& unit) {
+  // SOLUTION 6.1: todo(guess, unit)
+  const auto from = guess.order.begin() + static_cast<std::ptrdiff_t>(guess.cursor);
+  const auto found = std::find(from, guess.order.end(), &unit);
+  if (found == guess.order.end()) return false;
+  guess.cursor = static_cast<std::size_t>(found - guess.order.begin()) + 1;
+  return found == from;
   // END SOLUTION
 }
 
-void Prefetcher::forward_ends() {
-  // SOLUTION 6.1: todo(ahead_, recorded_)
-  for (ShardedUnit* unit : ahead_) unit->reshard();
-  ahead_.clear();
-  recorded_ = recording_;
+void Prefetcher::give_up_stale(const Guess& guess) {
+  // SOLUTION 6.1: todo(guess, ahead_)
+  const auto from = guess.order.begin() + static_cast<std::ptrdiff_t>(guess.cursor);
+  const auto count = std::min<std::ptrdiff_t>(options_.depth, guess.order.end() - from);
+  std::erase_if(ahead_, [&](ShardedUnit* unit) {
+    if (std::find(from, from + count, unit) != from + count) return false;
+    unit->reshard();
+    return true;
+  });
   // END SOLUTION
+}
+
+int Prefetcher::in_flight() const {
+  return static_cast<int>(std::count_if(units_.begin(), units_.end(), [](const ShardedUnit* unit) {
+    return unit->state() == ShardedUnit::State::unsharding;
+  }));
 }
 
 // ------------------------------------------------------------------- TODO 6.2
-// A unit is about to compute in forward.
-void Prefetcher::before_forward(ShardedUnit& unit) {
-  // SOLUTION 6.2: todo(unit, recording_, forward_)
-  recording_.push_back(&unit);
-  std::erase(ahead_, &unit);
-  if (!advance(forward_, unit)) give_up_stale(forward_);
-  start_ahead(forward_, Phase::forward);
-  // END SOLUTION
-}
-
-// ------------------------------------------------------------------- TODO 6.3
-// A unit is about to compute in backward.
-//
-// Hint:  the first call after a forward builds the guess from `recorded_`.
-void Prefetcher::before_backward(ShardedUnit& unit) {
-  // SOLUTION 6.3: todo(unit, backward_)
-  if (!backward_begun_) {
-    backward_begun_ = true;
-    backward_ = {};
-    for (auto each = recorded_.rbegin(); each != recorded_.rend(); ++each) {
-      if (!(*each)->options().keep_until_backward) backward_.order.push_back(*each);
-    }
-  }
-  std::erase(ahead_, &unit);
-  if (!unit.options().keep_until_backward && !advance(backward_, unit)) give_up_stale(backward_);
-  start_ahead(backward_, Phase::backward);
-  // END SOLUTION
-}
-
-// ------------------------------------------------------------------- TODO 6.4
 // Start what comes next, as far as depth and limit allow.
 //
 // Keep:  units that are there already take their place in the depth: at most `depth` units are held
 // ahead.
 void Prefetcher::start_ahead(const Guess& guess, Phase phase) {
-  // SOLUTION 6.4: todo(guess, phase, ahead_)
+  // SOLUTION 6.2: todo(guess, phase, ahead_)
   const std::size_t end =
       std::min(guess.order.size(), guess.cursor + static_cast<std::size_t>(options_.depth));
   for (std::size_t i = guess.cursor; i < end; ++i) {
@@ -93,37 +75,55 @@ void Prefetcher::start_ahead(const Guess& guess, Phase phase) {
   // END SOLUTION
 }
 
-int Prefetcher::in_flight() const {
-  return static_cast<int>(std::count_if(units_.begin(), units_.end(), [](const ShardedUnit* unit) {
-    return unit->state() == ShardedUnit::State::unsharding;
-  }));
-}
-
-// ------------------------------------------------------------------- TODO 6.5
-// When the guess was wrong.
+// ------------------------------------------------------------------- TODO 6.3
+// The borders of a forward.
 //
-// Keep:  a unit that the guess does not hold (any more) leaves the cursor where it is; one that
-//        comes later than expected moves it there. Units gathered for nothing are resharded at
-//        once: memory stays bounded by the depth.
-bool Prefetcher::advance(Guess& guess, const ShardedUnit& unit) {
-  // SOLUTION 6.5: todo(guess, unit)
-  const auto from = guess.order.begin() + static_cast<std::ptrdiff_t>(guess.cursor);
-  const auto found = std::find(from, guess.order.end(), &unit);
-  if (found == guess.order.end()) return false;
-  guess.cursor = static_cast<std::size_t>(found - guess.order.begin()) + 1;
-  return found == from;
+// Keep:  after forward_ends no unit is left that was gathered ahead and not used.
+void Prefetcher::forward_begins() {
+  // SOLUTION 6.3: todo(recording_, recorded_, forward_)
+  for (ShardedUnit* unit : ahead_) unit->reshard();
+  ahead_.clear();
+  recording_.clear();
+  forward_ = {recorded_, 0};
+  backward_begun_ = false;
   // END SOLUTION
 }
 
-void Prefetcher::give_up_stale(const Guess& guess) {
-  // SOLUTION 6.5: todo(guess, ahead_)
-  const auto from = guess.order.begin() + static_cast<std::ptrdiff_t>(guess.cursor);
-  const auto count = std::min<std::ptrdiff_t>(options_.depth, guess.order.end() - from);
-  std::erase_if(ahead_, [&](ShardedUnit* unit) {
-    if (std::find(from, from + count, unit) != from + count) return false;
-    unit->reshard();
-    return true;
-  });
+void Prefetcher::forward_ends() {
+  // SOLUTION 6.3: todo(ahead_, recorded_)
+  for (ShardedUnit* unit : ahead_) unit->reshard();
+  ahead_.clear();
+  recorded_ = recording_;
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 6.4
+// A unit is about to compute in forward.
+void Prefetcher::before_forward(ShardedUnit& unit) {
+  // SOLUTION 6.4: todo(unit, recording_, forward_)
+  recording_.push_back(&unit);
+  std::erase(ahead_, &unit);
+  if (!advance(forward_, unit)) give_up_stale(forward_);
+  start_ahead(forward_, Phase::forward);
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 6.5
+// A unit is about to compute in backward.
+//
+// Hint:  the first call after a forward builds the guess from `recorded_`.
+void Prefetcher::before_backward(ShardedUnit& unit) {
+  // SOLUTION 6.5: todo(unit, backward_)
+  if (!backward_begun_) {
+    backward_begun_ = true;
+    backward_ = {};
+    for (auto each = recorded_.rbegin(); each != recorded_.rend(); ++each) {
+      if (!(*each)->options().keep_until_backward) backward_.order.push_back(*each);
+    }
+  }
+  std::erase(ahead_, &unit);
+  if (!unit.options().keep_until_backward && !advance(backward_, unit)) give_up_stale(backward_);
+  start_ahead(backward_, Phase::backward);
   // END SOLUTION
 }
 

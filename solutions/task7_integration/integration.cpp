@@ -54,6 +54,14 @@ std::string unit_name_of(nn::Module& module, const nn::Module& root) {
 
 ShardedModel::ShardedModel(nn::Module& root, std::shared_ptr<ProcessGroup> group,
                            FullyShardOptions options)
+    : ShardedModel(Unbuilt{}, root, std::move(group), std::move(options)) {
+  make_units();
+  install_hooks();
+  make_replicated();
+}
+
+ShardedModel::ShardedModel(Unbuilt, nn::Module& root, std::shared_ptr<ProcessGroup> group,
+                           FullyShardOptions options)
     : root_(root),
       group_(std::move(group)),
       options_(std::move(options)),
@@ -61,9 +69,6 @@ ShardedModel::ShardedModel(nn::Module& root, std::shared_ptr<ProcessGroup> group
   options_.reshard_after_forward.validate(group_->size());
   FSDP_CHECK(options_.prefetch_depth >= 0, "prefetch_depth = {}: use 0 (none) or more",
              options_.prefetch_depth);
-  make_units();
-  install_hooks();
-  make_replicated();
 }
 
 ShardedModel::~ShardedModel() {

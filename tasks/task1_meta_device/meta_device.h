@@ -48,25 +48,25 @@ class DeferredInit : private nn::InitObserver {
     return std::forward<MakeModel>(make_model)();
   }
 
-  /// Gives every recorded parameter of `module` that is still on meta its memory on `device`, and
+  /// 1.4  Gives every recorded parameter of `module` that is still on meta its memory on `device`, and
   /// the bits of an eager build; then initialises all buffers. A tied parameter is one parameter.
   /// Moves the generator of the current Context to where the eager build would have left it.
   /// @throws Error naming a parameter on meta that was not recorded here.
   void materialise(nn::Module& module, Device device);
 
-  /// Writes elements [begin, begin + out.numel()) of `parameter` as an eager build would have;
+  /// 1.3  Writes elements [begin, begin + out.numel()) of `parameter` as an eager build would have;
   /// nothing else is computed or allocated. Works before and after materialise().
   /// @throws Error if the parameter was not recorded here, or the slice leaves it.
   void init_slice(const Variable& parameter, std::int64_t begin, const Tensor& out) const;
 
-  /// Moves the current generator past all words the recorded parameters use: what an eager build
+  /// 1.4  Moves the current generator past all words the recorded parameters use: what an eager build
   /// does.
   void advance_generator() const;
 
   const std::vector<Record>& records() const { return records_; }
 
  private:
-  /// The scope of build().
+  /// 1.1  The scope of build().
   class Recording {
    public:
     explicit Recording(DeferredInit& owner);
@@ -81,6 +81,7 @@ class DeferredInit : private nn::InitObserver {
     nn::InitObserverScope observer_;
   };
 
+  /// 1.2  Remembers one initialisation.
   void on_initialise(const Variable& parameter, const InitSpec& spec) override;
   const Record& record_of(const Variable& parameter) const;
 

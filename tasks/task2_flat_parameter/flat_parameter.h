@@ -79,16 +79,21 @@ class FlatParameter {
   const Tensor& shard_grad() const { return shard_grad_; }
   void set_shard_grad(Tensor grad) { shard_grad_ = std::move(grad); }
 
-  /// Which elements of which parameters lie in the shard of `rank`, in order, empty pieces left
-  /// out.
+  /// 2.2  Which elements of which parameters lie in the shard of `rank`, in order, empty pieces
+  /// left out.
   std::vector<ShardPiece> pieces_of(int rank) const;
 
   bool decay = true;  ///< weight decay applies (one value for the whole vector)
 
  private:
+  friend struct StepProbe;  // runs one step by itself (tests)
+  struct Unbuilt {};
+  /// Everything but steps 2.1, 2.3 and 2.4.
+  FlatParameter(Unbuilt, std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
+                int world_size, Device device);
   void build_layout();                         // 2.1
-  void copy_shard(const SliceSource& source);  // 2.2
-  void make_views();                           // 2.3
+  void copy_shard(const SliceSource& source);  // 2.3
+  void make_views();                           // 2.4
 
   std::string unit_;
   std::vector<nn::NamedParameter> parameters_;
@@ -110,7 +115,7 @@ class FlatParameter {
 /// Reads a slice of a parameter that has its bytes.
 void copy_slice(const Variable& parameter, std::int64_t begin, const Tensor& out);
 
-/// The parameters each unit manages. `unit_modules` are modules of the tree under `root`, in any
+/// 2.5  The parameters each unit manages. `unit_modules` are modules of the tree under `root`, in any
 /// order, which may contain each other; `root` itself is added as the last unit if it is not among
 /// them.
 ///

@@ -45,7 +45,7 @@ class GradientReducer {
   /// overwrites. The first unit of a backward also queues end_of_backward().
   void pre_backward(ShardedUnit& unit);
 
-  /// 4.2  After a unit's last backward node (of its last call, if the module was called several
+  /// 4.5  After a unit's last backward node (of its last call, if the module was called several
   /// times): the full gradient is complete, the parameters are given up, the reduction in flight is
   /// finished, and this unit's gradient is on its way. A frozen unit only gives its parameters up.
   void post_backward(ShardedUnit& unit);
@@ -62,6 +62,7 @@ class GradientReducer {
   int micro_step() const { return micro_step_; }  ///< completed backwards of this step
 
  private:
+  friend struct StepProbe;  // runs one step by itself (tests)
   /// What belongs to one trainable FlatParameter.
   struct FlatGradient {
     FlatParameter* flat;
@@ -75,12 +76,12 @@ class GradientReducer {
     std::vector<FlatGradient> flats;  // the trainable ones
     int open_calls = 0;               // forward calls whose backward has not ended
     bool is_prepared = false;         // 4.1 has been done in this backward
-    bool is_done = false;             // 4.2 likewise
+    bool is_done = false;             // 4.5 likewise
   };
 
-  void complete_gradients(UnitGradients& gradients);  // 4.3
-  void start_reduce(UnitGradients& gradients);        // 4.4
-  void finish_reduce();                               // 4.5
+  void complete_gradients(UnitGradients& gradients);  // 4.2
+  void start_reduce(UnitGradients& gradients);        // 4.3
+  void finish_reduce();                               // 4.4
   UnitGradients& of(const ShardedUnit& unit);
   /// Whether this micro-step ends a group of L: reduce now, or only accumulate.
   bool reduces_now() const;

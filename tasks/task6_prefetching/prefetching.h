@@ -34,14 +34,14 @@ class Prefetcher : public UnshardScheduler {
   /// `units`: all of the model. They must outlive this object. @throws Error for a depth below 1.
   Prefetcher(std::vector<ShardedUnit*> units, Options options);
 
-  /// 6.1  A forward begins: recording starts anew, the previous record becomes the guess.
+  /// 6.3  A forward begins: recording starts anew, the previous record becomes the guess.
   void forward_begins();
-  /// 6.1  It ended: what was gathered ahead and not used is given up.
+  /// 6.3  It ended: what was gathered ahead and not used is given up.
   void forward_ends();
 
-  /// 6.2  Records the unit and starts the next ones of the guess.
+  /// 6.4  Records the unit and starts the next ones of the guess.
   void before_forward(ShardedUnit& unit) override;
-  /// 6.3  Starts the units that come next in the reverse of the forward order. Units that are kept
+  /// 6.5  Starts the units that come next in the reverse of the forward order. Units that are kept
   /// until backward have their parameters already: they take no place in that order.
   void before_backward(ShardedUnit& unit) override;
 
@@ -50,18 +50,19 @@ class Prefetcher : public UnshardScheduler {
   const Options& options() const { return options_; }
 
  private:
+  friend struct StepProbe;  // runs one step by itself (tests)
   /// Walks an order along with the calls. `cursor` is the place after the unit used last.
   struct Guess {
     std::vector<ShardedUnit*> order;
     std::size_t cursor = 0;
   };
-  /// 6.5  Finds `unit` at or after the cursor and steps past it. False if it was not the expected
+  /// 6.1  Finds `unit` at or after the cursor and steps past it. False if it was not the expected
   /// one.
   static bool advance(Guess& guess, const ShardedUnit& unit);
-  /// 6.4  Starts up to `depth` units from the cursor on, as long as fewer than the limit are in
+  /// 6.2  Starts up to `depth` units from the cursor on, as long as fewer than the limit are in
   /// flight.
   void start_ahead(const Guess& guess, Phase phase);
-  /// 6.5  Gives up units gathered ahead that are not among the next `depth` of the guess.
+  /// 6.1  Gives up units gathered ahead that are not among the next `depth` of the guess.
   void give_up_stale(const Guess& guess);
   int in_flight() const;
 

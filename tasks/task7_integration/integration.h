@@ -101,6 +101,11 @@ class ShardedModel : public optim::GradientEngine {
   std::map<std::string, std::string> load_checkpoint(const std::filesystem::path& folder);
 
  private:
+  friend struct StepProbe;  // runs one step by itself (tests)
+  struct Unbuilt {};
+  /// Everything but steps 7.1, 7.2 and 7.3.
+  ShardedModel(Unbuilt, nn::Module& root, std::shared_ptr<ProcessGroup> group,
+               FullyShardOptions options);
   void make_units();       // 7.1
   void install_hooks();    // 7.2
   void make_replicated();  // 7.3

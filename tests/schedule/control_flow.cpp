@@ -66,7 +66,7 @@ int most_repeated(const Orders& orders) {
 
 }  // namespace
 
-TEST_CASE("Changing control flow changes no bit of the result", "[6.5]") {
+TEST_CASE("Changing control flow changes no bit of the result", "[6.1]") {
   const Orders orders = GENERATE(from_range(kPrograms));
   const ToyResult expected = run_single(training(orders, 0, 0));
   const int depth = GENERATE(0, 1, 2, 4);
@@ -85,7 +85,7 @@ TEST_CASE("Changing control flow changes no bit of the result", "[6.5]") {
 }
 
 TEST_CASE("Whatever the control flow, at most depth + 1 units are held, and those that are kept",
-          "[6.4][6.5]") {
+          "[6.2][6.1]") {
   const Orders orders = GENERATE(from_range(kPrograms));
   const int depth = GENERATE(1, 2);
   const auto most = on_ranks(2, [&](ProcessGroup& group) {
@@ -108,7 +108,7 @@ TEST_CASE("Whatever the control flow, at most depth + 1 units are held, and thos
   CHECK(most[1] == most[0]);
 }
 
-TEST_CASE("Depth bounds the units held when control flow does not change", "[6.4]") {
+TEST_CASE("Depth bounds the units held when control flow does not change", "[6.2]") {
   const int depth = GENERATE(0, 1, 2, 3);
   ToyConfig config;
   config.layers = 6;
@@ -118,7 +118,7 @@ TEST_CASE("Depth bounds the units held when control flow does not change", "[6.4
   CHECK(most_units_at_once(iteration_events(options, 1, config)) == depth + 1);
 }
 
-TEST_CASE("Units gathered for nothing are given up at once, before the next gather", "[6.5]") {
+TEST_CASE("Units gathered for nothing are given up at once, before the next gather", "[6.1]") {
   // The first forward records 0 1 2 3; the second goes 0 3: unit 1 was on its way.
   const auto lines = on_ranks(2, [](ProcessGroup& group) {
     ToyConfig config;
@@ -169,7 +169,7 @@ TEST_CASE("Units gathered for nothing are given up at once, before the next gath
   CHECK(lines[1] == expected);
 }
 
-TEST_CASE("A forward whose backward never comes leaves nothing behind", "[6.1]") {
+TEST_CASE("A forward whose backward never comes leaves nothing behind", "[6.3]") {
   const int depth = GENERATE(0, 1, 2);
   const auto left = on_ranks(2, [&](ProcessGroup& group) {
     FullyShardOptions options;

@@ -33,14 +33,14 @@ std::string text_of(const FlatParameter& flat, int rank) {
 
 }  // namespace
 
-TEST_CASE("A shard border may cut through a parameter", "[2.4]") {
+TEST_CASE("A shard border may cut through a parameter", "[2.2]") {
   const FlatParameter flat = make_flat({6, 3}, 2);
   CHECK(text_of(flat, 0) == "p0[0:5]@0");
   CHECK(text_of(flat, 1) == "p0[5:6]@0 p1[0:3]@1");
 }
 
 TEST_CASE("A parameter may lie in several shards, and a shard may hold several parameters",
-          "[2.4]") {
+          "[2.2]") {
   const FlatParameter flat = make_flat({2, 3, 1, 7}, 4);
   CHECK(text_of(flat, 0) == "p0[0:2]@0 p1[0:2]@2");
   CHECK(text_of(flat, 1) == "p1[2:3]@0 p2[0:1]@1 p3[0:2]@2");
@@ -48,20 +48,20 @@ TEST_CASE("A parameter may lie in several shards, and a shard may hold several p
   CHECK(text_of(flat, 3) == "p3[6:7]@0");
 }
 
-TEST_CASE("A shard of padding only holds nothing", "[2.4]") {
+TEST_CASE("A shard of padding only holds nothing", "[2.2]") {
   const FlatParameter flat = make_flat({5}, 4);
   CHECK(text_of(flat, 2) == "p0[4:5]@0");
   CHECK(text_of(flat, 3) == "");
   CHECK(text_of(make_flat({3}, 5), 3) == "");
 }
 
-TEST_CASE("A border between parameters leaves out the empty pieces", "[2.4]") {
+TEST_CASE("A border between parameters leaves out the empty pieces", "[2.2]") {
   const FlatParameter flat = make_flat({4, 4}, 2);
   CHECK(text_of(flat, 0) == "p0[0:4]@0");
   CHECK(text_of(flat, 1) == "p1[0:4]@0");
 }
 
-TEST_CASE("Over all ranks every element is there exactly once", "[2.4]") {
+TEST_CASE("Over all ranks every element is there exactly once", "[2.2]") {
   const std::vector<std::int64_t> sizes = {5, 1, 12, 2, 30};
   for (int world_size = 1; world_size <= 12; ++world_size) {
     const FlatParameter flat = make_flat(sizes, world_size);

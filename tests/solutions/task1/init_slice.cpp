@@ -22,7 +22,7 @@ std::shared_ptr<Toy> make_eager(const ToyConfig& config) {
 
 }  // namespace
 
-TEST_CASE("Every slice has the bits of the same slice of an eager build", "[1.4]") {
+TEST_CASE("Every slice has the bits of the same slice of an eager build", "[1.3]") {
   const ToyConfig config{.width = 7, .layers = 2};
   const auto eager = make_eager(config);
   Context context({.seed = kSeed});
@@ -46,7 +46,7 @@ TEST_CASE("Every slice has the bits of the same slice of an eager build", "[1.4]
   }
 }
 
-TEST_CASE("A slice is made without the whole, and touches nothing else", "[1.4]") {
+TEST_CASE("A slice is made without the whole, and touches nothing else", "[1.3]") {
   Context context({.seed = kSeed});
   const ContextScope scope(context);
   DeferredInit deferred;
@@ -68,7 +68,7 @@ TEST_CASE("A slice is made without the whole, and touches nothing else", "[1.4]"
   CHECK(values[1] != 0.0F);
 }
 
-TEST_CASE("Slices can still be made after materialising", "[1.4]") {
+TEST_CASE("Slices can still be made after materialising", "[1.3]") {
   Context context({.seed = kSeed});
   const ContextScope scope(context);
   DeferredInit deferred;
@@ -80,7 +80,7 @@ TEST_CASE("Slices can still be made after materialising", "[1.4]") {
   CHECK(ops::equal_bits(slice, weight.data().view({25}).narrow(0, 5, 10)));
 }
 
-TEST_CASE("A slice that leaves its parameter, or of an unknown one, is an error", "[1.4]") {
+TEST_CASE("A slice that leaves its parameter, or of an unknown one, is an error", "[1.3]") {
   Context context({.seed = kSeed});
   const ContextScope scope(context);
   DeferredInit deferred;

@@ -91,7 +91,7 @@ TEST_CASE("The peak of a forward without prefetching is one unit over the floor"
   CHECK(peaks[0] == 4 * shard * world_size);
 }
 
-TEST_CASE("Every rank holds 1/W of the parameters and nothing else", "[2.2]") {
+TEST_CASE("Every rank holds 1/W of the parameters and nothing else", "[2.3]") {
   const ToyConfig config = GENERATE(from_range(kModels));
   const int world_size = GENERATE(1, 2, 3, 4);
   const auto held = on_ranks(world_size, [&](ProcessGroup& group) {

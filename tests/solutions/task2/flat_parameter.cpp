@@ -83,7 +83,7 @@ TEST_CASE("Layout: n = ceil(N / W), P = n W, spans without gaps", "[2.1]") {
   }
 }
 
-TEST_CASE("The shard is a slice of the padded flat vector", "[2.2]") {
+TEST_CASE("The shard is a slice of the padded flat vector", "[2.3]") {
   for (const Layout& layout : kLayouts) {
     for (int rank = 0; rank < layout.world_size; ++rank) {
       const FlatParameter flat = make_flat(layout.sizes, rank, layout.world_size);
@@ -98,7 +98,7 @@ TEST_CASE("The shard is a slice of the padded flat vector", "[2.2]") {
   }
 }
 
-TEST_CASE("Making a shard never holds a full copy", "[2.2][2.3]") {
+TEST_CASE("Making a shard never holds a full copy", "[2.3][2.4]") {
   const int world_size = GENERATE(2, 4, 8);
   Context context;
   const ContextScope scope(context);
@@ -117,7 +117,7 @@ TEST_CASE("Making a shard never holds a full copy", "[2.2][2.3]") {
   CHECK(!flat.full_grad().storage()->is_allocated());
 }
 
-TEST_CASE("A shard can be made of parameters that never existed", "[2.2]") {
+TEST_CASE("A shard can be made of parameters that never existed", "[2.3]") {
   Context context;
   const ContextScope scope(context);
   context.pool();
@@ -142,7 +142,7 @@ TEST_CASE("A shard can be made of parameters that never existed", "[2.2]") {
   CHECK(parameters[0].variable.data().device() == kCpu);
 }
 
-TEST_CASE("Parameters and their gradients are views of the flat vectors", "[2.3]") {
+TEST_CASE("Parameters and their gradients are views of the flat vectors", "[2.4]") {
   const FlatParameter flat = make_flat({6, 3}, 0, 2);
   for (std::size_t i = 0; i < 2; ++i) {
     const Variable& variable = flat.parameters()[i].variable;
@@ -157,7 +157,7 @@ TEST_CASE("Parameters and their gradients are views of the flat vectors", "[2.3]
   CHECK(flat.full_grad().storage()->kind() == MemoryKind::unsharded_grad);
 }
 
-TEST_CASE("Views survive any number of free and allocate", "[2.3]") {
+TEST_CASE("Views survive any number of free and allocate", "[2.4]") {
   const FlatParameter flat = make_flat({6, 3}, 0, 2);
   const Tensor view = flat.parameters()[1].variable.data();
   const Storage* storage = flat.full().storage().get();
@@ -172,7 +172,7 @@ TEST_CASE("Views survive any number of free and allocate", "[2.3]") {
   }
 }
 
-TEST_CASE("Reading a parameter whose bytes are gone names unit, parameter and remedy", "[2.3]") {
+TEST_CASE("Reading a parameter whose bytes are gone names unit, parameter and remedy", "[2.4]") {
   const FlatParameter flat = make_flat({6, 3}, 0, 2);
   const Variable weight = flat.parameters()[0].variable;
   const auto read = [&] { return weight.data().to_vector<float>(); };
@@ -186,7 +186,7 @@ TEST_CASE("Reading a parameter whose bytes are gone names unit, parameter and re
   CHECK_THAT(message_of<StorageError>(read), contains("parameters"));
 }
 
-TEST_CASE("A frozen flat parameter has no gradient", "[2.3]") {
+TEST_CASE("A frozen flat parameter has no gradient", "[2.4]") {
   auto parameters = counting({3});
   parameters[0].variable.set_requires_grad(false);
   const FlatParameter flat("unit", parameters, 0, 2, kCpu, copy_slice);

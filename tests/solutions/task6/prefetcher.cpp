@@ -75,7 +75,7 @@ const std::vector<int> kAll = {0, 1, 2, 3, 4};
 
 }  // namespace
 
-TEST_CASE("The order is recorded during forward, and complete when it has ended", "[6.1][6.2]") {
+TEST_CASE("The order is recorded during forward, and complete when it has ended", "[6.3][6.4]") {
   const auto orders = on_ranks(2, [](ProcessGroup& group) {
     ShardedToy toy({}, group, with(1));
     const Prefetcher& prefetcher = *toy.sharded->prefetcher();
@@ -94,7 +94,7 @@ TEST_CASE("The order is recorded during forward, and complete when it has ended"
   CHECK(orders[1] == orders[0]);
 }
 
-TEST_CASE("A forward that throws is not an order", "[6.1]") {
+TEST_CASE("A forward that throws is not an order", "[6.3]") {
   const auto orders = on_ranks(2, [](ProcessGroup& group) {
     ShardedToy toy({}, group, with(1));
     toy.iteration(0);
@@ -110,7 +110,7 @@ TEST_CASE("A forward that throws is not an order", "[6.1]") {
   CHECK(orders[0] == Names{"layers.0", "layers.1", "layers.2"});
 }
 
-TEST_CASE("Forward: depth units ahead are on their way while a unit computes", "[6.2][6.4]") {
+TEST_CASE("Forward: depth units ahead are on their way while a unit computes", "[6.4][6.2]") {
   CHECK(during(1, with(1), kAll, kAll).on_their_way == Names{"layers.2"});
   CHECK(during(1, with(2), kAll, kAll).on_their_way == Names{"layers.2", "layers.3"});
   CHECK(during(1, with(9), kAll, kAll).on_their_way == Names{"layers.2", "layers.3", "layers.4"});
@@ -119,7 +119,7 @@ TEST_CASE("Forward: depth units ahead are on their way while a unit computes", "
   CHECK(during(1, with(2), kAll, kAll).there == Names{"layers.1"});
 }
 
-TEST_CASE("Backward: the reverse, without the unit that was kept", "[6.3][6.4]") {
+TEST_CASE("Backward: the reverse, without the unit that was kept", "[6.5][6.2]") {
   const bool back = true;
   CHECK(during(4, with(1), kAll, kAll, back).on_their_way == Names{"layers.3"});
   CHECK(during(4, with(2), kAll, kAll, back).on_their_way == Names{"layers.2", "layers.3"});
@@ -128,7 +128,7 @@ TEST_CASE("Backward: the reverse, without the unit that was kept", "[6.3][6.4]")
   CHECK(during(0, with(2), kAll, kAll, back).on_their_way.empty());
 }
 
-TEST_CASE("No more gathers than the limit are in flight", "[6.4]") {
+TEST_CASE("No more gathers than the limit are in flight", "[6.2]") {
   CHECK(during(0, with(3, 1), kAll, kAll).on_their_way == Names{"layers.1"});
   CHECK(during(0, with(3, 2), kAll, kAll).on_their_way == Names{"layers.1", "layers.2"});
   CHECK(during(0, with(3, 9), kAll, kAll).on_their_way ==
@@ -137,7 +137,7 @@ TEST_CASE("No more gathers than the limit are in flight", "[6.4]") {
 }
 
 TEST_CASE("A unit that comes later than expected moves the guess, and what is stale goes",
-          "[6.5]") {
+          "[6.1]") {
   const std::vector<int> skips = {0, 2, 3, 4};
   const Snapshot at_2 = during(2, with(1), kAll, skips);
   CHECK(at_2.on_their_way == Names{"layers.3"});
@@ -145,13 +145,13 @@ TEST_CASE("A unit that comes later than expected moves the guess, and what is st
   CHECK(during(3, with(1), kAll, skips).on_their_way == Names{"layers.4"});
 }
 
-TEST_CASE("A unit that the guess does not hold leaves it where it is", "[6.5]") {
+TEST_CASE("A unit that the guess does not hold leaves it where it is", "[6.1]") {
   const std::vector<int> without_1 = {0, 2, 3, 4};
   CHECK(during(1, with(1), without_1, kAll).on_their_way == Names{"layers.2"});
   CHECK(during(2, with(1), without_1, kAll).on_their_way == Names{"layers.3"});
 }
 
-TEST_CASE("What was gathered ahead and not used goes when forward ends", "[6.1]") {
+TEST_CASE("What was gathered ahead and not used goes when forward ends", "[6.3]") {
   // The guess says 0 1 2 3 4, but forward stops after 1.
   const auto left = on_ranks(2, [](ProcessGroup& group) {
     ToyConfig config;
@@ -166,7 +166,7 @@ TEST_CASE("What was gathered ahead and not used goes when forward ends", "[6.1]"
   CHECK(left[1] == 5);
 }
 
-TEST_CASE("A prefetcher of depth 0 or less, or of a negative limit, is an error", "[6.1]") {
+TEST_CASE("A prefetcher of depth 0 or less, or of a negative limit, is an error", "[6.3]") {
   CHECK(message_of<Error>([] { Prefetcher({}, {1, 0}); }) == "");
   CHECK_THAT(message_of<Error>([] { Prefetcher({}, {0, 0}); }), contains("prefetch depth of 0"));
   CHECK_THAT(message_of<Error>([] { Prefetcher({}, {-1, 0}); }), contains("prefetch depth of -1"));
@@ -174,7 +174,7 @@ TEST_CASE("A prefetcher of depth 0 or less, or of a negative limit, is an error"
   CHECK(Prefetcher({}, {3, 0}).options().in_flight_limit == 3);  // the depth
 }
 
-TEST_CASE("At depth 0 there is no prefetcher", "[6.1]") {
+TEST_CASE("At depth 0 there is no prefetcher", "[6.3]") {
   const auto found = on_ranks(2, [](ProcessGroup& group) {
     return static_cast<int>(ShardedToy({}, group, with(0)).sharded->prefetcher() != nullptr);
   });

@@ -109,7 +109,7 @@ TEST_CASE("A model whose construction throws leaves nothing behind either", "[1.
   CHECK(rank.held() == 0);
 }
 
-TEST_CASE("Materialising gives the bits of an eager build", "[1.2][1.3]") {
+TEST_CASE("Materialising gives the bits of an eager build", "[1.2][1.4]") {
   const std::uint64_t offset = GENERATE(0U, 1U, 1000003U);
   Rank eager_rank(9);
   eager_rank.context.generator().set_offset(offset);
@@ -129,7 +129,7 @@ TEST_CASE("Materialising gives the bits of an eager build", "[1.2][1.3]") {
   CHECK(tracker.current()[MemoryKind::unsharded_param] == 4 * model->parameter_count());
 }
 
-TEST_CASE("Replay does not depend on what was drawn in between", "[1.3]") {
+TEST_CASE("Replay does not depend on what was drawn in between", "[1.4]") {
   Rank rank(9);
   DeferredInit deferred;
   const auto model = deferred.build([] { return make_transformer(); });
@@ -139,7 +139,7 @@ TEST_CASE("Replay does not depend on what was drawn in between", "[1.3]") {
   check_equal_parameters(*model, *make_transformer());
 }
 
-TEST_CASE("The model works after materialising: its buffers are there", "[1.3]") {
+TEST_CASE("The model works after materialising: its buffers are there", "[1.4]") {
   Rank rank(9);
   DeferredInit deferred;
   const auto model = deferred.build([] { return make_transformer(); });
@@ -152,7 +152,7 @@ TEST_CASE("The model works after materialising: its buffers are there", "[1.3]")
   CHECK(ops::equal_bits((*model)(tokens).data(), (*expected)(tokens).data()));
 }
 
-TEST_CASE("A tied parameter is one parameter", "[1.2][1.3]") {
+TEST_CASE("A tied parameter is one parameter", "[1.2][1.4]") {
   Rank eager_rank;
   const auto eager = make_transformer(true);
   const std::int64_t eager_bytes = eager_rank.held();
@@ -169,7 +169,7 @@ TEST_CASE("A tied parameter is one parameter", "[1.2][1.3]") {
   }
 }
 
-TEST_CASE("A parameter that has its memory is left alone", "[1.3]") {
+TEST_CASE("A parameter that has its memory is left alone", "[1.4]") {
   Rank rank;
   DeferredInit deferred;
   const auto model = deferred.build([] { return std::make_shared<Toy>(ToyConfig{}); });
@@ -181,7 +181,7 @@ TEST_CASE("A parameter that has its memory is left alone", "[1.3]") {
   CHECK(ops::equal_bits(first.data(), Tensor::zeros(first.shape())));
 }
 
-TEST_CASE("A parameter that was not recorded is named", "[1.3]") {
+TEST_CASE("A parameter that was not recorded is named", "[1.4]") {
   Rank rank;
   std::shared_ptr<Toy> stranger;
   {
