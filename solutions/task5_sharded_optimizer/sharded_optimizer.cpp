@@ -20,6 +20,7 @@ ShardedOptimizer::ShardedOptimizer(std::vector<FlatParameter*> flats,
                                    std::shared_ptr<ProcessGroup> group)
     : flats_(std::move(flats)), optimizer_(std::move(optimizer)), group_(std::move(group)) {}
 
+// SOLUTION 5.2:
 namespace {
 
 /// The part of a shard-sized tensor that is padding; it is at the end.
@@ -29,6 +30,7 @@ Tensor padding_of(const FlatParameter& flat, const Tensor& shard_sized) {
 }
 
 }  // namespace
+// END SOLUTION
 
 // ------------------------------------------------------------------- TODO 5.1
 // What the optimizer is to update.

@@ -1,0 +1,109 @@
+// Task 2: FlatParameter.     Handout: tasks/task2_flat_parameter/README.md
+// Edit only this file. Types and data members: flat_parameter.h
+// Check with:  make test-task2
+
+#include "task2_flat_parameter/flat_parameter.h"
+
+#include "base/check.h"
+#include "base/todo.h"
+#include "tensor/ops.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace fsdp {
+
+FlatParameter::FlatParameter(std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
+                             int world_size, Device device, const SliceSource& source)
+    : FlatParameter(Unbuilt{}, std::move(unit), std::move(parameters), rank, world_size, device) {
+  build_layout();
+  copy_shard(source);
+  make_views();
+}
+
+FlatParameter::FlatParameter(Unbuilt, std::string unit, std::vector<nn::NamedParameter> parameters,
+                             int rank, int world_size, Device device)
+    : unit_(std::move(unit)),
+      parameters_(std::move(parameters)),
+      rank_(rank),
+      world_size_(world_size),
+      device_(device) {
+  FSDP_CHECK(!parameters_.empty(), "unit {}: a FlatParameter needs at least one parameter", unit_);
+  FSDP_CHECK(world_size >= 1 && rank >= 0 && rank < world_size, "rank {} of {} ranks", rank,
+             world_size);
+  dtype_ = parameters_[0].variable.data().dtype();
+  requires_grad_ = parameters_[0].variable.requires_grad();
+  for (const nn::NamedParameter& parameter : parameters_) {
+    FSDP_CHECK(parameter.variable.data().dtype() == dtype_,
+               "unit {}: {} is {}, the others are {}: one flat parameter has one dtype", unit_,
+               parameter.path, name_of(parameter.variable.data().dtype()), name_of(dtype_));
+    FSDP_CHECK(parameter.variable.requires_grad() == requires_grad_,
+               "unit {}: {} mixes frozen and trainable parameters in one flat parameter", unit_,
+               parameter.path);
+  }
+}
+
+// ------------------------------------------------------------------- TODO 2.1
+// Give every parameter its place in the flat vector.
+//
+// Set:   spans_ (one per parameter, in order, no gaps), numel_ (N), padded_numel_ (P).
+// Keep:  P is the smallest multiple of W that is >= N.
+//
+// Hint:  a shard border may cut through a parameter. That is the point of flattening: nothing
+//        here depends on where it falls.
+void FlatParameter::build_layout() {
+  todo("2.1", parameters_, world_size_, spans_, numel_, padded_numel_);
+}
+
+// ------------------------------------------------------------------- TODO 2.2
+// The map between shards and parameters.
+//
+// Hint:  intersect [rank*n, (rank+1)*n) with every span; keep what is not empty.
+std::vector<ShardPiece> FlatParameter::pieces_of(int rank) const {
+  todo("2.2", rank, spans_);
+}
+
+std::int64_t FlatParameter::valid_shard_numel() const {
+  return std::clamp(numel_ - rank_ * shard_numel(), std::int64_t{0}, shard_numel());
+}
+
+// ------------------------------------------------------------------- TODO 2.3
+// Make shard_ (n), SHARDED_PARAM, and fill it with this rank's elements of the flat vector.
+//
+// Keep:  the full vector is never allocated, not even for a moment. Padding is zero.
+// Hint:  pieces_of(rank_) says what lies in the shard; source(parameter, begin, out) writes it.
+void FlatParameter::copy_shard(const SliceSource& source) {
+  todo("2.3", source, shard_, rank_);
+}
+
+// ------------------------------------------------------------------- TODO 2.4
+// Describe `full` (and `full_grad`, if trainable) without allocating them, and turn every parameter
+// into a view: its data into full, its gradient sink into full_grad.
+//
+// Keep:  the storages are made once and never replaced; after this, allocate() and free() on them
+//        is all that unshard and reshard do. The parameters' own memory is given up here.
+void FlatParameter::make_views() {
+  todo("2.4", spans_, full_, full_grad_);
+}
+
+void copy_slice(const Variable& parameter, std::int64_t begin, const Tensor& out) {
+  const Tensor& data = parameter.data();
+  ops::copy(out, data.view({data.numel()}).narrow(0, begin, out.numel()));
+}
+
+// ------------------------------------------------------------------- TODO 2.5
+// Which unit manages which parameter.
+//
+// Keep:  every parameter that is not ignored is in exactly one list. A tied parameter is in the
+//        list of the lowest unit that contains every module using it, or its views would be freed
+//        while the other user still needs them.
+// Hint:  named_parameters_with_ties() names a tied parameter once for each module.
+std::vector<std::vector<nn::NamedParameter>> parameters_of_units(
+    nn::Module& root, const std::vector<nn::Module*>& unit_modules,
+    const std::vector<const void*>& ignored) {
+  todo("2.5", root, unit_modules, ignored);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,124 @@
+// Task 3: the forward pass.     Handout: tasks/task3_forward/README.md
+// Edit only this file. Types and data members: forward.h
+// Check with:  make test-task3
+
+#include "task3_forward/forward.h"
+
+#include "base/check.h"
+#include "base/todo.h"
+#include "tensor/ops.h"
+
+#include <utility>
+
+namespace fsdp {
+
+void ReshardAfterForward::validate(int world_size) const {
+  if (group == 0 || group == 1) return;
+  FSDP_CHECK(
+      group > 1 && group < world_size && world_size % group == 0,
+      "reshard_after_forward = {} does not fit {} ranks: use true, false, or a whole number s "
+      "with 1 < s < {} that divides {}",
+      group, world_size, world_size, world_size);
+}
+
+ShardedUnit::ShardedUnit(std::string name, nn::Module& module,
+                         std::vector<std::unique_ptr<FlatParameter>> flat_parameters,
+                         std::shared_ptr<ProcessGroup> group,
+                         std::shared_ptr<ProcessGroup> subgroup, Options options)
+    : name_(std::move(name)),
+      module_(module),
+      flats_(std::move(flat_parameters)),
+      group_(std::move(group)),
+      subgroup_(std::move(subgroup)),
+      options_(options) {
+  options_.reshard_after_forward.validate(group_->size());
+  const bool in_subgroups = options_.reshard_after_forward.group > 1;
+  FSDP_CHECK(in_subgroups == (subgroup_ != nullptr),
+             "unit {}: a subgroup goes with reshard_after_forward = s, and only with it", name_);
+  module_.set_unit_name(name_);
+}
+
+ShardedUnit::~ShardedUnit() {
+  for (const int hook : hooks_) module_.remove_hook(hook);
+}
+
+// ------------------------------------------------------------------- TODO 3.1
+// Make room for the full parameters and start gathering them.
+//
+// Keep:  all-gather lands in the flat vector itself (full()), from which the model's views are cut.
+//        Nothing happens unless the unit is sharded; nothing is waited for.
+// Note:  when parts are kept for the subgroup (3.4), they are gathered, in the subgroup.
+void ShardedUnit::start_unshard(Phase phase) {
+  todo("3.1", phase, state_, gathers_, flats_);
+}
+
+// ------------------------------------------------------------------- TODO 3.2
+// Wait until the full parameters can be read.
+//
+// Keep:  works from every state; the parts kept for the subgroup are no longer needed afterwards.
+void ShardedUnit::finish_unshard(Phase phase) {
+  todo("3.2", phase, state_, gathers_);
+}
+
+// ------------------------------------------------------------------- TODO 3.3
+// Give the full parameters up.
+//
+// Keep:  the storage is freed, not replaced: the views stay, and so does every view that autograd
+// saved.
+//        Parts kept for the subgroup go too: after an optimizer step they would be stale.
+// Hint:  a storage under a running gather cannot be freed.
+void ShardedUnit::reshard() {
+  todo("3.3", state_, flats_);
+}
+
+std::shared_ptr<Storage> ShardedUnit::subgroup_storage(const FlatParameter& flat) const {
+  const auto part = flat.padded_numel() / subgroup_->size();
+  return std::make_shared<Storage>(
+      flat.full().device(), static_cast<std::size_t>(part) * size_of(flat.full().dtype()),
+      MemoryKind::unsharded_param, std::make_shared<const Owner>(Owner{name_, "subgroup part"}));
+}
+
+// ------------------------------------------------------------------- TODO 3.4
+// Keep 1/s of the full parameters, then give the rest up.
+//
+//     W = 4, s = 2      rank 0 keeps [0, P/2)   rank 1 keeps [P/2, P)   |  ranks 2, 3 likewise
+//
+// Set:   subgroup_parts_, one (P/s) tensor a flat parameter, over subgroup_storage(flat).
+// Keep:  rank r of the subgroup keeps part r, so that the subgroup's all-gather restores the whole.
+void ShardedUnit::reshard_to_subgroup() {
+  todo("3.4", subgroup_parts_, state_);
+}
+
+// ------------------------------------------------------------------- TODO 3.5
+// Attach the halves to the module.
+//
+// Keep:  pre-forward: the unit has its parameters, and then the scheduler (if any) hears of it.
+//        post-forward: with a tape, what the options say, the root rule first
+//        (keep_until_backward); without a tape (grad_enabled() is false) no backward will come, so
+//        nothing is kept.
+void ShardedUnit::install_forward_hooks() {
+  todo("3.5", module_, hooks_);
+}
+
+void ShardedUnit::pre_forward() {
+  todo("3.5", scheduler);
+}
+
+void ShardedUnit::post_forward() {
+  todo("3.5", options_);
+}
+
+bool ShardedUnit::has_trainable() const {
+  for (const auto& flat : flats_) {
+    if (flat->requires_grad()) return true;
+  }
+  return false;
+}
+
+std::int64_t ShardedUnit::padded_numel() const {
+  std::int64_t total = 0;
+  for (const auto& flat : flats_) total += flat->padded_numel();
+  return total;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,152 @@
+// Task 4: the backward pass.     Handout: tasks/task4_backward/README.md
+// Edit only this file. Types and data members: backward.h
+// Check with:  make test-task4
+
+#include "task4_backward/backward.h"
+
+#include "autograd/backward.h"
+#include "base/check.h"
+#include "base/todo.h"
+#include "tensor/ops.h"
+
+#include <utility>
+
+namespace fsdp {
+
+GradientReducer::GradientReducer(std::vector<ShardedUnit*> units,
+                                 std::shared_ptr<ProcessGroup> group)
+    : group_(std::move(group)) {
+  for (ShardedUnit* unit : units) {
+    auto gradients = std::make_unique<UnitGradients>();
+    gradients->unit = unit;
+    const auto owner = std::make_shared<const Owner>(Owner{unit->name(), "gradient sum"});
+    for (const auto& flat : unit->flat_parameters()) {
+      if (!flat->requires_grad()) continue;
+      gradients->flats.push_back({flat.get(),
+                                  TreeAccumulator(MemoryKind::unsharded_grad, owner),
+                                  TreeAccumulator(MemoryKind::sharded_grad, owner),
+                                  {},
+                                  {}});
+    }
+    units_.push_back(std::move(gradients));
+  }
+}
+
+GradientReducer::~GradientReducer() {
+  for (const auto& [module, hook] : hooks_) module->remove_hook(hook);
+}
+
+void GradientReducer::install_backward_hooks() {
+  for (const auto& each : units_) {
+    UnitGradients* gradients = each.get();
+    ShardedUnit* unit = gradients->unit;
+    nn::Module& module = unit->module();
+    const auto add = [&](int hook) { hooks_.emplace_back(&module, hook); };
+    add(module.register_forward_hook([gradients](nn::Module&) {
+      if (grad_enabled()) ++gradients->open_calls;
+    }));
+    add(module.register_full_backward_pre_hook([this, unit](nn::Module&) { pre_backward(*unit); }));
+    add(module.register_full_backward_hook([this, unit](nn::Module&) { post_backward(*unit); }));
+  }
+}
+
+void GradientReducer::begin_step(const optim::StepPlan& plan) {
+  plan.validate();
+  plan_ = plan;
+  micro_step_ = 0;
+  callback_queued_ = false;
+  reductions_.clear();
+  reducing_ = nullptr;
+  for (const auto& gradients : units_) {
+    gradients->open_calls = 0;
+    gradients->is_prepared = gradients->is_done = false;
+    gradients->unit->reshard();
+    for (FlatGradient& each : gradients->flats) {
+      each.full.clear();
+      each.sharded.clear();
+      each.input = each.leaf = Tensor();
+      each.flat->full_grad().storage()->free();
+    }
+  }
+}
+
+GradientReducer::UnitGradients& GradientReducer::of(const ShardedUnit& unit) {
+  for (const auto& gradients : units_) {
+    if (gradients->unit == &unit) return *gradients;
+  }
+  fail("unit {} does not belong to this GradientReducer", unit.name());
+}
+
+bool GradientReducer::reduces_now() const {
+  return (micro_step_ + 1) % plan_.micro_steps_per_reduction == 0;
+}
+
+// ------------------------------------------------------------------- TODO 4.1
+// Before the unit's first backward node.
+//
+// Keep:  everything pre_backward promises in backward.h, in that order, also when it is called
+//        again in the same backward (a module that was called twice): what has been written must
+//        survive.
+// Hint:  queue_backward_callback (autograd/backward.h); Variable::arm_sink.
+void GradientReducer::pre_backward(ShardedUnit& unit) {
+  todo("4.1", unit, callback_queued_);
+}
+
+// ------------------------------------------------------------------- TODO 4.2
+// Make the full gradient complete: +0 where no contribution came, and in the padding.
+//
+// Hint:  Variable::sink_written, Variable::grad_sink.
+void GradientReducer::complete_gradients(UnitGradients& gradients) {
+  todo("4.2", gradients.flats);
+}
+
+// ------------------------------------------------------------------- TODO 4.3
+// Send the full gradient on its way: reduce-scatter (sum) into a fresh leaf (n), label {unit,
+// gradient}.
+//
+// Under no_sync (L > 1) the full gradient is pushed to `full` first, and only the last micro-step
+// of a group reduces, what `full` folds to.
+//
+// Set:   each.input, each.leaf (REDUCE_SCATTER), reductions_, reducing_.
+void GradientReducer::start_reduce(UnitGradients& gradients) {
+  todo("4.3", gradients, plan_, reductions_, reducing_);
+}
+
+// ------------------------------------------------------------------- TODO 4.4
+// Finish the reduction in flight, if any: wait, free the full gradient, keep the shard.
+//
+// Hint:  the leaf is pushed to `sharded`, which counts it as SHARDED_GRAD from then on.
+void GradientReducer::finish_reduce() {
+  todo("4.4", reductions_, reducing_);
+}
+
+// ------------------------------------------------------------------- TODO 4.5
+// After the unit's last backward node.
+//
+// Keep:  the full parameters go *before* the reduction is issued, and the gradient of the unit
+//        reduced before goes too (finish_reduce): so the peak does not depend on how fast the link
+//        is.
+// Hint:  open_calls counts forward calls; only the last of them ends the unit's backward.
+void GradientReducer::post_backward(ShardedUnit& unit) {
+  todo("4.5", unit, reducing_);
+}
+
+// ------------------------------------------------------------------- TODO 4.6
+// When the tape has been walked.
+//
+// Keep:  a unit that backward never reached still takes part in the reduction, with +0: what a rank
+//        sends must not depend on anything another rank cannot know. Last unit first, as in
+//        backward.
+void GradientReducer::end_of_backward() {
+  todo("4.6", units_, micro_step_, callback_queued_);
+}
+
+// ------------------------------------------------------------------- TODO 4.7
+// The average over all J = W·M micro-batches: one multiplication, at the very end.
+//
+// Set:   shard_grad of every trainable FlatParameter; micro_step_ back to 0.
+void GradientReducer::finish_gradients() {
+  todo("4.7", plan_, micro_step_, units_);
+}
+
+}  // namespace fsdp
