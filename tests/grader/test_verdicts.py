@@ -1,0 +1,146 @@
+"""Tests of verdicts.py against recorded reports and a judge made of shell."""
+
+import stat
+import tempfile
+import unittest
+from pathlib import Path
+
+import manifest
+import verdicts
+
+DATA = Path(__file__).parent / "test_data"
+
+
+def case(step: str, passed: bool, hidden: bool = False, message: str = "") -> verdicts.Case:
+    return verdicts.Case(f"case of {step}{' h' * hidden}", (step,), hidden, passed, True,
+                         [] if passed else [message or "wrong"])
+
+
+class ReportTest(unittest.TestCase):
+    def test_version_2(self):
+        cases = verdicts.parse_report((DATA / "catch2_v2.xml").read_bytes())
+        self.assertEqual([each.passed for each in cases], [True, False, False, False, False])
+        self.assertEqual([each.hidden for each in cases], [False, False, False, True, False])
+        self.assertEqual([each.steps for each in cases],
+                         [("3.1",), ("3.2",), ("3.3",), ("3.3",), ("3.4",)])
+        self.assertEqual(cases[0].seconds, 0.25)
+        self.assertEqual(cases[1].messages, [
+            "world 2\n3.2 rank 1, unit layer\n  observed: NaN\n  expected: 0.5",
+            "unit W=2 seed 1: the run threw Error"])
+        self.assertEqual(cases[2].todos, ["3.3"])
+        self.assertEqual(cases[3].message, "REQUIRE( bytes == 0 )\nwith 128 == 0")
+        self.assertIn("asserted nothing", cases[4].message)
+
+    def test_version_3(self):
+        cases = verdicts.parse_report((DATA / "catch2_v3.xml").read_bytes())
+        self.assertEqual([each.passed for each in cases], [True, False, False, False])
+        self.assertEqual(cases[2].message, "skipped: no MPI here")
+        self.assertIn("the judge crashed: SIGSEGV", cases[3].message)
+
+    def test_a_report_may_be_cut_off_anywhere(self):
+        whole = (DATA / "catch2_v2.xml").read_bytes()
+        complete = 0
+        for size in range(0, len(whole), 7):
+            cases = verdicts.parse_report(whole[:size])
+            self.assertGreaterEqual(len(cases), complete)
+            complete = len(cases)
+        self.assertEqual(complete, 5)
+
+    def test_what_is_no_report_is_refused(self):
+        with self.assertRaises(verdicts.JudgeError):
+            verdicts.parse_report(b"hello\n")
+
+
+class JudgeTest(unittest.TestCase):
+    """A judge is any program that lists and reports as Catch2 does."""
+
+    LIST = f'case "$*" in *--list-tests*) cat {DATA}/catch2_v3_list.xml; exit 2;; esac\n'
+    ONE = ('<?xml version="1.0"?><Catch2TestRun><TestCase name="Gathering starts once" '
+           'tags="[3.1]"><OverallResult success="true"/></TestCase>')
+
+    def judge(self, body: str) -> Path:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = Path(folder.name) / "judge"
+        path.write_text("#!/bin/sh\n" + body, encoding="utf-8")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return path
+
+    def test_fewer_executed_than_listed_is_a_failure(self):
+        judge = self.judge(self.LIST + f"echo '{self.ONE}</Catch2TestRun>'")
+        heard = []
+        cases = verdicts.run_judge(judge, Path("runner"), on_case=heard.append)
+        self.assertEqual([(each.name, each.passed, each.executed) for each in cases],
+                         [("Gathering starts once", True, True),
+                          ("Resharding frees, other sizes", False, False)])
+        self.assertEqual(len(heard), 1)
+        self.assertIn("ended before it ran this case", cases[1].message)
+        self.assertEqual((cases[1].steps, cases[1].hidden), (("3.3",), True))
+
+    def test_a_judge_that_dies_inside_a_case_says_which(self):
+        judge = self.judge(self.LIST + f"echo '{self.ONE}<TestCase name=\"Resharding frees, other "
+                           "sizes\" tags=\"[3.3][hidden]\">'; echo broken >&2; exit 7")
+        last = verdicts.run_judge(judge, Path("runner"))[-1]
+        self.assertIn("stopped inside this case, with exit code 7. broken", last.message)
+
+    def test_out_of_time(self):
+        judge = self.judge(self.LIST + f"echo '{self.ONE}'; exec sleep 60")
+        cases = verdicts.run_judge(judge, Path("runner"), timeout=0.5)
+        self.assertEqual([each.message for each in cases], ["", "not run: time"])
+
+    def test_a_filter_that_matches_nothing_is_an_error(self):
+        judge = self.judge("echo '<?xml version=\"1.0\"?><MatchingTests/>'")
+        with self.assertRaisesRegex(verdicts.JudgeError, "no case matches"):
+            verdicts.run_judge(judge, Path("runner"), "[9.9]")
+
+    def test_names_and_tags_of_version_2(self):
+        judge = self.judge("""case "$*" in
+*--list-tests*) echo "Matching test cases:"; exit 2;;
+*--list-tags*) echo "   2  [3.1]"; echo "   1  [hidden]"; exit 2;;
+*--list-test-names-only*hidden*) echo "Second, other sizes";;
+*--list-test-names-only*) echo "First"; echo "Second, other sizes";;
+esac""")
+        listed = verdicts.list_cases(judge)
+        self.assertEqual([(each.name, each.steps, each.hidden) for each in listed],
+                         [("First", ("3.1",), False), ("Second, other sizes", ("3.1",), True)])
+
+
+class StepTest(unittest.TestCase):
+    def setUp(self):
+        self.task = manifest.load().task(3)
+
+    def states(self, cases) -> dict[str, str]:
+        return {each.step.id: f"{each.state} {each.blocked_by}".strip()
+                for each in verdicts.judge_steps(self.task, cases)}
+
+    def test_points_need_all_cases_of_their_kind(self):
+        found = verdicts.judge_steps(self.task, [
+            case("3.1", True), case("3.1", False, hidden=True), case("3.2", True),
+            case("3.2", False), case("3.3", True), case("3.3", True, hidden=True)])
+        self.assertEqual([(each.public, each.hidden) for each in found],
+                         [(2, 0), (0, 0), (2, 1), (0, 0), (0, 0)])
+        self.assertEqual(found[3].state, "not run")
+
+    def test_a_failing_case_is_blocked_by_what_it_requires(self):
+        self.assertEqual(self.states([case("3.1", False), case("3.2", False), case("3.3", True),
+                                      case("3.4", False), case("3.5", True)]),
+                         {"3.1": "failed", "3.2": "blocked 3.1", "3.3": "passed",
+                          "3.4": "blocked 3.1", "3.5": "passed"})
+
+    def test_unsolved_steps_are_told_from_wrong_ones(self):
+        todo = "TODO 3.2: finish_unshard (tasks/task3_forward/forward.cpp:60, make hint-3.2)"
+        states = self.states([case("3.1", True), case("3.2", False, message=todo),
+                              case("3.3", False, message=todo)])
+        self.assertEqual((states["3.2"], states["3.3"]), ("todo", "blocked 3.2"))
+
+    def test_a_step_of_an_earlier_task_can_block(self):
+        states = self.states([case("3.1", False, message="TODO 2.4: make_views (x.cpp:1)")])
+        self.assertEqual(states["3.1"], "blocked 2.4")
+
+    def test_cases_survive_being_stored(self):
+        cases = [case("3.1", True), case("3.2", False)]
+        self.assertEqual(verdicts.from_json(verdicts.to_json(cases)), cases)
+
+
+if __name__ == "__main__":
+    unittest.main()

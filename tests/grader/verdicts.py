@@ -1,0 +1,289 @@
+"""Runs a judge and turns its Catch2 XML (version 2 or 3) into cases, steps and points.
+
+A judge is trusted, the runner it watches is not. Still nothing passes by accident: what counts as
+executed is checked against the judge's own list of cases, and a step without a case earns nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as xml
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import manifest
+
+PUBLIC = "~[hidden]"
+HIDDEN = "[hidden]"
+_TAG = re.compile(r"\[([^\]]+)\]")
+_STEP = re.compile(r"[1-9]\.[1-9][0-9]?")
+_TODO = re.compile(r"\bTODO ([1-9]\.[1-9][0-9]?): ")
+_NO_MESSAGE = "the case asserted nothing, or failed without saying why"
+
+
+class JudgeError(Exception):
+    """The judge itself could not be run, or said nothing that can be read."""
+
+
+@dataclass
+class Case:
+    """One case of a judge. Not passed unless it was executed to its end and nothing failed."""
+
+    name: str
+    steps: tuple[str, ...]
+    hidden: bool
+    passed: bool = False
+    executed: bool = False
+    messages: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def message(self) -> str:
+        return self.messages[0] if self.messages else ("" if self.passed else _NO_MESSAGE)
+
+    @property
+    def todos(self) -> list[str]:
+        """The unsolved steps that the case ran into."""
+        return list(dict.fromkeys(m for text in self.messages for m in _TODO.findall(text)))
+
+
+@dataclass
+class Verdict:
+    """A step: passed, failed, blocked (by `blocked_by`), todo (not begun), or not run."""
+
+    step: manifest.Step
+    state: str
+    blocked_by: str
+    cases: list[Case]
+    public: int
+    hidden: int
+
+    def first_failure(self) -> Case | None:
+        """The step's first failing case, public ones first."""
+        failing = [case for case in self.cases if not case.passed]
+        return min(failing, key=lambda case: case.hidden, default=None)
+
+
+def run_judge(judge: Path, runner: Path, spec: str = "", *, env: dict[str, str] | None = None,
+              timeout: float | None = None,
+              on_case: Callable[[Case], None] | None = None) -> list[Case]:
+    """The cases of `judge` that match `spec`, judged on `runner`; `on_case` hears of each at once.
+
+    Listed cases that were not executed (the judge ended early, or `timeout` seconds were over) come
+    last, as not passed.
+    """
+    listed = list_cases(judge, spec)
+    if not listed:
+        raise JudgeError(f"{judge}: no case matches '{spec}'")
+    full_env = {**os.environ, **(env or {}), "FSDP_RUNNER": str(runner)}
+    command = [str(judge), "-r", "xml", "-d", "yes", "-w", "NoAssertions", *([spec] if spec else [])]
+    parser = CaseParser()
+    end = None if timeout is None else time.monotonic() + timeout
+    with tempfile.TemporaryFile() as errors, subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+            env=full_env) as process:
+        in_time = True
+        try:
+            for piece in _pieces(process.stdout.fileno(), end):
+                for case in parser.feed(piece) if piece else []:
+                    if on_case is not None:
+                        on_case(case)
+                in_time = piece is not None
+        finally:
+            if process.poll() is None and (not in_time or sys.exc_info()[0] is not None):
+                process.kill()
+        code = process.wait()
+        errors.seek(0)
+        said = errors.read(400).decode(errors="replace").strip()
+    done = {case.name for case in parser.cases}
+    missing = [case for case in listed if case.name not in done]
+    for case in missing:
+        why = (f"the judge stopped inside this case, with exit code {code}"
+               if case.name == parser.begun else "the judge ended before it ran this case")
+        case.messages = [f"{why}. {said}".strip() if in_time else "not run: time"]
+    return [*parser.cases, *missing]
+
+
+def _pieces(pipe: int, end: float | None) -> Iterator[bytes | None]:
+    """What comes through a pipe, as it comes; a last None if `end` is reached first."""
+    while True:
+        left = None if end is None else end - time.monotonic()
+        if left is not None and (left <= 0 or not select.select([pipe], [], [], left)[0]):
+            yield None
+            return
+        piece = os.read(pipe, 1 << 16)
+        if not piece:
+            return
+        yield piece
+
+
+class CaseParser:
+    """Reads a Catch2 XML report as it grows; a report that is cut off is no error."""
+
+    def __init__(self) -> None:
+        self._parser = xml.XMLPullParser(("start", "end"))
+        self.cases: list[Case] = []
+        self.begun = ""  # the case the report is in the middle of
+
+    def feed(self, data: bytes) -> list[Case]:
+        """Adds a piece of the report; returns the cases that it completes."""
+        new: list[Case] = []
+        try:
+            self._parser.feed(data)
+            for event, element in self._parser.read_events():
+                if element.tag != "TestCase":
+                    continue
+                self.begun = element.get("name", "").strip() if event == "start" else ""
+                if event == "end":
+                    new.append(_case_of(element))
+                    element.clear()
+        except xml.ParseError as error:
+            raise JudgeError(f"the judge's report is not XML: {error}") from error
+        self.cases.extend(new)
+        return new
+
+
+def parse_report(data: bytes) -> list[Case]:
+    """All complete cases of a report."""
+    parser = CaseParser()
+    parser.feed(data)
+    return parser.cases
+
+
+def _case_of(element: xml.Element) -> Case:
+    result = element.find("OverallResult")
+    messages = _messages(element)
+    passed = (result is not None and result.get("success") == "true"
+              and result.get("skips", "0") == "0" and not messages)
+    seconds = float(result.get("durationInSeconds", "0")) if result is not None else 0.0
+    steps, hidden = _read_tags(element.get("tags", ""))
+    return Case(element.get("name", "").strip(), steps, hidden, passed, True, messages, seconds)
+
+
+def _read_tags(tags: str) -> tuple[tuple[str, ...], bool]:
+    names = _TAG.findall(tags)
+    return tuple(name for name in names if _STEP.fullmatch(name)), "hidden" in names
+
+
+def _messages(element: xml.Element) -> list[str]:
+    """What failed in a case, in order; the infos that preceded a failure go with it."""
+    found: list[str] = []
+    infos: list[str] = []
+    for child in element:
+        text = (child.text or "").strip()
+        if child.tag in ("Info", "Warning"):
+            infos.append(text)
+        elif child.tag in ("Failure", "Exception", "FatalErrorCondition", "Skip"):
+            name = {"FatalErrorCondition": "the judge crashed: ", "Skip": "skipped: "}
+            found.append("\n".join([*infos, name.get(child.tag, "") + text]))
+            infos = []
+        elif child.tag == "Expression":
+            if child.get("success") != "true":
+                found.append("\n".join([*infos, _expression(child)]))
+            infos = []
+        elif child.tag == "Section":
+            found.extend(_messages(child))
+    return found
+
+
+def _expression(element: xml.Element) -> str:
+    original = (element.findtext("Original") or "").strip()
+    expanded = (element.findtext("Expanded") or "").strip()
+    lines = [f"{element.get('type', 'CHECK')}( {original} )"]
+    if expanded and expanded != original:
+        lines.append(f"with {expanded}")
+    for child in element:
+        if child.tag in ("Exception", "FatalErrorCondition"):
+            lines.append((child.text or "").strip())
+    return "\n".join(lines)
+
+
+def list_cases(judge: Path, spec: str = "") -> list[Case]:
+    """The cases `spec` selects, as the judge itself lists them, none of them executed."""
+    output = _list(judge, "--list-tests", "-r", "xml", spec)
+    if output.lstrip().startswith("<?xml"):
+        found = []
+        for element in xml.fromstring(output).iter("TestCase"):
+            steps, hidden = _read_tags(element.findtext("Tags") or "")
+            found.append(Case((element.findtext("Name") or "").strip(), steps, hidden))
+        return found
+    # Catch2 2 lists names without tags (or names and tags, but broken into lines): ask for each tag.
+    names = _names(judge, spec)
+    hidden_names = set(_names(judge, HIDDEN))
+    tags = _TAG.findall(_list(judge, "--list-tags"))
+    steps_of: dict[str, list[str]] = {name: [] for name in names}
+    for step in sorted({tag for tag in tags if _STEP.fullmatch(tag)}):
+        for name in _names(judge, f"[{step}]"):
+            if name in steps_of:
+                steps_of[name].append(step)
+    return [Case(name, tuple(steps_of[name]), name in hidden_names) for name in names]
+
+
+def _names(judge: Path, spec: str) -> list[str]:
+    lines = _list(judge, "--list-test-names-only", spec).splitlines()
+    return [line.strip().removeprefix('"').removesuffix('"') for line in lines if line.strip()]
+
+
+def _list(judge: Path, *options: str) -> str:
+    command = [str(judge), *(option for option in options if option)]
+    try:  # Catch2 2 returns the number of cases: the exit code says nothing
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JudgeError(f"{judge}: cannot list its cases: {error}") from error
+    return done.stdout.decode(errors="replace")
+
+
+def judge_steps(task: manifest.Task, cases: Iterable[Case],
+                only: Iterable[str] = ()) -> list[Verdict]:
+    """A verdict for each step of the task (or of `only`), with the points it earns."""
+    cases = list(cases)
+    wanted = list(only) or [step.id for step in task.steps]
+    of_step = {step.id: [c for c in cases if step.id in c.steps] for step in task.steps}
+    failing = {step for step, each in of_step.items() if any(not case.passed for case in each)}
+    verdicts = []
+    for step in task.steps:
+        mine = of_step[step.id]
+        if step.id not in wanted:
+            continue
+        state, blocker = "passed", ""
+        if not mine:
+            state = "not run"
+        elif step.id in failing:
+            state, blocker = _why(task, step, mine, failing)
+        public, hidden = ([case for case in mine if case.hidden == flag] for flag in (False, True))
+        verdicts.append(Verdict(step, state, blocker, mine, _earned(step.public, public),
+                                _earned(step.hidden, hidden)))
+    return verdicts
+
+
+def _earned(points: int, cases: list[Case]) -> int:
+    return points if cases and all(case.passed for case in cases) else 0
+
+
+def _why(task: manifest.Task, step: manifest.Step, cases: list[Case],
+         failing: set[str]) -> tuple[str, str]:
+    """How a failing step is called: by the unsolved step it ran into, else by what it requires."""
+    todos = {todo for case in cases if not case.passed for todo in case.todos}
+    if step.id in todos:
+        return "todo", ""
+    for required in task.closure(step.id):
+        if required in failing:
+            return "blocked", required
+    if todos:  # a step of an earlier task (a student kit), or one points.toml does not name
+        return "blocked", min(todos)
+    return "failed", ""
+
+
+def to_json(cases: Iterable[Case]) -> list[dict]:
+    return [asdict(case) for case in cases]
+
+
+def from_json(entries: Iterable[dict]) -> list[Case]:
+    return [Case(**{**entry, "steps": tuple(entry["steps"])}) for entry in entries]
