@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fsdp {
 
@@ -15,8 +16,13 @@ namespace fsdp {
 /// library's errors must not be able to mistake "unsolved" for "failed as it should".
 class TodoError : public std::logic_error {
  public:
-  explicit TodoError(const std::string& what) : std::logic_error(what) {}
+  explicit TodoError(const std::string& what);
 };
+
+/// What the TodoErrors made so far by this process said, in order, thrown or not, caught or not: an
+/// exercise that was reached must not be able to hide behind a catch. The one list of the whole
+/// process, since ranks and their communication may run on any thread.
+std::vector<std::string> todos_reached();
 
 /// The step number of an exercise together with the place it was written at.
 struct TodoStep {

@@ -25,14 +25,20 @@ function(fsdp_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} fsdp_test_main)
   # Assertions expand to much code that runs once: optimising it costs half the build time.
   target_compile_options(${name} PRIVATE -O1)
+  fsdp_discover_tests(${name} "${ARG_LABELS}")
+endfunction()
+
+# fsdp_discover_tests(NAME LABELS [PROPERTY VALUE]…): one ctest entry for each test case of a Catch2
+# program.
+function(fsdp_discover_tests name labels)
   # Catch2 2 calls a name that matches nothing a success unless told otherwise; 3 never does.
   if(Catch2_VERSION VERSION_LESS 3)
     set(strict EXTRA_ARGS --warn NoTests)
   endif()
   # The timeout is for endless loops only: no test comes near it, sanitizers included.
   catch_discover_tests(${name} TEST_PREFIX "${name}: " ${strict}
-    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
-  foreach(label ${ARG_LABELS})
+    PROPERTIES LABELS "${labels}" TIMEOUT 300 ${ARGN})
+  foreach(label ${labels})
     if(NOT TARGET tests_${label})
       add_custom_target(tests_${label})
     endif()

@@ -8,31 +8,6 @@
 namespace fsdp {
 namespace {
 
-/// What every decorator hands through; splits are decorated like their parent.
-class Decorated : public Backend {
- public:
-  explicit Decorated(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string_view name() const override { return inner_->name(); }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
-
-  std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) override {
-    return decorate(inner_->split(color, key, sequence));
-  }
-  std::shared_ptr<Backend> split_regular(int count, int stride, std::int64_t sequence) override {
-    return decorate(inner_->split_regular(count, stride, sequence));
-  }
-
- protected:
-  virtual std::shared_ptr<Backend> decorate(std::shared_ptr<Backend> part) = 0;
-  Backend& inner() { return *inner_; }
-
- private:
-  std::shared_ptr<Backend> inner_;
-};
-
 class Recording : public Decorated {
  public:
   Recording(std::shared_ptr<Backend> inner, std::shared_ptr<Ledger> ledger)

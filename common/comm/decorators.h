@@ -6,12 +6,40 @@
 
 #include "comm/process_group.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace fsdp {
+
+/// What every decorator hands through; splits are decorated like their parent.
+class Decorated : public Backend {
+ public:
+  explicit Decorated(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string_view name() const override { return inner_->name(); }
+  void abort(const std::string& reason) override { inner_->abort(reason); }
+
+  std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) override {
+    return decorate(inner_->split(color, key, sequence));
+  }
+  std::shared_ptr<Backend> split_regular(int count, int stride, std::int64_t sequence) override {
+    return decorate(inner_->split_regular(count, stride, sequence));
+  }
+
+ protected:
+  virtual std::shared_ptr<Backend> decorate(std::shared_ptr<Backend> part) = 0;
+  Backend& inner() { return *inner_; }
+
+ private:
+  std::shared_ptr<Backend> inner_;
+};
 
 /// What went over the wire, as a rank saw it.
 struct LedgerEntry {
@@ -29,6 +57,8 @@ class Ledger {
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   std::int64_t received_bytes() const;
   void clear() { entries_.clear(); }
+  /// Makes room for so many entries, so that add() takes nothing from the heap for a while.
+  void reserve(std::size_t count) { entries_.reserve(count); }
 
  private:
   std::vector<LedgerEntry> entries_;

@@ -1,0 +1,24 @@
+/// @file
+/// A process that is given a text and returns bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp::graded {
+
+struct ChildResult {
+  std::vector<std::uint8_t> observations;  ///< what it wrote to file descriptor 3, capped
+  std::string errors;                      ///< what it wrote to standard error, capped
+  int exit_code = -1;                      ///< -1: ended by `signal`
+  int signal = 0;
+  bool timed_out = false;  ///< it was killed: too long by the clock
+};
+
+/// Starts `command` with `input` on its standard input, and waits for it. After `seconds` of
+/// processor time, or six times that by the clock, it is killed with all it started.
+ChildResult run_child(const std::vector<std::string>& command, const std::string& input,
+                      int seconds);
+
+}  // namespace fsdp::graded

@@ -1,0 +1,136 @@
+#include "grader/stage.h"
+
+#include "base/check.h"
+#include "base/todo.h"
+#include "device/context.h"
+#include "tensor/ops.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::graded {
+namespace {
+
+Json to_json(const Breakdown& breakdown) {
+  Json json = {{"total", breakdown.total()}};
+  for (int kind = 0; kind < kMemoryKinds; ++kind) {
+    const auto each = static_cast<MemoryKind>(kind);
+    json[std::string(name_of(each))] = breakdown[each];
+  }
+  return json;
+}
+
+Json to_json(const LedgerEntry& entry) {
+  return {{"op", name_of(entry.op)},
+          {"unit", entry.label.unit},
+          {"phase", name_of(entry.label.phase)},
+          {"dtype", name_of(entry.dtype)},
+          {"numel", entry.numel},
+          {"received", entry.received_bytes}};
+}
+
+class TracePause {
+ public:
+  TracePause() : was_recording_(trace().is_recording()) { trace().set_recording(false); }
+  ~TracePause() { trace().set_recording(was_recording_); }
+  TracePause(const TracePause&) = delete;
+  TracePause& operator=(const TracePause&) = delete;
+
+ private:
+  static Trace& trace() { return Context::current().trace(); }
+  bool was_recording_;
+};
+
+}  // namespace
+
+Stage::Stage(const Case& asked, ProcessGroup& group, std::shared_ptr<Ledger> ledger)
+    : asked_(asked), group_(group), ledger_(std::move(ledger)) {}
+
+void Stage::note(const std::string& key, Json value) {
+  FSDP_CHECK(!seen_.contains(key), "the scenario notes '{}' twice", key);
+  seen_[key] = std::move(value);
+}
+
+void Stage::values(const std::string& key, const Tensor& tensor) {
+  Tensor flat = tensor;
+  if (!tensor.is_contiguous()) {
+    flat = Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device());
+    ops::copy(flat, tensor);
+  }
+  const auto nbytes = static_cast<std::size_t>(flat.numel()) * size_of(flat.dtype());
+  std::vector<std::uint8_t> bits(nbytes);
+  if (nbytes != 0)
+    std::copy_n(reinterpret_cast<const std::uint8_t*>(flat.raw()), nbytes, bits.begin());
+  note(key, {{"dtype", name_of(flat.dtype())},
+             {"shape", tensor.shape()},
+             {"bits", Json::binary(std::move(bits))}});
+}
+
+void Stage::events(const std::string& key, const std::function<void()>& call,
+                   const std::vector<EventKind>& kinds) {
+  Trace& trace = Context::current().trace();
+  const std::size_t begin = trace.events().size();
+  call();
+  Json lines = Json::array();
+  for (std::size_t i = begin; i < trace.events().size(); ++i) {
+    const Event& event = trace.events()[i];
+    if (kinds.empty() || std::find(kinds.begin(), kinds.end(), event.kind) != kinds.end()) {
+      lines.push_back(to_string(event));
+    }
+  }
+  note(key, std::move(lines));
+}
+
+void Stage::collectives(const std::string& key, const std::function<void()>& call) {
+  const std::size_t begin = ledger_->entries().size();
+  call();
+  Json started = Json::array();
+  for (std::size_t i = begin; i < ledger_->entries().size(); ++i) {
+    started.push_back(to_json(ledger_->entries()[i]));
+  }
+  note(key, std::move(started));
+}
+
+void Stage::memory(const std::string& key) {
+  note(key, to_json(Context::current().tracker().current()));
+}
+
+void Stage::peak(const std::string& key, const std::function<void()>& call) {
+  MemoryTracker& tracker = Context::current().tracker();
+  const Json before = to_json(tracker.current());
+  tracker.reset_peak();
+  std::int64_t heap = -1;
+  {
+    // What the instruments themselves write down must not count.
+    ledger_->reserve(ledger_->entries().size() + 1000);
+    const TracePause no_trace;
+    const HeapWatch watch;
+    call();
+    if (HeapWatch::works()) heap = static_cast<std::int64_t>(watch.largest());
+  }
+  note(key, {{"before", before}, {"peak", to_json(tracker.peak())}, {"heap", heap}});
+}
+
+void Stage::attempt(const std::string& key, const std::function<void()>& call) {
+  const auto ended = [&](const char* type, const char* what) {
+    note(key, {{"type", type}, {"what", what}});
+  };
+  try {
+    call();
+    return ended("none", "");
+  } catch (const TodoError&) {
+    throw;
+  } catch (const Aborted&) {
+    throw;
+  } catch (const StorageError& error) {
+    return ended("StorageError", error.what());
+  } catch (const InputError& error) {
+    return ended("InputError", error.what());
+  } catch (const Error& error) {
+    return ended("Error", error.what());
+  } catch (const std::exception& error) {
+    return ended("other", error.what());
+  }
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,196 @@
+#include "task3/cases.h"
+#include "task3/tower.h"
+
+#include <fmt/format.h>
+
+namespace fsdp::graded {
+namespace {
+
+/// "all_gather forward 4 float32": what makes a collective the right one.
+std::vector<std::string> calls(const Json& collectives) {
+  std::vector<std::string> all;
+  for (const Json& each : collectives) {
+    all.push_back(fmt::format("{} {}/{} of {} {} elements a rank", each.at("op").get<std::string>(),
+                              each.at("unit").get<std::string>(),
+                              each.at("phase").get<std::string>(), each.at("numel").get<int>(),
+                              each.at("dtype").get<std::string>()));
+  }
+  return all;
+}
+
+std::vector<std::string> gathers_of(const Layer& layer, const std::string& phase, int parts) {
+  std::vector<std::string> all;
+  for (const auto& flat : layer.flats) {
+    all.push_back(fmt::format("all_gather {}/{} of {} float32 elements a rank", unit_name(), phase,
+                              flat.size() / static_cast<std::size_t>(parts)));
+  }
+  return all;
+}
+
+std::vector<std::string> lines(const char* what, const Layer& layer) {
+  return std::vector<std::string>(layer.flats.size(),
+                                  fmt::format("{} all_gather {}/forward", what, unit_name()));
+}
+
+std::int64_t full_bytes(const Seen& seen, int rank, const std::string& key) {
+  return seen.bytes(rank, key, "UNSHARDED_PARAM");
+}
+
+}  // namespace
+
+void judge_start(const Ask& ask) {
+  const Seen& seen = run("start", ask);
+  const Layer layer = layer_of(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson one("3.1", "a unit is gathered by one all-gather a flat parameter", seen);
+    one.at(rank, unit_name())
+        .equal("what was started", calls(seen.at(rank, "collectives")),
+               gathers_of(layer, "forward", seen.world_size()));
+    Lesson wait("3.1", "start_unshard starts and does not wait: only so can it be called ahead",
+                seen);
+    wait.at(rank, unit_name())
+        .equal("the trace", seen.lines(rank, "events"), lines("issue", layer));
+    Lesson room("3.1", "the gather lands in the flat vector itself, and nowhere else", seen);
+    const std::int64_t held = full_bytes(seen, rank, "started") - full_bytes(seen, rank, "before");
+    room.at(rank, unit_name())
+        .equal("UNSHARDED_PARAM bytes after it", held, layer.bytes(),
+               {{held == 2 * layer.bytes(), "gathered into a second vector, then copied"}});
+    room.equal("bytes of every other kind",
+               seen.bytes(rank, "started", "total") - full_bytes(seen, rank, "started"),
+               seen.bytes(rank, "before", "total") - full_bytes(seen, rank, "before"));
+    Lesson idempotent("3.1", "the halves are idempotent: a unit that is not sharded stays as it is",
+                      seen);
+    idempotent.at(rank, unit_name())
+        .equal("the state", seen.text(rank, "state"), std::string("unsharding"));
+    const auto again = calls(seen.at(rank, "again"));
+    idempotent.equal("what a second call started", again, {},
+                     {{!again.empty(), "gathered twice: the state was not looked at"}});
+    idempotent.equal("the state", seen.text(rank, "state again"), std::string("unsharding"));
+    Lesson values("3.1", "after the gather the flat vector is the shards in rank order", seen);
+    check_values(values.at(rank, unit_name()), seen, rank, "full", layer);
+  }
+}
+
+void judge_start_peak(const Ask& ask) {
+  const Seen& seen = run("start_peak", ask);
+  const Layer layer = layer_of(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson lesson("3.1", "nothing but the flat vector is needed to gather", seen);
+    const Json& noted = seen.at(rank, "peak");
+    const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
+                       noted.at("before").at("total").get<std::int64_t>();
+    lesson.at(rank, unit_name())
+        .equal("the peak of memory, above what was held before", grown, layer.bytes(),
+               {{grown == 2 * layer.bytes(), "gathered into a second vector, then copied"}});
+    lesson.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
+                   4095, {{true, "a copy outside the memory tracker"}});
+  }
+}
+
+void judge_finish(const Ask& ask) {
+  const Seen& seen = run("finish", ask);
+  const Layer layer = layer_of(seen.asked());
+  const bool started = seen.asked().options.value("started", true);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson waits("3.2", "after finish_unshard the parameters can be read: their gather is over",
+                 seen);
+    std::vector<std::string> expected = lines("wait", layer);
+    if (!started) {
+      const auto issued = lines("issue", layer);
+      expected.insert(expected.begin(), issued.begin(), issued.end());
+    }
+    const auto events = seen.lines(rank, "events");
+    waits.at(rank, unit_name())
+        .equal("the trace", events, expected,
+               {{started && events.empty(), "not waited for"},
+                {!started && events.empty(), "a unit nobody had started was not gathered"}});
+    check_values(waits, seen, rank, "full", layer);
+    waits.equal("the state", seen.text(rank, "state"), std::string("unsharded"));
+    Lesson idempotent("3.2", "the halves are idempotent: a unit that is unsharded stays so", seen);
+    idempotent.at(rank, unit_name())
+        .equal("what a second call did", seen.lines(rank, "again"), {},
+               {{true, "gathered or waited for twice"}});
+  }
+}
+
+void judge_reshard(const Ask& ask) {
+  const Seen& seen = run("reshard", ask);
+  const Layer layer = layer_of(seen.asked());
+  const bool in_flight = seen.asked().options.value("when", "unsharded") == "unsharding";
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson frees("3.3", "after reshard the full parameters have no bytes", seen);
+    const std::int64_t left =
+        full_bytes(seen, rank, "resharded") - full_bytes(seen, rank, "sharded");
+    frees.at(rank, unit_name())
+        .equal("UNSHARDED_PARAM bytes left", left, 0,
+               {{left == layer.bytes(),
+                 "never resharded: the views keep a storage alive that is "
+                 "only dropped; free() it"}});
+    frees.equal("the state", seen.text(rank, "state"), std::string("sharded"));
+    frees.refused("reading a parameter of a sharded unit", seen.at(rank, "read"), "StorageError",
+                  {unit_name()});
+    Lesson stays("3.3", "the storage is freed, not replaced: views are made once", seen);
+    stays.at(rank, unit_name())
+        .that(seen.at(rank, "same storage").get<bool>(), "the flat vector has another storage",
+              "the storage it was made with",
+              {{true, "dropped and made anew: every view made before is stale"}});
+    check_values(stays, seen, rank, "full", layer);
+    const auto all = layer.flats.front();
+    const auto weight = seen.floats(rank, "weight");
+    stays.at(rank, unit_name(), "weight")
+        .bits("its view", weight, {all.begin(), all.begin() + std::ssize(weight)}, -1,
+              {{weight != std::vector<float>(all.begin(), all.begin() + std::ssize(weight)),
+                "a stale view"}});
+    Lesson flight("3.3", "a gather in flight is waited for before its target is freed", seen);
+    std::vector<std::string> expected;
+    if (in_flight) expected = lines("wait", layer);
+    for (std::size_t i = 0; i < layer.flats.size(); ++i) {
+      expected.push_back("free unsharded_param " + unit_name());
+    }
+    flight.at(rank, unit_name()).equal("the trace", seen.lines(rank, "events"), expected);
+    Lesson idempotent("3.3", "reshard is idempotent", seen);
+    idempotent.at(rank, unit_name())
+        .equal("what a second call did", seen.lines(rank, "again"), {}, {{true, "freed twice"}});
+  }
+}
+
+void judge_subgroup(const Ask& ask) {
+  const Seen& seen = run("subgroup", ask);
+  const Layer layer = layer_of(seen.asked());
+  const int parts = seen.asked().options.value("group", 0);
+  const int world = seen.world_size();
+  for (int rank = 0; rank < world; ++rank) {
+    Lesson keeps("3.4", "a rank keeps 1/s of the full parameters, and frees the rest", seen);
+    const std::int64_t kept = full_bytes(seen, rank, "kept");
+    keeps.at(rank, unit_name())
+        .equal("UNSHARDED_PARAM bytes kept", kept, layer.bytes() / parts,
+               {{kept == layer.bytes(), "never resharded"},
+                {kept == layer.bytes() / world, "kept the part of the whole group, n = P/W"},
+                {kept == 0, "kept nothing: backward will gather in the whole group"}});
+    keeps.equal("the state", seen.text(rank, "state"), std::string("sharded"));
+    const Json& peak = seen.at(rank, "keeping");
+    const auto grown = peak.at("peak").at("total").get<std::int64_t>() -
+                       peak.at("before").at("total").get<std::int64_t>();
+    keeps.at_most("the peak of memory, above what was held before", grown, layer.bytes() / parts,
+                  {{grown > layer.bytes() / parts, "more than the part was copied"}});
+    Lesson gathers("3.4", "the next gather is over the subgroup, from the parts", seen);
+    gathers.at(rank, unit_name())
+        .equal("what was started", calls(seen.at(rank, "collectives")),
+               gathers_of(layer, "backward", parts));
+    check_values(gathers, seen, rank, "full", layer);
+    gathers.equal("UNSHARDED_PARAM bytes after it", full_bytes(seen, rank, "gathered"),
+                  layer.bytes(),
+                  {{full_bytes(seen, rank, "gathered") > layer.bytes(),
+                    "the parts are kept although the whole is there"}});
+    Lesson again("3.4", "a unit that is sharded already keeps what it has", seen);
+    again.at(rank, unit_name())
+        .equal("UNSHARDED_PARAM bytes after a second call", full_bytes(seen, rank, "kept again"),
+               layer.bytes() / parts);
+    Lesson drops("3.4", "reshard drops the parts: after an update they would be stale", seen);
+    drops.at(rank, unit_name())
+        .equal("UNSHARDED_PARAM bytes left", full_bytes(seen, rank, "dropped"), 0);
+    check_values(drops, seen, rank, "updated", layer, 2);
+  }
+}
+
+}  // namespace fsdp::graded
