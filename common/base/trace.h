@@ -48,6 +48,8 @@ struct Event {
       0;  ///< collective: bytes this rank receives; alloc/free: bytes of the block
   std::int64_t sequence = -1;
   std::int64_t time = 0;
+  std::int64_t duration = 0;  ///< wait: how long it blocked; step: how long it took, until `time`
+  int ranks = 0;              ///< collective: how many take part
 };
 /// "issue all_gather blocks.0/forward", "alloc unsharded_param blocks.0", …: what tests compare.
 std::string to_string(const Event& event);

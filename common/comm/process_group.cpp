@@ -180,6 +180,7 @@ Work ProcessGroup::issue(Collective call, const std::vector<Tensor>& tensors) {
               .phase = call.label.phase};
   event.nbytes = received_bytes(call.op, call.numel, size_of(call.dtype), size_);
   event.sequence = call.sequence;
+  event.ranks = size_;
   Event waited = event;
   waited.kind = EventKind::wait;
 

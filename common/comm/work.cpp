@@ -39,8 +39,12 @@ void Work::wait() {
   // Taken out first: whether wait() returns or throws, this Work is finished and its leases end.
   const std::unique_ptr<Pending> pending = std::move(pending_);
   const std::vector<Storage::Lease> leases = std::move(leases_);
+  Context& context = Context::current();
+  if (!context.trace().is_recording()) return pending->wait();
+  const std::int64_t begin = context.now();
   pending->wait();
-  Context::current().record(std::move(waited_));
+  waited_.duration = context.now() - begin;
+  context.record(std::move(waited_));
 }
 
 }  // namespace fsdp

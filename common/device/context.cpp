@@ -41,10 +41,12 @@ Context::Context(Options options)
              "rank {} does not exist in a world of {}", options.rank, options.world_size);
   FSDP_CHECK(options.threads >= 1, "a rank needs at least one thread, not {}", options.threads);
   if (options.cost_model) clock_.emplace(*options.cost_model);
+  tracker_->set_time_source([this] { return now(); });
 }
 
 Context::~Context() {
   if (scratch_block_ >= 0) tracker_->on_free(scratch_block_);
+  tracker_->set_time_source({});  // blocks that outlive this rank still tell the tracker
 }
 
 Context& Context::current() {
@@ -88,9 +90,13 @@ std::shared_ptr<Allocator> Context::allocator(Device device) {
   fail("unknown device type number {}", static_cast<int>(device.type));
 }
 
+std::int64_t Context::now() const {
+  return clock_ ? clock_->now() : monotonic_ns() - trace_begin_ns_;
+}
+
 void Context::record(Event event) {
   if (!trace_.is_recording()) return;
-  event.time = clock_ ? clock_->now() : monotonic_ns() - trace_begin_ns_;
+  event.time = now();
   trace_.record(std::move(event));
 }
 

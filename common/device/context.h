@@ -61,6 +61,8 @@ class Context {
   Device device() const { return device_; }
   void set_device(Device device) { device_ = device; }
 
+  /// What an event that happens now is stamped with (see Event::time).
+  std::int64_t now() const;
   /// Stamps an event with the time and appends it, if the trace records.
   void record(Event event);
 

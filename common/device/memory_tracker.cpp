@@ -50,6 +50,11 @@ MemoryTracker::Block& MemoryTracker::find(BlockId id) {
   return blocks_[slot];
 }
 
+void MemoryTracker::log(LogEntry::What what, const Block& block) {
+  const std::int64_t time = now_ ? now_() : 0;
+  log_.push_back({what, block.id, block.kind, block.nbytes, block.owner, time});
+}
+
 MemoryTracker::BlockId MemoryTracker::on_alloc(MemoryKind kind, std::int64_t nbytes,
                                                std::shared_ptr<const Owner> owner) {
   std::size_t slot = blocks_.size();
@@ -61,8 +66,8 @@ MemoryTracker::BlockId MemoryTracker::on_alloc(MemoryKind kind, std::int64_t nby
   }
   // The upper half counts, the lower half finds: no id is ever used twice, and a stale one is seen.
   const BlockId id = (next_block_++ << kSlotBits) | static_cast<BlockId>(slot);
-  if (logging_) log_.push_back({LogEntry::What::alloc, id, kind, nbytes, owner});
   blocks_[slot] = {id, kind, nbytes, std::move(owner)};
+  if (logging_) log(LogEntry::What::alloc, blocks_[slot]);
   add(kind, nbytes);
   return id;
 }
@@ -70,9 +75,7 @@ MemoryTracker::BlockId MemoryTracker::on_alloc(MemoryKind kind, std::int64_t nby
 void MemoryTracker::on_free(BlockId id) {
   Block& block = find(id);
   add(block.kind, -block.nbytes);
-  if (logging_) {
-    log_.push_back({LogEntry::What::free, id, block.kind, block.nbytes, block.owner});
-  }
+  if (logging_) log(LogEntry::What::free, block);
   block.id = -1;
   block.owner = nullptr;
   free_slots_.push_back(static_cast<std::size_t>(id & kSlotMask));
@@ -88,9 +91,7 @@ void MemoryTracker::reassign(BlockId id, MemoryKind kind, std::shared_ptr<const 
   current_[kind] += block.nbytes;
   block.kind = kind;
   block.owner = std::move(owner);
-  if (logging_) {
-    log_.push_back({LogEntry::What::recategorise, id, kind, block.nbytes, block.owner});
-  }
+  if (logging_) log(LogEntry::What::recategorise, block);
 }
 
 void MemoryTracker::enter_module(const std::string& path) {
@@ -130,8 +131,7 @@ void MemoryTracker::set_logging(bool on) {
   if (on && !logging_) {
     log_.clear();
     for (const Block& block : blocks_) {
-      if (block.id < 0) continue;
-      log_.push_back({LogEntry::What::alloc, block.id, block.kind, block.nbytes, block.owner});
+      if (block.id >= 0) log(LogEntry::What::alloc, block);
     }
   }
   logging_ = on;

@@ -7,9 +7,11 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdp {
@@ -45,6 +47,7 @@ class MemoryTracker {
     MemoryKind kind;  ///< the kind from now on (free: the kind it had)
     std::int64_t nbytes;
     std::shared_ptr<const Owner> owner;  ///< may be null
+    std::int64_t time = 0;               ///< as in Event::time; 0 if nobody tells the time
   };
 
   // ---- written by the allocator and by Storage
@@ -74,6 +77,8 @@ class MemoryTracker {
   /// The log is off until asked for. Turning it on starts a new one, which opens with the blocks
   /// alive at that moment: it can always be replayed from nothing.
   void set_logging(bool on);
+  /// Where log entries get their time from.
+  void set_time_source(std::function<std::int64_t()> now) { now_ = std::move(now); }
   const std::vector<LogEntry>& log() const { return log_; }
 
  private:
@@ -91,6 +96,7 @@ class MemoryTracker {
   static constexpr BlockId kSlotMask = (BlockId{1} << kSlotBits) - 1;
 
   Block& find(BlockId id);
+  void log(LogEntry::What what, const Block& block);
   void add(MemoryKind kind, std::int64_t nbytes);
 
   Breakdown current_;
@@ -103,6 +109,7 @@ class MemoryTracker {
   std::map<std::string, std::int64_t> module_peaks_;
   std::vector<ActiveModule> active_modules_;
   bool logging_ = false;
+  std::function<std::int64_t()> now_;
   std::vector<LogEntry> log_;
 };
 

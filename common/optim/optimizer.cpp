@@ -19,8 +19,12 @@ void Optimizer::step(std::vector<Piece>& pieces, double lr) {
         to_string(piece.param.shape()));
   }
   ++steps_;
+  Context& context = Context::current();
+  Event event{.kind = EventKind::step, .unit = {}, .name = {}};
+  const std::int64_t begin = context.now();
   for (Piece& piece : pieces) update(piece, state(piece), lr);
-  Context::current().record({.kind = EventKind::step, .unit = {}, .name = {}});
+  event.duration = context.now() - begin;
+  context.record(std::move(event));
 }
 
 PieceState& Optimizer::state(const Piece& piece) {

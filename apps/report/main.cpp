@@ -1,0 +1,87 @@
+// unshard-report: runs a short training and writes its pictures.
+#include "nn/file_io.h"
+#include "report/chrome_trace.h"
+#include "report/html_page.h"
+#include "report/runs/short_run.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <exception>
+#include <filesystem>
+#include <string>
+
+namespace fsdp::report {
+namespace {
+
+struct Options {
+  bool fake = false;
+  std::string strategy = "fsdp";
+  std::string reshard = "always";
+  ShortRun run;
+  std::filesystem::path out;
+};
+
+void read(CLI::App& app, Options& options) {
+  app.add_flag("--fake", options.fake,
+               "on a modelled machine with a virtual clock: the same picture every time");
+  app.add_option("--model", options.run.model_name, "nano or tiny")
+      ->check(CLI::IsMember({"nano", "tiny"}))
+      ->capture_default_str();
+  app.add_option("--strategy", options.strategy, "fsdp or ddp")
+      ->check(CLI::IsMember({"fsdp", "ddp"}))
+      ->capture_default_str();
+  app.add_option("--ranks", options.run.ranks, "world size W")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--prefetch", options.run.prefetch_depth, "units gathered ahead; 0 = none")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  app.add_option("--reshard", options.reshard, "after forward: always, never")
+      ->check(CLI::IsMember({"always", "never"}))
+      ->capture_default_str();
+  app.add_option("--steps", options.run.steps, "recorded, after one that is not")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  app.add_option("--micro-steps", options.run.micro_steps, "micro-batches of a rank in a step")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--out", options.out, "where to write timeline.html and trace.json")->required();
+}
+
+void finish(Options& options) {
+  if (options.run.model_name == "nano") options.run.model = nn::TransformerConfig::nano();
+  if (options.strategy == "ddp") options.run.strategy = Strategy::ddp;
+  if (options.reshard == "never") options.run.reshard = ReshardAfterForward::never();
+}
+
+void write(const std::filesystem::path& file, const std::string& text) {
+  nn::write_text_atomically(file, text);
+  fmt::print("{}\n", file.string());
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Runs a short training and writes its pictures.", "unshard-report"};
+  Options options;
+  read(app, options);
+  CLI11_PARSE(app, argc, argv);
+  finish(options);
+  const RunRecord record = options.fake ? record_fake(options.run, kSmallMachine, options.run.ranks)
+                                        : record_threads(options.run);
+  nn::create_folder(options.out);
+  write(options.out / "timeline.html", to_html(record));
+  write(options.out / "trace.json", to_chrome_json(record));
+  return 0;
+}
+
+}  // namespace
+}  // namespace fsdp::report
+
+int main(int argc, char** argv) {
+  try {
+    return fsdp::report::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "unshard-report: {}\n", error.what());
+    return 1;
+  }
+}

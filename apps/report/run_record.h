@@ -1,0 +1,68 @@
+/// @file
+/// What a run leaves to be drawn: of every rank its events and its memory log, with times.
+#pragma once
+
+#include "base/clock.h"
+#include "base/trace.h"
+#include "device/context.h"
+#include "device/memory_tracker.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp::report {
+
+/// One rank's part. All times are picoseconds since the recording began.
+struct RankRecord {
+  int rank = 0;
+  std::int64_t end = 0;  ///< how long the recording took
+  std::vector<Event> events;
+  /// Opens with the blocks alive at the beginning: it can be replayed from nothing.
+  std::vector<MemoryTracker::LogEntry> memory;
+  std::size_t opening = 0;  ///< so many entries of the log are those blocks
+  Breakdown peak;           ///< as the tracker itself saw it, over the same period
+};
+
+struct RunRecord {
+  std::string title;
+  int world_size = 1;
+  /// The modelled machine, if a virtual clock ran: then a transfer's begin and end are known.
+  /// Otherwise only when it was issued, and when waiting for it ended.
+  std::optional<CostModel> cost_model;
+  std::vector<RankRecord> ranks;
+};
+
+/// Records what happens on a rank from here to finish(), on that rank's thread. Begin after a
+/// barrier, where nothing is in flight, and all ranks share their zero of time.
+///
+///     RankRecorder recorder(Context::current());
+///     … some steps …
+///     record.ranks[rank] = recorder.finish();
+class RankRecorder {
+ public:
+  explicit RankRecorder(Context& context);
+  ~RankRecorder();
+  RankRecorder(const RankRecorder&) = delete;
+  RankRecorder& operator=(const RankRecorder&) = delete;
+
+  RankRecord finish();
+
+ private:
+  void stop();
+
+  Context& context_;
+  std::size_t opening_ = 0;
+  std::int64_t begin_ = 0;
+};
+
+/// The units of a run, in the order in which they first computed; what only held memory comes last.
+std::vector<std::string> units_of(const RunRecord& record);
+
+/// The unit whose bytes these are: the owner's, or (for what a module's forward made) the unit with
+/// the longest path that leads to the module. "" if there is none.
+std::string unit_of(const Owner* owner, const std::vector<std::string>& units);
+
+}  // namespace fsdp::report

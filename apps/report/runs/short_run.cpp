@@ -1,0 +1,160 @@
+#include "report/runs/short_run.h"
+
+#include "autograd/functions.h"
+#include "base/check.h"
+#include "base/philox.h"
+#include "comm/fake_group.h"
+#include "comm/thread_world.h"
+#include "optim/optimizer.h"
+#include "parallel/ddp.h"
+#include "task7_integration/integration.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace fsdp::report {
+namespace {
+
+constexpr std::uint64_t kSeed = 1;
+constexpr double kLearningRate = 1e-3;
+
+std::string title_of(const ShortRun& run) {
+  std::string text =
+      fmt::format("{} over {} rank{}, {}", run.model_name, run.ranks, run.ranks == 1 ? "" : "s",
+                  run.strategy == Strategy::ddp ? "DDP" : "FSDP");
+  if (run.strategy == Strategy::ddp) return text;
+  text += run.reshard.group == 0   ? ", resharded after forward"
+          : run.reshard.group == 1 ? ", kept after forward"
+                                   : fmt::format(", kept within {} ranks", run.reshard.group);
+  text += run.prefetch_depth == 0 ? ", no prefetch"
+                                  : fmt::format(", prefetch depth {}", run.prefetch_depth);
+  return text;
+}
+
+/// One rank's training.
+class RankRun {
+ public:
+  RankRun(const ShortRun& run, std::shared_ptr<ProcessGroup> group)
+      : run_(run),
+        group_(std::move(group)),
+        model_(std::make_shared<nn::TransformerLM>(run.model)) {
+    const auto make_optimizer = [] {
+      return std::make_shared<optim::AdamW>(optim::AdamW::Options{});
+    };
+    if (run_.strategy == Strategy::fsdp) {
+      FullyShardOptions options;
+      options.prefetch_depth = run_.prefetch_depth;
+      options.reshard_after_forward = run_.reshard;
+      auto sharded = fully_shard(*model_, group_, options);
+      sharded->attach_optimizer(make_optimizer);
+      sharded_ = sharded.get();
+      engine_ = std::move(sharded);
+    } else {
+      std::vector<std::pair<std::string, Variable>> parameters;
+      for (const nn::NamedParameter& each : model_->named_parameters()) {
+        parameters.emplace_back(each.path, each.variable);
+      }
+      engine_ = std::make_unique<parallel::DdpGradients>(parameters, group_, run_.bucket_bytes);
+      optimizer_ = make_optimizer();
+      name_units();
+    }
+  }
+
+  RankRecord record() {
+    for (int step = 0; step < run_.steps_before; ++step) train(step);
+    group_->barrier({}).wait();
+    RankRecorder recorder(Context::current());
+    for (int step = 0; step < run_.steps; ++step) train(run_.steps_before + step);
+    return recorder.finish();
+  }
+
+ private:
+  /// Nothing is sharded, but the trace is to name the same parts of the model.
+  void name_units() {
+    for (nn::Module* module : default_wrap_policy(*model_)) {
+      module->set_unit_name(module->path().empty() ? "model.norm+lm_head" : module->path());
+    }
+  }
+
+  void train(int step) {
+    const optim::StepPlan plan{run_.micro_steps, 1};
+    engine_->begin_step(plan);
+    for (int m = 0; m < run_.micro_steps; ++m) {
+      const auto j = plan.micro_batch(m, group_->rank(), group_->size());
+      cross_entropy((*model_)(Variable(tokens(step, j, 0))), tokens(step, j, 1)).backward();
+      engine_->end_micro_step();
+    }
+    engine_->finish_gradients();
+    if (sharded_ != nullptr) {
+      sharded_->step(kLearningRate);
+    } else {
+      optimizer_->step(engine_->pieces(), kLearningRate);
+    }
+    engine_->zero_grad();
+  }
+
+  /// Micro-batch j of a step: any tokens will do; the targets are the same ones, one place on.
+  Tensor tokens(int step, std::int64_t j, std::int64_t shift) const {
+    const Shape shape{run_.batch, run_.model.max_sequence};
+    if (!Context::current().device().has_data()) return Tensor::empty(shape, DType::int32);
+    std::vector<std::int32_t> values;
+    const auto stream = (static_cast<std::uint64_t>(step) << 40) +
+                        (static_cast<std::uint64_t>(j) << 24) + static_cast<std::uint64_t>(shift);
+    for (std::int64_t i = 0; i < numel_of(shape); ++i) {
+      const auto word = random_word(kSeed, stream + static_cast<std::uint64_t>(i));
+      const auto vocabulary = static_cast<std::uint32_t>(run_.model.vocabulary);
+      values.push_back(static_cast<std::int32_t>(word % vocabulary));
+    }
+    return Tensor::from(values, shape);
+  }
+
+  const ShortRun& run_;
+  std::shared_ptr<ProcessGroup> group_;
+  std::shared_ptr<nn::TransformerLM> model_;
+  std::unique_ptr<optim::GradientEngine> engine_;
+  ShardedModel* sharded_ = nullptr;              // engine_, if it is one
+  std::shared_ptr<optim::Optimizer> optimizer_;  // otherwise
+};
+
+RunRecord empty_record(const ShortRun& run, int recorded) {
+  RunRecord record;
+  record.title = title_of(run);
+  record.world_size = run.ranks;
+  record.ranks.resize(static_cast<std::size_t>(recorded));
+  return record;
+}
+
+}  // namespace
+
+RunRecord record_fake(const ShortRun& run, const CostModel& machine, int recorded) {
+  FSDP_CHECK(recorded >= 1 && recorded <= run.ranks, "{} of {} ranks cannot be recorded", recorded,
+             run.ranks);
+  RunRecord record = empty_record(run, recorded);
+  record.cost_model = machine;
+  for (int rank = 0; rank < recorded; ++rank) {
+    Context context({.rank = rank,
+                     .world_size = run.ranks,
+                     .seed = kSeed,
+                     .device = kFake,
+                     .cost_model = machine});
+    const ContextScope scope(context);
+    const auto group = std::make_shared<ProcessGroup>(make_fake_backend(rank, run.ranks));
+    record.ranks[static_cast<std::size_t>(rank)] = RankRun(run, group).record();
+  }
+  return record;
+}
+
+RunRecord record_threads(const ShortRun& run) {
+  RunRecord record = empty_record(run, run.ranks);
+  run_ranks({.world_size = run.ranks, .seed = kSeed}, [&](ProcessGroup& group) {
+    const std::shared_ptr<ProcessGroup> borrowed(&group, [](ProcessGroup*) {});
+    record.ranks[static_cast<std::size_t>(group.rank())] = RankRun(run, borrowed).record();
+  });
+  return record;
+}
+
+}  // namespace fsdp::report

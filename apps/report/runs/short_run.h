@@ -1,0 +1,46 @@
+/// @file
+/// A short training, recorded: on the fake device with a virtual clock, where every picture is the
+/// same every time, or for real, with ranks as threads.
+#pragma once
+
+#include "nn/transformer.h"
+#include "report/run_record.h"
+#include "task3_forward/forward.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace fsdp::report {
+
+enum class Strategy { fsdp, ddp };
+
+struct ShortRun {
+  std::string model_name = "tiny";
+  nn::TransformerConfig model = nn::TransformerConfig::tiny();
+  Strategy strategy = Strategy::fsdp;
+  int ranks = 2;
+  int prefetch_depth = 1;
+  ReshardAfterForward reshard = ReshardAfterForward::always();
+  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< ddp
+  std::int64_t batch = 1;                            ///< sequences of a micro-batch
+  int micro_steps = 1;
+  /// Steps before the recording: the first makes the optimizer's state and the order of the units.
+  int steps_before = 1;
+  int steps = 1;  ///< recorded
+};
+
+/// The machine that is modelled unless another is asked for: 1 TFLOP/s, 500 GB/s of memory, a link
+/// of 10 GB/s and 2 µs a hop.
+inline constexpr CostModel kSmallMachine{
+    .ps_per_flop = 1, .ps_per_byte = 2, .alpha_ps = 2'000'000, .link_ps_per_byte = 100};
+
+/// Ranks 0 … recorded-1 of the run, one after the other, each alone with a clock of its own: they
+/// do the same, so none waits for another. @throws Error unless 1 <= recorded <= ranks.
+RunRecord record_fake(const ShortRun& run, const CostModel& machine = kSmallMachine,
+                      int recorded = 1);
+
+/// All ranks at once, as threads of this process, on the CPU.
+RunRecord record_threads(const ShortRun& run);
+
+}  // namespace fsdp::report
