@@ -2,7 +2,7 @@
 """The accounting questions: two a task, answered in tasks/taskN_*/answers.toml.
 
     questions.py show --task 3 --id me@school.edu      your questions, with your numbers
-    questions.py check tasks/task3_forward/answers.toml    form and units; no answer is judged
+    questions.py check --task 3 (or a file)            form and units; no answer is judged
     questions.py grade FILE [--task 3] [--submitter me@school.edu]
     questions.py solve --task 3 --id me@school.edu     a file with the reference answers
 
@@ -229,9 +229,13 @@ def _text(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else f"{float(value):.9g}"
 
 
+def _file_in_tree(task: int) -> Path:
+    return manifest.ROOT / "tasks" / manifest.load().task(task).folder / "answers.toml"
+
+
 def _id_in_tree(task: int) -> str:
     """The id in the student's own answers.toml."""
-    path = manifest.ROOT / "tasks" / manifest.load().task(task).folder / "answers.toml"
+    path = _file_in_tree(task)
     student = question_form.read(path, question_set.load(task)).id
     if not student:
         raise question_set.QuestionError(f'{path}, id: is empty; write your course e-mail there, '
@@ -250,7 +254,7 @@ def main(arguments: list[str] | None = None) -> int:
             command.add_argument("--output", type=Path, help="a file instead of the screen")
     for name in ("check", "grade"):
         command = commands.add_parser(name)
-        command.add_argument("file", type=Path)
+        command.add_argument("file", type=Path, nargs="?", help="default: your answers.toml")
         command.add_argument("--task", type=int, choices=range(1, 8))
         if name == "grade":
             command.add_argument("--submitter", action="append", help="an e-mail; may be repeated")
@@ -263,6 +267,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.command in ("check", "grade") and options.file is None:
+        if options.task is None:
+            raise question_set.QuestionError("say which: a file, or --task 3")
+        options.file = _file_in_tree(options.task)
     if options.command == "check":
         problems = check(options.file, options.task)
         print("\n".join(problems) or f"{options.file}: the form is in order; answers are judged on "

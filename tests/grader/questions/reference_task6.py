@@ -15,7 +15,8 @@ def q1(v: dict[str, int]) -> Reference:
     return Reference(right, [
         (2 * right, "a token costs two operations a parameter in forward, a multiplication and an "
                     "addition"),
-        (right / 2, "four operations a parameter is a backward; forward has two"),
+        (right / 3, "six operations a parameter are forward and backward together; what hides the "
+                    "gather is the forward alone"),
         (right / others, "a rank's own shard was counted: it receives (W - 1)/W of a unit"),
         (2 * right / others, "a rank's own shard does not travel, and a token costs two operations "
                              "a parameter"),
