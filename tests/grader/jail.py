@@ -1,0 +1,399 @@
+"""Runs one command that is not trusted: its own user, limits, a clean environment, and an end.
+
+    jail.py --cpu 10 --memory 2G --fd3 -- build/grade/bin/runner_task3 <case 3>observations
+
+Standard input passes through, and with --fd3 file descriptor 3; all others are closed. What the
+command prints is passed on up to --output bytes. CPU time decides, wall time only at six times as
+much. When nothing of it has run for --asleep seconds it is deadlocked.
+
+When it ends by itself the jail ends in the same way (its exit code, or its signal). When the jail
+ended it: exit code 124, and a last line "jail: killed: …" on standard error. Run by root, the
+command gets a user of its own (40000 and up), and all that this user left running is killed
+afterwards. Run by anybody else there is no isolation, only limits.
+
+Starts once a graded case: imports are kept few.
+"""
+
+import errno
+import os
+import resource
+import select
+import signal
+import sys
+import time
+
+KILLED = 124  # exit code: the jail ended the command
+BROKEN = 125  # exit code: the command could not be started
+FIRST_UID, UIDS = 40000, 20000
+WALL_FACTOR = 6  # wall time allowed for each second of CPU time
+KILLS_ALLOWED = 2  # after so many resource kills in one state folder …
+SHORTENED = 4  # … the remaining runs get this fraction of the CPU time
+HOPELESS_OUTPUT = 16 << 20  # what prints more than this is ended, not only cut off
+SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Limits:
+    """What one run may use. Bytes and seconds."""
+
+    def __init__(self, cpu=10.0, memory=2 << 30, file=1 << 20, output=64 << 10, processes=128,
+                 files=64, asleep=5.0, wall=None):
+        self.cpu, self.memory, self.file, self.output = cpu, memory, file, output
+        self.processes, self.files, self.asleep = processes, files, asleep
+        self.wall = wall if wall is not None else WALL_FACTOR * cpu
+
+
+class Outcome:
+    """How a run ended: kind is exited, signal, cpu, wall, asleep, output or broken."""
+
+    def __init__(self, kind, code, says, out, err, cpu, wall):
+        self.kind, self.code, self.says = kind, code, says
+        self.out, self.err, self.cpu, self.wall = out, err, cpu, wall
+
+    @property
+    def killed(self):
+        return self.kind in ("cpu", "wall", "asleep", "output")
+
+
+def is_root():
+    return os.geteuid() == 0
+
+
+def environment(extra=()):
+    """The whole environment of a jailed command: nothing is inherited."""
+    clean = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent",
+             # Both keep the address space small: it is limited.
+             "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+    clean.update(each.split("=", 1) for each in extra)
+    return clean
+
+
+def find_program(name):
+    """The path of a command, by the jail's own PATH. Looked up outside: imports fail inside."""
+    if "/" in name:
+        return os.path.abspath(name)
+    for folder in environment()["PATH"].split(":"):
+        if os.access(os.path.join(folder, name), os.X_OK):
+            return os.path.join(folder, name)
+    return name
+
+
+def fresh_uid():
+    """A user nobody runs as. Distinct in concurrent jails, since process ids are."""
+    busy = {uid for _, uid, _ in processes()}
+    for attempt in range(UIDS):
+        uid = FIRST_UID + (os.getpid() + attempt) % UIDS
+        if uid not in busy:
+            return uid
+    raise OSError(errno.EAGAIN, "every user of the jail is busy")
+
+
+def processes():
+    """(process id, user, session) of all that run. Those that have ended (zombies) do not."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as stat:
+                    fields = stat.read().rpartition(b")")[2].split()
+                if fields[0] not in (b"Z", b"X"):
+                    yield int(name), os.stat(f"/proc/{name}").st_uid, int(fields[3])
+            except (OSError, IndexError, ValueError):
+                pass  # it has just ended
+
+
+def look_at(pid):
+    """(CPU seconds used by a process, are all its threads asleep)."""
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        fields = stat.read().rpartition(b")")[2].split()
+    asleep = True
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/stat", "rb") as stat:
+            asleep &= stat.read().rpartition(b")")[2].split()[0] in (b"S", b"T", b"t", b"Z", b"X")
+    return sum(int(fields[i]) for i in (11, 12)) / TICKS, asleep
+
+
+def kill_user(uid):
+    """Ends all processes of `uid`, however fast they multiply."""
+    for _ in range(100):
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setuid(uid)
+                os.kill(-1, signal.SIGKILL)  # all that this user may signal: its own
+            except OSError:
+                pass
+            os._exit(0)
+        os.waitpid(child, 0)
+        if not any(each == uid for _, each, _ in processes()):
+            return
+        time.sleep(0.01)
+
+
+def sweep(state):
+    """Ends what an interrupted jail with this state folder may have left running."""
+    try:
+        with open(os.path.join(state, "uids"), encoding="ascii") as uids:
+            for uid in {int(line) for line in uids}:
+                if is_root() and FIRST_UID <= uid < FIRST_UID + UIDS:
+                    kill_user(uid)
+    except FileNotFoundError:
+        pass
+
+
+class Jail:
+    """One run of one command."""
+
+    def __init__(self, command, limits, folder="/", extra=(), fd3=False, uid=None, stdin=0):
+        self.command, self.limits, self.folder, self.extra = command, limits, folder, extra
+        self.fd3, self.stdin = fd3, stdin
+        self.uid = (uid if uid is not None else fresh_uid()) if is_root() else None
+        self.program = find_program(command[0])
+        self.child = None
+        self.kept = {1: b"", 2: b""}
+        self.printed = 0
+
+    def run(self):
+        started = time.monotonic()
+        pipes = {1: os.pipe(), 2: os.pipe()}
+        failure = os.pipe()
+        self.child = os.fork()
+        if self.child == 0:
+            self._become_command(pipes, failure[1])
+        for pipe in (*pipes.values(), failure):
+            os.close(pipe[1])
+        readers = {pipes[1][0]: 1, pipes[2][0]: 2}
+        try:
+            why = self._watch(readers, started)
+        finally:
+            self._end_all()
+        broken = os.read(failure[0], 4096).decode(errors="replace")
+        _, status, usage = os.wait4(self.child, 0)
+        self._drain(readers)
+        for reader in (*readers, failure[0]):
+            os.close(reader)
+        cpu = usage.ru_utime + usage.ru_stime
+        return self._outcome(why, status, broken, cpu, time.monotonic() - started)
+
+    def _become_command(self, pipes, failure):
+        try:
+            os.setsid()
+            if self.stdin != 0:
+                os.dup2(self.stdin, 0)
+            # Away from the low numbers first: any of the pipes may be one of them.
+            high = [os.dup(pipes[1][1]), os.dup(pipes[2][1]), failure]
+            os.dup2(high[0], 1)
+            os.dup2(high[1], 2)
+            if failure <= 3:
+                raise OSError(errno.EBADF, "file descriptors 0, 1 and 2 must be open")
+            first = 4 if self.fd3 else 3
+            os.closerange(first, failure)
+            os.closerange(failure + 1, 1 << 16)
+            os.set_inheritable(failure, False)
+            os.chdir(self.folder)
+            os.umask(0o077)
+            limits = self.limits
+            seconds = max(1, int(limits.cpu + 0.999))
+            for what, soft, hard in (
+                    (resource.RLIMIT_CPU, seconds, seconds + 1),
+                    (resource.RLIMIT_AS, limits.memory, limits.memory),
+                    (resource.RLIMIT_FSIZE, limits.file, limits.file),
+                    (resource.RLIMIT_CORE, 0, 0),
+                    (resource.RLIMIT_NOFILE, limits.files, limits.files)):
+                resource.setrlimit(what, (soft, hard))
+            if self.uid is not None:
+                # Counts the threads of the whole user: only for a user who has nothing else.
+                resource.setrlimit(resource.RLIMIT_NPROC, (limits.processes, limits.processes))
+                os.setgroups([])
+                os.setresgid(self.uid, self.uid, self.uid)
+                os.setresuid(self.uid, self.uid, self.uid)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            os.execve(self.program, self.command, environment(self.extra))
+        except BaseException as error:  # pylint: disable=broad-except
+            os.write(failure, f"{self.command[0]}: {error}".encode()[:4000])
+        finally:
+            os._exit(BROKEN)
+
+    def _members(self):
+        """The processes of this run."""
+        for pid, uid, session in processes():
+            if session == self.child or (self.uid is not None and uid == self.uid):
+                yield pid
+
+    def _watch(self, readers, started):
+        """Reads and waits until the command ends, or has to be ended: then says why."""
+        limits = self.limits
+        handle = os.pidfd_open(self.child)
+        poll = select.poll()
+        for reader in readers:
+            os.set_blocking(reader, False)
+            poll.register(reader, select.POLLIN)
+        poll.register(handle, select.POLLIN)
+        used, asleep_since, next_look = {}, None, started + 0.5
+        try:
+            while True:
+                now = time.monotonic()
+                for ready, _ in poll.poll(max(0, (next_look - now) * 1000) + 1):
+                    if ready == handle:
+                        return None
+                    if not self._read(ready, readers[ready]):
+                        poll.unregister(ready)
+                if self.printed > HOPELESS_OUTPUT:
+                    return "output"
+                now = time.monotonic()
+                if now - started > limits.wall:
+                    return "wall"
+                if now < next_look:
+                    continue
+                next_look = now + 0.25
+                before, all_asleep = sum(used.values()), True
+                for pid in self._members():
+                    try:
+                        used[pid], asleep = look_at(pid)
+                        all_asleep &= asleep
+                    except OSError:
+                        pass  # it has just ended
+                if sum(used.values()) > limits.cpu:
+                    return "cpu"
+                if not all_asleep or sum(used.values()) > before + 0.02:
+                    asleep_since = None
+                elif asleep_since is None:
+                    asleep_since = now
+                elif now - asleep_since >= limits.asleep:
+                    return "asleep"
+        finally:
+            os.close(handle)
+
+    def _read(self, reader, which):
+        try:
+            data = os.read(reader, 1 << 16)
+        except BlockingIOError:
+            return True
+        room = self.limits.output - len(self.kept[1]) - len(self.kept[2])
+        self.kept[which] += data[:max(0, room)]
+        self.printed += len(data)
+        return bool(data)
+
+    def _drain(self, readers):
+        """What was printed and not yet read. Nobody is left to print more."""
+        for reader, which in readers.items():
+            os.set_blocking(reader, False)
+            before = -1
+            while self.printed != before and self.printed <= HOPELESS_OUTPUT:
+                before = self.printed
+                self._read(reader, which)
+
+    def _end_all(self):
+        for end in (os.killpg, os.kill):
+            try:
+                end(self.child, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if self.uid is not None:
+            kill_user(self.uid)
+
+    def _outcome(self, why, status, broken, cpu, wall):
+        limits = self.limits
+        code = os.waitstatus_to_exitcode(status)
+        if broken:
+            return Outcome("broken", BROKEN, broken, b"", b"", cpu, wall)
+        if code == -signal.SIGXCPU or (why is None and code == -signal.SIGKILL and
+                                       cpu >= limits.cpu):
+            why = "cpu"
+        says = {
+            "cpu": f"used up its {limits.cpu:g} s of CPU time (an endless loop?)",
+            "wall": f"was not done after {limits.wall:g} s",
+            "asleep": f"deadlocked: no thread of it ran for {limits.asleep:g} s",
+            "output": f"printed more than {HOPELESS_OUTPUT >> 20} MiB",
+        }.get(why, "")
+        kind = why or ("signal" if code < 0 else "exited")
+        return Outcome(kind, code, says, self.kept[1], self.kept[2], cpu, wall)
+
+
+def run(command, limits, **options):
+    """Runs `command` in a jail; see Jail for the options."""
+    return Jail([str(word) for word in command], limits, **options).run()
+
+
+def nbytes(text):
+    """'2G', '64K', '1000' in bytes."""
+    factor = SUFFIXES.get(text[-1:].upper(), 1)
+    return int(float(text.rstrip("KMGkmg")) * factor)
+
+
+def read_kills(state):
+    try:
+        with open(os.path.join(state, "kills"), encoding="ascii") as file:
+            return len(file.read())
+    except FileNotFoundError:
+        return 0
+
+
+def append(state, name, text):
+    with open(os.path.join(state, name), "a", encoding="ascii") as file:
+        file.write(text)
+
+
+def parse(arguments):
+    """(limits, options, command). By hand: argparse takes longer to import than a case to run."""
+    readers = {"cpu": float, "wall": float, "memory": nbytes, "file": nbytes, "output": nbytes,
+               "processes": int, "files": int, "asleep": float}
+    limits, options = {}, {"state": None, "folder": "/", "extra": [], "fd3": False}
+    words = list(arguments)
+    while words and words[0] != "--":
+        name = words.pop(0).removeprefix("--")
+        if name == "fd3":
+            options["fd3"] = True
+        elif not words or name not in (*readers, "state", "folder", "env"):
+            raise ValueError(f"unknown option '{name}'")
+        elif name in readers:
+            limits[name] = readers[name](words.pop(0))
+        elif name == "env":
+            options["extra"].append(words.pop(0))
+        else:
+            options[name] = words.pop(0)
+    if len(words) < 2:
+        raise ValueError("no command: write it after --")
+    return Limits(**limits), options, words[1:]
+
+
+def main():
+    try:
+        limits, options, command = parse(sys.argv[1:])
+    except ValueError as error:
+        print(f"jail: {error}\n\n{__doc__}", file=sys.stderr)
+        return BROKEN
+    state = options.pop("state")
+    if state is not None and read_kills(state) >= KILLS_ALLOWED:
+        limits.cpu, limits.wall = limits.cpu / SHORTENED, limits.wall / SHORTENED
+    jail = Jail(command, limits, **options)
+    if state is not None and jail.uid is not None:
+        append(state, "uids", f"{jail.uid}\n")
+
+    def stop(number, _frame):
+        jail._end_all()
+        os._exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    outcome = jail.run()
+    for stream, data in ((1, outcome.out), (2, outcome.err)):
+        while data:
+            data = data[os.write(stream, data):]
+    if outcome.kind == "broken":
+        os.write(2, f"jail: could not start {outcome.says}\n".encode())
+        return BROKEN
+    if outcome.killed:
+        if state is not None:
+            append(state, "kills", "x")
+        os.write(2, f"\njail: killed: {outcome.says}\n".encode())
+        return KILLED
+    if outcome.kind == "signal":
+        sys.stdout.flush()
+        signal.signal(-outcome.code, signal.SIG_DFL) if -outcome.code not in (9, 19) else None
+        os.kill(os.getpid(), -outcome.code)
+    return outcome.code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

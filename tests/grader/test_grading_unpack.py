@@ -1,0 +1,152 @@
+"""Tests of unpack.py: what is taken from a stranger's archive, and what is not."""
+
+import io
+import os
+import tarfile
+import tempfile
+import unittest
+import zipfile
+from pathlib import Path
+
+import unpack
+
+FORWARD = "tasks/task3_forward/forward.cpp"
+ANSWERS = "tasks/task3_forward/answers.toml"
+BACKWARD = "tasks/task4_backward/backward.cpp"
+WANTED = [FORWARD, ANSWERS, BACKWARD, "tasks/task4_backward/answers.toml"]
+
+
+def zipped(files, *, mode=None):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in files:
+            info = zipfile.ZipInfo(path)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            if mode is not None:
+                info.external_attr = mode << 16
+            archive.writestr(info, data)
+    return stream.getvalue()
+
+
+def tarred(fill, mode="w:gz"):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode=mode) as archive:
+        fill(archive)
+    return stream.getvalue()
+
+
+def add(archive, path, data):
+    info = tarfile.TarInfo(path)
+    info.size = len(data)
+    archive.addfile(info, io.BytesIO(data))
+
+
+class Archives(unittest.TestCase):
+    def test_takes_the_files_of_the_course_at_any_small_depth(self):
+        for prefix in ("", "mine/", "a/b/"):
+            found = unpack.unpack_archive(zipped([(prefix + FORWARD, b"x"),
+                                                  (prefix + ANSWERS, b"y")]), WANTED)
+            self.assertEqual(found.files, {FORWARD: b"x", ANSWERS: b"y"})
+            self.assertEqual(found.notes, [])
+            self.assertEqual(found.missing([FORWARD, BACKWARD]), [BACKWARD])
+
+    def test_tar_of_every_kind(self):
+        for mode in ("w", "w:gz", "w:bz2", "w:xz"):
+            data = tarred(lambda archive: add(archive, FORWARD, b"x"), mode)
+            self.assertEqual(unpack.unpack_archive(data, WANTED).files, {FORWARD: b"x"})
+
+    def test_a_loose_file_is_taken_by_its_name(self):
+        found = unpack.unpack_archive(zipped([("forward.cpp", b"x"), ("answers.toml", b"y")]),
+                                      WANTED)
+        self.assertEqual(found.files, {FORWARD: b"x"})
+        self.assertIn(f"forward.cpp: taken for {FORWARD}", found.notes)
+        self.assertIn("answers.toml: not a file of the course; ignored", found.notes)
+
+    def test_stray_files_are_reported_and_ignored(self):
+        found = unpack.unpack_archive(zipped([(FORWARD, b"x"), ("tests/judge.cpp", b"z"),
+                                              ("results.json", b"{}"), (".DS_Store", b"")]),
+                                      WANTED)
+        self.assertEqual(list(found.files), [FORWARD])
+        self.assertEqual(len(found.notes), 2)
+
+    def test_traversal_and_absolute_paths_are_ignored(self):
+        for path in ("../" + FORWARD, "/" + FORWARD, "a/../../" + FORWARD, "..\\" + FORWARD):
+            found = unpack.unpack_archive(zipped([(path, b"x")]), WANTED)
+            self.assertEqual(found.files, {})
+            self.assertIn("leads out", found.notes[0])
+
+    def test_links_are_refused_by_name(self):
+        found = unpack.unpack_archive(zipped([(FORWARD, b"/etc/passwd")], mode=0o120777), WANTED)
+        self.assertEqual(found.files, {})
+        self.assertIn("link", found.refused[FORWARD])
+
+        def fill(archive):
+            info = tarfile.TarInfo(FORWARD)
+            info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            archive.addfile(info)
+            info = tarfile.TarInfo(BACKWARD)
+            info.type = tarfile.FIFOTYPE
+            archive.addfile(info)
+        found = unpack.unpack_archive(tarred(fill), WANTED)
+        self.assertEqual(found.files, {})
+        self.assertIn("link", found.refused[FORWARD])
+        self.assertIn("regular", found.refused[BACKWARD])
+
+    def test_the_same_file_twice_is_refused(self):
+        found = unpack.unpack_archive(zipped([(FORWARD, b"x"), ("a/" + FORWARD, b"y")]), WANTED)
+        self.assertEqual(found.files, {})
+        self.assertIn("more than once", found.refused[FORWARD])
+
+    def test_a_bomb_costs_little(self):
+        found = unpack.unpack_archive(zipped([(FORWARD, bytes(40 << 20)), (ANSWERS, b"y")]), WANTED)
+        self.assertEqual(list(found.files), [ANSWERS])
+        self.assertIn("256 KiB", found.refused[FORWARD])
+        with self.assertRaisesRegex(unpack.UnpackError, "64 MiB"):
+            unpack.unpack_archive(tarred(lambda a: [add(a, "big", bytes(80 << 20)),
+                                                    add(a, FORWARD, b"x")]), WANTED)
+
+    def test_what_is_no_archive_says_so(self):
+        for data in (b"", b"hello", b"\x1f\x8bbroken", b"PK\x03\x04broken"):
+            with self.assertRaisesRegex(unpack.UnpackError, "no archive|empty"):
+                found = unpack.unpack_archive(data, WANTED)
+                if not found.files:
+                    raise unpack.UnpackError("empty")
+
+    def test_json_survives_and_is_checked_again(self):
+        found = unpack.Submission({FORWARD: b"\x00\xff"}, {BACKWARD: "why"}, ["note"])
+        self.assertEqual(unpack.from_json(unpack.to_json(found), WANTED), found)
+        stray = unpack.Submission({"etc/passwd": b""}, {}, [])
+        with self.assertRaises(unpack.UnpackError):
+            unpack.from_json(unpack.to_json(stray), WANTED)
+
+
+class Folders(unittest.TestCase):
+    def test_a_folder(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / FORWARD).parent.mkdir(parents=True)
+            (folder / BACKWARD).parent.mkdir(parents=True)
+            (folder / FORWARD).write_bytes(b"x")
+            (folder / "notes.txt").write_bytes(b"x")
+            os.symlink("/etc/passwd", folder / BACKWARD)
+            found = unpack.unpack(folder, WANTED)
+            self.assertEqual(found.files, {FORWARD: b"x"})
+            self.assertIn("link", found.refused[BACKWARD])
+            self.assertEqual(found.notes, ["notes.txt: not a file of the course; ignored"])
+
+    def test_a_linked_folder_is_not_entered(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "real").mkdir()
+            (folder / "real" / "forward.cpp").write_bytes(b"x")
+            (folder / "tasks").mkdir()
+            os.symlink(folder / "real", folder / "tasks" / "task3_forward")
+            self.assertEqual(unpack.unpack(folder, WANTED).files, {})
+
+    def test_a_missing_submission(self):
+        with self.assertRaisesRegex(unpack.UnpackError, "no such file"):
+            unpack.unpack(Path("/nonexistent/submission.zip"), WANTED)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,281 @@
+"""Takes a submission apart: a folder, a .zip or a .tar (.gz, .bz2, .xz); only the files of the course.
+
+What is taken: the files points.toml names, under tasks/taskN_x/, and answers.toml beside them.
+Regular files of at most 256 KiB; no links, no devices, no path that leads out, each file once.
+Everything else is reported and ignored. A file that is missing is reported; its task scores 0, and
+the rest is graded.
+
+Archives are opened in the jail: `unpack.py PATH…` reads one from standard input and prints JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import stat
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+MOST_BYTES = 256 << 10  # of one file
+MOST_ENTRIES = 2000  # of an archive or a folder
+MOST_TOTAL = 64 << 20  # bytes of an archive, unpacked
+MOST_DEPTH = 3  # folders around tasks/
+MOST_NOTES = 30
+_SILENT = {".DS_Store", "__MACOSX", "Thumbs.db", ".git"}
+
+
+class UnpackError(Exception):
+    """The submission cannot be read at all."""
+
+
+@dataclass
+class Submission:
+    """What was found. `refused` says why a file of the course was not taken."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        if len(self.notes) < MOST_NOTES:
+            self.notes.append(text)
+        elif len(self.notes) == MOST_NOTES:
+            self.notes.append("… and more")
+
+    def missing(self, wanted: Iterable[str]) -> list[str]:
+        return [path for path in wanted if path not in self.files]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing in an archive or folder; `read` is None for what is not a regular file."""
+
+    path: str
+    nbytes: int
+    kind: str  # "file", "folder", "link", "other"
+    read: object = None
+
+
+def wanted_paths(course: object) -> list[str]:
+    """All paths that a submission may hold."""
+    return [f"tasks/{task.folder}/{name}" for task in course.tasks  # type: ignore[attr-defined]
+            for name in (*task.files, "answers.toml")]
+
+
+def shown(path: str) -> str:
+    """A stranger's path, fit for a message."""
+    plain = path.encode("utf-8", "replace").decode("utf-8")
+    return ascii(plain)[1:-1][:120]
+
+
+def take(entries: Iterable[Entry], wanted: list[str]) -> Submission:
+    """The files of the course among `entries`."""
+    found = Submission()
+    by_name: dict[str, str] = {}
+    for path in wanted:
+        name = PurePosixPath(path).name
+        by_name[name] = "" if name in by_name else path  # "": more than one is called so
+    seen: set[str] = set()
+    loose: list[tuple[str, Entry]] = []
+    for count, entry in enumerate(entries):
+        if count >= MOST_ENTRIES:
+            found.note(f"more than {MOST_ENTRIES} entries: the rest is ignored")
+            break
+        parts = PurePosixPath(entry.path).parts
+        if entry.kind == "folder" or _SILENT & set(parts):
+            continue
+        if entry.path.startswith(("/", "\\")) or ".." in parts or "\\" in entry.path:
+            found.note(f"{shown(entry.path)}: leads out of the submission; ignored")
+            continue
+        target = _target(parts, wanted)
+        if target is not None:
+            _take_one(found, seen, target, entry)
+        elif len(parts) == 1 and by_name.get(parts[0]):
+            loose.append((by_name[parts[0]], entry))
+        else:
+            found.note(f"{shown(entry.path)}: not a file of the course; ignored")
+    for target, entry in loose:
+        if target in seen:
+            found.note(f"{shown(entry.path)}: ignored, since {target} is there too")
+        else:
+            found.note(f"{shown(entry.path)}: taken for {target}")
+            _take_one(found, seen, target, entry)
+    return found
+
+
+def _target(parts: tuple[str, ...], wanted: list[str]) -> str | None:
+    for begin in range(min(len(parts), MOST_DEPTH + 1)):
+        path = "/".join(parts[begin:])
+        if path in wanted:
+            return path
+    return None
+
+
+def _take_one(found: Submission, seen: set[str], target: str, entry: Entry) -> None:
+    if target in seen:
+        found.files.pop(target, None)
+        found.refused[target] = "it is there more than once"
+        return
+    seen.add(target)
+    if entry.kind != "file":
+        found.refused[target] = ("it is a link; submit the file itself" if entry.kind == "link"
+                                 else "it is not a regular file")
+    elif entry.nbytes > MOST_BYTES:
+        found.refused[target] = f"it is larger than {MOST_BYTES >> 10} KiB"
+    else:
+        data = entry.read()  # type: ignore[operator]
+        if len(data) > MOST_BYTES:
+            found.refused[target] = f"it is larger than {MOST_BYTES >> 10} KiB"
+        else:
+            found.files[target] = data
+
+
+# ------------------------------------------------------------------------------ where entries are
+
+
+def entries_of_folder(folder: Path) -> Iterator[Entry]:
+    """Never follows a link, not even one that is put in place meanwhile."""
+    for current, folders, files in os.walk(folder, followlinks=False):
+        here = Path(current)
+        if len(here.relative_to(folder).parts) > MOST_DEPTH + 2:
+            folders.clear()
+        folders[:] = sorted(name for name in folders if name not in _SILENT)
+        for name in sorted(folders):
+            if (here / name).is_symlink():
+                yield Entry(str((here / name).relative_to(folder)), 0, "link")
+        for name in sorted(files):
+            path = here / name
+            info = path.lstat()
+            kind = ("file" if stat.S_ISREG(info.st_mode) else
+                    "link" if stat.S_ISLNK(info.st_mode) else "other")
+            yield Entry(str(path.relative_to(folder)), info.st_size, kind,
+                        lambda path=path: _read_regular(path))
+
+
+def _read_regular(path: Path) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        return file.read(MOST_BYTES + 1)
+
+
+def entries_of_zip(archive: zipfile.ZipFile) -> Iterator[Entry]:
+    for info in archive.infolist():
+        mode = info.external_attr >> 16
+        kind = ("folder" if info.is_dir() else "link" if stat.S_ISLNK(mode) else
+                "file" if stat.S_IFMT(mode) in (0, stat.S_IFREG) else "other")
+
+        def read(info: zipfile.ZipInfo = info) -> bytes:
+            with archive.open(info) as file:
+                return file.read(MOST_BYTES + 1)  # whatever the header claims
+        yield Entry(info.filename, info.file_size, kind, read)
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends with an error once too much has come out of it."""
+
+    def __init__(self, inner: io.BufferedIOBase) -> None:
+        self._inner, self._left = inner, MOST_TOTAL
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._inner.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
+        self._left -= len(data)
+        if self._left < 0:
+            raise UnpackError(f"it unpacks to more than {MOST_TOTAL >> 20} MiB")
+        return data
+
+
+def entries_of_tar(archive: tarfile.TarFile) -> Iterator[Entry]:
+    for info in archive:
+        kind = ("file" if info.isreg() else "folder" if info.isdir() else
+                "link" if info.issym() or info.islnk() else "other")
+
+        def read(info: tarfile.TarInfo = info) -> bytes:
+            file = archive.extractfile(info)
+            return file.read(MOST_BYTES + 1) if file is not None else b""
+        yield Entry(info.name, info.size, kind, read)
+
+
+def unpack_archive(data: bytes, wanted: list[str]) -> Submission:
+    """The files in an archive of any of the kinds. Reads bounded amounts of it only."""
+    stream = io.BytesIO(data)
+    try:
+        if zipfile.is_zipfile(stream):
+            with zipfile.ZipFile(stream) as archive:
+                return take(entries_of_zip(archive), wanted)
+        with _opened(data) as inner, tarfile.open(fileobj=_Bounded(inner), mode="r|") as tar:
+            return take(entries_of_tar(tar), wanted)
+    except UnpackError:
+        raise
+    except Exception as error:  # a stranger's bytes: every kind of error is possible
+        raise UnpackError(f"it is no archive that can be read ({type(error).__name__}: "
+                          f"{shown(str(error))}); submit a folder, .zip or .tar.gz") from error
+
+
+def _opened(data: bytes) -> io.BufferedIOBase:
+    if data[:2] == b"\x1f\x8b":
+        import gzip
+        return gzip.GzipFile(fileobj=io.BytesIO(data))  # type: ignore[return-value]
+    if data[:3] == b"BZh":
+        import bz2
+        return bz2.BZ2File(io.BytesIO(data))  # type: ignore[return-value]
+    if data[:6] == b"\xfd7zXZ\x00":
+        import lzma
+        return lzma.LZMAFile(io.BytesIO(data))  # type: ignore[return-value]
+    return io.BytesIO(data)
+
+
+# ------------------------------------------------------------------------------ in and out of a jail
+
+
+def to_json(found: Submission) -> str:
+    files = {path: base64.b64encode(data).decode() for path, data in found.files.items()}
+    return json.dumps({"files": files, "refused": found.refused, "notes": found.notes})
+
+
+def from_json(text: str, wanted: list[str]) -> Submission:
+    """What a jailed unpack printed; checked again, since it came out of a jail."""
+    document = json.loads(text)
+    files = {path: base64.b64decode(data, validate=True)
+             for path, data in document["files"].items()}
+    for path, data in files.items():
+        if path not in wanted or len(data) > MOST_BYTES:
+            raise UnpackError(f"unpacking returned {shown(path)}, which was not asked for")
+    refused = {path: str(why)[:200] for path, why in document["refused"].items() if path in wanted}
+    return Submission(files, refused, [str(note)[:200] for note in document["notes"]])
+
+
+def unpack(submission: Path, wanted: list[str], in_jail: object = None) -> Submission:
+    """The files of `submission`. `in_jail(arguments, stdin)` runs this file jailed, for archives;
+    without it they are opened right here."""
+    if submission.is_dir():
+        return take(entries_of_folder(submission), wanted)
+    if not submission.is_file():
+        raise UnpackError(f"{submission}: there is no such file or folder")
+    if submission.stat().st_size > MOST_TOTAL:
+        raise UnpackError(f"{submission}: larger than {MOST_TOTAL >> 20} MiB")
+    if in_jail is None:
+        return unpack_archive(submission.read_bytes(), wanted)
+    with submission.open("rb") as file:
+        return from_json(in_jail(wanted, file), wanted)  # type: ignore[operator]
+
+
+def main() -> int:
+    try:
+        print(to_json(unpack_archive(sys.stdin.buffer.read(MOST_TOTAL + 1), sys.argv[1:])))
+    except UnpackError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
