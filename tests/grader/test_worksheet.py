@@ -1,0 +1,66 @@
+"""Tests of worksheet.py, and of the writeup's worksheet itself."""
+
+import tempfile
+import unittest
+from fractions import Fraction
+from pathlib import Path
+
+import worksheet
+
+SHEET = """
+[values]
+N = 10
+[[question]]
+id = "W1"
+question = "How much is N halved?"
+expression = "N / 2"
+unit = "bytes"
+answer = 5
+line = "| W1 |"
+"""
+CHAPTER = "**W1** How much is N\nhalved?\n\n| W1 | 5 bytes | by hand |\n"
+
+
+class WorksheetTest(unittest.TestCase):
+    def wrong(self, sheet: str = SHEET, chapter: str = CHAPTER) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / "sheet.toml", Path(folder) / "chapter.md"]
+            for path, text in zip(paths, (sheet, chapter)):
+                path.write_text(text, encoding="utf-8")
+            return worksheet.check(*paths)[1]
+
+    def test_the_worksheet_of_the_writeup(self):
+        count, wrong = worksheet.check(worksheet.ROOT / "writeup" / "worksheet.toml",
+                                       worksheet.ROOT / "writeup" / "0_why_sharding.md")
+        self.assertEqual(wrong, [])
+        self.assertGreaterEqual(count, 10)
+
+    def test_a_right_sheet(self):
+        self.assertEqual(self.wrong(), [])
+
+    def test_a_wrong_answer(self):
+        self.assertIn("the expression gives 5", self.wrong(SHEET.replace("= 5", "= 6"))[0])
+
+    def test_another_number_in_the_chapter(self):
+        self.assertIn("'5 bytes'", self.wrong(chapter=CHAPTER.replace("5 bytes", "15 bytes"))[0])
+
+    def test_other_words_in_the_chapter(self):
+        self.assertIn("the chapter asks", self.wrong(chapter=CHAPTER.replace("much", "many"))[0])
+
+    def test_a_question_that_is_only_in_the_chapter(self):
+        self.assertIn("W2 is asked", self.wrong(chapter=CHAPTER + "\n**W2** And N?\n")[0])
+
+    def test_a_field_is_missing(self):
+        self.assertIn("lacks unit", self.wrong(SHEET.replace('unit = "bytes"', ""))[0])
+
+    def test_only_arithmetic_is_evaluated(self):
+        self.assertEqual(worksheet.evaluate("-2**3 + 7 // 2 + ceil(N / 3) * max(1, 2)", {"N": 10}),
+                         Fraction(3))
+        for bad in ("__import__('os')", "N.real", "1.5", "[1]", "1 if N else 2", "M", "1 /",
+                    "1 / 0", "max(N, key=N)", "'5'", "True"):
+            with self.subTest(bad), self.assertRaises(worksheet.WorksheetError):
+                worksheet.evaluate(bad, {"N": 10})
+
+
+if __name__ == "__main__":
+    unittest.main()
