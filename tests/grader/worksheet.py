@@ -57,9 +57,9 @@ def _value(node: ast.expr, values: Mapping[str, int]) -> Fraction:
                          "+ - * / // ** ( ) min max ceil")
 
 
-def printed(answer: int | float, decimals: int) -> str:
+def printed(answer: int | float | Fraction, decimals: int) -> str:
     """How the chapter writes a number: 1,234,567 or 100.41."""
-    return f"{answer:,.{decimals}f}"
+    return f"{float(answer):,.{decimals}f}" if decimals else f"{round(answer):,}"
 
 
 def _asked(text: list[str], number: str) -> str:
