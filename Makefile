@@ -3,11 +3,12 @@
 # Variables: WERROR=ON   warnings are errors (what our own checks use)
 #            JOBS=N      how many compilers and tests run at once (default: all processors)
 #            INSTALL=no  never call the package manager
+# The course's targets take ONLY=3.2 SEED=N W=N BACKEND=threads|mpi IMPL=student|solution LEVEL=1..3
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
-  check-clang clean
+  check-clang clean skeletons test-integrated progress watch submit
 
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -18,11 +19,12 @@ configure = cmake --preset $(1) -DFSDP_WERROR=$(WERROR) --log-level=NOTICE >/dev
 compile = cmake --build build/$(1) -j $(JOBS) --target
 # g++ 12's thread sanitizer cannot start where newer kernels randomise addresses more widely.
 fixed-addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+course = python3 tests/grader/course.py --jobs $(JOBS)
 run-tests = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 help: ## Print these lines
 	@sed -n 's/^\([a-z%][a-z0-9%-]*\):.*## /\1|/p' Makefile | \
-	  awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+	  awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 demo: ## Train a small model, alone and sharded, and compare every bit (writes build/demo/)
 	@$(install) build
@@ -36,11 +38,48 @@ test: ## Build and run every test
 	@$(call compile,release) all
 	@$(call run-tests,release)
 
-test-%: ## Build and run the tests of one part: test-task3, test-common, test-structure …
+test-%: ## Build and run the tests of one part: test-common, test-memory, test-structure …
 	@$(install) build
 	@$(call configure,release)
 	@$(call compile,release) tests_$*
 	@$(call run-tests,release) -L '^$*$$'
+
+test-task%: ## Judge your task 1 … 7: a line a step, and why the first one fails
+	@$(install) build course
+	@$(course) test $* $(if $(ONLY),--only $(ONLY)) $(if $(IMPL),--impl $(IMPL)) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(W),--world $(W)) $(if $(BACKEND),--backend $(BACKEND))
+
+test-integrated: ## Judge all of your own tasks together, and find the one that is wrong
+	@$(install) build course
+	@$(course) integrated
+
+hint-%: ## A hint for a step, e.g. hint-4.2; LEVEL=1, 2 or 3
+	@$(install) course
+	@$(course) hint $* --level $(or $(LEVEL),1)
+
+progress: ## How far you are: seven bars, the points, the next step
+	@$(install) course
+	@$(course) progress
+
+watch: ## Judge a task whenever you save one of its files (TASK=3: that task only)
+	@$(install) build course
+	@$(course) watch $(TASK) $(if $(ONLY),--only $(ONLY))
+
+debug-%: ## A debugger on the first failing case of a step, e.g. debug-3.2
+	@$(install) build course debug
+	@$(course) debug $*
+
+reset-task%: ## Start a task again; your files are kept beside the new ones
+	@$(install) course
+	@$(course) reset $*
+
+submit: ## Check and score your work, and pack it into build/submission.tar.gz
+	@$(install) build course
+	@$(course) submit
+
+skeletons: ## Write tasks/*/*.cpp from solutions/ (never over a file somebody worked in)
+	@$(install) course
+	@python3 tests/grader/skeletons.py
 
 bench: ## Measure speed, as ratios to what the machine can do
 	@$(install) build bench

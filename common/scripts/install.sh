@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a target of the Makefile needs and this machine lacks, after printing what and why.
-#   install.sh GROUP…      groups: build bench docs format tidy clang
+#   install.sh GROUP…      groups: build bench docs format tidy clang course debug
 # Says nothing and does nothing when all is there. INSTALL=no never calls the package manager.
 set -eu
 
@@ -65,6 +65,10 @@ for group in "$@"; do
     format) need clang-format 'formats the sources' clang-format ;;
     tidy) need clang-tidy 'checks the sources' clang-tidy ;;
     clang) need clang 'the second compiler' clang++ ;;
+    course)
+      need python3 "runs the course's tools (3.11 or newer)" python3
+      ;;
+    debug) need gdb 'the debugger' gdb ;;
     *)
       echo "install.sh: unknown group '$group'" >&2
       exit 2

@@ -1,0 +1,143 @@
+"""Builds with build/grade: its targets, and runners of which some task's code is another's.
+
+A runner with other code is linked by the very command CMake links the runner with: the objects of
+the replaced task are exchanged on it, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import manifest
+
+FolderAndName = tuple[str, str]  # ("task3_forward", "forward.cpp")
+
+
+class BuildError(Exception):
+    """Something did not compile or link; the text is what the compiler said."""
+
+
+@dataclass
+class Builder:
+    """The build folder of preset `grade`."""
+
+    root: Path = manifest.ROOT
+    build: Path = manifest.ROOT / "build" / "grade"
+    jobs: int = os.cpu_count() or 1
+    _flags: dict[FolderAndName, list[str]] = field(default_factory=dict)
+    _links: dict[str, list[str]] = field(default_factory=dict)
+
+    def program(self, name: str) -> Path:
+        return self.build / "bin" / name
+
+    def configure(self) -> None:
+        """Once; afterwards the build itself notices what changed."""
+        if (self.build / "build.ninja").is_file():
+            return
+        self._call(["cmake", "--preset", "grade", "--log-level=NOTICE"], self.root)
+
+    def make(self, *targets: str, show: bool = True) -> None:
+        """Builds targets. The compiler's words go to the terminal, unless `show` is false."""
+        self.configure()
+        command = ["cmake", "--build", str(self.build), "-j", str(self.jobs), "--target", *targets]
+        done = subprocess.run(command, cwd=self.root, text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            if show:
+                print(_only_errors(done.stdout))
+            raise BuildError(f"{' '.join(targets)}: did not build" +
+                             ("" if show else f"\n{_only_errors(done.stdout)}"))
+
+    def compile(self, source: Path, folder: str, name: str, output: Path,
+                extra: tuple[str, ...] = ()) -> None:
+        """Compiles `source` as if it were the task's file `name`."""
+        output.parent.mkdir(parents=True, exist_ok=True)
+        self._call([*self._flags_of(folder, name), *extra, "-c", str(source), "-o", str(output)],
+                   self.build)
+
+    def link(self, target: str, objects: Mapping[FolderAndName, Path], output: Path) -> None:
+        """Links the runner `target` with other objects for some files, as `output`."""
+        output.parent.mkdir(parents=True, exist_ok=True)
+        command = relink(self._link_command(target), objects, output)
+        self._call(command, self.build)
+
+    def _flags_of(self, folder: str, name: str) -> list[str]:
+        if not self._flags:
+            self._flags = read_flags(self.build / "compile_commands.json")
+        if (folder, name) not in self._flags:
+            raise BuildError(f"{self.build}: no command compiles {folder}/{name}")
+        return self._flags[folder, name]
+
+    def _link_command(self, target: str) -> list[str]:
+        if target not in self._links:
+            done = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", "-s", target],
+                                  capture_output=True, text=True, check=False)
+            lines = done.stdout.strip().splitlines()
+            if done.returncode != 0 or not lines:
+                raise BuildError(f"no command links {target}: {done.stderr.strip()}")
+            words = shlex.split(lines[-1])
+            self._links[target] = [word for word in words if word not in (":", "&&")]
+        return self._links[target]
+
+    def _call(self, command: list[str], folder: Path) -> None:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BuildError(_only_errors(done.stdout + done.stderr))
+
+
+def read_flags(path: Path) -> dict[FolderAndName, list[str]]:
+    """What compiles each task's files, without source and output."""
+    flags: dict[FolderAndName, list[str]] = {}
+    for entry in json.loads(path.read_text(encoding="utf-8")):
+        source = Path(entry["file"])
+        if source.suffix != ".cpp" or source.parent.parent.name not in ("tasks", "solutions"):
+            continue
+        words = shlex.split(entry["command"])
+        for option in ("-c", "-o"):
+            at = words.index(option)
+            del words[at:at + 2]
+        flags.setdefault((source.parent.name, source.name), words)
+    return flags
+
+
+def relink(command: list[str], objects: Mapping[FolderAndName, Path], output: Path) -> list[str]:
+    """A link command with objects exchanged. A task that is an archive on it (the tasks before the
+    runner's own) is replaced as a whole: an archive must not fill gaps in the code under test."""
+    words = list(command)
+    inserted: list[str] = []
+    archives: set[str] = set()
+    for (folder, name), path in objects.items():
+        endings = (f"/solutions/{folder}/{name}.o", f"/tasks/{folder}/{name}.o")
+        places = [i for i, word in enumerate(words) if word.endswith(endings)]
+        if places:
+            words[places[0]] = str(path)
+            continue
+        archive = f"libfsdp_task{folder.removeprefix('task').split('_')[0]}.a"
+        if not any(word.endswith("/" + archive) for word in command):
+            raise BuildError(f"neither {name}.o nor {archive} is on the link line of {command}")
+        inserted.append(str(path))
+        archives.add("/" + archive)
+    words = [word for word in words if not word.endswith(tuple(archives) or ("\0",))]
+    at = words.index("-o")
+    words[at + 1] = str(output)
+    return words[:at] + inserted + words[at:]
+
+
+def _only_errors(output: str) -> str:
+    """The compiler's words without the build tool's progress."""
+    skipped = ("[", "ninja: ", "gmake", "make[", "FAILED: ", ": && ")
+    kept = [line for line in output.splitlines()
+            if not line.startswith(skipped) and not (" -o " in line and " -c " in line)]
+    return "\n".join(kept[:60])
+
+
+def remove_tree(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)

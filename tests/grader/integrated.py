@@ -1,0 +1,97 @@
+"""make test-integrated: task 7's public cases on the student's own code of all seven tasks.
+
+In the full tree a failure is traced: the reference takes the place of one task after the other,
+then of two, until the cases that failed pass. Carries no points.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
+from pathlib import Path
+
+import builder
+import manifest
+import results
+import submission
+import verdicts
+
+FOLDER = Path("build") / "grade" / "integrated"
+
+
+class Mixture:
+    """Runners of the last task in which some tasks are the student's and the rest references."""
+
+    def __init__(self, root: Path, course: manifest.Manifest, tools: builder.Builder) -> None:
+        self.course, self.tools = course, tools
+        self.last = course.tasks[-1]
+        self.target = submission.runner_target(tools, self.last)
+        self.folder = root / FOLDER
+        tools.make(self.target, f"judge_task{self.last.number}")
+        files = [(task, name) for task in course.tasks for name in task.files]
+
+        def compile_one(entry: tuple[manifest.Task, str]) -> Path:
+            task, name = entry
+            output = self.folder / task.folder / f"{name}.o"
+            tools.compile(root / "tasks" / task.folder / name, task.folder, name, output)
+            return output
+
+        with ThreadPoolExecutor(tools.jobs) as pool:
+            self.objects = dict(zip(files, pool.map(compile_one, files)))
+
+    def cases(self, references: tuple[int, ...]) -> list[verdicts.Case]:
+        own = {(task.folder, name): path for (task, name), path in self.objects.items()
+               if task.number not in references}
+        runner = self.folder / "runner"
+        self.tools.link(self.target, own, runner)
+        return verdicts.run_judge(self.tools.program(f"judge_task{self.last.number}"), runner,
+                                  verdicts.PUBLIC)
+
+
+def is_green(cases: list[verdicts.Case]) -> bool:
+    return all(case.passed for case in cases)
+
+
+def guilty(tasks: list[int], turns_green) -> tuple[int, ...]:
+    """The one task, or the first pair, whose references make the failure go away; () if none."""
+    for count in (1, 2):
+        for swapped in combinations(tasks, count):
+            if turns_green(swapped):
+                return swapped
+    return ()
+
+
+def test(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int:
+    mixture = Mixture(root, course, tools)
+    cases = mixture.cases(())
+    found = verdicts.judge_steps(mixture.last, cases)
+    print("All seven tasks are your own; the public cases of task 7:\n")
+    lines = results.failures(found)
+    print("\n".join([*results.table(found), "", *lines]))
+    if is_green(cases):
+        print("Everything passes with your own code alone.")
+        return 0
+    todos = sorted({todo for case in cases for todo in case.todos})
+    if todos:
+        print(f"\nNot done yet: {', '.join(todos)}. make test-task{todos[0][0]} is the next to do.")
+        return 1
+    if not (root / "solutions").is_dir():
+        print("\nTo find the task: make test-task1, make test-task2, … in this order.")
+        return 1
+    print("\nLooking for the task: references take the place of your code, one task at a time.")
+
+    def turns_green(swapped: tuple[int, ...]) -> bool:
+        green = is_green(mixture.cases(swapped))
+        names = " and ".join(f"task {number}" for number in swapped)
+        print(f"  reference for {names}: {'everything passes' if green else 'still fails'}")
+        return green
+
+    swapped = guilty([task.number for task in course.tasks], turns_green)
+    if not swapped:
+        print("No task and no pair of tasks explains it alone: make test-task1 … first.")
+    elif len(swapped) == 1:
+        print(f"It is task {swapped[0]}: make test-task{swapped[0]}")
+    else:
+        print(f"It takes both, task {swapped[0]} and task {swapped[1]}: what one promises the other "
+              f"does not keep. make test-task{swapped[0]} first.")
+    return 1

@@ -1,0 +1,150 @@
+"""The last verdict on each task (build/grade/results/taskN.json), and how verdicts are told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import manifest
+import skeletons
+import verdicts
+
+FOLDER = Path("build") / "grade" / "results"
+_BAR = 20
+
+
+@dataclass
+class Stored:
+    """What is known of a task: the cases last run, and whether the files are still those."""
+
+    cases: list[verdicts.Case]
+    is_current: bool
+
+
+def digest_of(root: Path, task: manifest.Task) -> str:
+    """One sum over the student's files of a task."""
+    total = hashlib.sha256()
+    for name in task.files:
+        path = root / "tasks" / task.folder / name
+        total.update(path.read_bytes() if path.is_file() else b"missing")
+        total.update(b"\0")
+    return total.hexdigest()
+
+
+def store(root: Path, task: manifest.Task, digest: str, cases: list[verdicts.Case]) -> None:
+    text = json.dumps({"task": task.number, "files": digest, "cases": verdicts.to_json(cases)},
+                      indent=1, ensure_ascii=False)
+    skeletons.write_by_rename(root / FOLDER / f"task{task.number}.json", text + "\n")
+
+
+def load(root: Path, task: manifest.Task) -> Stored | None:
+    """None if the task was never tested, or its results cannot be read."""
+    try:
+        entry = json.loads((root / FOLDER / f"task{task.number}.json").read_text(encoding="utf-8"))
+        return Stored(verdicts.from_json(entry["cases"]), entry["files"] == digest_of(root, task))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def state_of(verdict: verdicts.Verdict) -> str:
+    return {"passed": "passed", "failed": "FAILED", "todo": "not done (TODO)",
+            "blocked": f"BLOCKED by {verdict.blocked_by}",
+            "not run": "NOT RUN: the judge has no case of this step"}[verdict.state]
+
+
+def table(found: list[verdicts.Verdict]) -> list[str]:
+    """A line a step."""
+    width = max(len(verdict.step.title) for verdict in found)
+    return [f"  {verdict.step.id}  {verdict.step.title:<{width}}  "
+            f"{verdict.public}/{verdict.step.public}  {state_of(verdict)}" for verdict in found]
+
+
+def failures(found: list[verdicts.Verdict]) -> list[str]:
+    """The first failing step's message in full, then a line for each other failing case."""
+    # What is blocked comes last: its message is not where to begin.
+    order = [verdict for state in ("failed", "todo", "blocked") for verdict in found
+             if verdict.state == state]
+    order.sort(key=lambda verdict: (verdict.state == "blocked", verdict.step.id))
+    lines: list[str] = []
+    told: set[str] = set()
+    for verdict in order:
+        for case in verdict.cases:
+            if case.passed or case.name in told:
+                continue
+            told.add(case.name)
+            if len(told) == 1:
+                lines += [f'{verdict.step.id} "{case.name}"', ""]
+                lines += [f"    {line}".rstrip() for line in case.message.splitlines()]
+                if len(case.messages) > 1:
+                    lines += ["", f"    ({len(case.messages) - 1} more in this case)"]
+                continue
+            if len(told) == 2:
+                lines += ["", "After that:"]
+            lines.append(f'  {verdict.step.id} "{case.name}": {_one_line(case, verdict)}')
+    return lines
+
+
+def _one_line(case: verdicts.Case, verdict: verdicts.Verdict) -> str:
+    own = verdict.step.id
+    if case.todos and own not in case.todos:
+        return f"needs {case.todos[0]} first"
+    if own in case.todos:
+        place = re.search(rf"TODO {own}: .*?\((.*?),", case.message)
+        return f"not done{': ' + place[1] if place else ''}"
+    if verdict.state == "blocked":
+        return f"needs {verdict.blocked_by} first"
+    text = case.message.strip().splitlines()
+    observed = next((line.strip() for line in text if line.strip().startswith("observed:")), "")
+    line = observed or (text[0] if text else "")
+    return line if len(line) <= 120 else line[:117] + "…"
+
+
+def summary(task: manifest.Task, found: list[verdicts.Verdict]) -> str:
+    """"public 8/11; …": for a whole task, or the steps that were asked for."""
+    public = sum(verdict.public for verdict in found)
+    if len(found) < len(task.steps):
+        most = sum(verdict.step.public for verdict in found)
+        return f"public {public}/{most} in {', '.join(v.step.id for v in found)}"
+    also = []
+    if task.hidden:
+        also.append(f"{task.hidden} hidden point{'s' * (task.hidden > 1)}")
+    if task.questions:
+        also.append(f"{task.questions} for the accounting questions")
+    end = f"; {' and '.join(also)} are graded on submission" if also else ""
+    return f"public {public}/{task.public}{end}"
+
+
+def progress(root: Path, course: manifest.Manifest) -> list[str]:
+    """Seven bars, the points, the next step."""
+    width = max(len(task.title) for task in course.tasks)
+    lines: list[str] = []
+    total, next_step = 0, None
+    for task in course.tasks:
+        stored = load(root, task)
+        found = verdicts.judge_steps(task, stored.cases if stored else [])
+        points = sum(verdict.public for verdict in found)
+        total += points
+        filled = _BAR * points // task.public
+        note = ("not tested yet" if stored is None else
+                "changed since: make test-task%d" % task.number if not stored.is_current else
+                "done" if points == task.public else "")
+        lines.append(f"  task {task.number}  {task.title:<{width}}  "
+                     f"[{'#' * filled}{'.' * (_BAR - filled)}] {points:>2}/{task.public:<2}  {note}"
+                     .rstrip())
+        if next_step is None:
+            next_step = next((v.step for v in found if v.state not in ("passed", "blocked")), None)
+    public = sum(task.public for task in course.tasks)
+    hidden = sum(task.hidden for task in course.tasks)
+    questions = sum(task.questions for task in course.tasks)
+    lines += ["", f"  public {total}/{public}; {hidden} hidden points and {questions} for the "
+              "accounting questions are graded on submission"]
+    if next_step is None:
+        lines.append("  every public case passes. make submit packs your work")
+    else:
+        number = next_step.id.split(".")[0]
+        lines.append(f"  next: {next_step.id}, {next_step.title}. "
+                     f"make test-task{number} ONLY={next_step.id}, make hint-{next_step.id}")
+    return lines
