@@ -196,8 +196,8 @@ class Feedback(Case):
                     continue
                 reference = self.reference(task, which)
                 for value, cause in reference.mistakes:
-                    same = [c for v, c in reference.mistakes
-                            if questions._equals(question, Fraction(value), v)]
+                    same = {c for v, c in reference.mistakes
+                            if questions._equals(question, Fraction(value), v)}
                     said = self.said_to(task, which, float(value), question.unit)
                     if len(same) == 1:
                         self.assertIn("known mistake", said, cause)

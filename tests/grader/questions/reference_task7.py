@@ -21,6 +21,7 @@ def q1(v: dict[str, int]) -> Reference:
     numel = 2 * table + layers * (matrices + norms) + d
     two = states((2, table), (layers, matrices - d * F), (layers, norms), (1, d))
     tied = states((1, table), (layers, matrices), (layers, norms), (1, d))
+    lost = "the padding is missing: every FlatParameter is padded by itself, to a multiple of W"
     return Reference(right, [
         (sharded, "the BUFFER bytes are missing: cos and sin of the rotary embedding"),
         (sharded + buffers // ranks, "the buffers were cut: they are no parameters and lie whole "
@@ -30,10 +31,8 @@ def q1(v: dict[str, int]) -> Reference:
         (sharded + v["H"] * buffers, "a rotary table is half as wide as a head, not as the model"),
         (states((1, table), (layers, matrices + norms), (1, table + d)) + buffers,
          "every unit was padded as one: with `decays` it has a FlatParameter for each kind"),
-        (3 * FLOAT * numel // ranks + buffers, "the padding is missing: every FlatParameter is "
-                                               "padded to a multiple of W"),
-        (3 * FLOAT * shard(numel, ranks) + buffers, "the whole model was padded as one vector: "
-                                                    "every FlatParameter is padded by itself"),
+        (3 * FLOAT * numel // ranks + buffers, lost),
+        (3 * FLOAT * shard(numel, ranks) + buffers, lost),
         (two + buffers, "an MLP has three matrices here: gate, up and down"),
         (tied + buffers, "the embeddings are untied: embedding and lm_head are two tables"),
         (states((2, table), (layers, matrices)) + buffers, "the norms are missing: they do not "
