@@ -8,7 +8,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
-  check-clang clean skeletons test-integrated progress watch submit
+  check-clang clean figures skeletons test-integrated progress watch submit
 
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -86,6 +86,12 @@ bench: ## Measure speed, as ratios to what the machine can do
 	@$(call configure,release)
 	@$(call compile,release) bench
 	@sh common/scripts/bench.sh build/release/bin
+
+figures: ## Make the book's figures anew, from runs on a modelled machine (writeup/figures/)
+	@$(install) build
+	@$(call configure,release)
+	@$(call compile,release) unshard_report
+	@build/release/bin/unshard-report --book writeup/figures
 
 doctor: ## Say what this machine can do, and what is missing
 	@sh common/scripts/doctor.sh

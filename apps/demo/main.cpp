@@ -2,6 +2,9 @@
 // 2 and 4 ranks, and every bit of every parameter is the same at the end.
 #include "base/check.h"
 #include "nn/file_io.h"
+#include "report/chrome_trace.h"
+#include "report/html_page.h"
+#include "report/runs/short_run.h"
 #include "train/bound.h"
 #include "train/run_state.h"
 #include "train/summary.h"
@@ -73,6 +76,16 @@ bool judge(const std::vector<BoundedRun>& runs) {
   return good;
 }
 
+// One more step over two ranks, recorded: what every stream did, and who held which bytes when.
+void draw(const std::filesystem::path& folder) {
+  const report::RunRecord record = report::record_threads({});
+  nn::write_text_atomically(folder / "timeline.html", report::to_html(record));
+  nn::write_text_atomically(folder / "trace.json", report::to_chrome_json(record));
+  print(fmt::format("A picture of one step: {} (open it in a browser)",
+                    (folder / "timeline.html").string()));
+  print(fmt::format("The same for ui.perfetto.dev: {}", (folder / "trace.json").string()));
+}
+
 int demonstrate() {
   const TokenData data =
       TokenData::from_text(source_text(FSDP_PROJECT_ROOT), "the text of this repository", 256);
@@ -100,6 +113,7 @@ int demonstrate() {
   nn::create_folder(folder);
   nn::write_text_atomically(folder / "summary.json", to_json(runs));
   print(fmt::format("\nWritten: {}", (folder / "summary.json").string()));
+  draw(folder);
   return good ? 0 : 1;
 }
 

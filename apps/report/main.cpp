@@ -1,7 +1,10 @@
 // unshard-report: runs a short training and writes its pictures.
+#include "base/check.h"
 #include "nn/file_io.h"
 #include "report/chrome_trace.h"
+#include "report/figures.h"
 #include "report/html_page.h"
+#include "report/runs/book.h"
 #include "report/runs/short_run.h"
 
 #include <fmt/format.h>
@@ -20,6 +23,8 @@ struct Options {
   std::string reshard = "always";
   ShortRun run;
   std::filesystem::path out;
+  bool svg = false;
+  std::filesystem::path book;
 };
 
 void read(CLI::App& app, Options& options) {
@@ -46,7 +51,12 @@ void read(CLI::App& app, Options& options) {
   app.add_option("--micro-steps", options.run.micro_steps, "micro-batches of a rank in a step")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app.add_option("--out", options.out, "where to write timeline.html and trace.json")->required();
+  const auto out =
+      app.add_option("--out", options.out, "the folder for timeline.html and trace.json");
+  app.add_flag("--svg", options.svg, "also still figures of rank 0: timeline.svg and memory.svg")
+      ->needs(out);
+  app.add_option("--book", options.book, "write the figures of the book there, and nothing else")
+      ->excludes(out);
 }
 
 void finish(Options& options) {
@@ -66,11 +76,21 @@ int run(int argc, char** argv) {
   read(app, options);
   CLI11_PARSE(app, argc, argv);
   finish(options);
+  if (!options.book.empty()) {
+    nn::create_folder(options.book);
+    for (const Figure& figure : book_figures()) write(options.book / figure.name, figure.svg);
+    return 0;
+  }
+  if (options.out.empty()) throw InputError("say where to write: --out FOLDER");
   const RunRecord record = options.fake ? record_fake(options.run, kSmallMachine, options.run.ranks)
                                         : record_threads(options.run);
   nn::create_folder(options.out);
   write(options.out / "timeline.html", to_html(record));
   write(options.out / "trace.json", to_chrome_json(record));
+  if (options.svg) {
+    write(options.out / "timeline.svg", timeline_svg(record, {}));
+    write(options.out / "memory.svg", memory_svg(record, {}));
+  }
   return 0;
 }
 

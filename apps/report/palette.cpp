@@ -19,7 +19,7 @@ constexpr std::string_view kDarkInk = "#1a1a1a";
 constexpr std::array<ActivityStyle, 7> kActivityStyles{{
     {"#3a74c4", kLightInk, "forward"},
     {"#17806f", kLightInk, "backward"},
-    {"#9aa3ad", kDarkInk, "waiting for a collective"},
+    {"#9aa3ad", kDarkInk, "waiting"},
     {"#5d6979", kLightInk, "optimizer step"},
     {"#ec9a2e", kDarkInk, "all-gather"},
     {"#8556c4", kLightInk, "reduction"},

@@ -23,7 +23,7 @@ const withUnit = (units, value) => {
   const [name, size] = fitting(units, value);
   return `${plain(value / size)} ${name}`;
 };
-const timeText = (value) => withUnit(TIMES, value);
+const timeText = (value) => value === 0 ? '0' : withUnit(TIMES, value);
 const byteText = (value) => withUnit(BYTES, value);
 const exact = (value) => value.toLocaleString('en-US') + ' B';
 /** A moment, with enough digits to tell it from its neighbours. */
@@ -211,13 +211,16 @@ function drawPhases(svg, rank, x) {
   }
 }
 
-function drawSpans(svg, rank, layout, x, width) {
+function drawLanes(svg, layout, width) {
   run.lanes.forEach((lane, i) => {
     const next = i + 1 < layout.tops.length ? layout.tops[i + 1] : layout.memory - BETWEEN;
     draw(svg, 'rect', { class: 'lane', x: GUTTER, y: layout.tops[i], width: width - GUTTER - RIGHT,
       height: next - layout.tops[i] - GAP });
     draw(svg, 'text', { x: GUTTER - 8, y: layout.tops[i] + 16, 'text-anchor': 'end' }, lane);
   });
+}
+
+function drawSpans(svg, rank, layout, x, width) {
   const bars = draw(svg, 'g', { 'clip-path': 'url(#clip)' });
   for (const span of rank.spans) {
     if (span[SPAN.end] < state.view[0] || span[SPAN.begin] > state.view[1]) continue;
@@ -301,8 +304,9 @@ function drawRank(card, index) {
   const hatch = draw(defs, 'pattern', { id: 'hatch', width: 6, height: 6,
     patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' });
   draw(hatch, 'line', { x1: 0, x2: 0, y1: 0, y2: 6, stroke: 'var(--hatch)', 'stroke-width': 3 });
-  drawSpans(svg, rank, layout, x, width);
+  drawLanes(svg, layout, width);
   drawAxis(svg, layout, x, width);
+  drawSpans(svg, rank, layout, x, width);
   drawPhases(svg, rank, x);
   drawMemory(svg, index, layout, x, width);
   const cross = draw(svg, 'line', { class: 'cross', y1: TOP - 2, y2: layout.bottom, x1: -9, x2: -9 });
