@@ -33,7 +33,7 @@ demo: ## Train a small model, alone and sharded, and compare every bit (writes b
 	@build/release/bin/unshard-demo
 
 test: ## Build and run every test
-	@$(install) build
+	@$(install) build course
 	@$(call configure,release)
 	@$(call compile,release) all
 	@$(call run-tests,release)
