@@ -1,0 +1,304 @@
+"""Builds runners of submitted code: compiled in the jail, audited, linked outside of it.
+
+A task's files are compiled with the flags of build/grade/compile_commands.json. They are linked as
+CMake links runner_taskN_solution, with three differences: archives come whole (an archive only fills
+gaps, so a definition in a submission would silently replace one), the reference of this task is left
+out, and the submitted objects come last.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import audit
+import jail
+import manifest
+import source_check
+from trusted import Trusted
+
+COMPILE = jail.Limits(cpu=120, memory=3 << 30, file=64 << 20, files=256, processes=32, asleep=60)
+UNPACK = jail.Limits(cpu=20, memory=1 << 30, file=0, output=8 << 20, processes=8)
+SHOWN_LINES = 25  # of what the compiler says
+
+
+class BuildError(Exception):
+    """The grader's own part of the build does not work: not the submission's fault."""
+
+
+@dataclass
+class Built:
+    """What became of one task. `runner` is None when there is nothing to run."""
+
+    runner: Path | None = None
+    problem: str = ""  # why there is no runner, for the student
+    noted: list[str] = field(default_factory=list)  # for the instructor
+
+
+@dataclass
+class Staging:
+    """A folder outside the tree for what untrusted programs read, write and are.
+
+        bin/     copies of the programs that start jails, and that run in them
+        source/  common/ and tasks/: the headers, and the submitted sources; readable by all
+        work/    one folder a task, written by the jailed compiler
+        run/     the linked runners
+        state/   what jails note; for root only
+    """
+
+    root: Path
+
+    @staticmethod
+    def make(course: manifest.Manifest) -> Staging:
+        root = Path(tempfile.mkdtemp(prefix="unshard-grade-"))
+        root.chmod(0o711)
+        staging = Staging(root)
+        for name, mode in (("bin", 0o755), ("source", 0o755), ("work", 0o711), ("run", 0o711),
+                           ("objects", 0o700), ("state", 0o700)):
+            (root / name).mkdir(mode=mode)
+            (root / name).chmod(mode)
+        for name in ("jail.py", "unpack.py"):
+            _copy(Path(__file__).with_name(name), root / "bin" / name)
+        for top in ("common", "tasks"):
+            for header in sorted((manifest.ROOT / top).rglob("*.h")):
+                _copy(header, root / "source" / header.relative_to(manifest.ROOT))
+        return staging
+
+    def remove(self) -> None:
+        jail.sweep(str(self.root / "state"))
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def jail_words(self, cpu: float, memory: str, task: int) -> list[str]:
+        """What the judge puts before a runner. Two resource kills shorten what comes after."""
+        state = self.root / "state" / f"task{task}"
+        state.mkdir(exist_ok=True)
+        return [sys.executable, "-I", "-S", str(self.root / "bin" / "jail.py"), "--cpu", f"{cpu:g}",
+                "--memory", memory, "--fd3", "--state", str(state), "--"]
+
+    def unpack_in_jail(self, wanted: list[str], file: object) -> str:
+        """For unpack.unpack()."""
+        import unpack
+
+        # Not sys.executable: it may lie where only its owner can read.
+        python = jail.find_program("python3")
+        ended = jail.run([python, "-I", "-S", self.root / "bin" / "unpack.py", *wanted],
+                         UNPACK, stdin=file.fileno())  # type: ignore[attr-defined]
+        if ended.kind != "exited" or ended.code != 0:
+            said = ended.err.decode("utf-8", "replace").strip().splitlines()
+            raise unpack.UnpackError(ended.says or (said[-1] if said else "it cannot be unpacked"))
+        return ended.out.decode()
+
+
+def _copy(source: Path, target: Path) -> None:
+    for folder in reversed(target.parents):
+        if not folder.exists():
+            folder.mkdir()
+            folder.chmod(0o755)
+    shutil.copyfile(source, target)
+    target.chmod(0o644)
+
+
+@dataclass
+class SubmissionBuilder:
+    """Builds the tasks of one submission. `build` is the graded build, everything in it built."""
+
+    build: Path
+    staging: Staging
+    audited: bool = True  # off only for the tests of the jail
+    seconds_left: Callable[[], float] = lambda: 3600.0
+    _compile: dict[str, list[str]] = field(default_factory=dict)
+
+    def build_task(self, task: manifest.Task, files: dict[str, bytes]) -> Built:
+        """`files`: the task's sources by name; all of them are there."""
+        folder = self.staging.root / "source" / "tasks" / task.folder
+        work = self.staging.root / "work" / f"task{task.number}"
+        work.mkdir()
+        built = Built()
+        for name, data in files.items():
+            path = folder / name
+            path.write_bytes(data)
+            path.chmod(0o644)
+            where = f"tasks/{task.folder}/{name}"
+            checked = source_check.check_text(data, where, task, manifest.ROOT)
+            built.noted += [str(each) for each in checked.noted]
+            if checked.refused and self.audited:
+                return self._refuse(built, checked.refused)
+        uid = jail.fresh_uid() if jail.is_root() else None
+        if uid is not None:
+            os.chown(work, uid, uid)
+        objects = []
+        for name in files:
+            source = folder / name
+            problem, findings = self._compile_one(task, source, work, uid)
+            if problem:
+                built.problem = problem
+                return built
+            if findings and self.audited:
+                return self._refuse(built, findings)
+            objects.append(self._take(work / f"{name}.o", task, name))
+        if self.audited:
+            trusted = Trusted.for_task(task, self.build)
+            findings = [each for path in objects
+                        for each in audit.audit_object(path, task, trusted=trusted)]
+            findings = findings or audit.missing_definitions(objects, trusted)
+            if findings:
+                return self._refuse(built, findings)
+        self._link(task, objects, built)
+        return built
+
+    def _refuse(self, built: Built, findings: list[audit.Finding]) -> Built:
+        built.problem = "not allowed in a submission:\n" + audit.shown(findings)
+        built.noted += [f"refused: {finding}" for finding in findings]
+        return built
+
+    def _compile_one(self, task: manifest.Task, source: Path, work: Path,
+                     uid: int | None) -> tuple[str, list[audit.Finding]]:
+        """(what the compiler says if it fails, what the preprocessed text shows)."""
+        flags = self._flags(task, source.name)
+        text = work / f"{source.name}.ii"
+        options = {"folder": str(work), "uid": uid, "extra": [f"TMPDIR={work}"]}
+        limits = self._limits()
+        ended = jail.run([*flags, "-E", source, "-o", text], limits, **options)
+        if _ok(ended) and self.audited:
+            where = f"tasks/{task.folder}/{source.name}"
+            allowed = [self.staging.root / "source", *source_check.SYSTEM_FOLDERS]
+            findings = source_check.check_preprocessed(
+                _read_own(text).decode("utf-8", "replace"), source, where, allowed)
+            if findings:
+                return "", findings
+        if _ok(ended):
+            source_map = f"{self.staging.root}/source/="
+            ended = jail.run([*flags, f"-ffile-prefix-map={source_map}", "-c", source, "-o",
+                              work / f"{source.name}.o"], self._limits(), **options)
+        if not _ok(ended):
+            return f"does not compile:\n{self._said(ended)}", []
+        return "", []
+
+    def _said(self, ended: jail.Outcome) -> str:
+        """The compiler's words, with the paths that the student knows."""
+        text = (ended.err + ended.out).decode("utf-8", "replace")
+        text = text.replace(f"{self.staging.root}/source/", "").replace(f"{manifest.ROOT}/", "")
+        lines = text.splitlines()
+        more = [f"… {len(lines) - SHOWN_LINES} more lines"] if len(lines) > SHOWN_LINES else []
+        says = [f"the compiler {ended.says}"] if ended.says else []
+        return "\n".join(says + lines[:SHOWN_LINES] + more)
+
+    def _flags(self, task: manifest.Task, name: str) -> list[str]:
+        """The compiler and its options, with the staged sources in place of the tree's."""
+        if not self._compile:
+            self._compile = compile_commands(self.build)
+        words = self._compile.get(f"{task.folder}/{name}")
+        if words is None:
+            raise BuildError(f"{self.build}/compile_commands.json does not compile "
+                             f"{task.folder}/{name}; configure the preset grade anew")
+        source = self.staging.root / "source"
+        staged = {f"-I{manifest.ROOT}/{top}": f"-I{source}/{top}" for top in ("common", "tasks")}
+        return [*(staged.get(word, word) for word in words), "-fdiagnostics-color=never"]
+
+    def _limits(self) -> jail.Limits:
+        limits = copy.copy(COMPILE)
+        limits.wall = max(1.0, min(limits.wall, self.seconds_left()))
+        return limits
+
+    def _take(self, path: Path, task: manifest.Task, name: str) -> Path:
+        """Copies an object out of the folder that the jail could write."""
+        kept = self.staging.root / "objects" / f"task{task.number}_{name}.o"
+        kept.write_bytes(_read_own(path))
+        return kept
+
+    def _link(self, task: manifest.Task, objects: list[Path], built: Built) -> None:
+        runner = self.staging.root / "run" / f"runner_task{task.number}"
+        command = link_command(self.build, task, objects, runner)
+        done = subprocess.run(command, cwd=self.build, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lines = [re.sub(r"^.*?ld: ", "", line) for line in done.stderr.splitlines()
+                     if "undefined reference" in line or "multiple definition" in line]
+            built.problem = "does not link:\n" + "\n".join(lines[:8] or
+                                                           done.stderr.splitlines()[:8])
+            return
+        runner.chmod(0o755)
+        built.runner = runner
+
+
+def _ok(ended: jail.Outcome) -> bool:
+    return ended.kind == "exited" and ended.code == 0
+
+
+def _read_own(path: Path) -> bytes:
+    """A file that a jailed program wrote: a regular one, of the size it was limited to."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise BuildError(f"{path.name} is no regular file")
+        return file.read(COMPILE.file)
+
+
+def compile_commands(build: Path) -> dict[str, list[str]]:
+    """"task3_forward/forward.cpp" → the compiler and its options, without source and output. -Werror
+    is for our own checks: a warning costs a student nothing."""
+    found: dict[str, list[str]] = {}
+    tests = str(manifest.ROOT / "tests")
+    for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
+        source = Path(entry["file"])
+        if source.parent.parent.name not in ("tasks", "solutions"):
+            continue
+        words = shlex.split(entry["command"])
+        if Path(words[0]).name in ("ccache", "sccache"):
+            words = words[1:]
+        for option in ("-o", "-c"):
+            at = words.index(option)
+            del words[at:at + 2]
+        words = [word for word in words if word not in ("-Werror", f"-I{tests}")]
+        found.setdefault(f"{source.parent.name}/{source.name}", words)
+    return found
+
+
+def link_command(build: Path, task: manifest.Task, objects: list[Path],
+                 output: Path) -> list[str]:
+    """The reference runner's link command, changed as the head of this file says."""
+    target = f"runner_task{task.number}_solution"
+    done = subprocess.run(["ninja", "-C", str(build), "-t", "commands", "-s", target],
+                          capture_output=True, text=True, check=False)
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        raise BuildError(f"nothing links {target} in {build}: {done.stderr.strip()[:200]}")
+    words = [word for word in shlex.split(lines[-1]) if word not in (":", "&&")]
+    return relinked(words, task, objects, output)
+
+
+def relinked(words: list[str], task: manifest.Task, objects: list[Path],
+             output: Path) -> list[str]:
+    own = tuple(f"/{top}/{task.folder}/{name}.o" for top in ("solutions", "tasks")
+                for name in task.files)
+    kept, archives, rest = [], [], []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word == "-o":
+            skip = True
+        elif word.endswith(own):
+            continue
+        elif word.endswith(".a") and not word.startswith("-"):
+            # The system's archives stay as they are: they are no part of what can be taken over.
+            (rest if os.path.isabs(word) else archives).append(word)
+        elif word.startswith(("-l", "-Wl,-rpath")) or word.endswith(".so"):
+            rest.append(word)
+        else:
+            kept.append(word)
+    archives = list(dict.fromkeys(archives))  # the order of whole archives does not matter
+    if not archives:
+        raise BuildError("the link command of the reference names no archive of the course")
+    return [*kept, "-Wl,--whole-archive", *archives, "-Wl,--no-whole-archive",
+            *(str(path) for path in objects), *rest, "-Wl,--strip-debug", "-o", str(output)]
