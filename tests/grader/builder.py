@@ -55,6 +55,11 @@ class Builder:
             raise BuildError(f"{' '.join(targets)}: did not build" +
                              ("" if show else f"\n{_only_errors(done.stdout)}"))
 
+    def prepare(self, target: str) -> None:
+        """Reads the build's commands once, so that threads may call runner()."""
+        self.link_command(target)
+        self._flags = self._flags or read_flags(self.build / "compile_commands.json")
+
     def compile(self, source: Path, folder: str, name: str, output: Path,
                 extra: tuple[str, ...] = ()) -> None:
         """Compiles `source` as if it were the task's file `name`."""
@@ -65,8 +70,18 @@ class Builder:
     def link(self, target: str, objects: Mapping[FolderAndName, Path], output: Path) -> None:
         """Links the runner `target` with other objects for some files, as `output`."""
         output.parent.mkdir(parents=True, exist_ok=True)
-        command = relink(self._link_command(target), objects, output)
+        command = relink(self.link_command(target), objects, output)
         self._call(command, self.build)
+
+    def runner(self, target: str, folder: str, sources: Mapping[str, Path], output: Path,
+               extra: tuple[str, ...] = ()) -> Path:
+        """The runner `target`, already built, with other sources for some files of a task."""
+        objects: dict[FolderAndName, Path] = {}
+        for name, source in sources.items():
+            objects[folder, name] = output / f"{name}.o"
+            self.compile(source, folder, name, objects[folder, name], extra)
+        self.link(target, objects, output / "runner")
+        return output / "runner"
 
     def _flags_of(self, folder: str, name: str) -> list[str]:
         if not self._flags:
@@ -75,10 +90,11 @@ class Builder:
             raise BuildError(f"{self.build}: no command compiles {folder}/{name}")
         return self._flags[folder, name]
 
-    def _link_command(self, target: str) -> list[str]:
+    def link_command(self, target: str) -> list[str]:
         if target not in self._links:
-            done = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", "-s", target],
-                                  capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["ninja", "-C", str(self.build), "-t", "commands", "-s", f"bin/{target}"],
+                capture_output=True, text=True, check=False)
             lines = done.stdout.strip().splitlines()
             if done.returncode != 0 or not lines:
                 raise BuildError(f"no command links {target}: {done.stderr.strip()}")

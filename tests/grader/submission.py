@@ -7,7 +7,6 @@ import io
 import os
 import stat
 import tarfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import builder
@@ -136,8 +135,10 @@ def _score(root: Path, task: manifest.Task, tools: builder.Builder,
     folder = fresh / "tasks" / task.folder
     if [(folder / name).read_bytes() for name in task.files] == given:
         return 0, "not begun"
+    target = runner_target(tools, task)
     try:
-        runner = build_runner(tools, task, {name: folder / name for name in task.files},
+        tools.make(target, f"judge_task{task.number}", show=False)
+        runner = tools.runner(target, task.folder, {name: folder / name for name in task.files},
                               fresh / f"task{task.number}")
     except builder.BuildError as error:
         return 0, f"does not build:\n{error}"
@@ -145,24 +146,6 @@ def _score(root: Path, task: manifest.Task, tools: builder.Builder,
     found = verdicts.judge_steps(task, cases)
     open_steps = [f"{v.step.id} {results.state_of(v)}" for v in found if v.state != "passed"]
     return sum(verdict.public for verdict in found), ", ".join(open_steps)
-
-
-def build_runner(tools: builder.Builder, task: manifest.Task, sources: dict[str, Path],
-                 folder: Path, extra: tuple[str, ...] = ()) -> Path:
-    """A runner of `task` with other sources for some or all of its files."""
-    target = runner_target(tools, task)
-    tools.make(target, f"judge_task{task.number}", show=False)
-
-    def compile_one(name: str) -> Path:
-        output = folder / f"{name}.o"
-        tools.compile(sources[name], task.folder, name, output, extra)
-        return output
-
-    with ThreadPoolExecutor(tools.jobs) as pool:
-        objects = dict(zip(sources, pool.map(compile_one, sources)))
-    runner = folder / "runner"
-    tools.link(target, {(task.folder, name): path for name, path in objects.items()}, runner)
-    return runner
 
 
 def runner_target(tools: builder.Builder, task: manifest.Task) -> str:

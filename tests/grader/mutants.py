@@ -1,0 +1,282 @@
+"""Tests the graded tests: every wrong solution loses what it should, and no right one loses.
+
+    mutants.py                    mutants and alternatives (format: mutant_files.py)
+    mutants.py --reference        full marks          --skeleton     exactly 0, and no warning
+    mutants.py --ladder           solved up to n.k: exactly the points up to there
+    mutants.py --isolation        no task's runner holds another task's student code
+    mutants.py --all              all of these        --check        files and edits only, no build
+    … [--task 3] [--only NAME] [--jobs 2]
+
+Each variant costs the compilation of its files and one link (builder.py). Exit code 1 on any miss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import builder
+import manifest
+import mutant_files
+import regions
+import skeletons
+import verdicts
+
+ROOT = manifest.ROOT
+FOLDER = Path("build") / "grade" / "mutants"
+SECONDS = "10"  # of processor time a run
+_DIED = re.compile(r"\bthe run (crashed|did not end|ended early)")
+
+
+@dataclass
+class Variant:
+    """A program to judge, and how to tell whether it came out as it should."""
+
+    name: str
+    task: manifest.Task
+    sources: dict[str, str]  # empty: the reference's runner as it is
+    expected: str
+    check: Callable[["Outcome"], list[str]]
+    extra: tuple[str, ...] = ("-g0",)
+    mutant: mutant_files.Mutant | None = None
+
+
+@dataclass
+class Outcome:
+    """What the judge said of a variant. `problems`: why it is a miss."""
+
+    variant: Variant
+    found: list[verdicts.Verdict] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def lost(self) -> list[str]:
+        return [v.step.id for v in self.found if v.state != "passed"]
+
+    @property
+    def points(self) -> int:
+        return sum(v.public + v.hidden for v in self.found)
+
+    def first_message(self, step: str) -> str:
+        """What a student reads of a step: the first message of its first failing public case."""
+        for verdict in self.found:
+            if verdict.step.id == step:
+                return next((c.message for c in verdict.cases if not (c.passed or c.hidden)), "")
+        return ""
+
+
+def check_mutant(outcome: Outcome) -> list[str]:
+    """A mutant loses its roots, nothing that does not require one of them, and says why."""
+    mutant = outcome.variant.mutant
+    lost, roots = set(outcome.lost), set(mutant.loses)
+    problems = []
+    if roots - lost:
+        problems.append(f"passes {', '.join(sorted(roots - lost))}")
+    if too_much := lost - mutant.task.dependants(roots):
+        problems.append(f"loses {', '.join(sorted(too_much))} too")
+    message = outcome.first_message(mutant.step)
+    if mutant.step in lost and not message:
+        problems.append(f"only hidden cases of {mutant.step} notice it")
+    elif mutant.step in lost and not re.search(mutant.message, message):
+        problems.append(f"{mutant.step} says something else:\n{message}")
+    if not mutant.dies and any(_DIED.search(outcome.first_message(step)) for step in roots):
+        problems.append("is noticed by a crash or a limit, which it does not declare (dies = true)")
+    return problems
+
+
+def check_full(outcome: Outcome) -> list[str]:
+    task = outcome.variant.task
+    full = task.public + task.hidden
+    if outcome.points == full:
+        return []
+    first = next(verdict for verdict in outcome.found if verdict.state != "passed")
+    case = first.first_failure()
+    return [f"{outcome.points} of {full} points, loses {', '.join(outcome.lost)}:\n" +
+            (case.message if case is not None else f"step {first.step.id} has no case")]
+
+
+def check_solved_up_to(solved: int) -> Callable[[Outcome], list[str]]:
+    """The first `solved` steps have all their points, and the others none at all."""
+    def check(outcome: Outcome) -> list[str]:
+        problems = []
+        for i, verdict in enumerate(outcome.found):
+            earned, step = verdict.public + verdict.hidden, verdict.step
+            if earned != (step.points if i < solved else 0):
+                case = verdict.first_failure()
+                problems.append(f"{step.id} has {earned} of {step.points} points" +
+                                (f":\n{case.message}" if case is not None else ""))
+        return problems
+    return check
+
+
+def variants_of(task: manifest.Task, options: argparse.Namespace,
+                mutants: list[mutant_files.Mutant]) -> list[Variant]:
+    """Everything that is to be judged for one task."""
+    sources = {name: regions.read(ROOT / "solutions" / task.folder / name, ROOT)
+               for name in task.files}
+    strict = ("-g0", "-Werror")
+    found: list[Variant] = []
+    if options.reference:
+        found.append(Variant("reference", task, {}, "full marks", check_full))
+    if options.skeleton:
+        found.append(Variant("skeleton", task, {n: regions.skeleton(s) for n, s in sources.items()},
+                             "0 points", check_solved_up_to(0), strict))
+    if options.ladder:
+        for k, step in enumerate(task.steps, 1):
+            texts = {n: regions.ladder(s, step.id) for n, s in sources.items()}
+            points = sum(each.points for each in task.steps[:k])
+            found.append(Variant(f"solved up to {step.id}", task, texts, f"{points} points",
+                                 check_solved_up_to(k), strict))
+    for mutant in mutants if options.mutants else []:
+        check = check_full if mutant.is_alternative else check_mutant
+        found.append(Variant(mutant.name, task, mutant.sources(ROOT),
+                             " ".join(mutant.loses) or "full marks", check, mutant=mutant))
+    return [each for each in found if options.only in ("", each.name)]
+
+
+def judge(tools: builder.Builder, variant: Variant) -> Outcome:
+    """Builds and judges one variant. Never throws for what the variant does."""
+    started = time.monotonic()
+    number = variant.task.number
+    target = f"runner_task{number}_solution"
+    folder = ROOT / FOLDER / f"task{number}" / variant.name.replace(" ", "-")
+    outcome = Outcome(variant)
+    try:
+        runner = tools.program(target)
+        if variant.sources:
+            for name, text in variant.sources.items():
+                skeletons.write_by_rename(folder / name, text)
+            paths = {name: folder / name for name in variant.sources}
+            runner = tools.runner(target, variant.task.folder, paths, folder, variant.extra)
+        cases = verdicts.run_judge(tools.program(f"judge_task{number}"), runner,
+                                   env={"FSDP_SECONDS": SECONDS})
+        outcome.found = verdicts.judge_steps(variant.task, cases)
+        outcome.problems = variant.check(outcome)
+        if variant.sources:
+            runner.unlink()
+    except (builder.BuildError, verdicts.JudgeError) as error:
+        outcome.problems = [f"does not build or run: {error}"]
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def confused(outcomes: list[Outcome]) -> None:
+    """A mutant's pattern matches no other mutant's message in that step."""
+    told = [outcome for outcome in outcomes
+            if outcome.variant.mutant is not None and not outcome.variant.mutant.is_alternative]
+    for one in told:
+        for other in told:
+            mine, theirs = one.variant.mutant, other.variant.mutant
+            if mine is theirs or mine.step not in theirs.loses or theirs.name in mine.like:
+                continue
+            text = other.first_message(mine.step)
+            if text and re.search(mine.message, text):
+                one.problems.append(f"its pattern also matches what {theirs.name} reads:\n{text}")
+
+
+def check_isolation(tools: builder.Builder, course: manifest.Manifest) -> list[str]:
+    """The runner that judges a student's task holds that task's code from tasks/, and no other."""
+    problems = []
+    for task in course.tasks:
+        try:
+            line = " ".join(tools.link_command(f"runner_task{task.number}"))
+        except builder.BuildError as error:
+            problems.append(f"task {task.number}: {error}")
+            continue
+        own = set(re.findall(r"/tasks/(task\d_\w+)/", line))
+        if own != {task.folder}:
+            problems.append(f"runner_task{task.number} holds {', '.join(sorted(own)) or 'nothing'}")
+    return problems
+
+
+def table(outcomes: list[Outcome], task: manifest.Task) -> list[str]:
+    width = max(len(each.variant.name) for each in outcomes)
+    lines = [f"task {task.number}, {task.title}",
+             f"  {'variant':<{width}}  {'points':>6}  {'expected':<12}  verdict  lost"]
+    for each in outcomes:
+        verdict = "MISS" if each.problems else "ok"
+        points = f"{each.points}/{task.public + task.hidden}"
+        lines.append(f"  {each.variant.name:<{width}}  {points:>6}  {each.variant.expected:<12}  "
+                     f"{verdict:<7}  {' '.join(each.lost)}".rstrip())
+        lines += [f"      {line}".rstrip() for problem in each.problems
+                  for line in problem.splitlines()[:12]]
+    return lines
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    kinds = ("reference", "skeleton", "ladder", "isolation", "mutants")
+    for kind in kinds:
+        parser.add_argument(f"--{kind}", action="store_true")
+    parser.add_argument("--all", action="store_true", help="all of these")
+    parser.add_argument("--check", action="store_true", help="read files and try edits; no build")
+    parser.add_argument("--task", type=int)
+    parser.add_argument("--only", default="", metavar="NAME")
+    parser.add_argument("--jobs", type=int, default=builder.Builder().jobs)
+    options = parser.parse_args(arguments)
+    if options.all or not any(getattr(options, kind) for kind in kinds):
+        for kind in kinds:
+            setattr(options, kind, options.all or kind == "mutants")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    course = manifest.load()
+    mutants = mutant_files.load_all(ROOT, course, options.task)
+    tools = builder.Builder(jobs=options.jobs)
+    tasks = [task for task in course.tasks if options.task in (None, task.number)]
+    work = [(task, variants_of(task, options, [m for m in mutants if m.task is task]))
+            for task in tasks]
+    if options.check:
+        print(f"{sum(len(each) for _, each in work)} variants can be made")
+        return 0
+    misses = count = 0
+    started = time.monotonic()
+    for task, variants in work:
+        if not variants:
+            continue
+        try:
+            tools.make(f"runner_task{task.number}_solution", f"judge_task{task.number}")
+        except builder.BuildError as error:
+            print(f"task {task.number}: MISS: {error}\n")
+            misses += 1
+            continue
+        tools.prepare(f"runner_task{task.number}_solution")
+        with ThreadPoolExecutor(options.jobs) as pool:
+            outcomes = list(pool.map(lambda each: judge(tools, each), variants))
+        confused(outcomes)
+        print("\n".join(table(outcomes, task)) + "\n", flush=True)
+        misses += sum(bool(each.problems) for each in outcomes)
+        count += len(outcomes)
+        skeletons.write_by_rename(
+            ROOT / FOLDER / f"task{task.number}.json",
+            json.dumps([{"name": e.variant.name, "lost": e.lost, "points": e.points,
+                         "problems": e.problems, "seconds": round(e.seconds, 2)}
+                        for e in outcomes], indent=1) + "\n")
+    if options.isolation:
+        problems = check_isolation(tools, course) if not options.task else []
+        misses += len(problems)
+        print("\n".join(problems) or "isolation: every runner holds its own task's code alone")
+    print(f"{count} variants, {misses} misses, {time.monotonic() - started:.0f} s")
+    return 1 if misses else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    try:
+        return run(parse(arguments))
+    except (manifest.ManifestError, regions.RegionError, mutant_files.MutantError,
+            builder.BuildError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
