@@ -48,8 +48,8 @@ class DeferredInit : private nn::InitObserver {
     return std::forward<MakeModel>(make_model)();
   }
 
-  /// 1.4  Gives every recorded parameter of `module` that is still on meta its memory on `device`, and
-  /// the bits of an eager build; then initialises all buffers. A tied parameter is one parameter.
+  /// 1.4  Gives every recorded parameter of `module` that is still on meta its memory on `device`,
+  /// and the bits of an eager build; then initialises all buffers. A tied parameter is one.
   /// Moves the generator of the current Context to where the eager build would have left it.
   /// @throws Error naming a parameter on meta that was not recorded here.
   void materialise(nn::Module& module, Device device);
@@ -59,7 +59,7 @@ class DeferredInit : private nn::InitObserver {
   /// @throws Error if the parameter was not recorded here, or the slice leaves it.
   void init_slice(const Variable& parameter, std::int64_t begin, const Tensor& out) const;
 
-  /// 1.4  Moves the current generator past all words the recorded parameters use: what an eager build
+  /// Moves the current generator past all words the recorded parameters use, as an eager build
   /// does.
   void advance_generator() const;
 

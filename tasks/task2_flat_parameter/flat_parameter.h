@@ -115,9 +115,9 @@ class FlatParameter {
 /// Reads a slice of a parameter that has its bytes.
 void copy_slice(const Variable& parameter, std::int64_t begin, const Tensor& out);
 
-/// 2.5  The parameters each unit manages. `unit_modules` are modules of the tree under `root`, in any
-/// order, which may contain each other; `root` itself is added as the last unit if it is not among
-/// them.
+/// 2.5  The parameters each unit manages. `unit_modules` are modules of the tree under `root`, in
+/// any order, which may contain each other; `root` itself is added as the last unit if it is not
+/// among them.
 ///
 /// A parameter belongs to the innermost unit around the module that registered it. A tied parameter
 /// belongs to the lowest unit around *all* modules that registered it. No parameter is listed
