@@ -59,7 +59,8 @@ class Points(Case):
         for task in manifest.load().tasks:
             graded = questions.grade(self.file, task.number)
             self.assertEqual(sum(worth for _, _, worth, _ in graded), task.questions)
-            self.assertEqual([key for key, *_ in graded], [f"{task.number}.q1", f"{task.number}.q2"])
+            keys = [key for key, *_ in graded]
+            self.assertEqual(keys, [f"{task.number}.q1", f"{task.number}.q2"])
 
     def test_the_file_as_handed_out_is_in_order_and_earns_nothing(self) -> None:
         for task in manifest.load().tasks:
@@ -142,7 +143,7 @@ class Form(Case):
                 ("value = inf\nunit = \"B\"", "[q1], value"),
                 ("value = 2024-01-01\nunit = \"B\"", "[q1], value"),
                 ("value = 4\nunit = \"B\"\nwork = 4", "[q1], work", "quotes"),
-                ("value = 4\nunit = \"B\"\nwork = \"2 * q\"", "[q1], work", "'q'", "there are: e, u"),
+                ("value = 4\nunit = \"B\"\nwork = \"2 * q\"", "[q1], work", "'q'", "are: e, u"),
                 ("value = 4\nunit = \"B\"\nwork = \"2 + 3\"", "[q1], work", "gives 5", "says 4"),
                 ("value = 4\nunit = \"B\"\nanswer = 4", "[q1]", "'answer' is not a field")):
             with self.subTest(text):
@@ -159,7 +160,8 @@ class Form(Case):
 
     def test_files_that_are_none(self) -> None:
         for text in ("id = ", "q1 = 3", "[q1]\nvalue = 1" + "0" * 5000, "a = " + "[" * 5000,
-                     "x" * 50000, "id = 3", 'id = "a\\u0007b"', "[q9]\nvalue = 3", "[[q1]]"):
+                     "x" * 50000, "a" + ".a" * 16000 + " = 1", "a = " + "{a = " * 6000, "id = 3",
+                     'id = "a\\u0007b"', "[q9]\nvalue = 3", "[[q1]]"):
             with self.subTest(text[:20]):
                 self.write(text)
                 self.assertNotEqual(questions.check(self.file, 3), [])
@@ -226,10 +228,11 @@ class Feedback(Case):
         for task in range(1, 8):
             for which, question in enumerate(question_set.load(task)):
                 reference = self.reference(task, which)
-                for value in ([v for v, _ in reference.mistakes] if question.kind != "name" else []):
+                if question.kind != "integer":
+                    continue
+                for value, _ in reference.mistakes:
                     said = self.said_to(task, which, float(value), question.unit)
-                    if question.kind == "integer":
-                        self.assertNotIn(f" {reference.value} ", said)
+                    self.assertNotIn(f" {reference.value} ", said)
 
 
 class Drawing(unittest.TestCase):
@@ -292,7 +295,8 @@ class CommandLine(Case):
         self.assertEqual(code, 0, said)
         self.assertIn("form is in order", said)
         self.assertIn("4.q2  1/1  right.", self.run_main("grade", file, "--task", "4")[1])
-        self.assertIn("4.q2  0/1", self.run_main("grade", file, "--task", "4", "--submitter", "x")[1])
+        said = self.run_main("grade", file, "--task", "4", "--submitter", "x")[1]
+        self.assertIn("4.q2  0/1", said)
 
     def test_what_it_says_when_it_cannot(self) -> None:
         self.write("id = ")
