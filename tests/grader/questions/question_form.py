@@ -14,6 +14,7 @@ import question_units
 from question_set import Question
 
 MAX_BYTES = 32 * 1024
+MAX_LINE = 1000  # tomllib takes quadratic time for a key of many parts
 _MAX_TEXT = 200
 _KEYS = ("value", "unit", "work")
 
@@ -85,7 +86,10 @@ def _text_of(path: Path) -> str:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"it is larger than {MAX_BYTES // 1024} KiB")
-    return data.decode("utf-8").replace("\r\n", "\n")
+    text = data.decode("utf-8").replace("\r\n", "\n")
+    if any(len(line) > MAX_LINE for line in text.split("\n")):
+        raise ValueError(f"a line is longer than {MAX_LINE} characters")
+    return text
 
 
 def _read_answer(where: str, question: Question, table: dict) -> Answer:
