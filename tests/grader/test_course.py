@@ -1,0 +1,176 @@
+"""Tests of the student's tools: results.py, hints.py, submission.py, integrated.py, course.py."""
+
+import io
+import tarfile
+import tempfile
+import unittest
+from pathlib import Path
+
+import course
+import hints
+import integrated
+import manifest
+import results
+import submission
+import unpack
+import verdicts
+
+
+def case(step: str, *messages: str, hidden: bool = False) -> verdicts.Case:
+    return verdicts.Case(f"case of {step}", (step,), hidden, not messages, True, list(messages))
+
+
+class InRoot(unittest.TestCase):
+    """A root with the files of task 3 only."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.whole = manifest.load()
+        self.task = self.whole.task(3)
+        self.file = self.root / "tasks" / self.task.folder / "forward.cpp"
+        self.put(self.file, "mine\n")
+        self.put(self.root / submission.KIT_SKELETONS / self.task.folder / "forward.cpp", "new\n")
+
+    def put(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+class ResultsTest(InRoot):
+    CASES = [case("3.1"), case("3.2", "3.2 rank 1\n  observed: NaN\n  likely: x", "again"),
+             case("3.3", "observed: 2"),
+             case("3.5", "TODO 3.5: install_forward_hooks (tasks/task3_forward/forward.cpp:100, w)")]
+
+    def test_a_line_a_step(self):
+        lines = results.table(verdicts.judge_steps(self.task, self.CASES))
+        self.assertEqual([[word.strip() for word in line.split("  ")[-2:]] for line in lines], [
+            ["2/2", "passed"], ["0/2", "FAILED"], ["0/2", "BLOCKED by 3.2"],
+            ["0/2", "NOT RUN: the judge has no case of this step"], ["0/2", "not done (TODO)"]])
+
+    def test_the_first_failure_in_full_and_the_rest_in_lines(self):
+        self.assertEqual(results.failures(verdicts.judge_steps(self.task, self.CASES)), [
+            '3.2 "case of 3.2"', "", "    3.2 rank 1", "      observed: NaN", "      likely: x", "",
+            "    (1 more in this case)", "", "After that:",
+            '  3.5 "case of 3.5": not done: tasks/task3_forward/forward.cpp:100',
+            '  3.3 "case of 3.3": needs 3.2 first'])
+
+    def test_the_summary_says_what_is_graded_later(self):
+        found = verdicts.judge_steps(self.task, self.CASES)
+        self.assertEqual(results.summary(self.task, found),
+                         "public 2/10; 3 hidden points and 2 for the accounting questions are "
+                         "graded on submission")
+        one = verdicts.judge_steps(self.task, self.CASES, ["3.1"])
+        self.assertEqual(results.summary(self.task, one), "public 2/2 in 3.1")
+
+    def test_progress_follows_the_stored_results(self):
+        text = "\n".join(results.progress(self.root, self.whole))
+        self.assertIn("task 3  Forward            [....................]  0/10  not tested yet", text)
+        self.assertIn("public 0/70; 16 hidden points and 14 for", text)
+        self.assertIn("next: 1.1, ", text)
+        results.store(self.root, self.task, results.digest_of(self.root, self.task), self.CASES)
+        text = "\n".join(results.progress(self.root, self.whole))
+        self.assertIn("task 3  Forward            [####................]  2/10\n", text)
+        self.put(self.file, "changed\n")
+        text = "\n".join(results.progress(self.root, self.whole))
+        self.assertIn("changed since: make test-task3", text)
+
+    def test_broken_results_are_no_results(self):
+        self.put(self.root / results.FOLDER / "task3.json", "{")
+        self.assertIsNone(results.load(self.root, self.task))
+
+
+class HintsTest(InRoot):
+    def test_three_levels(self):
+        steps = "".join(f'["{s.id}"]\none = "Why {s.id}?"\ntwo = "b"\nthree = "c"\n'
+                        for s in self.task.steps)
+        path = self.root / hints.FOLDER / "task3.toml"
+        self.put(path, steps)
+        text = hints.tell(self.root, self.whole, "3.2", 1)
+        self.assertIn("  Why 3.2?\n", text)
+        self.assertTrue(text.endswith("make hint-3.2 LEVEL=2 (the invariant, and how to check it)"))
+        self.assertNotIn("More", hints.tell(self.root, self.whole, "3.2", 3))
+        with self.assertRaisesRegex(hints.HintError, "levels 1, 2 and 3"):
+            hints.tell(self.root, self.whole, "3.2", 4)
+        self.put(path, steps.replace('three = "c"', "", 1))
+        with self.assertRaisesRegex(hints.HintError, '"3.1".* must hold one, two, three'):
+            hints.tell(self.root, self.whole, "3.2", 1)
+
+    def test_every_step_of_the_course_has_its_hints(self):
+        for task in self.whole.tasks:
+            with self.subTest(task=task.number):
+                hints.load(manifest.ROOT, task)
+
+
+class SubmissionTest(InRoot):
+    def fill(self) -> None:
+        for name in unpack.wanted_paths(self.whole):
+            self.put(self.root / name, f"// {name}\n")
+
+    def test_reset_keeps_every_old_file(self):
+        for number in (1, 2):
+            self.put(self.file, f"mine {number}\n")
+            self.assertIn(f"kept-{number}", "\n".join(submission.reset(self.root, self.task)))
+        self.assertEqual(self.file.read_text(), "new\n")
+        kept = sorted(each.read_text() for each in self.file.parent.glob("*.kept-*"))
+        self.assertEqual(kept, ["mine 1\n", "mine 2\n"])
+        self.assertIn("is as it was handed out", submission.reset(self.root, self.task)[0])
+
+    def test_reset_without_a_skeleton_changes_nothing(self):
+        (self.root / submission.KIT_SKELETONS / self.task.folder / "forward.cpp").unlink()
+        with self.assertRaisesRegex(submission.SubmissionError, "to start again from"):
+            submission.reset(self.root, self.task)
+        self.assertEqual(self.file.read_text(), "mine\n")
+
+    def test_the_archive_holds_exactly_the_files_of_the_course(self):
+        self.fill()
+        self.put(self.root / "tasks/task3_forward/notes.txt", "private")
+        data = submission.pack(submission.collect(self.root, self.whole))
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            self.assertEqual(sorted(archive.getnames()), sorted(unpack.wanted_paths(self.whole)))
+            self.assertTrue(all(entry.isreg() for entry in archive.getmembers()))
+        self.assertEqual(data, submission.pack(submission.collect(self.root, self.whole)))
+        found = unpack.unpack_archive(data, unpack.wanted_paths(self.whole))
+        self.assertEqual((len(found.files), found.notes, found.refused), (15, [], {}))
+
+    def test_what_would_be_refused_there_is_refused_here(self):
+        self.fill()
+        self.file.unlink()
+        with self.assertRaisesRegex(submission.SubmissionError, "missing. make reset-task3"):
+            submission.collect(self.root, self.whole)
+        self.file.symlink_to("/etc/passwd")
+        with self.assertRaisesRegex(submission.SubmissionError, "not a regular file"):
+            submission.collect(self.root, self.whole)
+        self.file.unlink()
+        self.put(self.file, "x" * (unpack.MOST_BYTES + 1))
+        with self.assertRaisesRegex(submission.SubmissionError, "more than 262144"):
+            submission.collect(self.root, self.whole)
+
+
+class IntegratedTest(unittest.TestCase):
+    def test_one_task_is_found_before_pairs(self):
+        tried = []
+
+        def turns_green(swapped):
+            tried.append(swapped)
+            return 3 in swapped
+
+        self.assertEqual(integrated.guilty([1, 2, 3, 4], turns_green), (3,))
+        self.assertEqual(tried, [(1,), (2,), (3,)])
+
+    def test_then_pairs_then_nothing(self):
+        self.assertEqual(integrated.guilty([1, 2, 3], lambda swapped: set(swapped) == {2, 3}), (2, 3))
+        self.assertEqual(integrated.guilty([1, 2, 3], lambda _: False), ())
+
+
+class CommandLineTest(unittest.TestCase):
+    def test_every_command_of_the_makefile_is_known(self):
+        for words in ("test 3 --only 3.2 --impl solution --seed 5 --world 2 --backend mpi",
+                      "progress", "watch", "watch 3", "hint 4.2 --level 2", "debug 3.2", "reset 3",
+                      "submit", "integrated"):
+            self.assertTrue(callable(course.parse(words.split()).run), words)
+
+
+if __name__ == "__main__":
+    unittest.main()
