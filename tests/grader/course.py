@@ -1,4 +1,4 @@
-"""The student's tools, behind the targets of the Makefile: make test-task3 calls `course.py test 3`.
+"""The student's tools behind the Makefile: make test-task3 calls `course.py test 3`.
 
     course.py test TASK [--only 3.2] [--impl student|solution] [--seed N] [--world W]
     course.py progress | watch [TASK] | hint STEP [--level N] | debug STEP
@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import audit
 import builder
 import debugging
 import hints
@@ -20,11 +21,6 @@ import manifest
 import results
 import submission
 import verdicts
-
-try:
-    import audit  # looks into the student's object before it is run
-except ImportError:
-    audit = None
 
 ROOT = manifest.ROOT
 
@@ -64,10 +60,7 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
 
 def _audited(tools: builder.Builder, task: manifest.Task) -> bool:
     """Prints what the object audit objects to; true if there is anything."""
-    check = getattr(audit, "objections_of_runner", None)
-    if check is None:
-        return False
-    objections = check(tools.build, task)
+    objections = audit.objections_of_runner(tools.build, task)
     for objection in objections:
         print(f"audit: {objection}")
     return bool(objections)

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import verdicts
+
 FOLDER = Path("build") / "grade" / "debug"
 
 
@@ -33,14 +35,15 @@ def debug(root: Path, task, step: str, tools) -> int:
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "last.json").unlink(missing_ok=True)
-    env = {**os.environ, "FSDP_RUNNER": str(tools.program(runner)),
-           "FSDP_JAIL": f"python3 {Path(__file__).relative_to(root)} {FOLDER}"}
-    done = subprocess.run([tools.program(judge), "--abort", f"[{step}]~[hidden]"], cwd=root, env=env,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode == 0:
+    os.chdir(root)  # the judge splits FSDP_JAIL at blanks, so its paths are relative
+    cases = verdicts.run_judge(
+        tools.program(judge), tools.program(runner), f"[{step}]{verdicts.PUBLIC}",
+        env={"FSDP_JAIL": f"python3 {Path(__file__).relative_to(root)} {FOLDER}"}, abort=True)
+    failed = next((case for case in cases if case.executed and not case.passed), None)
+    if failed is None:
         print(f"All public cases of {step} pass: there is nothing to debug.")
         return 0
-    print(done.stdout.strip())
+    print(f'{step} "{failed.name}"\n\n{failed.message}')
     if not (folder / "last.json").is_file():
         print(f"The judge failed before it ran a case of {step}.")
         return 1

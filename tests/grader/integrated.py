@@ -92,6 +92,6 @@ def test(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int:
     elif len(swapped) == 1:
         print(f"It is task {swapped[0]}: make test-task{swapped[0]}")
     else:
-        print(f"It takes both, task {swapped[0]} and task {swapped[1]}: what one promises the other "
-              f"does not keep. make test-task{swapped[0]} first.")
+        print(f"It takes both, task {swapped[0]} and task {swapped[1]}: one of them relies on what "
+              f"the other does not do. make test-task{swapped[0]} first.")
     return 1

@@ -22,7 +22,7 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """One exercise: `3.2`, its points, and the steps of the same task its cases cannot do without."""
+    """One exercise: `3.2`, its points, and the steps of its task that its cases need."""
 
     id: str
     title: str
@@ -144,7 +144,8 @@ def _read_task(path: Path, number: int, table: dict) -> Task:
 def _read_step(where: str, step_id: str, table: dict, before: list[Step]) -> Step:
     _check_fields(where, table, _STEP_FIELDS - {"hidden"}, _STEP_FIELDS)
     if table["id"] != step_id:
-        raise ManifestError(f"{where}: id = '{table['id']}'; steps are numbered in order: {step_id}")
+        raise ManifestError(f"{where}: id = '{table['id']}'; steps are numbered in order: "
+                            f"{step_id}")
     known = [step.id for step in before]
     requires = table["requires"]
     if not isinstance(requires, list):
@@ -166,7 +167,8 @@ def _check_fields(where: str, table: dict, needed: set[str], known: set[str]) ->
     for name in sorted(needed - set(table)):
         raise ManifestError(f"{where}: the field '{name}' is missing")
     for name in sorted(set(table) - known):
-        raise ManifestError(f"{where}: unknown field '{name}'; known are {', '.join(sorted(known))}")
+        raise ManifestError(f"{where}: unknown field '{name}'; known are "
+                            f"{', '.join(sorted(known))}")
 
 
 def _text(where: str, table: dict, name: str) -> str:

@@ -2,7 +2,7 @@
 
     // SOLUTION 3.2: todo(phase, state_)     the skeleton has  todo("3.2", phase, state_);  here
     // SOLUTION 1.1: (void)owner_            any other text is emitted as a statement
-    // SOLUTION 2.5:                         nothing is emitted: a helper that only the solution needs
+    // SOLUTION 2.5:                         nothing is emitted: a helper of the solution alone
     …
     // END SOLUTION
 
@@ -101,7 +101,8 @@ def parse(text: str, name: str) -> Source:
     source = Source(name, tuple(lines), tuple(regions), tuple(headings))
     for step in source.steps():
         if step not in headings:
-            raise RegionError(f"{name}: step {step} has a region but no '// ---- TODO {step}' block")
+            raise RegionError(f"{name}: step {step} has a region but no '// ---- TODO {step}' "
+                              "block")
     for step in headings:
         if step not in source.steps():
             raise RegionError(f"{name}: '// ---- TODO {step}' has no region // SOLUTION {step}:")

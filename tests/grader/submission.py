@@ -9,6 +9,7 @@ import stat
 import tarfile
 from pathlib import Path
 
+import audit
 import builder
 import manifest
 import questions
@@ -106,7 +107,8 @@ def submit(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int
     for task in course.tasks:
         points, note = _score(root, task, tools, fresh)
         total += points
-        print(f"  task {task.number}  {task.title:<18}  {points:>2}/{task.public:<2}  {note}".rstrip())
+        score = f"{points:>2}/{task.public:<2}"
+        print(f"  task {task.number}  {task.title:<18}  {score}  {note}".rstrip())
         for problem in _answer_problems(fresh, task):
             print(f"          {problem}")
     public = sum(task.public for task in course.tasks)
@@ -142,6 +144,10 @@ def _score(root: Path, task: manifest.Task, tools: builder.Builder,
                               fresh / f"task{task.number}")
     except builder.BuildError as error:
         return 0, f"does not build:\n{error}"
+    findings = [finding for name in task.files for finding in audit.audit_object(
+        fresh / f"task{task.number}" / f"{name}.o", task, tools.build)]
+    if findings:
+        return 0, f"is not accepted by the audit:\n{audit.shown(findings)}"
     cases = verdicts.run_judge(tools.program(f"judge_task{task.number}"), runner, verdicts.PUBLIC)
     found = verdicts.judge_steps(task, cases)
     open_steps = [f"{v.step.id} {results.state_of(v)}" for v in found if v.state != "passed"]

@@ -122,7 +122,8 @@ files = ["a.cpp"]
 questions = 0
 steps = [{ id = "1.1", title = "x", public = 100, requires = [] }]
 """
-    SOLUTION = "// - TODO 1.1\nvoid f() {\n  // SOLUTION 1.1: todo()\n  g();\n  // END SOLUTION\n}\n"
+    SOLUTION = ("// - TODO 1.1\nvoid f() {\n  // SOLUTION 1.1: todo()\n  g();\n"
+                "  // END SOLUTION\n}\n")
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -146,7 +147,8 @@ steps = [{ id = "1.1", title = "x", public = 100, requires = [] }]
 
     def test_a_generated_file_follows_its_solution(self):
         self.assertEqual(self.write(), [])
-        self.assertEqual(self.skeleton.read_text(), '// - TODO 1.1\nvoid f() {\n  todo("1.1");\n}\n')
+        self.assertEqual(self.skeleton.read_text(),
+                         '// - TODO 1.1\nvoid f() {\n  todo("1.1");\n}\n')
         self.assertEqual(skeletons.check_all(self.root, self.texts()), [])
         self.put("solutions/task1_a/a.cpp", self.SOLUTION.replace("void f", "int f"))
         problems = skeletons.check_all(self.root, self.texts())

@@ -72,18 +72,19 @@ class Verdict:
 
 
 def run_judge(judge: Path, runner: Path, spec: str = "", *, env: dict[str, str] | None = None,
-              timeout: float | None = None,
+              timeout: float | None = None, abort: bool = False,
               on_case: Callable[[Case], None] | None = None) -> list[Case]:
     """The cases of `judge` that match `spec`, judged on `runner`; `on_case` hears of each at once.
 
-    Listed cases that were not executed (the judge ended early, or `timeout` seconds were over) come
-    last, as not passed.
+    Listed cases that were not executed (the judge ended early, `timeout` seconds were over, or
+    `abort` ended it at the first failure) come last, as not passed.
     """
     listed = list_cases(judge, spec)
     if not listed:
         raise JudgeError(f"{judge}: no case matches '{spec}'")
     full_env = {**os.environ, **(env or {}), "FSDP_RUNNER": str(runner)}
-    command = [str(judge), "-r", "xml", "-d", "yes", "-w", "NoAssertions", *([spec] if spec else [])]
+    command = [str(judge), "-r", "xml", "-d", "yes", "-w", "NoAssertions",
+               *(["--abort"] if abort else []), *([spec] if spec else [])]
     parser = CaseParser()
     end = None if timeout is None else time.monotonic() + timeout
     with tempfile.TemporaryFile() as errors, subprocess.Popen(
@@ -214,7 +215,7 @@ def list_cases(judge: Path, spec: str = "") -> list[Case]:
             steps, hidden = _read_tags(element.findtext("Tags") or "")
             found.append(Case((element.findtext("Name") or "").strip(), steps, hidden))
         return found
-    # Catch2 2 lists names without tags (or names and tags, but broken into lines): ask for each tag.
+    # Catch2 2 lists names without tags (or both, but broken into lines): ask for each tag.
     names = _names(judge, spec)
     hidden_names = set(_names(judge, HIDDEN))
     tags = _TAG.findall(_list(judge, "--list-tags"))
