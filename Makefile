@@ -8,7 +8,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
-  check-clang clean figures skeletons test-integrated progress watch submit
+  check-clang check-grader clean figures skeletons test-integrated progress watch submit
 
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -134,6 +134,12 @@ check-clang: ## Compile everything with clang, warnings as errors
 	@$(install) build clang
 	@cmake --preset clang --log-level=NOTICE >/dev/null
 	@$(call compile,clang) all
+
+check-grader: ## Test the graded tests: reference, skeleton, ladder, wrong and hostile solutions
+	@$(install) build course
+	@$(call configure,grade)
+	@python3 tests/grader/mutants.py --all --jobs $(JOBS)
+	@python3 tests/grader/hostile.py
 
 clean: ## Delete everything that was built
 	rm -rf build

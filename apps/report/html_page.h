@@ -12,7 +12,7 @@ namespace fsdp::report {
 std::string to_page_json(const RunRecord& record);
 
 /// The page. Streams and memory over time of every rank; a unit that is clicked (or named in the
-/// address, as in #unit=model.layers.0) shows its life: every event of it, and its bytes.
+/// address, as in `#unit=model.layers.0`) shows its life: every event of it, and its bytes.
 std::string to_html(const RunRecord& record);
 
 }  // namespace fsdp::report
