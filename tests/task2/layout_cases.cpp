@@ -1,0 +1,147 @@
+// Steps 2.1 and 2.2: where everything lies.
+#include "task2/layout.h"
+
+#include "task2/cases.h"
+#include "task2/given.h"
+
+#include <algorithm>
+
+namespace fsdp::graded {
+
+Layout::Layout(const Case& asked) : shapes(given_shapes(asked)), world_size(asked.world_size) {
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    begins.push_back(numel);
+    numels.push_back(numel_of(shapes[i]));
+    numel += numels.back();
+    const auto part = given_values(asked, i).to_vector<float>();
+    values.insert(values.end(), part.begin(), part.end());
+  }
+  while (shard * world_size < numel) ++shard;
+  values.resize(static_cast<std::size_t>(padded()), 0.0F);
+}
+
+std::int64_t Layout::padded() const { return shard * world_size; }
+
+std::int64_t Layout::valid(int rank) const {
+  return std::clamp(numel - rank * shard, std::int64_t{0}, shard);
+}
+
+std::vector<float> Layout::shard_of(int rank) const {
+  const auto begin = values.begin() + rank * shard;
+  return {begin, begin + shard};
+}
+
+std::vector<Piece> Layout::pieces_of(int rank) const {
+  std::vector<Piece> pieces;
+  for (std::int64_t at = 0; at < valid(rank); ++at) {
+    const std::int64_t element = rank * shard + at;
+    std::int64_t span = 0;
+    const auto end_of = [&](std::int64_t i) {
+      return begins[static_cast<std::size_t>(i)] + numels[static_cast<std::size_t>(i)];
+    };
+    while (element >= end_of(span)) ++span;
+    if (pieces.empty() || pieces.back().span != span) {
+      pieces.push_back({span, element - begins[static_cast<std::size_t>(span)], at, 0});
+    }
+    ++pieces.back().numel;
+  }
+  return pieces;
+}
+
+std::string to_string(const Piece& piece) {
+  return fmt::format("p{}[{}:{}) at {}", piece.span, piece.param_begin,
+                     piece.param_begin + piece.numel, piece.shard_begin);
+}
+
+std::vector<std::string> to_lines(const std::vector<Piece>& pieces) {
+  std::vector<std::string> lines;
+  for (const Piece& each : pieces) lines.push_back(to_string(each));
+  return lines;
+}
+
+std::int64_t element_size(const Case& asked) { return asked.options.value("wide", false) ? 8 : 4; }
+
+void judge_layout(const Ask& ask) {
+  const Seen& seen = run("layout", ask);
+  const Layout layout(seen.asked());
+  std::vector<std::string> spans;
+  for (std::size_t i = 0; i < layout.shapes.size(); ++i) {
+    spans.push_back(fmt::format("p{} {} at {}, {} elements", i, fsdp::to_string(layout.shapes[i]),
+                                layout.begins[i], layout.numels[i]));
+  }
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson order("2.1", "parameters lie end to end in the order they were given, without gaps",
+                 seen);
+    order.at(rank, kUnit).equal("the spans", seen.lines(rank, "spans"), spans);
+    order.equal("N", seen.number(rank, "numel"), layout.numel,
+                {{seen.number(rank, "numel") == layout.padded() && layout.padded() != layout.numel,
+                  "padding was counted in N"}});
+    Lesson smallest("2.1", "P is the smallest multiple of W that is at least N", seen);
+    const std::int64_t padded = seen.number(rank, "padded numel");
+    const std::int64_t world = seen.world_size();
+    const std::int64_t down = layout.numel / world * world;
+    smallest.at(rank, kUnit)
+        .equal("P", padded, layout.padded(),
+               {{padded == down, "rounded down: the last N mod W elements have no place"},
+                {layout.numel == down && padded == down + world,
+                 "one multiple too many: W divides N already"},
+                {padded == layout.numel, "not padded: shards would differ in size"},
+                {padded == layout.shard, "that is n, the size of one shard"}});
+  }
+}
+
+namespace {
+
+std::vector<Piece> pieces_from(const Json& noted) {
+  std::vector<Piece> pieces;
+  for (const Json& each : noted) {
+    pieces.push_back({each.at(0).get<std::int64_t>(), each.at(1).get<std::int64_t>(),
+                      each.at(2).get<std::int64_t>(), each.at(3).get<std::int64_t>()});
+  }
+  return pieces;
+}
+
+/// `pieces` with a change made to each.
+template <class Change>
+std::vector<Piece> changed(std::vector<Piece> pieces, const Change& change) {
+  for (Piece& each : pieces) change(each);
+  return pieces;
+}
+
+}  // namespace
+
+void judge_pieces(const Ask& ask) {
+  const Seen& seen = run("pieces", ask);
+  const Layout layout(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    for (int of = 0; of < seen.world_size(); ++of) {
+      const std::vector<Piece> expected = layout.pieces_of(of);
+      const auto noted = pieces_from(seen.at(rank, "pieces").at(static_cast<std::size_t>(of)));
+      std::vector<Piece> not_empty = noted;
+      std::erase_if(not_empty, [](const Piece& each) { return each.numel <= 0; });
+      const auto swapped =
+          changed(expected, [](Piece& each) { std::swap(each.param_begin, each.shard_begin); });
+      const auto in_flat = changed(expected, [&](Piece& each) {
+        each.param_begin += layout.begins[static_cast<std::size_t>(each.span)];
+      });
+      const auto uncut =
+          changed(expected, [&](Piece& each) { each.shard_begin += of * layout.shard; });
+      Lesson lesson("2.2",
+                    "the pieces of a shard are its elements of each parameter, in order, and "
+                    "only those",
+                    seen);
+      lesson.at(rank, kUnit)
+          .equal(fmt::format("pieces_of({})", of), to_lines(noted), to_lines(expected),
+                 {{not_empty == expected, "an empty piece was kept"},
+                  {of != rank && noted == layout.pieces_of(rank),
+                   "asked about another rank's shard, answered with this rank's"},
+                  {noted == swapped,
+                   "the place in the shard and the place in the parameter are "
+                   "mixed up"},
+                  {noted == in_flat, "param_begin counts from the beginning of the flat vector"},
+                  {noted == uncut, "shard_begin counts from the beginning of the flat vector"}});
+    }
+  }
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,27 @@
+/// @file
+/// The steps of a FlatParameter one by one: its constructor would run all of them.
+#pragma once
+
+#include "task2_flat_parameter/flat_parameter.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace fsdp {
+
+struct StepProbe {
+  /// Steps 2.1, 2.3 and 2.4 are still to come.
+  static std::unique_ptr<FlatParameter> unbuilt(std::vector<nn::NamedParameter> parameters,
+                                                int rank, int world_size) {
+    return std::unique_ptr<FlatParameter>(new FlatParameter(
+        FlatParameter::Unbuilt{}, "unit.a", std::move(parameters), rank, world_size, kCpu));
+  }
+  static void build_layout(FlatParameter& flat) { flat.build_layout(); }
+  static void copy_shard(FlatParameter& flat, const SliceSource& source) {
+    flat.copy_shard(source);
+  }
+  static void make_views(FlatParameter& flat) { flat.make_views(); }
+};
+
+}  // namespace fsdp

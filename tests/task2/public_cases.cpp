@@ -1,0 +1,122 @@
+// The public cases of task 2.
+#include "base/types.h"
+#include "grader/expect.h"
+#include "support/catch.h"
+#include "task2/cases.h"
+
+using namespace fsdp::graded;
+
+namespace {
+
+/// A flat vector: the shapes of its parameters, and the worlds to cut it for.
+struct Vector {
+  std::vector<fsdp::Shape> shapes;
+  std::vector<int> worlds;
+};
+
+const std::vector<Vector> kVectors = {
+    {{{3, 2}, {3}}, {1, 2, 3, 4}},   // 9: no padding at W = 1, 3; borders cut through
+    {{{5}}, {4}},                    // n = 2: the last rank holds padding only
+    {{{3}}, {5}},                    // n = 1: two ranks do
+    {{{1}}, {1, 3}},                 // n < W
+    {{{4}, {2, 2}}, {2}},            // the border falls between parameters
+    {{{2}, {3}, {1}, {7}}, {4}},     // several pieces in a shard
+    {{{1}, {1}, {1}, {1}}, {2, 4}},  // every element a parameter
+    {{{4, 25}}, {7}},                // one parameter in every shard
+};
+
+template <class Judge>
+void everywhere(const Judge& judge, const Json& more = Json::object()) {
+  for (const Vector& vector : kVectors) {
+    for (const int world_size : worlds(vector.worlds)) {
+      for (const std::uint64_t seed : seeds({1})) {
+        Json options = {{"shapes", vector.shapes}};
+        options.update(more);
+        judge({.world_size = world_size, .seed = seed, .options = options});
+      }
+    }
+  }
+}
+
+const std::vector<fsdp::Shape> kLarge = {{128, 160}, {160}, {33, 100}};  // 23940 elements, 93 KiB
+
+}  // namespace
+
+TEST_CASE("Parameters lie end to end, padded to a multiple of W", "[2.1]") {
+  everywhere(judge_layout);
+}
+
+TEST_CASE("Which elements of which parameters lie in a shard", "[2.2]") {
+  everywhere(judge_pieces);
+}
+
+TEST_CASE("The shard is a slice of the padded flat vector", "[2.3]") { everywhere(judge_shard); }
+
+TEST_CASE("The shard of parameters that never had their bytes", "[2.3]") {
+  everywhere(judge_shard, {{"meta", true}});
+}
+
+TEST_CASE("The shard is made without the whole", "[2.3]") {
+  for (const int world_size : worlds({1, 2, 4})) {
+    judge_shard_peak({.world_size = world_size, .options = {{"shapes", kLarge}}});
+  }
+  judge_shard_peak({.world_size = 2, .options = {{"shapes", kLarge}, {"wide", true}}});
+}
+
+TEST_CASE("Parameters and gradient sinks are views of two described vectors", "[2.4]") {
+  everywhere(judge_views);
+  judge_views({.world_size = 2, .options = {{"shapes", kLarge}}});
+  judge_views({.world_size = 2, .options = {{"shapes", kLarge}, {"wide", true}}});
+}
+
+TEST_CASE("A frozen flat parameter has no gradients", "[2.4]") {
+  everywhere(judge_views, {{"frozen", true}});
+}
+
+TEST_CASE("The views survive their bytes, and a read in between is an error", "[2.4]") {
+  everywhere(judge_rounds);
+}
+
+TEST_CASE("Gradients go into the flat vector", "[2.4]") { everywhere(judge_gradients); }
+
+TEST_CASE("A parameter belongs to the unit around its module", "[2.5]") {
+  judge_units({.options = {{"root_weight", true}, {"units", {"layers.0", "layers.1"}}}});
+  judge_units({.options = {{"root_weight", true}, {"units", {"layers.1"}}}});
+  judge_units({.options = {{"units", {"layers.1", "layers.0"}}}});
+  judge_units({.options = {{"root_weight", true}, {"units", Json::array()}}});
+}
+
+TEST_CASE("The root may be listed, at any place", "[2.5]") {
+  judge_units({.options = {{"root_weight", true}, {"units", {"", "layers.0"}}}});
+  judge_units({.options = {{"root_weight", true}, {"units", {"layers.0", "", "layers.1"}}}});
+}
+
+TEST_CASE("Of nested units the innermost has the parameter, and nobody else", "[2.5]") {
+  for (const Json& units :
+       {Json{"layers.0.inner", "layers.0", "layers.1"},
+        Json{"layers.0", "layers.0.inner", "layers.1"}, Json{"layers.1.inner", "layers.0"}}) {
+    judge_units({.options = {{"nested", true}, {"units", units}}});
+  }
+}
+
+TEST_CASE("A tied parameter belongs to the lowest unit around all its users", "[2.5]") {
+  const Json tied = {{"layers", 3}, {"tied", true}};
+  for (const Json& units : {Json{"layers.0", "layers.1", "layers.2"}, Json{"layers.2", "layers.0"},
+                            Json::array({"layers.0"}), Json::array({"layers.2"})}) {
+    Json options = tied;
+    options["units"] = units;
+    judge_units({.options = options});
+  }
+  judge_units({.options = {{"pair", true},
+                           {"tied", true},
+                           {"units", {"left.layers.0", "left", "left.layers.1", "right"}}}});
+}
+
+TEST_CASE("Ignored parameters are in no list", "[2.5]") {
+  judge_units({.options = {{"units", {"layers.0", "layers.1"}},
+                           {"ignored", {"layers.0.bias", "layers.1.weight"}}}});
+  judge_units({.options = {{"layers", 3},
+                           {"tied", true},
+                           {"units", {"layers.0", "layers.2"}},
+                           {"ignored", {"layers.0.weight"}}}});
+}

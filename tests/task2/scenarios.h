@@ -1,0 +1,12 @@
+/// @file
+/// Scenarios of task 2 that have a file of their own.
+#pragma once
+
+#include "grader/stage.h"
+
+namespace fsdp::graded {
+
+/// 2.5  Which unit has which parameter.
+void units(Stage& stage);
+
+}  // namespace fsdp::graded

@@ -1,0 +1,37 @@
+// Step 2.5: which unit owns which parameter. Options: units (paths of modules, "" is the root),
+// ignored (paths of parameters), and the model's (models.h).
+#include "task2/models.h"
+#include "task2/scenarios.h"
+#include "task2_flat_parameter/flat_parameter.h"
+
+#include <map>
+#include <set>
+
+namespace fsdp::graded {
+
+void units(Stage& stage) {
+  const auto model = model_of(stage.asked());
+  const auto ignored_paths = stage.option("ignored", std::set<std::string>{});
+  std::map<const void*, std::string> path_of;  // a tied parameter has several; the first counts
+  std::vector<const void*> ignored;
+  for (const nn::NamedParameter& each : model->named_parameters()) {
+    path_of[each.variable.id()] = each.path;
+    if (ignored_paths.count(each.path) != 0) ignored.push_back(each.variable.id());
+  }
+  std::vector<nn::Module*> modules;
+  for (const auto& path : stage.option("units", std::vector<std::string>{})) {
+    modules.push_back(model->find(path));
+  }
+  Json lists = Json::array();
+  for (const auto& list : parameters_of_units(*model, modules, ignored)) {
+    Json paths = Json::array();
+    for (const nn::NamedParameter& each : list) paths.push_back(path_of.at(each.variable.id()));
+    lists.push_back(paths);
+  }
+  stage.note("lists", lists);
+  if (modules.empty()) return;
+  modules.push_back(modules.front());
+  stage.attempt("twice", [&] { (void)parameters_of_units(*model, modules, ignored); });
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,118 @@
+// Step 2.3: the shard, made without the whole.
+#include "base/check.h"
+#include "task2/cases.h"
+#include "task2/layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace fsdp::graded {
+namespace {
+
+std::string described_shard(const Case& asked, const Layout& layout) {
+  const bool wide = asked.options.value("wide", false);
+  return fmt::format("{} ({}), SHARDED_PARAM of {}, {} bytes", wide ? "float64" : "float32",
+                     layout.shard, kUnit, layout.shard * element_size(asked));
+}
+
+/// What the source was asked for, as runs of elements in the order of the flat vector.
+std::vector<Piece> covered(const Json& asked, const Layout& layout) {
+  std::vector<bool> marks(static_cast<std::size_t>(layout.numel), false);
+  std::vector<Piece> pieces;
+  for (const Json& each : asked) {
+    const auto span = each.at(0).get<std::size_t>();
+    const auto begin = each.at(1).get<std::int64_t>(), numel = each.at(2).get<std::int64_t>();
+    FSDP_CHECK(begin >= 0 && numel >= 0 && begin <= layout.numels.at(span) - numel,
+               "the source was asked for p{}[{}:{})", span, begin, begin + numel);
+    const auto from = marks.begin() + layout.begins[span] + begin;
+    std::fill(from, from + numel, true);
+  }
+  for (std::size_t span = 0; span < layout.numels.size(); ++span) {
+    bool open = false;
+    for (std::int64_t i = 0; i < layout.numels[span]; ++i) {
+      const bool mark = marks[static_cast<std::size_t>(layout.begins[span] + i)];
+      if (mark && !open) pieces.push_back({static_cast<std::int64_t>(span), i, 0, 0});
+      if (mark) ++pieces.back().numel;
+      open = mark;
+    }
+  }
+  return pieces;
+}
+
+std::vector<std::string> runs(const std::vector<Piece>& pieces) {
+  std::vector<std::string> lines;
+  for (const Piece& each : pieces) {
+    lines.push_back(
+        fmt::format("p{}[{}:{})", each.span, each.param_begin, each.param_begin + each.numel));
+  }
+  return lines;
+}
+
+}  // namespace
+
+void judge_shard(const Ask& ask) {
+  const Seen& seen = run("shard", ask);
+  const Layout layout(seen.asked());
+  const std::vector<float> first = layout.shard_of(0);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson what("2.3", "a rank's shard is n = P/W elements, counted as SHARDED_PARAM of its unit",
+                seen);
+    what.at(rank, kUnit)
+        .equal("the shard", seen.text(rank, "is"), described_shard(seen.asked(), layout));
+    const std::vector<float> expected = layout.shard_of(rank);
+    const std::vector<float> shard = seen.floats(rank, "shard");
+    const auto valid = static_cast<std::size_t>(layout.valid(rank));
+    const bool numbers_right =
+        shard.size() == expected.size() &&
+        std::equal(shard.begin(), shard.begin() + static_cast<std::ptrdiff_t>(valid),
+                   expected.begin());
+    Lesson values("2.3", "the shard holds this rank's elements of the flat vector, then zeros",
+                  seen);
+    values.at(rank, kUnit)
+        .bits("shard", shard, expected, layout.valid(rank),
+              {{numbers_right && valid == 0,
+                "this rank holds padding only, and that must be zero too"},
+               {rank != 0 && expected != first && shard == first,
+                "every rank made the shard of rank 0"}});
+    Lesson source("2.3", "the source is asked for what lies in this rank's shard, and no more",
+                  seen);
+    const auto asked = covered(seen.at(rank, "asked"), layout);
+    const std::int64_t count =
+        std::accumulate(asked.begin(), asked.end(), std::int64_t{0},
+                        [](std::int64_t sum, const Piece& each) { return sum + each.numel; });
+    source.at(rank, kUnit)
+        .equal("what the source was asked for", runs(asked), runs(layout.pieces_of(rank)),
+               {{seen.world_size() > 1 && count == layout.numel,
+                 "asked for every parameter whole: that is the full copy, in pieces"}});
+  }
+}
+
+void judge_shard_peak(const Ask& ask) {
+  const Seen& seen = run("shard_peak", ask);
+  const Layout layout(seen.asked());
+  const std::int64_t size = element_size(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson what("2.3", "a shard has the element type of its parameters", seen);
+    what.at(rank, kUnit)
+        .equal("the shard", seen.text(rank, "is"), described_shard(seen.asked(), layout));
+    Lesson lesson("2.3", "the full vector is never there, not even for a moment", seen);
+    const Json& noted = seen.at(rank, "peak");
+    const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
+                       noted.at("before").at("total").get<std::int64_t>();
+    const std::int64_t shard = layout.shard * size;
+    const bool many = seen.world_size() > 1;
+    lesson.at(rank, kUnit)
+        .equal("the peak of memory, above the parameters", grown, shard,
+               {{many && grown == (layout.padded() + layout.shard) * size,
+                 "the full padded vector was made, then cut"},
+                {many && grown == (layout.numel + layout.shard) * size,
+                 "all parameters were copied once, then cut"},
+                {many && grown == layout.padded() * size,
+                 "the shard is a view of a full vector: nothing is sharded"},
+                {grown == 2 * shard, "the shard was made twice"}});
+    lesson.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
+                   4095, {{true, "a copy outside the memory tracker"}});
+  }
+}
+
+}  // namespace fsdp::graded

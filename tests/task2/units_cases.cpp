@@ -1,0 +1,134 @@
+// Step 2.5: which unit owns which parameter.
+#include "grader/expect.h"
+#include "task2/cases.h"
+#include "task2/models.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace fsdp::graded {
+namespace {
+
+using Paths = std::vector<std::string>;
+
+/// Whether the module `outer` is `inner` or around it. A name may contain dots, a path too; so the
+/// tree is asked.
+bool is_around(const nn::Module& outer, const nn::Module* inner) {
+  while (inner != nullptr && inner != &outer) inner = inner->parent();
+  return inner != nullptr;
+}
+
+int depth_of(const nn::Module* module) {
+  int depth = 0;
+  for (; module != nullptr; module = module->parent()) ++depth;
+  return depth;
+}
+
+/// A parameter, the modules that use it, and the number of the unit it belongs to.
+struct Owned {
+  std::string path;
+  std::vector<nn::Module*> users;
+  std::size_t unit = 0;
+};
+
+/// By definition: of all units around every user, the deepest.
+std::vector<Owned> owners(nn::Module& root, const std::vector<nn::Module*>& units) {
+  std::vector<Owned> all;
+  for (const nn::NamedParameter& each : root.named_parameters()) {
+    Owned owned{each.path, {}, 0};
+    for (const nn::NamedParameter& use : root.named_parameters_with_ties()) {
+      if (use.variable.id() == each.variable.id()) owned.users.push_back(use.module);
+    }
+    int deepest = 0;
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      const bool around_all =
+          std::all_of(owned.users.begin(), owned.users.end(),
+                      [&](const nn::Module* user) { return is_around(*units[i], user); });
+      if (around_all && depth_of(units[i]) > deepest) {
+        owned.unit = i;
+        deepest = depth_of(units[i]);
+      }
+    }
+    all.push_back(owned);
+  }
+  return all;
+}
+
+std::vector<std::size_t> lists_with(const std::vector<Paths>& lists, const std::string& path) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    found.insert(found.end(),
+                 static_cast<std::size_t>(std::count(lists[i].begin(), lists[i].end(), path)), i);
+  }
+  return found;
+}
+
+/// "layers.0.bias: list 0, list 3"
+std::string line_of(const std::string& path, const std::vector<std::size_t>& lists) {
+  std::string text = path + ":";
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    text += fmt::format("{} list {}", i == 0 ? "" : ",", lists[i]);
+  }
+  return lists.empty() ? text + " none" : text;
+}
+
+}  // namespace
+
+void judge_units(const Ask& ask) {
+  const Seen& seen = run("units", ask);
+  const Case& asked = seen.asked();
+  const auto model = model_of(asked);
+  const auto paths = asked.options.value("units", Paths{});
+  const auto ignored = asked.options.value("ignored", std::set<std::string>{});
+  std::vector<nn::Module*> units;
+  for (const std::string& path : paths) units.push_back(model->find(path));
+  if (std::find(units.begin(), units.end(), model.get()) == units.end()) {
+    units.push_back(model.get());
+  }
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    const auto lists = seen.at(rank, "lists").get<std::vector<Paths>>();
+    Lesson count("2.5", "one list a unit in the order given, the root's last unless it was listed",
+                 seen);
+    count.at(rank).equal("the number of lists", static_cast<std::int64_t>(lists.size()),
+                         static_cast<std::int64_t>(units.size()));
+    Paths observed, expected;
+    bool twice = false, tied_twice = false, tied_wrong = false, plain_wrong = false;
+    bool some_missing = false, ignored_listed = false;
+    for (const Owned& each : owners(*model, units)) {
+      const bool is_ignored = ignored.count(each.path) != 0;
+      const auto found = lists_with(lists, each.path);
+      const auto right = is_ignored ? std::vector<std::size_t>{} : std::vector{each.unit};
+      observed.push_back(line_of(each.path, found));
+      expected.push_back(line_of(each.path, right));
+      if (found == right) continue;
+      const bool tied = each.users.size() > 1;
+      twice |= !tied && found.size() > 1;
+      tied_twice |= tied && found.size() > 1;
+      tied_wrong |= tied && found.size() == 1 && !is_ignored;
+      plain_wrong |= !tied && found.size() == 1 && !is_ignored;
+      some_missing |= found.empty();
+      ignored_listed |= is_ignored;
+    }
+    Lesson lesson("2.5",
+                  "a parameter that is not ignored is in exactly one list: that of the lowest unit "
+                  "around all modules that registered it",
+                  seen);
+    lesson.at(rank).equal(
+        "who has which parameter", observed, expected,
+        {{ignored_listed, "an ignored parameter was listed: it stays whole on every rank"},
+         {twice, "no parameter twice: a unit takes only what no unit inside it has"},
+         {tied_twice, "a tied parameter in two lists: it is one parameter, with one owner"},
+         {some_missing, "a parameter without an owner would never be sharded, nor trained"},
+         {tied_wrong && !plain_wrong,
+          "a tied parameter belongs to the lowest unit around all its users: in the unit of one "
+          "user it is freed while the other still needs it"},
+         {plain_wrong, "a parameter belongs to the innermost unit around its module"}});
+    if (paths.empty()) continue;
+    Lesson once("2.5", "a module is a unit once", seen);
+    once.at(rank).refused("listing a module twice", seen.at(rank, "twice"), "Error",
+                          {paths.front()});
+  }
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,133 @@
+// Step 2.4: views that outlive their bytes.
+#include "task2/cases.h"
+#include "task2/given.h"
+#include "task2/layout.h"
+
+namespace fsdp::graded {
+namespace {
+
+/// Where every parameter must lie in the flat vector called `name`.
+std::vector<std::string> places(const Layout& layout, const char* name) {
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < layout.shapes.size(); ++i) {
+    lines.push_back(
+        fmt::format("{} at {} {}", name, layout.begins[i], fsdp::to_string(layout.shapes[i])));
+  }
+  return lines;
+}
+
+std::string described_full(const Case& asked, const Layout& layout, const char* kind) {
+  const std::int64_t size = element_size(asked);
+  return fmt::format("{} ({}), {} of {}, {} bytes", size == 8 ? "float64" : "float32",
+                     layout.padded(), kind, kUnit, layout.padded() * size);
+}
+
+void check_memory(const Seen& seen, int rank, const Layout& layout) {
+  const std::int64_t size = element_size(seen.asked());
+  Lesson described("2.4", "the flat vectors are described, not allocated", seen);
+  const Json& noted = seen.at(rank, "peak");
+  const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
+                     noted.at("before").at("total").get<std::int64_t>();
+  described.at(rank, kUnit)
+      .equal("the peak of memory, above the parameters", grown, 0,
+             {{grown == layout.padded() * size, "one full vector was allocated"},
+              {grown == 2 * layout.padded() * size, "both full vectors were allocated"}});
+  described.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
+                    4095, {{true, "a copy outside the memory tracker"}});
+  Lesson gone("2.4", "the parameters' own memory is given up", seen);
+  const std::int64_t left = seen.bytes(rank, "after", "total") -
+                            (seen.bytes(rank, "before", "total") - layout.numel * size);
+  gone.at(rank, kUnit)
+      .equal("bytes of the parameters left", left, 0,
+             {{left == layout.numel * size,
+               "all of it is still there: somebody holds the old tensors"}});
+}
+
+}  // namespace
+
+void judge_views(const Ask& ask) {
+  const Seen& seen = run("views", ask);
+  const Layout layout(seen.asked());
+  const bool frozen = seen.asked().options.value("frozen", false);
+  const std::vector<std::string> none(layout.shapes.size(), "undefined");
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson full("2.4", "`full` describes P elements, UNSHARDED_PARAM of the unit", seen);
+    full.at(rank, kUnit)
+        .equal("full", seen.text(rank, "full"),
+               described_full(seen.asked(), layout, "UNSHARDED_PARAM"));
+    Lesson grad("2.4",
+                frozen ? "a frozen vector has no gradients"
+                       : "`full_grad` describes P elements, UNSHARDED_GRAD of the unit",
+                seen);
+    grad.at(rank, kUnit)
+        .equal("full_grad", seen.text(rank, "full_grad"),
+               frozen ? "undefined" : described_full(seen.asked(), layout, "UNSHARDED_GRAD"));
+    Lesson data("2.4", "every parameter is a view of `full`, in its shape, at its offset", seen);
+    const auto lies = seen.lines(rank, "data");
+    data.at(rank, kUnit)
+        .equal("where the parameters lie", lies, places(layout, "full"),
+               {{!frozen && lies == places(layout, "full_grad"),
+                 "parameters and gradients share one vector"}});
+    Lesson sinks("2.4",
+                 frozen ? "a frozen parameter has no gradient sink"
+                        : "every gradient sink is a view of `full_grad`, as the parameter is of "
+                          "`full`",
+                 seen);
+    const auto sunk = seen.lines(rank, "sinks");
+    sinks.at(rank, kUnit)
+        .equal("where the gradients go", sunk, frozen ? none : places(layout, "full_grad"),
+               {{!frozen && sunk == none, "no gradient sink was set"},
+                {!frozen && sunk == places(layout, "full"),
+                 "gradients would overwrite the parameters"}});
+    check_memory(seen, rank, layout);
+  }
+}
+
+void judge_rounds(const Ask& ask) {
+  const Seen& seen = run("rounds", ask);
+  const Layout layout(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson gone("2.4", "a parameter without bytes says whose they were; it never shows old ones",
+                seen);
+    gone.at(rank, kUnit)
+        .refused("reading a parameter before the first gather", seen.at(rank, "read before"),
+                 "StorageError", {kUnit});
+    for (int round = 0; round < 3; ++round) {
+      const std::string name = "round " + std::to_string(round);
+      const auto stream = static_cast<std::uint64_t>(round) + 100;
+      const auto content = testing::noise({layout.padded()}, stream).to_vector<float>();
+      for (std::size_t i = 0; i < layout.shapes.size(); ++i) {
+        const auto begin = content.begin() + layout.begins[i];
+        const auto view = seen.floats(rank, fmt::format("{} p{}", name, i));
+        Lesson same("2.4", "what lands in `full` is what the model reads, in every round", seen);
+        same.at(rank, kUnit, fmt::format("p{} in {}", i, name))
+            .bits("the view", view, {begin, begin + layout.numels[i]}, -1,
+                  {{view.empty(),
+                    "`full` has its bytes and the view has none: it is a view of "
+                    "another storage"}});
+      }
+      gone.accepted("reading it in " + name, seen.at(rank, name + " read"));
+      gone.refused("reading it after " + name, seen.at(rank, name + " read freed"), "StorageError",
+                   {kUnit});
+      Lesson freed("2.4", "free() takes the bytes away although views live", seen);
+      freed.at(rank, kUnit)
+          .equal("UNSHARDED_PARAM bytes after " + name,
+                 seen.bytes(rank, name + " freed", "UNSHARDED_PARAM"), 0);
+    }
+  }
+}
+
+void judge_gradients(const Ask& ask) {
+  const Seen& seen = run("gradients", ask);
+  const Layout layout(seen.asked());
+  std::vector<float> expected(layout.values.begin(), layout.values.begin() + layout.numel);
+  for (float& each : expected) each *= 2;  // d(x · x) = 2x
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    std::vector<float> gradients = seen.floats(rank, "gradients");
+    gradients.resize(static_cast<std::size_t>(layout.numel));  // nobody has zeroed the padding yet
+    Lesson lesson("2.4", "backward writes the gradients straight into `full_grad`", seen);
+    lesson.at(rank, kUnit).bits("full_grad", gradients, expected);
+  }
+}
+
+}  // namespace fsdp::graded
