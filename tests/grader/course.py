@@ -48,7 +48,8 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
         env={name: value for name, value in env.items() if value})
     if is_own and not options.only and not any(env.values()):
         results.store(ROOT, task, digest, cases)
-    found = verdicts.judge_steps(task, cases, [options.only] if options.only else [])
+    found = verdicts.judge_steps(task, cases, [options.only] if options.only else [],
+                                 results.unmet_before(ROOT, course, task) if is_own else "")
     whose = "your code" if is_own else "the reference"
     print(f"Task {task.number}, {task.title}: {whose}, {len(cases)} public cases in "
           f"{time.monotonic() - started:.1f} s\n")

@@ -49,6 +49,21 @@ def load(root: Path, task: manifest.Task) -> Stored | None:
         return None
 
 
+def unmet_before(root: Path, course: manifest.Manifest, task: manifest.Task) -> str:
+    """The first step of an earlier task that is known to fail, if that task's code is the student's
+    own (in the full tree references stand there); "" if there is none."""
+    for earlier in course.tasks[:task.number - 1]:
+        if (root / "solutions" / earlier.folder / earlier.files[0]).is_file():
+            continue
+        stored = load(root, earlier)
+        if stored is None or not stored.is_current:
+            continue
+        for verdict in verdicts.judge_steps(earlier, stored.cases):
+            if verdict.state != "passed":
+                return verdict.step.id
+    return ""
+
+
 def state_of(verdict: verdicts.Verdict) -> str:
     return {"passed": "passed", "failed": "FAILED", "todo": "not done (TODO)",
             "blocked": f"BLOCKED by {verdict.blocked_by}",

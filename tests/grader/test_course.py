@@ -76,6 +76,16 @@ class ResultsTest(InRoot):
         text = "\n".join(results.progress(self.root, self.whole))
         self.assertIn("changed since: make test-task3", text)
 
+    def test_in_a_kit_an_earlier_task_can_be_what_is_missing(self):
+        fourth = self.whole.task(4)
+        self.assertEqual(results.unmet_before(self.root, self.whole, fourth), "")
+        results.store(self.root, self.task, results.digest_of(self.root, self.task), self.CASES)
+        self.assertEqual(results.unmet_before(self.root, self.whole, fourth), "3.2")
+        found = verdicts.judge_steps(fourth, [case("4.1", "wrong")], ["4.1"], "3.2")
+        self.assertEqual(results.state_of(found[0]), "BLOCKED by 3.2")
+        self.put(self.root / "solutions" / self.task.folder / "forward.cpp", "the reference\n")
+        self.assertEqual(results.unmet_before(self.root, self.whole, fourth), "")
+
     def test_broken_results_are_no_results(self):
         self.put(self.root / results.FOLDER / "task3.json", "{")
         self.assertIsNone(results.load(self.root, self.task))

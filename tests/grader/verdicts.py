@@ -242,8 +242,9 @@ def _list(judge: Path, *options: str) -> str:
 
 
 def judge_steps(task: manifest.Task, cases: Iterable[Case],
-                only: Iterable[str] = ()) -> list[Verdict]:
-    """A verdict for each step of the task (or of `only`), with the points it earns."""
+                only: Iterable[str] = (), unmet: str = "") -> list[Verdict]:
+    """A verdict for each step of the task (or of `only`), with the points it earns. `unmet` is a
+    step of an earlier task that does not work yet and is relied on (in a student kit)."""
     cases = list(cases)
     wanted = list(only) or [step.id for step in task.steps]
     of_step = {step.id: [c for c in cases if step.id in c.steps] for step in task.steps}
@@ -257,7 +258,7 @@ def judge_steps(task: manifest.Task, cases: Iterable[Case],
         if not mine:
             state = "not run"
         elif step.id in failing:
-            state, blocker = _why(task, step, mine, failing)
+            state, blocker = _why(task, step, mine, failing, unmet)
         public, hidden = ([case for case in mine if case.hidden == flag] for flag in (False, True))
         verdicts.append(Verdict(step, state, blocker, mine, _earned(step.public, public),
                                 _earned(step.hidden, hidden)))
@@ -269,7 +270,7 @@ def _earned(points: int, cases: list[Case]) -> int:
 
 
 def _why(task: manifest.Task, step: manifest.Step, cases: list[Case],
-         failing: set[str]) -> tuple[str, str]:
+         failing: set[str], unmet: str) -> tuple[str, str]:
     """How a failing step is called: by the unsolved step it ran into, else by what it requires."""
     todos = {todo for case in cases if not case.passed for todo in case.todos}
     if step.id in todos:
@@ -279,7 +280,7 @@ def _why(task: manifest.Task, step: manifest.Step, cases: list[Case],
             return "blocked", required
     if todos:  # a step of an earlier task (a student kit), or one points.toml does not name
         return "blocked", min(todos)
-    return "failed", ""
+    return ("blocked", unmet) if unmet else ("failed", "")
 
 
 def to_json(cases: Iterable[Case]) -> list[dict]:
