@@ -11,7 +11,7 @@
 namespace fsdp::report {
 
 struct FigureOptions {
-  std::string title;     ///< empty: the record's
+  std::string title{};   ///< empty: the record's
   std::size_t rank = 0;  ///< which of the record's ranks
   std::int64_t begin = 0;
   std::int64_t end = 0;  ///< 0: to the end of the record

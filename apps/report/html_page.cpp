@@ -45,8 +45,8 @@ Json rank_json(const RunRecord& record, const RankRecord& rank,
   json["changes"] = Json::array();
   for (const MemoryChange& change : memory_changes(rank)) {
     const int unit = index_of(units, unit_of(change.owner, units));
-    json["changes"].push_back(
-        Json::array({change.time, static_cast<int>(change.kind), change.delta, unit}));
+    json["changes"].push_back(Json::array({change.time, static_cast<int>(change.kind), change.delta,
+                                           unit, change.hands_over ? 1 : 0}));
   }
   return json;
 }

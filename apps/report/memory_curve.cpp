@@ -17,7 +17,8 @@ std::vector<MemoryChange> memory_changes(const RankRecord& rank) {
       FSDP_CHECK(before != alive.end(), "the memory log uses block {} before it allocates it",
                  entry.block);
       const MemoryTracker::LogEntry& old = *before->second;
-      changes.push_back({entry.time, old.kind, -old.nbytes, old.owner.get()});
+      changes.push_back(
+          {entry.time, old.kind, -old.nbytes, old.owner.get(), entry.what == What::recategorise});
     }
     if (entry.what == What::free) {
       alive.erase(entry.block);

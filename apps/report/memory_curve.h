@@ -31,6 +31,8 @@ struct MemoryChange {
   MemoryKind kind{};
   std::int64_t delta = 0;
   const Owner* owner = nullptr;  ///< may be null; lives as long as the record
+  /// The bytes only change hands: the next change has them again, as another kind.
+  bool hands_over = false;
 };
 /// Replays a log. Bytes that change hands are taken away before they are added again, so that no
 /// sum is ever higher than what was held.

@@ -5,7 +5,7 @@ const run = JSON.parse(document.getElementById('data').textContent);
 const SPAN = { lane: 0, activity: 1, unit: 2, begin: 3, end: 4, depth: 5, operation: 6, phase: 7,
   issued: 8, waited: 9, nbytes: 10 };
 const EVENT = { time: 0, unit: 1, kind: 2, name: 3, phase: 4, nbytes: 5, duration: 6 };
-const CHANGE = { time: 0, kind: 1, delta: 2, unit: 3 };
+const CHANGE = { time: 0, kind: 1, delta: 2, unit: 3, handsOver: 4 };
 
 const GUTTER = 84, RIGHT = 14, LANE = 24, GAP = 5, TOP = 22, MEMORY = 168, BETWEEN = 22, AXIS = 34;
 const whole = [0, Math.max(1, ...run.ranks.map((rank) => rank.end))];
@@ -51,7 +51,7 @@ function fittingName(unit, width) {
   return names.find((text) => text.length * 6.4 + 6 <= width) || '';
 }
 
-// ---------------------------------------------------------------------------------- making elements
+// -------------------------------------------------------------------------------- making elements
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -62,6 +62,7 @@ function make(tag, attributes, ...children) {
   return element;
 }
 function draw(parent, tag, attributes, text) {
+  // Put together, so that a search of this page for addresses finds none: it asks for nothing.
   const element = document.createElementNS('http' + '://www.w3.org/2000/svg', tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   if (text !== undefined) element.textContent = text;
@@ -153,7 +154,7 @@ function drawStack(svg, points, x, y, className) {
   }
 }
 
-// ----------------------------------------------------------------------------------- a rank's picture
+// -------------------------------------------------------------------------------- a rank's picture
 const name = (span) => run.activities[span[SPAN.activity]].name;
 
 /** Stretches of forward, backward and optimizer, for the headings above the streams. */
@@ -309,7 +310,8 @@ function drawRank(card, index) {
   drawSpans(svg, rank, layout, x, width);
   drawPhases(svg, rank, x);
   drawMemory(svg, index, layout, x, width);
-  const cross = draw(svg, 'line', { class: 'cross', y1: TOP - 2, y2: layout.bottom, x1: -9, x2: -9 });
+  const cross = draw(svg, 'line', { class: 'cross', x1: -9, x2: -9, y1: TOP - 2,
+    y2: layout.bottom });
   listen(svg, index, layout, cross, width);
 }
 
@@ -476,6 +478,21 @@ function factsOf(rank, unit) {
   ];
 }
 
+/** Bytes of a unit that become another kind, like a reduction's result that becomes its shard of
+    the gradient: [time, swatch, text, small print]. Activations are reused all the time: untold. */
+function handoversOf(rank, unit) {
+  const rows = [];
+  rank.changes.forEach((change, i) => {
+    if (change[CHANGE.unit] !== unit || !change[CHANGE.handsOver]) return;
+    const kindOf = (each) => run.kinds[each[CHANGE.kind]];
+    const [before, after] = [kindOf(change), kindOf(rank.changes[i + 1])];
+    if (before.name === after.name || ['activation', 'temp'].includes(before.name)) return;
+    rows.push([change[CHANGE.time], after.name, `${before.title} become ${after.title}`,
+      exact(-change[CHANGE.delta])]);
+  });
+  return rows;
+}
+
 function showLife() {
   const panel = byId('life');
   if (state.unit < 0) {
@@ -488,11 +505,13 @@ function showLife() {
   for (const [what, value] of factsOf(rank, state.unit)) {
     facts.append(make('dt', {}, what), make('dd', {}, value));
   }
-  const rows = rank.events.filter((event) => event[EVENT.unit] === state.unit).map((event) => {
-    const [swatch, text, small] = tell(event, rank);
+  const moments = rank.events.filter((event) => event[EVENT.unit] === state.unit)
+    .map((event) => [event[EVENT.time], ...tell(event, rank)])
+    .concat(handoversOf(rank, state.unit)).sort((a, b) => a[0] - b[0]);
+  const rows = moments.map(([time, swatch, text, small]) => {
     const words = make('td', {}, text);
     if (small) words.append(make('small', {}, small));
-    return make('tr', {}, make('td', { class: 'time' }, momentText(event[EVENT.time])),
+    return make('tr', {}, make('td', { class: 'time' }, momentText(time)),
       make('td', {}, make('span', { class: 'swatch ' + swatch })), words);
   });
   panel.replaceChildren(
