@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ import submission
 import verdicts
 
 ROOT = manifest.ROOT
+SECONDS = "5"  # of processor time a run: many times what any needs, and an endless loop ends soon
 
 
 def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
@@ -40,13 +42,14 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
     tools.make(runner, f"judge_task{task.number}")
     if is_own and _audited(tools, task):
         return 1
-    env = {"FSDP_SEED": options.seed, "FSDP_WORLD": options.world}
+    chosen = {"FSDP_SEED": options.seed, "FSDP_WORLD": options.world}
+    env = {"FSDP_SECONDS": os.environ.get("FSDP_SECONDS", SECONDS), **chosen}
     started = time.monotonic()
     cases = verdicts.run_judge(
         tools.program(f"judge_task{task.number}"), tools.program(runner),
         (f"[{options.only}]" if options.only else "") + verdicts.PUBLIC,
         env={name: value for name, value in env.items() if value})
-    if is_own and not options.only and not any(env.values()):
+    if is_own and not options.only and not any(chosen.values()):
         results.store(ROOT, task, digest, cases)
     found = verdicts.judge_steps(task, cases, [options.only] if options.only else [],
                                  results.unmet_before(ROOT, course, task) if is_own else "")
