@@ -1,0 +1,75 @@
+/// @file
+/// Judge: what the handout says, on numbers. No unit, no tensor; the order of events only.
+#pragma once
+
+#include "grader/case.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace fsdp::graded {
+
+using Numbers = std::vector<int>;
+
+enum class UnitState { sharded, unsharding, unsharded };
+
+/// The prefetching of the handout.
+class Handout {
+ public:
+  struct Options {
+    int units = 5;
+    int depth = 1;
+    int limit = 0;  ///< 0 = depth
+    int group = 0;  ///< reshard after forward
+    Numbers kept{};
+    bool tape = true;
+  };
+  struct Guess {
+    Numbers order;
+    std::size_t cursor = 0;
+  };
+  struct Pass {
+    std::vector<std::string> lines;  ///< issue, wait, forward_begin, backward_begin
+    int most = 0;                    ///< units that have memory at once
+  };
+
+  explicit Handout(Options options);
+  /// The options of a case.
+  static Options options_of(const Case& asked);
+
+  static bool advance(Guess& guess, int unit);
+  void give_up_stale(const Guess& guess);
+  void start_ahead(const Guess& guess, const std::string& phase);
+  /// One call each of the units of `order`; `throws_before`: a place in it, or -1.
+  Pass forward(const Numbers& order, int throws_before = -1);
+  Pass backward();
+
+  // What the steps work on.
+  std::vector<UnitState> states;
+  Numbers ahead;
+  Numbers recorded;
+  std::vector<std::string> lines;
+
+ private:
+  bool is_kept(int unit) const;
+  UnitState& state(int unit) { return states.at(static_cast<std::size_t>(unit)); }
+  void issue(int unit, const std::string& phase);
+  void reshard(int unit);
+  void begin_pass();
+  Pass end_pass();
+
+  Options options_;
+  std::vector<std::string> phases_;  // of the gather in flight, by unit
+  Numbers order_;                    // of the last forward, complete or not
+  int most_ = 0;
+};
+
+/// "layers.0"
+std::string unit_name(int number);
+/// "sharded", …
+std::vector<std::string> names_of(const std::vector<UnitState>& states);
+/// Waits that follow one another, in alphabetical order: among several stale units there is none.
+std::vector<std::string> in_order(std::vector<std::string> lines);
+
+}  // namespace fsdp::graded

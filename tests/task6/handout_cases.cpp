@@ -1,0 +1,181 @@
+#include "task6/handout.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::graded {
+namespace {
+
+bool holds(const Numbers& numbers, int number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
+Numbers next_of(const Handout::Guess& guess, int depth) {
+  const std::size_t end =
+      std::min(guess.order.size(), guess.cursor + static_cast<std::size_t>(depth));
+  return {guess.order.begin() + static_cast<std::ptrdiff_t>(guess.cursor),
+          guess.order.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+}  // namespace
+
+std::string unit_name(int number) { return "layers." + std::to_string(number); }
+
+std::vector<std::string> names_of(const std::vector<UnitState>& states) {
+  std::vector<std::string> names;
+  for (const UnitState state : states) {
+    names.push_back(state == UnitState::sharded      ? "sharded"
+                    : state == UnitState::unsharding ? "unsharding"
+                                                     : "unsharded");
+  }
+  return names;
+}
+
+std::vector<std::string> in_order(std::vector<std::string> lines) {
+  const auto is_wait = [](const std::string& line) { return line.starts_with("wait "); };
+  for (auto begin = lines.begin(); begin != lines.end();) {
+    begin = std::find_if(begin, lines.end(), is_wait);
+    const auto end = std::find_if_not(begin, lines.end(), is_wait);
+    std::sort(begin, end);
+    begin = end;
+  }
+  return lines;
+}
+
+Handout::Options Handout::options_of(const Case& asked) {
+  const Json& options = asked.options;
+  return {.units = options.value("layers", 5),
+          .depth = options.value("depth", 1),
+          .limit = options.value("limit", 0),
+          .group = options.value("group", 0),
+          .kept = options.value("keep", Numbers{}),
+          .tape = options.value("tape", true)};
+}
+
+Handout::Handout(Options options)
+    : states(static_cast<std::size_t>(options.units), UnitState::sharded),
+      options_(std::move(options)),
+      phases_(states.size()) {
+  if (options_.limit == 0) options_.limit = options_.depth;
+}
+
+bool Handout::is_kept(int unit) const { return holds(options_.kept, unit); }
+
+void Handout::issue(int unit, const std::string& phase) {
+  phases_.at(static_cast<std::size_t>(unit)) = phase;
+  lines.push_back("issue all_gather " + unit_name(unit) + "/" + phase);
+  state(unit) = UnitState::unsharding;
+  most_ = std::max(
+      most_, static_cast<int>(states.size()) -
+                 static_cast<int>(std::count(states.begin(), states.end(), UnitState::sharded)));
+}
+
+void Handout::reshard(int unit) {
+  if (state(unit) == UnitState::unsharding) {
+    lines.push_back("wait all_gather " + unit_name(unit) + "/" +
+                    phases_.at(static_cast<std::size_t>(unit)));
+  }
+  state(unit) = UnitState::sharded;
+}
+
+bool Handout::advance(Guess& guess, int unit) {
+  const auto from = guess.order.begin() + static_cast<std::ptrdiff_t>(guess.cursor);
+  const auto found = std::find(from, guess.order.end(), unit);
+  if (found == guess.order.end()) return false;
+  guess.cursor = static_cast<std::size_t>(found - guess.order.begin()) + 1;
+  return found == from;
+}
+
+void Handout::give_up_stale(const Guess& guess) {
+  const Numbers next = next_of(guess, options_.depth);
+  for (const int unit : Numbers(ahead)) {
+    if (holds(next, unit)) continue;
+    reshard(unit);
+    std::erase(ahead, unit);
+  }
+}
+
+void Handout::start_ahead(const Guess& guess, const std::string& phase) {
+  for (const int unit : next_of(guess, options_.depth)) {
+    if (state(unit) != UnitState::sharded) continue;
+    if (std::count(states.begin(), states.end(), UnitState::unsharding) >= options_.limit) return;
+    issue(unit, phase);
+    ahead.push_back(unit);
+  }
+}
+
+void Handout::begin_pass() {
+  lines.clear();
+  most_ = static_cast<int>(states.size()) -
+          static_cast<int>(std::count(states.begin(), states.end(), UnitState::sharded));
+}
+
+Handout::Pass Handout::end_pass() { return {std::exchange(lines, {}), most_}; }
+
+Handout::Pass Handout::forward(const Numbers& order, int throws_before) {
+  // The reducer's begin_step: whatever a forward without a backward left is sharded.
+  begin_pass();
+  for (int unit = 0; unit < options_.units; ++unit) reshard(unit);
+  ahead.clear();
+  begin_pass();
+  Guess guess{recorded, 0};
+  order_.clear();
+  for (std::size_t place = 0; place < order.size(); ++place) {
+    const int unit = order[place];
+    if (state(unit) == UnitState::sharded) issue(unit, "forward");
+    if (state(unit) == UnitState::unsharding) reshard(unit);  // says that it waits
+    state(unit) = UnitState::unsharded;
+    order_.push_back(unit);
+    std::erase(ahead, unit);
+    if (!advance(guess, unit)) give_up_stale(guess);
+    start_ahead(guess, "forward");
+    if (static_cast<int>(place) == throws_before) return end_pass();
+    lines.push_back("forward_begin " + unit_name(unit));
+    const bool stays = options_.tape && (is_kept(unit) || options_.group == 1);
+    if (!stays) reshard(unit);
+  }
+  for (const int unit : ahead) reshard(unit);
+  ahead.clear();
+  recorded = order_;
+  return end_pass();
+}
+
+Handout::Pass Handout::backward() {
+  begin_pass();
+  Guess guess;
+  for (auto unit = recorded.rbegin(); unit != recorded.rend(); ++unit) {
+    if (!is_kept(*unit)) guess.order.push_back(*unit);
+  }
+  int reducing = -1;
+  const auto reduce = [&](int unit) {
+    reshard(unit);
+    if (reducing >= 0) {
+      lines.push_back("wait reduce_scatter " + unit_name(reducing) + "/gradient");
+    }
+    reducing = unit;
+    if (unit >= 0) lines.push_back("issue reduce_scatter " + unit_name(unit) + "/gradient");
+  };
+  for (auto call = order_.rbegin(); call != order_.rend(); ++call) {
+    const int unit = *call;
+    if (state(unit) == UnitState::sharded) issue(unit, "backward");
+    if (state(unit) == UnitState::unsharding) reshard(unit);
+    state(unit) = UnitState::unsharded;
+    std::erase(ahead, unit);
+    if (!is_kept(unit) && !advance(guess, unit)) give_up_stale(guess);
+    start_ahead(guess, "backward");
+    lines.push_back("backward_begin " + unit_name(unit));
+    // Gradients are complete after the backward of the first call.
+    if (std::find(call + 1, order_.rend(), unit) == order_.rend()) reduce(unit);
+  }
+  for (int unit = options_.units - 1; unit >= 0; --unit) {
+    if (!holds(order_, unit)) reduce(unit);
+  }
+  if (reducing >= 0) {
+    lines.push_back("wait reduce_scatter " + unit_name(reducing) + "/gradient");
+  }
+  for (int unit = 0; unit < options_.units; ++unit) reshard(unit);
+  ahead.clear();
+  return end_pass();
+}
+
+}  // namespace fsdp::graded

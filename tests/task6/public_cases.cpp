@@ -1,0 +1,227 @@
+// The public cases of task 6.
+#include "grader/expect.h"
+#include "support/catch.h"
+#include "task6/cases.h"
+
+using namespace fsdp::graded;
+
+namespace {
+
+const Json kAll = {0, 1, 2, 3, 4};
+const Json kThree = {0, 1, 2};
+const Json kLast = Json::array({2});
+
+Json with(Json options, const Json& more) {
+  options.update(more);
+  return options;
+}
+
+/// Some iterations of three layers, the last of which is kept.
+Json three(int depth, const Json& more = Json::object()) {
+  return with({{"layers", 3}, {"keep", kLast}, {"depth", depth}, {"orders", {kThree, kThree}}},
+              more);
+}
+
+/// What each iteration of a model calls whose control flow changes.
+const std::vector<Json> kPrograms = {
+    {kAll, {0, 2, 4}, kAll},                        // skips, and back
+    {kAll, {0, 3}, {0, 3}},                         // skips more than one
+    {kAll, {4, 3, 2, 1, 0}, kAll},                  // turns round
+    {{0, 1, 2}, {2, 3, 4}, {3, 0, 4, 1}},           // others
+    {{0, 2, 4}, kAll},                              // inserts
+    {{0, 1, 0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 0, 1}}  // repeats
+};
+
+/// A unit's forward takes 1024 ps; its gather, at W = 2, 128 times these.
+const std::vector<double> kLinks = {2, 8, 12, 40};
+
+}  // namespace
+
+TEST_CASE("A report moves the cursor of the guess", "[6.1]") {
+  const auto reports = [](const Json& guess, int cursor, const Json& units) {
+    judge_walk({.options = {{"guess", guess}, {"cursor", cursor}, {"reports", units}}});
+  };
+  reports(kAll, 0, kAll);                           // as expected
+  reports(kAll, 1, {3, 4});                         // later than expected
+  reports({0, 2, 4}, 1, {1, 2, 3, 4});              // not in the guess: it stays
+  reports(kAll, 3, {1, 3});                         // passed already
+  reports({0, 1, 0, 1, 2}, 0, {0, 1, 0, 1, 2, 2});  // twice in the guess
+  reports(Json::array(), 0, {0, 1});                // no guess yet
+}
+
+TEST_CASE("What is not among the next units of the guess is given up", "[6.1]") {
+  for (const int world_size : worlds({1, 2, 3, 4})) {
+    const auto stale = [&](const Json& options) {
+      judge_stale({.world_size = world_size,
+                   .delivery = Delivery::lazy,
+                   .options = with({{"guess", kAll}}, options)});
+    };
+    stale({{"cursor", 4}, {"ahead", {1, 2}}, {"there", {3}}, {"depth", 2}});
+    stale({{"cursor", 2}, {"ahead", {1, 2, 3}}, {"there", {1}}, {"depth", 2}});
+    stale({{"cursor", 1}, {"ahead", {1, 2}}, {"depth", 1}});
+    stale({{"cursor", 5}, {"ahead", {0}}, {"depth", 3}});
+    stale({{"cursor", 1}, {"ahead", {1}}, {"there", {0}}, {"coming", {4}}});
+  }
+}
+
+TEST_CASE("The next units are started, as far as depth and limit allow", "[6.2]") {
+  for (const int world_size : worlds({1, 2, 3})) {
+    const auto start = [&](const Json& options) {
+      judge_start({.world_size = world_size,
+                   .delivery = Delivery::lazy,
+                   .options = with({{"guess", kAll}}, options)});
+    };
+    start({{"cursor", 1}});
+    start({{"cursor", 1}, {"depth", 3}});
+    start({{"cursor", 4}, {"depth", 3}});
+    start({{"cursor", 5}, {"depth", 2}});
+    start({{"guess", {4, 3, 2, 1, 0}}, {"cursor", 2}, {"depth", 2}, {"phase", "backward"}});
+    start({{"guess", Json::array()}, {"depth", 2}});
+  }
+}
+
+TEST_CASE("Units that are there, or on their way, take their place", "[6.2]") {
+  const auto start = [&](const Json& options) {
+    judge_start({.world_size = 2, .options = with({{"guess", kAll}}, options)});
+  };
+  start({{"cursor", 1}, {"depth", 2}, {"there", {1}}});
+  start({{"cursor", 1}, {"depth", 2}, {"ahead", {1}}});
+  start({{"cursor", 1}, {"depth", 3}, {"there", {0, 2}}});
+  start({{"cursor", 0}, {"depth", 1}, {"there", {0}}});
+}
+
+TEST_CASE("No more gathers than the limit are in flight, whoever started them", "[6.2]") {
+  const auto start = [&](const Json& options) {
+    judge_start({.world_size = 2, .options = with({{"guess", kAll}, {"depth", 4}}, options)});
+  };
+  start({{"limit", 1}});
+  start({{"limit", 2}});
+  start({{"limit", 9}});
+  start({{"limit", 2}, {"cursor", 1}, {"coming", {0}}});
+  start({{"limit", 1}, {"coming", {4}}});
+  start({{"limit", 2}, {"there", {0, 1}}});
+}
+
+TEST_CASE("A forward begins: the record becomes the guess, and the rest is cleared", "[6.3]") {
+  for (const int world_size : worlds({1, 2, 3})) {
+    const Ask ask{.world_size = world_size, .delivery = Delivery::lazy};
+    const auto begins = [&](const Json& options) {
+      Ask asked = ask;
+      asked.options = options;
+      judge_begins(asked);
+    };
+    begins({{"recorded", {0, 2, 4}}, {"recording", {0, 1}}, {"guess", kAll}, {"cursor", 2}});
+    begins({{"recorded", kAll}, {"ahead", {2, 3}}, {"there", {2}}, {"guess", {1}}, {"cursor", 1}});
+    begins({{"recording", {0, 1}}});
+  }
+}
+
+TEST_CASE("A forward ends: the recording is the record, and nothing is left ahead", "[6.3]") {
+  for (const int world_size : worlds({1, 2, 3})) {
+    const Ask ask{.world_size = world_size, .delivery = Delivery::lazy};
+    const auto ends = [&](const Json& options) {
+      Ask asked = ask;
+      asked.options = options;
+      judge_ends(asked);
+    };
+    ends({{"recorded", kAll}, {"recording", {0, 1}}, {"ahead", {2, 3}}, {"guess", kAll}});
+    ends({{"recording", kAll}, {"ahead", {1}}, {"there", {1, 4}}});
+    ends({{"recorded", {2}}, {"recording", {2}}});
+  }
+}
+
+TEST_CASE("Forward: unit k + 1 is gathered before unit k computes", "[6.4]") {
+  for (const int world_size : worlds({1, 2, 3, 4})) {
+    for (const int depth : {1, 2}) {
+      for (const Delivery delivery : {Delivery::lazy, Delivery::eager}) {
+        judge_iterations("6.4",
+                         {.world_size = world_size, .delivery = delivery, .options = three(depth)});
+      }
+    }
+  }
+}
+
+TEST_CASE("Forward: depth, limit, and what is kept", "[6.4]") {
+  const Json five = {{"layers", 5}, {"keep", {4}}, {"orders", {kAll, kAll, kAll}}};
+  for (const auto& [depth, limit] : {std::pair{2, 1}, {3, 2}, {9, 0}}) {
+    judge_iterations(
+        "6.4", {.world_size = 2, .options = with(five, {{"depth", depth}, {"limit", limit}})});
+  }
+  judge_iterations("6.4", {.world_size = 2, .options = with(five, {{"depth", 2}, {"group", 1}})});
+  judge_iterations("6.4",
+                   {.world_size = 2, .options = with(five, {{"depth", 2}, {"tape", false}})});
+  judge_iterations("6.4", {.world_size = 4, .options = with(five, {{"group", 2}})});
+}
+
+TEST_CASE("Forward: the order may change", "[6.4]") {
+  for (const Json& orders : kPrograms) {
+    for (const int depth : {1, 2}) {
+      judge_iterations("6.4", {.world_size = 2,
+                               .delivery = Delivery::lazy,
+                               .options = {{"orders", orders}, {"depth", depth}}});
+    }
+  }
+}
+
+TEST_CASE("A forward that throws leaves no record", "[6.4]") {
+  for (const int depth : {1, 2}) {
+    judge_iterations(
+        "6.4",
+        {.world_size = 2,
+         .options = {{"orders", {kAll, {3, 1, 0, 2, 4}, kAll}}, {"throws", 1}, {"depth", depth}}});
+  }
+}
+
+TEST_CASE("The virtual time of a forward is the formula's", "[6.4]") {
+  for (const double link : kLinks) {
+    judge_time("6.4", {.options = {{"units", 6}, {"ps_per_byte", link}}});
+    judge_time("6.4", {.options = {{"units", 6}, {"ps_per_byte", link}, {"depth", 3}}});
+  }
+  judge_time("6.4", {.options = {{"ranks", 8}, {"alpha", 100}, {"ps_per_byte", 3}}});
+}
+
+TEST_CASE("Backward: unit k - 1 is gathered before unit k computes", "[6.5]") {
+  for (const int world_size : worlds({1, 2, 3, 4})) {
+    for (const int depth : {1, 2}) {
+      for (const Delivery delivery : {Delivery::lazy, Delivery::eager}) {
+        judge_iterations("6.5",
+                         {.world_size = world_size, .delivery = delivery, .options = three(depth)});
+      }
+    }
+  }
+}
+
+TEST_CASE("Backward: what is kept takes no place in the order", "[6.5]") {
+  for (const Json& kept : {Json{0}, Json{4}, Json{2, 4}, Json{0, 1}, Json::array()}) {
+    for (const int depth : {1, 2}) {
+      judge_iterations("6.5",
+                       {.world_size = 2,
+                        .options = {{"keep", kept}, {"depth", depth}, {"orders", {kAll, kAll}}}});
+    }
+  }
+  judge_iterations(
+      "6.5", {.world_size = 2, .options = {{"group", 1}, {"depth", 2}, {"orders", {kAll, kAll}}}});
+  judge_iterations(
+      "6.5", {.world_size = 4, .options = {{"group", 2}, {"keep", {4}}, {"orders", {kAll, kAll}}}});
+}
+
+TEST_CASE("Backward: the reverse of this iteration's forward, whatever it was before", "[6.5]") {
+  for (const Json& orders : kPrograms) {
+    for (const int depth : {1, 2}) {
+      judge_iterations("6.5", {.world_size = 2,
+                               .delivery = Delivery::lazy,
+                               .options = {{"orders", orders}, {"depth", depth}, {"keep", {4}}}});
+    }
+  }
+}
+
+TEST_CASE("The virtual time of a backward is the formula's", "[6.5]") {
+  for (const double link : kLinks) {
+    for (const int factor : {1, 3}) {
+      const Json options = {{"units", 6}, {"ps_per_byte", link}, {"reduce_factor", factor}};
+      judge_time("6.5", {.options = options});
+      judge_time("6.5", {.options = with(options, {{"depth", 3}, {"limit", 2}})});
+    }
+  }
+  judge_time("6.5", {.options = {{"ranks", 8}, {"alpha", 100}, {"ps_per_byte", 3}}});
+}

@@ -1,0 +1,123 @@
+// Task 6: what a runner can be asked to do with a stack of sharded layers and a prefetcher.
+//
+// Options of "iterations": orders (for each iteration the layers that forward calls, in turn),
+// backward, tape, throws (an iteration whose forward throws before its second layer); and those of
+// the stack.
+#include "autograd/functions.h"
+#include "base/check.h"
+#include "task4_backward/backward.h"
+#include "task6/stack.h"
+
+namespace fsdp::graded {
+namespace {
+
+const std::vector<EventKind> kWire = {EventKind::issue, EventKind::wait, EventKind::forward_begin,
+                                      EventKind::backward_begin};
+
+class Iterations {
+ public:
+  explicit Iterations(Stage& stage)
+      : stage_(stage),
+        stack_(stage),
+        backward_(stage.option("backward", true)),
+        throws_(stage.option("throws", -1)) {
+    // As task 7 will hang them: the borders around everything else.
+    testing::Toy& model = stack_.model();
+    model.register_forward_pre_hook([this](nn::Module&) { stack_.prefetcher().forward_begins(); });
+    for (ShardedUnit* unit : stack_.all()) {
+      unit->install_forward_hooks();
+      unit->scheduler = &stack_.prefetcher();
+    }
+    reducer_ = std::make_unique<GradientReducer>(stack_.all(), stage.shared_group());
+    if (backward_) reducer_->install_backward_hooks();
+    model.register_forward_hook([this](nn::Module&) { stack_.prefetcher().forward_ends(); });
+  }
+
+  void run(int number, const Numbers& order) {
+    const std::string name = std::to_string(number);
+    stack_.model().order = order;
+    reducer_->begin_step({});
+    Variable loss;
+    held([&] {
+      stage_.events(
+          "forward " + name, [&] { loss = forward(number); }, kWire);
+    });
+    stage_.note("held in forward " + name, most_);
+    stage_.note("record " + name, stack_.numbers_of(stack_.prefetcher().recorded_order()));
+    stage_.note("states after forward " + name, stack_.states());
+    if (loss.is_defined()) stage_.values("loss " + name, loss.data());
+    if (backward_ && loss.is_defined()) backward(name, loss);
+  }
+
+ private:
+  Variable forward(int number) {
+    const std::int64_t width = stage_.option("width", 5);
+    const auto pass = [&] { return toy_loss(stack_.model(), width, number, stage_.rank()); };
+    if (number == throws_) {
+      nn::Module& second = *stack_.model().layers().at(1);
+      const int hook = second.register_forward_pre_hook([](nn::Module&) { fail("not today"); });
+      stage_.attempt("thrown", [&] { pass(); });
+      second.remove_hook(hook);
+      return {};
+    }
+    if (stage_.option("tape", true)) return pass();
+    const NoGradScope no_grad;
+    return pass();
+  }
+
+  void backward(const std::string& name, const Variable& loss) {
+    held([&] {
+      stage_.events(
+          "backward " + name, [&] { loss.backward(); }, kWire);
+    });
+    stage_.note("held in backward " + name, most_);
+    stage_.note("states after backward " + name, stack_.states());
+    reducer_->finish_gradients();
+    for (ShardedUnit* unit : stack_.all()) {
+      FlatParameter& flat = *unit->flat_parameters().front();
+      stage_.values("grad " + name + " " + unit->name(), flat.shard_grad());
+      flat.set_shard_grad(Tensor());
+    }
+  }
+
+  /// The most units that had memory at once during `call`, as the trace tells it.
+  template <class Call>
+  void held(const Call& call) {
+    const auto& events = Context::current().trace().events();
+    const std::size_t begin = events.size();
+    for (const std::string& state : stack_.states()) now_ += state == "sharded" ? 0 : 1;
+    most_ = now_;
+    call();
+    for (std::size_t i = begin; i < events.size(); ++i) {
+      if (events[i].name != "unsharded_param") continue;
+      if (events[i].kind == EventKind::alloc) most_ = std::max(most_, ++now_);
+      if (events[i].kind == EventKind::free) --now_;
+    }
+    now_ = 0;
+  }
+
+  Stage& stage_;
+  Stack stack_;
+  bool backward_;
+  int throws_;
+  std::unique_ptr<GradientReducer> reducer_;
+  int now_ = 0;
+  int most_ = 0;
+};
+
+void iterations(Stage& stage) {
+  Iterations all(stage);
+  int number = 0;
+  for (const Numbers& order : stage.option("orders", std::vector<Numbers>{})) {
+    all.run(number++, order);
+  }
+}
+
+}  // namespace
+
+Scenarios scenarios() {
+  return {{"walk", walk},     {"stale", stale},           {"start", start},
+          {"border", border}, {"iterations", iterations}, {"timed", timed}};
+}
+
+}  // namespace fsdp::graded

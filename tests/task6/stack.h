@@ -1,0 +1,92 @@
+/// @file
+/// Task 6: a stack of sharded layers put together by hand, as task 7 will do it.
+#pragma once
+
+#include "grader/stage.h"
+#include "support/toy_model.h"
+#include "task6_prefetching/prefetching.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp::graded {
+
+using Numbers = std::vector<int>;
+
+/// Options: layers, width, depth, limit, group (reshard after forward), keep (numbers of units that
+/// keep their parameters until backward).
+class Stack {
+ public:
+  explicit Stack(Stage& stage)
+      : model_({.width = stage.option("width", 5), .layers = stage.option("layers", 5)}) {
+    const int group = stage.option("group", 0);
+    std::shared_ptr<ProcessGroup> subgroup;
+    if (group > 1) subgroup = stage.group().split_contiguous(group);
+    const Numbers kept = stage.option("keep", Numbers{});
+    for (const auto& layer : model_.layers()) {
+      std::vector<std::unique_ptr<FlatParameter>> flats;
+      flats.push_back(std::make_unique<FlatParameter>(layer->path(), layer->named_parameters(),
+                                                      stage.rank(), stage.world_size(), kCpu,
+                                                      copy_slice));
+      const auto number = static_cast<int>(units_.size());
+      const bool keeps = std::find(kept.begin(), kept.end(), number) != kept.end();
+      units_.push_back(std::make_unique<ShardedUnit>(
+          layer->path(), *layer, std::move(flats), stage.shared_group(), subgroup,
+          ShardedUnit::Options{.reshard_after_forward = {group}, .keep_until_backward = keeps}));
+    }
+    prefetcher_ = std::make_unique<Prefetcher>(
+        all(), Prefetcher::Options{stage.option("depth", 1), stage.option("limit", 0)});
+  }
+
+  testing::Toy& model() { return model_; }
+  Prefetcher& prefetcher() { return *prefetcher_; }
+  ShardedUnit& unit(int number) { return *units_.at(static_cast<std::size_t>(number)); }
+  std::vector<ShardedUnit*> all() const {
+    std::vector<ShardedUnit*> units;
+    for (const auto& unit : units_) units.push_back(unit.get());
+    return units;
+  }
+  std::vector<ShardedUnit*> of(const Numbers& numbers) {
+    std::vector<ShardedUnit*> units;
+    for (const int number : numbers) units.push_back(&unit(number));
+    return units;
+  }
+  Numbers numbers_of(const std::vector<ShardedUnit*>& units) const {
+    Numbers numbers;
+    for (const ShardedUnit* unit : units) {
+      const auto is_it = [&](const auto& each) { return each.get() == unit; };
+      const auto found = std::find_if(units_.begin(), units_.end(), is_it);
+      numbers.push_back(found == units_.end() ? -1 : static_cast<int>(found - units_.begin()));
+    }
+    return numbers;
+  }
+  /// "sharded", "unsharding" or "unsharded", by number.
+  std::vector<std::string> states() const {
+    std::vector<std::string> states;
+    for (const auto& unit : units_) {
+      const auto state = unit->state();
+      states.push_back(state == ShardedUnit::State::sharded      ? "sharded"
+                       : state == ShardedUnit::State::unsharding ? "unsharding"
+                                                                 : "unsharded");
+    }
+    return states;
+  }
+
+ private:
+  testing::Toy model_;
+  std::vector<std::unique_ptr<ShardedUnit>> units_;
+  std::unique_ptr<Prefetcher> prefetcher_;
+};
+
+// scenarios_steps.cpp: single steps
+void walk(Stage& stage);
+void stale(Stage& stage);
+void start(Stage& stage);
+void border(Stage& stage);
+// scenarios_timed.cpp: on the virtual clock
+void timed(Stage& stage);
+
+}  // namespace fsdp::graded

@@ -1,0 +1,185 @@
+#include "grader/expect.h"
+#include "task6/cases.h"
+#include "task6/handout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace fsdp::graded {
+namespace {
+
+Handout::Guess guess_of(const Case& asked) {
+  return {asked.options.value("guess", Numbers{}), asked.options.value("cursor", std::size_t{0})};
+}
+
+/// The units as Stage::prepare leaves them.
+Handout prepared(const Case& asked) {
+  Handout handout(Handout::options_of(asked));
+  const auto set = [&](const char* option, UnitState state) {
+    for (const int unit : asked.options.value(option, Numbers{})) {
+      handout.states.at(static_cast<std::size_t>(unit)) = state;
+    }
+  };
+  set("ahead", UnitState::unsharding);
+  set("coming", UnitState::unsharding);
+  set("there", UnitState::unsharded);
+  handout.ahead = asked.options.value("ahead", Numbers{});
+  return handout;
+}
+
+std::string text_of(Numbers numbers) { return fmt::format("[{}]", fmt::join(numbers, ", ")); }
+std::string sorted(Numbers numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  return text_of(std::move(numbers));
+}
+std::string numbers(const Seen& seen, int rank, const std::string& key) {
+  return text_of(seen.at(rank, key).get<Numbers>());
+}
+
+/// States of all units, and what is ahead.
+void check_units(Lesson& lesson, const Seen& seen, int rank, const Handout& handout,
+                 const std::vector<Cause>& causes = {}) {
+  lesson.at(rank).equal("the units' states", seen.lines(rank, "states"), names_of(handout.states),
+                        causes);
+  lesson.equal("what is in ahead_", numbers(seen, rank, "ahead"), sorted(handout.ahead), causes);
+}
+
+}  // namespace
+
+void judge_walk(const Ask& ask) {
+  const Seen& seen = run("walk", ask);
+  const Numbers order = guess_of(seen.asked()).order;
+  const auto reports = seen.asked().options.at("reports").get<Numbers>();
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson lesson("6.1",
+                  "a report finds its unit at the cursor or after it, and the cursor goes behind "
+                  "it; a unit that is not there leaves it alone",
+                  seen);
+    Handout::Guess guess = guess_of(seen.asked());
+    for (std::size_t i = 0; i < reports.size(); ++i) {
+      const Json& step = seen.at(rank, "steps").at(i);
+      const std::size_t before = guess.cursor;
+      const int unit = reports[i];
+      const bool expected = Handout::advance(guess, unit);
+      const auto cursor = step.at("cursor").get<std::int64_t>();
+      const auto front = std::find(order.begin(), order.end(), unit) - order.begin();
+      const auto right = static_cast<std::int64_t>(guess.cursor);
+      const auto was = static_cast<std::int64_t>(before);
+      lesson.at(rank, unit_name(unit))
+          .equal(fmt::format("the cursor after its report, in {} from {}", text_of(order), before),
+                 cursor, right,
+                 {{cursor < was && cursor == front + 1,
+                   "searched from the front: a unit that is used twice puts the cursor back"},
+                  {guess.cursor == before && cursor == std::ssize(order),
+                   "a unit that the guess does not hold threw the rest of it away"},
+                  {right == was + 1 && cursor == was, "the cursor stays at the unit just used"}});
+      lesson.that(step.at("expected").get<bool>() == expected,
+                  fmt::format("advance returned {}", step.at("expected").dump()),
+                  fmt::format("{}: only the unit at the cursor is the one expected", expected));
+      if (!lesson.ok()) return;  // what follows would only follow from it
+    }
+  }
+}
+
+void judge_stale(const Ask& ask) {
+  const Seen& seen = run("stale", ask);
+  Handout handout = prepared(seen.asked());
+  const Handout before = handout;
+  handout.give_up_stale(guess_of(seen.asked()));
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson lesson("6.1",
+                  "what was gathered ahead and is not among the next `depth` of the guess is "
+                  "resharded, and nothing else",
+                  seen);
+    const auto states = seen.lines(rank, "states");
+    check_units(lesson, seen, rank, handout,
+                {{states == names_of(before.states) && handout.states != before.states,
+                  "nothing was given up"}});
+    const auto held = std::count_if(handout.states.begin(), handout.states.end(),
+                                    [](UnitState state) { return state != UnitState::sharded; });
+    const std::int64_t bytes = 4 * (30 + 30 % seen.world_size());
+    lesson.equal("UNSHARDED_PARAM bytes",
+                 seen.bytes(rank, "memory", "UNSHARDED_PARAM") -
+                     seen.bytes(rank, "sharded", "UNSHARDED_PARAM"),
+                 held * bytes);
+    lesson.that(seen.at(rank, "started").empty(), "gathers were started", "none");
+  }
+}
+
+void judge_start(const Ask& ask) {
+  const Seen& seen = run("start", ask);
+  const std::string phase = seen.asked().options.value("phase", std::string("forward"));
+  Handout handout = prepared(seen.asked());
+  handout.start_ahead(guess_of(seen.asked()), phase);
+  // What it would be if depth counted gathers, or nobody counted what is in flight.
+  Handout::Options options = Handout::options_of(seen.asked());
+  options.limit = 1000;
+  Handout unlimited(options);
+  const Handout before = prepared(seen.asked());
+  unlimited.states = before.states;
+  unlimited.start_ahead(guess_of(seen.asked()), phase);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson first("6.2",
+                 "of the next `depth` units of the guess those that are sharded are started, in "
+                 "order, while fewer than the limit are in flight; nothing is waited for",
+                 seen);
+    const auto events = seen.lines(rank, "events");
+    const bool waits = std::any_of(events.begin(), events.end(), [](const std::string& line) {
+      return line.starts_with("wait ");
+    });
+    first.at(rank).equal("the trace", events, handout.lines,
+                         {{waits, "waited for: that is finish_unshard; the first half is enough"},
+                          {events.empty(), "nothing was started"},
+                          {events == unlimited.lines && unlimited.lines != handout.lines,
+                           "the limit of gathers in flight was not looked at before each one"}});
+    Lesson second("6.2", "what was started here, and nothing else, is in ahead_", seen);
+    check_units(second, seen, rank, handout);
+  }
+}
+
+void judge_begins(const Ask& ask) {
+  Ask asked = ask;
+  asked.options["border"] = "begins";
+  const Seen& seen = run("border", asked);
+  const Numbers record = seen.asked().options.value("recorded", Numbers{});
+  Handout handout = prepared(seen.asked());
+  handout.give_up_stale({});
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson clean("6.3", "when a forward begins, nothing of before is ahead", seen);
+    check_units(clean, seen, rank, handout);
+    clean.that(seen.at(rank, "started").empty(), "gathers were started", "none");
+    Lesson anew("6.3", "recording starts anew, and the previous record becomes the guess", seen);
+    anew.at(rank).equal("the recording", numbers(seen, rank, "recording"), std::string("[]"));
+    anew.equal("the guess of forward", numbers(seen, rank, "guess"), text_of(record));
+    anew.equal("its cursor", seen.number(rank, "cursor"), 0);
+    anew.equal("the record", numbers(seen, rank, "recorded"), text_of(record));
+    Lesson backward("6.3", "a new forward has had no backward yet", seen);
+    backward.at(rank).that(!seen.at(rank, "backward begun").get<bool>(),
+                           "a backward has begun: its guess would be the one of before",
+                           "none has");
+  }
+}
+
+void judge_ends(const Ask& ask) {
+  Ask asked = ask;
+  asked.options["border"] = "ends";
+  const Seen& seen = run("border", asked);
+  const Numbers recording = seen.asked().options.value("recording", Numbers{});
+  const Numbers before = seen.asked().options.value("recorded", Numbers{});
+  Handout handout = prepared(seen.asked());
+  handout.give_up_stale({});
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson clean("6.3", "after forward_ends no unit is left that was gathered ahead and not used",
+                 seen);
+    check_units(clean, seen, rank, handout);
+    Lesson record("6.3", "the recording of a complete forward is the record", seen);
+    const auto observed = numbers(seen, rank, "recorded");
+    record.at(rank).equal(
+        "recorded_order()", observed, text_of(recording),
+        {{observed == text_of(before), "the record is still the one of the forward before"}});
+  }
+}
+
+}  // namespace fsdp::graded
