@@ -1,0 +1,151 @@
+// Steps 1.1 and 1.2: building without memory, and what is remembered of it.
+#include "task1/cases.h"
+#include "task1/eager.h"
+
+#include <algorithm>
+
+namespace fsdp::graded {
+namespace {
+
+std::int64_t offset_of(const Case& asked) { return asked.options.value("offset", std::int64_t{0}); }
+
+/// Generator, device and observer are as they were before.
+void check_surroundings(const Seen& seen, int rank, const std::string& when) {
+  Lesson lesson("1.1", "a build leaves the generator, the device and the observer as they were",
+                seen);
+  const std::int64_t before = offset_of(seen.asked());
+  const std::int64_t now = seen.number(rank, "offset " + when);
+  const bool throws = when == "after the half";
+  lesson.at(rank).equal(
+      "the generator's offset " + when, now, before,
+      {{now != before && throws && seen.number(rank, "offset after the whole") == before,
+        "put back only if make_model returns: it belongs into the destructor of the scope"},
+       {now > before, "what make_model drew was not given back"}});
+  lesson.equal("the device " + when, seen.text(rank, "device " + when), std::string("cpu"));
+  lesson.that(!seen.at(rank, "observed " + when).get<bool>(), "an observer is left installed",
+              "none");
+}
+
+void check_no_memory(const Seen& seen, int rank, const std::string& step) {
+  Lesson lesson(step, "a model that is only described needs no memory", seen);
+  const Json& noted = seen.at(rank, "peak");
+  const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
+                     noted.at("before").at("total").get<std::int64_t>();
+  lesson.at(rank).equal("bytes allocated while building", grown, 0);
+  lesson.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
+                 4095, {{true, "memory outside the tracker"}});
+}
+
+}  // namespace
+
+void judge_scope(const Ask& ask) {
+  const Seen& seen = run("scope", ask);
+  const auto draws = seen.asked().options.value("draws", std::vector<std::int64_t>{0, 0, 0});
+  const std::int64_t before = offset_of(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    check_surroundings(seen, rank, "after");
+    check_no_memory(seen, rank, "1.1");
+    Lesson inside("1.1", "inside, new tensors are made on meta, and build() returns the model",
+                  seen);
+    inside.at(rank).equal("the device inside", seen.text(rank, "device inside"),
+                          std::string("meta"));
+    inside.equal("what build() returned", seen.number(rank, "answer"), 42);
+    Lesson nested("1.1", "a build within a build gives back its own draws, and no others", seen);
+    const std::int64_t after_inner = seen.number(rank, "offset after inner");
+    nested.at(rank).equal(
+        "the offset after the inner build", after_inner, before + draws[0],
+        {{after_inner == before && draws[0] != 0, "put back to where the outer build began"},
+         {after_inner == 0 && before + draws[0] != 0, "put back to 0, not to where it was"}});
+    Lesson end("1.1", "when the scope closes it notes where an eager build would have come to",
+               seen);
+    const std::int64_t outer = seen.number(rank, "end of outer");
+    end.at(rank).equal("where advance_generator() goes", outer, before + draws[0] + draws[2],
+                       {{outer == before && draws[0] + draws[2] != 0,
+                         "the end was not noted, or noted after the generator was put back"}});
+    end.equal("… and that of the inner build", seen.number(rank, "end of inner"),
+              before + draws[0] + draws[1]);
+  }
+}
+
+void judge_scope_that_throws(const Ask& ask) {
+  const Seen& seen = run("scope_that_throws", ask);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson lesson("1.1", "what make_model throws comes out of build()", seen);
+    lesson.at(rank).accepted("a whole model", seen.at(rank, "whole"));
+    check_surroundings(seen, rank, "after the whole");
+    lesson.refused("half a model", seen.at(rank, "half"), "Error", {"the other half is missing"});
+    check_surroundings(seen, rank, "after the half");
+  }
+}
+
+namespace {
+
+std::string line_of(const std::string& path, std::uint64_t begin, bool random) {
+  return random ? fmt::format("{} from word {}", path, begin) : path + ", constant";
+}
+
+/// The records an eager build amounts to, if a parameter took `words(drawn)` words and the first
+/// began at `begin`.
+template <class Words>
+std::vector<std::string> records_of(const Eager& eager, std::uint64_t begin, const Words& words) {
+  std::vector<std::string> lines;
+  for (const Drawn& each : eager.drawn()) {
+    lines.push_back(line_of(each.path, begin, each.spec.is_random()));
+    begin += static_cast<std::uint64_t>(words(each));
+  }
+  return lines;
+}
+
+std::string text_of(const InitSpec& spec) {
+  return fmt::format("{} {} {} {} {} {}", static_cast<int>(spec.kind), spec.mean, spec.std,
+                     spec.cut, spec.low, spec.high);
+}
+
+}  // namespace
+
+void judge_records(const Ask& ask) {
+  const Seen& seen = run("records", ask);
+  const Eager eager(seen.asked());
+  const auto as_drawn = [](const Drawn& each) { return each.spec.is_random() ? each.numel : 0; };
+  const auto every = [](const Drawn& each) { return each.numel; };
+  const auto none = [](const Drawn&) { return 0; };
+  const auto expected = records_of(eager, eager.begin(), as_drawn);
+  std::vector<std::string> specs;
+  for (const Drawn& each : eager.drawn()) specs.push_back(text_of(each.spec));
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    std::vector<std::string> observed, observed_specs;
+    for (const Json& each : seen.at(rank, "records")) {
+      observed.push_back(line_of(each.at("path").get<std::string>(),
+                                 each.at("begin").get<std::uint64_t>(),
+                                 each.at("random").get<bool>()));
+      observed_specs.push_back(each.at("spec").get<std::string>());
+    }
+    auto backwards = expected;
+    std::reverse(backwards.begin(), backwards.end());
+    Lesson lesson("1.2",
+                  "one record a parameter, in order, each with its own place in the stream: words "
+                  "are reserved as an eager build reserves them",
+                  seen);
+    const auto is = [&](const std::vector<std::string>& lines) {
+      return observed == lines && lines != expected;
+    };
+    lesson.at(rank).equal(
+        "records()", observed, expected,
+        {{observed.empty(), "nothing was remembered"},
+         {is(records_of(eager, eager.begin(), every)), "constants took words, and they need none"},
+         {is(records_of(eager, eager.begin(), none)), "no words were reserved: all begin alike"},
+         {is(records_of(eager, 0, as_drawn)),
+          "words were counted from 0, not from where the generator stood"},
+         {is(backwards), "the records are in the wrong order"}});
+    Lesson spec("1.2", "a record holds the specification of its parameter", seen);
+    spec.at(rank).equal("the specifications", observed_specs, specs);
+    check_no_memory(seen, rank, "1.2");
+    Lesson end("1.2", "the generator is put back, and can be moved to where it would be", seen);
+    end.at(rank).equal("the offset after build()", seen.number(rank, "offset after"),
+                       static_cast<std::int64_t>(eager.begin()));
+    end.equal("the offset after advance_generator()", seen.number(rank, "end"),
+              static_cast<std::int64_t>(eager.end()));
+  }
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,56 @@
+/// @file
+/// What the judge of task 1 knows: the model of a case, built the ordinary way.
+#pragma once
+
+#include "device/context.h"
+#include "grader/case.h"
+#include "grader/expect.h"
+#include "nn/module.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp::graded {
+
+/// One initialisation, in order.
+struct Drawn {
+  std::string path;
+  InitSpec spec;
+  std::uint64_t begin = 0;  ///< its first word
+  std::int64_t numel = 0;
+};
+
+/// The model of a case as an ordinary build makes it, `earlier` such builds after the beginning.
+class Eager {
+ public:
+  explicit Eager(const Case& asked, int earlier = 0);
+  nn::Module& model() { return *model_; }
+  Context& context() { return *context_; }
+  const std::vector<Drawn>& drawn() const { return drawn_; }
+  std::uint64_t begin() const { return begin_; }   ///< where the generator stood before
+  std::uint64_t end() const { return end_; }       ///< … and after
+  const Breakdown& held() const { return held_; }  ///< bytes it holds, by kind
+  /// Every path, tied ones too, and its elements.
+  std::map<std::string, std::vector<float>> values();
+  const Drawn& drawn(const std::string& path) const;
+
+ private:
+  std::unique_ptr<Context> context_;
+  std::shared_ptr<nn::Module> model_;
+  std::vector<Drawn> drawn_;
+  std::uint64_t begin_ = 0, end_ = 0;
+  Breakdown held_;
+};
+
+/// Elements [first, first + count) of a parameter whose words begin at `word` of stream `seed`.
+std::vector<float> draw(const InitSpec& spec, std::uint64_t seed, std::uint64_t word,
+                        std::int64_t first, std::int64_t count);
+
+/// What may have gone wrong with elements [first, …) of a parameter.
+std::vector<Cause> causes_of(const Case& asked, const Eager& eager, const Drawn& drawn,
+                             std::int64_t first, const std::vector<float>& observed);
+
+}  // namespace fsdp::graded

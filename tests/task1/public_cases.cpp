@@ -1,0 +1,91 @@
+// The public cases of task 1.
+#include "grader/expect.h"
+#include "support/catch.h"
+#include "task1/cases.h"
+
+using namespace fsdp::graded;
+
+namespace {
+
+/// Runs `judge` on every model, from several offsets of the generator.
+template <class Judge>
+void everywhere(const Judge& judge, const Json& more = Json::object()) {
+  for (const Json& model : {Json{{"model", "toy"}, {"spare", true}}, Json{{"model", "mixed"}},
+                            Json{{"model", "toy"}, {"layers", 3}, {"tied", true}}}) {
+    for (const std::uint64_t seed : seeds({1, 9})) {
+      Json options = model;
+      options["offset"] = seed == 9 ? 1000003 : 0;
+      options.update(more);
+      judge({.seed = seed, .options = options});
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("A build leaves no trace: no byte, and the generator where it was", "[1.1]") {
+  judge_scope({.options = {{"draws", {5, 0, 0}}}});
+  judge_scope({.options = {{"draws", {5, 0, 2}}, {"offset", 41}}});
+}
+
+TEST_CASE("A build within a build", "[1.1]") {
+  judge_scope({.options = {{"draws", {3, 20, 4}}}});
+  judge_scope({.world_size = 2, .options = {{"draws", {0, 9, 1}}, {"offset", 7}}});
+}
+
+TEST_CASE("A construction that throws leaves nothing behind either", "[1.1]") {
+  judge_scope_that_throws({});
+  judge_scope_that_throws({.options = {{"offset", 17}}});
+}
+
+TEST_CASE("Every initialisation is remembered, in order, with its words", "[1.2]") {
+  everywhere(judge_records);
+}
+
+TEST_CASE("Remembering a large model needs no memory either", "[1.2]") {
+  judge_records({.options = {{"width", 300}}});
+}
+
+TEST_CASE("A slice has the bits of the same slice of an eager build", "[1.3]") {
+  everywhere(judge_slices);
+}
+
+TEST_CASE("A slice depends on its record, not on what the generator did since", "[1.3]") {
+  everywhere(judge_slices, {{"between", 5}});
+  judge_slices({.options = {{"model", "mixed"}, {"offset", 3}, {"reseed", true}}});
+}
+
+TEST_CASE("A slice is made without the whole", "[1.3]") {
+  judge_slice_peak({.options = {{"layers", 1}, {"width", 500}, {"offset", 12}}});
+}
+
+TEST_CASE("A slice that leaves its parameter, or of an unknown one, is an error", "[1.3]") {
+  judge_slice_errors({});
+}
+
+TEST_CASE("Materialising gives the bits of an eager build", "[1.4]") { everywhere(judge_whole); }
+
+TEST_CASE("A transformer works after materialising", "[1.4]") {
+  for (const bool tied : {false, true}) {
+    judge_whole({.seed = 5, .options = {{"model", "transformer"}, {"tied", tied}, {"offset", 2}}});
+  }
+}
+
+TEST_CASE("Materialising needs memory for the model alone, wherever tensors are made", "[1.4]") {
+  judge_whole({.options = {{"width", 150}}});
+  judge_whole({.options = {{"model", "mixed"}, {"elsewhere", true}}});
+}
+
+TEST_CASE("Materialising does not depend on what was drawn in between", "[1.4]") {
+  everywhere(judge_whole, {{"between", 7}});
+}
+
+TEST_CASE("Models that are built one after the other are as different as eager ones", "[1.4]") {
+  everywhere(judge_two_models);
+}
+
+TEST_CASE("A model may be materialised by parts; what has memory is left alone", "[1.4]") {
+  judge_by_parts({.options = {{"layers", 3}}});
+}
+
+TEST_CASE("A parameter that was built elsewhere is named", "[1.4]") { judge_strangers({}); }

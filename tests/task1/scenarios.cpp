@@ -1,0 +1,267 @@
+// Task 1: what a runner can be asked to do with a deferred initialisation.
+//
+// Options: model (models.h), offset (of the generator before anything is built), between (words
+// drawn between building and using), reseed (the generator gets another seed in between).
+#include "device/context.h"
+#include "grader/stage.h"
+#include "task1/models.h"
+#include "task1_meta_device/meta_device.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+namespace fsdp::graded {
+namespace {
+
+Generator& generator() { return Context::current().generator(); }
+
+/// Where the generator stands at the beginning of every case; the pool has its scratch already.
+void begin(Stage& stage) {
+  Context::current().pool();
+  generator().set_offset(stage.option("offset", std::uint64_t{0}));
+}
+
+/// What happens to the generator between building a model and giving it its values.
+void in_between(Stage& stage) {
+  if (stage.option("reseed", false)) generator() = Generator(stage.seed() + 1000);
+  generator().reserve(stage.option("between", std::uint64_t{0}));
+}
+
+// ------------------------------------------------------------------------------------------- 1.1
+
+void note_surroundings(Stage& stage, const std::string& when) {
+  stage.note("offset " + when, generator().offset());
+  stage.note("device " + when, to_string(Context::current().device()));
+  stage.note("observed " + when, nn::InitObserverScope::current() != nullptr);
+}
+
+/// No parameter is made here: only the scope is at work. Options: draws (before, within and after
+/// an inner build).
+void scope(Stage& stage) {
+  begin(stage);
+  const auto draws = stage.option("draws", std::vector<std::uint64_t>{0, 0, 0});
+  DeferredInit outer, inner;
+  int answer = 0;
+  Device inside;
+  std::uint64_t after_inner = 0;
+  stage.peak("peak", [&] {
+    answer = outer.build([&] {
+      inside = Tensor::empty({64, 64}).device();
+      generator().reserve(draws.at(0));
+      inner.build([&] {
+        generator().reserve(draws.at(1));
+        return 0;
+      });
+      after_inner = generator().offset();
+      generator().reserve(draws.at(2));
+      return 42;
+    });
+  });
+  stage.note("answer", answer);
+  stage.note("device inside", to_string(inside));
+  stage.note("offset after inner", after_inner);
+  note_surroundings(stage, "after");
+  outer.advance_generator();
+  stage.note("end of outer", generator().offset());
+  begin(stage);
+  inner.advance_generator();
+  stage.note("end of inner", generator().offset());
+}
+
+void scope_that_throws(Stage& stage) {
+  begin(stage);
+  DeferredInit deferred;
+  const auto build = [&](bool fails) {
+    (void)deferred.build([&] {
+      generator().reserve(11);
+      if (fails) fail("the other half is missing");
+      return 0;
+    });
+  };
+  stage.attempt("whole", [&] { build(false); });
+  note_surroundings(stage, "after the whole");
+  stage.attempt("half", [&] { build(true); });
+  note_surroundings(stage, "after the half");
+}
+
+// ------------------------------------------------------------------------------------------- 1.2
+
+void records(Stage& stage) {
+  begin(stage);
+  DeferredInit deferred;
+  std::shared_ptr<nn::Module> model;
+  stage.peak("peak", [&] { model = deferred.build([&] { return make_model(stage.asked()); }); });
+  std::map<const void*, std::string> path_of;
+  for (const nn::NamedParameter& each : model->named_parameters()) {
+    path_of[each.variable.id()] = each.path;
+  }
+  Json lines = Json::array();
+  for (const DeferredInit::Record& each : deferred.records()) {
+    const InitSpec& spec = each.spec;
+    const auto path = path_of.find(each.parameter.id());
+    lines.push_back({{"path", path != path_of.end() ? path->second : "?"},
+                     {"spec", fmt::format("{} {} {} {} {} {}", static_cast<int>(spec.kind),
+                                          spec.mean, spec.std, spec.cut, spec.low, spec.high)},
+                     {"random", spec.is_random()},
+                     {"begin", each.stream_begin}});
+  }
+  stage.note("records", lines);
+  stage.note("offset after", generator().offset());
+  deferred.advance_generator();
+  stage.note("end", generator().offset());
+}
+
+// ------------------------------------------------------------------------------------------- 1.3
+
+void slices(Stage& stage) {
+  begin(stage);
+  DeferredInit deferred;
+  const auto model = deferred.build([&] { return make_model(stage.asked()); });
+  in_between(stage);
+  const Generator before = generator();
+  for (const nn::NamedParameter& each : model->named_parameters()) {
+    for (const auto& [first, length] : slices_of(each.variable.data().numel())) {
+      const Tensor out = Tensor::empty({length});
+      deferred.init_slice(each.variable, first, out);
+      const std::string key = fmt::format("{}[{}:{})", each.path, first, first + length);
+      if (!stage.seen().contains(key)) stage.values(key, out);
+    }
+  }
+  stage.note("drawn", generator() != before);
+}
+
+/// Ten elements from the middle of a large parameter, into the middle of twelve.
+void slice_peak(Stage& stage) {
+  begin(stage);
+  DeferredInit deferred;
+  const auto model = deferred.build([&] { return make_model(stage.asked()); });
+  const Variable weight = model->named_parameters().front().variable;
+  const Tensor frame = Tensor::zeros({12});
+  const std::int64_t first = weight.data().numel() / 2;
+  stage.peak("peak", [&] { deferred.init_slice(weight, first, frame.narrow(0, 1, 10)); });
+  stage.values("frame", frame);
+  stage.note("device", to_string(weight.data().device()));
+  // A parameter that has its memory by now is still known, and left as it is.
+  Variable(weight).set_data(Tensor::zeros(weight.shape()));
+  const Tensor again = Tensor::empty({10});
+  deferred.init_slice(weight, first, again);
+  stage.values("again", again);
+  stage.values("weight", weight.data().view({weight.data().numel()}).narrow(0, first, 10));
+}
+
+void slice_errors(Stage& stage) {
+  begin(stage);
+  DeferredInit deferred;
+  const auto model = deferred.build([&] { return make_model(stage.asked()); });
+  const Variable weight = model->named_parameters().front().variable;
+  const std::int64_t numel = weight.data().numel();
+  const Tensor out = Tensor::zeros({4});
+  const auto slice_at = [&](const Variable& parameter, std::int64_t first) {
+    return [&, first] { deferred.init_slice(parameter, first, out); };
+  };
+  stage.attempt("the last", slice_at(weight, numel - 4));
+  stage.attempt("past the end", slice_at(weight, numel - 3));
+  stage.attempt("before the first", slice_at(weight, -1));
+  const Variable unknown(Tensor::zeros({numel}), true);
+  stage.attempt("unknown", slice_at(unknown, 0));
+}
+
+// ------------------------------------------------------------------------------------------- 1.4
+
+void note_parameters(Stage& stage, const std::string& key, nn::Module& model) {
+  for (const nn::NamedParameter& each : model.named_parameters_with_ties()) {
+    const Tensor& data = each.variable.data();
+    stage.values(key + each.path, data.device() == kMeta ? Tensor::empty({0}) : data);
+  }
+}
+
+void whole(Stage& stage) {
+  begin(stage);
+  DeferredInit deferred;
+  const auto model = deferred.build([&] { return make_model(stage.asked()); });
+  in_between(stage);
+  stage.memory("before");
+  stage.peak("peak", [&] {
+    // Where tensors would be made by themselves must not matter.
+    const DeviceScope elsewhere(stage.option("elsewhere", false) ? kMeta : kCpu);
+    deferred.materialise(*model, kCpu);
+  });
+  stage.memory("after");
+  stage.note("offset", generator().offset());
+  note_parameters(stage, "", *model);
+  Json buffers = Json::array();
+  for (nn::Module* module : model->modules()) {
+    for (const nn::Buffer& each : module->own_buffers()) {
+      buffers.push_back(fmt::format("{}.{}: {} on {}", module->path(), each.name,
+                                    each.is_initialised ? "filled" : "not filled",
+                                    to_string(each.tensor.device())));
+    }
+  }
+  stage.note("buffers", buffers);
+  if (stage.option("model", std::string("toy")) != "transformer") return;
+  stage.attempt("forward",
+                [&] { stage.values("output", (*model)(Variable(some_tokens())).data()); });
+}
+
+void two_models(Stage& stage) {
+  begin(stage);
+  for (const char* key : {"first ", "second "}) {
+    DeferredInit deferred;
+    const auto model = deferred.build([&] { return make_model(stage.asked()); });
+    deferred.materialise(*model, kCpu);
+    note_parameters(stage, key, *model);
+  }
+  note_parameters(stage, "third ", *make_model(stage.asked()));
+}
+
+/// A toy of several layers: the first parameter has its memory already; layer 1 comes first.
+void by_parts(Stage& stage) {
+  begin(stage);
+  DeferredInit deferred;
+  const auto model = deferred.build([&] { return make_model(stage.asked()); });
+  const auto parameters = model->named_parameters();
+  Variable first = parameters.front().variable;
+  first.set_data(Tensor::zeros(first.shape()));
+  const auto storage = first.data().storage();
+  deferred.materialise(*model->find("layers.1"), kCpu);
+  std::map<std::string, std::shared_ptr<Storage>> storages;
+  Json made = Json::array();
+  for (const nn::NamedParameter& each : parameters) {
+    if (each.variable.data().device() == kMeta) continue;
+    made.push_back(each.path);
+    storages[each.path] = each.variable.data().storage();
+  }
+  stage.note("made", made);
+  deferred.materialise(*model, kCpu);
+  Json replaced = Json::array();
+  for (const nn::NamedParameter& each : parameters) {
+    const auto had = storages.find(each.path);
+    if (had != storages.end() && had->second != each.variable.data().storage()) {
+      replaced.push_back(each.path);
+    }
+  }
+  stage.note("replaced", replaced);
+  note_parameters(stage, "", *model);
+}
+
+void strangers(Stage& stage) {
+  begin(stage);
+  DeferredInit deferred, other;
+  const auto model = deferred.build([&] { return make_model(stage.asked()); });
+  const auto stranger = other.build([&] { return make_model(stage.asked()); });
+  stage.attempt("own", [&] { deferred.materialise(*model, kCpu); });
+  stage.attempt("stranger", [&] { deferred.materialise(*stranger, kCpu); });
+}
+
+}  // namespace
+
+Scenarios scenarios() {
+  return {{"scope", scope},           {"scope_that_throws", scope_that_throws},
+          {"records", records},       {"slices", slices},
+          {"slice_peak", slice_peak}, {"slice_errors", slice_errors},
+          {"whole", whole},           {"two_models", two_models},
+          {"by_parts", by_parts},     {"strangers", strangers}};
+}
+
+}  // namespace fsdp::graded

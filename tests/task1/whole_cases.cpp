@@ -1,0 +1,156 @@
+// Step 1.4: replaying the whole.
+#include "task1/cases.h"
+#include "task1/eager.h"
+#include "task1/models.h"
+
+#include <algorithm>
+
+namespace fsdp::graded {
+namespace {
+
+const char* kSameBits = "after materialise() every parameter has the bits of an eager build";
+
+/// The parameters noted under `key`, tied ones under both paths. Paths in `except` are not looked
+/// at.
+void check_values(const Seen& seen, int rank, const std::string& key, Eager& eager,
+                  const std::vector<Cause>& causes = {}, const std::string& except = "") {
+  const auto values = eager.values();
+  for (const nn::NamedParameter& each : eager.model().named_parameters_with_ties()) {
+    if (each.path == except) continue;
+    const auto observed = seen.floats(rank, key + each.path);
+    std::vector<Cause> all = causes;
+    all.push_back({observed.empty(), "still on meta: it got no memory"});
+    for (const nn::NamedParameter& once : eager.model().named_parameters()) {
+      if (once.variable.id() != each.variable.id()) continue;
+      const auto told = causes_of(seen.asked(), eager, eager.drawn(once.path), 0, observed);
+      all.insert(all.end(), told.begin(), told.end());
+    }
+    Lesson lesson("1.4", kSameBits, seen);
+    lesson.at(rank, "", key + each.path)
+        .bits("the values", observed, values.at(each.path), -1, all);
+  }
+}
+
+void check_memory(const Seen& seen, int rank, Eager& eager) {
+  Lesson lesson("1.4", "the model holds what an eager build holds, and nothing more is ever held",
+                seen);
+  lesson.at(rank);
+  std::int64_t tied = 0, total = 0;
+  for (const nn::NamedParameter& each : eager.model().named_parameters_with_ties()) {
+    tied += 4 * each.variable.data().numel();
+  }
+  for (int kind = 0; kind < kMemoryKinds; ++kind) {
+    const auto each = static_cast<MemoryKind>(kind);
+    const std::string name(name_of(each));
+    const std::int64_t expected = eager.held()[each];
+    const std::int64_t grown = seen.bytes(rank, "after", name) - seen.bytes(rank, "before", name);
+    const bool parameters = each == MemoryKind::unsharded_param;
+    total += expected;
+    lesson.equal(
+        name + " bytes of the model", grown, expected,
+        {{parameters && grown == tied && tied != expected,
+          "a tied parameter got memory for both its paths"},
+         {parameters && grown == 0,
+          "the parameters are counted as something else: an AllocationScope says as what"},
+         {each == MemoryKind::buffer && grown == 0 && expected != 0, "the buffers were not made"}});
+  }
+  const Json& noted = seen.at(rank, "peak");
+  const auto peak = noted.at("peak").at("total").get<std::int64_t>() -
+                    noted.at("before").at("total").get<std::int64_t>();
+  lesson.equal("the peak of memory, above what was held before", peak, total);
+  if (seen.asked().options.value("model", "toy") == "toy") {
+    lesson.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
+                   4095, {{true, "a copy outside the memory tracker"}});
+  }
+}
+
+void check_buffers(const Seen& seen, int rank, Eager& eager) {
+  std::vector<std::string> expected;
+  for (nn::Module* module : eager.model().modules()) {
+    for (const nn::Buffer& each : module->own_buffers()) {
+      expected.push_back(fmt::format("{}.{}: filled on cpu", module->path(), each.name));
+    }
+  }
+  Lesson lesson("1.4", "every module of the tree fills its buffers: they are in no record", seen);
+  lesson.at(rank).equal("the buffers", seen.lines(rank, "buffers"), expected);
+}
+
+}  // namespace
+
+void judge_whole(const Ask& ask) {
+  const Seen& seen = run("whole", ask);
+  Eager eager(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    check_values(seen, rank, "", eager);
+    check_memory(seen, rank, eager);
+    check_buffers(seen, rank, eager);
+    if (!seen.asked().options.contains("between")) {
+      Lesson moved("1.4", "the generator goes on where an eager build would have left it", seen);
+      moved.at(rank).equal("its offset", seen.number(rank, "offset"),
+                           static_cast<std::int64_t>(eager.end()));
+    }
+    if (seen.asked().options.value("model", "toy") != "transformer") continue;
+    const ContextScope scope(eager.context());
+    Lesson works("1.4", "the model works, and computes what an eager build computes", seen);
+    works.at(rank).accepted("its forward", seen.at(rank, "forward"));
+    if (!seen.has(rank, "output")) continue;
+    works.bits("the output", seen.floats(rank, "output"),
+               eager.model()(Variable(some_tokens())).data().to_vector<float>());
+  }
+}
+
+void judge_two_models(const Ask& ask) {
+  const Seen& seen = run("two_models", ask);
+  Eager first(seen.asked()), second(seen.asked(), 1), third(seen.asked(), 2);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    const auto is_like_first = [&](const std::string& key) {
+      bool all = true;
+      for (const auto& [path, values] : first.values()) {
+        all = all && seen.floats(rank, key + path) == values;
+      }
+      return Cause{all, "it equals the first model: materialise() did not move the generator"};
+    };
+    check_values(seen, rank, "first ", first);
+    check_values(seen, rank, "second ", second, {is_like_first("second ")});
+    check_values(seen, rank, "third ", third, {is_like_first("third ")});
+  }
+}
+
+void judge_by_parts(const Ask& ask) {
+  const Seen& seen = run("by_parts", ask);
+  Eager eager(seen.asked());
+  const auto parameters = eager.model().named_parameters();
+  const std::string first = parameters.front().path;
+  std::vector<std::string> expected = {first};
+  for (const nn::NamedParameter& each : parameters) {
+    if (each.path.starts_with("layers.1.")) expected.push_back(each.path);
+  }
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson part("1.4", "only what belongs to the given module gets memory", seen);
+    part.at(rank).equal("parameters with memory after materialise(layers.1)",
+                        seen.lines(rank, "made"), expected);
+    Lesson alone("1.4", "a parameter that has memory is left alone", seen);
+    const auto replaced = seen.lines(rank, "replaced");
+    alone.at(rank).equal("parameters that got other memory", replaced, {},
+                         {{true, "every parameter was initialised, not only those on meta"}});
+    const auto numel = static_cast<std::size_t>(parameters.front().variable.data().numel());
+    alone.at(rank, "", first)
+        .bits("its values, which were set by hand", seen.floats(rank, first),
+              std::vector<float>(numel, 0.0F));
+    check_values(seen, rank, "", eager, {}, first);
+  }
+}
+
+void judge_strangers(const Ask& ask) {
+  const Seen& seen = run("strangers", ask);
+  const Eager eager(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson lesson("1.4", "a parameter on meta that was not recorded here is an error with its path",
+                  seen);
+    lesson.at(rank).accepted("a model that was built here", seen.at(rank, "own"));
+    lesson.refused("a model that was built elsewhere", seen.at(rank, "stranger"), "Error",
+                   {eager.drawn().front().path});
+  }
+}
+
+}  // namespace fsdp::graded
