@@ -8,7 +8,8 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
-  check-clang check-grader clean figures skeletons test-integrated progress watch submit
+  check-clang check-grader clean figures skeletons test-integrated progress watch submit \
+  grade grade-all gradescope student-kit
 
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -140,6 +141,34 @@ check-grader: ## Test the graded tests: reference, skeleton, ladder, wrong and h
 	@$(call configure,grade)
 	@python3 tests/grader/mutants.py --all --jobs $(JOBS)
 	@python3 tests/grader/hostile.py
+
+# ---- for instructors (a student kit has none of these)
+
+grade: ## Grade a submission: SUBMISSION=folder or archive (TASK=3: that task only)
+	@test -n "$(SUBMISSION)" || { echo "make grade SUBMISSION=folder-or-archive [TASK=3]"; exit 2; }
+	@$(install) build course
+	@$(call configure,grade)
+	@python3 tests/grader/grade.py "$(SUBMISSION)" $(if $(TASK),--task $(TASK)) \
+	  $(foreach email,$(SUBMITTER),--submitter $(email))
+
+grade-all: ## Grade every submission in DIR=folder into build/grade/all/grades.csv
+	@test -n "$(DIR)" || { echo "make grade-all DIR=folder [TASK=3]"; exit 2; }
+	@$(install) build course
+	@$(call configure,grade)
+	@python3 tests/grader/grade_all.py "$(DIR)" $(if $(TASK),--task $(TASK)) \
+	  $(if $(SUBMITTERS),--submitters "$(SUBMITTERS)")
+
+gradescope: ## Pack the autograder for Gradescope: TASK=3, or TASK=all
+	@$(install) course
+	@python3 tests/grader/gradescope.py pack --task "$(or $(TASK),all)" \
+	  $(if $(HIDDEN),--hidden $(HIDDEN))
+
+student-kit: ## Pack what students get (GIVEN=1-2: with those references; UPDATE=yes: no files of theirs)
+	@$(install) build course
+	@$(call configure,grade)
+	@python3 tests/grader/kit.py $(if $(GIVEN),--given $(GIVEN)) $(if $(UPDATE),--update)
+
+# ---- end
 
 clean: ## Delete everything that was built
 	rm -rf build

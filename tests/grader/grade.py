@@ -57,13 +57,18 @@ def hide_from_jail() -> list[str]:
         return list(SECRET)
     secret = [manifest.ROOT / name for name in SECRET if (manifest.ROOT / name).is_dir()]
     for folder in secret:
-        mode = folder.stat().st_mode & 0o7777
-        if mode & 0o007:
-            folder.chmod(mode & ~0o007)
+        hide(folder)
     probe = " ".join(f"'{folder}'/*" for folder in secret)
     ended = jail.run(["/bin/sh", "-c", f'for f in {probe}; do [ -r "$f" ] && echo "$f"; done'],
                      jail.Limits(cpu=5))
     return ended.out.decode("utf-8", "replace").split()
+
+
+def hide(folder: Path) -> None:
+    """Nobody but owner and group enters; a jailed program is neither."""
+    mode = folder.stat().st_mode & 0o7777
+    if jail.is_root() and mode & 0o007:
+        folder.chmod(mode & ~0o007)
 
 
 class Grading:

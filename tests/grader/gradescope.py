@@ -1,0 +1,185 @@
+"""The autograder for Gradescope: make gradescope TASK=3, or TASK=all.
+
+    gradescope.py pack [--task 3] [--hidden after_published] [--output build/unshard-gradescope.zip]
+    gradescope.py setup         in the image: compile what is trusted, grade the reference
+    gradescope.py run           in the image: grade /autograder/submission
+
+The zip holds setup.sh and run_autograder at its root, and the course under unshard/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import zipfile
+from pathlib import Path
+
+import builder
+import grade
+import gradescope_results
+import kit
+import manifest
+import reference_submission
+
+HERE = Path(__file__).resolve().parent
+SETTINGS = manifest.ROOT / "autograder.json"  # only in the zip
+_LEFT_OUT = ("writeup/", "docs/", ".ci/", ".git", "tests/mutants/", "tests/golden/",
+             "tests/solutions/", "build/")
+
+
+def pack(options: argparse.Namespace) -> int:
+    """Writes the zip."""
+    course = manifest.load()
+    numbers = ([task.number for task in course.tasks] if options.task in ("", "all")
+               else [course.task(int(options.task)).number])
+    settings = {"tasks": numbers, "hidden": options.hidden, "deadline": options.deadline}
+    output = options.output or manifest.ROOT / "build" / (
+        "unshard-gradescope" + ("" if options.task in ("", "all") else f"-task{numbers[0]}") +
+        ".zip")
+    buffer = io.BytesIO()
+    names = [name for name in kit.files_of_tree(manifest.ROOT) if not name.startswith(_LEFT_OUT)]
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("setup.sh", "run_autograder"):
+            _add(archive, name, (HERE / "gradescope_image" / name).read_bytes(), True)
+        _add(archive, "unshard/autograder.json", (json.dumps(settings) + "\n").encode(), False)
+        for name in names:
+            path = manifest.ROOT / name
+            _add(archive, f"unshard/{name}", path.read_bytes(), os.access(path, os.X_OK))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = output.with_name("." + output.name)
+    temporary.write_bytes(buffer.getvalue())
+    os.replace(temporary, output)
+    points = sum(course.task(number).points for number in numbers)
+    print(f"{os.path.relpath(output)}: {len(names)} files, {len(buffer.getvalue()) >> 10} KiB, "
+          f"{points} points. Upload it as the autograder; base image Ubuntu 24.04.")
+    return 0
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes, runs: bool) -> None:
+    info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
+    info.external_attr = (0o100755 if runs else 0o100644) << 16
+    info.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(info, data)
+
+
+def _settings() -> dict:
+    try:
+        return json.loads(SETTINGS.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        course = manifest.load()
+        return {"tasks": [task.number for task in course.tasks], "hidden": "after_published",
+                "deadline": grade.DEADLINE}
+
+
+def setup(options: argparse.Namespace) -> int:
+    """Compiles all that is trusted, then grades the reference: all points, or the image fails."""
+    settings = _settings()
+    course = manifest.load()
+    tasks = [course.task(number) for number in settings["tasks"]]
+    targets = [f"{kind}" for task in tasks for kind in
+               (f"runner_task{task.number}_solution", f"judge_task{task.number}",
+                f"fsdp_task{task.number}")]
+    build = manifest.ROOT / "build" / "grade"
+    done = subprocess.run(["cmake", "--build", str(build), "-j", str(options.jobs), "--target",
+                           *targets], cwd=manifest.ROOT, check=False)
+    if done.returncode != 0:
+        return done.returncode
+    with tempfile.TemporaryDirectory() as folder:
+        reference_submission.write(Path(folder) / "s", reference_submission.files(course))
+        started, used = time.monotonic(), _cpu()
+        code = grade.main([str(Path(folder) / "s"), "--output", str(Path(folder) / "out"),
+                           "--built", "--full", "--submitter", reference_submission.STUDENT,
+                           *(word for task in tasks for word in ("--task", str(task.number)))])
+    print(f"The reference took {_cpu() - used:.0f} s of CPU time, "
+          f"{time.monotonic() - started:.0f} s by the clock.")
+    if code != 0:
+        print("The reference has not all points here: the image is not usable.", file=sys.stderr)
+    return code
+
+
+def _cpu() -> float:
+    times = os.times()
+    return times.children_user + times.children_system + times.user + times.system
+
+
+def submitters(root: Path) -> list[str] | None:
+    """The e-mails of those who submitted; None where nobody says."""
+    try:
+        document = json.loads((root / "submission_metadata.json").read_text(encoding="utf-8"))
+        emails = [str(user["email"]) for user in document["users"] if user.get("email")]
+        return emails or None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def run(options: argparse.Namespace) -> int:
+    """Grades what was submitted. Whatever happens there is a results.json in the end."""
+    settings = _settings()
+    root = options.root
+    output = root / "results"
+    output.mkdir(parents=True, exist_ok=True)
+    for each in (root / "submission", root / "submission_metadata.json", output):
+        if each.exists():
+            grade.hide(each)
+    results = output / "results.json"
+    try:
+        emails = submitters(root)
+        return_code = grade.main([
+            str(root / "submission"), "--output", str(output), "--built",
+            "--hidden", settings["hidden"], "--deadline", str(settings["deadline"]),
+            *(word for number in settings["tasks"] for word in ("--task", str(number))),
+            *(word for email in emails or () for word in ("--submitter", email))])
+    except BaseException:  # a defect of ours: the student must see something
+        traceback.print_exc()
+        return_code = 2
+    if return_code == 2:
+        _tell_of_failure(results)
+    (output / "summary.html").unlink(missing_ok=True)
+    return 0 if results.is_file() else 1
+
+
+def _tell_of_failure(path: Path) -> None:
+    said = ("The autograder itself failed; the submission is not to blame. Tell your instructor. "
+            "What follows is what had been graded by then.\n")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        document["output"] = said + document.get("output", "")
+    except (OSError, ValueError):
+        document = {"score": 0, "output": said, "tests": []}
+    gradescope_results.write_json(path, document)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    each = commands.add_parser("pack")
+    each.set_defaults(call=pack)
+    each.add_argument("--task", default="all", help="a number, or all")
+    each.add_argument("--hidden", default="after_published",
+                      choices=gradescope_results.SCHEMA_VISIBILITY,
+                      help="visibility of the hidden cases (a hidden one hides the total)")
+    each.add_argument("--deadline", type=float, default=grade.DEADLINE)
+    each.add_argument("--output", type=Path)
+    each = commands.add_parser("setup")
+    each.set_defaults(call=setup)
+    each.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    each = commands.add_parser("run")
+    each.set_defaults(call=run)
+    each.add_argument("--root", type=Path, default=Path("/autograder"))
+    options = parser.parse_args()
+    try:
+        return options.call(options)
+    except (manifest.ManifestError, builder.BuildError, ValueError) as error:
+        print(f"gradescope: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
