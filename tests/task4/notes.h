@@ -1,0 +1,32 @@
+/// @file
+/// Judge: what the scenarios of task 4 noted, made comparable.
+#pragma once
+
+#include "task4/oracle.h"
+
+#include <string>
+#include <vector>
+
+namespace fsdp::graded {
+
+/// All but the gathers of parameters: "reduce_scatter layers.0/gradient of 8 float32 a rank".
+std::vector<std::string> reductions_in(const Json& collectives);
+/// What one unit is to start: one a trainable flat parameter.
+std::vector<std::string> reductions_of(const UnitLayout& unit, int world_size);
+/// `line`, once for every trainable flat parameter of a unit.
+std::vector<std::string> for_each_flat(const UnitLayout& unit, const std::string& line);
+/// How many sums of a binary counter are alive after `leaves` leaves.
+std::int64_t partials(int leaves);
+
+/// "name.3".
+std::string key_of(const std::string& name, std::size_t index);
+/// The peak of memory under `key`, above what was held before.
+std::int64_t grown(const Seen& seen, int rank, const std::string& key);
+/// No copy was made outside the memory tracker while the peak under `key` was watched.
+void check_heap(Lesson& lesson, const Seen& seen, int rank, const std::string& key);
+
+/// As vectors of bits: NaN equals NaN, and +0 is not -0.
+bool same(const Floats& a, const Floats& b);
+Floats times(Floats values, float factor);
+
+}  // namespace fsdp::graded

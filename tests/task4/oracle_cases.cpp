@@ -1,0 +1,200 @@
+#include "autograd/functions.h"
+#include "device/context.h"
+#include "optim/local_gradients.h"
+#include "support/toy_model.h"
+#include "task2_flat_parameter/flat_parameter.h"
+#include "task4/oracle.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::graded {
+namespace {
+
+std::vector<std::pair<std::string, Variable>> parameters_of(nn::Module& model) {
+  std::vector<std::pair<std::string, Variable>> parameters;
+  for (const nn::NamedParameter& each : model.named_parameters()) {
+    parameters.emplace_back(each.path, each.variable);
+  }
+  return parameters;
+}
+
+UnitLayout layout_of(const std::string& name, const std::vector<nn::NamedParameter>& parameters) {
+  UnitLayout unit{name, {}};
+  for (const bool trainable : {true, false}) {
+    FlatLayout flat{trainable, {}, {}, 0};
+    for (const nn::NamedParameter& each : parameters) {
+      if (each.variable.requires_grad() != trainable) continue;
+      flat.paths.push_back(each.path);
+      flat.sizes.push_back(numel_of(each.variable.shape()));
+      flat.numel += flat.sizes.back();
+    }
+    if (flat.numel > 0) unit.flats.push_back(std::move(flat));
+  }
+  return unit;
+}
+
+/// Runs `micro_batches` backwards and returns the gradients by path.
+std::vector<std::pair<std::string, Floats>> gradients_of(const Case& asked, int step, int first,
+                                                         int micro_batches) {
+  Context context({.seed = asked.seed});
+  const ContextScope scope(context);
+  testing::Toy model(config_of(asked));
+  model.order = asked.options.value("order", model.order);
+  optim::LocalGradients engine(parameters_of(model));
+  engine.begin_step({micro_batches, 1});
+  for (int j = first; j < first + micro_batches; ++j) {
+    testing::toy_loss(model, config_of(asked).width, static_cast<int>(asked.seed) + step, j)
+        .backward();
+    engine.end_micro_step();
+  }
+  engine.finish_gradients();
+  std::vector<std::pair<std::string, Floats>> gradients;
+  for (const optim::Piece& piece : engine.pieces()) {
+    gradients.emplace_back(piece.key, piece.grad.to_vector<float>());
+  }
+  return gradients;
+}
+
+/// The elements of a flat parameter, end to end.
+Floats flatten(const FlatLayout& flat,
+               const std::vector<std::pair<std::string, Floats>>& gradients) {
+  Floats whole;
+  for (const std::string& path : flat.paths) {
+    const auto found = std::find_if(gradients.begin(), gradients.end(),
+                                    [&](const auto& each) { return each.first == path; });
+    whole.insert(whole.end(), found->second.begin(), found->second.end());
+  }
+  return whole;
+}
+
+}  // namespace
+
+testing::ToyConfig config_of(const Case& asked) {
+  const Json& options = asked.options;
+  return {.width = options.value("width", 5),
+          .layers = options.value("layers", 3),
+          .root_weight = options.value("root", false),
+          .tied = options.value("tied", false),
+          .unused = options.value("spare", false),
+          .nested = options.value("nested", false),
+          .frozen = options.value("frozen", std::vector<std::string>{})};
+}
+
+std::int64_t FlatLayout::padded(int world_size) const {
+  return (numel + world_size - 1) / world_size * world_size;
+}
+
+std::vector<FlatLayout> UnitLayout::trainable() const {
+  std::vector<FlatLayout> some;
+  for (const FlatLayout& flat : flats) {
+    if (flat.trainable) some.push_back(flat);
+  }
+  return some;
+}
+
+std::vector<UnitLayout> units_of(const Case& asked) {
+  Context context({.seed = asked.seed});
+  const ContextScope scope(context);
+  testing::Toy model(config_of(asked));
+  std::vector<nn::Module*> modules;
+  for (const auto& layer : model.layers()) modules.push_back(layer.get());
+  const auto lists = parameters_of_units(model, modules);
+  std::vector<UnitLayout> units;
+  if (!lists.back().empty()) units.push_back(layout_of("root", lists.back()));
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    if (!lists[i].empty()) units.push_back(layout_of(modules[i]->path(), lists[i]));
+  }
+  return units;
+}
+
+std::int64_t full_grad_bytes(const UnitLayout& unit, int world_size) {
+  std::int64_t total = 0;
+  for (const FlatLayout& flat : unit.trainable()) total += 4 * flat.padded(world_size);
+  return total;
+}
+
+std::int64_t shard_grad_bytes(const UnitLayout& unit, int world_size) {
+  return full_grad_bytes(unit, world_size) / world_size;
+}
+
+Floats tree(const std::vector<Floats>& leaves) {
+  if (leaves.size() == 1) return leaves.front();
+  std::size_t half = 1;
+  while (2 * half < leaves.size()) half *= 2;
+  const auto middle = leaves.begin() + static_cast<std::ptrdiff_t>(half);
+  Floats sum = tree({leaves.begin(), middle});
+  const Floats right = tree({middle, leaves.end()});
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
+  return sum;
+}
+
+Floats noise_of(std::int64_t numel, std::uint64_t stream) {
+  return testing::noise({numel}, stream).to_vector<float>();
+}
+
+Floats given_gradient_of(const Case& asked, std::int64_t numel, std::size_t index) {
+  Floats values = noise_of(numel, 100 * asked.seed + index);
+  values.front() = -0.0F;
+  return values;
+}
+
+Floats filled_full_grad(const Case& asked, const FlatLayout& flat, int rank, int m) {
+  return noise_of(flat.padded(asked.world_size),
+                  10000 * asked.seed + static_cast<std::uint64_t>(100 * rank + m));
+}
+
+Gradients::Gradients(const Case& asked, int step)
+    : asked_(asked),
+      micro_steps_(asked.options.value("micro_steps", 1)),
+      per_reduction_(asked.options.value("per_reduction", 1)) {
+  for (int j = 0; j < micro_steps_ * asked.world_size; ++j) {
+    leaves_.push_back(gradients_of(asked, step, j, 1));
+  }
+}
+
+Floats Gradients::leaf(const FlatLayout& flat, int j) const {
+  return flatten(flat, leaves_.at(static_cast<std::size_t>(j)));
+}
+
+Floats Gradients::of(const FlatLayout& flat, int groups, float factor) const {
+  const optim::StepPlan plan{micro_steps_, per_reduction_};
+  if (groups < 0) groups = micro_steps_ / per_reduction_;
+  std::vector<Floats> of_groups;
+  for (int group = 0; group < groups; ++group) {
+    std::vector<Floats> of_ranks;
+    for (int rank = 0; rank < asked_.world_size; ++rank) {
+      std::vector<Floats> micro_steps;
+      for (int m = group * per_reduction_; m < (group + 1) * per_reduction_; ++m) {
+        micro_steps.push_back(
+            leaf(flat, static_cast<int>(plan.micro_batch(m, rank, asked_.world_size))));
+      }
+      of_ranks.push_back(tree(micro_steps));
+    }
+    of_groups.push_back(tree(of_ranks));
+  }
+  Floats sum = tree(of_groups);
+  if (factor != 1) {
+    for (float& value : sum) value *= factor;
+  }
+  sum.resize(static_cast<std::size_t>(flat.padded(asked_.world_size)), 0.0F);
+  return sum;
+}
+
+Floats Gradients::of_one_process(const FlatLayout& flat) const {
+  Floats whole = flatten(flat, gradients_of(asked_, 0, 0, micro_batches()));
+  whole.resize(static_cast<std::size_t>(flat.padded(asked_.world_size)), 0.0F);
+  return whole;
+}
+
+Floats shard_of(const Floats& whole, int rank, int world_size) {
+  const auto n = static_cast<std::ptrdiff_t>(whole.size()) / world_size;
+  return {whole.begin() + rank * n, whole.begin() + (rank + 1) * n};
+}
+
+std::int64_t valid_of(const FlatLayout& flat, int rank, int world_size) {
+  const std::int64_t n = flat.shard(world_size);
+  return std::clamp<std::int64_t>(flat.numel - rank * n, 0, n);
+}
+
+}  // namespace fsdp::graded

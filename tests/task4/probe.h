@@ -1,0 +1,43 @@
+/// @file
+/// Runner: single steps of task 4, and what they promise to set.
+#pragma once
+
+#include "task4_backward/backward.h"
+
+#include <string>
+
+namespace fsdp {
+
+/// Befriended by GradientReducer.
+struct StepProbe {
+  static void complete_gradients(GradientReducer& reducer, const ShardedUnit& unit) {
+    reducer.complete_gradients(reducer.of(unit));
+  }
+  static void start_reduce(GradientReducer& reducer, const ShardedUnit& unit) {
+    reducer.start_reduce(reducer.of(unit));
+  }
+  static void finish_reduce(GradientReducer& reducer) { reducer.finish_reduce(); }
+  /// What end_of_backward() would do among other things.
+  static void count_micro_step(GradientReducer& reducer) { ++reducer.micro_step_; }
+
+  /// The unit whose reduction is in flight; "" if none is.
+  static std::string reducing(const GradientReducer& reducer) {
+    return reducer.reducing_ == nullptr ? "" : reducer.reducing_->unit->name();
+  }
+  static void wait(GradientReducer& reducer) {
+    for (Work& reduction : reducer.reductions_) reduction.wait();
+  }
+  /// Of trainable flat parameter `index` of a unit: what its reduction makes.
+  static Tensor leaf(GradientReducer& reducer, const ShardedUnit& unit, std::size_t index) {
+    return reducer.of(unit).flats.at(index).leaf;
+  }
+  /// Its reduced shards: how many have been summed, and their sum (taken out).
+  static std::int64_t leaves(GradientReducer& reducer, const ShardedUnit& unit, std::size_t index) {
+    return reducer.of(unit).flats.at(index).sharded.leaves();
+  }
+  static Tensor take_sum(GradientReducer& reducer, const ShardedUnit& unit, std::size_t index) {
+    return reducer.of(unit).flats.at(index).sharded.fold();
+  }
+};
+
+}  // namespace fsdp

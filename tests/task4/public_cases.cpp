@@ -1,0 +1,198 @@
+// The public cases of task 4.
+#include "grader/expect.h"
+#include "support/catch.h"
+#include "task4/cases.h"
+
+using namespace fsdp::graded;
+
+namespace {
+
+/// First units of all kinds: with padding, with empty shards, with an unused parameter, with a
+/// frozen part, with a weight that is used twice.
+const std::vector<Json> kUnits = {
+    {{"width", 5}},
+    {{"width", 1}},
+    {{"width", 3}, {"spare", true}},
+    {{"width", 4}, {"frozen", Json::array({"layers.0.bias"})}},
+    {{"width", 3}, {"tied", true}},
+};
+
+struct Plan {
+  int micro_steps, per_reduction;
+};
+
+Json with(Json options, const Json& more) {
+  options.update(more);
+  return options;
+}
+
+Json planned(Json options, const Plan& plan) {
+  return with(std::move(options),
+              {{"micro_steps", plan.micro_steps}, {"per_reduction", plan.per_reduction}});
+}
+
+/// Runs `judge` for every W and seed.
+template <class Judge>
+void at_all(const Judge& judge, const Json& options, Delivery delivery = Delivery::plain,
+            const std::vector<int>& given = {1, 2, 3, 4}) {
+  for (const int world_size : worlds(given)) {
+    for (const std::uint64_t seed : seeds({1})) {
+      judge({.world_size = world_size, .seed = seed, .delivery = delivery, .options = options});
+    }
+  }
+}
+
+/// Whole models.
+const std::vector<Json> kModels = {
+    {{"width", 5}},
+    {{"width", 1}},
+    {{"width", 3}, {"spare", true}},
+    {{"width", 4}, {"root", true}},
+    {{"width", 5}, {"tied", true}},
+    {{"width", 3}, {"nested", true}},
+};
+/// A model whose forward calls a layer twice, or does not call one.
+const std::vector<Json> kOrders = {
+    {{"order", {0, 1, 1, 2}}}, {{"order", {0, 1, 2, 0}}}, {{"order", {2, 0, 1, 2}}}};
+const std::vector<Json> kUnreached = {
+    {{"order", {0, 2}}}, {{"order", {1, 2}}}, {{"order", {0, 1}}}};
+/// Frozen at the bottom, in the middle, at the top, and in part.
+const std::vector<Json> kFrozen = {
+    {{"frozen", Json::array({"layers.0"})}},
+    {{"frozen", Json::array({"layers.1"})}},
+    {{"frozen", Json::array({"layers.2"})}},
+    {{"frozen", Json::array({"layers.1.weight"})}, {"spare", true}},
+    {{"frozen", Json::array({"layers.1"})}, {"order", {0, 1, 1, 2}}},
+};
+
+}  // namespace
+
+TEST_CASE("Before its backward a unit has its parameters and room for its gradients", "[4.1]") {
+  for (const Json& unit : kUnits) at_all(judge_pre_backward, unit, Delivery::lazy);
+  at_all(judge_pre_backward, {{"frozen", Json::array({"layers.0"})}}, Delivery::lazy, {2});
+}
+
+TEST_CASE("What was kept between forward and backward is not gathered again", "[4.1]") {
+  at_all(judge_pre_backward, {{"kept", true}}, Delivery::plain, {2, 3});
+  at_all(judge_pre_backward, {{"scheduler", false}}, Delivery::plain, {2});
+}
+
+TEST_CASE("The end of backward is queued once", "[4.1]") {
+  at_all(judge_queueing, Json::object(), Delivery::plain, {1, 2});
+}
+
+TEST_CASE("Unused parameters and padding get +0", "[4.2]") {
+  for (const bool poison : {false, true}) {
+    for (const Json& unit : kUnits) at_all(judge_complete, with(unit, {{"poison", poison}}));
+    at_all(judge_complete, {{"poison", poison}, {"spare", true}, {"written", {0, 1, 2}}});
+    at_all(judge_complete, {{"poison", poison}, {"written", Json::array()}});
+    at_all(judge_complete, {{"poison", poison}, {"width", 2}, {"spare", true}, {"written", {2}}});
+  }
+}
+
+TEST_CASE("A gradient is completed in place", "[4.2]") {
+  at_all(judge_complete, {{"width", 128}}, Delivery::plain, {3});
+}
+
+TEST_CASE("A unit's gradient is sent by one reduce-scatter, which sums", "[4.3]") {
+  for (const Json& unit : kUnits) {
+    at_all(judge_start_reduce, unit, Delivery::lazy);
+    at_all(judge_start_reduce, unit, Delivery::eager);
+  }
+}
+
+TEST_CASE("Under no_sync micro-steps are added first, and sent once", "[4.3]") {
+  for (const Plan& plan : {Plan{2, 2}, {3, 3}, {4, 4}}) {
+    at_all(judge_start_reduce, planned({{"width", 5}}, plan), Delivery::lazy);
+    at_all(judge_start_reduce, planned({{"width", 1}}, plan), Delivery::eager);
+  }
+  at_all(judge_start_reduce, planned(kUnits[3], {2, 2}), Delivery::lazy);
+}
+
+TEST_CASE("A reduction needs no memory but its leaf", "[4.3]") {
+  at_all(judge_start_reduce_peak, {{"width", 128}}, Delivery::plain, {2, 3, 4});
+}
+
+TEST_CASE("A finished reduction leaves a shard, and no full gradient", "[4.4]") {
+  for (const Json& unit : kUnits) {
+    at_all(judge_finish_reduce, unit, Delivery::lazy);
+    at_all(judge_finish_reduce, unit, Delivery::eager);
+  }
+}
+
+TEST_CASE("Shards are summed over the micro-steps", "[4.4]") {
+  for (const Plan& plan : {Plan{3, 1}, {4, 1}, {2, 2}, {4, 2}, {6, 3}}) {
+    at_all(judge_finish_reduce, planned({{"width", 5}}, plan), Delivery::lazy);
+    at_all(judge_finish_reduce, planned({{"width", 1}, {"spare", true}}, plan), Delivery::eager);
+  }
+}
+
+TEST_CASE("A unit gives its parameters up and sends its gradient", "[4.5]") {
+  for (const Json& model : kModels) at_all(judge_until_end, model, Delivery::lazy);
+  at_all(judge_until_end, kModels.front(), Delivery::eager);
+  at_all(judge_until_end, {{"group", 1}}, Delivery::plain, {2});
+  at_all(judge_until_end, {{"keep", {"layers.2"}}}, Delivery::plain, {2});
+}
+
+TEST_CASE("A module called twice sends its gradient after the last call", "[4.5]") {
+  for (const Json& order : kOrders) at_all(judge_until_end, order, Delivery::lazy, {1, 2, 3});
+}
+
+TEST_CASE("Frozen units only give their parameters up", "[4.5]") {
+  for (const Json& frozen : kFrozen) at_all(judge_until_end, frozen, Delivery::lazy, {2, 3});
+}
+
+TEST_CASE("There are never more than two full gradients", "[4.5]") {
+  at_all(judge_two_gradients, {{"width", 6}, {"layers", 6}});
+  at_all(judge_until_end_peak, {{"width", 128}, {"layers", 4}}, Delivery::plain, {2, 4});
+}
+
+TEST_CASE("After backward nothing is left but sharded gradients", "[4.6]") {
+  for (const Json& model : kModels) {
+    at_all(judge_whole_backward, model, Delivery::lazy);
+    at_all(judge_whole_backward, planned(model, {2, 2}), Delivery::eager, {2, 3});
+  }
+  at_all(judge_whole_backward, planned(kModels.front(), {3, 1}), Delivery::lazy);
+  at_all(judge_whole_backward, planned(kModels.front(), {4, 2}), Delivery::lazy);
+  at_all(judge_whole_backward, {{"group", 1}}, Delivery::plain, {2, 3});
+  at_all(judge_whole_backward, {{"group", 2}, {"keep", {"layers.2"}}}, Delivery::plain, {4});
+}
+
+TEST_CASE("Units that backward does not reach contribute +0", "[4.6]") {
+  for (const Json& unreached : kUnreached) {
+    at_all(judge_whole_backward, unreached, Delivery::lazy);
+    at_all(judge_whole_backward, with(unreached, {{"group", 1}}), Delivery::plain, {2});
+    at_all(judge_whole_backward, planned(unreached, {2, 2}), Delivery::plain, {2});
+  }
+  at_all(judge_whole_backward, {{"layers", 6}, {"order", {2}}}, Delivery::plain, {2, 3});
+}
+
+TEST_CASE("A dropped loss, frozen units and repeated calls leave nothing behind", "[4.6]") {
+  at_all(judge_whole_backward, {{"dropped", true}}, Delivery::plain, {1, 2, 3});
+  for (const Json& frozen : kFrozen) {
+    at_all(judge_whole_backward, frozen, Delivery::plain, {2, 3});
+    at_all(judge_whole_backward, with(frozen, {{"group", 1}}), Delivery::plain, {2});
+  }
+  for (const Json& order : kOrders) {
+    at_all(judge_whole_backward, planned(order, {2, 1}), Delivery::plain, {2});
+  }
+}
+
+TEST_CASE("Gradients are the average, with the bits of a single process", "[4.7]") {
+  for (const Plan& plan : {Plan{1, 1}, {2, 1}, {2, 2}, {4, 2}}) {
+    for (const Json& model : kModels) at_all(judge_finish, planned(model, plan));
+  }
+}
+
+TEST_CASE("So they are whatever the model does", "[4.7]") {
+  for (const auto* all : {&kOrders, &kUnreached, &kFrozen}) {
+    for (const Json& model : *all) {
+      at_all(judge_finish, planned(model, {2, 1}), Delivery::lazy, {2, 3});
+    }
+  }
+}
+
+TEST_CASE("The next step begins with nothing", "[4.7]") {
+  at_all(judge_finish, planned({{"steps", 3}}, {3, 1}), Delivery::eager);
+  at_all(judge_finish, planned({{"steps", 2}, {"spare", true}}, {4, 4}), Delivery::lazy);
+}

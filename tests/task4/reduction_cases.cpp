@@ -1,0 +1,153 @@
+#include "task4/cases.h"
+#include "task4/notes.h"
+
+#include <fmt/format.h>
+
+namespace fsdp::graded {
+
+void judge_start_reduce(const Ask& ask) {
+  const Seen& seen = run("start_reduce", ask);
+  const UnitLayout unit = units_of(seen.asked()).front();
+  const int world = seen.world_size();
+  const int steps = seen.asked().options.value("micro_steps", 1);
+  for (int rank = 0; rank < world; ++rank) {
+    for (int m = 0; m < steps; ++m) {
+      const bool reduces = m + 1 == steps;
+      const std::string at = std::to_string(m);
+      Lesson one("4.3",
+                 reduces ? "a gradient is reduced by one reduce-scatter a trainable flat parameter"
+                         : "under no_sync only the last micro-step of a group sends anything",
+                 seen);
+      const auto started = reductions_in(seen.at(rank, "collectives " + at));
+      std::vector<std::string> expected, events;
+      if (reduces) expected = reductions_of(unit, world);
+      if (reduces) events = for_each_flat(unit, "issue reduce_scatter " + unit.name + "/gradient");
+      one.at(rank, unit.name)
+          .equal(fmt::format("what micro-step {} of {} started", m + 1, steps), started, expected,
+                 {{started.size() > expected.size() && !reduces,
+                   "reduced at every micro-step: no_sync syncs"},
+                  {!started.empty() && started.front().starts_with("all_reduce"),
+                   "an all-reduce: twice the bytes, and every rank holds everything"}});
+      Lesson flight("4.3",
+                    "the reduction is started, not waited for: the next unit computes "
+                    "meanwhile",
+                    seen);
+      flight.at(rank, unit.name).equal("the trace", seen.lines(rank, "events " + at), events);
+      flight.equal("the unit whose reduction is in flight", seen.text(rank, "reducing " + at),
+                   reduces ? unit.name : "");
+      Lesson room("4.3",
+                  "the shard lands in a fresh leaf of n elements; sums of micro-steps are "
+                  "kept like the carries of a binary counter",
+                  seen);
+      room.at(rank, unit.name)
+          .equal("REDUCE_SCATTER bytes", seen.bytes(rank, "after " + at, "REDUCE_SCATTER"),
+                 reduces ? shard_grad_bytes(unit, world) : 0);
+      room.equal(fmt::format("UNSHARDED_GRAD bytes after micro-step {} of {}", m + 1, steps),
+                 seen.bytes(rank, "after " + at, "UNSHARDED_GRAD"),
+                 full_grad_bytes(unit, world) * (reduces ? 1 : partials(m + 1)));
+    }
+    const auto flats = unit.trainable();
+    for (std::size_t i = 0; i < flats.size(); ++i) {
+      std::vector<Floats> ranks, last_only;
+      for (int r = 0; r < world; ++r) {
+        std::vector<Floats> own;
+        for (int m = 0; m < steps; ++m) {
+          own.push_back(filled_full_grad(seen.asked(), flats[i], r, m));
+        }
+        last_only.push_back(own.back());
+        ranks.push_back(tree(own));
+      }
+      const Floats expected = shard_of(tree(ranks), rank, world);
+      const Floats leaf = seen.floats(rank, key_of("leaf", i));
+      const auto my = [&](const Floats& whole) { return shard_of(whole, rank, world); };
+      const bool many = world > 1;
+      Lesson sum("4.3", "the leaf is the sum over the ranks, micro-steps of a rank added first",
+                 seen);
+      sum.at(rank, unit.name)
+          .bits("the leaf", leaf, expected, -1,
+                {{many && same(leaf, times(expected, 1.0F / static_cast<float>(world))),
+                  "averaged by the collective: it is to sum, and step 4.7 divides once"},
+                 {many && same(leaf, my(ranks[static_cast<std::size_t>(rank)])),
+                  "this rank's own gradient: nothing was reduced"},
+                 {steps > 1 && same(leaf, my(tree(last_only))),
+                  "the gradient of the last micro-step alone"}});
+    }
+  }
+}
+
+void judge_start_reduce_peak(const Ask& ask) {
+  const Seen& seen = run("start_reduce_peak", ask);
+  const UnitLayout unit = units_of(seen.asked()).front();
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson lesson("4.3", "nothing but a leaf of n elements is needed to reduce", seen);
+    lesson.at(rank, unit.name)
+        .equal("the peak of memory, above what was held before", grown(seen, rank, "peak"),
+               shard_grad_bytes(unit, seen.world_size()));
+    check_heap(lesson, seen, rank, "peak");
+  }
+}
+
+void judge_finish_reduce(const Ask& ask) {
+  const Seen& seen = run("finish_reduce", ask);
+  const UnitLayout unit = units_of(seen.asked()).front();
+  const int world = seen.world_size();
+  const int steps = seen.asked().options.value("micro_steps", 1);
+  const int group = seen.asked().options.value("per_reduction", 1);
+  for (int rank = 0; rank < world; ++rank) {
+    Lesson idle("4.4", "without a reduction in flight there is nothing to finish", seen);
+    idle.at(rank, unit.name)
+        .equal("what a call at first did", seen.lines(rank, "nothing in flight"), {});
+    for (int m = 0; m < steps; ++m) {
+      const bool reduces = (m + 1) % group == 0;
+      const int groups = (m + 1) / group;
+      const std::string at = std::to_string(m), after = "after " + at;
+      Lesson waits("4.4", "a shard can be read when its reduction is over, not before", seen);
+      std::vector<std::string> events;
+      if (reduces) events = for_each_flat(unit, "wait reduce_scatter " + unit.name + "/gradient");
+      const auto observed = seen.lines(rank, "events " + at);
+      waits.at(rank, unit.name)
+          .equal("the trace", observed, events, {{reduces && observed.empty(), "not waited for"}});
+      waits.equal("the unit whose reduction is in flight", seen.text(rank, "reducing " + at), "");
+      Lesson frees("4.4", "the full gradient goes as soon as its reduction is over", seen);
+      const std::int64_t left = seen.bytes(rank, after, "UNSHARDED_GRAD");
+      frees.at(rank, unit.name)
+          .equal(fmt::format("UNSHARDED_GRAD bytes after micro-step {}", m + 1), left,
+                 full_grad_bytes(unit, world) * partials((m + 1) % group),
+                 {{reduces && left == full_grad_bytes(unit, world),
+                   "the full gradient was not freed"}});
+      Lesson keeps("4.4", "the leaf becomes one more leaf of the unit's sharded sum", seen);
+      keeps.at(rank, unit.name)
+          .equal("leaves of the sum", seen.number(rank, "leaves " + at), groups,
+                 {{reduces && seen.number(rank, "leaves " + at) == 1 && groups > 1,
+                   "the sum of the micro-steps before was overwritten"}});
+      keeps.equal("SHARDED_GRAD bytes", seen.bytes(rank, after, "SHARDED_GRAD"),
+                  shard_grad_bytes(unit, world) * partials(groups));
+      keeps.equal("REDUCE_SCATTER bytes", seen.bytes(rank, after, "REDUCE_SCATTER"), 0);
+      idle.equal("what a second call did", seen.lines(rank, "again " + at), {});
+    }
+    const auto flats = unit.trainable();
+    for (std::size_t i = 0; i < flats.size(); ++i) {
+      std::vector<Floats> reductions;
+      for (int first = 0; first < steps; first += group) {
+        std::vector<Floats> ranks;
+        for (int r = 0; r < world; ++r) {
+          std::vector<Floats> own;
+          for (int m = first; m < first + group; ++m) {
+            own.push_back(filled_full_grad(seen.asked(), flats[i], r, m));
+          }
+          ranks.push_back(tree(own));
+        }
+        reductions.push_back(tree(ranks));
+      }
+      const Floats sum = seen.floats(rank, key_of("sum", i));
+      Lesson keeps("4.4", "reduced shards are summed over the micro-steps, in the canonical order",
+                   seen);
+      keeps.at(rank, unit.name)
+          .bits("the sum", sum, shard_of(tree(reductions), rank, world), -1,
+                {{steps > group && same(sum, shard_of(reductions.back(), rank, world)),
+                  "the sum of the micro-steps before was overwritten"}});
+    }
+  }
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,186 @@
+// Task 4: what a runner can be asked to do with single steps. Options: sharded_toy.h; these
+// scenarios look at the first unit only.
+#include "task4/scenarios.h"
+
+#include "task4/probe.h"
+#include "task4/sharded_toy.h"
+#include "tensor/ops.h"
+
+namespace fsdp::graded {
+namespace {
+
+std::string key_of(const std::string& name, std::size_t index) {
+  return name + "." + std::to_string(index);
+}
+
+// ------------------------------------------------------------------------------------------- 4.1
+
+/// Writes down in what state a unit is when the scheduler hears of it.
+class Listener : public UnshardScheduler {
+ public:
+  void before_forward(ShardedUnit&) override {}
+  void before_backward(ShardedUnit& unit) override {
+    const bool has_parameters = unit.state() == ShardedUnit::State::unsharded;
+    bool has_room = false;
+    for (const FlatParameter* flat : trainable_flats(unit)) {
+      has_room = has_room || flat->full_grad().storage()->is_allocated();
+    }
+    heard.push_back(unit.name() + (has_parameters ? ", parameters" : ", no parameters") +
+                    (has_room ? ", room for gradients" : ", no room for gradients"));
+  }
+  std::vector<std::string> heard;
+};
+
+void pre_backward(Stage& stage) {
+  ShardedToy toy(stage);
+  ShardedUnit& unit = toy.unit();
+  const std::vector<FlatParameter*> flats = trainable_flats(unit);
+  Listener listener;
+  if (stage.option("scheduler", true)) unit.scheduler = &listener;
+  // An earlier backward wrote to the gradients.
+  unit.finish_unshard(Phase::forward);
+  for (FlatParameter* flat : flats) {
+    flat->full_grad().storage()->allocate();
+    contribute(stage, *flat, 0);
+    flat->full_grad().storage()->free();
+  }
+  if (!stage.option("kept", false)) unit.reshard();
+
+  const auto prepare = [&] { toy.reducer().pre_backward(unit); };
+  stage.memory("before");
+  inside_backward([&] {
+    stage.events("events", prepare, {EventKind::issue, EventKind::wait, EventKind::alloc});
+  });
+  stage.memory("prepared");
+  stage.note("state", states_of(toy).front());
+  stage.note("heard", listener.heard);
+  const auto write = [&] {
+    for (FlatParameter* flat : flats) contribute(stage, *flat, 0);
+  };
+  const auto note_gradients = [&](const std::string& name) {
+    for (std::size_t i = 0; i < flats.size(); ++i) {
+      const Variable& parameter = flats[i]->parameters().front().variable;
+      stage.values(key_of(name, i), parameter.grad_sink());
+    }
+  };
+  stage.attempt("writing", [&] {
+    write();
+    note_gradients("first");
+    // The module was called twice: its second frame opens in the same backward.
+    inside_backward([&] { stage.collectives("again", prepare); });
+    note_gradients("again");
+    write();
+    note_gradients("second");
+  });
+}
+
+void queueing(Stage& stage) {
+  ShardedToy toy(stage);
+  // Only inside a backward can something be queued for its end; so outside one sees whether it was
+  // tried.
+  stage.attempt("outside", [&] { toy.reducer().pre_backward(toy.unit()); });
+  toy.reducer().begin_step(toy.plan());
+  inside_backward([&] { toy.reducer().pre_backward(*toy.units().back()); });
+  stage.attempt("once queued", [&] { toy.reducer().pre_backward(toy.unit()); });
+}
+
+// ------------------------------------------------------------------------------------------- 4.2
+
+void complete(Stage& stage) {
+  ShardedToy toy(stage);
+  ShardedUnit& unit = toy.unit();
+  unit.finish_unshard(Phase::backward);
+  const auto written = stage.option("written", std::vector<int>{0});
+  std::vector<FlatParameter*> flats = trainable_flats(unit);
+  for (FlatParameter* flat : flats) {
+    flat->full_grad().storage()->allocate();
+    if (stage.option("poison", false)) ops::fill(flat->full_grad(), 7);
+    for (const nn::NamedParameter& each : flat->parameters()) Variable(each.variable).arm_sink();
+    for (const int index : written) contribute(stage, *flat, static_cast<std::size_t>(index));
+  }
+  stage.memory("before");
+  stage.peak("peak", [&] { StepProbe::complete_gradients(toy.reducer(), unit); });
+  stage.memory("after");
+  for (std::size_t i = 0; i < flats.size(); ++i) {
+    stage.values(key_of("full gradient", i), flats[i]->full_grad());
+  }
+}
+
+// ------------------------------------------------------------------------------------------- 4.3
+
+void fill_unit(Stage& stage, const ShardedUnit& unit, int m) {
+  for (const FlatParameter* flat : trainable_flats(unit)) fill_full_grad(stage, *flat, m);
+}
+
+const std::vector<EventKind> kTransfers = {EventKind::issue, EventKind::wait};
+
+/// One group of L micro-steps.
+void start_reduce(Stage& stage) {
+  ShardedToy toy(stage);
+  ShardedUnit& unit = toy.unit();
+  for (int m = 0; m < toy.plan().micro_steps; ++m) {
+    const std::string name = std::to_string(m);
+    fill_unit(stage, unit, m);
+    stage.memory("before " + name);
+    stage.events(
+        "events " + name,
+        [&] {
+          stage.collectives("collectives " + name,
+                            [&] { StepProbe::start_reduce(toy.reducer(), unit); });
+        },
+        kTransfers);
+    stage.memory("after " + name);
+    stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
+    StepProbe::count_micro_step(toy.reducer());
+  }
+  StepProbe::wait(toy.reducer());
+  for (std::size_t i = 0; i < trainable_flats(unit).size(); ++i) {
+    stage.values(key_of("leaf", i), StepProbe::leaf(toy.reducer(), unit, i));
+  }
+}
+
+void start_reduce_peak(Stage& stage) {
+  ShardedToy toy(stage);
+  ShardedUnit& unit = toy.unit();
+  fill_unit(stage, unit, 0);
+  stage.peak("peak", [&] { StepProbe::start_reduce(toy.reducer(), unit); });
+  StepProbe::wait(toy.reducer());
+}
+
+// ------------------------------------------------------------------------------------------- 4.4
+
+void finish_reduce(Stage& stage) {
+  ShardedToy toy(stage);
+  ShardedUnit& unit = toy.unit();
+  const auto finish = [&] { StepProbe::finish_reduce(toy.reducer()); };
+  stage.events("nothing in flight", finish);
+  for (int m = 0; m < toy.plan().micro_steps; ++m) {
+    const std::string name = std::to_string(m);
+    fill_unit(stage, unit, m);
+    StepProbe::start_reduce(toy.reducer(), unit);
+    stage.events("events " + name, finish, kTransfers);
+    stage.memory("after " + name);
+    stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
+    stage.note("leaves " + name, StepProbe::leaves(toy.reducer(), unit, 0));
+    stage.events("again " + name, finish);
+    StepProbe::count_micro_step(toy.reducer());
+  }
+  for (std::size_t i = 0; i < trainable_flats(unit).size(); ++i) {
+    stage.values(key_of("sum", i), StepProbe::take_sum(toy.reducer(), unit, i));
+  }
+}
+
+}  // namespace
+
+Scenarios scenarios() {
+  Scenarios all = {{"pre_backward", pre_backward},
+                   {"queueing", queueing},
+                   {"complete", complete},
+                   {"start_reduce", start_reduce},
+                   {"start_reduce_peak", start_reduce_peak},
+                   {"finish_reduce", finish_reduce}};
+  all.merge(backward_scenarios());
+  return all;
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,153 @@
+// Task 4: whole backwards. Options: sharded_toy.h, and: dropped (the loss of a forward before is
+// not used).
+#include "device/context.h"
+#include "task4/probe.h"
+#include "task4/scenarios.h"
+#include "task4/sharded_toy.h"
+
+#include <algorithm>
+#include <map>
+
+namespace fsdp::graded {
+namespace {
+
+/// Runs `call`; notes the most bytes that were held of each kind at any moment of it.
+void note_most(Stage& stage, const std::string& key, const std::function<void()>& call) {
+  using What = MemoryTracker::LogEntry::What;
+  MemoryTracker& tracker = Context::current().tracker();
+  tracker.set_logging(true);  // opens with what is held now
+  call();
+  std::map<MemoryTracker::BlockId, MemoryTracker::LogEntry> alive;
+  std::map<std::string, std::int64_t> held, most;
+  for (const MemoryTracker::LogEntry& entry : tracker.log()) {
+    const auto before = alive.find(entry.block);
+    if (before != alive.end()) {
+      held[std::string(name_of(before->second.kind))] -= before->second.nbytes;
+      alive.erase(before);
+    }
+    if (entry.what == What::free) continue;
+    alive.emplace(entry.block, entry);
+    const std::string kind(name_of(entry.kind));
+    held[kind] += entry.nbytes;
+    most[kind] = std::max(most[kind], held[kind]);
+  }
+  tracker.set_logging(false);
+  stage.note(key, most);
+}
+
+/// The sums of reduced shards that are there, taken out of the reducer.
+void note_sums(Stage& stage, ShardedToy& toy) {
+  for (const auto& unit : toy.units()) {
+    for (std::size_t i = 0; i < trainable_flats(*unit).size(); ++i) {
+      if (StepProbe::leaves(toy.reducer(), *unit, i) == 0) continue;
+      stage.values("sum " + unit->name() + "." + std::to_string(i),
+                   StepProbe::take_sum(toy.reducer(), *unit, i));
+    }
+  }
+}
+
+void note_gradients(Stage& stage, ShardedToy& toy, const std::string& key) {
+  for (const auto& unit : toy.units()) {
+    const auto flats = trainable_flats(*unit);
+    for (std::size_t i = 0; i < flats.size(); ++i) {
+      if (!flats[i]->shard_grad().is_defined()) continue;
+      stage.values(key + " " + unit->name() + "." + std::to_string(i), flats[i]->shard_grad());
+    }
+  }
+}
+
+const std::vector<EventKind> kEvents = {EventKind::issue,          EventKind::wait,
+                                        EventKind::free,           EventKind::forward_begin,
+                                        EventKind::backward_begin, EventKind::backward_end};
+
+// ------------------------------------------------------------------------------------------- 4.5
+
+/// One backward up to its last node.
+void until_end(Stage& stage) {
+  ShardedToy toy(stage);
+  toy.reducer().install_backward_hooks();
+  const Variable loss = toy.loss(0);
+  stage.events(
+      "events",
+      [&] {
+        stage.collectives("collectives", [&] {
+          note_most(stage, "most", [&] { backward_without_end(toy.model(), loss); });
+        });
+      },
+      kEvents);
+  stage.note("states", states_of(toy));
+  stage.memory("memory");
+  StepProbe::finish_reduce(toy.reducer());
+  note_sums(stage, toy);
+}
+
+void until_end_peak(Stage& stage) {
+  ShardedToy toy(stage);
+  toy.reducer().install_backward_hooks();
+  const Variable loss = toy.loss(0);
+  stage.note("shard bytes", toy.unit().padded_numel() / stage.world_size() * 4);
+  stage.peak("peak", [&] { backward_without_end(toy.model(), loss); });
+  StepProbe::finish_reduce(toy.reducer());
+}
+
+// ------------------------------------------------------------------------------------------- 4.6
+
+void whole_backward(Stage& stage) {
+  ShardedToy toy(stage);
+  toy.reducer().install_backward_hooks();
+  if (stage.option("dropped", false)) (void)toy.loss(99);
+  for (int m = 0; m < toy.plan().micro_steps; ++m) {
+    const std::string name = std::to_string(m);
+    const Variable loss = toy.loss(m);
+    stage.events(
+        "events " + name,
+        [&] {
+          stage.collectives("collectives " + name,
+                            [&] { note_most(stage, "most " + name, [&] { loss.backward(); }); });
+        },
+        kEvents);
+    stage.note("states " + name, states_of(toy));
+    stage.memory("memory " + name);
+    stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
+    stage.note("micro-steps " + name, toy.reducer().micro_step());
+  }
+  note_sums(stage, toy);
+}
+
+// ------------------------------------------------------------------------------------------- 4.7
+
+void finish(Stage& stage) {
+  ShardedToy toy(stage);
+  toy.reducer().install_backward_hooks();
+  const auto finish_gradients = [&] { toy.reducer().finish_gradients(); };
+  for (int step = 0; step < stage.option("steps", 1); ++step) {
+    const std::string name = "step " + std::to_string(step);
+    toy.reducer().begin_step(toy.plan());
+    for (int m = 0; m < toy.plan().micro_steps; ++m) {
+      stage.attempt(name + " after " + std::to_string(m), finish_gradients);
+      toy.loss(m, step).backward();
+    }
+    stage.memory(name + " accumulated");
+    stage.collectives(name + " collectives",
+                      [&] { stage.attempt(name + " after all", finish_gradients); });
+    stage.memory(name + " finished");
+    stage.note(name + " micro-steps", toy.reducer().micro_step());
+    note_gradients(stage, toy, name);
+    stage.attempt(name + " again", finish_gradients);
+    for (const auto& unit : toy.units()) {
+      for (FlatParameter* flat : trainable_flats(*unit)) flat->set_shard_grad(Tensor());
+    }
+    stage.memory(name + " dropped");
+  }
+}
+
+}  // namespace
+
+Scenarios backward_scenarios() {
+  return {{"until_end", until_end},
+          {"until_end_peak", until_end_peak},
+          {"whole_backward", whole_backward},
+          {"finish", finish}};
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,133 @@
+#include "autograd/functions.h"
+#include "task4/sharded_toy.h"
+#include "tensor/ops.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::graded {
+namespace {
+
+using testing::noise;
+
+/// Ends a backward that a scenario wants to see the first part of.
+struct Stopped {};
+
+// Trainable and frozen parameters go into flat parameters of their own.
+std::vector<std::unique_ptr<FlatParameter>> make_flats(
+    const std::string& unit, const std::vector<nn::NamedParameter>& parameters, Stage& stage) {
+  std::vector<std::unique_ptr<FlatParameter>> flats;
+  for (const bool trainable : {true, false}) {
+    std::vector<nn::NamedParameter> some;
+    for (const nn::NamedParameter& each : parameters) {
+      if (each.variable.requires_grad() == trainable) some.push_back(each);
+    }
+    if (some.empty()) continue;
+    flats.push_back(std::make_unique<FlatParameter>(unit, some, stage.rank(), stage.world_size(),
+                                                    kCpu, copy_slice));
+  }
+  return flats;
+}
+
+}  // namespace
+
+ShardedToy::ShardedToy(Stage& stage)
+    : stage_(stage),
+      model_({.width = stage.option("width", 5),
+              .layers = stage.option("layers", 3),
+              .root_weight = stage.option("root", false),
+              .tied = stage.option("tied", false),
+              .unused = stage.option("spare", false),
+              .nested = stage.option("nested", false),
+              .frozen = stage.option("frozen", std::vector<std::string>{})}),
+      plan_{stage.option("micro_steps", 1), stage.option("per_reduction", 1)} {
+  model_.order = stage.option("order", model_.order);
+  const int group = stage.option("group", 0);
+  std::shared_ptr<ProcessGroup> subgroup;
+  if (group > 1) subgroup = stage.group().split_contiguous(group);
+  const auto kept = stage.option("keep", std::vector<std::string>{});
+
+  std::vector<nn::Module*> modules;
+  for (const auto& layer : model_.layers()) modules.push_back(layer.get());
+  auto lists = parameters_of_units(model_, modules);
+  modules.insert(modules.begin(), &model_);
+  std::rotate(lists.begin(), lists.end() - 1, lists.end());  // the root comes last, and goes first
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    if (lists[i].empty()) continue;
+    const std::string name = modules[i] == &model_ ? "root" : modules[i]->path();
+    const bool keeps =
+        modules[i] == &model_ || std::find(kept.begin(), kept.end(), name) != kept.end();
+    units_.push_back(std::make_unique<ShardedUnit>(
+        name, *modules[i], make_flats(name, lists[i], stage), stage.shared_group(), subgroup,
+        ShardedUnit::Options{.reshard_after_forward = {group}, .keep_until_backward = keeps}));
+    units_.back()->install_forward_hooks();
+  }
+  std::vector<ShardedUnit*> units;
+  for (const auto& unit : units_) units.push_back(unit.get());
+  reducer_ = std::make_unique<GradientReducer>(units, stage.shared_group());
+  reducer_->begin_step(plan_);
+}
+
+Variable ShardedToy::loss(int m, int step) {
+  const auto j = plan_.micro_batch(m, stage_.rank(), stage_.world_size());
+  return toy_loss(model_, stage_.option("width", 5), static_cast<int>(stage_.seed()) + step,
+                  static_cast<int>(j));
+}
+
+std::vector<FlatParameter*> trainable_flats(const ShardedUnit& unit) {
+  std::vector<FlatParameter*> flats;
+  for (const auto& flat : unit.flat_parameters()) {
+    if (flat->requires_grad()) flats.push_back(flat.get());
+  }
+  return flats;
+}
+
+std::vector<std::string> states_of(ShardedToy& toy) {
+  std::vector<std::string> states;
+  for (const auto& unit : toy.units()) {
+    const bool is_sharded = unit->state() == ShardedUnit::State::sharded;
+    states.push_back(unit->name() + (is_sharded ? " sharded" : " not sharded"));
+  }
+  return states;
+}
+
+Tensor given_gradient(const Stage& stage, Shape shape, std::size_t index) {
+  const Tensor values = noise(std::move(shape), 100 * stage.seed() + index);
+  *values.data<float>() = -0.0F;
+  return values;
+}
+
+void contribute(const Stage& stage, const FlatParameter& flat, std::size_t index) {
+  const Variable& parameter = flat.parameters().at(index).variable;
+  const Variable factor(given_gradient(stage, parameter.shape(), index));
+  sum(multiply(parameter, factor)).backward();
+}
+
+void fill_full_grad(const Stage& stage, const FlatParameter& flat, int m) {
+  const auto stream = static_cast<std::uint64_t>(100 * stage.rank() + m);
+  flat.full_grad().storage()->allocate();
+  ops::copy(flat.full_grad(), noise({flat.padded_numel()}, 10000 * stage.seed() + stream));
+}
+
+void inside_backward(const std::function<void()>& call) {
+  Variable x(noise({2}, 1), true);
+  x.register_post_accumulate_grad_hook([&](const Variable&) {
+    call();
+    throw Stopped{};
+  });
+  try {
+    sum(x).backward();
+  } catch (const Stopped&) {
+  }
+}
+
+void backward_without_end(testing::Toy& model, const Variable& loss) {
+  const int hook = model.register_full_backward_hook([](nn::Module&) { throw Stopped{}; });
+  try {
+    loss.backward();
+  } catch (const Stopped&) {
+  }
+  model.remove_hook(hook);
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,149 @@
+#include "task4/cases.h"
+#include "task4/notes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fsdp::graded {
+namespace {
+
+std::string unit_of(const Seen& seen) { return units_of(seen.asked()).front().name; }
+
+/// x + (+0): what -0 becomes where gradients are added to zeros.
+Floats added_to_zeros(Floats values) {
+  for (float& value : values) value += 0.0F;
+  return values;
+}
+
+std::vector<std::string> without(std::vector<std::string> lines, const std::string& part) {
+  std::erase_if(lines, [&](const auto& line) { return line.find(part) != std::string::npos; });
+  return lines;
+}
+
+}  // namespace
+
+void judge_pre_backward(const Ask& ask) {
+  const Seen& seen = run("pre_backward", ask);
+  const UnitLayout unit = units_of(seen.asked()).front();
+  const bool kept = seen.asked().options.value("kept", false);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson there("4.1", "a unit has its parameters before its first backward node runs", seen);
+    there.at(rank, unit.name)
+        .equal("the state", seen.text(rank, "state"), unit.name + " not sharded");
+    Lesson order("4.1", "first the parameters, then the scheduler, then room for the gradients",
+                 seen);
+    std::vector<std::string> expected;
+    for (const char* what : {"issue", "wait"}) {
+      if (kept) break;
+      expected.insert(expected.end(), unit.flats.size(),
+                      fmt::format("{} all_gather {}/backward", what, unit.name));
+    }
+    for (const std::string& line : for_each_flat(unit, "alloc unsharded_grad " + unit.name)) {
+      expected.push_back(line);
+    }
+    const auto events = without(seen.lines(rank, "events"), "alloc unsharded_param");
+    order.at(rank, unit.name).equal("the trace", events, expected);
+    std::vector<std::string> heard;
+    if (seen.asked().options.value("scheduler", true)) {
+      heard.push_back(unit.name + ", parameters, no room for gradients");
+    }
+    order.equal("what the scheduler saw", seen.lines(rank, "heard"), heard);
+    Lesson room("4.1", "the full gradients have bytes", seen);
+    room.at(rank, unit.name)
+        .equal("UNSHARDED_GRAD bytes", seen.bytes(rank, "prepared", "UNSHARDED_GRAD"),
+               full_grad_bytes(unit, seen.world_size()));
+    if (!room.ok()) continue;  // nothing could be written
+    room.accepted("writing gradients", seen.at(rank, "writing"));
+    const auto flats = unit.trainable();
+    for (std::size_t i = 0; i < flats.size(); ++i) {
+      const Floats given = given_gradient_of(seen.asked(), flats[i].sizes.front(), 0);
+      Lesson first("4.1", "the first contribution overwrites: every sink is armed", seen);
+      const Floats once = seen.floats(rank, key_of("first", i));
+      first.at(rank, unit.name, flats[i].paths.front())
+          .bits("the gradient", once, given, -1,
+                {{same(once, added_to_zeros(given)), "added to zeros: 0 + (-0) is +0, not -0"},
+                 {std::isnan(once.back()),
+                  "added to what the fresh memory held: its sink was not armed"}});
+      Lesson survives("4.1", "what the backward of one call wrote survives that of the next", seen);
+      survives.at(rank, unit.name, flats[i].paths.front())
+          .bits("the gradient after a second pre_backward", seen.floats(rank, key_of("again", i)),
+                once);
+      const Floats twice = seen.floats(rank, key_of("second", i));
+      survives.bits("the gradient of both calls", twice, times(given, 2), -1,
+                    {{same(twice, given),
+                      "the second call armed the sinks again: the gradient of the first is lost"}});
+    }
+    Lesson idle("4.1", "a unit that has its parameters is not gathered again", seen);
+    idle.at(rank, unit.name)
+        .equal("collectives of a second call",
+               static_cast<std::int64_t>(seen.at(rank, "again").size()), 0);
+  }
+}
+
+void judge_queueing(const Ask& ask) {
+  const Seen& seen = run("queueing", ask);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson once("4.1", "the first unit of a backward queues end_of_backward, and no other does",
+                seen);
+    const Json& outside = seen.at(rank, "outside");
+    const bool tried =
+        outside.at("what").get<std::string>().find("outside a backward") != std::string::npos;
+    once.at(rank, unit_of(seen))
+        .that(tried, "the first pre_backward queued nothing",
+              "queue_backward_callback is called (outside a backward, as here, it throws)",
+              {{true, "end_of_backward is not queued: it would never run"}});
+    const Json& queued = seen.at(rank, "once queued");
+    once.that(
+        queued.at("type") == "none", "the second pre_backward of a backward queued again",
+        "nothing is queued",
+        {{queued.at("what").get<std::string>().find("outside a backward") != std::string::npos,
+          "queued once a unit: end_of_backward would run that many times"}});
+  }
+}
+
+void judge_complete(const Ask& ask) {
+  const Seen& seen = run("complete", ask);
+  const UnitLayout unit = units_of(seen.asked()).front();
+  const auto written = seen.asked().options.value("written", std::vector<int>{0});
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    const auto flats = unit.trainable();
+    for (std::size_t i = 0; i < flats.size(); ++i) {
+      Floats expected;
+      std::vector<bool> is_written;
+      for (std::size_t p = 0; p < flats[i].sizes.size(); ++p) {
+        const bool takes_part =
+            std::find(written.begin(), written.end(), static_cast<int>(p)) != written.end();
+        const auto size = static_cast<std::size_t>(flats[i].sizes[p]);
+        const Floats part =
+            takes_part ? given_gradient_of(seen.asked(), flats[i].sizes[p], p) : Floats(size, 0.0F);
+        expected.insert(expected.end(), part.begin(), part.end());
+        is_written.insert(is_written.end(), size, takes_part);
+      }
+      expected.resize(static_cast<std::size_t>(flats[i].padded(seen.world_size())), 0.0F);
+      const Floats full = seen.floats(rank, key_of("full gradient", i));
+      bool unused_differs = false, written_differs = false;
+      for (std::size_t e = 0; e < is_written.size() && e < full.size(); ++e) {
+        const bool differs = !same({full[e]}, {expected[e]});
+        (is_written[e] ? written_differs : unused_differs) |= differs;
+      }
+      Lesson lesson("4.2",
+                    "a complete gradient is what backward wrote, and +0 everywhere else: in unused "
+                    "parameters and in the padding",
+                    seen);
+      lesson.at(rank, unit.name)
+          .bits("the full gradient", full, expected, flats[i].numel,
+                {{written_differs, "what backward wrote was changed"},
+                 {unused_differs, "a parameter that got no contribution was left as it was"}});
+    }
+    Lesson room("4.2", "the full gradient is completed where it is", seen);
+    room.at(rank, unit.name)
+        .equal("the peak of memory, above what was held before", grown(seen, rank, "peak"), 0);
+    room.equal("UNSHARDED_GRAD bytes", seen.bytes(rank, "after", "UNSHARDED_GRAD"),
+               seen.bytes(rank, "before", "UNSHARDED_GRAD"));
+    check_heap(room, seen, rank, "peak");
+  }
+}
+
+}  // namespace fsdp::graded
