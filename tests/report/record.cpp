@@ -1,0 +1,127 @@
+// Recording: times, and what other options of a run do to a picture.
+#include "report/run_record.h"
+
+#include "comm/fake_group.h"
+#include "report/memory_curve.h"
+#include "report/runs.h"
+#include "report/timeline.h"
+#include "support/catch.h"
+
+#include <algorithm>
+
+namespace fsdp::testing {
+namespace {
+
+using report::Activity;
+using report::Lane;
+using report::RankRecord;
+using report::RankRecorder;
+using report::RunRecord;
+using report::Span;
+
+TEST_CASE("a recording begins at zero, and says how long waiting took", "[report]") {
+  Context context({.world_size = 2,
+                   .device = kFake,
+                   .cost_model = CostModel{.alpha_ps = 100, .link_ps_per_byte = 0}});
+  const ContextScope scope(context);
+  ProcessGroup group = make_fake_group(0, 2);
+  const Tensor before = Tensor::empty({8});
+  context.clock()->wait_until(1000);
+
+  RankRecorder recorder(context);
+  const Tensor data = Tensor::empty({4});
+  fsdp::Work work = group.all_reduce(data, ReduceOp::sum, {"a", Phase::gradient});
+  context.clock()->wait_until(1030);
+  { const Tensor temporary = Tensor::empty({16}); }
+  work.wait();
+  const RankRecord rank = recorder.finish();
+
+  CHECK(rank.end == 100);
+  REQUIRE(rank.events.size() == 2);
+  CHECK(rank.events[0].time == 0);
+  CHECK(rank.events[0].ranks == 2);
+  CHECK(rank.events[1].time == 100);
+  CHECK(rank.events[1].duration == 70);
+  REQUIRE(rank.memory.size() == 4);
+  CHECK(rank.opening == 1);
+  CHECK(rank.memory[1].time == 0);
+  CHECK(rank.memory[2].time == 30);
+  CHECK(rank.memory[3].time == 30);
+  CHECK(rank.peak.total() == 4 * (8 + 4 + 16));
+  CHECK_FALSE(context.trace().is_recording());
+}
+
+TEST_CASE("a recorder that goes without finish() records no more", "[report]") {
+  Context context;
+  { const RankRecorder recorder(context); }
+  CHECK_FALSE(context.trace().is_recording());
+}
+
+TEST_CASE("a step's bar is as long as the step took", "[report]") {
+  const RunRecord& record = fake_run();
+  for (const Span& span : spans_of(record, record.ranks[0])) {
+    if (span.activity != Activity::step) continue;
+    CHECK(span.begin < span.end);
+    CHECK(span.end == record.ranks[0].end);
+    return;
+  }
+  FAIL("no step");
+}
+
+/// Every way of sharding that changes what is transferred, or how units lie in each other.
+std::vector<report::ShortRun> unusual_runs() {
+  report::ShortRun run;
+  run.model_name = "nano";
+  run.model = nn::TransformerConfig::nano();
+  run.ranks = 4;
+  std::vector<report::ShortRun> runs;
+  runs.push_back(run);
+  runs.back().reshard = ReshardAfterForward::within(2);
+  runs.push_back(run);
+  runs.back().model.tie_embeddings = true;
+  runs.push_back(run);
+  runs.back().prefetch_depth = 3;
+  runs.push_back(run);
+  runs.back().prefetch_depth = 0;
+  runs.back().micro_steps = 2;
+  runs.back().steps_before = 0;
+  runs.push_back(run);
+  runs.back().ranks = 1;
+  return runs;
+}
+
+TEST_CASE("the picture agrees with the clock whatever the options", "[report]") {
+  for (const report::ShortRun& run : unusual_runs()) {
+    const RunRecord record = report::record_fake(run);
+    const RankRecord& rank = record.ranks[0];
+    INFO(record.title);
+    CHECK(peak_of(memory_curve(rank)).bytes == rank.peak);
+    const std::vector<Span> spans = spans_of(record, rank);
+    int stalls = 0;
+    for (const Span& span : spans) {
+      if (span.lane != Lane::compute) CHECK((span.issued <= span.begin && span.end <= span.waited));
+      if (span.activity != Activity::wait) continue;
+      ++stalls;
+      // Waiting ends when a transfer of that unit does, to the picosecond.
+      CHECK(std::any_of(spans.begin(), spans.end(), [&](const Span& each) {
+        return each.lane != Lane::compute && each.unit == span.unit && each.end == span.end;
+      }));
+    }
+    CHECK((stalls > 0) == (run.ranks > 1));
+  }
+}
+
+TEST_CASE("the blocks of a tied model lie inside the root", "[report]") {
+  const RunRecord record = report::record_fake(unusual_runs()[1]);
+  int inside = 0;
+  for (const Span& span : spans_of(record, record.ranks[0])) {
+    const bool computes = span.activity == Activity::forward || span.activity == Activity::backward;
+    if (!computes) continue;
+    CHECK(span.depth == (span.unit == "root" ? 0 : 1));
+    inside += span.depth;
+  }
+  CHECK(inside == 4);  // two blocks, there and back
+}
+
+}  // namespace
+}  // namespace fsdp::testing
