@@ -2,7 +2,6 @@
 #include "device/context.h"
 #include "optim/local_gradients.h"
 #include "support/toy_model.h"
-#include "task2_flat_parameter/flat_parameter.h"
 #include "task4/oracle.h"
 
 #include <algorithm>
