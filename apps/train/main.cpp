@@ -1,6 +1,8 @@
 // unshard-train: trains a language model as a configuration says.
 #include "base/check.h"
 #include "nn/file_io.h"
+#include "report/chrome_trace.h"
+#include "report/html_page.h"
 #include "train/run_state.h"
 #include "train/summary.h"
 #include "train/trainer.h"
@@ -22,6 +24,7 @@ struct CommandLine {
   std::string config;
   std::string summary;
   std::string export_folder;
+  std::string picture;
   std::vector<std::string> overrides;
 };
 
@@ -40,6 +43,13 @@ void print_start(const TrainConfig& config, const TokenData& data) {
       config.training.global_batch_size, config.sequence_length(), config.micro_batches()));
 }
 
+void draw(const report::RunRecord& record, const std::filesystem::path& folder) {
+  nn::create_folder(folder);
+  nn::write_text_atomically(folder / "timeline.html", report::to_html(record));
+  nn::write_text_atomically(folder / "trace.json", report::to_chrome_json(record));
+  print(fmt::format("the last step: {}", (folder / "timeline.html").string()));
+}
+
 void train(const CommandLine& line) {
   const std::optional<std::filesystem::path> file =
       line.config.empty() ? std::nullopt : std::optional<std::filesystem::path>(line.config);
@@ -51,6 +61,7 @@ void train(const CommandLine& line) {
 
   RunOptions options;
   options.export_folder = line.export_folder;
+  options.records_last_step = !line.picture.empty();
   options.on_note = print;
   options.on_step = [&](const StepReport& step) {
     if (step.step % config.training.log_every != 0 && step.step != step.steps) return;
@@ -62,6 +73,7 @@ void train(const CommandLine& line) {
   const RunResult result = run_training(config, data, options);
   print(fmt::format("parameters sha256 {}", result.param_sha256));
   if (!result.sample.empty()) print("\n" + show_tokens(result.sample, data));
+  if (!line.picture.empty()) draw(result.last_step, line.picture);
   if (!line.summary.empty()) {
     nn::write_text_atomically(line.summary, to_json({{result, result.peak_bytes}}));
   }
@@ -79,6 +91,8 @@ int run(int argc, char** argv) {
   app.add_option("--summary", line.summary, "write losses, memory and fingerprint here, as JSON");
   app.add_option("--export", line.export_folder,
                  "write the trained model here, for Hugging Face's from_pretrained");
+  app.add_option("--picture", line.picture,
+                 "record the last step, and write timeline.html and trace.json to this folder");
   app.footer("Every key of the configuration can be given as --section.key VALUE:\n" +
              describe_keys());
   app.allow_extras();

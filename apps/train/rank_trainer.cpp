@@ -3,6 +3,7 @@
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "nn/generate.h"
+#include "report/runs/short_run.h"
 #include "tensor/tree_sum.h"
 #include "train/run_state.h"
 #include "train/sha256.h"
@@ -19,6 +20,11 @@ namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// The recording of a step counts its peak anew; the run's is the highest of all.
+Breakdown highest(const Breakdown& before, const Breakdown& now) {
+  return now.total() > before.total() ? now : before;
 }
 
 }  // namespace
@@ -53,12 +59,14 @@ RankResult RankTrainer::run() {
   for (std::int64_t step = result.first_step; step < steps; ++step) {
     const auto begin = std::chrono::steady_clock::now();
     StepReport report{.step = step + 1, .steps = steps};
-    report.loss = train_step(step, report);
+    const bool is_recorded = options_.records_last_step && step + 1 == steps;
+    report.loss = is_recorded ? record_step(step, report, result) : train_step(step, report);
     result.losses.push_back(report.loss);
     const double took = seconds_since(begin);
     seconds += took;
     report.tokens_per_second = tokens_per_step / took;
-    report.peak_bytes = Context::current().tracker().peak_total();
+    result.peak = highest(result.peak, Context::current().tracker().peak());
+    report.peak_bytes = result.peak.total();
     if (rank_ == 0 && options_.on_step) options_.on_step(report);
     if (ledger_ != nullptr) {
       result.comm_bytes += ledger_->received_bytes();
@@ -71,7 +79,7 @@ RankResult RankTrainer::run() {
     if (step + 1 == steps || (every > 0 && (step + 1) % every == 0)) save(step + 1);
   }
   // What follows is not training: its memory is not that of a step.
-  result.peak = Context::current().tracker().peak();
+  result.peak = highest(result.peak, Context::current().tracker().peak());
   const auto trained = static_cast<double>(result.losses.size());
   if (seconds > 0) result.tokens_per_second = trained * tokens_per_step / seconds;
   if (!options_.export_folder.empty()) {
@@ -81,6 +89,16 @@ RankResult RankTrainer::run() {
   result.param_sha256 = fingerprint();
   result.sample = sample();
   return result;
+}
+
+float RankTrainer::record_step(std::int64_t step, StepReport& report, RankResult& result) {
+  if (config_.parallel.strategy != "fsdp") report::name_units(strategy_->model());
+  result.peak = highest(result.peak, Context::current().tracker().peak());
+  if (group_ != nullptr) group_->barrier({}).wait();  // all ranks share their zero of time
+  report::RankRecorder recorder(Context::current());
+  const float loss = train_step(step, report);
+  result.last_step = recorder.finish();
+  return loss;
 }
 
 float RankTrainer::train_step(std::int64_t step, StepReport& report) {

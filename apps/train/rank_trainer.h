@@ -24,6 +24,7 @@ struct RankResult {
   std::int64_t comm_bytes = 0;
   double tokens_per_second = 0;
   std::vector<std::int32_t> sample;
+  report::RankRecord last_step;
 };
 
 /// One rank from its first step to its last. Runs on the rank's thread, in its Context.
@@ -37,6 +38,7 @@ class RankTrainer {
  private:
   void resume(RankResult& result);
   float train_step(std::int64_t step, StepReport& report);
+  float record_step(std::int64_t step, StepReport& report, RankResult& result);
   /// Micro-batch losses of all ranks, in the order of j, summed as gradients are.
   float mean_loss(const std::vector<float>& mine);
   void save(std::int64_t steps_done);

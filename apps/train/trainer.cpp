@@ -68,7 +68,11 @@ RunResult run_training(const TrainConfig& config, const TokenData& data,
   result.param_sha256 = std::move(ranks[0].param_sha256);
   result.tokens_per_second = ranks[0].tokens_per_second;
   result.sample = std::move(ranks[0].sample);
-  for (const RankResult& rank : ranks) {
+  result.last_step.world_size = world_size;
+  result.last_step.title = fmt::format("{} over {} rank{}, {}", config.preset, world_size,
+                                       world_size == 1 ? "" : "s", config.parallel.strategy);
+  for (RankResult& rank : ranks) {
+    if (options.records_last_step) result.last_step.ranks.push_back(std::move(rank.last_step));
     result.comm_bytes = std::max(result.comm_bytes, rank.comm_bytes);
     if (rank.peak.total() > result.peak_bytes) {
       result.peak_bytes = rank.peak.total();

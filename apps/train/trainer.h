@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/memory_tracker.h"
+#include "report/run_record.h"
 #include "train/config.h"
 #include "train/data.h"
 
@@ -39,12 +40,14 @@ struct RunResult {
   std::int64_t comm_bytes = 0;  ///< sent by a rank over all steps (the rank that sent most)
   double tokens_per_second = 0;
   std::vector<std::int32_t> sample;
+  report::RunRecord last_step;  ///< if RunOptions::records_last_step
 };
 
 struct RunOptions {
   std::function<void(const StepReport&)> on_step;   ///< called by rank 0 after each step
   std::function<void(const std::string&)> on_note;  ///< "resumed from …", "saved …"
   std::string export_folder;  ///< where to put a Hugging Face folder at the end; empty = nowhere
+  bool records_last_step = false;  ///< for a picture of it
 };
 
 /// Trains as `config` says, on `data`; ranks are threads of this process.

@@ -37,13 +37,12 @@ function tickStep(length, ticks) {
   return [1, 2, 5, 10].map((n) => n * power).find((step) => length / step <= ticks) || 10 * power;
 }
 
-/** What all units' names begin with says nothing: "model.". */
-const commonPrefix = (() => {
-  const first = run.units[0] || '';
-  const prefix = first.slice(0, first.indexOf('.') + 1);
-  return run.units.every((unit) => unit.startsWith(prefix) && unit !== prefix) ? prefix : '';
-})();
-const shortName = (unit) => run.units[unit].slice(commonPrefix.length);
+/** What nearly all units' names begin with says nothing: "model.". */
+const prefix = run.units.length > 0 ? run.units[0].slice(0, run.units[0].indexOf('.') + 1) : '';
+const shortName = (unit) => {
+  const full = run.units[unit];
+  return full.startsWith(prefix) && full !== prefix ? full.slice(prefix.length) : full;
+};
 /** The longest name of a unit that fits. */
 function fittingName(unit, width) {
   const name = shortName(unit);

@@ -60,7 +60,7 @@ class RankRun {
       }
       engine_ = std::make_unique<parallel::DdpGradients>(parameters, group_, run_.bucket_bytes);
       optimizer_ = make_optimizer();
-      name_units();
+      name_units(*model_);
     }
   }
 
@@ -73,13 +73,6 @@ class RankRun {
   }
 
  private:
-  /// Nothing is sharded, but the trace is to name the same parts of the model.
-  void name_units() {
-    for (nn::Module* module : default_wrap_policy(*model_)) {
-      module->set_unit_name(module->path().empty() ? "model.norm+lm_head" : module->path());
-    }
-  }
-
   void train(int step) {
     const optim::StepPlan plan{run_.micro_steps, 1};
     engine_->begin_step(plan);
@@ -129,6 +122,12 @@ RunRecord empty_record(const ShortRun& run, int recorded) {
 }
 
 }  // namespace
+
+void name_units(nn::TransformerLM& model) {
+  for (nn::Module* module : default_wrap_policy(model)) {
+    module->set_unit_name(module->path().empty() ? "model.norm+lm_head" : module->path());
+  }
+}
 
 RunRecord record_fake(const ShortRun& run, const CostModel& machine, int recorded) {
   FSDP_CHECK(recorded >= 1 && recorded <= run.ranks, "{} of {} ranks cannot be recorded", recorded,

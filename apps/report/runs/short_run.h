@@ -35,6 +35,10 @@ struct ShortRun {
 inline constexpr CostModel kSmallMachine{
     .ps_per_flop = 1, .ps_per_byte = 2, .alpha_ps = 2'000'000, .link_ps_per_byte = 100};
 
+/// Names the parts of a model that would be units, so that a trace of a run that shards nothing can
+/// be read beside one that does.
+void name_units(nn::TransformerLM& model);
+
 /// Ranks 0 … recorded-1 of the run, one after the other, each alone with a clock of its own: they
 /// do the same, so none waits for another. @throws Error unless 1 <= recorded <= ranks.
 RunRecord record_fake(const ShortRun& run, const CostModel& machine = kSmallMachine,

@@ -1,0 +1,59 @@
+// Recording the last step of a training changes nothing about it.
+#include "report/memory_curve.h"
+#include "report/timeline.h"
+#include "support/catch.h"
+#include "train/trainer.h"
+
+#include <algorithm>
+
+namespace fsdp::train {
+namespace {
+
+RunResult run(const std::string& strategy, int ranks, bool records) {
+  const TrainConfig config =
+      load_config(std::nullopt,
+                  {"--model.preset=nano", "--model.vocabulary=128", "--training.steps=3",
+                   "--training.local_batch_size=1", "--training.global_batch_size=4",
+                   "--parallel.strategy=" + strategy, "--parallel.ranks=" + std::to_string(ranks)});
+  const std::string text(400, 'x');
+  RunOptions options;
+  options.records_last_step = records;
+  return run_training(config, TokenData::from_text(text, "a text", 128), options);
+}
+
+bool has_bar(const report::RunRecord& record, const report::RankRecord& rank,
+             report::Activity activity, const std::string& unit) {
+  const std::vector<report::Span> spans = spans_of(record, rank);
+  return std::any_of(spans.begin(), spans.end(), [&](const report::Span& span) {
+    return span.activity == activity && span.unit == unit;
+  });
+}
+
+TEST_CASE("a recorded training is the same training", "[train]") {
+  for (const auto& [strategy, ranks] : {std::pair("single", 1), {"ddp", 2}, {"fsdp", 2}}) {
+    INFO(strategy);
+    const RunResult plain = run(strategy, ranks, false);
+    const RunResult recorded = run(strategy, ranks, true);
+    CHECK(recorded.losses == plain.losses);
+    CHECK(recorded.param_sha256 == plain.param_sha256);
+    CHECK(recorded.peak_bytes == plain.peak_bytes);
+    CHECK(recorded.comm_bytes == plain.comm_bytes);
+    CHECK(plain.last_step.ranks.empty());
+
+    const report::RunRecord& record = recorded.last_step;
+    REQUIRE(static_cast<int>(record.ranks.size()) == ranks);
+    for (const report::RankRecord& rank : record.ranks) {
+      CHECK(rank.rank == &rank - record.ranks.data());
+      CHECK(peak_of(memory_curve(rank)).bytes == rank.peak);
+      CHECK(rank.peak.total() <= recorded.peak_bytes);
+      CHECK(has_bar(record, rank, report::Activity::forward, "model.layers.1"));
+      CHECK(has_bar(record, rank, report::Activity::backward, "model.embed_tokens"));
+      CHECK(has_bar(record, rank, report::Activity::step, ""));
+      CHECK(has_bar(record, rank, report::Activity::gather, "model.layers.0") ==
+            (std::string(strategy) == "fsdp"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::train
