@@ -27,6 +27,28 @@ window.addEventListener('load', () => document.querySelector(
   '.rank:nth-child(2) rect.gather[data-unit="%s"]').dispatchEvent(new MouseEvent('click')));
 </script>"""
 
+# Looks closer at the middle, moves the pointer over memory, and leaves what it saw on the page.
+MOVE = """<script>
+window.addEventListener('load', () => {
+  const svg = document.querySelector('.rank svg');
+  const box = svg.getBoundingClientRect();
+  const at = (part) => ({ clientX: box.left + box.width / 2,
+    clientY: box.top + box.height * part });
+  const labels = () => [...svg.querySelectorAll('text')].map((each) => each.textContent).join('|');
+  const before = labels();
+  svg.dispatchEvent(new WheelEvent('wheel', { deltaY: -1, cancelable: true, ...at(0.2) }));
+  const closer = labels();
+  svg.dispatchEvent(new PointerEvent('pointerdown', { buttons: 1, ...at(0.2) }));
+  svg.dispatchEvent(new PointerEvent('pointermove',
+    { buttons: 1, clientX: box.left + box.width / 3, clientY: box.top + 40 }));
+  const moved = labels();
+  svg.dispatchEvent(new PointerEvent('pointermove', at(0.75)));
+  document.body.dataset.tip = document.getElementById('tip').textContent;
+  document.getElementById('whole').click();
+  document.body.dataset.views = [before !== closer, closer !== moved, before === labels()].join();
+});
+</script>"""
+
 
 class Failure(Exception):
     """What was expected of the page, and what it did."""
@@ -141,6 +163,23 @@ def check_life(page: Page, gathers: int) -> None:
     expect(page.count("rect", "faded", data_unit="model.layers.1") > 0, "others are")
 
 
+def check_moves(page: Page) -> None:
+    """The page after MOVE."""
+    body = next(values for tag, values in page.elements if tag == "body")
+    expect(body.get("data-views") == "true,true,true",
+           "the wheel looks closer, dragging moves, and a button shows the whole run again")
+    tip = body.get("data-tip", "")
+    expect("parameter shards" in tip and tip.count(" B") >= 3,
+           "the pointer over memory says what is held")
+
+
+def with_script(page: Path, script: str, copy: Path) -> Path:
+    """A copy of the page on which a script acts as its reader would."""
+    text = page.read_text(encoding="utf-8")
+    copy.write_text(text.replace("</body>", script + "</body>"), encoding="utf-8")
+    return copy
+
+
 def check_figures(folder: Path) -> None:
     """Figures are well-formed, and name no other file."""
     for file in sorted(folder.glob("*.svg")):
@@ -163,10 +202,10 @@ def check(program: Path, browser_program: str, out: Path) -> None:
     print("a unit in the address:")
     check_life(browser.dump(f"{address}#unit={UNIT}&rank=1"), gathers)
     print("a click:")
-    clicked = out / "clicked.html"
-    text = page.read_text(encoding="utf-8")
-    clicked.write_text(text.replace("</body>", CLICK % UNIT + "</body>"), encoding="utf-8")
+    clicked = with_script(page, CLICK % UNIT, out / "clicked.html")
     check_life(browser.dump(clicked.as_uri()), gathers)
+    print("moving about:")
+    check_moves(browser.dump(with_script(page, MOVE, out / "moved.html").as_uri()))
     print("pictures:")
     browser.shoot(address, out / "page.png")
     browser.shoot(f"{address}#unit={UNIT}", out / "life.png")
