@@ -1,0 +1,127 @@
+#include "task5/cases.h"
+#include "task5/oracle.h"
+
+#include "optim/gradient_engine.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+
+namespace fsdp::graded {
+namespace {
+
+double squares_of(const std::vector<Floats>& all) {
+  ExactSquareSum sum;
+  for (const Floats& values : all) {
+    if (!values.empty()) sum.add(Tensor::from(values, {std::ssize(values)}));
+  }
+  return sum.value();
+}
+
+/// A number with all its digits, so that equal texts are equal bits.
+std::string digits(double value) { return fmt::format("{:.17g}", value); }
+
+/// The same with the padding that a case has poisoned.
+std::vector<Floats> with_padding(const Case& asked, int rank) {
+  std::vector<Floats> all = gradients_of(asked, 1, rank);
+  std::size_t next = 0;
+  for (const FlatSpec& spec : specs_of(asked)) {
+    if (!spec.trainable) continue;
+    all[next++].resize(static_cast<std::size_t>(shard_numel(spec, asked.world_size)),
+                       asked.options.value("poison", 0.0F));
+  }
+  return all;
+}
+
+}  // namespace
+
+void judge_squares(const Ask& ask) {
+  const Seen& seen = run("squares", ask);
+  const Case& asked = seen.asked();
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    std::vector<Floats> mine = gradients_of(asked, 1, rank), padded = with_padding(asked, rank);
+    std::vector<Floats> whole = gradients_of(asked, 1);
+    const double without = squares_of(mine);
+    for (auto* each : {&mine, &padded, &whole}) each->push_back({3.0F});
+    const double value = seen.at(rank, "value").get<double>();
+    Lesson lesson("5.3", "over all ranks every element of the gradient counts once, padding never",
+                  seen);
+    lesson.at(rank).equal("the sum of squares, with 9 that were there before", digits(value),
+                          digits(squares_of(mine)),
+                          {{value == squares_of(padded), "padding was counted"},
+                           {value == without, "what was in the sum before is gone"},
+                           {value == squares_of(whole), "the squares of all ranks"}});
+    lesson.equal("collectives", std::ssize(seen.at(rank, "collectives")), 0,
+                 {{true, "adding over the ranks comes in step 5.4"}});
+    const Json& noted = seen.at(rank, "peak");
+    lesson.equal("the peak of memory, above what was held before",
+                 noted.at("peak").at("total").get<std::int64_t>() -
+                     noted.at("before").at("total").get<std::int64_t>(),
+                 0);
+    lesson.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
+                   4095, {{true, "a copy outside the memory tracker"}});
+  }
+}
+
+void judge_clip(const Ask& ask) {
+  const Seen& seen = run("clip", ask);
+  const Case& asked = seen.asked();
+  const int world = seen.world_size();
+  const double norm = std::sqrt(squares_of(gradients_of(asked, 1)));
+  const double max_norm = asked.options.value("max_norm", 1.0);
+  const double factor = optim::clip_factor(norm, max_norm);
+  const auto specs = specs_of(asked);
+  for (int rank = 0; rank < world; ++rank) {
+    Lesson one("5.4", "the counters are added over the ranks by one all-reduce, of integers", seen);
+    std::vector<std::string> calls;
+    for (const Json& each : seen.at(rank, "collectives")) {
+      calls.push_back(fmt::format("{} of {} {} for {}/{}", each.at("op").get<std::string>(),
+                                  each.at("numel").get<int>(), each.at("dtype").get<std::string>(),
+                                  each.at("unit").get<std::string>(),
+                                  each.at("phase").get<std::string>()));
+    }
+    const std::vector<std::string> expected = {fmt::format(
+        "all_reduce of {} int64 for grad_norm/optimizer", std::int64_t{ExactSquareSum::kCounters})};
+    const double observed = seen.at(rank, "norm").get<double>();
+    const double local = std::sqrt(squares_of(gradients_of(asked, 1, rank)));
+    one.at(rank).equal("collectives", calls, expected,
+                       {{calls.empty() && world > 1 && observed == local,
+                         "none: the norm of this rank's shard alone"}});
+    Lesson whole("5.4",
+                 "the norm is that of the whole gradient: the same number on every rank, at "
+                 "every W",
+                 seen);
+    whole.at(rank).equal(
+        "the norm", digits(observed), digits(norm),
+        {{observed == local, "the norm of this rank's shard alone"},
+         {observed == norm * std::min(factor, 1.0), "the norm after clipping, not before"},
+         {observed != norm && std::abs(observed / norm - 1) < 1e-6,
+          "close, but rounded on the way: floating-point sums depend on how they are cut"}});
+    std::size_t next = 0;
+    const auto gradients = gradients_of(asked, 1, rank);
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (!specs[i].trainable) continue;
+      const Floats& before = gradients[next++];
+      Floats clipped = before;
+      if (factor < 1) {
+        for (float& value : clipped) value *= static_cast<float>(factor);
+      }
+      const Floats after = seen.floats(rank, fmt::format("gradient.{}", i));
+      Floats up = before;
+      for (float& value : up) value *= static_cast<float>(max_norm / (norm + 1e-6));
+      Lesson scaled("5.4", "gradients are scaled by max_norm / (norm + 1e-6), down and never up",
+                    seen);
+      scaled.at(rank, specs[i].unit)
+          .bits(fmt::format("the gradient of flat parameter {}", i), after, clipped, -1,
+                {{after == before && factor < 1, "not scaled"},
+                 {after == up && factor == 1, "scaled up: the norm is below the limit"}});
+    }
+    if (!seen.has(rank, "bad")) continue;
+    Lesson finite("5.4", "a norm that is not finite is an Error, on all ranks", seen);
+    finite.at(rank).refused("clipping with one infinite or undefined gradient on one rank",
+                            seen.at(rank, "bad"), "Error", {"norm"});
+  }
+}
+
+}  // namespace fsdp::graded

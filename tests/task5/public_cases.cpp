@@ -1,0 +1,118 @@
+// The public cases of task 5.
+#include "grader/expect.h"
+#include "support/catch.h"
+#include "task5/cases.h"
+
+using namespace fsdp::graded;
+
+namespace {
+
+/// One flat parameter of the option "flats".
+Json flat(const char* unit, const Json& shapes, bool trainable = true, bool decay = true) {
+  return Json::array({unit, shapes, trainable, decay});
+}
+
+Json model(const std::vector<Json>& flats, const Json& more = Json::object()) {
+  Json options = {{"flats", flats}};
+  options.update(more);
+  return options;
+}
+
+Json with(Json options, const Json& more) {
+  options.update(more);
+  return options;
+}
+
+/// Three flat parameters in a unit, one of them frozen; another unit (flats.h).
+const Json kMixed = Json::object();
+/// Shards without an element, and ranks that hold nothing but padding.
+const Json kTiny =
+    model({flat("a", {{1}}), flat("b", {{2}, {3}}), flat("c", {{1, 1}}, true, false)});
+/// Frozen first, and a whole frozen unit.
+const Json kFrozen = model({flat("a", {{3}}, false), flat("a", {{7}}, true, false),
+                            flat("b", {{5}}, false), flat("c", {{4}, {4}})});
+const std::vector<Json> kModels = {kMixed, kTiny, kFrozen};
+
+/// Runs `judge` for every W and seed.
+template <class Judge>
+void at_all(const Judge& judge, const Json& options, Delivery delivery = Delivery::plain,
+            const std::vector<int>& given = {1, 2, 3, 4}) {
+  for (const int world_size : worlds(given)) {
+    for (const std::uint64_t seed : seeds({1})) {
+      judge({.world_size = world_size, .seed = seed, .delivery = delivery, .options = options});
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Pieces are trainable shards, under keys that name their place", "[5.1]") {
+  for (const Json& each : kModels) at_all(judge_pieces, each);
+}
+
+TEST_CASE("Steps on shards have the bits of steps on the whole", "[5.2]") {
+  for (const Json& each : kModels) {
+    at_all(judge_step, with(each, {{"steps", 3}}), Delivery::plain, {1, 2, 3, 4, 5, 8});
+    at_all(judge_step, with(each, {{"steps", 2}, {"optimizer", "momentum"}}), Delivery::plain,
+           {2, 3});
+  }
+}
+
+TEST_CASE("After a step padding is zero, whatever was there", "[5.2]") {
+  for (const Json& each : kModels) {
+    at_all(judge_step, with(each, {{"steps", 3}, {"poison", true}}), Delivery::plain, {2, 3, 4, 7});
+  }
+}
+
+TEST_CASE("A step needs no memory but its state", "[5.2]") {
+  at_all(judge_step, model({flat("a", {{128, 96}}), flat("b", {{96, 128}})}, {{"steps", 2}}),
+         Delivery::plain, {2, 3});
+}
+
+TEST_CASE("The squares of a rank's gradients, without padding", "[5.3]") {
+  for (const Json& each : kModels) {
+    at_all(judge_squares, each, Delivery::plain, {1, 2, 3, 4, 8});
+    at_all(judge_squares, with(each, {{"poison", 1e6}}), Delivery::plain, {2, 3, 4, 7});
+  }
+  at_all(judge_squares, model({flat("a", {{128, 96}})}), Delivery::plain, {3});
+}
+
+TEST_CASE("Clipping is by the norm of the whole, equal at every W", "[5.4]") {
+  for (const Json& each : kModels) {
+    for (const Delivery delivery : {Delivery::lazy, Delivery::eager}) {
+      at_all(judge_clip, with(each, {{"max_norm", 0.25}}), delivery, {1, 2, 3, 4, 5, 8});
+    }
+    at_all(judge_clip, with(each, {{"max_norm", 0.5}, {"poison", 1e6}}), Delivery::plain,
+           {2, 3, 4});
+  }
+}
+
+TEST_CASE("A small gradient stays as it is", "[5.4]") {
+  for (const Json& each : kModels) {
+    at_all(judge_clip, with(each, {{"max_norm", 1e9}}), Delivery::plain, {1, 2, 3});
+  }
+}
+
+TEST_CASE("A norm that is not finite is an error on every rank", "[5.4]") {
+  for (const char* bad : {"inf", "nan"}) {
+    at_all(judge_clip, {{"bad", bad}, {"bad_rank", 0}}, Delivery::plain, {1, 2, 4});
+    at_all(judge_clip, {{"bad", bad}, {"bad_rank", 1}}, Delivery::plain, {2, 3});
+  }
+}
+
+TEST_CASE("Slices name every element of the training state once", "[5.5]") {
+  for (const Json& each : kModels) {
+    at_all(judge_state, with(each, {{"steps", 1}}), Delivery::plain, {1, 2, 3, 4, 5, 8});
+    at_all(judge_state, with(each, {{"steps", 0}}), Delivery::plain, {2, 3});
+  }
+  at_all(judge_state, {{"steps", 2}, {"optimizer", "momentum"}}, Delivery::plain, {3});
+}
+
+TEST_CASE("Saved at one W, loaded at another", "[5.5]") {
+  for (const auto& [saved_at, loaded_at] : {std::pair{4, 2}, {2, 4}, {1, 3}, {3, 1}, {5, 4}}) {
+    for (const Json& each : kModels) {
+      judge_reload({.world_size = 1,
+                    .options = with(each, {{"saved_at", saved_at}, {"loaded_at", loaded_at}})});
+    }
+  }
+}

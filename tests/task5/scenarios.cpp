@@ -1,0 +1,251 @@
+// Task 5: what a runner can be asked to do with a sharded optimizer.
+//
+// Options of every scenario: flats (flats.h), optimizer ("adamw", "momentum"), steps.
+#include "grader/stage.h"
+#include "task5/shards.h"
+#include "tensor/ops.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+namespace fsdp::graded {
+namespace {
+
+std::string key_of(const std::string& name, std::size_t index) {
+  return name + "." + std::to_string(index);
+}
+
+Tensor filled(std::int64_t numel, double value) {
+  const Tensor tensor = Tensor::empty({numel});
+  ops::fill(tensor, value);
+  return tensor;
+}
+
+// ------------------------------------------------------------------------------------------- 5.1
+
+void pieces(Stage& stage) {
+  Shards shards(stage.asked(), stage.rank(), stage.world_size());
+  const ShardedOptimizer optimizer(shards.pointers(), optimizer_of(stage.asked()),
+                                   stage.shared_group());
+  stage.note("before gradients", optimizer.pieces().size());
+  shards.set_gradients(1);
+  std::vector<optim::Piece> all;
+  stage.peak("peak", [&] { all = optimizer.pieces(); });
+  const std::vector<FlatParameter*> flats = shards.trainable();
+  Json lines = Json::array(), places = Json::array();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const optim::Piece& piece = all[i];
+    lines.push_back(
+        fmt::format("{}: unit {}, {}", piece.key, piece.unit, piece.decay ? "decay" : "no decay"));
+    if (i >= flats.size()) continue;
+    const auto is = [](const Tensor& a, const Tensor& b) {
+      return a.is_defined() && a.storage() == b.storage() && a.offset() == b.offset() &&
+             a.shape() == b.shape();
+    };
+    places.push_back(
+        fmt::format("{} {}", is(piece.param, flats[i]->shard()) ? "the shard" : "something else",
+                    is(piece.grad, flats[i]->shard_grad()) ? "its gradient" : "another gradient"));
+  }
+  stage.note("pieces", lines);
+  stage.note("places", places);
+  shards.drop_gradients();
+  shards.set_gradients(2);
+  bool fresh = true;
+  all = optimizer.pieces();
+  for (std::size_t i = 0; i < all.size() && i < flats.size(); ++i) {
+    fresh = fresh && all[i].grad.storage() == flats[i]->shard_grad().storage();
+  }
+  stage.note("fresh", fresh);
+}
+
+// ------------------------------------------------------------------------------------------- 5.2
+
+/// Every tensor of a rank that has padding.
+std::vector<Tensor> paddings(const Shards& shards, ShardedOptimizer& optimizer, bool gradients) {
+  std::vector<Tensor> all;
+  const std::vector<optim::Piece> pieces = optimizer.pieces();
+  std::size_t next = 0;
+  for (const auto& flat : shards.flats()) {
+    all.push_back(padding_of(*flat, flat->shard()));
+    if (!flat->requires_grad()) continue;
+    if (gradients) all.push_back(padding_of(*flat, flat->shard_grad()));
+    for (const auto& [name, tensor] : optimizer.optimizer().state(pieces.at(next++))) {
+      all.push_back(padding_of(*flat, tensor));
+    }
+  }
+  return all;
+}
+
+void step(Stage& stage) {
+  Shards shards(stage.asked(), stage.rank(), stage.world_size());
+  ShardedOptimizer optimizer(shards.pointers(), optimizer_of(stage.asked()), stage.shared_group());
+  const int steps = stage.option("steps", 1);
+  stage.memory("before");
+  for (int i = 1; i <= steps; ++i) {
+    shards.set_gradients(i);
+    if (stage.option("poison", false)) {
+      for (const Tensor& padding : paddings(shards, optimizer, true)) ops::fill(padding, 7);
+    }
+    const std::string name = std::to_string(i);
+    const auto once = [&] { optimizer.step(learning_rate(i)); };
+    if (i == 2) {
+      stage.peak("peak", once);
+      continue;
+    }
+    stage.events("events " + name, [&] { stage.collectives("collectives " + name, once); },
+                 {EventKind::step});
+  }
+  stage.memory("after");
+  stage.note("steps", optimizer.optimizer().steps());
+  const std::vector<optim::Piece> pieces = optimizer.pieces();
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < shards.flats().size(); ++i) {
+    const FlatParameter& flat = *shards.flats()[i];
+    stage.values(key_of("param", i), flat.shard());
+    if (!flat.requires_grad()) continue;
+    for (const auto& [name, tensor] : optimizer.optimizer().state(pieces.at(next++))) {
+      stage.values(key_of(name, i), tensor);
+    }
+  }
+  shards.trainable().back()->set_shard_grad(Tensor());
+  stage.attempt("without a gradient", [&] { optimizer.step(0.1); });
+}
+
+// ------------------------------------------------------------------------------------------- 5.3
+
+void squares(Stage& stage) {
+  Shards shards(stage.asked(), stage.rank(), stage.world_size());
+  const ShardedOptimizer optimizer(shards.pointers(), optimizer_of(stage.asked()),
+                                   stage.shared_group());
+  shards.set_gradients(1);
+  for (FlatParameter* flat : shards.trainable()) {
+    ops::fill(padding_of(*flat, flat->shard_grad()), stage.option("poison", 0.0));
+  }
+  ExactSquareSum sum;
+  sum.add(filled(1, 3));  // somebody else's
+  stage.collectives("collectives",
+                    [&] { stage.peak("peak", [&] { optimizer.add_squares(sum); }); });
+  stage.note("value", sum.value());
+}
+
+// ------------------------------------------------------------------------------------------- 5.4
+
+void clip(Stage& stage) {
+  Shards shards(stage.asked(), stage.rank(), stage.world_size());
+  ShardedOptimizer optimizer(shards.pointers(), optimizer_of(stage.asked()), stage.shared_group());
+  shards.set_gradients(1);
+  for (FlatParameter* flat : shards.trainable()) {
+    ops::fill(padding_of(*flat, flat->shard_grad()), stage.option("poison", 0.0));
+  }
+  double norm = 0;
+  stage.collectives("collectives",
+                    [&] { norm = optimizer.clip_grad_norm(stage.option("max_norm", 1.0)); });
+  stage.note("norm", norm);
+  for (std::size_t i = 0; i < shards.flats().size(); ++i) {
+    const FlatParameter& flat = *shards.flats()[i];
+    if (!flat.requires_grad()) continue;
+    stage.values(key_of("gradient", i), flat.shard_grad().narrow(0, 0, flat.valid_shard_numel()));
+  }
+  const std::string bad = stage.option("bad", std::string());
+  if (bad.empty()) return;
+  shards.set_gradients(2);
+  if (stage.rank() == stage.option("bad_rank", 0)) {
+    const double value = bad == "inf" ? std::numeric_limits<double>::infinity()
+                                      : std::numeric_limits<double>::quiet_NaN();
+    ops::fill(shards.trainable().front()->shard_grad().narrow(0, 0, 1), value);
+  }
+  stage.attempt("bad", [&] { optimizer.clip_grad_norm(1); });
+}
+
+// ------------------------------------------------------------------------------------------- 5.5
+
+Json to_json(const nn::StateSlice& slice) {
+  return {{"name", slice.name},
+          {"shape", slice.full_shape},
+          {"begin", slice.begin},
+          {"values", slice.values.to_vector<float>()}};
+}
+
+void note_slices(Stage& stage, const std::string& key, const std::vector<nn::StateSlice>& slices) {
+  Json all = Json::array();
+  for (const nn::StateSlice& slice : slices) all.push_back(to_json(slice));
+  stage.note(key, std::move(all));
+}
+
+void state(Stage& stage) {
+  Shards shards(stage.asked(), stage.rank(), stage.world_size());
+  ShardedOptimizer optimizer(shards.pointers(), optimizer_of(stage.asked()), stage.shared_group());
+  const int steps = stage.option("steps", 1);
+  for (int i = 1; i <= steps; ++i) {
+    shards.set_gradients(i);
+    optimizer.step(learning_rate(i));
+  }
+  stage.memory("before");
+  std::vector<nn::StateSlice> slices;
+  stage.collectives("collectives", [&] { slices = optimizer.state_slices(); });
+  stage.memory("after");
+  note_slices(stage, "slices", slices);
+  shards.set_gradients(steps + 1);
+  optimizer.step(learning_rate(steps + 1));
+  note_slices(stage, "later", slices);  // the same ones: they are views
+}
+
+/// W' ranks of a world, one after the other: steps, saving and loading need no communication.
+struct Ranks {
+  Ranks(const Case& asked, int world_size) {
+    for (int rank = 0; rank < world_size; ++rank) {
+      shards.push_back(std::make_unique<Shards>(asked, rank, world_size));
+      optimizers.push_back(std::make_unique<ShardedOptimizer>(shards.back()->pointers(),
+                                                              optimizer_of(asked), nullptr));
+    }
+  }
+  void step(int number) {
+    for (std::size_t rank = 0; rank < shards.size(); ++rank) {
+      shards[rank]->set_gradients(number);
+      optimizers[rank]->step(learning_rate(number));
+    }
+  }
+  std::vector<nn::StateSlice> slices() {
+    std::vector<nn::StateSlice> all;
+    for (const auto& optimizer : optimizers) {
+      for (nn::StateSlice& slice : optimizer->state_slices()) all.push_back(std::move(slice));
+    }
+    return all;
+  }
+  std::vector<std::unique_ptr<Shards>> shards;
+  std::vector<std::unique_ptr<ShardedOptimizer>> optimizers;
+};
+
+/// Steps at one W, saves, loads at another W, and makes one step more.
+void reload(Stage& stage) {
+  const int steps = stage.option("steps", 2);
+  std::map<std::string, Tensor> saved;
+  {
+    Ranks ranks(stage.asked(), stage.option("saved_at", 1));
+    for (int i = 1; i <= steps; ++i) ranks.step(i);
+    for (const nn::StateSlice& slice : ranks.slices()) {
+      Tensor& whole = saved[slice.name];
+      if (!whole.is_defined()) whole = filled(numel_of(slice.full_shape), NAN);
+      ops::copy(whole.narrow(0, slice.begin, slice.values.numel()), slice.values);
+    }
+  }
+  Ranks ranks(stage.asked(), stage.option("loaded_at", 1));
+  ranks.step(99);  // whatever it was before
+  for (const nn::StateSlice& slice : ranks.slices()) {
+    ops::copy(slice.values, saved.at(slice.name).narrow(0, slice.begin, slice.values.numel()));
+  }
+  for (const auto& optimizer : ranks.optimizers) optimizer->optimizer().set_steps(steps);
+  note_slices(stage, "loaded", ranks.slices());
+  ranks.step(steps + 1);
+  note_slices(stage, "continued", ranks.slices());
+}
+
+}  // namespace
+
+Scenarios scenarios() {
+  return {{"pieces", pieces}, {"step", step},   {"squares", squares},
+          {"clip", clip},     {"state", state}, {"reload", reload}};
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,124 @@
+#include "task5/cases.h"
+#include "task5/oracle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fsdp::graded {
+namespace {
+
+std::vector<Slice> slices_in(const Json& noted) {
+  std::vector<Slice> slices;
+  for (const Json& each : noted) {
+    const auto values = each.at("values").get<Floats>();
+    slices.push_back({fmt::format("{} {} from {}: {} elements", each.at("name").get<std::string>(),
+                                  fsdp::to_string(each.at("shape").get<Shape>()),
+                                  each.at("begin").get<std::int64_t>(), values.size()),
+                      values});
+  }
+  std::sort(slices.begin(), slices.end(),
+            [](const Slice& a, const Slice& b) { return a.line < b.line; });
+  return slices;
+}
+
+std::vector<std::string> lines_of(const std::vector<Slice>& slices) {
+  std::vector<std::string> lines;
+  for (const Slice& slice : slices) lines.push_back(slice.line);
+  return lines;
+}
+
+bool any(const std::vector<std::string>& lines, const std::string& part) {
+  return std::any_of(lines.begin(), lines.end(),
+                     [&](const std::string& line) { return line.find(part) != std::string::npos; });
+}
+
+std::vector<Cause> causes_of_lines(const Case& asked, const std::vector<std::string>& observed,
+                                   const std::vector<std::string>& expected) {
+  const std::vector<FlatSpec> specs = specs_of(asked);
+  const auto names = [](std::vector<std::string> lines) {
+    for (std::string& line : lines) line.resize(line.find(' '));
+    return lines;
+  };
+  std::vector<std::string> parameters = expected;
+  std::erase_if(parameters, [](const std::string& line) { return !line.starts_with("param/"); });
+  return {{any(observed, ": 0 elements"), "a slice without elements"},
+          {observed == parameters, "the optimizer's states are missing"},
+          {observed.empty() && !expected.empty(), "nothing at all: this rank's part is lost"},
+          {names(observed) == names(expected),
+           "the right tensors, but from another place: a slice begins where its parameter's "
+           "elements do, not those of the shard or the flat vector"}};
+}
+
+}  // namespace
+
+void judge_state(const Ask& ask) {
+  const Seen& seen = run("state", ask);
+  const Case& asked = seen.asked();
+  const int steps = asked.options.value("steps", 1), world = seen.world_size();
+  const Training now = train(asked, steps), later = train(asked, steps + 1);
+  for (int rank = 0; rank < world; ++rank) {
+    const auto expected = slices_of(asked, rank, world, now);
+    const auto observed = slices_in(seen.at(rank, "slices"));
+    Lesson parts("5.5",
+                 "a rank's part: a slice for every piece of a parameter in its shard, and "
+                 "for each of its states; no padding",
+                 seen);
+    parts.at(rank).equal("the slices", lines_of(observed), lines_of(expected),
+                         causes_of_lines(asked, lines_of(observed), lines_of(expected)));
+    parts.equal("collectives", std::ssize(seen.at(rank, "collectives")), 0,
+                {{true, "every rank saves its own part: nothing needs to be gathered"}});
+    if (!parts.ok()) continue;
+    Lesson values("5.5", "a slice holds the elements it says", seen);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      values.at(rank, "", expected[i].line)
+          .bits("the slice", observed[i].values, expected[i].values);
+    }
+    if (!values.ok()) continue;
+    Lesson live("5.5", "slices are views of what trains: saving reads them, loading writes them",
+                seen);
+    const auto after = slices_in(seen.at(rank, "later"));
+    const auto trained = slices_of(asked, rank, world, later);
+    for (std::size_t i = 0; i < trained.size(); ++i) {
+      live.at(rank, "", trained[i].line)
+          .bits("the slice after one more step", after[i].values, trained[i].values, -1,
+                {{after[i].values == expected[i].values, "a copy: it kept the values of before"}});
+    }
+    if (steps == 0) continue;  // the state is made when it is asked for
+    Lesson room("5.5", "a view costs nothing", seen);
+    room.at(rank).equal("bytes held afterwards", seen.bytes(rank, "after", "total"),
+                        seen.bytes(rank, "before", "total"));
+  }
+}
+
+void judge_reload(const Ask& ask) {
+  const Seen& seen = run("reload", ask);
+  const Case& asked = seen.asked();
+  const int steps = asked.options.value("steps", 2);
+  const int loaded_at = asked.options.value("loaded_at", 1);
+  for (const auto& [key, after] : {std::pair{"loaded", steps}, {"continued", steps + 1}}) {
+    const Training training = train(asked, after);
+    std::vector<Slice> expected;
+    for (int rank = 0; rank < loaded_at; ++rank) {
+      for (Slice& slice : slices_of(asked, rank, loaded_at, training)) {
+        expected.push_back(std::move(slice));
+      }
+    }
+    std::sort(expected.begin(), expected.end(),
+              [](const Slice& a, const Slice& b) { return a.line < b.line; });
+    const auto observed = slices_in(seen.at(0, key));
+    Lesson lesson("5.5",
+                  "what was saved at one W loads at any other, and training goes on with "
+                  "the same bits",
+                  seen);
+    lesson.at(0).equal(fmt::format("the slices when {}", key), lines_of(observed),
+                       lines_of(expected));
+    for (std::size_t i = 0; lesson.ok() && i < expected.size(); ++i) {
+      lesson.at(0, "", expected[i].line)
+          .bits(fmt::format("the slice when {}", key), observed[i].values, expected[i].values);
+    }
+    if (!lesson.ok()) return;
+  }
+}
+
+}  // namespace fsdp::graded
