@@ -5,6 +5,8 @@
 #include "task4/oracle.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 namespace fsdp::graded {
@@ -18,12 +20,15 @@ std::vector<std::pair<std::string, Variable>> parameters_of(nn::Module& model) {
   return parameters;
 }
 
-UnitLayout layout_of(const std::string& name, const std::vector<nn::NamedParameter>& parameters) {
+UnitLayout layout_of(const std::string& name, const std::vector<nn::NamedParameter>& parameters,
+                     bool split) {
   UnitLayout unit{name, {}};
-  for (const bool trainable : {true, false}) {
-    FlatLayout flat{trainable, {}, {}, 0};
+  for (int kind = 0; kind < 3; ++kind) {  // weights, biases if they are apart, frozen parameters
+    FlatLayout flat{kind < 2, {}, {}, 0};
     for (const nn::NamedParameter& each : parameters) {
-      if (each.variable.requires_grad() != trainable) continue;
+      const bool is_apart = split && each.path.ends_with("bias");
+      const int its = !each.variable.requires_grad() ? 2 : is_apart ? 1 : 0;
+      if (its != kind) continue;
       flat.paths.push_back(each.path);
       flat.sizes.push_back(numel_of(each.variable.shape()));
       flat.numel += flat.sizes.back();
@@ -67,6 +72,12 @@ Floats flatten(const FlatLayout& flat,
   return whole;
 }
 
+/// "layers.2" for "layers.2.inner.weight"; "" for what is in no layer.
+std::string layer_of_path(const std::string& path) {
+  if (!path.starts_with("layers.")) return "";
+  return path.substr(0, path.find('.', std::string("layers.").size()));
+}
+
 }  // namespace
 
 testing::ToyConfig config_of(const Case& asked) {
@@ -96,13 +107,23 @@ std::vector<UnitLayout> units_of(const Case& asked) {
   Context context({.seed = asked.seed});
   const ContextScope scope(context);
   testing::Toy model(config_of(asked));
-  std::vector<nn::Module*> modules;
-  for (const auto& layer : model.layers()) modules.push_back(layer.get());
-  const auto lists = parameters_of_units(model, modules);
+  // A layer of the tower is a unit. What two layers share, or none has, is the root's.
+  std::map<const void*, std::set<std::string>> layers_of;
+  for (const nn::NamedParameter& use : model.named_parameters_with_ties()) {
+    layers_of[use.variable.id()].insert(layer_of_path(use.path));
+  }
+  std::map<std::string, std::vector<nn::NamedParameter>> lists;
+  for (const nn::NamedParameter& each : model.named_parameters()) {
+    const std::set<std::string>& users = layers_of[each.variable.id()];
+    lists[users.size() == 1 ? *users.begin() : ""].push_back(each);
+  }
+  const bool split = asked.options.value("split", false);
   std::vector<UnitLayout> units;
-  if (!lists.back().empty()) units.push_back(layout_of("root", lists.back()));
-  for (std::size_t i = 0; i < modules.size(); ++i) {
-    if (!lists[i].empty()) units.push_back(layout_of(modules[i]->path(), lists[i]));
+  if (!lists[""].empty()) units.push_back(layout_of("root", lists[""], split));
+  for (const auto& layer : model.layers()) {
+    if (!lists[layer->path()].empty()) {
+      units.push_back(layout_of(layer->path(), lists[layer->path()], split));
+    }
   }
   return units;
 }

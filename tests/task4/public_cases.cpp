@@ -8,13 +8,14 @@ using namespace fsdp::graded;
 namespace {
 
 /// First units of all kinds: with padding, with empty shards, with an unused parameter, with a
-/// frozen part, with a weight that is used twice.
+/// frozen part, with a weight that is used twice, with two trainable flat parameters.
 const std::vector<Json> kUnits = {
     {{"width", 5}},
     {{"width", 1}},
     {{"width", 3}, {"spare", true}},
     {{"width", 4}, {"frozen", Json::array({"layers.0.bias"})}},
     {{"width", 3}, {"tied", true}},
+    {{"width", 4}, {"split", true}},
 };
 
 struct Plan {
@@ -50,6 +51,7 @@ const std::vector<Json> kModels = {
     {{"width", 4}, {"root", true}},
     {{"width", 5}, {"tied", true}},
     {{"width", 3}, {"nested", true}},
+    {{"width", 4}, {"split", true}},
 };
 /// A model whose forward calls a layer twice, or does not call one.
 const std::vector<Json> kOrders = {

@@ -13,14 +13,19 @@ using testing::noise;
 /// Ends a backward that a scenario wants to see the first part of.
 struct Stopped {};
 
-// Trainable and frozen parameters go into flat parameters of their own.
+/// In which flat parameter of its unit a parameter goes: trainable ones first.
+int kind_of(const nn::NamedParameter& parameter, bool split) {
+  if (!parameter.variable.requires_grad()) return 2;
+  return split && parameter.path.ends_with("bias") ? 1 : 0;
+}
+
 std::vector<std::unique_ptr<FlatParameter>> make_flats(
     const std::string& unit, const std::vector<nn::NamedParameter>& parameters, Stage& stage) {
   std::vector<std::unique_ptr<FlatParameter>> flats;
-  for (const bool trainable : {true, false}) {
+  for (int kind = 0; kind < 3; ++kind) {
     std::vector<nn::NamedParameter> some;
     for (const nn::NamedParameter& each : parameters) {
-      if (each.variable.requires_grad() == trainable) some.push_back(each);
+      if (kind_of(each, stage.option("split", false)) == kind) some.push_back(each);
     }
     if (some.empty()) continue;
     flats.push_back(std::make_unique<FlatParameter>(unit, some, stage.rank(), stage.world_size(),

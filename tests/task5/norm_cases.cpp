@@ -47,13 +47,13 @@ void judge_squares(const Ask& ask) {
     const double value = seen.at(rank, "value").get<double>();
     Lesson lesson("5.3", "over all ranks every element of the gradient counts once, padding never",
                   seen);
-    lesson.at(rank).equal("the sum of squares, with 9 that were there before", digits(value),
-                          digits(squares_of(mine)),
-                          {{value == squares_of(padded), "padding was counted"},
-                           {value == without, "what was in the sum before is gone"},
-                           {value == squares_of(whole), "the squares of all ranks"}});
-    lesson.equal("collectives", std::ssize(seen.at(rank, "collectives")), 0,
-                 {{true, "adding over the ranks comes in step 5.4"}});
+    lesson.at(rank).equal("collectives", std::ssize(seen.at(rank, "collectives")), 0,
+                          {{true, "adding over the ranks comes in step 5.4"}});
+    lesson.equal("the sum of squares, with 9 that were there before", digits(value),
+                 digits(squares_of(mine)),
+                 {{value == squares_of(padded), "padding was counted"},
+                  {value == without, "what was in the sum before is gone"},
+                  {value == squares_of(whole), "the squares of all ranks"}});
     const Json& noted = seen.at(rank, "peak");
     lesson.equal("the peak of memory, above what was held before",
                  noted.at("peak").at("total").get<std::int64_t>() -

@@ -1,0 +1,71 @@
+#include "task4/cases.h"
+#include "task4/oracle.h"
+
+#include <fmt/format.h>
+
+namespace fsdp::graded {
+
+void judge_finish(const Ask& ask) {
+  const Seen& seen = run("finish", ask);
+  const Json& options = seen.asked().options;
+  const int steps = options.value("micro_steps", 1), world = seen.world_size();
+  const auto units = units_of(seen.asked());
+  std::int64_t shard = 0;
+  for (const UnitLayout& unit : units) shard += shard_grad_bytes(unit, world);
+  for (int step = 0; step < options.value("steps", 1); ++step) {
+    const std::string at = fmt::format("step {} ", step);
+    const Gradients gradients(seen.asked(), step);
+    const int j = gradients.micro_batches();
+    const auto factor = static_cast<float>(1.0 / j);
+    for (int rank = 0; rank < world; ++rank) {
+      Lesson all("4.7", "gradients exist after all micro-steps, not before", seen);
+      all.at(rank).accepted("finish_gradients after all micro-steps",
+                            seen.at(rank, at + "after all"));
+      for (int m = 0; m < steps; ++m) {
+        all.refused(fmt::format("finish_gradients after {} of {} micro-steps", m, steps),
+                    seen.at(rank, fmt::format("{}after {}", at, m)), "Error",
+                    {std::to_string(m), std::to_string(steps)});
+      }
+      all.refused("a second finish_gradients", seen.at(rank, at + "again"), "Error",
+                  {"0", std::to_string(steps)});
+      all.equal("micro_step() afterwards", seen.number(rank, at + "micro-steps"), 0);
+      Lesson held("4.7", "what is left of a step is one gradient of n elements a shard", seen);
+      held.at(rank).equal("collectives", std::ssize(seen.at(rank, at + "collectives")), 0);
+      held.equal("SHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "SHARDED_GRAD"), shard);
+      held.equal("UNSHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "UNSHARDED_GRAD"), 0);
+      held.equal("SHARDED_GRAD bytes when the gradients have been dropped",
+                 seen.bytes(rank, at + "dropped", "SHARDED_GRAD"), 0,
+                 {{true, "something stays accumulated"}});
+      for (const UnitLayout& unit : units) {
+        const auto flats = unit.trainable();
+        for (std::size_t i = 0; i < flats.size(); ++i) {
+          const std::string key = fmt::format("{}{}.{}", at, unit.name, i);
+          Lesson values("4.7", "a gradient is the sum over all micro-batches, times 1/J, once",
+                        seen);
+          values.at(rank, unit.name);
+          if (!seen.has(rank, key)) {
+            values.that(false, "shard_grad is undefined", "a gradient", {});
+            continue;
+          }
+          const Floats expected = shard_of(gradients.of(flats[i], -1, factor), rank, world);
+          const Floats sum = shard_of(gradients.of(flats[i]), rank, world);
+          const Floats observed = seen.floats(rank, key);
+          const auto is_sum_times = [&](double by) {
+            return observed ==
+                   shard_of(gradients.of(flats[i], -1, static_cast<float>(by)), rank, world);
+          };
+          values.bits(
+              "shard_grad", observed, expected, valid_of(flats[i], rank, world),
+              {{steps > 1 && world == 1 && observed == sum,
+                "not divided by the number of micro-steps"},
+               {steps > 1 && world > 1 && observed == sum, "the sum itself: never divided by J"},
+               {steps > 1 && world > 1 && is_sum_times(1.0 / world), "divided by W, and not by M"},
+               {steps > 1 && world > 1 && is_sum_times(1.0 / steps),
+                "divided by M, and not by W"}});
+        }
+      }
+    }
+  }
+}
+
+}  // namespace fsdp::graded
