@@ -14,6 +14,23 @@ using Numbers = std::vector<int>;
 
 enum class UnitState { sharded, unsharding, unsharded };
 
+/// Mistakes whose event lists are known.
+enum class Slip {
+  none,
+  starts_nothing,
+  unlimited,
+  one_ahead,
+  waits,           ///< finish_unshard instead of start_unshard
+  from_itself,     ///< starts before it walks
+  next_but_one,    ///< starts past the next unit
+  never_gives_up,  ///< in forward
+  same_order,      ///< backward in the order of forward
+  order_before,    ///< backward from the record before this one
+  kept_in_order,
+  kept_silent,
+  guess_once,  ///< backward's guess is made in the first iteration
+};
+
 /// The prefetching of the handout.
 class Handout {
  public:
@@ -24,6 +41,7 @@ class Handout {
     int group = 0;  ///< reshard after forward
     Numbers kept{};
     bool tape = true;
+    Slip slip = Slip::none;
   };
   struct Guess {
     Numbers order;
@@ -52,7 +70,9 @@ class Handout {
   std::vector<std::string> lines;
 
  private:
+  bool has(Slip slip) const { return options_.slip == slip; }
   bool is_kept(int unit) const;
+  void guess_backward();
   UnitState& state(int unit) { return states.at(static_cast<std::size_t>(unit)); }
   void issue(int unit, const std::string& phase);
   void reshard(int unit);
@@ -62,6 +82,8 @@ class Handout {
   Options options_;
   std::vector<std::string> phases_;  // of the gather in flight, by unit
   Numbers order_;                    // of the last forward, complete or not
+  Numbers before_;                   // the record that was its guess
+  Guess backward_;
   int most_ = 0;
 };
 

@@ -96,11 +96,19 @@ void Handout::give_up_stale(const Guess& guess) {
 }
 
 void Handout::start_ahead(const Guess& guess, const std::string& phase) {
-  for (const int unit : next_of(guess, options_.depth)) {
+  if (has(Slip::starts_nothing)) return;
+  Guess from = guess;
+  if (has(Slip::next_but_one) && from.cursor < from.order.size()) ++from.cursor;
+  for (const int unit : next_of(from, has(Slip::one_ahead) ? 1 : options_.depth)) {
     if (state(unit) != UnitState::sharded) continue;
-    if (std::count(states.begin(), states.end(), UnitState::unsharding) >= options_.limit) return;
+    const auto in_flight = std::count(states.begin(), states.end(), UnitState::unsharding);
+    if (in_flight >= options_.limit && !has(Slip::unlimited)) return;
     issue(unit, phase);
     ahead.push_back(unit);
+    if (has(Slip::waits)) {
+      reshard(unit);  // says that it waits
+      state(unit) = UnitState::unsharded;
+    }
   }
 }
 
@@ -119,6 +127,7 @@ Handout::Pass Handout::forward(const Numbers& order, int throws_before) {
   ahead.clear();
   begin_pass();
   Guess guess{recorded, 0};
+  before_ = recorded;
   order_.clear();
   for (std::size_t place = 0; place < order.size(); ++place) {
     const int unit = order[place];
@@ -127,8 +136,9 @@ Handout::Pass Handout::forward(const Numbers& order, int throws_before) {
     state(unit) = UnitState::unsharded;
     order_.push_back(unit);
     std::erase(ahead, unit);
-    if (!advance(guess, unit)) give_up_stale(guess);
-    start_ahead(guess, "forward");
+    if (has(Slip::from_itself)) start_ahead(guess, "forward");
+    if (!advance(guess, unit) && !has(Slip::never_gives_up)) give_up_stale(guess);
+    if (!has(Slip::from_itself)) start_ahead(guess, "forward");
     if (static_cast<int>(place) == throws_before) return end_pass();
     lines.push_back("forward_begin " + unit_name(unit));
     const bool stays = options_.tape && (is_kept(unit) || options_.group == 1);
@@ -140,12 +150,17 @@ Handout::Pass Handout::forward(const Numbers& order, int throws_before) {
   return end_pass();
 }
 
+void Handout::guess_backward() {
+  if (has(Slip::guess_once) && !backward_.order.empty()) return;
+  backward_ = {has(Slip::order_before) ? before_ : recorded, 0};
+  Numbers& order = backward_.order;
+  if (!has(Slip::same_order)) std::reverse(order.begin(), order.end());
+  if (!has(Slip::kept_in_order)) std::erase_if(order, [&](int unit) { return is_kept(unit); });
+}
+
 Handout::Pass Handout::backward() {
   begin_pass();
-  Guess guess;
-  for (auto unit = recorded.rbegin(); unit != recorded.rend(); ++unit) {
-    if (!is_kept(*unit)) guess.order.push_back(*unit);
-  }
+  guess_backward();
   int reducing = -1;
   const auto reduce = [&](int unit) {
     reshard(unit);
@@ -161,8 +176,8 @@ Handout::Pass Handout::backward() {
     if (state(unit) == UnitState::unsharding) reshard(unit);
     state(unit) = UnitState::unsharded;
     std::erase(ahead, unit);
-    if (!is_kept(unit) && !advance(guess, unit)) give_up_stale(guess);
-    start_ahead(guess, "backward");
+    if (!is_kept(unit) && !advance(backward_, unit)) give_up_stale(backward_);
+    if (!is_kept(unit) || !has(Slip::kept_silent)) start_ahead(backward_, "backward");
     lines.push_back("backward_begin " + unit_name(unit));
     // Gradients are complete after the backward of the first call.
     if (std::find(call + 1, order_.rend(), unit) == order_.rend()) reduce(unit);

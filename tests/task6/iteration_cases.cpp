@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <map>
+#include <utility>
 
 namespace fsdp::graded {
 namespace {
@@ -36,18 +38,34 @@ Passes play(const Case& asked, const Handout::Options& options) {
   return passes;
 }
 
-/// Whether some gather is waited for in the line after its issue, which would not be so by the
-/// handout.
-bool waits_at_once(const Lines& observed, const Lines& expected) {
-  const auto count = [](const Lines& lines) {
-    int times = 0;
-    for (std::size_t i = 1; i < lines.size(); ++i) {
-      times += lines[i].starts_with("wait") && lines[i - 1] == "issue" + lines[i].substr(4);
-    }
-    return times;
-  };
-  return count(observed) > count(expected);
-}
+/// What is told of a slip.
+struct Told {
+  Slip slip;
+  const char* text;
+};
+constexpr Told kForwardSlips[] = {
+    {Slip::starts_nothing, "nothing is gathered ahead"},
+    {Slip::one_ahead, "one unit ahead, whatever the depth"},
+    {Slip::unlimited, "the limit of gathers in flight is not kept"},
+    {Slip::waits,
+     "what is gathered ahead is waited for at once: finish_unshard, not start_unshard"},
+    {Slip::from_itself, "started before the cursor moved past the unit that computes"},
+    {Slip::next_but_one, "the wrong neighbour: the next unit but one is started"},
+    {Slip::never_gives_up, "what is stale is not given up"},
+};
+constexpr Told kBackwardSlips[] = {
+    {Slip::starts_nothing, "nothing is gathered ahead"},
+    {Slip::one_ahead, "one unit ahead, whatever the depth"},
+    {Slip::unlimited, "the limit of gathers in flight is not kept"},
+    {Slip::waits,
+     "what is gathered ahead is waited for at once: finish_unshard, not start_unshard"},
+    {Slip::next_but_one, "the wrong neighbour: the next unit but one is started"},
+    {Slip::same_order, "the order is that of forward, not its reverse"},
+    {Slip::order_before, "the order is that of the forward before this one"},
+    {Slip::kept_in_order, "units kept until backward take a place in the order"},
+    {Slip::kept_silent, "the report of a kept unit starts nothing"},
+    {Slip::guess_once, "the guess is made in the first iteration only"},
+};
 
 /// The gradients of one iteration by a single process, by unit.
 std::map<std::string, std::vector<float>> gradients_of(const Case& asked, int iteration) {
@@ -92,17 +110,13 @@ class IterationJudge {
     const Case& asked = seen.asked();
     const Handout::Options options = Handout::options_of(asked);
     right_ = play(asked, options);
-    const auto other = [&](int depth, int limit) {
-      Handout::Options changed = options;
-      changed.depth = depth;
-      changed.limit = limit;
-      return play(asked, changed);
+    const auto add = [&](const Told& told) {
+      Handout::Options slipped = options;
+      slipped.slip = told.slip;
+      slips_.emplace_back(told.text, play(asked, slipped));
     };
-    // What well-known mistakes lead to.
-    serial_ = other(0, 1);
-    one_ = other(1, 1);
-    unlimited_ = other(options.depth, 1000);
-    deep_ = other(1000, 1000);
+    if (step_ == "6.4") std::for_each(std::begin(kForwardSlips), std::end(kForwardSlips), add);
+    if (step_ == "6.5") std::for_each(std::begin(kBackwardSlips), std::end(kBackwardSlips), add);
   }
 
   void check_forward(int rank, int i) {
@@ -146,25 +160,30 @@ class IterationJudge {
  private:
   void check_lines(int rank, const std::string& name, int i,
                    std::vector<Handout::Pass> Passes::*pass) {
-    const auto index = static_cast<std::size_t>(i);
-    const auto lines_of = [&](const Passes& passes) {
-      return in_order((passes.*pass)[index].lines);
-    };
     const Lines observed = in_order(seen_.lines(rank, name));
-    const Lines expected = lines_of(right_);
+    const Lines expected = in_order((right_.*pass)[static_cast<std::size_t>(i)].lines);
     Lesson lesson(step_,
                   "unit k + 1 (in backward k - 1) is gathered before unit k computes, in the order "
                   "recorded before",
                   seen_);
-    lesson.at(rank).equal(
-        name, observed, expected,
-        {{observed == lines_of(serial_),
-          "nothing is gathered ahead: every gather is waited for where it is issued"},
-         {observed == lines_of(one_), "depth 1 whatever was asked for"},
-         {observed == lines_of(unlimited_), "the limit of gathers in flight is not kept"},
-         {observed == lines_of(deep_), "the depth is not kept: all that follows is gathered"},
-         {waits_at_once(observed, expected),
-          "a gather is waited for where it is issued: finish_unshard instead of start_unshard"}});
+    const std::string causes = observed == expected ? "" : slips_of(rank, pass);
+    lesson.at(rank).equal(name, observed, expected, {{!causes.empty(), causes}});
+  }
+
+  /// The slips that lead to all that is seen on this rank, not in this iteration only.
+  std::string slips_of(int rank, std::vector<Handout::Pass> Passes::*pass) const {
+    std::vector<std::string> found;
+    const std::string kind = pass == &Passes::forward ? "forward " : "backward ";
+    for (const auto& [text, passes] : slips_) {
+      bool same = true;
+      for (std::size_t i = 0; i < (passes.*pass).size(); ++i) {
+        const std::string name = kind + std::to_string(i);
+        if (!seen_.has(rank, name)) continue;
+        same = same && in_order(seen_.lines(rank, name)) == in_order((passes.*pass)[i].lines);
+      }
+      if (same) found.push_back(text);
+    }
+    return fmt::format("{}", fmt::join(found, "; or "));
   }
 
   void check_held(int rank, const std::string& name, int bound) {
@@ -176,7 +195,8 @@ class IterationJudge {
 
   std::string step_;
   const Seen& seen_;
-  Passes right_, serial_, one_, unlimited_, deep_;
+  Passes right_;
+  std::vector<std::pair<std::string, Passes>> slips_;
 };
 
 }  // namespace

@@ -93,13 +93,17 @@ void judge_stale(const Ask& ask) {
                   "what was gathered ahead and is not among the next `depth` of the guess is "
                   "resharded, and nothing else",
                   seen);
-    const auto states = seen.lines(rank, "states");
+    const bool is_as_before = seen.lines(rank, "states") == names_of(before.states);
+    const auto ahead = numbers(seen, rank, "ahead");
     check_units(lesson, seen, rank, handout,
-                {{states == names_of(before.states) && handout.states != before.states,
-                  "nothing was given up"}});
+                {{is_as_before && ahead == sorted(before.ahead), "nothing was given up"},
+                 {is_as_before && ahead == sorted(handout.ahead),
+                  "forgotten, but not resharded: nobody will"},
+                 {ahead == "[]" && !handout.ahead.empty(), "what comes next was given up too"}});
     const auto held = std::count_if(handout.states.begin(), handout.states.end(),
                                     [](UnitState state) { return state != UnitState::sharded; });
-    const std::int64_t bytes = 4 * (30 + 30 % seen.world_size());
+    const std::int64_t world = seen.world_size();
+    const std::int64_t bytes = 4 * ((30 + world - 1) / world * world);
     lesson.equal("UNSHARDED_PARAM bytes",
                  seen.bytes(rank, "memory", "UNSHARDED_PARAM") -
                      seen.bytes(rank, "sharded", "UNSHARDED_PARAM"),
@@ -113,13 +117,24 @@ void judge_start(const Ask& ask) {
   const std::string phase = seen.asked().options.value("phase", std::string("forward"));
   Handout handout = prepared(seen.asked());
   handout.start_ahead(guess_of(seen.asked()), phase);
-  // What it would be if depth counted gathers, or nobody counted what is in flight.
-  Handout::Options options = Handout::options_of(seen.asked());
-  options.limit = 1000;
-  Handout unlimited(options);
-  const Handout before = prepared(seen.asked());
-  unlimited.states = before.states;
-  unlimited.start_ahead(guess_of(seen.asked()), phase);
+  const auto slipped = [&](Slip slip) {
+    Handout::Options options = Handout::options_of(seen.asked());
+    options.slip = slip;
+    Handout other(options);
+    other.states = prepared(seen.asked()).states;
+    other.start_ahead(guess_of(seen.asked()), phase);
+    return other.lines;
+  };
+  // Units that are there do not count.
+  Handout walker = prepared(seen.asked());
+  Handout::Guess rest = guess_of(seen.asked());
+  rest.order.erase(rest.order.begin(),
+                   rest.order.begin() + static_cast<std::ptrdiff_t>(rest.cursor));
+  rest.cursor = 0;
+  std::erase_if(rest.order, [&](int unit) {
+    return walker.states.at(static_cast<std::size_t>(unit)) != UnitState::sharded;
+  });
+  walker.start_ahead(rest, phase);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson first("6.2",
                  "of the next `depth` units of the guess those that are sharded are started, in "
@@ -129,13 +144,18 @@ void judge_start(const Ask& ask) {
     const bool waits = std::any_of(events.begin(), events.end(), [](const std::string& line) {
       return line.starts_with("wait ");
     });
-    first.at(rank).equal("the trace", events, handout.lines,
-                         {{waits, "waited for: that is finish_unshard; the first half is enough"},
-                          {events.empty(), "nothing was started"},
-                          {events == unlimited.lines && unlimited.lines != handout.lines,
-                           "the limit of gathers in flight was not looked at before each one"}});
+    first.at(rank).equal(
+        "the trace", events, handout.lines,
+        {{waits, "waited for: that is finish_unshard; the first half is enough"},
+         {events.empty(), "nothing was started"},
+         {events == slipped(Slip::unlimited),
+          "the limit of gathers in flight was not looked at before each one"},
+         {events == slipped(Slip::one_ahead), "one unit ahead, whatever the depth"},
+         {events == walker.lines, "walked past units that are there: they take a place, too"}});
     Lesson second("6.2", "what was started here, and nothing else, is in ahead_", seen);
-    check_units(second, seen, rank, handout);
+    check_units(second, seen, rank, handout,
+                {{numbers(seen, rank, "ahead") == sorted(prepared(seen.asked()).ahead),
+                  "what was started is not remembered: nobody can give it up"}});
   }
 }
 
