@@ -36,7 +36,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Limits:
     """What one run may use. Bytes and seconds."""
 
-    def __init__(self, cpu=10.0, memory=2 << 30, file=1 << 20, output=64 << 10, processes=128,
+    def __init__(self, cpu=10.0, memory=2 << 30, file=1 << 20, output=60 << 10, processes=128,
                  files=64, asleep=5.0, wall=None):
         self.cpu, self.memory, self.file, self.output = cpu, memory, file, output
         self.processes, self.files, self.asleep = processes, files, asleep

@@ -11,6 +11,7 @@
 #include <map>
 #include <random>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 namespace fsdp::graded {
@@ -46,6 +47,14 @@ std::string new_nonce() {
 /// How a run ended that brought no observations.
 std::string ending(const ChildResult& child, int seconds) {
   const std::string said = child.errors.empty() ? "" : "\nIt printed:\n" + child.errors;
+  // Under a jail (FSDP_JAIL) the limits are the jail's, and its last words say which was reached.
+  const std::string_view last_words = "\njail: killed: ";
+  const std::size_t killed = child.errors.rfind(last_words);
+  if (child.exit_code == 124 && killed != std::string::npos) {
+    const std::string why = child.errors.substr(killed + last_words.size());
+    const std::string before = child.errors.substr(0, killed);
+    return fmt::format("did not end: it {}{}", why, before.empty() ? "" : "It printed:\n" + before);
+  }
   if (child.timed_out) {
     return fmt::format(
         "did not end: stopped after {} s by the clock. A rank waits for something "

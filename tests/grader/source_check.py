@@ -57,8 +57,8 @@ _TOKEN = re.compile(
 
 def plain(source: str) -> str:
     """The source with spliced lines joined, and without comments and the insides of literals.
-    Lines keep their numbers, except after a splice within a line."""
-    joined = re.sub(r"\\[ \t]*\r?\n", " ", source)
+    Lines keep their numbers, except after a splice."""
+    joined = re.sub(r"\\[ \t]*\r?\n", "", source)
 
     def blank(match: re.Match[str]) -> str:
         lines = "\n" * match[0].count("\n")

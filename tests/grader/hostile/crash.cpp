@@ -1,7 +1,7 @@
-// Reads where nothing is.
+// Writes where nothing is.
 namespace {
 void attack() {
-  int* volatile nowhere = nullptr;
+  volatile int* volatile nowhere = nullptr;
   *nowhere = 1;
 }
 }  // namespace

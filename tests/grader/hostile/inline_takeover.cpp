@@ -1,7 +1,8 @@
 // Defines a function of the standard library as an inline one of its own.
 #include <chrono>
 
-inline std::chrono::steady_clock::time_point std::chrono::_V2::steady_clock::now() noexcept {
+[[gnu::noinline]] inline std::chrono::steady_clock::time_point
+std::chrono::_V2::steady_clock::now() noexcept {
   return {};
 }
 

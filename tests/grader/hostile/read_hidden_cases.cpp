@@ -2,11 +2,12 @@
 #include <cstdio>
 
 namespace {
+constexpr const char* kPaths[] = {
+    "@ROOT@/tests/task3/hidden_cases.cpp", "@ROOT@/solutions/task3_forward/forward.cpp",
+    "/autograder/source/unshard/tests/task3/hidden_cases.cpp", "tests/task3/hidden_cases.cpp"};
+
 void attack() {
-  for (const char* path :
-       {"@ROOT@/tests/task3/hidden_cases.cpp", "@ROOT@/solutions/task3_forward/forward.cpp",
-        "/autograder/source/unshard/tests/task3/hidden_cases.cpp",
-        "tests/task3/hidden_cases.cpp"}) {
+  for (const char* path : kPaths) {
     if (std::FILE* file = std::fopen(path, "r")) {
       char text[4096];
       const std::size_t count = std::fread(text, 1, sizeof text, file);

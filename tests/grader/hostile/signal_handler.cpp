@@ -2,8 +2,10 @@
 #include <csignal>
 
 namespace {
+constexpr int kNumbers[] = {SIGXCPU, SIGSEGV, SIGTERM, SIGABRT};
+
 void attack() {
-  for (const int number : {SIGXCPU, SIGSEGV, SIGTERM, SIGABRT}) std::signal(number, SIG_IGN);
+  for (const int number : kNumbers) std::signal(number, SIG_IGN);
   for (volatile int i = 0;; i = 0) {
   }
 }

@@ -1,0 +1,258 @@
+"""Tests of the object audit and of the source check, on tiny objects compiled here."""
+
+import shutil
+import subprocess
+import tempfile
+import types
+import unittest
+from pathlib import Path
+
+import audit
+import manifest
+import object_file
+import policy
+import source_check
+from trusted import Provided, Reference, Trusted, system_symbols
+
+TASK = types.SimpleNamespace(number=3, folder="task3_forward", files=("forward.cpp",))
+GXX = shutil.which("g++")
+REFERENCE = """
+    #include <string>
+    #include <vector>
+    struct Unit { void start(); virtual void finish(); virtual ~Unit() {} };
+    void earlier(int);
+    void Unit::start() { earlier(1); }
+    void Unit::finish() { std::vector<std::string> names(3, "x"); earlier(int(names.size())); }
+"""
+
+
+@unittest.skipUnless(GXX and shutil.which("addr2line"), "needs g++ and binutils")
+class Objects(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = Path(cls.folder.name)
+        reference = cls.compile("reference", REFERENCE)
+        taken = cls.compile("library", "void earlier(int) {} void later_one(int) {}\n"
+                            "namespace fsdp { struct MemoryTracker { void on_free(long); };"
+                            "void MemoryTracker::on_free(long) {} }")
+        provided = {s.name: Provided("device/memory_tracker", True)
+                    for s in object_file.ObjectFile(taken.read_bytes()).symbols if s.exported}
+        cls.trusted = Trusted(3, Reference.of([object_file.ObjectFile(reference.read_bytes())]),
+                              provided, system_symbols(cls.root))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def compile(cls, name, text, *options):
+        source = cls.root / f"{name}.cpp"
+        source.write_text(text, encoding="utf-8")
+        path = cls.root / f"{name}.o"
+        subprocess.run([GXX, "-std=c++20", "-O1", "-g", *options, "-c", str(source), "-o",
+                        str(path)], check=True)
+        return path
+
+    def audit(self, text, *options):
+        return audit.audit_object(self.compile("submitted", text, *options), TASK,
+                                  trusted=self.trusted)
+
+    def assert_refused(self, rule, pattern, text, *options):
+        found = [each for each in self.audit(text, *options) if each.rule == rule]
+        self.assertTrue(found, f"nothing found by the rule {rule}")
+        self.assertRegex("\n".join(map(str, found)), pattern)
+        return found
+
+    def test_the_reference_passes(self):
+        self.assertEqual(self.audit(REFERENCE), [])
+        self.assertEqual(audit.missing_definitions([self.root / "submitted.o"], self.trusted), [])
+
+    def test_other_ways_pass(self):
+        more = """
+            #include <algorithm>
+            #include <cmath>
+            #include <functional>
+            #include <iostream>
+            #include <map>
+            #include <memory>
+            #include <sstream>
+            namespace {
+            constexpr int kNumbers[] = {1, 2, 3};
+            const char* const kNames[] = {"a", "b"};
+            struct Helper { virtual int go() { return 1; } virtual ~Helper() = default; };
+            }
+            namespace fsdp { struct Free { int inlined() { return 2; } }; }
+            static double sum(const std::vector<double>& all) {
+              std::map<int, std::string> names; names[3] = kNames[0];
+              std::ostringstream out; out << names[3] << std::sqrt(all[0]) << kNumbers[1];
+              std::cout << out.str() << '\\n';
+              auto helper = std::make_shared<Helper>();
+              std::function<int()> call = [helper] { return helper->go() + fsdp::Free().inlined(); };
+              return call();
+            }
+        """
+        used = REFERENCE.replace("earlier(1);", "earlier(int(sum({1.0})));")
+        head, _, tail = used.partition("void Unit::start")
+        self.assertEqual(self.audit(head + more + "void Unit::start" + tail), [])
+
+    def test_helpers_outside_an_anonymous_namespace(self):
+        found = self.assert_refused("interface", r"helper\(int\).*anonymous",
+                                    REFERENCE + "int helper(int x) { return x; }")
+        self.assertRegex(found[0].where, r"submitted\.cpp:8$")
+
+    def test_a_missing_definition_is_named(self):
+        path = self.compile("submitted", REFERENCE.replace("void Unit::start() { earlier(1); }", ""))
+        found = audit.missing_definitions([path], self.trusted)
+        self.assertIn("Unit::start()", str(found))
+
+    def test_taking_over(self):
+        self.assert_refused("takeover", r"later_one", REFERENCE + "void later_one(int) {}")
+        self.assert_refused("takeover", r"memcmp", REFERENCE + '#include <cstddef>\nextern "C" int '
+                            "memcmp(const void*, const void*, std::size_t) noexcept { return 0; }")
+        self.assert_refused("takeover", r"operator new", REFERENCE + "void* operator new("
+                            "std::size_t) { return nullptr; }", "-w")
+        self.assert_refused("takeover", r"later_one.*memory_tracker", REFERENCE +
+                            "inline void later_one(int) { earlier(5); }\nvoid use() { later_one(1); }",
+                            "-fno-inline")
+        self.assert_refused("weak", r"declared weak",
+                            REFERENCE + "__attribute__((weak)) void odd() {}")
+        self.assert_refused("takeover", r"steady_clock::now", REFERENCE + """
+            #include <chrono>
+            [[gnu::noinline]] inline std::chrono::steady_clock::time_point
+            std::chrono::_V2::steady_clock::now() noexcept { return {}; }
+            static long use() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+            struct Other { virtual long go(); }; long Other::go() { return use(); }""")
+
+    def test_running_before_main(self):
+        before = "#include <cstdlib>\n"
+        self.assert_refused("initialiser", r"built before main.*(\n|.)*", before + REFERENCE +
+                            "static const int kGone = (std::exit(0), 0);"
+                            "void use() { earlier(kGone); }")
+        self.assert_refused("initialiser", r"to run before main", REFERENCE +
+                            "__attribute__((constructor)) static void first() { earlier(2); }")
+        self.assert_refused("initialiser", r"before main, or after", REFERENCE +
+                            "static void first() { earlier(2); }"
+                            '__attribute__((section(".preinit_array"), used)) '
+                            "static void (*const kEarly)() = first;")
+        self.assert_refused("initialiser", r"before main, or after", REFERENCE +
+                            "__attribute__((destructor)) static void last() { earlier(2); }")
+        self.assert_refused("ifunc", r"chosen at run time", REFERENCE +
+                            'extern "C" { static void (*choose())() { return nullptr; }'
+                            'void chosen() __attribute__((ifunc("choose"))); }')
+
+    def test_iostream_brings_an_initialiser_of_its_own(self):
+        self.assertEqual(self.audit("#include <iostream>\n" + REFERENCE), [])
+
+    def test_data_that_can_be_written(self):
+        for text, name in (("static int calls; void Unit::start() { earlier(++calls); }", "calls"),
+                           ("void Unit::start() { static int calls = 5; earlier(calls++); }",
+                            "calls"),
+                           ("static thread_local int calls; void Unit::start() { earlier(++calls);"
+                            "}", "calls"),
+                           ("void Unit::start() { static const std::string name(99, 'x');"
+                            "earlier(name[3]); }", "name")):
+            source = REFERENCE.replace("void Unit::start() { earlier(1); }", text)
+            found = self.assert_refused("data", name, source)
+            self.assertRegex(str(found[0]), r"spare member")
+
+    def test_calls(self):
+        for call, pattern in (
+                ("fopen(\"x\", \"r\")", "fopen"), ("_exit(0)", "_exit"), ("fork()", "fork"),
+                ("dlsym(nullptr, \"x\")", "dlsym"), ("syscall(1)", "syscall"),
+                ("earlier(int(reinterpret_cast<long>(malloc(5))))", "Storage"), ("std::exit(1)", "exit"),
+                ("std::ifstream(\"/etc/passwd\").get()", "files"),
+                ("std::thread([] {}).join()", "thread"),
+                ("std::filesystem::exists(\"x\")", "files"), ("std::random_device()()", "Generator"),
+                ("std::getenv(\"HOME\")", "getenv"), ("nowhere()", "library"),
+                ("fsdp::MemoryTracker().on_free(1)", "memory tracker")):
+            head = """
+                #include <cstdio>
+                #include <cstdlib>
+                #include <dlfcn.h>
+                #include <filesystem>
+                #include <fstream>
+                #include <random>
+                #include <thread>
+                #include <unistd.h>
+                void nowhere();
+                namespace fsdp { struct MemoryTracker { void on_free(long); }; }
+            """
+            source = head + REFERENCE.replace("earlier(1);", f"static_cast<void>({call});")
+            with self.subTest(call):
+                self.assert_refused("call", pattern, source)
+
+    def test_what_is_no_object(self):
+        path = self.root / "text.o"
+        path.write_text("hello", encoding="utf-8")
+        self.assertEqual(audit.audit_object(path, TASK, trusted=self.trusted)[0].rule, "object")
+
+
+class Names(unittest.TestCase):
+    def test_templates(self):
+        self.assertTrue(policy.is_template("std::vector<int>::push_back(int)"))
+        self.assertFalse(policy.is_template("std::chrono::_V2::steady_clock::now()"))
+        self.assertFalse(policy.is_template("fsdp::operator<(fsdp::A, std::vector<int>)"))
+
+    def test_paths_are_no_files(self):
+        self.assertEqual(policy.why_not_standard("std::filesystem::__cxx11::path::~path()", 3), "")
+        self.assertIn("files", policy.why_not_standard(
+            "std::filesystem::create_directories(std::filesystem::__cxx11::path const&)", 3))
+
+
+class Sources(unittest.TestCase):
+    def refused(self, text, task=TASK):
+        found = source_check.check_text(text.encode(), "x.cpp", task, manifest.ROOT).refused
+        return "\n".join(map(str, found))
+
+    def test_the_references_pass(self):
+        for task in manifest.load().tasks:
+            for name in task.files:
+                path = manifest.ROOT / "solutions" / task.folder / name
+                if path.is_file():
+                    self.assertEqual(source_check.check_text(
+                        path.read_bytes(), name, task, manifest.ROOT),
+                        source_check.Checked([], []))
+
+    def test_includes(self):
+        self.assertEqual(self.refused('#include <vector>\n#include "task3_forward/forward.h"\n'
+                                      '#include "base/check.h"\n#include <fmt/format.h>\n'
+                                      '#include "task2_flat_parameter/flat_parameter.h"\n'), "")
+        for line in ("#include <unistd.h>", "#include <thread>", '#include "/etc/passwd"',
+                     '#include "../solutions/x.h"', "#include NAME", "%:include </etc/passwd>",
+                     '#include "task4_backward/backward.h"', '#include "parallel/ddp.h"',
+                     '#include "task3_forward/forward.cpp"', "#include <fstream>",
+                     '# /* x */ include "/etc/passwd"', '#inc\\\nlude "/etc/passwd"',
+                     '#include_next <vector>', '#embed "/etc/passwd"', '#import <vector>'):
+            self.assertRegex(self.refused(line + "\n"), r"x\.cpp:1: ", line)
+
+    def test_words(self):
+        for line in ('asm("nop");', "__asm__(\"nop\");", "__attribute__((constructor)) void f();",
+                     "[[gnu::section(\"x\")]] int x;", '#line 5 "y.cpp"', "#pragma weak f",
+                     '_Pragma("weak f")'):
+            self.assertRegex(self.refused(f"\n{line}\n"), r"x\.cpp:2: ", line)
+        for line in ('const char* text = "asm(1)";', "// asm", "/* asm */", "int assembler;",
+                     "#pragma once", "#pragma GCC diagnostic push", "[[maybe_unused]] int x;",
+                     'auto raw = R"(asm " asm)";', "const int million = 1'000'000; char c = '\"';"):
+            self.assertEqual(self.refused(line + "\n"), "", line)
+
+    def test_relabelling_is_told_and_not_refused(self):
+        checked = source_check.check_text(b"#define private public\n", "x.cpp", TASK, manifest.ROOT)
+        self.assertEqual(checked.refused, [])
+        self.assertIn("private", str(checked.noted[0]))
+
+    def test_after_the_preprocessor(self):
+        source = Path("/stage/x.cpp")
+        text = '# 1 "/stage/x.cpp"\n# 1 "/usr/include/a.h" 1\nasm("x");\n# 2 "/stage/x.cpp" 2\n'
+        allowed = [Path("/stage"), Path("/usr/include")]
+        self.assertEqual(source_check.check_preprocessed(text, source, "x.cpp", allowed), [])
+        found = source_check.check_preprocessed(text + 'int y;\nasm ("y");\n', source, "x.cpp",
+                                                allowed)
+        self.assertEqual(found[0].where, "x.cpp:3")
+        found = source_check.check_preprocessed('# 1 "/etc/passwd" 1\nroot\n', source, "x.cpp",
+                                                allowed)
+        self.assertIn("/etc/passwd", found[0].text)
+
+
+if __name__ == "__main__":
+    unittest.main()
