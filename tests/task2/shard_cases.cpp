@@ -9,10 +9,19 @@
 namespace fsdp::graded {
 namespace {
 
-std::string described_shard(const Case& asked, const Layout& layout) {
+/// The shard as the runner describes it, if its storage has room for `numel` elements.
+std::string described_shard(const Case& asked, const Layout& layout, std::int64_t numel) {
   const bool wide = asked.options.value("wide", false);
   return fmt::format("{} ({}), SHARDED_PARAM of {}, {} bytes", wide ? "float64" : "float32",
-                     layout.shard, kUnit, layout.shard * element_size(asked));
+                     layout.shard, kUnit, numel * element_size(asked));
+}
+
+void check_description(Lesson& lesson, const Seen& seen, int rank, const Layout& layout) {
+  const std::string is = seen.text(rank, "is");
+  lesson.at(rank, kUnit)
+      .equal("the shard", is, described_shard(seen.asked(), layout, layout.shard),
+             {{is == described_shard(seen.asked(), layout, layout.padded()),
+               "a view of a full vector: nothing is sharded"}});
 }
 
 /// What the source was asked for, as runs of elements in the order of the flat vector.
@@ -39,6 +48,10 @@ std::vector<Piece> covered(const Json& asked, const Layout& layout) {
   return pieces;
 }
 
+bool begins_alike(const std::vector<float>& a, const std::vector<float>& b, std::int64_t count) {
+  return a.size() == b.size() && std::equal(a.begin(), a.begin() + count, b.begin());
+}
+
 std::vector<std::string> runs(const std::vector<Piece>& pieces) {
   std::vector<std::string> lines;
   for (const Piece& each : pieces) {
@@ -57,22 +70,18 @@ void judge_shard(const Ask& ask) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson what("2.3", "a rank's shard is n = P/W elements, counted as SHARDED_PARAM of its unit",
                 seen);
-    what.at(rank, kUnit)
-        .equal("the shard", seen.text(rank, "is"), described_shard(seen.asked(), layout));
+    check_description(what, seen, rank, layout);
     const std::vector<float> expected = layout.shard_of(rank);
     const std::vector<float> shard = seen.floats(rank, "shard");
-    const auto valid = static_cast<std::size_t>(layout.valid(rank));
-    const bool numbers_right =
-        shard.size() == expected.size() &&
-        std::equal(shard.begin(), shard.begin() + static_cast<std::ptrdiff_t>(valid),
-                   expected.begin());
+    const std::int64_t valid = layout.valid(rank);
+    const bool numbers_right = begins_alike(shard, expected, valid);
     Lesson values("2.3", "the shard holds this rank's elements of the flat vector, then zeros",
                   seen);
     values.at(rank, kUnit)
-        .bits("shard", shard, expected, layout.valid(rank),
+        .bits("shard", shard, expected, valid,
               {{numbers_right && valid == 0,
                 "this rank holds padding only, and that must be zero too"},
-               {rank != 0 && expected != first && shard == first,
+               {rank != 0 && !numbers_right && begins_alike(shard, first, valid),
                 "every rank made the shard of rank 0"}});
     Lesson source("2.3", "the source is asked for what lies in this rank's shard, and no more",
                   seen);
@@ -93,23 +102,23 @@ void judge_shard_peak(const Ask& ask) {
   const std::int64_t size = element_size(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson what("2.3", "a shard has the element type of its parameters", seen);
-    what.at(rank, kUnit)
-        .equal("the shard", seen.text(rank, "is"), described_shard(seen.asked(), layout));
+    check_description(what, seen, rank, layout);
     Lesson lesson("2.3", "the full vector is never there, not even for a moment", seen);
     const Json& noted = seen.at(rank, "peak");
     const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                        noted.at("before").at("total").get<std::int64_t>();
     const std::int64_t shard = layout.shard * size;
     const bool many = seen.world_size() > 1;
+    const bool told_apart = seen.world_size() > 2;  // for two ranks P = 2n
     lesson.at(rank, kUnit)
         .equal("the peak of memory, above the parameters", grown, shard,
                {{many && grown == (layout.padded() + layout.shard) * size,
                  "the full padded vector was made, then cut"},
                 {many && grown == (layout.numel + layout.shard) * size,
                  "all parameters were copied once, then cut"},
-                {many && grown == layout.padded() * size,
-                 "the shard is a view of a full vector: nothing is sharded"},
-                {grown == 2 * shard, "the shard was made twice"}});
+                {told_apart && grown == layout.padded() * size,
+                 "a view of a full vector: nothing is sharded"},
+                {told_apart && grown == 2 * shard, "the shard was made twice"}});
     lesson.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
                    4095, {{true, "a copy outside the memory tracker"}});
   }

@@ -93,8 +93,8 @@ void judge_units(const Ask& ask) {
     count.at(rank).equal("the number of lists", static_cast<std::int64_t>(lists.size()),
                          static_cast<std::int64_t>(units.size()));
     Paths observed, expected;
-    bool twice = false, tied_twice = false, tied_wrong = false, plain_wrong = false;
-    bool some_missing = false, ignored_listed = false;
+    bool twice = false, tied_twice = false, tied_wrong = false, tied_high = false;
+    bool plain_wrong = false, some_missing = false, ignored_listed = false;
     for (const Owned& each : owners(*model, units)) {
       const bool is_ignored = ignored.count(each.path) != 0;
       const auto found = lists_with(lists, each.path);
@@ -105,7 +105,13 @@ void judge_units(const Ask& ask) {
       const bool tied = each.users.size() > 1;
       twice |= !tied && found.size() > 1;
       tied_twice |= tied && found.size() > 1;
-      tied_wrong |= tied && found.size() == 1 && !is_ignored;
+      const bool other = found.size() == 1 && found[0] < units.size() && !is_ignored;
+      const bool around_all =
+          other && std::all_of(each.users.begin(), each.users.end(), [&](const nn::Module* user) {
+            return is_around(*units[found[0]], user);
+          });
+      tied_high |= tied && other && around_all;
+      tied_wrong |= tied && other && !around_all;
       plain_wrong |= !tied && found.size() == 1 && !is_ignored;
       some_missing |= found.empty();
       ignored_listed |= is_ignored;
@@ -123,6 +129,9 @@ void judge_units(const Ask& ask) {
          {tied_wrong && !plain_wrong,
           "a tied parameter belongs to the lowest unit around all its users: in the unit of one "
           "user it is freed while the other still needs it"},
+         {tied_high && !plain_wrong,
+          "a tied parameter was given to a unit too far up: there is a lower unit around all its "
+          "users"},
          {plain_wrong, "a parameter belongs to the innermost unit around its module"}});
     if (paths.empty()) continue;
     Lesson once("2.5", "a module is a unit once", seen);

@@ -3,6 +3,8 @@
 #include "task2/given.h"
 #include "task2/layout.h"
 
+#include <algorithm>
+
 namespace fsdp::graded {
 namespace {
 
@@ -64,9 +66,16 @@ void judge_views(const Ask& ask) {
                frozen ? "undefined" : described_full(seen.asked(), layout, "UNSHARDED_GRAD"));
     Lesson data("2.4", "every parameter is a view of `full`, in its shape, at its offset", seen);
     const auto lies = seen.lines(rank, "data");
+    Layout at_zero = layout;
+    at_zero.begins.assign(layout.begins.size(), 0);
+    const bool elsewhere = std::any_of(lies.begin(), lies.end(), [](const std::string& line) {
+      return line.starts_with("elsewhere");
+    });
     data.at(rank, kUnit)
         .equal("where the parameters lie", lies, places(layout, "full"),
-               {{!frozen && lies == places(layout, "full_grad"),
+               {{elsewhere, "a storage of its own: what lands in `full` never gets there"},
+                {lies == places(at_zero, "full"), "every view begins at element 0"},
+                {!frozen && lies == places(layout, "full_grad"),
                  "parameters and gradients share one vector"}});
     Lesson sinks("2.4",
                  frozen ? "a frozen parameter has no gradient sink"
