@@ -1,0 +1,147 @@
+"""Tests of jail.py: limits, endings, what a jailed command sees. Isolation is tested as root only."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import jail
+
+JAIL = [sys.executable, "-I", "-S", str(Path(jail.__file__).resolve())]
+
+
+def shell(text, **limits):
+    return jail.run(["/bin/sh", "-c", text], jail.Limits(**limits))
+
+
+class Endings(unittest.TestCase):
+    def test_exit_codes_and_signals_pass_through(self):
+        self.assertEqual((shell("exit 7").kind, shell("exit 7").code), ("exited", 7))
+        crashed = shell("kill -SEGV $$")
+        self.assertEqual((crashed.kind, crashed.code), ("signal", -signal.SIGSEGV))
+        self.assertEqual(shell("echo out; echo err >&2").out, b"out\n")
+        self.assertEqual(shell("echo out; echo err >&2").err, b"err\n")
+
+    def test_processor_time(self):
+        ended = shell("while :; do :; done", cpu=1, wall=60)
+        self.assertEqual(ended.kind, "cpu")
+        self.assertIn("CPU time", ended.says)
+
+    def test_wall_time(self):
+        ended = shell("while :; do sleep 0.2; done", cpu=5, wall=1)
+        self.assertEqual(ended.kind, "wall")
+
+    def test_what_sleeps_is_deadlocked(self):
+        ended = shell("sleep 1000", asleep=1)
+        self.assertEqual(ended.kind, "asleep")
+        self.assertIn("deadlocked", ended.says)
+
+    def test_output_is_cut_and_ended(self):
+        ended = shell("head -c 200000 /dev/zero")
+        self.assertEqual((ended.kind, len(ended.out)), ("exited", 60 << 10))
+        self.assertEqual(jail.run(["yes"], jail.Limits(cpu=20)).kind, "output")
+
+    def test_what_cannot_be_started(self):
+        self.assertEqual(jail.run(["/nonexistent/program"], jail.Limits()).kind, "broken")
+
+    def test_memory(self):
+        ended = jail.run([jail.find_program("python3"), "-I", "-S", "-c", "bytearray(1 << 30)"],
+                         jail.Limits(memory=300 << 20))
+        self.assertNotEqual(ended.code, 0)
+
+    def test_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o777)
+            ended = shell(f"head -c 100000 /dev/zero > {folder}/x", file=1000)
+            self.assertNotEqual((ended.kind, ended.code), ("exited", 0))
+
+
+class Surroundings(unittest.TestCase):
+    def test_nothing_is_inherited(self):
+        os.environ["SECRET_OF_THE_GRADER"] = "x"
+        self.addCleanup(os.environ.pop, "SECRET_OF_THE_GRADER")
+        names = {line.split("=")[0] for line in shell("env; pwd").out.decode().splitlines()}
+        self.assertNotIn("SECRET_OF_THE_GRADER", names)
+        self.assertNotIn("LD_PRELOAD", names)
+        self.assertIn("/", names)
+
+    def test_other_descriptors_are_closed(self):
+        with open(__file__, "rb") as file:
+            os.set_inheritable(file.fileno(), True)
+            ended = shell("ls /proc/self/fd | wc -l")
+        self.assertEqual(ended.out.split(), [b"4"])  # 0, 1, 2 and the folder itself
+
+    def test_standard_input_and_descriptor_3_pass_through(self):
+        read, write = os.pipe()
+        script = f"exec 3>&{write}; exec " + " ".join(
+            f"'{word}'" for word in [*JAIL, "--fd3", "--", "/bin/sh", "-c", "cat >&3"])
+        done = subprocess.run(["/bin/bash", "-c", script], input=b"the case", pass_fds=[write],
+                              check=False)
+        os.close(write)
+        with os.fdopen(read, "rb") as observations:
+            self.assertEqual((done.returncode, observations.read()), (0, b"the case"))
+
+
+class CommandLine(unittest.TestCase):
+    def call(self, *words):
+        return subprocess.run([*JAIL, *words], capture_output=True, check=False)
+
+    def test_it_ends_as_the_command_ends(self):
+        self.assertEqual(self.call("--", "/bin/sh", "-c", "exit 5").returncode, 5)
+        self.assertEqual(self.call("--", "/bin/sh", "-c", "kill -ABRT $$").returncode,
+                         -signal.SIGABRT)
+
+    def test_last_words(self):
+        done = self.call("--asleep", "1", "--", "sleep", "100")
+        self.assertEqual(done.returncode, jail.KILLED)
+        self.assertTrue(done.stderr.splitlines()[-1].startswith(b"jail: killed: deadlocked"))
+
+    def test_two_kills_shorten_what_comes(self):
+        with tempfile.TemporaryDirectory() as state:
+            options = ("--state", state, "--cpu", "2", "--asleep", "0.5", "--")
+            for _ in range(2):
+                self.assertEqual(self.call(*options, "sleep", "50").returncode, jail.KILLED)
+            self.assertEqual(jail.read_kills(state), 2)
+            done = self.call("--state", state, "--cpu", "2", "--wall", "60", "--", "/bin/sh", "-c",
+                             "ulimit -t")
+            self.assertEqual(done.stdout.strip(), b"1")
+
+    def test_nonsense(self):
+        for words in ((), ("--cpu", "1"), ("--color", "1", "--", "true"), ("--",)):
+            done = self.call(*words)
+            self.assertEqual(done.returncode, jail.BROKEN)
+            self.assertIn(b"jail: ", done.stderr)
+
+
+@unittest.skipUnless(jail.is_root(), "only root can give a command a user of its own")
+class Isolation(unittest.TestCase):
+    def test_a_user_of_its_own(self):
+        user = int(shell("id -u").out)
+        self.assertTrue(jail.FIRST_UID <= user < jail.FIRST_UID + jail.UIDS)
+        self.assertEqual(shell("id -G").out.split(), [str(user).encode()])
+
+    def test_secrets_cannot_be_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            secret = Path(folder) / "hidden_cases.cpp"
+            secret.write_text("secret", encoding="utf-8")
+            self.assertNotIn(b"secret", shell(f"cat {secret}").out)
+
+    def test_what_it_leaves_running_is_killed(self):
+        ended = shell("setsid sleep 1000 & setsid sleep 1000 & id -u")
+        user = int(ended.out)
+        self.assertEqual([pid for pid, uid, _ in jail.processes() if uid == user], [])
+
+    def test_a_fork_bomb(self):
+        ended = jail.run(["/bin/bash", "-c", "f() { f | f & }; f; sleep 100; id -u"],
+                         jail.Limits(cpu=2, wall=4, processes=40))
+        self.assertTrue(ended.killed)
+        mine = [uid for _, uid, _ in jail.processes() if uid == jail.FIRST_UID + os.getpid() %
+                jail.UIDS]
+        self.assertEqual(mine, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
