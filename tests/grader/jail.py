@@ -80,7 +80,7 @@ def find_program(name):
 
 def fresh_uid():
     """A user nobody runs as. Distinct in concurrent jails, since process ids are."""
-    busy = {uid for _, uid, _ in processes()}
+    busy = {uid for _, uid in owners()}
     for attempt in range(UIDS):
         uid = FIRST_UID + (os.getpid() + attempt) % UIDS
         if uid not in busy:
@@ -88,17 +88,29 @@ def fresh_uid():
     raise OSError(errno.EAGAIN, "every user of the jail is busy")
 
 
-def processes():
-    """(process id, user, session) of all that run. Those that have ended (zombies) do not."""
+def owners():
+    """(process id, user) of all there are."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open(f"/proc/{name}/stat", "rb") as stat:
-                    fields = stat.read().rpartition(b")")[2].split()
-                if fields[0] not in (b"Z", b"X"):
-                    yield int(name), os.stat(f"/proc/{name}").st_uid, int(fields[3])
-            except (OSError, IndexError, ValueError):
+                yield int(name), os.stat(f"/proc/{name}").st_uid
+            except OSError:
                 pass  # it has just ended
+
+
+def processes(of=None):
+    """(process id, user, session) of all that run (as user `of`). What has ended, a zombie, does
+    not run."""
+    for pid, uid in owners():
+        if of is not None and uid != of:
+            continue
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+            if fields[0] not in (b"Z", b"X"):
+                yield pid, uid, int(fields[3])
+        except (OSError, IndexError, ValueError):
+            pass  # it has just ended
 
 
 def look_at(pid):
@@ -124,7 +136,7 @@ def kill_user(uid):
                 pass
             os._exit(0)
         os.waitpid(child, 0)
-        if not any(each == uid for _, each, _ in processes()):
+        if not any(processes(uid)):
             return
         time.sleep(0.01)
 
@@ -216,8 +228,8 @@ class Jail:
 
     def _members(self):
         """The processes of this run."""
-        for pid, uid, session in processes():
-            if session == self.child or (self.uid is not None and uid == self.uid):
+        for pid, _, session in processes(self.uid):
+            if self.uid is not None or session == self.child:
                 yield pid
 
     def _watch(self, readers, started):

@@ -33,6 +33,7 @@ _WHY_NOT = {
     "csignal": "a submission installs no signal handlers",
     "csetjmp": "it jumps past destructors", "syncstream": "print with fmt::print or std::cout",
 }
+_ONLY = "only headers of the C++ standard library and of the course can be included"
 _FILESYSTEM_TASKS = {7}  # its interface takes paths
 _ATTRIBUTES = re.compile(r"\b_*(constructor|destructor|ifunc|alias|weak|weakref|section|symver|"
                          r"init_priority|naked|no_reorder|copy|target_clones|error|warning)_*\b")
@@ -124,12 +125,12 @@ def why_not_include(directive: str, what: str, task: object, root: Path) -> str:
     if name in _WHY_NOT:
         return f"<{name}>: {_WHY_NOT[name]}"
     if not name.endswith(".h"):
-        return f"#include {what[:80]}: only headers can be included"
+        return f"#include {what[:80]}: {_ONLY}"
     own = task.folder  # type: ignore[attr-defined]
     for folder in ("common", "tasks", f"tasks/{own}"):
         if (root / folder / name).is_file():
             return _why_not_header(f"{folder}/{name}", number)
-    return f"#include {what[:80]}: neither the standard library nor the course has that header"
+    return f"#include {what[:80]}: {_ONLY}"
 
 
 def _why_not_header(path: str, number: int) -> str:

@@ -1,0 +1,119 @@
+"""Tests of what is in a student kit and in the autograder's zip, and of how a runner is linked."""
+
+import io
+import re
+import tarfile
+import unittest
+from pathlib import Path
+
+import build_submission
+import gradescope
+import kit
+import manifest
+
+COURSE = manifest.load()
+FULL_TREE = (manifest.ROOT / "solutions" / COURSE.task(1).folder / COURSE.task(1).files[0]).is_file()
+
+
+class Kit(unittest.TestCase):
+    def test_nothing_secret_is_for_students(self):
+        for name in ("solutions/task3_forward/forward.cpp", "solutions/task3_forward/NOTES.md",
+                     "tests/task3/hidden_cases.cpp", "tests/mutants/task3/x.toml",
+                     "tests/solutions/task3/forward.cpp", "tests/grader/hostile/output.cpp",
+                     "tests/grader/questions/reference_task3.py", "tests/grader/mutants.py",
+                     "tests/grader/grade.py", "docs/instructors.md", ".ci/run", ".gitignore",
+                     "tasks/task3_forward/forward.cpp.kept-1", "build/submission.tar.gz"):
+            self.assertFalse(kit.belongs(name, set(), False), name)
+
+    def test_what_the_loop_needs_is(self):
+        for name in ("Makefile", "CMakeLists.txt", "common/base/check.h", "tests/task3/cases.h",
+                     "tests/task3/public_cases.cpp", "tests/grader/audit.py",
+                     "tests/grader/course.py", "tests/grader/points.toml", "writeup/README.md",
+                     "tests/grader/questions/task3.toml", "tasks/task3_forward/README.md",
+                     "tasks/task3_forward/forward.h", "tests/grader/runner.cpp"):
+            self.assertTrue(kit.belongs(name, set(), True), name)
+
+    def test_an_update_never_holds_a_students_files(self):
+        answers = "tasks/task3_forward/answers.toml"
+        self.assertTrue(kit.belongs(answers, set(), False))
+        self.assertFalse(kit.belongs(answers, set(), True))
+        self.assertFalse(kit.belongs("tasks/task3_forward/forward.cpp", set(), True))
+
+    def test_given_references(self):
+        self.assertEqual(kit.given_tasks("1-2", COURSE), {1, 2})
+        self.assertEqual(kit.given_tasks("1, 4-5", COURSE), {1, 4, 5})
+        self.assertEqual(kit.given_tasks("", COURSE), set())
+        for text in ("x", "1-", "9", "-2"):
+            with self.assertRaises((kit.KitError, manifest.ManifestError)):
+                kit.given_tasks(text, COURSE)
+        self.assertTrue(kit.belongs("solutions/task2_flat_parameter/flat_parameter.cpp", {1, 2},
+                                    False))
+        self.assertFalse(kit.belongs("solutions/task2_flat_parameter/NOTES.md", {1, 2}, False))
+        self.assertFalse(kit.belongs("solutions/task3_forward/forward.cpp", {1, 2}, False))
+
+    @unittest.skipUnless(FULL_TREE, "only the full tree has what is left out")
+    def test_all_files_of_the_tree(self):
+        names = [name for name in kit.files_of_tree(manifest.ROOT)
+                 if kit.belongs(name, set(), False)]
+        self.assertGreater(len(names), 200)
+        for name in names:
+            self.assertIsNone(re.search(r"hidden_cases|^solutions|mutants|reference_", name), name)
+        for name in names:  # a reference that is kept anywhere else would show its marks
+            if name.endswith((".cpp", ".h")):
+                text = (manifest.ROOT / name).read_text(encoding="utf-8")
+                self.assertNotIn("// END SOLUTION", text, name)
+
+    @unittest.skipUnless(FULL_TREE, "a kit's Makefile has no such targets")
+    def test_the_makefile_keeps_what_students_use(self):
+        text = kit.without_instructor((manifest.ROOT / "Makefile").read_text(encoding="utf-8"))
+        targets = set(re.findall(r"(?m)^([a-z%-]+):", text))
+        self.assertLessEqual({"help", "test-task%", "progress", "submit", "clean", "doctor"}, targets)
+        self.assertFalse({"grade", "grade-all", "gradescope", "student-kit", "skeletons",
+                          "check-grader"} & targets)
+
+    def test_an_archive_is_the_same_every_time(self):
+        files = {"b": b"2", "a": b"1"}
+        data = kit.pack(files, Path("/nonexistent"))
+        self.assertEqual(data, kit.pack(files, Path("/nonexistent")))
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            self.assertEqual(archive.getnames(), ["unshard-kit/a", "unshard-kit/b"])
+
+
+class Gradescope(unittest.TestCase):
+    def test_its_scripts_are_there(self):
+        for name in ("setup.sh", "run_autograder"):
+            text = (gradescope.HERE / "gradescope_image" / name).read_text(encoding="utf-8")
+            self.assertTrue(text.startswith("#!/usr/bin/env bash\n"))
+
+    def test_submitters(self):
+        import json
+        import tempfile
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name)
+            self.assertIsNone(gradescope.submitters(root))
+            (root / "submission_metadata.json").write_text(json.dumps(
+                {"users": [{"email": "ada@x.edu"}, {"email": "bob@x.edu"}]}), encoding="utf-8")
+            self.assertEqual(gradescope.submitters(root), ["ada@x.edu", "bob@x.edu"])
+
+
+class Link(unittest.TestCase):
+    WORDS = ("/usr/bin/c++ -O1 -g tests/a.dir/runner.cpp.o tests/a.dir/__/__/solutions/"
+             "task3_forward/forward.cpp.o -o bin/runner_task3_solution -Wl,-rpath,/usr/lib "
+             "tasks/libfsdp_task2.a common/libx.a tasks/libfsdp_task2.a /usr/lib/libfmt.so.9 "
+             "/usr/lib/libz.a -lm").split()
+
+    def test_the_reference_is_left_out_and_archives_come_once(self):
+        parts = build_submission.taken_apart(self.WORDS, COURSE.task(3))
+        self.assertEqual(parts.options, ["/usr/bin/c++", "-O1", "-g"])
+        self.assertEqual(parts.objects, ["tests/a.dir/runner.cpp.o"])
+        self.assertEqual(parts.archives, ["tasks/libfsdp_task2.a", "common/libx.a"])
+        self.assertEqual(parts.system, ["-Wl,-rpath,/usr/lib", "/usr/lib/libfmt.so.9",
+                                        "/usr/lib/libz.a", "-lm"])
+
+    def test_a_command_without_archives_is_no_runners(self):
+        with self.assertRaises(build_submission.BuildError):
+            build_submission.taken_apart(["c++", "x.o", "-o", "y"], COURSE.task(3))
+
+
+if __name__ == "__main__":
+    unittest.main()
