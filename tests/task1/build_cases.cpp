@@ -20,6 +20,7 @@ void check_surroundings(const Seen& seen, int rank, const std::string& when) {
       "the generator's offset " + when, now, before,
       {{now != before && throws && seen.number(rank, "offset after the whole") == before,
         "put back only if make_model returns: it belongs into the destructor of the scope"},
+       {now == 0 && before != 0, "put back to 0, not to where it was"},
        {now > before, "what make_model drew was not given back"}});
   lesson.equal("the device " + when, seen.text(rank, "device " + when), std::string("cpu"));
   lesson.that(!seen.at(rank, "observed " + when).get<bool>(), "an observer is left installed",
@@ -54,13 +55,17 @@ void judge_scope(const Ask& ask) {
     const std::int64_t after_inner = seen.number(rank, "offset after inner");
     nested.at(rank).equal(
         "the offset after the inner build", after_inner, before + draws[0],
-        {{after_inner == before && draws[0] != 0, "put back to where the outer build began"},
-         {after_inner == 0 && before + draws[0] != 0, "put back to 0, not to where it was"}});
+        {{before != 0 && draws[0] != 0 && after_inner == before,
+          "put back to where the outer build began"},
+         {before != 0 && after_inner == 0, "put back to 0, not to where it was"}});
     Lesson end("1.1", "when the scope closes it notes where an eager build would have come to",
                seen);
     const std::int64_t outer = seen.number(rank, "end of outer");
-    end.at(rank).equal("where advance_generator() goes", outer, before + draws[0] + draws[2],
-                       {{outer == before && draws[0] + draws[2] != 0,
+    const std::int64_t words = draws[0] + draws[2];
+    end.at(rank).equal("where advance_generator() goes", outer, before + words,
+                       {{before != 0 && words > before && outer == words,
+                         "the number of words was noted, not the place where they end"},
+                        {words != 0 && outer == before,
                          "the end was not noted, or noted after the generator was put back"}});
     end.equal("… and that of the inner build", seen.number(rank, "end of inner"),
               before + draws[0] + draws[1]);

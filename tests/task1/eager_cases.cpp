@@ -89,15 +89,16 @@ std::vector<Cause> causes_of(const Case& asked, const Eager& eager, const Drawn&
   const std::uint64_t seed_now = reseeded ? asked.seed + 1000 : asked.seed;
   return {
       {is(asked.seed, drawn.begin, 0),
-       "these are the parameter's first elements: `begin` was not passed on"},
+       "these are the parameter's first elements: `begin` was lost, or rounded down"},
       {is(asked.seed, drawn.begin - eager.begin(), first),
        "its words were counted from 0, and the generator did not stand there"},
-      {is(seed_now, now, first),
+      {(between != 0 || reseeded) && is(seed_now, now, first),
        "its words come from where the generator stands now, not from its record"},
       {reseeded && is(seed_now, drawn.begin, first),
        "the seed is that of the generator now, not of the one that build() saw"},
+      {is(0, drawn.begin, first), "drawn from seed 0: build() noted no seed"},
       {drawn.begin != eager.begin() && is(asked.seed, eager.begin(), first),
-       "these are the words of the first parameter: each has its own place in the stream"},
+       "drawn as if it were the first parameter: each has its own place in the stream"},
   };
 }
 

@@ -12,13 +12,16 @@
 
 namespace fsdp::graded {
 
-/// Random parameters between constants, and a buffer: what comes after a constant must not move.
+/// Random parameters between constants, a buffer, and a child that is made before the parent's last
+/// parameter: so the order of the tree is not the order in which words are drawn.
 class Mixed : public nn::Module {
  public:
   Mixed() {
     register_parameter("first", {3, 5}, InitSpec::uniform(-1, 2));
     register_parameter("scale", {4}, InitSpec::ones());
     register_parameter("second", {7}, InitSpec::truncated_normal(0.02));
+    register_child("inner", std::make_shared<testing::ToyLayer>(testing::ToyConfig{.width = 3},
+                                                                false, Variable()));
     register_parameter("shift", {2, 2}, InitSpec::zeros());
     register_parameter("third", {6}, InitSpec::truncated_normal(0.5, 2));
     register_buffer("table", {9});

@@ -24,12 +24,13 @@ void everywhere(const Judge& judge, const Json& more = Json::object()) {
 }  // namespace
 
 TEST_CASE("A build leaves no trace: no byte, and the generator where it was", "[1.1]") {
-  judge_scope({.options = {{"draws", {5, 0, 0}}}});
+  judge_scope({.options = {{"draws", {5, 0, 0}}, {"offset", 3}}});
   judge_scope({.options = {{"draws", {5, 0, 2}}, {"offset", 41}}});
 }
 
 TEST_CASE("A build within a build", "[1.1]") {
-  judge_scope({.options = {{"draws", {3, 20, 4}}}});
+  judge_scope({.options = {{"draws", {3, 20, 4}}, {"offset", 1}}});
+  judge_scope({.options = {{"draws", {2, 5, 0}}}});
   judge_scope({.world_size = 2, .options = {{"draws", {0, 9, 1}}, {"offset", 7}}});
 }
 

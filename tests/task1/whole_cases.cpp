@@ -51,8 +51,7 @@ void check_memory(const Seen& seen, int rank, Eager& eager) {
         {{parameters && grown == tied && tied != expected,
           "a tied parameter got memory for both its paths"},
          {parameters && grown == 0,
-          "the parameters are counted as something else: an AllocationScope says as what"},
-         {each == MemoryKind::buffer && grown == 0 && expected != 0, "the buffers were not made"}});
+          "the parameters are counted as something else: an AllocationScope says as what"}});
   }
   const Json& noted = seen.at(rank, "peak");
   const auto peak = noted.at("peak").at("total").get<std::int64_t>() -
@@ -72,7 +71,19 @@ void check_buffers(const Seen& seen, int rank, Eager& eager) {
     }
   }
   Lesson lesson("1.4", "every module of the tree fills its buffers: they are in no record", seen);
-  lesson.at(rank).equal("the buffers", seen.lines(rank, "buffers"), expected);
+  const auto observed = seen.lines(rank, "buffers");
+  const auto some_are = [&](const char* what) {
+    return std::any_of(observed.begin(), observed.end(), [&](const std::string& line) {
+      return line.find(what) != std::string::npos;
+    });
+  };
+  lesson.at(rank).equal("the buffers", observed, expected,
+                        {{some_are(": not filled"),
+                          "initialise_buffers() of its module was not "
+                          "called"},
+                         {some_are(": filled on meta"),
+                          "it was made on the device that is current, "
+                          "and that is not the one asked for"}});
 }
 
 }  // namespace
@@ -82,8 +93,8 @@ void judge_whole(const Ask& ask) {
   Eager eager(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     check_values(seen, rank, "", eager);
-    check_memory(seen, rank, eager);
     check_buffers(seen, rank, eager);
+    check_memory(seen, rank, eager);
     if (!seen.asked().options.contains("between")) {
       Lesson moved("1.4", "the generator goes on where an eager build would have left it", seen);
       moved.at(rank).equal("its offset", seen.number(rank, "offset"),
@@ -143,13 +154,12 @@ void judge_by_parts(const Ask& ask) {
 
 void judge_strangers(const Ask& ask) {
   const Seen& seen = run("strangers", ask);
-  const Eager eager(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson lesson("1.4", "a parameter on meta that was not recorded here is an error with its path",
                   seen);
     lesson.at(rank).accepted("a model that was built here", seen.at(rank, "own"));
     lesson.refused("a model that was built elsewhere", seen.at(rank, "stranger"), "Error",
-                   {eager.drawn().front().path});
+                   {"layers."});
   }
 }
 
