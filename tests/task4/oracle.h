@@ -37,7 +37,8 @@ std::vector<UnitLayout> units_of(const Case& asked);
 std::int64_t full_grad_bytes(const UnitLayout& unit, int world_size);
 std::int64_t shard_grad_bytes(const UnitLayout& unit, int world_size);
 
-/// The sum in the canonical order: a binary tree, split at the largest power of two below the count.
+/// The sum in the canonical order: a binary tree, split at the largest power of two below the
+/// count.
 Floats tree(const std::vector<Floats>& leaves);
 /// Numbers that depend on (stream, index) only: what scenarios fill gradients with.
 Floats noise_of(std::int64_t numel, std::uint64_t stream);

@@ -5,8 +5,9 @@
 /// Options of every scenario: width, layers, spare (each layer has an unused parameter), root (the
 /// root has a weight, used first and last), tied (first and last layer share a weight), nested
 /// (each layer contains another), frozen (list of path prefixes: such parameters make a flat
-/// parameter of their own), split (so do biases), group (0 always, 1 never, s within s ranks), keep (units that keep their
-/// parameters until backward), order (the layers that forward calls), micro_steps, per_reduction.
+/// parameter of their own), split (so do biases), group (0 always, 1 never, s within s ranks), keep
+/// (units that keep their parameters until backward), order (the layers that forward calls),
+/// micro_steps, per_reduction.
 #pragma once
 
 #include "grader/stage.h"

@@ -26,8 +26,8 @@ struct FlatSpec {
   }
 };
 
-/// The option "flats" of a case: a list of [unit, shapes, trainable, decay]. Without it: a unit with
-/// three flat parameters, one of them frozen and one without decay, and another unit.
+/// The option "flats" of a case: a list of [unit, shapes, trainable, decay]. Without it: a unit
+/// with three flat parameters, one of them frozen and one without decay, and another unit.
 inline std::vector<FlatSpec> specs_of(const Case& asked) {
   if (!asked.options.contains("flats")) {
     return {{"a", {{4, 2}, {5}}, true, true},
