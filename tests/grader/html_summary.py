@@ -18,7 +18,8 @@ body { font: 16px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; 
 h1 { font-size: 1.5em; margin-bottom: 0; } h2 { font-size: 1.1em; margin: 1.6em 0 .3em; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .3em 0; font-size: .85em; }
 table { border-collapse: collapse; width: 100%; } td { padding: .25em .6em; vertical-align: top;
-       border-top: 1px solid #d8dee4; } td.points { text-align: right; white-space: nowrap; }
+       border-top: 1px solid #d8dee4; } td:first-child { width: 38%; }
+td.points { text-align: right; white-space: nowrap; width: 4.5em; }
 .passed { color: #116329; } .failed { color: #b42318; } .note { color: #57606a; }
 .bar { background: #eaeef2; height: .6em; border-radius: .3em; overflow: hidden; }
 .bar div { background: #2da44e; height: 100%; } .banner { background: #fff1e5; padding: .6em 1em; }
