@@ -1,0 +1,170 @@
+#include "task7/cases.h"
+#include "task7/oracle.h"
+#include "task7/plan.h"
+
+#include <fmt/format.h>
+
+namespace fsdp::graded {
+namespace {
+
+/// Pieces that several ranks gave: of what is sharded, and of each rank whatever is replicated.
+struct Given {
+  Assembled sharded;
+  std::vector<State> replicated;
+};
+
+Given given_by(const Json& options, const std::vector<Json>& slices_of_ranks) {
+  Given given;
+  for (const Json& slices : slices_of_ranks) {
+    Assembled own;
+    for (const Json& slice : slices) {
+      const auto name = slice.at("name").get<std::string>();
+      const bool is_whole = is_ignored(options, name.substr(name.find('/') + 1));
+      add_slices(is_whole ? own : given.sharded, Json::array({slice}));
+    }
+    given.replicated.push_back(std::move(own.values));
+  }
+  return given;
+}
+
+void check_given(Lesson& lesson, const Given& given, const State& right, const Json& options) {
+  const State sharded = part_of(right, options, false), whole = part_of(right, options, true);
+  check_cover(lesson.at(0), given.sharded, names_in(sharded));
+  if (lesson.ok()) check_state(lesson, given.sharded.values, sharded);
+  for (std::size_t rank = 0; rank < given.replicated.size(); ++rank) {
+    check_state(lesson.at(static_cast<int>(rank)), given.replicated[rank], whole);
+  }
+}
+
+std::vector<Json> of_ranks(const Json& noted, const char* key) {
+  std::vector<Json> all;
+  for (const Json& each : noted) all.push_back(each.at(key));
+  return all;
+}
+
+Json without_ignored(Json options) {
+  options.erase("ignored");
+  return options;
+}
+
+}  // namespace
+
+void judge_slices(const Ask& ask) {
+  const Seen& seen = run("slices", ask);
+  const Case& asked = seen.asked();
+  const int steps = asked.options.value("steps", 2);
+  const Single& right = single(asked.options, asked.seed,
+                               asked.options.value("micro_batches", asked.world_size), steps);
+  std::vector<Json> all, sharded;
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    all.push_back(seen.at(rank, "all"));
+    sharded.push_back(seen.at(rank, "sharded"));
+  }
+  Lesson lesson("7.6",
+                "the slices of all ranks are the training state; what is ignored is given whole, "
+                "with its optimizer state, if it is asked for",
+                seen);
+  check_given(lesson, given_by(asked.options, all), right.state, asked.options);
+  Lesson without("7.6", "what is ignored is left out unless it is asked for", seen);
+  for (std::size_t rank = 0; rank < sharded.size(); ++rank) {
+    const Given own = given_by(asked.options, {sharded[rank]});
+    without.at(static_cast<int>(rank))
+        .equal("the replicated tensors among the slices", names_in(own.replicated.front()), {});
+  }
+}
+
+void judge_resume(const Ask& ask) {
+  const Seen& seen = run("resume", ask);
+  const Case& asked = seen.asked();
+  const int ranks = asked.options.value("ranks", 4), heirs = asked.options.value("heirs", 2);
+  const int half = asked.options.value("half", 1), steps = asked.options.value("steps", 2);
+  const std::string name = fmt::format("step_{}", half);
+
+  Lesson files("7.6", "a checkpoint is one folder with a file a rank, and `latest` names it", seen);
+  files.at(0).equal("what lies in the parent folder", seen.lines(0, "listing"),
+                    Names{"latest", name});
+  files.equal("`latest`", seen.text(0, "latest"), name);
+  files.equal("the number of files in it", std::ssize(seen.at(0, "files")), ranks);
+
+  // Only rank 0 makes and publishes the folder: what it finds there does not depend on the others.
+  Lesson barriers(
+      "7.6", "three barriers: the folder is there; every file is written; it can be loaded", seen);
+  bool first = false, second = false, third = false;
+  for (const Json& moment : seen.at(0, "moments").at(0)) {
+    const bool written = moment.at("written").get<bool>();
+    const bool published = moment.at("published").get<bool>();
+    first = first || (moment.at("begun").get<bool>() && !written);
+    second = second || (written && !published);
+    third = published;
+  }
+  barriers.at(0).that(first, "nobody waits for the folder before writing into it",
+                      "a barrier between begin() and write_slices()");
+  barriers.that(second, "rank 0 publishes without waiting for the other ranks' files",
+                "a barrier between write_slices() and publish()");
+  barriers.that(third, "rank 0 publishes after the last collective: the others return before",
+                "a barrier after publish()");
+  for (int rank = 0; rank < ranks; ++rank) {
+    Lesson lean("7.6", "what is written are views of what is there: saving needs no memory", seen);
+    const Json& noted = seen.at(0, "savers").at(static_cast<std::size_t>(rank));
+    lean.at(rank).equal("the peak of memory while saving, above what was held before",
+                        noted.at("peak").get<std::int64_t>(), 0);
+  }
+
+  const Json& heirs_noted = seen.at(0, "heirs");
+  for (int rank = 0; rank < heirs; ++rank) {
+    const Json& metadata = heirs_noted.at(static_cast<std::size_t>(rank)).at("metadata");
+    Lesson lesson("7.6", "the metadata comes back, with the count of steps", seen);
+    lesson.at(rank).equal("\"optimizer_steps\"", metadata.value("optimizer_steps", "(missing)"),
+                          std::to_string(half));
+    lesson.equal("what the caller put there", metadata.value("note", "(missing)"),
+                 std::string("from a test"));
+  }
+  const int micro_batches = asked.options.at("micro_batches").get<int>();
+  const Single& then = single(asked.options, asked.seed, micro_batches, half);
+  Lesson loaded("7.6", "what was saved at one W is loaded at another", seen);
+  check_given(loaded, given_by(asked.options, of_ranks(heirs_noted, "loaded")), then.state,
+              asked.options);
+  if (!loaded.ok()) return;
+  const Single& right = single(asked.options, asked.seed, micro_batches, steps);
+  Lesson lesson("7.6", "the training goes on as if it had never been interrupted", seen);
+  check_given(lesson, given_by(asked.options, of_ranks(heirs_noted, "all")), right.state,
+              asked.options);
+}
+
+void judge_damaged(const Ask& ask) {
+  const Seen& seen = run("damaged", ask);
+  const Case& asked = seen.asked();
+  const int heirs = asked.options.value("heirs", 2);
+  const std::string damage = asked.options.value("damage", "bit");
+  Lesson whole("7.6", "a checkpoint that is whole is loaded", seen);
+  const Single& right =
+      single(asked.options, asked.seed, asked.options.at("micro_batches").get<int>(), 1);
+  for (int rank = 0; rank < heirs; ++rank) {
+    const Json& noted = seen.at(0, "whole").at(static_cast<std::size_t>(rank));
+    whole.at(rank).equal("what load_checkpoint threw", noted.at("type").get<std::string>(),
+                         std::string("none"));
+  }
+  check_given(whole, given_by(asked.options, of_ranks(seen.at(0, "whole"), "after")), right.state,
+              asked.options);
+
+  Lesson refused("7.6", "a checkpoint that is damaged, or another model's, is refused", seen);
+  bool anybody = false;
+  for (int rank = 0; rank < heirs; ++rank) {
+    const Json& noted = seen.at(0, "broken").at(static_cast<std::size_t>(rank));
+    const auto type = noted.at("type").get<std::string>();
+    anybody = anybody || type == "InputError";
+    refused.at(rank).that(type != "none", "it was loaded",
+                          "InputError, or Aborted with the others");
+    Lesson same("7.6", "everything is checked on all ranks before anything changes on one", seen);
+    const Json options = without_ignored(asked.options);
+    Assembled before, after;
+    add_slices(before, noted.at("before"));
+    add_slices(after, noted.at("after"));
+    check_state(same.at(rank), after.values, before.values,
+                {{true, "read before every rank had found the folder right"}});
+    same.equal("the optimizer's count of steps", noted.at("steps").get<std::int64_t>(), 0);
+  }
+  refused.at(0).that(anybody, "no rank found the damage (" + damage + ")", "an InputError");
+}
+
+}  // namespace fsdp::graded

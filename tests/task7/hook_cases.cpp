@@ -1,0 +1,131 @@
+#include "task7/cases.h"
+#include "task7/oracle.h"
+#include "task7/plan.h"
+
+#include <algorithm>
+
+namespace fsdp::graded {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+/// The two passes of an iteration of a toy at some depth: which collective is started and waited
+/// for when. `units` in forward order; the kept one is the first if it is the root's, or the last.
+class Wire {
+ public:
+  Wire(Names units, int ahead) : units_(std::move(units)), ahead_(ahead) {}
+
+  Lines forward(bool knows_order) {
+    lines_.clear();
+    started_ = 0;
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      reach(units_, i + 1, "forward");
+      lines_.push_back("wait all_gather " + units_[i] + "/forward");
+      if (knows_order) reach(units_, i + 1 + ahead_, "forward");
+      lines_.push_back("forward_begin " + units_[i]);
+    }
+    return lines_;
+  }
+
+  Lines backward() {
+    lines_.clear();
+    started_ = 0;
+    const bool has_root = units_.front() == "root";
+    Names order(units_.rbegin(), units_.rend());
+    const std::string kept = has_root ? "root" : units_.back();
+    std::erase(order, kept);
+    reach(order, ahead_, "backward");
+    lines_.push_back("backward_begin " + kept);
+    if (!has_root) reduce(kept);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      reach(order, i + 1, "backward");
+      lines_.push_back("wait all_gather " + order[i] + "/backward");
+      reach(order, i + 1 + ahead_, "backward");
+      lines_.push_back("backward_begin " + order[i]);
+      reduce(order[i]);
+    }
+    if (has_root) reduce("root");
+    lines_.push_back("wait reduce_scatter " + std::exchange(reducing_, "") + "/gradient");
+    return lines_;
+  }
+
+ private:
+  void reach(const Names& order, std::size_t end, const char* phase) {
+    for (; started_ < std::min(end, order.size()); ++started_) {
+      lines_.push_back("issue all_gather " + order[started_] + "/" + phase);
+    }
+  }
+  void reduce(const std::string& unit) {
+    if (!reducing_.empty()) lines_.push_back("wait reduce_scatter " + reducing_ + "/gradient");
+    lines_.push_back("issue reduce_scatter " + unit + "/gradient");
+    reducing_ = unit;
+  }
+
+  Names units_;
+  std::size_t ahead_;
+  std::size_t started_ = 0;
+  std::string reducing_;
+  Lines lines_;
+};
+
+}  // namespace
+
+void judge_hooks(const Ask& ask) {
+  const Seen& seen = run("hooks", ask);
+  const Case& asked = seen.asked();
+  const int depth = asked.options.value("depth", 1);
+  const int limit = asked.options.value("limit", 0) > 0 ? asked.options.value("limit", 0) : depth;
+  Names units;
+  for (const WantedUnit& unit : plan_of(asked).units) units.push_back(unit.name);
+  Wire wire(units, std::min(depth, limit));
+  Wire serial(units, 0);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson slots("7.2", "the prefetcher, if there is one, is in every unit's slot", seen);
+    slots.at(rank).that(seen.at(rank, "prefetcher").get<bool>() == (depth > 0),
+                        depth > 0 ? "there is no prefetcher" : "there is a prefetcher at depth 0",
+                        depth > 0 ? "one" : "none");
+    slots.equal("the units whose slot holds something else",
+                seen.lines(rank, "without the prefetcher"), {});
+    if (depth > 0 && seen.has(rank, "depth")) {
+      slots.equal("its depth", seen.number(rank, "depth"), depth);
+      slots.equal("its limit of gathers in flight", seen.number(rank, "limit"), limit);
+    }
+    slots.that(seen.at(rank, "reducer").get<bool>(), "there is no reducer", "one");
+    if (!slots.ok()) return;
+    for (int i = 0; i < 2; ++i) {
+      const std::string name = std::to_string(i);
+      Lesson order("7.2",
+                   "hooks run in the order of registration: the forward begins, units gather and "
+                   "reshard, the forward ends, backward reduces",
+                   seen);
+      const Lines forward = seen.lines(rank, "forward " + name);
+      order.at(rank).equal("forward " + name, forward, wire.forward(i > 0),
+                           {{i > 0 && depth > 0 && forward == serial.forward(false),
+                             "nothing is gathered ahead although the order is known: does the "
+                             "prefetcher hear of beginning and end?"}});
+      if (depth > 0) {
+        const Names record = seen.lines(rank, "record " + name);
+        order.equal("the recorded order", record, units,
+                    {{record == Names(units.begin() + 1, units.end()),
+                      "the first unit reported before the forward began"},
+                     {record.empty(), "the prefetcher never heard of the end"}});
+      }
+      const Lines backward = seen.lines(rank, "backward " + name);
+      order.equal("backward " + name, backward, wire.backward(),
+                  {{std::none_of(backward.begin(), backward.end(),
+                                 [](const std::string& line) {
+                                   return line.find("reduce_scatter") != std::string::npos;
+                                 }),
+                    "no backward hook of the reducer runs"}});
+      Lesson value("7.2", "sharding changes no bit of the loss", seen);
+      const Single& alone = single(asked.options, asked.seed, seen.world_size(), 1);
+      if (i > 0) continue;  // no optimizer here, and other data: one comparison is enough
+      value.at(rank).bits("the loss", seen.floats(rank, "loss " + name),
+                          {static_cast<float>(alone.losses.at({0, rank}))});
+    }
+    Lesson left("7.2", "every rank leaves backward with all units sharded", seen);
+    left.at(rank).equal("the number of units that are not", seen.number(rank, "not sharded"), 0);
+  }
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,61 @@
+/// @file
+/// Judge: what a single process makes of the models of task 7, and pieces put together.
+#pragma once
+
+#include "grader/expect.h"
+#include "task7/models.h"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp::graded {
+
+/// By name: "param/<path>", "exp_avg/<path>", "grad/<path>", …
+using State = std::map<std::string, std::vector<float>>;
+
+/// A training by one process.
+struct Single {
+  State first_gradients;  ///< of step 0, before clipping
+  State clipped;          ///< … and after
+  State state;            ///< after the last step
+  std::vector<double> norms;
+  std::map<std::pair<int, int>, double> losses;  ///< by step and micro-batch
+};
+/// `steps` steps of the case, whose global batch has `micro_batches` micro-batches.
+const Single& single(const Json& options, std::uint64_t seed, int micro_batches, int steps);
+
+/// What an eager build of the model leaves.
+struct Eager {
+  std::vector<std::pair<std::string, Shape>> shapes;  ///< in order of registration
+  State state;                                        ///< "param/<path>", float32 ones
+  std::vector<std::pair<std::string, std::vector<float>>> buffers;
+  std::uint64_t generator = 0;  ///< its offset
+};
+Eager eager(const Json& options, std::uint64_t seed);
+
+/// Slices put together.
+struct Assembled {
+  State values;
+  std::map<std::string, std::vector<int>> times;  ///< how often each element was given
+  std::string wrong;                              ///< a slice that fits nowhere
+};
+void add_slices(Assembled& whole, const Json& slices);
+std::vector<float> floats_of(const Json& bits);
+
+/// Every element of exactly these names, each once.
+void check_cover(Lesson& lesson, const Assembled& whole, const std::vector<std::string>& names);
+/// Every bit, in the order of names.
+void check_state(Lesson& lesson, const State& observed, const State& expected,
+                 const std::vector<Cause>& causes = {});
+/// ‖a - b‖ <= 1e-3 ‖b‖, for what is right but not to the last bit.
+void check_close(Lesson& lesson, const State& observed, const State& expected);
+
+/// What no rank shards.
+bool is_ignored(const Json& options, const std::string& path);
+/// The entries of `state` that are (not) ignored, by the path after the first slash.
+State part_of(const State& state, const Json& options, bool ignored);
+std::vector<std::string> names_in(const State& state);
+
+}  // namespace fsdp::graded

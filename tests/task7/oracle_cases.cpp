@@ -1,0 +1,185 @@
+#include "task7/oracle.h"
+
+#include "optim/local_gradients.h"
+#include "optim/optimizer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace fsdp::graded {
+namespace {
+
+Single train(const Json& options, std::uint64_t seed, int micro_batches, int steps) {
+  Context context({.seed = seed});
+  const ContextScope scope(context);
+  const auto model = make_model(options);
+  freeze(*model, options);
+  std::vector<std::pair<std::string, Variable>> parameters;
+  for (const nn::NamedParameter& each : model->named_parameters()) {
+    parameters.emplace_back(each.path, each.variable);
+  }
+  optim::LocalGradients engine(parameters);
+  optim::AdamW optimizer(optim::AdamW::Options{});
+  const auto without = options.value("without_model", std::vector<int>{});
+  const int ranks = options.value("ranks_of_j", micro_batches);
+  const double clip = options.value("clip", 0.0);
+  Single result;
+  const auto keep = [&](State& into) {
+    for (const optim::Piece& piece : engine.pieces()) {
+      into["grad/" + piece.key] = piece.grad.to_vector<float>();
+    }
+  };
+  for (int step = 0; step < steps; ++step) {
+    engine.begin_step({.micro_steps = micro_batches});
+    for (int j = 0; j < micro_batches; ++j) {
+      const bool is_without = std::find(without.begin(), without.end(), j / ranks) != without.end();
+      const Variable loss =
+          is_without ? loss_without_model() : loss_of(*model, options, seed, step, j);
+      result.losses[{step, j}] = loss.data().item();
+      loss.backward();
+      engine.end_micro_step();
+    }
+    engine.finish_gradients();
+    if (step == 0) keep(result.first_gradients);
+    if (clip > 0) result.norms.push_back(optim::clip_by_global_norm(engine, nullptr, clip));
+    if (step == 0) keep(result.clipped);
+    for (optim::Piece& piece : engine.pieces()) piece.decay = decays(options, piece.key);
+    optimizer.step(engine.pieces(), rate_of(step));
+    if (step + 1 < steps) engine.zero_grad();
+  }
+  for (const auto& [path, variable] : parameters) {
+    result.state["param/" + path] = variable.data().to_vector<float>();
+  }
+  for (const optim::Piece& piece : engine.pieces()) {
+    for (const auto& [name, tensor] : optimizer.state(piece)) {
+      result.state[name + "/" + piece.key] = tensor.to_vector<float>();
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+const Single& single(const Json& options, std::uint64_t seed, int micro_batches, int steps) {
+  static std::map<std::string, Single> known;  // a judge is one thread
+  Json key = options;
+  for (const char* name : {"meta", "depth", "group", "limit", "ignored", "no_sync", "measure"}) {
+    key.erase(name);
+  }
+  key["of"] = {seed, micro_batches, steps};
+  const auto found = known.find(key.dump());
+  if (found != known.end()) return found->second;
+  return known.emplace(key.dump(), train(options, seed, micro_batches, steps)).first->second;
+}
+
+Eager eager(const Json& options, std::uint64_t seed) {
+  Context context({.seed = seed});
+  const ContextScope scope(context);
+  const auto model = make_model(options);
+  Eager all;
+  for (const nn::NamedParameter& each : model->named_parameters()) {
+    all.shapes.emplace_back(each.path, each.variable.shape());
+    if (each.variable.data().dtype() != DType::float32) continue;
+    all.state["param/" + each.path] = each.variable.data().to_vector<float>();
+  }
+  for (nn::Module* module : model->modules()) {
+    for (const nn::Buffer& buffer : module->own_buffers()) {
+      all.buffers.emplace_back(buffer.name, buffer.tensor.to_vector<float>());
+    }
+  }
+  all.generator = context.generator().offset();
+  return all;
+}
+
+std::vector<float> floats_of(const Json& bits) {
+  const auto& bytes = bits.get_binary();
+  std::vector<float> values(bytes.size() / sizeof(float));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+void add_slices(Assembled& whole, const Json& slices) {
+  for (const Json& slice : slices) {
+    const auto name = slice.at("name").get<std::string>();
+    const auto values = floats_of(slice.at("bits"));
+    const auto begin = slice.at("begin").get<std::int64_t>();
+    const auto numel = numel_of(slice.at("shape").get<Shape>());
+    if (begin < 0 || begin + std::ssize(values) > numel) {
+      whole.wrong = fmt::format("{}: elements [{}, {}) of {}", name, begin,
+                                begin + std::ssize(values), numel);
+      continue;
+    }
+    auto& into = whole.values[name];
+    auto& times = whole.times[name];
+    into.resize(static_cast<std::size_t>(numel));
+    times.resize(into.size());
+    std::copy(values.begin(), values.end(), into.begin() + begin);
+    for (std::size_t i = 0; i < values.size(); ++i) ++times[static_cast<std::size_t>(begin) + i];
+  }
+}
+
+void check_cover(Lesson& lesson, const Assembled& whole, const std::vector<std::string>& names) {
+  lesson.that(whole.wrong.empty(), whole.wrong, "slices within their tensors");
+  std::vector<std::string> given;
+  for (const auto& [name, times] : whole.times) given.push_back(name);
+  lesson.equal("the tensors that are given", given, names);
+  for (const auto& [name, times] : whole.times) {
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      if (times[i] == 1) continue;
+      lesson.that(false, fmt::format("{}[{}] is given {} times", name, i, times[i]),
+                  "every element once", {{times[i] == 0, "elements that nobody has"}});
+      return;
+    }
+  }
+}
+
+void check_state(Lesson& lesson, const State& observed, const State& expected,
+                 const std::vector<Cause>& causes) {
+  lesson.equal("the tensors", names_in(observed), names_in(expected));
+  if (!lesson.ok()) return;
+  for (const auto& [name, values] : expected) {
+    lesson.bits(name, observed.at(name), values, -1, causes);
+    if (!lesson.ok()) return;  // one is enough
+  }
+}
+
+void check_close(Lesson& lesson, const State& observed, const State& expected) {
+  lesson.equal("the tensors", names_in(observed), names_in(expected));
+  if (!lesson.ok()) return;
+  for (const auto& [name, values] : expected) {
+    double apart = 0, whole = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double difference = static_cast<double>(observed.at(name)[i]) - values[i];
+      apart += difference * difference;
+      whole += static_cast<double>(values[i]) * values[i];
+    }
+    lesson.that(std::isfinite(apart) && apart <= 1e-6 * whole,
+                fmt::format("{}: relative difference {:.3g}", name, std::sqrt(apart / whole)),
+                "at most 0.001");
+  }
+}
+
+bool is_ignored(const Json& options, const std::string& path) {
+  const auto ignored = options.value("ignored", Names{});
+  return std::any_of(ignored.begin(), ignored.end(), [&](const std::string& each) {
+    return path == each || path.starts_with(each + ".");
+  });
+}
+
+State part_of(const State& state, const Json& options, bool ignored) {
+  State part;
+  for (const auto& [name, values] : state) {
+    if (is_ignored(options, name.substr(name.find('/') + 1)) == ignored) part[name] = values;
+  }
+  return part;
+}
+
+std::vector<std::string> names_in(const State& state) {
+  std::vector<std::string> names;
+  for (const auto& [name, values] : state) names.push_back(name);
+  return names;
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,33 @@
+/// @file
+/// Single steps of a sharded model, and the members they fill.
+#pragma once
+
+#include "task7_integration/integration.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace fsdp {
+
+struct StepProbe {
+  /// Everything but 7.1, 7.2 and 7.3.
+  static std::unique_ptr<ShardedModel> unbuilt(nn::Module& root,
+                                               std::shared_ptr<ProcessGroup> group,
+                                               FullyShardOptions options) {
+    return std::unique_ptr<ShardedModel>(
+        new ShardedModel(ShardedModel::Unbuilt{}, root, std::move(group), std::move(options)));
+  }
+  static void make_units(ShardedModel& model) { model.make_units(); }
+  static void install_hooks(ShardedModel& model) { model.install_hooks(); }
+  static void make_replicated(ShardedModel& model) { model.make_replicated(); }
+  static const std::vector<nn::NamedParameter>& replicated(const ShardedModel& model) {
+    return model.replicated_;
+  }
+  static GradientReducer* reducer(ShardedModel& model) { return model.reducer_.get(); }
+  static bool has_replicated_gradients(const ShardedModel& model) {
+    return model.replicated_gradients_ != nullptr;
+  }
+};
+
+}  // namespace fsdp

@@ -1,0 +1,92 @@
+// Task 7: what a runner can be asked to do with a whole model. Options: models.h and session.h.
+#include "task7/session.h"
+
+namespace fsdp::graded {
+namespace {
+
+// 7.4  A training. Options besides: without_model (micro-steps whose loss uses no parameter),
+// measure (notes the peak of every step instead of gradients).
+void training(Stage& stage) {
+  Session session(stage.asked().options, stage.shared_group());
+  session.shard();
+  session.attach_adamw();
+  const bool measures = stage.option("measure", false);
+  const int steps = stage.option("steps", 2);
+  for (int step = 0; step < steps; ++step) {
+    const std::string name = std::to_string(step);
+    const auto run_step = [&] {
+      session.train(stage.seed(), step, 1, [&](int) {
+        if (measures) return;
+        Json pieces = Json::array();
+        for (const optim::Piece& piece : session.model().pieces()) {
+          pieces.push_back({{"key", piece.key}, {"numel", piece.grad.numel()}});
+        }
+        stage.note("pieces " + name, std::move(pieces));
+      });
+    };
+    if (measures) {
+      stage.peak("step " + name, run_step);
+    } else {
+      run_step();
+    }
+    stage.memory("after step " + name);
+  }
+  stage.note("losses", session.losses);
+  stage.note("norms", session.norms);
+  stage.note("slices", to_json(session.model().optimizer().state_slices()));
+  stage.note("replicated", session.replicated_json());
+}
+
+// 7.4  The gradients of one step, before they are clipped, and after.
+void gradients(Stage& stage) {
+  Session session(stage.asked().options, stage.shared_group());
+  session.shard();
+  session.attach_adamw();
+  ShardedModel& model = session.model();
+  const int micro_steps = stage.option("micro_batches", stage.world_size()) / stage.world_size();
+  const optim::StepPlan plan{micro_steps, stage.option("no_sync", false) ? micro_steps : 1};
+  model.begin_step(plan);
+  for (int m = 0; m < micro_steps; ++m) {
+    const auto j = static_cast<int>(plan.micro_batch(m, stage.rank(), stage.world_size()));
+    loss_of(session.root(), session.options(), stage.seed(), 0, j).backward();
+    model.end_micro_step();
+  }
+  model.finish_gradients();
+  const auto note = [&](const std::string& key) {
+    std::vector<nn::StateSlice> slices;
+    for (const auto& unit : model.units()) {
+      for (const auto& flat : unit->flat_parameters()) {
+        if (!flat->requires_grad()) continue;
+        for (const ShardPiece& piece : flat->pieces_of(flat->rank())) {
+          const Span& span = flat->spans()[piece.span];
+          slices.push_back({"grad/" + span.path, span.shape, piece.param_begin,
+                            flat->shard_grad().narrow(0, piece.shard_begin, piece.numel)});
+        }
+      }
+    }
+    stage.note(key, to_json(slices));
+    std::vector<nn::StateSlice> whole;
+    for (const optim::Piece& piece : model.pieces()) {
+      if (piece.key.find('#') != std::string::npos) continue;  // a shard
+      whole.push_back(
+          {"grad/" + piece.key, piece.param.shape(), 0, piece.grad.view({piece.grad.numel()})});
+    }
+    stage.note(key + " replicated", to_json(whole));
+  };
+  note("gradients");
+  stage.note("norm", model.clip_grad_norm(stage.option("clip", 0.5)));
+  note("clipped");
+  model.zero_grad();
+  stage.memory("zeroed");
+}
+
+}  // namespace
+
+Scenarios scenarios() {
+  return {{"units", units},         {"hooks", hooks},         {"replicated", replicated},
+          {"training", training},   {"gradients", gradients}, {"visit", visit},
+          {"save_full", save_full}, {"load_full", load_full}, {"slices", slices},
+          {"resume", resume},       {"damaged", damaged}};
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,200 @@
+#include "base/todo.h"
+#include "comm/decorators.h"
+#include "comm/thread_world.h"
+#include "optim/optimizer.h"
+#include "task7/session.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::graded {
+namespace {
+
+class Watched : public Decorated {
+ public:
+  Watched(std::shared_ptr<Backend> inner, Watch watch)
+      : Decorated(std::move(inner)), watch_(std::move(watch)) {}
+  std::unique_ptr<Work::Pending> start(const Collective& call) override {
+    if (call.label.phase == Phase::checkpoint) watch_(rank());
+    return inner().start(call);
+  }
+
+ private:
+  std::shared_ptr<Backend> decorate(std::shared_ptr<Backend> part) override { return part; }
+  Watch watch_;
+};
+
+}  // namespace
+
+Session::Session(const Json& options, std::shared_ptr<ProcessGroup> group)
+    : options_(options), group_(std::move(group)) {
+  Context::current().pool();  // its arena is no part of any measurement
+  const auto build = [&] { return make_model(options_); };
+  root_ = options_.value("meta", false) ? deferred_.build(build) : build();
+  freeze(*root_, options_);
+}
+
+FullyShardOptions Session::sharding() {
+  FullyShardOptions sharding;
+  if (options_.contains("wrap")) {
+    sharding.wrap = [this](nn::Module& root) {
+      std::vector<nn::Module*> modules;
+      for (const std::string& path : options_.at("wrap").get<Names>()) {
+        modules.push_back(root.find(path));
+      }
+      return modules;
+    };
+  }
+  sharding.reshard_after_forward = {options_.value("group", 0)};
+  sharding.prefetch_depth = options_.value("depth", 1);
+  sharding.in_flight_limit = options_.value("limit", 0);
+  sharding.ignored = options_.value("ignored", Names{});
+  if (options_.contains("no_decay")) {
+    sharding.decays = [this](const nn::NamedParameter& each) {
+      return decays(options_, each.path);
+    };
+  }
+  if (options_.value("meta", false)) sharding.deferred = &deferred_;
+  return sharding;
+}
+
+void Session::shard() { model_ = fully_shard(*root_, group_, sharding()); }
+void Session::begin_sharding() { model_ = StepProbe::unbuilt(*root_, group_, sharding()); }
+
+void Session::attach_adamw() {
+  model_->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
+}
+
+void Session::train(std::uint64_t seed, int first, int count,
+                    const std::function<void(int step)>& after) {
+  const int micro_steps = options_.value("micro_batches", group_->size()) / group_->size();
+  const optim::StepPlan plan{micro_steps, options_.value("no_sync", false) ? micro_steps : 1};
+  const auto without = options_.value("without_model", std::vector<int>{});
+  const double clip = options_.value("clip", 0.0);
+  for (int step = first; step < first + count; ++step) {
+    model_->begin_step(plan);
+    for (int m = 0; m < micro_steps; ++m) {
+      const auto j = static_cast<int>(plan.micro_batch(m, group_->rank(), group_->size()));
+      const bool is_without = std::find(without.begin(), without.end(), m) != without.end();
+      const Variable loss =
+          is_without ? loss_without_model() : loss_of(*root_, options_, seed, step, j);
+      losses.push_back({{"step", step}, {"j", j}, {"loss", loss.data().item()}});
+      loss.backward();
+      model_->end_micro_step();
+    }
+    model_->finish_gradients();
+    if (clip > 0) norms.push_back(model_->clip_grad_norm(clip));
+    model_->step(rate_of(step));
+    if (after) after(step);
+    model_->zero_grad();
+  }
+}
+
+Json Session::units_json() {
+  Json units = Json::array();
+  for (const auto& unit : model_->units()) {
+    Json flats = Json::array();
+    for (const auto& flat : unit->flat_parameters()) {
+      Names paths;
+      for (const nn::NamedParameter& each : flat->parameters()) paths.push_back(each.path);
+      flats.push_back({{"paths", paths},
+                       {"trainable", flat->requires_grad()},
+                       {"decays", flat->decay},
+                       {"dtype", name_of(flat->shard().dtype())}});
+    }
+    units.push_back({{"name", unit->name()},
+                     {"kept", unit->options().keep_until_backward},
+                     {"group", unit->options().reshard_after_forward.group},
+                     {"flats", flats}});
+  }
+  return units;
+}
+
+Json Session::shard_slices() {
+  std::vector<nn::StateSlice> slices;
+  for (const auto& unit : model_->units()) {
+    for (const auto& flat : unit->flat_parameters()) {
+      if (flat->shard().dtype() != DType::float32) continue;
+      for (const ShardPiece& piece : flat->pieces_of(flat->rank())) {
+        const Span& span = flat->spans()[piece.span];
+        slices.push_back({"param/" + span.path, span.shape, piece.param_begin,
+                          flat->shard().narrow(0, piece.shard_begin, piece.numel)});
+      }
+    }
+  }
+  return to_json(slices);
+}
+
+Json Session::replicated_json() {
+  std::vector<nn::StateSlice> slices;
+  for (const nn::NamedParameter& each : StepProbe::replicated(*model_)) {
+    const Tensor& data = each.variable.data();
+    slices.push_back({"param/" + each.path, data.shape(), 0, data.view({data.numel()})});
+  }
+  return to_json(slices);
+}
+
+Json bits_of(const Tensor& tensor) {
+  const auto values = tensor.to_vector<float>();
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
+  return Json::binary(std::vector<std::uint8_t>(bytes, bytes + values.size() * sizeof(float)));
+}
+
+Json to_json(const nn::StateSlice& slice) {
+  return {{"name", slice.name},
+          {"begin", slice.begin},
+          {"shape", slice.full_shape},
+          {"bits", bits_of(slice.values)}};
+}
+
+Json to_json(const std::vector<nn::StateSlice>& slices) {
+  Json all = Json::array();
+  for (const nn::StateSlice& slice : slices) all.push_back(to_json(slice));
+  return all;
+}
+
+std::int64_t peak_of(const std::function<void()>& call) {
+  MemoryTracker& tracker = Context::current().tracker();
+  const std::int64_t before = tracker.current_total();
+  tracker.reset_peak();
+  call();
+  return tracker.peak_total() - before;
+}
+
+std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group) {
+  return {&group, [](ProcessGroup*) {}};
+}
+
+Names listing(const std::filesystem::path& folder) {
+  Names names;
+  for (const auto& each : std::filesystem::directory_iterator(folder)) {
+    names.push_back(each.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<Json> in_world(int ranks, std::uint64_t seed,
+                           const std::function<void(ProcessGroup&, Json&)>& body,
+                           std::string* failure, const Watch& watch) {
+  std::vector<Json> noted(static_cast<std::size_t>(ranks), Json::object());
+  RankOptions options{.world_size = ranks, .seed = seed};
+  if (watch) {
+    options.decorate = [&](std::shared_ptr<Backend> backend) {
+      return std::make_shared<Watched>(std::move(backend), watch);
+    };
+  }
+  try {
+    run_ranks(options, [&](ProcessGroup& group) {
+      body(group, noted[static_cast<std::size_t>(group.rank())]);
+    });
+  } catch (const TodoError&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (failure == nullptr) throw;
+    *failure = error.what();
+  }
+  return noted;
+}
+
+}  // namespace fsdp::graded

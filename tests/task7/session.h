@@ -1,0 +1,90 @@
+/// @file
+/// Task 7: a sharded model of a case on one rank, and worlds inside a case.
+///
+/// Options besides those of models.h: wrap (paths of the modules that become units; none: the
+/// default policy), ignored, no_decay, group (reshard after forward), depth, limit, meta (the model
+/// is built without memory); micro_batches (J of the global batch), steps, clip, no_sync.
+#pragma once
+
+#include "grader/stage.h"
+#include "task7/models.h"
+#include "task7/probe.h"
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp::graded {
+
+class Session {
+ public:
+  /// Builds the model (and nothing else).
+  Session(const Json& options, std::shared_ptr<ProcessGroup> group);
+
+  /// All three steps of the constructor, or none of them.
+  void shard();
+  void begin_sharding();
+  void attach_adamw();
+
+  /// Steps [first, first + count) of a training; `after` is called after each, before zero_grad.
+  void train(std::uint64_t seed, int first, int count,
+             const std::function<void(int step)>& after = {});
+  /// The losses of this rank's micro-batches: [{step, j, loss}]; and a norm a step.
+  Json losses = Json::array();
+  Json norms = Json::array();
+
+  nn::Module& root() { return *root_; }
+  ShardedModel& model() { return *model_; }
+  ProcessGroup& group() { return *group_; }
+  const Json& options() const { return options_; }
+  /// The shards by unit, "<unit>#<flat>": {numel, …}, and what is not sharded.
+  Json units_json();
+  /// [{name, begin, shape, bits}] of the shards' parameters alone.
+  Json shard_slices();
+  Json replicated_json();
+
+ private:
+  FullyShardOptions sharding();
+
+  Json options_;
+  std::shared_ptr<ProcessGroup> group_;
+  DeferredInit deferred_;
+  std::shared_ptr<nn::Module> root_;
+  std::unique_ptr<ShardedModel> model_;
+};
+
+Json to_json(const nn::StateSlice& slice);
+Json to_json(const std::vector<nn::StateSlice>& slices);
+/// Bits of a float32 tensor.
+Json bits_of(const Tensor& tensor);
+/// Bytes above what was held before, at the peak of `call`.
+std::int64_t peak_of(const std::function<void()>& call);
+
+std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group);
+/// The names in a folder, in alphabetical order.
+Names listing(const std::filesystem::path& folder);
+
+/// Runs `body` on `ranks` ranks of their own and returns what each noted. A collective that is for
+/// a checkpoint is told to `watch` on the rank that starts it. An unsolved step goes through; any
+/// other failure is returned in `failure`, or goes through if that is null.
+using Watch = std::function<void(int rank)>;
+std::vector<Json> in_world(int ranks, std::uint64_t seed,
+                           const std::function<void(ProcessGroup&, Json&)>& body,
+                           std::string* failure = nullptr, const Watch& watch = {});
+
+// scenarios_units.cpp: 7.1, 7.2, 7.3
+void units(Stage& stage);
+void hooks(Stage& stage);
+void replicated(Stage& stage);
+// scenarios_full.cpp: 7.5
+void visit(Stage& stage);
+void save_full(Stage& stage);
+void load_full(Stage& stage);
+// scenarios_checkpoint.cpp: 7.6
+void slices(Stage& stage);
+void resume(Stage& stage);
+void damaged(Stage& stage);
+
+}  // namespace fsdp::graded

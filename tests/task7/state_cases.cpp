@@ -1,0 +1,156 @@
+#include "nn/hf_folder.h"
+#include "task7/cases.h"
+#include "task7/oracle.h"
+#include "task7/plan.h"
+
+#include <fmt/format.h>
+
+namespace fsdp::graded {
+namespace {
+
+/// The parameters in the order of a visit: unit by unit, then the replicated ones.
+Names order_of(const Plan& plan) {
+  Names paths;
+  for (const WantedUnit& unit : plan.units) {
+    for (const WantedFlat& flat : unit.flats) {
+      paths.insert(paths.end(), flat.paths.begin(), flat.paths.end());
+    }
+  }
+  paths.insert(paths.end(), plan.replicated.begin(), plan.replicated.end());
+  return paths;
+}
+
+/// [{path, bits}] as a state.
+State state_of(const Json& tensors) {
+  State state;
+  for (const Json& each : tensors) {
+    state["param/" + each.at("path").get<std::string>()] = floats_of(each.at("bits"));
+  }
+  return state;
+}
+
+/// Eager values; what is sharded times two, as the scenario scales the shards.
+State scaled(const Case& asked) {
+  State state = eager(asked.options, asked.seed).state;
+  for (auto& [name, values] : state) {
+    if (is_ignored(asked.options, name.substr(6))) continue;
+    for (float& each : values) each *= 2;
+  }
+  return state;
+}
+
+void check_one_unit(const Seen& seen, int rank, const char* what, std::int64_t grown, int ranks) {
+  Lesson lean("7.5", "never more than one unit is whole at a time", seen);
+  const PlanBytes bytes = bytes_of(plan_of(seen.asked()), ranks);
+  lean.at(rank).at_most(
+      fmt::format("the peak of memory while {}, above what was held before", what), grown,
+      bytes.largest_unit,
+      {{grown >= bytes.shards * ranks, "the whole model is gathered"},
+       {grown > bytes.largest_unit, "more than one unit is whole"}});
+}
+
+int ranks_of(const Case& asked) { return asked.options.value("ranks", 2); }
+
+}  // namespace
+
+void judge_visit(const Ask& ask) {
+  const Seen& seen = run("visit", ask);
+  const Plan plan = plan_of(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson order("7.5", "every parameter is visited once, unit by unit, on every rank", seen);
+    Names paths;
+    for (const Json& each : seen.at(rank, "visited")) {
+      paths.push_back(each.at("path").get<std::string>());
+    }
+    order.at(rank).equal("the visits", paths, order_of(plan));
+    Lesson values("7.5", "what is visited is made of the shards of all ranks, as they are now",
+                  seen);
+    check_state(values.at(rank), state_of(seen.at(rank, "visited")), scaled(seen.asked()));
+    Lesson left("7.5", "afterwards every unit is sharded", seen);
+    left.at(rank).equal("the units that are not", seen.lines(rank, "left"), {},
+                        {{true, "gathered for the visit, and never resharded"}});
+    const Json& peak = seen.at(rank, "visiting");
+    check_one_unit(seen, rank, "visiting",
+                   peak.at("peak").at("total").get<std::int64_t>() -
+                       peak.at("before").at("total").get<std::int64_t>(),
+                   seen.world_size());
+    Lesson heap("7.5", "the visit copies nothing", seen);
+    heap.at(rank).at_most("the largest block taken from the heap",
+                          peak.at("heap").get<std::int64_t>(), 4095,
+                          {{true, "a copy outside the memory tracker"}});
+  }
+}
+
+void judge_save_full(const Ask& ask) {
+  const Seen& seen = run("save_full", ask);
+  const Case& asked = seen.asked();
+  Lesson files("7.5", "the folder appears whole: what is incomplete has another name", seen);
+  files.at(0).equal("what lies in the parent folder", seen.lines(0, "listing"), Names{"model"});
+  files.equal("what lies in the folder", seen.lines(0, "files"),
+              Names{"config.json", "model.safetensors"});
+  files.equal("config.json", seen.text(0, "config"), nn::to_hf_config(config_of(asked.options)));
+  Lesson values("7.5", "the file holds every parameter under its path, as it is now", seen);
+  const State observed = state_of(seen.at(0, "tensors"));
+  check_state(values.at(0), observed, scaled(asked),
+              {{observed == eager(asked.options, asked.seed + 1).state,
+                "the folder of the save before: it was not replaced"}});
+  for (int rank = 0; rank < ranks_of(asked); ++rank) {
+    const Json& noted = seen.at(0, "ranks").at(static_cast<std::size_t>(rank));
+    const Json& there = seen.at(0, "there").at(static_cast<std::size_t>(rank));
+    check_one_unit(seen, rank, "saving", noted.at("peak").get<std::int64_t>(), ranks_of(asked));
+    Lesson left("7.5", "afterwards every unit is sharded", seen);
+    left.at(rank).equal("the units that are not", noted.at("left").get<Names>(), {});
+    Lesson together("7.5", "no rank returns from save_full before the folder is there", seen);
+    together.at(rank).that(noted.at("found").get<bool>(), "the folder was not there", "it is");
+    if (rank > 0) continue;  // only rank 0 publishes, so only there the order is certain
+    const bool published = !there.empty() && there.back().get<bool>();
+    together.that(published, "rank 0 publishes after the last collective: nobody waits for it",
+                  "a barrier after the folder has been published");
+    together.that(!there.empty() && !there.front().get<bool>(),
+                  "the folder is there while units are still gathered", "it appears at the end",
+                  {{true, "written in place: a crash leaves half of it"}});
+  }
+}
+
+void judge_load_full(const Ask& ask) {
+  const Seen& seen = run("load_full", ask);
+  const Case& asked = seen.asked();
+  const State saved = eager(asked.options, asked.seed + 1).state;
+  const State sharded = part_of(saved, asked.options, false);
+  const State ignored = part_of(saved, asked.options, true);
+  Assembled whole;
+  for (int rank = 0; rank < ranks_of(asked); ++rank) {
+    const Json& noted = seen.at(0, "ranks").at(static_cast<std::size_t>(rank));
+    Assembled own;
+    for (const Json& slice : noted.at("slices")) {
+      const bool is_whole =
+          is_ignored(asked.options, slice.at("name").get<std::string>().substr(6));
+      add_slices(is_whole ? own : whole, Json::array({slice}));
+    }
+    Lesson copies("7.5", "every rank reads what is ignored, whole", seen);
+    check_state(copies.at(rank), own.values, ignored);
+    Lesson lean("7.5", "a rank reads its own slices, straight into the shard", seen);
+    lean.at(rank).equal("the peak of memory, above what was held before",
+                        noted.at("peak").get<std::int64_t>(), 0);
+  }
+  Lesson values("7.5", "each rank reads its own slices of every parameter", seen);
+  check_cover(values.at(0), whole, names_in(sharded));
+  if (values.ok()) check_state(values, whole.values, sharded);
+
+  const auto misled = asked.options.value("misled", std::vector<int>{0, 1, 2, 3});
+  for (int rank = 0; rank < ranks_of(asked); ++rank) {
+    const Json& noted = seen.at(0, "refusing").at(static_cast<std::size_t>(rank));
+    const bool is_misled = std::find(misled.begin(), misled.end(), rank) != misled.end();
+    Lesson refused("7.5", "a file that does not fit is refused", seen);
+    refused.at(rank).equal("what load_full threw", noted.at("type").get<std::string>(),
+                           std::string(is_misled ? "InputError" : "Aborted"));
+    Lesson same("7.5", "nothing changes on any rank unless all of it fits on all ranks", seen);
+    Assembled before, after;
+    add_slices(before, noted.at("before"));
+    add_slices(after, noted.at("after"));
+    check_state(same.at(rank), after.values, before.values,
+                {{true, "read before every rank had found the file right"}});
+  }
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,207 @@
+#include "estimate/memory_formula.h"
+#include "task7/cases.h"
+#include "task7/oracle.h"
+#include "task7/plan.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+namespace fsdp::graded {
+namespace {
+
+int micro_batches_of(const Case& asked) {
+  return asked.options.value("micro_batches", asked.world_size);
+}
+
+/// Options as single() wants them.
+Json alone(const Case& asked) {
+  Json options = asked.options;
+  options["ranks_of_j"] = asked.world_size;
+  return options;
+}
+
+std::vector<std::string> exact(const std::vector<double>& numbers) {
+  std::vector<std::string> texts;
+  for (const double each : numbers) texts.push_back(fmt::format("{:.17g}", each));
+  return texts;
+}
+
+/// Every bit where that is promised, else closeness.
+void check_values(Lesson& lesson, const State& observed, const State& expected, int world_size) {
+  if (std::has_single_bit(static_cast<unsigned>(world_size))) {
+    check_state(lesson, observed, expected);
+  } else {
+    check_close(lesson, observed, expected);
+  }
+}
+
+void check_losses(Lesson& lesson, const Seen& seen, int rank, const Single& expected) {
+  for (const Json& each : seen.at(rank, "losses")) {
+    const int step = each.at("step").get<int>(), j = each.at("j").get<int>();
+    const double right = expected.losses.at({step, j});
+    const double observed = each.at("loss").get<double>();
+    const bool same = std::has_single_bit(static_cast<unsigned>(seen.world_size()))
+                          ? observed == right
+                          : std::abs(observed - right) <= 1e-3 * std::abs(right);
+    lesson.that(same,
+                fmt::format("the loss of micro-batch {} in step {} is {:.9g}", j, step, observed),
+                fmt::format("{:.9g}", right));
+    if (!lesson.ok()) return;
+  }
+}
+
+/// What is left of the gradients.
+void check_zeroed(const Seen& seen, int rank, const std::string& key) {
+  Lesson lesson("7.4", "after zero_grad no gradient has bytes", seen);
+  const std::int64_t shards = seen.bytes(rank, key, "SHARDED_GRAD");
+  lesson.at(rank).equal("SHARDED_GRAD bytes " + key, shards, 0,
+                        {{shards > 0, "somebody still holds a view of them"}});
+  lesson.equal("UNSHARDED_GRAD bytes " + key, seen.bytes(rank, key, "UNSHARDED_GRAD"), 0);
+}
+
+}  // namespace
+
+void judge_gradients(const Ask& ask) {
+  const Seen& seen = run("gradients", ask);
+  const Case& asked = seen.asked();
+  Json options = alone(asked);
+  options["clip"] = asked.options.value("clip", 0.5);
+  const int world_size = seen.world_size();
+  const Single& right = single(options, asked.seed, micro_batches_of(asked), 1);
+  const double norm = right.norms.front();
+  for (const char* key : {"gradients", "clipped"}) {
+    const bool clipped = key == std::string("clipped");
+    const State& all = clipped ? right.clipped : right.first_gradients;
+    Lesson lesson("7.4",
+                  clipped ? "clipping scales every gradient, of shards and of what is replicated, "
+                            "by the norm of the whole"
+                          : "the gradient is the sum over all micro-batches of all ranks, times "
+                            "1/J, for shards and for what is replicated",
+                  seen);
+    Assembled whole;
+    for (int rank = 0; rank < world_size; ++rank) {
+      add_slices(whole, seen.at(rank, key));
+      Assembled own;
+      add_slices(own, seen.at(rank, std::string(key) + " replicated"));
+      lesson.at(rank);
+      check_values(lesson, own.values, part_of(all, asked.options, true), world_size);
+    }
+    lesson.at(0);
+    const State sharded = part_of(all, asked.options, false);
+    check_cover(lesson, whole, names_in(sharded));
+    if (lesson.ok()) check_values(lesson, whole.values, sharded, world_size);
+    if (clipped) continue;
+    for (int rank = 0; rank < world_size; ++rank) {
+      Lesson one("7.4", "over all ranks every element of the gradient counts once in the norm",
+                 seen);
+      const double observed = seen.at(rank, "norm").get<double>();
+      const bool same = std::has_single_bit(static_cast<unsigned>(world_size))
+                            ? observed == norm
+                            : std::abs(observed - norm) <= 1e-4 * norm;
+      // What it would be if the replicated ones counted on every rank, or on none.
+      double shards = 0, copies = 0;
+      for (const auto& [name, values] : all) {
+        const bool ignored = is_ignored(asked.options, name.substr(name.find('/') + 1));
+        for (const float each : values) (ignored ? copies : shards) += double{each} * each;
+      }
+      const auto is = [&](double squares) {
+        return std::abs(observed - std::sqrt(squares)) <= 1e-6 * norm;
+      };
+      one.at(rank).that(same, fmt::format("the norm is {:.17g}", observed),
+                        fmt::format("{:.17g}", norm),
+                        {{copies > 0 && world_size > 1 && is(shards + world_size * copies),
+                          "replicated gradients count on every rank: W times"},
+                         {copies > 0 && is(shards), "replicated gradients do not count at all"}});
+    }
+  }
+  for (int rank = 0; rank < world_size; ++rank) check_zeroed(seen, rank, "zeroed");
+}
+
+void judge_training(const Ask& ask) {
+  const Seen& seen = run("training", ask);
+  const Case& asked = seen.asked();
+  const int steps = asked.options.value("steps", 2);
+  const Single& right = single(alone(asked), asked.seed, micro_batches_of(asked), steps);
+  const State trained = part_of(right.state, asked.options, false);
+  Lesson lesson("7.4",
+                "a training on W ranks is the training of a single process: losses, parameters and "
+                "optimizer state",
+                seen);
+  Assembled whole;
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    add_slices(whole, seen.at(rank, "slices"));
+    lesson.at(rank);
+    check_losses(lesson, seen, rank, right);
+    if (std::has_single_bit(static_cast<unsigned>(seen.world_size()))) {
+      lesson.equal("the gradient norms", exact(seen.at(rank, "norms").get<std::vector<double>>()),
+                   exact(right.norms));
+    }
+    Assembled own;
+    add_slices(own, seen.at(rank, "replicated"));
+    State parameters;
+    for (const auto& [name, values] : part_of(right.state, asked.options, true)) {
+      if (name.starts_with("param/")) parameters[name] = values;
+    }
+    check_values(lesson, own.values, parameters, seen.world_size());
+    Lesson pieces("7.4", "pieces() are the optimizer's pieces and the replicated ones", seen);
+    for (int step = 0; step < steps; ++step) {
+      const std::string name = std::to_string(step);
+      check_zeroed(seen, rank, "after step " + name);
+      if (!seen.has(rank, "pieces " + name)) continue;
+      Names keys, wanted = piece_keys(plan_of(asked), asked.options);
+      for (const Json& piece : seen.at(rank, "pieces " + name)) {
+        keys.push_back(piece.at("key").get<std::string>());
+      }
+      std::sort(keys.begin(), keys.end());
+      std::sort(wanted.begin(), wanted.end());
+      pieces.at(rank).equal("their keys", keys, wanted);
+    }
+  }
+  lesson.at(0);
+  check_cover(lesson, whole, names_in(trained));
+  if (lesson.ok()) check_values(lesson, whole.values, trained, seen.world_size());
+}
+
+void judge_memory(const Ask& ask) {
+  Ask measured = ask;
+  measured.options["measure"] = true;
+  measured.options["meta"] = true;
+  const Seen& seen = run("training", measured);
+  const Json& options = seen.asked().options;
+  estimate::MemoryOptions given;
+  given.world_size = seen.world_size();
+  given.batch = options.value("batch", std::int64_t{2});
+  given.micro_steps = micro_batches_of(seen.asked()) / seen.world_size();
+  given.micro_steps_per_reduction = options.value("no_sync", false) ? given.micro_steps : 1;
+  given.clips = options.value("clip", 0.0) > 0;
+  given.reshard_group = options.value("group", 0);
+  given.prefetch_depth = options.value("depth", 1);
+  given.in_flight_limit = options.value("limit", 0);
+  given.ignored = options.value("ignored", Names{});
+  if (options.contains("no_decay")) {
+    given.decays = [&](const std::string& path) { return decays(options, path); };
+  }
+  const nn::TransformerConfig config = config_of(options);
+  const estimate::MemoryFormula formula(config, given);
+  given.placement = estimate::Placement::ddp;
+  const estimate::MemoryFormula replicated(config, given);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson lesson("7.4",
+                  "the peak of a step is the formula's: shards, the units that are whole for a "
+                  "moment, and activations",
+                  seen);
+    for (int step = 0; step < options.value("steps", 2); ++step) {
+      const Json& noted = seen.at(rank, "step " + std::to_string(step));
+      const auto peak = noted.at("peak").at("total").get<std::int64_t>();
+      lesson.at(rank).at_most(fmt::format("the peak of step {}, in bytes,", step), peak,
+                              formula.step(step).peak().total(),
+                              {{peak >= replicated.step(step).peak().total(),
+                                "as much as DDP needs: what is sharded is held whole"}});
+      lesson.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
+                     16384, {{true, "a copy outside the memory tracker"}});
+    }
+  }
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,187 @@
+#include "task7/cases.h"
+#include "task7/oracle.h"
+#include "task7/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
+
+namespace fsdp::graded {
+namespace {
+
+/// "layers.0 kept: [layers.0.weight layers.0.bias | frozen float64 …]"
+std::string text_of(const Json& unit) {
+  std::vector<std::string> flats;
+  for (const Json& flat : unit.at("flats")) {
+    std::string text = fmt::format("{}", fmt::join(flat.at("paths").get<Names>(), " "));
+    if (!flat.at("trainable").get<bool>()) text = "frozen " + text;
+    if (!flat.at("decays").get<bool>()) text = "no decay " + text;
+    if (flat.at("dtype") != "float32") text = flat.at("dtype").get<std::string>() + " " + text;
+    flats.push_back(text);
+  }
+  return fmt::format("{}{}: [{}]", unit.at("name").get<std::string>(),
+                     unit.at("kept").get<bool>() ? " kept" : "", fmt::join(flats, " | "));
+}
+
+Json to_json(const WantedUnit& unit) {
+  Json flats = Json::array();
+  for (const WantedFlat& flat : unit.flats) {
+    flats.push_back({{"paths", flat.paths},
+                     {"trainable", flat.trainable},
+                     {"decays", flat.decays},
+                     {"dtype", name_of(flat.dtype)}});
+  }
+  return {{"name", unit.name}, {"kept", unit.kept}, {"flats", flats}};
+}
+
+std::vector<std::string> texts_of(const std::vector<Json>& units) {
+  std::vector<std::string> texts;
+  for (const Json& unit : units) texts.push_back(text_of(unit));
+  return texts;
+}
+
+std::vector<Json> with_kept(std::vector<Json> units, const std::string& kept) {
+  for (Json& unit : units) unit["kept"] = unit.at("name") == kept;
+  return units;
+}
+
+std::vector<std::string> sorted_paths(const std::vector<Json>& units) {
+  std::vector<std::string> paths;
+  for (const Json& unit : units) {
+    for (const Json& flat : unit.at("flats")) {
+      for (const Json& path : flat.at("paths")) paths.push_back(path.get<std::string>());
+    }
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+}  // namespace
+
+void judge_units(const Ask& ask) {
+  const Seen& seen = run("units", ask);
+  const Case& asked = seen.asked();
+  const Plan plan = plan_of(asked);
+  std::vector<Json> expected;
+  for (const WantedUnit& unit : plan.units) expected.push_back(to_json(unit));
+  Assembled whole;
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    const auto units = seen.at(rank, "units").get<std::vector<Json>>();
+    const auto paths = sorted_paths(units);
+    const bool twice = std::adjacent_find(paths.begin(), paths.end()) != paths.end();
+    bool nobody = !units.empty();
+    for (const Json& unit : units) nobody = nobody && !unit.at("kept").get<bool>();
+    const std::string last = expected.empty() ? "" : expected.back().at("name").get<std::string>();
+    Lesson lesson("7.1",
+                  "every parameter that is not ignored is in one unit, in one flat parameter a "
+                  "kind; the root's unit comes first; kept is the root's unit, or else the last",
+                  seen);
+    lesson.at(rank).equal("the list of units", texts_of(units), texts_of(expected),
+                          {{twice, "a parameter is in two units"},
+                           {nobody && texts_of(with_kept(expected, "")) == texts_of(units),
+                            "no unit is kept until backward"},
+                           {texts_of(with_kept(expected, last)) == texts_of(units),
+                            "the last unit is kept although the root's is a unit"}});
+    lesson.equal("what is left to be replicated", seen.lines(rank, "replicated"), plan.replicated);
+    for (const Json& unit : units) {
+      lesson.equal("reshard_after_forward of " + unit.at("name").get<std::string>(),
+                   unit.at("group").get<int>(), asked.options.value("group", 0));
+    }
+    add_slices(whole, seen.at(rank, "slices"));
+
+    Lesson lean("7.1", "making the units needs the shards and at most one unit besides", seen);
+    const PlanBytes bytes = bytes_of(plan, seen.world_size());
+    const Json& making = seen.at(rank, "making");
+    const std::int64_t grown = making.at("peak").at("total").get<std::int64_t>() -
+                               making.at("before").at("total").get<std::int64_t>();
+    lean.at(rank).at_most("the peak of memory, above what was held before", grown,
+                          bytes.shards + bytes.largest_unit);
+    lean.equal("SHARDED_PARAM bytes", seen.bytes(rank, "made", "SHARDED_PARAM"), bytes.shards);
+    lean.at_most("the largest block taken from the heap", making.at("heap").get<std::int64_t>(),
+                 4095, {{true, "a copy outside the memory tracker"}});
+  }
+  const State all = part_of(eager(asked.options, asked.seed).state, asked.options, false);
+  Lesson values("7.1", "the shards of all ranks are the parameters of an eager build", seen);
+  values.at(0);
+  check_cover(values, whole, names_in(all));
+  if (values.ok()) check_state(values, whole.values, all);
+  if (asked.options.value("group", 0) < 2) return;
+  Lesson parts("7.1", "under within(s) the units gather again within s consecutive ranks", seen);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    std::size_t at = 0;
+    for (const WantedUnit& unit : plan.units) {
+      for (const WantedFlat& flat : unit.flats) {
+        std::vector<float> full;
+        for (const std::string& path : flat.paths) {
+          const auto& each = all.at("param/" + path);
+          full.insert(full.end(), each.begin(), each.end());
+        }
+        full.resize(static_cast<std::size_t>(padded(flat.numel, seen.world_size())), 0.0F);
+        parts.at(rank, unit.name)
+            .bits("the flat vector", floats_of(seen.at(rank, "gathered").at(at++).at("bits")), full,
+                  flat.numel);
+      }
+    }
+  }
+}
+
+void judge_replicated(const Ask& ask) {
+  const Seen& seen = run("replicated", ask);
+  const Case& asked = seen.asked();
+  const Eager build = eager(asked.options, asked.seed);
+  const State ignored = part_of(build.state, asked.options, true);
+  const Plan plan = plan_of(asked);
+  const bool meta = asked.options.value("meta", false);
+  const PlanBytes bytes = bytes_of(plan, seen.world_size());
+  std::int64_t buffer_bytes = 0;
+  for (const auto& [name, values] : build.buffers) buffer_bytes += 4 * std::ssize(values);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Assembled whole;
+    add_slices(whole, seen.at(rank, "replicated"));
+    Lesson values("7.3", "ignored parameters have the bits of an eager build, whole, on every rank",
+                  seen);
+    check_state(values.at(rank), whole.values, ignored);
+
+    Lesson buffers("7.3", "buffers are not loaded from anywhere: somebody has to compute them",
+                   seen);
+    const Json& noted = seen.at(rank, "buffers");
+    buffers.at(rank).equal("the number of buffers", std::ssize(noted), std::ssize(build.buffers));
+    for (std::size_t i = 0; i < build.buffers.size() && buffers.ok(); ++i) {
+      const auto& [name, expected] = build.buffers[i];
+      const bool initialised = noted.at(i).at("initialised").get<bool>();
+      buffers.that(initialised, "buffer '" + name + "' has not been initialised", "it is");
+      if (initialised) buffers.bits("buffer " + name, floats_of(noted.at(i).at("bits")), expected);
+    }
+    Lesson generator("7.3", "the generator is where an eager build leaves it", seen);
+    const auto offset = seen.number(rank, "generator");
+    generator.at(rank).equal(
+        "its offset", offset, static_cast<std::int64_t>(build.generator),
+        {{offset == 0, "not moved: the next draw repeats the first weights"},
+         {offset == 2 * static_cast<std::int64_t>(build.generator), "moved twice"}});
+    Lesson engine("7.3", "only what is ignored and trainable needs an all-reduce", seen);
+    const Names keys = piece_keys(plan, asked.options);
+    const bool trainable = std::any_of(keys.begin(), keys.end(), [](const std::string& key) {
+      return key.find('#') == std::string::npos;
+    });
+    engine.at(rank).that(seen.at(rank, "engine").get<bool>() == trainable,
+                         trainable ? "no DdpGradients" : "a DdpGradients",
+                         trainable ? "one" : "none: nothing is ignored and trainable");
+    Lesson memory("7.3", "what stays whole is counted as UNSHARDED_PARAM", seen);
+    memory.at(rank).equal("UNSHARDED_PARAM bytes",
+                          seen.bytes(rank, "started", "UNSHARDED_PARAM") -
+                              seen.bytes(rank, "before", "UNSHARDED_PARAM"),
+                          bytes.replicated);
+    if (!meta) continue;
+    Lesson lean("7.3", "a meta start never holds more than its shards and one unit", seen);
+    const Json& start = seen.at(rank, "start");
+    lean.at(rank).at_most("the peak of memory, above what was held before",
+                          start.at("peak").at("total").get<std::int64_t>() -
+                              start.at("before").at("total").get<std::int64_t>(),
+                          bytes.shards + bytes.largest_unit + bytes.replicated + buffer_bytes);
+    lean.at_most("the largest block taken from the heap", start.at("heap").get<std::int64_t>(),
+                 16384, {{true, "a copy outside the memory tracker"}});
+  }
+}
+
+}  // namespace fsdp::graded
