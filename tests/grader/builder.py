@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,13 +49,21 @@ class Builder:
         """Builds targets. The compiler's words go to the terminal, unless `show` is false."""
         self.configure()
         command = ["cmake", "--build", str(self.build), "-j", str(self.jobs), "--target", *targets]
-        done = subprocess.run(command, cwd=self.root, text=True, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if done.returncode != 0:
+        if show and not all(self.program(target).is_file() for target in targets):
+            print("Building what is given, once: a few minutes on two free cores. After that a "
+                  "save takes seconds.", flush=True)
+        said: list[str] = []
+        with subprocess.Popen(command, cwd=self.root, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT) as build:
+            for line in build.stdout:
+                said.append(line)
+                if show:
+                    _show_progress(line)
+        if build.returncode != 0:
             if show:
-                print(_only_errors(done.stdout))
+                print(_only_errors("".join(said)))
             raise BuildError(f"{' '.join(targets)}: did not build" +
-                             ("" if show else f"\n{_only_errors(done.stdout)}"))
+                             ("" if show else f"\n{_only_errors(''.join(said))}"))
 
     def prepare(self, target: str) -> None:
         """Reads the build's commands once, so that threads may call runner()."""
@@ -144,6 +154,18 @@ def relink(command: list[str], objects: Mapping[FolderAndName, Path], output: Pa
     at = words.index("-o")
     words[at + 1] = str(output)
     return words[:at] + inserted + words[at:]
+
+
+def _show_progress(line: str) -> None:
+    """The build tool's count, e.g. [12/130]: on one line of a terminal; elsewhere now and then."""
+    count = re.match(r"\[(\d+)/(\d+)\]", line)
+    if count is None:
+        return
+    done, total = int(count[1]), int(count[2])
+    if sys.stdout.isatty():
+        print(f"\r{count[0]}" if done < total else f"\r{' ' * len(count[0])}\r", end="", flush=True)
+    elif done % 40 == 0:
+        print(count[0], flush=True)
 
 
 def _only_errors(output: str) -> str:

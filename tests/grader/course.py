@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -35,8 +36,15 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
     if options.backend == "mpi":
         print("SKIPPED: graded cases do not run over MPI yet; BACKEND=threads runs them")
         return 0
+    if options.world and not re.fullmatch(r"[1-9]\d?", options.world):
+        raise manifest.ManifestError(f"W={options.world}: W is a whole number of ranks, from 1 to 99")
+    if options.seed and not options.seed.isdecimal():
+        raise manifest.ManifestError(f"SEED={options.seed}: a seed is a whole number")
     tools = builder.Builder(jobs=options.jobs)
     is_own = options.impl == "student"
+    if not is_own and not (ROOT / "solutions" / task.folder).is_dir():
+        raise manifest.ManifestError(f"IMPL={options.impl}: this kit has no reference of task "
+                                     f"{task.number}")
     runner = f"runner_task{task.number}" + ("" if is_own else "_solution")
     digest = results.digest_of(ROOT, task)
     tools.make(runner, f"judge_task{task.number}")
@@ -54,7 +62,8 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
     found = verdicts.judge_steps(task, cases, [options.only] if options.only else [],
                                  results.unmet_before(ROOT, course, task) if is_own else "")
     whose = "your code" if is_own else "the reference"
-    print(f"Task {task.number}, {task.title}: {whose}, {len(cases)} public cases in "
+    count = f"{len(cases)} public case{'s' * (len(cases) != 1)}"
+    print(f"Task {task.number}, {task.title}: {whose}, {count} in "
           f"{time.monotonic() - started:.1f} s\n")
     lines = results.failures(found)
     print("\n".join([*results.table(found), "", *lines, *([""] if lines else []),

@@ -221,7 +221,7 @@ def _task_of(path: Path, task: int | None) -> int:
         return task
     match = re.search(r"task([1-7])_", str(path.resolve().parent))
     if match is None:
-        raise question_set.QuestionError(f"{path}: no task in its path; say which: --task 3")
+        raise question_set.QuestionError(f"{path}: no task in its path; say which with --task N")
     return int(match[1])
 
 
@@ -269,7 +269,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.command in ("check", "grade") and options.file is None:
         if options.task is None:
-            raise question_set.QuestionError("say which: a file, or --task 3")
+            raise question_set.QuestionError("say which: a file, or --task N")
         options.file = _file_in_tree(options.task)
     if options.command == "check":
         problems = check(options.file, options.task)

@@ -92,13 +92,23 @@ def failures(found: list[verdicts.Verdict]) -> list[str]:
             told.add(case.name)
             if len(told) == 1:
                 lines += [f'{verdict.step.id} "{case.name}"', ""]
-                lines += [f"    {line}".rstrip() for line in case.message.splitlines()]
+                lines += [f"    {line}".rstrip() for line in _told(case, verdict.step.id)]
                 if len(case.messages) > 1:
                     lines += ["", f"    ({len(case.messages) - 1} more in this case)"]
                 continue
             if len(told) == 2:
                 lines += ["", "After that:"]
             lines.append(f'  {verdict.step.id} "{case.name}": {_one_line(case, verdict)}')
+    return lines
+
+
+def _told(case: verdicts.Case, step: str) -> list[str]:
+    """A message, with where to read even if the run threw before anything could be compared."""
+    lines = case.message.replace("make debug-n.m", f"make debug-{step}").splitlines()
+    if not case.todos and not any("read:" in line for line in lines):
+        chapter = next(iter(sorted((manifest.ROOT / "writeup").glob(f"{step[0]}_*.md"))), None)
+        where = f"writeup/{chapter.name} §{step}, " if chapter else ""
+        lines.append(f"  read:     {where}make hint-{step}")
     return lines
 
 
@@ -112,8 +122,10 @@ def _one_line(case: verdicts.Case, verdict: verdicts.Verdict) -> str:
     if verdict.state == "blocked":
         return f"needs {verdict.blocked_by} first"
     text = case.message.strip().splitlines()
-    observed = next((line.strip() for line in text if line.strip().startswith("observed:")), "")
-    line = observed or (text[0] if text else "")
+    at = next((i for i, line in enumerate(text) if line.strip().startswith("observed:")), 0)
+    line = text[at].strip() if text else ""
+    if line.endswith(":") and at + 1 < len(text):
+        line += " " + text[at + 1].strip()
     return line if len(line) <= 120 else line[:117] + "…"
 
 

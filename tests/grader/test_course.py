@@ -51,7 +51,8 @@ class ResultsTest(InRoot):
 
     def test_the_first_failure_in_full_and_the_rest_in_lines(self):
         self.assertEqual(results.failures(verdicts.judge_steps(self.task, self.CASES)), [
-            '3.2 "case of 3.2"', "", "    3.2 rank 1", "      observed: NaN", "      likely: x", "",
+            '3.2 "case of 3.2"', "", "    3.2 rank 1", "      observed: NaN", "      likely: x",
+            "      read:     writeup/3_forward.md §3.2, make hint-3.2", "",
             "    (1 more in this case)", "", "After that:",
             '  3.5 "case of 3.5": not done: tasks/task3_forward/forward.cpp:10',
             '  3.3 "case of 3.3": needs 3.2 first'])

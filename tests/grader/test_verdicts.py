@@ -37,6 +37,17 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(cases[2].message, "skipped: no MPI here")
         self.assertIn("the judge crashed: SIGSEGV", cases[3].message)
 
+    def test_the_assertion_catch2_invents_around_an_exception_is_left_out(self):
+        report = """<Catch><Group><TestCase name="a" tags="[3.1]">
+          <Expression success="false" type="CHECK"><Original>
+            {Unknown expression after the reported line}</Original>
+            <Expanded>{Unknown expression after the reported line}</Expanded>
+            <Exception>the run threw</Exception></Expression>
+          <OverallResult success="false"/></TestCase></Group></Catch>"""
+        parser = verdicts.CaseParser()
+        parser.feed(report.encode())
+        self.assertEqual(parser.cases[0].messages, ["the run threw"])
+
     def test_a_report_may_be_cut_off_anywhere(self):
         whole = (DATA / "catch2_v2.xml").read_bytes()
         complete = 0
