@@ -32,11 +32,13 @@ FOLDER = "unshard-kit"
 _LEFT_OUT = [
     r"solutions/.*", r"tests/solutions/.*", r"tests/mutants/.*", r"tests/task[0-9]+/hidden_.*",
     r"tests/grader/hostile/.*", r"tests/grader/questions/reference_.*",
+    r"tests/grader/questions/README\.md",
     r"tests/grader/test_.*", r"tests/grader/interface\.json", r"tests/grader/skeletons/.*",
     r"tests/grader/(grade|grade_all|gradescope|gradescope_results|html_summary|kit|hostile|jail"
     r"|build_submission|reference_submission|similarity)\.py",
     r"tests/grader/[a-z_]*(mutant|ladder|check_grader|isolation)[a-z_]*\.(py|toml)",
-    r"tests/grader/gradescope_image/.*", r"docs/instructors\.md", r"\.ci/.*", r"\.git.*", r"build/.*", r".*\.kept-[0-9]+",
+    r"tests/grader/gradescope_image/.*", r"docs/instructors\.md", r"\.ci/.*", r"\.git.*",
+    r"build/.*", r".*\.kept-[0-9]+",
 ]
 _OWN = r"tasks/[a-z0-9_]+/([a-z0-9_]+\.cpp|answers\.toml)"  # files that belong to the student
 
@@ -87,12 +89,21 @@ def without_instructor(makefile: str) -> str:
     return re.sub(r"(?m)^(check-grader|skeletons):.*\n(\t.*\n)+\n?", "", kept)
 
 
+def for_students(text: str) -> str:
+    """A text without what stands between the marks for instructors, or lists the solutions."""
+    text = re.sub(r"<!-- for instructors -->.*?<!-- end -->\n?", "", text, flags=re.S)
+    return re.sub(r"(?m)^( *reference +)?solutions/.*\n", "", text)
+
+
 def contents(root: Path, course: manifest.Manifest, given: set[int], update: bool,
              build: Path) -> dict[str, bytes]:
     """The files of a kit, by path."""
     found = {name: (root / name).read_bytes() for name in files_of_tree(root)
              if belongs(name, given, update)}
     found["Makefile"] = without_instructor(found["Makefile"].decode()).encode()
+    for name in ("README.md", "writeup/README.md"):
+        if name in found:
+            found[name] = for_students(found[name].decode()).encode()
     for name, text in skeletons.generate(root, course).items():
         kept = name.replace("tasks/", "tests/grader/skeletons/", 1)
         found[kept] = text.encode()
