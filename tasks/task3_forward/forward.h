@@ -83,7 +83,8 @@ class ShardedUnit {
   void reshard();
 
   /// 3.4  The same at the end of forward under within(s): keeps 1/s of the vector first, from which
-  /// the next start_unshard gathers in the subgroup.
+  /// the next start_unshard gathers in the subgroup. Called on an unsharded unit, or on a sharded
+  /// one, which keeps what it has.
   void reshard_to_subgroup();
 
   /// 3.5  Attaches the two halves to the module:

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace fsdp::graded {
 namespace {
 
@@ -32,6 +34,11 @@ std::vector<std::string> lines(const char* what, const Layer& layer) {
                                   fmt::format("{} all_gather {}/forward", what, unit_name()));
 }
 
+bool any_begins(const std::vector<std::string>& all, const std::string& with) {
+  return std::any_of(all.begin(), all.end(),
+                     [&](const std::string& line) { return line.starts_with(with); });
+}
+
 std::int64_t full_bytes(const Seen& seen, int rank, const std::string& key) {
   return seen.bytes(rank, key, "UNSHARDED_PARAM");
 }
@@ -49,7 +56,9 @@ void judge_start(const Ask& ask) {
     Lesson wait("3.1", "start_unshard starts and does not wait: only so can it be called ahead",
                 seen);
     wait.at(rank, unit_name())
-        .equal("the trace", seen.lines(rank, "events"), lines("issue", layer));
+        .equal("the trace", seen.lines(rank, "events"), lines("issue", layer),
+               {{any_begins(seen.lines(rank, "events"), "wait "),
+                 "the first half waits: nothing can be hidden behind it"}});
     Lesson room("3.1", "the gather lands in the flat vector itself, and nowhere else", seen);
     const std::int64_t held = full_bytes(seen, rank, "started") - full_bytes(seen, rank, "before");
     room.at(rank, unit_name())
@@ -188,7 +197,9 @@ void judge_subgroup(const Ask& ask) {
                layer.bytes() / parts);
     Lesson drops("3.4", "reshard drops the parts: after an update they would be stale", seen);
     drops.at(rank, unit_name())
-        .equal("UNSHARDED_PARAM bytes left", full_bytes(seen, rank, "dropped"), 0);
+        .equal("UNSHARDED_PARAM bytes left", full_bytes(seen, rank, "dropped"), 0,
+               {{full_bytes(seen, rank, "dropped") == layer.bytes() / parts,
+                 "plain reshard(), step 3.3, must drop the parts too, also when it is sharded"}});
     check_values(drops, seen, rank, "updated", layer, 2);
   }
 }
