@@ -195,7 +195,7 @@ class Audit:
                              "local to a function", _Place(section.name, relocation.offset)))
             return
 
-    # ---------------------------------------------------------------------------------- what it keeps
+    # -------------------------------------------------------------------------------- what it keeps
 
     def check_data(self) -> None:
         by_section: dict[int, list[Symbol]] = {}
@@ -237,7 +237,7 @@ class Audit:
             return  # a variable and its guard
         self.raw.append(("data", text, self.place(symbol)))
 
-    # ----------------------------------------------------------------------------------- what it calls
+    # -------------------------------------------------------------------------------- what it calls
 
     def check_calls(self) -> None:
         reference = self.trusted.reference

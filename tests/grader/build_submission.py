@@ -2,8 +2,9 @@
 
 A task's files are compiled with the flags of build/grade/compile_commands.json. They are linked as
 CMake links runner_taskN_solution, with three differences: archives come whole (an archive only fills
-gaps, so a definition in a submission would silently replace one), the reference of this task is left
-out, and the submitted objects come last.
+gaps, so a definition in a submission would silently replace one), the task's reference is left out,
+and the submitted objects come last. All that is trusted is linked into one object beforehand
+(build/grade/prelinked), so that a submission costs one short link a task.
 """
 
 from __future__ import annotations
@@ -248,8 +249,8 @@ def _read_own(path: Path) -> bytes:
 
 
 def compile_commands(build: Path) -> dict[str, list[str]]:
-    """"task3_forward/forward.cpp" → the compiler and its options, without source and output. -Werror
-    is for our own checks: a warning costs a student nothing."""
+    """"task3_forward/forward.cpp" → the compiler and its options, without source and output.
+    -Werror is for our own checks: a warning costs a student nothing."""
     found: dict[str, list[str]] = {}
     tests = str(manifest.ROOT / "tests")
     for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
@@ -309,7 +310,8 @@ def taken_apart(words: list[str], task: manifest.Task) -> LinkParts:
         elif word.endswith(".a") and not word.startswith("-") and not os.path.isabs(word):
             if word not in parts.archives:
                 parts.archives.append(word)
-        elif word.startswith(("-l", "-Wl,-rpath")) or word.endswith((".so", ".a")) or ".so." in word:
+        elif (word.startswith(("-l", "-Wl,-rpath")) or word.endswith((".so", ".a"))
+              or ".so." in word):
             parts.system.append(word)
         else:
             parts.options.append(word)

@@ -93,7 +93,8 @@ class Results:
             if entry.kind == "question":
                 continue
             entry.score, entry.passed = 0, False
-            entry.output = why if first else f"see {task.number}.1: {why.splitlines()[0].rstrip(':')}"
+            short = why.splitlines()[0].rstrip(":")
+            entry.output = why if first else f"see {task.number}.1: {short}"
             first = False
         self.write()
 

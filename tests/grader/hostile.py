@@ -2,8 +2,8 @@
 
     hostile.py [NAME…] [--jobs 2]
 
-Each attack is built twice over: the audit must refuse it, and the jail and the judge must hold
-without the audit. Prints a table; exit code 1 if anything came out otherwise than attacks.toml says.
+The audit must refuse each attack, and the jail and the judge must hold without the audit. Prints a
+table; exit code 1 if anything came out otherwise than attacks.toml says.
 """
 
 from __future__ import annotations
@@ -129,8 +129,7 @@ def _left_over(staging: Staging) -> list[str]:
 
 
 def _gist(said: str) -> str:
-    for pattern in (r"jail: killed: .*", r"did not end[^.]*", r"crashed: [^.]*", r"ended early[^.]*",
-                    r"does not (compile|link)", r"TODO 3\.\d", r"the run threw[^\n]*\n?[^\n]*",
+    for pattern in (r"did not end[^.\n]*", r"crashed: [^.]*", r"ended early[^.]*", r"does not (compile|link)", r"TODO 3\.\d", r"the run threw[^\n]*\n?[^\n]*",
                     r"observed:.*", r"what came back[^\n]*"):
         match = re.search(pattern, said)
         if match:
@@ -138,7 +137,7 @@ def _gist(said: str) -> str:
     return " ".join(said.split())
 
 
-# --------------------------------------------------------------------------- archives, and deadlines
+# -------------------------------------------------------------------------- archives, and deadlines
 
 
 def _zip(entries: list[tuple[str, bytes, int]]) -> bytes:
@@ -259,8 +258,8 @@ def main() -> int:
     with ProcessPoolExecutor(options.jobs) as pool:
         for outcome in pool.map(run_one, names, [options.build] * len(names)):
             mark = "FAIL" if outcome.wrong else "ok"
-            print(f"  {outcome.name:<24} {_cut(outcome.audit, 58):<58} {_cut(outcome.then, 60):<60} "
-                  f"{mark}")
+            print(f"  {outcome.name:<24} {_cut(outcome.audit, 58):<58} "
+                  f"{_cut(outcome.then, 60):<60} {mark}", flush=True)
             for text in outcome.wrong:
                 print(f"      {text[:1500]}")
             failed += bool(outcome.wrong)

@@ -63,13 +63,15 @@ def _row(test: dict) -> str:
     said = f"<pre>{_e(first)}</pre>"
     if rest:
         said = f"<details><summary>{_e(first)}</summary><pre>{_e(rest)}</pre></details>"
-    unseen = "" if test["visibility"] == "visible" else f" <span class=note>({test['visibility']})</span>"
+    seen = test["visibility"]
+    unseen = "" if seen == "visible" else f" <span class=note>({_e(seen)})</span>"
     return (f"<tr><td class={test['status']}>{_e(test['name'])}{unseen}</td>"
             f"<td class=points>{test['score']:g} / {test['max_score']:g}</td><td>{said}</td></tr>")
 
 
 def _bar(score: float, most: float) -> str:
-    return f"<div class=bar><div style='width:{100 * score / most if most else 0:.1f}%'></div></div>"
+    share = 100 * score / most if most else 0
+    return f"<div class=bar><div style='width:{share:.1f}%'></div></div>"
 
 
 def _e(text: str) -> str:

@@ -32,7 +32,8 @@ __cxa_call_terminate __udivti3 __divti3 __umodti3 __modti3
 _MATH = re.compile(
     r"(a?(cos|sin|tan)h?|atan2|exp|exp2|expm1|log|log2|log10|log1p|logb|ilogb|sqrt|cbrt|hypot|pow|"
     r"floor|ceil|trunc|round|l?lround|rint|l?lrint|nearbyint|fma|fmod|remainder|ldexp|frexp|modf|"
-    r"scalbn|scalbln|copysign|nan|nextafter|fmin|fmax|fdim|fabs|erf|erfc|tgamma|lgamma|sincos)[fl]?")
+    r"scalbn|scalbln|copysign|nan|nextafter|fmin|fmax|fdim|fabs|erf|erfc|tgamma|lgamma|sincos)"
+    r"[fl]?")
 
 # What of the library is not for a task's code: (members, why).
 _MEMBERS = [

@@ -88,7 +88,8 @@ class Objects(unittest.TestCase):
               std::ostringstream out; out << names[3] << std::sqrt(all[0]) << kNumbers[1];
               std::cout << out.str() << '\\n';
               auto helper = std::make_shared<Helper>();
-              std::function<int()> call = [helper] { return helper->go() + fsdp::Free().inlined(); };
+              std::function<int()> call = [helper] {
+                return helper->go() + fsdp::Free().inlined(); };
               return call();
             }
         """
@@ -102,7 +103,8 @@ class Objects(unittest.TestCase):
         self.assertRegex(found[0].where, r"submitted\.cpp:8$")
 
     def test_a_missing_definition_is_named(self):
-        path = self.compile("submitted", REFERENCE.replace("void Unit::start() { earlier(1); }", ""))
+        text = REFERENCE.replace("void Unit::start() { earlier(1); }", "")
+        path = self.compile("submitted", text)
         found = audit.missing_definitions([path], self.trusted)
         self.assertIn("Unit::start()", str(found))
 
@@ -113,7 +115,8 @@ class Objects(unittest.TestCase):
         self.assert_refused("takeover", r"operator new", REFERENCE + "void* operator new("
                             "std::size_t) { return nullptr; }", "-w")
         self.assert_refused("takeover", r"later_one.*memory_tracker", REFERENCE +
-                            "inline void later_one(int) { earlier(5); }\nvoid use() { later_one(1); }",
+                            "inline void later_one(int) { earlier(5); }"
+                            "void use() { later_one(1); }",
                             "-fno-inline")
         self.assert_refused("weak", r"declared weak",
                             REFERENCE + "__attribute__((weak)) void odd() {}")
@@ -121,7 +124,8 @@ class Objects(unittest.TestCase):
             #include <chrono>
             [[gnu::noinline]] inline std::chrono::steady_clock::time_point
             std::chrono::_V2::steady_clock::now() noexcept { return {}; }
-            static long use() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+            static long use() {
+              return std::chrono::steady_clock::now().time_since_epoch().count(); }
             struct Other { virtual long go(); }; long Other::go() { return use(); }""")
 
     def test_running_before_main(self):
@@ -160,10 +164,12 @@ class Objects(unittest.TestCase):
         for call, pattern in (
                 ("fopen(\"x\", \"r\")", "fopen"), ("_exit(0)", "_exit"), ("fork()", "fork"),
                 ("dlsym(nullptr, \"x\")", "dlsym"), ("syscall(1)", "syscall"),
-                ("earlier(int(reinterpret_cast<long>(malloc(5))))", "Storage"), ("std::exit(1)", "exit"),
+                ("earlier(int(reinterpret_cast<long>(malloc(5))))", "Storage"),
+                ("std::exit(1)", "exit"),
                 ("std::ifstream(\"/etc/passwd\").get()", "files"),
                 ("std::thread([] {}).join()", "thread"),
-                ("std::filesystem::exists(\"x\")", "files"), ("std::random_device()()", "Generator"),
+                ("std::filesystem::exists(\"x\")", "files"),
+                ("std::random_device()()", "Generator"),
                 ("std::getenv(\"HOME\")", "getenv"), ("nowhere()", "library"),
                 ("fsdp::MemoryTracker().on_free(1)", "memory tracker")):
             head = """

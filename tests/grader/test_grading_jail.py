@@ -1,4 +1,4 @@
-"""Tests of jail.py: limits, endings, what a jailed command sees. Isolation is tested as root only."""
+"""Tests of jail.py: limits, endings, what a jailed command sees. Isolation is tested as root."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Takes a submission apart: a folder, a .zip or a .tar (.gz, .bz2, .xz); only the files of the course.
+"""Takes a submission apart: a folder, a .zip or a .tar (.gz, .bz2, .xz). Only the course's files.
 
 What is taken: the files points.toml names, under tasks/taskN_x/, and answers.toml beside them.
 Regular files of at most 256 KiB; no links, no devices, no path that leads out, each file once.
@@ -233,7 +233,7 @@ def _opened(data: bytes) -> io.BufferedIOBase:
     return io.BytesIO(data)
 
 
-# ------------------------------------------------------------------------------ in and out of a jail
+# ---------------------------------------------------------------------------- in and out of a jail
 
 
 def to_json(found: Submission) -> str:
