@@ -99,7 +99,7 @@ TEST_CASE("A gradient is completed in place", "[4.2]") {
 TEST_CASE("A unit's gradient is sent by one reduce-scatter, which sums", "[4.3]") {
   for (const Json& unit : kUnits) {
     at_all(judge_start_reduce, unit, Delivery::lazy);
-    at_all(judge_start_reduce, unit, Delivery::eager);
+    at_all(judge_start_reduce, unit, Delivery::eager, {3});
   }
 }
 
@@ -118,14 +118,15 @@ TEST_CASE("A reduction needs no memory but its leaf", "[4.3]") {
 TEST_CASE("A finished reduction leaves a shard, and no full gradient", "[4.4]") {
   for (const Json& unit : kUnits) {
     at_all(judge_finish_reduce, unit, Delivery::lazy);
-    at_all(judge_finish_reduce, unit, Delivery::eager);
+    at_all(judge_finish_reduce, unit, Delivery::eager, {3});
   }
 }
 
 TEST_CASE("Shards are summed over the micro-steps", "[4.4]") {
   for (const Plan& plan : {Plan{3, 1}, {4, 1}, {2, 2}, {4, 2}, {6, 3}}) {
     at_all(judge_finish_reduce, planned({{"width", 5}}, plan), Delivery::lazy);
-    at_all(judge_finish_reduce, planned({{"width", 1}, {"spare", true}}, plan), Delivery::eager);
+    at_all(judge_finish_reduce, planned({{"width", 1}, {"spare", true}}, plan), Delivery::eager,
+           {2, 3});
   }
 }
 
@@ -167,6 +168,7 @@ TEST_CASE("Units that backward does not reach contribute +0", "[4.6]") {
     at_all(judge_whole_backward, planned(unreached, {2, 2}), Delivery::plain, {2});
   }
   at_all(judge_whole_backward, {{"layers", 6}, {"order", {2}}}, Delivery::plain, {2, 3});
+  at_all(judge_whole_backward, {{"ahead", true}}, Delivery::lazy, {1, 2, 3});
 }
 
 TEST_CASE("A dropped loss, frozen units and repeated calls leave nothing behind", "[4.6]") {
@@ -181,8 +183,14 @@ TEST_CASE("A dropped loss, frozen units and repeated calls leave nothing behind"
 }
 
 TEST_CASE("Gradients are the average, with the bits of a single process", "[4.7]") {
-  for (const Plan& plan : {Plan{1, 1}, {2, 1}, {2, 2}, {4, 2}}) {
-    for (const Json& model : kModels) at_all(judge_finish, planned(model, plan));
+  for (const Json& model : kModels) {
+    at_all(judge_finish, planned(model, {1, 1}));
+    for (const Plan& plan : {Plan{2, 1}, {2, 2}, {4, 2}}) {
+      at_all(judge_finish, planned(model, plan), Delivery::plain, {2, 3});
+    }
+  }
+  for (const Plan& plan : {Plan{2, 1}, {4, 4}}) {
+    at_all(judge_finish, planned(kModels.front(), plan), Delivery::plain, {1, 4});
   }
 }
 

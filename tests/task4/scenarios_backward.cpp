@@ -1,5 +1,5 @@
 // Task 4: whole backwards. Options: sharded_toy.h, and: dropped (the loss of a forward before is
-// not used).
+// not used), ahead (a scheduler gathers a unit again whose backward is over).
 #include "device/context.h"
 #include "task4/probe.h"
 #include "task4/scenarios.h"
@@ -92,9 +92,22 @@ void until_end_peak(Stage& stage) {
 
 // ------------------------------------------------------------------------------------------- 4.6
 
+/// Guesses wrong: before the first unit's backward it starts the last unit, which is done.
+class WrongGuess : public UnshardScheduler {
+ public:
+  explicit WrongGuess(ShardedUnit& last) : last_(last) {}
+  void before_forward(ShardedUnit&) override {}
+  void before_backward(ShardedUnit&) override { last_.start_unshard(Phase::backward); }
+
+ private:
+  ShardedUnit& last_;
+};
+
 void whole_backward(Stage& stage) {
   ShardedToy toy(stage);
   toy.reducer().install_backward_hooks();
+  WrongGuess guess(*toy.units().back());
+  if (stage.option("ahead", false)) toy.unit().scheduler = &guess;
   if (stage.option("dropped", false)) (void)toy.loss(99);
   for (int m = 0; m < toy.plan().micro_steps; ++m) {
     const std::string name = std::to_string(m);
