@@ -85,7 +85,7 @@ TEST_CASE("Models that are built one after the other are as different as eager o
   everywhere(judge_two_models);
 }
 
-TEST_CASE("A model may be materialised by parts; what has memory is left alone", "[1.4]") {
+TEST_CASE("A model may be materialised by parts: what has memory is left alone", "[1.4]") {
   judge_by_parts({.options = {{"layers", 3}}});
 }
 
