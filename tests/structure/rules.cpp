@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
 #include <string_view>
 
 namespace structure {
@@ -115,6 +116,19 @@ Violations header_heads(const std::vector<File>& files) {
     const std::string group = "@ingroup " + group_of(file.path);
     if (!any_line_contains(file, "@file")) found.push_back(file.path + ": no @file");
     if (!any_line_contains(file, group)) found.push_back(file.path + ": no " + group);
+  }
+  return found;
+}
+
+Violations cut_names(const std::vector<File>& files) {
+  static const std::regex cut(R"re(TEST_CASE\("[^"]*;)re");
+  Violations found;
+  for (const File& file : files) {
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      if (std::regex_search(file.lines[i], cut)) {
+        found.push_back(at(file, i) + ": a semicolon in the name of a test case");
+      }
+    }
   }
   return found;
 }

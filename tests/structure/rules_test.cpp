@@ -108,6 +108,12 @@ TEST_CASE("the heads of headers", "[structure]") {
   CHECK(header_heads({file_from_text("common/nn/a.h", "")}).size() == 3);
 }
 
+TEST_CASE("names that are cut", "[structure]") {
+  const std::string begin = std::string("TEST_") + "CASE(\"one";
+  CHECK(cut_names({file_from_text("tests/a.cpp", begin + "; two\") {\n")}).size() == 1);
+  CHECK(cut_names({file_from_text("tests/a.cpp", begin + "\") { f(); }\n")}).empty());
+}
+
 TEST_CASE("unfinished work", "[structure]") {
   CHECK(unfinished({file_from_text("common/nn/a.cpp", "// TODO: later\n")}).size() == 1);
   CHECK(unfinished({file_from_text("tests/task1/a.cpp", "// FIXME\n")}).size() == 1);

@@ -53,7 +53,8 @@ void resume(Stage& stage) {
   const testing::TemporaryFolder home;
   const nn::CheckpointFolder folder(home.path());
 
-  // At every collective of the save: is the temporary folder there, this rank's file, the final one?
+  // At every collective of the save: is the temporary folder there, this rank's file, the final
+  // one?
   std::vector<Json> moments(static_cast<std::size_t>(ranks), Json::array());
   const auto watch = [&](int rank) {
     const auto file = shard_file(rank, ranks);
