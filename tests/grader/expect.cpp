@@ -65,6 +65,11 @@ Lesson& Lesson::at(int rank, std::string unit, std::string parameter) {
   return *this;
 }
 
+Lesson& Lesson::at_rank_of(int rank, int world_size) {
+  place_ = fmt::format("rank {} of {}", rank, world_size);
+  return *this;
+}
+
 void Lesson::report(const std::string& observed, const std::string& expected,
                     const std::vector<Cause>& causes) {
   ok_ = false;

@@ -33,6 +33,8 @@ class Lesson {
 
   /// What the next expectations are about.
   Lesson& at(int rank, std::string unit = "", std::string parameter = "");
+  /// … of a world inside the case.
+  Lesson& at_rank_of(int rank, int world_size);
 
   void equal(const std::string& what, std::int64_t observed, std::int64_t expected,
              const std::vector<Cause>& causes = {});

@@ -71,6 +71,8 @@ def load_all(root: Path, course: manifest.Manifest, task: int | None = None) -> 
     """All mutants and alternatives (of one task), sorted by task and name."""
     found: list[Mutant] = []
     for path in sorted((root / FOLDER).glob("*/*.toml")):
+        if path.parent.name == "whole":
+            continue  # whole_mutants.py
         mutant = load(path, course)
         expected = "alternatives" if mutant.is_alternative else f"task{mutant.task.number}"
         if path.parent.name != expected:

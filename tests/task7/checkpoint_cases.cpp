@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace fsdp::graded {
 namespace {
 
@@ -29,10 +31,11 @@ Given given_by(const Json& options, const std::vector<Json>& slices_of_ranks) {
 
 void check_given(Lesson& lesson, const Given& given, const State& right, const Json& options) {
   const State sharded = part_of(right, options, false), whole = part_of(right, options, true);
-  check_cover(lesson.at(0), given.sharded, names_in(sharded));
+  const int ranks = static_cast<int>(given.replicated.size());
+  check_cover(lesson.at_rank_of(0, ranks), given.sharded, names_in(sharded));
   if (lesson.ok()) check_state(lesson, given.sharded.values, sharded);
   for (std::size_t rank = 0; rank < given.replicated.size(); ++rank) {
-    check_state(lesson.at(static_cast<int>(rank)), given.replicated[rank], whole);
+    check_state(lesson.at_rank_of(static_cast<int>(rank), ranks), given.replicated[rank], whole);
   }
 }
 
@@ -81,8 +84,8 @@ void judge_resume(const Ask& ask) {
   const std::string name = fmt::format("step_{}", half);
 
   Lesson files("7.6", "a checkpoint is one folder with a file a rank, and `latest` names it", seen);
-  files.at(0).equal("what lies in the parent folder", seen.lines(0, "listing"),
-                    Names{"latest", name});
+  files.at_rank_of(0, ranks).equal("what lies in the parent folder", seen.lines(0, "listing"),
+                                   Names{"latest", name});
   files.equal("`latest`", seen.text(0, "latest"), name);
   files.equal("the number of files in it", std::ssize(seen.at(0, "files")), ranks);
 
@@ -97,8 +100,8 @@ void judge_resume(const Ask& ask) {
     second = second || (written && !published);
     third = published;
   }
-  barriers.at(0).that(first, "nobody waits for the folder before writing into it",
-                      "a barrier between begin() and write_slices()");
+  barriers.at_rank_of(0, ranks).that(first, "nobody waits for the folder before writing into it",
+                                     "a barrier between begin() and write_slices()");
   barriers.that(second, "rank 0 publishes without waiting for the other ranks' files",
                 "a barrier between write_slices() and publish()");
   barriers.that(third, "rank 0 publishes after the last collective: the others return before",
@@ -106,18 +109,30 @@ void judge_resume(const Ask& ask) {
   for (int rank = 0; rank < ranks; ++rank) {
     Lesson lean("7.6", "what is written are views of what is there: saving needs no memory", seen);
     const Json& noted = seen.at(0, "savers").at(static_cast<std::size_t>(rank));
-    lean.at(rank).equal("the peak of memory while saving, above what was held before",
-                        noted.at("peak").get<std::int64_t>(), 0);
+    lean.at_rank_of(rank, ranks)
+        .equal("the peak of memory while saving, above what was held before",
+               noted.at("peak").get<std::int64_t>(), 0);
   }
 
   const Json& heirs_noted = seen.at(0, "heirs");
   for (int rank = 0; rank < heirs; ++rank) {
     const Json& metadata = heirs_noted.at(static_cast<std::size_t>(rank)).at("metadata");
     Lesson lesson("7.6", "the metadata comes back, with the count of steps", seen);
-    lesson.at(rank).equal("\"optimizer_steps\"", metadata.value("optimizer_steps", "(missing)"),
-                          std::to_string(half));
+    lesson.at_rank_of(rank, heirs)
+        .equal("\"optimizer_steps\"", metadata.value("optimizer_steps", "(missing)"),
+               std::to_string(half));
     lesson.equal("what the caller put there", metadata.value("note", "(missing)"),
                  std::string("from a test"));
+    const Json& noted = heirs_noted.at(static_cast<std::size_t>(rank));
+    Lesson count("7.6", "the count of steps goes on: AdamW's correction depends on it", seen);
+    count.at_rank_of(rank, heirs)
+        .equal("that of the optimizer of the shards, after loading,",
+               noted.at("steps").get<std::int64_t>(), half,
+               {{noted.at("steps") == 0, "not restored"}});
+    if (noted.at("replicated steps").is_null()) continue;
+    count.equal("that of the optimizer of what is ignored, after loading,",
+                noted.at("replicated steps").get<std::int64_t>(), half,
+                {{noted.at("replicated steps") == 0, "restored in one optimizer of the two"}});
   }
   const int micro_batches = asked.options.at("micro_batches").get<int>();
   const Single& then = single(asked.options, asked.seed, micro_batches, half);
@@ -141,30 +156,32 @@ void judge_damaged(const Ask& ask) {
       single(asked.options, asked.seed, asked.options.at("micro_batches").get<int>(), 1);
   for (int rank = 0; rank < heirs; ++rank) {
     const Json& noted = seen.at(0, "whole").at(static_cast<std::size_t>(rank));
-    whole.at(rank).equal("what load_checkpoint threw", noted.at("type").get<std::string>(),
-                         std::string("none"));
+    whole.at_rank_of(rank, heirs)
+        .equal("what load_checkpoint threw", noted.at("type").get<std::string>(),
+               std::string("none"));
   }
   check_given(whole, given_by(asked.options, of_ranks(seen.at(0, "whole"), "after")), right.state,
               asked.options);
 
   Lesson refused("7.6", "a checkpoint that is damaged, or another model's, is refused", seen);
-  bool anybody = false;
+  const auto types = of_ranks(seen.at(0, "broken"), "type");
+  const bool anybody = std::find(types.begin(), types.end(), "InputError") != types.end();
+  refused.at_rank_of(0, heirs).that(anybody, "no rank found the damage (" + damage + ")",
+                                    "an InputError");
   for (int rank = 0; rank < heirs; ++rank) {
     const Json& noted = seen.at(0, "broken").at(static_cast<std::size_t>(rank));
-    const auto type = noted.at("type").get<std::string>();
-    anybody = anybody || type == "InputError";
-    refused.at(rank).that(type != "none", "it was loaded",
-                          "InputError, or Aborted with the others");
+    refused.at_rank_of(rank, heirs)
+        .that(noted.at("type") != "none", "it was loaded", "InputError, or Aborted with the others",
+              {{anybody, "another rank found the damage, and this one did not wait for it"}});
     Lesson same("7.6", "everything is checked on all ranks before anything changes on one", seen);
     const Json options = without_ignored(asked.options);
     Assembled before, after;
     add_slices(before, noted.at("before"));
     add_slices(after, noted.at("after"));
-    check_state(same.at(rank), after.values, before.values,
+    check_state(same.at_rank_of(rank, heirs), after.values, before.values,
                 {{true, "read before every rank had found the folder right"}});
     same.equal("the optimizer's count of steps", noted.at("steps").get<std::int64_t>(), 0);
   }
-  refused.at(0).that(anybody, "no rank found the damage (" + damage + ")", "an InputError");
 }
 
 }  // namespace fsdp::graded

@@ -13,7 +13,8 @@ using Lines = std::vector<std::string>;
 /// for when. `units` in forward order; the kept one is the first if it is the root's, or the last.
 class Wire {
  public:
-  Wire(Names units, int ahead) : units_(std::move(units)), ahead_(ahead) {}
+  Wire(Names units, int ahead)
+      : units_(std::move(units)), ahead_(static_cast<std::size_t>(ahead)) {}
 
   Lines forward(bool knows_order) {
     lines_.clear();
@@ -85,7 +86,9 @@ void judge_hooks(const Ask& ask) {
                         depth > 0 ? "there is no prefetcher" : "there is a prefetcher at depth 0",
                         depth > 0 ? "one" : "none");
     slots.equal("the units whose slot holds something else",
-                seen.lines(rank, "without the prefetcher"), {});
+                seen.lines(rank, "without the prefetcher"), {},
+                {{seen.lines(rank, "without the prefetcher") == units,
+                  "the slots were never filled: nobody tells the prefetcher"}});
     if (depth > 0 && seen.has(rank, "depth")) {
       slots.equal("its depth", seen.number(rank, "depth"), depth);
       slots.equal("its limit of gathers in flight", seen.number(rank, "limit"), limit);

@@ -25,6 +25,9 @@ struct StepProbe {
     return model.replicated_;
   }
   static GradientReducer* reducer(ShardedModel& model) { return model.reducer_.get(); }
+  static const optim::Optimizer* replicated_optimizer(const ShardedModel& model) {
+    return model.replicated_optimizer_.get();
+  }
   static bool has_replicated_gradients(const ShardedModel& model) {
     return model.replicated_gradients_ != nullptr;
   }

@@ -86,6 +86,9 @@ void resume(Stage& stage) {
     session.shard();
     session.attach_adamw();
     noted["metadata"] = session.model().load_checkpoint(folder.final(half));
+    noted["steps"] = session.model().optimizer().optimizer().steps();
+    const optim::Optimizer* other = StepProbe::replicated_optimizer(session.model());
+    noted["replicated steps"] = other != nullptr ? Json(other->steps()) : Json();
     noted["loaded"] = to_json(session.model().state_slices(true));
     session.train(stage.seed(), half, stage.option("steps", 2) - half);
     noted["losses"] = session.losses;

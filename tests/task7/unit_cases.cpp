@@ -46,6 +46,13 @@ std::vector<Json> with_kept(std::vector<Json> units, const std::string& kept) {
   return units;
 }
 
+std::vector<Json> all_decaying(std::vector<Json> units) {
+  for (Json& unit : units) {
+    for (Json& flat : unit["flats"]) flat["decays"] = true;
+  }
+  return units;
+}
+
 std::vector<std::string> sorted_paths(const std::vector<Json>& units) {
   std::vector<std::string> paths;
   for (const Json& unit : units) {
@@ -63,26 +70,38 @@ void judge_units(const Ask& ask) {
   const Seen& seen = run("units", ask);
   const Case& asked = seen.asked();
   const Plan plan = plan_of(asked);
-  std::vector<Json> expected;
+  std::vector<Json> expected, undivided;
   for (const WantedUnit& unit : plan.units) expected.push_back(to_json(unit));
+  Case decaying = asked;
+  decaying.options.erase("no_decay");
+  for (const WantedUnit& unit : plan_of(decaying).units) undivided.push_back(to_json(unit));
   Assembled whole;
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     const auto units = seen.at(rank, "units").get<std::vector<Json>>();
     const auto paths = sorted_paths(units);
     const bool twice = std::adjacent_find(paths.begin(), paths.end()) != paths.end();
-    bool nobody = !units.empty();
-    for (const Json& unit : units) nobody = nobody && !unit.at("kept").get<bool>();
+    bool nobody = !units.empty(), empty = false;
+    for (const Json& unit : units) {
+      nobody = nobody && !unit.at("kept").get<bool>();
+      empty = empty || unit.at("flats").empty();
+    }
     const std::string last = expected.empty() ? "" : expected.back().at("name").get<std::string>();
     Lesson lesson("7.1",
                   "every parameter that is not ignored is in one unit, in one flat parameter a "
                   "kind; the root's unit comes first; kept is the root's unit, or else the last",
                   seen);
-    lesson.at(rank).equal("the list of units", texts_of(units), texts_of(expected),
-                          {{twice, "a parameter is in two units"},
-                           {nobody && texts_of(with_kept(expected, "")) == texts_of(units),
-                            "no unit is kept until backward"},
-                           {texts_of(with_kept(expected, last)) == texts_of(units),
-                            "the last unit is kept although the root's is a unit"}});
+    lesson.at(rank).equal(
+        "the list of units", texts_of(units), texts_of(expected),
+        {{twice, "a parameter is in two units"},
+         {empty, "a module that is left without parameters is a unit"},
+         {nobody && texts_of(with_kept(expected, "")) == texts_of(units),
+          "no unit is kept until backward"},
+         {texts_of(with_kept(expected, last)) == texts_of(units),
+          "the last unit is kept although the root's is a unit"},
+         {texts_of(units) == texts_of(all_decaying(expected)),
+          "what does not decay is apart, but FlatParameter::decay does not say so"},
+         {texts_of(units) == texts_of(undivided),
+          "what decays and what does not are in one flat parameter"}});
     lesson.equal("what is left to be replicated", seen.lines(rank, "replicated"), plan.replicated);
     for (const Json& unit : units) {
       lesson.equal("reshard_after_forward of " + unit.at("name").get<std::string>(),
@@ -150,7 +169,8 @@ void judge_replicated(const Ask& ask) {
     for (std::size_t i = 0; i < build.buffers.size() && buffers.ok(); ++i) {
       const auto& [name, expected] = build.buffers[i];
       const bool initialised = noted.at(i).at("initialised").get<bool>();
-      buffers.that(initialised, "buffer '" + name + "' has not been initialised", "it is");
+      buffers.that(initialised, "buffer '" + name + "' has not been initialised", "it is",
+                   {{meta, "after a meta start nobody has called initialise_buffers()"}});
       if (initialised) buffers.bits("buffer " + name, floats_of(noted.at(i).at("bits")), expected);
     }
     Lesson generator("7.3", "the generator is where an eager build leaves it", seen);
