@@ -18,14 +18,10 @@ class ReplicatedStrategy : public Strategy {
       : group_(std::move(group)),
         model_(std::make_shared<nn::TransformerLM>(config.model)),
         optimizer_(config.make_optimizer()) {
-    std::vector<std::pair<std::string, Variable>> parameters;
-    for (const nn::NamedParameter& each : model_->named_parameters()) {
-      parameters.emplace_back(each.path, each.variable);
-    }
     if (group_ == nullptr) {
-      gradients_ = std::make_unique<optim::LocalGradients>(std::move(parameters));
+      gradients_ = std::make_unique<optim::LocalGradients>(model_->variables());
     } else {
-      gradients_ = std::make_unique<parallel::DdpGradients>(std::move(parameters), group_);
+      gradients_ = std::make_unique<parallel::DdpGradients>(model_->variables(), group_);
     }
     for (optim::Piece& piece : gradients_->pieces()) piece.decay = config.decays(piece.key);
   }

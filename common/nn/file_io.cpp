@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-thread_local FileStepObserver* current_observer = nullptr;
+thread_local FileStepObserver* step_observer = nullptr;
 
 void announce(const char* verb, const fs::path& path, const fs::path& to = {}) {
-  if (current_observer == nullptr) return;
+  if (step_observer == nullptr) return;
   std::string what = fmt::format("{} {}", verb, path.string());
   if (!to.empty()) what.append(" ").append(to.string());
-  current_observer->before_step(what);
+  step_observer->before_step(what);
 }
 
 std::string errno_text() { return std::generic_category().message(errno); }
@@ -33,10 +33,10 @@ constexpr std::size_t kMaxWrite = std::size_t{64} << 20;
 
 }  // namespace
 
-FileStepScope::FileStepScope(FileStepObserver& observer) : previous_(current_observer) {
-  current_observer = &observer;
+FileStepScope::FileStepScope(FileStepObserver& observer) : previous_(step_observer) {
+  step_observer = &observer;
 }
-FileStepScope::~FileStepScope() { current_observer = previous_; }
+FileStepScope::~FileStepScope() { step_observer = previous_; }
 
 File::File(fs::path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
 

@@ -7,13 +7,13 @@
 namespace fsdp::nn {
 
 namespace {
-thread_local InitObserver* current_observer = nullptr;
+thread_local InitObserver* init_observer = nullptr;
 }  // namespace
 
 InitObserverScope::InitObserverScope(InitObserver& observer)
-    : previous_(std::exchange(current_observer, &observer)) {}
-InitObserverScope::~InitObserverScope() { current_observer = previous_; }
-InitObserver* InitObserverScope::current() { return current_observer; }
+    : previous_(std::exchange(init_observer, &observer)) {}
+InitObserverScope::~InitObserverScope() { init_observer = previous_; }
+InitObserver* InitObserverScope::current() { return init_observer; }
 
 void initialise_now(const Variable& parameter, const InitSpec& spec) {
   Generator& generator = Context::current().generator();

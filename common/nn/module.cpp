@@ -45,6 +45,14 @@ std::vector<NamedParameter> Module::named_parameters() {
   return unique;
 }
 
+std::vector<std::pair<std::string, Variable>> Module::variables() {
+  std::vector<std::pair<std::string, Variable>> pairs;
+  for (const NamedParameter& parameter : named_parameters()) {
+    pairs.emplace_back(parameter.path, parameter.variable);
+  }
+  return pairs;
+}
+
 std::int64_t Module::parameter_count() {
   std::int64_t count = 0;
   for (const NamedParameter& parameter : named_parameters()) {

@@ -9,7 +9,7 @@ namespace fsdp::nn {
 
 namespace {
 
-thread_local CallObserver* current_observer = nullptr;
+thread_local CallObserver* call_observer = nullptr;
 
 /// The module is active for the memory tracker while this lives.
 class ActiveModule {
@@ -37,8 +37,8 @@ std::string_view name_of(CallState state) {
 }
 
 CallObserverScope::CallObserverScope(CallObserver& observer)
-    : previous_(std::exchange(current_observer, &observer)) {}
-CallObserverScope::~CallObserverScope() { current_observer = previous_; }
+    : previous_(std::exchange(call_observer, &observer)) {}
+CallObserverScope::~CallObserverScope() { call_observer = previous_; }
 
 Variable Module::operator()(const Variable& x) {
   const ActiveModule active(path_);
@@ -75,12 +75,12 @@ std::shared_ptr<CallFrame> Module::make_frame() {
 }
 
 void Module::call_hooks(CallState before, const std::vector<Hook>& hooks, CallState after) {
-  if (current_observer) current_observer->on_state(*this, before);
+  if (call_observer) call_observer->on_state(*this, before);
   if (!hooks.empty()) {
     const std::vector<Hook> calls = hooks;  // a hook may remove itself
     for (const Hook& hook : calls) hook.call(*this);
   }
-  if (current_observer) current_observer->on_state(*this, after);
+  if (call_observer) call_observer->on_state(*this, after);
 }
 
 void Module::record(EventKind kind) {

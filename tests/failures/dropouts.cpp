@@ -9,7 +9,6 @@ using namespace fsdp::testing;
 
 namespace {
 
-constexpr int kCulprit = 1;
 const std::string kCable = "the cable of rank 1 is cut";
 
 /// Two iterations, the second of which finds gathers ahead. `sabotage` prepares the culprit's model

@@ -9,8 +9,6 @@ using namespace fsdp::testing;
 
 namespace {
 
-constexpr int kCulprit = 1;
-
 /// n of a unit of a toy: a weight (d, d) and a bias (d) over W ranks.
 std::string shard_numel(std::int64_t width, int world_size) {
   return std::to_string((width * width + width + world_size - 1) / world_size);

@@ -10,6 +10,9 @@
 
 namespace fsdp::testing {
 
+/// The rank that misbehaves in most of them.
+inline constexpr int kCulprit = 1;
+
 /// One line of the table of comm/hang_report.h.
 struct Row {
   int rank = -1;

@@ -19,6 +19,11 @@ Delivery delivery_from(const std::string& name) {
 
 }  // namespace
 
+Json with(Json options, const Json& more) {
+  options.update(more);
+  return options;
+}
+
 Json to_json(const Case& asked) {
   return {{"scenario", asked.scenario},
           {"world_size", asked.world_size},

@@ -11,6 +11,9 @@ namespace fsdp::graded {
 
 using Json = nlohmann::json;
 
+/// `options`, of which `more` replaces some and adds others.
+Json with(Json options, const Json& more);
+
 /// How the bytes of a collective travel. A forgotten wait must show every time, not when a race is
 /// lost.
 ///   plain  as the backend does it: some time between issue and wait

@@ -27,15 +27,11 @@ OracleNumbers run_like_the_oracle(nn::TransformerLM& model, const Tensor& tokens
                                   const Tensor& targets, double lr,
                                   const optim::AdamW::Options& adamw) {
   OracleNumbers numbers;
-  std::vector<std::pair<std::string, Variable>> parameters;
-  for (const nn::NamedParameter& each : model.named_parameters()) {
-    parameters.emplace_back(each.path, each.variable);
-  }
   {
     const NoGradScope no_grad;
     numbers.logits = model(Variable(batch_of(tokens, 0))).data();
   }
-  optim::LocalGradients gradients(parameters);
+  optim::LocalGradients gradients(model.variables());
   optim::AdamW optimizer(adamw);
   for (std::int64_t step = 0; step < tokens.shape().at(0); ++step) {
     gradients.begin_step({1, 1});
@@ -46,14 +42,14 @@ OracleNumbers run_like_the_oracle(nn::TransformerLM& model, const Tensor& tokens
     gradients.end_micro_step();
     gradients.finish_gradients();
     if (step == 0) {
-      for (const auto& [path, variable] : parameters) {
+      for (const auto& [path, variable] : model.variables()) {
         numbers.gradients[path] = clone(variable.grad());
       }
     }
     optimizer.step(gradients.pieces(), lr);
     gradients.zero_grad();
   }
-  for (const auto& [path, variable] : parameters) {
+  for (const auto& [path, variable] : model.variables()) {
     numbers.parameters[path] = clone(variable.data());
   }
   return numbers;

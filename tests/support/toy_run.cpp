@@ -38,14 +38,6 @@ void run_micro_steps(const ToyRun& run, Toy& model, optim::GradientEngine& engin
 
 std::string prefix_of(int step) { return std::to_string(step) + "/"; }
 
-std::vector<std::pair<std::string, Variable>> parameters_of(nn::Module& model) {
-  std::vector<std::pair<std::string, Variable>> parameters;
-  for (const nn::NamedParameter& each : model.named_parameters()) {
-    parameters.emplace_back(each.path, each.variable);
-  }
-  return parameters;
-}
-
 double norm_of(const std::vector<float>& values) {
   double squares = 0;
   for (const float value : values) squares += static_cast<double>(value) * value;
@@ -58,7 +50,7 @@ ToyResult run_single(const ToyRun& run) {
   Context context({.seed = kSeed});
   const ContextScope scope(context);
   Toy model(run.model);
-  optim::LocalGradients engine(parameters_of(model));
+  optim::LocalGradients engine(model.variables());
   const auto optimizer = make_optimizer();
   ToyResult result;
   for (int step = 0; step < run.steps; ++step) {
@@ -69,7 +61,7 @@ ToyResult run_single(const ToyRun& run) {
     optimizer->step(engine.pieces(), kLearningRate);
     engine.zero_grad();
   }
-  for (const auto& [path, variable] : parameters_of(model)) {
+  for (const auto& [path, variable] : model.variables()) {
     result.parameters[path] = variable.data().to_vector<float>();
   }
   return result;

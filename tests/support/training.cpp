@@ -36,14 +36,6 @@ MicroBatch make_micro_batch(const nn::TransformerConfig& model, std::int64_t bat
 
 namespace {
 
-std::vector<std::pair<std::string, Variable>> parameters_of(nn::Module& model) {
-  std::vector<std::pair<std::string, Variable>> parameters;
-  for (const nn::NamedParameter& each : model.named_parameters()) {
-    parameters.emplace_back(each.path, each.variable);
-  }
-  return parameters;
-}
-
 void freeze(nn::Module& model, const std::vector<std::string>& prefixes) {
   for (const nn::NamedParameter& each : model.named_parameters()) {
     for (const std::string& prefix : prefixes) {
@@ -86,9 +78,9 @@ class RankTraining {
       engine = std::move(made);
       if (options_.load_from) sharded->load_checkpoint(*options_.load_from);
     } else if (options_.strategy == Strategy::ddp) {
-      engine = std::make_unique<parallel::DdpGradients>(parameters_of(*model_), shared, 4096);
+      engine = std::make_unique<parallel::DdpGradients>(model_->variables(), shared, 4096);
     } else {
-      engine = std::make_unique<optim::LocalGradients>(parameters_of(*model_));
+      engine = std::make_unique<optim::LocalGradients>(model_->variables());
     }
 
     const std::shared_ptr<optim::AdamW> whole = make_optimizer();
@@ -148,7 +140,7 @@ class RankTraining {
   }
 
   void collect(optim::GradientEngine& engine, optim::AdamW& optimizer, TrainingResult& result) {
-    for (const auto& [path, variable] : parameters_of(*model_)) {
+    for (const auto& [path, variable] : model_->variables()) {
       result.state["param/" + path] = variable.data().to_vector<float>();
     }
     for (const optim::Piece& piece : engine.pieces()) {

@@ -22,11 +22,6 @@ struct Plan {
   int micro_steps, per_reduction;
 };
 
-Json with(Json options, const Json& more) {
-  options.update(more);
-  return options;
-}
-
 Json planned(Json options, const Plan& plan) {
   return with(std::move(options),
               {{"micro_steps", plan.micro_steps}, {"per_reduction", plan.per_reduction}});

@@ -18,11 +18,6 @@ Json model(const std::vector<Json>& flats, const Json& more = Json::object()) {
   return options;
 }
 
-Json with(Json options, const Json& more) {
-  options.update(more);
-  return options;
-}
-
 /// Three flat parameters in a unit, one of them frozen; another unit (flats.h).
 const Json kMixed = Json::object();
 /// Shards without an element, and ranks that hold nothing but padding.

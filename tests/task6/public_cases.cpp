@@ -11,11 +11,6 @@ const Json kAll = {0, 1, 2, 3, 4};
 const Json kThree = {0, 1, 2};
 const Json kLast = Json::array({2});
 
-Json with(Json options, const Json& more) {
-  options.update(more);
-  return options;
-}
-
 /// Some iterations of three layers, the last of which is kept.
 Json three(int depth, const Json& more = Json::object()) {
   return with({{"layers", 3}, {"keep", kLast}, {"depth", depth}, {"orders", {kThree, kThree}}},

@@ -10,11 +10,6 @@ namespace {
 const Json kOther = {{"layers", 3},        {"vocabulary", 29}, {"ffn", 36},
                      {"micro_batches", 8}, {"clip", 0.25},     {"batch", 1}};
 
-Json with(Json options, const Json& more) {
-  options.update(more);
-  return options;
-}
-
 }  // namespace
 
 TEST_CASE("A training, other models", "[7.4][hidden]") {

@@ -16,11 +16,7 @@ Single train(const Json& options, std::uint64_t seed, int micro_batches, int ste
   const ContextScope scope(context);
   const auto model = make_model(options);
   freeze(*model, options);
-  std::vector<std::pair<std::string, Variable>> parameters;
-  for (const nn::NamedParameter& each : model->named_parameters()) {
-    parameters.emplace_back(each.path, each.variable);
-  }
-  optim::LocalGradients engine(parameters);
+  optim::LocalGradients engine(model->variables());
   optim::AdamW optimizer(optim::AdamW::Options{});
   const auto without = options.value("without_model", std::vector<int>{});
   const int ranks = options.value("ranks_of_j", micro_batches);
@@ -49,7 +45,7 @@ Single train(const Json& options, std::uint64_t seed, int micro_batches, int ste
     optimizer.step(engine.pieces(), rate_of(step));
     if (step + 1 < steps) engine.zero_grad();
   }
-  for (const auto& [path, variable] : parameters) {
+  for (const auto& [path, variable] : model->variables()) {
     result.state["param/" + path] = variable.data().to_vector<float>();
   }
   for (const optim::Piece& piece : engine.pieces()) {

@@ -7,11 +7,6 @@ using namespace fsdp::graded;
 
 namespace {
 
-Json with(Json options, const Json& more) {
-  options.update(more);
-  return options;
-}
-
 /// A global batch of four, whatever W is.
 const Json kFour = {{"micro_batches", 4}, {"clip", 0.5}};
 /// One parameter alone, one whole module, one that is not trained.

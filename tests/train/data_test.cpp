@@ -39,8 +39,8 @@ struct TokenFile {
   }
 };
 
-std::string complaint(const TokenFile& file, std::int64_t vocabulary = 50304,
-                      const std::string& format = "auto") {
+std::string reading_complaint(const TokenFile& file, std::int64_t vocabulary = 50304,
+                              const std::string& format = "auto") {
   const TemporaryFolder folder;
   const std::string path = folder / "tokens.bin";
   file.write(path);
@@ -67,20 +67,22 @@ TEST_CASE("a token file is recognised and read", "[data]") {
 }
 
 TEST_CASE("a damaged token file is refused with the reason", "[data]") {
-  CHECK(complaint({}).empty());
-  CHECK_THAT(complaint({.version = 2}), contains("version 2"));
-  CHECK_THAT(complaint({.count = 6}), contains("says it has 6 tokens, its 1034 bytes hold 5"));
-  CHECK_THAT(complaint({.count = -1}), contains("says it has -1 tokens"));
-  CHECK_THAT(complaint({.header_bytes = 512}, 50304, "tokens"), contains("the header"));
-  CHECK_THAT(complaint({.magic = 7}, 50304, "tokens"), contains("begins with 7, not 20240520"));
-  CHECK_THAT(complaint({.magic = 20240801}), contains("uint32"));
+  CHECK(reading_complaint({}).empty());
+  CHECK_THAT(reading_complaint({.version = 2}), contains("version 2"));
+  CHECK_THAT(reading_complaint({.count = 6}),
+             contains("says it has 6 tokens, its 1034 bytes hold 5"));
+  CHECK_THAT(reading_complaint({.count = -1}), contains("says it has -1 tokens"));
+  CHECK_THAT(reading_complaint({.header_bytes = 512}, 50304, "tokens"), contains("the header"));
+  CHECK_THAT(reading_complaint({.magic = 7}, 50304, "tokens"),
+             contains("begins with 7, not 20240520"));
+  CHECK_THAT(reading_complaint({.magic = 20240801}), contains("uint32"));
 }
 
 TEST_CASE("a token outside the vocabulary is named with its place", "[data]") {
-  CHECK_THAT(complaint({}, 300),
+  CHECK_THAT(reading_complaint({}, 300),
              contains("token 300 at position 2 is outside the vocabulary of 300; set "
                       "model.vocabulary to 301 or more"));
-  CHECK(complaint({}, 301).empty());
+  CHECK(reading_complaint({}, 301).empty());
   CHECK_THAT(message_of<InputError>([] { TokenData::from_text("ab\xff", "a text", 128); }),
              contains("a text: token 255 at position 2 is outside the vocabulary of 128"));
 }

@@ -54,11 +54,8 @@ class RankRun {
       sharded_ = sharded.get();
       engine_ = std::move(sharded);
     } else {
-      std::vector<std::pair<std::string, Variable>> parameters;
-      for (const nn::NamedParameter& each : model_->named_parameters()) {
-        parameters.emplace_back(each.path, each.variable);
-      }
-      engine_ = std::make_unique<parallel::DdpGradients>(parameters, group_, run_.bucket_bytes);
+      engine_ =
+          std::make_unique<parallel::DdpGradients>(model_->variables(), group_, run_.bucket_bytes);
       optimizer_ = make_optimizer();
       name_units(*model_);
     }

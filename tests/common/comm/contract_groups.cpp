@@ -7,12 +7,12 @@
 namespace fsdp::comm_test {
 namespace {
 
-const Label kLabel{"unit", Phase::gradient};
+const Label kGradientLabel{"unit", Phase::gradient};
 
 std::vector<std::int64_t> gathered_ranks(ProcessGroup& group, std::int64_t mine) {
   const Tensor in = Tensor::from<std::int64_t>({mine}, {1});
   const Tensor out = Tensor::empty({group.size()}, DType::int64);
-  group.all_gather(out, in, kLabel).wait();
+  group.all_gather(out, in, kGradientLabel).wait();
   return out.to_vector<std::int64_t>();
 }
 
@@ -25,9 +25,9 @@ TEST_CASE("collectives run in the order they were issued, one after the other") 
     const Tensor shard = Tensor::from(contribution<float>(group.rank(), n), {n});
     const Tensor whole = Tensor::empty({group.size() * n});
     const Tensor sum = Tensor::empty({n});
-    Work gather = group.all_gather(whole, shard, kLabel);
-    Work scatter = group.reduce_scatter(sum, whole, ReduceOp::avg, kLabel);
-    Work again = group.all_gather(whole, sum, kLabel);
+    Work gather = group.all_gather(whole, shard, kGradientLabel);
+    Work scatter = group.reduce_scatter(sum, whole, ReduceOp::avg, kGradientLabel);
+    Work again = group.all_gather(whole, sum, kGradientLabel);
     again.wait();
     expect(gather.is_done() && scatter.is_done(), "a later collective ended before an earlier one");
     scatter.wait();
@@ -49,7 +49,7 @@ TEST_CASE("many small collectives in flight at once") {
       std::vector<Work> works;
       for (int i = 0; i < kInFlight; ++i) {
         data.push_back(Tensor::from(contribution<double>(group.rank(), i), {i}));
-        works.push_back(group.all_reduce(data.back(), ReduceOp::sum, kLabel));
+        works.push_back(group.all_reduce(data.back(), ReduceOp::sum, kGradientLabel));
       }
       for (int i = kInFlight - 1; i >= 0; --i) works[static_cast<std::size_t>(i)].wait();
       for (const Tensor& sum : data)
@@ -98,8 +98,8 @@ TEST_CASE("a sum over a grid, first near and then far, has the bits of the sum o
     const auto far = group.split_strided(2);
     const std::int64_t n = 999;
     const Tensor data = Tensor::from(contribution<float>(group.rank(), n), {n});
-    near->all_reduce(data, ReduceOp::sum, kLabel).wait();
-    far->all_reduce(data, ReduceOp::sum, kLabel).wait();
+    near->all_reduce(data, ReduceOp::sum, kGradientLabel).wait();
+    far->all_reduce(data, ReduceOp::sum, kGradientLabel).wait();
     expect_elements<float>(world, data,
                            [&](std::int64_t i) { return reduced<float>(group.size(), i); });
   });
@@ -113,8 +113,12 @@ TEST_CASE("groups are independent: ranks may use two of them in different orders
     const Tensor a = Tensor::from(contribution<float>(group.rank(), n), {n});
     const Tensor b = Tensor::from(contribution<double>(group.rank(), n), {n});
     Work works[2];
-    const auto start_first = [&] { works[0] = first->all_reduce(a, ReduceOp::sum, kLabel); };
-    const auto start_second = [&] { works[1] = second->all_reduce(b, ReduceOp::sum, kLabel); };
+    const auto start_first = [&] {
+      works[0] = first->all_reduce(a, ReduceOp::sum, kGradientLabel);
+    };
+    const auto start_second = [&] {
+      works[1] = second->all_reduce(b, ReduceOp::sum, kGradientLabel);
+    };
     if (group.rank() % 2 == 0) {
       start_first();
       start_second();
@@ -135,7 +139,7 @@ TEST_CASE("a tensor in flight keeps its bytes: freeing it throws until the wait"
   in_every_world([](const World&, ProcessGroup& group) {
     const Tensor in = Tensor::zeros({5});
     const Tensor out = Tensor::empty({5 * group.size()});
-    Work work = group.all_gather(out, in, kLabel);
+    Work work = group.all_gather(out, in, kGradientLabel);
     expect(!message_of<StorageError>([&] { in.storage()->free(); }).empty(), "input was freed");
     expect(!message_of<StorageError>([&] { out.storage()->free(); }).empty(), "output was freed");
     work.wait();
@@ -148,10 +152,10 @@ TEST_CASE("a tensor in flight keeps its bytes: freeing it throws until the wait"
 TEST_CASE("a Work that is dropped is waited for") {
   in_every_world([](const World& world, ProcessGroup& group) {
     const Tensor data = Tensor::from(contribution<float>(group.rank(), 5000), {5000});
-    { const Work dropped = group.all_reduce(data, ReduceOp::sum, kLabel); }
+    { const Work dropped = group.all_reduce(data, ReduceOp::sum, kGradientLabel); }
     expect_elements<float>(world, data,
                            [&](std::int64_t i) { return reduced<float>(group.size(), i); });
-    Work overwritten = group.barrier(kLabel);
+    Work overwritten = group.barrier(kGradientLabel);
     overwritten = Work();
     data.storage()->free();  // no lease is left
   });
@@ -172,26 +176,31 @@ TEST_CASE("a wrong argument is an error on every rank, before anything moves") {
       expect(message.find(text) != std::string::npos, "'{}' lacks '{}'", message, text);
     };
 
-    mentions(error([&] { (void)group.all_gather(longer, shard, kLabel); }), "unit/gradient");
-    mentions(error([&] { (void)group.reduce_scatter(shard, longer, ReduceOp::sum, kLabel); }),
-             "elements");
-    mentions(error([&] { (void)group.all_gather(Tensor(), shard, kLabel); }), "undefined");
+    mentions(error([&] { (void)group.all_gather(longer, shard, kGradientLabel); }),
+             "unit/gradient");
+    mentions(
+        error([&] { (void)group.reduce_scatter(shard, longer, ReduceOp::sum, kGradientLabel); }),
+        "elements");
+    mentions(error([&] { (void)group.all_gather(Tensor(), shard, kGradientLabel); }), "undefined");
     mentions(error([&] {
                (void)group.all_gather(Tensor::zeros({4 * world_size}, DType::float64), shard,
-                                      kLabel);
+                                      kGradientLabel);
              }),
              "float64");
     mentions(error([&] {
-               (void)group.all_reduce(Tensor::zeros({3, 2}).transpose(0, 1), ReduceOp::sum, kLabel);
+               (void)group.all_reduce(Tensor::zeros({3, 2}).transpose(0, 1), ReduceOp::sum,
+                                      kGradientLabel);
              }),
              "contiguous");
-    mentions(error([&] { (void)group.broadcast(shard, world_size, kLabel); }), "root");
+    mentions(error([&] { (void)group.broadcast(shard, world_size, kGradientLabel); }), "root");
     mentions(error([&] {
-               (void)group.all_reduce(Tensor::zeros({3}, DType::int64), ReduceOp::avg, kLabel);
+               (void)group.all_reduce(Tensor::zeros({3}, DType::int64), ReduceOp::avg,
+                                      kGradientLabel);
              }),
              "average");
     mentions(error([&] {
-               (void)group.all_reduce(Tensor::empty({3}, DType::bfloat16), ReduceOp::sum, kLabel);
+               (void)group.all_reduce(Tensor::empty({3}, DType::bfloat16), ReduceOp::sum,
+                                      kGradientLabel);
              }),
              "bfloat16");
     mentions(error([&] { (void)group.barrier({}), (void)group.split_contiguous(3 * world_size); }),
@@ -199,17 +208,17 @@ TEST_CASE("a wrong argument is an error on every rank, before anything moves") {
     if (world_size > 1)  // a slot of the output that belongs to another rank
       mentions(error([&] {
                  const int other = (group.rank() + 1) % world_size;
-                 (void)group.all_gather(whole, whole.narrow(0, 4 * other, 4), kLabel);
+                 (void)group.all_gather(whole, whole.narrow(0, 4 * other, 4), kGradientLabel);
                }),
                "overlap");
     const Tensor freed = Tensor::zeros({4});
     freed.storage()->free();
     expect(!message_of<StorageError>([&] {
-              (void)group.all_reduce(freed, ReduceOp::sum, kLabel);
+              (void)group.all_reduce(freed, ReduceOp::sum, kGradientLabel);
             }).empty(),
            "sent freed bytes");
 
-    group.all_gather(whole, shard, kLabel).wait();  // and the group is as good as new
+    group.all_gather(whole, shard, kGradientLabel).wait();  // and the group is as good as new
   });
 }
 

@@ -17,7 +17,7 @@ Context::Options with_clock() {
   return options;
 }
 
-const Label kLabel{"unit", Phase::forward};
+const Label kForwardLabel{"unit", Phase::forward};
 
 /// (W-1) hops and the bytes a rank receives.
 std::int64_t duration(int world_size, std::int64_t nbytes) {
@@ -36,17 +36,17 @@ TEST_CASE("fake group: every collective takes latency plus received bytes over t
   const Tensor whole = Tensor::empty({400});
 
   std::int64_t expected = 0;
-  group.all_gather(whole, shard, kLabel).wait();
+  group.all_gather(whole, shard, kForwardLabel).wait();
   CHECK(clock.now() == (expected += duration(W, 3 * 400)));
-  group.reduce_scatter(shard, whole, ReduceOp::sum, kLabel).wait();
+  group.reduce_scatter(shard, whole, ReduceOp::sum, kForwardLabel).wait();
   CHECK(clock.now() == (expected += duration(W, 3 * 400)));
-  group.all_reduce(whole, ReduceOp::sum, kLabel).wait();
+  group.all_reduce(whole, ReduceOp::sum, kForwardLabel).wait();
   CHECK(clock.now() == (expected += duration(W, 2 * 3 * 400)));
-  group.broadcast(whole, 3, kLabel).wait();
+  group.broadcast(whole, 3, kForwardLabel).wait();
   CHECK(clock.now() == (expected += duration(W, 1600)));
-  group.reduce(Tensor(), whole, 0, ReduceOp::sum, kLabel).wait();
+  group.reduce(Tensor(), whole, 0, ReduceOp::sum, kForwardLabel).wait();
   CHECK(clock.now() == (expected += duration(W, 1600)));
-  group.barrier(kLabel).wait();
+  group.barrier(kForwardLabel).wait();
   CHECK(clock.now() == (expected += duration(W, 0)));
 }
 
@@ -59,8 +59,8 @@ TEST_CASE("fake group: one channel, beside the computation") {
   const Tensor whole = Tensor::empty({200});
   const std::int64_t gather = duration(2, 400);
 
-  Work first = group.all_gather(whole, shard, kLabel);
-  Work second = group.all_gather(whole, shard, kLabel);
+  Work first = group.all_gather(whole, shard, kForwardLabel);
+  Work second = group.all_gather(whole, shard, kForwardLabel);
   CHECK(clock.now() == 0);
   CHECK_FALSE(first.is_done());
   clock.compute({.flops = 500});
@@ -72,7 +72,7 @@ TEST_CASE("fake group: one channel, beside the computation") {
   second.wait();  // long over: nothing is lost
   CHECK(clock.now() == gather + 10'000);
 
-  { const Work dropped = group.all_gather(whole, shard, kLabel); }
+  { const Work dropped = group.all_gather(whole, shard, kForwardLabel); }
   CHECK(clock.now() == gather + 10'000 + gather);
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("fake group: the trace shows when a wait ended") {
   const ContextScope scope(context);
   context.trace().set_recording(true);
   ProcessGroup group = make_fake_group(0, 2);
-  group.all_gather(Tensor::empty({2}), Tensor::empty({1}), kLabel).wait();
+  group.all_gather(Tensor::empty({2}), Tensor::empty({1}), kForwardLabel).wait();
   const std::vector<Event>& events = context.trace().events();
   REQUIRE(events.size() == 2);
   CHECK(events[0].kind == EventKind::issue);
@@ -95,11 +95,12 @@ TEST_CASE("fake group: without a clock everything is done at once, and data is l
   CHECK(group.rank() == 2);
   CHECK(group.size() == 3);
   const Tensor data = Tensor::from<float>({1, 2}, {2});
-  Work work = group.all_reduce(data, ReduceOp::sum, kLabel);
+  Work work = group.all_reduce(data, ReduceOp::sum, kForwardLabel);
   CHECK(work.is_done());
   work.wait();
   CHECK(data.to_vector<float>() == std::vector<float>{1, 2});
-  CHECK_THROWS_AS(group.all_gather(data, data, kLabel), Error);  // checked like any other group
+  CHECK_THROWS_AS(group.all_gather(data, data, kForwardLabel),
+                  Error);  // checked like any other group
 }
 
 TEST_CASE("fake group: thousands of ranks, regular splits have a size, colors do not") {
@@ -119,7 +120,7 @@ TEST_CASE("fake group: thousands of ranks, regular splits have a size, colors do
 TEST_CASE("fake group: an abort reaches every later call") {
   ProcessGroup group = make_fake_group(0, 2);
   group.abort("enough");
-  CHECK(message_of<Aborted>([&] { (void)group.barrier(kLabel); }) == "Aborted: enough");
+  CHECK(message_of<Aborted>([&] { (void)group.barrier(kForwardLabel); }) == "Aborted: enough");
 }
 
 }  // namespace fsdp

@@ -9,7 +9,7 @@
 namespace fsdp::comm_test {
 namespace {
 
-const Label kLabel{"unit", Phase::forward};
+const Label kUnitLabel{"unit", Phase::forward};
 
 /// Looks again and again, without ever waiting. The bound only turns a failure into an end.
 bool becomes_done(const Work& work) {
@@ -27,7 +27,7 @@ TEST_CASE("a collective ends although no rank ever waits for it") {
     const std::int64_t n = 300'007;
     const Tensor in = Tensor::from(std::vector<float>(n, static_cast<float>(group.rank())), {n});
     const Tensor out = Tensor::empty({group.size() * n});
-    Work work = group.all_gather(out, in, kLabel);
+    Work work = group.all_gather(out, in, kUnitLabel);
     expect(becomes_done(work), "rank {}: no progress without a wait", group.rank());
     for (std::int64_t i = 0; i < out.numel(); ++i)
       expect(out.data<float>()[i] == static_cast<float>(i / n), "element {}", i);
@@ -39,7 +39,7 @@ TEST_CASE("a collective ends although the thread of one of its ranks is blocked 
   std::latch done(1);
   run_ranks(2, [&](ProcessGroup& group) {
     const Tensor data = Tensor::zeros({1'000'003});
-    Work work = group.all_reduce(data, ReduceOp::sum, kLabel);
+    Work work = group.all_reduce(data, ReduceOp::sum, kUnitLabel);
     if (group.rank() == 0) {
       done.wait();  // "computes"
       expect(work.is_done(), "rank 1 saw the end, rank 0 does not");
@@ -60,7 +60,7 @@ TEST_CASE("starting a collective never waits for another rank") {
     std::vector<Work> works;
     for (int i = 0; i < 20; ++i) {
       data.push_back(Tensor::from(std::vector<float>(50'000, 1.0F), {50'000}));
-      works.push_back(group.all_reduce(data.back(), ReduceOp::sum, kLabel));
+      works.push_back(group.all_reduce(data.back(), ReduceOp::sum, kUnitLabel));
     }
     if (group.rank() == 0) issued.count_down();
     for (Work& work : works) work.wait();
@@ -73,12 +73,12 @@ TEST_CASE("a second group goes on while the first waits for a rank") {
   run_ranks(3, [&](ProcessGroup& group) {
     const auto pair = group.split(group.rank() == 2 ? 1 : 0, 0);
     if (group.rank() == 2) second_done.wait();
-    Work whole = group.barrier(kLabel);
+    Work whole = group.barrier(kUnitLabel);
     if (group.rank() < 2) {
       const Tensor data = Tensor::from(std::vector<float>(200'000, 1.0F), {200'000});
-      pair->all_reduce(data, ReduceOp::sum, kLabel).wait();
+      pair->all_reduce(data, ReduceOp::sum, kUnitLabel).wait();
       expect(!whole.is_done(), "the barrier cannot be over");
-      pair->barrier(kLabel).wait();
+      pair->barrier(kUnitLabel).wait();
       if (group.rank() == 0) second_done.count_down();
     }
     whole.wait();
@@ -88,8 +88,8 @@ TEST_CASE("a second group goes on while the first waits for a rank") {
 TEST_CASE("64 ranks on however few processors there are") {
   run_ranks(64, [](ProcessGroup& group) {
     const Tensor data = Tensor::from<std::int64_t>({group.rank(), 1, -1}, {3});
-    for (int round = 0; round < 3; ++round) group.barrier(kLabel).wait();
-    group.all_reduce(data, ReduceOp::sum, kLabel).wait();
+    for (int round = 0; round < 3; ++round) group.barrier(kUnitLabel).wait();
+    group.all_reduce(data, ReduceOp::sum, kUnitLabel).wait();
     expect(data.to_vector<std::int64_t>() == std::vector<std::int64_t>{2016, 64, -64}, "sum");
   });
 }

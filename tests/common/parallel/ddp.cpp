@@ -17,7 +17,6 @@ namespace fsdp::parallel {
 namespace {
 
 using Floats = std::vector<float>;
-using Parameters = std::vector<std::pair<std::string, Variable>>;
 
 /// Catch2's assertions are not for several threads at once: on a rank, throw, and let run_ranks
 /// report it.
@@ -43,14 +42,6 @@ struct Run {
   bool tied = false;
 };
 
-Parameters parameters_of(nn::Module& model) {
-  Parameters parameters;
-  for (const nn::NamedParameter& p : model.named_parameters()) {
-    parameters.emplace_back(p.path, p.variable);
-  }
-  return parameters;
-}
-
 Tensor tokens_of(std::int64_t j, int step, std::int64_t shift) {
   std::vector<std::int32_t> tokens;
   for (std::uint64_t i = 0; i < 2 * 8; ++i) {
@@ -67,9 +58,9 @@ Outcome train_rank(const Run& run, const std::shared_ptr<ProcessGroup>& group) {
   nn::TransformerLM model(config);
   std::unique_ptr<optim::GradientEngine> engine;
   if (run.is_ddp) {
-    engine = std::make_unique<DdpGradients>(parameters_of(model), group, run.bucket_bytes);
+    engine = std::make_unique<DdpGradients>(model.variables(), group, run.bucket_bytes);
   } else {
-    engine = std::make_unique<optim::LocalGradients>(parameters_of(model));
+    engine = std::make_unique<optim::LocalGradients>(model.variables());
   }
   optim::AdamW optimizer({});
   optim::StepPlan plan{.micro_steps = run.micro_batches / run.world_size};
@@ -91,7 +82,7 @@ Outcome train_rank(const Run& run, const std::shared_ptr<ProcessGroup>& group) {
     optimizer.step(engine->pieces(), 1e-2);
     engine->zero_grad();
   }
-  for (const auto& [path, variable] : parameters_of(model)) {
+  for (const auto& [path, variable] : model.variables()) {
     const Floats part = variable.data().to_vector<float>();
     outcome.parameters.insert(outcome.parameters.end(), part.begin(), part.end());
   }
