@@ -6,7 +6,9 @@
 
 namespace fsdp {
 
+namespace {
 using Floats = std::vector<float>;
+}  // namespace
 
 TEST_CASE("a sink receives the gradient, at any element of its storage") {
   Variable w(Tensor::from(Floats{1, 2}, {1, 2}), true);
