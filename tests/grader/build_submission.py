@@ -80,7 +80,8 @@ class Staging:
         return staging
 
     def remove(self) -> None:
-        jail.sweep(str(self.root / "state"))
+        for state in (self.root / "state").iterdir():
+            jail.sweep(str(state))
         shutil.rmtree(self.root, ignore_errors=True)
 
     def jail_words(self, cpu: float, memory: str, task: int) -> list[str]:

@@ -14,12 +14,15 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import build_submission
 import builder
 import gradescope_results
+import hiding
 import html_summary
 import jail
 import manifest
@@ -50,24 +53,19 @@ class Request:
     cases: str = ""  # a filter for the judge, "" for all cases
 
 
-def hide_from_jail() -> list[str]:
-    """Takes others' right to enter the secret folders. Returns what a jailed program can read."""
+@contextmanager
+def hidden_from_jail(*others: Path) -> Iterator[list[str]]:
+    """While it lasts the jail enters neither the secret folders nor `others`; afterwards they have
+    their modes back. Gives what a jailed program can read nevertheless."""
     if not jail.is_root():
-        return list(SECRET)
+        yield list(SECRET)
+        return
     secret = [manifest.ROOT / name for name in SECRET if (manifest.ROOT / name).is_dir()]
-    for folder in secret:
-        hide(folder)
-    probe = " ".join(f"'{folder}'/*" for folder in secret)
-    ended = jail.run(["/bin/sh", "-c", f'for f in {probe}; do [ -r "$f" ] && echo "$f"; done'],
-                     jail.Limits(cpu=5))
-    return ended.out.decode("utf-8", "replace").split()
-
-
-def hide(folder: Path) -> None:
-    """Nobody but owner and group enters; a jailed program is neither."""
-    mode = folder.stat().st_mode & 0o7777
-    if jail.is_root() and mode & 0o007:
-        folder.chmod(mode & ~0o007)
+    with hiding.hidden([*secret, *others], manifest.ROOT / "build"):
+        probe = " ".join(f"'{folder}'/*" for folder in secret)
+        ended = jail.run(["/bin/sh", "-c", f'for f in {probe}; do [ -r "$f" ] && echo "$f"; done'],
+                         jail.Limits(cpu=5))
+        yield ended.out.decode("utf-8", "replace").split()
 
 
 class Grading:
@@ -83,7 +81,10 @@ class Grading:
         return self.ends - time.monotonic()
 
     def run(self) -> Results:
-        readable = hide_from_jail()
+        with hidden_from_jail() as readable:
+            return self._run(readable)
+
+    def _run(self, readable: list[str]) -> Results:
         self.results.isolated = jail.is_root() and not readable
         if readable and jail.is_root():
             self.results.private.append("readable in the jail: " + ", ".join(readable[:5]))
@@ -215,13 +216,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _interrupted(number: int, _: object) -> None:
-    raise KeyboardInterrupt(number)
+def end_in_order() -> None:
+    """Being told to end is an exception like any other: what was begun is undone."""
+    def interrupted(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    signal.signal(signal.SIGTERM, _interrupted)
+    end_in_order()
     try:
         course = manifest.load()
         tasks = [course.task(number) for number in options.task or ()] or list(course.tasks)

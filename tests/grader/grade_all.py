@@ -94,6 +94,7 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=manifest.ROOT / "build" / "grade")
     parser.add_argument("--built", action="store_true", help="do not look whether all is built")
     options = parser.parse_args()
+    grade.end_in_order()
     try:
         course = manifest.load()
         tasks = [course.task(number) for number in options.task or ()] or list(course.tasks)
@@ -106,16 +107,15 @@ def main() -> int:
         numbers = columns(tasks)
         fields = ["submission", "score", "of", *numbers, "complete", "first message"]
         options.output.mkdir(parents=True, exist_ok=True)
-        if options.folder.resolve() != options.output.resolve():
-            grade.hide(options.folder)
         rows: list[dict[str, str]] = []
-        for name, path in found:
-            request = grade.Request(path, options.output / name, tasks, options.build,
-                                    emails.get(name), options.deadline)
-            results = grade.Grading(request, course).run()
-            rows.append(row_of(name, results, numbers))
-            write_csv(options.output / "grades.csv", rows, fields)
-            print(f"{rows[-1]['score']:>5} / {rows[-1]['of']}  {name}")
+        with grade.hidden_from_jail(options.folder):
+            for name, path in found:
+                request = grade.Request(path, options.output / name, tasks, options.build,
+                                        emails.get(name), options.deadline)
+                results = grade.Grading(request, course).run()
+                rows.append(row_of(name, results, numbers))
+                write_csv(options.output / "grades.csv", rows, fields)
+                print(f"{rows[-1]['score']:>5} / {rows[-1]['of']}  {name}")
     except (manifest.ManifestError, builder.BuildError, verdicts.JudgeError, TrustedError,
             build_submission.BuildError, OSError) as error:
         print(f"grade-all: {error}", file=sys.stderr)

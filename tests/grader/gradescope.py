@@ -125,17 +125,15 @@ def run(options: argparse.Namespace) -> int:
     root = options.root
     output = root / "results"
     output.mkdir(parents=True, exist_ok=True)
-    for each in (root / "submission", root / "submission_metadata.json", output):
-        if each.exists():
-            grade.hide(each)
     results = output / "results.json"
     try:
-        emails = submitters(root)
-        return_code = grade.main([
-            str(root / "submission"), "--output", str(output), "--built",
-            "--hidden", settings["hidden"], "--deadline", str(settings["deadline"]),
-            *(word for number in settings["tasks"] for word in ("--task", str(number))),
-            *(word for email in emails or () for word in ("--submitter", email))])
+        with grade.hidden_from_jail(root / "submission", root / "submission_metadata.json", output):
+            emails = submitters(root)
+            return_code = grade.main([
+                str(root / "submission"), "--output", str(output), "--built",
+                "--hidden", settings["hidden"], "--deadline", str(settings["deadline"]),
+                *(word for number in settings["tasks"] for word in ("--task", str(number))),
+                *(word for email in emails or () for word in ("--submitter", email))])
     except BaseException:  # a defect of ours: the student must see something
         traceback.print_exc()
         return_code = 2

@@ -252,10 +252,10 @@ def main() -> int:
     except (builder.BuildError, build_submission.BuildError) as error:
         print(f"hostile: {error}", file=sys.stderr)
         return 2
-    grade.hide_from_jail()
+    grade.end_in_order()
     print(f"  {'attack':<24} {'the audit says':<58} then")
     failed = 0
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with grade.hidden_from_jail(), ProcessPoolExecutor(options.jobs) as pool:
         for outcome in pool.map(run_one, names, [options.build] * len(names)):
             mark = "FAIL" if outcome.wrong else "ok"
             print(f"  {outcome.name:<24} {_cut(outcome.audit, 58):<58} "

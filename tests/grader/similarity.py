@@ -14,8 +14,8 @@ import os
 import sys
 from pathlib import Path
 
-import grade
 import grade_all
+import hiding
 import manifest
 import reference_submission
 import unpack
@@ -67,7 +67,7 @@ def main() -> int:
     except (manifest.ManifestError, OSError) as error:
         print(f"similarity: {error}", file=sys.stderr)
         return 2
-    grade.hide(options.output)
+    hiding.close(options.output)  # for good: it holds everybody's work
     print(f"{count} submissions: {os.path.relpath(options.output)}")
     return 0
 
