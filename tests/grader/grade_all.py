@@ -19,18 +19,17 @@ import builder
 import grade
 import gradescope_results
 import manifest
+import unpack
 import verdicts
 from gradescope_results import Results
 from trusted import TrustedError
-
-_ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar", ".zip")
 
 
 def submissions(folder: Path) -> list[tuple[str, Path]]:
     """(name, path) of everything that can be a submission, by name."""
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        ending = next((each for each in _ARCHIVES if path.name.endswith(each)), None)
+        ending = next((each for each in unpack.ARCHIVES if path.name.endswith(each)), None)
         if path.name.startswith(".") or path.is_symlink():
             continue
         if path.is_dir() or ending:

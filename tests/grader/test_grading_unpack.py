@@ -148,5 +148,48 @@ class Folders(unittest.TestCase):
             unpack.unpack(Path("/nonexistent/submission.zip"), WANTED)
 
 
+class ArchiveInAFolder(unittest.TestCase):
+    """Gradescope unpacks a .zip before the autograder sees it, and nothing else."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.archive = tarred(lambda archive: add(archive, FORWARD, b"x"))
+
+    def test_it_stands_for_the_folder(self):
+        (self.folder / "submission.tar.gz").write_bytes(self.archive)
+        (self.folder / "notes.txt").write_bytes(b"")
+        found = unpack.unpack(self.folder, WANTED)
+        self.assertEqual(found.files, {FORWARD: b"x"})
+        self.assertEqual(found.notes, ["notes.txt: not a file of the course; ignored"])
+
+    def test_it_is_opened_in_the_jail(self):
+        (self.folder / "submission.tar.gz").write_bytes(self.archive)
+
+        def in_jail(wanted, file):
+            return unpack.to_json(unpack.unpack_archive(file.read(), wanted))
+
+        self.assertEqual(unpack.unpack(self.folder, WANTED, in_jail).files, {FORWARD: b"x"})
+        with self.assertRaises(ZeroDivisionError):
+            unpack.unpack(self.folder, WANTED, lambda *_: 1 / 0)
+
+    def test_files_beside_it_come_first(self):
+        (self.folder / "submission.tar.gz").write_bytes(self.archive)
+        (self.folder / "backward.cpp").write_bytes(b"y")
+        found = unpack.unpack(self.folder, WANTED)
+        self.assertEqual(found.files, {BACKWARD: b"y"})
+        self.assertIn("submission.tar.gz: not a file of the course; ignored", found.notes)
+
+    def test_not_two_of_them_and_not_a_link(self):
+        (self.folder / "submission.tar.gz").write_bytes(self.archive)
+        (self.folder / "old.tar.gz").write_bytes(self.archive)
+        self.assertEqual(unpack.unpack(self.folder, WANTED).files, {})
+        (self.folder / "old.tar.gz").unlink()
+        (self.folder / "submission.tar.gz").rename(self.folder / "other")
+        (self.folder / "submission.tar.gz").symlink_to(self.folder / "other")
+        self.assertEqual(unpack.unpack(self.folder, WANTED).files, {})
+
+
 if __name__ == "__main__":
     unittest.main()
