@@ -61,6 +61,7 @@ for group in "$@"; do
     docs)
       need doxygen 'makes the reference pages' doxygen
       need graphviz 'draws the diagrams in them' dot
+      need python3 'writes the links between them, and checks each' python3
       ;;
     format) need clang-format 'formats the sources' clang-format ;;
     tidy) need clang-tidy 'checks the sources' clang-tidy ;;

@@ -1,0 +1,78 @@
+"""Doxygen's view of a Markdown file (FILTER_PATTERNS in docs/Doxyfile); `make docs` runs it.
+
+The texts are written for a plain Git host: links are relative paths. The site wants names. So each
+text gets a label made of its path, links to texts and headers become references to those labels,
+a link to any other file becomes its name, and the tables of contents say what lies below them.
+No line moves: Doxygen's messages still name the right one.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/", "writeup/", "tasks/", "solutions/")
+HEADERS = ("common/", "tasks/", "apps/")
+# What a table of these texts links to lies below it in the site's tree, in the table's order.
+CONTENTS = {"writeup/README.md": ("writeup/", "tasks/"), "docs/instructors.md": ("solutions/",)}
+
+FENCED = re.compile(r"^(```.*?^```$)", re.M | re.S)
+LINK = re.compile(r"(!?)\[([^\[\]]+)\]\(([^()\s#]*)(#[^()\s]*)?\)")
+HEADING = re.compile(r"\A# (?:(\d+)\. )?(.*)$", re.M)
+SPAN = re.compile(r"(?<![\[`])`([\w./-]+\.(?:h|md))`(?![\]`])")
+
+
+def label(path: str) -> str:
+    """The site's name of a text: tasks/task3_forward/README.md is tasks_task3_forward."""
+    if path == "README.md":
+        return "index"
+    return path.removesuffix(".md").removesuffix("/README").replace("/", "_")
+
+
+def reference(path: str) -> str | None:
+    """What @ref calls the file at `path`; None if the site has no page of it."""
+    if not (ROOT / path).is_file():
+        return None
+    if path.endswith(".md") and path.startswith(PAGES):
+        return label(path)
+    if path.endswith(".h") and path.startswith(HEADERS):
+        return path.split("/", 1)[1]  # as it is included (STRIP_FROM_INC_PATH)
+    return None
+
+
+def filtered(text: str, path: str) -> str:
+    """The text of the file at `path`, a path from the root, as Doxygen is to read it."""
+
+    def link(match: re.Match[str]) -> str:
+        image, words, target, _ = match.groups()
+        if image or not target or "://" in target or target.startswith(("@", "mailto:")):
+            return match[0]
+        there = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        name = reference(there)
+        if name is None:
+            return words if words.startswith("`") else f"`{words}`"
+        row = match.string[match.string.rfind("\n", 0, match.start()) + 1:].startswith("|")
+        if row and there.endswith(".md") and there.startswith(CONTENTS.get(path, ("/",))):
+            return f'@subpage {name} "{words}"'
+        return f"[{words}](@ref {name})"
+
+    def span(match: re.Match[str]) -> str:
+        name = reference(match[1])
+        return match[0] if name is None else f"[`{match[1]}`](@ref {name})"
+
+    def heading(match: re.Match[str]) -> str:
+        # "3. Forward" would begin a list.
+        number = f"{match[1]}: " if match[1] else ""
+        return f"# {number}{match[2]} {{#{label(path)}}}"
+
+    pieces = FENCED.split(text)
+    pieces[::2] = [SPAN.sub(span, LINK.sub(link, piece)) for piece in pieces[::2]]
+    text = "".join(pieces)
+    return text if path == "README.md" else HEADING.sub(heading, text, count=1)
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1]).resolve()
+    sys.stdout.reconfigure(encoding="utf-8")
+    sys.stdout.write(filtered(file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix()))
