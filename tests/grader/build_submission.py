@@ -84,12 +84,14 @@ class Staging:
             jail.sweep(str(state))
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def jail_words(self, cpu: float, memory: str, task: int) -> list[str]:
+    def jail_words(self, cpu: float, memory: str, task: int,
+                   environment: tuple[str, ...] = ()) -> list[str]:
         """What the judge puts before a runner. Two resource kills shorten what comes after."""
         state = self.root / "state" / f"task{task}"
         state.mkdir(exist_ok=True)
         return [sys.executable, "-I", "-S", str(self.root / "bin" / "jail.py"), "--cpu", f"{cpu:g}",
-                "--memory", memory, "--fd3", "--state", str(state), "--"]
+                "--memory", memory, "--fd3", "--state", str(state),
+                *(word for each in environment for word in ("--env", each)), "--"]
 
     def unpack_in_jail(self, wanted: list[str], file: object) -> str:
         """For unpack.unpack()."""
@@ -163,6 +165,31 @@ class SubmissionBuilder:
         self._link(task, objects, built)
         return built
 
+    def build_again(self, task: manifest.Task, extra: tuple[str, ...], name: str) -> Path:
+        """Another runner of what build_task() accepted, compiled and linked with `extra` flags."""
+        work = self.staging.root / "work" / f"task{task.number}-{name}"
+        work.mkdir()
+        uid = jail.fresh_uid() if jail.is_root() else None
+        if uid is not None:
+            os.chown(work, uid, uid)
+        objects = []
+        for file in task.files:
+            source = self.staging.root / "source" / "tasks" / task.folder / file
+            ended = self._compile_object([*self._flags(task, file), *extra], source, work, uid)
+            if not _ok(ended):
+                raise BuildError(f"{file} does not compile for it")
+            objects.append(self._take(work / f"{file}.o", task, f"{name}_{file}"))
+        runner = self.staging.root / "run" / f"runner_task{task.number}-{name}"
+        done = subprocess.run([*link_command(self.build, task, objects, runner), *extra],
+                              cwd=self.build, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BuildError("it does not link")
+        runner.chmod(0o755)
+        return runner
+
+    def compiler(self, task: manifest.Task) -> str:
+        return self._flags(task, task.files[0])[0]
+
     def _refuse(self, built: Built) -> Built:
         built.problem = "not allowed in a submission:\n" + audit.shown(built.findings)
         built.noted += [f"refused: {finding}" for finding in built.findings]
@@ -183,12 +210,17 @@ class SubmissionBuilder:
             findings = source_check.check_preprocessed(
                 _read_own(text).decode("utf-8", "replace"), source, where, allowed)
         if _ok(ended) and not (findings and self.refuses):
-            source_map = f"{self.staging.root}/source/="
-            ended = jail.run([*flags, f"-ffile-prefix-map={source_map}", "-c", source, "-o",
-                              work / f"{source.name}.o"], self._limits(), **options)
+            ended = self._compile_object(flags, source, work, uid)
         if not _ok(ended):
             return f"does not compile:\n{self._said(ended)}", findings
         return "", findings
+
+    def _compile_object(self, flags: list[str], source: Path, work: Path,
+                        uid: int | None) -> jail.Outcome:
+        source_map = f"{self.staging.root}/source/="
+        return jail.run([*flags, f"-ffile-prefix-map={source_map}", "-c", source, "-o",
+                         work / f"{source.name}.o"], self._limits(), folder=str(work), uid=uid,
+                        extra=[f"TMPDIR={work}"])
 
     def _said(self, ended: jail.Outcome) -> str:
         """The compiler's words, with the paths that the student knows."""

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import build_submission
 import builder
+import diagnosis
 import gradescope_results
 import hiding
 import html_summary
@@ -153,9 +154,10 @@ class Grading:
             out_of_time = self.left() <= 0
             self.results.refuse_task(task, "not run: time" if out_of_time else built.problem)
             return
-        self._judge(task, built.runner, staging)
+        self._judge(task, built.runner, staging, tools)
 
-    def _judge(self, task: manifest.Task, runner: Path, staging: Staging) -> None:
+    def _judge(self, task: manifest.Task, runner: Path, staging: Staging,
+               tools: SubmissionBuilder) -> None:
         request = self.request
         judge = request.build / "bin" / f"judge_task{task.number}"
         listed = {case.name: case for case in verdicts.list_cases(judge, request.cases)}
@@ -168,6 +170,8 @@ class Grading:
         cases = verdicts.run_judge(
             judge, runner, request.cases, timeout=max(0.1, self.left()), on_case=on_case,
             env={"FSDP_JAIL": " ".join(words), "FSDP_SECONDS": f"{request.cpu + 10:.0f}"})
+        self.results.set_cases(task, cases)
+        diagnosis.Diagnosis(tools, staging, self.left, request.cpu).tell(task, judge, cases)
         jail.sweep(str(staging.root / "state" / f"task{task.number}"))
         self.results.set_cases(task, cases)
 

@@ -328,7 +328,9 @@ def run(command, limits, **options):
 
 
 def nbytes(text):
-    """'2G', '64K', '1000' in bytes."""
+    """'2G', '64K', '1000' in bytes; 'none' is no limit."""
+    if text == "none":
+        return resource.RLIM_INFINITY
     factor = SUFFIXES.get(text[-1:].upper(), 1)
     return int(float(text.rstrip("KMGkmg")) * factor)
 

@@ -34,8 +34,8 @@ _LEFT_OUT = [
     r"tests/grader/hostile/.*", r"tests/grader/questions/reference_.*",
     r"tests/grader/questions/README\.md",
     r"tests/grader/test_.*", r"tests/grader/interface\.json", r"tests/grader/skeletons/.*",
-    r"tests/grader/(grade|grade_all|gradescope|gradescope_results|hiding|html_summary|kit|hostile|jail"
-    r"|build_submission|reference_submission|similarity)\.py",
+    r"tests/grader/(grade|grade_all|gradescope|gradescope_results|html_summary|kit|hostile|jail"
+    r"|build_submission|diagnosis|hiding|reference_submission|similarity)\.py",
     r"tests/grader/[a-z_]*(mutant|ladder|check_grader|isolation)[a-z_]*\.(py|toml)",
     r"tests/grader/gradescope_image/.*", r"docs/instructors\.md", r"\.ci/.*", r"\.git.*",
     r"build/.*", r".*\.kept-[0-9]+",
