@@ -3,7 +3,7 @@
     python3 docs/check_site.py build/docs/html
 
 Looked at are href, src, data and poster of every page and drawing, the pages that the tree at the
-side and the search open, and what a reader sees of a Markdown link that was not understood.
+side and the search open, and what a reader sees of Markdown that was not understood.
 Addresses of other sites are not called; only their form is looked at.
 """
 
@@ -17,7 +17,8 @@ from urllib.parse import unquote, urlsplit
 
 ATTRIBUTES = ("href", "xlink:href", "src", "data", "poster")
 VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr")
-RAW = re.compile(r"\[[^\[\]]+\]\([^()\s]+\)")
+VERBATIM = ("pre", "code", "tt", "script", "style", "title")
+RAW = re.compile(r"\[[^\[\]]+\]\([^()\s]+\)|`[^`]+`")
 # Doxygen's own: the summary of a class names a section that another page has.
 DOXYGENS = ("nested-classes",)
 TREE = re.compile(r"""["']((?:\.\./)?[\w.-]+\.html(?:#[\w-]+)?)["']""")
@@ -39,17 +40,14 @@ class Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.page = Page()
-        self.verbatim = 0
+        self.verbatim = 0  # open elements whose text is shown as it is
+        self.listing = 0   # those of them that are <div>
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if tag in ("pre", "code", "tt", "script", "style"):
-            self.verbatim += 1
-        # Doxygen writes the lines of a listing as <div class="line">, so all of it is verbatim.
-        elif self.verbatim and self.in_listing and tag == "div":
-            self.verbatim += 1
-        elif tag == "div" and ("class", "fragment") in attributes:
-            self.verbatim += 1
-            self.in_listing = True
+        # Doxygen writes a listing as <div class="fragment">, with a <div> for each line.
+        listing = tag == "div" and (self.listing > 0 or ("class", "fragment") in attributes)
+        self.listing += listing
+        self.verbatim += listing or tag in VERBATIM
         if tag in ("img", "object", "iframe", "embed"):
             self.page.pictures += 1
         for name, value in attributes:
@@ -58,17 +56,16 @@ class Reader(HTMLParser):
             if name in ATTRIBUTES and value is not None:
                 self.page.links.append((self.getpos()[0], value))
 
-    in_listing = False
-
     def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attributes)
         if tag not in VOID:
             self.handle_endtag(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in ("pre", "code", "tt", "script", "style") or (tag == "div" and self.in_listing):
-            self.verbatim = max(0, self.verbatim - 1)
-            self.in_listing = self.in_listing and self.verbatim > 0
+        listing = tag == "div" and self.listing > 0
+        self.listing -= listing
+        if listing or tag in VERBATIM and self.verbatim > 0:
+            self.verbatim -= 1
 
     def handle_data(self, text: str) -> None:
         if not self.verbatim:
@@ -129,7 +126,7 @@ def check(folder: Path) -> tuple[list[str], str]:
             why = complaint(link, path, pages, folder)
             if why:
                 wrong.append(f"{where}:{line}: {link}: {why}")
-        wrong += [f"{where}:{line}: a link that was not understood: {text}"
+        wrong += [f"{where}:{line}: Markdown that was not understood: {text}"
                   for line, text in page.raw]
     if not any(path.suffix == ".html" for path in files):
         wrong.append(f"{folder}: no page here; `make docs` makes them")

@@ -55,15 +55,16 @@ def filtered(text: str, path: str) -> str:
         row = match.string[match.string.rfind("\n", 0, match.start()) + 1:].startswith("|")
         if row and there.endswith(".md") and there.startswith(CONTENTS.get(path, ("/",))):
             return f'@subpage {name} "{words}"'
+        words = re.sub(r"`([^`]+)`", r"<tt>\1</tt>", words)  # a reference shows backticks as such
         return f"[{words}](@ref {name})"
 
     def span(match: re.Match[str]) -> str:
         name = reference(match[1])
-        return match[0] if name is None else f"[`{match[1]}`](@ref {name})"
+        return match[0] if name is None else f"[<tt>{match[1]}</tt>](@ref {name})"
 
     def heading(match: re.Match[str]) -> str:
         # "3. Forward" would begin a list.
-        number = f"{match[1]}: " if match[1] else ""
+        number = f"Chapter {match[1]}. " if match[1] else ""
         return f"# {number}{match[2]} {{#{label(path)}}}"
 
     pieces = FENCED.split(text)

@@ -66,6 +66,8 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
     print(f"Task {task.number}, {task.title}: {whose}, {count} in "
           f"{time.monotonic() - started:.1f} s\n")
     lines = results.failures(found)
+    if is_own and lines and (doubt := results.untested_before(ROOT, course, task)):
+        lines += ["", doubt]
     print("\n".join([*results.table(found), "", *lines, *([""] if lines else []),
                      results.summary(task, found)]))
     return 0 if all(case.passed for case in cases) else 1

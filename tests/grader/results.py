@@ -49,12 +49,28 @@ def load(root: Path, task: manifest.Task) -> Stored | None:
         return None
 
 
+def own_before(root: Path, course: manifest.Manifest, task: manifest.Task) -> list[manifest.Task]:
+    """The earlier tasks that run with the student's own code: in a kit, those that were not given.
+    In the full tree references stand there."""
+    return [earlier for earlier in course.tasks[:task.number - 1]
+            if not (root / "solutions" / earlier.folder / earlier.files[0]).is_file()]
+
+
+def untested_before(root: Path, course: manifest.Manifest, task: manifest.Task) -> str:
+    """A sentence on the student's own earlier tasks of which no verdict holds, or ""."""
+    stored = {earlier.number: load(root, earlier) for earlier in own_before(root, course, task)}
+    numbers = [number for number, each in stored.items() if each is None or not each.is_current]
+    if not numbers:
+        return ""
+    which = ", ".join(str(number) for number in numbers)
+    return (f"Task {task.number} runs on your own code of task {which}, which has not been tested "
+            f"since it was last changed: make test-task{numbers[0]}")
+
+
 def unmet_before(root: Path, course: manifest.Manifest, task: manifest.Task) -> str:
     """The first step of an earlier task that is known to fail, if that task's code is the student's
-    own (in the full tree references stand there); "" if there is none."""
-    for earlier in course.tasks[:task.number - 1]:
-        if (root / "solutions" / earlier.folder / earlier.files[0]).is_file():
-            continue
+    own; "" if there is none."""
+    for earlier in own_before(root, course, task):
         stored = load(root, earlier)
         if stored is None or not stored.is_current:
             continue

@@ -87,6 +87,18 @@ class ResultsTest(InRoot):
         self.put(self.root / "solutions" / self.task.folder / "forward.cpp", "the reference\n")
         self.assertEqual(results.unmet_before(self.root, self.whole, fourth), "")
 
+    def test_in_a_kit_an_earlier_task_may_have_changed(self):
+        fourth = self.whole.task(4)
+        for n in (1, 2):
+            earlier = self.whole.task(n)
+            self.put(self.root / "solutions" / earlier.folder / earlier.files[0], "given\n")
+        self.assertIn("your own code of task 3, which has not been tested",
+                      results.untested_before(self.root, self.whole, fourth))
+        results.store(self.root, self.task, results.digest_of(self.root, self.task), self.CASES)
+        self.assertEqual(results.untested_before(self.root, self.whole, fourth), "")
+        self.put(self.file, "changed\n")
+        self.assertIn("make test-task3", results.untested_before(self.root, self.whole, fourth))
+
     def test_broken_results_are_no_results(self):
         self.put(self.root / results.FOLDER / "task3.json", "{")
         self.assertIsNone(results.load(self.root, self.task))
