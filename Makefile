@@ -141,7 +141,8 @@ check-grader: ## Test the graded tests: reference, skeleton, ladder; unless QUIC
 	@$(call configure,grade)
 	@python3 tests/grader/mutants.py --jobs $(JOBS) \
 	  $(if $(QUICK),--reference --skeleton --ladder,--all)
-	@$(if $(QUICK),,python3 tests/grader/hostile.py)
+	@$(if $(QUICK),,python3 tests/grader/whole_mutants.py)
+	@$(if $(QUICK),,python3 tests/grader/hostile.py --jobs $(JOBS))
 
 # ---- for instructors (a student kit has none of these)
 

@@ -3,7 +3,7 @@
     mutants.py                    mutants and alternatives (format: mutant_files.py)
     mutants.py --reference        full marks          --skeleton     exactly 0, and no warning
     mutants.py --ladder           solved up to n.k: exactly the points up to there
-    mutants.py --isolation        no task's runner holds another task's student code
+    mutants.py --isolation        a skeleton costs its own task's points, and nobody else's
     mutants.py --all              all of these        --check        files and edits only, no build
     … [--task 3] [--only NAME] [--jobs 2]
 
@@ -197,6 +197,20 @@ def check_isolation(tools: builder.Builder, course: manifest.Manifest) -> list[s
     return problems
 
 
+def isolation_matrix(course: manifest.Manifest, scores: dict[tuple[int, str], int]) -> list[str]:
+    """What the reference with task k's skeleton scores, from the points of this run: its runners
+    hold one task's code each, so a submission's points are the sum of what its tasks got."""
+    full = sum(task.public + task.hidden for task in course.tasks)
+    lines = []
+    for k in course.tasks:
+        points = sum(scores.get((task.number, "skeleton" if task is k else "reference"), 0)
+                     for task in course.tasks)
+        right = full - k.public - k.hidden
+        verdict = "ok" if points == right else f"MISS: should be {right}"
+        lines.append(f"reference but for task {k.number}, a skeleton: {points}/{full}  {verdict}")
+    return lines
+
+
 def table(outcomes: list[Outcome], task: manifest.Task) -> list[str]:
     width = max(len(each.variant.name) for each in outcomes)
     lines = [f"task {task.number}, {task.title}",
@@ -239,6 +253,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"{sum(len(each) for _, each in work)} variants can be made")
         return 0
     misses = count = 0
+    scores: dict[tuple[int, str], int] = {}
     started = time.monotonic()
     for task, variants in work:
         if not variants:
@@ -256,6 +271,7 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(table(outcomes, task)) + "\n", flush=True)
         misses += sum(bool(each.problems) for each in outcomes)
         count += len(outcomes)
+        scores |= {(task.number, each.variant.name): each.points for each in outcomes}
         skeletons.write_by_rename(
             ROOT / FOLDER / f"task{task.number}.json",
             json.dumps([{"name": e.variant.name, "lost": e.lost, "points": e.points,
@@ -265,6 +281,10 @@ def run(options: argparse.Namespace) -> int:
         problems = check_isolation(tools, course) if not options.task else []
         misses += len(problems)
         print("\n".join(problems) or "isolation: every runner holds its own task's code alone")
+        if options.reference and options.skeleton and tasks == list(course.tasks):
+            matrix = isolation_matrix(course, scores)
+            misses += sum("MISS" in line for line in matrix)
+            print("\n".join(matrix))
     print(f"{count} variants, {misses} misses, {time.monotonic() - started:.0f} s")
     return 1 if misses else 0
 

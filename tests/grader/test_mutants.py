@@ -178,5 +178,16 @@ class BuilderTest(unittest.TestCase):
             self.assertEqual(builder.read_flags(path), {("task1_a", "a.cpp"): ["c++", "-O1"]})
 
 
+class IsolationTest(unittest.TestCase):
+    def test_a_skeleton_costs_its_own_points_and_no_others(self):
+        course = manifest.load()
+        scores = {(task.number, "skeleton"): 0 for task in course.tasks}
+        scores |= {(task.number, "reference"): task.public + task.hidden for task in course.tasks}
+        lines = mutants.isolation_matrix(course, scores)
+        self.assertEqual(lines[2], "reference but for task 3, a skeleton: 73/86  ok")
+        self.assertFalse([line for line in lines if "MISS" in line])
+        scores[3, "skeleton"] = 2  # points for nothing
+        self.assertIn("75/86  MISS: should be 73", mutants.isolation_matrix(course, scores)[2])
+
 if __name__ == "__main__":
     unittest.main()
