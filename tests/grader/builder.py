@@ -157,14 +157,15 @@ def relink(command: list[str], objects: Mapping[FolderAndName, Path], output: Pa
 
 
 def _show_progress(line: str) -> None:
-    """The build tool's count, e.g. [12/130]: on one line of a terminal; elsewhere now and then."""
+    """The build tool's count, e.g. [12/130]: on one line of a terminal; elsewhere, of a
+    long build, every tenth."""
     count = re.match(r"\[(\d+)/(\d+)\]", line)
     if count is None:
         return
     done, total = int(count[1]), int(count[2])
     if sys.stdout.isatty():
         print(f"\r{count[0]}" if done < total else f"\r{' ' * len(count[0])}\r", end="", flush=True)
-    elif done % 40 == 0:
+    elif total >= 20 and done % (total // 10) == 0 and done > 0:
         print(count[0], flush=True)
 
 
