@@ -75,6 +75,7 @@ class Grading:
     def __init__(self, request: Request, course: manifest.Manifest) -> None:
         self.request, self.course = request, course
         self.ends = time.monotonic() + request.deadline
+        self.judged: list[tuple[manifest.Task, Path, list[verdicts.Case]]] = []
         self.results = Results(request.output / "results.json", request.tasks,
                                request.hidden_visibility)
 
@@ -123,6 +124,7 @@ class Grading:
                                  "by then counts 0")
             results.stop("time")
         results.write()
+        self._diagnose(staging, tools)
 
     def _grade_questions(self, task: manifest.Task, found: unpack.Submission,
                          staging: Staging) -> None:
@@ -154,10 +156,9 @@ class Grading:
             out_of_time = self.left() <= 0
             self.results.refuse_task(task, "not run: time" if out_of_time else built.problem)
             return
-        self._judge(task, built.runner, staging, tools)
+        self._judge(task, built.runner, staging)
 
-    def _judge(self, task: manifest.Task, runner: Path, staging: Staging,
-               tools: SubmissionBuilder) -> None:
+    def _judge(self, task: manifest.Task, runner: Path, staging: Staging) -> None:
         request = self.request
         judge = request.build / "bin" / f"judge_task{task.number}"
         listed = {case.name: case for case in verdicts.list_cases(judge, request.cases)}
@@ -170,10 +171,17 @@ class Grading:
         cases = verdicts.run_judge(
             judge, runner, request.cases, timeout=max(0.1, self.left()), on_case=on_case,
             env={"FSDP_JAIL": " ".join(words), "FSDP_SECONDS": f"{request.cpu + 10:.0f}"})
-        self.results.set_cases(task, cases)
-        diagnosis.Diagnosis(tools, staging, self.left, request.cpu).tell(task, judge, cases)
         jail.sweep(str(staging.root / "state" / f"task{task.number}"))
         self.results.set_cases(task, cases)
+        self.judged.append((task, judge, cases))
+
+    def _diagnose(self, staging: Staging, tools: SubmissionBuilder) -> None:
+        """Says more of what crashed. After everything else: no points depend on it, so it must not
+        take anybody's time."""
+        again = diagnosis.Diagnosis(tools, staging, self.left, self.request.cpu)
+        for task, judge, cases in self.judged:
+            again.tell(task, judge, cases)
+            self.results.set_cases(task, cases)
 
 
 def prepare(build: Path, tasks: list[manifest.Task]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 import diagnosis
+import grade
 import manifest
 import verdicts
 
@@ -132,6 +133,29 @@ class Telling(unittest.TestCase):
     def test_nothing_crashed(self):
         tools = self.tell([case(message="wrong")])
         tools.compiler.assert_not_called()
+
+
+class Order(unittest.TestCase):
+    def test_all_tasks_are_graded_first(self):
+        """A diagnosis takes time, and must not take it from what earns points."""
+        course = manifest.load()
+        order = []
+
+        def grade_task(grading, task, *_):
+            order.append(f"graded {task.number}")
+            grading.judged.append((task, Path("judge"), [case()]))
+
+        with tempfile.TemporaryDirectory() as name:
+            request = grade.Request(Path(name), Path(name), [course.task(3), course.task(4)],
+                                    Path(name))
+            grading = grade.Grading(request, course)
+            with (mock.patch.object(grade.Grading, "_grade_task", grade_task),
+                  mock.patch.object(grade.Grading, "_grade_questions"),
+                  mock.patch.object(diagnosis.Diagnosis, "tell", lambda _, task, *__: order.append(
+                      f"diagnosed {task.number}"))):
+                grading._grade(mock.Mock())  # pylint: disable=protected-access
+        self.assertEqual(order, ["graded 3", "graded 4", "diagnosed 3", "diagnosed 4"])
+        self.assertTrue(grading.results.complete)
 
 
 if __name__ == "__main__":
