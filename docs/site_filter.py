@@ -6,6 +6,7 @@ a link to any other file becomes its name, and the tables of contents say what l
 No line moves: Doxygen's messages still name the right one.
 """
 
+import functools
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ CONTENTS = {"writeup/README.md": ("writeup/", "tasks/"), "docs/instructors.md": 
 FENCED = re.compile(r"^(```.*?^```$)", re.M | re.S)
 LINK = re.compile(r"(!?)\[([^\[\]]+)\]\(([^()\s#]*)(#[^()\s]*)?\)")
 HEADING = re.compile(r"\A# (?:(\d+)\. )?(.*)$", re.M)
+PLAIN = str.maketrans({"\n": " ", "`": None})
 SPAN = re.compile(r"(?<![\[`])`([\w./-]+\.(?:h|md))`(?![\]`])")
 
 
@@ -41,6 +43,12 @@ def reference(path: str) -> str | None:
     return None
 
 
+@functools.cache
+def shared(header: str) -> bool:
+    """Whether several headers have this name."""
+    return sum(len(list((ROOT / folder).rglob(header))) for folder in HEADERS) > 1
+
+
 def filtered(text: str, path: str) -> str:
     """The text of the file at `path`, a path from the root, as Doxygen is to read it."""
 
@@ -55,12 +63,16 @@ def filtered(text: str, path: str) -> str:
         row = match.string[match.string.rfind("\n", 0, match.start()) + 1:].startswith("|")
         if row and there.endswith(".md") and there.startswith(CONTENTS.get(path, ("/",))):
             return f'@subpage {name} "{words}"'
-        words = re.sub(r"`([^`]+)`", r"<tt>\1</tt>", words)  # a reference shows backticks as such
-        return f"[{words}](@ref {name})"
+        # A reference ends with its line, and shows backticks as they are.
+        before = "\n" * words.count("\n")
+        return f"{before}[{words.translate(PLAIN)}](@ref {name})"
 
     def span(match: re.Match[str]) -> str:
+        # Doxygen links the name of a header by itself, unless another folder has that name, too.
         name = reference(match[1])
-        return match[0] if name is None else f"[<tt>{match[1]}</tt>](@ref {name})"
+        if name is None or match[1].endswith(".h") and not shared(match[1].split("/")[-1]):
+            return match[0]
+        return f"[{match[1]}](@ref {name})"
 
     def heading(match: re.Match[str]) -> str:
         # "3. Forward" would begin a list.

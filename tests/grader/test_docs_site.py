@@ -35,6 +35,7 @@ BROKEN = {
     "nothing": ("index.html", '<a href="">x</a>', "empty"),
     "no host": ("index.html", '<a href="https:///x">x</a>', "an address without a host"),
     "a link as text": ("index.html", "<p>[LICENSE](LICENSE)</p>", "not understood: [LICENSE]"),
+    "a tag as text": ("index.html", "<p>see &lt;tt&gt;x.</p>", "not understood: <tt>"),
     "code as text": ("index.html", "<p>see `x.h`.</p>", "not understood: `x.h`"),
 }
 
@@ -83,9 +84,14 @@ class Filter(unittest.TestCase):
         self.assertEqual(
             site_filter.filtered(text, "writeup/3_forward.md"),
             "# Chapter 3. Forward {#writeup_3_forward}\n\n"
-            "[the\nbook](@ref writeup) [h](@ref task3_forward/forward.h)\n"
-            "[<tt>tasks/task3_forward/forward.h</tt>](@ref task3_forward/forward.h) `MIT` "
+            "\n[the book](@ref writeup) [h](@ref task3_forward/forward.h)\n"
+            "`tasks/task3_forward/forward.h` `MIT` "
             "![f](figures/memory_ddp.svg)\n```\n[a](README.md)\n```\n")
+
+    def test_a_header_whose_name_another_has_is_named_in_full(self) -> None:
+        self.assertEqual(
+            site_filter.filtered("`tasks/task4_backward/backward.h`", "CONTRIBUTING.md"),
+            "[tasks/task4_backward/backward.h](@ref task4_backward/backward.h)")
 
     def test_what_the_book_lists_lies_below_it(self) -> None:
         self.assertEqual(site_filter.filtered("x\n| 3 | [Forward](3_forward.md) |\n",
