@@ -21,6 +21,7 @@ CONTENTS = {"writeup/README.md": ("writeup/", "tasks/"), "docs/instructors.md": 
 FENCED = re.compile(r"^(```.*?^```$)", re.M | re.S)
 LINK = re.compile(r"(!?)\[([^\[\]]+)\]\(([^()\s#]*)(#[^()\s]*)?\)")
 HEADING = re.compile(r"\A# (?:(\d+)\. )?(.*)$", re.M)
+BOLD = re.compile(r"\*\*(`[^*]+)\*\*")  # Doxygen sees no emphasis that code begins
 PLAIN = str.maketrans({"\n": " ", "`": None})
 SPAN = re.compile(r"(?<![\[`])`([\w./-]+\.(?:h|md))`(?![\]`])")
 
@@ -80,7 +81,8 @@ def filtered(text: str, path: str) -> str:
         return f"# {number}{match[2]} {{#{label(path)}}}"
 
     pieces = FENCED.split(text)
-    pieces[::2] = [SPAN.sub(span, LINK.sub(link, piece)) for piece in pieces[::2]]
+    pieces[::2] = [BOLD.sub(r"<b>\1</b>", SPAN.sub(span, LINK.sub(link, piece)))
+                   for piece in pieces[::2]]
     text = "".join(pieces)
     return text if path == "README.md" else HEADING.sub(heading, text, count=1)
 

@@ -36,6 +36,7 @@ BROKEN = {
     "no host": ("index.html", '<a href="https:///x">x</a>', "an address without a host"),
     "a link as text": ("index.html", "<p>[LICENSE](LICENSE)</p>", "not understood: [LICENSE]"),
     "a tag as text": ("index.html", "<p>see &lt;tt&gt;x.</p>", "not understood: <tt>"),
+    "emphasis as text": ("index.html", "<p>**so</p>", "not understood: **so"),
     "code as text": ("index.html", "<p>see `x.h`.</p>", "not understood: `x.h`"),
 }
 
@@ -92,6 +93,10 @@ class Filter(unittest.TestCase):
         self.assertEqual(
             site_filter.filtered("`tasks/task4_backward/backward.h`", "CONTRIBUTING.md"),
             "[tasks/task4_backward/backward.h](@ref task4_backward/backward.h)")
+
+    def test_code_may_begin_what_is_bold(self) -> None:
+        self.assertEqual(site_filter.filtered("**`a` and `b`.** So **c**.\n", "README.md"),
+                         "<b>`a` and `b`.</b> So **c**.\n")
 
     def test_what_the_book_lists_lies_below_it(self) -> None:
         self.assertEqual(site_filter.filtered("x\n| 3 | [Forward](3_forward.md) |\n",
