@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 ATTRIBUTES = ("href", "xlink:href", "src", "data", "poster")
 VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr")
 VERBATIM = ("pre", "code", "tt", "script", "style", "title")
-RAW = re.compile(r"\[[^\[\]]+\]\([^()\s]+\)|`[^`]+`|</?(?:tt|code)>|\*\*\S*")
+RAW = re.compile(r"\[[^\[\]]+\]\([^()\s]+\)|`[^`]*`?|</?(?:tt|code)>|\*\*\S*")
 # Doxygen's own: the summary of a class names a section that another page has.
 DOXYGENS = ("nested-classes",)
 TREE = re.compile(r"""["']((?:\.\./)?[\w.-]+\.html(?:#[\w-]+)?)["']""")

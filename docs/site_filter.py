@@ -22,6 +22,7 @@ FENCED = re.compile(r"^(```.*?^```$)", re.M | re.S)
 LINK = re.compile(r"(!?)\[([^\[\]]+)\]\(([^()\s#]*)(#[^()\s]*)?\)")
 HEADING = re.compile(r"\A# (?:(\d+)\. )?(.*)$", re.M)
 BOLD = re.compile(r"\*\*(`[^*]+)\*\*")  # Doxygen sees no emphasis that code begins
+CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 PLAIN = str.maketrans({"\n": " ", "`": None})
 SPAN = re.compile(r"(?<![\[`])`([\w./-]+\.(?:h|md))`(?![\]`])")
 
@@ -75,13 +76,17 @@ def filtered(text: str, path: str) -> str:
             return match[0]
         return f"[{match[1]}](@ref {name})"
 
+    def code(match: re.Match[str]) -> str:
+        # Code ends at a ' for Doxygen, unless two backticks enclose it.
+        return f"`{match[0]}`" if "'" in match[1] else match[0]
+
     def heading(match: re.Match[str]) -> str:
         # "3. Forward" would begin a list.
         number = f"Chapter {match[1]}. " if match[1] else ""
         return f"# {number}{match[2]} {{#{label(path)}}}"
 
     pieces = FENCED.split(text)
-    pieces[::2] = [BOLD.sub(r"<b>\1</b>", SPAN.sub(span, LINK.sub(link, piece)))
+    pieces[::2] = [CODE.sub(code, BOLD.sub(r"<b>\1</b>", SPAN.sub(span, LINK.sub(link, piece))))
                    for piece in pieces[::2]]
     text = "".join(pieces)
     return text if path == "README.md" else HEADING.sub(heading, text, count=1)

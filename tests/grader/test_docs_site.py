@@ -37,6 +37,7 @@ BROKEN = {
     "a link as text": ("index.html", "<p>[LICENSE](LICENSE)</p>", "not understood: [LICENSE]"),
     "a tag as text": ("index.html", "<p>see &lt;tt&gt;x.</p>", "not understood: <tt>"),
     "emphasis as text": ("index.html", "<p>**so</p>", "not understood: **so"),
+    "half of a code": ("index.html", "<p>see x.h` there</p>", "not understood: ` there"),
     "code as text": ("index.html", "<p>see `x.h`.</p>", "not understood: `x.h`"),
 }
 
@@ -97,6 +98,10 @@ class Filter(unittest.TestCase):
     def test_code_may_begin_what_is_bold(self) -> None:
         self.assertEqual(site_filter.filtered("**`a` and `b`.** So **c**.\n", "README.md"),
                          "<b>`a` and `b`.</b> So **c**.\n")
+
+    def test_code_may_hold_quotes(self) -> None:
+        self.assertEqual(site_filter.filtered("`a` it's `'b' is`\n", "README.md"),
+                         "`a` it's ``'b' is``\n")
 
     def test_what_the_book_lists_lies_below_it(self) -> None:
         self.assertEqual(site_filter.filtered("x\n| 3 | [Forward](3_forward.md) |\n",
