@@ -6,6 +6,10 @@ set -eu
 folder=$1
 rm -rf "$folder/html"  # what an older text left must not hide a broken link
 mkdir -p "$folder"
-{ cat docs/Doxyfile && echo "OUTPUT_DIRECTORY = $folder"; } | doxygen -
+{
+  cat docs/Doxyfile
+  echo "OUTPUT_DIRECTORY = $folder"
+  [ ! -d solutions ] || echo 'INPUT += solutions'
+} | doxygen -
 python3 docs/check_site.py "$folder/html"
 echo "Open $folder/html/index.html"
