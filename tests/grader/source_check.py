@@ -188,6 +188,7 @@ def _is_allowed(path: str, own: str, allowed: list[Path]) -> bool:
     return any(normal.is_relative_to(folder) for folder in allowed)
 
 
-SYSTEM_FOLDERS = [Path(folder) for folder in
-                  ("/usr/include", "/usr/lib/gcc", "/usr/lib/llvm-14", "/usr/local/include",
-                   "/usr/lib/clang")]
+SYSTEM_FOLDERS = [Path(folder) for folder in (
+    "/usr/include", "/usr/lib/gcc", "/usr/local/include", "/usr/lib/clang",
+    "/usr/lib/linux/uapi",  # where Debian 13 links /usr/include/…/asm to
+    *(f"/usr/lib/llvm-{version}" for version in range(14, 21)))]

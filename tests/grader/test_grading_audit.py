@@ -259,6 +259,13 @@ class Sources(unittest.TestCase):
                                                 allowed)
         self.assertIn("/etc/passwd", found[0].text)
 
+    def test_headers_of_the_system(self):
+        source = Path("/stage/x.cpp")
+        for header in ("/usr/include/c++/14/vector", "/usr/lib/gcc/x86_64-linux-gnu/14/include/a.h",
+                       "/usr/lib/linux/uapi/x86/asm/types.h", "/usr/lib/llvm-19/lib/clang/19/a.h"):
+            self.assertEqual(source_check.check_preprocessed(
+                f'# 1 "{header}" 1\nint x;\n', source, "x.cpp", source_check.SYSTEM_FOLDERS), [])
+
 
 if __name__ == "__main__":
     unittest.main()
