@@ -204,6 +204,8 @@ def told(results: Results) -> str:
                 hidden = " (hidden)" if entry.kind == "hidden" else ""
                 lines.append(f"      {entry.number}{hidden}: "
                              f"{gradescope_results.clean(entry.output).splitlines()[0][:100]}")
+                lines += [f"          {line[:200]}" for line in
+                          gradescope_results.clean(entry.private).splitlines()[:8]]
     return "\n".join(lines)
 
 

@@ -34,6 +34,7 @@ class Entry:
     score: float = 0
     passed: bool = False
     output: str = _NOT_RUN
+    private: str = ""  # what failed of hidden cases: for the terminal, never for results.json
 
 
 @dataclass
@@ -84,6 +85,9 @@ class Results:
                     entry.score = verdict.hidden if hidden else verdict.public
                     entry.passed = bool(mine) and all(case.passed for case in mine)
                     entry.output = _hidden(mine) if hidden else _public(verdict, mine)
+                    entry.private = "" if not hidden else next(
+                        (f'"{case.name}" {case.message}' for case in mine
+                         if case.executed and not case.passed), "")
         self.write()
 
     def refuse_task(self, task: manifest.Task, why: str) -> None:

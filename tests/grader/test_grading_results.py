@@ -6,6 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import grade
 import grade_all
 import gradescope_results
 import html_summary
@@ -80,9 +81,11 @@ class ResultsFile(unittest.TestCase):
     def test_a_hidden_case_says_nothing_of_what_was_printed(self):
         cases = [case("public", ["3.1"]),
                  case("secret sizes", ["3.1"], True, False, "width=1234 It printed: 1234")]
-        self.results().set_cases(TASK, cases)
+        results = self.results()
+        results.set_cases(TASK, cases)
         text = self.path.read_text(encoding="utf-8")
         self.assertNotIn("1234", text)
+        self.assertIn('"secret sizes" width=1234', grade.told(results))  # whoever grades sees it
         self.assertNotIn("secret", text)
         self.assertIn("1 of 1 hidden cases failed", text)
 
