@@ -9,6 +9,8 @@
 
 namespace fsdp::graded {
 
+/// The same, with the `order` that micro-step m has: if there are `orders`, they take turns.
+Case in_micro_step(Case asked, int m);
 /// The units that backward reaches, in the order in which their last call's backward ends.
 std::vector<std::string> backward_order(const Case& asked);
 /// The unit after `unit` in it; "" if it is the last.

@@ -7,6 +7,12 @@
 
 namespace fsdp::graded {
 
+Case in_micro_step(Case asked, int m) {
+  const Json orders = asked.options.value("orders", Json::array());
+  if (!orders.empty()) asked.options["order"] = orders[static_cast<std::size_t>(m) % orders.size()];
+  return asked;
+}
+
 std::vector<std::string> backward_order(const Case& asked) {
   Context context({.seed = asked.seed});
   const ContextScope scope(context);

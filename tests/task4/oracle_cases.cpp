@@ -2,6 +2,7 @@
 #include "device/context.h"
 #include "optim/local_gradients.h"
 #include "support/toy_model.h"
+#include "task4/frames.h"
 #include "task4/oracle.h"
 
 #include <algorithm>
@@ -38,16 +39,29 @@ UnitLayout layout_of(const std::string& name, const std::vector<nn::NamedParamet
   return unit;
 }
 
+/// The micro-step in which some rank has micro-batch j.
+int micro_step_of(const Case& asked, int j) {
+  const optim::StepPlan plan{asked.options.value("micro_steps", 1),
+                             asked.options.value("per_reduction", 1)};
+  for (int m = 0; m < plan.micro_steps; ++m) {
+    for (int rank = 0; rank < asked.world_size; ++rank) {
+      if (plan.micro_batch(m, rank, asked.world_size) == j) return m;
+    }
+  }
+  return 0;
+}
+
 /// Runs `micro_batches` backwards and returns the gradients by path.
 std::vector<std::pair<std::string, Floats>> gradients_of(const Case& asked, int step, int first,
                                                          int micro_batches) {
   Context context({.seed = asked.seed});
   const ContextScope scope(context);
   testing::Toy model(config_of(asked));
-  model.order = asked.options.value("order", model.order);
+  const std::vector<int> usual = model.order;
   optim::LocalGradients engine(parameters_of(model));
   engine.begin_step({micro_batches, 1});
   for (int j = first; j < first + micro_batches; ++j) {
+    model.order = in_micro_step(asked, micro_step_of(asked, j)).options.value("order", usual);
     testing::toy_loss(model, config_of(asked).width, static_cast<int>(asked.seed) + step, j)
         .backward();
     engine.end_micro_step();

@@ -185,9 +185,8 @@ void judge_whole_backward(const Ask& ask) {
   const int world = seen.world_size();
   const auto units = units_of(seen.asked());
   const Gradients gradients(seen.asked());
-  const auto order = reduction_order(seen.asked());
   std::int64_t full = 0, shard = 0, largest = 0, of_root = 0;
-  std::vector<std::string> names, sharded, sends;
+  std::vector<std::string> names, sharded;
   for (const UnitLayout& unit : units) {
     full += full_grad_bytes(unit, world);
     const std::int64_t own = full_grad_bytes(unit, world);
@@ -197,12 +196,18 @@ void judge_whole_backward(const Ask& ask) {
     names.push_back(unit.name);
     sharded.push_back(unit.name + " sharded");
   }
-  for (const std::string& name : order) {
-    for (auto& line : reductions_of(find(units, name), world)) sends.push_back(std::move(line));
+  std::vector<std::vector<std::string>> sent_in(static_cast<std::size_t>(steps));
+  for (int m = 0; m < steps; ++m) {
+    for (const std::string& name : reduction_order(in_micro_step(seen.asked(), m))) {
+      for (const auto& line : reductions_of(find(units, name), world)) {
+        sent_in[static_cast<std::size_t>(m)].push_back(line);
+      }
+    }
   }
   for (int rank = 0; rank < world; ++rank) {
     bool all_sent = true;
     for (int m = 0; m < steps; ++m) {
+      const auto& sends = sent_in[static_cast<std::size_t>(m)];
       const std::string at = std::to_string(m), memory = "memory " + at;
       const bool reduces = (m + 1) % group == 0;
       Lesson all("4.6",

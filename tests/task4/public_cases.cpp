@@ -53,6 +53,9 @@ const std::vector<Json> kOrders = {
     {{"order", {0, 1, 1, 2}}}, {{"order", {0, 1, 2, 0}}}, {{"order", {2, 0, 1, 2}}}};
 const std::vector<Json> kUnreached = {
     {{"order", {0, 2}}}, {{"order", {1, 2}}}, {{"order", {0, 1}}}};
+/// What is called changes from micro-step to micro-step, on all ranks alike.
+const std::vector<Json> kChanging = {{{"orders", {{0, 1, 2}, {0, 2}}}},
+                                     {{"orders", {{1, 2}, {0, 1}, {2}}}}};
 /// Frozen at the bottom, in the middle, at the top, and in part.
 const std::vector<Json> kFrozen = {
     {{"frozen", Json::array({"layers.0"})}},
@@ -166,6 +169,14 @@ TEST_CASE("Units that backward does not reach contribute +0", "[4.6]") {
   at_all(judge_whole_backward, {{"ahead", true}}, Delivery::lazy, {1, 2, 3});
 }
 
+TEST_CASE("So they do when the micro-step before reached them", "[4.6]") {
+  for (const Json& changing : kChanging) {
+    for (const Plan& plan : {Plan{2, 1}, {2, 2}, {3, 1}}) {
+      at_all(judge_whole_backward, planned(changing, plan), Delivery::lazy, {1, 2, 3});
+    }
+  }
+}
+
 TEST_CASE("A dropped loss, frozen units and repeated calls leave nothing behind", "[4.6]") {
   at_all(judge_whole_backward, {{"dropped", true}}, Delivery::plain, {1, 2, 3});
   for (const Json& frozen : kFrozen) {
@@ -190,7 +201,7 @@ TEST_CASE("Gradients are the average, with the bits of a single process", "[4.7]
 }
 
 TEST_CASE("So they are whatever the model does", "[4.7]") {
-  for (const auto* all : {&kOrders, &kUnreached, &kFrozen}) {
+  for (const auto* all : {&kOrders, &kUnreached, &kChanging, &kFrozen}) {
     for (const Json& model : *all) {
       at_all(judge_finish, planned(model, {2, 1}), Delivery::lazy, {2, 3});
     }

@@ -75,6 +75,8 @@ ShardedToy::ShardedToy(Stage& stage)
 
 Variable ShardedToy::loss(int m, int step) {
   const auto j = plan_.micro_batch(m, stage_.rank(), stage_.world_size());
+  const auto orders = stage_.option("orders", std::vector<std::vector<int>>{});
+  if (!orders.empty()) model_.order = orders.at(static_cast<std::size_t>(m) % orders.size());
   return toy_loss(model_, stage_.option("width", 5), static_cast<int>(stage_.seed()) + step,
                   static_cast<int>(j));
 }
