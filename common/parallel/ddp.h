@@ -28,6 +28,7 @@ class DdpGradients : public optim::GradientEngine {
   void end_micro_step() override;
   void finish_gradients() override;
   std::vector<optim::Piece>& pieces() override;
+  /// Every rank holds every gradient; this one counts each W-th, so all ranks must call it.
   void add_squares(ExactSquareSum& sum) override;
   void zero_grad() override;
 

@@ -73,7 +73,8 @@ def test(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int:
         return 0
     todos = sorted({todo for case in cases for todo in case.todos})
     if todos:
-        print(f"\nNot done yet: {', '.join(todos)}. make test-task{todos[0][0]} is the next to do.")
+        print(f"\nThese cases came as far as what is not done: {', '.join(todos)}. Next: "
+              f"make test-task{todos[0][0]}")
         return 1
     if not (root / "solutions").is_dir():
         print("\nTo find the task: make test-task1, make test-task2, … in this order.")

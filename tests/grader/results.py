@@ -130,13 +130,13 @@ def _told(case: verdicts.Case, step: str) -> list[str]:
 
 def _one_line(case: verdicts.Case, verdict: verdicts.Verdict) -> str:
     own = verdict.step.id
+    if verdict.state == "blocked":
+        return f"needs {verdict.blocked_by} first"
     if case.todos and own not in case.todos:
         return f"needs {case.todos[0]} first"
     if own in case.todos:
         place = re.search(rf"TODO {own}: .*?\((.*?),", case.message)
         return f"not done{': ' + place[1] if place else ''}"
-    if verdict.state == "blocked":
-        return f"needs {verdict.blocked_by} first"
     text = case.message.strip().splitlines()
     at = next((i for i, line in enumerate(text) if line.strip().startswith("observed:")), 0)
     line = text[at].strip() if text else ""
