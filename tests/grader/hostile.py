@@ -110,7 +110,7 @@ def run_attack(name: str, build: Path) -> Outcome:
 
 def _judge(task: manifest.Task, runner: Path, staging: Staging, build: Path) -> tuple[str, int]:
     judge = build / "bin" / f"judge_task{task.number}"
-    words = staging.jail_words(CPU, "2G", task.number)
+    words = staging.jail_words(CPU, "6G", task.number)
     cases = verdicts.run_judge(judge, runner, f"[{STEP}]{verdicts.PUBLIC}",
                                env={"FSDP_JAIL": " ".join(words), "FSDP_SECONDS": "20"})
     verdict, = verdicts.judge_steps(task, cases, [STEP])

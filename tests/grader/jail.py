@@ -1,6 +1,6 @@
 """Runs one command that is not trusted: its own user, limits, a clean environment, and an end.
 
-    jail.py --cpu 10 --memory 2G --fd3 -- build/grade/bin/runner_task3 <case 3>observations
+    jail.py --cpu 10 --memory 6G --fd3 -- build/grade/bin/runner_task3 <case 3>observations
 
 Standard input passes through, and with --fd3 file descriptor 3; all others are closed. What the
 command prints is passed on up to --output bytes. CPU time decides, wall time only at six times as
@@ -31,20 +31,24 @@ SHORTENED = 4  # … the remaining runs get this fraction of the CPU time
 HOPELESS_OUTPUT = 16 << 20  # what prints more than this is ended, not only cut off
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Limits:
     """What one run may use. Bytes and seconds."""
 
-    def __init__(self, cpu=10.0, memory=2 << 30, file=1 << 20, output=60 << 10, processes=128,
-                 files=64, asleep=5.0, wall=None):
+    def __init__(self, cpu=10.0, memory=6 << 30, file=1 << 20, output=60 << 10, processes=128,
+                 files=64, asleep=5.0, wall=None, resident=2 << 30):
         self.cpu, self.memory, self.file, self.output = cpu, memory, file, output
         self.processes, self.files, self.asleep = processes, files, asleep
+        # What is in memory at one time. The address space (memory) must be larger: BLAS reserves
+        # 128 MiB for each thread that multiplies, and where it gets none it tries again for ever.
+        self.resident = resident
         self.wall = wall if wall is not None else WALL_FACTOR * cpu
 
 
 class Outcome:
-    """How a run ended: kind is exited, signal, cpu, wall, asleep, output or broken."""
+    """How a run ended: kind is exited, signal, cpu, wall, asleep, output, memory or broken."""
 
     def __init__(self, kind, code, says, out, err, cpu, wall):
         self.kind, self.code, self.says = kind, code, says
@@ -52,7 +56,7 @@ class Outcome:
 
     @property
     def killed(self):
-        return self.kind in ("cpu", "wall", "asleep", "output")
+        return self.kind in ("cpu", "wall", "asleep", "output", "memory")
 
 
 def is_root():
@@ -114,14 +118,14 @@ def processes(of=None):
 
 
 def look_at(pid):
-    """(CPU seconds used by a process, are all its threads asleep)."""
+    """(CPU seconds used by a process, are all its threads asleep, bytes in memory)."""
     with open(f"/proc/{pid}/stat", "rb") as stat:
         fields = stat.read().rpartition(b")")[2].split()
     asleep = True
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/stat", "rb") as stat:
             asleep &= stat.read().rpartition(b")")[2].split()[0] in (b"S", b"T", b"t", b"Z", b"X")
-    return sum(int(fields[i]) for i in (11, 12)) / TICKS, asleep
+    return sum(int(fields[i]) for i in (11, 12)) / TICKS, asleep, int(fields[21]) * PAGE
 
 
 def kill_user(uid):
@@ -258,15 +262,18 @@ class Jail:
                 if now < next_look:
                     continue
                 next_look = now + 0.25
-                before, all_asleep = sum(used.values()), True
+                before, all_asleep, resident = sum(used.values()), True, 0
                 for pid in self._members():
                     try:
-                        used[pid], asleep = look_at(pid)
+                        used[pid], asleep, bytes_there = look_at(pid)
                         all_asleep &= asleep
+                        resident += bytes_there
                     except OSError:
                         pass  # it has just ended
                 if sum(used.values()) > limits.cpu:
                     return "cpu"
+                if resident > limits.resident:
+                    return "memory"
                 if not all_asleep or sum(used.values()) > before + 0.02:
                     asleep_since = None
                 elif asleep_since is None:
@@ -316,6 +323,7 @@ class Jail:
             "cpu": f"used up its {limits.cpu:g} s of CPU time (an endless loop?)",
             "wall": f"was not done after {limits.wall:g} s",
             "asleep": f"deadlocked: no thread of it ran for {limits.asleep:g} s",
+            "memory": f"used more than {limits.resident >> 20} MiB of memory",
             "output": f"printed more than {HOPELESS_OUTPUT >> 20} MiB",
         }.get(why, "")
         kind = why or ("signal" if code < 0 else "exited")
@@ -351,7 +359,7 @@ def append(state, name, text):
 def parse(arguments):
     """(limits, options, command). By hand: argparse takes longer to import than a case to run."""
     readers = {"cpu": float, "wall": float, "memory": nbytes, "file": nbytes, "output": nbytes,
-               "processes": int, "files": int, "asleep": float}
+               "resident": nbytes, "processes": int, "files": int, "asleep": float}
     limits, options = {}, {"state": None, "folder": "/", "extra": [], "fd3": False}
     words = list(arguments)
     while words and words[0] != "--":

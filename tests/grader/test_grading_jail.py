@@ -52,6 +52,13 @@ class Endings(unittest.TestCase):
                          jail.Limits(memory=300 << 20))
         self.assertNotEqual(ended.code, 0)
 
+    def test_memory_that_is_used(self):
+        program = "import time; held = b'x' * (200 << 20); time.sleep(30)"
+        ended = jail.run([jail.find_program("python3"), "-I", "-S", "-c", program],
+                         jail.Limits(resident=100 << 20))
+        self.assertEqual((ended.kind, ended.killed), ("memory", True))
+        self.assertIn("more than 100 MiB", ended.says)
+
     def test_files(self):
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o777)
