@@ -93,7 +93,8 @@ def summary(text: str, own: list[str]) -> str:
         return f"{head}: this time it reports nothing."
     lines = []
     if undefined is not None:
-        lines.append(f"  {undefined[1]}: {undefined[2]}"[:200])
+        place = re.sub(r"^\S*/source/(?=tasks/)", "", undefined[1])  # as the student knows it
+        lines.append(f"  {place}: {undefined[2]}"[:200])
     if kind is not None:
         access = _ACCESS.search(text, kind.end())
         lines.append(f"  {kind[1]}" + (f", a {access[0].lower()} bytes" if access else ""))
