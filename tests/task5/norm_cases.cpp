@@ -85,9 +85,9 @@ void judge_clip(const Ask& ask) {
         "all_reduce of {} int64 for grad_norm/optimizer", std::int64_t{ExactSquareSum::kCounters})};
     const double observed = seen.at(rank, "norm").get<double>();
     const double local = std::sqrt(squares_of(gradients_of(asked, 1, rank)));
-    one.at(rank).equal("collectives", calls, expected,
-                       {{calls.empty() && world > 1 && observed == local,
-                         "none: the norm of this rank's shard alone"}});
+    one.at(rank).equal(
+        "collectives", calls, expected,
+        {{calls.empty() && world > 1 && observed == local, "the norm of this rank's shard alone"}});
     Lesson whole("5.4",
                  "the norm is that of the whole gradient: the same number on every rank, at "
                  "every W",
