@@ -50,8 +50,9 @@ class GradientReducer {
   /// finished, and this unit's gradient is on its way. A frozen unit only gives its parameters up.
   void post_backward(ShardedUnit& unit);
 
-  /// 4.6  When the tape has been walked: units that backward never reached contribute +0, nothing
-  /// is in flight, every unit is sharded, and the micro-step is counted.
+  /// 4.6  When the tape has been walked: units that backward never reached contribute +0 (their
+  /// gradients need bytes and armed sinks, like any other's: an earlier micro-step may have written
+  /// them), nothing is in flight, every unit is sharded, and the micro-step is counted.
   void end_of_backward();
 
   /// 4.7  After the last micro-step: every trainable FlatParameter has its shard_grad: the

@@ -50,8 +50,10 @@ class Builder:
         self.configure()
         command = ["cmake", "--build", str(self.build), "-j", str(self.jobs), "--target", *targets]
         if show and not all(self.program(target).is_file() for target in targets):
-            print("Building what is given, once: a few minutes on two free cores. After that a "
-                  "save takes seconds.", flush=True)
+            is_first = not any((self.build / "bin").glob("judge_task*"))
+            what = ("what is given, once: some seven minutes of processor time" if is_first else
+                    "this task's tests, once: a minute or two of processor time")
+            print(f"Building {what}. After that a save takes seconds.", flush=True)
         said: list[str] = []
         with subprocess.Popen(command, cwd=self.root, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT) as build:

@@ -165,19 +165,22 @@ def progress(root: Path, course: manifest.Manifest) -> list[str]:
     width = max(len(task.title) for task in course.tasks)
     lines: list[str] = []
     total, next_step = 0, None
+    own = own_before(root, course, course.tasks[-1])
     for task in course.tasks:
         stored = load(root, task)
         found = verdicts.judge_steps(task, stored.cases if stored else [])
         points = sum(verdict.public for verdict in found)
         total += points
         filled = _BAR * points // task.public
-        note = ("not tested yet" if stored is None else
+        is_given = bool(own) and task not in own and task is not course.tasks[-1]
+        note = ("given: the later tasks run on the reference" if stored is None and is_given else
+                "not tested yet" if stored is None else
                 "changed since: make test-task%d" % task.number if not stored.is_current else
                 "done" if points == task.public else "")
         lines.append(f"  task {task.number}  {task.title:<{width}}  "
                      f"[{'#' * filled}{'.' * (_BAR - filled)}] {points:>2}/{task.public:<2}  {note}"
                      .rstrip())
-        if next_step is None:
+        if next_step is None and not (stored is None and is_given):
             next_step = next((v.step for v in found if v.state not in ("passed", "blocked")), None)
     public = sum(task.public for task in course.tasks)
     hidden = sum(task.hidden for task in course.tasks)

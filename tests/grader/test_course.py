@@ -99,6 +99,14 @@ class ResultsTest(InRoot):
         self.put(self.file, "changed\n")
         self.assertIn("make test-task3", results.untested_before(self.root, self.whole, fourth))
 
+    def test_what_is_given_in_a_kit_need_not_be_done(self):
+        for n in (1, 2):
+            given = self.whole.task(n)
+            self.put(self.root / "solutions" / given.folder / given.files[0], "given\n")
+        text = "\n".join(results.progress(self.root, self.whole))
+        self.assertEqual(text.count("given: the later tasks run on the reference"), 2)
+        self.assertIn("next: 3.1, ", text)
+
     def test_broken_results_are_no_results(self):
         self.put(self.root / results.FOLDER / "task3.json", "{")
         self.assertIsNone(results.load(self.root, self.task))
