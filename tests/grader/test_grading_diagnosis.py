@@ -57,7 +57,8 @@ class Reports(unittest.TestCase):
                       diagnosis.summary(OVERFLOW, ["tasks/task4_backward/backward.cpp"]))
 
     def test_undefined_behaviour(self):
-        said = diagnosis.summary(f"/tmp/unshard-grade-x/source/{OWN}:7:3: runtime error: division by zero\n", [OWN])
+        text = f"/tmp/unshard-grade-x/source/{OWN}:7:3: runtime error: division by zero\n"
+        said = diagnosis.summary(text, [OWN])
         self.assertIn(f"  {OWN}:7: division by zero", said)
 
     def test_no_report(self):
