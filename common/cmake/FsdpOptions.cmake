@@ -39,6 +39,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   # some processors, a write past the four bytes of fmt's fill character.
   target_compile_options(fsdp_options INTERFACE -Wno-restrict -Wno-stringop-overflow)
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  # g++ 13 and later take every reference that a function with a temporary argument returns for one
+  # into that argument.
+  target_compile_options(fsdp_options INTERFACE -Wno-dangling-reference)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_UNITY_BUILD)
   # To g++ every file that is included is a header, whose anonymous namespaces it warns about.
   target_compile_options(fsdp_options INTERFACE -Wno-subobject-linkage)
