@@ -187,7 +187,8 @@ void ShardedModel::install_hooks() {
 // What is not sharded: ignored parameters (whole on every rank, gradients all-reduced) and buffers.
 //
 // Keep:  after a meta start, ignored parameters and buffers have memory and the bits of an eager
-//        build, and the generator is where an eager build would have left it.
+//        build, and the generator is where an eager build would have left it. An ignored parameter
+//        decays if options_.decays says so, like any other.
 void ShardedModel::make_replicated() {
   // SOLUTION 7.3: todo(replicated_, replicated_gradients_)
   if (options_.deferred != nullptr) {
@@ -208,6 +209,12 @@ void ShardedModel::make_replicated() {
   }
   if (!trainable.empty()) {
     replicated_gradients_ = std::make_unique<parallel::DdpGradients>(trainable, group_);
+    for (optim::Piece& piece : replicated_gradients_->pieces()) {
+      const auto parameter =
+          std::find_if(replicated_.begin(), replicated_.end(),
+                       [&](const nn::NamedParameter& each) { return each.path == piece.key; });
+      piece.decay = !options_.decays || options_.decays(*parameter);
+    }
   }
   // END SOLUTION
 }

@@ -42,7 +42,8 @@ class Prefetcher : public UnshardScheduler {
   /// 6.4  Records the unit and starts the next ones of the guess.
   void before_forward(ShardedUnit& unit) override;
   /// 6.5  Starts the units that come next in the reverse of the forward order. Units that are kept
-  /// until backward have their parameters already: they take no place in that order.
+  /// until backward (Options::keep_until_backward) have their parameters already: they take no
+  /// place in that order.
   void before_backward(ShardedUnit& unit) override;
 
   /// The order recorded in the last complete forward.

@@ -96,7 +96,8 @@ void ShardedModel::install_hooks() {
 // What is not sharded: ignored parameters (whole on every rank, gradients all-reduced) and buffers.
 //
 // Keep:  after a meta start, ignored parameters and buffers have memory and the bits of an eager
-//        build, and the generator is where an eager build would have left it.
+//        build, and the generator is where an eager build would have left it. An ignored parameter
+//        decays if options_.decays says so, like any other.
 void ShardedModel::make_replicated() {
   todo("7.3", replicated_, replicated_gradients_);
 }

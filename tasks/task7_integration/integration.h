@@ -38,7 +38,8 @@ struct FullyShardOptions {
   int in_flight_limit = 0;  ///< gathers in flight; 0 = prefetch_depth
   /// Paths of modules or parameters that stay whole on every rank; their gradients are all-reduced.
   std::vector<std::string> ignored;
-  /// Which parameters decay; one flat parameter holds one kind. Default: all.
+  /// Which parameters decay, ignored ones included; one flat parameter holds one kind.
+  /// Default: all.
   std::function<bool(const nn::NamedParameter&)> decays;
   /// A meta start: the model was built under it, and every rank initialises its shards alone.
   const DeferredInit* deferred = nullptr;

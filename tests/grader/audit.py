@@ -249,7 +249,7 @@ class Audit:
             name = self.name(symbol)
             provided = self.trusted.provided.get(symbol.name)
             if provided is not None:
-                why = policy.why_not_library(name, provided.member)
+                why = policy.why_not_library(name, provided.member, self.trusted.task)
             elif symbol.name.startswith("_Z"):
                 why = policy.why_not_standard(name, self.trusted.task)
             else:

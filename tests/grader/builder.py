@@ -79,6 +79,19 @@ class Builder:
         self._call([*self._flags_of(folder, name), *extra, "-c", str(source), "-o", str(output)],
                    self.build)
 
+    def precompile(self, folder: str, name: str, output: Path,
+                   extra: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Compiles what the reference's file includes, once, into the folder `output`. Returns what
+        to pass to compile() with the same `extra`, for variants of it: half its time."""
+        source = self.root / "solutions" / folder / name
+        includes = re.findall(r"^#include .*$", source.read_text(encoding="utf-8"), re.MULTILINE)
+        header = output / f"{name}.includes.h"
+        output.mkdir(parents=True, exist_ok=True)
+        header.write_text("\n".join(includes) + "\n", encoding="utf-8")
+        self._call([*self._flags_of(folder, name), *extra, "-x", "c++-header", str(header), "-o",
+                    f"{header}.gch"], self.build)
+        return ("-include", str(header))
+
     def link(self, target: str, objects: Mapping[FolderAndName, Path], output: Path) -> None:
         """Links the runner `target` with other objects for some files, as `output`."""
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,8 +142,10 @@ def variants_of(task: manifest.Task, options: argparse.Namespace,
     return [each for each in found if options.only in ("", each.name)]
 
 
-def judge(tools: builder.Builder, variant: Variant) -> Outcome:
-    """Builds and judges one variant. Never throws for what the variant does."""
+def judge(tools: builder.Builder, variant: Variant,
+          includes: Mapping[str, tuple[str, ...]]) -> Outcome:
+    """Builds and judges one variant. Never throws for what the variant does. `includes`: by file,
+    the options that precompile() gave."""
     started = time.monotonic()
     number = variant.task.number
     target = f"runner_task{number}_solution"
@@ -155,7 +157,13 @@ def judge(tools: builder.Builder, variant: Variant) -> Outcome:
             for name, text in variant.sources.items():
                 skeletons.write_by_rename(folder / name, text)
             paths = {name: folder / name for name in variant.sources}
-            runner = tools.runner(target, variant.task.folder, paths, folder, variant.extra)
+            objects = {(variant.task.folder, name): folder / f"{name}.o" for name in paths}
+            for name, source in paths.items():
+                tools.compile(source, variant.task.folder, name,
+                              objects[variant.task.folder, name],
+                              (*variant.extra, *includes.get(name, ())))
+            tools.link(target, objects, folder / "runner")
+            runner = folder / "runner"
         cases = verdicts.run_judge(tools.program(f"judge_task{number}"), runner,
                                    env={"FSDP_SECONDS": SECONDS})
         outcome.found = verdicts.judge_steps(variant.task, cases)
@@ -265,8 +273,11 @@ def run(options: argparse.Namespace) -> int:
             misses += 1
             continue
         tools.prepare(f"runner_task{task.number}_solution")
+        includes = {name: tools.precompile(task.folder, name,
+                                           ROOT / FOLDER / f"task{task.number}", ("-g0",))
+                    for name in task.files}
         with ThreadPoolExecutor(options.jobs) as pool:
-            outcomes = list(pool.map(lambda each: judge(tools, each), variants))
+            outcomes = list(pool.map(lambda each: judge(tools, each, includes), variants))
         confused(outcomes)
         print("\n".join(table(outcomes, task)) + "\n", flush=True)
         misses += sum(bool(each.problems) for each in outcomes)

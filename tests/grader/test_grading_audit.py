@@ -202,6 +202,13 @@ class Names(unittest.TestCase):
 
     def test_paths_are_no_files(self):
         self.assertEqual(policy.why_not_standard("std::filesystem::__cxx11::path::~path()", 3), "")
+        for name, task, word in (
+                ("fsdp::nn::check_hf_parameters(fsdp::nn::SafetensorsReader const&)", 7, ""),
+                ("fsdp::nn::CheckpointFolder::latest() const", 7, ""),
+                ("fsdp::nn::check_hf_parameters(fsdp::nn::SafetensorsReader const&)", 4, "files"),
+                ("fsdp::nn::load_hf_folder(fsdp::nn::TransformerLM&)", 7, "files")):
+            self.assertIn(word, policy.why_not_library(name, "nn/hf_folder.cpp.o", task))
+            self.assertEqual(not word, not policy.why_not_library(name, "nn/hf_folder.cpp.o", task))
         self.assertIn("files", policy.why_not_standard(
             "std::filesystem::create_directories(std::filesystem::__cxx11::path const&)", 3))
 

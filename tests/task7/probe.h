@@ -28,6 +28,11 @@ struct StepProbe {
   static const optim::Optimizer* replicated_optimizer(const ShardedModel& model) {
     return model.replicated_optimizer_.get();
   }
+  /// Of what is ignored and trainable; none if nothing is.
+  static std::vector<optim::Piece> replicated_pieces(const ShardedModel& model) {
+    if (model.replicated_gradients_ == nullptr) return {};
+    return model.replicated_gradients_->pieces();
+  }
   static bool has_replicated_gradients(const ShardedModel& model) {
     return model.replicated_gradients_ != nullptr;
   }

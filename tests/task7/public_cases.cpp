@@ -94,6 +94,7 @@ TEST_CASE("What is ignored stays whole, after an eager build as after a meta sta
   judge_replicated(
       {.world_size = 2,
        .options = {{"ignored", {"model.embed_tokens"}}, {"tied", true}, {"meta", true}}});
+  judge_replicated({.world_size = 2, .options = with(kIgnored, {{"no_decay", {"norm"}}})});
 }
 
 TEST_CASE("Buffers and the generator after a meta start", "[7.3]") {
@@ -133,6 +134,8 @@ TEST_CASE("… with what is ignored, tied, frozen, without decay, in subgroups",
   }
   judge_training({.world_size = 2, .options = with(kFour, {{"tied", true}, {"depth", 2}})});
   judge_training({.world_size = 2, .options = with(kFour, {{"no_decay", {"norm"}}, {"group", 1}})});
+  judge_training({.world_size = 2,
+                  .options = with(with(kFour, kIgnored), {{"no_decay", {"norm"}}, {"steps", 3}})});
   judge_training({.world_size = 2, .options = with(kFour, {{"frozen", {"model.layers.0"}}})});
   judge_training({.world_size = 4, .options = with(kFour, {{"group", 2}, {"depth", 0}})});
 }

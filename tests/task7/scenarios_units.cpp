@@ -99,6 +99,11 @@ void replicated(Stage& stage) {
   stage.note("generator", Context::current().generator().offset());
   stage.note("engine", StepProbe::has_replicated_gradients(session->model()));
   stage.note("replicated", session->replicated_json());
+  Json decays = Json::object();
+  for (const optim::Piece& piece : StepProbe::replicated_pieces(session->model())) {
+    decays[piece.key] = piece.decay;
+  }
+  stage.note("decays", std::move(decays));
   Json buffers = Json::array();
   for (nn::Module* module : session->root().modules()) {
     for (const nn::Buffer& buffer : module->own_buffers()) {

@@ -187,6 +187,15 @@ void judge_replicated(const Ask& ask) {
     engine.at(rank).that(seen.at(rank, "engine").get<bool>() == trainable,
                          trainable ? "no DdpGradients" : "a DdpGradients",
                          trainable ? "one" : "none: nothing is ignored and trainable");
+    Lesson decay("7.3", "weight decay is for the ignored what it is for the others", seen);
+    decay.at(rank);
+    for (const auto& [path, observed] : seen.at(rank, "decays").items()) {
+      const bool expected = decays(asked.options, path);
+      decay.that(observed.get<bool>() == expected,
+                 fmt::format("the piece of {} {}", path, expected ? "does not decay" : "decays"),
+                 expected ? "it decays" : "it does not: options_.decays says so",
+                 {{!expected, "options_.decays was not asked"}});
+    }
     Lesson memory("7.3", "what stays whole is counted as UNSHARDED_PARAM", seen);
     memory.at(rank).equal("UNSHARDED_PARAM bytes",
                           seen.bytes(rank, "started", "UNSHARDED_PARAM") -
