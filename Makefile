@@ -136,13 +136,13 @@ check-clang: ## Compile everything with clang, warnings as errors
 	@cmake --preset clang --log-level=NOTICE >/dev/null
 	@$(call compile,clang) all
 
-check-grader: ## Test the graded tests: reference, skeleton, ladder; unless QUICK=yes, wrong ones too
+check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, HOSTILE=no: less)
 	@$(install) build course
 	@$(call configure,grade)
 	@python3 tests/grader/mutants.py --jobs $(JOBS) \
 	  $(if $(QUICK),--reference --skeleton --ladder,--all)
 	@$(if $(QUICK),,python3 tests/grader/whole_mutants.py)
-	@$(if $(QUICK),,python3 tests/grader/hostile.py --jobs $(JOBS))
+	@$(if $(QUICK)$(filter no,$(HOSTILE)),,python3 tests/grader/hostile.py --jobs $(JOBS))
 
 # ---- for instructors (a student kit has none of these)
 

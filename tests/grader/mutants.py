@@ -44,7 +44,7 @@ class Variant:
     sources: dict[str, str]  # empty: the reference's runner as it is
     expected: str
     check: Callable[["Outcome"], list[str]]
-    extra: tuple[str, ...] = ("-g0",)
+    extra: tuple[str, ...] = ("-g0", "-Wno-error")
     mutant: mutant_files.Mutant | None = None
 
 
