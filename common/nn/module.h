@@ -108,7 +108,7 @@ class Module {
   /// All parameters of the tree, in registration order, depth first; a tied parameter once, under
   /// the path it was registered with first.
   std::vector<NamedParameter> named_parameters();
-  /// The same as (path, variable), which is what optim::LocalGradients and DDP take.
+  /// The same as pairs (path, variable).
   std::vector<std::pair<std::string, Variable>> variables();
   /// Every (path, variable) registration, tied parameters once per path.
   std::vector<NamedParameter> named_parameters_with_ties();

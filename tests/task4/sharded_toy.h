@@ -7,8 +7,7 @@
 /// (each layer contains another), frozen (list of path prefixes: such parameters make a flat
 /// parameter of their own), split (so do biases), group (0 always, 1 never, s within s ranks), keep
 /// (units that keep their parameters until backward), order (the layers that forward calls), orders
-/// (one after the other, a micro-step each),
-/// micro_steps, per_reduction.
+/// (one after the other, a micro-step each), micro_steps, per_reduction.
 #pragma once
 
 #include "grader/stage.h"
