@@ -17,6 +17,19 @@ function(fsdp_library name)
   endif()
 endfunction()
 
+# fsdp_compile_together(NAME): several files of a target are one for the compiler, which takes a third
+# of the time. Not where students wait for one file (preset grade).
+function(fsdp_compile_together name)
+  if(CMAKE_BUILD_TYPE STREQUAL Grade)
+    return()
+  endif()
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # To g++ every file that is included is a header, whose anonymous namespaces it warns about.
+    target_compile_options(${name} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
 # fsdp_test(NAME LABELS … DEPENDS lib… SOURCES file…): a Catch2 program, one ctest entry a test case.
 # The target tests_<label> builds the programs of a label.
 function(fsdp_test name)
@@ -25,6 +38,7 @@ function(fsdp_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} fsdp_test_main)
   # Assertions expand to much code that runs once: optimising it costs half the build time.
   target_compile_options(${name} PRIVATE -O1)
+  fsdp_compile_together(${name})
   fsdp_discover_tests(${name} "${ARG_LABELS}")
 endfunction()
 
