@@ -33,7 +33,7 @@ class ShardedOptimizer {
   std::vector<optim::Piece> pieces() const;
 
   /// 5.2  One step on the shards. Afterwards the padding is zero, in parameters and in state, even
-  /// if something wrote there before. The trace records a `step` event.
+  /// if something wrote there before. (The `step` event in the trace is the given optimizer's.)
   void step(double lr);
 
   /// 5.3  Adds the squares of this rank's gradients without padding: over all ranks every element

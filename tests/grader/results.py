@@ -137,12 +137,18 @@ def _one_line(case: verdicts.Case, verdict: verdicts.Verdict) -> str:
     if own in case.todos:
         place = re.search(rf"TODO {own}: .*?\((.*?),", case.message)
         return f"not done{': ' + place[1] if place else ''}"
-    text = case.message.strip().splitlines()
-    at = next((i for i, line in enumerate(text) if line.strip().startswith("observed:")), 0)
-    line = text[at].strip() if text else ""
-    if line.endswith(":") and at + 1 < len(text):
-        line += " " + text[at + 1].strip()
+    line = _said(case.message, "observed:")
+    expected = _said(case.message, "expected:") if line.startswith("observed:") else ""
+    line = f"{line}; {expected}" if expected.startswith("expected:") else line
     return line if len(line) <= 120 else line[:117] + "…"
+
+
+def _said(message: str, word: str) -> str:
+    """The line of a message that begins with a word, and the next if that says no more; else its
+    first line."""
+    text = [line.strip() for line in message.strip().splitlines()] or [""]
+    at = next((i for i, line in enumerate(text) if line.startswith(word)), 0)
+    return " ".join(text[at:at + 2]) if text[at].endswith(":") else text[at]
 
 
 def summary(task: manifest.Task, found: list[verdicts.Verdict]) -> str:

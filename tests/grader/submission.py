@@ -102,13 +102,14 @@ def submit(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int
     for name, content in found.files.items():
         (fresh / name).parent.mkdir(parents=True, exist_ok=True)
         (fresh / name).write_bytes(content)
-    print(f"{len(found.files)} files, {len(data)} bytes packed; scoring them from a fresh unpack\n")
+    print(f"{len(found.files)} files, {len(data)} bytes packed. Now each task is compiled and judged "
+          "from a fresh unpack, which takes minutes.\n", flush=True)
     total = 0
     for task in course.tasks:
         points, note = _score(root, task, tools, fresh)
         total += points
         score = f"{points:>2}/{task.public:<2}"
-        print(f"  task {task.number}  {task.title:<18}  {score}  {note}".rstrip())
+        print(f"  task {task.number}  {task.title:<18}  {score}  {note}".rstrip(), flush=True)
         for problem in _answer_problems(fresh, task):
             print(f"          {problem}")
     public = sum(task.public for task in course.tasks)

@@ -57,6 +57,16 @@ class ResultsTest(InRoot):
             '  3.5 "case of 3.5": not done: tasks/task3_forward/forward.cpp:10',
             '  3.3 "case of 3.3": needs 3.2 first'])
 
+    def test_a_later_failure_says_what_was_seen_and_expected(self):
+        found = verdicts.judge_steps(self.task, [
+            case("3.1", "observed: 3"),
+            verdicts.Case("values", ("3.1",), False, False, True,
+                          ["3.1 rank 0\n  observed: 2\n  expected:\n  1"]),
+            verdicts.Case("crash", ("3.1",), False, False, True, ["it crashed\n  expected: 1"])])
+        self.assertEqual(results.failures(found)[-3:], [
+            "After that:", '  3.1 "values": observed: 2; expected: 1',
+            '  3.1 "crash": it crashed'])
+
     def test_the_summary_says_what_is_graded_later(self):
         found = verdicts.judge_steps(self.task, self.CASES)
         self.assertEqual(results.summary(self.task, found),

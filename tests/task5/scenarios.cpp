@@ -44,8 +44,9 @@ void pieces(Stage& stage) {
              a.shape() == b.shape();
     };
     places.push_back(
-        fmt::format("{} {}", is(piece.param, flats[i]->shard()) ? "the shard" : "something else",
-                    is(piece.grad, flats[i]->shard_grad()) ? "its gradient" : "another gradient"));
+        fmt::format("param is {}, grad is {}",
+                    is(piece.param, flats[i]->shard()) ? "the shard" : "another tensor",
+                    is(piece.grad, flats[i]->shard_grad()) ? "its gradient" : "another tensor"));
   }
   stage.note("pieces", lines);
   stage.note("places", places);

@@ -65,7 +65,7 @@ void judge_pieces(const Ask& ask) {
     const auto places = seen.lines(rank, "places");
     views.at(rank).equal(
         "what the pieces hold", places,
-        std::vector<std::string>(expected.size(), "the shard its gradient"),
+        std::vector<std::string>(expected.size(), "param is the shard, grad is its gradient"),
         {{true, "a copy, or a vector of another size: an update would not reach the shard"}});
     views.equal("pieces before there are gradients", seen.number(rank, "before gradients"),
                 std::ssize(expected));
