@@ -5,7 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
+#include <map>
 
 namespace fsdp::graded {
 namespace {
@@ -50,6 +53,33 @@ void check_losses(Lesson& lesson, const Seen& seen, int rank, const Single& expe
                 fmt::format("{:.9g}", right));
     if (!lesson.ok()) return;
   }
+}
+
+/// The squares that a norm is made of.
+struct NormParts {
+  double shards = 0;
+  double copies = 0;          ///< of what is replicated, once
+  std::vector<double> dealt;  ///< what DdpGradients::add_squares counts of these on each rank
+};
+
+NormParts parts_of(const State& gradients, const Plan& plan, int world_size) {
+  NormParts parts{.dealt = std::vector<double>(static_cast<std::size_t>(world_size))};
+  std::map<std::string, double> squares;
+  for (const auto& [name, values] : gradients) {
+    double sum = 0;
+    for (const float each : values) sum += double{each} * each;
+    squares[name] = sum;
+    parts.shards += sum;
+  }
+  std::size_t next = 0;
+  for (const std::string& path : plan.replicated) {
+    const auto found = squares.find("grad/" + path);
+    if (found == squares.end()) continue;  // frozen
+    parts.shards -= found->second;
+    parts.copies += found->second;
+    parts.dealt[next++ % parts.dealt.size()] += found->second;
+  }
+  return parts;
 }
 
 /// What is left of the gradients.
@@ -102,20 +132,19 @@ void judge_gradients(const Ask& ask) {
       const bool same = std::has_single_bit(static_cast<unsigned>(world_size))
                             ? observed == norm
                             : std::abs(observed - norm) <= 1e-4 * norm;
-      // What it would be if the replicated ones counted on every rank, or on none.
-      double shards = 0, copies = 0;
-      for (const auto& [name, values] : all) {
-        const bool ignored = is_ignored(asked.options, name.substr(name.find('/') + 1));
-        for (const float each : values) (ignored ? copies : shards) += double{each} * each;
-      }
-      const auto is = [&](double squares) {
-        return std::abs(observed - std::sqrt(squares)) <= 1e-6 * norm;
+      const NormParts parts = parts_of(all, plan_of(asked), world_size);
+      const auto is = [&](double replicated) {
+        return std::abs(observed - std::sqrt(parts.shards + replicated)) <= 1e-6 * norm;
       };
-      one.at(rank).that(same, fmt::format("the norm is {:.17g}", observed),
-                        fmt::format("{:.17g}", norm),
-                        {{copies > 0 && world_size > 1 && is(shards + world_size * copies),
-                          "replicated gradients count on every rank: W times"},
-                         {copies > 0 && is(shards), "replicated gradients do not count at all"}});
+      const bool is_shared = parts.copies > 0 && world_size > 1;
+      one.at(rank).that(
+          same, fmt::format("the norm is {:.17g}", observed), fmt::format("{:.17g}", norm),
+          {{is_shared && is(world_size * parts.copies),
+            "replicated gradients count on every rank: W times"},
+           {parts.copies > 0 && is(0), "replicated gradients do not count at all"},
+           {is_shared && std::any_of(parts.dealt.begin(), parts.dealt.end(), is),
+            "replicated gradients count on one rank, but DdpGradients::add_squares deals them out "
+            "to all ranks: call it on each"}});
     }
   }
   for (int rank = 0; rank < world_size; ++rank) check_zeroed(seen, rank, "zeroed");
