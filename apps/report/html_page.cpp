@@ -4,6 +4,7 @@
 #include "report/memory_curve.h"
 #include "report/page_text.h"
 #include "report/palette.h"
+#include "report/svg.h"
 #include "report/timeline.h"
 
 #include <nlohmann/json.hpp>
@@ -73,20 +74,6 @@ void replace(std::string& page, const std::string& mark, const std::string& text
   const std::size_t place = page.find(mark);
   FSDP_CHECK(place != std::string::npos, "the page has no place for {}", mark);
   page.replace(place, mark.size(), text);
-}
-
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<') {
-      safe += "&lt;";
-    } else if (c == '&') {
-      safe += "&amp;";
-    } else {
-      safe += c;
-    }
-  }
-  return safe;
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ constexpr std::string_view kStyle = R"(text{font:11px system-ui,"Segoe UI","Deja
 .head{fill:#e6e9ed}.grid{stroke:#2c343e}.axis,.bracket{stroke:#98a3b0}.peak{stroke:#e6e9ed}}
 )";
 
+}  // namespace
+
 std::string escaped(std::string_view text) {
   std::string safe;
   for (const char c : text) {
@@ -35,8 +37,6 @@ std::string escaped(std::string_view text) {
   }
   return safe;
 }
-
-}  // namespace
 
 std::string to_text(Tenths tenths) {
   const Tenths size = tenths < 0 ? -tenths : tenths;

@@ -34,6 +34,9 @@ class Svg {
   std::string body_;
 };
 
+/// A text as the content or an attribute of XML or HTML.
+std::string escaped(std::string_view text);
+
 /// About how wide a text is at the figures' size, to see whether it fits.
 Tenths width_of(std::string_view text);
 
