@@ -45,6 +45,29 @@ std::vector<Json> of_ranks(const Json& noted, const char* key) {
   return all;
 }
 
+// Only rank 0 makes and publishes the folder: what it finds there does not depend on the others.
+void check_barriers(const Seen& seen, int ranks) {
+  Lesson barriers(
+      "7.6", "three barriers: the folder is there; every file is written; it can be loaded", seen);
+  const bool failed = !seen.text(0, "saving failed").empty();  // then some moments never came
+  bool met_begun = false, met_written = false, has_written = false, has_published = false;
+  for (const Json& moment : seen.at(0, "moments").at(0)) {
+    has_published = moment.at("published").get<bool>();
+    has_written = moment.at("written").get<bool>() || has_published;
+    met_begun = met_begun || (moment.at("begun").get<bool>() && !has_written);
+    met_written = met_written || (has_written && !has_published);
+  }
+  barriers.at_rank_of(0, ranks).that(met_begun || (failed && !has_written),
+                                     "nobody waits for the folder before writing into it",
+                                     "a barrier between begin() and write_slices()");
+  barriers.that(met_written || (failed && !has_published),
+                "rank 0 publishes without waiting for the other ranks' files",
+                "a barrier between write_slices() and publish()");
+  barriers.that(has_published || failed,
+                "rank 0 publishes after the last collective: the others return before",
+                "a barrier after publish()");
+}
+
 Json without_ignored(Json options) {
   options.erase("ignored");
   return options;
@@ -83,29 +106,21 @@ void judge_resume(const Ask& ask) {
   const int half = asked.options.value("half", 1), steps = asked.options.value("steps", 2);
   const std::string name = fmt::format("step_{}", half);
 
+  check_barriers(seen, ranks);
+  const std::string failure = seen.text(0, "saving failed");
+  Lesson saved("7.6", "every rank writes its file into the folder that rank 0 made", seen);
+  saved.at_rank_of(0, ranks).that(failure.empty(), failure, "a checkpoint");
+  if (!saved.ok()) return;
+
   Lesson files("7.6", "a checkpoint is one folder with a file a rank, and `latest` names it", seen);
   files.at_rank_of(0, ranks).equal("what lies in the parent folder", seen.lines(0, "listing"),
                                    Names{"latest", name});
   files.equal("`latest`", seen.text(0, "latest"), name);
-  files.equal("the number of files in it", std::ssize(seen.at(0, "files")), ranks);
-
-  // Only rank 0 makes and publishes the folder: what it finds there does not depend on the others.
-  Lesson barriers(
-      "7.6", "three barriers: the folder is there; every file is written; it can be loaded", seen);
-  bool first = false, second = false, third = false;
-  for (const Json& moment : seen.at(0, "moments").at(0)) {
-    const bool written = moment.at("written").get<bool>();
-    const bool published = moment.at("published").get<bool>();
-    first = first || (moment.at("begun").get<bool>() && !written);
-    second = second || (written && !published);
-    third = published;
-  }
-  barriers.at_rank_of(0, ranks).that(first, "nobody waits for the folder before writing into it",
-                                     "a barrier between begin() and write_slices()");
-  barriers.that(second, "rank 0 publishes without waiting for the other ranks' files",
-                "a barrier between write_slices() and publish()");
-  barriers.that(third, "rank 0 publishes after the last collective: the others return before",
-                "a barrier after publish()");
+  const auto number = std::ssize(seen.at(0, "files"));
+  files.equal(
+      "the number of files in it", number, ranks,
+      {{number == 1 && ranks > 1, "only one rank wrote: the shards of the others are lost"}});
+  if (!files.ok()) return;  // it cannot be loaded
   for (int rank = 0; rank < ranks; ++rank) {
     Lesson lean("7.6", "what is written are views of what is there: saving needs no memory", seen);
     const Json& noted = seen.at(0, "savers").at(static_cast<std::size_t>(rank));
@@ -113,6 +128,11 @@ void judge_resume(const Ask& ask) {
         .equal("the peak of memory while saving, above what was held before",
                noted.at("peak").get<std::int64_t>(), 0);
   }
+
+  const std::string refusal = seen.text(0, "loading failed");
+  Lesson open("7.6", "what was saved at one W is loaded at another", seen);
+  open.at_rank_of(0, heirs).that(refusal.empty(), refusal, "the training state");
+  if (!open.ok()) return;
 
   const Json& heirs_noted = seen.at(0, "heirs");
   for (int rank = 0; rank < heirs; ++rank) {

@@ -73,8 +73,11 @@ void resume(Stage& stage) {
     });
     noted["losses"] = session.losses;
   };
-  stage.note("savers", in_world(ranks, stage.seed(), save, nullptr, watch));
+  std::string failure;
+  stage.note("savers", in_world(ranks, stage.seed(), save, &failure, watch));
   stage.note("moments", moments);
+  stage.note("saving failed", failure);
+  if (!failure.empty()) return;
   stage.note("listing", listing(home.path()));
   stage.note("files", listing(folder.final(half)));
   const auto latest = folder.latest();
@@ -96,7 +99,8 @@ void resume(Stage& stage) {
     noted["sharded"] = to_json(session.model().state_slices(false));
     noted["all"] = to_json(session.model().state_slices(true));
   };
-  stage.note("heirs", in_world(stage.option("heirs", 2), stage.seed() + 99, load));
+  stage.note("heirs", in_world(stage.option("heirs", 2), stage.seed() + 99, load, &failure));
+  stage.note("loading failed", failure);
 }
 
 // damage: "bit" (of the data of one file), "cut", "missing", "mixed" (a file of another step),
