@@ -12,7 +12,7 @@ import manifest
 import object_file
 import policy
 import source_check
-from trusted import Provided, Reference, Trusted, system_symbols
+from trusted import Provided, Reference, Trusted, TrustedError, provided_before, system_symbols
 
 TASK = types.SimpleNamespace(number=3, folder="task3_forward", files=("forward.cpp",))
 GXX = shutil.which("g++")
@@ -63,6 +63,20 @@ class Objects(unittest.TestCase):
         self.assertTrue(found, f"nothing found by the rule {rule}")
         self.assertRegex("\n".join(map(str, found)), pattern)
         return found
+
+    def test_a_library_compiled_together_cannot_tell_its_files_apart(self):
+        folder = self.root / "build" / "common" / "device"
+        folder.mkdir(parents=True)
+        for name, refused in (("storage.cpp.o", False), ("unity_0_cxx.cxx.o", True)):
+            shutil.copy(self.compile("given", "void given() {}"), folder / name)
+            subprocess.run(["ar", "rcs", str(folder / "libfsdp_device.a"), str(folder / name)],
+                           check=True)
+            if refused:
+                with self.assertRaisesRegex(TrustedError, "Turn CMAKE_UNITY_BUILD off"):
+                    provided_before(1, folder.parent.parent)
+            else:
+                found = provided_before(1, folder.parent.parent)
+                self.assertEqual([each.member for each in found.values()], ["device/storage"])
 
     def test_the_reference_passes(self):
         self.assertEqual(self.audit(REFERENCE), [])

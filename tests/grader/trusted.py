@@ -116,6 +116,9 @@ def _archive_symbols(path: Path, build: Path) -> dict[str, tuple[str, bool]]:
     def read() -> dict[str, tuple[str, bool]]:
         found: dict[str, tuple[str, bool]] = {}
         for member, data in object_file.members(path):
+            if member.startswith("unity_"):
+                raise TrustedError(f"{path}: its files were compiled together; the audit needs "
+                                   "their names. Turn CMAKE_UNITY_BUILD off in this build")
             stem = re.sub(r"(\.cpp)?\.o(bj)?$", "", member)
             for symbol in ObjectFile(data, member).symbols:
                 if symbol.exported and symbol.name:
