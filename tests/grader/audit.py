@@ -18,21 +18,11 @@ from pathlib import Path
 
 import manifest
 import object_file
+import source_check
 import policy
 from object_file import ObjectError, ObjectFile, Relocation, Section, Symbol
+from source_check import Finding
 from trusted import Trusted, TrustedError
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is not allowed: which rule, where, and what to do about it."""
-
-    rule: str
-    text: str
-    where: str = ""  # "tasks/task3_forward/forward.cpp:17", where it can be told
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.text}" if self.where else self.text
 
 
 @dataclass(frozen=True)
@@ -289,8 +279,6 @@ def missing_definitions(paths: list[Path], trusted: Trusted) -> list[Finding]:
 def objections_of_runner(build: Path, task: object) -> list[str]:
     """For make test-taskN: what is wrong with the student's objects in runner_taskN, a line each;
     the sources are read too, for what an object no longer shows."""
-    import source_check  # it imports Finding from here
-
     number, folder = task.number, task.folder  # type: ignore[attr-defined]
     try:
         trusted = Trusted.for_task(task, build)

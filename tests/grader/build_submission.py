@@ -33,6 +33,7 @@ from trusted import Trusted
 
 COMPILE = jail.Limits(cpu=120, memory=3 << 30, file=64 << 20, files=256, processes=32, asleep=60)
 UNPACK = jail.Limits(cpu=20, memory=1 << 30, file=0, output=8 << 20, processes=8)
+CHECK = jail.Limits(cpu=20, memory=1 << 30, file=0, output=1 << 20, processes=8)
 SHOWN_LINES = 25  # of what the compiler says
 
 
@@ -47,7 +48,7 @@ class Built:
     runner: Path | None = None
     problem: str = ""  # why there is no runner, for the student
     noted: list[str] = field(default_factory=list)  # for the instructor
-    findings: list[audit.Finding] = field(default_factory=list)  # of source check and audit
+    findings: list[source_check.Finding] = field(default_factory=list)  # of source check and audit
 
 
 @dataclass
@@ -72,7 +73,7 @@ class Staging:
                            ("objects", 0o700), ("state", 0o700)):
             (root / name).mkdir(mode=mode)
             (root / name).chmod(mode)
-        for name in ("jail.py", "unpack.py"):
+        for name in ("jail.py", "unpack.py", "source_check.py"):
             _copy(Path(__file__).with_name(name), root / "bin" / name)
         for top in ("common", "tasks"):
             for header in sorted((manifest.ROOT / top).rglob("*.h")):
@@ -136,8 +137,9 @@ class SubmissionBuilder:
             path = folder / name
             path.write_bytes(data)
             path.chmod(0o644)
-            where = f"tasks/{task.folder}/{name}"
-            checked = source_check.check_text(data, where, task, manifest.ROOT)
+            checked = self._check("text", path, "--where", f"tasks/{task.folder}/{name}", "--task",
+                                  task.number, "--folder", task.folder, "--root",
+                                  self.staging.root / "source")
             built.noted += [str(each) for each in checked.noted]
             built.findings += checked.refused
         if built.findings and self.refuses:
@@ -195,20 +197,33 @@ class SubmissionBuilder:
         built.noted += [f"refused: {finding}" for finding in built.findings]
         return built
 
+    def _check(self, what: str, path: Path, *words: object,
+               uid: int | None = None) -> source_check.Checked:
+        """Reads a stranger's text in the jail, under the clock of the whole submission."""
+        program = self.staging.root / "bin" / "source_check.py"
+        ended = jail.run([jail.find_program("python3"), "-I", "-S", program, what, path, *words],
+                         self._limits(CHECK), uid=uid)
+        if _ok(ended):
+            return source_check.from_json(ended.out.decode())
+        if ended.killed:
+            return source_check.Checked(
+                [source_check.Finding("source", f"the check of this file {ended.says}",
+                                      path.name)], [])
+        raise BuildError(f"source_check.py: {ended.says or ended.err.decode('utf-8', 'replace')}")
+
     def _compile_one(self, task: manifest.Task, source: Path, work: Path,
-                     uid: int | None) -> tuple[str, list[audit.Finding]]:
+                     uid: int | None) -> tuple[str, list[source_check.Finding]]:
         """(what the compiler says if it fails, what the preprocessed text shows)."""
         flags = self._flags(task, source.name)
         text = work / f"{source.name}.ii"
         options = {"folder": str(work), "uid": uid, "extra": [f"TMPDIR={work}"]}
         limits = self._limits()
         ended = jail.run([*flags, "-E", source, "-o", text], limits, **options)
-        findings: list[audit.Finding] = []
+        findings: list[source_check.Finding] = []
         if _ok(ended):
-            where = f"tasks/{task.folder}/{source.name}"
-            allowed = [self.staging.root / "source", *source_check.SYSTEM_FOLDERS]
-            findings = source_check.check_preprocessed(
-                _read_own(text).decode("utf-8", "replace"), source, where, allowed)
+            findings = self._check("preprocessed", text, "--where",
+                                   f"tasks/{task.folder}/{source.name}", "--source", source,
+                                   "--allowed", self.staging.root / "source", uid=uid).refused
         if _ok(ended) and not (findings and self.refuses):
             ended = self._compile_object(flags, source, work, uid)
         if not _ok(ended):
@@ -243,8 +258,8 @@ class SubmissionBuilder:
         staged = {f"-I{manifest.ROOT}/{top}": f"-I{source}/{top}" for top in ("common", "tasks")}
         return [*(staged.get(word, word) for word in words), "-fdiagnostics-color=never"]
 
-    def _limits(self) -> jail.Limits:
-        limits = copy.copy(COMPILE)
+    def _limits(self, of: jail.Limits = COMPILE) -> jail.Limits:
+        limits = copy.copy(of)
         limits.wall = max(1.0, min(limits.wall, self.seconds_left()))
         return limits
 

@@ -1,18 +1,25 @@
 """What a student's source may include and say. Read before it is compiled, and once more after the
 preprocessor: macros hide nothing then.
 
+    source_check.py text         --task 3 --folder task3_forward --where NAME --root ROOT FILE
+    source_check.py preprocessed --source SOURCE --where NAME [--allowed FOLDER …] FILE
+
 Includes are headers of the C++ standard library and of the course, by their plain names. There is
 no assembler, no attribute and no pragma that reaches around the object audit.
+
+The grader runs it as a program, in the jail: the text is a stranger's. Takes time in proportion to
+the text, whatever the text is.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from audit import Finding
 
 _STANDARD = set("""
 algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat charconv chrono
@@ -39,7 +46,21 @@ _ATTRIBUTES = re.compile(r"\b_*(constructor|destructor|ifunc|alias|weak|weakref|
                          r"init_priority|naked|no_reorder|copy|target_clones|error|warning)_*\b")
 _PRAGMAS = re.compile(r"(once|GCC\s+diagnostic\b.*|GCC\s+(ivdep|unroll\b.*)|clang\s+diagnostic\b.*|"
                       r"(end)?region\b.*|STDC\b.*)")
+_RAW = "a raw string over several lines is not for a submission; write one string per line"
+_MOST = 100  # findings; nobody reads more
 _RELABELLED = {"private", "protected", "class", "struct", "public", "const", "final", "friend"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not allowed: which rule, where, and what to do about it."""
+
+    rule: str
+    text: str
+    where: str = ""  # "tasks/task3_forward/forward.cpp:17", where it can be told
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}" if self.where else self.text
 
 
 @dataclass(frozen=True)
@@ -50,17 +71,18 @@ class Checked:
     noted: list[Finding]
 
 
+# What a lexer takes as one piece, from the left. Every match consumes all that it looked at (what is
+# never closed runs to the end of the line or of the file), so scanning is linear in the text.
 _TOKEN = re.compile(
-    r'(?P<comment>//[^\n]*|/\*.*?\*/)'
-    r'|(?P<raw>\b(?:u8|[uUL])?R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)")'
-    r'|(?P<text>"(?:[^"\\\n]|\\.)*"|(?<![0-9a-zA-Z_])\'(?:[^\'\\\n]|\\.)+\')', re.S)
+    r'(?P<comment>//[^\n]*|/\*(?:[^*]|\*(?!/))*(?:\*/)?)'
+    r'|(?P<raw>\b(?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\(.*?(?P<end>\)(?P=mark)"|\Z))'
+    r'|(?P<text>(?:\b(?:u8|[uUL]))?(?:"(?:[^"\\\n]|\\.)*"?|\'(?:[^\'\\\n]|\\.)*\'?))'
+    r"|\.?[0-9](?:[eEpP][+-]|'[0-9a-zA-Z_]|[0-9a-zA-Z_.])*"  # a number, which may have marks in it
+    r'|[a-zA-Z_][0-9a-zA-Z_]*', re.S)
 
 
-def plain(source: str) -> str:
-    """The source with spliced lines joined, and without comments and the insides of literals.
-    Lines keep their numbers, except after a splice."""
-    joined = re.sub(r"\\[ \t]*\r?\n", "", source)
-
+def blanked(text: str) -> str:
+    """The text without comments and the insides of raw strings. Lines keep their numbers."""
     def blank(match: re.Match[str]) -> str:
         lines = "\n" * match[0].count("\n")
         if match["comment"] is not None:
@@ -68,7 +90,25 @@ def plain(source: str) -> str:
         if match["raw"] is not None:
             return '""' + lines
         return match[0]  # directives need the names in quotes; words are looked for elsewhere
-    return _TOKEN.sub(blank, joined)
+    return _TOKEN.sub(blank, text)
+
+
+def joined(source: str) -> str:
+    """The source with spliced lines joined: from there on its lines have other numbers."""
+    return re.sub(r"\\[ \t]*\r?\n", "", source)
+
+
+def _wide_raw_strings(text: str) -> Iterator[int]:
+    """The lines on which raw strings begin that do not end there. Inside one, any line could pass
+    for a line of code or for a mark of the preprocessor."""
+    if 'R"' not in text:
+        return
+    line = last = 0
+    for match in _TOKEN.finditer(text):
+        if match["raw"] is not None and ("\n" in match[0] or not match["end"]):
+            line += text.count("\n", last, match.start())
+            last = match.start()
+            yield line + 1
 
 
 def without_literals(text: str) -> str:
@@ -82,7 +122,9 @@ def check_text(source: bytes, where: str, task: object, root: Path) -> Checked:
     text = source.decode("utf-8", "replace")
     if "\0" in text:
         return Checked([Finding("source", "not a text file", where)], [])
-    for number, line in enumerate(plain(text).split("\n"), 1):
+    text = joined(text)
+    refused += [Finding("source", _RAW, f"{where}:{line}") for line in _wide_raw_strings(text)]
+    for number, line in enumerate(blanked(text).split("\n"), 1):
         place = f"{where}:{number}"
         directive = re.match(r"\s*(?:#|%:|\?\?=)\s*([A-Za-z_]*)\s*(.*)", line)
         if directive is None:
@@ -170,7 +212,9 @@ def check_preprocessed(output: str, source: Path, where: str, allowed: list[Path
             continue
         if current == own:
             place = f"{where}:{line}"
-            if text.startswith("#pragma") and not _PRAGMAS.fullmatch(text[7:].strip()):
+            if any(True for _ in _wide_raw_strings(text)):
+                found.append(Finding("source", _RAW, place))
+            elif text.startswith("#pragma") and not _PRAGMAS.fullmatch(text[7:].strip()):
                 found.append(Finding("source", f"{text[:60]} is not for a submission", place))
             elif "asm" in text or "__attribute__" in text or "[[" in text or "_Pragma" in text:
                 found += [Finding("source", why, place)
@@ -192,3 +236,37 @@ SYSTEM_FOLDERS = [Path(folder) for folder in (
     "/usr/include", "/usr/lib/gcc", "/usr/local/include", "/usr/lib/clang",
     "/usr/lib/linux/uapi",  # where Debian 13 links /usr/include/…/asm to
     *(f"/usr/lib/llvm-{version}" for version in range(14, 21)))]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=("text", "preprocessed"))
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--where", required=True)
+    parser.add_argument("--task", dest="number", type=int, default=0)
+    parser.add_argument("--folder", default="")
+    parser.add_argument("--root", type=Path, default=Path("/nonexistent"))
+    parser.add_argument("--source", type=Path)
+    parser.add_argument("--allowed", type=Path, nargs="*", default=[])
+    options = parser.parse_args()
+    data = options.file.read_bytes()
+    if options.what == "text":
+        checked = check_text(data, options.where, options, options.root)
+    else:
+        checked = Checked(check_preprocessed(data.decode("utf-8", "replace"), options.source,
+                                             options.where, [*options.allowed, *SYSTEM_FOLDERS]),
+                          [])
+    print(json.dumps({kind: [asdict(each) for each in getattr(checked, kind)[:_MOST]]
+                      for kind in ("refused", "noted")}))
+    return 0
+
+
+def from_json(text: str) -> Checked:
+    """What the program printed."""
+    document = json.loads(text)
+    return Checked(*([Finding(**each) for each in document[kind]]
+                     for kind in ("refused", "noted")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,5 +1,6 @@
 """Tests of the object audit and of the source check, on tiny objects compiled here."""
 
+import copy
 import shutil
 import subprocess
 import tempfile
@@ -8,10 +9,13 @@ import unittest
 from pathlib import Path
 
 import audit
+import build_submission
+import jail
 import manifest
 import object_file
 import policy
 import source_check
+import unpack
 from trusted import Provided, Reference, Trusted, TrustedError, provided_before, system_symbols
 
 TASK = types.SimpleNamespace(number=3, folder="task3_forward", files=("forward.cpp",))
@@ -262,6 +266,41 @@ class Sources(unittest.TestCase):
                      "#pragma once", "#pragma GCC diagnostic push", "[[maybe_unused]] int x;",
                      'auto raw = R"(asm " asm)";', "const int million = 1'000'000; char c = '\"';"):
             self.assertEqual(self.refused(line + "\n"), "", line)
+
+    def test_character_literals_hide_nothing(self):
+        for line in ("auto a = L'\"'; asm(\"nop\"); auto b = L'\"';",
+                     "auto a = u8'\"'; asm(\"nop\"); auto b = u8'\"';",
+                     "int n = 1'0; asm(\"nop\"); char c = '0';"):
+            self.assertIn("assembler", self.refused(line + "\n"), line)
+
+    def test_raw_strings_over_several_lines(self):
+        self.assertIn("raw string", self.refused('auto a = R"(\n)";\n'))
+        self.assertRegex(self.refused('int x;\nauto a = R"x(\n'), r"x\.cpp:2: a raw string")
+        source = Path("/stage/x.cpp")
+        text = ('# 1 "/stage/x.cpp"\nauto a = R"x( )x\\\n" )x"; asm("nop"); auto b = "";\n'
+                'auto c = R"(\n# 1 "/usr/include/a.h"\n)"; asm("nop");\n')
+        found = source_check.check_preprocessed(text, source, "x.cpp", [Path("/usr/include")])
+        self.assertIn("raw string", str(found[0]))
+
+    def test_what_is_never_closed_takes_no_longer(self):
+        # In time that grows with the square of the text any of these would take minutes.
+        limits = copy.copy(build_submission.CHECK)
+        program = Path(source_check.__file__).read_bytes()
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            folder.chmod(0o755)
+            (folder / "source_check.py").write_bytes(program)
+            for i, piece in enumerate(('"', "'", '"a', '"\\', "/*", "*/", 'R"(', 'R"x(', "L'\"",
+                                       "1'", "[[ ", "__attribute__((", "\\ ", "#pragma GCC unroll ")):
+                file = folder / f"{i}.cpp"
+                file.write_text(piece * (unpack.MOST_BYTES // len(piece)), encoding="utf-8")
+                for words in (("text", "--task", 3, "--folder", TASK.folder),
+                              ("preprocessed", "--source", file)):
+                    ended = jail.run([jail.find_program("python3"), "-I", "-S",
+                                      folder / "source_check.py", *words, file, "--where", "x.cpp"],
+                                     limits)
+                    self.assertEqual((ended.kind, ended.code), ("exited", 0), f"{piece} {words[0]}")
+                    source_check.from_json(ended.out.decode())
 
     def test_relabelling_is_told_and_not_refused(self):
         checked = source_check.check_text(b"#define private public\n", "x.cpp", TASK, manifest.ROOT)
