@@ -97,7 +97,7 @@ class Grading:
             staging.remove()
             self.results.write()
             html_summary.write(self.results.to_json(), self.request.output / "summary.html",
-                               self.request.submission.name)
+                               unpack.name_of(self.request.submission))
         return self.results
 
     def _grade(self, staging: Staging) -> None:

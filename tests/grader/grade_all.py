@@ -2,8 +2,8 @@
 
     grade_all.py FOLDER [--output build/grade/all] [--task 3] [--submitters names.csv]
 
-Each file or folder in FOLDER is a submission. Writes grades.csv (a row a student, a column a step,
-the first message) and for each submission what make grade writes, in a folder of its name.
+Each file or folder in FOLDER is a submission. Writes grades.csv (one row per student and one column
+per step, plus the first failure message) and for each submission what make grade writes, in a folder of its name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def submissions(folder: Path) -> list[tuple[str, Path]]:
         if path.name.startswith(".") or path.is_symlink():
             continue
         if path.is_dir() or ending:
-            name = path.name.removesuffix(ending or "")
+            name = unpack.name_of(path).removesuffix(ending or "")
             while name in found:
                 name += "+"
             found[name] = path

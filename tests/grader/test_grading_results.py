@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import tempfile
 import unittest
 from pathlib import Path
@@ -11,6 +12,7 @@ import grade_all
 import gradescope_results
 import html_summary
 import manifest
+import unpack
 import verdicts
 from gradescope_results import Results
 
@@ -152,6 +154,17 @@ class Tables(unittest.TestCase):
             (Path(name) / "ada").mkdir()
             found = [each for each, _ in grade_all.submissions(Path(name))]
             self.assertEqual(sorted(found), ["ada", "ada+", "bob"])
+
+    def test_a_name_that_is_no_utf_8_can_be_written_and_printed(self):
+        with tempfile.TemporaryDirectory() as name:
+            os.mkdir(os.path.join(os.fsencode(name), b"m\xfcller"))
+            [(found, path)] = grade_all.submissions(Path(name))
+            self.assertEqual(found, r"m\xfcller")
+            self.assertTrue(path.is_dir())
+            results = Results(Path(name) / "results.json", [TASK])
+            row = grade_all.row_of(found, results, [])
+            grade_all.write_csv(Path(name) / "grades.csv", [row], list(row))
+            html_summary.write(results.to_json(), Path(name) / "summary.html", unpack.name_of(path))
 
 
 if __name__ == "__main__":

@@ -77,6 +77,11 @@ def shown(path: str) -> str:
     return ascii(plain)[1:-1][:120]
 
 
+def name_of(path: Path) -> str:
+    """The name of a submission as text that can be printed and written, also where it is no UTF-8."""
+    return os.fsencode(path.name).decode("utf-8", "backslashreplace")
+
+
 def take(entries: Iterable[Entry], wanted: list[str]) -> Submission:
     """The files of the course among `entries`."""
     found = Submission()
