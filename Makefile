@@ -8,17 +8,18 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
-  check-clang check-grader clean figures skeletons test-integrated progress watch submit \
-  grade grade-all gradescope student-kit
-
+.PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
+  check-clang check-grader compare-pytorch clean figures skeletons test-integrated progress watch \
+  submit grade grade-all gradescope student-kit
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 INSTALL ?= yes
+PYTHON ?= python3
 
 install = INSTALL=$(INSTALL) sh common/scripts/install.sh
 configure = cmake --preset $(1) -DFSDP_WERROR=$(WERROR) --log-level=NOTICE >/dev/null
 compile = cmake --build build/$(1) -j $(JOBS) --target
-# g++ 12's thread sanitizer cannot start where newer kernels randomise addresses more widely.
+# The thread sanitizer cannot start where newer kernels randomise addresses more widely.
 fixed-addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 course = python3 tests/grader/course.py --jobs $(JOBS)
 run-tests = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
@@ -112,6 +113,15 @@ format: ## Format the sources in place
 	@$(install) format
 	@sh common/scripts/format.sh
 
+compare-pytorch: ## Compare with PyTorch and transformers, both ways (PYTHON=one that has them)
+	@$(install) build
+	@$(PYTHON) -c 'import torch, transformers, safetensors' || { \
+	  echo "This needs the packages torch, transformers and safetensors: pip install them, or" \
+	    "name a Python that has them: make compare-pytorch PYTHON=…"; exit 1; }
+	@$(call configure,release)
+	@$(call compile,release) oracle_numbers unshard_train
+	@$(PYTHON) tests/oracle/compare.py build/release/bin
+
 tidy: ## Run clang-tidy over the sources
 	@$(install) build tidy
 	@$(call configure,release)
@@ -125,23 +135,19 @@ sanitize-dev: ## Run the tests under the address and undefined-behaviour sanitiz
 	@$(call compile,dev) all
 	@$(call run-tests,dev)
 
-sanitize-tsan: ## Run the tests under the thread sanitizer
-	@$(install) build
-	@$(call configure,tsan)
-	@$(fixed-addresses) $(call compile,tsan) all
+sanitize-tsan: check-clang ## Run the tests under the thread sanitizer, compiled by clang
 	@$(fixed-addresses) $(call run-tests,tsan)
 
-check-clang: ## Compile everything with clang, warnings as errors
+check-clang: ## Compile everything with clang (and its thread sanitizer)
 	@$(install) build clang
-	@cmake --preset clang --log-level=NOTICE >/dev/null
-	@$(call compile,clang) all
+	@$(call configure,tsan)
+	@$(fixed-addresses) $(call compile,tsan) all
 
 check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, HOSTILE=no: less)
 	@$(install) build course
 	@$(call configure,grade)
-	@python3 tests/grader/mutants.py --jobs $(JOBS) \
-	  $(if $(QUICK),--reference --skeleton --ladder,--all)
-	@$(if $(QUICK),,python3 tests/grader/whole_mutants.py)
+	@python3 tests/grader/mutants.py --jobs $(JOBS) --all $(if $(QUICK),--sample 2)
+	@python3 tests/grader/whole_mutants.py
 	@$(if $(QUICK)$(filter no,$(HOSTILE)),,python3 tests/grader/hostile.py --jobs $(JOBS))
 
 # ---- for instructors (a student kit has none of these)

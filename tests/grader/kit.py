@@ -86,7 +86,7 @@ def belongs(name: str, given: set[int], update: bool) -> bool:
 def without_instructor(makefile: str) -> str:
     """The Makefile without the targets that need what a kit does not hold."""
     kept = re.sub(r"# ---- for instructors.*?# ---- end\n+", "", makefile, flags=re.S)
-    return re.sub(r"(?m)^(check-grader|skeletons):.*\n(\t.*\n)+\n?", "", kept)
+    return re.sub(r"(?m)^(check-grader|compare-pytorch|skeletons):.*\n(\t.*\n)+\n?", "", kept)
 
 
 def for_students(text: str) -> str:

@@ -82,6 +82,18 @@ def run(model, tokens, targets, lr, dtype=torch.float32, gradients=None):
     return {name: tensor.float().contiguous() for name, tensor in numbers.items()}
 
 
+def determined(gradients, exact, name, steps):
+    """Which elements of a parameter a training in float32 determines: those whose gradient, in every
+    step, agrees within a percent between float32 (`gradients`) and float64 (`exact`). AdamW divides by
+    the gradient's size, so an element whose gradient is nothing but rounding still moves by the whole
+    learning rate, in a direction that rounding picks."""
+    mask = torch.ones_like(gradients[f"step/0/{name}"], dtype=torch.bool)
+    for step in range(steps):
+        ours, theirs = gradients[f"step/{step}/{name}"], exact[f"step/{step}/{name}"]
+        mask &= (ours - theirs).abs() <= 0.01 * theirs.abs()
+    return mask
+
+
 def relative(a, b):
     """The norm of a - b over that of b, in double."""
     a, b = a.double(), b.double()
