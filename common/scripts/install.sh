@@ -9,13 +9,14 @@ report=   # … and why, a line each
 
 # need PACKAGE REASON PROBE…: one of the probes must succeed, or PACKAGE is missing.
 # A probe is a command's name, or a header relative to an include directory, or a library (*.so.N)
-# relative to a library directory.
+# relative to a library directory, or a library of clang's own (libclang_rt.*).
 need() {
   package=$1 reason=$2
   shift 2
   for probe in "$@"; do
     case $probe in
       *.h | *.hpp) has_header "$probe" && return 0 ;;
+      libclang_rt.*) has_clang_library "$probe" && return 0 ;;
       *.so.*) has_library "$probe" && return 0 ;;
       *) command -v "$probe" >/dev/null 2>&1 && return 0 ;;
     esac
@@ -36,6 +37,10 @@ has_library() {
     [ ! -e "$folder/$1" ] || return 0
   done
   return 1
+}
+
+has_clang_library() {
+  [ -e "$(clang++ -print-file-name="$1" 2>/dev/null)" ]
 }
 
 for group in "$@"; do
@@ -65,7 +70,10 @@ for group in "$@"; do
       ;;
     format) need clang-format 'formats the sources' clang-format ;;
     tidy) need clang-tidy 'checks the sources' clang-tidy ;;
-    clang) need clang 'the second compiler' clang++ ;;
+    clang)
+      need clang 'the second compiler' clang++
+      need libclang-rt-dev 'its sanitizers' "libclang_rt.tsan-$(uname -m).a"
+      ;;
     course)
       need python3 "runs the course's tools (3.11 or newer)" python3
       ;;

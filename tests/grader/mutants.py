@@ -5,7 +5,7 @@
     mutants.py --ladder           solved up to n.k: exactly the points up to there
     mutants.py --isolation        a skeleton costs its own task's points, and nobody else's
     mutants.py --all              all of these        --check        files and edits only, no build
-    … [--task 3] [--only NAME] [--jobs 2]
+    … [--task 3] [--only NAME] [--jobs 2] [--sample N]    of the mutants, N for each step only
 
 Each variant costs the compilation of its files and one link (builder.py). Exit code 1 on any miss.
 """
@@ -13,6 +13,7 @@ Each variant costs the compilation of its files and one link (builder.py). Exit 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
 import sys
@@ -117,6 +118,16 @@ def check_solved_up_to(solved: int) -> Callable[[Outcome], list[str]]:
     return check
 
 
+def sampled(mutants: list[mutant_files.Mutant], most: int) -> list[mutant_files.Mutant]:
+    """All alternatives, and for each step the first `most` mutants by a hash of their names: always
+    the same ones, spread over what was written early and late."""
+    kept: list[mutant_files.Mutant] = []
+    for mutant in sorted(mutants, key=lambda each: hashlib.sha256(each.name.encode()).digest()):
+        if mutant.is_alternative or sum(each.step == mutant.step for each in kept) < most:
+            kept.append(mutant)
+    return sorted(kept, key=lambda each: (each.is_alternative, each.name))
+
+
 def variants_of(task: manifest.Task, options: argparse.Namespace,
                 mutants: list[mutant_files.Mutant]) -> list[Variant]:
     """Everything that is to be judged for one task."""
@@ -135,6 +146,8 @@ def variants_of(task: manifest.Task, options: argparse.Namespace,
             points = sum(each.points for each in task.steps[:k])
             found.append(Variant(f"solved up to {step.id}", task, texts, f"{points} points",
                                  check_solved_up_to(k), strict))
+    if options.sample:
+        mutants = sampled(mutants, options.sample)
     for mutant in mutants if options.mutants else []:
         check = check_full if mutant.is_alternative else check_mutant
         found.append(Variant(mutant.name, task, mutant.sources(ROOT),
@@ -242,6 +255,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="read files and try edits; no build")
     parser.add_argument("--task", type=int)
     parser.add_argument("--only", default="", metavar="NAME")
+    parser.add_argument("--sample", type=int, default=0, metavar="N",
+                        help="of the mutants, N for each step (and all alternatives)")
     parser.add_argument("--jobs", type=int, default=builder.Builder().jobs)
     options = parser.parse_args(arguments)
     if options.all or not any(getattr(options, kind) for kind in kinds):

@@ -75,7 +75,10 @@ class RankRun {
     engine_->begin_step(plan);
     for (int m = 0; m < run_.micro_steps; ++m) {
       const auto j = plan.micro_batch(m, group_->rank(), group_->size());
-      cross_entropy((*model_)(Variable(tokens(step, j, 0))), tokens(step, j, 1)).backward();
+      // In this order: compilers differ in which argument of a call they evaluate first, and the
+      // picture of the memory would differ with them.
+      const Tensor targets = tokens(step, j, 1);
+      cross_entropy((*model_)(Variable(tokens(step, j, 0))), targets).backward();
       engine_->end_micro_step();
     }
     engine_->finish_gradients();
