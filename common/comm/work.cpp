@@ -5,11 +5,21 @@
 namespace fsdp {
 namespace {
 
+// However a Work comes to be waited for, the trace tells when.
+void wait_and_record(Work::Pending& pending, Event& waited) {
+  Context* context = Context::current_or_null();
+  if (context == nullptr || !context->trace().is_recording()) return pending.wait();
+  const std::int64_t begin = context->now();
+  pending.wait();
+  waited.duration = context->now() - begin;
+  context->record(std::move(waited));
+}
+
 // Leases must not end before the backend is through with the bytes, and nothing may escape from a
 // destructor: an abort is reported by the next call on the group anyway.
-void finish_quietly(Work::Pending& pending) noexcept {
+void finish_quietly(Work::Pending& pending, Event& waited) noexcept {
   try {
-    pending.wait();
+    wait_and_record(pending, waited);
   } catch (...) {  // aborted, and drained: the buffers are ours again
   }
 }
@@ -21,7 +31,7 @@ Work::Work(std::unique_ptr<Pending> pending, std::vector<Storage::Lease> leases,
 
 Work& Work::operator=(Work&& other) noexcept {
   if (this == &other) return *this;
-  if (pending_) finish_quietly(*pending_);
+  if (pending_) finish_quietly(*pending_, waited_);
   pending_ = std::move(other.pending_);
   leases_ = std::move(other.leases_);
   waited_ = std::move(other.waited_);
@@ -29,7 +39,7 @@ Work& Work::operator=(Work&& other) noexcept {
 }
 
 Work::~Work() {
-  if (pending_) finish_quietly(*pending_);
+  if (pending_) finish_quietly(*pending_, waited_);
 }
 
 bool Work::is_done() const { return !pending_ || pending_->is_done(); }
@@ -39,12 +49,7 @@ void Work::wait() {
   // Taken out first: whether wait() returns or throws, this Work is finished and its leases end.
   const std::unique_ptr<Pending> pending = std::move(pending_);
   const std::vector<Storage::Lease> leases = std::move(leases_);
-  Context& context = Context::current();
-  if (!context.trace().is_recording()) return pending->wait();
-  const std::int64_t begin = context.now();
-  pending->wait();
-  waited_.duration = context.now() - begin;
-  context.record(std::move(waited_));
+  wait_and_record(*pending, waited_);
 }
 
 }  // namespace fsdp

@@ -1,6 +1,7 @@
 #include "device/context.h"
 
 #include "base/check.h"
+#include "device/event_observer.h"
 
 #include <chrono>
 #include <thread>
@@ -17,6 +18,8 @@ std::int64_t monotonic_ns() {
 
 // A plain pointer, so that it can still be read while the thread's objects are being destroyed.
 thread_local Context* current_context = nullptr;
+
+thread_local EventObserver* event_observer = nullptr;
 
 // The context of a thread that never opened a scope.
 struct DefaultContext {
@@ -95,6 +98,7 @@ std::int64_t Context::now() const {
 }
 
 void Context::record(Event event) {
+  if (event_observer != nullptr) event_observer->on_event(event);
   if (!trace_.is_recording()) return;
   event.time = now();
   trace_.record(std::move(event));
@@ -109,5 +113,12 @@ DeviceScope::DeviceScope(Device device)
   context_.set_device(device);
 }
 DeviceScope::~DeviceScope() { context_.set_device(previous_); }
+
+EventObserverScope::EventObserverScope(EventObserver& observer) {
+  FSDP_CHECK(event_observer == nullptr,
+             "this thread's events have an observer already, which cannot be replaced");
+  event_observer = &observer;
+}
+EventObserverScope::~EventObserverScope() { event_observer = nullptr; }
 
 }  // namespace fsdp

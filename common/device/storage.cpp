@@ -13,7 +13,7 @@ namespace {
 void record(EventKind event, const Owner* owner, MemoryKind kind, std::size_t nbytes) {
   if (owner == nullptr || owner->unit.empty()) return;
   Context* context = Context::current_or_null();
-  if (context == nullptr || !context->trace().is_recording()) return;
+  if (context == nullptr) return;
   context->record({event, owner->unit, std::string{lower_name_of(kind)}, Phase::none,
                    static_cast<std::int64_t>(nbytes)});
 }

@@ -1,4 +1,5 @@
 // What happens around Module::forward(), and around the backward of what it recorded.
+#include "base/check.h"
 #include "nn/module.h"
 
 #include <array>
@@ -36,8 +37,11 @@ std::string_view name_of(CallState state) {
   return kNames.at(static_cast<std::size_t>(state));
 }
 
-CallObserverScope::CallObserverScope(CallObserver& observer)
-    : previous_(std::exchange(call_observer, &observer)) {}
+CallObserverScope::CallObserverScope(CallObserver& observer) : previous_(call_observer) {
+  FSDP_CHECK(previous_ == nullptr,
+             "this thread's module calls have an observer already, which cannot be replaced");
+  call_observer = &observer;
+}
 CallObserverScope::~CallObserverScope() { call_observer = previous_; }
 
 Variable Module::operator()(const Variable& x) {

@@ -29,6 +29,7 @@ Json to_json(const Case& asked) {
           {"world_size", asked.world_size},
           {"seed", asked.seed},
           {"delivery", kDeliveries.at(static_cast<std::size_t>(asked.delivery))},
+          {"traced", asked.traced},
           {"options", asked.options},
           {"nonce", asked.nonce}};
 }
@@ -39,6 +40,7 @@ Case case_from_json(const Json& json) {
             json.at("world_size").get<int>(),
             json.at("seed").get<std::uint64_t>(),
             delivery_from(json.at("delivery").get<std::string>()),
+            json.at("traced").get<bool>(),
             json.at("options"),
             json.at("nonce").get<std::string>()};
   } catch (const Json::exception& error) {

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import build_submission
 import builder
@@ -35,10 +36,10 @@ from build_submission import Staging, SubmissionBuilder
 from gradescope_results import Results
 
 FOLDER = Path(__file__).resolve().parent / "hostile"
-TASK, STEP = 3, "3.2"
+STEP = "3.2"
 FILE = "tasks/task3_forward/forward.cpp"
 CPU = 2.0  # seconds a run: the reference needs a tenth
-_FIELDS = {"call", "refused", "noted", "then", "never"}
+_FIELDS = {"call", "step", "bodies", "like", "refused", "noted", "then", "never"}
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Outcome:
     seconds: float
 
 
-def read_attacks() -> dict[str, dict[str, str]]:
+def read_attacks() -> dict[str, dict[str, Any]]:
     attacks = tomllib.loads((FOLDER / "attacks.toml").read_text(encoding="utf-8"))
     files = {path.stem for path in FOLDER.glob("*.cpp")}
     if files != set(attacks):
@@ -60,16 +61,27 @@ def read_attacks() -> dict[str, dict[str, str]]:
     for name, attack in attacks.items():
         if set(attack) - _FIELDS or not {"refused", "then"} <= set(attack):
             raise SystemExit(f"hostile: attacks.toml, [{name}]: fields are {sorted(_FIELDS)}")
+    for attack in attacks.values():
+        if "like" in attack:
+            attack["bodies"] = attacks[attack["like"]]["bodies"]
     return attacks
 
 
-def source_of(name: str, attack: dict[str, str]) -> bytes:
+def task_of(attack: dict[str, Any]) -> manifest.Task:
+    return manifest.load().task(int(attack.get("step", STEP).split(".")[0]))
+
+
+def source_of(name: str, attack: dict[str, Any]) -> bytes:
     """The submitted file: the attack, then the skeleton, or the reference calling the attack."""
     text = (FOLDER / f"{name}.cpp").read_text(encoding="utf-8")
-    path = manifest.ROOT / "solutions" / "task3_forward" / "forward.cpp"
+    task = task_of(attack)
+    path = manifest.ROOT / "solutions" / task.folder / task.files[0]
     source = regions.read(path, manifest.ROOT)
     rest = regions.skeleton(source)
-    if "call" in attack:
+    if "bodies" in attack:
+        rest = regions.apply(source, [regions.Edit(step, whole=body)
+                                      for step, body in attack["bodies"].items()])
+    elif "call" in attack:
         unused = "  static_cast<void>(phase);\n" if "phase" in rest else ""
         rest = regions.apply(source, [regions.Edit(attack["call"], whole=f"{unused}  attack();")])
     return f"{text.replace('@ROOT@', str(manifest.ROOT))}\n{rest}".encode()
@@ -77,9 +89,8 @@ def source_of(name: str, attack: dict[str, str]) -> bytes:
 
 def run_attack(name: str, build: Path) -> Outcome:
     attack, started = read_attacks()[name], time.monotonic()
-    course = manifest.load()
-    task = course.task(TASK)
-    staging = Staging.make(course)
+    task = task_of(attack)
+    staging = Staging.make(manifest.load())
     wrong: list[str] = []
     try:
         tools = SubmissionBuilder(build, staging, refuses=False)
@@ -94,7 +105,7 @@ def run_attack(name: str, build: Path) -> Outcome:
             wrong.append(f"the instructor should be told /{attack['noted']}/")
         said, points = built.problem, 0
         if built.runner is not None:
-            said, points = _judge(task, built.runner, staging, build)
+            said, points = _judge(attack, built.runner, staging, build)
         if points:
             wrong.append(f"it earned {points} points")
         if not re.search(attack["then"], said):
@@ -108,13 +119,15 @@ def run_attack(name: str, build: Path) -> Outcome:
     return Outcome(name, first, _gist(said), wrong, time.monotonic() - started)
 
 
-def _judge(task: manifest.Task, runner: Path, staging: Staging, build: Path) -> tuple[str, int]:
+def _judge(attack: dict[str, Any], runner: Path, staging: Staging,
+           build: Path) -> tuple[str, int]:
+    task, step = task_of(attack), attack.get("step", STEP)
     judge = build / "bin" / f"judge_task{task.number}"
     words = staging.jail_words(CPU, "6G", task.number)
-    cases = verdicts.run_judge(judge, runner, f"[{STEP}]{verdicts.PUBLIC}",
+    cases = verdicts.run_judge(judge, runner, f"[{step}]{verdicts.PUBLIC}",
                                env={"FSDP_JAIL": " ".join(words), "FSDP_SECONDS": "20"})
-    verdict, = verdicts.judge_steps(task, cases, [STEP])
-    passed = [case.name for case in cases if case.passed]
+    verdict, = verdicts.judge_steps(task, cases, [step])
+    passed = [] if "bodies" in attack else [case.name for case in cases if case.passed]
     said = "\n".join(text for case in cases for text in case.messages)
     return said, verdict.public or len(passed)
 
@@ -130,7 +143,7 @@ def _left_over(staging: Staging) -> list[str]:
 
 def _gist(said: str) -> str:
     for pattern in (r"did not end[^.\n]*", r"crashed: [^.]*", r"ended early[^.]*", r"does not (compile|link)", r"TODO 3\.\d", r"the run threw[^\n]*\n?[^\n]*",
-                    r"observed:.*", r"what came back[^\n]*"):
+                    r"observed:.*", r"what came back[^\n]*", r"event \d+ of the trace[^.]*"):
         match = re.search(pattern, said)
         if match:
             return " ".join(match[0].split())
@@ -207,7 +220,7 @@ def _graded(name: str, data: bytes, points: int, report: str, build: Path,
         path = Path(folder) / "submission"
         path.write_bytes(data)
         cases = f"[3.1]{verdicts.PUBLIC}" if deadline == grade.DEADLINE else ""
-        request = grade.Request(path, Path(folder) / "out", [course.task(TASK)], build,
+        request = grade.Request(path, Path(folder) / "out", [course.task(3)], build,
                                 deadline=deadline, cases=cases)
         results: Results = grade.Grading(request, course).run()
         written = (Path(folder) / "out" / "results.json").read_text(encoding="utf-8")
@@ -243,12 +256,15 @@ def main() -> int:
             parser.error(f"no attack is called '{name}'; there are {', '.join(known)}")
     names = options.names or known
     started = time.monotonic()
-    task = manifest.load().task(TASK)
+    attacks = read_attacks()
+    tasks = [task_of(each) for each in (attacks.get(name, {}) for name in names)]
+    tasks = list({task.number: task for task in tasks}.values())
     try:
         if not options.built:
-            grade.prepare(options.build, [task])
+            grade.prepare(options.build, tasks)
         # Once, before several need it at the same time.
-        build_submission.link_command(options.build, task, [], Path("/dev/null"))
+        for task in tasks:
+            build_submission.link_command(options.build, task, [], Path("/dev/null"))
     except (builder.BuildError, build_submission.BuildError) as error:
         print(f"hostile: {error}", file=sys.stderr)
         return 2

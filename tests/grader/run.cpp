@@ -102,6 +102,10 @@ Json observe(const Case& asked) {
     fail("{}: the run threw {}:\n{}", to_string(asked), failure.at("type").get<std::string>(),
          failure.at("what").get<std::string>());
   }
+  for (const Json& contradiction : seen.at("contradictions")) {
+    const auto text = contradiction.get<std::string>();
+    if (!text.empty()) fail("{}: {}", to_string(asked), text);
+  }
   FSDP_CHECK(seen.at("ranks").size() == static_cast<std::size_t>(asked.world_size),
              "{}: observations of {} ranks", to_string(asked), seen.at("ranks").size());
   return seen;
@@ -113,7 +117,9 @@ const Seen& run(const std::string& scenario, const Ask& ask) {
   // Results of this process, by what was asked; failures are remembered as their sentence. A judge
   // is one thread.
   static std::map<std::string, std::pair<Seen, std::string>> known;
-  Case asked{scenario, ask.world_size, ask.seed, ask.delivery, ask.options, ""};
+  // Some runs without a trace: what a submission does must not depend on being watched.
+  const bool traced = ask.world_size % 2 == 0;
+  Case asked{scenario, ask.world_size, ask.seed, ask.delivery, traced, ask.options, ""};
   const std::string key = to_json(asked).dump();
   auto found = known.find(key);
   if (found == known.end()) {

@@ -7,6 +7,7 @@
 #include "base/todo.h"
 #include "comm/thread_world.h"
 #include "grader/delivery.h"
+#include "grader/event_log.h"
 #include "grader/stage.h"
 
 #include <fmt/format.h>
@@ -46,16 +47,24 @@ Json run(const Case& asked) {
   for (int rank = 0; rank < asked.world_size; ++rank) {
     ledgers.push_back(std::make_shared<Ledger>());
   }
+  std::vector<std::shared_ptr<EventLog>> logs(ranks.size());
+  Json contradictions = Json::array();  // of the trace, by rank; empty: there is none
+  for (int rank = 0; rank < asked.world_size; ++rank) contradictions.push_back("");
   Json failure;  // null: the scenario ran to its end on every rank
   try {
-    RankOptions options{.world_size = asked.world_size, .seed = asked.seed, .record_trace = true};
+    RankOptions options{
+        .world_size = asked.world_size, .seed = asked.seed, .record_trace = asked.traced};
     options.decorate = [&](std::shared_ptr<Backend> backend) {
       const auto rank = static_cast<std::size_t>(backend->rank());
-      return make_recording(make_delivered(std::move(backend), asked.delivery), ledgers.at(rank));
+      logs.at(rank) = std::make_shared<EventLog>(asked.traced);
+      backend = make_logged(make_delivered(std::move(backend), asked.delivery), logs.at(rank));
+      return make_recording(std::move(backend), ledgers.at(rank));
     };
     run_ranks(options, [&](ProcessGroup& group) {
       const auto rank = static_cast<std::size_t>(group.rank());
-      Stage stage(asked, group, ledgers.at(rank));
+      const EventObserverScope events(*logs.at(rank));
+      const nn::CallObserverScope calls(*logs.at(rank));
+      Stage stage(asked, group, ledgers.at(rank), logs.at(rank));
       try {
         scenario->second(stage);
       } catch (...) {
@@ -63,12 +72,16 @@ Json run(const Case& asked) {
         throw;
       }
       ranks.at(rank) = stage.seen();
+      contradictions.at(rank) = logs.at(rank)->contradiction(Context::current().trace());
     });
   } catch (const std::exception& error) {
     failure = {{"type", type_of(error)}, {"what", error.what()}};
   }
-  return {
-      {"nonce", asked.nonce}, {"ranks", ranks}, {"failure", failure}, {"todos", todos_reached()}};
+  return {{"nonce", asked.nonce},
+          {"ranks", ranks},
+          {"failure", failure},
+          {"contradictions", contradictions},
+          {"todos", todos_reached()}};
 }
 
 void write_all(const std::uint8_t* bytes, std::size_t count) {

@@ -31,20 +31,25 @@ Json to_json(const LedgerEntry& entry) {
 
 class TracePause {
  public:
-  TracePause() : was_recording_(trace().is_recording()) { trace().set_recording(false); }
-  ~TracePause() { trace().set_recording(was_recording_); }
+  explicit TracePause(EventLog& log) : log_(log), was_recording_(log.is_traced()) { set(false); }
+  ~TracePause() { set(was_recording_); }
   TracePause(const TracePause&) = delete;
   TracePause& operator=(const TracePause&) = delete;
 
  private:
-  static Trace& trace() { return Context::current().trace(); }
+  void set(bool recording) {
+    Context::current().trace().set_recording(recording);
+    log_.set_traced(recording);
+  }
+  EventLog& log_;
   bool was_recording_;
 };
 
 }  // namespace
 
-Stage::Stage(const Case& asked, ProcessGroup& group, std::shared_ptr<Ledger> ledger)
-    : asked_(asked), group_(group), ledger_(std::move(ledger)) {}
+Stage::Stage(const Case& asked, ProcessGroup& group, std::shared_ptr<Ledger> ledger,
+             std::shared_ptr<EventLog> log)
+    : asked_(asked), group_(group), ledger_(std::move(ledger)), log_(std::move(log)) {}
 
 void Stage::note(const std::string& key, Json value) {
   FSDP_CHECK(!seen_.contains(key), "the scenario notes '{}' twice", key);
@@ -68,14 +73,13 @@ void Stage::values(const std::string& key, const Tensor& tensor) {
 
 void Stage::events(const std::string& key, const std::function<void()>& call,
                    const std::vector<EventKind>& kinds) {
-  Trace& trace = Context::current().trace();
-  const std::size_t begin = trace.events().size();
+  const std::size_t begin = log_->lines().size();
   call();
   Json lines = Json::array();
-  for (std::size_t i = begin; i < trace.events().size(); ++i) {
-    const Event& event = trace.events()[i];
-    if (kinds.empty() || std::find(kinds.begin(), kinds.end(), event.kind) != kinds.end()) {
-      lines.push_back(to_string(event));
+  for (std::size_t i = begin; i < log_->lines().size(); ++i) {
+    const EventLog::Line& line = log_->lines()[i];
+    if (kinds.empty() || std::find(kinds.begin(), kinds.end(), line.kind) != kinds.end()) {
+      lines.push_back(line.text);
     }
   }
   note(key, std::move(lines));
@@ -103,7 +107,8 @@ void Stage::peak(const std::string& key, const std::function<void()>& call) {
   {
     // What the instruments themselves write down must not count.
     ledger_->reserve(ledger_->entries().size() + 1000);
-    const TracePause no_trace;
+    log_->reserve(10000);
+    const TracePause no_trace(*log_);
     const HeapWatch watch;
     call();
     if (HeapWatch::works()) heap = static_cast<std::int64_t>(watch.largest());

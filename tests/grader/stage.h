@@ -5,6 +5,7 @@
 #include "comm/decorators.h"
 #include "comm/process_group.h"
 #include "grader/case.h"
+#include "grader/event_log.h"
 #include "grader/heap_watch.h"
 
 #include <cstdint>
@@ -22,12 +23,13 @@ namespace fsdp::graded {
 ///     void three_units(Stage& stage) {
 ///       …
 ///       stage.note("numel", unit.padded_numel());
-///       stage.events("forward", [&] { model(x); });     // what was traced meanwhile
+///       stage.events("forward", [&] { model(x); });     // what happened meanwhile
 ///       stage.values("y", y.data());                    // every bit
 ///     }
 class Stage {
  public:
-  Stage(const Case& asked, ProcessGroup& group, std::shared_ptr<Ledger> ledger);
+  Stage(const Case& asked, ProcessGroup& group, std::shared_ptr<Ledger> ledger,
+        std::shared_ptr<EventLog> log);
 
   const Case& asked() const { return asked_; }
   ProcessGroup& group() { return group_; }
@@ -48,7 +50,7 @@ class Stage {
   void note(const std::string& key, Json value);
   /// The elements of a float32, int32 or int64 tensor, all bits.
   void values(const std::string& key, const Tensor& tensor);
-  /// Runs `call` and notes the trace's lines of those kinds (all if none are named).
+  /// Runs `call` and notes the log's lines of those kinds (all if none are named).
   void events(const std::string& key, const std::function<void()>& call,
               const std::vector<EventKind>& kinds = {});
   /// … and the collectives started: [{op, unit, phase, dtype, numel, received}].
@@ -62,12 +64,15 @@ class Stage {
   /// "what": text}. What comes from another rank's failure, or from an unsolved step, goes through.
   void attempt(const std::string& key, const std::function<void()>& call);
 
+  /// All that has happened on this rank.
+  const EventLog& log() const { return *log_; }
   const Json& seen() const { return seen_; }
 
  private:
   const Case& asked_;
   ProcessGroup& group_;
   std::shared_ptr<Ledger> ledger_;
+  std::shared_ptr<EventLog> log_;
   Json seen_ = Json::object();
 };
 

@@ -80,18 +80,18 @@ class Iterations {
     }
   }
 
-  /// The most units that had memory at once during `call`, as the trace tells it.
+  /// The most units that had memory at once during `call`.
   template <class Call>
   void held(const Call& call) {
-    const auto& events = Context::current().trace().events();
-    const std::size_t begin = events.size();
+    const auto& lines = stage_.log().lines();
+    const std::size_t begin = lines.size();
     for (const std::string& state : stack_.states()) now_ += state == "sharded" ? 0 : 1;
     most_ = now_;
     call();
-    for (std::size_t i = begin; i < events.size(); ++i) {
-      if (events[i].name != "unsharded_param") continue;
-      if (events[i].kind == EventKind::alloc) most_ = std::max(most_, ++now_);
-      if (events[i].kind == EventKind::free) --now_;
+    for (std::size_t i = begin; i < lines.size(); ++i) {
+      if (lines[i].text.find(" unsharded_param ") == std::string::npos) continue;
+      if (lines[i].kind == EventKind::alloc) most_ = std::max(most_, ++now_);
+      if (lines[i].kind == EventKind::free) --now_;
     }
     now_ = 0;
   }

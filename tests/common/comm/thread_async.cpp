@@ -124,7 +124,9 @@ TEST_CASE("issue and wait are in the trace, with label, number and the bytes a r
     second.wait();
     first.wait();
     first.wait();
-    { const Work dropped = group.barrier({"c", Phase::none}); }
+    { const Work dropped = group.barrier({"c", Phase::none}); }  // waits, too
+    Work replaced = group.barrier({"d", Phase::none});
+    replaced = Work();
 
     const std::vector<Event>& events = Context::current().trace().events();
     const auto is = [&](std::size_t i, EventKind kind, const std::string& name, const Label& label,
@@ -135,12 +137,15 @@ TEST_CASE("issue and wait are in the trace, with label, number and the bytes a r
              "event {} is '{}', {} bytes, number {}", i, to_string(event), event.nbytes,
              event.sequence);
     };
-    expect(events.size() == 5, "{} events", events.size());
+    expect(events.size() == 8, "{} events", events.size());
     is(0, EventKind::issue, "all_gather", {"a", Phase::forward}, 3 * 10 * 4, 0);
     is(1, EventKind::issue, "reduce_scatter", {"b", Phase::gradient}, 3 * 10 * 4, 1);
     is(2, EventKind::wait, "reduce_scatter", {"b", Phase::gradient}, 3 * 10 * 4, 1);
     is(3, EventKind::wait, "all_gather", {"a", Phase::forward}, 3 * 10 * 4, 0);
     is(4, EventKind::issue, "barrier", {"c", Phase::none}, 0, 2);
+    is(5, EventKind::wait, "barrier", {"c", Phase::none}, 0, 2);
+    is(6, EventKind::issue, "barrier", {"d", Phase::none}, 0, 3);
+    is(7, EventKind::wait, "barrier", {"d", Phase::none}, 0, 3);
   });
 }
 

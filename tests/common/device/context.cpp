@@ -1,6 +1,7 @@
 #include "device/context.h"
 
 #include "base/check.h"
+#include "device/event_observer.h"
 #include "device/storage.h"
 #include "support/catch.h"
 
@@ -93,6 +94,29 @@ TEST_CASE("events are stamped with virtual time when a clock runs") {
   context.clock()->compute({.flops = 123});
   context.record({EventKind::step, "", ""});
   CHECK(context.trace().events().at(0).time == 123);
+}
+
+TEST_CASE("an observer sees every event, whether or not the trace records it") {
+  struct Watcher : EventObserver {
+    void on_event(const Event& event) override { seen.push_back(to_string(event)); }
+    std::vector<std::string> seen;
+  } watcher;
+  Context context;
+  const ContextScope scope(context);
+  {
+    const EventObserverScope watching(watcher);
+    context.record({EventKind::step, "", ""});
+    Storage storage(kCpu, 8, MemoryKind::unsharded_param,
+                    std::make_shared<const Owner>(Owner{"u", "flat"}));
+    storage.allocate();
+    context.trace().set_recording(true);
+    storage.free();
+    CHECK_THROWS_WITH(EventObserverScope(watcher), contains("cannot be replaced"));
+  }
+  context.record({EventKind::step, "", ""});
+  CHECK(watcher.seen ==
+        std::vector<std::string>{"step", "alloc unsharded_param u", "free unsharded_param u"});
+  CHECK(context.trace().lines() == std::vector<std::string>{"free unsharded_param u", "step"});
 }
 
 TEST_CASE("without a clock, real time is stamped and does not run backwards") {

@@ -124,6 +124,7 @@ TEST_CASE("an observer sees eight states, the trace four moments, around the hoo
   unit->register_full_backward_hook([&](Module&) { log.push_back("hook, trace " + traced()); });
   {
     const CallObserverScope watching(watcher);
+    CHECK_THROWS_AS(CallObserverScope(watcher), Error);  // it cannot be replaced
     sum((*unit)(input())).backward();
   }
   CHECK(log == Lines{"unit BEF_PRE_FW", "hook, trace 0", "unit AFT_PRE_FW", "unit BEF_POST_FW",
