@@ -99,8 +99,12 @@ Json observe(const Case& asked) {
   if (!todos.empty()) fail("{}", todos.front().get<std::string>());
   const Json& failure = seen.at("failure");
   if (!failure.is_null()) {
-    fail("{}: the run threw {}:\n{}", to_string(asked), failure.at("type").get<std::string>(),
-         failure.at("what").get<std::string>());
+    fail(
+        "{}: the run threw {}: {}\n  expected: no exception in this run\n  likely:   cause not "
+        "determined; the text above says what was found. In make debug-n.m, `catch throw` stops "
+        "there",
+        to_string(asked), failure.at("type").get<std::string>(),
+        failure.at("what").get<std::string>());
   }
   for (const Json& contradiction : seen.at("contradictions")) {
     const auto text = contradiction.get<std::string>();

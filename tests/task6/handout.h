@@ -20,14 +20,16 @@ enum class Slip {
   starts_nothing,
   unlimited,
   one_ahead,
-  waits,           ///< finish_unshard instead of start_unshard
-  from_itself,     ///< starts before it walks
-  next_but_one,    ///< starts past the next unit
-  never_gives_up,  ///< in forward
-  same_order,      ///< backward in the order of forward
-  order_before,    ///< backward from the record before this one
+  one_more,      ///< one unit more than the depth
+  waits,         ///< finish_unshard instead of start_unshard
+  from_itself,   ///< starts before it walks
+  next_but_one,  ///< starts past the next unit
+  never_gives_up,
+  same_order,    ///< backward in the order of forward
+  order_before,  ///< backward from the record before this one
   kept_in_order,
   kept_silent,
+  frozen_left_out,
   guess_once,  ///< backward's guess is made in the first iteration
 };
 
@@ -40,6 +42,7 @@ class Handout {
     int limit = 0;  ///< 0 = depth
     int group = 0;  ///< reshard after forward
     Numbers kept{};
+    Numbers frozen{};
     bool tape = true;
     Slip slip = Slip::none;
   };
@@ -59,9 +62,16 @@ class Handout {
   static bool advance(Guess& guess, int unit);
   void give_up_stale(const Guess& guess);
   void start_ahead(const Guess& guess, const std::string& phase);
-  /// One call each of the units of `order`; `throws_before`: a place in it, or -1.
-  Pass forward(const Numbers& order, int throws_before = -1);
-  Pass backward();
+  /// How a forward is run.
+  struct Run {
+    bool tape = true;
+    bool resets = true;      ///< a step begins with it: every unit is sharded first
+    int throws_before = -1;  ///< a place in the order, or -1
+  };
+  /// One call each of the units of `order` (as Program::order has it).
+  Pass forward(const Numbers& order, const Run& run);
+  /// `reduces`: the last micro-step of a reduction.
+  Pass backward(bool reduces = true);
 
   // What the steps work on.
   std::vector<UnitState> states;
@@ -72,6 +82,8 @@ class Handout {
  private:
   bool has(Slip slip) const { return options_.slip == slip; }
   bool is_kept(int unit) const;
+  bool is_frozen(int unit) const;
+  std::vector<bool> reached() const;
   void guess_backward();
   UnitState& state(int unit) { return states.at(static_cast<std::size_t>(unit)); }
   void issue(int unit, const std::string& phase);
@@ -81,7 +93,7 @@ class Handout {
 
   Options options_;
   std::vector<std::string> phases_;  // of the gather in flight, by unit
-  Numbers order_;                    // of the last forward, complete or not
+  Numbers order_;                    // calls of the last forward, complete or not
   Numbers before_;                   // the record that was its guess
   Guess backward_;
   int most_ = 0;

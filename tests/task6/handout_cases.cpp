@@ -1,6 +1,8 @@
 #include "task6/handout.h"
+#include "task6/program.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace fsdp::graded {
@@ -49,6 +51,7 @@ Handout::Options Handout::options_of(const Case& asked) {
           .limit = options.value("limit", 0),
           .group = options.value("group", 0),
           .kept = options.value("keep", Numbers{}),
+          .frozen = options.value("frozen", Numbers{}),
           .tape = options.value("tape", true)};
 }
 
@@ -60,6 +63,7 @@ Handout::Handout(Options options)
 }
 
 bool Handout::is_kept(int unit) const { return holds(options_.kept, unit); }
+bool Handout::is_frozen(int unit) const { return holds(options_.frozen, unit); }
 
 void Handout::issue(int unit, const std::string& phase) {
   phases_.at(static_cast<std::size_t>(unit)) = phase;
@@ -99,7 +103,8 @@ void Handout::start_ahead(const Guess& guess, const std::string& phase) {
   if (has(Slip::starts_nothing)) return;
   Guess from = guess;
   if (has(Slip::next_but_one) && from.cursor < from.order.size()) ++from.cursor;
-  for (const int unit : next_of(from, has(Slip::one_ahead) ? 1 : options_.depth)) {
+  const int depth = has(Slip::one_ahead) ? 1 : options_.depth + (has(Slip::one_more) ? 1 : 0);
+  for (const int unit : next_of(from, depth)) {
     if (state(unit) != UnitState::sharded) continue;
     const auto in_flight = std::count(states.begin(), states.end(), UnitState::unsharding);
     if (in_flight >= options_.limit && !has(Slip::unlimited)) return;
@@ -120,33 +125,37 @@ void Handout::begin_pass() {
 
 Handout::Pass Handout::end_pass() { return {std::exchange(lines, {}), most_}; }
 
-Handout::Pass Handout::forward(const Numbers& order, int throws_before) {
-  // The reducer's begin_step: whatever a forward without a backward left is sharded.
+Handout::Pass Handout::forward(const Numbers& order, const Run& run) {
   begin_pass();
-  for (int unit = 0; unit < options_.units; ++unit) reshard(unit);
+  if (run.resets) {  // the reducer's begin_step
+    for (int unit = 0; unit < options_.units; ++unit) reshard(unit);
+    begin_pass();
+  }
+  for (const int unit : ahead) reshard(unit);
   ahead.clear();
-  begin_pass();
   Guess guess{recorded, 0};
   before_ = recorded;
   order_.clear();
+  Numbers recording;
   for (std::size_t place = 0; place < order.size(); ++place) {
-    const int unit = order[place];
+    const int unit = order[place] % kDropped;
     if (state(unit) == UnitState::sharded) issue(unit, "forward");
     if (state(unit) == UnitState::unsharding) reshard(unit);  // says that it waits
     state(unit) = UnitState::unsharded;
-    order_.push_back(unit);
+    order_.push_back(order[place]);
+    if (!has(Slip::frozen_left_out) || !is_frozen(unit)) recording.push_back(unit);
     std::erase(ahead, unit);
     if (has(Slip::from_itself)) start_ahead(guess, "forward");
     if (!advance(guess, unit) && !has(Slip::never_gives_up)) give_up_stale(guess);
     if (!has(Slip::from_itself)) start_ahead(guess, "forward");
-    if (static_cast<int>(place) == throws_before) return end_pass();
+    if (static_cast<int>(place) == run.throws_before) return end_pass();
     lines.push_back("forward_begin " + unit_name(unit));
-    const bool stays = options_.tape && (is_kept(unit) || options_.group == 1);
+    const bool stays = run.tape && (is_kept(unit) || options_.group == 1);
     if (!stays) reshard(unit);
   }
   for (const int unit : ahead) reshard(unit);
   ahead.clear();
-  recorded = order_;
+  recorded = recording;
   return end_pass();
 }
 
@@ -156,38 +165,59 @@ void Handout::guess_backward() {
   Numbers& order = backward_.order;
   if (!has(Slip::same_order)) std::reverse(order.begin(), order.end());
   if (!has(Slip::kept_in_order)) std::erase_if(order, [&](int unit) { return is_kept(unit); });
+  if (has(Slip::frozen_left_out)) std::erase_if(order, [&](int unit) { return is_frozen(unit); });
 }
 
-Handout::Pass Handout::backward() {
+// By call: whether what it computed has a backward. Only what is trained, and what comes after it
+// on the way to the loss, has one.
+std::vector<bool> Handout::reached() const {
+  std::vector<bool> all;
+  bool any = false;
+  for (const int call : order_) {
+    if (call < kDropped) any = any || !is_frozen(call);
+    all.push_back(any && call < kDropped);
+  }
+  return all;
+}
+
+Handout::Pass Handout::backward(bool reduces) {
   begin_pass();
   guess_backward();
+  std::map<int, int> open;  // calls whose backward has not ended, by unit
+  for (const int call : order_) ++open[call % kDropped];
   int reducing = -1;
-  const auto reduce = [&](int unit) {
-    reshard(unit);
-    if (reducing >= 0) {
-      lines.push_back("wait reduce_scatter " + unit_name(reducing) + "/gradient");
-    }
-    reducing = unit;
-    if (unit >= 0) lines.push_back("issue reduce_scatter " + unit_name(unit) + "/gradient");
+  const auto finish_reduce = [&] {
+    if (reducing < 0) return;
+    lines.push_back("wait reduce_scatter " + unit_name(reducing) + "/gradient");
+    reducing = -1;
   };
-  for (auto call = order_.rbegin(); call != order_.rend(); ++call) {
-    const int unit = *call;
+  const auto reduce = [&](int unit) {
+    open[unit] = -1;  // done
+    reshard(unit);
+    finish_reduce();
+    if (is_frozen(unit) || !reduces) return;
+    reducing = unit;
+    lines.push_back("issue reduce_scatter " + unit_name(unit) + "/gradient");
+  };
+  const std::vector<bool> has_backward = reached();
+  for (std::size_t place = order_.size(); place-- > 0;) {
+    if (!has_backward[place]) continue;
+    const int unit = order_[place];
     if (state(unit) == UnitState::sharded) issue(unit, "backward");
     if (state(unit) == UnitState::unsharding) reshard(unit);
     state(unit) = UnitState::unsharded;
     std::erase(ahead, unit);
-    if (!is_kept(unit) && !advance(backward_, unit)) give_up_stale(backward_);
+    if (!is_kept(unit) && !advance(backward_, unit) && !has(Slip::never_gives_up)) {
+      give_up_stale(backward_);
+    }
     if (!is_kept(unit) || !has(Slip::kept_silent)) start_ahead(backward_, "backward");
     lines.push_back("backward_begin " + unit_name(unit));
-    // Gradients are complete after the backward of the first call.
-    if (std::find(call + 1, order_.rend(), unit) == order_.rend()) reduce(unit);
+    if (--open[unit] == 0) reduce(unit);
   }
   for (int unit = options_.units - 1; unit >= 0; --unit) {
-    if (!holds(order_, unit)) reduce(unit);
+    if (open[unit] >= 0) reduce(unit);
   }
-  if (reducing >= 0) {
-    lines.push_back("wait reduce_scatter " + unit_name(reducing) + "/gradient");
-  }
+  finish_reduce();
   for (int unit = 0; unit < options_.units; ++unit) reshard(unit);
   ahead.clear();
   return end_pass();

@@ -3,6 +3,7 @@
 #include "support/toy_model.h"
 #include "task6/cases.h"
 #include "task6/handout.h"
+#include "task6/program.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +12,7 @@
 #include <bit>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <utility>
 
 namespace fsdp::graded {
@@ -24,16 +26,37 @@ struct Passes {
   std::vector<Numbers> records;
 };
 
+bool is_among(const Case& asked, const char* option, int iteration) {
+  const Numbers numbers = asked.options.value(option, Numbers{});
+  return std::find(numbers.begin(), numbers.end(), iteration) != numbers.end();
+}
+bool is_thrown(const Case& asked, int iteration) {
+  return asked.options.value("throws", -1) == iteration;
+}
+bool has_backward(const Case& asked, int iteration) {
+  return asked.options.value("backward", true) && !is_thrown(asked, iteration) &&
+         !is_among(asked, "evaluations", iteration) && !is_among(asked, "abandoned", iteration);
+}
+
 Passes play(const Case& asked, const Handout::Options& options) {
   Handout handout(options);
   const auto orders = asked.options.at("orders").get<std::vector<Numbers>>();
-  const int throws = asked.options.value("throws", -1);
+  const int micro_steps = asked.options.value("micro_steps", 1);
+  const int per_reduction = asked.options.value("per_reduction", 1);
+  int micro_step = 0;
   Passes passes;
   for (std::size_t i = 0; i < orders.size(); ++i) {
-    const bool is_thrown = static_cast<int>(i) == throws;
-    passes.forward.push_back(handout.forward(orders[i], is_thrown ? 1 : -1));
+    const auto number = static_cast<int>(i);
+    const bool evaluates = is_among(asked, "evaluations", number);
+    passes.forward.push_back(
+        handout.forward(orders[i], {.tape = options.tape && !evaluates,
+                                    .resets = !evaluates && micro_step == 0,
+                                    .throws_before = is_thrown(asked, number) ? 1 : -1}));
     passes.records.push_back(handout.recorded);
-    passes.backward.push_back(is_thrown ? Handout::Pass{} : handout.backward());
+    passes.backward.emplace_back();
+    if (!has_backward(asked, number)) continue;
+    passes.backward.back() = handout.backward((micro_step + 1) % per_reduction == 0);
+    micro_step = (micro_step + 1) % micro_steps;
   }
   return passes;
 }
@@ -46,16 +69,19 @@ struct Told {
 constexpr Told kForwardSlips[] = {
     {Slip::starts_nothing, "nothing is gathered ahead"},
     {Slip::one_ahead, "one unit ahead, whatever the depth"},
+    {Slip::one_more, "one unit more than the depth is started"},
     {Slip::unlimited, "the limit of gathers in flight is not kept"},
     {Slip::waits,
      "what is gathered ahead is waited for at once: finish_unshard, not start_unshard"},
     {Slip::from_itself, "started before the cursor moved past the unit that computes"},
     {Slip::next_but_one, "the wrong neighbour: the next unit but one is started"},
     {Slip::never_gives_up, "what is stale is not given up"},
+    {Slip::frozen_left_out, "units that are not trained are left out of the record"},
 };
 constexpr Told kBackwardSlips[] = {
     {Slip::starts_nothing, "nothing is gathered ahead"},
     {Slip::one_ahead, "one unit ahead, whatever the depth"},
+    {Slip::one_more, "one unit more than the depth is started"},
     {Slip::unlimited, "the limit of gathers in flight is not kept"},
     {Slip::waits,
      "what is gathered ahead is waited for at once: finish_unshard, not start_unshard"},
@@ -65,23 +91,33 @@ constexpr Told kBackwardSlips[] = {
     {Slip::kept_in_order, "units kept until backward take a place in the order"},
     {Slip::kept_silent, "the report of a kept unit starts nothing"},
     {Slip::guess_once, "the guess is made in the first iteration only"},
+    {Slip::never_gives_up, "what is stale is not given up"},
+    {Slip::frozen_left_out, "units that are not trained are left out of the order"},
 };
+
+/// The model of a case, as it calls its layers in one iteration.
+std::unique_ptr<Program> program_of(const Case& asked, int iteration) {
+  auto model = std::make_unique<Program>(config_of(asked.options.value("width", 5),
+                                                   asked.options.value("layers", 5),
+                                                   asked.options.value("frozen", Numbers{})));
+  model->order = asked.options.at("orders").at(static_cast<std::size_t>(iteration)).get<Numbers>();
+  return model;
+}
 
 /// The gradients of one iteration by a single process, by unit.
 std::map<std::string, std::vector<float>> gradients_of(const Case& asked, int iteration) {
   Context context({.seed = asked.seed});
   const ContextScope scope(context);
-  const std::int64_t width = asked.options.value("width", 5);
-  testing::Toy model({.width = width, .layers = asked.options.value("layers", 5)});
-  model.order = asked.options.at("orders").at(static_cast<std::size_t>(iteration)).get<Numbers>();
+  const auto owned = program_of(asked, iteration);
+  Program& model = *owned;
   std::vector<std::pair<std::string, Variable>> parameters;
   for (const nn::NamedParameter& each : model.named_parameters()) {
-    parameters.emplace_back(each.path, each.variable);
+    if (each.variable.requires_grad()) parameters.emplace_back(each.path, each.variable);
   }
   optim::LocalGradients engine(parameters);
   engine.begin_step({.micro_steps = asked.world_size});
   for (int j = 0; j < asked.world_size; ++j) {
-    toy_loss(model, width, iteration, j).backward();
+    toy_loss(model, asked.options.value("width", 5), iteration, j).backward();
     engine.end_micro_step();
   }
   engine.finish_gradients();
@@ -97,10 +133,10 @@ std::map<std::string, std::vector<float>> gradients_of(const Case& asked, int it
 float loss_of(const Case& asked, int iteration, int rank) {
   Context context({.seed = asked.seed});
   const ContextScope scope(context);
-  const std::int64_t width = asked.options.value("width", 5);
-  testing::Toy model({.width = width, .layers = asked.options.value("layers", 5)});
-  model.order = asked.options.at("orders").at(static_cast<std::size_t>(iteration)).get<Numbers>();
+  const auto owned = program_of(asked, iteration);
+  Program& model = *owned;
   const NoGradScope no_grad;
+  const std::int64_t width = asked.options.value("width", 5);
   return static_cast<float>(toy_loss(model, width, iteration, rank).data().item());
 }
 
@@ -128,10 +164,17 @@ class IterationJudge {
     const auto as_text = [](const Numbers& numbers) {
       return fmt::format("[{}]", fmt::join(numbers, ", "));
     };
-    record.at(rank).equal("recorded_order() after " + name,
-                          as_text(seen_.at(rank, "record " + std::to_string(i)).get<Numbers>()),
-                          as_text(right_.records[index]));
-    if (i == seen_.asked().options.value("throws", -1)) return;
+    const std::string recorded =
+        as_text(seen_.at(rank, "record " + std::to_string(i)).get<Numbers>());
+    Numbers trained = right_.records[index];
+    const Numbers frozen = seen_.asked().options.value("frozen", Numbers{});
+    std::erase_if(trained, [&](int unit) {
+      return std::find(frozen.begin(), frozen.end(), unit) != frozen.end();
+    });
+    record.at(rank).equal(
+        "recorded_order() after " + name, recorded, as_text(right_.records[index]),
+        {{recorded == as_text(trained), "units that are not trained are left out of the record"}});
+    if (is_thrown(seen_.asked(), i)) return;
     Lesson value(step_, "prefetching changes no bit of the result", seen_);
     value.at(rank).bits("the loss of iteration " + std::to_string(i),
                         seen_.floats(rank, "loss " + std::to_string(i)),
@@ -146,6 +189,7 @@ class IterationJudge {
     const Lines states = seen_.lines(rank, "states after " + name);
     left.at(rank).equal("the states after " + name, states, Lines(states.size(), "sharded"));
     if (!std::has_single_bit(static_cast<unsigned>(seen_.world_size()))) return;
+    if (seen_.asked().options.value("micro_steps", 1) > 1) return;  // task 4 looks at sums of steps
     Lesson value(step_, "prefetching changes no bit of the result", seen_);
     for (const auto& [unit, whole] : gradients_of(seen_.asked(), i)) {
       const auto shard = seen_.floats(rank, "grad " + std::to_string(i) + " " + unit);
@@ -210,9 +254,8 @@ void judge_iterations(const char* step, const Ask& ask) {
   const auto count = static_cast<int>(seen.asked().options.at("orders").size());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     for (int i = 0; i < count; ++i) {
-      const bool is_thrown = i == seen.asked().options.value("throws", -1);
       if (!backward) judge.check_forward(rank, i);
-      if (backward && !is_thrown) judge.check_backward(rank, i);
+      if (has_backward(seen.asked(), i)) judge.check_backward(rank, i);
     }
   }
 }

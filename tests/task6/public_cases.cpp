@@ -27,6 +27,25 @@ const std::vector<Json> kPrograms = {
     {{0, 1, 0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 0, 1}}  // repeats
 };
 
+/// Six iterations of a model that changes its mind.
+const Json kAlternating = {{"orders", {kAll, {0, 2, 4}, kAll, {0, 2, 4}, {4, 1, 2, 0}, kAll}}};
+/// Evaluations between the steps call fewer units, or in another order.
+const Json kEvaluated = {{"orders", {kAll, {0, 1, 2}, kAll, {3, 1, 4}, {3, 1, 4}, kAll}},
+                         {"evaluations", {1, 3, 4}}};
+/// One unit is called ten times.
+const Json kOftenUsed = {
+    {"layers", 3},
+    {"depth", 2},
+    {"orders",
+     {{0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 2, 1, 0, 1, 0, 1, 0, 1, 0}, {2, 1, 0, 1, 0}, kThree}}};
+
+/// layers.10 comes before layers.2 in the alphabet, and not in the model.
+Json twelve() {
+  Json all = Json::array();
+  for (int n = 0; n < 12; ++n) all.push_back(n);
+  return {{"layers", 12}, {"depth", 3}, {"keep", {11}}, {"orders", {all, all}}};
+}
+
 /// A unit's forward takes 1024 ps; its gather, at W = 2, 128 times these.
 const std::vector<double> kLinks = {2, 8, 12, 40};
 
@@ -51,11 +70,15 @@ TEST_CASE("What is not among the next units of the guess is given up", "[6.1]") 
                    .delivery = Delivery::lazy,
                    .options = with({{"guess", kAll}}, options)});
     };
+    stale({{"cursor", 1}, {"ahead", {0, 1, 2, 3, 4}}, {"depth", 2}});
     stale({{"cursor", 4}, {"ahead", {1, 2}}, {"there", {3}}, {"depth", 2}});
     stale({{"cursor", 2}, {"ahead", {1, 2, 3}}, {"there", {1}}, {"depth", 2}});
     stale({{"cursor", 1}, {"ahead", {1, 2}}, {"depth", 1}});
     stale({{"cursor", 5}, {"ahead", {0}}, {"depth", 3}});
     stale({{"cursor", 1}, {"ahead", {1}}, {"there", {0}}, {"coming", {4}}});
+    // A unit that is twice in the guess may have been passed once.
+    stale({{"guess", {0, 1, 0, 1, 2}}, {"cursor", 2}, {"ahead", {0, 1}}, {"depth", 1}});
+    stale({{"guess", {0, 1, 0, 1, 2}}, {"cursor", 4}, {"ahead", {0, 1, 2}}, {"depth", 3}});
   }
 }
 
@@ -67,6 +90,7 @@ TEST_CASE("The next units are started, as far as depth and limit allow", "[6.2]"
                    .options = with({{"guess", kAll}}, options)});
     };
     start({{"cursor", 1}});
+    start({{"cursor", 1}, {"depth", 2}, {"limit", 4}});
     start({{"cursor", 1}, {"depth", 3}});
     start({{"cursor", 4}, {"depth", 3}});
     start({{"cursor", 5}, {"depth", 2}});
@@ -79,10 +103,12 @@ TEST_CASE("Units that are there, or on their way, take their place", "[6.2]") {
   const auto start = [&](const Json& options) {
     judge_start({.world_size = 2, .options = with({{"guess", kAll}}, options)});
   };
+  start({{"cursor", 1}, {"depth", 2}, {"limit", 4}, {"there", {1, 2}}});
   start({{"cursor", 1}, {"depth", 2}, {"there", {1}}});
   start({{"cursor", 1}, {"depth", 2}, {"ahead", {1}}});
   start({{"cursor", 1}, {"depth", 3}, {"there", {0, 2}}});
   start({{"cursor", 0}, {"depth", 1}, {"there", {0}}});
+  start({{"guess", {0, 1, 1, 2, 1}}, {"cursor", 1}, {"depth", 4}});  // started once
 }
 
 TEST_CASE("No more gathers than the limit are in flight, whoever started them", "[6.2]") {
@@ -107,6 +133,7 @@ TEST_CASE("A forward begins: the record becomes the guess, and the rest is clear
     };
     begins({{"recorded", {0, 2, 4}}, {"recording", {0, 1}}, {"guess", kAll}, {"cursor", 2}});
     begins({{"recorded", kAll}, {"ahead", {2, 3}}, {"there", {2}}, {"guess", {1}}, {"cursor", 1}});
+    begins({{"recorded", kAll}, {"recording", kAll}, {"guess", kAll}, {"cursor", 5}});
     begins({{"recording", {0, 1}}});
   }
 }
@@ -122,6 +149,7 @@ TEST_CASE("A forward ends: the recording is the record, and nothing is left ahea
     ends({{"recorded", kAll}, {"recording", {0, 1}}, {"ahead", {2, 3}}, {"guess", kAll}});
     ends({{"recording", kAll}, {"ahead", {1}}, {"there", {1, 4}}});
     ends({{"recorded", {2}}, {"recording", {2}}});
+    ends({{"recorded", kAll}, {"recording", {4, 0, 4}}, {"guess", kAll}, {"cursor", 5}});
   }
 }
 
@@ -157,7 +185,34 @@ TEST_CASE("Forward: the order may change", "[6.4]") {
   }
 }
 
+TEST_CASE("Forward: units whose names do not sort, and one that is used ten times", "[6.4]") {
+  judge_iterations("6.4", {.world_size = 2, .options = twelve()});
+  judge_iterations("6.4", {.world_size = 1, .options = kOftenUsed});
+}
+
+TEST_CASE("Forward: units that are not trained are gathered ahead like the others", "[6.4]") {
+  for (const Json& frozen : {Json{0, 1}, Json{2}, Json{1, 4}}) {
+    judge_iterations("6.4", {.world_size = 2,
+                             .delivery = Delivery::lazy,
+                             .options = {{"frozen", frozen}, {"orders", {kAll, kAll}}}});
+  }
+}
+
+TEST_CASE("Forward: the order alternates, and evaluations come between the steps", "[6.4]") {
+  for (const int depth : {1, 3}) {
+    judge_iterations("6.4", {.world_size = 3, .options = with(kAlternating, {{"depth", depth}})});
+    judge_iterations("6.4", {.world_size = 2, .options = with(kEvaluated, {{"depth", depth}})});
+  }
+}
+
 TEST_CASE("A forward that throws leaves no record", "[6.4]") {
+  // No step begins after an evaluation that throws: what it had ahead is still in memory.
+  judge_iterations("6.4", {.world_size = 2,
+                           .delivery = Delivery::lazy,
+                           .options = {{"orders", {kAll, {2, 1, 0, 3}, {4, 3, 2}, kAll}},
+                                       {"evaluations", {1, 2}},
+                                       {"throws", 1},
+                                       {"depth", 2}}});
   for (const int depth : {1, 2}) {
     judge_iterations(
         "6.4",
@@ -206,6 +261,56 @@ TEST_CASE("Backward: the reverse of this iteration's forward, whatever it was be
                                .options = {{"orders", orders}, {"depth", depth}, {"keep", {4}}}});
     }
   }
+}
+
+TEST_CASE("Backward: depth and limit", "[6.5]") {
+  const Json five = {{"layers", 5}, {"keep", {4}}, {"orders", {kAll, kAll}}};
+  for (const auto& [depth, limit] : {std::pair{2, 1}, {3, 2}, {1, 3}, {9, 0}}) {
+    judge_iterations(
+        "6.5", {.world_size = 2, .options = with(five, {{"depth", depth}, {"limit", limit}})});
+  }
+  judge_iterations("6.5", {.world_size = 2, .options = twelve()});
+}
+
+TEST_CASE("Backward: units that it does not reach are stale, and given up", "[6.5]") {
+  const auto steps = [](const Json& orders, const Json& more) {
+    for (const int depth : {1, 2}) {
+      judge_iterations("6.5", {.world_size = 2,
+                               .delivery = Delivery::lazy,
+                               .options = with({{"orders", orders}, {"depth", depth}}, more)});
+    }
+  };
+  // Nobody uses the output of layers.3, of layers.2 and layers.1, of the second call of layers.1.
+  steps({{0, 1, 2, 100 + 3, 4}, {0, 1, 2, 100 + 3, 4}}, {{"keep", {4}}});
+  steps({{0, 100 + 1, 100 + 2, 3, 4}, kAll}, {{"keep", {4}}});
+  steps({{0, 1, 2, 100 + 1, 3}, {0, 1, 2, 100 + 1, 3}}, Json::object());
+}
+
+TEST_CASE("Backward: units that are not trained", "[6.5]") {
+  for (const Json& frozen : {Json{0, 1}, Json{2}, Json{1, 4}, Json{0, 1, 2, 3}}) {
+    for (const int depth : {1, 2}) {
+      judge_iterations(
+          "6.5",
+          {.world_size = 2,
+           .delivery = Delivery::lazy,
+           .options = {
+               {"frozen", frozen}, {"keep", {4}}, {"depth", depth}, {"orders", {kAll, kAll}}}});
+    }
+  }
+}
+
+TEST_CASE("Backward: after evaluations, dropped losses, and in several micro-steps", "[6.5]") {
+  const auto steps = [](const Json& options) {
+    for (const int world_size : {1, 2}) {
+      judge_iterations("6.5", {.world_size = world_size, .options = options});
+    }
+  };
+  steps(with(kEvaluated, {{"keep", {4}}, {"depth", 2}}));
+  steps(with(kAlternating, {{"keep", {4}}, {"abandoned", {1, 4}}}));
+  steps(with(kAlternating, {{"keep", {2}}, {"micro_steps", 3}}));
+  steps(with(kAlternating, {{"micro_steps", 6}, {"per_reduction", 3}, {"depth", 2}}));
+  steps(with(kAlternating, {{"group", 1}, {"depth", 2}}));
+  steps(kOftenUsed);
 }
 
 TEST_CASE("The virtual time of a backward is the formula's", "[6.5]") {

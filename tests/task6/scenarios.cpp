@@ -1,8 +1,9 @@
 // Task 6: what a runner can be asked to do with a stack of sharded layers and a prefetcher.
 //
 // Options of "iterations": orders (for each iteration the layers that forward calls, in turn),
-// backward, tape, throws (an iteration whose forward throws before its second layer); and those of
-// the stack.
+// backward, tape, and those of the stack. Of the iterations, by number: throws (its forward throws
+// before its second layer), evaluations (without a tape, outside of any step), abandoned (no
+// backward comes). micro_steps, per_reduction: iterations of a step, and of a reduction.
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "task4_backward/backward.h"
@@ -20,9 +21,11 @@ class Iterations {
       : stage_(stage),
         stack_(stage),
         backward_(stage.option("backward", true)),
-        throws_(stage.option("throws", -1)) {
+        throws_(stage.option("throws", -1)),
+        plan_{.micro_steps = stage.option("micro_steps", 1),
+              .micro_steps_per_reduction = stage.option("per_reduction", 1)} {
     // As task 7 will hang them: the borders around everything else.
-    testing::Toy& model = stack_.model();
+    Program& model = stack_.model();
     model.register_forward_pre_hook([this](nn::Module&) { stack_.prefetcher().forward_begins(); });
     for (ShardedUnit* unit : stack_.all()) {
       unit->install_forward_hooks();
@@ -36,7 +39,9 @@ class Iterations {
   void run(int number, const Numbers& order) {
     const std::string name = std::to_string(number);
     stack_.model().order = order;
-    reducer_->begin_step({});
+    const bool evaluates = is_among("evaluations", number);
+    if (!evaluates && !in_step_) reducer_->begin_step(plan_);
+    in_step_ = false;
     Variable loss;
     held([&] {
       stage_.events(
@@ -46,21 +51,33 @@ class Iterations {
     stage_.note("record " + name, stack_.numbers_of(stack_.prefetcher().recorded_order()));
     stage_.note("states after forward " + name, stack_.states());
     if (loss.is_defined()) stage_.values("loss " + name, loss.data());
-    if (backward_ && loss.is_defined()) backward(name, loss);
+    const bool is_trained = loss.is_defined() && !evaluates && !is_among("abandoned", number);
+    if (backward_ && is_trained) backward(name, loss);
   }
 
  private:
+  bool is_among(const char* option, int number) const {
+    const Numbers numbers = stage_.option(option, Numbers{});
+    return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+  }
+
   Variable forward(int number) {
     const std::int64_t width = stage_.option("width", 5);
     const auto pass = [&] { return toy_loss(stack_.model(), width, number, stage_.rank()); };
     if (number == throws_) {
-      nn::Module& second = *stack_.model().layers().at(1);
+      const auto call = static_cast<std::size_t>(stack_.model().order.at(1) % kDropped);
+      nn::Module& second = *stack_.model().layers().at(call);
       const int hook = second.register_forward_pre_hook([](nn::Module&) { fail("not today"); });
-      stage_.attempt("thrown", [&] { pass(); });
+      stage_.attempt("thrown", [&] { without_tape(is_among("evaluations", number), pass); });
       second.remove_hook(hook);
       return {};
     }
-    if (stage_.option("tape", true)) return pass();
+    return without_tape(!stage_.option("tape", true) || is_among("evaluations", number), pass);
+  }
+
+  template <class Pass>
+  static Variable without_tape(bool really, const Pass& pass) {
+    if (!really) return pass();
     const NoGradScope no_grad;
     return pass();
   }
@@ -72,9 +89,12 @@ class Iterations {
     });
     stage_.note("held in backward " + name, most_);
     stage_.note("states after backward " + name, stack_.states());
+    in_step_ = reducer_->micro_step() < plan_.micro_steps;
+    if (in_step_) return;
     reducer_->finish_gradients();
     for (ShardedUnit* unit : stack_.all()) {
       FlatParameter& flat = *unit->flat_parameters().front();
+      if (!flat.requires_grad()) continue;
       stage_.values("grad " + name + " " + unit->name(), flat.shard_grad());
       flat.set_shard_grad(Tensor());
     }
@@ -100,6 +120,8 @@ class Iterations {
   Stack stack_;
   bool backward_;
   int throws_;
+  optim::StepPlan plan_;
+  bool in_step_ = false;  // more micro-steps of it come
   std::unique_ptr<GradientReducer> reducer_;
   int now_ = 0;
   int most_ = 0;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "grader/stage.h"
-#include "support/toy_model.h"
+#include "task6/program.h"
 #include "task6_prefetching/prefetching.h"
 
 #include <algorithm>
@@ -17,11 +17,12 @@ namespace fsdp::graded {
 using Numbers = std::vector<int>;
 
 /// Options: layers, width, depth, limit, group (reshard after forward), keep (numbers of units that
-/// keep their parameters until backward).
+/// keep their parameters until backward), frozen (numbers of units that are not trained).
 class Stack {
  public:
   explicit Stack(Stage& stage)
-      : model_({.width = stage.option("width", 5), .layers = stage.option("layers", 5)}) {
+      : model_(config_of(stage.option("width", 5), stage.option("layers", 5),
+                         stage.option("frozen", Numbers{}))) {
     const int group = stage.option("group", 0);
     std::shared_ptr<ProcessGroup> subgroup;
     if (group > 1) subgroup = stage.group().split_contiguous(group);
@@ -41,7 +42,7 @@ class Stack {
         all(), Prefetcher::Options{stage.option("depth", 1), stage.option("limit", 0)});
   }
 
-  testing::Toy& model() { return model_; }
+  Program& model() { return model_; }
   Prefetcher& prefetcher() { return *prefetcher_; }
   ShardedUnit& unit(int number) { return *units_.at(static_cast<std::size_t>(number)); }
   std::vector<ShardedUnit*> all() const {
@@ -76,7 +77,7 @@ class Stack {
   }
 
  private:
-  testing::Toy model_;
+  Program model_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::unique_ptr<Prefetcher> prefetcher_;
 };

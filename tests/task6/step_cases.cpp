@@ -38,6 +38,15 @@ std::string numbers(const Seen& seen, int rank, const std::string& key) {
   return text_of(seen.at(rank, key).get<Numbers>());
 }
 
+/// Several mistakes may lead to the same.
+std::string all_that_apply(const std::vector<Cause>& causes) {
+  std::vector<std::string> texts;
+  for (const Cause& each : causes) {
+    if (each.applies) texts.push_back(each.text);
+  }
+  return fmt::format("{}", fmt::join(texts, "; or "));
+}
+
 /// States of all units, and what is ahead.
 void check_units(Lesson& lesson, const Seen& seen, int rank, const Handout& handout,
                  const std::vector<Cause>& causes = {}) {
@@ -95,8 +104,21 @@ void judge_stale(const Ask& ask) {
                   seen);
     const bool is_as_before = seen.lines(rank, "states") == names_of(before.states);
     const auto ahead = numbers(seen, rank, "ahead");
+    const auto with_depth = [&](int depth) {
+      Handout::Options options = Handout::options_of(seen.asked());
+      options.depth = depth;
+      Handout other(options);
+      other.states = before.states;
+      other.ahead = before.ahead;
+      other.give_up_stale(guess_of(seen.asked()));
+      return seen.lines(rank, "states") == names_of(other.states);
+    };
+    const int depth = seen.asked().options.value("depth", 1);
+    const bool one_more = with_depth(depth + 1), all = with_depth(depth + 100);
     check_units(lesson, seen, rank, handout,
                 {{is_as_before && ahead == sorted(before.ahead), "nothing was given up"},
+                 {one_more && !all, "one unit more than the depth counts as coming next"},
+                 {all && !one_more, "all the rest of the guess counts as coming next"},
                  {is_as_before && ahead == sorted(handout.ahead),
                   "forgotten, but not resharded: nobody will"},
                  {ahead == "[]" && !handout.ahead.empty(), "what comes next was given up too"}});
@@ -136,22 +158,24 @@ void judge_start(const Ask& ask) {
   });
   walker.start_ahead(rest, phase);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
+    const auto events = seen.lines(rank, "events");
+    const std::string slips = all_that_apply(
+        {{events == slipped(Slip::unlimited),
+          "the limit of gathers in flight was not looked at before each one"},
+         {events == slipped(Slip::one_ahead), "one unit ahead, whatever the depth"},
+         {events == slipped(Slip::one_more), "one unit more than the depth"},
+         {events == walker.lines, "walked past units that are there: they take a place, too"}});
     Lesson first("6.2",
                  "of the next `depth` units of the guess those that are sharded are started, in "
                  "order, while fewer than the limit are in flight; nothing is waited for",
                  seen);
-    const auto events = seen.lines(rank, "events");
     const bool waits = std::any_of(events.begin(), events.end(), [](const std::string& line) {
       return line.starts_with("wait ");
     });
-    first.at(rank).equal(
-        "the trace", events, handout.lines,
-        {{waits, "waited for: that is finish_unshard; the first half is enough"},
-         {events.empty(), "nothing was started"},
-         {events == slipped(Slip::unlimited),
-          "the limit of gathers in flight was not looked at before each one"},
-         {events == slipped(Slip::one_ahead), "one unit ahead, whatever the depth"},
-         {events == walker.lines, "walked past units that are there: they take a place, too"}});
+    first.at(rank).equal("the trace", events, handout.lines,
+                         {{waits, "waited for: that is finish_unshard; the first half is enough"},
+                          {events.empty(), "nothing was started"},
+                          {!slips.empty(), slips}});
     Lesson second("6.2", "what was started here, and nothing else, is in ahead_", seen);
     check_units(second, seen, rank, handout,
                 {{numbers(seen, rank, "ahead") == sorted(prepared(seen.asked()).ahead),
