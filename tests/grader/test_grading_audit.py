@@ -213,6 +213,17 @@ class Objects(unittest.TestCase):
 
 
 class Names(unittest.TestCase):
+    def test_what_overlap_is_judged_by(self):
+        for name, member in (("fsdp::Context::record(fsdp::Event)", "device/context"),
+                             ("fsdp::Trace::record(fsdp::Event)", "base/trace"),
+                             ("fsdp::EventObserverScope::EventObserverScope(fsdp::EventObserver&)",
+                              "device/context"),
+                             ("fsdp::nn::CallObserverScope::~CallObserverScope()",
+                              "nn/module_call")):
+            with self.subTest(name):
+                self.assertTrue(policy.why_not_library(name, member, 3))
+        self.assertFalse(policy.why_not_library("fsdp::Context::current()", "device/context", 3))
+
     def test_templates(self):
         self.assertTrue(policy.is_template("std::vector<int>::push_back(int)"))
         self.assertFalse(policy.is_template("std::chrono::_V2::steady_clock::now()"))

@@ -17,6 +17,12 @@ TEST_CASE("Forward, other orders", "[6.4][hidden]") {
                                        {"limit", 3},
                                        {"keep", {5}},
                                        {"orders", {{3, 3, 1}, {3, 1, 3, 2}, {0, 1, 3}}}}});
+  judge_iterations("6.4", {.world_size = 2,
+                           .options = {{"layers", 6},
+                                       {"depth", 2},
+                                       {"frozen", {0, 3}},
+                                       {"evaluations", {1}},
+                                       {"orders", {six, {5, 3, 1}, {0, 3, 2, 3}, six}}}});
   judge_time("6.4", {.options = {{"units", 11}, {"ranks", 4}, {"ps_per_byte", 17}, {"depth", 2}}});
 }
 
@@ -34,6 +40,14 @@ TEST_CASE("Backward, other orders", "[6.5][hidden]") {
                                        {"limit", 1},
                                        {"keep", {5}},
                                        {"orders", {{1, 2, 1, 5}, {5, 1, 2, 4}}}}});
+  judge_iterations("6.5", {.world_size = 2,
+                           .delivery = Delivery::lazy,
+                           .options = {{"layers", 6},
+                                       {"depth", 2},
+                                       {"keep", {5}},
+                                       {"frozen", {0, 3}},
+                                       {"evaluations", {1}},
+                                       {"orders", {{0, 1, 100 + 2, 3, 4, 5}, {5, 3, 1}, six}}}});
   judge_time(
       "6.5",
       {.options = {

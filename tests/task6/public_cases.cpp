@@ -77,6 +77,7 @@ TEST_CASE("What is not among the next units of the guess is given up", "[6.1]") 
     stale({{"cursor", 5}, {"ahead", {0}}, {"depth", 3}});
     stale({{"cursor", 1}, {"ahead", {1}}, {"there", {0}}, {"coming", {4}}});
     // A unit that is twice in the guess may have been passed once.
+    stale({{"guess", {0, 1, 0, 1, 2}}, {"cursor", 2}, {"ahead", {0, 1, 2}}, {"depth", 3}});
     stale({{"guess", {0, 1, 0, 1, 2}}, {"cursor", 2}, {"ahead", {0, 1}}, {"depth", 1}});
     stale({{"guess", {0, 1, 0, 1, 2}}, {"cursor", 4}, {"ahead", {0, 1, 2}}, {"depth", 3}});
   }

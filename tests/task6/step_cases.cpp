@@ -38,6 +38,16 @@ std::string numbers(const Seen& seen, int rank, const std::string& key) {
   return text_of(seen.at(rank, key).get<Numbers>());
 }
 
+/// The next places of a guess, but for units that have a place before the cursor.
+Handout::Guess without_passed(const Handout::Guess& guess) {
+  Handout::Guess rest = guess;
+  const auto cursor = rest.order.begin() + static_cast<std::ptrdiff_t>(rest.cursor);
+  for (auto place = cursor; place != rest.order.end(); ++place) {
+    if (std::find(rest.order.begin(), cursor, *place) != cursor) *place = -1;
+  }
+  return rest;
+}
+
 /// Several mistakes may lead to the same.
 std::string all_that_apply(const std::vector<Cause>& causes) {
   std::vector<std::string> texts;
@@ -97,6 +107,8 @@ void judge_stale(const Ask& ask) {
   Handout handout = prepared(seen.asked());
   const Handout before = handout;
   handout.give_up_stale(guess_of(seen.asked()));
+  Handout by_front = before;
+  by_front.give_up_stale(without_passed(guess_of(seen.asked())));
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson lesson("6.1",
                   "what was gathered ahead and is not among the next `depth` of the guess is "
@@ -113,10 +125,13 @@ void judge_stale(const Ask& ask) {
       other.give_up_stale(guess_of(seen.asked()));
       return seen.lines(rank, "states") == names_of(other.states);
     };
+    const bool by_first_place = seen.lines(rank, "states") == names_of(by_front.states);
     const int depth = seen.asked().options.value("depth", 1);
     const bool one_more = with_depth(depth + 1), all = with_depth(depth + 100);
     check_units(lesson, seen, rank, handout,
                 {{is_as_before && ahead == sorted(before.ahead), "nothing was given up"},
+                 {by_first_place && ahead != "[]",
+                  "searched from the front: a unit that is used twice may have been passed once"},
                  {one_more && !all, "one unit more than the depth counts as coming next"},
                  {all && !one_more, "all the rest of the guess counts as coming next"},
                  {is_as_before && ahead == sorted(handout.ahead),
