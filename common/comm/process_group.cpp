@@ -11,6 +11,12 @@ namespace {
 // A tensor without elements may have no bytes to point at.
 std::byte* pointer_of(const Tensor& tensor) { return tensor.numel() > 0 ? tensor.raw() : nullptr; }
 
+// Stands for the calling thread, at the price of an address.
+const void* this_thread() {
+  static thread_local const char token = 0;
+  return &token;
+}
+
 }  // namespace
 
 std::string_view name_of(CollectiveOp op) {
@@ -62,7 +68,10 @@ std::shared_ptr<Backend> Backend::split_regular(int count, int stride, std::int6
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Backend> backend)
-    : backend_(std::move(backend)), rank_(backend_->rank()), size_(backend_->size()) {}
+    : backend_(std::move(backend)),
+      rank_(backend_->rank()),
+      size_(backend_->size()),
+      thread_(this_thread()) {}
 
 Work ProcessGroup::all_gather(const Tensor& out, const Tensor& in, Label label) {
   constexpr auto op = CollectiveOp::all_gather;
@@ -150,6 +159,7 @@ Work ProcessGroup::barrier(Label label) {
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::split(int color, int key) {
+  check_caller(CollectiveOp::split, {});
   return std::make_shared<ProcessGroup>(backend_->split(color, key, sequence_++));
 }
 
@@ -166,10 +176,19 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split_strided(int stride) {
 std::shared_ptr<ProcessGroup> ProcessGroup::split_regular(int count, int stride) {
   FSDP_CHECK(count >= 1 && size_ % (count * stride) == 0,
              "{} ranks cannot be split into groups of {}", size_, count);
+  check_caller(CollectiveOp::split, {});
   return std::make_shared<ProcessGroup>(backend_->split_regular(count, stride, sequence_++));
 }
 
+void ProcessGroup::check_caller(CollectiveOp op, const Label& label) const {
+  FSDP_CHECK(thread_ == this_thread(),
+             "{}{}{} was called by another thread than the one that made this group (rank {} of "
+             "{}): a ProcessGroup belongs to its rank's own thread",
+             name_of(op), label.unit.empty() ? "" : " of ", to_string(label), rank_, size_);
+}
+
 Work ProcessGroup::issue(Collective call, const std::vector<Tensor>& tensors) {
+  check_caller(call.op, call.label);
   std::vector<Storage::Lease> leases;
   for (const Tensor& tensor : tensors) leases.emplace_back(tensor.storage());
 

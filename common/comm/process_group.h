@@ -60,7 +60,9 @@ std::int64_t received_bytes(CollectiveOp op, std::int64_t numel, std::size_t ele
 ///
 /// Destroying an unfinished Work blocks until it is finished (or the group aborted and nobody reads
 /// its buffers any more), so a buffer can never be freed under a running collective; it never
-/// throws. The trace records that it was waited for, too.
+/// throws. The trace records that it was waited for, too. A Work must be waited for or destroyed before
+/// its rank's function returns, and on the rank's thread: if it leaks, that ends the run with an error
+/// that names it.
 class [[nodiscard]] Work {
  public:
   /// What a backend implements: a future, an MPI_Request, a CUDA event.
@@ -79,6 +81,8 @@ class [[nodiscard]] Work {
   Work& operator=(Work&& other) noexcept;
   ~Work();
 
+  /// True when wait() would not block for another rank. That includes a group that was aborted:
+  /// the result is there after wait() only.
   bool is_done() const;
 
   /// Makes the result usable by whatever the caller does next, and ends the leases. CPU: blocks
@@ -118,6 +122,11 @@ class Backend {
 ///
 /// Shapes are checked here, once, before any backend runs, by a rule that is the same on every
 /// rank: a wrong shape is an Error everywhere, not a hang.
+///
+/// A group and its Works belong to the thread that made the group, which is the rank's own: that
+/// thread alone may call them. Any other (a second thread of the same rank, a piece of a kernel, the
+/// thread of another rank) gets an Error and changes nothing; only abort() may come from anywhere. A
+/// Work that another thread waits for or destroys fails on all ranks.
 class ProcessGroup {
  public:
   explicit ProcessGroup(std::shared_ptr<Backend> backend);
@@ -163,18 +172,20 @@ class ProcessGroup {
   std::shared_ptr<ProcessGroup> split_strided(int stride);
 
   /// Makes every pending and later call, on every rank, throw Aborted. Call it when a rank fails,
-  /// so that its peers fail too instead of hanging.
+  /// so that its peers fail too instead of hanging. The first reason stays.
   void abort(const std::string& reason) { backend_->abort(reason); }
 
   Backend& backend() { return *backend_; }
 
  private:
+  void check_caller(CollectiveOp op, const Label& label) const;
   Work issue(Collective call, const std::vector<Tensor>& tensors);
   std::shared_ptr<ProcessGroup> split_regular(int count, int stride);
 
   std::shared_ptr<Backend> backend_;
   int rank_;
   int size_;
+  const void* thread_;  // that made it: see check_caller()
   std::int64_t sequence_ = 0;
 };
 

@@ -16,14 +16,21 @@ class ThreadPending : public Work::Pending {
       : scheduler_(std::move(scheduler)),
         operation_(std::move(operation)),
         world_rank_(world_rank) {}
+  ~ThreadPending() override {
+    if (is_held_) scheduler_->let_go(world_rank_, *operation_);
+  }
 
-  bool is_done() const override { return scheduler_->is_done(*operation_); }
-  void wait() override { scheduler_->wait(world_rank_, *operation_); }
+  bool is_done() const override { return scheduler_->is_done(world_rank_, *operation_); }
+  void wait() override {
+    is_held_ = false;
+    scheduler_->wait(world_rank_, *operation_);
+  }
 
  private:
   std::shared_ptr<Scheduler> scheduler_;
   std::shared_ptr<Operation> operation_;
   int world_rank_;
+  bool is_held_ = true;
 };
 
 class ThreadBackend : public Backend {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace fsdp::threads {
@@ -62,13 +63,17 @@ struct Group {
   std::deque<std::shared_ptr<Operation>> open;
 };
 
-enum class Activity { computes, waits, threw, returned };
+enum class Activity { computes, waits, polls, threw, returned };
 
 /// What one rank of the world is doing.
 struct RankState {
   Activity activity = Activity::computes;
-  const Operation* waits_for = nullptr;
-  bool unwinding = false;  // it waits in a destructor because an exception is on its way up
+  const Operation* waits_for = nullptr;  // while it waits or polls
+  bool unwinding = false;                // an exception was on its way up when it called or waited
+  std::thread::id thread;                // the one thread that may call for this rank
+  std::vector<const Operation*> held;    // called, and their Works neither waited for nor destroyed
+  const Operation* asked_about = nullptr;  // by its last is_done(), if nothing came after it
+  std::int64_t times_asked = 0;            // in a row
   std::condition_variable wake;
 };
 

@@ -17,11 +17,17 @@ bool has_ended(const RankState& state) {
   return state.activity == Activity::returned || state.activity == Activity::threw;
 }
 
+// One that has yet to notice that it need not wait any more computes.
+bool is_waiting(const RankState& state) {
+  return (state.activity == Activity::waits || state.activity == Activity::polls) &&
+         !state.waits_for->done;
+}
+
 bool follow(const std::vector<RankState>& ranks, std::vector<int>& chain,
             std::vector<bool>& visited) {
   const RankState& last = state_of(ranks, chain.back());
   if (has_ended(last)) return true;
-  if (last.activity != Activity::waits) return false;
+  if (!is_waiting(last)) return false;
   for (const int member : missing_members(*last.waits_for)) {
     const int next = last.waits_for->group->members[static_cast<std::size_t>(member)];
     const bool closes_cycle = next == chain.front();
@@ -40,14 +46,6 @@ std::string list(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string describe(const Operation& operation, int member) {
-  const Collective& call = operation.calls[static_cast<std::size_t>(member)];
-  const std::string label = to_string(call.label);
-  return fmt::format("{}{}{} (collective {} of ranks {})", name_of(call.op),
-                     label.empty() ? "" : " of ", label, operation.sequence,
-                     list(operation.group->members));
-}
-
 int member_of(const Group& group, int rank) {
   int member = 0;
   while (group.members[static_cast<std::size_t>(member)] != rank) ++member;
@@ -55,11 +53,14 @@ int member_of(const Group& group, int rank) {
 }
 
 std::string text_of(const RankState& state, const Group& group) {
+  if (!has_ended(state) && !is_waiting(state)) return "computes";
   switch (state.activity) {
     case Activity::computes:
       return "computes";
     case Activity::waits:
       return state.waits_for->group.get() == &group ? "waits" : "waits elsewhere";
+    case Activity::polls:
+      return state.waits_for->group.get() == &group ? "polls" : "polls elsewhere";
     case Activity::threw:
       return "threw";
     case Activity::returned:
@@ -86,7 +87,7 @@ RankStatus status(const std::vector<RankState>& ranks, const Group& group, std::
 const Collective* last_seen(const std::vector<RankState>& ranks, const Group& group,
                             std::size_t member) {
   const RankState& state = state_of(ranks, group.members[member]);
-  if (state.activity == Activity::waits && state.waits_for->group.get() == &group)
+  if (is_waiting(state) && state.waits_for->group.get() == &group)
     return &state.waits_for->calls[member];
   const Group::Seat& seat = group.seats[member];
   return seat.called > 0 ? &seat.last : nullptr;
@@ -108,13 +109,29 @@ std::optional<std::vector<int>> find_dead_end(const std::vector<RankState>& rank
   return chain;
 }
 
+std::string describe(const Operation& operation, int rank) {
+  const auto member = static_cast<std::size_t>(member_of(*operation.group, rank));
+  const Collective& call = operation.calls[member];
+  const std::string label = to_string(call.label);
+  return fmt::format("{}{}{} (collective {} of ranks {})", name_of(call.op),
+                     label.empty() ? "" : " of ", label, operation.sequence,
+                     list(operation.group->members));
+}
+
+bool can_never_finish(const std::vector<RankState>& ranks, const Operation& operation) {
+  for (const int member : missing_members(operation))
+    if (has_ended(state_of(ranks, operation.group->members[static_cast<std::size_t>(member)])))
+      return true;
+  return false;
+}
+
 std::string explain(const std::vector<RankState>& ranks, const std::vector<int>& chain) {
   std::string text;
   for (std::size_t link = 0; link + 1 < chain.size(); ++link) {
     const Operation& operation = *state_of(ranks, chain[link]).waits_for;
-    text += fmt::format(
-        "{}rank {} waits for {}, which rank {} has not called", link == 0 ? "" : "; ", chain[link],
-        describe(operation, member_of(*operation.group, chain[link])), chain[link + 1]);
+    text +=
+        fmt::format("{}rank {} waits for {}, which rank {} has not called", link == 0 ? "" : "; ",
+                    chain[link], describe(operation, chain[link]), chain[link + 1]);
   }
   if (has_ended(state_of(ranks, chain.back())))
     text += fmt::format(", and rank {} has returned", chain.back());

@@ -1,7 +1,10 @@
 #include "comm/thread_scheduler.h"
 
 #include "base/check.h"
+#include "base/thread_start.h"
 #include "comm/thread_report.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
@@ -12,6 +15,14 @@ namespace {
 
 int processors() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
+void stop_polling(RankState& rank) {
+  rank.asked_about = nullptr;
+  rank.times_asked = 0;
+  if (rank.activity != Activity::polls) return;
+  rank.activity = Activity::computes;
+  rank.waits_for = nullptr;
+}
+
 std::vector<int> all_ranks(int world_size) {
   std::vector<int> ranks(static_cast<std::size_t>(world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -20,11 +31,14 @@ std::vector<int> all_ranks(int world_size) {
 
 }  // namespace
 
-Scheduler::Scheduler(int world_size)
+Scheduler::Scheduler(int world_size, std::chrono::milliseconds patience)
     : ranks_(static_cast<std::size_t>(world_size)),
-      groups_{std::make_shared<Group>(all_ranks(world_size))} {
-  const int count = std::min(world_size, processors());
-  for (int i = 0; i < count; ++i) threads_.emplace_back([this] { communication_thread(); });
+      groups_{std::make_shared<Group>(all_ranks(world_size))},
+      patience_(patience) {
+  start_threads(
+      threads_, std::min(world_size, processors()),
+      fmt::format("communication threads of a world of {} ranks", world_size), "Use fewer ranks",
+      [this](int) { communication_thread(); }, [this] { end_communication_threads(); });
 }
 
 Scheduler::~Scheduler() { close(); }
@@ -34,7 +48,11 @@ std::shared_ptr<Operation> Scheduler::call(const std::shared_ptr<Group>& group, 
   Lock lock(mutex_);
   const auto index = static_cast<std::size_t>(member);
   const int rank = group->members[index];
+  RankState& self = state(rank);
   if (stopped_) throw_aborted(lock, rank);
+  check_thread(rank, name_of(call.op));
+  self.unwinding = std::uncaught_exceptions() > 0;
+  stop_polling(self);
 
   // The first rank to get here opens the operation; all others find it, in the order of calls.
   Group::Seat& seat = group->seats[index];
@@ -53,13 +71,14 @@ std::shared_ptr<Operation> Scheduler::call(const std::shared_ptr<Group>& group, 
   operation->calls[index].sequence = operation->sequence;
   operation->choices[index] = choice;
   seat.last = operation->calls[index];
+  self.held.push_back(operation.get());
   ++seat.called;
   ++operation->arrived;
   if (operation->arrived < group->size()) return operation;
 
   const std::string difference = disagreement(*operation);
   if (!difference.empty()) {
-    stop(difference + "\n" + table_of(ranks_, *operation));
+    stop_for(group->members, difference + "\n" + table_of(ranks_, *operation));
     throw_aborted(lock, rank);
   }
   advance(*group);
@@ -70,17 +89,21 @@ std::shared_ptr<Operation> Scheduler::call(const std::shared_ptr<Group>& group, 
 void Scheduler::wait(int rank, const Operation& operation) {
   Lock lock(mutex_);
   RankState& self = state(rank);
+  std::erase(self.held, &operation);
+  if (self.thread != std::this_thread::get_id()) return wait_as_stranger(lock, rank, operation);
+  stop_polling(self);
   if (!operation.done) {
     self.activity = Activity::waits;
     self.waits_for = &operation;
     self.unwinding = std::uncaught_exceptions() > 0;
+    settle_if_swallowed(rank);
     if (!stopped_) look_for_dead_end(rank);
   }
   while (!operation.done) {
     const bool drained = stopped_ && operation.running == 0;
     if (drained && (reason_ || self.unwinding)) break;
     if (active_.empty()) {
-      self.wake.wait(lock);
+      sleep(lock, self);
     } else {
       work(lock);
     }
@@ -93,13 +116,21 @@ void Scheduler::wait(int rank, const Operation& operation) {
   throw_aborted(lock, rank);
 }
 
-bool Scheduler::is_done(const Operation& operation) const {
+bool Scheduler::is_done(int rank, const Operation& operation) {
   const Lock lock(mutex_);
+  if (!stopped_) check_thread(rank, "is_done()");
+  settle_if_swallowed(rank);
+  if (!operation.done && !stopped_) note_poll(rank, operation);
   return operation.done || (stopped_ && operation.running == 0);
 }
 
+void Scheduler::let_go(int rank, const Operation& operation) {
+  const Lock lock(mutex_);
+  std::erase(state(rank).held, &operation);
+  if (state(rank).asked_about == &operation) stop_polling(state(rank));
+}
+
 // ---- moving on
-// -------------------------------------------------------------------------------------
 
 // Starts the group's oldest operation, if all its ranks are there; those that move nothing (a
 // barrier) are done at once, and the next has its turn.
@@ -149,8 +180,12 @@ void Scheduler::summon(std::int64_t helpers) {
 }
 
 void Scheduler::wake_waiters(const Operation& operation) {
-  for (const int member : operation.group->members)
-    if (state(member).waits_for == &operation) state(member).wake.notify_one();
+  for (const int member : operation.group->members) {
+    RankState& rank = state(member);
+    if (rank.waits_for != &operation) continue;
+    if (rank.activity == Activity::polls) stop_polling(rank);
+    rank.wake.notify_one();
+  }
 }
 
 bool Scheduler::has_small_work() const {
@@ -182,12 +217,15 @@ void Scheduler::run_piece(Lock& lock) {
   lock.lock();
 
   --operation->running;
-  if (!error.empty()) {
-    if (!stopped_) stop(error + "\n" + tables());
-  } else if (++operation->finished == pieces) {
-    finish(*operation);
-    advance(*operation->group);
+  try {
+    if (error.empty() && ++operation->finished == pieces) {
+      finish(*operation);
+      advance(*operation->group);
+    }
+  } catch (const std::exception& exception) {  // and here, on a thread that nobody listens to
+    error = exception.what();
   }
+  if (!error.empty() && !stopped_) stop(error + "\n" + tables());
   if (stopped_ && operation->running == 0) wake_waiters(*operation);
 }
 

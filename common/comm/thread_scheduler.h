@@ -6,6 +6,7 @@
 
 #include "comm/thread_group.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -14,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -32,14 +34,23 @@ namespace fsdp::threads {
 /// ranks share a core; and a rank can only wait for calls that other ranks have yet to make. That
 /// is what makes a hang visible: it is a chain of ranks in the wait-for graph (thread_report.h),
 /// looked for at the three moments it can come into being: a rank begins to wait, returns, or
-/// throws.
+/// throws. A rank that polls waits, too: if what it asks about misses a rank that has ended, or
+/// after a hundred thousand questions in a row.
 ///
 /// When something is wrong the world stops, for good and in all groups: pieces not begun are
 /// dropped, those running end first (a buffer must not go away under a reader), and every waiting
 /// or later call throws Aborted with one and the same message.
+///
+/// One message has to be waited for. When a rank would wait for ever in the destructor of a Work
+/// because an exception is on its way up (the *culprit*), the reason is that exception, and what it
+/// says is known only when the culprit's body has ended. The others sleep until then, but not
+/// longer than `patience`, for the exception may be swallowed and a long computation follow it. A
+/// culprit that touches any group again has swallowed it. In both cases the reason is the chain of
+/// ranks that was found.
 class Scheduler {
  public:
-  explicit Scheduler(int world_size);
+  /// @throws Error when there are too few threads
+  explicit Scheduler(int world_size, std::chrono::milliseconds patience);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -49,22 +60,32 @@ class Scheduler {
 
   // ---- for backends; `rank` is a world rank, and its thread calls
 
-  /// Enters a call. Never blocks for other ranks. @throws Aborted
+  /// Enters a call. Never blocks for other ranks. @throws Aborted; Error from another thread
   std::shared_ptr<Operation> call(const std::shared_ptr<Group>& group, int member,
                                   const Collective& call, SplitChoice choice = {});
   /// Blocks until `operation` is done, or stopped with nobody at it any more. @throws Aborted
+  /// Another thread stops the world with it: it must not return earlier, and whether anybody could
+  /// still call what it waits for is not known of a thread that is no rank's.
   void wait(int rank, const Operation& operation);
-  /// True when wait() would not block.
-  bool is_done(const Operation& operation) const;
+  /// True when wait() would not block, or only until the reason is known.
+  /// @throws Error from another thread
+  bool is_done(int rank, const Operation& operation);
+  /// `rank` no longer holds a handle of `operation`. wait() does this as well.
+  void let_go(int rank, const Operation& operation);
   void abort(int rank, const std::string& reason);
 
   // ---- for whoever runs the ranks
 
+  void on_start(int rank);  ///< on the thread that is to call for `rank`
   void on_return(int rank);
   void on_throw(int rank, const std::exception_ptr& error);
   /// Once all ranks have ended: what made this world stop (a rank's own error, or Aborted), or
   /// null.
-  std::exception_ptr failure() const;
+  struct Failure {
+    std::exception_ptr error;
+    int rank = -1;  ///< that threw it; -1 = none did
+  };
+  Failure failure() const;
   /// Ends the communication threads; later calls throw Aborted.
   void close();
 
@@ -81,14 +102,23 @@ class Scheduler {
   void work(Lock& lock);
   void run_piece(Lock& lock);
   void communication_thread();
+  void end_communication_threads();
 
   // Stopping.
+  void note_poll(int rank, const Operation& operation);
   void look_for_dead_end(int from);
   void stop(const std::string& reason);
+  void stop_for(const std::vector<int>& involved, const std::string& reason);
   void stop_and_ask(int culprit, const std::string& reason);
   void settle(const std::string& reason);
+  void settle_if_swallowed(int rank);
+  void sleep(Lock& lock, RankState& self);
+  void wait_as_stranger(Lock& lock, int rank, const Operation& operation);
+  void check_thread(int rank, std::string_view what) const;
+  std::string stranger() const;
   [[noreturn]] void throw_aborted(Lock& lock, int rank);
   std::string tables() const;
+  const RankState& state(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
   mutable std::mutex mutex_;  // guards everything below, and every Group and Operation
@@ -100,8 +130,10 @@ class Scheduler {
   std::optional<std::string> reason_;  // may come later than the stop: see stop_and_ask()
   int culprit_ = -1;
   std::string provisional_reason_;
-  std::exception_ptr failure_;  // of the rank that failed first, when a rank's error was the reason
+  std::chrono::steady_clock::time_point end_of_patience_{};
+  Failure failure_;  // of the rank that failed first, when a rank's error was the reason
 
+  const std::chrono::milliseconds patience_;
   bool closing_ = false;
   std::condition_variable work_or_close_;
   std::vector<std::thread> threads_;

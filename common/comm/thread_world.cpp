@@ -1,10 +1,13 @@
 #include "comm/thread_world.h"
 
 #include "base/check.h"
+#include "base/thread_start.h"
+#include "comm/rank_error.h"
 #include "comm/thread_backend.h"
 #include "comm/thread_scheduler.h"
 
 #include <exception>
+#include <future>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,6 +18,7 @@ namespace {
 void run_rank(const RankOptions& options, int rank,
               const std::shared_ptr<threads::Scheduler>& scheduler,
               const std::function<void(ProcessGroup&)>& body) {
+  scheduler->on_start(rank);
   Context::Options own;
   own.rank = rank;
   own.world_size = options.world_size;
@@ -35,25 +39,29 @@ void run_rank(const RankOptions& options, int rank,
 void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup&)>& body) {
   FSDP_CHECK(options.world_size >= 1, "a world needs at least one rank, not {}",
              options.world_size);
-  const auto scheduler = std::make_shared<threads::Scheduler>(options.world_size);
+  const auto scheduler = std::make_shared<threads::Scheduler>(options.world_size, options.patience);
+  std::promise<bool> promise;  // that all ranks have a thread: nothing is run by some of them only
+  const std::shared_future<bool> complete = promise.get_future().share();
   std::vector<std::thread> ranks;
-  try {
-    for (int rank = 0; rank < options.world_size; ++rank)
-      ranks.emplace_back([&, rank] {
+  start_threads(
+      ranks, options.world_size, "rank threads", "Use fewer ranks",
+      [&, complete](int rank) {
+        if (!complete.get()) return;
         try {
           run_rank(options, rank, scheduler, body);
           scheduler->on_return(rank);
         } catch (...) {
           scheduler->on_throw(rank, std::current_exception());
         }
-      });
-  } catch (...) {  // no more threads to be had: those that run must not wait for the rest
-    scheduler->on_throw(static_cast<int>(ranks.size()), std::current_exception());
-  }
+      },
+      [&] { promise.set_value(false); });
+  promise.set_value(true);
   for (std::thread& rank : ranks) rank.join();
-  const std::exception_ptr failure = scheduler->failure();
+  const threads::Scheduler::Failure failure = scheduler->failure();
   scheduler->close();
-  if (failure) std::rethrow_exception(failure);
+  if (!failure.error) return;
+  if (failure.rank >= 0 && options.world_size > 1) rethrow_from_rank(failure.rank, failure.error);
+  std::rethrow_exception(failure.error);
 }
 
 void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body) {

@@ -1,6 +1,7 @@
 #include "device/thread_pool.h"
 
 #include "base/check.h"
+#include "base/thread_start.h"
 
 #include <atomic>
 #include <chrono>
@@ -120,6 +121,12 @@ struct ThreadPool::Impl {
     }
   }
 
+  void stop() {
+    stop_.store(true, std::memory_order_seq_cst);
+    { const std::lock_guard lock(mutex_); }
+    work_changed_.notify_all();
+  }
+
   void run_parallel(std::int64_t pieces, Call call, void* context) {
     call_ = call;
     context_ = context;
@@ -174,15 +181,15 @@ struct ThreadPool::Impl {
 ThreadPool::ThreadPool(int threads, bool spin) {
   FSDP_CHECK(threads >= 1, "a thread pool needs at least one thread, not {}", threads);
   impl_ = std::make_unique<Impl>(threads, spin);
-  for (int worker = 1; worker < threads; ++worker) {
-    impl_->workers_.emplace_back([impl = impl_.get(), worker] { impl->worker_loop(worker); });
-  }
+  Impl* const impl = impl_.get();
+  start_threads(
+      impl->workers_, threads - 1, fmt::format("compute threads (a pool of {})", threads),
+      "Lower threads_per_rank", [impl](int index) { impl->worker_loop(index + 1); },
+      [impl] { impl->stop(); });
 }
 
 ThreadPool::~ThreadPool() {
-  impl_->stop_.store(true, std::memory_order_seq_cst);
-  { const std::lock_guard lock(impl_->mutex_); }
-  impl_->work_changed_.notify_all();
+  impl_->stop();
   for (std::thread& worker : impl_->workers_) worker.join();
 }
 

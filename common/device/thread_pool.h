@@ -17,6 +17,7 @@ class ThreadPool {
  public:
   /// With `spin`, idle threads look for work for some ten microseconds before they sleep, so that
   /// the next kernel finds them awake. Only sensible when every thread has a core.
+  /// @throws Error when the system refuses a thread; those that were started have ended then.
   explicit ThreadPool(int threads = 1, bool spin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

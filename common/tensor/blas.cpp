@@ -4,10 +4,20 @@
 
 #include <cblas.h>
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <limits>
 #include <mutex>
 #include <type_traits>
+
+// What OpenBLAS asks for the number of threads it starts when it is loaded, before main(). We use
+// none of them; and where it cannot start them, or find room for their work areas (128 MiB each), it
+// ends the process or never comes back. Weak, so that a static OpenBLAS keeps its own.
+extern "C" __attribute__((weak)) int openblas_num_threads_env();
+extern "C" int openblas_num_threads_env() { return 1; }
 
 namespace fsdp::ops {
 namespace {
@@ -59,6 +69,53 @@ bool calls_take_turns() {
   return sequential;
 }
 
+/// OpenBLAS takes a work area for each call that runs at the same time, keeps it for later ones, and
+/// where it cannot have one it tries again for ever. So whenever more calls run at once than ever
+/// before, one of these looks first whether there is room for another area.
+class Caller {
+ public:
+  Caller() {
+    if (enter() <= prepared.load(std::memory_order_acquire)) return;
+    leave();
+    raise_ = std::unique_lock(raising);  // one at a time, and until its area is taken
+    const int callers = enter();
+    if (callers <= prepared.load(std::memory_order_acquire)) return;
+    try {
+      check_room(callers);
+    } catch (...) {
+      leave();
+      throw;
+    }
+    prepared.store(callers, std::memory_order_release);
+  }
+  ~Caller() { leave(); }
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+ private:
+  // What OpenBLAS 0.3.21 maps on every processor we build for; older ones map less.
+  static constexpr std::size_t kAreaBytes = std::size_t{128} << 20;
+
+  static int enter() { return running.fetch_add(1, std::memory_order_acq_rel) + 1; }
+  static void leave() { running.fetch_sub(1, std::memory_order_acq_rel); }
+
+  static void check_room(int callers) {
+    void* const area =
+        mmap(nullptr, kAreaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    FSDP_CHECK(area != MAP_FAILED,
+               "out of address space: {} matrix product{} at the same time need{} a work area of "
+               "{} MiB each, and the system refuses another one. Raise the limit (`ulimit -v`), or "
+               "use fewer ranks or a lower threads_per_rank",
+               callers, callers == 1 ? "" : "s", callers == 1 ? "s" : "", kAreaBytes >> 20);
+    munmap(area, kAreaBytes);
+  }
+
+  static inline std::atomic<int> running = 0;   // calls inside OpenBLAS now
+  static inline std::atomic<int> prepared = 0;  // the most there were so far
+  static inline std::mutex raising;
+  std::unique_lock<std::mutex> raise_;
+};
+
 std::unique_lock<std::mutex> turn() {
   static std::mutex mutex;
   return calls_take_turns() ? std::unique_lock(mutex) : std::unique_lock<std::mutex>();
@@ -77,6 +134,7 @@ template <class T>
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, T beta, T* c,
           std::int64_t ldc) {
   const std::unique_lock<std::mutex> lock = turn();
+  const Caller caller;
   const int rows = checked_int(m), columns = checked_int(n), depth = checked_int(k);
   const int lda = checked_int(a.row_stride), ldb = checked_int(b.row_stride), ld = checked_int(ldc);
   if constexpr (std::is_same_v<T, float>) {

@@ -46,7 +46,7 @@ TEST_CASE("A rank that throws in forward") {
     model.layers()[1]->register_forward_pre_hook([](nn::Module&) { fail("{}", kCable); });
   });
   check_ended(outcome, world_size, kCulprit, true);
-  CHECK(outcome.error == kCable);
+  CHECK(outcome.error == "rank 1: " + kCable);
   check_others(outcome, {"waits", "computes"});
 }
 
@@ -68,11 +68,11 @@ TEST_CASE("A rank that throws in backward") {
   // What layers.0 sends last is on its way when its last hook throws: then the others may be done.
   if (layer == 0 && !before) {
     CHECK(outcome.ended == world_size);
-    CHECK(outcome.error == kCable);
+    CHECK(outcome.error == "rank 1: " + kCable);
     return;
   }
   check_ended(outcome, world_size, kCulprit, true);
-  CHECK(outcome.error == kCable);
+  CHECK(outcome.error == "rank 1: " + kCable);
   check_others(outcome, {"waits", "computes"});
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("A rank that throws something else than an Error") {
         [](nn::Module&) { throw std::runtime_error("out of luck"); });
   });
   check_ended(outcome, 2, kCulprit, true);
-  CHECK(outcome.error == "out of luck");
+  CHECK(outcome.error == "rank 1: out of luck");
 }
 
 TEST_CASE("A rank that returns after its forward") {
@@ -152,5 +152,5 @@ TEST_CASE("A rank that throws while a checkpoint is gathered") {
     });
   });
   check_ended(outcome, world_size, kCulprit, true);
-  CHECK(outcome.error == kCable);
+  CHECK(outcome.error == "rank 1: " + kCable);
 }

@@ -84,7 +84,7 @@ void check_ended(const Outcome& outcome, int world_size, int culprit, bool culpr
   const auto c = static_cast<std::size_t>(culprit);
   if (culprit_threw) {
     CHECK(!outcome.aborted[c]);
-    CHECK(outcome.error == outcome.seen[c]);
+    CHECK(outcome.error == "rank " + std::to_string(culprit) + ": " + outcome.seen[c]);
     CHECK_THAT(of_others, contains("rank " + std::to_string(culprit) + ": " + outcome.seen[c]));
     CHECK(table_in(of_others)[c].state == "threw");
   } else {

@@ -56,7 +56,7 @@ TEST_CASE("a wrong argument on one rank only") {
     group.all_gather(out, Tensor::zeros({4}), label("a")).wait();
   });
   CHECK(ending.run.find("`out` has 7 elements") != std::string::npos);
-  CHECK(ending.ranks[1] == ending.run);
+  CHECK("rank 1: " + ending.ranks[1] == ending.run);
   CHECK(ending.ranks[0].find("Aborted: rank 1: all_gather of a/forward") == 0);
 }
 
