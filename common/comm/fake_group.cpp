@@ -6,12 +6,23 @@
 namespace fsdp {
 namespace {
 
+constexpr std::int64_t kPatience = 100'000;  // questions
+
 /// Done when the virtual clock says so; waiting moves the clock there.
 class FakePending : public Work::Pending {
  public:
   FakePending(VirtualClock* clock, std::int64_t end) : clock_(clock), end_(end) {}
 
-  bool is_done() const override { return !clock_ || clock_->now() >= end_; }
+  bool is_done() const override {
+    if (!clock_ || clock_->now() >= end_) return true;
+    if (clock_->now() != asked_at_) times_asked_ = 0;
+    asked_at_ = clock_->now();
+    FSDP_CHECK(++times_asked_ < kPatience,
+               "is_done() was called {} times at virtual time {} ns: nothing but computing and "
+               "wait() moves that clock, so this loop would never end",
+               times_asked_, asked_at_);
+    return false;
+  }
   void wait() override {
     if (clock_) clock_->wait_until(end_);
   }
@@ -19,6 +30,8 @@ class FakePending : public Work::Pending {
  private:
   VirtualClock* clock_;  // of the rank that issued it, which outlives its collectives; may be null
   std::int64_t end_;
+  mutable std::int64_t asked_at_ = -1;
+  mutable std::int64_t times_asked_ = 0;  // in a row, at that time
 };
 
 class FakeBackend : public Backend {

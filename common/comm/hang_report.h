@@ -18,7 +18,7 @@ struct RankStatus {
   std::string operation{};  ///< "all_gather"; "-" before the first
   std::string unit{};       ///< label: "blocks.0/forward"; "-" without one
   std::int64_t elements = 0;
-  std::string state{};  ///< "waits", "waits elsewhere", "computes", "threw", "returned"
+  std::string state{};  ///< "waits", "polls" (also: "… elsewhere"), "computes", "threw", "returned"
 };
 
 /// One line a rank under a header:

@@ -76,6 +76,18 @@ TEST_CASE("fake group: one channel, beside the computation") {
   CHECK(clock.now() == gather + 10'000 + gather);
 }
 
+TEST_CASE("fake group: asking for ever, while nothing moves the clock, is an error") {
+  Context context(with_clock());
+  const ContextScope scope(context);
+  ProcessGroup group = make_fake_group(0, 2);
+  const Work work = group.all_gather(Tensor::empty({2}), Tensor::empty({1}), kForwardLabel);
+  CHECK_THAT(message_of<Error>([&] {
+               while (!work.is_done()) {
+               }
+             }),
+             contains("is_done() was called 100000 times at virtual time 0 ns"));
+}
+
 TEST_CASE("fake group: the trace shows when a wait ended") {
   Context context(with_clock());
   const ContextScope scope(context);
