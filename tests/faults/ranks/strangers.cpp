@@ -125,8 +125,9 @@ TEST_CASE("misbehavior: a Work in another thread") {
       {"of another rank",
        [](const Player& player) {
          Scene& scene = player.scene;
+         const Tensor data = some();  // stays with its rank, whoever has the Work
          if (player.group.rank() == 0) {
-           scene.work = start_reduce(player.group, "a");
+           scene.work = player.group.all_reduce(data, ReduceOp::sum, label("a"));
            scene.published.count_down();
          } else if (player.is_culprit()) {
            scene.published.wait();
