@@ -126,6 +126,7 @@ class Scheduler {
   std::vector<std::shared_ptr<Group>> groups_;
   std::deque<std::shared_ptr<Operation>> active_;  // with pieces nobody has taken; small ones first
 
+  bool any_returned_ = false;
   bool stopped_ = false;
   std::optional<std::string> reason_;  // may come later than the stop: see stop_and_ask()
   int culprit_ = -1;

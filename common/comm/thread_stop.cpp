@@ -41,6 +41,7 @@ void Scheduler::on_return(int rank) {
   const Lock lock(mutex_);
   RankState& self = state(rank);
   self.activity = Activity::returned;
+  any_returned_ = true;
   if (culprit_ == rank && !reason_) settle(provisional_reason_);
   if (!stopped_ && !self.held.empty())
     stop(
@@ -104,7 +105,8 @@ void Scheduler::note_poll(int rank, const Operation& operation) {
   RankState& self = state(rank);
   if (self.asked_about != &operation) self.times_asked = 0;
   self.asked_about = &operation;
-  if (++self.times_asked < kPollsThatAreAWait && !can_never_finish(ranks_, operation)) return;
+  const bool is_hopeless = any_returned_ && can_never_finish(ranks_, operation);
+  if (++self.times_asked < kPollsThatAreAWait && !is_hopeless) return;
   self.activity = Activity::polls;
   self.waits_for = &operation;
   look_for_dead_end(rank);
