@@ -123,10 +123,10 @@ class Backend {
 /// Shapes are checked here, once, before any backend runs, by a rule that is the same on every
 /// rank: a wrong shape is an Error everywhere, not a hang.
 ///
-/// A group and its Works belong to the thread that made the group, which is the rank's own: that
-/// thread alone may call them. Any other (a second thread of the same rank, a piece of a kernel, the
-/// thread of another rank) gets an Error and changes nothing; only abort() may come from anywhere. A
-/// Work that another thread waits for or destroys fails on all ranks.
+/// A group and its Works belong to the thread that made the group, which is the rank's own. A call
+/// from any other (a second thread of the same rank, a piece of a kernel, the thread of another
+/// rank) throws an Error and changes nothing; only abort() may come from anywhere. If another thread
+/// waits for a Work or destroys it, all ranks fail.
 class ProcessGroup {
  public:
   explicit ProcessGroup(std::shared_ptr<Backend> backend);

@@ -1,7 +1,6 @@
 /// @file
-/// Ways in which a rank misbehaves, as a table. Whatever it does, every rank ends, and the caller of
-/// run_ranks gets the error that was promised. Only ctest has a clock: a hang is a test that does
-/// not end.
+/// Ways in which a rank misbehaves, as a table. Whatever it does, every rank ends, and run_ranks
+/// throws the error that was promised. Only ctest has a clock: a hang is a test that does not end.
 #pragma once
 
 #include "comm/thread_world.h"
@@ -23,11 +22,11 @@ inline constexpr int kCulprit = 1;
 
 /// What the ranks of one run share.
 struct Scene {
-  explicit Scene(int world_size) : others_ended(world_size - 1), groups(world_size) {}
+  explicit Scene(int world_size) : others_ended(world_size - 1) {}
 
   std::latch others_ended;  // counted down by every rank but the culprit
   std::latch published{1};
-  std::vector<ProcessGroup*> groups;
+  ProcessGroup* group_of_rank_0 = nullptr;
   Work work;
   std::mutex mutex;
   std::vector<std::shared_ptr<void>> attic;  // what "leaks": it outlives the run

@@ -145,11 +145,11 @@ TEST_CASE("misbehavior: the group of another rank") {
     return [=](const Player& player) {
       Scene& scene = player.scene;
       if (player.group.rank() == 0) {
-        scene.groups[0] = &player.group;
+        scene.group_of_rank_0 = &player.group;
         scene.published.count_down();
       } else if (player.is_culprit()) {
         scene.published.wait();
-        use(*scene.groups[0]);
+        use(*scene.group_of_rank_0);
       }
       reduce(player.group, "a");
       reduce(player.group, "b");
