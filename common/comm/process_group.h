@@ -125,8 +125,8 @@ class Backend {
 ///
 /// A group and its Works belong to the thread that made the group, which is the rank's own. A call
 /// from any other (a second thread of the same rank, a piece of a kernel, the thread of another
-/// rank) throws an Error and changes nothing; only abort() may come from anywhere. If another thread
-/// waits for a Work or destroys it, all ranks fail.
+/// rank) throws an Error and changes nothing; only abort() may come from anywhere. If another
+/// thread waits for a Work or destroys it, all ranks fail.
 class ProcessGroup {
  public:
   explicit ProcessGroup(std::shared_ptr<Backend> backend);

@@ -13,9 +13,9 @@
 #include <mutex>
 #include <type_traits>
 
-// What OpenBLAS asks for the number of threads it starts when it is loaded, before main(). We use
-// none of them; and where it cannot start them, or find room for their work areas (128 MiB each), it
-// ends the process or never comes back. Weak, so that a static OpenBLAS keeps its own.
+// OpenBLAS calls this for the number of threads to start when it is loaded, before main(). We use
+// none of them, and where it cannot start them, or finds no room for their work areas (128 MiB
+// each), it ends the process or never comes back. Weak, so that a static OpenBLAS keeps its own.
 extern "C" __attribute__((weak)) int openblas_num_threads_env();
 extern "C" int openblas_num_threads_env() { return 1; }
 
@@ -69,9 +69,9 @@ bool calls_take_turns() {
   return sequential;
 }
 
-/// OpenBLAS takes a work area for each call that runs at the same time, keeps it for later ones, and
-/// where it cannot have one it tries again for ever. So whenever more calls run at once than ever
-/// before, one of these looks first whether there is room for another area.
+/// OpenBLAS takes a work area for each call that runs at the same time, keeps it for later ones,
+/// and where it cannot have one it tries again forever. So whenever more calls run at once than
+/// ever before, one of these first checks that there is room for another area.
 class Caller {
  public:
   Caller() {
