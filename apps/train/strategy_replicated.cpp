@@ -54,7 +54,7 @@ class ReplicatedStrategy : public Strategy {
   Metadata load_checkpoint(const std::filesystem::path& folder) override {
     const nn::SliceReader reader(folder);
     const std::vector<nn::StateSlice> slices = state_slices();
-    reader.check(slices);
+    reader.check(slices, model_->named_parameters());
     const std::int64_t steps = nn::integer_of(reader.metadata(), "optimizer_steps", folder);
     reader.verify(group_ == nullptr ? 0 : group_->rank(), group_ == nullptr ? 1 : group_->size());
     barrier("load");  // every rank found it right

@@ -2,8 +2,14 @@
 
 #include "base/check.h"
 #include "nn/file_io.h"
+#include "nn/output_file.h"
 
-#include <string_view>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -12,39 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path with_suffix(fs::path path, std::string_view suffix) {
-  path += suffix;
-  return path;
-}
-
-fs::path parent_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
+// What a publish() that was killed left of `latest`.
+constexpr const char* kLatestTemporary = "latest.tmp";
 
 }  // namespace
 
-fs::path existing_folder(const fs::path& final) {
-  const fs::path old = with_suffix(final, ".old");
-  return !fs::exists(final) && fs::exists(old) ? old : final;
-}
-
-void publish_folder(const fs::path& temporary, const fs::path& final) {
-  sync_to_disk(temporary);
-  const fs::path old = with_suffix(final, ".old");
-  if (fs::exists(final)) {
-    if (fs::exists(old)) remove_tree(old);
-    rename_path(final, old);
-  }
-  rename_path(temporary, final);
-  sync_to_disk(parent_of(final));
-  if (fs::exists(old)) remove_tree(old);
-}
-
 CheckpointFolder::CheckpointFolder(fs::path root) : root_(std::move(root)) {}
 
-fs::path CheckpointFolder::temporary(std::int64_t step) const {
-  return root_ / fmt::format("step_{}.tmp", step);
-}
+fs::path CheckpointFolder::temporary(std::int64_t step) const { return temporary_of(final(step)); }
 
 fs::path CheckpointFolder::final(std::int64_t step) const {
   return root_ / fmt::format("step_{}", step);
@@ -53,25 +34,19 @@ fs::path CheckpointFolder::final(std::int64_t step) const {
 fs::path CheckpointFolder::begin(std::int64_t step) const {
   FSDP_CHECK(step >= 0, "a checkpoint needs a step >= 0, got {}", step);
   create_folder(root_);
+  check_file_is_ours(root_ / kLatestTemporary, "step_");
   std::vector<fs::path> stale;
   for (const fs::directory_entry& entry : fs::directory_iterator(root_)) {
-    const fs::path& path = entry.path();
+    fs::path path = entry.path();
+    const fs::path extension = path.extension();
     if (!path.filename().string().starts_with("step_")) continue;
-    if (path.extension() == ".tmp") stale.push_back(path);
-    if (path.extension() == ".old") {
-      fs::path whole = path;
-      whole.replace_extension();
-      // A crash between the two renames of publish(): the old checkpoint is the only whole one.
-      if (fs::exists(whole)) {
-        stale.push_back(path);
-      } else {
-        rename_path(path, whole);
-      }
-    }
+    if (extension == ".tmp" || extension == ".old") stale.push_back(path.replace_extension());
   }
-  for (const fs::path& path : stale) remove_tree(path);
-  create_folder(temporary(step));
-  return temporary(step);
+  for (const fs::path& path : stale) {
+    clear_temporary(path);
+    restore_folder(path);
+  }
+  return begin_folder(final(step));
 }
 
 void CheckpointFolder::publish(std::int64_t step) const {
@@ -94,5 +69,25 @@ std::optional<fs::path> CheckpointFolder::latest() const {
   }
   return folder;
 }
+
+FolderLock::FolderLock(const fs::path& root) {
+  create_folder(root);
+  const fs::path file = root / ".lock";
+  descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) {
+    throw InputError(fmt::format("{}: cannot be written: {}; give one that can be written",
+                                 file.string(), std::generic_category().message(errno)));
+  }
+  // A file system that knows no locks answers with another error: then nothing is locked.
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor_);
+    throw InputError(
+        fmt::format("{}: is in use by another training; wait until that has ended, "
+                    "or give another folder",
+                    root.string()));
+  }
+}
+
+FolderLock::~FolderLock() { ::close(descriptor_); }
 
 }  // namespace fsdp::nn

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "nn/file_io.h"
+#include "nn/output_folder.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -19,15 +20,18 @@ namespace fsdp::nn {
 ///
 ///     rename step_N -> step_N.old     only if an older run left one
 ///     rename step_N.tmp -> step_N     the checkpoint is there, whole
-///     replace `latest`                … and is the one to resume from
 ///     remove step_N.old
+///     replace `latest`                … and is the one to resume from
 ///
 /// A crash at any moment leaves the previous checkpoint or the new one, never a mix, and at worst a
-/// `.tmp` or `.old` folder that is cleared next time.
+/// `.tmp` or `.old` folder that is cleared next time. Folders that are not ours are never touched:
+/// see output_folder.h.
 class CheckpointFolder {
  public:
   explicit CheckpointFolder(std::filesystem::path root);
-  /// Makes an empty temporary folder for step N (clearing stale ones). One rank calls it.
+  /// Makes an empty temporary folder for step N (clearing stale ones). One rank calls it. All that
+  /// write_slices() puts there carries one id, so that files of two saves never pass for one.
+  /// @throws InputError if step_N, step_N.tmp or step_N.old is there and not ours.
   std::filesystem::path begin(std::int64_t step) const;
   std::filesystem::path temporary(std::int64_t step) const;  ///< root/step_N.tmp
   std::filesystem::path final(std::int64_t step) const;      ///< root/step_N
@@ -43,11 +47,19 @@ class CheckpointFolder {
   std::filesystem::path root_;
 };
 
-/// Renames the complete folder `temporary` to `final`, replacing what is there such that at every
-/// moment existing_folder(final) is one whole folder, the old one or the new one.
-void publish_folder(const std::filesystem::path& temporary, const std::filesystem::path& final);
-/// `final`, or what a crash in the middle of replacing it left as `final`.old; `final` if neither
-/// is.
-std::filesystem::path existing_folder(const std::filesystem::path& final);
+/// Keeps every other process out of a folder of checkpoints as long as it lives. The kernel
+/// releases it when the process dies, however it dies.
+class FolderLock {
+ public:
+  /// Creates the folder if it is not there, and in it the empty file `.lock`.
+  /// @throws InputError if the folder is locked already, or cannot be written.
+  explicit FolderLock(const std::filesystem::path& root);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_;
+};
 
 }  // namespace fsdp::nn

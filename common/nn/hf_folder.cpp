@@ -1,7 +1,8 @@
 #include "nn/hf_folder.h"
 
 #include "base/check.h"
-#include "nn/checkpoint_folder.h"
+#include "nn/file_io.h"
+#include "nn/output_folder.h"
 #include "nn/safetensors.h"
 
 #include <set>
@@ -55,10 +56,7 @@ void write_hf_files(TransformerLM& model, const fs::path& folder) {
 }
 
 void save_hf_folder(TransformerLM& model, const fs::path& folder) {
-  fs::path temporary = folder;
-  temporary += ".tmp";
-  if (fs::exists(temporary)) remove_tree(temporary);
-  create_folder(temporary);
+  const fs::path temporary = begin_folder(folder);
   write_hf_files(model, temporary);
   publish_folder(temporary, folder);
 }

@@ -20,7 +20,8 @@ std::string to_hf_config(const TransformerConfig& config);
 TransformerConfig read_hf_config(const std::filesystem::path& file);
 
 /// Writes `model.safetensors` and `config.json` of a whole (not sharded) model into a folder that
-/// appears atomically. Tied weights are written once, as Hugging Face does.
+/// appears atomically, in place of nothing that is not ours (output_folder.h). Tied weights are
+/// written once, as Hugging Face does.
 void save_hf_folder(TransformerLM& model, const std::filesystem::path& folder);
 /// The same two files into a folder that is there; a checkpoint that has more in it publishes
 /// itself.

@@ -2,6 +2,8 @@
 
 #include "base/check.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -58,8 +60,11 @@ json parse_json(const File& file, const std::string& text) {
   json header;
   try {
     header = json::parse(text, watch);
-  } catch (const json::exception& error) {
-    damaged(file, fmt::format("its header is not JSON ({})", error.what()));
+  } catch (const json::parse_error& error) {
+    // Not the parser's own words: they repeat what was read, which may be any bytes.
+    damaged(file, fmt::format("its header is not JSON from byte {} on", 8 + error.byte));
+  } catch (const json::exception&) {
+    damaged(file, "its header holds a number beyond all bounds");
   }
   if (!header.is_object()) damaged(file, "its header is not a JSON object");
   if (!twice.empty()) damaged(file, fmt::format("it names tensor \"{}\" twice", twice));
@@ -159,6 +164,30 @@ void check_cover(const File& file, const std::map<std::string, SafetensorsEntry>
   }
 }
 
+// Where the digits of the checksum are in the text of a header that holds one. A quote inside a
+// name or value is escaped, so no other place reads like this.
+std::size_t checksum_place(const std::string& text) {
+  const std::string key = fmt::format("\"{}\":\"", kHeaderChecksum);
+  const std::size_t at = text.find(key);
+  return at == std::string::npos ? at : at + key.size();
+}
+
+std::string checksum_of(std::string text) {
+  const std::string zeros = kNoChecksum;
+  text.replace(checksum_place(text), zeros.size(), zeros);
+  return fmt::format("{:08x}",
+                     crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
+}
+
+void check_checksum(const File& file, const std::string& text, const SafetensorsHeader& header) {
+  const auto found = header.metadata.find(kHeaderChecksum);
+  if (found == header.metadata.end()) return;
+  const bool is_plain = checksum_place(text) != std::string::npos && found->second.size() == 8;
+  if (!is_plain || checksum_of(text) != found->second) {
+    damaged(file, "its header does not have the checksum that was written with it");
+  }
+}
+
 }  // namespace
 
 SafetensorsHeader parse_safetensors_header(const File& file) {
@@ -181,6 +210,7 @@ SafetensorsHeader parse_safetensors_header(const File& file) {
       header.metadata.emplace(key, entry.get<std::string>());
     }
   }
+  check_checksum(file, text, header);
   check_cover(file, header.entries, data_begin, file_nbytes);
   return header;
 }
@@ -200,6 +230,10 @@ std::string make_safetensors_header(const std::vector<SafetensorsWriter::Item>& 
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
+  if (metadata.contains(kHeaderChecksum)) {
+    const std::string checksum = checksum_of(text);
+    text.replace(checksum_place(text), checksum.size(), checksum);
+  }
   return text;
 }
 

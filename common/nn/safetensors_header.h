@@ -11,12 +11,18 @@
 
 namespace fsdp::nn {
 
+/// The metadata key under which a header holds its own checksum (CRC-32, eight hexadecimal digits,
+/// taken while they are zeros). Whoever wants one gives kNoChecksum as its value.
+inline constexpr const char* kHeaderChecksum = "unshard_header_crc32";
+inline constexpr const char* kNoChecksum = "00000000";
+
 struct SafetensorsHeader {
   std::map<std::string, SafetensorsEntry> entries;
   std::map<std::string, std::string> metadata;
 };
 
-/// Reads and checks the header: what is accepted describes every byte of the file exactly once.
+/// Reads and checks the header: what is accepted describes every byte of the file exactly once, and
+/// agrees with the header's checksum if it has one.
 /// @throws InputError naming the file, what is wrong with it, and the remedy.
 SafetensorsHeader parse_safetensors_header(const File& file);
 

@@ -1,7 +1,8 @@
 #include "nn/sharded_checkpoint.h"
 
 #include "base/check.h"
-#include "nn/file_io.h"
+#include "nn/output_folder.h"
+#include "nn/safetensors_header.h"
 
 #include <fmt/format.h>
 #include <zlib.h>
@@ -21,6 +22,7 @@ using nlohmann::json;
 // What the metadata of a shard file says of its slices, as JSON under this key.
 constexpr const char* kIndex = "unshard_slices";
 constexpr const char* kWorldSize = "unshard_world_size";
+constexpr const char* kSave = "unshard_save";
 
 fs::path file_name(int rank, int world_size) {
   return fmt::format("shard-{:05}-of-{:05}.safetensors", rank, world_size);
@@ -70,6 +72,8 @@ void write_slices(const fs::path& folder, int rank, int world_size,
   std::map<std::string, std::string> all = metadata;
   all[kIndex] = index.dump();
   all[kWorldSize] = std::to_string(world_size);
+  all[kSave] = save_id(folder);
+  all[kHeaderChecksum] = kNoChecksum;
   SafetensorsWriter writer(folder / file_name(rank, world_size), std::move(items), all);
   for (const StateSlice& slice : slices) writer.write(slice.values);
   writer.finish();
@@ -93,7 +97,9 @@ void SliceReader::add_file(std::size_t file) {
   std::map<std::string, std::string> metadata = reader.metadata();
   const json index = json::parse(metadata[kIndex], nullptr, /*allow_exceptions=*/false);
   if (!index.is_object()) reject(reader.path(), "has no index of its slices");
+  if (metadata.count(kHeaderChecksum) == 0) reject(reader.path(), "its header has no checksum");
   metadata.erase(kIndex);
+  metadata.erase(kHeaderChecksum);
   if (file == 0) metadata_ = metadata;
   if (metadata != metadata_) {
     reject(reader.path(),
@@ -106,7 +112,11 @@ void SliceReader::add_file(std::size_t file) {
                           found->value("begin", json()).is_number_integer() &&
                           found->value("crc32", json()).is_number_unsigned();
     if (!is_whole) reject(reader.path(), fmt::format("its index lacks tensor \"{}\"", name));
-    const Shape shape = found->at("shape").get<Shape>();
+    Shape shape;
+    for (const json& size : found->at("shape")) {
+      if (!size.is_number_unsigned()) reject(reader.path(), "its index has a shape of no numbers");
+      shape.push_back(size.get<std::int64_t>());
+    }
     const auto [known, is_new] = tensors_.emplace(name, Whole{shape, entry.dtype, {}});
     Whole& whole = known->second;
     if (!is_new && (whole.shape != shape || whole.dtype != entry.dtype)) {
@@ -157,6 +167,24 @@ void SliceReader::check(const std::vector<StateSlice>& slices) const {
                       folder_.string(), slice.name, name_of(whole.dtype), to_string(whole.shape),
                       name_of(slice.values.dtype()), to_string(slice.full_shape)));
     }
+  }
+}
+
+void SliceReader::check(const std::vector<StateSlice>& slices,
+                        const std::vector<NamedParameter>& parameters) const {
+  check(slices);
+  std::set<std::string> wanted, paths;
+  for (const StateSlice& slice : slices) wanted.insert(slice.name);
+  for (const NamedParameter& parameter : parameters) paths.insert(parameter.path);
+  for (const auto& [name, whole] : tensors_) {
+    // A rank that holds no part of a parameter leaves its state to those that do.
+    const std::string path = name.substr(name.find('/') + 1);
+    const bool is_held = wanted.count("param/" + path) != 0;
+    if (paths.count(path) != 0 && (!is_held || wanted.count(name) != 0)) continue;
+    throw InputError(
+        fmt::format("{}: tensor \"{}\" would not be read: the checkpoint is of another model or "
+                    "optimizer; use the configuration it was saved with",
+                    folder_.string(), name));
   }
 }
 

@@ -4,6 +4,7 @@
 /// back.
 #pragma once
 
+#include "nn/module.h"
 #include "nn/safetensors.h"
 #include "tensor/tensor.h"
 
@@ -25,12 +26,14 @@ struct StateSlice {
 
 /// Writes the slices of rank `rank` of `world_size` to `folder/shard-RRRRR-of-WWWWW.safetensors`,
 /// synced. Each slice is one tensor; the file's metadata says its full shape, where it begins, and
-/// its checksum (CRC-32). `metadata` is added.
+/// its checksum (CRC-32); and the header has a checksum, too: no byte is without. `metadata` is
+/// added, and the id of the save, if begin_folder() made the folder.
 void write_slices(const std::filesystem::path& folder, int rank, int world_size,
                   const std::vector<StateSlice>& slices,
                   const std::map<std::string, std::string>& metadata = {});
 
-/// All shard files of a folder, whatever W wrote them. Nothing but headers is read on opening.
+/// All shard files of a folder, whatever W wrote them. Nothing but headers is read on opening, and
+/// those are verified then.
 class SliceReader {
  public:
   /// Checks that all files of the set are there, agree in shapes and metadata, and that every
@@ -46,6 +49,11 @@ class SliceReader {
   /// Throws InputError if any of the slices is missing or of another shape or dtype; so that a load
   /// can be refused before anything has been changed.
   void check(const std::vector<StateSlice>& slices) const;
+  /// The same, and that nothing would be left unread: throws InputError if the checkpoint holds a
+  /// tensor that is not of these parameters (all of the model's), or of one that is among the
+  /// slices, but not in them itself (the state of another optimizer).
+  void check(const std::vector<StateSlice>& slices,
+             const std::vector<NamedParameter>& parameters) const;
   /// Reads the data of files number `reader`, `reader + readers`, … once and compares it with the
   /// checksums written along, so that R readers verify the whole folder between them.
   /// @throws InputError naming the file and the tensor that was damaged.

@@ -45,11 +45,10 @@ void ShardedModel::save_full(const std::filesystem::path& folder) {
   }
   for (const nn::NamedParameter& parameter : replicated_) add_item(parameter);
 
-  const std::filesystem::path temporary = folder.string() + ".tmp";
+  std::filesystem::path temporary;
   std::unique_ptr<nn::SafetensorsWriter> writer;
   if (group_->rank() == 0) {
-    if (std::filesystem::exists(temporary)) nn::remove_tree(temporary);
-    nn::create_folder(temporary);
+    temporary = nn::begin_folder(folder);
     writer = std::make_unique<nn::SafetensorsWriter>(
         temporary / "model.safetensors", items,
         std::map<std::string, std::string>{{"format", "pt"}});
@@ -130,7 +129,7 @@ std::map<std::string, std::string> ShardedModel::load_checkpoint(
   // SOLUTION 7.6: todo(folder, optimizer_)
   const nn::SliceReader reader(folder);
   const std::vector<nn::StateSlice> slices = state_slices(/*with_replicated=*/true);
-  reader.check(slices);
+  reader.check(slices, root_.named_parameters());
   reader.verify(group_->rank(), group_->size());
   group_->barrier({"load", Phase::checkpoint}).wait();  // every rank found it right
   reader.read(slices);

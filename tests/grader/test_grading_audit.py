@@ -234,10 +234,14 @@ class Names(unittest.TestCase):
         for name, task, word in (
                 ("fsdp::nn::check_hf_parameters(fsdp::nn::SafetensorsReader const&)", 7, ""),
                 ("fsdp::nn::CheckpointFolder::latest() const", 7, ""),
+                ("fsdp::nn::remove_tree(std::filesystem::__cxx11::path const&)", 7, ""),
                 ("fsdp::nn::check_hf_parameters(fsdp::nn::SafetensorsReader const&)", 4, "files"),
                 ("fsdp::nn::load_hf_folder(fsdp::nn::TransformerLM&)", 7, "files")):
             self.assertIn(word, policy.why_not_library(name, "nn/hf_folder.cpp.o", task))
             self.assertEqual(not word, not policy.why_not_library(name, "nn/hf_folder.cpp.o", task))
+        status = "std::filesystem::status(std::filesystem::__cxx11::path const&)"
+        self.assertEqual(policy.why_not_standard(status, 7), "")
+        self.assertIn("files", policy.why_not_standard(status, 6))
         self.assertIn("files", policy.why_not_standard(
             "std::filesystem::create_directories(std::filesystem::__cxx11::path const&)", 3))
 

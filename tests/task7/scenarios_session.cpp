@@ -168,7 +168,8 @@ std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group) {
 Names listing(const std::filesystem::path& folder) {
   Names names;
   for (const auto& each : std::filesystem::directory_iterator(folder)) {
-    names.push_back(each.path().filename().string());
+    const std::string name = each.path().filename().string();
+    if (!name.starts_with('.')) names.push_back(name);  // the library marks its folders
   }
   std::sort(names.begin(), names.end());
   return names;

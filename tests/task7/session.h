@@ -63,7 +63,7 @@ Json bits_of(const Tensor& tensor);
 std::int64_t peak_of(const std::function<void()>& call);
 
 std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group);
-/// The names in a folder, in alphabetical order.
+/// The names in a folder, in alphabetical order, without those that begin with a dot.
 Names listing(const std::filesystem::path& folder);
 
 /// Runs `body` on `ranks` ranks of their own and returns what each noted. A collective that is for

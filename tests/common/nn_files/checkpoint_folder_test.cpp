@@ -40,6 +40,13 @@ std::string loadable(const CheckpointFolder& folder) {
   return a == b ? a : "a mix of " + a + " and " + b;
 }
 
+void check_no_rubbish(const TemporaryFolder& root) {
+  for (const auto& entry : std::filesystem::directory_iterator(root.path())) {
+    const std::string extension = entry.path().extension().string();
+    CHECK_FALSE((extension == ".tmp" || extension == ".old"));
+  }
+}
+
 class Recorder : public FileStepObserver {
  public:
   explicit Recorder(std::string root) : root_(std::move(root)) {}
@@ -96,15 +103,30 @@ TEST_CASE("a checkpoint is synced before it is renamed, and renamed before it is
     save(folder, 3, "three");
   }
   CHECK(recorder.steps ==
-        std::vector<std::string>{
-            "create .", "create ./step_3.tmp",                                        //
-            "create ./step_3.tmp/a", "write ./step_3.tmp/a", "write ./step_3.tmp/a",  //
-            "sync ./step_3.tmp/a",                                                    //
-            "create ./step_3.tmp/b", "write ./step_3.tmp/b", "write ./step_3.tmp/b",  //
-            "sync ./step_3.tmp/b",                                                    //
-            "sync ./step_3.tmp", "rename ./step_3.tmp ./step_3", "sync .",            //
-            "create ./latest.tmp", "write ./latest.tmp", "sync ./latest.tmp",         //
-            "rename ./latest.tmp ./latest", "sync ."});
+        std::vector<std::string>{"create .",
+                                 "create ./step_3.tmp",  //
+                                 "create ./step_3.tmp/.unshard",
+                                 "write ./step_3.tmp/.unshard",  //
+                                 "create ./step_3.tmp/a",
+                                 "write ./step_3.tmp/a",
+                                 "write ./step_3.tmp/a",  //
+                                 "sync ./step_3.tmp/a",   //
+                                 "create ./step_3.tmp/b",
+                                 "write ./step_3.tmp/b",
+                                 "write ./step_3.tmp/b",  //
+                                 "sync ./step_3.tmp/b",   //
+                                 "create ./step_3.tmp/.unshard.tmp",
+                                 "write ./step_3.tmp/.unshard.tmp",                         //
+                                 "sync ./step_3.tmp/.unshard.tmp",                          //
+                                 "rename ./step_3.tmp/.unshard.tmp ./step_3.tmp/.unshard",  //
+                                 "sync ./step_3.tmp",
+                                 "rename ./step_3.tmp ./step_3",
+                                 "sync .",  //
+                                 "create ./latest.tmp",
+                                 "write ./latest.tmp",
+                                 "sync ./latest.tmp",  //
+                                 "rename ./latest.tmp ./latest",
+                                 "sync ."});
   CHECK(loadable(folder) == "three");
 }
 
@@ -123,10 +145,7 @@ TEST_CASE("kill -9 at any step of saving leaves a loadable checkpoint", "[checkp
     CHECK(loadable(folder) == "again");
     save(folder, 3, "three");
     CHECK(loadable(folder) == "three");
-    for (const auto& entry : std::filesystem::directory_iterator(root.path())) {
-      const std::string extension = entry.path().extension().string();
-      CHECK_FALSE((extension == ".tmp" || extension == ".old"));
-    }
+    check_no_rubbish(root);
     if (!killed) {
       CHECK(found == "two!");
       break;
@@ -147,6 +166,7 @@ TEST_CASE("kill -9 while a checkpoint is replaced by one of the same step", "[ch
     CHECK((found == "first" || found == "second"));
     save(folder, 1, "third");
     CHECK(loadable(folder) == "third");
+    check_no_rubbish(root);
     if (!killed) {
       CHECK(found == "second");
       break;
@@ -164,6 +184,53 @@ TEST_CASE("the very first save may be killed too", "[checkpoint]") {
     CHECK((found.empty() || found == "first"));
     if (!killed) break;
   }
+}
+
+TEST_CASE("what a checkpoint folder holds besides checkpoints stays", "[checkpoint]") {
+  const TemporaryFolder root;
+  const CheckpointFolder folder(root.path());
+  write_text_atomically(root / "notes.txt", "mine");
+  for (const char* name : {"step_1.tmp", "step_2.old", "step_3", "step_me.tmp"}) {
+    std::filesystem::create_directory(root / name);
+    write_text_atomically(root / name / "thesis.tex", "mine");
+  }
+  save(folder, 4, "four");
+  const auto refused = [&](std::int64_t step, const std::string& part) {
+    CHECK_THAT(message_of<InputError>([&] { folder.begin(step); }), contains(part));
+  };
+  refused(1, "step_1.tmp: is in the way");
+  refused(2, "step_2.old: is in the way");
+  refused(3, "step_3: holds thesis.tex");
+  CHECK(read_text(root / "notes.txt") == "mine");
+  for (const char* name : {"step_1.tmp", "step_2.old", "step_3", "step_me.tmp"}) {
+    CHECK(read_text(root / name / "thesis.tex") == "mine");
+  }
+  write_text_atomically(root / "latest.tmp", "mine");
+  refused(5, "latest.tmp: is there already");
+  CHECK(loadable(folder) == "four");
+}
+
+TEST_CASE("a folder of checkpoints belongs to one process at a time", "[checkpoint]") {
+  const TemporaryFolder root;
+  {
+    const FolderLock lock(root / "runs");
+    CHECK_THAT(message_of<InputError>([&] { const FolderLock second(root / "runs"); }),
+               contains((root / "runs").string()) && contains("is in use by another training"));
+    const FolderLock elsewhere(root / "other");
+  }
+  // Whoever dies lets go of it.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const FolderLock lock(root / "runs");
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status));
+  const FolderLock again(root / "runs");
+  std::ofstream(root / "file") << "in the way";
+  CHECK_THAT(message_of<Error>([&] { const FolderLock lock(root / "file"); }),
+             contains((root / "file").string()));
 }
 
 TEST_CASE("latest that names nothing says so", "[checkpoint]") {
