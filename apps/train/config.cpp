@@ -201,6 +201,7 @@ TrainConfig load_config(const std::optional<std::filesystem::path>& file,
                             config.model.max_sequence));
   }
   check_batch(in, config);
+  for (const ConfigReader::KnownKey& known : in.known()) config.settings[known.key] = known.value;
   return config;
 }
 

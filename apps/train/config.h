@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -76,6 +77,8 @@ struct TrainConfig {
   ParallelConfig parallel;
   CheckpointConfig checkpoint;
   SampleConfig sample;
+  /// Every key there is, with its value as text; what a checkpoint records is made of it.
+  std::map<std::string, std::string> settings;
 
   int world_size() const { return static_cast<int>(parallel.ranks); }
   std::int64_t sequence_length() const;

@@ -69,9 +69,9 @@ ConfigReader::ConfigReader(const std::optional<std::filesystem::path>& file,
   for (GivenValue& given : values_of_command_line(overrides)) given_.push_back(std::move(given));
 }
 
-const GivenValue* ConfigReader::find(const std::string& key, std::string fallback,
+const GivenValue* ConfigReader::find(const std::string& key, const std::string& fallback,
                                      const char* meaning) {
-  known_.push_back({key, std::move(fallback), meaning});
+  known_.push_back({key, fallback, meaning, fallback});
   const auto found = std::find_if(given_.rbegin(), given_.rend(),
                                   [&](const GivenValue& given) { return given.key == key; });
   return found == given_.rend() ? nullptr : &*found;
@@ -101,6 +101,7 @@ void ConfigReader::read(const std::string& key, std::int64_t& value, IntRange ra
     complain(key, fmt::format("is {}, must be {}", *parsed, range_text(range)));
   }
   value = *parsed;
+  known_.back().value = fmt::format("{}", value);
 }
 
 void ConfigReader::read(const std::string& key, int& value, IntRange range, const char* meaning) {
@@ -127,6 +128,7 @@ void ConfigReader::read(const std::string& key, double& value, RealRange range,
     complain(key, fmt::format("is {}, must be {}", *parsed, range_text(range)));
   }
   value = *parsed;
+  known_.back().value = fmt::format("{}", value);
 }
 
 void ConfigReader::read(const std::string& key, bool& value, const char* meaning) {
@@ -140,10 +142,12 @@ void ConfigReader::read(const std::string& key, bool& value, const char* meaning
   } else {
     complain(key, fmt::format("needs true or false, got {}", show(*given)));
   }
+  known_.back().value = fmt::format("{}", value);
 }
 
 void ConfigReader::read(const std::string& key, std::string& value, const char* meaning) {
   const GivenValue* given = find(key, fmt::format("\"{}\"", value), meaning);
+  known_.back().value = value;
   if (given == nullptr) return;
   if (const auto* quoted = std::get_if<std::string>(&given->value)) {
     value = *quoted;
@@ -152,6 +156,7 @@ void ConfigReader::read(const std::string& key, std::string& value, const char* 
   } else {
     complain(key, fmt::format("needs a text in quotes, got {}", show(*given)));
   }
+  known_.back().value = value;
 }
 
 void ConfigReader::read(const std::string& key, std::string& value,
@@ -177,6 +182,7 @@ void ConfigReader::read_switch_or_number(const std::string& key, std::string& va
   } else {
     complain(key, fmt::format("needs true, false or a whole number, got {}", show(*given)));
   }
+  known_.back().value = value;
 }
 
 void ConfigReader::check_all_known() const {

@@ -32,6 +32,7 @@ class ConfigReader {
     std::string key;
     std::string fallback;
     std::string meaning;
+    std::string value;  ///< as it was read, in one spelling: 1e-3 is "0.001"
   };
 
   /// @throws InputError for a file that is not TOML, or an override that is no key and value.
@@ -58,7 +59,7 @@ class ConfigReader {
   [[noreturn]] void complain(const std::string& key, const std::string& what) const;
 
  private:
-  const GivenValue* find(const std::string& key, std::string fallback, const char* meaning);
+  const GivenValue* find(const std::string& key, const std::string& fallback, const char* meaning);
 
   std::string file_name_;
   std::vector<GivenValue> given_;  // later ones win

@@ -12,6 +12,7 @@ namespace fsdp::train {
 namespace {
 
 constexpr const char* kStep = "step";
+constexpr const char* kData = "data.crc32";
 
 std::string crc32_of(const TokenData& data) {
   const auto bytes = std::as_bytes(data.tokens());
@@ -38,31 +39,54 @@ std::size_t wide_character(const std::string& text, std::size_t i) {
 
 }  // namespace
 
-std::map<std::string, std::string> describe_run(const TrainConfig& config, const TokenData& data,
-                                                std::int64_t steps_done) {
-  const TrainingConfig& training = config.training;
-  return {{kStep, std::to_string(steps_done)},
-          {"training.seed", std::to_string(training.seed)},
-          {"training.local_batch_size", std::to_string(training.local_batch_size)},
-          {"training.global_batch_size", std::to_string(training.global_batch_size)},
-          {"training.seq_len", std::to_string(config.sequence_length())},
-          {"optimizer.name", config.optimizer.name},
-          {"data.crc32", crc32_of(data)}};
+bool may_differ(const TrainConfig& config, const std::string& key) {
+  // Where the numbers are computed, not which: every strategy gives the same bits at every W.
+  if (key.starts_with("parallel.") || key == "training.no_sync") return true;
+  // What is written and said beside them.
+  if (key.starts_with("checkpoint.") || key.starts_with("sample.")) return true;
+  if (key == "training.log_every") return true;
+  // Only names: the sizes that a preset stands for, and the tokens in the data, are compared.
+  if (key == "model.preset" || key.starts_with("data.")) return true;
+  // On purpose: to train longer, and to go on at a lower rate after the loss has diverged.
+  if (key == "training.steps" || key == "schedule.lr") return true;
+  // What a schedule does not look at: only a cosine has an end, and a constant has nothing.
+  using Kind = optim::Schedule::Kind;
+  const Kind kind = config.schedule.kind;
+  if (key == "schedule.total") return kind != Kind::warmup_cosine;
+  return kind == Kind::constant && (key == "schedule.warmup" || key == "schedule.lr_min");
 }
 
-void check_same_run(const std::filesystem::path& folder, const TrainConfig& config,
-                    const TokenData& data) {
+std::map<std::string, std::string> describe_run(const TrainConfig& config, const TokenData& data,
+                                                std::int64_t steps_done) {
+  std::map<std::string, std::string> run = {{kStep, std::to_string(steps_done)},
+                                            {kData, crc32_of(data)}};
+  for (const auto& [key, value] : config.settings) {
+    if (!may_differ(config, key)) run[key] = value;
+  }
+  // Where a value stands for another one, that one.
+  run["model.kv_heads"] = std::to_string(config.model.effective_kv_heads());
+  run["training.global_batch_size"] = std::to_string(config.training.global_batch_size);
+  run["training.seq_len"] = std::to_string(config.sequence_length());
+  return run;
+}
+
+std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConfig& config,
+                            const TokenData& data) {
   const std::map<std::string, std::string> saved = nn::SliceReader(folder).metadata();
   for (const auto& [key, value] : describe_run(config, data, 0)) {
     if (key == kStep) continue;
     const auto found = saved.find(key);
     const std::string there = found == saved.end() ? "nothing" : found->second;
     if (there == value) continue;
-    throw InputError(fmt::format(
-        "{}: was saved with {} = {}, now it is {}; use the same value, or start anew in "
-        "another --checkpoint.folder",
-        folder.string(), key, there, value));
+    const std::string remedy = key == kData
+                                   ? "use the same data"
+                                   : fmt::format("use the same value (--{} {})", key, there);
+    throw InputError(
+        fmt::format("{}: was saved with {} = {}, now it is {}; {}, or start anew in "
+                    "another --checkpoint.folder",
+                    folder.string(), key, there, value, remedy));
   }
+  return step_of(saved, folder);
 }
 
 std::int64_t step_of(const std::map<std::string, std::string>& metadata,

@@ -15,15 +15,20 @@
 namespace fsdp::train {
 
 /// The metadata of a checkpoint after `steps_done` steps: that number, and everything that decides
-/// which numbers the next step sees.
+/// which numbers the next step sees. That is every key of the configuration except those that
+/// may_differ(), and a checksum of the data.
 std::map<std::string, std::string> describe_run(const TrainConfig& config, const TokenData& data,
                                                 std::int64_t steps_done);
 
+/// Whether a training may be resumed with another value of this key. The list is in the source: a
+/// new key that is not added to it has to be equal.
+bool may_differ(const TrainConfig& config, const std::string& key);
+
+/// @return the steps done by the checkpoint in `folder`.
 /// @throws InputError naming the folder and the key in which the checkpoint differs from the
-///         configuration: going on would silently be another training. Strategy, ranks, threads,
-///         the learning rate and the number of steps may differ.
-void check_same_run(const std::filesystem::path& folder, const TrainConfig& config,
-                    const TokenData& data);
+///         configuration: going on would silently be another training.
+std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConfig& config,
+                            const TokenData& data);
 
 /// The steps done, out of the metadata.
 std::int64_t step_of(const std::map<std::string, std::string>& metadata,

@@ -170,8 +170,8 @@ TEST_CASE("a checkpoint of another training is refused", "[train][checkpoint]") 
   refuse({"--training.seed=2"}, "saved with training.seed = 1, now it is 2");
   refuse({"--training.global_batch_size=16"}, "training.global_batch_size = 8, now it is 16");
   refuse({"--optimizer.name=sgd"}, "optimizer.name = adamw");
-  refuse({"--model.ffn_width=44"}, "mlp.gate_proj.weight\" is float32 (40, 16)");
-  refuse({"--model.layers=3"}, "model.layers.2.");
+  refuse({"--model.ffn_width=44"}, "model.ffn_width = 40, now it is 44");
+  refuse({"--model.layers=3"}, "model.layers = 2, now it is 3");
   CHECK_THAT(message_of<InputError>(
                  [&] { run(there + std::vector<std::string>{"--checkpoint.resume=false"}); }),
              contains("holds a training already (step_2)"));
