@@ -1,7 +1,7 @@
 // The main job: a small model learns this repository's own text, in one process and sharded over 1,
 // 2 and 4 ranks, and every bit of every parameter is the same at the end.
 #include "base/check.h"
-#include "nn/file_io.h"
+#include "nn/output_file.h"
 #include "report/chrome_trace.h"
 #include "report/html_page.h"
 #include "report/runs/short_run.h"
@@ -79,14 +79,18 @@ bool judge(const std::vector<BoundedRun>& runs) {
 // One more step over two ranks, recorded: what every stream did, and who held which bytes when.
 void draw(const std::filesystem::path& folder) {
   const report::RunRecord record = report::record_threads({});
-  nn::write_text_atomically(folder / "timeline.html", report::to_html(record));
-  nn::write_text_atomically(folder / "trace.json", report::to_chrome_json(record));
+  nn::write_output_file(folder / "timeline.html", report::to_html(record));
+  nn::write_output_file(folder / "trace.json", report::to_chrome_json(record));
   print(fmt::format("A picture of one step: {} (open it in a browser)",
                     (folder / "timeline.html").string()));
   print(fmt::format("The same for ui.perfetto.dev: {}", (folder / "trace.json").string()));
 }
 
 int demonstrate() {
+  const std::filesystem::path folder = std::filesystem::path(FSDP_PROJECT_ROOT) / "build" / "demo";
+  for (const char* name : {"summary.json", "timeline.html", "trace.json"}) {
+    nn::probe_file(folder / name);
+  }
   const TokenData data =
       TokenData::from_text(source_text(FSDP_PROJECT_ROOT), "the text of this repository", 256);
   const TrainConfig first = configure(kJobs[0]);
@@ -109,9 +113,7 @@ int demonstrate() {
   print_table(runs);
   print("\nWhat the model writes now:\n\n" + show_tokens(runs.back().run.sample, data));
   const bool good = judge(runs);
-  const std::filesystem::path folder = std::filesystem::path(FSDP_PROJECT_ROOT) / "build" / "demo";
-  nn::create_folder(folder);
-  nn::write_text_atomically(folder / "summary.json", to_json(runs));
+  nn::write_output_file(folder / "summary.json", to_json(runs));
   print(fmt::format("\nWritten: {}", (folder / "summary.json").string()));
   draw(folder);
   return good ? 0 : 1;

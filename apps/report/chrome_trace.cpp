@@ -113,6 +113,7 @@ std::string to_chrome_json(const RunRecord& record) {
   }
   Json json;
   json["displayTimeUnit"] = "ns";
+  json["otherData"]["generator"] = "made by unshard";
   json["otherData"]["title"] = record.title;
   json["otherData"]["clock"] = record.cost_model ? "virtual" : "monotonic";
   json["traceEvents"] = std::move(events);

@@ -1,6 +1,6 @@
 // unshard-report: runs a short training and writes its pictures.
 #include "base/check.h"
-#include "nn/file_io.h"
+#include "nn/output_file.h"
 #include "report/chrome_trace.h"
 #include "report/figures.h"
 #include "report/html_page.h"
@@ -66,7 +66,7 @@ void finish(Options& options) {
 }
 
 void write(const std::filesystem::path& file, const std::string& text) {
-  nn::write_text_atomically(file, text);
+  nn::write_output_file(file, text);
   fmt::print("{}\n", file.string());
 }
 
@@ -77,14 +77,17 @@ int run(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   finish(options);
   if (!options.book.empty()) {
-    nn::create_folder(options.book);
+    nn::probe_file(options.book / "figure.svg");
     for (const Figure& figure : book_figures()) write(options.book / figure.name, figure.svg);
     return 0;
   }
   if (options.out.empty()) throw InputError("say where to write: --out FOLDER");
+  for (const char* name : {"timeline.html", "trace.json"}) nn::probe_file(options.out / name);
+  if (options.svg) {
+    for (const char* name : {"timeline.svg", "memory.svg"}) nn::probe_file(options.out / name);
+  }
   const RunRecord record = options.fake ? record_fake(options.run, kSmallMachine, options.run.ranks)
                                         : record_threads(options.run);
-  nn::create_folder(options.out);
   write(options.out / "timeline.html", to_html(record));
   write(options.out / "trace.json", to_chrome_json(record));
   if (options.svg) {

@@ -55,7 +55,8 @@ Tenths width_of(std::string_view text) {
 Svg::Svg(Tenths width, Tenths height, std::string_view title, std::string_view css)
     : body_(fmt::format(
           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
-          "height=\"{1}\" role=\"img\">\n<title>{2}</title>\n<style>\n{3}{4}</style>\n"
+          "height=\"{1}\" role=\"img\">\n<!-- made by unshard -->\n<title>{2}</title>\n"
+          "<style>\n{3}{4}</style>\n"
           "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
           "patternTransform=\"rotate(45)\"><line class=\"hatch\" x1=\"0\" y1=\"0\" x2=\"0\" "
           "y2=\"6\"/></pattern></defs>\n",

@@ -1,8 +1,10 @@
 // unshard-train: trains a language model as a configuration says.
 #include "base/check.h"
-#include "nn/file_io.h"
+#include "nn/output_file.h"
+#include "nn/output_folder.h"
 #include "report/chrome_trace.h"
 #include "report/html_page.h"
+#include "train/outputs.h"
 #include "train/run_state.h"
 #include "train/summary.h"
 #include "train/trainer.h"
@@ -43,11 +45,15 @@ void print_start(const TrainConfig& config, const TokenData& data) {
       config.training.global_batch_size, config.sequence_length(), config.micro_batches()));
 }
 
+// An export to "." replaces the current folder: from then on only whole paths lead anywhere.
+std::string whole_path(const std::string& path) {
+  return path.empty() ? path : nn::resolved(path).string();
+}
+
 void draw(const report::RunRecord& record, const std::filesystem::path& folder) {
-  nn::create_folder(folder);
-  nn::write_text_atomically(folder / "timeline.html", report::to_html(record));
-  nn::write_text_atomically(folder / "trace.json", report::to_chrome_json(record));
-  print(fmt::format("the last step: {}", (folder / "timeline.html").string()));
+  nn::write_output_file(folder / kPicturePage, report::to_html(record));
+  nn::write_output_file(folder / kPictureTrace, report::to_chrome_json(record));
+  print(fmt::format("the last step: {}", (folder / kPicturePage).string()));
 }
 
 void train(const CommandLine& line) {
@@ -60,8 +66,10 @@ void train(const CommandLine& line) {
   print_start(config, data);
 
   RunOptions options;
-  options.export_folder = line.export_folder;
+  options.export_folder = whole_path(line.export_folder);
   options.records_last_step = !line.picture.empty();
+  options.picture_folder = whole_path(line.picture);
+  options.summary = whole_path(line.summary);
   options.on_note = print;
   options.on_step = [&](const StepReport& step) {
     if (step.step % config.training.log_every != 0 && step.step != step.steps) return;
@@ -73,9 +81,9 @@ void train(const CommandLine& line) {
   const RunResult result = run_training(config, data, options);
   print(fmt::format("parameters sha256 {}", result.param_sha256));
   if (!result.sample.empty()) print("\n" + show_tokens(result.sample, data));
-  if (!line.picture.empty()) draw(result.last_step, line.picture);
+  if (!line.picture.empty()) draw(result.last_step, options.picture_folder);
   if (!line.summary.empty()) {
-    nn::write_text_atomically(line.summary, to_json({{result, result.peak_bytes}}));
+    nn::write_output_file(options.summary, to_json({{result, result.peak_bytes}}));
   }
 }
 

@@ -144,7 +144,6 @@ void RankTrainer::resume(RankResult& result) {
   if (config_.checkpoint.folder.empty() || !config_.checkpoint.resume) return;
   const auto latest = nn::CheckpointFolder(config_.checkpoint.folder).latest();
   if (!latest) return;
-  check_same_run(*latest, config_, data_);
   result.first_step = step_of(strategy_->load_checkpoint(*latest), *latest);
   note(fmt::format("resumed from {} after step {}", latest->string(), result.first_step));
 }

@@ -27,6 +27,7 @@ bool are_bit_identical(const std::vector<BoundedRun>& runs) {
 
 std::string to_json(const std::vector<BoundedRun>& runs) {
   nlohmann::ordered_json out;
+  out["generator"] = "made by unshard";
   out["bit_identical"] = are_bit_identical(runs);
   out["runs"] = nlohmann::ordered_json::array();
   for (const auto& [run, bound_bytes] : runs) {

@@ -22,8 +22,9 @@ struct BoundedRun {
 /// steps.
 bool are_bit_identical(const std::vector<BoundedRun>& runs);
 
-/// {"bit_identical": bool, "runs": [{"strategy", "world_size", "losses", "param_sha256",
-/// "peak_bytes", "bound_bytes", "categories", "comm_bytes", "tokens_per_second"}]}
+/// {"generator": "made by unshard", "bit_identical": bool,
+/// "runs": [{"strategy", "world_size", "losses", "param_sha256", "peak_bytes", "bound_bytes",
+/// "categories", "comm_bytes", "tokens_per_second"}]}
 std::string to_json(const std::vector<BoundedRun>& runs);
 
 /// "12.3 MB" (1 MB = 10^6 bytes).

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "comm/decorators.h"
 #include "comm/thread_world.h"
+#include "train/outputs.h"
 #include "train/rank_trainer.h"
 #include "train/strategy.h"
 
@@ -21,22 +22,11 @@ std::shared_ptr<ProcessGroup> borrow(ProcessGroup& group) {
   return {&group, [](ProcessGroup*) {}};
 }
 
-void check_folder(const TrainConfig& config) {
-  const CheckpointConfig& checkpoint = config.checkpoint;
-  if (checkpoint.folder.empty() || checkpoint.resume) return;
-  if (const auto latest = nn::CheckpointFolder(checkpoint.folder).latest()) {
-    throw InputError(
-        fmt::format("checkpoint.folder: {} holds a training already ({}); use another "
-                    "folder, remove it, or go on with --checkpoint.resume true",
-                    checkpoint.folder, latest->filename().string()));
-  }
-}
-
 }  // namespace
 
 RunResult run_training(const TrainConfig& config, const TokenData& data,
                        const RunOptions& options) {
-  check_folder(config);
+  const std::unique_ptr<nn::FolderLock> lock = claim_outputs(config, data, options);
   const int world_size = config.world_size();
   const int threads = static_cast<int>(config.parallel.threads_per_rank);
   const auto seed = static_cast<std::uint64_t>(config.training.seed);

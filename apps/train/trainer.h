@@ -48,10 +48,15 @@ struct RunOptions {
   std::function<void(const std::string&)> on_note;  ///< "resumed from …", "saved …"
   std::string export_folder;  ///< where to put a Hugging Face folder at the end; empty = nowhere
   bool records_last_step = false;  ///< for a picture of it
+  /// What the caller will write when the run is over: only tried before the first step. Empty =
+  /// nothing.
+  std::string summary, picture_folder;
 };
 
-/// Trains as `config` says, on `data`; ranks are threads of this process.
-/// @throws InputError if a checkpoint or the data do not fit the configuration.
+/// Trains as `config` says, on `data`; ranks are threads of this process. The checkpoint folder is
+/// locked meanwhile.
+/// @throws InputError if a checkpoint or the data do not fit the configuration, or something that
+///         is to be written cannot be: before the first step.
 RunResult run_training(const TrainConfig& config, const TokenData& data,
                        const RunOptions& options = {});
 

@@ -72,12 +72,29 @@ TEST_CASE("what the user got wrong exits with 2, on the error stream", "[train][
   refused("--model.vocabulary 50", "vocabulary");  // 'a' is byte 97
 }
 
-TEST_CASE("what fails while running exits with 1", "[train][program]") {
+TEST_CASE("what cannot be written is known before the first step", "[train][program]") {
   const TemporaryFolder folder;
+  const std::string good = short_run(folder);
+  const Finished run = unshard_train(folder, good + "--summary /proc/no/such/folder/summary.json");
+  CHECK(run.code == 2);
+  CHECK_THAT(run.err, contains("--summary: /proc/no/such/folder"));
+  CHECK(run.out.find("step 1/2") == std::string::npos);
+}
+
+TEST_CASE("an export to the current folder works, and other outputs arrive", "[train][program]") {
+  const TemporaryFolder folder;
+  const std::string good = short_run(folder);
+  std::filesystem::create_directory(folder / "here");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder / "here");
   const Finished run =
-      unshard_train(folder, short_run(folder) + "--summary /proc/no/such/folder/summary.json");
-  CHECK(run.code == 1);
-  CHECK_THAT(run.err, contains("/proc/no/such/folder"));
+      unshard_train(folder, good + "--export . --summary ../summary.json --picture ../picture");
+  std::filesystem::current_path(before);
+  INFO(run.err);
+  CHECK(run.code == 0);
+  CHECK(std::filesystem::exists(folder / "here" / "model.safetensors"));
+  CHECK(std::filesystem::exists(folder / "summary.json"));
+  CHECK(std::filesystem::exists(folder / "picture" / "timeline.html"));
 }
 
 }  // namespace fsdp::train

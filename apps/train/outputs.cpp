@@ -1,0 +1,109 @@
+#include "train/outputs.h"
+
+#include "base/check.h"
+#include "nn/output_file.h"
+#include "train/run_state.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whatever fails in `body`, the user learns which option or key it comes from.
+template <class Body>
+void under(const char* option, Body&& body) {
+  try {
+    body();
+  } catch (const InputError& error) {  // says what to do
+    throw InputError(fmt::format("{}: {}", option, error.what()));
+  } catch (const Error& error) {
+    throw InputError(fmt::format("{}: {}; give another place", option, error.what()));
+  } catch (const fs::filesystem_error& error) {
+    throw InputError(fmt::format("{}: {}: {}; give another place", option, error.path1().string(),
+                                 error.code().message()));
+  }
+}
+
+// N of "step_N", "step_N.tmp" or "step_N.old"; -1 for any other name.
+std::int64_t step_in(const std::string& name) {
+  constexpr std::size_t kDigits = 5;
+  std::int64_t step = -1;
+  if (!name.starts_with("step_")) return -1;
+  const auto [end, error] = std::from_chars(name.data() + kDigits, name.data() + name.size(), step);
+  const std::string rest(end, name.data() + name.size());
+  const bool is_ours = rest.empty() || rest == ".tmp" || rest == ".old";
+  return error == std::errc() && is_ours ? step : -1;
+}
+
+// A checkpoint that will be written must not find anything else under its name.
+void check_checkpoints(const TrainConfig& config, const TokenData& data) {
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  const nn::CheckpointFolder folder(checkpoint.folder);
+  const auto latest = folder.latest();
+  if (latest && !checkpoint.resume) {
+    throw InputError(
+        fmt::format("{} holds a training already ({}); use another folder, remove it, or go on "
+                    "with --checkpoint.resume true",
+                    checkpoint.folder, latest->filename().string()));
+  }
+  const std::int64_t done = latest ? check_same_run(*latest, config, data) : 0;
+  nn::check_file_is_ours(folder.root() / "latest.tmp", "step_");
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.root())) {
+    const std::int64_t step = step_in(entry.path().filename().string());
+    const bool is_due = step == config.training.steps ||
+                        (checkpoint.every > 0 && step > 0 && step % checkpoint.every == 0);
+    if (step > done && step <= config.training.steps && is_due)
+      nn::check_folder_is_ours(folder.final(step));
+  }
+}
+
+// An export replaces its folder as a whole, with all that lies in it.
+void check_nothing_inside(const RunOptions& options, const TrainConfig& config) {
+  const fs::path folder = nn::resolved(options.export_folder);
+  const std::vector<std::pair<const char*, std::string>> others = {
+      {"checkpoint.folder", config.checkpoint.folder},
+      {"--picture", options.picture_folder},
+      {"--summary", options.summary}};
+  for (const auto& [option, path] : others) {
+    if (path.empty()) continue;
+    const fs::path inside = nn::resolved(path).lexically_relative(folder);
+    if (inside.empty() || *inside.begin() == "..") continue;
+    throw InputError(fmt::format(
+        "--export: {} is replaced as a whole, and {} {} lies in it; give another place to one",
+        options.export_folder, option, path));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<nn::FolderLock> claim_outputs(const TrainConfig& config, const TokenData& data,
+                                              const RunOptions& options) {
+  std::unique_ptr<nn::FolderLock> lock;
+  if (!config.checkpoint.folder.empty()) {
+    under("checkpoint.folder", [&] {
+      lock = std::make_unique<nn::FolderLock>(config.checkpoint.folder);
+      check_checkpoints(config, data);
+    });
+  }
+  if (!options.export_folder.empty()) {
+    check_nothing_inside(options, config);
+    under("--export", [&] { nn::probe_folder(options.export_folder); });
+  }
+  if (!options.picture_folder.empty()) {
+    const fs::path folder = options.picture_folder;
+    under("--picture", [&] { nn::probe_file(folder / kPicturePage); });
+    under("--picture", [&] { nn::probe_file(folder / kPictureTrace); });
+  }
+  if (!options.summary.empty()) under("--summary", [&] { nn::probe_file(options.summary); });
+  return lock;
+}
+
+}  // namespace fsdp::train
