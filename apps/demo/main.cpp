@@ -1,7 +1,8 @@
 // The main job: a small model learns this repository's own text, in one process and sharded over 1,
 // 2 and 4 ranks, and every bit of every parameter is the same at the end.
-#include "base/check.h"
 #include "nn/output_file.h"
+#include "program/command_line.h"
+#include "program/program.h"
 #include "report/chrome_trace.h"
 #include "report/html_page.h"
 #include "report/runs/short_run.h"
@@ -12,8 +13,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -43,19 +42,16 @@ TrainConfig configure(const Job& job) {
                       fmt::format("--parallel.threads_per_rank={}", job.threads)});
 }
 
-void print(const std::string& text) {
-  fmt::print("{}\n", text);
-  std::fflush(stdout);
-}
+using program::print_line;
 
 void print_table(const std::vector<BoundedRun>& runs) {
-  print(fmt::format("\n{:10} {:>2}  {:>10} {:>10}  {:>12} {:>12}  {:>12}  {:>9}", "strategy", "W",
-                    "first loss", "last loss", "peak a rank", "the bound", "bytes sent",
-                    "tokens/s"));
+  print_line(fmt::format("\n{:10} {:>2}  {:>10} {:>10}  {:>12} {:>12}  {:>12}  {:>9}", "strategy",
+                         "W", "first loss", "last loss", "peak a rank", "the bound", "bytes sent",
+                         "tokens/s"));
   for (const auto& [run, bound] : runs) {
-    print(fmt::format("{:10} {:>2}  {:>10.4f} {:>10.4f}  {:>12} {:>12}  {:>12}  {:>9.0f}",
-                      run.strategy, run.world_size, run.losses.front(), run.losses.back(),
-                      run.peak_bytes, bound, run.comm_bytes, run.tokens_per_second));
+    print_line(fmt::format("{:10} {:>2}  {:>10.4f} {:>10.4f}  {:>12} {:>12}  {:>12}  {:>9.0f}",
+                           run.strategy, run.world_size, run.losses.front(), run.losses.back(),
+                           run.peak_bytes, bound, run.comm_bytes, run.tokens_per_second));
   }
 }
 
@@ -63,10 +59,10 @@ void print_table(const std::vector<BoundedRun>& runs) {
 bool judge(const std::vector<BoundedRun>& runs) {
   bool good = true;
   const auto say = [&](bool holds, const std::string& what) {
-    print(fmt::format("{}  {}", holds ? "yes" : "NO ", what));
+    print_line(fmt::format("{}  {}", holds ? "yes" : "NO ", what));
     good = good && holds;
   };
-  print("");
+  print_line("");
   say(are_bit_identical(runs), "every loss and every parameter is the same, to the last bit");
   bool below = true;
   for (const auto& [run, bound] : runs) below = below && run.peak_bytes <= bound;
@@ -81,9 +77,9 @@ void draw(const std::filesystem::path& folder) {
   const report::RunRecord record = report::record_threads({});
   nn::write_output_file(folder / "timeline.html", report::to_html(record));
   nn::write_output_file(folder / "trace.json", report::to_chrome_json(record));
-  print(fmt::format("A picture of one step: {} (open it in a browser)",
-                    (folder / "timeline.html").string()));
-  print(fmt::format("The same for ui.perfetto.dev: {}", (folder / "trace.json").string()));
+  print_line(fmt::format("A picture of one step: {} (open it in a browser)",
+                         (folder / "timeline.html").string()));
+  print_line(fmt::format("The same for ui.perfetto.dev: {}", (folder / "trace.json").string()));
 }
 
 int demonstrate() {
@@ -94,39 +90,40 @@ int demonstrate() {
   const TokenData data =
       TokenData::from_text(source_text(FSDP_PROJECT_ROOT), "the text of this repository", 256);
   const TrainConfig first = configure(kJobs[0]);
-  print(fmt::format("A transformer with {} parameters reads {} ({} bytes):",  //
-                    first.model.parameter_count(), data.name(), data.size()));
-  print(fmt::format("{} steps of {} sequences of {} bytes, in {} micro-batches.",
-                    first.training.steps, first.training.global_batch_size, first.sequence_length(),
-                    first.micro_batches()));
+  print_line(fmt::format("A transformer with {} parameters reads {} ({} bytes):",  //
+                         first.model.parameter_count(), data.name(), data.size()));
+  print_line(fmt::format("{} steps of {} sequences of {} bytes, in {} micro-batches.",
+                         first.training.steps, first.training.global_batch_size,
+                         first.sequence_length(), first.micro_batches()));
   std::vector<BoundedRun> runs;
   for (const Job& job : kJobs) {
     const TrainConfig config = configure(job);
     RunOptions options;
     options.on_step = [&](const StepReport& step) {
       if (step.step % 20 != 0) return;
-      print(fmt::format("  {} W={}: step {}/{}, loss {:.4f}", job.strategy, job.ranks, step.step,
-                        step.steps, step.loss));
+      print_line(fmt::format("  {} W={}: step {}/{}, loss {:.4f}", job.strategy, job.ranks,
+                             step.step, step.steps, step.loss));
     };
     runs.push_back({run_training(config, data, options), bound_bytes(config)});
   }
   print_table(runs);
-  print("\nWhat the model writes now:\n\n" + show_tokens(runs.back().run.sample, data));
+  print_line("\nWhat the model writes now:\n\n" + show_tokens(runs.back().run.sample, data));
   const bool good = judge(runs);
   nn::write_output_file(folder / "summary.json", to_json(runs));
-  print(fmt::format("\nWritten: {}", (folder / "summary.json").string()));
+  print_line(fmt::format("\nWritten: {}", (folder / "summary.json").string()));
   draw(folder);
   return good ? 0 : 1;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Trains a small model, alone and sharded, and compares every bit.", "unshard-demo"};
+  if (const auto code = program::parse(app, argc, argv)) return *code;
+  return demonstrate();
 }
 
 }  // namespace
 }  // namespace fsdp::train
 
-int main() {
-  try {
-    return fsdp::train::demonstrate();
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "unshard-demo: {}\n", error.what());
-    return 1;
-  }
+int main(int argc, char** argv) {
+  return fsdp::program::run("unshard-demo", [&] { return fsdp::train::run(argc, argv); });
 }

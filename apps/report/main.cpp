@@ -1,6 +1,8 @@
 // unshard-report: runs a short training and writes its pictures.
 #include "base/check.h"
 #include "nn/output_file.h"
+#include "program/command_line.h"
+#include "program/program.h"
 #include "report/chrome_trace.h"
 #include "report/figures.h"
 #include "report/html_page.h"
@@ -8,9 +10,7 @@
 #include "report/runs/short_run.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
-#include <exception>
 #include <filesystem>
 #include <string>
 
@@ -67,14 +67,14 @@ void finish(Options& options) {
 
 void write(const std::filesystem::path& file, const std::string& text) {
   nn::write_output_file(file, text);
-  fmt::print("{}\n", file.string());
+  program::print_line(file.string());
 }
 
 int run(int argc, char** argv) {
   CLI::App app{"Runs a short training and writes its pictures.", "unshard-report"};
   Options options;
   read(app, options);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = program::parse(app, argc, argv)) return *code;
   finish(options);
   if (!options.book.empty()) {
     nn::probe_file(options.book / "figure.svg");
@@ -101,10 +101,5 @@ int run(int argc, char** argv) {
 }  // namespace fsdp::report
 
 int main(int argc, char** argv) {
-  try {
-    return fsdp::report::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "unshard-report: {}\n", error.what());
-    return 1;
-  }
+  return fsdp::program::run("unshard-report", [&] { return fsdp::report::run(argc, argv); });
 }

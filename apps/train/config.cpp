@@ -1,11 +1,10 @@
 #include "train/config.h"
 
-#include "base/check.h"
+#include "train/config_checks.h"
 #include "train/config_reader.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <map>
@@ -14,6 +13,7 @@ namespace fsdp::train {
 namespace {
 
 constexpr std::int64_t kMany = 1'000'000'000;
+constexpr std::int64_t kMostRanks = 256;
 
 const std::map<std::string, std::function<nn::TransformerConfig()>>& presets() {
   static const std::map<std::string, std::function<nn::TransformerConfig()>> table = {
@@ -84,45 +84,31 @@ void read_schedule(ConfigReader& in, TrainConfig& config) {
           "end of the cosine; default training.steps");
 }
 
-void read_reshard(ConfigReader& in, TrainConfig& config) {
+ReshardAfterForward read_reshard(ConfigReader& in) {
   std::string text = "true";
-  const std::string key = "parallel.reshard_after_forward";
-  in.read_switch_or_number(key, text, "true, false, or s: within groups of s ranks");
-  ReshardAfterForward& reshard = config.parallel.reshard_after_forward;
-  if (text == "true") {
-    reshard = ReshardAfterForward::always();
-  } else if (text == "false") {
-    reshard = ReshardAfterForward::never();
-  } else {
-    const std::int64_t world_size = config.parallel.ranks;
-    std::int64_t ranks = 0;
-    std::from_chars(text.data(), text.data() + text.size(), ranks);
-    if (ranks <= 1 || ranks >= world_size || world_size % ranks != 0) {
-      in.complain(key, fmt::format("is {}: a number s must divide the {} ranks and lie strictly "
-                                   "between 1 and {}; use true, false, or such a number",
-                                   text, world_size, world_size));
-    }
-    reshard = ReshardAfterForward::within(static_cast<int>(ranks));
-  }
+  in.read_switch_or_number("parallel.reshard_after_forward", text,
+                           "true, false, or s: within groups of s ranks");
+  if (text == "true") return ReshardAfterForward::always();
+  if (text == "false") return ReshardAfterForward::never();
+  std::int64_t ranks = 0;
+  std::from_chars(text.data(), text.data() + text.size(), ranks);
+  // 0 and 1 would mean always and never: what cannot be a group is left for the check to refuse.
+  return ReshardAfterForward::within(ranks < 2 || ranks > kMostRanks ? -1
+                                                                     : static_cast<int>(ranks));
 }
 
 void read_rest(ConfigReader& in, TrainConfig& config) {
   ParallelConfig& parallel = config.parallel;
   in.read("parallel.strategy", parallel.strategy, {"single", "ddp", "fsdp"},
           "--strategy for short");
-  in.read("parallel.ranks", parallel.ranks, {1, 256}, "W; --ranks for short");
+  in.read("parallel.ranks", parallel.ranks, {1, kMostRanks}, "W; --ranks for short");
   in.read("parallel.threads_per_rank", parallel.threads_per_rank, {1, 256}, "inside one rank");
-  if (parallel.strategy == "single" && parallel.ranks != 1) {
-    in.complain(
-        "parallel.ranks",
-        fmt::format("is {}, but strategy \"single\" is one process; use ranks 1, or strategy "
-                    "ddp or fsdp",
-                    parallel.ranks));
-  }
-  read_reshard(in, config);
+  parallel.reshard_after_forward = read_reshard(in);
   in.read("parallel.prefetch_depth", parallel.prefetch_depth, {0, 1000}, "units gathered ahead");
   in.read("parallel.in_flight_limit", parallel.in_flight_limit, {0, 1000},
           "gathers at once; 0 = prefetch_depth");
+  in.read("parallel.check_memory", parallel.check_memory,
+          "refuse a training that the memory formula says cannot fit");
 
   CheckpointConfig& checkpoint = config.checkpoint;
   in.read("checkpoint.folder", checkpoint.folder, "where checkpoints go; empty = none");
@@ -134,36 +120,6 @@ void read_rest(ConfigReader& in, TrainConfig& config) {
   in.read("sample.prompt", sample.prompt, "what the sample begins with");
   in.read("sample.temperature", sample.temperature, {0, 100}, "0 = always the likeliest");
   in.read("sample.top_k", sample.top_k, {0, kMany}, "keep the k likeliest; 0 = all");
-}
-
-std::string divisors_text(std::int64_t number) {
-  std::string text;
-  for (std::int64_t each = 1; each <= number && text.size() < 40; ++each) {
-    if (number % each == 0) text += fmt::format("{}{}", text.empty() ? "" : ", ", each);
-  }
-  return text;
-}
-
-// The product rule: global = local x ranks x micro-steps.
-void check_batch(const ConfigReader& in, TrainConfig& config) {
-  TrainingConfig& training = config.training;
-  const std::int64_t one = training.local_batch_size * config.parallel.ranks;
-  if (training.global_batch_size == 0) training.global_batch_size = one;
-  if (training.global_batch_size % one == 0) return;
-  const std::int64_t below = training.global_batch_size / one * one;
-  std::string remedy =
-      below > 0 ? fmt::format("{} or {}", below, below + one) : fmt::format("{}", one);
-  remedy = fmt::format("use {}", remedy);
-  if (training.global_batch_size % config.parallel.ranks == 0) {
-    remedy += fmt::format(", or a training.local_batch_size of {}",
-                          divisors_text(training.global_batch_size / config.parallel.ranks));
-  }
-  in.complain(
-      "training.global_batch_size",
-      fmt::format("is {}, which is not training.local_batch_size {} x parallel.ranks {} x a "
-                  "whole number of micro-steps; {}",
-                  training.global_batch_size, training.local_batch_size, config.parallel.ranks,
-                  remedy));
 }
 
 TrainConfig read_all(ConfigReader& in) {
@@ -180,37 +136,30 @@ TrainConfig read_all(ConfigReader& in) {
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
                         const std::vector<std::string>& overrides) {
   ConfigReader in(file, overrides);
-  TrainConfig config;
-  try {
-    config = read_all(in);
-  } catch (const InputError&) {
-    // A misspelt key often is why another value does not fit: say that first.
-    in.check_all_known();
-    throw;
-  }
-  in.check_all_known();
+  TrainConfig config = read_all(in);
   if (file) config.source = file->string();
-  try {
-    config.model.validate();
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("{}: {}", config.source, error.what()));
+  in.complain_about_unknown();
+  in.check();  // before any of these is right, it makes no sense to ask whether they fit together
+  for (const KeyDescription& known : in.known()) {
+    config.settings[known.key] = known.value;
+    if (in.is_given(known.key)) config.given.push_back(known.key);
   }
-  if (config.sequence_length() > config.model.max_sequence) {
-    in.complain("training.seq_len",
-                fmt::format("is {}, at most model.max_sequence = {}", config.sequence_length(),
-                            config.model.max_sequence));
-  }
-  check_batch(in, config);
-  for (const ConfigReader::KnownKey& known : in.known()) config.settings[known.key] = known.value;
+  check_together(in, config);
+  in.check();
   return config;
 }
 
-std::string describe_keys() {
+std::vector<KeyDescription> known_keys() {
   ConfigReader in(std::nullopt, {});
   read_all(in);
+  return in.known();
+}
+
+std::string describe_keys() {
   std::string text;
-  for (const ConfigReader::KnownKey& known : in.known()) {
-    text += fmt::format("  --{:32} {:12} {}\n", known.key, known.fallback, known.meaning);
+  for (const KeyDescription& known : known_keys()) {
+    text += fmt::format("  --{:32} {:12} {} ({})\n", known.key, known.fallback, known.meaning,
+                        known.values);
   }
   return text;
 }

@@ -50,6 +50,7 @@ struct ParallelConfig {
   ReshardAfterForward reshard_after_forward;
   std::int64_t prefetch_depth = 1;
   std::int64_t in_flight_limit = 0;
+  bool check_memory = true;  ///< refuse what the memory formula says cannot fit
 };
 
 struct CheckpointConfig {
@@ -79,6 +80,9 @@ struct TrainConfig {
   SampleConfig sample;
   /// Every key there is, with its value as text; what a checkpoint records is made of it.
   std::map<std::string, std::string> settings;
+  std::vector<std::string> given;  ///< keys that are not left at their defaults
+  /// Settings that were given and change nothing, a sentence each.
+  std::vector<std::string> remarks;
 
   int world_size() const { return static_cast<int>(parallel.ranks); }
   std::int64_t sequence_length() const;
@@ -94,11 +98,22 @@ struct TrainConfig {
 /// Reads `file` (none: defaults only), then applies the overrides, each "--section.key=value" or
 /// "--section.key", "value".
 /// @throws InputError naming file and line (or the command line), key and remedy, for an unknown
-/// key, a wrong type, a value out of range, or values that do not fit together.
+/// key, a wrong type, a value out of range, or values that do not fit together. Of several, the one
+/// that comes first in the file.
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
                         const std::vector<std::string>& overrides);
 
-/// Every key with its default and its meaning, one a line.
+/// A key that a configuration may have.
+struct KeyDescription {
+  std::string key;       ///< "training.steps"
+  std::string fallback;  ///< its default
+  std::string meaning;
+  std::string value;   ///< as it was read, in one spelling: 1e-3 is "0.001"
+  std::string values;  ///< "whole number, at least 0", "true or false", "one of a, b", "text"
+};
+std::vector<KeyDescription> known_keys();
+
+/// Every key with its default, its meaning and its values, one per line.
 std::string describe_keys();
 
 }  // namespace fsdp::train

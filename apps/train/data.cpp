@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 #include <set>
+#include <system_error>
 #include <utility>
 
 namespace fsdp::train {
@@ -90,11 +91,24 @@ TokenData TokenData::open(const DataConfig& config, std::int64_t vocabulary) {
     throw InputError("data.path: nothing to train on; give a text file, a folder or a token file");
   }
   const fs::path path = config.path;
-  if (!fs::exists(path)) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) {
+    std::error_code ignored;
     throw InputError(fmt::format("data.path: {}: no such file or folder (looked for it from {})",
-                                 config.path, fs::current_path().string()));
+                                 config.path, fs::current_path(ignored).string()));
   }
-  if (fs::is_directory(path)) {
+  if (error) {
+    throw InputError(fmt::format("data.path: {}: {}; give a file or folder that you may read",
+                                 config.path, error.message()));
+  }
+  if (status.type() == fs::file_type::character || status.type() == fs::file_type::block) {
+    throw InputError(
+        fmt::format("data.path: {}: is a device, whose text may have no end; give a "
+                    "file, a folder or a pipe",
+                    config.path));
+  }
+  if (fs::is_directory(status)) {
     if (config.format == "tokens")
       reject(config.path, "is a folder; data.format tokens needs a file");
     return from_text(source_text(path), config.path, vocabulary);
@@ -118,14 +132,23 @@ std::string source_text(const fs::path& folder) {
   static const std::set<std::string> kinds = {".md", ".h",    ".cpp",   ".py",
                                               ".sh", ".toml", ".cmake", ".txt"};
   std::vector<fs::path> files;
-  for (auto it = fs::recursive_directory_iterator(folder); it != fs::recursive_directory_iterator();
-       ++it) {
-    const std::string name = it->path().filename().string();
-    if (it->is_directory() && (name.starts_with(".") || name.starts_with("build"))) {
+  const fs::recursive_directory_iterator end;
+  std::error_code error;
+  fs::path at = folder;  // where an error happened: the iterator itself does not tell
+  for (fs::recursive_directory_iterator it(folder, error); !error && it != end;
+       it.increment(error)) {
+    at = it->path();
+    const std::string name = at.filename().string();
+    std::error_code dangling;  // a link to nowhere is neither
+    if (it->is_directory(dangling) && (name.starts_with(".") || name.starts_with("build"))) {
       it.disable_recursion_pending();
-    } else if (it->is_regular_file() && kinds.contains(it->path().extension().string())) {
-      files.push_back(it->path());
+    } else if (it->is_regular_file(dangling) && kinds.contains(at.extension().string())) {
+      files.push_back(at);
     }
+  }
+  if (error) {
+    reject(at.string(),
+           fmt::format("{}; make it readable, or give another data.path", error.message()));
   }
   // As text, so that the order is that of the bytes of the path and nothing else.
   std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {

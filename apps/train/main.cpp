@@ -2,8 +2,14 @@
 #include "base/check.h"
 #include "nn/output_file.h"
 #include "nn/output_folder.h"
+#include "program/command_line.h"
+#include "program/memory.h"
+#include "program/program.h"
+#include "program/stop_signals.h"
 #include "report/chrome_trace.h"
 #include "report/html_page.h"
+#include "train/config_values.h"
+#include "train/memory_check.h"
 #include "train/outputs.h"
 #include "train/run_state.h"
 #include "train/summary.h"
@@ -11,86 +17,135 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <cstdio>
-#include <exception>
+#include <csignal>
+#include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace fsdp::train {
 namespace {
 
-constexpr int kInputError = 2;
+using program::print_line;
 
 struct CommandLine {
-  std::string config;
-  std::string summary;
-  std::string export_folder;
-  std::string picture;
+  std::optional<std::string> config;
+  std::optional<std::string> summary;
+  std::optional<std::string> export_folder;
+  std::optional<std::string> picture;
   std::vector<std::string> overrides;
 };
 
-void print(const std::string& line) {
-  fmt::print("{}\n", line);
-  std::fflush(stdout);
-}
-
 void print_start(const TrainConfig& config, const TokenData& data) {
-  print(fmt::format("{}: {} with {} parameters on {} ({} tokens)", config.source, config.preset,
-                    config.model.parameter_count(), data.name(), data.size()));
-  print(fmt::format(
+  print_line(fmt::format("{}: {} with {} parameters on {} ({} tokens)", config.source,
+                         config.preset, config.model.parameter_count(), data.name(), data.size()));
+  print_line(fmt::format(
       "strategy {}, {} rank(s) x {} thread(s), {} sequences of {} tokens a step in {} "
       "micro-batches",
       config.parallel.strategy, config.parallel.ranks, config.parallel.threads_per_rank,
       config.training.global_batch_size, config.sequence_length(), config.micro_batches()));
+  for (const std::string& remark : config.remarks) print_line("note: " + remark);
 }
 
 // An export to "." replaces the current folder: from then on only whole paths lead anywhere.
-std::string whole_path(const std::string& path) {
-  return path.empty() ? path : nn::resolved(path).string();
+std::string whole_path(const std::optional<std::string>& path) {
+  return path ? nn::resolved(*path).string() : "";
 }
 
 void draw(const report::RunRecord& record, const std::filesystem::path& folder) {
   nn::write_output_file(folder / kPicturePage, report::to_html(record));
   nn::write_output_file(folder / kPictureTrace, report::to_chrome_json(record));
-  print(fmt::format("the last step: {}", (folder / kPicturePage).string()));
+  print_line(fmt::format("the last step: {}", (folder / kPicturePage).string()));
 }
 
-void train(const CommandLine& line) {
-  const std::optional<std::filesystem::path> file =
-      line.config.empty() ? std::nullopt : std::optional<std::filesystem::path>(line.config);
-  const TrainConfig config = load_config(file, line.overrides);
+std::string describe(const StepReport& step, bool clips) {
+  return fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}{}  {:.0f} tokens/s  peak {}",
+                     step.step, std::to_string(step.steps).size(), step.steps, step.loss, step.lr,
+                     clips ? fmt::format("  norm {:.3f}", step.norm) : "", step.tokens_per_second,
+                     show_bytes(step.peak_bytes));
+}
+
+/// Trains until the end, or until a signal. When the reader of the output has gone, the rest is
+/// neither printed nor trained; but what was trained is saved.
+RunResult train_until_stopped(const TrainConfig& config, const TokenData& data,
+                              RunOptions options) {
+  std::optional<program::StopSignals> signals(std::in_place);
+  print_start(config, data);
+  bool is_closed = false;
+  options.on_note = [&](const std::string& note) {
+    try {
+      if (!is_closed) print_line(note);
+    } catch (const program::OutputClosed&) {
+      is_closed = true;
+    }
+  };
+  options.on_step = [&](const StepReport& step) {
+    if (step.step % config.training.log_every == 0 || step.step == step.steps) {
+      options.on_note(describe(step, config.training.clip > 0));
+    }
+  };
+  options.poll_stop = [&] { return is_closed ? SIGPIPE : signals->poll(); };
+  options.on_trained = [&] { signals.reset(); };
+  RunResult result = run_training(config, data, options);
+  if (is_closed) throw program::OutputClosed();
+  return result;
+}
+
+int end_early(const TrainConfig& config, const RunResult& result) {
+  const auto done = result.first_step + static_cast<std::int64_t>(result.losses.size());
+  print_line(fmt::format("stopped by {} after step {}/{}; {}",
+                         program::name_of_signal(result.stopped_by), done, config.training.steps,
+                         config.checkpoint.folder.empty()
+                             ? "nothing was saved, because there is no checkpoint.folder"
+                             : "the same command goes on from there"));
+  return program::kSignalled + result.stopped_by;
+}
+
+int train(const CommandLine& line) {
+  const TrainConfig config = load_config(line.config, line.overrides);
+  check_memory(config, program::free_memory());
   const TokenData data = TokenData::open(config.data, config.model.vocabulary);
   if (config.sample.tokens > 0)
     prompt_tokens(config, data);  // a bad prompt is said before the work
-  print_start(config, data);
 
   RunOptions options;
   options.export_folder = whole_path(line.export_folder);
-  options.records_last_step = !line.picture.empty();
+  options.records_last_step = line.picture.has_value();
   options.picture_folder = whole_path(line.picture);
   options.summary = whole_path(line.summary);
-  options.on_note = print;
-  options.on_step = [&](const StepReport& step) {
-    if (step.step % config.training.log_every != 0 && step.step != step.steps) return;
-    print(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}{}  {:.0f} tokens/s  peak {}",
-                      step.step, std::to_string(step.steps).size(), step.steps, step.loss, step.lr,
-                      config.training.clip > 0 ? fmt::format("  norm {:.3f}", step.norm) : "",
-                      step.tokens_per_second, show_bytes(step.peak_bytes)));
-  };
-  const RunResult result = run_training(config, data, options);
-  print(fmt::format("parameters sha256 {}", result.param_sha256));
-  if (!result.sample.empty()) print("\n" + show_tokens(result.sample, data));
-  if (!line.picture.empty()) draw(result.last_step, options.picture_folder);
-  if (!line.summary.empty()) {
+  const RunResult result = train_until_stopped(config, data, options);
+  if (result.stopped_by != 0) return end_early(config, result);
+  print_line(fmt::format("parameters sha256 {}", result.param_sha256));
+  if (!result.sample.empty()) print_line("\n" + show_tokens(result.sample, data));
+  if (line.picture && result.losses.empty()) {
+    print_line("no step was left to train, so there is no picture of the last one");
+  } else if (line.picture) {
+    draw(result.last_step, options.picture_folder);
+  }
+  if (line.summary) {
     nn::write_output_file(options.summary, to_json({{result, result.peak_bytes}}));
   }
+  return 0;
+}
+
+/// The short forms of two keys. Given twice with different values, neither is meant more.
+void add_short_form(CommandLine& line, const std::string& option, const std::string& key,
+                    const std::optional<std::string>& value) {
+  if (!value) return;
+  for (const GivenValue& given : values_of_command_line(line.overrides)) {
+    const auto* other = std::get_if<GivenValue::Text>(&given.value);
+    if (given.key != key || other == nullptr || other->text == *value) continue;
+    throw InputError(fmt::format("command line: {}: is {}, but {} is {}; give one of them", key,
+                                 other->text, option, *value));
+  }
+  line.overrides.insert(line.overrides.end(), {"--" + key, *value});
 }
 
 int run(int argc, char** argv) {
   CommandLine line;
-  std::string strategy;
-  std::string ranks;
+  std::optional<std::string> strategy;
+  std::optional<std::string> ranks;
   CLI::App app{"Trains a language model: in one process, data parallel, or fully sharded.",
                "unshard-train"};
   app.add_option("--config", line.config, "TOML file; see apps/train/configs");
@@ -101,31 +156,30 @@ int run(int argc, char** argv) {
                  "write the trained model here, for Hugging Face's from_pretrained");
   app.add_option("--picture", line.picture,
                  "record the last step, and write timeline.html and trace.json to this folder");
-  app.footer("Every key of the configuration can be given as --section.key VALUE:\n" +
-             describe_keys());
+  app.footer(
+      "Every key of the configuration can be given as --section.key VALUE; the last one "
+      "counts:\n" +
+      describe_keys() +
+      "\nExit codes: 0 done, 1 failed while running, 2 wrong input, 130 and 143 stopped by "
+      "SIGINT\nand SIGTERM: after the step, with a checkpoint if there is a folder; a "
+      "second one stops at once.");
   app.allow_extras();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kInputError;
+  if (const auto code = program::parse(app, argc, argv)) return *code;
+  for (const auto& [name, value] : {std::pair("--config", line.config),
+                                    {"--summary", line.summary},
+                                    {"--export", line.export_folder},
+                                    {"--picture", line.picture}}) {
+    if (value && value->empty()) throw InputError(fmt::format("{}: is empty; give a path", name));
   }
   line.overrides = app.remaining();
-  if (!strategy.empty())
-    line.overrides.insert(line.overrides.end(), {"--parallel.strategy", strategy});
-  if (!ranks.empty()) line.overrides.insert(line.overrides.end(), {"--parallel.ranks", ranks});
-  try {
-    train(line);
-    return 0;
-  } catch (const InputError& error) {
-    fmt::print(stderr, "unshard-train: {}\n", error.what());
-    return kInputError;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "unshard-train: {}\n", error.what());
-    return 1;
-  }
+  add_short_form(line, "--strategy", "parallel.strategy", strategy);
+  add_short_form(line, "--ranks", "parallel.ranks", ranks);
+  return train(line);
 }
 
 }  // namespace
 }  // namespace fsdp::train
 
-int main(int argc, char** argv) { return fsdp::train::run(argc, argv); }
+int main(int argc, char** argv) {
+  return fsdp::program::run("unshard-train", [&] { return fsdp::train::run(argc, argv); });
+}

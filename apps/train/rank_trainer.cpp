@@ -4,12 +4,14 @@
 #include "base/check.h"
 #include "nn/generate.h"
 #include "report/runs/short_run.h"
+#include "tensor/ops.h"
 #include "tensor/tree_sum.h"
 #include "train/run_state.h"
 #include "train/sha256.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -56,11 +58,13 @@ RankResult RankTrainer::run() {
   const double tokens_per_step =
       static_cast<double>(config_.training.global_batch_size * config_.sequence_length());
   double seconds = 0;
-  for (std::int64_t step = result.first_step; step < steps; ++step) {
+  for (std::int64_t step = result.first_step; step < steps && result.stopped_by == 0; ++step) {
     const auto begin = std::chrono::steady_clock::now();
     StepReport report{.step = step + 1, .steps = steps};
     const bool is_recorded = options_.records_last_step && step + 1 == steps;
-    report.loss = is_recorded ? record_step(step, report, result) : train_step(step, report);
+    const StepOutcome outcome =
+        is_recorded ? record_step(step, report, result) : train_step(step, report);
+    report.loss = outcome.loss;
     result.losses.push_back(report.loss);
     const double took = seconds_since(begin);
     seconds += took;
@@ -72,36 +76,41 @@ RankResult RankTrainer::run() {
       result.comm_bytes += ledger_->received_bytes();
       ledger_->clear();  // a long training must not grow
     }
-    // Equal on all ranks, and what comes out of it (an abort of all) too.
-    FSDP_CHECK(std::isfinite(report.loss),
-               "the loss of step {} is {}: training has diverged; lower schedule.lr", step + 1,
-               report.loss);
-    if (step + 1 == steps || (every > 0 && (step + 1) % every == 0)) save(step + 1);
+    check_step(step + 1, outcome);
+    result.stopped_by = outcome.stop;
+    const bool is_due = every > 0 && (step + 1) % every == 0;
+    if (step + 1 == steps || is_due || outcome.stop != 0) save(step + 1);
   }
+  if (rank_ == 0 && options_.on_trained) options_.on_trained();
   // What follows is not training: its memory is not that of a step.
   result.peak = highest(result.peak, Context::current().tracker().peak());
   const auto trained = static_cast<double>(result.losses.size());
   if (seconds > 0) result.tokens_per_second = trained * tokens_per_step / seconds;
+  if (result.stopped_by == 0) finish(result);
+  return result;
+}
+
+void RankTrainer::finish(RankResult& result) {
   if (!options_.export_folder.empty()) {
+    check_parameters(config_.training.steps);
     strategy_->save_full(options_.export_folder);
     note(fmt::format("exported {}", options_.export_folder));
   }
   result.param_sha256 = fingerprint();
   result.sample = sample();
-  return result;
 }
 
-float RankTrainer::record_step(std::int64_t step, StepReport& report, RankResult& result) {
+StepOutcome RankTrainer::record_step(std::int64_t step, StepReport& report, RankResult& result) {
   if (config_.parallel.strategy != "fsdp") report::name_units(strategy_->model());
   result.peak = highest(result.peak, Context::current().tracker().peak());
   if (group_ != nullptr) group_->barrier({}).wait();  // all ranks share their zero of time
   report::RankRecorder recorder(Context::current());
-  const float loss = train_step(step, report);
+  const StepOutcome outcome = train_step(step, report);
   result.last_step = recorder.finish();
-  return loss;
+  return outcome;
 }
 
-float RankTrainer::train_step(std::int64_t step, StepReport& report) {
+StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
   optim::GradientEngine& gradients = strategy_->gradients();
   std::vector<float> losses;
   gradients.begin_step(plan_);
@@ -113,31 +122,94 @@ float RankTrainer::train_step(std::int64_t step, StepReport& report) {
     gradients.end_micro_step();
   }
   gradients.finish_gradients();
-  if (config_.training.clip > 0) report.norm = strategy_->clip(config_.training.clip);
+  bool is_finite = true;
+  if (config_.training.clip > 0) {
+    report.norm = clip(step);
+  } else {
+    for (const optim::Piece& piece : gradients.pieces()) {
+      is_finite = is_finite && ops::all_finite(piece.grad);
+    }
+  }
   report.lr = config_.schedule.at(step);
   strategy_->step(report.lr);
   gradients.zero_grad();
-  return mean_loss(losses);
+  return agree(std::move(losses), is_finite);
 }
 
-float RankTrainer::mean_loss(const std::vector<float>& mine) {
-  const auto per_rank = static_cast<std::int64_t>(mine.size());
-  std::vector<float> gathered = mine;
-  if (group_ != nullptr) {
-    const AllocationScope as_temp(MemoryKind::temp);
-    const Tensor in = Tensor::from(mine, {per_rank});
-    const Tensor out = Tensor::empty({per_rank * world_size_}, DType::float32);
-    group_->all_gather(out, in, {"loss", Phase::loss}).wait();
-    gathered = out.to_vector<float>();
+// The norm is equal on all ranks, and so is the error when it is not finite.
+double RankTrainer::clip(std::int64_t step) {
+  try {
+    return strategy_->clip(config_.training.clip);
+  } catch (const Aborted&) {
+    throw;
+  } catch (const Error& error) {
+    throw Error(fmt::format("step {}: {}{}", step + 1, error.what(), where_to_go_on()));
   }
-  std::vector<float> by_j(gathered.size());
+}
+
+StepOutcome RankTrainer::agree(std::vector<float> losses, bool is_finite) {
+  const int stop = rank_ == 0 && options_.poll_stop ? options_.poll_stop() : 0;
+  losses.push_back(is_finite ? 1.0F : 0.0F);
+  losses.push_back(static_cast<float>(stop));
+  const std::size_t stride = losses.size();
+  const std::vector<float> gathered = gather(losses, "loss");
+  StepOutcome outcome{.loss = mean_loss(gathered, stride)};
+  for (std::size_t end = stride; end <= gathered.size(); end += stride) {
+    outcome.is_finite = outcome.is_finite && gathered[end - 2] != 0;
+  }
+  outcome.stop = static_cast<int>(gathered[stride - 1]);
+  return outcome;
+}
+
+std::vector<float> RankTrainer::gather(const std::vector<float>& mine, const char* what) {
+  if (group_ == nullptr) return mine;
+  const auto per_rank = static_cast<std::int64_t>(mine.size());
+  const AllocationScope as_temp(MemoryKind::temp);
+  const Tensor in = Tensor::from(mine, {per_rank});
+  const Tensor out = Tensor::empty({per_rank * world_size_}, DType::float32);
+  group_->all_gather(out, in, {what, Phase::loss}).wait();
+  return out.to_vector<float>();
+}
+
+float RankTrainer::mean_loss(const std::vector<float>& gathered, std::size_t stride) const {
+  std::vector<float> by_j(static_cast<std::size_t>(world_size_ * plan_.micro_steps));
   for (int rank = 0; rank < world_size_; ++rank) {
     for (int m = 0; m < plan_.micro_steps; ++m) {
       by_j[static_cast<std::size_t>(plan_.micro_batch(m, rank, world_size_))] =
-          gathered[static_cast<std::size_t>(rank * per_rank + m)];
+          gathered[static_cast<std::size_t>(rank) * stride + static_cast<std::size_t>(m)];
     }
   }
   return tree_sum(by_j) * (1.0F / static_cast<float>(by_j.size()));
+}
+
+// Equal on all ranks, and what comes out of it (an abort of all) too.
+void RankTrainer::check_step(std::int64_t step, const StepOutcome& outcome) const {
+  FSDP_CHECK(std::isfinite(outcome.loss),
+             "step {}: the loss is {}: training has diverged; lower schedule.lr, lengthen "
+             "schedule.warmup, or set training.clip{}",
+             step, std::fabs(outcome.loss), where_to_go_on());  // a NaN may have a sign
+  FSDP_CHECK(outcome.is_finite,
+             "step {}: the loss is {}, but its gradient is not finite; lower schedule.lr, lengthen "
+             "schedule.warmup, or set training.clip{}",
+             step, outcome.loss, where_to_go_on());
+}
+
+// A finite gradient can still lead to infinity. Asked only before anything is written.
+void RankTrainer::check_parameters(std::int64_t steps_done) {
+  bool is_finite = true;
+  for (const optim::Piece& piece : strategy_->gradients().pieces()) {
+    is_finite = is_finite && ops::all_finite(piece.param);
+  }
+  const std::vector<float> all = gather({is_finite ? 1.0F : 0.0F}, "finite");
+  FSDP_CHECK(std::find(all.begin(), all.end(), 0.0F) == all.end(),
+             "step {}: its gradient was finite, but a parameter is not any more; nothing was "
+             "written; lower schedule.lr{}",
+             steps_done, where_to_go_on());
+}
+
+std::string RankTrainer::where_to_go_on() const {
+  if (config_.checkpoint.folder.empty()) return "";
+  return fmt::format("; the checkpoints in {} are all from before", config_.checkpoint.folder);
 }
 
 void RankTrainer::resume(RankResult& result) {
@@ -145,11 +217,22 @@ void RankTrainer::resume(RankResult& result) {
   const auto latest = nn::CheckpointFolder(config_.checkpoint.folder).latest();
   if (!latest) return;
   result.first_step = step_of(strategy_->load_checkpoint(*latest), *latest);
-  note(fmt::format("resumed from {} after step {}", latest->string(), result.first_step));
+  const std::int64_t steps = config_.training.steps;
+  if (result.first_step > steps) {
+    throw InputError(
+        fmt::format("training.steps: is {}, but {} was saved after step {}; use more "
+                    "steps, or another checkpoint.folder",
+                    steps, latest->string(), result.first_step));
+  }
+  note(fmt::format("resumed from {} after step {}{}", latest->string(), result.first_step,
+                   result.first_step < steps ? ""
+                                             : ": all steps are done, more take a larger "
+                                               "training.steps"));
 }
 
 void RankTrainer::save(std::int64_t steps_done) {
   if (config_.checkpoint.folder.empty()) return;
+  check_parameters(steps_done);
   const nn::CheckpointFolder folder(config_.checkpoint.folder);
   strategy_->save_checkpoint(folder, steps_done, describe_run(config_, data_, steps_done));
   note(fmt::format("saved {}", folder.final(steps_done).string()));

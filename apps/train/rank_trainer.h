@@ -25,6 +25,14 @@ struct RankResult {
   double tokens_per_second = 0;
   std::vector<std::int32_t> sample;
   report::RankRecord last_step;
+  int stopped_by = 0;
+};
+
+/// What all ranks know after a step, because they told each other.
+struct StepOutcome {
+  float loss = 0;         ///< mean over the global batch
+  bool is_finite = true;  ///< the gradient, on every rank
+  int stop = 0;           ///< what rank 0's poll_stop returned
 };
 
 /// One rank from its first step to its last. Runs on the rank's thread, in its Context.
@@ -37,11 +45,21 @@ class RankTrainer {
 
  private:
   void resume(RankResult& result);
-  float train_step(std::int64_t step, StepReport& report);
-  float record_step(std::int64_t step, StepReport& report, RankResult& result);
-  /// Micro-batch losses of all ranks, in the order of j, summed as gradients are.
-  float mean_loss(const std::vector<float>& mine);
+  StepOutcome train_step(std::int64_t step, StepReport& report);
+  StepOutcome record_step(std::int64_t step, StepReport& report, RankResult& result);
+  double clip(std::int64_t step);
+  /// One gather tells every rank the losses of all, whether any gradient is not finite, and whether
+  /// rank 0 was asked to stop.
+  StepOutcome agree(std::vector<float> losses, bool is_finite);
+  /// Micro-batch losses, `stride` floats per rank, in the order of j, summed as gradients are.
+  float mean_loss(const std::vector<float>& gathered, std::size_t stride) const;
+  std::vector<float> gather(const std::vector<float>& mine, const char* what);
+  void check_step(std::int64_t step, const StepOutcome& outcome) const;
+  void check_parameters(std::int64_t steps_done);
+  /// The end of an error's sentence: that what was saved is good.
+  std::string where_to_go_on() const;
   void save(std::int64_t steps_done);
+  void finish(RankResult& result);
   std::string fingerprint();
   std::vector<std::int32_t> sample();
   void note(const std::string& text) const;

@@ -56,7 +56,8 @@ std::string show_bytes(std::int64_t nbytes) {
   if (nbytes < 1'000) return fmt::format("{} B", nbytes);
   if (nbytes < 1'000'000) return fmt::format("{:.1f} kB", value / 1e3);
   if (nbytes < 1'000'000'000) return fmt::format("{:.1f} MB", value / 1e6);
-  return fmt::format("{:.2f} GB", value / 1e9);
+  if (nbytes < 1'000'000'000'000) return fmt::format("{:.2f} GB", value / 1e9);
+  return fmt::format("{:.2f} TB", value / 1e12);
 }
 
 }  // namespace fsdp::train

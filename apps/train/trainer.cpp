@@ -58,6 +58,7 @@ RunResult run_training(const TrainConfig& config, const TokenData& data,
   result.param_sha256 = std::move(ranks[0].param_sha256);
   result.tokens_per_second = ranks[0].tokens_per_second;
   result.sample = std::move(ranks[0].sample);
+  result.stopped_by = ranks[0].stopped_by;
   result.last_step.world_size = world_size;
   result.last_step.title = fmt::format("{} over {} rank{}, {}", config.preset, world_size,
                                        world_size == 1 ? "" : "s", config.parallel.strategy);

@@ -41,11 +41,16 @@ struct RunResult {
   double tokens_per_second = 0;
   std::vector<std::int32_t> sample;
   report::RunRecord last_step;  ///< if RunOptions::records_last_step
+  int stopped_by = 0;           ///< what poll_stop() returned: nothing was exported or sampled
 };
 
 struct RunOptions {
   std::function<void(const StepReport&)> on_step;   ///< called by rank 0 after each step
   std::function<void(const std::string&)> on_note;  ///< "resumed from …", "saved …"
+  /// Called by rank 0 once in each step. If it returns anything but 0, all ranks end after this step,
+  /// with a checkpoint if there is a folder.
+  std::function<int()> poll_stop;
+  std::function<void()> on_trained;  ///< called by rank 0 when poll_stop will not be called again
   std::string export_folder;  ///< where to put a Hugging Face folder at the end; empty = nowhere
   bool records_last_step = false;  ///< for a picture of it
   /// What the caller will write when the run is over: only tried before the first step. Empty =
@@ -57,6 +62,8 @@ struct RunOptions {
 /// locked meanwhile.
 /// @throws InputError if a checkpoint or the data do not fit the configuration, or something that
 ///         is to be written cannot be: before the first step.
+/// @throws Error on every rank, before anything is saved or exported, for the step after which a
+///         loss, gradient or parameter is not finite.
 RunResult run_training(const TrainConfig& config, const TokenData& data,
                        const RunOptions& options = {});
 

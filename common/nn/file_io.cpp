@@ -86,6 +86,18 @@ void File::read(std::uint64_t begin, std::span<std::byte> out) const {
   }
 }
 
+std::size_t File::read_on(std::span<std::byte> out) {
+  std::size_t filled = 0;
+  while (filled < out.size()) {
+    const ssize_t got = ::read(descriptor_, out.data() + filled, out.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw InputError(fmt::format("{}: {}", path_.string(), errno_text()));
+    if (got == 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  return filled;
+}
+
 void File::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     announce("write", path_);
@@ -134,11 +146,25 @@ void create_folder(const fs::path& path) {
              error ? error.message() : "a file of that name is in the way");
 }
 
-std::string read_text(const fs::path& path) {
-  const File file = File::open_to_read(path);
-  std::string text(file.nbytes(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return text;
+std::string read_text(const fs::path& path, std::size_t most) {
+  File file = File::open_to_read(path);
+  std::string text;
+  // What it says of its size is where to begin; a pipe says nothing.
+  std::size_t room = std::min<std::size_t>(file.nbytes(), most) + 1;
+  for (std::size_t filled = 0;; room = std::max(2 * filled, std::size_t{4096})) {
+    text.resize(room);
+    filled += file.read_on(std::as_writable_bytes(std::span(text)).subspan(filled));
+    if (filled > most) {
+      throw InputError(
+          fmt::format("{}: is longer than the {} bytes it may have; is it the right "
+                      "file?",
+                      path.string(), most));
+    }
+    if (filled < room) {
+      text.resize(filled);
+      return text;
+    }
+  }
 }
 
 void write_text_atomically(const fs::path& path, const std::string& text) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -48,6 +49,9 @@ class File {
   std::uint64_t nbytes() const;
   /// Fills `out` from byte `begin` on. @throws InputError if the file ends before.
   void read(std::uint64_t begin, std::span<std::byte> out) const;
+  /// Reads on from where the last call ended, and returns how many bytes of `out` were filled: fewer
+  /// than all only at the end. Works for pipes, which have no size and no place to begin.
+  std::size_t read_on(std::span<std::byte> out);
   void write(std::span<const std::byte> bytes);
   void sync();
   const std::filesystem::path& path() const { return path_; }
@@ -69,7 +73,9 @@ void sync_to_disk(const std::filesystem::path& path);
 /// Writes a small text file through a temporary, synced and renamed.
 void write_text_atomically(const std::filesystem::path& path, const std::string& text);
 
-/// The whole text of a file. @throws InputError if it cannot be read.
-std::string read_text(const std::filesystem::path& path);
+/// The whole text of a file, or of a pipe until its other end is closed.
+/// @throws InputError if it cannot be read, or is longer than `most` bytes.
+std::string read_text(const std::filesystem::path& path,
+                      std::size_t most = std::numeric_limits<std::size_t>::max());
 
 }  // namespace fsdp::nn

@@ -50,11 +50,26 @@ void TransformerConfig::validate() const {
 }
 
 std::int64_t TransformerConfig::parameter_count() const {
+  // One shape per kind of parameter, and how many there are: numel_of() refuses what overflows.
   const std::int64_t d = width;
   const std::int64_t kv_width = effective_kv_heads() * head_width();
-  const std::int64_t attention = 2 * d * d + 2 * d * kv_width;
-  const std::int64_t block = attention + 3 * d * ffn_width + 2 * d;
-  return (tie_embeddings ? 1 : 2) * vocabulary * d + layers * block + d;
+  const std::pair<std::int64_t, Shape> shapes[] = {{tie_embeddings ? 1 : 2, {vocabulary, d}},
+                                                   {2 * layers, {d, d}},
+                                                   {2 * layers, {d, kv_width}},
+                                                   {3 * layers, {d, ffn_width}},
+                                                   {2 * layers + 1, {d}}};
+  std::int64_t count = 0;
+  for (const auto& [times, shape] : shapes) {
+    std::int64_t of_kind = 0;
+    if (__builtin_mul_overflow(times, numel_of(shape), &of_kind) ||
+        __builtin_add_overflow(count, of_kind, &count)) {
+      throw InputError(fmt::format(
+          "model.width: {} x {} layers has more parameters than a 64-bit number counts; "
+          "use a smaller model",
+          width, layers));
+    }
+  }
+  return count;
 }
 
 TransformerConfig TransformerConfig::nano() {

@@ -67,7 +67,8 @@ TEST_CASE("an unknown key is named, with the one that was meant", "[config]") {
   CHECK_THAT(complaint_about("[trainin]\nsteps = 3\n"),
              contains(":2: unknown key trainin.steps; did you mean training.steps?"));
   CHECK_THAT(complaint_about("[cucumber]\n"), contains("unknown key cucumber; --help"));
-  CHECK_THAT(complaint_about("training = 5\n"), contains("unknown key training"));
+  CHECK_THAT(complaint_about("training = 5\n"),
+             contains(":1: training: is a section with keys of its own, such as training.steps"));
   CHECK_THAT(complaint({"--model.widht", "64"}),
              contains("command line: unknown key model.widht; did you mean model.width?"));
   // The misspelt key is why the batch does not fit: it is said first.
@@ -166,6 +167,148 @@ TEST_CASE("every key is described", "[config]") {
   const std::string text = describe_keys();
   CHECK_THAT(text, contains("--training.local_batch_size"));
   CHECK_THAT(text, contains("--parallel.reshard_after_forward"));
+}
+
+namespace {
+
+// Values that the key cannot have, as they are given on the command line.
+std::vector<std::string> wrong_values(const KeyDescription& known) {
+  const auto is = [&](const char* type) { return known.values.starts_with(type); };
+  if (is("whole number")) {
+    return {"abc",
+            "",
+            "1.5",
+            "-1",
+            "1e3",
+            "nan",
+            "inf",
+            "true",
+            " 3",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "1e300"};
+  }
+  if (is("number"))
+    return {"abc", "", "nan", "inf", "-inf", "-1", "1e300", "1e999", "0x10", "true"};
+  if (is("true or false")) return {"yes", "True", "1", "", "0", "nan", "falsee"};
+  if (is("one of")) return {"", "abc", "TINY", "ADAMW", "1", "auto,text"};
+  if (is("true, false or a whole")) return {"maybe", "", "1.5", "True", "nan", "0", "-1", "1e300"};
+  return {};  // any text will do
+}
+
+// The same in a file.
+std::vector<std::string> wrong_tokens(const KeyDescription& known) {
+  std::vector<std::string> wrong = {"[1]", "{}", "{ a = 1 }", "[]", "2026-01-01"};
+  const auto is = [&](const char* type) { return known.values.starts_with(type); };
+  if (!is("true or false") && !is("true, false")) wrong.insert(wrong.end(), {"true"});
+  if (!is("whole number") && !is("number") && !is("true, false")) wrong.push_back("3");
+  if (!is("number")) wrong.insert(wrong.end(), {"2.5", "nan", "inf"});
+  if (!is("text")) wrong.push_back("\"abc\"");
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("whatever is wrong with a key, the message begins with it", "[config]") {
+  int tried = 0;
+  const auto begins = [&](const std::string& message, const std::string& begin) {
+    INFO(message << "\nshould begin with " << begin);
+    CHECK(message.starts_with(begin));
+    ++tried;
+  };
+  const TemporaryFolder folder;
+  const std::string file = folder / "run.toml";
+  for (const KeyDescription& known : known_keys()) {
+    for (const std::string& value : wrong_values(known)) {
+      begins(complaint({"--" + known.key, value}), "command line: " + known.key + ": ");
+      begins(complaint({"--" + known.key + "=" + value}), "command line: " + known.key + ": ");
+    }
+    for (const std::string& value : wrong_tokens(known)) {
+      const std::string text = "\n" + known.key + " = " + value + "\n";
+      begins(complaint_about(text).erase(0, complaint_about(text).find("run.toml:")),
+             "run.toml:2: " + known.key + ": ");
+    }
+  }
+  CHECK(tried > 900);
+}
+
+TEST_CASE("the first of several errors is told, in the order of the user", "[config]") {
+  // Whatever comes first, the others neither hide it nor become unknown.
+  for (const char* key : {"model.heads", "schedule.warmup", "sample.top_k"}) {
+    for (const char* other : {"model.preset", "data.format", "checkpoint.every", "no.such"}) {
+      const auto first = [](const std::string& a, const std::string& b) {
+        return complaint({"--" + a, "abc", "--" + b, "abc"});
+      };
+      CHECK_THAT(first(key, other), contains(key) && !contains(other));
+      CHECK_THAT(first(other, key), contains(other) && !contains(key));
+    }
+  }
+  CHECK_THAT(complaint_about("[training]\nsteps = 0\n[model]\nheads = 0\n"),
+             contains(":2: training.steps: is 0"));
+  // Contradictions come last: what is wrong by itself may be their reason.
+  CHECK_THAT(complaint({"--parallel.ranks", "2", "--parallel.strategy", "zero"}),
+             contains("parallel.strategy: is \"zero\""));
+}
+
+TEST_CASE("a section is no value, and a value is no section", "[config]") {
+  CHECK(message_of<InputError>([] { load_config(std::nullopt, {}); }).empty());
+  const TemporaryFolder folder;
+  nn::write_text_atomically(folder / "run.toml", "[model]\n[sample]\n[training]\nsteps = 3\n");
+  CHECK(load_config(folder / "run.toml", {}).training.steps == 3);
+  CHECK_THAT(complaint_about("[[training]]\nsteps = 3\n"), contains(":1: training: is a section"));
+  CHECK_THAT(complaint_about("[training.steps]\nmany = 3\n"),
+             contains("training.steps: is one value (whole number, between 1 and 1000000000), not "
+                      "a section with a key many"));
+  CHECK_THAT(complaint_about("[training]\nsteps = 3\n\n[training]\nclip = 1\n"),
+             contains(":4: not TOML"));
+  CHECK_THAT(complaint_about("\"training.steps\" = 7\n[training]\nsteps = 3\n"),
+             contains(":1: \"training.steps\" is one name with a dot in it"));
+  CHECK_THAT(complaint_about("[training]\nsteps = 9223372036854775808\n"),
+             contains(":2: not TOML, at \"steps = 9223372036854775808\""));
+}
+
+TEST_CASE("a configuration that is empty, or no file, is refused", "[config]") {
+  CHECK_THAT(complaint_about(""), contains("is empty; write settings into it"));
+  const TemporaryFolder folder;
+  CHECK_THAT(message_of<InputError>([&] { load_config(folder.path(), {}); }),
+             contains("is a folder; give a file"));
+  CHECK_THAT(complaint_about(std::string(2 << 20, '#')), contains("is longer than"));
+}
+
+TEST_CASE("what would silently do something else is refused", "[config]") {
+  CHECK_THAT(complaint({"--checkpoint.every", "4"}),
+             contains("command line: checkpoint.every: is 4, but without a checkpoint.folder"));
+  CHECK_THAT(complaint({"--checkpoint.resume", "true"}), contains("nothing to resume"));
+  CHECK(complaint({"--checkpoint.resume", "false"}).empty());
+  for (const char* kind : {"warmup_linear", "warmup_cosine", "warmup_log"}) {
+    const std::vector<std::string> base = {"--schedule.kind", kind, "--training.steps", "10"};
+    const auto with = [&](const std::string& key, const std::string& value) {
+      std::vector<std::string> all = base;
+      all.insert(all.end(), {key, value});
+      return complaint(all);
+    };
+    CHECK_THAT(with("--schedule.warmup", "11"),
+               contains("command line: schedule.warmup: is 11 steps, but schedule.total is 10"));
+    CHECK(with("--schedule.warmup", "10").empty());
+    CHECK_THAT(with("--schedule.lr_min", "0.1"),
+               contains("command line: schedule.lr_min: is 0.1, more than schedule.lr 0.001"));
+  }
+}
+
+TEST_CASE("what has no effect is remarked on", "[config]") {
+  const auto remarks = [](const std::vector<std::string>& overrides) {
+    return load_config(std::nullopt, overrides).remarks;
+  };
+  CHECK(remarks({}).empty());
+  CHECK(remarks({"--schedule.warmup", "5", "--sample.top_k=3"}) ==
+        std::vector<std::string>{
+            "command line: schedule.warmup: has no effect with schedule.kind constant",
+            "command line: sample.top_k: has no effect while sample.tokens is 0"});
+  CHECK(remarks({"--optimizer.name=sgd", "--optimizer.eps=1e-9"}).size() == 1);
+  CHECK(remarks({"--parallel.prefetch_depth=2"}).size() == 1);
+  CHECK(remarks({"--parallel.prefetch_depth=2", "--parallel.strategy=fsdp"}).empty());
+  CHECK_THAT(remarks({"--schedule.kind=warmup_cosine", "--schedule.total=9"}).at(0),
+             contains("schedule.total: after step 9 the rate stays at schedule.lr_min = 0"));
 }
 
 }  // namespace fsdp::train

@@ -184,4 +184,21 @@ TEST_CASE("the ranks of every W see the same global batch", "[data]") {
   }
 }
 
+TEST_CASE("data that cannot be read are a sentence with their name", "[data]") {
+  const auto refused = [](const std::filesystem::path& path) {
+    return message_of<InputError>([&] { TokenData::open({path.string(), "auto"}, 256); });
+  };
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink(folder / "loop", folder / "loop");
+  CHECK_THAT(refused(folder / "loop"), contains("data.path: " + (folder / "loop").string() +
+                                                ": Too many levels of symbolic links"));
+  nn::write_text_atomically(folder / "file", "text");
+  CHECK_THAT(refused(folder / "file/below"), contains("file/below: no such file or folder"));
+  CHECK_THAT(refused(folder / std::string(300, 'x')), contains("File name too long"));
+  CHECK_THAT(refused("/dev/zero"), contains("data.path: /dev/zero: is a device"));
+  // In a folder a link to nowhere is passed over, like everything that is no source.
+  nn::write_text_atomically(folder / "a.md", "text");
+  CHECK(source_text(folder.path()) == "text");
+}
+
 }  // namespace fsdp::train

@@ -3,37 +3,24 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
-#include <sys/wait.h>
+#include "train/program.h"
 
-#include <cstdio>
-#include <cstdlib>
+#include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
+#include <vector>
 
 namespace fsdp::train {
 namespace {
 
+using testing::Child;
+using testing::contents;
+using testing::Finished;
+using testing::run_command;
 using testing::TemporaryFolder;
 
-struct Finished {
-  int code;
-  std::string out, err;
-};
-
-std::string contents(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 Finished unshard_train(const TemporaryFolder& folder, const std::string& arguments) {
-  const std::string command = "'" FSDP_TRAIN_PROGRAM "' " + arguments + " >'" +
-                              (folder / "out").string() + "' 2>'" + (folder / "err").string() + "'";
-  const int status = std::system(command.c_str());
-  REQUIRE(WIFEXITED(status));
-  return {WEXITSTATUS(status), contents(folder / "out"), contents(folder / "err")};
+  return run_command(folder, "'" FSDP_TRAIN_PROGRAM "' " + arguments);
 }
 
 std::string short_run(const TemporaryFolder& folder) {
@@ -41,6 +28,27 @@ std::string short_run(const TemporaryFolder& folder) {
   return "--model.preset=nano --model.vocabulary=128 --training.local_batch_size=1 "
          "--training.steps=2 --data.path='" +
          (folder / "text.txt").string() + "' ";
+}
+
+// The words of a training that would go on for a long time, with a checkpoint folder.
+std::vector<std::string> long_run(const TemporaryFolder& folder, const std::string& strategy,
+                                  int ranks) {
+  short_run(folder);
+  return {FSDP_TRAIN_PROGRAM,
+          "--model.preset=nano",
+          "--model.vocabulary=128",
+          "--training.local_batch_size=1",
+          "--training.steps=100000000",
+          "--data.path=" + (folder / "text.txt").string(),
+          "--checkpoint.folder=" + (folder / "checkpoints").string(),
+          "--parallel.strategy=" + strategy,
+          "--parallel.ranks=" + std::to_string(ranks)};
+}
+
+std::int64_t last_saved(const TemporaryFolder& folder) {
+  const std::string name = contents(folder / "checkpoints" / "latest");
+  REQUIRE(name.starts_with("step_"));
+  return std::stoll(name.substr(5));
 }
 
 }  // namespace
@@ -95,6 +103,177 @@ TEST_CASE("an export to the current folder works, and other outputs arrive", "[t
   CHECK(std::filesystem::exists(folder / "here" / "model.safetensors"));
   CHECK(std::filesystem::exists(folder / "summary.json"));
   CHECK(std::filesystem::exists(folder / "picture" / "timeline.html"));
+}
+
+TEST_CASE("a configuration from a pipe is read", "[train][program]") {
+  const TemporaryFolder folder;
+  const std::string text =
+      "[model]\npreset = \"nano\"\nvocabulary = 128\n[training]\nsteps = 1\n"
+      "local_batch_size = 1\n";
+  short_run(folder);
+  nn::write_text_atomically(folder / "run.toml", text);
+  const std::string program = "'" FSDP_TRAIN_PROGRAM "' --config /dev/stdin ";
+  const std::string data = "--data.path='" + (folder / "text.txt").string() + "'";
+  const Finished run =
+      run_command(folder, "cat '" + (folder / "run.toml").string() + "' | " + program + data);
+  INFO(run.err);
+  CHECK(run.code == 0);
+  CHECK_THAT(run.out, contains("/dev/stdin: nano with"));
+  const Finished empty = run_command(folder, "true | " + program + data);
+  CHECK(empty.code == 2);
+  CHECK_THAT(empty.err, contains("/dev/stdin: is empty"));
+  const Finished endless = unshard_train(folder, "--config /dev/zero");
+  CHECK(endless.code == 2);
+  CHECK_THAT(endless.err, contains("/dev/zero: is longer than"));
+}
+
+TEST_CASE("an option that says nothing, or two things, is refused", "[train][program]") {
+  const TemporaryFolder folder;
+  const std::string good = short_run(folder);
+  const auto refused = [&](const std::string& wrong, const std::string& message) {
+    INFO(wrong);
+    const Finished run = unshard_train(folder, good + wrong);
+    CHECK(run.code == 2);
+    CHECK_THAT(run.err, contains(message));
+  };
+  refused("--config ''", "--config: is empty");
+  refused("--config '" + folder.path().string() + "'", "is a folder; give a file");
+  refused("--strategy ''", "parallel.strategy: is \"\", must be one of");
+  refused("--export ''", "--export: is empty");
+  refused("--strategy fsdp --ranks 2 --parallel.ranks 4",
+          "parallel.ranks: is 4, but --ranks is 2; give one of them");
+  refused("--config a --config b", "--config");
+  refused("--model.vocabulary 1000000000 --model.width 64",
+          "model.vocabulary: this training needs");
+  refused("--config= --training.steps 1", "--config: is empty");
+  CHECK(unshard_train(folder, good + "--strategy ddp --ranks 2 --parallel.ranks 2").code == 0);
+}
+
+TEST_CASE("a setting without effect is said in one line", "[train][program]") {
+  const TemporaryFolder folder;
+  const Finished run = unshard_train(folder, short_run(folder) + "--optimizer.momentum 0.9");
+  CHECK(run.code == 0);
+  CHECK_THAT(run.out, contains("note: command line: optimizer.momentum: has no effect with "
+                               "optimizer.name adamw\n"));
+}
+
+TEST_CASE("resuming a finished training says that nothing is left", "[train][program]") {
+  const TemporaryFolder folder;
+  const std::string run =
+      short_run(folder) + "--checkpoint.folder '" + (folder / "c").string() + "' ";
+  CHECK(unshard_train(folder, run).code == 0);
+  const Finished again =
+      unshard_train(folder, run + "--picture '" + (folder / "picture").string() + "'");
+  CHECK(again.code == 0);
+  CHECK_THAT(again.out, contains("after step 2: all steps are done"));
+  CHECK_THAT(again.out, contains("there is no picture"));
+  const Finished less = unshard_train(folder, run + "--training.steps=1");
+  CHECK(less.code == 2);
+  CHECK_THAT(less.err, contains("training.steps: is 1, but") && contains("after step 2"));
+}
+
+TEST_CASE("an output that cannot be written is no success", "[program]") {
+  const TemporaryFolder folder;
+  const std::string good = short_run(folder);
+  const std::string report =
+      "'" FSDP_REPORT_PROGRAM "' --fake --model nano --out '" + (folder / "picture").string() + "'";
+  const std::string train = "'" FSDP_TRAIN_PROGRAM "' ";
+  for (const std::string& command :
+       {train + good, train + "--help", report, std::string("'" FSDP_REPORT_PROGRAM "' --help"),
+        std::string("'" FSDP_DEMO_PROGRAM "'"), std::string("'" FSDP_DEMO_PROGRAM "' --help")}) {
+    INFO(command);
+    const Finished full = run_command(folder, command + " >/dev/full");
+    CHECK(full.code == 1);
+    CHECK_THAT(full.err, contains("the standard output cannot be written: No space left"));
+    const Finished closed = run_command(folder, command + " >&-");
+    CHECK(closed.code == 1);
+    CHECK_THAT(closed.err, contains("the standard output cannot be written: Bad file"));
+  }
+}
+
+TEST_CASE("wrong options of the other programs exit with 2", "[program]") {
+  const TemporaryFolder folder;
+  for (const char* command :
+       {"'" FSDP_REPORT_PROGRAM "'", "'" FSDP_REPORT_PROGRAM "' --ranks 0 --out x",
+        "'" FSDP_REPORT_PROGRAM "' --what", "'" FSDP_DEMO_PROGRAM "' --what"}) {
+    INFO(command);
+    const Finished run = run_command(folder, command);
+    CHECK(run.code == 2);
+    CHECK_THAT(run.err, contains("--"));
+  }
+}
+
+TEST_CASE("a reader that goes away ends a program quietly", "[train][program]") {
+  for (const int ranks : {0, 1, 3}) {
+    INFO(ranks);
+    const TemporaryFolder folder;
+    const std::vector<std::string> words =
+        ranks == 0 ? std::vector<std::string>{FSDP_DEMO_PROGRAM}
+                   : long_run(folder, ranks == 1 ? "single" : "fsdp", ranks);
+    Child child(words, folder / "err");
+    child.line_with(ranks == 0 ? "transformer" : "step         1/");
+    child.close_output();
+    CHECK(child.wait() == 141);
+    CHECK(contents(folder / "err").empty());
+    if (ranks > 0) CHECK(last_saved(folder) >= 2);  // what was trained is not lost
+  }
+}
+
+TEST_CASE("a signal ends a training after its step, with a checkpoint", "[train][program]") {
+  struct Case {
+    const char* strategy;
+    int ranks;
+    int number;
+    const char* name;
+  };
+  for (const Case& each : {Case{"single", 1, SIGINT, "SIGINT"},
+                           {"ddp", 3, SIGTERM, "SIGTERM"},
+                           {"fsdp", 2, SIGTERM, "SIGTERM"},
+                           {"fsdp", 4, SIGINT, "SIGINT"}}) {
+    INFO(each.strategy << " " << each.ranks);
+    const TemporaryFolder folder;
+    std::vector<std::string> words = long_run(folder, each.strategy, each.ranks);
+    Child child(words, folder / "err");
+    child.line_with("step         3/");
+    child.signal(each.number);
+    const std::string rest = child.rest();
+    CHECK(child.wait() == 128 + each.number);
+    CHECK(contents(folder / "err").empty());
+    const std::int64_t saved = last_saved(folder);
+    CHECK(saved >= 3);
+    CHECK_THAT(rest, contains("stopped by " + std::string(each.name) + " after step " +
+                              std::to_string(saved) + "/100000000; the same command goes on"));
+    words.push_back("--training.steps=" + std::to_string(saved + 1));
+    Child again(words, folder / "err");
+    CHECK_THAT(again.rest(), contains("after step " + std::to_string(saved) + "\n"));
+    CHECK(again.wait() == 0);
+  }
+}
+
+TEST_CASE("a signal without a checkpoint folder says that nothing was saved", "[train][program]") {
+  const TemporaryFolder folder;
+  std::vector<std::string> words = long_run(folder, "single", 1);
+  words.push_back("--checkpoint.folder=");
+  words.push_back("--export=" + (folder / "export").string());
+  Child child(words, folder / "err");
+  child.line_with("step         1/");
+  child.signal(SIGINT);
+  CHECK_THAT(child.rest(), contains("nothing was saved, because there is no checkpoint.folder"));
+  CHECK(child.wait() == 130);
+  CHECK_FALSE(std::filesystem::exists(folder / "export"));
+}
+
+TEST_CASE("a second signal ends a training at once", "[train][program]") {
+  const TemporaryFolder folder;
+  std::vector<std::string> words = long_run(folder, "single", 1);
+  words.push_back("--training.global_batch_size=1000000");  // a step of a minute
+  Child child(words, folder / "err");
+  child.line_with("strategy single");
+  child.signal(SIGINT);
+  child.signal(SIGTERM);  // two of one kind may arrive as one
+  CHECK(child.rest().find("step ") == std::string::npos);
+  const int code = child.wait();
+  CHECK((code == 130 || code == 143));
 }
 
 }  // namespace fsdp::train

@@ -237,4 +237,84 @@ TEST_CASE("every rank samples the same text", "[train]") {
              contains("sample.prompt"));
 }
 
+TEST_CASE("what is not finite stops every strategy before it is saved", "[train][checkpoint]") {
+  struct Case {
+    std::vector<std::string> options;
+    const char* part;
+  };
+  // Found by trying: an infinite gradient of a finite loss, a loss that is NaN, and a gradient of
+  // which only the norm tells.
+  const Case cases[] = {
+      {{"--optimizer.name=sgd", "--schedule.lr=1e6", "--training.clip=0"}, "its gradient is not"},
+      {{"--schedule.lr=1e6", "--training.clip=0"}, "the loss is nan"},
+      {{"--optimizer.name=sgd", "--schedule.lr=1e6", "--training.clip=1e30"}, "the gradient norm"}};
+  const std::vector<std::string> base = {"--schedule.kind=constant", "--training.steps=60",
+                                         "--training.global_batch_size=12", "--checkpoint.every=1"};
+  for (const Case& each : cases) {
+    std::string first;
+    for (const auto& how :
+         {strategy("single", 1), strategy("ddp", 2), strategy("ddp", 3), strategy("fsdp", 1),
+          strategy("fsdp", 2), strategy("fsdp", 3), strategy("fsdp", 4)}) {
+      const TemporaryFolder folder;
+      const std::vector<std::string> there = {"--checkpoint.folder=" + (folder / "c").string()};
+      RunOptions options;
+      options.export_folder = folder / "export";
+      std::string message = message_of<Error>([&] {
+        run_training(make_config(base + each.options + there + how), make_data(), options);
+      });
+      INFO(each.part << ": " << how[0] << " " << how[1] << ": " << message);
+      CHECK_THAT(message, contains("step ") && contains(each.part) && contains("lower") &&
+                              contains("are all from before"));
+      CHECK_FALSE(std::filesystem::exists(folder / "export"));
+      // The last that was saved is whole: it can be resumed, and exported, which is checked too.
+      const auto latest = nn::CheckpointFolder(folder / "c").latest();
+      REQUIRE(latest);
+      const std::string step = latest->filename().string().substr(5);
+      const RunResult resumed =
+          run_training(make_config(base + each.options + there + how +
+                                   std::vector<std::string>{"--training.steps=" + step}),
+                       make_data(), options);
+      CHECK(resumed.first_step == std::stoll(step));
+      CHECK(std::filesystem::exists(folder / "export"));
+    }
+  }
+}
+
+TEST_CASE("asked to stop, all ranks end after the same step", "[train][checkpoint]") {
+  const RunResult whole = run({});
+  for (const auto& how : {strategy("single", 1), strategy("ddp", 2), strategy("fsdp", 1),
+                          strategy("fsdp", 2), strategy("fsdp", 4)}) {
+    INFO(how[0] << " " << how[1]);
+    const TemporaryFolder folder;
+    const std::vector<std::string> there = {"--checkpoint.folder=" + (folder / "c").string()};
+    RunOptions options;
+    options.export_folder = folder / "export";
+    int polls = 0;
+    bool is_trained = false;
+    options.poll_stop = [&] { return ++polls < 3 ? 0 : 15; };
+    options.on_trained = [&] { is_trained = true; };
+    const RunResult stopped = run_training(make_config(how + there), make_data(), options);
+    CHECK(stopped.stopped_by == 15);
+    CHECK(stopped.losses.size() == 3);
+    CHECK(polls == 3);
+    CHECK(is_trained);
+    CHECK(stopped.sample.empty());
+    CHECK_FALSE(std::filesystem::exists(folder / "export"));
+    check_continues(whole, run(how + there));
+  }
+}
+
+TEST_CASE("a checkpoint after more steps than asked for is refused", "[train][checkpoint]") {
+  const TemporaryFolder folder;
+  const std::vector<std::string> there = {"--checkpoint.folder=" + folder.path().string()};
+  run(there);
+  for (const auto& how : {strategy("single", 1), strategy("ddp", 2), strategy("fsdp", 4)}) {
+    const std::string message = message_of<InputError>([&] {
+      run(there + how +
+          std::vector<std::string>{"--training.steps=4", "--training.global_batch_size=8"});
+    });
+    CHECK_THAT(message, contains("training.steps: is 4, but") && contains("after step 6"));
+  }
+}
+
 }  // namespace fsdp::train

@@ -1,0 +1,94 @@
+#include "program/program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+namespace fsdp::program {
+namespace {
+
+// A closed standard stream would be replaced by the next file that is opened: a checkpoint would get
+// the progress lines. What is opened here cannot be written, so that printing still fails.
+void keep_standard_streams() {
+  for (int stream = 0; stream <= 2; ++stream) {
+    if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDONLY) < 0) return;
+  }
+}
+
+/// errno must have been 0 before the first write.
+void flush_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  const int error = errno;
+  if (error == EPIPE) throw OutputClosed();
+  throw Error(
+      fmt::format("the standard output cannot be written: {}; send it to a file on a disk "
+                  "with room",
+                  std::generic_category().message(error == 0 ? EIO : error)));
+}
+
+int complain(const char* name, const std::string& what, int code) {
+  std::fputs(fmt::format("{}: {}\n", name, what).c_str(), stderr);
+  return code;
+}
+
+std::string sentence(const std::filesystem::filesystem_error& error) {
+  const std::string path = error.path1().string();
+  return fmt::format("{}: {}; check that it exists and that you may use it",
+                     path.empty() ? "the current folder" : path, error.code().message());
+}
+
+constexpr const char* kOutOfMemory =
+    "the system has no memory left for this; use a smaller model, batch or data file, or raise the "
+    "limit (ulimit -v)";
+
+}  // namespace
+
+OutputClosed::OutputClosed() : Error("the standard output was closed by its reader") {}
+
+void print_line(std::string_view line) {
+  errno = 0;
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+  flush_output();
+}
+
+int run(const char* name, const std::function<int()>& body) {
+  std::signal(SIGPIPE, SIG_IGN);  // a write then fails, which can be reported or not
+  keep_standard_streams();
+  try {
+    const int code = body();
+    errno = 0;
+    flush_output();
+    return code;
+  } catch (const OutputClosed&) {
+    return kSignalled + SIGPIPE;
+  } catch (const InputError& error) {
+    return complain(name, error.what(), kWrongInput);
+  } catch (const Error& error) {
+    return complain(name, error.what(), kFailed);
+  } catch (const std::bad_alloc&) {
+    return complain(name, kOutOfMemory, kFailed);
+  } catch (const std::length_error&) {  // of a vector or a text
+    return complain(name, kOutOfMemory, kFailed);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return complain(name, sentence(error), kFailed);
+  } catch (const std::system_error& error) {
+    return complain(name, fmt::format("the system refused: {}", error.code().message()), kFailed);
+  } catch (const std::exception& error) {
+    return complain(
+        name, fmt::format("an error that it does not know; please report it ({})", error.what()),
+        kFailed);
+  }
+}
+
+}  // namespace fsdp::program

@@ -1,0 +1,135 @@
+#include "train/memory_check.h"
+
+#include "base/check.h"
+#include "train/bound.h"
+#include "train/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace fsdp::train {
+namespace {
+
+constexpr double kMostExact = 1e15;  // bytes; below it no term of the formula leaves 64 bits
+constexpr double kMostShown = 9e18;
+
+// The largest terms of the formula for all ranks, as a real number: it may be absurd. The letters
+// are those of estimate/activation_table.h.
+double rough_bytes(const TrainConfig& config) {
+  const nn::TransformerConfig& model = config.model;
+  const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+  const double d = real(model.width);
+  const double kv_width = real(model.effective_kv_heads()) * real(model.head_width());
+  const double block = 2 * d * d + 2 * d * kv_width + 3 * d * real(model.ffn_width) + 2 * d;
+  const double table = real(model.vocabulary) * d;
+  const double parameters = (model.tie_embeddings ? 1 : 2) * table + real(model.layers) * block + d;
+  const double states = config.optimizer.name == "adamw" ? 2
+                        : config.optimizer.momentum > 0  ? 1
+                                                         : 0;
+  const double copies = (2 + states) * parameters;  // the parameters, their gradients, the state
+  const double ranks = real(config.parallel.ranks);
+  const double held =
+      config.parallel.strategy == "fsdp" ? copies / ranks + 2 * std::max(block, table) : copies;
+  const double rows = real(config.training.local_batch_size) * real(config.sequence_length());
+  const double kept = 6 * d + 2 * kv_width + 3 * real(model.ffn_width) + real(model.heads) + 2;
+  const double activations = rows * (real(model.layers) * kept + real(model.vocabulary) + 2);
+  const double positions = real(model.max_sequence) * real(model.head_width());
+  return 4 * ranks * (held + activations + positions);
+}
+
+// Text is read once as bytes and kept as tokens of two; a token file is only kept.
+double data_bytes(const TrainConfig& config) {
+  std::error_code ignored;
+  const auto nbytes = std::filesystem::file_size(config.data.path, ignored);
+  return ignored ? 0 : static_cast<double>(nbytes) * (config.data.format == "tokens" ? 1 : 3);
+}
+
+struct Saving {
+  std::string key;
+  std::string change;  // "half the model.width"
+  double bytes = 0;    // needed with it
+};
+
+// The one change that leaves least; of several that are nearly as good, one that the user has made.
+Saving best_saving(const TrainConfig& config) {
+  std::vector<Saving> savings;
+  const auto consider = [&](const std::string& key, const std::string& change,
+                            const TrainConfig& changed) {
+    savings.push_back({key, change, rough_bytes(changed)});
+  };
+  const auto halve = [&](const std::string& key, auto field_of) {
+    TrainConfig changed = config;
+    changed.training.seq_len = config.sequence_length();
+    std::int64_t& field = field_of(changed);
+    field = (field + 1) / 2;
+    consider(key, "half the " + key, changed);
+  };
+  using Config = TrainConfig;
+  using Field = std::int64_t&;
+  halve("training.local_batch_size",
+        [](Config& c) -> Field { return c.training.local_batch_size; });
+  halve("training.seq_len", [](Config& c) -> Field { return c.training.seq_len; });
+  halve("model.vocabulary", [](Config& c) -> Field { return c.model.vocabulary; });
+  halve("model.width", [](Config& c) -> Field { return c.model.width; });
+  halve("model.layers", [](Config& c) -> Field { return c.model.layers; });
+  halve("model.ffn_width", [](Config& c) -> Field { return c.model.ffn_width; });
+  halve("model.max_sequence", [](Config& c) -> Field { return c.model.max_sequence; });
+  halve("parallel.ranks", [](Config& c) -> Field { return c.parallel.ranks; });
+  TrainConfig sharded = config;
+  if (config.parallel.strategy == "ddp") sharded.parallel.strategy = "fsdp";
+  consider("parallel.strategy", "strategy fsdp", sharded);
+  const auto best =
+      std::min_element(savings.begin(), savings.end(),
+                       [](const Saving& a, const Saving& b) { return a.bytes < b.bytes; });
+  const double good_enough = best->bytes + 0.1 * (rough_bytes(config) - best->bytes);
+  const auto given = std::find_if(savings.begin(), savings.end(), [&](const Saving& each) {
+    return each.bytes <= good_enough &&
+           std::find(config.given.begin(), config.given.end(), each.key) != config.given.end();
+  });
+  return given != savings.end() ? *given : *best;
+}
+
+std::string show(double nbytes) {
+  return show_bytes(static_cast<std::int64_t>(std::min(nbytes, kMostShown)));
+}
+
+double needed(const TrainConfig& config) {
+  const double rough = rough_bytes(config);
+  if (rough > kMostExact) return rough;
+  TrainConfig shorter = config;
+  const std::int64_t micro_step = config.training.local_batch_size * config.parallel.ranks;
+  shorter.training.global_batch_size = std::min(config.training.global_batch_size, 16 * micro_step);
+  return static_cast<double>(bound_bytes(shorter)) * static_cast<double>(config.parallel.ranks);
+}
+
+}  // namespace
+
+std::int64_t needed_bytes(const TrainConfig& config) {
+  return static_cast<std::int64_t>(std::min(needed(config) + data_bytes(config), kMostShown));
+}
+
+void check_memory(const TrainConfig& config, const program::FreeMemory& there) {
+  if (!config.parallel.check_memory) return;
+  const auto most = static_cast<double>(there.nbytes);
+  const double training = needed(config);
+  const double data = data_bytes(config);
+  if (training + data <= most) return;
+  if (data > training) {
+    throw InputError(fmt::format(
+        "data.path: {}: reading it takes {}, and there are {} ({}); use less data, or set "
+        "parallel.check_memory to false to try",
+        config.data.path, show(data), show_bytes(there.nbytes), there.limit));
+  }
+  const Saving best = best_saving(config);
+  throw InputError(fmt::format(
+      "{}: this training needs {} for its {} rank{}, and there are {} ({}); {} would save most "
+      "(then it is {}), or set parallel.check_memory to false to try",
+      best.key, show(training + data), config.parallel.ranks, config.parallel.ranks == 1 ? "" : "s",
+      show_bytes(there.nbytes), there.limit, best.change, show(best.bytes + data)));
+}
+
+}  // namespace fsdp::train

@@ -1,0 +1,23 @@
+/// @file
+/// @ingroup train
+/// Refuses a training that cannot fit, before anything is allocated: the system would let it begin,
+/// and kill it later without a word.
+#pragma once
+
+#include "program/memory.h"
+#include "train/config.h"
+
+#include <cstdint>
+
+namespace fsdp::train {
+
+/// What all ranks need together, by the formula of the writeup (train/bound.h), and the data. A step
+/// of more than 16 micro-steps is taken for one of 16, and what is beyond 10^15 bytes is only
+/// estimated: the result is a lower bound then. Never overflows.
+std::int64_t needed_bytes(const TrainConfig& config);
+
+/// @throws InputError if the training needs more than there is, with both numbers and the key that
+/// would save most, unless parallel.check_memory is false.
+void check_memory(const TrainConfig& config, const program::FreeMemory& there);
+
+}  // namespace fsdp::train

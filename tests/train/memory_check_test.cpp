@@ -1,0 +1,145 @@
+// What cannot fit is refused before anything is allocated, with both numbers.
+#include "train/memory_check.h"
+
+#include "base/check.h"
+#include "nn/file_io.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "train/bound.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+namespace {
+
+using program::free_memory;
+using program::FreeMemory;
+using testing::TemporaryFolder;
+
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+
+std::string refusal(const std::vector<std::string>& overrides, std::int64_t nbytes) {
+  return message_of<InputError>([&] {
+    check_memory(load_config(std::nullopt, overrides), {nbytes, "a test's limit"});
+  });
+}
+
+}  // namespace
+
+TEST_CASE("the formula of all ranks is compared with the memory there is", "[train]") {
+  for (const std::vector<std::string>& overrides :
+       {std::vector<std::string>{},
+        {"--parallel.strategy=ddp", "--parallel.ranks=3"},
+        {"--parallel.strategy=fsdp", "--parallel.ranks=4", "--training.global_batch_size=64",
+         "--training.no_sync=true"}}) {
+    const TrainConfig config = load_config(std::nullopt, overrides);
+    const std::int64_t needed = bound_bytes(config) * config.parallel.ranks;
+    CHECK(needed_bytes(config) == needed);
+    CHECK(refusal(overrides, needed).empty());
+    CHECK_THAT(refusal(overrides, needed - 1), contains("this training needs") &&
+                                                   contains("(a test's limit)") &&
+                                                   contains("set parallel.check_memory to false"));
+    std::vector<std::string> anyway = overrides;
+    anyway.push_back("--parallel.check_memory=false");
+    CHECK(refusal(anyway, 0).empty());
+  }
+}
+
+TEST_CASE("the key that would save most is named", "[train]") {
+  const auto named = [](const std::vector<std::string>& overrides) {
+    const std::string message = refusal(overrides, 1);
+    return message.substr(0, message.find(':'));
+  };
+  CHECK(named({"--training.local_batch_size=1000"}) == "training.local_batch_size");
+  CHECK(named({"--model.vocabulary=50000000"}) == "model.vocabulary");
+  CHECK(named({"--model.max_sequence=100000000", "--training.seq_len=8"}) == "model.max_sequence");
+  CHECK(named({"--model.ffn_width=10000000", "--training.local_batch_size=1"}) ==
+        "model.ffn_width");
+  CHECK(named({"--model.width=4096", "--model.layers=32", "--training.local_batch_size=1",
+               "--training.seq_len=4", "--parallel.strategy=ddp", "--parallel.ranks=16"}) ==
+        "parallel.strategy");
+}
+
+TEST_CASE("absurd sizes are refused without overflow", "[train]") {
+  const std::string most = "1000000000";
+  for (const std::vector<std::string>& overrides :
+       {std::vector<std::string>{"--model.width=" + most, "--model.ffn_width=" + most,
+                                 "--model.layers=10000", "--model.vocabulary=" + most,
+                                 "--model.max_sequence=" + most, "--model.heads=100000",
+                                 "--training.local_batch_size=" + most},
+        {"--training.local_batch_size=" + most},
+        {"--model.max_sequence=" + most},
+        {"--model.width=" + most},
+        {"--model.layers=10000", "--model.width=8192", "--parallel.strategy=fsdp",
+         "--parallel.ranks=256"},
+        {"--model.layers=10000", "--parallel.strategy=fsdp", "--parallel.ranks=256",
+         "--training.local_batch_size=1", "--training.global_batch_size=256000000"}}) {
+    const TrainConfig config = load_config(std::nullopt, overrides);
+    CHECK(needed_bytes(config) > std::int64_t{100} << 30);
+    CHECK_THAT(refusal(overrides, std::int64_t{64} << 30), contains("this training needs"));
+  }
+  CHECK_THAT(message_of<InputError>([&] {
+               const TrainConfig config =
+                   load_config(std::nullopt, {"--model.width=" + most, "--model.layers=10000"});
+               config.model.parameter_count();
+             }),
+             contains("model.width: 1000000000 x 10000 layers has more parameters than"));
+}
+
+TEST_CASE("data larger than the memory are named", "[train]") {
+  const TemporaryFolder folder;
+  nn::write_text_atomically(folder / "text", "");
+  std::filesystem::resize_file(folder / "text", std::uintmax_t{1} << 40);
+  CHECK_THAT(refusal({"--data.path=" + (folder / "text").string()}, std::int64_t{64} << 30),
+             contains("data.path: " + (folder / "text").string() + ": reading it takes 3.30 TB"));
+}
+
+TEST_CASE("the memory there is: the least of machine and control groups", "[program]") {
+  const TemporaryFolder folder;
+  const auto put = [&](const std::string& path, const std::string& text) {
+    nn::create_folder((folder / path).parent_path());
+    nn::write_text_atomically(folder / path, text);
+  };
+  CHECK(free_memory(folder.path()).nbytes == kNoLimit);
+  put("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:    8000 kB\n");
+  CHECK(free_memory(folder.path()).nbytes == 8000 * 1024);
+  put("proc/self/cgroup", "0::/outer/inner\n");
+  put("sys/fs/cgroup/outer/inner/memory.max", "max\n");
+  CHECK(free_memory(folder.path()).nbytes == 8000 * 1024);
+  put("sys/fs/cgroup/outer/memory.max", "5000000\n");  // what holds for it holds for the inner one
+  CHECK(free_memory(folder.path()).nbytes == 5000000);
+  put("sys/fs/cgroup/outer/memory.stat", "file 4500000\nanon 1000000\n");
+  const FreeMemory outer = free_memory(folder.path());
+  CHECK(outer.nbytes == 4000000);
+  CHECK_THAT(outer.limit, contains("control group"));
+  put("sys/fs/cgroup/outer/inner/memory.max", "3000\n");
+  CHECK(free_memory(folder.path()).nbytes == 3000);
+  put("proc/self/cgroup", "9:cpu:/x\n8:memory:/y\n");
+  CHECK(free_memory(folder.path()).nbytes == 8000 * 1024);
+  put("sys/fs/cgroup/memory/y/memory.limit_in_bytes", "7000\n");
+  put("sys/fs/cgroup/memory/y/memory.stat", "total_rss 6000\n");
+  CHECK(free_memory(folder.path()).nbytes == 1000);
+}
+
+TEST_CASE("the memory there is: no more than the address space allows", "[program]") {
+  if (FSDP_SANITIZED != 0) return;  // a sanitizer reserves more than any limit
+  const TemporaryFolder folder;
+  nn::create_folder(folder / "proc/self");
+  nn::write_text_atomically(folder / "proc/self/statm", "1000 1 1 1\n");
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  rlimit small = before;
+  small.rlim_cur = rlim_t{1} << 40;
+  REQUIRE(::setrlimit(RLIMIT_AS, &small) == 0);
+  const FreeMemory there = free_memory(folder.path());
+  ::setrlimit(RLIMIT_AS, &before);
+  CHECK(there.nbytes == (std::int64_t{1} << 40) - 1000 * ::sysconf(_SC_PAGESIZE));
+  CHECK_THAT(there.limit, contains("ulimit -v"));
+}
+
+}  // namespace fsdp::train
