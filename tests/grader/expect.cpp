@@ -170,6 +170,13 @@ void Lesson::accepted(const std::string& what, const Json& attempt) {
          "no error", {});
 }
 
+void Lesson::nothing_on_heap(const Json& peak) {
+  at_most("the largest block taken from the heap", peak.at("heap").get<std::int64_t>(), 4095,
+          {{true, "a copy outside the memory tracker"}});
+  at_most("the most that was held on the heap at once", peak.at("heap held").get<std::int64_t>(),
+          16383, {{true, "a copy outside the memory tracker, in small blocks"}});
+}
+
 std::vector<int> worlds(std::vector<int> given) {
   const char* world = std::getenv("FSDP_WORLD");
   if (world == nullptr || *world == '\0') return given;

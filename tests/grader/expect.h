@@ -58,6 +58,8 @@ class Lesson {
                const std::vector<std::string>& parts);
   /// … no error.
   void accepted(const std::string& what, const Json& attempt);
+  /// What Stage::peak() noted of the heap: no copy there, neither in one block nor in small ones.
+  void nothing_on_heap(const Json& peak);
 
   bool ok() const { return ok_; }
 

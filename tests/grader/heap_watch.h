@@ -16,7 +16,7 @@ class HeapWatch {
   HeapWatch& operator=(const HeapWatch&) = delete;
 
   std::size_t largest() const;  ///< the largest block asked for, in bytes
-  std::size_t total() const;
+  std::size_t held() const;     ///< the most that was held at once, of what was taken meanwhile
   /// False in builds where the heap cannot be watched (sanitizers have their own).
   static bool works();
 };

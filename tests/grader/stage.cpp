@@ -103,7 +103,7 @@ void Stage::peak(const std::string& key, const std::function<void()>& call) {
   MemoryTracker& tracker = Context::current().tracker();
   const Json before = to_json(tracker.current());
   tracker.reset_peak();
-  std::int64_t heap = -1;
+  std::int64_t heap = -1, held = -1;
   {
     // What the instruments themselves write down must not count.
     ledger_->reserve(ledger_->entries().size() + 1000);
@@ -111,9 +111,15 @@ void Stage::peak(const std::string& key, const std::function<void()>& call) {
     const TracePause no_trace(*log_);
     const HeapWatch watch;
     call();
-    if (HeapWatch::works()) heap = static_cast<std::int64_t>(watch.largest());
+    if (HeapWatch::works()) {
+      heap = static_cast<std::int64_t>(watch.largest());
+      held = static_cast<std::int64_t>(watch.held());
+    }
   }
-  note(key, {{"before", before}, {"peak", to_json(tracker.peak())}, {"heap", heap}});
+  note(key, {{"before", before},
+             {"peak", to_json(tracker.peak())},
+             {"heap", heap},
+             {"heap held", held}});
 }
 
 void Stage::attempt(const std::string& key, const std::function<void()>& call) {

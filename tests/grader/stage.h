@@ -58,7 +58,8 @@ class Stage {
   /// Notes what the memory tracker counts now, by kind ("SHARDED_PARAM": bytes, …, "total").
   void memory(const std::string& key);
   /// Runs `call`, untraced; notes the breakdown at its peak, and the largest block taken from the
-  /// heap besides (-1 where it cannot be watched): {"peak": {…}, "before": {…}, "heap": bytes}.
+  /// heap besides, and the most held there at once (-1 where it cannot be watched):
+  /// {"peak": {…}, "before": {…}, "heap": bytes, "heap held": bytes}.
   void peak(const std::string& key, const std::function<void()>& call);
   /// Runs `call`; notes {"type": "none" | "Error" | "StorageError" | "InputError" | "other",
   /// "what": text}. What comes from another rank's failure, or from an unsolved step, goes through.

@@ -9,11 +9,13 @@ namespace {
 
 std::int64_t offset_of(const Case& asked) { return asked.options.value("offset", std::int64_t{0}); }
 
-/// Generator, device and observer are as they were before.
-void check_surroundings(const Seen& seen, int rank, const std::string& when) {
+/// Generator, device and observer are as they were before. `drawn` words were by then.
+void check_surroundings(const Seen& seen, int rank, const std::string& when,
+                        std::int64_t drawn = 0) {
+  const bool is_inside = drawn > 0;
   Lesson lesson("1.1", "a build leaves the generator, the device and the observer as they were",
                 seen);
-  const std::int64_t before = offset_of(seen.asked());
+  const std::int64_t before = offset_of(seen.asked()) + drawn;
   const std::int64_t now = seen.number(rank, "offset " + when);
   const bool throws = when == "after the half";
   lesson.at(rank).equal(
@@ -21,10 +23,17 @@ void check_surroundings(const Seen& seen, int rank, const std::string& when) {
       {{now != before && throws && seen.number(rank, "offset after the whole") == before,
         "put back only if make_model returns: it belongs into the destructor of the scope"},
        {now == 0 && before != 0, "put back to 0, not to where it was"},
+       {now != before && now == static_cast<std::uint32_t>(before),
+        "the offset went through 32 bits"},
        {now > before, "what make_model drew was not given back"}});
-  lesson.equal("the device " + when, seen.text(rank, "device " + when), std::string("cpu"));
-  lesson.that(!seen.at(rank, "observed " + when).get<bool>(), "an observer is left installed",
-              "none");
+  lesson.equal("the generator's seed " + when, seen.number(rank, "seed " + when),
+               static_cast<std::int64_t>(seen.asked().seed));
+  lesson.equal("the device " + when, seen.text(rank, "device " + when),
+               is_inside ? "meta" : seen.asked().options.value("current", std::string("cpu")));
+  const bool observed = seen.at(rank, "observed " + when).get<bool>();
+  lesson.that(observed == is_inside,
+              observed ? "an observer is left installed" : "no observer is installed " + when,
+              is_inside ? "that of the outer build" : "none");
 }
 
 void check_no_memory(const Seen& seen, int rank, const std::string& step) {
@@ -33,8 +42,7 @@ void check_no_memory(const Seen& seen, int rank, const std::string& step) {
   const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                      noted.at("before").at("total").get<std::int64_t>();
   lesson.at(rank).equal("bytes allocated while building", grown, 0);
-  lesson.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
-                 4095, {{true, "memory outside the tracker"}});
+  lesson.nothing_on_heap(noted);
 }
 
 }  // namespace
@@ -80,6 +88,10 @@ void judge_scope_that_throws(const Ask& ask) {
     check_surroundings(seen, rank, "after the whole");
     lesson.refused("half a model", seen.at(rank, "half"), "Error", {"the other half is missing"});
     check_surroundings(seen, rank, "after the half");
+    lesson.refused("half a model within a build", seen.at(rank, "inner half"), "Error",
+                   {"the other half is missing"});
+    check_surroundings(seen, rank, "after the inner half", 4);
+    check_surroundings(seen, rank, "after all");
   }
 }
 
@@ -114,6 +126,10 @@ void judge_records(const Ask& ask) {
   const auto as_drawn = [](const Drawn& each) { return each.spec.is_random() ? each.numel : 0; };
   const auto every = [](const Drawn& each) { return each.numel; };
   const auto none = [](const Drawn&) { return 0; };
+  const auto in_bytes = [](const Drawn& each) {
+    return each.spec.is_random() ? each.numel * static_cast<std::int64_t>(size_of(each.dtype)) / 4
+                                 : 0;
+  };
   const auto expected = records_of(eager, eager.begin(), as_drawn);
   std::vector<std::string> specs;
   for (const Drawn& each : eager.drawn()) specs.push_back(text_of(each.spec));
@@ -141,7 +157,9 @@ void judge_records(const Ask& ask) {
          {is(records_of(eager, eager.begin(), none)), "no words were reserved: all begin alike"},
          {is(records_of(eager, 0, as_drawn)),
           "words were counted from 0, not from where the generator stood"},
-         {is(backwards), "the records are in the wrong order"}});
+         {is(backwards), "the records are in the wrong order"},
+         {is(records_of(eager, eager.begin(), in_bytes)),
+          "a float64 element takes one word, as every element does"}});
     Lesson spec("1.2", "a record holds the specification of its parameter", seen);
     spec.at(rank).equal("the specifications", observed_specs, specs);
     check_no_memory(seen, rank, "1.2");

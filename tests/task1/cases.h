@@ -13,6 +13,7 @@ void judge_slices(const Ask& ask);
 void judge_slice_peak(const Ask& ask);
 void judge_slice_errors(const Ask& ask);
 void judge_whole(const Ask& ask);
+void judge_on_device(const Ask& ask);
 void judge_two_models(const Ask& ask);
 void judge_by_parts(const Ask& ask);
 void judge_strangers(const Ask& ask);

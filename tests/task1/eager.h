@@ -21,6 +21,7 @@ struct Drawn {
   InitSpec spec;
   std::uint64_t begin = 0;  ///< its first word
   std::int64_t numel = 0;
+  DType dtype = DType::float32;
 };
 
 /// The model of a case as an ordinary build makes it, `earlier` such builds after the beginning.
@@ -46,11 +47,12 @@ class Eager {
 };
 
 /// Elements [first, first + count) of a parameter whose words begin at `word` of stream `seed`.
-std::vector<float> draw(const InitSpec& spec, std::uint64_t seed, std::uint64_t word,
-                        std::int64_t first, std::int64_t count);
+Tensor draw(const InitSpec& spec, std::uint64_t seed, std::uint64_t word, std::int64_t first,
+            std::int64_t count, DType dtype = DType::float32);
 
-/// What may have gone wrong with elements [first, …) of a parameter.
-std::vector<Cause> causes_of(const Case& asked, const Eager& eager, const Drawn& drawn,
-                             std::int64_t first, const std::vector<float>& observed);
+/// Checks what `rank` noted under `key`: elements [first, first + count) of a parameter.
+void check_slice(Lesson& lesson, const Seen& seen, int rank, const std::string& key,
+                 const Eager& eager, const Drawn& drawn, std::int64_t first, std::int64_t count,
+                 std::vector<Cause> causes = {});
 
 }  // namespace fsdp::graded

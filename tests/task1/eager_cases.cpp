@@ -5,6 +5,7 @@
 #include "task1/models.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fsdp::graded {
 namespace {
@@ -30,6 +31,7 @@ Eager::Eager(const Case& asked, int earlier)
     : context_(std::make_unique<Context>(Context::Options{.seed = asked.seed})) {
   const ContextScope scope(*context_);
   context_->pool();
+  if (is_vast(asked)) context_->set_device(kMeta);
   Generator& generator = context_->generator();
   generator.set_offset(asked.options.value("offset", std::uint64_t{0}));
   for (int i = 0; i < earlier; ++i) (void)make_model(asked);
@@ -48,7 +50,8 @@ Eager::Eager(const Case& asked, int earlier)
   for (const Watch::Entry& each : watch.entries) {
     for (const nn::NamedParameter& named : model_->named_parameters()) {
       if (named.variable.id() != each.parameter.id()) continue;
-      drawn_.push_back({named.path, each.spec, each.begin, named.variable.data().numel()});
+      drawn_.push_back({named.path, each.spec, each.begin, named.variable.data().numel(),
+                        named.variable.data().dtype()});
     }
   }
 }
@@ -56,7 +59,7 @@ Eager::Eager(const Case& asked, int earlier)
 std::map<std::string, std::vector<float>> Eager::values() {
   std::map<std::string, std::vector<float>> all;
   for (const nn::NamedParameter& each : model_->named_parameters_with_ties()) {
-    all[each.path] = each.variable.data().to_vector<float>();
+    all[each.path] = floats_of(each.variable.data());
   }
   return all;
 }
@@ -68,38 +71,86 @@ const Drawn& Eager::drawn(const std::string& path) const {
   return *found;
 }
 
-std::vector<float> draw(const InitSpec& spec, std::uint64_t seed, std::uint64_t word,
-                        std::int64_t first, std::int64_t count) {
-  const Tensor out = Tensor::empty({count});
+Tensor draw(const InitSpec& spec, std::uint64_t seed, std::uint64_t word, std::int64_t first,
+            std::int64_t count, DType dtype) {
+  Tensor out = Tensor::empty({count}, dtype, kCpu);
   init_slice(out, spec, seed, word, first);
-  return out.to_vector<float>();
+  return out;
 }
 
-std::vector<Cause> causes_of(const Case& asked, const Eager& eager, const Drawn& drawn,
+namespace {
+
+/// What may have gone wrong with elements [first, …) of a parameter.
+std::vector<Cause> causes_of(const Seen& seen, int rank, const Eager& eager, const Drawn& drawn,
                              std::int64_t first, const std::vector<float>& observed) {
+  const Case& asked = seen.asked();
   const auto count = static_cast<std::int64_t>(observed.size());
-  const std::vector<float> expected = draw(drawn.spec, asked.seed, drawn.begin, first, count);
+  const auto drawn_from = [&](std::uint64_t seed, std::uint64_t word, std::int64_t from) {
+    return floats_of(draw(drawn.spec, seed, word, from, count));
+  };
+  const bool differs =
+      drawn.spec.is_random() && observed != drawn_from(asked.seed, drawn.begin, first);
   const auto is = [&](std::uint64_t seed, std::uint64_t word, std::int64_t from) {
-    if (!drawn.spec.is_random() || observed == expected) return false;
-    return observed == draw(drawn.spec, seed, word, from, count);
+    return differs && observed == drawn_from(seed, word, from);
   };
   const auto between = asked.options.value("between", std::uint64_t{0});
   const bool reseeded = asked.options.value("reseed", false);
   const std::uint64_t now = (reseeded ? 0 : eager.begin()) + between;
   const std::uint64_t seed_now = reseeded ? asked.seed + 1000 : asked.seed;
+  const auto number = static_cast<std::uint64_t>(rank);
+  const auto in_float = static_cast<std::int64_t>(static_cast<float>(first));
   return {
       {is(asked.seed, drawn.begin, 0),
        "these are the parameter's first elements: `begin` was lost, or rounded down"},
+      {is(asked.seed, drawn.begin, static_cast<std::int32_t>(first)) ||
+           is(asked.seed, drawn.begin, static_cast<std::uint32_t>(first)),
+       "`begin` went through 32 bits"},
+      {is(asked.seed, drawn.begin, in_float), "`begin` went through a float, which rounded it"},
+      {is(asked.seed, static_cast<std::uint32_t>(drawn.begin), first),
+       "the parameter's first word went through 32 bits"},
+      {is(static_cast<std::uint32_t>(asked.seed), drawn.begin, first),
+       "the seed went through 32 bits"},
       {is(asked.seed, drawn.begin - eager.begin(), first),
        "its words were counted from 0, and the generator did not stand there"},
       {(between != 0 || reseeded) && is(seed_now, now, first),
        "its words come from where the generator stands now, not from its record"},
       {reseeded && is(seed_now, drawn.begin, first),
        "the seed is that of the generator now, not of the one that build() saw"},
-      {is(0, drawn.begin, first), "drawn from seed 0: build() noted no seed"},
+      {rank > 0 && is(asked.seed + number, drawn.begin, first),
+       fmt::format("drawn from seed {} + {}: the rank was added to the seed, and all ranks must "
+                   "draw from one stream",
+                   asked.seed, rank)},
+      {rank > 0 && is(number, drawn.begin, first),
+       fmt::format("drawn from seed {}, this rank's number: all ranks must draw from one stream",
+                   rank)},
+      {is(0, drawn.begin, first),
+       fmt::format("drawn from seed 0, and the generator that build() saw has seed {}",
+                   asked.seed)},
       {drawn.begin != eager.begin() && is(asked.seed, eager.begin(), first),
        "drawn as if it were the first parameter: each has its own place in the stream"},
   };
+}
+
+}  // namespace
+
+void check_slice(Lesson& lesson, const Seen& seen, int rank, const std::string& key,
+                 const Eager& eager, const Drawn& drawn, std::int64_t first, std::int64_t count,
+                 std::vector<Cause> causes) {
+  const Tensor expected =
+      draw(drawn.spec, seen.asked().seed, drawn.begin, first, count, drawn.dtype);
+  const auto observed = seen.floats(rank, key);
+  for (Cause& each : causes_of(seen, rank, eager, drawn, first, observed)) {
+    causes.push_back(std::move(each));
+  }
+  const bool same_size = std::ssize(observed) == count;
+  lesson.bits("the values", observed, floats_of(expected), -1, causes);
+  if (drawn.dtype != DType::float64 || !same_size) return;
+  std::vector<std::string> rounded;
+  for (const float each : observed) rounded.push_back(fmt::format("{:.17g}", each));
+  const auto digits = seen.has(rank, key + " in full") ? seen.lines(rank, key + " in full")
+                                                       : std::vector<std::string>{};
+  lesson.equal("the values in float64", digits, digits_of(expected),
+               {{digits == rounded, "drawn in float32, and then converted"}});
 }
 
 }  // namespace fsdp::graded

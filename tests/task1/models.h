@@ -6,7 +6,10 @@
 #include "nn/transformer.h"
 #include "support/toy_model.h"
 
+#include <fmt/format.h>
+
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,14 +19,16 @@ namespace fsdp::graded {
 /// parameter: so the order of the tree is not the order in which words are drawn.
 class Mixed : public nn::Module {
  public:
-  Mixed() {
+  /// `wide`: some of its parameters are float64.
+  explicit Mixed(bool wide) {
+    const DType other = wide ? DType::float64 : DType::float32;
     register_parameter("first", {3, 5}, InitSpec::uniform(-1, 2));
-    register_parameter("scale", {4}, InitSpec::ones());
-    register_parameter("second", {7}, InitSpec::truncated_normal(0.02));
+    register_parameter("scale", {4}, InitSpec::ones(), other);
+    register_parameter("second", {7}, InitSpec::truncated_normal(0.02), other);
     register_child("inner", std::make_shared<testing::ToyLayer>(testing::ToyConfig{.width = 3},
                                                                 false, Variable()));
     register_parameter("shift", {2, 2}, InitSpec::zeros());
-    register_parameter("third", {6}, InitSpec::truncated_normal(0.5, 2));
+    register_parameter("third", {6}, InitSpec::truncated_normal(0.5, 2), other);
     register_buffer("table", {9});
     if (Context::current().device() != kMeta) Mixed::initialise_buffers();
   }
@@ -40,11 +45,49 @@ class Mixed : public nn::Module {
   Variable forward(const Variable& x) override { return x; }
 };
 
-/// Option "model": toy (layers, width, spare, tied), mixed, or transformer (tied).
+/// One weight with three users, whose names do not sort in their order.
+class Shared : public nn::Module {
+ public:
+  Shared() {
+    const testing::ToyConfig config{.width = 4};
+    Variable weight;
+    for (const char* name : {"layers.10", "layers.9", "layers.2"}) {
+      weight = register_child(name, std::make_shared<testing::ToyLayer>(config, false, weight))
+                   ->weight();
+    }
+  }
+
+ protected:
+  Variable forward(const Variable& x) override { return x; }
+};
+
+/// Parameters that no host has room for: more elements than a float can count, and more than 32
+/// bits can.
+class Vast : public nn::Module {
+ public:
+  Vast() {
+    register_parameter("few", {5}, InitSpec::uniform(-1, 1));
+    register_parameter("many", {4097, 8191}, InitSpec::truncated_normal(0.02));
+    register_parameter("scale", {64}, InitSpec::ones());
+    register_parameter("most", {(1 << 17) + 1, 1 << 16}, InitSpec::uniform(-1, 1));
+    register_parameter("last", {7}, InitSpec::truncated_normal(0.5));
+  }
+
+ protected:
+  Variable forward(const Variable& x) override { return x; }
+};
+
+/// Whether the model of a case exists on meta only.
+inline bool is_vast(const Case& asked) { return asked.options.value("model", "toy") == "vast"; }
+
+/// Option "model": toy (layers, width, spare, tied), mixed (wide), shared, vast, or transformer
+/// (tied).
 inline std::shared_ptr<nn::Module> make_model(const Case& asked) {
   const Json& options = asked.options;
   const std::string kind = options.value("model", "toy");
-  if (kind == "mixed") return std::make_shared<Mixed>();
+  if (kind == "mixed") return std::make_shared<Mixed>(options.value("wide", false));
+  if (kind == "shared") return std::make_shared<Shared>();
+  if (kind == "vast") return std::make_shared<Vast>();
   if (kind == "transformer") {
     nn::TransformerConfig config = nn::TransformerConfig::nano();
     config.tie_embeddings = options.value("tied", false);
@@ -57,11 +100,41 @@ inline std::shared_ptr<nn::Module> make_model(const Case& asked) {
                          .unused = options.value("spare", false)});
 }
 
+/// Bytes that a few slices of a vast parameter never need.
+inline constexpr std::int64_t kMuchForSlices = 4096;
+
 /// Begin and length of the slices that a case looks at.
 inline std::vector<std::pair<std::int64_t, std::int64_t>> slices_of(std::int64_t numel) {
-  return {{0, 0},         {0, 1},         {0, numel},
-          {1, numel - 1}, {numel / 2, 1}, {numel / 2, numel - numel / 2},
-          {numel - 1, 1}, {numel, 0}};
+  if (numel <= 1 << 20) {
+    return {{0, 0},         {0, 1},         {0, numel},
+            {1, numel - 1}, {numel / 2, 1}, {numel / 2, numel - numel / 2},
+            {numel - 1, 1}, {numel, 0}};
+  }
+  const std::int64_t million = 1 << 24, billion = std::int64_t{1} << 32;
+  std::vector<std::pair<std::int64_t, std::int64_t>> slices = {
+      {0, 5}, {million - 2, 6}, {million + 1, 6}, {numel / 2 + 1, 7}, {numel - 5, 5}, {numel, 0}};
+  if (numel > billion + 6) slices.insert(slices.end() - 2, {{billion - 3, 6}, {billion + 1, 5}});
+  return slices;
+}
+
+/// The elements of a tensor, rounded to float32.
+inline std::vector<float> floats_of(const Tensor& tensor) {
+  if (tensor.dtype() == DType::float32) return tensor.to_vector<float>();
+  std::vector<float> rounded;
+  for (const double each : tensor.to_vector<double>()) {
+    rounded.push_back(static_cast<float>(each));
+  }
+  return rounded;
+}
+
+/// The elements of a float64 tensor with all their digits; none of any other tensor.
+inline std::vector<std::string> digits_of(const Tensor& tensor) {
+  std::vector<std::string> digits;
+  if (tensor.dtype() != DType::float64) return digits;
+  for (const double each : tensor.to_vector<double>()) {
+    digits.push_back(fmt::format("{:.17g}", each));
+  }
+  return digits;
 }
 
 /// The input of the transformer.

@@ -1,7 +1,9 @@
 // Task 1: what a runner can be asked to do with a deferred initialisation.
 //
 // Options: model (models.h), offset (of the generator before anything is built), between (words
-// drawn between building and using), reseed (the generator gets another seed in between).
+// drawn between building and using), reseed (the generator gets another seed in between), retry
+// (half the model is built first, by the same object, and throws), current (the device on which
+// tensors are made by default).
 #include "device/context.h"
 #include "grader/stage.h"
 #include "task1/models.h"
@@ -20,6 +22,29 @@ Generator& generator() { return Context::current().generator(); }
 void begin(Stage& stage) {
   Context::current().pool();
   generator().set_offset(stage.option("offset", std::uint64_t{0}));
+  if (stage.option("current", std::string("cpu")) == "fake") Context::current().set_device(kFake);
+}
+
+/// The model of the case, as `deferred` builds it.
+std::shared_ptr<nn::Module> build(Stage& stage, DeferredInit& deferred) {
+  if (stage.option("retry", false)) {
+    try {
+      (void)deferred.build([&]() -> int {
+        (void)make_model(stage.asked());
+        fail("the other half is missing");
+      });
+    } catch (const Error&) {  // the second attempt is what the case is about
+    }
+  }
+  return deferred.build([&] { return make_model(stage.asked()); });
+}
+
+/// float64 is noted twice: rounded, and with all digits.
+void note_tensor(Stage& stage, const std::string& key, const Tensor& tensor) {
+  if (tensor.dtype() != DType::float64) return stage.values(key, tensor);
+  const DeviceScope on_cpu(kCpu);
+  stage.values(key, Tensor::from(floats_of(tensor), tensor.shape()));
+  stage.note(key + " in full", digits_of(tensor));
 }
 
 /// What happens to the generator between building a model and giving it its values.
@@ -32,6 +57,7 @@ void in_between(Stage& stage) {
 
 void note_surroundings(Stage& stage, const std::string& when) {
   stage.note("offset " + when, generator().offset());
+  stage.note("seed " + when, generator().seed());
   stage.note("device " + when, to_string(Context::current().device()));
   stage.note("observed " + when, nn::InitObserverScope::current() != nullptr);
 }
@@ -83,6 +109,15 @@ void scope_that_throws(Stage& stage) {
   note_surroundings(stage, "after the whole");
   stage.attempt("half", [&] { build(true); });
   note_surroundings(stage, "after the half");
+  // A build within a build fails, and the outer one goes on.
+  DeferredInit outer;
+  (void)outer.build([&] {
+    generator().reserve(4);
+    stage.attempt("inner half", [&] { build(true); });
+    note_surroundings(stage, "after the inner half");
+    return 0;
+  });
+  note_surroundings(stage, "after all");
 }
 
 // ------------------------------------------------------------------------------------------- 1.2
@@ -91,7 +126,7 @@ void records(Stage& stage) {
   begin(stage);
   DeferredInit deferred;
   std::shared_ptr<nn::Module> model;
-  stage.peak("peak", [&] { model = deferred.build([&] { return make_model(stage.asked()); }); });
+  stage.peak("peak", [&] { model = build(stage, deferred); });
   std::map<const void*, std::string> path_of;
   for (const nn::NamedParameter& each : model->named_parameters()) {
     path_of[each.variable.id()] = each.path;
@@ -100,6 +135,7 @@ void records(Stage& stage) {
   for (const DeferredInit::Record& each : deferred.records()) {
     const InitSpec& spec = each.spec;
     const auto path = path_of.find(each.parameter.id());
+    if (path == path_of.end() && stage.option("retry", false)) continue;  // of the failed half
     lines.push_back({{"path", path != path_of.end() ? path->second : "?"},
                      {"spec", fmt::format("{} {} {} {} {} {}", static_cast<int>(spec.kind),
                                           spec.mean, spec.std, spec.cut, spec.low, spec.high)},
@@ -114,19 +150,36 @@ void records(Stage& stage) {
 
 // ------------------------------------------------------------------------------------------- 1.3
 
+/// Whether what Stage::peak() noted is more than slices need.
+bool needed_much(const Json& noted) {
+  const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
+                     noted.at("before").at("total").get<std::int64_t>();
+  return grown >= kMuchForSlices || noted.at("heap").get<std::int64_t>() >= kMuchForSlices;
+}
+
 void slices(Stage& stage) {
   begin(stage);
   DeferredInit deferred;
-  const auto model = deferred.build([&] { return make_model(stage.asked()); });
+  const auto model = build(stage, deferred);
   in_between(stage);
   const Generator before = generator();
   for (const nn::NamedParameter& each : model->named_parameters()) {
-    for (const auto& [first, length] : slices_of(each.variable.data().numel())) {
-      const Tensor out = Tensor::empty({length});
-      deferred.init_slice(each.variable, first, out);
-      const std::string key = fmt::format("{}[{}:{})", each.path, first, first + length);
-      if (!stage.seen().contains(key)) stage.values(key, out);
+    const auto all = [&] {
+      for (const auto& [first, length] : slices_of(each.variable.data().numel())) {
+        const std::string key = fmt::format("{}[{}:{})", each.path, first, first + length);
+        if (stage.seen().contains(key)) continue;
+        const Tensor out = Tensor::empty({length}, each.variable.data().dtype(), kCpu);
+        deferred.init_slice(each.variable, first, out);
+        note_tensor(stage, key, out);
+      }
+    };
+    if (!is_vast(stage.asked())) {
+      all();
+      continue;
     }
+    // Parameters come by size: who makes one whole is stopped before there is no memory left.
+    stage.peak(each.path + " peak", all);
+    if (needed_much(stage.seen().at(each.path + " peak"))) break;
   }
   stage.note("drawn", generator() != before);
 }
@@ -172,14 +225,14 @@ void slice_errors(Stage& stage) {
 void note_parameters(Stage& stage, const std::string& key, nn::Module& model) {
   for (const nn::NamedParameter& each : model.named_parameters_with_ties()) {
     const Tensor& data = each.variable.data();
-    stage.values(key + each.path, data.device() == kMeta ? Tensor::empty({0}) : data);
+    note_tensor(stage, key + each.path, data.device() == kMeta ? Tensor::empty({0}) : data);
   }
 }
 
 void whole(Stage& stage) {
   begin(stage);
   DeferredInit deferred;
-  const auto model = deferred.build([&] { return make_model(stage.asked()); });
+  const auto model = build(stage, deferred);
   in_between(stage);
   stage.memory("before");
   stage.peak("peak", [&] {
@@ -204,6 +257,24 @@ void whole(Stage& stage) {
                 [&] { stage.values("output", (*model)(Variable(some_tokens())).data()); });
 }
 
+/// On another device than the current one. It has shapes only, which is all that is looked at.
+void on_device(Stage& stage) {
+  begin(stage);
+  DeferredInit deferred;
+  const auto model = build(stage, deferred);
+  deferred.materialise(*model, kFake);
+  Json made = Json::array();
+  for (const nn::NamedParameter& each : model->named_parameters()) {
+    made.push_back(each.path + " on " + to_string(each.variable.data().device()));
+  }
+  for (nn::Module* module : model->modules()) {
+    for (const nn::Buffer& each : module->own_buffers()) {
+      made.push_back(each.name + " on " + to_string(each.tensor.device()));
+    }
+  }
+  stage.note("made", made);
+}
+
 void two_models(Stage& stage) {
   begin(stage);
   for (const char* key : {"first ", "second "}) {
@@ -211,8 +282,10 @@ void two_models(Stage& stage) {
     const auto model = deferred.build([&] { return make_model(stage.asked()); });
     deferred.materialise(*model, kCpu);
     note_parameters(stage, key, *model);
+    stage.note(fmt::format("{}offset", key), generator().offset());
   }
   note_parameters(stage, "third ", *make_model(stage.asked()));
+  stage.note("third offset", generator().offset());
 }
 
 /// A toy of several layers: the first parameter has its memory already; layer 1 comes first.
@@ -242,6 +315,7 @@ void by_parts(Stage& stage) {
     }
   }
   stage.note("replaced", replaced);
+  stage.note("offset", generator().offset());
   note_parameters(stage, "", *model);
 }
 
@@ -260,8 +334,9 @@ Scenarios scenarios() {
   return {{"scope", scope},           {"scope_that_throws", scope_that_throws},
           {"records", records},       {"slices", slices},
           {"slice_peak", slice_peak}, {"slice_errors", slice_errors},
-          {"whole", whole},           {"two_models", two_models},
-          {"by_parts", by_parts},     {"strangers", strangers}};
+          {"whole", whole},           {"on_device", on_device},
+          {"two_models", two_models}, {"by_parts", by_parts},
+          {"strangers", strangers}};
 }
 
 }  // namespace fsdp::graded
