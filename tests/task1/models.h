@@ -4,9 +4,8 @@
 
 #include "grader/case.h"
 #include "nn/transformer.h"
+#include "support/numbers.h"
 #include "support/toy_model.h"
-
-#include <fmt/format.h>
 
 #include <memory>
 #include <string>
@@ -117,25 +116,8 @@ inline std::vector<std::pair<std::int64_t, std::int64_t>> slices_of(std::int64_t
   return slices;
 }
 
-/// The elements of a tensor, rounded to float32.
-inline std::vector<float> floats_of(const Tensor& tensor) {
-  if (tensor.dtype() == DType::float32) return tensor.to_vector<float>();
-  std::vector<float> rounded;
-  for (const double each : tensor.to_vector<double>()) {
-    rounded.push_back(static_cast<float>(each));
-  }
-  return rounded;
-}
-
-/// The elements of a float64 tensor with all their digits; none of any other tensor.
-inline std::vector<std::string> digits_of(const Tensor& tensor) {
-  std::vector<std::string> digits;
-  if (tensor.dtype() != DType::float64) return digits;
-  for (const double each : tensor.to_vector<double>()) {
-    digits.push_back(fmt::format("{:.17g}", each));
-  }
-  return digits;
-}
+using testing::digits_of;
+using testing::floats_of;
 
 /// The input of the transformer.
 inline Tensor some_tokens() {

@@ -4,20 +4,35 @@
 
 #include "grader/case.h"
 #include "support/toy_model.h"
+#include "tensor/ops.h"
 
 #include <cstdint>
 #include <vector>
 
 namespace fsdp::graded {
 
+/// How often bytes come and go where that is tried.
+inline constexpr int kRounds = 10;
+
 /// Option "shapes" of a case: parameter i is called "p<i>".
 inline std::vector<Shape> given_shapes(const Case& asked) {
   return asked.options.value("shapes", std::vector<Shape>{{3, 2}, {3}});
 }
 
-/// The values of parameter i before it became part of a flat vector.
+/// Option "wide": float64 instead of float32.
+inline DType given_dtype(const Case& asked) {
+  return asked.options.value("wide", false) ? DType::float64 : DType::float32;
+}
+
+/// The values of parameter i before it became part of a flat vector. Those in float64 have more
+/// digits than a float32 can hold.
 inline Tensor given_values(const Case& asked, std::size_t i) {
-  return testing::noise(given_shapes(asked).at(i), 64 * asked.seed + i);
+  const Tensor values = testing::noise(given_shapes(asked).at(i), 64 * asked.seed + i);
+  if (given_dtype(asked) == DType::float32) return values;
+  Tensor wide = Tensor::empty(values.shape(), DType::float64);
+  ops::copy(wide, values);
+  ops::scale(wide, 1.0 / 3);
+  return wide;
 }
 
 }  // namespace fsdp::graded

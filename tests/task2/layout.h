@@ -21,7 +21,7 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
-/// The flat vector of a case, found out by walking from element to element.
+/// The flat vector of a case.
 struct Layout {
   explicit Layout(const Case& asked);
   std::vector<Shape> shapes;
@@ -31,8 +31,10 @@ struct Layout {
   std::int64_t shard = 0;              ///< n
   std::int64_t padded() const;         ///< P
   std::int64_t valid(int rank) const;  ///< elements of a shard that are not padding
-  std::vector<float> values;           ///< (P), zero past N
+  std::vector<float> values;           ///< (P), zero past N; none if "meta" says that none exist
+  std::vector<std::string> digits;     ///< the same in float64, with option "wide"
   std::vector<float> shard_of(int rank) const;
+  std::vector<std::string> digits_of_shard(int rank) const;
   std::vector<Piece> pieces_of(int rank) const;
 };
 

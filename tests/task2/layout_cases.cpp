@@ -1,10 +1,12 @@
 // Steps 2.1 and 2.2: where everything lies.
 #include "task2/layout.h"
 
+#include "support/numbers.h"
 #include "task2/cases.h"
 #include "task2/given.h"
 
 #include <algorithm>
+#include <set>
 
 namespace fsdp::graded {
 
@@ -13,11 +15,19 @@ Layout::Layout(const Case& asked) : shapes(given_shapes(asked)), world_size(aske
     begins.push_back(numel);
     numels.push_back(numel_of(shapes[i]));
     numel += numels.back();
-    const auto part = given_values(asked, i).to_vector<float>();
-    values.insert(values.end(), part.begin(), part.end());
   }
+  shard = numel / world_size;
   while (shard * world_size < numel) ++shard;
+  if (asked.options.value("vast", false)) return;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const Tensor given = given_values(asked, i);
+    const auto part = testing::floats_of(given);
+    values.insert(values.end(), part.begin(), part.end());
+    const auto wide = testing::digits_of(given);
+    digits.insert(digits.end(), wide.begin(), wide.end());
+  }
   values.resize(static_cast<std::size_t>(padded()), 0.0F);
+  if (!digits.empty()) digits.resize(static_cast<std::size_t>(padded()), "0");
 }
 
 std::int64_t Layout::padded() const { return shard * world_size; }
@@ -31,19 +41,23 @@ std::vector<float> Layout::shard_of(int rank) const {
   return {begin, begin + shard};
 }
 
+std::vector<std::string> Layout::digits_of_shard(int rank) const {
+  if (digits.empty()) return {};
+  const auto begin = digits.begin() + rank * shard;
+  return {begin, begin + shard};
+}
+
 std::vector<Piece> Layout::pieces_of(int rank) const {
+  // The vector is cut wherever a parameter or a shard begins; what lies between cuts is a piece.
+  std::set<std::int64_t> cuts(begins.begin(), begins.end());
+  cuts.insert(numel);
+  for (int r = 0; r < world_size; ++r) cuts.insert(std::min(r * shard, numel));
   std::vector<Piece> pieces;
-  for (std::int64_t at = 0; at < valid(rank); ++at) {
-    const std::int64_t element = rank * shard + at;
-    std::int64_t span = 0;
-    const auto end_of = [&](std::int64_t i) {
-      return begins[static_cast<std::size_t>(i)] + numels[static_cast<std::size_t>(i)];
-    };
-    while (element >= end_of(span)) ++span;
-    if (pieces.empty() || pieces.back().span != span) {
-      pieces.push_back({span, element - begins[static_cast<std::size_t>(span)], at, 0});
-    }
-    ++pieces.back().numel;
+  for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
+    if (*cut / shard != rank) continue;
+    const auto above = std::upper_bound(begins.begin(), begins.end(), *cut);
+    const std::int64_t span = above - begins.begin() - 1;
+    pieces.push_back({span, *cut - *std::prev(above), *cut - rank * shard, *std::next(cut) - *cut});
   }
   return pieces;
 }

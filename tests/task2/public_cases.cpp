@@ -23,7 +23,15 @@ const std::vector<Vector> kVectors = {
     {{{2}, {3}, {1}, {7}}, {4}},     // several pieces in a shard
     {{{1}, {1}, {1}, {1}}, {2, 4}},  // every element a parameter
     {{{4, 25}}, {7}},                // one parameter in every shard
+    {{{2}, {9}, {1}}, {4}},          // … and one in three and a bit
+    {{{1}, {2}, {3}, {1}, {2}, {3}, {1}, {2}, {3}, {1}, {2}, {3}}, {3}},  // p10 comes after p9
 };
+
+/// More elements than 32 bits can count; nothing of them ever has bytes.
+const Json kVast = {
+    {"shapes", std::vector<fsdp::Shape>{{(1 << 17) + 1, 1 << 16}, {3}, {5001, 5001}}},
+    {"meta", true},
+    {"vast", true}};
 
 template <class Judge>
 void everywhere(const Judge& judge, const Json& more = Json::object()) {
@@ -46,8 +54,20 @@ TEST_CASE("Parameters lie end to end, padded to a multiple of W", "[2.1]") {
   everywhere(judge_layout);
 }
 
+TEST_CASE("The layout of a vast model", "[2.1]") {
+  for (const int world_size : worlds({2, 3})) {
+    judge_layout({.world_size = world_size, .options = kVast});
+  }
+}
+
 TEST_CASE("Which elements of which parameters lie in a shard", "[2.2]") {
   everywhere(judge_pieces);
+}
+
+TEST_CASE("The pieces of a vast model", "[2.2]") {
+  for (const int world_size : worlds({2, 3})) {
+    judge_pieces({.world_size = world_size, .options = kVast});
+  }
 }
 
 TEST_CASE("The shard is a slice of the padded flat vector", "[2.3]") { everywhere(judge_shard); }
@@ -61,12 +81,25 @@ TEST_CASE("The shard is made without the whole", "[2.3]") {
     judge_shard_peak({.world_size = world_size, .options = {{"shapes", kLarge}}});
   }
   judge_shard_peak({.world_size = 2, .options = {{"shapes", kLarge}, {"wide", true}}});
+  everywhere(judge_shard_peak);
+}
+
+TEST_CASE("The shard of float64 parameters", "[2.3]") {
+  everywhere(judge_shard, {{"wide", true}});
+  everywhere(judge_shard, {{"wide", true}, {"meta", true}});
 }
 
 TEST_CASE("Parameters and gradient sinks are views of two described vectors", "[2.4]") {
   everywhere(judge_views);
   judge_views({.world_size = 2, .options = {{"shapes", kLarge}}});
   judge_views({.world_size = 2, .options = {{"shapes", kLarge}, {"wide", true}}});
+}
+
+TEST_CASE("Views of a vast model, whose parameters never had bytes", "[2.4]") {
+  for (const int world_size : worlds({2, 3})) {
+    judge_views({.world_size = world_size, .options = kVast});
+  }
+  everywhere(judge_views, {{"meta", true}});
 }
 
 TEST_CASE("A frozen flat parameter has no gradients", "[2.4]") {
@@ -85,11 +118,21 @@ TEST_CASE("A parameter belongs to the unit around its module", "[2.5]") {
   judge_units({.options = {{"units", {"layers.1", "layers.0"}}}});
   judge_units({.options = {{"root_weight", true}, {"units", Json::array()}}});
   judge_units({.options = {{"layers", 11}, {"units", Json::array({"layers.1"})}}});
+  judge_units({.options = {{"layers", 12}, {"units", {"layers.10", "layers.2", "layers.1"}}}});
+}
+
+TEST_CASE("A frozen parameter has an owner, too", "[2.5]") {
+  judge_units({.options = {{"units", {"layers.0", "layers.1"}}, {"frozen", {"layers.0.weight"}}}});
+  judge_units({.options = {{"layers", 3},
+                           {"units", {"layers.1", "layers.2"}},
+                           {"frozen", {"layers.0.weight", "layers.1"}},
+                           {"ignored", {"layers.0.weight"}}}});
 }
 
 TEST_CASE("The root may be listed, at any place", "[2.5]") {
   judge_units({.options = {{"root_weight", true}, {"units", {"", "layers.0"}}}});
   judge_units({.options = {{"root_weight", true}, {"units", {"layers.0", "", "layers.1"}}}});
+  judge_units({.options = {{"root_weight", true}, {"tied", true}, {"units", Json::array({""})}}});
 }
 
 TEST_CASE("Of nested units the innermost has the parameter, and nobody else", "[2.5]") {
@@ -113,6 +156,16 @@ TEST_CASE("A tied parameter belongs to the lowest unit around all its users", "[
                            {"units", {"left.layers.0", "left", "left.layers.1", "right"}}}});
 }
 
+TEST_CASE("A weight with three users belongs to the lowest unit around all of them", "[2.5]") {
+  for (const char* pair : {"left", "right"}) {
+    const std::string two = pair, first = two == "left" ? "left.layers.10" : "right.layers.9";
+    for (const Json& units : {Json{"left", "right"}, Json{"right", "left", first},
+                              Json{"left.layers.10", "right.layers.2"}, Json{two, ""}}) {
+      judge_units({.options = {{"three", pair}, {"units", units}}});
+    }
+  }
+}
+
 TEST_CASE("Ignored parameters are in no list", "[2.5]") {
   judge_units({.options = {{"units", {"layers.0", "layers.1"}},
                            {"ignored", {"layers.0.bias", "layers.1.weight"}}}});
@@ -120,4 +173,9 @@ TEST_CASE("Ignored parameters are in no list", "[2.5]") {
                            {"tied", true},
                            {"units", {"layers.0", "layers.2"}},
                            {"ignored", {"layers.0.weight"}}}});
+  // Once for each of its paths.
+  judge_units({.options = {{"layers", 3},
+                           {"tied", true},
+                           {"units", {"layers.0", "layers.2"}},
+                           {"ignored", {"layers.0.weight", "layers.2.weight"}}}});
 }

@@ -1,10 +1,12 @@
 // Task 2: what a runner can be asked to do with a flat parameter, step by step.
 //
 // Options: shapes (of the parameters p0, p1, …), frozen, wide (float64 instead of float32), meta
-// (the parameters never had any bytes: the shard is made by a source that knows their values).
+// (the parameters never had any bytes: the shard is made by a source that knows their values),
+// vast (so large that nothing has values).
 #include "task2/scenarios.h"
 #include "autograd/functions.h"
 #include "grader/stage.h"
+#include "support/numbers.h"
 #include "task2/given.h"
 #include "task2/probe.h"
 #include "tensor/ops.h"
@@ -16,27 +18,29 @@
 namespace fsdp::graded {
 namespace {
 
-std::vector<nn::NamedParameter> parameters_of(Stage& stage) {
+/// Parameters as a model holds them, and the flat parameter that takes them over.
+struct Given {
+  std::vector<Variable> variables;  ///< the model's own
+  std::unique_ptr<FlatParameter> flat;
+};
+
+/// Nothing but the layout has been made.
+Given laid_out(Stage& stage) {
+  Context::current().pool();  // its scratch is there from now on
   const bool trainable = !stage.option("frozen", false);
   const bool meta = stage.option("meta", false);
   const std::vector<Shape> shapes = given_shapes(stage.asked());
+  Given given;
   std::vector<nn::NamedParameter> parameters;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    Variable variable(
-        meta ? Tensor::empty(shapes[i], DType::float32, kMeta) : given_values(stage.asked(), i),
-        trainable);
-    if (stage.option("wide", false)) variable.convert(DType::float64);
-    parameters.push_back({"p" + std::to_string(i), variable, nullptr});
+    given.variables.emplace_back(meta ? Tensor::empty(shapes[i], given_dtype(stage.asked()), kMeta)
+                                      : given_values(stage.asked(), i),
+                                 trainable);
+    parameters.push_back({"p" + std::to_string(i), given.variables.back(), nullptr});
   }
-  return parameters;
-}
-
-/// A flat parameter of which nothing but the layout has been made.
-std::unique_ptr<FlatParameter> laid_out(Stage& stage) {
-  Context::current().pool();  // its scratch is there from now on
-  auto flat = StepProbe::unbuilt(parameters_of(stage), stage.rank(), stage.world_size());
-  StepProbe::build_layout(*flat);
-  return flat;
+  given.flat = StepProbe::unbuilt(std::move(parameters), stage.rank(), stage.world_size());
+  StepProbe::build_layout(*given.flat);
+  return given;
 }
 
 /// "float32, SHARDED_PARAM of unit.a, 20 bytes"
@@ -52,7 +56,7 @@ std::string describe(const Tensor& tensor) {
 // ------------------------------------------------------------------------------------------- 2.1
 
 void layout(Stage& stage) {
-  const auto flat = laid_out(stage);
+  const auto flat = laid_out(stage).flat;
   Json spans = Json::array();
   for (const Span& span : flat->spans()) {
     spans.push_back(fmt::format("{} {} at {}, {} elements", span.path, to_string(span.shape),
@@ -66,7 +70,7 @@ void layout(Stage& stage) {
 // ------------------------------------------------------------------------------------------- 2.2
 
 void pieces(Stage& stage) {
-  const auto flat = laid_out(stage);
+  const auto flat = laid_out(stage).flat;
   Json all = Json::array();
   for (int rank = 0; rank < stage.world_size(); ++rank) {
     Json of_rank = Json::array();
@@ -81,11 +85,13 @@ void pieces(Stage& stage) {
 // ------------------------------------------------------------------------------------------- 2.3
 
 void shard(Stage& stage) {
-  const auto flat = laid_out(stage);
+  const Given given = laid_out(stage);
+  const auto& flat = given.flat;
+  const auto& variables = given.variables;
   Json asked = Json::array();
   const auto index_of = [&](const Variable& parameter) {
     std::size_t i = 0;
-    while (flat->parameters().at(i).variable.id() != parameter.id()) ++i;
+    while (variables.at(i).id() != parameter.id()) ++i;
     return i;
   };
   StepProbe::copy_shard(*flat, [&](const Variable& parameter, std::int64_t begin,
@@ -97,11 +103,13 @@ void shard(Stage& stage) {
   });
   stage.note("asked", asked);
   stage.note("is", describe(flat->shard()));
-  stage.values("shard", flat->shard());
+  stage.values("shard", Tensor::from(testing::floats_of(flat->shard()), flat->shard().shape()));
+  stage.note("shard in full", testing::digits_of(flat->shard()));
 }
 
 void shard_peak(Stage& stage) {
-  const auto flat = laid_out(stage);
+  const Given given = laid_out(stage);
+  const auto& flat = given.flat;
   stage.peak("peak", [&] { StepProbe::copy_shard(*flat, copy_slice); });
   stage.note("is", describe(flat->shard()));
 }
@@ -121,31 +129,37 @@ std::string place_of(const Tensor& tensor, const FlatParameter& flat) {
 }
 
 void views(Stage& stage) {
-  const auto flat = laid_out(stage);
+  const Given given = laid_out(stage);
+  const auto& flat = given.flat;
+  const auto& variables = given.variables;
   stage.memory("before");
-  stage.peak("peak", [&] { StepProbe::make_views(*flat); });
+  stage.peak("peak", [&] { stage.attempt("make_views", [&] { StepProbe::make_views(*flat); }); });
   stage.memory("after");
   stage.note("full", describe(flat->full()));
   stage.note("full_grad", describe(flat->full_grad()));
-  Json data = Json::array(), sinks = Json::array();
-  for (const nn::NamedParameter& each : flat->parameters()) {
-    data.push_back(place_of(each.variable.data(), *flat));
-    sinks.push_back(place_of(each.variable.grad_sink(), *flat));
+  // Of the model's own variables, and of those that the flat parameter has.
+  Json data = Json::array(), sinks = Json::array(), theirs = Json::array();
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    data.push_back(place_of(variables[i].data(), *flat));
+    sinks.push_back(place_of(variables[i].grad_sink(), *flat));
+    theirs.push_back(place_of(flat->parameters().at(i).variable.data(), *flat));
   }
   stage.note("data", data);
   stage.note("sinks", sinks);
+  stage.note("data of its variables", theirs);
 }
 
-/// The bytes come and go three times; views made before the first time see every new content.
+/// The bytes come and go ten times; views made before the first time see every new content.
 void rounds(Stage& stage) {
-  const auto flat = laid_out(stage);
+  const Given given = laid_out(stage);
+  const auto& flat = given.flat;
+  const auto& variables = given.variables;
   StepProbe::make_views(*flat);
   std::vector<Tensor> views;
-  for (const nn::NamedParameter& each : flat->parameters()) views.push_back(each.variable.data());
-  const Variable first = flat->parameters().front().variable;
-  const auto read = [&] { (void)first.data().to_vector<float>(); };
+  for (const Variable& each : variables) views.push_back(each.data());
+  const auto read = [&] { (void)variables.front().data().to_vector<float>(); };
   stage.attempt("read before", read);
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     const std::string name = "round " + std::to_string(round);
     flat->full().storage()->allocate();
     const auto stream = static_cast<std::uint64_t>(round) + 100;
@@ -161,23 +175,29 @@ void rounds(Stage& stage) {
   }
 }
 
-/// A backward that reaches every parameter.
+/// Some backwards that reach every parameter; the bytes are away in between.
 void gradients(Stage& stage) {
-  const auto flat = laid_out(stage);
+  const Given given = laid_out(stage);
+  const auto& flat = given.flat;
+  const auto& variables = given.variables;
   StepProbe::make_views(*flat);
-  flat->full().storage()->allocate();
-  for (const nn::NamedParameter& each : flat->parameters()) {
-    const auto i = static_cast<std::size_t>(&each - flat->parameters().data());
-    ops::copy(each.variable.data(), given_values(stage.asked(), i));
+  for (int round = 0; round < kRounds; ++round) {
+    flat->full().storage()->allocate();
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      ops::copy(variables[i].data(), given_values(stage.asked(), i));
+    }
+    ops::scale(flat->full(), 1 << round);
+    Variable total = sum(multiply(variables[0], variables[0]));
+    for (std::size_t i = 1; i < variables.size(); ++i) {
+      total = add(total, sum(multiply(variables[i], variables[i])));
+    }
+    flat->full_grad().storage()->allocate();
+    for (Variable each : variables) each.arm_sink();
+    total.backward();
+    stage.values(fmt::format("gradients {}", round), flat->full_grad());
+    flat->full().storage()->free();
+    flat->full_grad().storage()->free();
   }
-  Variable total = sum(multiply(flat->parameters()[0].variable, flat->parameters()[0].variable));
-  for (std::size_t i = 1; i < flat->parameters().size(); ++i) {
-    const Variable& each = flat->parameters()[i].variable;
-    total = add(total, sum(multiply(each, each)));
-  }
-  flat->full_grad().storage()->allocate();
-  total.backward();
-  stage.values("gradients", flat->full_grad());
 }
 
 }  // namespace

@@ -16,6 +16,8 @@ void units(Stage& stage) {
   std::vector<const void*> ignored;
   for (const nn::NamedParameter& each : model->named_parameters()) {
     path_of[each.variable.id()] = each.path;
+  }
+  for (const nn::NamedParameter& each : model->named_parameters_with_ties()) {
     if (ignored_paths.count(each.path) != 0) ignored.push_back(each.variable.id());
   }
   std::vector<nn::Module*> modules;

@@ -83,6 +83,8 @@ void judge_shard(const Ask& ask) {
                 "this rank holds padding only, and that must be zero too"},
                {rank != 0 && !numbers_right && begins_alike(shard, first, valid),
                 "every rank made the shard of rank 0"}});
+    values.equal("the shard in float64", seen.lines(rank, "shard in full"),
+                 layout.digits_of_shard(rank));
     Lesson source("2.3", "the source is asked for what lies in this rank's shard, and no more",
                   seen);
     const auto asked = covered(seen.at(rank, "asked"), layout);

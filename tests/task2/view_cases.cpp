@@ -36,8 +36,9 @@ void check_memory(const Seen& seen, int rank, const Layout& layout) {
               {grown == 2 * layout.padded() * size, "both full vectors were allocated"}});
   described.nothing_on_heap(noted);
   Lesson gone("2.4", "the parameters' own memory is given up", seen);
-  const std::int64_t left = seen.bytes(rank, "after", "total") -
-                            (seen.bytes(rank, "before", "total") - layout.numel * size);
+  const std::int64_t had = seen.asked().options.value("meta", false) ? 0 : layout.numel * size;
+  const std::int64_t left =
+      seen.bytes(rank, "after", "total") - (seen.bytes(rank, "before", "total") - had);
   gone.at(rank, kUnit)
       .equal("bytes of the parameters left", left, 0,
              {{left == layout.numel * size,
@@ -52,6 +53,9 @@ void judge_views(const Ask& ask) {
   const bool frozen = seen.asked().options.value("frozen", false);
   const std::vector<std::string> none(layout.shapes.size(), "undefined");
   for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson made("2.4", "views of any size can be made: nothing is allocated", seen);
+    made.at(rank, kUnit).accepted("make_views()", seen.at(rank, "make_views"));
+    if (!made.ok()) continue;
     Lesson full("2.4", "`full` describes P elements, UNSHARDED_PARAM of the unit", seen);
     full.at(rank, kUnit)
         .equal("full", seen.text(rank, "full"),
@@ -70,9 +74,13 @@ void judge_views(const Ask& ask) {
     const bool elsewhere = std::any_of(lies.begin(), lies.end(), [](const std::string& line) {
       return line.starts_with("elsewhere");
     });
+    const bool its_own_only = seen.lines(rank, "data of its variables") == places(layout, "full");
     data.at(rank, kUnit)
-        .equal("where the parameters lie", lies, places(layout, "full"),
-               {{elsewhere, "a storage of its own: what lands in `full` never gets there"},
+        .equal("where the model's parameters lie", lies, places(layout, "full"),
+               {{its_own_only,
+                 "the flat parameter made Variables of its own; the model's were left as they "
+                 "were: set_data() belongs to those that were given"},
+                {elsewhere, "a storage of its own: what lands in `full` never gets there"},
                 {lies == places(at_zero, "full"), "every view begins at element 0"},
                 {!frozen && lies == places(layout, "full_grad"),
                  "parameters and gradients share one vector"}});
@@ -100,7 +108,7 @@ void judge_rounds(const Ask& ask) {
     gone.at(rank, kUnit)
         .refused("reading a parameter before the first gather", seen.at(rank, "read before"),
                  "StorageError", {kUnit});
-    for (int round = 0; round < 3; ++round) {
+    for (int round = 0; round < kRounds; ++round) {
       const std::string name = "round " + std::to_string(round);
       const auto stream = static_cast<std::uint64_t>(round) + 100;
       const auto content = testing::noise({layout.padded()}, stream).to_vector<float>();
@@ -128,13 +136,16 @@ void judge_rounds(const Ask& ask) {
 void judge_gradients(const Ask& ask) {
   const Seen& seen = run("gradients", ask);
   const Layout layout(seen.asked());
-  std::vector<float> expected(layout.values.begin(), layout.values.begin() + layout.numel);
-  for (float& each : expected) each *= 2;  // d(x · x) = 2x
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    std::vector<float> gradients = seen.floats(rank, "gradients");
-    gradients.resize(static_cast<std::size_t>(layout.numel));  // nobody has zeroed the padding yet
-    Lesson lesson("2.4", "backward writes the gradients straight into `full_grad`", seen);
-    lesson.at(rank, kUnit).bits("full_grad", gradients, expected);
+    std::vector<float> expected(layout.values.begin(), layout.values.begin() + layout.numel);
+    for (int round = 0; round < kRounds; ++round) {
+      for (float& each : expected) each *= 2;  // d(x · x) = 2x, and x doubles each time
+      std::vector<float> gradients = seen.floats(rank, fmt::format("gradients {}", round));
+      gradients.resize(static_cast<std::size_t>(layout.numel));  // padding is not zeroed yet
+      Lesson lesson(
+          "2.4", "backward writes the gradients straight into `full_grad`, in every round", seen);
+      lesson.at(rank, kUnit, fmt::format("round {}", round)).bits("full_grad", gradients, expected);
+    }
   }
 }
 
