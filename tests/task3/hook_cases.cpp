@@ -1,3 +1,4 @@
+// Step 3.5: the hooks, and the root rule.
 #include "task3/cases.h"
 #include "task3/tower.h"
 
@@ -6,62 +7,115 @@
 namespace fsdp::graded {
 namespace {
 
+/// What a forward must do.
 struct Pass {
-  std::vector<std::string> events, states, heard;
+  std::vector<std::string> events, gathers, states, heard;
   std::int64_t held = 0;  // UNSHARDED_PARAM bytes afterwards
 };
 
-/// What a forward of the tower of `asked` must do.
-Pass expected_pass(const Case& asked, bool tape) {
-  const auto layers = static_cast<std::size_t>(asked.options.value("layers", 1));
-  const int group = asked.options.value("group", 0);
-  const auto kept = asked.options.value("keep", std::vector<int>{});
-  Pass pass;
-  for (std::size_t i = 0; i < layers; ++i) {
-    const Layer layer = layer_of(asked, i);
+/// The units of a case, as they should be between its passes.
+class Units {
+ public:
+  explicit Units(const Case& asked) : asked_(asked) {
+    for (int i = 0; i < asked.options.value("layers", 1); ++i) {
+      layers_.push_back(layer_of(asked, static_cast<std::size_t>(i)));
+    }
+    now_.resize(layers_.size(), Now::sharded);
+  }
+
+  void reset() { now_.assign(now_.size(), Now::sharded); }
+  void first_is_left_unsharded() { now_.front() = Now::unsharded; }
+
+  Pass forward(bool tape, bool again) {
+    Pass pass;
+    for (std::size_t i = 0; i < layers_.size(); ++i) call(i, tape, pass);
+    if (again) call(0, tape, pass);
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      pass.states.push_back(now_[i] == Now::unsharded ? "unsharded" : "sharded");
+      if (now_[i] == Now::unsharded) pass.held += layers_[i].bytes();
+      if (now_[i] == Now::parts) pass.held += layers_[i].bytes() / group();
+    }
+    return pass;
+  }
+
+ private:
+  enum class Now { sharded, parts, unsharded };
+  int group() const { return asked_.options.value("group", 0); }
+
+  void call(std::size_t i, bool tape, Pass& pass) {
+    const Layer& layer = layers_[i];
     const std::string name = unit_name(i);
-    const bool keeps = std::find(kept.begin(), kept.end(), static_cast<int>(i)) != kept.end();
-    const bool stays = tape && (keeps || group == 1);
     const auto each_flat = [&](const std::string& line) {
       pass.events.insert(pass.events.end(), layer.flats.size(), line);
     };
-    each_flat("issue all_gather " + name + "/forward");
-    each_flat("wait all_gather " + name + "/forward");
+    if (now_[i] != Now::unsharded) {
+      each_flat("issue all_gather " + name + "/forward");
+      each_flat("wait all_gather " + name + "/forward");
+      const int parts = now_[i] == Now::parts ? group() : asked_.world_size;
+      for (auto& line : gathers_of(layer, name, "forward", parts)) pass.gathers.push_back(line);
+    }
+    if (asked_.options.value("scheduler", true)) pass.heard.push_back(name + " unsharded");
     pass.events.push_back("forward_begin " + name);
     pass.events.push_back("forward_end " + name);
-    if (!stays) each_flat("free unsharded_param " + name);
-    pass.states.push_back(stays ? "unsharded" : "sharded");
-    if (stays) pass.held += layer.bytes();
-    if (!stays && tape && group > 1) pass.held += layer.bytes() / group;
-    if (asked.options.value("scheduler", true)) pass.heard.push_back(name + " unsharded");
+    const auto kept = asked_.options.value("keep", std::vector<int>{});
+    const bool keeps = std::find(kept.begin(), kept.end(), static_cast<int>(i)) != kept.end();
+    now_[i] = Now::unsharded;
+    if (tape && (keeps || group() == 1)) return;
+    each_flat("free unsharded_param " + name);
+    now_[i] = tape && group() > 1 ? Now::parts : Now::sharded;
   }
-  return pass;
+
+  Case asked_;
+  std::vector<Layer> layers_;
+  std::vector<Now> now_;
+};
+
+std::vector<std::string> without_frees(std::vector<std::string> lines) {
+  std::erase_if(lines, [](const std::string& line) { return line.starts_with("free "); });
+  return lines;
 }
 
-bool asks_for(const Case& asked, const char* option) { return asked.options.contains(option); }
+/// "a forward with a tape (2)": which of the passes of a case.
+std::string title(std::size_t index, const std::string& pass) {
+  std::string text = pass == "eval" ? "a forward without a tape" : "a forward with a tape";
+  if (pass == "again") text += ", layers.0 called twice";
+  return index > 0 ? text + fmt::format(" (the case's pass {})", index + 1) : text;
+}
 
-void check_pass(const Seen& seen, int rank, const std::string& name, bool tape) {
-  const Pass expected = expected_pass(seen.asked(), tape);
+void check_pass(const Seen& seen, int rank, std::size_t index, const std::string& kind,
+                const Pass& expected, float factor) {
+  const bool tape = kind != "eval";
+  const std::string name = fmt::format("{} {}", index, kind);
   Lesson order("3.5", "a unit's parameters come before it computes and go after it", seen);
-  const auto events = seen.lines(rank, name);
+  auto events = seen.lines(rank, name), expected_events = expected.events;
+  if (seen.asked().options.value("group", 0) > 1) {
+    // Parts are freed, too, when they have been gathered: bytes are checked below.
+    events = without_frees(events);
+    expected_events = without_frees(expected_events);
+  }
   const auto states = seen.lines(rank, name + " states");
   const auto heard = seen.lines(rank, name + " heard");
-  const bool root_goes = tape && asks_for(seen.asked(), "keep") && states != expected.states &&
-                         std::count(states.begin(), states.end(), "sharded") == std::ssize(states);
-  const bool stays =
-      !tape && std::count(states.begin(), states.end(), "sharded") != std::ssize(states);
-  order.at(rank).equal("a forward " + name, events, expected.events,
-                       {{root_goes, "keep_until_backward was not asked first"},
-                        {stays, "without a tape a unit is resharded always: ask grad_enabled()"}});
-  order.bits("the output", seen.floats(rank, name + " output"), output_of(seen.asked()));
+  const bool all_sharded =
+      std::count(states.begin(), states.end(), "sharded") == std::ssize(states);
+  const bool root_goes =
+      tape && seen.asked().options.contains("keep") && states != expected.states && all_sharded;
+  order.at(rank).equal(
+      title(index, kind), events, expected_events,
+      {{events == without_waits(expected_events), kDestroyedNotWaited},
+       {root_goes, "keep_until_backward was not asked first"},
+       {!tape && !all_sharded, "without a tape a unit is resharded always: ask grad_enabled()"}});
+  order.equal("what was gathered in " + title(index, kind),
+              collectives_of(seen.at(rank, name + " gathers")), expected.gathers);
+  check_tensor(order, "the output of " + title(index, kind), seen, rank, name + " output.0",
+               output_of(seen.asked(), factor, kind == "again"));
   Lesson rule("3.5",
               tape ? "between forward and backward a unit keeps what the options say, the root "
                      "rule first"
                    : "without a tape no backward will come: nothing is kept",
               seen);
-  rule.at(rank).equal("the states afterwards", states, expected.states);
+  rule.at(rank).equal("the states after " + title(index, kind), states, expected.states);
   const std::int64_t held = seen.bytes(rank, name + " memory", "UNSHARDED_PARAM");
-  rule.equal("UNSHARDED_PARAM bytes afterwards", held, expected.held,
+  rule.equal("UNSHARDED_PARAM bytes after " + title(index, kind), held, expected.held,
              {{held > 0 && expected.held == 0, "never resharded"}});
   Lesson slot("3.5", "the scheduler hears of every unit once it has its parameters", seen);
   const bool too_early = std::any_of(heard.begin(), heard.end(), [](const std::string& line) {
@@ -75,9 +129,44 @@ void check_pass(const Seen& seen, int rank, const std::string& name, bool tape) 
 
 void judge_hooks(const Ask& ask) {
   const Seen& seen = run("hooks", ask);
+  const auto passes = seen.asked().options.value(
+      "passes", std::vector<std::string>{"tape", "reset", "eval", "reset"});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    check_pass(seen, rank, "with a tape", true);
-    check_pass(seen, rank, "without", false);
+    Units units(seen.asked());
+    float factor = 1;
+    for (std::size_t i = 0; i < passes.size(); ++i) {
+      const std::string name = fmt::format("{} {}", i, passes[i]);
+      if (passes[i] == "reset") {
+        units.reset();
+        Lesson floor("3.5", "after reshard() of all units nothing is left of a forward", seen);
+        floor.at(rank).equal(fmt::format("bytes held after pass {}", i),
+                             seen.bytes(rank, name + " memory", "total"),
+                             seen.bytes(rank, "floor", "total"));
+      } else if (passes[i] == "update") {
+        factor *= 2;
+      } else if (passes[i] == "throws") {
+        units.first_is_left_unsharded();
+        Lesson comes_out("3.5", "what a module throws comes out of its call", seen);
+        comes_out.at(rank).refused("an input that is too wide", seen.at(rank, name), "Error", {});
+      } else {
+        const Pass expected = units.forward(passes[i] != "eval", passes[i] == "again");
+        check_pass(seen, rank, i, passes[i], expected, factor);
+      }
+    }
+  }
+}
+
+void judge_destroyed(const Ask& ask) {
+  const Seen& seen = run("destroyed", ask);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson hooks("3.5", "a unit that is destroyed takes its hooks along", seen);
+    hooks.at(rank, unit_name()).accepted("calling the module", seen.at(rank, "with its unit"));
+    hooks.that(seen.at(rank, "untouched").get<bool>(),
+               "calling the module after its unit was destroyed called a hook of that unit",
+               "no hook is left: every handle is in hooks_",
+               {{true, "a handle that register_…_hook() returned was not pushed to hooks_"}});
+    hooks.refused("calling the module after its unit was destroyed", seen.at(rank, "without"),
+                  "StorageError", {unit_name()});
   }
 }
 

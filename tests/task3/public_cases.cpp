@@ -29,6 +29,18 @@ void everywhere(const Judge& judge, Delivery delivery = Delivery::plain,
   }
 }
 
+/// Runs judge_calls() for all of `calls` (s, S: start_unshard in forward, backward; f, F:
+/// finish_unshard; r: reshard; k: reshard_to_subgroup; u: an optimizer step).
+void in_order(const std::string& step, const std::vector<std::string>& calls, const Ask& ask) {
+  for (const std::string& each : calls) {
+    Ask asked = ask;
+    asked.options["calls"] = each;
+    judge_calls(step, asked);
+  }
+}
+
+const Json kTwoFlats = {{"width", 4}, {"frozen", {"layers.0.bias"}}};
+
 }  // namespace
 
 TEST_CASE("start_unshard gathers into the flat vector and does not wait", "[3.1]") {
@@ -41,6 +53,15 @@ TEST_CASE("start_unshard needs no memory but the flat vector", "[3.1]") {
   }
 }
 
+TEST_CASE("start_unshard in every phase and under every option", "[3.1]") {
+  for (const int group : {0, 1, 2}) {
+    in_order("3.1", {"s", "S", "sS", "Ss"},
+             {.world_size = 4, .options = with(kTwoFlats, {{"group", group}})});
+  }
+  in_order("3.1", {"Ss"}, {.world_size = 8, .options = {{"group", 2}}});
+  in_order("3.1", {"s", "S"}, {.world_size = 3, .options = with(kTwoFlats, {{"wide", true}})});
+}
+
 TEST_CASE("finish_unshard waits for what start_unshard began", "[3.2]") {
   everywhere(judge_finish, Delivery::lazy);
 }
@@ -49,10 +70,34 @@ TEST_CASE("finish_unshard by itself gathers too", "[3.2]") {
   everywhere(judge_finish, Delivery::lazy, {{"started", false}});
 }
 
+TEST_CASE("The halves in every order and every phase", "[3.2]") {
+  const std::vector<std::string> orders = {"f", "F", "sF", "Sf", "SF", "fsFS", "SsfF", "FfsS"};
+  for (const Delivery delivery : {Delivery::lazy, Delivery::eager}) {
+    in_order("3.2", orders, {.world_size = 3, .delivery = delivery, .options = kTwoFlats});
+  }
+  in_order("3.2", {"sfF", "F"},
+           {.world_size = 4, .delivery = Delivery::lazy, .options = {{"group", 2}}});
+  in_order("3.2", {"sF"},
+           {.world_size = 2, .delivery = Delivery::lazy, .options = {{"wide", true}}});
+}
+
 TEST_CASE("reshard frees the bytes and keeps the views", "[3.3]") { everywhere(judge_reshard); }
 
 TEST_CASE("reshard waits for a gather in flight", "[3.3]") {
   everywhere(judge_reshard, Delivery::lazy, {{"when", "unsharding"}});
+}
+
+TEST_CASE("Ten times gathered and resharded, with a step each time", "[3.3]") {
+  for (const Json& options : {kTwoFlats, with(kTwoFlats, {{"wide", true}}), Json{{"width", 1}}}) {
+    in_order("3.3", {"sfruSFrufrusfruFrusFruSfrusfruSFrufru"},
+             {.world_size = 3, .delivery = Delivery::lazy, .options = options});
+  }
+}
+
+TEST_CASE("The halves and reshard in every order", "[3.3]") {
+  in_order("3.3", {"rrsrSrfrFr", "sSrrfFrrsfrf", "rurufsSrSsr", "fuFruf"},
+           {.world_size = 2, .delivery = Delivery::lazy, .options = kTwoFlats});
+  in_order("3.3", {"SrsrFrf"}, {.world_size = 4, .options = {{"group", 2}}});
 }
 
 TEST_CASE("Within a subgroup 1/s of the parameters stays", "[3.4]") {
@@ -63,6 +108,21 @@ TEST_CASE("Within a subgroup 1/s of the parameters stays", "[3.4]") {
                       .options = {{"width", width}, {"group", group}}});
     }
   }
+}
+
+TEST_CASE("Parts are kept, gathered and dropped in every order", "[3.4]") {
+  const std::vector<std::string> orders = {"fkFr",    "kkfkkSFkrf",    "fkSruf",
+                                           "fkfrFkf", "sFkSsFkFrufkF", "fkrrkF"};
+  for (const int world_size : {4, 8}) {
+    in_order("3.4", orders,
+             {.world_size = world_size,
+              .delivery = Delivery::lazy,
+              .options = with(kTwoFlats, {{"group", 2}})});
+  }
+  in_order("3.4", {"fkFrufkF"},
+           {.world_size = 6,
+            .delivery = Delivery::lazy,
+            .options = with(kTwoFlats, {{"group", 3}, {"wide", true}})});
 }
 
 TEST_CASE("The hooks gather before a unit computes and reshard after it", "[3.5]") {
@@ -82,6 +142,47 @@ TEST_CASE("What is kept until backward follows the options", "[3.5]") {
   }
   judge_hooks({.world_size = 4, .options = {{"layers", 3}, {"group", 2}, {"keep", {0}}}});
 }
+
+TEST_CASE("Forwards that follow each other, with and without a backward in between", "[3.5]") {
+  const std::vector<std::string> passes = {"tape", "eval",  "tape",   "reset", "update", "tape",
+                                           "tape", "tape",  "update", "reset", "eval",   "again",
+                                           "eval", "reset", "again",  "reset"};
+  const Json model = {{"layers", 3}, {"width", 4}, {"frozen", {"layers.0.bias", "layers.1"}}};
+  for (const Json& rule : {Json{{"group", 0}}, Json{{"group", 1}}, Json{{"keep", {0, 2}}}}) {
+    Json options = with(model, rule);
+    options["passes"] = rule.contains("group") && rule.at("group") == 0
+                            ? Json(passes)
+                            : Json{"tape",   "eval",  "update", "tape", "tape", "reset",
+                                   "update", "again", "again",  "eval", "reset"};
+    judge_hooks({.world_size = 3, .delivery = Delivery::lazy, .options = options});
+  }
+  judge_hooks({.world_size = 2, .options = with(model, {{"wide", true}, {"passes", {"tape"}}})});
+}
+
+TEST_CASE("Parts that no backward has gathered", "[3.5]") {
+  for (const int world_size : {4, 8}) {
+    judge_hooks({.world_size = world_size,
+                 .delivery = Delivery::lazy,
+                 .options = {{"layers", 2},
+                             {"group", 2},
+                             {"passes",
+                              {"tape", "tape", "eval", "again", "eval", "tape", "reset", "update",
+                               "tape", "reset"}}}});
+  }
+}
+
+TEST_CASE("A module that throws leaves a unit that works", "[3.5]") {
+  for (const int group : {0, 1}) {
+    judge_hooks({.world_size = 2,
+                 .options = {{"layers", 2},
+                             {"group", group},
+                             {"passes",
+                              {"throws", "reset", "tape", "reset", "throws", "eval", "throws",
+                               "tape", "reset"}}}});
+  }
+}
+
+TEST_CASE("A unit is destroyed before its module", "[3.5]") { judge_destroyed({.world_size = 2}); }
 
 TEST_CASE("Without a scheduler the hooks work too", "[3.5]") {
   judge_hooks({.world_size = 2, .options = {{"layers", 2}, {"scheduler", false}}});

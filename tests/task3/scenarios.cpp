@@ -1,14 +1,19 @@
 // Task 3: what a runner can be asked to do with a sharded tower of layers.
 //
-// Options of every scenario: width, layers, spare (each layer has an unused parameter), frozen
-// (list of path prefixes: such parameters make a second flat parameter), group (0 always, 1 never,
-// s within s ranks), keep (layers that keep their parameters until backward).
+// Options of every scenario: those of the model (models.h; frozen parameters make a second flat
+// parameter), group (0 always, 1 never, s within s ranks), keep (layers that keep their parameters
+// until backward).
 #include "grader/stage.h"
-#include "support/toy_model.h"
+#include "support/numbers.h"
+#include "task3/models.h"
 #include "task3_forward/forward.h"
-#include "tensor/ops.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <new>
+#include <optional>
 #include <utility>
 
 namespace fsdp::graded {
@@ -24,11 +29,9 @@ std::string name_of(ShardedUnit::State state) {
 /// A model whose layers are units, put together by hand.
 class Tower {
  public:
-  explicit Tower(Stage& stage)
-      : model_({.width = stage.option("width", 5),
-                .layers = stage.option("layers", 1),
-                .unused = stage.option("spare", false),
-                .frozen = stage.option("frozen", std::vector<std::string>{})}) {
+  explicit Tower(Stage& stage) : model_(config_of(stage.asked())) {
+    Context::current().pool();  // its scratch is there from now on
+    widen(model_, stage.asked());
     const int group = stage.option("group", 0);
     std::shared_ptr<ProcessGroup> subgroup;
     if (group > 1) subgroup = stage.group().split_contiguous(group);
@@ -52,7 +55,13 @@ class Tower {
     return all;
   }
 
- private:
+  /// An optimizer step: every parameter is twice as large.
+  void update() {
+    for (const auto& each : units_) {
+      for (const auto& flat : each->flat_parameters()) ops::scale(flat->shard(), 2);
+    }
+  }
+
   // Trainable and frozen parameters go into flat parameters of their own.
   static std::vector<std::unique_ptr<FlatParameter>> flats_of(nn::Module& layer, Stage& stage) {
     std::vector<std::unique_ptr<FlatParameter>> flats;
@@ -68,13 +77,19 @@ class Tower {
     return flats;
   }
 
+ private:
   Toy model_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
 };
 
 void note_values(Stage& stage, const std::string& key, const std::vector<Tensor>& vectors) {
   for (std::size_t i = 0; i < vectors.size(); ++i) {
-    stage.values(key + "." + std::to_string(i), vectors[i]);
+    const std::string name = key + "." + std::to_string(i);
+    // Without bytes it has no elements; judges say so.
+    const Tensor vector =
+        vectors[i].storage()->is_allocated() ? vectors[i] : Tensor::empty({0}, vectors[i].dtype());
+    stage.values(name, Tensor::from(testing::floats_of(vector), vector.shape()));
+    stage.note(name + " in full", testing::digits_of(vector));
   }
 }
 
@@ -102,7 +117,6 @@ void start(Stage& stage) {
 
 void start_peak(Stage& stage) {
   Tower tower(stage);
-  stage.note("shard bytes", tower.unit().padded_numel() / stage.world_size() * 4);
   stage.peak("peak", [&] { tower.unit().start_unshard(Phase::forward); });
 }
 
@@ -111,8 +125,10 @@ void start_peak(Stage& stage) {
 void finish(Stage& stage) {
   Tower tower(stage);
   if (stage.option("started", true)) tower.unit().start_unshard(Phase::forward);
-  stage.events(
-      "events", [&] { tower.unit().finish_unshard(Phase::forward); }, kTransfers);
+  const auto finish = [&] {
+    stage.attempt("finish", [&] { tower.unit().finish_unshard(Phase::forward); });
+  };
+  stage.events("events", finish, kTransfers);
   stage.note("state", name_of(tower.unit().state()));
   note_values(stage, "full", tower.full());
   stage.events(
@@ -132,7 +148,8 @@ void reshard(Stage& stage) {
   for (const Tensor& each : tower.full()) before.push_back(each.storage().get());
   unit.start_unshard(Phase::forward);
   if (when == "unsharded") unit.finish_unshard(Phase::forward);
-  stage.events("events", [&] { unit.reshard(); });
+  stage.events("events", [&] { stage.attempt("reshard", [&] { unit.reshard(); }); });
+  if (stage.seen().at("reshard").at("type") != "none") return;
   stage.note("state", name_of(unit.state()));
   stage.memory("resharded");
   bool same = true;
@@ -144,7 +161,8 @@ void reshard(Stage& stage) {
   stage.events("again", [&] { unit.reshard(); });
   unit.finish_unshard(Phase::forward);
   note_values(stage, "full", tower.full());
-  stage.values("weight", weight.data());
+  stage.values("weight",
+               weight.data().storage()->is_allocated() ? weight.data() : Tensor::empty({0}));
 }
 
 // ------------------------------------------------------------------------------------------- 3.4
@@ -156,7 +174,8 @@ void subgroup(Stage& stage) {
   stage.peak("keeping", [&] { unit.reshard_to_subgroup(); });
   stage.note("state", name_of(unit.state()));
   stage.memory("kept");
-  stage.collectives("again", [&] { unit.reshard_to_subgroup(); });
+  stage.attempt("again", [&] { unit.reshard_to_subgroup(); });
+  if (stage.seen().at("again").at("type") != "none") return;
   stage.memory("kept again");
   stage.collectives("collectives", [&] { unit.finish_unshard(Phase::backward); });
   note_values(stage, "full", tower.full());
@@ -172,6 +191,49 @@ void subgroup(Stage& stage) {
   note_values(stage, "updated", tower.full());
 }
 
+// ------------------------------------------------------------------------------------------- 3.x
+
+/// One of the calls of option "calls": a letter each.
+void make_call(Tower& tower, char call) {
+  ShardedUnit& unit = tower.unit();
+  switch (call) {
+    case 's':
+      return unit.start_unshard(Phase::forward);
+    case 'S':
+      return unit.start_unshard(Phase::backward);
+    case 'f':
+      return unit.finish_unshard(Phase::forward);
+    case 'F':
+      return unit.finish_unshard(Phase::backward);
+    case 'r':
+      return unit.reshard();
+    case 'k':
+      return unit.reshard_to_subgroup();
+    default:
+      return tower.update();
+  }
+}
+
+/// The calls of option "calls" on one unit, one after the other; one that throws is the last.
+void calls(Stage& stage) {
+  Tower tower(stage);
+  const auto all = stage.option("calls", std::string());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::string key = std::to_string(i);
+    const auto call = [&] { stage.attempt(key, [&] { make_call(tower, all[i]); }); };
+    stage.events(
+        key + " events", [&] { stage.collectives(key + " started", call); }, kTransfers);
+    stage.note(key + " state", name_of(tower.unit().state()));
+    stage.memory(key + " memory");
+    if (stage.seen().at(key).at("type") != "none") return;
+    const std::vector<Tensor> full = tower.full();
+    const bool readable = std::all_of(full.begin(), full.end(), [](const Tensor& each) {
+      return each.storage()->is_allocated();
+    });
+    if (readable && all[i] != 's' && all[i] != 'S') note_values(stage, key + " full", full);
+  }
+}
+
 // ------------------------------------------------------------------------------------------- 3.5
 
 /// Hears of units, and of the state they are in.
@@ -180,10 +242,19 @@ class Listener : public UnshardScheduler {
   void before_forward(ShardedUnit& unit) override {
     heard.push_back(unit.name() + " " + name_of(unit.state()));
   }
-  void before_backward(ShardedUnit&) override {}
+  void before_backward(ShardedUnit& unit) override {
+    heard.push_back(unit.name() + " in backward");
+  }
   std::vector<std::string> heard;
 };
 
+const std::vector<EventKind> kPass = {EventKind::issue, EventKind::wait, EventKind::forward_begin,
+                                      EventKind::forward_end, EventKind::free};
+
+/// Options: passes, in words:
+///   tape    a forward with a tape that is given up        eval   one without a tape
+///   again   as tape, and the first layer is called again  reset  reshard() of all units
+///   throws  the first layer throws                        update an optimizer step
 void hooks(Stage& stage) {
   Tower tower(stage);
   Listener listener;
@@ -191,34 +262,67 @@ void hooks(Stage& stage) {
     unit->install_forward_hooks();
     if (stage.option("scheduler", true)) unit->scheduler = &listener;
   }
-  const std::int64_t width = stage.option("width", 5);
-  const Variable x(testing::noise({3, width}, stage.seed()));
+  const Variable x = input_of(stage.asked()), misfit = input_of(stage.asked(), 1);
+  const std::vector<int> order = tower.model().order;
+  stage.memory("floor");
   const auto pass = [&](const std::string& name) {
-    listener.heard.clear();
-    stage.events(name,
-                 [&] {
-                   const Variable y = tower.model()(x);
-                   std::vector<std::string> states;
-                   for (const auto& unit : tower.units()) states.push_back(name_of(unit->state()));
-                   stage.note(name + " states", states);
-                   stage.memory(name + " memory");
-                   stage.values(name + " output", y.data());
-                 },
-                 {EventKind::issue, EventKind::wait, EventKind::forward_begin,
-                  EventKind::forward_end, EventKind::free});
-    stage.note(name + " heard", listener.heard);
+    const Variable y = tower.model()(x);
+    std::vector<std::string> states;
+    for (const auto& unit : tower.units()) states.push_back(name_of(unit->state()));
+    stage.note(name + " states", states);
+    stage.memory(name + " memory");
+    note_values(stage, name + " output", {y.data()});
   };
-  pass("with a tape");
-  for (const auto& unit : tower.units()) unit->reshard();
-  const NoGradScope no_grad;
-  pass("without");
+  const auto passes =
+      stage.option("passes", std::vector<std::string>{"tape", "reset", "eval", "reset"});
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const std::string name = fmt::format("{} {}", i, passes[i]);
+    listener.heard.clear();
+    if (passes[i] == "reset") {
+      for (const auto& unit : tower.units()) unit->reshard();
+      stage.memory(name + " memory");
+    } else if (passes[i] == "update") {
+      tower.update();
+    } else if (passes[i] == "throws") {
+      stage.attempt(name, [&] { tower.model()(misfit); });
+    } else {
+      tower.model().order = order;
+      if (passes[i] == "again") tower.model().order.push_back(order.front());
+      std::optional<NoGradScope> no_grad;
+      if (passes[i] == "eval") no_grad.emplace();
+      stage.events(
+          name, [&] { stage.collectives(name + " gathers", [&] { pass(name); }); }, kPass);
+      stage.note(name + " heard", listener.heard);
+    }
+  }
+}
+
+/// A unit is destroyed before its module. Its place in memory is kept, and full of zeros, so that a
+/// hook it left behind is seen by what it writes there.
+void destroyed(Stage& stage) {
+  Toy model(config_of(stage.asked()));
+  nn::Module& layer = *model.layers().front();
+  void* place = ::operator new(sizeof(ShardedUnit));
+  auto* unit = new (place) ShardedUnit("layers.0", layer, Tower::flats_of(layer, stage),
+                                       stage.shared_group(), nullptr, {});
+  unit->install_forward_hooks();
+  const Variable x = input_of(stage.asked());
+  stage.attempt("with its unit", [&] { layer(x); });
+  unit->~ShardedUnit();
+  std::memset(place, 0, sizeof(ShardedUnit));
+  stage.attempt("without", [&] { layer(x); });
+  const auto* bytes = static_cast<const std::byte*>(place);
+  stage.note("untouched", std::all_of(bytes, bytes + sizeof(ShardedUnit),
+                                      [](std::byte each) { return each == std::byte{0}; }));
+  ::operator delete(place);
 }
 
 }  // namespace
 
 Scenarios scenarios() {
   return {{"start", start},     {"start_peak", start_peak}, {"finish", finish},
-          {"reshard", reshard}, {"subgroup", subgroup},     {"hooks", hooks}};
+          {"reshard", reshard}, {"subgroup", subgroup},     {"calls", calls},
+          {"hooks", hooks},     {"destroyed", destroyed}};
 }
 
 }  // namespace fsdp::graded

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "grader/expect.h"
+#include "tensor/tensor.h"
 
 #include <cstdint>
 #include <string>
@@ -12,18 +13,32 @@ namespace fsdp::graded {
 
 /// The flat vectors of one layer as a single process holds them, padded to a multiple of W.
 struct Layer {
-  std::vector<std::vector<float>> flats;  ///< trainable parameters, then frozen ones
-  std::vector<std::int64_t> valid;        ///< elements that are not padding
-  std::int64_t bytes() const;             ///< of all of them
+  std::vector<Tensor> flats;        ///< trainable parameters, then frozen ones
+  std::vector<std::int64_t> valid;  ///< elements that are not padding
+  std::int64_t bytes() const;       ///< of all of them
 };
 
 /// The layer `index` of the model a case is about.
 Layer layer_of(const Case& asked, std::size_t index = 0);
 /// "layers.0", as the runner names that unit.
 std::string unit_name(std::size_t index = 0);
-/// The output of the model of a case for its input.
-std::vector<float> output_of(const Case& asked);
+/// The output of the model of a case for its input, all parameters times `factor`; `again`: the
+/// first layer is called once more.
+Tensor output_of(const Case& asked, float factor = 1, bool again = false);
+/// "all_gather layers.0/forward of 4 float32 elements a rank": what makes a collective the right
+/// one, of those that Stage::collectives() noted.
+std::vector<std::string> collectives_of(const Json& noted);
+/// … and what it must be for `layer`, each rank of the group having one of `parts`.
+std::vector<std::string> gathers_of(const Layer& layer, const std::string& unit,
+                                    const std::string& phase, int parts);
+/// `lines` without those of waits. If that is what was seen, Works were destroyed instead.
+std::vector<std::string> without_waits(std::vector<std::string> lines);
+/// Why that is not enough.
+extern const char* const kDestroyedNotWaited;
 
+/// Checks a tensor that a scenario noted under `key`.
+void check_tensor(Lesson& lesson, const std::string& what, const Seen& seen, int rank,
+                  const std::string& key, const Tensor& expected, std::int64_t valid = -1);
 /// Checks the vectors noted as "<key>.0", … against `layer`, times `factor`.
 void check_values(Lesson& lesson, const Seen& seen, int rank, const std::string& key,
                   const Layer& layer, float factor = 1);

@@ -1,25 +1,16 @@
-#include "support/toy_model.h"
+#include "device/context.h"
+#include "support/numbers.h"
+#include "task3/models.h"
 #include "task3/tower.h"
 
-#include "device/context.h"
-
 namespace fsdp::graded {
-namespace {
-
-testing::ToyConfig config_of(const Case& asked) {
-  const Json& options = asked.options;
-  return {.width = options.value("width", 5),
-          .layers = options.value("layers", 1),
-          .unused = options.value("spare", false),
-          .frozen = options.value("frozen", std::vector<std::string>{})};
-}
-
-}  // namespace
 
 std::int64_t Layer::bytes() const {
-  std::size_t elements = 0;
-  for (const auto& flat : flats) elements += flat.size();
-  return static_cast<std::int64_t>(elements * sizeof(float));
+  std::int64_t bytes = 0;
+  for (const Tensor& flat : flats) {
+    bytes += flat.numel() * static_cast<std::int64_t>(size_of(flat.dtype()));
+  }
+  return bytes;
 }
 
 std::string unit_name(std::size_t index) { return "layers." + std::to_string(index); }
@@ -27,40 +18,89 @@ std::string unit_name(std::size_t index) { return "layers." + std::to_string(ind
 Layer layer_of(const Case& asked, std::size_t index) {
   Context context({.seed = asked.seed});
   const ContextScope scope(context);
-  const testing::Toy model(config_of(asked));
+  testing::Toy model(config_of(asked));
+  widen(model, asked);
   Layer layer;
   for (const bool trainable : {true, false}) {
-    std::vector<float> flat;
+    std::int64_t numel = 0;
+    std::vector<Tensor> parts;
     for (const nn::NamedParameter& each : model.layers().at(index)->named_parameters()) {
       if (each.variable.requires_grad() != trainable) continue;
-      const auto values = each.variable.data().to_vector<float>();
-      flat.insert(flat.end(), values.begin(), values.end());
+      parts.push_back(each.variable.data());
+      numel += parts.back().numel();
     }
-    if (flat.empty()) continue;
-    const auto w = static_cast<std::size_t>(asked.world_size);
-    layer.valid.push_back(static_cast<std::int64_t>(flat.size()));
-    flat.resize((flat.size() + w - 1) / w * w, 0.0F);
-    layer.flats.push_back(std::move(flat));
+    if (parts.empty()) continue;
+    const std::int64_t w = asked.world_size;
+    const Tensor flat = Tensor::zeros({(numel + w - 1) / w * w}, parts.front().dtype());
+    std::int64_t begin = 0;
+    for (const Tensor& part : parts) {
+      ops::copy(flat.narrow(0, begin, part.numel()), part.view({part.numel()}));
+      begin += part.numel();
+    }
+    layer.valid.push_back(numel);
+    layer.flats.push_back(flat);
   }
   return layer;
 }
 
-std::vector<float> output_of(const Case& asked) {
+Tensor output_of(const Case& asked, float factor, bool again) {
   Context context({.seed = asked.seed});
   const ContextScope scope(context);
   testing::Toy model(config_of(asked));
+  widen(model, asked);
+  for (const nn::NamedParameter& each : model.named_parameters()) {
+    ops::scale(each.variable.data(), factor);
+  }
+  if (again) model.order.push_back(model.order.front());
   const NoGradScope no_grad;
-  const Variable x(testing::noise({3, asked.options.value("width", 5)}, asked.seed));
-  return model(x).data().to_vector<float>();
+  return model(input_of(asked)).data();
+}
+
+std::vector<std::string> collectives_of(const Json& noted) {
+  std::vector<std::string> all;
+  for (const Json& each : noted) {
+    all.push_back(fmt::format("{} {}/{} of {} {} elements a rank", each.at("op").get<std::string>(),
+                              each.at("unit").get<std::string>(),
+                              each.at("phase").get<std::string>(), each.at("numel").get<int>(),
+                              each.at("dtype").get<std::string>()));
+  }
+  return all;
+}
+
+std::vector<std::string> gathers_of(const Layer& layer, const std::string& unit,
+                                    const std::string& phase, int parts) {
+  std::vector<std::string> all;
+  for (const Tensor& flat : layer.flats) {
+    all.push_back(fmt::format("all_gather {}/{} of {} {} elements a rank", unit, phase,
+                              flat.numel() / parts, name_of(flat.dtype())));
+  }
+  return all;
+}
+
+std::vector<std::string> without_waits(std::vector<std::string> lines) {
+  std::erase_if(lines, [](const std::string& line) { return line.starts_with("wait "); });
+  return lines;
+}
+
+const char* const kDestroyedNotWaited =
+    "wait() was not called. Destroying a Work blocks too, but in silence: the trace shows no wait, "
+    "and the error of another rank is lost. Call wait() on each";
+
+void check_tensor(Lesson& lesson, const std::string& what, const Seen& seen, int rank,
+                  const std::string& key, const Tensor& expected, std::int64_t valid) {
+  lesson.bits(what, seen.floats(rank, key), testing::floats_of(expected), valid);
+  lesson.equal(what + " in float64", seen.lines(rank, key + " in full"),
+               testing::digits_of(expected));
 }
 
 void check_values(Lesson& lesson, const Seen& seen, int rank, const std::string& key,
                   const Layer& layer, float factor) {
   for (std::size_t i = 0; i < layer.flats.size(); ++i) {
-    std::vector<float> expected = layer.flats[i];
-    for (float& value : expected) value *= factor;
-    lesson.bits("the flat vector", seen.floats(rank, key + "." + std::to_string(i)), expected,
-                layer.valid[i]);
+    const Tensor expected = Tensor::empty(layer.flats[i].shape(), layer.flats[i].dtype());
+    ops::copy(expected, layer.flats[i]);
+    ops::scale(expected, factor);
+    check_tensor(lesson, "the flat vector", seen, rank, key + "." + std::to_string(i), expected,
+                 layer.valid[i]);
   }
 }
 

@@ -8,27 +8,6 @@
 namespace fsdp::graded {
 namespace {
 
-/// "all_gather forward 4 float32": what makes a collective the right one.
-std::vector<std::string> calls(const Json& collectives) {
-  std::vector<std::string> all;
-  for (const Json& each : collectives) {
-    all.push_back(fmt::format("{} {}/{} of {} {} elements a rank", each.at("op").get<std::string>(),
-                              each.at("unit").get<std::string>(),
-                              each.at("phase").get<std::string>(), each.at("numel").get<int>(),
-                              each.at("dtype").get<std::string>()));
-  }
-  return all;
-}
-
-std::vector<std::string> gathers_of(const Layer& layer, const std::string& phase, int parts) {
-  std::vector<std::string> all;
-  for (const auto& flat : layer.flats) {
-    all.push_back(fmt::format("all_gather {}/{} of {} float32 elements a rank", unit_name(), phase,
-                              flat.size() / static_cast<std::size_t>(parts)));
-  }
-  return all;
-}
-
 std::vector<std::string> lines(const char* what, const Layer& layer) {
   return std::vector<std::string>(layer.flats.size(),
                                   fmt::format("{} all_gather {}/forward", what, unit_name()));
@@ -43,16 +22,22 @@ std::int64_t full_bytes(const Seen& seen, int rank, const std::string& key) {
   return seen.bytes(rank, key, "UNSHARDED_PARAM");
 }
 
+/// Whether the first flat vector holds what was gathered.
+bool are_there(const Seen& seen, int rank, const Layer& layer) {
+  return seen.floats(rank, "full.0") == layer.flats.front().to_vector<float>();
+}
+
 }  // namespace
 
 void judge_start(const Ask& ask) {
   const Seen& seen = run("start", ask);
   const Layer layer = layer_of(seen.asked());
+  const std::string phase = "forward";
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson one("3.1", "a unit is gathered by one all-gather a flat parameter", seen);
     one.at(rank, unit_name())
-        .equal("what was started", calls(seen.at(rank, "collectives")),
-               gathers_of(layer, "forward", seen.world_size()));
+        .equal("what was started", collectives_of(seen.at(rank, "collectives")),
+               gathers_of(layer, unit_name(), phase, seen.world_size()));
     Lesson wait("3.1", "start_unshard starts and does not wait: only so can it be called ahead",
                 seen);
     wait.at(rank, unit_name())
@@ -71,7 +56,7 @@ void judge_start(const Ask& ask) {
                       seen);
     idempotent.at(rank, unit_name())
         .equal("the state", seen.text(rank, "state"), std::string("unsharding"));
-    const auto again = calls(seen.at(rank, "again"));
+    const auto again = collectives_of(seen.at(rank, "again"));
     idempotent.equal("what a second call started", again, {},
                      {{!again.empty(), "gathered twice: the state was not looked at"}});
     idempotent.equal("the state", seen.text(rank, "state again"), std::string("unsharding"));
@@ -102,6 +87,7 @@ void judge_finish(const Ask& ask) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson waits("3.2", "after finish_unshard the parameters can be read: their gather is over",
                  seen);
+    waits.at(rank, unit_name()).accepted("finish_unshard()", seen.at(rank, "finish"));
     std::vector<std::string> expected = lines("wait", layer);
     if (!started) {
       const auto issued = lines("issue", layer);
@@ -110,7 +96,9 @@ void judge_finish(const Ask& ask) {
     const auto events = seen.lines(rank, "events");
     waits.at(rank, unit_name())
         .equal("the trace", events, expected,
-               {{started && events.empty(), "not waited for"},
+               {{events == without_waits(expected) && are_there(seen, rank, layer),
+                 kDestroyedNotWaited},
+                {started && events.empty(), "not waited for"},
                 {!started && events.empty(), "a unit nobody had started was not gathered"}});
     check_values(waits, seen, rank, "full", layer);
     waits.equal("the state", seen.text(rank, "state"), std::string("unsharded"));
@@ -126,6 +114,12 @@ void judge_reshard(const Ask& ask) {
   const Layer layer = layer_of(seen.asked());
   const bool in_flight = seen.asked().options.value("when", "unsharded") == "unsharding";
   for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson possible("3.3", "reshard() works in every state: a gather in flight is waited for",
+                    seen);
+    possible.at(rank, unit_name())
+        .accepted(in_flight ? "reshard() while a gather is in flight" : "reshard()",
+                  seen.at(rank, "reshard"));
+    if (!possible.ok()) continue;
     Lesson frees("3.3", "after reshard the full parameters have no bytes", seen);
     const std::int64_t left =
         full_bytes(seen, rank, "resharded") - full_bytes(seen, rank, "sharded");
@@ -143,7 +137,7 @@ void judge_reshard(const Ask& ask) {
               "the storage it was made with",
               {{true, "dropped and made anew: every view made before is stale"}});
     check_values(stays, seen, rank, "full", layer);
-    const auto all = layer.flats.front();
+    const auto all = layer.flats.front().to_vector<float>();
     const auto weight = seen.floats(rank, "weight");
     stays.at(rank, unit_name(), "weight")
         .bits("its view", weight, {all.begin(), all.begin() + std::ssize(weight)}, -1,
@@ -155,7 +149,10 @@ void judge_reshard(const Ask& ask) {
     for (std::size_t i = 0; i < layer.flats.size(); ++i) {
       expected.push_back("free unsharded_param " + unit_name());
     }
-    flight.at(rank, unit_name()).equal("the trace", seen.lines(rank, "events"), expected);
+    const auto events = seen.lines(rank, "events");
+    flight.at(rank, unit_name())
+        .equal("the trace", events, expected,
+               {{in_flight && events == without_waits(expected), kDestroyedNotWaited}});
     Lesson idempotent("3.3", "reshard is idempotent", seen);
     idempotent.at(rank, unit_name())
         .equal("what a second call did", seen.lines(rank, "again"), {}, {{true, "freed twice"}});
@@ -181,19 +178,21 @@ void judge_subgroup(const Ask& ask) {
                        peak.at("before").at("total").get<std::int64_t>();
     keeps.at_most("the peak of memory, above what was held before", grown, layer.bytes() / parts,
                   {{grown > layer.bytes() / parts, "more than the part was copied"}});
+    Lesson again("3.4", "a unit that is sharded already keeps what it has", seen);
+    again.at(rank, unit_name())
+        .accepted("reshard_to_subgroup() of a sharded unit", seen.at(rank, "again"));
+    if (!again.ok()) continue;
+    again.equal("UNSHARDED_PARAM bytes after a second call", full_bytes(seen, rank, "kept again"),
+                layer.bytes() / parts);
     Lesson gathers("3.4", "the next gather is over the subgroup, from the parts", seen);
     gathers.at(rank, unit_name())
-        .equal("what was started", calls(seen.at(rank, "collectives")),
-               gathers_of(layer, "backward", parts));
+        .equal("what was started", collectives_of(seen.at(rank, "collectives")),
+               gathers_of(layer, unit_name(), "backward", parts));
     check_values(gathers, seen, rank, "full", layer);
     gathers.equal("UNSHARDED_PARAM bytes after it", full_bytes(seen, rank, "gathered"),
                   layer.bytes(),
                   {{full_bytes(seen, rank, "gathered") > layer.bytes(),
                     "the parts are kept although the whole is there"}});
-    Lesson again("3.4", "a unit that is sharded already keeps what it has", seen);
-    again.at(rank, unit_name())
-        .equal("UNSHARDED_PARAM bytes after a second call", full_bytes(seen, rank, "kept again"),
-               layer.bytes() / parts);
     Lesson drops("3.4", "reshard drops the parts: after an update they would be stale", seen);
     drops.at(rank, unit_name())
         .equal("UNSHARDED_PARAM bytes left", full_bytes(seen, rank, "dropped"), 0,

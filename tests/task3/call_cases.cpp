@@ -1,0 +1,162 @@
+// Steps 3.1 to 3.4: whatever is called on a unit, in whatever order.
+#include "task3/cases.h"
+#include "task3/tower.h"
+
+#include <algorithm>
+
+namespace fsdp::graded {
+namespace {
+
+std::string name_of_call(char call) {
+  switch (call) {
+    case 's':
+      return "start_unshard(forward)";
+    case 'S':
+      return "start_unshard(backward)";
+    case 'f':
+      return "finish_unshard(forward)";
+    case 'F':
+      return "finish_unshard(backward)";
+    case 'r':
+      return "reshard()";
+    case 'k':
+      return "reshard_to_subgroup()";
+    default:
+      return "an optimizer step";
+  }
+}
+
+/// What one call did: lines that can be compared.
+struct Did {
+  std::string error;
+  std::vector<std::string> started, waited;
+  std::string state = "sharded";
+  std::int64_t held = 0;
+};
+
+std::string line_of(char call, const Did& did) {
+  std::string line = name_of_call(call) + ": ";
+  if (!did.error.empty()) return line + did.error;
+  if (!did.started.empty()) line += fmt::format("starts {}; ", fmt::join(did.started, ", "));
+  if (!did.waited.empty()) line += fmt::format("waits for {}; ", fmt::join(did.waited, ", "));
+  return line + fmt::format("{}, {} bytes of UNSHARDED_PARAM", did.state, did.held);
+}
+
+/// A unit as it should be.
+class Unit {
+ public:
+  explicit Unit(const Case& asked)
+      : layer_(layer_of(asked)),
+        world_(asked.world_size),
+        group_(asked.options.value("group", 0)) {}
+
+  Did call(char what) {
+    Did did;
+    if (what == 's' || what == 'S') start(what == 's' ? "forward" : "backward", did);
+    if (what == 'f' || what == 'F') {
+      start(what == 'f' ? "forward" : "backward", did);
+      finish(did);
+      parts_ = false;
+    }
+    if (what == 'r' || (what == 'k' && state_ != "sharded")) {
+      finish(did);
+      parts_ = what == 'k';
+      state_ = "sharded";
+    }
+    if (what == 'u') factor_ *= 2;
+    did.state = state_;
+    if (state_ != "sharded") did.held = layer_.bytes();
+    if (parts_) did.held += layer_.bytes() / group_;
+    return did;
+  }
+  bool is_readable() const { return state_ == "unsharded"; }
+  float gathered() const { return gathered_; }
+  const Layer& layer() const { return layer_; }
+
+ private:
+  void start(const std::string& phase, Did& did) {
+    if (state_ != "sharded") return;
+    did.started = gathers_of(layer_, unit_name(), phase, parts_ ? group_ : world_);
+    waiting_.assign(layer_.flats.size(), unit_name() + "/" + phase);
+    state_ = "unsharding";
+    gathered_ = factor_;
+  }
+  void finish(Did& did) {
+    did.waited = waiting_;
+    waiting_.clear();
+    state_ = "unsharded";
+  }
+
+  Layer layer_;
+  int world_, group_;
+  std::string state_ = "sharded";
+  std::vector<std::string> waiting_;
+  bool parts_ = false;
+  float factor_ = 1, gathered_ = 1;
+};
+
+Did seen_of(const Seen& seen, int rank, const std::string& key) {
+  const Json& attempt = seen.at(rank, key);
+  Did did;
+  if (attempt.at("type") != "none") {
+    did.error = fmt::format("{} \"{}\"", attempt.at("type").get<std::string>(),
+                            attempt.at("what").get<std::string>());
+  }
+  did.started = collectives_of(seen.at(rank, key + " started"));
+  const std::string begin = "wait all_gather ";
+  for (const std::string& line : seen.lines(rank, key + " events")) {
+    if (line.starts_with(begin)) did.waited.push_back(line.substr(begin.size()));
+  }
+  did.state = seen.text(rank, key + " state");
+  did.held = seen.bytes(rank, key + " memory", "UNSHARDED_PARAM");
+  return did;
+}
+
+/// As `did`, if every collective were labelled as one of forward.
+Did all_forward(Did did) {
+  for (auto* lines : {&did.started, &did.waited}) {
+    for (std::string& line : *lines) {
+      const std::size_t at = line.find("/backward");
+      if (at != std::string::npos) line.replace(at, 9, "/forward");
+    }
+  }
+  return did;
+}
+
+}  // namespace
+
+void judge_calls(const std::string& step, const Ask& ask) {
+  const Seen& seen = run("calls", ask);
+  const auto calls = seen.asked().options.value("calls", std::string());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Unit unit(seen.asked());
+    std::vector<std::string> observed, expected, forward, destroyed;
+    Lesson values(step, "a unit that is unsharded holds what its shards held when it was gathered",
+                  seen);
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const std::string key = std::to_string(i);
+      const Did right = unit.call(calls[i]);
+      Did silent = right;
+      silent.waited.clear();
+      expected.push_back(line_of(calls[i], right));
+      forward.push_back(line_of(calls[i], all_forward(right)));
+      destroyed.push_back(line_of(calls[i], silent));
+      if (!seen.has(rank, key)) continue;  // the call before has thrown
+      observed.push_back(line_of(calls[i], seen_of(seen, rank, key)));
+      if (!unit.is_readable() || !seen.has(rank, key + " full.0")) continue;
+      values.at(rank, unit_name(), fmt::format("after call {}, {}", i + 1, name_of_call(calls[i])));
+      check_values(values, seen, rank, key + " full", unit.layer(), unit.gathered());
+    }
+    Lesson lesson(step,
+                  "each call does what is missing and nothing else, from every state: two calls of "
+                  "a half gather once, and reshard frees everything",
+                  seen);
+    lesson.at(rank, unit_name())
+        .equal("what the calls did", observed, expected,
+               {{observed == forward && forward != expected,
+                 "the phase is not passed on: every gather is labelled as one of forward"},
+                {observed == destroyed && destroyed != expected, kDestroyedNotWaited}});
+  }
+}
+
+}  // namespace fsdp::graded

@@ -1,0 +1,40 @@
+/// @file
+/// The model that a case of task 3 is about: known to the scenarios and to the judge.
+#pragma once
+
+#include "grader/case.h"
+#include "support/toy_model.h"
+#include "tensor/ops.h"
+
+#include <string>
+#include <vector>
+
+namespace fsdp::graded {
+
+/// Options width, layers, spare (each layer has an unused parameter), frozen (path prefixes).
+inline testing::ToyConfig config_of(const Case& asked) {
+  const Json& options = asked.options;
+  return {.width = options.value("width", 5),
+          .layers = options.value("layers", 1),
+          .unused = options.value("spare", false),
+          .frozen = options.value("frozen", std::vector<std::string>{})};
+}
+
+/// Option "wide": float64, with more digits than a float32 can hold.
+inline bool is_wide(const Case& asked) { return asked.options.value("wide", false); }
+inline void widen(nn::Module& model, const Case& asked) {
+  if (!is_wide(asked)) return;
+  model.convert(DType::float64);
+  for (const nn::NamedParameter& each : model.named_parameters()) {
+    ops::scale(each.variable.data(), 1.0 / 3);
+  }
+}
+
+/// The model's input, `more` columns too wide.
+inline Variable input_of(const Case& asked, int more = 0) {
+  Variable x(testing::noise({3, asked.options.value("width", 5) + more}, asked.seed));
+  if (is_wide(asked)) x.convert(DType::float64);
+  return x;
+}
+
+}  // namespace fsdp::graded
