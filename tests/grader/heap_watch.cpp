@@ -58,5 +58,9 @@ void operator delete(void* bytes, std::size_t) noexcept { fsdp::graded::give_bac
 void operator delete[](void* bytes, std::size_t) noexcept { fsdp::graded::give_back(bytes); }
 void operator delete(void* bytes, std::align_val_t) noexcept { fsdp::graded::give_back(bytes); }
 void operator delete[](void* bytes, std::align_val_t) noexcept { fsdp::graded::give_back(bytes); }
-void operator delete(void* bytes, std::size_t, std::align_val_t) noexcept { fsdp::graded::give_back(bytes); }
-void operator delete[](void* bytes, std::size_t, std::align_val_t) noexcept { fsdp::graded::give_back(bytes); }
+void operator delete(void* bytes, std::size_t, std::align_val_t) noexcept {
+  fsdp::graded::give_back(bytes);
+}
+void operator delete[](void* bytes, std::size_t, std::align_val_t) noexcept {
+  fsdp::graded::give_back(bytes);
+}

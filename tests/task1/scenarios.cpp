@@ -177,7 +177,7 @@ void slices(Stage& stage) {
       all();
       continue;
     }
-    // Parameters come by size: who makes one whole is stopped before there is no memory left.
+    // Parameters come in order of size, so a run that makes one whole ends before memory does.
     stage.peak(each.path + " peak", all);
     if (needed_much(stage.seen().at(each.path + " peak"))) break;
   }

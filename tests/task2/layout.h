@@ -36,6 +36,8 @@ struct Layout {
   std::vector<float> shard_of(int rank) const;
   std::vector<std::string> digits_of_shard(int rank) const;
   std::vector<Piece> pieces_of(int rank) const;
+  /// … if a shard were elements [from, to).
+  std::vector<Piece> pieces_between(std::int64_t from, std::int64_t to) const;
 };
 
 /// "p1[4:6) at 2"

@@ -48,16 +48,18 @@ std::vector<std::string> Layout::digits_of_shard(int rank) const {
 }
 
 std::vector<Piece> Layout::pieces_of(int rank) const {
-  // The vector is cut wherever a parameter or a shard begins; what lies between cuts is a piece.
+  return pieces_between(rank * shard, (rank + 1) * shard);
+}
+
+std::vector<Piece> Layout::pieces_between(std::int64_t from, std::int64_t to) const {
+  // The vector is cut wherever a parameter begins; what lies between cuts is a piece.
   std::set<std::int64_t> cuts(begins.begin(), begins.end());
-  cuts.insert(numel);
-  for (int r = 0; r < world_size; ++r) cuts.insert(std::min(r * shard, numel));
+  cuts.insert({std::min(from, numel), std::min(to, numel), numel});
   std::vector<Piece> pieces;
-  for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
-    if (*cut / shard != rank) continue;
+  for (auto cut = cuts.find(std::min(from, numel)); *cut < std::min(to, numel); ++cut) {
     const auto above = std::upper_bound(begins.begin(), begins.end(), *cut);
     const std::int64_t span = above - begins.begin() - 1;
-    pieces.push_back({span, *cut - *std::prev(above), *cut - rank * shard, *std::next(cut) - *cut});
+    pieces.push_back({span, *cut - *std::prev(above), *cut - from, *std::next(cut) - *cut});
   }
   return pieces;
 }
@@ -100,7 +102,10 @@ void judge_layout(const Ask& ask) {
                 {layout.numel == down && padded == down + world,
                  "one multiple too many: W divides N already"},
                 {padded == layout.numel, "not padded: shards would differ in size"},
-                {padded == layout.shard, "that is n, the size of one shard"}});
+                {padded == layout.shard, "that is n, the size of one shard"},
+                {padded == std::int64_t{static_cast<std::int32_t>(layout.shard)} * world ||
+                     padded == static_cast<std::int32_t>(layout.padded()),
+                 "a count of elements went through 32 bits"}});
   }
 }
 
@@ -133,6 +138,7 @@ void judge_pieces(const Ask& ask) {
       const auto noted = pieces_from(seen.at(rank, "pieces").at(static_cast<std::size_t>(of)));
       std::vector<Piece> not_empty = noted;
       std::erase_if(not_empty, [](const Piece& each) { return each.numel <= 0; });
+      const std::int64_t low = static_cast<std::uint32_t>(of * layout.shard);
       const auto swapped =
           changed(expected, [](Piece& each) { std::swap(each.param_begin, each.shard_begin); });
       const auto in_flat = changed(expected, [&](Piece& each) {
@@ -149,6 +155,8 @@ void judge_pieces(const Ask& ask) {
                  {{not_empty == expected, "an empty piece was kept"},
                   {of != rank && noted == layout.pieces_of(rank),
                    "asked about another rank's shard, answered with this rank's"},
+                  {noted != expected && noted == layout.pieces_between(low, low + layout.shard),
+                   "the place where the shard begins went through 32 bits"},
                   {noted == swapped,
                    "the place in the shard and the place in the parameter are "
                    "mixed up"},

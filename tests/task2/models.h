@@ -56,8 +56,8 @@ class ThreeUsers : public nn::Module {
   };
 };
 
-/// The model of a case: options layers, root_weight, tied, nested, frozen; pair (two of them); three
-/// (which branch has two of the three users).
+/// The model of a case: options layers, root_weight, tied, nested, frozen; pair (two of them);
+/// three (which branch has two of the three users).
 inline std::shared_ptr<nn::Module> model_of(const Case& asked) {
   const Json& options = asked.options;
   const testing::ToyConfig config{.width = 3,

@@ -83,8 +83,11 @@ void judge_shard(const Ask& ask) {
                 "this rank holds padding only, and that must be zero too"},
                {rank != 0 && !numbers_right && begins_alike(shard, first, valid),
                 "every rank made the shard of rank 0"}});
-    values.equal("the shard in float64", seen.lines(rank, "shard in full"),
-                 layout.digits_of_shard(rank));
+    std::vector<std::string> rounded;
+    for (const float each : shard) rounded.push_back(fmt::format("{:.17g}", each));
+    const auto digits = seen.lines(rank, "shard in full");
+    values.equal("the shard in float64", digits, layout.digits_of_shard(rank),
+                 {{digits == rounded, "the values went through float32, which rounded them"}});
     Lesson source("2.3", "the source is asked for what lies in this rank's shard, and no more",
                   seen);
     const auto asked = covered(seen.at(rank, "asked"), layout);

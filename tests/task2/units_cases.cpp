@@ -28,6 +28,8 @@ int depth_of(const nn::Module* module) {
 /// A parameter, the modules that use it, and the number of the unit it belongs to.
 struct Owned {
   std::string path;
+  bool requires_grad = true;
+  Paths paths;  // one for each of
   std::vector<nn::Module*> users;
   std::size_t unit = 0;
 };
@@ -36,9 +38,11 @@ struct Owned {
 std::vector<Owned> owners(nn::Module& root, const std::vector<nn::Module*>& units) {
   std::vector<Owned> all;
   for (const nn::NamedParameter& each : root.named_parameters()) {
-    Owned owned{each.path, {}, 0};
+    Owned owned{each.path, each.variable.requires_grad(), {}, {}, 0};
     for (const nn::NamedParameter& use : root.named_parameters_with_ties()) {
-      if (use.variable.id() == each.variable.id()) owned.users.push_back(use.module);
+      if (use.variable.id() != each.variable.id()) continue;
+      owned.users.push_back(use.module);
+      owned.paths.push_back(use.path);
     }
     int deepest = 0;
     for (std::size_t i = 0; i < units.size(); ++i) {
@@ -95,6 +99,7 @@ void judge_units(const Ask& ask) {
     Paths observed, expected;
     bool twice = false, tied_twice = false, tied_wrong = false, tied_high = false;
     bool plain_wrong = false, some_missing = false, ignored_listed = false;
+    bool trainable_missing = false, listed_twice_ignored = false;
     for (const Owned& each : owners(*model, units)) {
       const bool is_ignored = ignored.count(each.path) != 0;
       const auto found = lists_with(lists, each.path);
@@ -114,7 +119,11 @@ void judge_units(const Ask& ask) {
       tied_wrong |= tied && other && !around_all;
       plain_wrong |= !tied && found.size() == 1 && !is_ignored;
       some_missing |= found.empty();
+      trainable_missing |= found.empty() && each.requires_grad;
       ignored_listed |= is_ignored;
+      const auto is_listed = [&](const std::string& path) { return ignored.count(path) != 0; };
+      listed_twice_ignored |=
+          is_ignored && std::count_if(each.paths.begin(), each.paths.end(), is_listed) > 1;
     }
     Lesson lesson("2.5",
                   "a parameter that is not ignored is in exactly one list: that of the lowest unit "
@@ -122,9 +131,13 @@ void judge_units(const Ask& ask) {
                   seen);
     lesson.at(rank).equal(
         "who has which parameter", observed, expected,
-        {{ignored_listed, "an ignored parameter was listed: it stays whole on every rank"},
+        {{listed_twice_ignored,
+          "an ignored parameter was listed: its id is among `ignored` once for each of its paths"},
+         {ignored_listed, "an ignored parameter was listed: it stays whole on every rank"},
          {twice, "no parameter twice: a unit takes only what no unit inside it has"},
          {tied_twice, "a tied parameter in two lists: it is one parameter, with one owner"},
+         {some_missing && !trainable_missing,
+          "frozen parameters were left out: they have an owner, too"},
          {some_missing, "a parameter without an owner would never be sharded, nor trained"},
          {tied_wrong && !plain_wrong,
           "a tied parameter belongs to the lowest unit around all its users: in the unit of one "
