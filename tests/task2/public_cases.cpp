@@ -84,6 +84,10 @@ TEST_CASE("The shard is made without the whole", "[2.3]") {
   everywhere(judge_shard_peak);
 }
 
+TEST_CASE("The shard is made on the unit's device, whichever is current", "[2.3]") {
+  judge_shard({.world_size = 2, .options = {{"shapes", kLarge}, {"elsewhere", true}}});
+}
+
 TEST_CASE("The shard of float64 parameters", "[2.3]") {
   everywhere(judge_shard, {{"wide", true}});
   everywhere(judge_shard, {{"wide", true}, {"meta", true}});
@@ -100,6 +104,7 @@ TEST_CASE("Views of a vast model, whose parameters never had bytes", "[2.4]") {
     judge_views({.world_size = world_size, .options = kVast});
   }
   everywhere(judge_views, {{"meta", true}});
+  judge_views({.world_size = 2, .options = {{"shapes", kLarge}, {"elsewhere", true}}});
 }
 
 TEST_CASE("A frozen flat parameter has no gradients", "[2.4]") {

@@ -2,7 +2,7 @@
 //
 // Options: shapes (of the parameters p0, p1, …), frozen, wide (float64 instead of float32), meta
 // (the parameters never had any bytes: the shard is made by a source that knows their values),
-// vast (so large that nothing has values).
+// vast (so large that nothing has values), elsewhere (another device is the current one).
 #include "task2/scenarios.h"
 #include "autograd/functions.h"
 #include "grader/stage.h"
@@ -43,14 +43,14 @@ Given laid_out(Stage& stage) {
   return given;
 }
 
-/// "float32, SHARDED_PARAM of unit.a, 20 bytes"
+/// "float32 (5), SHARDED_PARAM of unit.a, 20 bytes on cpu"
 std::string describe(const Tensor& tensor) {
   if (!tensor.is_defined()) return "undefined";
   const Storage& storage = *tensor.storage();
-  return fmt::format("{} {}, {} of {}, {} bytes", name_of(tensor.dtype()),
+  return fmt::format("{} {}, {} of {}, {} bytes on {}", name_of(tensor.dtype()),
                      to_string(tensor.shape()), name_of(storage.kind()),
                      storage.owner() != nullptr ? storage.owner()->unit : "nobody",
-                     storage.nbytes());
+                     storage.nbytes(), to_string(storage.device()));
 }
 
 // ------------------------------------------------------------------------------------------- 2.1
@@ -94,15 +94,19 @@ void shard(Stage& stage) {
     while (variables.at(i).id() != parameter.id()) ++i;
     return i;
   };
-  StepProbe::copy_shard(*flat, [&](const Variable& parameter, std::int64_t begin,
-                                   const Tensor& out) {
+  const bool meta = stage.option("meta", false);
+  const SliceSource source = [&](const Variable& parameter, std::int64_t begin, const Tensor& out) {
     const std::size_t i = index_of(parameter);
     asked.push_back({i, begin, out.numel()});
-    copy_slice(stage.option("meta", false) ? Variable(given_values(stage.asked(), i)) : parameter,
-               begin, out);
+    copy_slice(meta ? Variable(given_values(stage.asked(), i)) : parameter, begin, out);
+  };
+  stage.attempt("copy_shard", [&] {
+    const DeviceScope elsewhere(stage.option("elsewhere", false) ? kMeta : kCpu);
+    StepProbe::copy_shard(*flat, source);
   });
   stage.note("asked", asked);
   stage.note("is", describe(flat->shard()));
+  if (!flat->shard().is_defined() || flat->shard().device() != kCpu) return;
   stage.values("shard", Tensor::from(testing::floats_of(flat->shard()), flat->shard().shape()));
   stage.note("shard in full", testing::digits_of(flat->shard()));
 }
@@ -133,7 +137,11 @@ void views(Stage& stage) {
   const auto& flat = given.flat;
   const auto& variables = given.variables;
   stage.memory("before");
-  stage.peak("peak", [&] { stage.attempt("make_views", [&] { StepProbe::make_views(*flat); }); });
+  const auto make_views = [&] {
+    const DeviceScope elsewhere(stage.option("elsewhere", false) ? kMeta : kCpu);
+    StepProbe::make_views(*flat);
+  };
+  stage.peak("peak", [&] { stage.attempt("make_views", make_views); });
   stage.memory("after");
   stage.note("full", describe(flat->full()));
   stage.note("full_grad", describe(flat->full_grad()));

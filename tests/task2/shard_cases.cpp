@@ -12,7 +12,7 @@ namespace {
 /// The shard as the runner describes it, if its storage has room for `numel` elements.
 std::string described_shard(const Case& asked, const Layout& layout, std::int64_t numel) {
   const bool wide = asked.options.value("wide", false);
-  return fmt::format("{} ({}), SHARDED_PARAM of {}, {} bytes", wide ? "float64" : "float32",
+  return fmt::format("{} ({}), SHARDED_PARAM of {}, {} bytes on cpu", wide ? "float64" : "float32",
                      layout.shard, kUnit, numel * element_size(asked));
 }
 
@@ -70,7 +70,9 @@ void judge_shard(const Ask& ask) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson what("2.3", "a rank's shard is n = P/W elements, counted as SHARDED_PARAM of its unit",
                 seen);
+    what.at(rank, kUnit).accepted("copy_shard()", seen.at(rank, "copy_shard"));
     check_description(what, seen, rank, layout);
+    if (!seen.has(rank, "shard")) continue;
     const std::vector<float> expected = layout.shard_of(rank);
     const std::vector<float> shard = seen.floats(rank, "shard");
     const std::int64_t valid = layout.valid(rank);

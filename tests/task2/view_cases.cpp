@@ -20,7 +20,7 @@ std::vector<std::string> places(const Layout& layout, const char* name) {
 
 std::string described_full(const Case& asked, const Layout& layout, const char* kind) {
   const std::int64_t size = element_size(asked);
-  return fmt::format("{} ({}), {} of {}, {} bytes", size == 8 ? "float64" : "float32",
+  return fmt::format("{} ({}), {} of {}, {} bytes on cpu", size == 8 ? "float64" : "float32",
                      layout.padded(), kind, kUnit, layout.padded() * size);
 }
 
