@@ -33,7 +33,7 @@ Toy::Toy(const ToyConfig& config) {
   const std::int64_t d = config.width;
   if (config.root_weight) weight_ = register_parameter("weight", {d, d}, kInit);
   for (int i = 0; i < config.layers; ++i) {
-    const bool is_tied = config.tied && i > 0 && i == config.layers - 1;
+    const bool is_tied = i > 0 && (config.shared || (config.tied && i == config.layers - 1));
     const Variable shared = is_tied ? layers_.front()->weight() : Variable();
     layers_.push_back(register_child("layers." + std::to_string(i),
                                      std::make_shared<ToyLayer>(config, config.nested, shared)));

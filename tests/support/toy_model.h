@@ -20,6 +20,7 @@ struct ToyConfig {
   bool unused = false;                ///< every layer has a parameter "spare" that takes no part
   bool nested = false;                ///< every layer contains another, called "inner"
   std::vector<std::string> frozen{};  ///< path prefixes that do not require a gradient
+  bool shared = false;                ///< all layers have the weight of the first
 };
 
 /// y (R, d) = tanh(x (R, d) · weightᵀ + bias), then through `inner` if there is one.

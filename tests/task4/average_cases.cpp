@@ -1,17 +1,37 @@
 #include "task4/cases.h"
-#include "task4/oracle.h"
+#include "task4/notes.h"
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace fsdp::graded {
+
+namespace {
+
+Floats in_two_steps(Floats sum, int world, int steps) {
+  return times(times(std::move(sum), static_cast<float>(1.0 / world)),
+               static_cast<float>(1.0 / steps));
+}
+
+}  // namespace
 
 void judge_finish(const Ask& ask) {
   const Seen& seen = run("finish", ask);
   const Json& options = seen.asked().options;
   const int steps = options.value("micro_steps", 1), world = seen.world_size();
   const auto units = units_of(seen.asked());
+  const int per_reduction = options.value("per_reduction", 1);
   std::int64_t shard = 0;
   for (const UnitLayout& unit : units) shard += shard_grad_bytes(unit, world);
+  for (int rank = 0; options.value("extra", false) && rank < world; ++rank) {
+    Lesson many("4.7", "a step has as many backwards as its plan has micro-steps, and no more",
+                seen);
+    many.at(rank).refused(
+        fmt::format("finish_gradients after {} of {} micro-steps", steps + 1, steps),
+        seen.at(rank, "after too many"), "Error",
+        {std::to_string(steps + 1), std::to_string(steps)});
+  }
   for (int step = 0; step < options.value("steps", 1); ++step) {
     const std::string at = fmt::format("step {} ", step);
     const Gradients gradients(seen.asked(), step);
@@ -29,13 +49,24 @@ void judge_finish(const Ask& ask) {
       all.refused("a second finish_gradients", seen.at(rank, at + "again"), "Error",
                   {"0", std::to_string(steps)});
       all.equal("micro_step() afterwards", seen.number(rank, at + "micro-steps"), 0);
-      Lesson held("4.7", "what is left of a step is one gradient of n elements a shard", seen);
+      const bool kept = options.value("kept", false);
+      if (!kept || step == 0) {
+        all.equal(
+            "gradients defined before finish_gradients", seen.number(rank, at + "early"), 0,
+            {{true, "a shard_grad is set by another step than 4.7, or by a call that throws"}});
+        all.equal("SHARDED_GRAD bytes before finish_gradients",
+                  seen.bytes(rank, at + "accumulated", "SHARDED_GRAD"),
+                  shard * partials(steps / per_reduction));
+      }
+      Lesson held("4.7", "what is left of a step is one gradient of n elements per shard", seen);
       held.at(rank).equal("collectives", std::ssize(seen.at(rank, at + "collectives")), 0);
       held.equal("SHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "SHARDED_GRAD"), shard);
       held.equal("UNSHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "UNSHARDED_GRAD"), 0);
-      held.equal("SHARDED_GRAD bytes when the gradients have been dropped",
-                 seen.bytes(rank, at + "dropped", "SHARDED_GRAD"), 0,
-                 {{true, "something stays accumulated"}});
+      if (!kept) {
+        held.equal("SHARDED_GRAD bytes when the gradients have been dropped",
+                   seen.bytes(rank, at + "dropped", "SHARDED_GRAD"), 0,
+                   {{true, "something stays accumulated"}});
+      }
       for (const UnitLayout& unit : units) {
         const auto flats = unit.trainable();
         for (std::size_t i = 0; i < flats.size(); ++i) {
@@ -50,13 +81,20 @@ void judge_finish(const Ask& ask) {
           const Floats expected = shard_of(gradients.of(flats[i], -1, factor), rank, world);
           const Floats sum = shard_of(gradients.of(flats[i]), rank, world);
           const Floats observed = seen.floats(rank, key);
+          const std::string last = fmt::format("step {} {}.{}", step - 1, unit.name, i);
+          const bool adds = kept && seen.has(rank, last) &&
+                            observed == tree<float>({seen.floats(rank, last), expected});
           const auto is_sum_times = [&](double by) {
             return observed ==
                    shard_of(gradients.of(flats[i], -1, static_cast<float>(by)), rank, world);
           };
           values.bits(
               "shard_grad", observed, expected, valid_of(flats[i], rank, world),
-              {{steps > 1 && world == 1 && observed == sum,
+              {{observed == in_two_steps(sum, world, steps),
+                "multiplied by 1/W and by 1/M: two roundings, where 1/J has one"},
+               {adds,
+                "added to the gradient of the step before, which was kept: it is to be replaced"},
+               {steps > 1 && world == 1 && observed == sum,
                 "not divided by the number of micro-steps"},
                {steps > 1 && world > 1 && observed == sum, "the sum itself: never divided by J"},
                {steps > 1 && world > 1 && is_sum_times(1.0 / world), "divided by W, and not by M"},

@@ -3,13 +3,21 @@
 #include "device/context.h"
 #include "support/toy_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 
 namespace fsdp::graded {
 
 Case in_micro_step(Case asked, int m) {
+  const auto index = static_cast<std::size_t>(m);
   const Json orders = asked.options.value("orders", Json::array());
-  if (!orders.empty()) asked.options["order"] = orders[static_cast<std::size_t>(m) % orders.size()];
+  if (!orders.empty()) asked.options["order"] = orders[index % orders.size()];
+  const Json aside = asked.options.value("aside", Json::array());
+  if (!aside.empty()) asked.options["open"] = aside[index % aside.size()];
+  const auto dropped = asked.options.value("dropped", std::vector<int>{});
+  if (index < dropped.size() && dropped[index] > 0) asked.options["open"] = -1;
   return asked;
 }
 
@@ -41,12 +49,51 @@ std::string next_in_backward(const Case& asked, const std::string& unit) {
 std::vector<std::string> reduction_order(const Case& asked) {
   std::vector<std::string> order = backward_order(asked);
   const auto units = units_of(asked);
+  const Json open = asked.options.value("open", Json::array());
+  if (!open.is_array()) order.clear();
+  for (const Json& layer : open) std::erase(order, fmt::format("layers.{}", layer.dump()));
   for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
     if (std::find(order.begin(), order.end(), unit->name) == order.end()) {
       order.push_back(unit->name);
     }
   }
   return order;
+}
+
+std::vector<std::string> gathers_of(const Case& asked) {
+  const auto reached = backward_order(asked);
+  const auto kept = asked.options.value("keep", std::vector<std::string>{});
+  const bool all_kept = asked.options.value("group", 0) == 1;
+  std::vector<std::string> lines;
+  for (const UnitLayout& unit : units_of(asked)) {
+    const auto is_in = [&](const std::vector<std::string>& names) {
+      return std::find(names.begin(), names.end(), unit.name) != names.end();
+    };
+    const bool keeps = all_kept || unit.name == "root" || is_in(kept);
+    if (!is_in(reached) || (keeps && !asked.options.value("evaluate", false))) continue;
+    lines.insert(lines.end(), unit.flats.size(), gather_line(unit.name));
+  }
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+std::int64_t most_full_gradients(const Case& asked, int m) {
+  const int per_reduction = asked.options.value("per_reduction", 1);
+  const bool reduces = (m + 1) % per_reduction == 0;
+  const std::int64_t before = partials(m % per_reduction), after = partials(m % per_reduction + 1);
+  std::map<std::string, std::int64_t> bytes;
+  std::int64_t held = 0, most = 0, in_flight = 0;
+  for (const UnitLayout& unit : units_of(asked)) {
+    bytes[unit.name] = full_grad_bytes(unit, asked.world_size);
+    held += before * bytes[unit.name];
+  }
+  if (bytes.contains("root")) held += bytes["root"];  // the first to begin, and the last to end
+  for (const std::string& name : reduction_order(asked)) {
+    most = std::max(most, held + bytes[name] + in_flight);
+    held += ((reduces ? 0 : after) - before) * bytes[name];
+    in_flight = reduces ? bytes[name] : 0;
+  }
+  return most;
 }
 
 }  // namespace fsdp::graded

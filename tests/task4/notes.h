@@ -11,6 +11,9 @@ namespace fsdp::graded {
 
 /// All but the gathers of parameters: "reduce_scatter layers.0/gradient of 8 float32 a rank".
 std::vector<std::string> reductions_in(const Json& collectives);
+/// The gathers of parameters: "all_gather layers.0/backward", sorted.
+std::vector<std::string> gathers_in(const Json& collectives);
+std::string gather_line(const std::string& unit);
 /// What one unit is to start: one a trainable flat parameter.
 std::vector<std::string> reductions_of(const UnitLayout& unit, int world_size);
 /// `line`, once for every trainable flat parameter of a unit.
@@ -24,6 +27,10 @@ std::string key_of(const std::string& name, std::size_t index);
 std::int64_t grown(const Seen& seen, int rank, const std::string& key);
 /// No copy was made outside the memory tracker while the peak under `key` was watched.
 void check_heap(Lesson& lesson, const Seen& seen, int rank, const std::string& key);
+
+/// The elements of a float64 tensor noted with Stage::values(), with all their digits.
+std::vector<std::string> digits_in(const Seen& seen, int rank, const std::string& key);
+std::vector<std::string> digits_of(const std::vector<double>& values);
 
 /// As vectors of bits: NaN equals NaN, and +0 is not -0.
 bool same(const Floats& a, const Floats& b);

@@ -1,8 +1,12 @@
 #include "task4/notes.h"
 
+#include "base/check.h"
+
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace fsdp::graded {
 
@@ -16,6 +20,21 @@ std::vector<std::string> reductions_in(const Json& collectives) {
                               each.at("dtype").get<std::string>()));
   }
   return all;
+}
+
+std::vector<std::string> gathers_in(const Json& collectives) {
+  std::vector<std::string> all;
+  for (const Json& each : collectives) {
+    if (each.at("op") != "all_gather") continue;
+    all.push_back(fmt::format("all_gather {}/{}", each.at("unit").get<std::string>(),
+                              each.at("phase").get<std::string>()));
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+std::string gather_line(const std::string& unit) {
+  return fmt::format("all_gather {}/backward", unit);
 }
 
 std::vector<std::string> reductions_of(const UnitLayout& unit, int world_size) {
@@ -47,6 +66,21 @@ void check_heap(Lesson& lesson, const Seen& seen, int rank, const std::string& k
   lesson.at_most("the largest block taken from the heap",
                  seen.at(rank, key).at("heap").get<std::int64_t>(), 4095,
                  {{true, "a copy outside the memory tracker"}});
+}
+
+std::vector<std::string> digits_in(const Seen& seen, int rank, const std::string& key) {
+  const Json& noted = seen.at(rank, key);
+  FSDP_CHECK(noted.at("dtype") == "float64", "'{}' is not float64", key);
+  const auto& bits = noted.at("bits").get_binary();
+  std::vector<double> values(bits.size() / sizeof(double));
+  if (!values.empty()) std::memcpy(values.data(), bits.data(), values.size() * sizeof(double));
+  return digits_of(values);
+}
+
+std::vector<std::string> digits_of(const std::vector<double>& values) {
+  std::vector<std::string> digits;
+  for (const double value : values) digits.push_back(fmt::format("{:.17g}", value));
+  return digits;
 }
 
 bool same(const Floats& a, const Floats& b) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdp::graded {
@@ -39,7 +40,8 @@ std::int64_t shard_grad_bytes(const UnitLayout& unit, int world_size);
 
 /// The sum in the canonical order: a binary tree, split at the largest power of two below the
 /// count.
-Floats tree(const std::vector<Floats>& leaves);
+template <class T>
+std::vector<T> tree(const std::vector<std::vector<T>>& leaves);
 /// Numbers that depend on (stream, index) only: what scenarios fill gradients with.
 Floats noise_of(std::int64_t numel, std::uint64_t stream);
 /// As the scenarios' given_gradient().
@@ -48,27 +50,29 @@ Floats given_gradient_of(const Case& asked, std::int64_t numel, std::size_t inde
 Floats filled_full_grad(const Case& asked, const FlatLayout& flat, int rank, int m);
 
 /// Gradients of a model by one process: the micro-batches of a step in one tree, in the order in
-/// which W ranks with this plan add them.
-class Gradients {
+/// which W ranks with this plan add them. T: float, or double for the option "double".
+template <class T>
+class GradientsOf {
  public:
-  Gradients(const Case& asked, int step = 0);
+  GradientsOf(const Case& asked, int step = 0);
   /// Of a flat parameter over the first `groups` groups of L micro-steps (-1: all), padded, times
   /// `factor`.
-  Floats of(const FlatLayout& flat, int groups = -1, float factor = 1) const;
-  /// What one process that takes all J micro-batches by itself would find: equal where W and J are
-  /// powers of two.
-  Floats of_one_process(const FlatLayout& flat) const;
+  std::vector<T> of(const FlatLayout& flat, int groups = -1, T factor = 1) const;
   int micro_batches() const { return static_cast<int>(leaves_.size()); }
 
  private:
-  Floats leaf(const FlatLayout& flat, int j) const;
   const Case& asked_;
   int micro_steps_, per_reduction_;
-  std::vector<std::vector<std::pair<std::string, Floats>>> leaves_;  // by j, by path
+  std::vector<std::vector<std::pair<std::string, std::vector<T>>>> leaves_;  // by j, by path
 };
+using Gradients = GradientsOf<float>;
 
 /// The shard of `rank`, of a padded vector.
-Floats shard_of(const Floats& whole, int rank, int world_size);
+template <class T>
+std::vector<T> shard_of(const std::vector<T>& whole, int rank, int world_size) {
+  const auto n = static_cast<std::ptrdiff_t>(whole.size()) / world_size;
+  return {whole.begin() + rank * n, whole.begin() + (rank + 1) * n};
+}
 /// How many elements of that shard are not padding.
 std::int64_t valid_of(const FlatLayout& flat, int rank, int world_size);
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 namespace fsdp::graded {
@@ -51,33 +52,38 @@ int micro_step_of(const Case& asked, int j) {
   return 0;
 }
 
-/// Runs `micro_batches` backwards and returns the gradients by path.
-std::vector<std::pair<std::string, Floats>> gradients_of(const Case& asked, int step, int first,
-                                                         int micro_batches) {
+template <class T>
+using ByPath = std::vector<std::pair<std::string, std::vector<T>>>;
+
+/// Runs the backward of micro-batch j and returns the gradients by path.
+template <class T>
+ByPath<T> gradients_of(const Case& asked, int step, int j) {
+  constexpr DType kDType = std::is_same_v<T, double> ? DType::float64 : DType::float32;
   Context context({.seed = asked.seed});
   const ContextScope scope(context);
   testing::Toy model(config_of(asked));
-  const std::vector<int> usual = model.order;
-  optim::LocalGradients engine(parameters_of(model));
-  engine.begin_step({micro_batches, 1});
-  for (int j = first; j < first + micro_batches; ++j) {
-    model.order = in_micro_step(asked, micro_step_of(asked, j)).options.value("order", usual);
-    testing::toy_loss(model, config_of(asked).width, static_cast<int>(asked.seed) + step, j)
-        .backward();
-    engine.end_micro_step();
+  for (auto& [path, parameter] : parameters_of(model)) {
+    if (kDType != DType::float32) parameter.convert(kDType);
   }
+  optim::LocalGradients engine(parameters_of(model));
+  engine.begin_step({1, 1});
+  const Case now = in_micro_step(asked, micro_step_of(asked, j));
+  model.order = now.options.value("order", model.order);
+  testing::toy_loss(model, config_of(asked).width, static_cast<int>(asked.seed) + step, j, kDType)
+      .backward();
+  engine.end_micro_step();
   engine.finish_gradients();
-  std::vector<std::pair<std::string, Floats>> gradients;
+  ByPath<T> gradients;
   for (const optim::Piece& piece : engine.pieces()) {
-    gradients.emplace_back(piece.key, piece.grad.to_vector<float>());
+    gradients.emplace_back(piece.key, piece.grad.to_vector<T>());
   }
   return gradients;
 }
 
 /// The elements of a flat parameter, end to end.
-Floats flatten(const FlatLayout& flat,
-               const std::vector<std::pair<std::string, Floats>>& gradients) {
-  Floats whole;
+template <class T>
+std::vector<T> flatten(const FlatLayout& flat, const ByPath<T>& gradients) {
+  std::vector<T> whole;
   for (const std::string& path : flat.paths) {
     const auto found = std::find_if(gradients.begin(), gradients.end(),
                                     [&](const auto& each) { return each.first == path; });
@@ -102,7 +108,8 @@ testing::ToyConfig config_of(const Case& asked) {
           .tied = options.value("tied", false),
           .unused = options.value("spare", false),
           .nested = options.value("nested", false),
-          .frozen = options.value("frozen", std::vector<std::string>{})};
+          .frozen = options.value("frozen", std::vector<std::string>{}),
+          .shared = options.value("shared", false)};
 }
 
 std::int64_t FlatLayout::padded(int world_size) const {
@@ -152,16 +159,19 @@ std::int64_t shard_grad_bytes(const UnitLayout& unit, int world_size) {
   return full_grad_bytes(unit, world_size) / world_size;
 }
 
-Floats tree(const std::vector<Floats>& leaves) {
+template <class T>
+std::vector<T> tree(const std::vector<std::vector<T>>& leaves) {
   if (leaves.size() == 1) return leaves.front();
   std::size_t half = 1;
   while (2 * half < leaves.size()) half *= 2;
   const auto middle = leaves.begin() + static_cast<std::ptrdiff_t>(half);
-  Floats sum = tree({leaves.begin(), middle});
-  const Floats right = tree({middle, leaves.end()});
+  std::vector<T> sum = tree<T>({leaves.begin(), middle});
+  const std::vector<T> right = tree<T>({middle, leaves.end()});
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
   return sum;
 }
+template Floats tree(const std::vector<Floats>& leaves);
+template std::vector<double> tree(const std::vector<std::vector<double>>& leaves);
 
 Floats noise_of(std::int64_t numel, std::uint64_t stream) {
   return testing::noise({numel}, stream).to_vector<float>();
@@ -178,53 +188,43 @@ Floats filled_full_grad(const Case& asked, const FlatLayout& flat, int rank, int
                   10000 * asked.seed + static_cast<std::uint64_t>(100 * rank + m));
 }
 
-Gradients::Gradients(const Case& asked, int step)
+template <class T>
+GradientsOf<T>::GradientsOf(const Case& asked, int step)
     : asked_(asked),
       micro_steps_(asked.options.value("micro_steps", 1)),
       per_reduction_(asked.options.value("per_reduction", 1)) {
   for (int j = 0; j < micro_steps_ * asked.world_size; ++j) {
-    leaves_.push_back(gradients_of(asked, step, j, 1));
+    leaves_.push_back(gradients_of<T>(asked, step, j));
   }
 }
 
-Floats Gradients::leaf(const FlatLayout& flat, int j) const {
-  return flatten(flat, leaves_.at(static_cast<std::size_t>(j)));
-}
-
-Floats Gradients::of(const FlatLayout& flat, int groups, float factor) const {
+template <class T>
+std::vector<T> GradientsOf<T>::of(const FlatLayout& flat, int groups, T factor) const {
   const optim::StepPlan plan{micro_steps_, per_reduction_};
   if (groups < 0) groups = micro_steps_ / per_reduction_;
-  std::vector<Floats> of_groups;
+  std::vector<std::vector<T>> of_groups;
   for (int group = 0; group < groups; ++group) {
-    std::vector<Floats> of_ranks;
+    std::vector<std::vector<T>> of_ranks;
     for (int rank = 0; rank < asked_.world_size; ++rank) {
-      std::vector<Floats> micro_steps;
+      std::vector<std::vector<T>> micro_steps;
       for (int m = group * per_reduction_; m < (group + 1) * per_reduction_; ++m) {
-        micro_steps.push_back(
-            leaf(flat, static_cast<int>(plan.micro_batch(m, rank, asked_.world_size))));
+        const auto j = plan.micro_batch(m, rank, asked_.world_size);
+        micro_steps.push_back(flatten<T>(flat, leaves_.at(static_cast<std::size_t>(j))));
       }
       of_ranks.push_back(tree(micro_steps));
     }
     of_groups.push_back(tree(of_ranks));
   }
-  Floats sum = tree(of_groups);
+  std::vector<T> sum = tree(of_groups);
   if (factor != 1) {
-    for (float& value : sum) value *= factor;
+    for (T& value : sum) value *= factor;
   }
-  sum.resize(static_cast<std::size_t>(flat.padded(asked_.world_size)), 0.0F);
+  sum.resize(static_cast<std::size_t>(flat.padded(asked_.world_size)), 0);
   return sum;
 }
 
-Floats Gradients::of_one_process(const FlatLayout& flat) const {
-  Floats whole = flatten(flat, gradients_of(asked_, 0, 0, micro_batches()));
-  whole.resize(static_cast<std::size_t>(flat.padded(asked_.world_size)), 0.0F);
-  return whole;
-}
-
-Floats shard_of(const Floats& whole, int rank, int world_size) {
-  const auto n = static_cast<std::ptrdiff_t>(whole.size()) / world_size;
-  return {whole.begin() + rank * n, whole.begin() + (rank + 1) * n};
-}
+template class GradientsOf<float>;
+template class GradientsOf<double>;
 
 std::int64_t valid_of(const FlatLayout& flat, int rank, int world_size) {
   const std::int64_t n = flat.shard(world_size);

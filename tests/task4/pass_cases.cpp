@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
+#include <iterator>
+#include <set>
 
 namespace fsdp::graded {
 namespace {
@@ -24,7 +25,7 @@ std::ptrdiff_t last_of(const std::vector<std::string>& lines, const std::string&
 
 /// Whether forward calls a layer more than once: then its gradient stays while others compute.
 bool calls_repeat(const Case& asked) {
-  if (asked.options.value("dropped", false)) return true;
+  if (!asked.options.value("open", Json::array()).empty()) return true;
   auto order = asked.options.value("order", std::vector<int>{});
   std::sort(order.begin(), order.end());
   return std::adjacent_find(order.begin(), order.end()) != order.end();
@@ -51,16 +52,17 @@ void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& unit
                 seen);
     if (reduces) {
       last.at(rank, name)
-          .that(unit.issued > unit.end, "its reduction started before its end",
-                "started after its last backward node",
-                {{true,
-                  "its module was called more than once, and the gradient of "
-                  "the calls that ran forward earlier is lost"}});
+          .that(
+              unit.issued > unit.end, "its reduction started before its end",
+              "started after its last backward node",
+              {{calls_repeat(seen.asked()) && unit.issued > first_of(lines, "backward_end " + name),
+                "its module was called more than once, and the gradient of "
+                "the calls that ran forward earlier is lost"}});
     }
     Lesson drop("4.5", "the full parameters go before the reduction is issued", seen);
     drop.at(rank, name)
         .that(unit.dropped > unit.end, "the full parameters are still there",
-              "freed after its last backward node", {{true, "never resharded"}});
+              "freed after its last backward node", {{unit.dropped < 0, "never resharded"}});
     drop.that(unit.dropped < unit.issued, "the full parameters went after the reduction started",
               "freed before", {{true, "reshard, then start: else the leaf comes on top"}});
     if (!reduces) continue;
@@ -70,8 +72,8 @@ void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& unit
       finish.at(rank, name)
           .that(other.waited < unit.issued, "the reduction of " + before + " is still in flight",
                 "waited for before that of " + name + " starts",
-                {{other.waited == size, "it is never waited for"},
-                 {true, "started first, finished afterwards"}});
+                {{other.issued < size && other.waited == size, "it is never waited for"},
+                 {other.waited < size, "started first, finished afterwards"}});
     }
     before = name;
     Lesson overlap("4.5", "a reduction runs while the next unit computes", seen);
@@ -83,6 +85,32 @@ void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& unit
                            : "in flight while " + next + " computes",
               {{true, "nothing overlaps: it waits for its own reduction"}});
   }
+}
+
+/// Backward gathers what it reaches, once. `asked` has the order of the micro-step.
+void check_gathers(const std::string& step, const Seen& seen, int rank, const Json& collectives,
+                   const Case& asked) {
+  const auto gathered = gathers_in(collectives), expected = gathers_of(asked);
+  std::vector<std::string> too_many, unreached;
+  std::set_difference(gathered.begin(), gathered.end(), expected.begin(), expected.end(),
+                      std::back_inserter(too_many));
+  const auto reached = backward_order(asked);
+  for (const UnitLayout& unit : units_of(asked)) {
+    if (std::find(reached.begin(), reached.end(), unit.name) != reached.end()) continue;
+    unreached.insert(unreached.end(), unit.flats.size(), gather_line(unit.name));
+  }
+  std::sort(unreached.begin(), unreached.end());
+  const std::set<std::string> distinct(expected.begin(), expected.end());
+  const bool repeats =
+      !too_many.empty() && std::all_of(too_many.begin(), too_many.end(),
+                                       [&](const auto& line) { return distinct.contains(line); });
+  Lesson once(step, "backward gathers the units that it reaches, once each, and no others", seen);
+  once.at(rank).equal(
+      "what backward gathered (sorted)", gathered, expected,
+      {{!too_many.empty() && too_many == unreached,
+        "units that were not reached are gathered too: sending zeros needs no parameters"},
+       {repeats && calls_repeat(asked) && gathered.size() > expected.size(),
+        "given up after the first of a module's calls, and gathered again for the next"}});
 }
 
 void check_sums(const std::string& step, const Seen& seen, int rank,
@@ -120,6 +148,7 @@ void judge_until_end(const Ask& ask) {
     Lesson one("4.5", "every trainable unit that backward passes sends its gradient once", seen);
     one.at(rank).equal("what was started besides gathers",
                        reductions_in(seen.at(rank, "collectives")), expected);
+    check_gathers("4.5", seen, rank, seen.at(rank, "collectives"), seen.asked());
     check_order(seen, rank, units);
     Lesson gone("4.5", "after a unit's backward its parameters are gone", seen);
     const auto states = seen.lines(rank, "states");
@@ -156,6 +185,44 @@ void judge_two_gradients(const Ask& ask) {
   }
 }
 
+void judge_until_each_end(const Ask& ask) {
+  const Seen& seen = run("until_each_end", ask);
+  const auto units = units_of(seen.asked());
+  const std::int64_t full = full_grad_bytes(units.front(), seen.world_size());
+  const auto count = static_cast<std::int64_t>(units.size());
+  const int group = seen.asked().options.value("per_reduction", 1);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    for (int m = 0; m < seen.asked().options.value("micro_steps", 1); ++m) {
+      const bool reduces = (m + 1) % group == 0;
+      std::vector<std::string> sends;
+      for (auto unit = units.rbegin(); reduces && unit != units.rend(); ++unit) {
+        for (const auto& line : reductions_of(*unit, seen.world_size())) sends.push_back(line);
+      }
+      const std::string at = std::to_string(m);
+      Lesson one("4.5", "every unit sends its gradient once per group of L micro-steps", seen);
+      one.at(rank).equal(fmt::format("what micro-step {} started besides gathers", m + 1),
+                         reductions_in(seen.at(rank, "collectives " + at)), sends);
+      check_gathers("4.5", seen, rank, seen.at(rank, "collectives " + at), seen.asked());
+      Lesson least(
+          "4.5",
+          "under no_sync, too, a unit gives its parameters up and adds its gradient to its "
+          "sum when its own backward ends",
+          seen);
+      const Json& most = seen.at(rank, "most " + at);
+      const auto bytes = [&](const char* kind) { return most.value(kind, std::int64_t{0}); };
+      least.at(rank).equal(
+          fmt::format("UNSHARDED_PARAM bytes at the worst moment of micro-step {}", m + 1),
+          bytes("UNSHARDED_PARAM"), full,
+          {{bytes("UNSHARDED_PARAM") == count * full,
+            "the parameters of all units are there at once: they stay until the end of backward"}});
+      least.at_most(fmt::format("UNSHARDED_GRAD bytes at the worst moment of micro-step {}", m + 1),
+                    bytes("UNSHARDED_GRAD"), most_full_gradients(seen.asked(), m));
+      least.at_most(fmt::format("REDUCE_SCATTER bytes at the worst moment of micro-step {}", m + 1),
+                    bytes("REDUCE_SCATTER"), reduces ? full / seen.world_size() : 0);
+    }
+  }
+}
+
 void judge_until_end_peak(const Ask& ask) {
   const Seen& seen = run("until_end_peak", ask);
   const auto units = units_of(seen.asked());
@@ -185,13 +252,10 @@ void judge_whole_backward(const Ask& ask) {
   const int world = seen.world_size();
   const auto units = units_of(seen.asked());
   const Gradients gradients(seen.asked());
-  std::int64_t full = 0, shard = 0, largest = 0, of_root = 0;
+  std::int64_t full = 0, shard = 0;
   std::vector<std::string> names, sharded;
   for (const UnitLayout& unit : units) {
     full += full_grad_bytes(unit, world);
-    const std::int64_t own = full_grad_bytes(unit, world);
-    (unit.name == "root" ? of_root : largest) =
-        std::max(unit.name == "root" ? of_root : largest, own);
     shard += shard_grad_bytes(unit, world);
     names.push_back(unit.name);
     sharded.push_back(unit.name + " sharded");
@@ -204,28 +268,50 @@ void judge_whole_backward(const Ask& ask) {
       }
     }
   }
+  /// Those of `sends` that the units make that backward reaches.
+  const auto reached_in = [&](int m, std::vector<std::string> sends) {
+    const auto reached = backward_order(in_micro_step(seen.asked(), m));
+    for (const UnitLayout& unit : units) {
+      if (std::find(reached.begin(), reached.end(), unit.name) != reached.end()) continue;
+      for (const std::string& line : reductions_of(unit, world)) std::erase(sends, line);
+    }
+    return sends;
+  };
   for (int rank = 0; rank < world; ++rank) {
     bool all_sent = true;
     for (int m = 0; m < steps; ++m) {
       const auto& sends = sent_in[static_cast<std::size_t>(m)];
       const std::string at = std::to_string(m), memory = "memory " + at;
       const bool reduces = (m + 1) % group == 0;
+      Lesson runs("4.6", "the next backward begins as if there had been none before it", seen);
+      runs.at(rank).accepted(fmt::format("the backward of micro-step {} of {}", m + 1, steps),
+                             seen.at(rank, "backward " + at));
+      if (!runs.ok()) return;
       Lesson all("4.6",
                  "every trainable unit takes part in every reduction, reached or not, last "
                  "unit first",
                  seen);
       const auto started = reductions_in(seen.at(rank, "collectives " + at));
+      const bool is_open = in_micro_step(seen.asked(), m).options.value("open", Json()) == -1;
       all.at(rank).equal("what was started besides gathers", started,
                          reduces ? sends : std::vector<std::string>{},
-                         {{reduces && started.size() < sends.size(),
-                           "a unit that backward did not reach sent nothing"}});
+                         {{reduces && started != sends && started == reached_in(m, sends),
+                           "a unit that backward did not reach sent nothing"},
+                          {reduces && started.empty() && is_open,
+                           "a forward whose loss was dropped left calls open, and the units wait "
+                           "for their backward: nothing was sent"}});
       all_sent = all_sent && all.ok();
+      if (!options.value("ahead", false)) {
+        check_gathers("4.6", seen, rank, seen.at(rank, "collectives " + at),
+                      in_micro_step(seen.asked(), m));
+      }
       Lesson clean("4.6", "after backward every unit is sharded and nothing is in flight", seen);
       clean.at(rank).equal("the states", seen.lines(rank, "states " + at), sharded);
       clean.equal("UNSHARDED_PARAM bytes", seen.bytes(rank, memory, "UNSHARDED_PARAM"), 0);
       clean.equal("the unit whose reduction is in flight", seen.text(rank, "reducing " + at), "");
-      clean.equal("REDUCE_SCATTER bytes", seen.bytes(rank, memory, "REDUCE_SCATTER"), 0,
-                  {{true, "the last reduction was not finished"}});
+      clean.equal(
+          "REDUCE_SCATTER bytes", seen.bytes(rank, memory, "REDUCE_SCATTER"), 0,
+          {{!seen.text(rank, "reducing " + at).empty(), "the last reduction was not finished"}});
       clean.equal("UNSHARDED_GRAD bytes", seen.bytes(rank, memory, "UNSHARDED_GRAD"),
                   full * partials((m + 1) % group));
       clean.equal("SHARDED_GRAD bytes", seen.bytes(rank, memory, "SHARDED_GRAD"),
@@ -237,9 +323,11 @@ void judge_whole_backward(const Ask& ask) {
           {{counted == 0, "not counted"}, {counted > m + 1, "counted more than once a backward"}});
       Lesson one("4.6", "units that were not reached send their zeros one after the other", seen);
       const Json& most = seen.at(rank, "most " + at);
-      if (group == 1 && !calls_repeat(seen.asked())) {
+      const Case now = in_micro_step(seen.asked(), m);
+      if (!calls_repeat(now)) {
         one.at(rank).at_most("UNSHARDED_GRAD bytes at the worst moment",
-                             most.value("UNSHARDED_GRAD", std::int64_t{0}), 2 * largest + of_root);
+                             most.value("UNSHARDED_GRAD", std::int64_t{0}),
+                             most_full_gradients(now, m));
       }
     }
     if (all_sent) check_sums("4.6", seen, rank, units, gradients, names);

@@ -27,6 +27,19 @@ struct StepProbe {
   static void wait(GradientReducer& reducer) {
     for (Work& reduction : reducer.reductions_) reduction.wait();
   }
+  /// Ends the reduction in flight, if any, and throws away what it made.
+  static void drop(GradientReducer& reducer) {
+    wait(reducer);
+    reducer.reductions_.clear();
+    if (reducer.reducing_ == nullptr) return;
+    for (auto& each : reducer.reducing_->flats) {
+      if (each.input.is_defined()) each.input.storage()->free();
+      each.input = each.leaf = Tensor();
+    }
+    reducer.reducing_ = nullptr;
+  }
+  /// How many collectives it keeps a hold of.
+  static std::size_t works(const GradientReducer& reducer) { return reducer.reductions_.size(); }
   /// Of trainable flat parameter `index` of a unit: what its reduction makes.
   static Tensor leaf(GradientReducer& reducer, const ShardedUnit& unit, std::size_t index) {
     return reducer.of(unit).flats.at(index).leaf;

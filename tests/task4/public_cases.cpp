@@ -45,6 +45,7 @@ const std::vector<Json> kModels = {
     {{"width", 3}, {"spare", true}},
     {{"width", 4}, {"root", true}},
     {{"width", 5}, {"tied", true}},
+    {{"width", 3}, {"shared", true}, {"root", true}},
     {{"width", 3}, {"nested", true}},
     {{"width", 4}, {"split", true}},
 };
@@ -55,7 +56,13 @@ const std::vector<Json> kUnreached = {
     {{"order", {0, 2}}}, {{"order", {1, 2}}}, {{"order", {0, 1}}}};
 /// What is called changes from micro-step to micro-step, on all ranks alike.
 const std::vector<Json> kChanging = {{{"orders", {{0, 1, 2}, {0, 2}}}},
-                                     {{"orders", {{1, 2}, {0, 1}, {2}}}}};
+                                     {{"orders", {{1, 2}, {0, 1}, {2}}}},
+                                     {{"orders", {{0, 2}, {0, 1, 1, 2}, {2, 0, 1}}}}};
+/// A layer is called, and its output is not used: one that backward does not reach in that
+/// micro-step, and one that it does.
+const std::vector<Json> kAside = {
+    {{"orders", {{0, 2}, {0, 1, 2}}}, {"aside", Json::array({{1}, Json::array()})}},
+    {{"aside", Json::array({Json::array(), {1}})}}};
 /// Frozen at the bottom, in the middle, at the top, and in part.
 const std::vector<Json> kFrozen = {
     {{"frozen", Json::array({"layers.0"})}},
@@ -75,6 +82,8 @@ TEST_CASE("Before its backward a unit has its parameters and room for its gradie
 TEST_CASE("What was kept between forward and backward is not gathered again", "[4.1]") {
   at_all(judge_pre_backward, {{"kept", true}}, Delivery::plain, {2, 3});
   at_all(judge_pre_backward, {{"scheduler", false}}, Delivery::plain, {2});
+  at_all(judge_pre_backward, {{"group", 1}}, Delivery::plain, {2});
+  at_all(judge_pre_backward, {{"keep", {"layers.0"}}}, Delivery::plain, {2});
 }
 
 TEST_CASE("The end of backward is queued once", "[4.1]") {
@@ -109,8 +118,24 @@ TEST_CASE("Under no_sync micro-steps are added first, and sent once", "[4.3]") {
   at_all(judge_start_reduce, planned(kUnits[3], {2, 2}), Delivery::lazy);
 }
 
+TEST_CASE("A step may have several such groups", "[4.3]") {
+  for (const Plan& plan : {Plan{3, 1}, {4, 2}, {6, 3}}) {
+    at_all(judge_start_reduce, planned({{"width", 5}}, plan), Delivery::lazy, {2, 3});
+  }
+}
+
 TEST_CASE("A reduction needs no memory but its leaf", "[4.3]") {
   at_all(judge_start_reduce_peak, {{"width", 128}}, Delivery::plain, {2, 3, 4});
+  for (const Plan& plan : {Plan{2, 2}, {3, 3}, {8, 4}}) {
+    at_all(judge_start_reduce_peak, planned({{"width", 128}}, plan), Delivery::plain, {2, 3});
+  }
+}
+
+TEST_CASE("A leaf has the dtype of its gradient", "[4.3]") {
+  for (const Plan& plan : {Plan{1, 1}, {3, 3}}) {
+    at_all(judge_double_leaf, planned({{"width", 5}, {"double", true}}, plan), Delivery::plain,
+           {2, 3});
+  }
 }
 
 TEST_CASE("A finished reduction leaves a shard, and no full gradient", "[4.4]") {
@@ -125,6 +150,12 @@ TEST_CASE("Shards are summed over the micro-steps", "[4.4]") {
     at_all(judge_finish_reduce, planned({{"width", 5}}, plan), Delivery::lazy);
     at_all(judge_finish_reduce, planned({{"width", 1}, {"spare", true}}, plan), Delivery::eager,
            {2, 3});
+  }
+}
+
+TEST_CASE("A finished reduction needs no memory", "[4.4]") {
+  for (const Plan& plan : {Plan{5, 1}, {4, 2}}) {
+    at_all(judge_finish_reduce_peak, planned({{"width", 128}}, plan), Delivery::plain, {2, 3});
   }
 }
 
@@ -148,6 +179,13 @@ TEST_CASE("There are never more than two full gradients", "[4.5]") {
   at_all(judge_until_end_peak, {{"width", 128}, {"layers", 4}}, Delivery::plain, {2, 4});
 }
 
+TEST_CASE("Under no_sync there are the sums besides, and nothing else", "[4.5]") {
+  for (const Plan& plan : {Plan{2, 2}, {4, 4}}) {
+    at_all(judge_until_each_end, planned({{"width", 6}, {"layers", 4}}, plan), Delivery::lazy,
+           {2, 3});
+  }
+}
+
 TEST_CASE("After backward nothing is left but sharded gradients", "[4.6]") {
   for (const Json& model : kModels) {
     at_all(judge_whole_backward, model, Delivery::lazy);
@@ -166,19 +204,61 @@ TEST_CASE("Units that backward does not reach contribute +0", "[4.6]") {
     at_all(judge_whole_backward, planned(unreached, {2, 2}), Delivery::plain, {2});
   }
   at_all(judge_whole_backward, {{"layers", 6}, {"order", {2}}}, Delivery::plain, {2, 3});
+  for (const Plan& plan : {Plan{2, 2}, {4, 2}}) {
+    at_all(judge_whole_backward, planned({{"layers", 6}, {"order", {2}}}, plan), Delivery::plain,
+           {2});
+  }
   at_all(judge_whole_backward, {{"ahead", true}}, Delivery::lazy, {1, 2, 3});
 }
 
 TEST_CASE("So they do when the micro-step before reached them", "[4.6]") {
   for (const Json& changing : kChanging) {
-    for (const Plan& plan : {Plan{2, 1}, {2, 2}, {3, 1}}) {
+    for (const Plan& plan : {Plan{2, 1}, {2, 2}, {3, 1}, {4, 4}}) {
       at_all(judge_whole_backward, planned(changing, plan), Delivery::lazy, {1, 2, 3});
     }
   }
 }
 
+TEST_CASE("A layer whose output is not used is one of them", "[4.6]") {
+  for (const Json& aside : kAside) {
+    for (const Plan& plan : {Plan{4, 1}, {4, 2}}) {
+      at_all(judge_whole_backward, planned(aside, plan), Delivery::lazy, {2, 3});
+    }
+    at_all(judge_whole_backward, with(planned(aside, {2, 1}), {{"group", 1}}), Delivery::plain,
+           {2});
+  }
+}
+
+TEST_CASE("Evaluating between forward and backward changes nothing", "[4.6]") {
+  for (const Json& kept : {Json{{"root", true}}, {{"group", 1}}, {{"keep", {"layers.2"}}}}) {
+    at_all(judge_whole_backward, with(planned(kept, {2, 1}), {{"evaluate", true}}), Delivery::plain,
+           {2, 3});
+  }
+  at_all(judge_whole_backward, {{"group", 2}, {"evaluate", true}}, Delivery::plain, {4});
+}
+
+TEST_CASE("A backward that throws leaves nothing to the step after it", "[4.6]") {
+  for (const Json& model : {kModels[0], kModels[3], kChanging[0]}) {
+    at_all(judge_whole_backward, with(planned(model, {2, 1}), {{"fails", true}}), Delivery::lazy,
+           {2, 3});
+  }
+  at_all(judge_whole_backward, with(planned(kModels[0], {2, 2}), {{"fails", true}}),
+         Delivery::eager, {3});
+}
+
+TEST_CASE("Units go by their place, not by their name", "[4.6]") {
+  at_all(judge_whole_backward, {{"width", 2}, {"layers", 12}, {"order", {3, 10, 2, 0}}},
+         Delivery::lazy, {2});
+}
+
 TEST_CASE("A dropped loss, frozen units and repeated calls leave nothing behind", "[4.6]") {
-  at_all(judge_whole_backward, {{"dropped", true}}, Delivery::plain, {1, 2, 3});
+  for (const Json& dropped : {Json::array({1}), Json::array({2, 0, 1})}) {
+    at_all(judge_whole_backward, planned({{"dropped", dropped}}, {3, 1}), Delivery::plain,
+           {1, 2, 3});
+  }
+  at_all(judge_whole_backward,
+         planned({{"dropped", {3}}, {"orders", {{0, 2}, {0, 1, 1, 2}}}}, {2, 2}), Delivery::plain,
+         {2});
   for (const Json& frozen : kFrozen) {
     at_all(judge_whole_backward, frozen, Delivery::plain, {2, 3});
     at_all(judge_whole_backward, with(frozen, {{"group", 1}}), Delivery::plain, {2});
@@ -201,11 +281,40 @@ TEST_CASE("Gradients are the average, with the bits of a single process", "[4.7]
 }
 
 TEST_CASE("So they are whatever the model does", "[4.7]") {
-  for (const auto* all : {&kOrders, &kUnreached, &kChanging, &kFrozen}) {
+  for (const auto* all : {&kOrders, &kUnreached, &kChanging, &kAside, &kFrozen}) {
     for (const Json& model : *all) {
       at_all(judge_finish, planned(model, {2, 1}), Delivery::lazy, {2, 3});
     }
   }
+}
+
+TEST_CASE("The average divides by W times M once", "[4.7]") {
+  for (const Plan& plan : {Plan{3, 1}, {3, 3}, {6, 3}, {5, 1}}) {
+    at_all(judge_finish, planned({{"width", 3}}, plan), Delivery::plain, {3, 5});
+  }
+}
+
+TEST_CASE("Parameters of float64 have gradients of float64", "[4.7]") {
+  for (const Plan& plan : {Plan{1, 1}, {2, 1}, {3, 3}}) {
+    at_all(judge_double_average, planned({{"width", 3}, {"root", true}, {"double", true}}, plan),
+           Delivery::plain, {2, 3});
+  }
+}
+
+TEST_CASE("One backward too many is an error, and the next step is right", "[4.7]") {
+  for (const Plan& plan : {Plan{1, 1}, {2, 1}, {2, 2}, {4, 2}}) {
+    at_all(judge_finish, planned({{"extra", true}}, plan), Delivery::plain, {1, 2, 3});
+  }
+}
+
+TEST_CASE("Every step gives the same bits, whatever came before it", "[4.7]") {
+  at_all(judge_finish, {{"steps", 5}}, Delivery::lazy, {1, 2, 3});
+  at_all(judge_finish, planned({{"steps", 4}, {"kept", true}}, {2, 1}), Delivery::plain, {2, 3});
+  for (const Json& model : {kModels[4], kChanging[2], kAside[0]}) {
+    at_all(judge_finish, with(planned(model, {4, 2}), {{"steps", 4}}), Delivery::lazy, {2});
+  }
+  at_all(judge_finish, planned({{"steps", 3}, {"dropped", {0, 2}}, {"evaluate", true}}, {2, 1}),
+         Delivery::plain, {2});
 }
 
 TEST_CASE("The next step begins with nothing", "[4.7]") {

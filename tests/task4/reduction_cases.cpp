@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace fsdp::graded {
 
 void judge_start_reduce(const Ask& ask) {
@@ -10,9 +12,16 @@ void judge_start_reduce(const Ask& ask) {
   const UnitLayout unit = units_of(seen.asked()).front();
   const int world = seen.world_size();
   const int steps = seen.asked().options.value("micro_steps", 1);
+  const int group = seen.asked().options.value("per_reduction", 1);
   for (int rank = 0; rank < world; ++rank) {
+    std::vector<std::int64_t> sends;  // collectives of each micro-step
     for (int m = 0; m < steps; ++m) {
-      const bool reduces = m + 1 == steps;
+      sends.push_back(std::ssize(seen.at(rank, fmt::format("collectives {}", m))));
+    }
+    const auto once = std::count(sends.begin(), sends.end(), 0) + 1 == steps && sends.back() > 0;
+    bool all_hold = true;
+    for (int m = 0; m < steps; ++m) {
+      const bool reduces = (m + 1) % group == 0;
       const std::string at = std::to_string(m);
       Lesson one("4.3",
                  reduces ? "a gradient is reduced by one reduce-scatter a trainable flat parameter"
@@ -26,8 +35,15 @@ void judge_start_reduce(const Ask& ask) {
           .equal(fmt::format("what micro-step {} of {} started", m + 1, steps), started, expected,
                  {{started.size() > expected.size() && !reduces,
                    "reduced at every micro-step: no_sync syncs"},
+                  {reduces && once && m + 1 < steps,
+                   fmt::format("a group has L = {} micro-steps, and the step has M = {}: only the "
+                               "last micro-step of the step sent anything",
+                               group, steps)},
                   {!started.empty() && started.front().starts_with("all_reduce"),
                    "an all-reduce: twice the bytes, and every rank holds everything"}});
+      one.equal("what was gathered meanwhile", gathers_in(seen.at(rank, "collectives " + at)), {},
+                {{true, "a reduction needs the gradient only, not the parameters"}});
+      all_hold = all_hold && one.ok();
       Lesson flight("4.3",
                     "the reduction is started, not waited for: the next unit computes "
                     "meanwhile",
@@ -44,21 +60,23 @@ void judge_start_reduce(const Ask& ask) {
                  reduces ? shard_grad_bytes(unit, world) : 0);
       room.equal(fmt::format("UNSHARDED_GRAD bytes after micro-step {} of {}", m + 1, steps),
                  seen.bytes(rank, "after " + at, "UNSHARDED_GRAD"),
-                 full_grad_bytes(unit, world) * (reduces ? 1 : partials(m + 1)));
+                 full_grad_bytes(unit, world) * (reduces ? 1 : partials((m + 1) % group)));
     }
     const auto flats = unit.trainable();
-    for (std::size_t i = 0; i < flats.size(); ++i) {
+    for (std::size_t k = 0; all_hold && k < flats.size() * (steps / group); ++k) {
+      const std::size_t i = k % flats.size();
+      const int last = (static_cast<int>(k / flats.size()) + 1) * group;
       std::vector<Floats> ranks, last_only;
       for (int r = 0; r < world; ++r) {
         std::vector<Floats> own;
-        for (int m = 0; m < steps; ++m) {
+        for (int m = last - group; m < last; ++m) {
           own.push_back(filled_full_grad(seen.asked(), flats[i], r, m));
         }
         last_only.push_back(own.back());
         ranks.push_back(tree(own));
       }
       const Floats expected = shard_of(tree(ranks), rank, world);
-      const Floats leaf = seen.floats(rank, key_of("leaf", i));
+      const Floats leaf = seen.floats(rank, key_of(fmt::format("leaf {}", last - 1), i));
       const auto my = [&](const Floats& whole) { return shard_of(whole, rank, world); };
       const bool many = world > 1;
       Lesson sum("4.3", "the leaf is the sum over the ranks, micro-steps of a rank added first",
@@ -69,7 +87,7 @@ void judge_start_reduce(const Ask& ask) {
                   "averaged by the collective: it is to sum, and step 4.7 divides once"},
                  {many && same(leaf, my(ranks[static_cast<std::size_t>(rank)])),
                   "this rank's own gradient: nothing was reduced"},
-                 {steps > 1 && same(leaf, my(tree(last_only))),
+                 {group > 1 && same(leaf, my(tree(last_only))),
                   "the gradient of the last micro-step alone"}});
     }
   }
@@ -78,12 +96,40 @@ void judge_start_reduce(const Ask& ask) {
 void judge_start_reduce_peak(const Ask& ask) {
   const Seen& seen = run("start_reduce_peak", ask);
   const UnitLayout unit = units_of(seen.asked()).front();
+  const int steps = seen.asked().options.value("micro_steps", 1);
+  const int group = seen.asked().options.value("per_reduction", 1);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("4.3", "nothing but a leaf of n elements is needed to reduce", seen);
-    lesson.at(rank, unit.name)
-        .equal("the peak of memory, above what was held before", grown(seen, rank, "peak"),
-               shard_grad_bytes(unit, seen.world_size()));
-    check_heap(lesson, seen, rank, "peak");
+    Lesson lesson("4.3",
+                  "nothing but a leaf of n elements is needed to reduce; adding micro-steps frees "
+                  "more than that",
+                  seen);
+    for (int m = 0; m < steps; ++m) {
+      const bool reduces = (m + 1) % group == 0;
+      const std::string key = fmt::format("peak {}", m);
+      lesson.at(rank, unit.name)
+          .equal(
+              fmt::format("the peak of memory in micro-step {} of {}, above what was held before",
+                          m + 1, steps),
+              grown(seen, rank, key),
+              reduces && group == 1 ? shard_grad_bytes(unit, seen.world_size()) : 0);
+      check_heap(lesson, seen, rank, key);
+    }
+  }
+}
+
+void judge_finish_reduce_peak(const Ask& ask) {
+  const Seen& seen = run("finish_reduce_peak", ask);
+  const UnitLayout unit = units_of(seen.asked()).front();
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson lesson("4.4", "a finished reduction needs no memory: its leaf moves into the sum", seen);
+    for (int m = 0; m < seen.asked().options.value("micro_steps", 1); ++m) {
+      const std::string key = fmt::format("peak {}", m);
+      lesson.at(rank, unit.name)
+          .equal(
+              fmt::format("the peak of memory in micro-step {}, above what was held before", m + 1),
+              grown(seen, rank, key), 0);
+      check_heap(lesson, seen, rank, key);
+    }
   }
 }
 
@@ -106,7 +152,15 @@ void judge_finish_reduce(const Ask& ask) {
       if (reduces) events = for_each_flat(unit, "wait reduce_scatter " + unit.name + "/gradient");
       const auto observed = seen.lines(rank, "events " + at);
       waits.at(rank, unit.name)
-          .equal("the trace", observed, events, {{reduces && observed.empty(), "not waited for"}});
+          .equal("the trace", observed, events,
+                 {{seen.lines(rank, "started " + at).empty() && observed.empty(),
+                   "nothing was in flight: step 4.3 started no reduction in this micro-step"},
+                  {seen.lines(rank, "started " + at) ==
+                           for_each_flat(unit, "issue reduce_scatter " + unit.name + "/gradient") &&
+                       observed.empty(),
+                   "not waited for"}});
+      waits.equal("collectives that are kept", seen.number(rank, "works " + at), 0,
+                  {{true, "reductions_ is not cleared: it grows with every reduction"}});
       waits.equal("the unit whose reduction is in flight", seen.text(rank, "reducing " + at), "");
       Lesson frees("4.4", "the full gradient goes as soon as its reduction is over", seen);
       const std::int64_t left = seen.bytes(rank, after, "UNSHARDED_GRAD");

@@ -15,7 +15,7 @@ std::string key_of(const std::string& name, std::size_t index) {
 
 // ------------------------------------------------------------------------------------------- 4.1
 
-/// Writes down in what state a unit is when the scheduler hears of it.
+/// Writes down in what state a unit is when the scheduler is notified.
 class Listener : public UnshardScheduler {
  public:
   void before_forward(ShardedUnit&) override {}
@@ -54,6 +54,7 @@ void pre_backward(Stage& stage) {
   stage.memory("prepared");
   stage.note("state", states_of(toy).front());
   stage.note("heard", listener.heard);
+  listener.heard.clear();
   const auto write = [&] {
     for (FlatParameter* flat : flats) contribute(stage, *flat, 0);
   };
@@ -72,6 +73,11 @@ void pre_backward(Stage& stage) {
     write();
     note_gradients("second");
   });
+  stage.note("heard again", listener.heard);
+  // Its parameters were given up in between, as a scheduler may do.
+  unit.reshard();
+  inside_backward([&] { stage.collectives("given up", prepare); });
+  stage.note("state then", states_of(toy).front());
 }
 
 void queueing(Stage& stage) {
@@ -82,6 +88,8 @@ void queueing(Stage& stage) {
   toy.reducer().begin_step(toy.plan());
   inside_backward([&] { toy.reducer().pre_backward(*toy.units().back()); });
   stage.attempt("once queued", [&] { toy.reducer().pre_backward(toy.unit()); });
+  toy.reducer().begin_step(toy.plan());
+  stage.attempt("next step", [&] { toy.reducer().pre_backward(toy.unit()); });
 }
 
 // ------------------------------------------------------------------------------------------- 4.2
@@ -114,7 +122,7 @@ void fill_unit(Stage& stage, const ShardedUnit& unit, int m) {
 
 const std::vector<EventKind> kTransfers = {EventKind::issue, EventKind::wait};
 
-/// One group of L micro-steps.
+/// M micro-steps; each reduction is dropped when it has been looked at.
 void start_reduce(Stage& stage) {
   ShardedToy toy(stage);
   ShardedUnit& unit = toy.unit();
@@ -131,20 +139,25 @@ void start_reduce(Stage& stage) {
         kTransfers);
     stage.memory("after " + name);
     stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
+    StepProbe::wait(toy.reducer());
+    for (std::size_t i = 0; i < trainable_flats(unit).size(); ++i) {
+      const Tensor leaf = StepProbe::leaf(toy.reducer(), unit, i);
+      if (leaf.is_defined()) stage.values(key_of("leaf " + name, i), leaf);
+    }
+    StepProbe::drop(toy.reducer());
     StepProbe::count_micro_step(toy.reducer());
-  }
-  StepProbe::wait(toy.reducer());
-  for (std::size_t i = 0; i < trainable_flats(unit).size(); ++i) {
-    stage.values(key_of("leaf", i), StepProbe::leaf(toy.reducer(), unit, i));
   }
 }
 
 void start_reduce_peak(Stage& stage) {
   ShardedToy toy(stage);
   ShardedUnit& unit = toy.unit();
-  fill_unit(stage, unit, 0);
-  stage.peak("peak", [&] { StepProbe::start_reduce(toy.reducer(), unit); });
-  StepProbe::wait(toy.reducer());
+  for (int m = 0; m < toy.plan().micro_steps; ++m) {
+    fill_unit(stage, unit, m);
+    stage.peak("peak " + std::to_string(m), [&] { StepProbe::start_reduce(toy.reducer(), unit); });
+    StepProbe::drop(toy.reducer());
+    StepProbe::count_micro_step(toy.reducer());
+  }
 }
 
 // ------------------------------------------------------------------------------------------- 4.4
@@ -157,16 +170,29 @@ void finish_reduce(Stage& stage) {
   for (int m = 0; m < toy.plan().micro_steps; ++m) {
     const std::string name = std::to_string(m);
     fill_unit(stage, unit, m);
-    StepProbe::start_reduce(toy.reducer(), unit);
+    stage.events("started " + name, [&] { StepProbe::start_reduce(toy.reducer(), unit); },
+                 {EventKind::issue});
     stage.events("events " + name, finish, kTransfers);
     stage.memory("after " + name);
     stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
+    stage.note("works " + name, StepProbe::works(toy.reducer()));
     stage.note("leaves " + name, StepProbe::leaves(toy.reducer(), unit, 0));
     stage.events("again " + name, finish);
     StepProbe::count_micro_step(toy.reducer());
   }
   for (std::size_t i = 0; i < trainable_flats(unit).size(); ++i) {
     stage.values(key_of("sum", i), StepProbe::take_sum(toy.reducer(), unit, i));
+  }
+}
+
+void finish_reduce_peak(Stage& stage) {
+  ShardedToy toy(stage);
+  ShardedUnit& unit = toy.unit();
+  for (int m = 0; m < toy.plan().micro_steps; ++m) {
+    fill_unit(stage, unit, m);
+    StepProbe::start_reduce(toy.reducer(), unit);
+    stage.peak("peak " + std::to_string(m), [&] { StepProbe::finish_reduce(toy.reducer()); });
+    StepProbe::count_micro_step(toy.reducer());
   }
 }
 
@@ -178,7 +204,8 @@ Scenarios scenarios() {
                    {"complete", complete},
                    {"start_reduce", start_reduce},
                    {"start_reduce_peak", start_reduce_peak},
-                   {"finish_reduce", finish_reduce}};
+                   {"finish_reduce", finish_reduce},
+                   {"finish_reduce_peak", finish_reduce_peak}};
   all.merge(backward_scenarios());
   return all;
 }

@@ -1,5 +1,8 @@
-// Task 4: whole backwards. Options: sharded_toy.h, and: dropped (the loss of a forward before is
-// not used), ahead (a scheduler gathers a unit again whose backward is over).
+// Task 4: whole backwards. Options: sharded_toy.h, and: dropped (before each micro-step, how many
+// forwards there are whose loss is not used), ahead (a scheduler gathers a unit again whose backward
+// is over), evaluate (a forward without a tape runs between forward and backward), fails (a backward
+// that throws comes first), extra (a step with one backward too many comes first), kept (gradients
+// are not dropped between steps).
 #include "device/context.h"
 #include "task4/probe.h"
 #include "task4/scenarios.h"
@@ -46,6 +49,17 @@ void note_sums(Stage& stage, ShardedToy& toy) {
   }
 }
 
+/// How many flat parameters have a gradient.
+int count_gradients(ShardedToy& toy) {
+  int count = 0;
+  for (const auto& unit : toy.units()) {
+    for (const FlatParameter* flat : trainable_flats(*unit)) {
+      if (flat->shard_grad().is_defined()) ++count;
+    }
+  }
+  return count;
+}
+
 void note_gradients(Stage& stage, ShardedToy& toy, const std::string& key) {
   for (const auto& unit : toy.units()) {
     const auto flats = trainable_flats(*unit);
@@ -54,6 +68,30 @@ void note_gradients(Stage& stage, ShardedToy& toy, const std::string& key) {
       stage.values(key + " " + unit->name() + "." + std::to_string(i), flats[i]->shard_grad());
     }
   }
+}
+
+/// Forwards whose loss is not used, before micro-step `m`.
+void drop_losses(Stage& stage, ShardedToy& toy, int m) {
+  const auto dropped = stage.option("dropped", std::vector<int>{});
+  if (static_cast<std::size_t>(m) >= dropped.size()) return;
+  for (int i = 0; i < dropped[static_cast<std::size_t>(m)]; ++i) (void)toy.loss(99 + i);
+}
+
+/// The loss of a micro-step; the option "evaluate" lets a forward without a tape follow.
+Variable loss_of(Stage& stage, ShardedToy& toy, int m, int step = 0) {
+  Variable loss = toy.loss(m, step);
+  if (stage.option("evaluate", false)) {
+    const NoGradScope no_grad;
+    (void)toy.loss(m, step);
+  }
+  return loss;
+}
+
+/// A backward that throws when its second unit is done, and a new beginning.
+void fail_first(Stage& stage, ShardedToy& toy) {
+  if (!stage.option("fails", false)) return;
+  backward_up_to(*toy.model().layers().at(1), toy.loss(98));
+  toy.reducer().begin_step(toy.plan());
 }
 
 const std::vector<EventKind> kEvents = {EventKind::issue,          EventKind::wait,
@@ -71,7 +109,7 @@ void until_end(Stage& stage) {
       "events",
       [&] {
         stage.collectives("collectives", [&] {
-          note_most(stage, "most", [&] { backward_without_end(toy.model(), loss); });
+          note_most(stage, "most", [&] { backward_up_to(toy.model(), loss); });
         });
       },
       kEvents);
@@ -86,8 +124,32 @@ void until_end_peak(Stage& stage) {
   toy.reducer().install_backward_hooks();
   const Variable loss = toy.loss(0);
   stage.note("shard bytes", toy.unit().padded_numel() / stage.world_size() * 4);
-  stage.peak("peak", [&] { backward_without_end(toy.model(), loss); });
+  stage.peak("peak", [&] { backward_up_to(toy.model(), loss); });
   StepProbe::finish_reduce(toy.reducer());
+}
+
+/// For each micro-step m a model whose sums hold m micro-steps already; one backward up to its last
+/// node.
+void until_each_end(Stage& stage) {
+  for (int m = 0; m < stage.option("micro_steps", 1); ++m) {
+    ShardedToy toy(stage);
+    toy.reducer().install_backward_hooks();
+    for (int before = 0; before < m; ++before) {
+      for (const auto& unit : toy.units()) {
+        for (const FlatParameter* flat : trainable_flats(*unit)) {
+          fill_full_grad(stage, *flat, before);
+        }
+        StepProbe::start_reduce(toy.reducer(), *unit);
+      }
+      StepProbe::count_micro_step(toy.reducer());
+    }
+    const std::string name = std::to_string(m);
+    const Variable loss = toy.loss(m);
+    stage.collectives("collectives " + name, [&] {
+      note_most(stage, "most " + name, [&] { backward_up_to(toy.model(), loss); });
+    });
+    StepProbe::finish_reduce(toy.reducer());
+  }
 }
 
 // ------------------------------------------------------------------------------------------- 4.6
@@ -108,17 +170,20 @@ void whole_backward(Stage& stage) {
   toy.reducer().install_backward_hooks();
   WrongGuess guess(*toy.units().back());
   if (stage.option("ahead", false)) toy.unit().scheduler = &guess;
-  if (stage.option("dropped", false)) (void)toy.loss(99);
+  fail_first(stage, toy);
   for (int m = 0; m < toy.plan().micro_steps; ++m) {
     const std::string name = std::to_string(m);
-    const Variable loss = toy.loss(m);
+    drop_losses(stage, toy, m);
+    const Variable loss = loss_of(stage, toy, m);
+    const auto backward = [&] { stage.attempt("backward " + name, [&] { loss.backward(); }); };
     stage.events(
         "events " + name,
         [&] {
           stage.collectives("collectives " + name,
-                            [&] { note_most(stage, "most " + name, [&] { loss.backward(); }); });
+                            [&] { note_most(stage, "most " + name, backward); });
         },
         kEvents);
+    if (stage.seen().at("backward " + name).at("type") != "none") return;
     stage.note("states " + name, states_of(toy));
     stage.memory("memory " + name);
     stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
@@ -133,20 +198,27 @@ void finish(Stage& stage) {
   ShardedToy toy(stage);
   toy.reducer().install_backward_hooks();
   const auto finish_gradients = [&] { toy.reducer().finish_gradients(); };
+  if (stage.option("extra", false)) {
+    for (int m = 0; m <= toy.plan().micro_steps; ++m) toy.loss(m).backward();
+    stage.attempt("after too many", finish_gradients);
+  }
   for (int step = 0; step < stage.option("steps", 1); ++step) {
     const std::string name = "step " + std::to_string(step);
     toy.reducer().begin_step(toy.plan());
     for (int m = 0; m < toy.plan().micro_steps; ++m) {
       stage.attempt(name + " after " + std::to_string(m), finish_gradients);
-      toy.loss(m, step).backward();
+      drop_losses(stage, toy, m);
+      loss_of(stage, toy, m, step).backward();
     }
     stage.memory(name + " accumulated");
+    stage.note(name + " early", count_gradients(toy));
     stage.collectives(name + " collectives",
                       [&] { stage.attempt(name + " after all", finish_gradients); });
     stage.memory(name + " finished");
     stage.note(name + " micro-steps", toy.reducer().micro_step());
     note_gradients(stage, toy, name);
     stage.attempt(name + " again", finish_gradients);
+    if (stage.option("kept", false)) continue;
     for (const auto& unit : toy.units()) {
       for (FlatParameter* flat : trainable_flats(*unit)) flat->set_shard_grad(Tensor());
     }
@@ -159,6 +231,7 @@ void finish(Stage& stage) {
 Scenarios backward_scenarios() {
   return {{"until_end", until_end},
           {"until_end_peak", until_end_peak},
+          {"until_each_end", until_each_end},
           {"whole_backward", whole_backward},
           {"finish", finish}};
 }

@@ -13,6 +13,10 @@ using testing::noise;
 /// Ends a backward that a scenario wants to see the first part of.
 struct Stopped {};
 
+DType dtype_of(const Stage& stage) {
+  return stage.option("double", false) ? DType::float64 : DType::float32;
+}
+
 /// In which flat parameter of its unit a parameter goes: trainable ones first.
 int kind_of(const nn::NamedParameter& parameter, bool split) {
   if (!parameter.variable.requires_grad()) return 2;
@@ -44,9 +48,15 @@ ShardedToy::ShardedToy(Stage& stage)
               .tied = stage.option("tied", false),
               .unused = stage.option("spare", false),
               .nested = stage.option("nested", false),
-              .frozen = stage.option("frozen", std::vector<std::string>{})}),
+              .frozen = stage.option("frozen", std::vector<std::string>{}),
+              .shared = stage.option("shared", false)}),
       plan_{stage.option("micro_steps", 1), stage.option("per_reduction", 1)} {
   model_.order = stage.option("order", model_.order);
+  if (dtype_of(stage) != DType::float32) {
+    for (const nn::NamedParameter& each : model_.named_parameters()) {
+      Variable(each.variable).convert(dtype_of(stage));
+    }
+  }
   const int group = stage.option("group", 0);
   std::shared_ptr<ProcessGroup> subgroup;
   if (group > 1) subgroup = stage.group().split_contiguous(group);
@@ -77,8 +87,15 @@ Variable ShardedToy::loss(int m, int step) {
   const auto j = plan_.micro_batch(m, stage_.rank(), stage_.world_size());
   const auto orders = stage_.option("orders", std::vector<std::vector<int>>{});
   if (!orders.empty()) model_.order = orders.at(static_cast<std::size_t>(m) % orders.size());
+  const auto asides = stage_.option("aside", std::vector<std::vector<int>>{});
+  if (!asides.empty()) {
+    const Variable x(noise({4, stage_.option("width", 5)}, 3));
+    for (const int layer : asides.at(static_cast<std::size_t>(m) % asides.size())) {
+      (void)(*model_.layers().at(static_cast<std::size_t>(layer)))(x);
+    }
+  }
   return toy_loss(model_, stage_.option("width", 5), static_cast<int>(stage_.seed()) + step,
-                  static_cast<int>(j));
+                  static_cast<int>(j), dtype_of(stage_));
 }
 
 std::vector<FlatParameter*> trainable_flats(const ShardedUnit& unit) {
@@ -113,7 +130,9 @@ void contribute(const Stage& stage, const FlatParameter& flat, std::size_t index
 void fill_full_grad(const Stage& stage, const FlatParameter& flat, int m) {
   const auto stream = static_cast<std::uint64_t>(100 * stage.rank() + m);
   flat.full_grad().storage()->allocate();
-  ops::copy(flat.full_grad(), noise({flat.padded_numel()}, 10000 * stage.seed() + stream));
+  Variable values(noise({flat.padded_numel()}, 10000 * stage.seed() + stream));
+  if (dtype_of(stage) != DType::float32) values.convert(dtype_of(stage));
+  ops::copy(flat.full_grad(), values.data());
 }
 
 void inside_backward(const std::function<void()>& call) {
@@ -128,13 +147,13 @@ void inside_backward(const std::function<void()>& call) {
   }
 }
 
-void backward_without_end(testing::Toy& model, const Variable& loss) {
-  const int hook = model.register_full_backward_hook([](nn::Module&) { throw Stopped{}; });
+void backward_up_to(nn::Module& module, const Variable& loss) {
+  const int hook = module.register_full_backward_hook([](nn::Module&) { throw Stopped{}; });
   try {
     loss.backward();
   } catch (const Stopped&) {
   }
-  model.remove_hook(hook);
+  module.remove_hook(hook);
 }
 
 }  // namespace fsdp::graded

@@ -3,11 +3,13 @@
 /// fully_shard() is task 7.
 ///
 /// Options of every scenario: width, layers, spare (each layer has an unused parameter), root (the
-/// root has a weight, used first and last), tied (first and last layer share a weight), nested
-/// (each layer contains another), frozen (list of path prefixes: such parameters make a flat
-/// parameter of their own), split (so do biases), group (0 always, 1 never, s within s ranks), keep
-/// (units that keep their parameters until backward), order (the layers that forward calls), orders
-/// (one after the other, a micro-step each), micro_steps, per_reduction.
+/// root has a weight, used first and last), tied (first and last layer share a weight), shared (all
+/// layers do), nested (each layer contains another), frozen (list of path prefixes: such parameters
+/// make a flat parameter of their own), split (so do biases), group (0 always, 1 never, s within s
+/// ranks), keep (units that keep their parameters until backward), order (the layers that forward
+/// calls), orders (one after the other, one per micro-step), aside (likewise: layers that are called
+/// besides, and whose output is not used), micro_steps, per_reduction, double (parameters are
+/// float64).
 #pragma once
 
 #include "grader/stage.h"
@@ -58,7 +60,7 @@ void fill_full_grad(const Stage& stage, const FlatParameter& flat, int m);
 
 /// Runs `call` inside a backward, and ends that backward before its callbacks.
 void inside_backward(const std::function<void()>& call);
-/// Runs the backward of `loss` through `model`, and ends it before its callbacks.
-void backward_without_end(testing::Toy& model, const Variable& loss);
+/// Runs the backward of `loss` up to that of `module`, and ends it there, before its callbacks.
+void backward_up_to(nn::Module& module, const Variable& loss);
 
 }  // namespace fsdp::graded

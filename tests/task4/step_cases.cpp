@@ -50,6 +50,17 @@ void judge_pre_backward(const Ask& ask) {
       heard.push_back(unit.name + ", parameters, no room for gradients");
     }
     order.equal("what the scheduler saw", seen.lines(rank, "heard"), heard);
+    for (std::string& line : heard) line = unit.name + ", parameters, room for gradients";
+    if (unit.trainable().empty() && !heard.empty()) heard.front() = seen.lines(rank, "heard").at(0);
+    const auto heard_again = seen.lines(rank, "heard again");
+    Lesson told("4.1", "the scheduler is notified at every call of a module, not at the first only",
+                seen);
+    told.at(rank, unit.name)
+        .equal(
+            "what the scheduler saw in a second pre_backward of the same backward", heard_again,
+            heard,
+            {{!heard.empty() && heard_again.empty(),
+              "pre_backward returns before it notifies the scheduler when the unit is prepared"}});
     Lesson room("4.1", "the full gradients have bytes", seen);
     room.at(rank, unit.name)
         .equal("UNSHARDED_GRAD bytes", seen.bytes(rank, "prepared", "UNSHARDED_GRAD"),
@@ -79,6 +90,14 @@ void judge_pre_backward(const Ask& ask) {
     idle.at(rank, unit.name)
         .equal("collectives of a second call",
                static_cast<std::int64_t>(seen.at(rank, "again").size()), 0);
+    Lesson back("4.1", "every call finds the unit's parameters, also if they were given up since",
+                seen);
+    const std::string then = seen.text(rank, "state then");
+    back.at(rank, unit.name)
+        .equal("the state after reshard() and one more pre_backward", then,
+               unit.name + " not sharded",
+               {{seen.at(rank, "given up").empty(),
+                 "pre_backward returns before it unshards when the unit is prepared"}});
   }
 }
 
@@ -94,6 +113,11 @@ void judge_queueing(const Ask& ask) {
         .that(tried, "the first pre_backward queued nothing",
               "queue_backward_callback is called (outside a backward, as here, it throws)",
               {{true, "end_of_backward is not queued: it would never run"}});
+    const bool tried_again =
+        seen.at(rank, "next step").at("what").get<std::string>().find("outside a backward") !=
+        std::string::npos;
+    once.that(tried_again, "the first pre_backward after begin_step() queued nothing",
+              "the next step queues it again", {{true, "begin_step() forgets what was queued"}});
     const Json& queued = seen.at(rank, "once queued");
     once.that(
         queued.at("type") == "none", "the second pre_backward of a backward queued again",
