@@ -32,6 +32,9 @@ void check_heap(Lesson& lesson, const Seen& seen, int rank, const std::string& k
 std::vector<std::string> digits_in(const Seen& seen, int rank, const std::string& key);
 std::vector<std::string> digits_of(const std::vector<double>& values);
 
+/// No micro-step of "start_reduce" threw; else a failure of 4.3.
+bool check_started(const Seen& seen, int steps);
+
 /// As vectors of bits: NaN equals NaN, and +0 is not -0.
 bool same(const Floats& a, const Floats& b);
 Floats times(Floats values, float factor);

@@ -7,12 +7,25 @@
 
 namespace fsdp::graded {
 
+bool check_started(const Seen& seen, int steps) {
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson lesson("4.3", "every micro-step adds its gradient or sends it", seen);
+    for (int m = 0; m < steps && lesson.ok(); ++m) {
+      lesson.at(rank).accepted(fmt::format("start_reduce in micro-step {} of {}", m + 1, steps),
+                               seen.at(rank, fmt::format("reduction {}", m)));
+    }
+    if (!lesson.ok()) return false;
+  }
+  return true;
+}
+
 void judge_start_reduce(const Ask& ask) {
   const Seen& seen = run("start_reduce", ask);
   const UnitLayout unit = units_of(seen.asked()).front();
   const int world = seen.world_size();
   const int steps = seen.asked().options.value("micro_steps", 1);
   const int group = seen.asked().options.value("per_reduction", 1);
+  if (!check_started(seen, steps)) return;
   for (int rank = 0; rank < world; ++rank) {
     std::vector<std::int64_t> sends;  // collectives of each micro-step
     for (int m = 0; m < steps; ++m) {

@@ -128,15 +128,17 @@ void start_reduce(Stage& stage) {
   ShardedUnit& unit = toy.unit();
   for (int m = 0; m < toy.plan().micro_steps; ++m) {
     const std::string name = std::to_string(m);
+    const auto start = [&] { StepProbe::start_reduce(toy.reducer(), unit); };
     fill_unit(stage, unit, m);
     stage.memory("before " + name);
     stage.events(
         "events " + name,
         [&] {
           stage.collectives("collectives " + name,
-                            [&] { StepProbe::start_reduce(toy.reducer(), unit); });
+                            [&] { stage.attempt("reduction " + name, start); });
         },
         kTransfers);
+    if (stage.seen().at("reduction " + name).at("type") != "none") return;
     stage.memory("after " + name);
     stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
     StepProbe::wait(toy.reducer());

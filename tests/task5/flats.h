@@ -54,10 +54,25 @@ inline Tensor start_of(const Case& asked, const FlatSpec& spec, std::size_t flat
   return testing::noise(spec.shapes[index], 1000 * asked.seed + 50 * flat + index);
 }
 
-/// The gradient of a whole flat parameter in step `step` (from 1), without padding.
+/// The gradient of a whole flat parameter in step `step` (from 1), without padding: noise, times the
+/// option "scale".
 inline Tensor gradient_of(const Case& asked, const FlatSpec& spec, std::size_t flat, int step) {
-  return testing::noise({spec.numel()},
-                        1000 * asked.seed + 500 + 20 * flat + static_cast<std::uint64_t>(step));
+  const std::uint64_t stream = 1000 * asked.seed + 500 + 20 * flat;
+  std::vector<float> values =
+      testing::noise({spec.numel()}, stream + static_cast<std::uint64_t>(step)).to_vector<float>();
+  for (float& value : values) value *= asked.options.value("scale", 1.0F);
+  return Tensor::from(values, {spec.numel()});
+}
+
+/// Which element type a case asks for, with the option "double".
+inline DType dtype_of(const Case& asked) {
+  return asked.options.value("double", false) ? DType::float64 : DType::float32;
+}
+inline Tensor as(DType dtype, const Tensor& values) {
+  if (values.dtype() == dtype) return values;
+  Variable converted(values);
+  converted.convert(dtype);
+  return converted.data();
 }
 
 inline double learning_rate(int step) { return 0.1 / step; }

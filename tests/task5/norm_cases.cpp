@@ -72,7 +72,12 @@ void judge_clip(const Ask& ask) {
   const double max_norm = asked.options.value("max_norm", 1.0);
   const double factor = optim::clip_factor(norm, max_norm);
   const auto specs = specs_of(asked);
+  std::vector<std::vector<Floats>> mine_clipped(static_cast<std::size_t>(world));
   for (int rank = 0; rank < world; ++rank) {
+    std::vector<Floats> all_clipped;
+    Lesson can("5.4", "gradients of which the norm is finite can be clipped", seen);
+    can.at(rank).accepted("clip_grad_norm()", seen.at(rank, "clipping"));
+    if (!can.ok()) return;
     Lesson one("5.4", "the counters are added over the ranks by one all-reduce, of integers", seen);
     std::vector<std::string> calls;
     for (const Json& each : seen.at(rank, "collectives")) {
@@ -110,18 +115,55 @@ void judge_clip(const Ask& ask) {
       const Floats after = seen.floats(rank, fmt::format("gradient.{}", i));
       Floats up = before;
       for (float& value : up) value *= static_cast<float>(max_norm / (norm + 1e-6));
+      Floats without_eps = before;
+      for (float& value : without_eps) value *= static_cast<float>(std::min(max_norm / norm, 1.0));
+      all_clipped.push_back(clipped);
       Lesson scaled("5.4", "gradients are scaled by max_norm / (norm + 1e-6), down and never up",
                     seen);
       scaled.at(rank, specs[i].unit)
-          .bits(fmt::format("the gradient of flat parameter {}", i), after, clipped, -1,
-                {{after == before && factor < 1, "not scaled"},
-                 {after == up && factor == 1, "scaled up: the norm is below the limit"}});
+          .bits(
+              fmt::format("the gradient of flat parameter {}", i), after, clipped, -1,
+              {{after == before && factor < 1 && norm <= max_norm,
+                "scaled only above max_norm: the factor is below 1 for this norm already, by the "
+                "1e-6 beside it"},
+               {after == before && factor < 1, "not scaled"},
+               {after == without_eps && factor < 1, "scaled by max_norm / norm, without the 1e-6"},
+               {after == up && factor == 1, "scaled up: the norm is below the limit"}});
     }
+    mine_clipped[static_cast<std::size_t>(rank)] = all_clipped;
     if (!seen.has(rank, "bad")) continue;
     Lesson finite("5.4", "a norm that is not finite is an Error, on all ranks", seen);
     finite.at(rank).refused("clipping with one infinite or undefined gradient on one rank",
                             seen.at(rank, "bad"), "Error", {"norm"});
+    const auto second = gradients_of(asked, 2, rank);
+    for (std::size_t i = 0, next_of = 0; i < specs.size(); ++i) {
+      if (!specs[i].trainable || next_of++ == 0) continue;  // the first holds what is bad
+      finite.at(rank, specs[i].unit)
+          .bits(fmt::format("after the error, the gradient of flat parameter {}", i),
+                seen.floats(rank, fmt::format("bad gradient.{}", i)), second[next_of - 1]);
+    }
   }
+  std::vector<Floats> everything;
+  for (auto& mine : mine_clipped) everything.insert(everything.end(), mine.begin(), mine.end());
+  const double now = std::sqrt(squares_of(everything));
+  for (int rank = 0; rank < world; ++rank) {
+    Lesson again("5.4", "every call finds the norm of the gradients as they are then", seen);
+    const double observed = seen.at(rank, "norm again").get<double>();
+    again.at(rank).equal("the norm of a second call", digits(observed), digits(now),
+                         {{observed == norm && now != norm, "that of the first call"}});
+  }
+}
+
+void judge_clip_beside(const Ask& ask, double distance) {
+  const Case asked{.scenario = "clip",
+                   .world_size = ask.world_size,
+                   .seed = ask.seed,
+                   .delivery = ask.delivery,
+                   .options = ask.options,
+                   .nonce = {}};
+  Ask beside = ask;
+  beside.options["max_norm"] = std::sqrt(squares_of(gradients_of(asked, 1))) + distance;
+  judge_clip(beside);
 }
 
 }  // namespace fsdp::graded

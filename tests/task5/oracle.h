@@ -22,15 +22,23 @@ std::int64_t valid_numel(const FlatSpec& spec, int rank, int world_size);
 /// Bytes of the trainable flat parameters with padding, times `per_element`: whole, or one shard.
 std::int64_t trainable_bytes(const Case& asked, std::int64_t per_element, bool whole);
 
-/// By name ("param", "exp_avg", …), by flat parameter, without padding.
-using Training = std::map<std::string, std::vector<Floats>>;
-/// After `steps` steps.
-Training train(const Case& asked, int steps);
+/// By name ("param", "exp_avg", …), by flat parameter, without padding. T: float, or double for the
+/// option "double".
+template <class T>
+using TrainingOf = std::map<std::string, std::vector<std::vector<T>>>;
+using Training = TrainingOf<float>;
+/// After `steps` steps, of which the first has the number that follows the option "begin_at".
+template <class T = float>
+TrainingOf<T> train(const Case& asked, int steps);
 /// How many states the optimizer of a case has for an element.
 std::int64_t states_of(const Case& asked);
 
 /// Elements of the shard of `rank`, with zeros for padding.
-Floats shard_of(const Floats& whole, const FlatSpec& spec, int rank, int world_size);
+template <class T>
+std::vector<T> shard_of(const std::vector<T>& whole, const FlatSpec& spec, int rank,
+                        int world_size);
+/// The values that the shard of flat parameter `flat` starts with.
+Floats start_of_shard(const Case& asked, std::size_t flat, int rank);
 /// The trainable gradients of step `step` (those of one rank without padding, or whole).
 std::vector<Floats> gradients_of(const Case& asked, int step, int rank);
 std::vector<Floats> gradients_of(const Case& asked, int step);

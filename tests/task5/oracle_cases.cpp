@@ -11,10 +11,22 @@ namespace fsdp::graded {
 namespace {
 
 std::unique_ptr<optim::Optimizer> optimizer_of(const Case& asked) {
-  if (asked.options.value("optimizer", "adamw") == "momentum") {
-    return std::make_unique<optim::Sgd>(optim::Sgd::Options{.momentum = 0.9, .weight_decay = 0.1});
+  const std::string name = asked.options.value("optimizer", "adamw");
+  if (name != "adamw") {
+    return std::make_unique<optim::Sgd>(
+        optim::Sgd::Options{.momentum = name == "momentum" ? 0.9 : 0.0, .weight_decay = 0.1});
   }
   return std::make_unique<optim::AdamW>(optim::AdamW::Options{});
+}
+
+/// The values that a whole flat parameter starts with.
+Floats start_of_flat(const Case& asked, const FlatSpec& spec, std::size_t flat) {
+  Floats whole;
+  for (std::size_t p = 0; p < spec.shapes.size(); ++p) {
+    const Floats part = start_of(asked, spec, flat, p).to_vector<float>();
+    whole.insert(whole.end(), part.begin(), part.end());
+  }
+  return whole;
 }
 
 }  // namespace
@@ -42,19 +54,18 @@ std::int64_t trainable_bytes(const Case& asked, std::int64_t per_element, bool w
   return total;
 }
 
-Training train(const Case& asked, int steps) {
+template <class T>
+TrainingOf<T> train(const Case& asked, int steps) {
   Context context({.seed = asked.seed});
   const ContextScope scope(context);
   const auto specs = specs_of(asked);
   const auto optimizer = optimizer_of(asked);
   std::vector<optim::Piece> pieces;
-  Training training;
+  optimizer->set_steps(asked.options.value("begin_at", 0));
+  TrainingOf<T> training;
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    Floats whole;
-    for (std::size_t p = 0; p < specs[i].shapes.size(); ++p) {
-      const Floats part = start_of(asked, specs[i], i, p).to_vector<float>();
-      whole.insert(whole.end(), part.begin(), part.end());
-    }
+    const std::vector<float> start = start_of_flat(asked, specs[i], i);
+    const std::vector<T> whole(start.begin(), start.end());
     pieces.push_back({.key = std::to_string(i),
                       .param = Tensor::from(whole, {specs[i].numel()}),
                       .grad = {},
@@ -69,32 +80,45 @@ Training train(const Case& asked, int steps) {
   for (const std::size_t i : trainable) updated.push_back(pieces[i]);
   for (int step = 1; step <= steps; ++step) {
     for (std::size_t k = 0; k < trainable.size(); ++k) {
-      updated[k].grad = gradient_of(asked, specs[trainable[k]], trainable[k], step);
+      updated[k].grad =
+          as(dtype_of(asked), gradient_of(asked, specs[trainable[k]], trainable[k], step));
     }
     optimizer->step(updated, learning_rate(step));
   }
   for (const optim::Piece& piece : pieces) {
-    training["param"].push_back(piece.param.to_vector<float>());
+    training["param"].push_back(piece.param.to_vector<T>());
   }
   for (const std::string& name : optimizer->state_names()) {
     training[name].resize(specs.size());
     for (std::size_t k = 0; k < trainable.size(); ++k) {
-      training[name][trainable[k]] = optimizer->state(updated[k]).at(name).to_vector<float>();
+      training[name][trainable[k]] = optimizer->state(updated[k]).at(name).to_vector<T>();
     }
   }
   return training;
 }
+template Training train(const Case& asked, int steps);
+template TrainingOf<double> train(const Case& asked, int steps);
 
 std::int64_t states_of(const Case& asked) {
   return static_cast<std::int64_t>(optimizer_of(asked)->state_names().size());
 }
 
-Floats shard_of(const Floats& whole, const FlatSpec& spec, int rank, int world_size) {
+template <class T>
+std::vector<T> shard_of(const std::vector<T>& whole, const FlatSpec& spec, int rank,
+                        int world_size) {
   const std::int64_t n = shard_numel(spec, world_size);
-  Floats shard(static_cast<std::size_t>(n), 0.0F);
+  std::vector<T> shard(static_cast<std::size_t>(n), 0);
   std::copy_n(whole.begin() + std::min(rank * n, spec.numel()), valid_numel(spec, rank, world_size),
               shard.begin());
   return shard;
+}
+template Floats shard_of(const Floats& whole, const FlatSpec& spec, int rank, int world_size);
+template std::vector<double> shard_of(const std::vector<double>& whole, const FlatSpec& spec,
+                                      int rank, int world_size);
+
+Floats start_of_shard(const Case& asked, std::size_t flat, int rank) {
+  const FlatSpec spec = specs_of(asked).at(flat);
+  return shard_of(start_of_flat(asked, spec, flat), spec, rank, asked.world_size);
 }
 
 std::vector<Floats> gradients_of(const Case& asked, int step) {

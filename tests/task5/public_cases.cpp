@@ -26,7 +26,11 @@ const Json kTiny =
 /// Frozen first, and a whole frozen unit.
 const Json kFrozen = model({flat("a", {{3}}, false), flat("a", {{7}}, true, false),
                             flat("b", {{5}}, false), flat("c", {{4}, {4}})});
-const std::vector<Json> kModels = {kMixed, kTiny, kFrozen};
+/// Units whose names do not sort in their order; decaying and other flat parameters take turns.
+const Json kUnsorted = model({flat("layers.2", {{6}}), flat("layers.2", {{2}}, true, false),
+                              flat("layers.10", {{3, 3}}), flat("layers.10", {{1}}, true, false),
+                              flat("embed", {{5}}, false), flat("embed", {{4}})});
+const std::vector<Json> kModels = {kMixed, kTiny, kFrozen, kUnsorted};
 
 /// Runs `judge` for every W and seed.
 template <class Judge>
@@ -51,11 +55,28 @@ TEST_CASE("Steps on shards have the bits of steps on the whole", "[5.2]") {
     at_all(judge_step, with(each, {{"steps", 2}, {"optimizer", "momentum"}}), Delivery::plain,
            {2, 3});
   }
+  at_all(judge_step, {{"steps", 4}, {"optimizer", "sgd"}}, Delivery::plain, {2, 3});
+}
+
+TEST_CASE("So they have when the optimizer has made steps before", "[5.2]") {
+  at_all(judge_step, {{"steps", 2}, {"begin_at", 7}}, Delivery::plain, {1, 3});
 }
 
 TEST_CASE("After a step padding is zero, whatever was there", "[5.2]") {
   for (const Json& each : kModels) {
     at_all(judge_step, with(each, {{"steps", 3}, {"poison", true}}), Delivery::plain, {2, 3, 4, 7});
+  }
+  for (const char* optimizer : {"momentum", "sgd"}) {
+    at_all(judge_step, {{"steps", 5}, {"poison", true}, {"optimizer", optimizer}}, Delivery::plain,
+           {2, 4});
+  }
+}
+
+TEST_CASE("Shards of float64 have the bits of steps on the whole", "[5.2]") {
+  for (const char* optimizer : {"adamw", "momentum"}) {
+    at_all(judge_double_step,
+           {{"steps", 3}, {"double", true}, {"optimizer", optimizer}, {"poison", true}},
+           Delivery::plain, {2, 4});
   }
 }
 
@@ -85,6 +106,23 @@ TEST_CASE("Clipping is by the norm of the whole, equal at every W", "[5.4]") {
 TEST_CASE("A small gradient stays as it is", "[5.4]") {
   for (const Json& each : kModels) {
     at_all(judge_clip, with(each, {{"max_norm", 1e9}}), Delivery::plain, {1, 2, 3});
+  }
+}
+
+TEST_CASE("Beside max_norm, the 1e-6 decides", "[5.4]") {
+  for (const double distance : {0.0, 5e-7, -1e-3, 1e-3}) {
+    for (const int world_size : worlds({2, 3})) {
+      judge_clip_beside({.world_size = world_size, .options = kMixed}, distance);
+    }
+  }
+}
+
+TEST_CASE("Zero, tiny and huge gradients have a norm, too", "[5.4]") {
+  for (const double scale : {0.0, 1e-12, 1e18}) {
+    for (const Json& each : {kMixed, kTiny}) {
+      at_all(judge_clip, with(each, {{"scale", scale}, {"max_norm", 0.5}}), Delivery::plain,
+             {2, 4});
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // Task 5: what a runner can be asked to do with a sharded optimizer.
 //
-// Options of every scenario: flats (flats.h), optimizer ("adamw", "momentum"), steps.
+// Options of every scenario: flats, scale, double (flats.h), optimizer ("adamw", "momentum", "sgd"),
+// steps, begin_at (the number of steps that the optimizer begins with).
 #include "grader/stage.h"
 #include "task5/shards.h"
 #include "tensor/ops.h"
@@ -22,6 +23,17 @@ Tensor filled(std::int64_t numel, double value) {
   return tensor;
 }
 
+/// All shards and, without padding, their gradients.
+void note_values(Stage& stage, const Shards& shards, const std::string& when) {
+  for (std::size_t i = 0; i < shards.flats().size(); ++i) {
+    const FlatParameter& flat = *shards.flats()[i];
+    stage.values(when + key_of("shard", i), flat.shard());
+    if (!flat.requires_grad() || !flat.shard_grad().is_defined()) continue;
+    stage.values(when + key_of("gradient", i),
+                 flat.shard_grad().narrow(0, 0, flat.valid_shard_numel()));
+  }
+}
+
 // ------------------------------------------------------------------------------------------- 5.1
 
 void pieces(Stage& stage) {
@@ -30,6 +42,7 @@ void pieces(Stage& stage) {
                                    stage.shared_group());
   stage.note("before gradients", optimizer.pieces().size());
   shards.set_gradients(1);
+  note_values(stage, shards, "");
   std::vector<optim::Piece> all;
   stage.peak("peak", [&] { all = optimizer.pieces(); });
   const std::vector<FlatParameter*> flats = shards.trainable();
@@ -50,7 +63,10 @@ void pieces(Stage& stage) {
   }
   stage.note("pieces", lines);
   stage.note("places", places);
+  note_values(stage, shards, "afterwards ");
+  all.clear();
   shards.drop_gradients();
+  stage.memory("dropped");
   shards.set_gradients(2);
   bool fresh = true;
   all = optimizer.pieces();
@@ -82,6 +98,7 @@ void step(Stage& stage) {
   Shards shards(stage.asked(), stage.rank(), stage.world_size());
   ShardedOptimizer optimizer(shards.pointers(), optimizer_of(stage.asked()), stage.shared_group());
   const int steps = stage.option("steps", 1);
+  optimizer.optimizer().set_steps(stage.option("begin_at", 0));
   stage.memory("before");
   for (int i = 1; i <= steps; ++i) {
     shards.set_gradients(i);
@@ -94,12 +111,14 @@ void step(Stage& stage) {
       stage.peak("peak", once);
       continue;
     }
-    stage.events("events " + name, [&] { stage.collectives("collectives " + name, once); },
+    const auto tried = [&] { stage.attempt("step " + name, once); };
+    stage.events("events " + name, [&] { stage.collectives("collectives " + name, tried); },
                  {EventKind::step});
+    if (stage.seen().at("step " + name).at("type") != "none") return;
   }
   stage.memory("after");
   stage.note("steps", optimizer.optimizer().steps());
-  const std::vector<optim::Piece> pieces = optimizer.pieces();
+  std::vector<optim::Piece> pieces = optimizer.pieces();
   std::size_t next = 0;
   for (std::size_t i = 0; i < shards.flats().size(); ++i) {
     const FlatParameter& flat = *shards.flats()[i];
@@ -109,8 +128,15 @@ void step(Stage& stage) {
       stage.values(key_of(name, i), tensor);
     }
   }
+  pieces.clear();
+  note_values(stage, shards, "");
   shards.trainable().back()->set_shard_grad(Tensor());
   stage.attempt("without a gradient", [&] { optimizer.step(0.1); });
+  shards.drop_gradients();
+  stage.memory("dropped");
+  stage.attempt("without any gradient", [&] { optimizer.step(0.1); });
+  stage.note("steps then", optimizer.optimizer().steps());
+  note_values(stage, shards, "then ");
 }
 
 // ------------------------------------------------------------------------------------------- 5.3
@@ -140,14 +166,16 @@ void clip(Stage& stage) {
     ops::fill(padding_of(*flat, flat->shard_grad()), stage.option("poison", 0.0));
   }
   double norm = 0;
-  stage.collectives("collectives",
-                    [&] { norm = optimizer.clip_grad_norm(stage.option("max_norm", 1.0)); });
+  const auto clipping = [&] { norm = optimizer.clip_grad_norm(stage.option("max_norm", 1.0)); };
+  stage.collectives("collectives", [&] { stage.attempt("clipping", clipping); });
+  if (stage.seen().at("clipping").at("type") != "none") return;
   stage.note("norm", norm);
   for (std::size_t i = 0; i < shards.flats().size(); ++i) {
     const FlatParameter& flat = *shards.flats()[i];
     if (!flat.requires_grad()) continue;
     stage.values(key_of("gradient", i), flat.shard_grad().narrow(0, 0, flat.valid_shard_numel()));
   }
+  stage.note("norm again", optimizer.clip_grad_norm(stage.option("max_norm", 1.0)));
   const std::string bad = stage.option("bad", std::string());
   if (bad.empty()) return;
   shards.set_gradients(2);
@@ -157,6 +185,7 @@ void clip(Stage& stage) {
     ops::fill(shards.trainable().front()->shard_grad().narrow(0, 0, 1), value);
   }
   stage.attempt("bad", [&] { optimizer.clip_grad_norm(1); });
+  note_values(stage, shards, "bad ");
 }
 
 // ------------------------------------------------------------------------------------------- 5.5
@@ -184,7 +213,9 @@ void state(Stage& stage) {
   }
   stage.memory("before");
   std::vector<nn::StateSlice> slices;
-  stage.collectives("collectives", [&] { slices = optimizer.state_slices(); });
+  const auto cut = [&] { slices = optimizer.state_slices(); };
+  stage.collectives("collectives", [&] { stage.attempt("cutting", cut); });
+  if (stage.seen().at("cutting").at("type") != "none") return;
   stage.memory("after");
   note_slices(stage, "slices", slices);
   shards.set_gradients(steps + 1);
@@ -218,28 +249,42 @@ struct Ranks {
   std::vector<std::unique_ptr<ShardedOptimizer>> optimizers;
 };
 
-/// Steps at one W, saves, loads at another W, and makes one step more.
-void reload(Stage& stage) {
-  const int steps = stage.option("steps", 2);
-  std::map<std::string, Tensor> saved;
-  {
-    Ranks ranks(stage.asked(), stage.option("saved_at", 1));
-    for (int i = 1; i <= steps; ++i) ranks.step(i);
-    for (const nn::StateSlice& slice : ranks.slices()) {
-      Tensor& whole = saved[slice.name];
-      if (!whole.is_defined()) whole = filled(numel_of(slice.full_shape), NAN);
-      ops::copy(whole.narrow(0, slice.begin, slice.values.numel()), slice.values);
-    }
+using Saved = std::map<std::string, Tensor>;
+
+Saved save(Ranks& ranks) {
+  Saved saved;
+  for (const nn::StateSlice& slice : ranks.slices()) {
+    Tensor& whole = saved[slice.name];
+    if (!whole.is_defined()) whole = filled(numel_of(slice.full_shape), NAN);
+    ops::copy(whole.narrow(0, slice.begin, slice.values.numel()), slice.values);
   }
-  Ranks ranks(stage.asked(), stage.option("loaded_at", 1));
-  ranks.step(99);  // whatever it was before
+  return saved;
+}
+
+void load(Ranks& ranks, const Saved& saved, int steps) {
   for (const nn::StateSlice& slice : ranks.slices()) {
     ops::copy(slice.values, saved.at(slice.name).narrow(0, slice.begin, slice.values.numel()));
   }
   for (const auto& optimizer : ranks.optimizers) optimizer->optimizer().set_steps(steps);
+}
+
+/// Steps at one W, saves, loads at another W, makes one step more; saves what it loaded, and loads
+/// that at the first W into ranks that have not made a step.
+void reload(Stage& stage) {
+  const int steps = stage.option("steps", 2);
+  Ranks first(stage.asked(), stage.option("saved_at", 1));
+  for (int i = 1; i <= steps; ++i) first.step(i);
+  Ranks ranks(stage.asked(), stage.option("loaded_at", 1));
+  ranks.step(99);  // whatever it was before
+  load(ranks, save(first), steps);
   note_slices(stage, "loaded", ranks.slices());
   ranks.step(steps + 1);
   note_slices(stage, "continued", ranks.slices());
+  Ranks last(stage.asked(), stage.option("saved_at", 1));
+  load(last, save(ranks), steps + 1);
+  note_slices(stage, "loaded again", last.slices());
+  last.step(steps + 2);
+  note_slices(stage, "continued again", last.slices());
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ Shards::Shards(const Case& asked, int rank, int world_size)
     std::vector<nn::NamedParameter> parameters;
     for (std::size_t p = 0; p < spec.shapes.size(); ++p) {
       parameters.push_back(
-          {path_of(spec, i, p), Variable(start_of(asked, spec, i, p), spec.trainable), nullptr});
+          {path_of(spec, i, p),
+           Variable(as(dtype_of(asked), start_of(asked, spec, i, p)), spec.trainable), nullptr});
     }
     flats_.push_back(std::make_unique<FlatParameter>(spec.unit, std::move(parameters), rank,
                                                      world_size, kCpu, copy_slice));
@@ -26,9 +27,9 @@ void Shards::set_gradients(int step) {
     FlatParameter& flat = *flats_[i];
     if (!flat.requires_grad()) continue;
     const std::int64_t n = flat.shard_numel();
-    const Tensor whole = gradient_of(asked_, specs_[i], i, step);
+    const Tensor whole = as(dtype_of(asked_), gradient_of(asked_, specs_[i], i, step));
     const AllocationScope as_gradient(MemoryKind::sharded_grad);
-    const Tensor mine = Tensor::zeros({n});
+    const Tensor mine = Tensor::zeros({n}, dtype_of(asked_));
     const std::int64_t valid = flat.valid_shard_numel();
     const std::int64_t begin = std::min(flat.rank() * n, flat.numel());
     ops::copy(mine.narrow(0, 0, valid), whole.narrow(0, begin, valid));
@@ -55,8 +56,10 @@ std::vector<FlatParameter*> Shards::trainable() const {
 }
 
 std::shared_ptr<optim::Optimizer> optimizer_of(const Case& asked) {
-  if (asked.options.value("optimizer", "adamw") == "momentum") {
-    return std::make_shared<optim::Sgd>(optim::Sgd::Options{.momentum = 0.9, .weight_decay = 0.1});
+  const std::string name = asked.options.value("optimizer", "adamw");
+  if (name != "adamw") {
+    return std::make_shared<optim::Sgd>(
+        optim::Sgd::Options{.momentum = name == "momentum" ? 0.9 : 0.0, .weight_decay = 0.1});
   }
   return std::make_shared<optim::AdamW>(optim::AdamW::Options{});
 }

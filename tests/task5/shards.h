@@ -27,7 +27,8 @@ class Shards {
   std::vector<std::unique_ptr<FlatParameter>> flats_;
 };
 
-/// The option "optimizer": "adamw", or "momentum" for SGD with one state a parameter.
+/// The option "optimizer": "adamw", "momentum" for SGD with one state per parameter, or "sgd" for
+/// SGD without any.
 std::shared_ptr<optim::Optimizer> optimizer_of(const Case& asked);
 /// The part of a shard-sized tensor that is padding.
 Tensor padding_of(const FlatParameter& flat, const Tensor& shard_sized);

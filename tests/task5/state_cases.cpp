@@ -58,6 +58,9 @@ void judge_state(const Ask& ask) {
   const int steps = asked.options.value("steps", 1), world = seen.world_size();
   const Training now = train(asked, steps), later = train(asked, steps + 1);
   for (int rank = 0; rank < world; ++rank) {
+    Lesson can("5.5", "the training state can be cut into slices at any moment", seen);
+    can.at(rank).accepted("state_slices()", seen.at(rank, "cutting"));
+    if (!can.ok()) return;
     const auto expected = slices_of(asked, rank, world, now);
     const auto observed = slices_in(seen.at(rank, "slices"));
     Lesson parts("5.5",
@@ -95,12 +98,20 @@ void judge_reload(const Ask& ask) {
   const Seen& seen = run("reload", ask);
   const Case& asked = seen.asked();
   const int steps = asked.options.value("steps", 2);
+  struct Moment {
+    const char* key;
+    int steps, world_size;
+  };
+  const int saved_at = asked.options.value("saved_at", 1);
   const int loaded_at = asked.options.value("loaded_at", 1);
-  for (const auto& [key, after] : {std::pair{"loaded", steps}, {"continued", steps + 1}}) {
+  for (const auto& [key, after, world] : {Moment{"loaded", steps, loaded_at},
+                                          {"continued", steps + 1, loaded_at},
+                                          {"loaded again", steps + 1, saved_at},
+                                          {"continued again", steps + 2, saved_at}}) {
     const Training training = train(asked, after);
     std::vector<Slice> expected;
-    for (int rank = 0; rank < loaded_at; ++rank) {
-      for (Slice& slice : slices_of(asked, rank, loaded_at, training)) {
+    for (int rank = 0; rank < world; ++rank) {
+      for (Slice& slice : slices_of(asked, rank, world, training)) {
         expected.push_back(std::move(slice));
       }
     }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace fsdp::graded {
 namespace {
@@ -35,6 +36,60 @@ std::vector<std::string> expected_pieces(const Case& asked, Counted counted, boo
   return lines;
 }
 
+/// What is held after the gradients of all flat parameters were dropped.
+void check_dropped(Lesson& lesson, const Seen& seen, int rank) {
+  const std::int64_t held = seen.bytes(rank, "dropped", "SHARDED_GRAD");
+  lesson.at(rank).equal(
+      "SHARDED_GRAD bytes when the flat parameters' gradients have been dropped", held, 0,
+      {{held == trainable_bytes(seen.asked(), 4, false),
+        "something else still holds all gradients, perhaps pieces that were kept"}});
+}
+
+/// Shards and gradients are as they were: `shards` and those of step `step`, if any.
+void check_unchanged(Lesson& lesson, const Seen& seen, int rank, const std::string& when,
+                     const std::vector<Floats>& shards, int step) {
+  const auto specs = specs_of(seen.asked());
+  const auto gradients = gradients_of(seen.asked(), std::max(step, 1), rank);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    lesson.at(rank, specs[i].unit)
+        .bits(fmt::format("the shard of flat parameter {}", i),
+              seen.floats(rank, fmt::format("{}shard.{}", when, i)), shards[i],
+              valid_numel(specs[i], rank, seen.world_size()));
+    if (!specs[i].trainable || step == 0) continue;
+    const std::string key = fmt::format("{}gradient.{}", when, i);
+    const Floats& given = gradients[next++];
+    if (!seen.has(rank, key)) {
+      lesson.that(false, fmt::format("the gradient of flat parameter {} is undefined", i),
+                  "the gradient that was given");
+      continue;
+    }
+    const Floats observed = seen.floats(rank, key);
+    const auto zeros = static_cast<std::ptrdiff_t>(observed.size());
+    lesson.bits(fmt::format("the gradient of flat parameter {}", i), observed, given, -1,
+                {{std::count(observed.begin(), observed.end(), 0.0F) == zeros,
+                  "zeroed: gradients stay until the caller drops them"}});
+  }
+}
+
+/// No step threw.
+bool check_stepped(const Seen& seen, int rank, int steps) {
+  Lesson lesson("5.2", "all pieces can make a step at any moment", seen);
+  for (int step = 1; step <= steps && lesson.ok(); ++step) {
+    if (step == 2) continue;  // measured
+    lesson.at(rank).accepted(fmt::format("step {}", step),
+                             seen.at(rank, fmt::format("step {}", step)));
+  }
+  return lesson.ok();
+}
+
+/// The units of lines that are sorted by name, though they should not be.
+bool is_sorted_by_unit(const std::vector<std::string>& lines) {
+  const auto unit = [](const std::string& line) { return line.substr(0, line.find('#')); };
+  return std::is_sorted(lines.begin(), lines.end(),
+                        [&](const auto& a, const auto& b) { return unit(a) < unit(b); });
+}
+
 std::vector<std::string> without_decay_flags(std::vector<std::string> lines) {
   for (std::string& line : lines) line.resize(line.find(','));
   return lines;
@@ -57,6 +112,9 @@ void judge_pieces(const Ask& ask) {
           "the index leaves frozen flat parameters out: a key changes when a neighbour is frozen"},
          {pieces == expected_pieces(asked, Counted::over_all, false),
           "the index counts over all units"},
+         {is_sorted_by_unit(pieces) && !is_sorted_by_unit(expected) &&
+              std::is_permutation(pieces.begin(), pieces.end(), expected.begin(), expected.end()),
+          "sorted by the names of the units: pieces come in the order of the flat parameters"},
          {pieces.size() == expected.size() &&
               without_decay_flags(pieces) == without_decay_flags(expected),
           "the flat parameter's decay flag is not passed on"}});
@@ -72,6 +130,14 @@ void judge_pieces(const Ask& ask) {
     views.that(seen.at(rank, "fresh").get<bool>(), "a piece holds the gradient of an earlier step",
                "that of this step", {{true, "stored once: gradients come and go with every step"}});
     views.equal("the peak of memory, above what was held before", grown(seen, rank, "peak"), 0);
+    std::vector<Floats> shards;
+    for (std::size_t i = 0; i < specs_of(asked).size(); ++i) {
+      shards.push_back(start_of_shard(asked, i, rank));
+    }
+    Lesson looks("5.1", "pieces() changes neither shards nor gradients", seen);
+    check_unchanged(looks, seen, rank, "afterwards ", shards, 1);
+    Lesson drops("5.1", "the pieces do not keep a gradient alive", seen);
+    check_dropped(drops, seen, rank);
   }
 }
 
@@ -87,6 +153,7 @@ void judge_step(const Ask& ask) {
   }
   const std::int64_t bytes = trainable_bytes(asked, 4 * states_of(asked), false);
   for (int rank = 0; rank < world; ++rank) {
+    if (!check_stepped(seen, rank, steps)) return;
     Lesson small("5.2", "a rank has state for its shards only: 8 n bytes with AdamW", seen);
     const std::int64_t held = seen.bytes(rank, "after", "OPTIMIZER");
     small.at(rank).equal("OPTIMIZER bytes", held, bytes,
@@ -105,10 +172,15 @@ void judge_step(const Ask& ask) {
     }
     Lesson once("5.2", "a step is one step of the optimizer over all pieces", seen);
     once.at(rank).equal("step events", std::ssize(seen.lines(rank, "events 1")), 1);
-    once.equal("steps counted", seen.number(rank, "steps"), steps,
-               {{seen.number(rank, "steps") > steps,
-                 "one for each piece: the bias correction of "
-                 "AdamW would be of a later step"}});
+    const int begin = asked.options.value("begin_at", 0);
+    const auto pieces = static_cast<std::int64_t>(gradients_of(asked, 1).size());
+    once.equal(fmt::format("steps counted, from {} on", begin), seen.number(rank, "steps") - begin,
+               steps,
+               {{pieces > 1 && seen.number(rank, "steps") - begin == steps * pieces,
+                 "one for each piece: the bias correction of AdamW would be of a later step"},
+                {begin > 0 && seen.number(rank, "steps") == steps,
+                 "the optimizer's own count is overwritten: after a load it does not begin at 0"}});
+    bool values_hold = true;
     for (std::size_t i = 0; i < specs.size(); ++i) {
       const std::int64_t valid = valid_numel(specs[i], rank, world);
       for (const std::string& name : names) {
@@ -126,10 +198,60 @@ void judge_step(const Ask& ask) {
                       seen);
         values.at(rank, specs[i].unit, specs[i].trainable ? "" : "a frozen flat parameter")
             .bits(fmt::format("{} of flat parameter {}", name, i), observed, shard, valid);
+        values_hold = values_hold && values.ok();
       }
     }
-    once.refused("a step without all gradients", seen.at(rank, "without a gradient"), "Error",
-                 {"has no gradient"});
+    std::vector<Floats> shards;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      shards.push_back(shard_of(expected.at("param")[i], specs[i], rank, world));
+    }
+    Lesson stays("5.2", "a step reads the gradients: they stay as they are until they are dropped",
+                 seen);
+    if (values_hold) check_unchanged(stays, seen, rank, "", shards, steps);
+    Lesson drops("5.2", "a step does not keep the gradients alive", seen);
+    check_dropped(drops, seen, rank);
+    Lesson refuses("5.2", "a step without all gradients is an Error, and changes nothing", seen);
+    refuses.at(rank).refused("a step without all gradients", seen.at(rank, "without a gradient"),
+                             "Error", {"has no gradient"});
+    refuses.refused("a step without any gradient", seen.at(rank, "without any gradient"), "Error",
+                    {"has no gradient"});
+    refuses.equal("steps counted afterwards", seen.number(rank, "steps then"),
+                  seen.number(rank, "steps"));
+    if (values_hold) check_unchanged(refuses, seen, rank, "then ", shards, 0);
+  }
+}
+
+void judge_double_step(const Ask& ask) {
+  const Seen& seen = run("step", ask);
+  const Case& asked = seen.asked();
+  const auto specs = specs_of(asked);
+  const auto digits = [](const std::vector<double>& values) {
+    std::vector<std::string> all;
+    for (const double value : values) all.push_back(fmt::format("{:.17g}", value));
+    return all;
+  };
+  const auto training = train<double>(asked, asked.options.value("steps", 1));
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    if (!check_stepped(seen, rank, asked.options.value("steps", 1))) return;
+    for (const auto& [name, flats] : training) {
+      for (std::size_t i = 0; i < flats.size(); ++i) {
+        if (flats[i].empty()) continue;
+        const Json& noted = seen.at(rank, fmt::format("{}.{}", name, i));
+        const auto& bits = noted.at("bits").get_binary();
+        std::vector<double> observed(bits.size() / sizeof(double));
+        if (!observed.empty()) std::memcpy(observed.data(), bits.data(), 8 * observed.size());
+        Lesson values("5.2", "shards and state of float64 have the bits of one process, too", seen);
+        values.at(rank, specs[i].unit)
+            .equal("the dtype", noted.at("dtype").get<std::string>(), "float64");
+        const auto shard = shard_of(flats[i], specs[i], rank, seen.world_size());
+        const auto valid = valid_numel(specs[i], rank, seen.world_size());
+        values.equal(fmt::format("{} of flat parameter {}", name, i), digits(observed),
+                     digits(shard),
+                     {{observed.size() == shard.size() &&
+                           std::equal(shard.begin(), shard.begin() + valid, observed.begin()),
+                       "only padding differs: the elements past the parameters must be zero"}});
+      }
+    }
   }
 }
 
