@@ -89,6 +89,7 @@ std::int64_t most_full_gradients(const Case& asked, int m) {
   }
   if (bytes.contains("root")) held += bytes["root"];  // the first to begin, and the last to end
   for (const std::string& name : reduction_order(asked)) {
+    if (bytes[name] == 0) continue;  // a frozen unit may leave in flight what is in flight
     most = std::max(most, held + bytes[name] + in_flight);
     held += ((reduces ? 0 : after) - before) * bytes[name];
     in_flight = reduces ? bytes[name] : 0;

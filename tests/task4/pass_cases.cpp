@@ -148,8 +148,8 @@ void judge_until_end(const Ask& ask) {
     Lesson one("4.5", "every trainable unit that backward passes sends its gradient once", seen);
     one.at(rank).equal("what was started besides gathers",
                        reductions_in(seen.at(rank, "collectives")), expected);
-    check_gathers("4.5", seen, rank, seen.at(rank, "collectives"), seen.asked());
     check_order(seen, rank, units);
+    check_gathers("4.5", seen, rank, seen.at(rank, "collectives"), seen.asked());
     Lesson gone("4.5", "after a unit's backward its parameters are gone", seen);
     const auto states = seen.lines(rank, "states");
     for (const std::string& name : order) {

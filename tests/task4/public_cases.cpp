@@ -252,10 +252,8 @@ TEST_CASE("Units go by their place, not by their name", "[4.6]") {
 }
 
 TEST_CASE("A dropped loss, frozen units and repeated calls leave nothing behind", "[4.6]") {
-  for (const Json& dropped : {Json::array({1}), Json::array({2, 0, 1})}) {
-    at_all(judge_whole_backward, planned({{"dropped", dropped}}, {3, 1}), Delivery::plain,
-           {1, 2, 3});
-  }
+  at_all(judge_whole_backward, {{"dropped", {1}}}, Delivery::plain, {1, 2, 3});
+  at_all(judge_whole_backward, planned({{"dropped", {2, 0, 1}}}, {3, 1}), Delivery::plain, {2, 3});
   at_all(judge_whole_backward,
          planned({{"dropped", {3}}, {"orders", {{0, 2}, {0, 1, 1, 2}}}}, {2, 2}), Delivery::plain,
          {2});
