@@ -236,6 +236,10 @@ std::vector<FlatParameter*> ShardedModel::flat_parameters() const {
   return flats;
 }
 
+void ShardedModel::reshard() {
+  for (const auto& unit : units_) unit->reshard();
+}
+
 void ShardedModel::attach_optimizer(
     const std::function<std::shared_ptr<optim::Optimizer>()>& make_optimizer) {
   optimizer_ = std::make_unique<ShardedOptimizer>(flat_parameters(), make_optimizer(), group_);
@@ -252,7 +256,8 @@ ShardedOptimizer& ShardedModel::optimizer() {
 // optimizer, and the engine of the replicated parameters.
 //
 // Keep:  a backward that reached no unit (everything frozen, or a loss that uses none) still counts
-//        as a micro-step. Replicated gradients count once in the norm, not W times.
+//        as a micro-step. Replicated gradients count once in the norm, not W times. No unit is left
+//        unsharded when the shards change.
 void ShardedModel::begin_step(const optim::StepPlan& plan) {
   // SOLUTION 7.4: todo(plan, reducer_, replicated_gradients_)
   micro_steps_ended_ = 0;
@@ -308,6 +313,7 @@ double ShardedModel::clip_grad_norm(double max_norm) {
 
 void ShardedModel::step(double lr) {
   // SOLUTION 7.4: todo(lr, optimizer_, replicated_optimizer_)
+  reshard();  // a forward without a backward may have left a unit
   optimizer().step(lr);
   if (replicated_gradients_ != nullptr) {
     replicated_optimizer_->step(replicated_gradients_->pieces(), lr);

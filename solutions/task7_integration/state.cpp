@@ -74,6 +74,7 @@ void ShardedModel::load_full(const std::filesystem::path& folder) {
     reader.require(parameter.path, parameter.variable.data().dtype(), parameter.variable.shape());
   }
   group_->barrier({"load_full", Phase::checkpoint}).wait();  // every rank found it right
+  reshard();
   for (FlatParameter* flat : flat_parameters()) {
     for (const ShardPiece& piece : flat->pieces_of(flat->rank())) {
       reader.read_slice(flat->spans()[piece.span].path, piece.param_begin,
@@ -129,11 +130,12 @@ std::map<std::string, std::string> ShardedModel::load_checkpoint(
   // SOLUTION 7.6: todo(folder, optimizer_)
   const nn::SliceReader reader(folder);
   const std::vector<nn::StateSlice> slices = state_slices(/*with_replicated=*/true);
+  const std::int64_t steps = nn::integer_of(reader.metadata(), "optimizer_steps", folder);
   reader.check(slices, root_.named_parameters());
   reader.verify(group_->rank(), group_->size());
   group_->barrier({"load", Phase::checkpoint}).wait();  // every rank found it right
+  reshard();
   reader.read(slices);
-  const std::int64_t steps = nn::integer_of(reader.metadata(), "optimizer_steps", folder);
   optimizer().optimizer().set_steps(steps);
   if (replicated_optimizer_ != nullptr) replicated_optimizer_->set_steps(steps);
   return reader.metadata();

@@ -119,6 +119,10 @@ std::vector<FlatParameter*> ShardedModel::flat_parameters() const {
   return flats;
 }
 
+void ShardedModel::reshard() {
+  for (const auto& unit : units_) unit->reshard();
+}
+
 void ShardedModel::attach_optimizer(
     const std::function<std::shared_ptr<optim::Optimizer>()>& make_optimizer) {
   optimizer_ = std::make_unique<ShardedOptimizer>(flat_parameters(), make_optimizer(), group_);
@@ -135,7 +139,8 @@ ShardedOptimizer& ShardedModel::optimizer() {
 // optimizer, and the engine of the replicated parameters.
 //
 // Keep:  a backward that reached no unit (everything frozen, or a loss that uses none) still counts
-//        as a micro-step. Replicated gradients count once in the norm, not W times.
+//        as a micro-step. Replicated gradients count once in the norm, not W times. No unit is left
+//        unsharded when the shards change.
 void ShardedModel::begin_step(const optim::StepPlan& plan) {
   todo("7.4", plan, reducer_, replicated_gradients_);
 }
