@@ -77,8 +77,8 @@ class ShardedModel : public optim::GradientEngine {
   double clip_grad_norm(double max_norm);
   void step(double lr);
   ShardedOptimizer& optimizer();
-  /// Reshards every unit. Called before the shards change (step, load_full, load_checkpoint): a unit
-  /// that a recorded forward left unsharded would go on computing with the old parameters.
+  /// Reshards every unit. Call it before the shards change (step and both loads do): a unit that a
+  /// recorded forward left unsharded would go on computing with the old parameters.
   void reshard();
 
   // -------------------------------------------------------------------- full state (7.5)

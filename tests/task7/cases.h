@@ -7,7 +7,9 @@
 namespace fsdp::graded {
 
 void judge_units(const Ask& ask);
+void judge_splits(const Ask& ask);
 void judge_hooks(const Ask& ask);
+void judge_gone(const Ask& ask);
 void judge_replicated(const Ask& ask);
 void judge_training(const Ask& ask);
 void judge_gradients(const Ask& ask);
@@ -15,6 +17,7 @@ void judge_memory(const Ask& ask);
 void judge_visit(const Ask& ask);
 void judge_save_full(const Ask& ask);
 void judge_load_full(const Ask& ask);
+void judge_handover(const Ask& ask);
 void judge_slices(const Ask& ask);
 void judge_resume(const Ask& ask);
 void judge_damaged(const Ask& ask);

@@ -68,6 +68,31 @@ void check_barriers(const Seen& seen, int ranks) {
                 "a barrier after publish()");
 }
 
+/// `before`: what had been loaded before the training that was saved; -1 if nothing.
+void check_counts(const Seen& seen, const Json& noted, int rank, int ranks, int steps,
+                  int before = -1) {
+  Lesson count("7.6", "the count of steps goes on: AdamW's correction depends on it", seen);
+  const auto observed = noted.at("steps").get<std::int64_t>();
+  count.at_rank_of(rank, ranks)
+      .equal("that of the optimizer of the shards, after loading,", observed, steps,
+             {{observed == before,
+               "the count in the metadata that the caller handed in, not the optimizer's"},
+              {observed == 0, "not restored"}});
+  if (noted.at("replicated steps").is_null()) return;
+  count.equal("that of the optimizer of what is ignored, after loading,",
+              noted.at("replicated steps").get<std::int64_t>(), steps,
+              {{observed == steps, "restored in one optimizer of the two"}});
+}
+
+/// What a load that reads too early says, by damage.
+std::string read_too_early(const std::string& damage) {
+  if (damage == "vocabulary") {
+    return "what is sharded was read before what is ignored had been checked";
+  }
+  if (damage == "count") return "read before \"optimizer_steps\" was looked for";
+  return "read before every rank had found the folder right";
+}
+
 Json without_ignored(Json options) {
   options.erase("ignored");
   return options;
@@ -104,7 +129,8 @@ void judge_resume(const Ask& ask) {
   const Case& asked = seen.asked();
   const int ranks = asked.options.value("ranks", 4), heirs = asked.options.value("heirs", 2);
   const int half = asked.options.value("half", 1), steps = asked.options.value("steps", 2);
-  const std::string name = fmt::format("step_{}", half);
+  const int number = asked.options.value("number", half);
+  const std::string name = fmt::format("step_{}", number);
 
   check_barriers(seen, ranks);
   const std::string failure = seen.text(0, "saving failed");
@@ -116,10 +142,11 @@ void judge_resume(const Ask& ask) {
   files.at_rank_of(0, ranks).equal("what lies in the parent folder", seen.lines(0, "listing"),
                                    Names{"latest", name});
   files.equal("`latest`", seen.text(0, "latest"), name);
-  const auto number = std::ssize(seen.at(0, "files"));
+  const auto count = std::ssize(seen.at(0, "files"));
   files.equal(
-      "the number of files in it", number, ranks,
-      {{number == 1 && ranks > 1, "only one rank wrote: the shards of the others are lost"}});
+      "the number of files in it", count, ranks,
+      {{count == 1 && ranks > 1, "only one rank wrote: the shards of the others are lost"},
+       {count > ranks, "what a save that crashed had left is among them: begin() clears it"}});
   if (!files.ok()) return;  // it cannot be loaded
   for (int rank = 0; rank < ranks; ++rank) {
     Lesson lean("7.6", "what is written are views of what is there: saving needs no memory", seen);
@@ -140,30 +167,37 @@ void judge_resume(const Ask& ask) {
     Lesson lesson("7.6", "the metadata comes back, with the count of steps", seen);
     lesson.at_rank_of(rank, heirs)
         .equal("\"optimizer_steps\"", metadata.value("optimizer_steps", "(missing)"),
-               std::to_string(half));
+               std::to_string(half),
+               {{metadata.value("optimizer_steps", "") == std::to_string(number),
+                 "the number of the folder, which the caller chooses as it likes"}});
     lesson.equal("what the caller put there", metadata.value("note", "(missing)"),
                  std::string("from a test"));
     const Json& noted = heirs_noted.at(static_cast<std::size_t>(rank));
-    Lesson count("7.6", "the count of steps goes on: AdamW's correction depends on it", seen);
-    count.at_rank_of(rank, heirs)
-        .equal("that of the optimizer of the shards, after loading,",
-               noted.at("steps").get<std::int64_t>(), half,
-               {{noted.at("steps") == 0, "not restored"}});
-    if (noted.at("replicated steps").is_null()) continue;
-    count.equal("that of the optimizer of what is ignored, after loading,",
-                noted.at("replicated steps").get<std::int64_t>(), half,
-                {{noted.at("replicated steps") == 0, "restored in one optimizer of the two"}});
+    check_counts(seen, noted, rank, heirs, half);
   }
   const int micro_batches = asked.options.at("micro_batches").get<int>();
   const Single& then = single(asked.options, asked.seed, micro_batches, half);
   Lesson loaded("7.6", "what was saved at one W is loaded at another", seen);
   check_given(loaded, given_by(asked.options, of_ranks(heirs_noted, "loaded")), then.state,
               asked.options);
+  for (int rank = 0; rank < heirs; ++rank) {
+    Lesson now("7.6", "what is computed after loading is computed with what was loaded", seen);
+    check_evaluation(now.at_rank_of(rank, heirs),
+                     heirs_noted.at(static_cast<std::size_t>(rank)).at("loss"),
+                     then.evaluations.back());
+  }
   if (!loaded.ok()) return;
   const Single& right = single(asked.options, asked.seed, micro_batches, steps);
   Lesson lesson("7.6", "the training goes on as if it had never been interrupted", seen);
   check_given(lesson, given_by(asked.options, of_ranks(heirs_noted, "all")), right.state,
               asked.options);
+  if (!asked.options.value("again", false)) return;
+  const Json& again = seen.at(0, "again");
+  for (int rank = 0; rank < ranks; ++rank) {
+    check_counts(seen, again.at(static_cast<std::size_t>(rank)), rank, ranks, steps, half);
+  }
+  Lesson twice("7.6", "what was loaded, trained and saved again is loaded again", seen);
+  check_given(twice, given_by(asked.options, of_ranks(again, "all")), right.state, asked.options);
 }
 
 void judge_damaged(const Ask& ask) {
@@ -199,8 +233,11 @@ void judge_damaged(const Ask& ask) {
     add_slices(before, noted.at("before"));
     add_slices(after, noted.at("after"));
     check_state(same.at_rank_of(rank, heirs), after.values, before.values,
-                {{true, "read before every rank had found the folder right"}});
+                {{true, read_too_early(damage)}});
     same.equal("the optimizer's count of steps", noted.at("steps").get<std::int64_t>(), 0);
+    if (noted.at("replicated steps").is_null()) continue;
+    same.equal("that of the optimizer of what is ignored",
+               noted.at("replicated steps").get<std::int64_t>(), 0);
   }
 }
 

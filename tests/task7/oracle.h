@@ -22,6 +22,7 @@ struct Single {
   State state;            ///< after the last step
   std::vector<double> norms;
   std::map<std::pair<int, int>, double> losses;  ///< by step and micro-batch
+  std::vector<double> evaluations;               ///< of micro-batch 0, after each update
 };
 /// `steps` steps of the case, whose global batch has `micro_batches` micro-batches.
 const Single& single(const Json& options, std::uint64_t seed, int micro_batches, int steps);
@@ -29,11 +30,14 @@ const Single& single(const Json& options, std::uint64_t seed, int micro_batches,
 /// What an eager build of the model leaves.
 struct Eager {
   std::vector<std::pair<std::string, Shape>> shapes;  ///< in order of registration
-  State state;                                        ///< "param/<path>", float32 ones
+  std::map<std::string, std::string> dtypes;          ///< by path
+  State state;                                        ///< "param/<path>", float64 ones rounded
   std::vector<std::pair<std::string, std::vector<float>>> buffers;
   std::uint64_t generator = 0;  ///< its offset
 };
 Eager eager(const Json& options, std::uint64_t seed);
+/// The loss of micro-batch 0 of step 0 of data `seed`, by the model that `seed_of_model` draws.
+double loss_of_build(const Json& options, std::uint64_t seed_of_model, std::uint64_t seed);
 
 /// Slices put together.
 struct Assembled {
@@ -49,6 +53,8 @@ void check_cover(Lesson& lesson, const Assembled& whole, const std::vector<std::
 /// Every bit, in the order of names.
 void check_state(Lesson& lesson, const State& observed, const State& expected,
                  const std::vector<Cause>& causes = {});
+/// What Session::evaluate() noted: one loss, twice. `exact`: to the last bit.
+void check_evaluation(Lesson& lesson, const Json& twice, double expected, bool exact = true);
 /// ‖a - b‖ <= 1e-3 ‖b‖, for what is right but not to the last bit.
 void check_close(Lesson& lesson, const State& observed, const State& expected);
 

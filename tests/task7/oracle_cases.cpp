@@ -43,6 +43,10 @@ Single train(const Json& options, std::uint64_t seed, int micro_batches, int ste
     if (step == 0) keep(result.clipped);
     for (optim::Piece& piece : engine.pieces()) piece.decay = decays(options, piece.key);
     optimizer.step(engine.pieces(), rate_of(step));
+    {
+      const NoGradScope no_tape;
+      result.evaluations.push_back(loss_of(*model, options, seed, step, 0).data().item());
+    }
     if (step + 1 < steps) engine.zero_grad();
   }
   for (const auto& [path, variable] : model->variables()) {
@@ -61,7 +65,8 @@ Single train(const Json& options, std::uint64_t seed, int micro_batches, int ste
 const Single& single(const Json& options, std::uint64_t seed, int micro_batches, int steps) {
   static std::map<std::string, Single> known;  // a judge is one thread
   Json key = options;
-  for (const char* name : {"meta", "depth", "group", "limit", "ignored", "no_sync", "measure"}) {
+  for (const char* name : {"meta", "depth", "group", "limit", "ignored", "no_sync", "measure",
+                           "per_reduction", "abandons", "evaluates"}) {
     key.erase(name);
   }
   key["of"] = {seed, micro_batches, steps};
@@ -77,8 +82,16 @@ Eager eager(const Json& options, std::uint64_t seed) {
   Eager all;
   for (const nn::NamedParameter& each : model->named_parameters()) {
     all.shapes.emplace_back(each.path, each.variable.shape());
-    if (each.variable.data().dtype() != DType::float32) continue;
-    all.state["param/" + each.path] = each.variable.data().to_vector<float>();
+    const Tensor& data = each.variable.data();
+    all.dtypes[each.path] = name_of(data.dtype());
+    auto& values = all.state["param/" + each.path];
+    if (data.dtype() == DType::float32) {
+      values = data.to_vector<float>();
+    } else {
+      for (const double wide : data.to_vector<double>()) {
+        values.push_back(static_cast<float>(wide));
+      }
+    }
   }
   for (nn::Module* module : model->modules()) {
     for (const nn::Buffer& buffer : module->own_buffers()) {
@@ -87,6 +100,26 @@ Eager eager(const Json& options, std::uint64_t seed) {
   }
   all.generator = context.generator().offset();
   return all;
+}
+
+double loss_of_build(const Json& options, std::uint64_t seed_of_model, std::uint64_t seed) {
+  Context context({.seed = seed_of_model});
+  const ContextScope scope(context);
+  const auto model = make_model(options);
+  const NoGradScope no_tape;
+  return loss_of(*model, options, seed, 0, 0).data().item();
+}
+
+void check_evaluation(Lesson& lesson, const Json& twice, double expected, bool exact) {
+  const double first = twice.at(0).get<double>(), second = twice.at(1).get<double>();
+  const auto fits = [&](double loss) {
+    return exact ? loss == expected : std::abs(loss - expected) <= 1e-3 * std::abs(expected);
+  };
+  lesson.that(fits(first), fmt::format("the loss without a tape is {:.9g}", first),
+              fmt::format("{:.9g}", expected),
+              {{fits(second),
+                "a unit that an earlier forward left unsharded computes with what the shards were: "
+                "call reshard() before they change"}});
 }
 
 std::vector<float> floats_of(const Json& bits) {

@@ -21,7 +21,7 @@ struct WantedUnit {
 struct Plan {
   std::vector<WantedUnit> units;
   Names replicated;
-  std::int64_t replicated_numel = 0;
+  std::int64_t replicated_bytes = 0;
 };
 Plan plan_of(const Case& asked);
 /// Keys of what is updated: "<unit>#<flat>" and the paths of what is replicated and trainable.

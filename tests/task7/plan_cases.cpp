@@ -95,7 +95,8 @@ Plan plan_of(const Case& asked) {
   for (const nn::NamedParameter& each : model->named_parameters()) {
     if (is_ignored(options, each.path)) {
       plan.replicated.push_back(each.path);
-      plan.replicated_numel += each.variable.data().numel();
+      const Tensor& data = each.variable.data();
+      plan.replicated_bytes += data.numel() * static_cast<std::int64_t>(size_of(data.dtype()));
       continue;
     }
     const std::string owner = owner_of(paths.at(each.variable.id()), wanted);
@@ -124,7 +125,7 @@ PlanBytes bytes_of(const Plan& plan, int world_size) {
     bytes.shards += whole / world_size;
     bytes.largest_unit = std::max(bytes.largest_unit, whole);
   }
-  bytes.replicated = 4 * plan.replicated_numel;
+  bytes.replicated = plan.replicated_bytes;
   return bytes;
 }
 

@@ -31,32 +31,34 @@ void training(Stage& stage) {
     }
     stage.memory("after step " + name);
   }
+  stage.note("evaluations", session.evaluations);
   stage.note("losses", session.losses);
   stage.note("norms", session.norms);
   stage.note("slices", to_json(session.model().optimizer().state_slices()));
   stage.note("replicated", session.replicated_json());
 }
 
-// 7.4  The gradients of one step, before they are clipped, and after.
+// 7.4  The gradients of one step, before they are clipped, after, and after the update.
 void gradients(Stage& stage) {
   Session session(stage.asked().options, stage.shared_group());
   session.shard();
   session.attach_adamw();
   ShardedModel& model = session.model();
-  const int micro_steps = stage.option("micro_batches", stage.world_size()) / stage.world_size();
-  const optim::StepPlan plan{micro_steps, stage.option("no_sync", false) ? micro_steps : 1};
-  model.begin_step(plan);
-  for (int m = 0; m < micro_steps; ++m) {
-    const auto j = static_cast<int>(plan.micro_batch(m, stage.rank(), stage.world_size()));
-    loss_of(session.root(), session.options(), stage.seed(), 0, j).backward();
-    model.end_micro_step();
-  }
-  model.finish_gradients();
+  const optim::StepPlan plan = session.plan();
+  stage.collectives("collectives", [&] {
+    model.begin_step(plan);
+    for (int m = 0; m < plan.micro_steps; ++m) {
+      const auto j = static_cast<int>(plan.micro_batch(m, stage.rank(), stage.world_size()));
+      loss_of(session.root(), session.options(), stage.seed(), 0, j).backward();
+      model.end_micro_step();
+    }
+    model.finish_gradients();
+  });
   const auto note = [&](const std::string& key) {
     std::vector<nn::StateSlice> slices;
     for (const auto& unit : model.units()) {
       for (const auto& flat : unit->flat_parameters()) {
-        if (!flat->requires_grad()) continue;
+        if (!flat->requires_grad() || !flat->shard_grad().is_defined()) continue;
         for (const ShardPiece& piece : flat->pieces_of(flat->rank())) {
           const Span& span = flat->spans()[piece.span];
           slices.push_back({"grad/" + span.path, span.shape, piece.param_begin,
@@ -68,6 +70,7 @@ void gradients(Stage& stage) {
     std::vector<nn::StateSlice> whole;
     for (const optim::Piece& piece : model.pieces()) {
       if (piece.key.find('#') != std::string::npos) continue;  // a shard
+      if (!piece.grad.is_defined()) continue;
       whole.push_back(
           {"grad/" + piece.key, piece.param.shape(), 0, piece.grad.view({piece.grad.numel()})});
     }
@@ -76,16 +79,22 @@ void gradients(Stage& stage) {
   note("gradients");
   stage.note("norm", model.clip_grad_norm(stage.option("clip", 0.5)));
   note("clipped");
+  model.step(rate_of(0));
+  note("updated");
   model.zero_grad();
   stage.memory("zeroed");
+  note("left");
 }
 
 }  // namespace
 
 Scenarios scenarios() {
-  return {{"units", units},         {"hooks", hooks},         {"replicated", replicated},
-          {"training", training},   {"gradients", gradients}, {"visit", visit},
-          {"save_full", save_full}, {"load_full", load_full}, {"slices", slices},
+  return {{"units", units},         {"splits", splits},
+          {"hooks", hooks},         {"gone", gone},
+          {"training", training},   {"gradients", gradients},
+          {"visit", visit},         {"save_full", save_full},
+          {"load_full", load_full}, {"replicated", replicated},
+          {"handover", handover},   {"slices", slices},
           {"resume", resume},       {"damaged", damaged}};
 }
 

@@ -23,6 +23,20 @@ void flip_bit(const std::filesystem::path& file) {
   stream.put(byte);
 }
 
+/// Writes what save_checkpoint would, but without the count of steps.
+void save_without_count(const Json& options, int ranks, std::uint64_t seed,
+                        const std::filesystem::path& folder) {
+  nn::create_folder(folder);
+  in_world(ranks, seed, [&](ProcessGroup& group, Json&) {
+    Session session(options, borrowed(group));
+    session.shard();
+    session.attach_adamw();
+    session.train(seed, 0, 1);
+    nn::write_slices(folder, group.rank(), group.size(),
+                     session.model().state_slices(group.rank() == 0), {{"note", "from a test"}});
+  });
+}
+
 /// Trains `steps` steps on `ranks` ranks and saves after the last.
 void save_after(const Json& options, int ranks, std::uint64_t seed, int steps,
                 const nn::CheckpointFolder& folder) {
@@ -33,6 +47,12 @@ void save_after(const Json& options, int ranks, std::uint64_t seed, int steps,
     session.train(seed, 0, steps);
     session.model().save_checkpoint(folder, steps, {{"note", "from a test"}});
   });
+}
+
+void note_counts(Session& session, Json& noted) {
+  noted["steps"] = session.model().optimizer().optimizer().steps();
+  const optim::Optimizer* other = StepProbe::replicated_optimizer(session.model());
+  noted["replicated steps"] = other != nullptr ? Json(other->steps()) : Json();
 }
 
 }  // namespace
@@ -46,12 +66,28 @@ void slices(Stage& stage) {
   stage.note("all", to_json(session.model().state_slices(/*with_replicated=*/true)));
 }
 
-// `ranks` ranks train `half` steps and save, `heirs` ranks load and train to the end.
+// `ranks` ranks train `half` steps and save, `heirs` ranks load and train to the end. Options:
+// number (of the checkpoint; `half` if not given), crash (another save, of one rank more, has ended
+// in the middle), trained (the heirs have trained something else), abandons, again (the heirs save
+// under another number with the metadata they loaded, and `ranks` ranks load that).
 void resume(Stage& stage) {
   const Json& options = stage.asked().options;
   const int ranks = stage.option("ranks", 4), half = stage.option("half", 1);
+  const int number = stage.option("number", half);
   const testing::TemporaryFolder home;
   const nn::CheckpointFolder folder(home.path());
+
+  std::string failure;
+  if (stage.option("crash", false)) {
+    const auto crash = [&](ProcessGroup& group, Json&) {
+      Session session(options, borrowed(group));
+      session.shard();
+      session.attach_adamw();
+      session.model().save_checkpoint(folder, number, {});
+    };
+    in_world(ranks + 1, stage.seed(), crash, &failure, fails_at(2));
+    failure.clear();
+  }
 
   // At every collective of the save: is the temporary folder there, this rank's file, the final
   // one?
@@ -59,9 +95,9 @@ void resume(Stage& stage) {
   const auto watch = [&](int rank) {
     const auto file = shard_file(rank, ranks);
     moments[static_cast<std::size_t>(rank)].push_back(
-        {{"begun", std::filesystem::exists(folder.temporary(half))},
-         {"written", std::filesystem::exists(folder.temporary(half) / file)},
-         {"published", std::filesystem::exists(folder.final(half))}});
+        {{"begun", std::filesystem::exists(folder.temporary(number))},
+         {"written", std::filesystem::exists(folder.temporary(number) / file)},
+         {"published", std::filesystem::exists(folder.final(number))}});
   };
   const auto save = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
@@ -69,17 +105,16 @@ void resume(Stage& stage) {
     session.attach_adamw();
     session.train(stage.seed(), 0, half);
     noted["peak"] = peak_of([&] {
-      session.model().save_checkpoint(folder, half, {{"note", "from a test"}});
+      session.model().save_checkpoint(folder, number, {{"note", "from a test"}});
     });
     noted["losses"] = session.losses;
   };
-  std::string failure;
   stage.note("savers", in_world(ranks, stage.seed(), save, &failure, watch));
   stage.note("moments", moments);
   stage.note("saving failed", failure);
   if (!failure.empty()) return;
   stage.note("listing", listing(home.path()));
-  stage.note("files", listing(folder.final(half)));
+  stage.note("files", listing(folder.final(number)));
   const auto latest = folder.latest();
   stage.note("latest", latest ? latest->filename().string() : "");
 
@@ -88,23 +123,39 @@ void resume(Stage& stage) {
     Session session(options, borrowed(group));
     session.shard();
     session.attach_adamw();
-    noted["metadata"] = session.model().load_checkpoint(folder.final(half));
-    noted["steps"] = session.model().optimizer().optimizer().steps();
-    const optim::Optimizer* other = StepProbe::replicated_optimizer(session.model());
-    noted["replicated steps"] = other != nullptr ? Json(other->steps()) : Json();
+    if (stage.option("trained", false)) session.train(stage.seed() + 5, 0, 1);
+    if (stage.option("abandons", false)) session.abandon_forward(stage.seed(), 0);
+    const auto metadata = session.model().load_checkpoint(folder.final(number));
+    noted["metadata"] = metadata;
+    note_counts(session, noted);
+    noted["loss"] = session.evaluate(stage.seed(), half - 1);
     noted["loaded"] = to_json(session.model().state_slices(true));
     session.train(stage.seed(), half, stage.option("steps", 2) - half);
     noted["losses"] = session.losses;
     noted["norms"] = session.norms;
     noted["sharded"] = to_json(session.model().state_slices(false));
     noted["all"] = to_json(session.model().state_slices(true));
+    if (stage.option("again", false)) {
+      session.model().save_checkpoint(folder, number + 5, metadata);
+    }
   };
   stage.note("heirs", in_world(stage.option("heirs", 2), stage.seed() + 99, load, &failure));
   stage.note("loading failed", failure);
+  if (!stage.option("again", false) || !failure.empty()) return;
+  const auto load_again = [&](ProcessGroup& group, Json& noted) {
+    Session session(options, borrowed(group));
+    session.shard();
+    session.attach_adamw();
+    session.model().load_checkpoint(folder.final(number + 5));
+    note_counts(session, noted);
+    noted["all"] = to_json(session.model().state_slices(true));
+  };
+  stage.note("again", in_world(ranks, stage.seed() + 7, load_again));
 }
 
 // damage: "bit" (of the data of one file), "cut", "missing", "mixed" (a file of another step),
-// "other" (the model is another one).
+// "other" (the model is another one), "vocabulary" (its embedding and head are), "count" (no count
+// of steps).
 void damaged(Stage& stage) {
   Json options = stage.asked().options;
   const int ranks = stage.option("ranks", 4), heirs = stage.option("heirs", 2);
@@ -125,7 +176,7 @@ void damaged(Stage& stage) {
     } catch (const Aborted&) {
       noted["type"] = "Aborted";
     }
-    noted["steps"] = session.model().optimizer().optimizer().steps();
+    note_counts(session, noted);
     noted["after"] = to_json(session.model().state_slices(true));
   };
   std::string failure;
@@ -143,6 +194,11 @@ void damaged(Stage& stage) {
                                std::filesystem::copy_options::overwrite_existing);
   }
   if (damage == "other") options["ffn"] = config_of(options).ffn_width + 4;
+  if (damage == "vocabulary") options["vocabulary"] = config_of(options).vocabulary + 4;
+  if (damage == "count") {
+    std::filesystem::remove_all(folder.final(1));
+    save_without_count(options, ranks, stage.seed(), folder.final(1));
+  }
   stage.note("broken", in_world(heirs, stage.seed() + 7, load, &failure));
 }
 

@@ -16,6 +16,7 @@ void scale_shards(Session& session, double factor) {
   }
 }
 
+/// The units that are not sharded.
 Names states_of(Session& session) {
   Names left;
   for (const auto& unit : session.model().units()) {
@@ -24,10 +25,25 @@ Names states_of(Session& session) {
   return left;
 }
 
-Json all_slices(Session& session) {
-  Json slices = session.shard_slices();
-  for (Json& each : session.replicated_json()) slices.push_back(std::move(each));
-  return slices;
+/// A file of the case's model in which one tensor is missing, or has another shape.
+void write_all_but(const Json& options, std::uint64_t seed, const std::filesystem::path& folder,
+                   const std::string& path, bool reshaped) {
+  Context context({.seed = seed});
+  const ContextScope scope(context);
+  const auto model = make_model(options);
+  std::vector<nn::SafetensorsWriter::Item> items;
+  std::vector<Tensor> values;
+  for (const nn::NamedParameter& each : model->named_parameters()) {
+    const Tensor& data = each.variable.data();
+    if (each.path == path && !reshaped) continue;
+    const Shape shape = each.path == path ? Shape{1, data.numel()} : data.shape();
+    items.push_back({each.path, data.dtype(), shape});
+    values.push_back(data);
+  }
+  nn::create_folder(folder);
+  nn::SafetensorsWriter writer(folder / "model.safetensors", items);
+  for (const Tensor& each : values) writer.write(each);
+  writer.finish();
 }
 
 }  // namespace
@@ -38,7 +54,10 @@ void visit(Stage& stage) {
   scale_shards(session, 2);
   Json visited = Json::array();
   session.model().for_each_full_parameter([&](const nn::NamedParameter& each, const Tensor& full) {
-    visited.push_back({{"path", each.path}, {"shape", full.shape()}, {"bits", bits_of(full)}});
+    visited.push_back({{"path", each.path},
+                       {"shape", full.shape()},
+                       {"bits", bits_of(full)},
+                       {"unsharded", states_of(session)}});
   });
   stage.note("visited", std::move(visited));
   stage.note("left", states_of(session));
@@ -90,6 +109,9 @@ void save_full(Stage& stage) {
 }
 
 // First a folder that fits. Then one that does not, on the ranks that are listed in `misled`.
+// damage: "other" (the blocks are wider), "vocabulary" (embedding and head are), "lacks" or "shape"
+// (model.norm.weight is missing, or has another shape). abandons: a forward without a backward
+// comes before loading.
 void load_full(Stage& stage) {
   const Json& options = stage.asked().options;
   const testing::TemporaryFolder home;
@@ -100,16 +122,25 @@ void load_full(Stage& stage) {
     nn::save_hf_folder(whole, home / name);
   };
   write(options, "good", stage.seed() + 1);
-  Json wider = options;
+  const std::string damage = stage.option("damage", std::string("other"));
+  Json other = options;
   // The embedding fits: whoever reads before all is checked has read it by then.
-  wider["ffn"] = config_of(options).ffn_width + 4;
-  write(wider, "other", stage.seed() + 2);
+  if (damage == "other") other["ffn"] = config_of(options).ffn_width + 4;
+  if (damage == "vocabulary") other["vocabulary"] = config_of(options).vocabulary + 4;
+  if (damage == "lacks" || damage == "shape") {
+    write_all_but(options, stage.seed() + 2, home / "other", "model.norm.weight",
+                  damage == "shape");
+  } else {
+    write(other, "other", stage.seed() + 2);
+  }
 
   const auto load = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
+    if (stage.option("abandons", false)) session.abandon_forward(stage.seed(), 0);
     noted["peak"] = peak_of([&] { session.model().load_full(home / "good"); });
-    noted["slices"] = all_slices(session);
+    noted["loss"] = session.evaluate(stage.seed(), 0);
+    noted["slices"] = session.all_slices();
   };
   stage.note("ranks", in_world(stage.option("ranks", 2), stage.seed(), load));
 
@@ -117,7 +148,7 @@ void load_full(Stage& stage) {
   const auto refuse = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
-    noted["before"] = all_slices(session);
+    noted["before"] = session.all_slices();
     const bool is_misled = std::find(misled.begin(), misled.end(), group.rank()) != misled.end();
     try {
       session.model().load_full(home / (is_misled ? "other" : "good"));
@@ -127,7 +158,7 @@ void load_full(Stage& stage) {
     } catch (const Aborted&) {
       noted["type"] = "Aborted";
     }
-    noted["after"] = all_slices(session);
+    noted["after"] = session.all_slices();
   };
   std::string failure;
   stage.note("refusing", in_world(stage.option("ranks", 2), stage.seed(), refuse, &failure));

@@ -5,6 +5,7 @@
 #include "task7/session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace fsdp::graded {
@@ -65,13 +66,34 @@ void Session::attach_adamw() {
   model_->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
 }
 
+optim::StepPlan Session::plan() const {
+  const int micro_steps = options_.value("micro_batches", group_->size()) / group_->size();
+  const int all_or_one = options_.value("no_sync", false) ? micro_steps : 1;
+  return {micro_steps, options_.value("per_reduction", all_or_one)};
+}
+
+void Session::abandon_forward(std::uint64_t seed, int step) {
+  const Variable loss = loss_of(*root_, options_, seed, step, 0);
+}
+
+Json Session::evaluate(std::uint64_t seed, int step) {
+  const NoGradScope no_tape;
+  Json twice = Json::array();
+  for (int i = 0; i < 2; ++i) {
+    twice.push_back(loss_of(*root_, options_, seed, step, 0).data().item());
+  }
+  return twice;
+}
+
 void Session::train(std::uint64_t seed, int first, int count,
                     const std::function<void(int step)>& after) {
-  const int micro_steps = options_.value("micro_batches", group_->size()) / group_->size();
-  const optim::StepPlan plan{micro_steps, options_.value("no_sync", false) ? micro_steps : 1};
+  const optim::StepPlan plan = this->plan();
+  const int micro_steps = plan.micro_steps;
+  const bool abandons = options_.value("abandons", false);
   const auto without = options_.value("without_model", std::vector<int>{});
   const double clip = options_.value("clip", 0.0);
   for (int step = first; step < first + count; ++step) {
+    if (abandons) abandon_forward(seed, step);
     model_->begin_step(plan);
     for (int m = 0; m < micro_steps; ++m) {
       const auto j = static_cast<int>(plan.micro_batch(m, group_->rank(), group_->size()));
@@ -84,7 +106,9 @@ void Session::train(std::uint64_t seed, int first, int count,
     }
     model_->finish_gradients();
     if (clip > 0) norms.push_back(model_->clip_grad_norm(clip));
+    if (abandons) abandon_forward(seed, step);
     model_->step(rate_of(step));
+    if (options_.value("evaluates", false)) evaluations.push_back(evaluate(seed, step));
     if (after) after(step);
     model_->zero_grad();
   }
@@ -114,7 +138,6 @@ Json Session::shard_slices() {
   std::vector<nn::StateSlice> slices;
   for (const auto& unit : model_->units()) {
     for (const auto& flat : unit->flat_parameters()) {
-      if (flat->shard().dtype() != DType::float32) continue;
       for (const ShardPiece& piece : flat->pieces_of(flat->rank())) {
         const Span& span = flat->spans()[piece.span];
         slices.push_back({"param/" + span.path, span.shape, piece.param_begin,
@@ -134,8 +157,19 @@ Json Session::replicated_json() {
   return to_json(slices);
 }
 
+Json Session::all_slices() {
+  Json slices = shard_slices();
+  for (Json& each : replicated_json()) slices.push_back(std::move(each));
+  return slices;
+}
+
 Json bits_of(const Tensor& tensor) {
-  const auto values = tensor.to_vector<float>();
+  std::vector<float> values;
+  if (tensor.dtype() == DType::float64) {
+    for (const double each : tensor.to_vector<double>()) values.push_back(static_cast<float>(each));
+  } else {
+    values = tensor.to_vector<float>();
+  }
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
   return Json::binary(std::vector<std::uint8_t>(bytes, bytes + values.size() * sizeof(float)));
 }
@@ -143,6 +177,7 @@ Json bits_of(const Tensor& tensor) {
 Json to_json(const nn::StateSlice& slice) {
   return {{"name", slice.name},
           {"begin", slice.begin},
+          {"dtype", name_of(slice.values.dtype())},
           {"shape", slice.full_shape},
           {"bits", bits_of(slice.values)}};
 }
@@ -163,6 +198,12 @@ std::int64_t peak_of(const std::function<void()>& call) {
 
 std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group) {
   return {&group, [](ProcessGroup*) {}};
+}
+
+Watch fails_at(int n) {
+  return [n, seen = std::make_shared<std::atomic<int>>(0)](int rank) {
+    if (rank == 0 && ++*seen == n) throw Error("no space left on this device");
+  };
 }
 
 Names listing(const std::filesystem::path& folder) {

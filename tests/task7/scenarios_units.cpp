@@ -1,8 +1,31 @@
 // Task 7: the units, what is attached to them, and what is not sharded.
+#include "comm/decorators.h"
+#include "comm/thread_world.h"
 #include "task7/session.h"
+
+#include <array>
+#include <cstddef>
+#include <new>
+#include <utility>
 
 namespace fsdp::graded {
 namespace {
+
+class CountsSplits : public Decorated {
+ public:
+  CountsSplits(std::shared_ptr<Backend> inner, int& count)
+      : Decorated(std::move(inner)), count_(count) {}
+  std::unique_ptr<Work::Pending> start(const Collective& call) override {
+    return inner().start(call);
+  }
+
+ private:
+  std::shared_ptr<Backend> decorate(std::shared_ptr<Backend> part) override {
+    ++count_;
+    return std::make_shared<CountsSplits>(std::move(part), count_);
+  }
+  int& count_;
+};
 
 Names names_of(const std::vector<ShardedUnit*>& units) {
   Names names;
@@ -39,6 +62,23 @@ void units(Stage& stage) {
     }
   }
   stage.note("gathered", std::move(gathered));
+}
+
+// 7.1  How often each rank splits the group.
+void splits(Stage& stage) {
+  const Json& options = stage.asked().options;
+  std::vector<int> counts(static_cast<std::size_t>(stage.option("ranks", 4)));
+  RankOptions ranks{.world_size = static_cast<int>(counts.size()), .seed = stage.seed()};
+  ranks.decorate = [&](std::shared_ptr<Backend> backend) {
+    int& count = counts.at(static_cast<std::size_t>(backend->rank()));
+    return std::make_shared<CountsSplits>(std::move(backend), count);
+  };
+  run_ranks(ranks, [&](ProcessGroup& group) {
+    Session session(options, borrowed(group));
+    session.begin_sharding();
+    StepProbe::make_units(session.model());
+  });
+  stage.note("splits", counts);
 }
 
 // 7.2
@@ -81,6 +121,40 @@ void hooks(Stage& stage) {
     not_sharded += unit->state() != ShardedUnit::State::sharded;
   }
   stage.note("not sharded", not_sharded);
+}
+
+// A second model is made in the very memory of the first: what outlives the first acts on it.
+void gone(Stage& stage) {
+  const Json& options = stage.asked().options;
+  const auto first = make_model(options), second = make_model(options);
+  FullyShardOptions sharding;
+  sharding.prefetch_depth = stage.option("depth", 1);
+  alignas(ShardedModel) std::array<std::byte, sizeof(ShardedModel)> place{};
+  const auto shard = [&](nn::Module& root) {
+    const auto destroy = [](ShardedModel* model) { model->~ShardedModel(); };
+    return std::unique_ptr<ShardedModel, decltype(destroy)>(
+        new (place.data()) ShardedModel(root, stage.shared_group(), sharding), destroy);
+  };
+  const auto loss = [&](nn::Module& root) {
+    return loss_of(root, options, stage.seed(), 0, stage.rank());
+  };
+  {
+    const auto model = shard(*first);
+    loss(*first).backward();
+  }
+  std::uint64_t stream = 0;
+  for (const nn::NamedParameter& each : first->named_parameters()) {
+    Variable(each.variable).set_data(testing::noise(each.variable.shape(), ++stream));
+  }
+  const auto model = shard(*second);
+  loss(*second).backward();
+  const auto record = [&] { return names_of(model->prefetcher()->recorded_order()); };
+  stage.note("record", record());
+  stage.collectives("call", [&] {
+    const NoGradScope no_tape;
+    stage.values("loss", loss(*first).data());
+  });
+  stage.note("record afterwards", record());
 }
 
 // 7.3

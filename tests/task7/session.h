@@ -3,7 +3,9 @@
 ///
 /// Options besides those of models.h: wrap (paths of the modules that become units; none: the
 /// default policy), ignored, no_decay, group (reshard after forward), depth, limit, meta (the model
-/// is built without memory); micro_batches (J of the global batch), steps, clip, no_sync.
+/// is built without memory); micro_batches (J of the global batch), steps, clip, no_sync (L = M) or
+/// per_reduction (L); abandons (before a step begins, and again before it updates, a forward is
+/// recorded that no backward follows); evaluates (after each update, without a tape).
 #pragma once
 
 #include "grader/stage.h"
@@ -28,12 +30,20 @@ class Session {
   void begin_sharding();
   void attach_adamw();
 
+  /// How the case cuts a step into micro-steps.
+  optim::StepPlan plan() const;
+  /// A forward that is recorded, and that no backward follows.
+  void abandon_forward(std::uint64_t seed, int step);
+  /// The loss of micro-batch 0 of a step as the model is now, twice: the first forward leaves no
+  /// unit unsharded, so the second comes from the shards alone.
+  Json evaluate(std::uint64_t seed, int step);
   /// Steps [first, first + count) of a training; `after` is called after each, before zero_grad.
   void train(std::uint64_t seed, int first, int count,
              const std::function<void(int step)>& after = {});
   /// The losses of this rank's micro-batches: [{step, j, loss}]; and a norm a step.
   Json losses = Json::array();
   Json norms = Json::array();
+  Json evaluations = Json::array();
 
   nn::Module& root() { return *root_; }
   ShardedModel& model() { return *model_; }
@@ -44,6 +54,7 @@ class Session {
   /// [{name, begin, shape, bits}] of the shards' parameters alone.
   Json shard_slices();
   Json replicated_json();
+  Json all_slices();  ///< both
 
  private:
   FullyShardOptions sharding();
@@ -57,7 +68,7 @@ class Session {
 
 Json to_json(const nn::StateSlice& slice);
 Json to_json(const std::vector<nn::StateSlice>& slices);
-/// Bits of a float32 tensor.
+/// Bits of a float32 tensor, or of a float64 one as float32.
 Json bits_of(const Tensor& tensor);
 /// Bytes above what was held before, at the peak of `call`.
 std::int64_t peak_of(const std::function<void()>& call);
@@ -69,19 +80,26 @@ Names listing(const std::filesystem::path& folder);
 /// Runs `body` on `ranks` ranks of their own and returns what each noted. A collective that is for
 /// a checkpoint is told to `watch` on the rank that starts it. An unsolved step goes through; any
 /// other failure is returned in `failure`, or goes through if that is null.
+/// What `watch` throws, the call throws.
 using Watch = std::function<void(int rank)>;
+/// Throws on rank 0 at its n-th collective for a checkpoint, as a full disk would.
+Watch fails_at(int n);
 std::vector<Json> in_world(int ranks, std::uint64_t seed,
                            const std::function<void(ProcessGroup&, Json&)>& body,
                            std::string* failure = nullptr, const Watch& watch = {});
 
 // scenarios_units.cpp: 7.1, 7.2, 7.3
 void units(Stage& stage);
+void splits(Stage& stage);
 void hooks(Stage& stage);
+void gone(Stage& stage);
 void replicated(Stage& stage);
 // scenarios_full.cpp: 7.5
 void visit(Stage& stage);
 void save_full(Stage& stage);
 void load_full(Stage& stage);
+// scenarios_handover.cpp: 7.5
+void handover(Stage& stage);
 // scenarios_checkpoint.cpp: 7.6
 void slices(Stage& stage);
 void resume(Stage& stage);

@@ -55,6 +55,38 @@ void check_losses(Lesson& lesson, const Seen& seen, int rank, const Single& expe
   }
 }
 
+void check_evaluations(const Seen& seen, int rank, const Single& expected) {
+  const Json& observed = seen.at(rank, "evaluations");
+  Lesson lesson("7.4", "an evaluation after a step sees the parameters that the step has made",
+                seen);
+  const bool exact = std::has_single_bit(static_cast<unsigned>(seen.world_size()));
+  for (std::size_t step = 0; step < observed.size() && lesson.ok(); ++step) {
+    check_evaluation(lesson.at(rank), observed.at(step), expected.evaluations.at(step), exact);
+  }
+}
+
+/// One reduction of each flat vector for every L micro-steps, whatever M is.
+void check_reductions(const Seen& seen, int rank) {
+  const Case& asked = seen.asked();
+  const int micro_steps = micro_batches_of(asked) / seen.world_size();
+  const int all_or_one = asked.options.value("no_sync", false) ? micro_steps : 1;
+  const int per_reduction = asked.options.value("per_reduction", all_or_one);
+  std::int64_t observed = 0, flats = 0;
+  for (const Json& each : seen.at(rank, "collectives")) {
+    observed += each.at("op") == "reduce_scatter" ? 1 : 0;
+  }
+  for (const WantedUnit& unit : plan_of(asked).units) {
+    for (const WantedFlat& flat : unit.flats) flats += flat.trainable ? 1 : 0;
+  }
+  Lesson lesson("7.4", "begin_step hands the plan on: one reduction for every L micro-steps", seen);
+  lesson.at(rank).equal("the number of reduce-scatters in a step", observed,
+                        flats * (micro_steps / per_reduction),
+                        {{per_reduction > 1 && observed == flats,
+                          "one reduction a step, although L is smaller than M"},
+                         {per_reduction > 1 && observed == flats * micro_steps,
+                          "one reduction a micro-step: L was not handed on"}});
+}
+
 /// The squares that a norm is made of.
 struct NormParts {
   double shards = 0;
@@ -101,25 +133,33 @@ void judge_gradients(const Ask& ask) {
   const int world_size = seen.world_size();
   const Single& right = single(options, asked.seed, micro_batches_of(asked), 1);
   const double norm = right.norms.front();
-  for (const char* key : {"gradients", "clipped"}) {
-    const bool clipped = key == std::string("clipped");
+  for (int rank = 0; rank < world_size; ++rank) check_reductions(seen, rank);
+  for (const std::string key : {"gradients", "clipped", "updated"}) {
+    const bool clipped = key != "gradients";
     const State& all = clipped ? right.clipped : right.first_gradients;
     Lesson lesson("7.4",
-                  clipped ? "clipping scales every gradient, of shards and of what is replicated, "
-                            "by the norm of the whole"
-                          : "the gradient is the sum over all micro-batches of all ranks, times "
-                            "1/J, for shards and for what is replicated",
+                  !clipped ? "the gradient is the sum over all micro-batches of all ranks, times "
+                             "1/J, for shards and for what is replicated"
+                  : key == "clipped"
+                      ? "clipping scales every gradient, of shards and of what is replicated, by "
+                        "the norm of the whole"
+                      : "the gradients stay as they are until zero_grad: step only reads them",
                   seen);
     Assembled whole;
     for (int rank = 0; rank < world_size; ++rank) {
       add_slices(whole, seen.at(rank, key));
       Assembled own;
-      add_slices(own, seen.at(rank, std::string(key) + " replicated"));
+      add_slices(own, seen.at(rank, key + " replicated"));
+      const bool freed = key == "updated" && seen.at(rank, key).empty();
+      lesson.at(rank).that(!freed, "after step() no gradient of a shard is left", "all of them",
+                           {{true, "step() frees them: that is for zero_grad()"}});
+      if (!lesson.ok()) break;
       const State copies = part_of(all, asked.options, true);
       lesson.at(rank).that(own.values.empty() <= copies.empty(),
                            "pieces() has none of the replicated gradients", "all of them");
       check_values(lesson, own.values, copies, world_size);
     }
+    if (!lesson.ok()) break;
     lesson.at(0);
     const State sharded = part_of(all, asked.options, false);
     check_cover(lesson, whole, names_in(sharded));
@@ -147,7 +187,13 @@ void judge_gradients(const Ask& ask) {
             "to all ranks: call it on each"}});
     }
   }
-  for (int rank = 0; rank < world_size; ++rank) check_zeroed(seen, rank, "zeroed");
+  for (int rank = 0; rank < world_size; ++rank) {
+    check_zeroed(seen, rank, "zeroed");
+    Lesson left("7.4", "after zero_grad there are no gradients", seen);
+    left.at(rank).equal("the number of shards that have one", std::ssize(seen.at(rank, "left")), 0);
+    left.equal("the number of replicated pieces that have one",
+               std::ssize(seen.at(rank, "left replicated")), 0);
+  }
 }
 
 void judge_training(const Ask& ask) {
@@ -175,6 +221,11 @@ void judge_training(const Ask& ask) {
                  {{own.values == part_of(built, asked.options, true),
                    "what is ignored is as it was built: never updated"}});
     check_losses(lesson, seen, rank, right);
+    check_evaluations(seen, rank, right);
+    Lesson equal("7.4", "what is replicated is the same on all ranks, to the last bit", seen);
+    Assembled others;
+    add_slices(others, seen.at(0, "replicated"));
+    check_state(equal.at(rank), own.values, others.values);
     if (std::has_single_bit(static_cast<unsigned>(seen.world_size()))) {
       lesson.equal("the gradient norms", exact(seen.at(rank, "norms").get<std::vector<double>>()),
                    exact(right.norms));

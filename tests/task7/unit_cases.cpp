@@ -41,6 +41,12 @@ std::vector<std::string> texts_of(const std::vector<Json>& units) {
   return texts;
 }
 
+Names names_of_units(const std::vector<Json>& units) {
+  Names names;
+  for (const Json& unit : units) names.push_back(unit.at("name").get<std::string>());
+  return names;
+}
+
 std::vector<Json> with_kept(std::vector<Json> units, const std::string& kept) {
   for (Json& unit : units) unit["kept"] = unit.at("name") == kept;
   return units;
@@ -86,6 +92,9 @@ void judge_units(const Ask& ask) {
       empty = empty || unit.at("flats").empty();
     }
     const std::string last = expected.empty() ? "" : expected.back().at("name").get<std::string>();
+    const Names names = names_of_units(units), wanted = names_of_units(expected);
+    Names by_name = wanted;
+    std::sort(by_name.begin(), by_name.end());
     Lesson lesson("7.1",
                   "every parameter that is not ignored is in one unit, in one flat parameter a "
                   "kind; the root's unit comes first; kept is the root's unit, or else the last",
@@ -93,6 +102,10 @@ void judge_units(const Ask& ask) {
     lesson.at(rank).equal(
         "the list of units", texts_of(units), texts_of(expected),
         {{twice, "a parameter is in two units"},
+         {std::count(names.begin(), names.end(), "root") > 1,
+          "the policy has returned the root, and it is added once more"},
+         {wanted != by_name && names == by_name,
+          "the units are in the order of their names, which is not that of the forward"},
          {empty, "a module that is left without parameters is a unit"},
          {nobody && texts_of(with_kept(expected, "")) == texts_of(units),
           "no unit is kept until backward"},
@@ -102,7 +115,10 @@ void judge_units(const Ask& ask) {
           "what does not decay is apart, but FlatParameter::decay does not say so"},
          {texts_of(units) == texts_of(undivided),
           "what decays and what does not are in one flat parameter"}});
-    lesson.equal("what is left to be replicated", seen.lines(rank, "replicated"), plan.replicated);
+    const Names replicated = seen.lines(rank, "replicated");
+    lesson.equal("what is left to be replicated", replicated, plan.replicated,
+                 {{replicated.size() > plan.replicated.size(),
+                   "a tied parameter is ignored once for each of its paths"}});
     for (const Json& unit : units) {
       lesson.equal("reshard_after_forward of " + unit.at("name").get<std::string>(),
                    unit.at("group").get<int>(), asked.options.value("group", 0));
@@ -145,6 +161,23 @@ void judge_units(const Ask& ask) {
   }
 }
 
+namespace {
+
+/// Whether each piece decays as the ignored parameter at its own position among all of them should.
+bool is_of_another(const Json& observed, const Plan& plan, const Json& options) {
+  Names trainable;
+  for (const std::string& key : piece_keys(plan, options)) {
+    if (key.find('#') == std::string::npos) trainable.push_back(key);
+  }
+  for (std::size_t i = 0; i < trainable.size(); ++i) {
+    if (!observed.contains(trainable[i])) return false;
+    if (observed.at(trainable[i]).get<bool>() != decays(options, plan.replicated[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 void judge_replicated(const Ask& ask) {
   const Seen& seen = run("replicated", ask);
   const Case& asked = seen.asked();
@@ -157,7 +190,8 @@ void judge_replicated(const Ask& ask) {
   for (const auto& [name, values] : build.buffers) buffer_bytes += 4 * std::ssize(values);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Assembled whole;
-    add_slices(whole, seen.at(rank, "replicated"));
+    const Json& noted_parameters = seen.at(rank, "replicated");
+    add_slices(whole, noted_parameters);
     Lesson values("7.3", "ignored parameters have the bits of an eager build, whole, on every rank",
                   seen);
     check_state(values.at(rank), whole.values, ignored);
@@ -187,6 +221,12 @@ void judge_replicated(const Ask& ask) {
     engine.at(rank).that(seen.at(rank, "engine").get<bool>() == trainable,
                          trainable ? "no DdpGradients" : "a DdpGradients",
                          trainable ? "one" : "none: nothing is ignored and trainable");
+    Lesson types("7.3", "an ignored parameter keeps its dtype", seen);
+    for (const Json& each : noted_parameters) {
+      const std::string path = each.at("name").get<std::string>().substr(6);
+      types.at(rank).equal("the dtype of " + path, each.at("dtype").get<std::string>(),
+                           build.dtypes.at(path));
+    }
     Lesson decay("7.3", "weight decay is for the ignored what it is for the others", seen);
     decay.at(rank);
     for (const auto& [path, observed] : seen.at(rank, "decays").items()) {
@@ -194,7 +234,10 @@ void judge_replicated(const Ask& ask) {
       decay.that(observed.get<bool>() == expected,
                  fmt::format("the piece of {} {}", path, expected ? "does not decay" : "decays"),
                  expected ? "it decays" : "it does not: options_.decays says so",
-                 {{!expected, "options_.decays was not asked"}});
+                 {{is_of_another(seen.at(rank, "decays"), plan, asked.options),
+                   "the pieces are those of the trainable parameters only: the i-th piece is not "
+                   "the i-th ignored parameter"},
+                  {!expected, "options_.decays was not asked"}});
     }
     Lesson memory("7.3", "what stays whole is counted as UNSHARDED_PARAM", seen);
     memory.at(rank).equal("UNSHARDED_PARAM bytes",

@@ -15,13 +15,14 @@ namespace {
 
 constexpr int kWidth = 5;
 
-std::shared_ptr<ProcessGroup> lent(ProcessGroup& group) { return {&group, [](ProcessGroup*) {}}; }
+std::shared_ptr<ProcessGroup> lent(ProcessGroup& group) {
+  return {&group, [](ProcessGroup*) {}};
+}
 
 std::unique_ptr<ShardedModel> shard_toy(Toy& model, ProcessGroup& group,
                                         const FullyShardOptions& options = {}) {
   auto sharded = fully_shard(model, lent(group), options);
-  sharded->attach_optimizer(
-      [] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
+  sharded->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
   return sharded;
 }
 

@@ -1,0 +1,68 @@
+// Task 7: what is made once, what ends with the model, and what passes from some ranks to others.
+#include "task7/cases.h"
+#include "task7/oracle.h"
+#include "task7/plan.h"
+
+namespace fsdp::graded {
+
+void judge_splits(const Ask& ask) {
+  const Seen& seen = run("splits", ask);
+  const auto units = std::ssize(plan_of(seen.asked()).units);
+  const auto counts = seen.at(0, "splits").get<std::vector<std::int64_t>>();
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    Lesson lesson("7.1", "all units share one subgroup: the group is split once, or not at all",
+                  seen);
+    lesson.at_rank_of(static_cast<int>(rank), static_cast<int>(counts.size()))
+        .equal("the number of splits", counts[rank],
+               seen.asked().options.value("group", 0) > 1 ? 1 : 0,
+               {{counts[rank] == units, "a subgroup for each unit"}});
+  }
+}
+
+void judge_gone(const Ask& ask) {
+  const Seen& seen = run("gone", ask);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson lesson("7.2", "once the sharded model is gone, none of its hooks is left on the module",
+                  seen);
+    const Names before = seen.lines(rank, "record");
+    const Names after = seen.lines(rank, "record afterwards");
+    lesson.at(rank).equal(
+        "the order that another model's prefetcher has recorded", after, before,
+        {{after != before, "hooks on the root are still called: keep their handles in hooks_"}});
+    lesson.equal("the collectives of a forward of the plain module",
+                 std::ssize(seen.at(rank, "call")), 0);
+  }
+}
+
+void judge_handover(const Ask& ask) {
+  const Seen& seen = run("handover", ask);
+  const Case& asked = seen.asked();
+  const int ranks = asked.options.value("ranks", 3), heirs = asked.options.value("heirs", 2);
+  Lesson files("7.5", "the folder appears whole, its parents with it, and nothing else is left",
+               seen);
+  files.at_rank_of(0, ranks);
+  if (asked.options.value("crash", false)) {
+    files.that(!seen.at(0, "there after the crash").get<bool>(),
+               "a save that ended in the middle has left the final folder", "no such folder");
+  }
+  files.equal("what lies beside the folder", seen.lines(0, "beside"), Names{"whole"});
+  files.equal("what lies in the folder", seen.lines(0, "files"),
+              Names{"config.json", "model.safetensors"});
+  const State saved = eager(asked.options, asked.seed + 1).state;
+  Assembled sharded;
+  for (int rank = 0; rank < heirs; ++rank) {
+    Assembled own;
+    for (const Json& slice : seen.at(0, "heirs").at(static_cast<std::size_t>(rank)).at("slices")) {
+      const auto path = slice.at("name").get<std::string>().substr(6);
+      add_slices(is_ignored(asked.options, path) ? own : sharded, Json::array({slice}));
+    }
+    Lesson copies("7.5", "every rank reads what is ignored, whole", seen);
+    check_state(copies.at_rank_of(rank, heirs), own.values, part_of(saved, asked.options, true));
+  }
+  Lesson values("7.5", "what some ranks saved, any number of ranks loads", seen);
+  const State expected = part_of(saved, asked.options, false);
+  check_cover(values.at_rank_of(0, heirs), sharded, names_in(expected));
+  if (values.ok()) check_state(values, sharded.values, expected);
+}
+
+}  // namespace fsdp::graded

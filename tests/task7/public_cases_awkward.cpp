@@ -1,0 +1,150 @@
+// More public cases of task 7: models, plans and histories that are not the usual ones.
+#include "grader/expect.h"
+#include "support/catch.h"
+#include "task7/cases.h"
+
+using namespace fsdp::graded;
+
+namespace {
+
+const Json kToy = {{"model", "toy"}, {"width", 3}};
+/// Everything whose shape depends on the vocabulary, and nothing else.
+const Json kIgnoredEnds = {{"ignored", {"model.embed_tokens", "lm_head"}}, {"micro_batches", 4}};
+const Json kEight = {{"micro_batches", 8}, {"clip", 0.5}};
+/// A history that leaves units unsharded where nobody expects them.
+const Json kAbandons = {{"abandons", true}, {"evaluates", true}, {"steps", 4}};
+
+}  // namespace
+
+TEST_CASE("Units stay in the order of the model, also where their names sort otherwise", "[7.1]") {
+  judge_units({.world_size = 2, .options = with(kToy, {{"layers", 12}})});
+}
+
+TEST_CASE("A policy may return the root, anywhere in its list", "[7.1]") {
+  judge_units({.world_size = 2,
+               .options = with(kToy, {{"root_weight", true},
+                                      {"wrap", {"layers.0", "", "layers.1", "layers.2"}}})});
+  judge_units({.world_size = 3, .options = with(kToy, {{"wrap", {"", "layers.0", "layers.1"}}})});
+}
+
+TEST_CASE("A tied weight that is ignored under both of its paths is one parameter", "[7.1]") {
+  judge_units({.world_size = 2,
+               .options = with(
+                   kToy, {{"tied", true}, {"ignored", {"layers.0.weight", "layers.2.weight"}}})});
+}
+
+TEST_CASE("The group is split once for all units", "[7.1]") {
+  judge_splits({.options = with(kToy, {{"ranks", 4}, {"group", 2}, {"layers", 4}})});
+  judge_splits({.options = with(kToy, {{"ranks", 4}, {"group", 0}, {"layers", 4}})});
+}
+
+TEST_CASE("When the sharded model is gone, its hooks are gone", "[7.2]") {
+  judge_gone({.world_size = 2, .options = with(kToy, {{"width", 5}})});
+}
+
+TEST_CASE("A frozen parameter that is ignored, before trainable ones", "[7.3]") {
+  judge_replicated({.world_size = 2,
+                    .options = {{"ignored", {"model.embed_tokens", "model.norm", "lm_head"}},
+                                {"frozen", {"model.embed_tokens"}},
+                                {"no_decay", {"norm"}}}});
+}
+
+TEST_CASE("An ignored parameter of float64 stays one", "[7.3]") {
+  for (const bool meta : {false, true}) {
+    judge_replicated(
+        {.world_size = 2,
+         .options = {
+             {"model", "mixed"}, {"ignored", {"mixed.wide_b", "mixed.c"}}, {"meta", meta}}});
+  }
+}
+
+TEST_CASE("What is ignored and tied, frozen or in a deep model is trained like the rest", "[7.4]") {
+  judge_training(
+      {.world_size = 2,
+       .options = with(with(kToy, kEight),
+                       {{"tied", true}, {"ignored", {"layers.0.weight", "layers.2.weight"}}})});
+  judge_training({.world_size = 4, .options = with(with(kToy, kEight), {{"layers", 12}})});
+  judge_training({.world_size = 2,
+                  .options = with(kEight, {{"ignored", {"model.embed_tokens", "model.norm"}},
+                                           {"frozen", {"model.embed_tokens", "lm_head"}},
+                                           {"meta", true}})});
+  judge_training({.world_size = 3,
+                  .options = {{"ignored", {"model.norm", "model.layers.0.mlp"}},
+                              {"micro_batches", 6},
+                              {"clip", 0.5}}});
+}
+
+TEST_CASE("Whatever is kept between forward and backward, no bit changes", "[7.4]") {
+  for (const int group : {0, 1, 2}) {
+    for (const int depth : {0, 1, 3}) {
+      judge_training({.world_size = 4,
+                      .options = with(with(kToy, kEight),
+                                      {{"layers", 5}, {"group", group}, {"depth", depth}})});
+    }
+  }
+}
+
+TEST_CASE("Two micro-steps of four share a reduction", "[7.4]") {
+  judge_gradients({.world_size = 2, .options = with(kEight, {{"per_reduction", 2}})});
+  judge_training({.world_size = 2,
+                  .options = with(kEight, {{"per_reduction", 2}, {"ignored", {"model.norm"}}})});
+}
+
+TEST_CASE("Four steps, with evaluations and with forwards that no backward follows", "[7.4]") {
+  for (const int group : {0, 1, 2}) {
+    judge_training({.world_size = 4,
+                    .options = with(with(with(kToy, kEight), kAbandons), {{"group", group}})});
+  }
+  judge_training(
+      {.world_size = 2, .options = with(with(kEight, kAbandons), {{"ignored", {"model.norm"}}})});
+}
+
+TEST_CASE("The peak of memory is the formula's where weights are small, too", "[7.4]") {
+  judge_memory({.world_size = 2, .options = {{"clip", 0.5}, {"micro_batches", 4}}});
+  judge_memory(
+      {.world_size = 4, .options = {{"micro_batches", 8}, {"ignored", {"model.norm", "lm_head"}}}});
+}
+
+TEST_CASE("The visit of the ignored parameters needs no unit", "[7.5]") {
+  judge_visit({.world_size = 2, .options = {{"ignored", {"model.norm", "model.layers.0"}}}});
+}
+
+TEST_CASE("load_full reaches units that a forward left unsharded", "[7.5]") {
+  judge_load_full({.options = {{"ranks", 2}, {"abandons", true}}});
+  judge_load_full({.options = {{"ranks", 3}, {"abandons", true}, {"tied", true}}});
+}
+
+TEST_CASE("load_full refuses a file in which one tensor does not fit", "[7.5]") {
+  judge_load_full({.options = {{"ranks", 2}, {"damage", "lacks"}}});
+  judge_load_full({.options = {{"ranks", 2}, {"damage", "shape"}}});
+  judge_load_full({.options = with(kIgnoredEnds, {{"ranks", 2}, {"damage", "vocabulary"}})});
+}
+
+TEST_CASE("What three ranks saved, two ranks load; a save that crashed is no obstacle", "[7.5]") {
+  judge_handover({.options = {{"ranks", 3}, {"heirs", 2}, {"ignored", {"model.norm"}}}});
+  judge_handover({.options = {{"ranks", 2}, {"heirs", 3}, {"crash", true}}});
+}
+
+TEST_CASE("A checkpoint's number is not the count of steps", "[7.6]") {
+  judge_resume(
+      {.options = with(kEight, {{"ranks", 2}, {"number", 700}, {"ignored", {"lm_head"}}})});
+}
+
+TEST_CASE("What was loaded is trained, saved and loaded again", "[7.6]") {
+  judge_resume(
+      {.options = with(
+           kEight, {{"ranks", 4}, {"steps", 3}, {"again", true}, {"ignored", {"model.norm"}}})});
+}
+
+TEST_CASE("A checkpoint is loaded into a model that has been used", "[7.6]") {
+  judge_resume({.options = with(kEight, {{"ranks", 2}, {"trained", true}, {"abandons", true}})});
+}
+
+TEST_CASE("A save that crashed leaves nothing in the next checkpoint", "[7.6]") {
+  judge_resume({.options = with(kEight, {{"ranks", 2}, {"crash", true}})});
+}
+
+TEST_CASE("A checkpoint of which one part does not fit changes nothing", "[7.6]") {
+  judge_damaged({.options = with(kIgnoredEnds, {{"damage", "vocabulary"}})});
+  judge_damaged({.options = {{"micro_batches", 4}, {"damage", "count"}}});
+}
