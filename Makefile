@@ -51,7 +51,7 @@ test-task%: ## Judge your task 1 … 7: a line a step, and why the first one fai
 	@$(course) test $* $(if $(ONLY),--only $(ONLY)) $(if $(IMPL),--impl $(IMPL)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(W),--world $(W)) $(if $(BACKEND),--backend $(BACKEND))
 
-test-integrated: ## Judge all of your own tasks together, and find the one that is wrong
+test-integrated: ## Judge all of your own tasks together, and name the one that is wrong
 	@$(install) build course
 	@$(course) integrated
 

@@ -1,7 +1,9 @@
 """make test-integrated: task 7's public cases on the student's own code of all seven tasks.
 
 In the full tree a failure is traced: the reference takes the place of one task after the other,
-then of two, until the cases that failed pass. Carries no points.
+then of two, until the cases that failed pass. The verdict is the last line and the exit code, and
+make progress and make submit repeat it. It carries no points: in grading each task stands beside
+references, so that a mistake costs points once, in the task where it was made.
 """
 
 from __future__ import annotations
@@ -61,24 +63,37 @@ def guilty(tasks: list[int], turns_green) -> tuple[int, ...]:
     return ()
 
 
-def test(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int:
-    mixture = Mixture(root, course, tools)
+def test(root: Path, course: manifest.Manifest, tools: builder.Builder,
+         make_mixture=Mixture) -> int:
+    """Judges, traces, and stores what came out. 0: all of it passes together."""
+    digest = results.digest_of_all(root, course)
+    mixture = make_mixture(root, course, tools)
     cases = mixture.cases(())
+    code, verdict = _judged(root, course, mixture, cases)
+    results.store_integrated(root, digest, code == 0, verdict)
+    print(f"\nall together: {verdict}")
+    if code != 0:
+        print("This costs no points by itself: in grading each task stands beside references. But "
+              "your own code\nalone does not train a model yet.")
+    return code
+
+
+def _judged(root: Path, course: manifest.Manifest, mixture: Mixture,
+            cases: list[verdicts.Case]) -> tuple[int, str]:
+    """Exit code and verdict, in a few words."""
+    failing = f"{sum(not case.passed for case in cases)} of {len(cases)} cases fail"
     found = verdicts.judge_steps(mixture.last, cases)
     print("All seven tasks are your own; the public cases of task 7:\n")
     lines = results.failures(found)
     print("\n".join([*results.table(found), "", *lines]))
     if is_green(cases):
-        print("Everything passes with your own code alone.")
-        return 0
+        return 0, f"passed, all {len(cases)} cases, with your own code alone"
     todos = sorted({todo for case in cases for todo in case.todos})
     if todos:
-        print(f"\nThese cases came as far as what is not done: {', '.join(todos)}. Next: "
-              f"make test-task{todos[0][0]}")
-        return 1
+        return 1, f"FAILED, not done: {', '.join(todos)}. Next: make test-task{todos[0][0]}"
     if not (root / "solutions").is_dir():
-        print("\nTo find the task: make test-task1, make test-task2, … in this order.")
-        return 1
+        return 1, (f"FAILED, {failing}. To find the task: make test-task1, make test-task2, … in "
+                   "this order")
     print("\nLooking for the task: references take the place of your code, one task at a time.")
 
     def turns_green(swapped: tuple[int, ...]) -> bool:
@@ -89,10 +104,9 @@ def test(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int:
 
     swapped = guilty([task.number for task in course.tasks], turns_green)
     if not swapped:
-        print("No task and no pair of tasks explains it alone: make test-task1 … first.")
-    elif len(swapped) == 1:
-        print(f"It is task {swapped[0]}: make test-task{swapped[0]}")
-    else:
-        print(f"It takes both, task {swapped[0]} and task {swapped[1]}: one of them relies on what "
-              f"the other does not do. make test-task{swapped[0]} first.")
-    return 1
+        return 1, (f"FAILED, {failing}. No task and no pair of tasks explains it alone: make "
+                   "test-task1 … first")
+    if len(swapped) == 1:
+        return 1, f"FAILED, {failing}. It is task {swapped[0]}: make test-task{swapped[0]}"
+    return 1, (f"FAILED, {failing}. It takes both, task {swapped[0]} and task {swapped[1]}: one "
+               f"relies on what the other does not do. make test-task{swapped[0]} first")

@@ -49,6 +49,28 @@ def load(root: Path, task: manifest.Task) -> Stored | None:
         return None
 
 
+def digest_of_all(root: Path, course: manifest.Manifest) -> str:
+    return "-".join(digest_of(root, task)[:16] for task in course.tasks)
+
+
+def store_integrated(root: Path, digest: str, passed: bool, verdict: str) -> None:
+    """What make test-integrated found; `verdict` in a few words."""
+    text = json.dumps({"files": digest, "passed": passed, "verdict": verdict}, indent=1,
+                      ensure_ascii=False)
+    skeletons.write_by_rename(root / FOLDER / "integrated.json", text + "\n")
+
+
+def integrated(root: Path, course: manifest.Manifest) -> tuple[bool, str]:
+    """Whether all tasks are known to pass together as they are now, and what to say of it."""
+    try:
+        entry = json.loads((root / FOLDER / "integrated.json").read_text(encoding="utf-8"))
+        if entry["files"] == digest_of_all(root, course):
+            return bool(entry["passed"]), str(entry["verdict"])
+        return False, "changed since it was tested: make test-integrated"
+    except (OSError, ValueError, KeyError, TypeError):
+        return False, "not tested yet: make test-integrated"
+
+
 def own_before(root: Path, course: manifest.Manifest, task: manifest.Task) -> list[manifest.Task]:
     """The earlier tasks that run with the student's own code: in a kit, those that were not given.
     In the full tree references stand there."""
@@ -193,8 +215,11 @@ def progress(root: Path, course: manifest.Manifest) -> list[str]:
     questions = sum(task.questions for task in course.tasks)
     lines += ["", f"  public {total}/{public}; {hidden} hidden points and {questions} for the "
               "accounting questions are graded on submission"]
-    if next_step is None:
-        lines.append("  every public case passes. make submit packs your work")
+    together, verdict = integrated(root, course)
+    if next_step is None and not together:
+        lines.append(f"  every public case passes, task by task. All together: {verdict}")
+    elif next_step is None:
+        lines.append("  every public case passes, also all together. make submit packs your work")
     else:
         number = next_step.id.split(".")[0]
         lines.append(f"  next: {next_step.id}, {next_step.title}. "

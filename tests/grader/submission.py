@@ -115,6 +115,7 @@ def submit(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int
     public = sum(task.public for task in course.tasks)
     print(f"\npublic {total}/{public}; the other {manifest.TOTAL - public} points (hidden cases, "
           "accounting questions) are graded on submission")
+    print(f"all together (no points): {results.integrated(root, course)[1]}")
     path = root / ARCHIVE
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name("." + path.name)

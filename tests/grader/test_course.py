@@ -1,5 +1,6 @@
 """Tests of the student's tools: results.py, hints.py, submission.py, integrated.py, course.py."""
 
+import contextlib
 import io
 import tarfile
 import tempfile
@@ -203,6 +204,75 @@ class IntegratedTest(unittest.TestCase):
     def test_then_pairs_then_nothing(self):
         self.assertEqual(integrated.guilty([1, 2, 3], lambda swapped: swapped == (2, 3)), (2, 3))
         self.assertEqual(integrated.guilty([1, 2, 3], lambda _: False), ())
+
+
+class TogetherTest(InRoot):
+    """make test-integrated, with judges that are made up."""
+
+    GREEN = [case("7.1"), case("7.4")]
+    RED = [case("7.1"), case("7.4", "7.4 rank 0\n  observed: 1\n  expected: 2")]
+
+    def judged(self, cured_by: tuple[int, ...], *, cases=None) -> tuple[int, str]:
+        """Exit code and output when the cases turn green with these references."""
+        first = cases or self.RED
+
+        class Mixture:
+            def __init__(self, root, course, tools):
+                self.last = course.tasks[-1]
+
+            def cases(self, references):
+                is_cured = cured_by and set(cured_by) <= set(references)
+                return TogetherTest.GREEN if is_cured else first
+
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            code = integrated.test(self.root, self.whole, None, Mixture)
+        return code, said.getvalue()
+
+    def setUp(self):
+        super().setUp()
+        (self.root / "solutions").mkdir()
+
+    def test_what_passes_is_said_and_remembered(self):
+        code, said = self.judged((), cases=self.GREEN)
+        self.assertEqual(code, 0)
+        self.assertIn("all together: passed, all 2 cases", said)
+        self.assertEqual(results.integrated(self.root, self.whole)[0], True)
+        self.put(self.file, "changed\n")
+        passed, verdict = results.integrated(self.root, self.whole)
+        self.assertFalse(passed)
+        self.assertIn("changed since", verdict)
+
+    def test_a_failure_names_the_guilty_task_and_is_an_exit_code(self):
+        code, said = self.judged((3,))
+        self.assertEqual(code, 1)
+        self.assertIn("all together: FAILED, 1 of 2 cases fail. It is task 3: make test-t", said)
+        self.assertIn("costs no points", said)
+        passed, verdict = results.integrated(self.root, self.whole)
+        self.assertFalse(passed)
+        self.assertIn("It is task 3", verdict)
+
+    def test_two_that_agree_with_each_other_are_named_both(self):
+        code, said = self.judged((4, 5))
+        self.assertEqual(code, 1)
+        self.assertIn("It takes both, task 4 and task 5", said)
+
+    def test_what_nobody_explains_and_what_is_not_done(self):
+        code, said = self.judged(())
+        self.assertEqual((code, "No task and no pair" in said), (1, True))
+        todo = case("7.4", "TODO 4.2: complete_gradients (tasks/task4_backward/backward.cpp:9, w)")
+        code, said = self.judged((), cases=[todo])
+        self.assertEqual((code, "not done: 4.2. Next: make test-task4" in said), (1, True))
+
+    def test_all_points_are_not_all_of_it(self):
+        """Progress ends with the tasks together, not with the last task."""
+        for task in self.whole.tasks:
+            cases = [case(step.id) for step in task.steps]
+            results.store(self.root, task, results.digest_of(self.root, task), cases)
+        self.assertIn("All together: not tested yet", "\n".join(
+            results.progress(self.root, self.whole)))
+        self.judged((), cases=self.GREEN)
+        self.assertIn("also all together", "\n".join(results.progress(self.root, self.whole)))
 
 
 class CommandLineTest(unittest.TestCase):
