@@ -29,13 +29,27 @@ Given given_by(const Json& options, const std::vector<Json>& slices_of_ranks) {
   return given;
 }
 
+/// The names of what has optimizer state, and of that state.
+Names with_state(const State& state) {
+  Names names;
+  for (const auto& [name, values] : state) {
+    const std::string path = name.substr(name.find('/') + 1);
+    if (state.contains("exp_avg/" + path)) names.push_back(name);
+  }
+  return names;
+}
+
 void check_given(Lesson& lesson, const Given& given, const State& right, const Json& options) {
   const State sharded = part_of(right, options, false), whole = part_of(right, options, true);
   const int ranks = static_cast<int>(given.replicated.size());
   check_cover(lesson.at_rank_of(0, ranks), given.sharded, names_in(sharded));
   if (lesson.ok()) check_state(lesson, given.sharded.values, sharded);
   for (std::size_t rank = 0; rank < given.replicated.size(); ++rank) {
-    check_state(lesson.at_rank_of(static_cast<int>(rank), ranks), given.replicated[rank], whole);
+    lesson.at_rank_of(static_cast<int>(rank), ranks)
+        .equal("the replicated tensors", names_in(given.replicated[rank]), names_in(whole),
+               {{names_in(given.replicated[rank]) == with_state(whole),
+                 "what is frozen is left out: it has no optimizer state, but it has values"}});
+    if (lesson.ok()) check_state(lesson, given.replicated[rank], whole);
   }
 }
 
@@ -174,6 +188,10 @@ void judge_resume(const Ask& ask) {
                  std::string("from a test"));
     const Json& noted = heirs_noted.at(static_cast<std::size_t>(rank));
     check_counts(seen, noted, rank, heirs, half);
+    Lesson padding("7.6", "after loading, padding is zero in shards and optimizer state", seen);
+    const double largest = noted.at("padding").get<double>();
+    padding.at_rank_of(rank, heirs)
+        .that(largest == 0, fmt::format("padding holds {:.9g}", largest), "zero");
   }
   const int micro_batches = asked.options.at("micro_batches").get<int>();
   const Single& then = single(asked.options, asked.seed, micro_batches, half);

@@ -105,8 +105,11 @@ TEST_CASE("Buffers and the generator after a meta start", "[7.3]") {
 }
 
 TEST_CASE("What is ignored and frozen needs no all-reduce", "[7.3]") {
-  judge_replicated(
-      {.world_size = 2, .options = {{"ignored", {"model.norm"}}, {"frozen", {"model.norm"}}}});
+  for (const bool meta : {false, true}) {
+    judge_replicated(
+        {.world_size = 2,
+         .options = {{"ignored", {"model.norm"}}, {"frozen", {"model.norm"}}, {"meta", meta}}});
+  }
 }
 
 TEST_CASE("Gradients, their norm, and clipping, of shards and of what is replicated", "[7.4]") {

@@ -36,6 +36,7 @@ TEST_CASE("A tied weight that is ignored under both of its paths is one paramete
 TEST_CASE("The group is split once for all units", "[7.1]") {
   judge_splits({.options = with(kToy, {{"ranks", 4}, {"group", 2}, {"layers", 4}})});
   judge_splits({.options = with(kToy, {{"ranks", 4}, {"group", 0}, {"layers", 4}})});
+  judge_splits({.options = with(kToy, {{"ranks", 4}, {"group", 1}, {"layers", 4}})});
 }
 
 TEST_CASE("When the sharded model is gone, its hooks are gone", "[7.2]") {
@@ -43,10 +44,14 @@ TEST_CASE("When the sharded model is gone, its hooks are gone", "[7.2]") {
 }
 
 TEST_CASE("A frozen parameter that is ignored, before trainable ones", "[7.3]") {
-  judge_replicated({.world_size = 2,
-                    .options = {{"ignored", {"model.embed_tokens", "model.norm", "lm_head"}},
-                                {"frozen", {"model.embed_tokens"}},
-                                {"no_decay", {"norm"}}}});
+  for (const bool meta : {false, true}) {
+    judge_replicated({.world_size = 2,
+                      .seed = (std::uint64_t{1} << 32) + 5,
+                      .options = {{"ignored", {"model.embed_tokens", "model.norm", "lm_head"}},
+                                  {"frozen", {"model.embed_tokens"}},
+                                  {"no_decay", {"norm"}},
+                                  {"meta", meta}}});
+  }
 }
 
 TEST_CASE("An ignored parameter of float64 stays one", "[7.3]") {
@@ -128,6 +133,12 @@ TEST_CASE("What three ranks saved, two ranks load; a save that crashed is no obs
 TEST_CASE("A checkpoint's number is not the count of steps", "[7.6]") {
   judge_resume(
       {.options = with(kEight, {{"ranks", 2}, {"number", 700}, {"ignored", {"lm_head"}}})});
+}
+
+TEST_CASE("What is ignored and frozen is saved with everything else", "[7.6]") {
+  judge_resume({.options = with(kEight, {{"ranks", 2},
+                                         {"ignored", {"model.embed_tokens", "model.norm"}},
+                                         {"frozen", {"model.embed_tokens"}}})});
 }
 
 TEST_CASE("What was loaded is trained, saved and loaded again", "[7.6]") {

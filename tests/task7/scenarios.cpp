@@ -31,6 +31,9 @@ void training(Stage& stage) {
     }
     stage.memory("after step " + name);
   }
+  const optim::Optimizer* other = StepProbe::replicated_optimizer(session.model());
+  stage.note("counts", Json{session.model().optimizer().optimizer().steps(),
+                            other != nullptr ? other->steps() : -1});
   stage.note("evaluations", session.evaluations);
   stage.note("losses", session.losses);
   stage.note("norms", session.norms);

@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
+#include <map>
 
 namespace fsdp::graded {
 namespace {
@@ -47,6 +49,31 @@ void save_after(const Json& options, int ranks, std::uint64_t seed, int steps,
     session.train(seed, 0, steps);
     session.model().save_checkpoint(folder, steps, {{"note", "from a test"}});
   });
+}
+
+/// The largest absolute value in the padding of the shards and of their optimizer state.
+double largest_in_padding(ShardedModel& model) {
+  double largest = 0;
+  const auto look = [&](const FlatParameter& flat, const Tensor& tensor) {
+    const auto values = tensor.to_vector<float>();
+    for (auto i = static_cast<std::size_t>(flat.valid_shard_numel()); i < values.size(); ++i) {
+      largest = std::max(largest, std::abs(double{values[i]}));
+    }
+  };
+  std::map<std::string, optim::Piece> pieces;
+  for (const optim::Piece& piece : model.optimizer().pieces()) pieces[piece.key] = piece;
+  for (const auto& unit : model.units()) {
+    for (std::size_t i = 0; i < unit->flat_parameters().size(); ++i) {
+      const FlatParameter& flat = *unit->flat_parameters()[i];
+      look(flat, flat.shard());
+      const auto piece = pieces.find(fmt::format("{}#{}", unit->name(), i));
+      if (piece == pieces.end()) continue;  // frozen
+      for (const auto& [name, tensor] : model.optimizer().optimizer().state(piece->second)) {
+        look(flat, tensor);
+      }
+    }
+  }
+  return largest;
 }
 
 void note_counts(Session& session, Json& noted) {
@@ -128,6 +155,7 @@ void resume(Stage& stage) {
     const auto metadata = session.model().load_checkpoint(folder.final(number));
     noted["metadata"] = metadata;
     note_counts(session, noted);
+    noted["padding"] = largest_in_padding(session.model());
     noted["loss"] = session.evaluate(stage.seed(), half - 1);
     noted["loaded"] = to_json(session.model().state_slices(true));
     session.train(stage.seed(), half, stage.option("steps", 2) - half);

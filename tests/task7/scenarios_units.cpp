@@ -172,7 +172,12 @@ void replicated(Stage& stage) {
   stage.memory("started");
   stage.note("generator", Context::current().generator().offset());
   stage.note("engine", StepProbe::has_replicated_gradients(session->model()));
-  stage.note("replicated", session->replicated_json());
+  Names on_meta;
+  for (const nn::NamedParameter& each : StepProbe::replicated(session->model())) {
+    if (each.variable.data().device() == kMeta) on_meta.push_back(each.path);
+  }
+  stage.note("on meta", on_meta);
+  stage.note("replicated", on_meta.empty() ? session->replicated_json() : Json::array());
   Json decays = Json::object();
   for (const optim::Piece& piece : StepProbe::replicated_pieces(session->model())) {
     decays[piece.key] = piece.decay;

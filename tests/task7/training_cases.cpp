@@ -87,6 +87,15 @@ void check_reductions(const Seen& seen, int rank) {
                           "one reduction a micro-step: L was not handed on"}});
 }
 
+void check_counts_of(const Seen& seen, int rank, std::int64_t steps) {
+  const auto counts = seen.at(rank, "counts").get<std::vector<std::int64_t>>();
+  Lesson lesson("7.4", "each of the two optimizers is stepped once a step", seen);
+  lesson.at(rank).equal(
+      "the count of the optimizer of the shards", counts[0], steps,
+      {{counts[0] == 2 * steps, "stepped twice: once for the shards, once for what is ignored"}});
+  if (counts[1] >= 0) lesson.equal("that of the optimizer of the ignored", counts[1], steps);
+}
+
 /// The squares that a norm is made of.
 struct NormParts {
   double shards = 0;
@@ -209,6 +218,7 @@ void judge_training(const Ask& ask) {
                 seen);
   Assembled whole;
   for (int rank = 0; rank < seen.world_size(); ++rank) {
+    check_counts_of(seen, rank, steps);
     add_slices(whole, seen.at(rank, "slices"));
     Assembled own;
     add_slices(own, seen.at(rank, "replicated"));

@@ -189,6 +189,12 @@ void judge_replicated(const Ask& ask) {
   std::int64_t buffer_bytes = 0;
   for (const auto& [name, values] : build.buffers) buffer_bytes += 4 * std::ssize(values);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson there("7.3", "after a meta start every ignored parameter has its memory", seen);
+    const Names on_meta = seen.lines(rank, "on meta");
+    there.at(rank).equal(
+        "the ignored parameters that are still on meta", on_meta, {},
+        {{on_meta != plan.replicated, "frozen or not, what is ignored needs its bytes"}});
+    if (!there.ok()) return;
     Assembled whole;
     const Json& noted_parameters = seen.at(rank, "replicated");
     add_slices(whole, noted_parameters);
