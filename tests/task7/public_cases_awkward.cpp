@@ -110,10 +110,6 @@ TEST_CASE("The peak of memory is the formula's where weights are small, too", "[
       {.world_size = 4, .options = {{"micro_batches", 8}, {"ignored", {"model.norm", "lm_head"}}}});
 }
 
-TEST_CASE("The visit of the ignored parameters needs no unit", "[7.5]") {
-  judge_visit({.world_size = 2, .options = {{"ignored", {"model.norm", "model.layers.0"}}}});
-}
-
 TEST_CASE("load_full reaches units that a forward left unsharded", "[7.5]") {
   judge_load_full({.options = {{"ranks", 2}, {"abandons", true}}});
   judge_load_full({.options = {{"ranks", 3}, {"abandons", true}, {"tied", true}}});

@@ -269,7 +269,8 @@ void judge_memory(const Ask& ask) {
   given.world_size = seen.world_size();
   given.batch = options.value("batch", std::int64_t{2});
   given.micro_steps = micro_batches_of(seen.asked()) / seen.world_size();
-  given.micro_steps_per_reduction = options.value("no_sync", false) ? given.micro_steps : 1;
+  given.micro_steps_per_reduction =
+      options.value("per_reduction", options.value("no_sync", false) ? given.micro_steps : 1);
   given.clips = options.value("clip", 0.0) > 0;
   given.reshard_group = options.value("group", 0);
   given.prefetch_depth = options.value("depth", 1);
