@@ -121,7 +121,7 @@ TEST_CASE("load_full refuses a file in which one tensor does not fit", "[7.5]") 
   judge_load_full({.options = with(kIgnoredEnds, {{"ranks", 2}, {"damage", "vocabulary"}})});
 }
 
-TEST_CASE("What three ranks saved, two ranks load; a save that crashed is no obstacle", "[7.5]") {
+TEST_CASE("What three ranks saved two ranks load, also after a save that crashed", "[7.5]") {
   judge_handover({.options = {{"ranks", 3}, {"heirs", 2}, {"ignored", {"model.norm"}}}});
   judge_handover({.options = {{"ranks", 2}, {"heirs", 3}, {"crash", true}}});
 }
