@@ -1,8 +1,8 @@
 // Task 4: whole backwards. Options: sharded_toy.h, and: dropped (before each micro-step, how many
-// forwards there are whose loss is not used), ahead (a scheduler gathers a unit again whose backward
-// is over), evaluate (a forward without a tape runs between forward and backward), fails (a backward
-// that throws comes first), extra (a step with one backward too many comes first), kept (gradients
-// are not dropped between steps).
+// forwards there are whose loss is not used), ahead (a scheduler gathers a unit again whose
+// backward is over), evaluate (a forward without a tape runs between forward and backward), fails
+// (a backward that throws comes first), extra (a step with one backward too many comes first), kept
+// (gradients are not dropped between steps).
 #include "device/context.h"
 #include "task4/probe.h"
 #include "task4/scenarios.h"

@@ -3,13 +3,13 @@
 /// fully_shard() is task 7.
 ///
 /// Options of every scenario: width, layers, spare (each layer has an unused parameter), root (the
-/// root has a weight, used first and last), tied (first and last layer share a weight), shared (all
-/// layers do), nested (each layer contains another), frozen (list of path prefixes: such parameters
-/// make a flat parameter of their own), split (so do biases), group (0 always, 1 never, s within s
-/// ranks), keep (units that keep their parameters until backward), order (the layers that forward
-/// calls), orders (one after the other, one per micro-step), aside (likewise: layers that are called
-/// besides, and whose output is not used), micro_steps, per_reduction, double (parameters are
-/// float64).
+/// root has a weight, used first and last), tied (first and last layer share a weight), shared
+/// (all layers do), nested (each layer contains another), frozen (list of path prefixes: such
+/// parameters make a flat parameter of their own), split (so do biases), group (0 always, 1 never,
+/// s within s ranks), keep (units that keep their parameters until backward), order (the layers
+/// that forward calls), orders (one after the other, one per micro-step), aside (likewise: layers
+/// that are called besides, and whose output is not used), micro_steps, per_reduction, double
+/// (parameters are float64).
 #pragma once
 
 #include "grader/stage.h"

@@ -54,8 +54,8 @@ inline Tensor start_of(const Case& asked, const FlatSpec& spec, std::size_t flat
   return testing::noise(spec.shapes[index], 1000 * asked.seed + 50 * flat + index);
 }
 
-/// The gradient of a whole flat parameter in step `step` (from 1), without padding: noise, times the
-/// option "scale".
+/// The gradient of a whole flat parameter in step `step` (from 1), without padding: noise, times
+/// the option "scale".
 inline Tensor gradient_of(const Case& asked, const FlatSpec& spec, std::size_t flat, int step) {
   const std::uint64_t stream = 1000 * asked.seed + 500 + 20 * flat;
   std::vector<float> values =

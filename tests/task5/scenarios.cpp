@@ -1,7 +1,7 @@
 // Task 5: what a runner can be asked to do with a sharded optimizer.
 //
-// Options of every scenario: flats, scale, double (flats.h), optimizer ("adamw", "momentum", "sgd"),
-// steps, begin_at (the number of steps that the optimizer begins with).
+// Options of every scenario: flats, scale, double (flats.h), optimizer ("adamw", "momentum" or
+// "sgd"), steps, begin_at (the number of steps that the optimizer begins with).
 #include "grader/stage.h"
 #include "task5/shards.h"
 #include "tensor/ops.h"
