@@ -31,10 +31,6 @@ std::vector<std::string> collectives_of(const Json& noted);
 /// … and what it must be for `layer`, each rank of the group having one of `parts`.
 std::vector<std::string> gathers_of(const Layer& layer, const std::string& unit,
                                     const std::string& phase, int parts);
-/// `lines` without those of waits. If that is what was seen, Works were destroyed instead.
-std::vector<std::string> without_waits(std::vector<std::string> lines);
-/// Why that is not enough.
-extern const char* const kDestroyedNotWaited;
 
 /// Checks a tensor that a scenario noted under `key`.
 void check_tensor(Lesson& lesson, const std::string& what, const Seen& seen, int rank,

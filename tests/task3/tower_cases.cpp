@@ -77,15 +77,6 @@ std::vector<std::string> gathers_of(const Layer& layer, const std::string& unit,
   return all;
 }
 
-std::vector<std::string> without_waits(std::vector<std::string> lines) {
-  std::erase_if(lines, [](const std::string& line) { return line.starts_with("wait "); });
-  return lines;
-}
-
-const char* const kDestroyedNotWaited =
-    "wait() was not called. Destroying a Work blocks too, but in silence: the trace shows no wait, "
-    "and the error of another rank is lost. Call wait() on each";
-
 void check_tensor(Lesson& lesson, const std::string& what, const Seen& seen, int rank,
                   const std::string& key, const Tensor& expected, std::int64_t valid) {
   lesson.bits(what, seen.floats(rank, key), testing::floats_of(expected), valid);
