@@ -87,13 +87,19 @@ void judge_visit(const Ask& ask) {
     Lesson one("7.5", "one unit at a time is unsharded: the one whose parameters are visited",
                seen);
     const Names owners = owners_of(plan);
+    Names units;
+    for (const WantedUnit& unit : plan.units) units.push_back(unit.name);
     for (std::size_t i = 0; i < owners.size() && order.ok() && one.ok(); ++i) {
       const Names unsharded = seen.at(rank, "visited").at(i).at("unsharded").get<Names>();
       const std::string when = " while " + paths[i] + " is visited";
       if (owners[i].empty()) {
         one.at(rank).at_most("the number of unsharded units" + when, std::ssize(unsharded), 1);
       } else {
-        one.at(rank).equal("the unsharded units" + when, unsharded, Names{owners[i]});
+        const auto here = std::find(units.begin(), units.end(), owners[i]);
+        const bool never = unsharded == Names(units.begin(), here + 1);
+        one.at(rank).equal("the unsharded units" + when, unsharded, Names{owners[i]},
+                           {{never, "gathered for the visit, and never resharded"},
+                            {unsharded == units, "the whole model is gathered"}});
       }
     }
     Lesson values("7.5", "what is visited is made of the shards of all ranks, as they are now",
@@ -176,6 +182,7 @@ void judge_load_full(const Ask& ask) {
   check_cover(values.at(0), whole, names_in(sharded));
   if (values.ok()) check_state(values, whole.values, sharded);
 
+  const std::string damage = asked.options.value("damage", "other");
   const auto misled = asked.options.value("misled", std::vector<int>{0, 1, 2, 3});
   for (int rank = 0; rank < ranks_of(asked); ++rank) {
     const Json& noted = seen.at(0, "refusing").at(static_cast<std::size_t>(rank));
@@ -185,13 +192,14 @@ void judge_load_full(const Ask& ask) {
         .equal("what load_full threw", noted.at("type").get<std::string>(),
                std::string(is_misled ? "InputError" : "Aborted"),
                {{!is_misled && noted.at("type") == "none",
-                 "found it right, and did not wait for the rank that did not"}});
+                 "found it right, and did not wait for the rank that did not"},
+                {damage == "shape" && noted.at("type") == "none", too_early(damage)}});
     Lesson same("7.5", "nothing changes on any rank unless all of it fits on all ranks", seen);
     Assembled before, after;
     add_slices(before, noted.at("before"));
     add_slices(after, noted.at("after"));
     check_state(same.at_rank_of(rank, ranks_of(asked)), after.values, before.values,
-                {{true, too_early(asked.options.value("damage", "other"))}});
+                {{true, too_early(damage)}});
   }
 }
 

@@ -163,6 +163,16 @@ void judge_units(const Ask& ask) {
 
 namespace {
 
+/// What is replicated and not trained.
+Names frozen_of(const Plan& plan, const Json& options) {
+  const Names keys = piece_keys(plan, options);
+  Names frozen = plan.replicated;
+  std::erase_if(frozen, [&](const std::string& path) {
+    return std::find(keys.begin(), keys.end(), path) != keys.end();
+  });
+  return frozen;
+}
+
 /// Whether each piece decays as the ignored parameter at its own position among all of them should.
 bool is_of_another(const Json& observed, const Plan& plan, const Json& options) {
   Names trainable;
@@ -191,9 +201,9 @@ void judge_replicated(const Ask& ask) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson there("7.3", "after a meta start every ignored parameter has its memory", seen);
     const Names on_meta = seen.lines(rank, "on meta");
-    there.at(rank).equal(
-        "the ignored parameters that are still on meta", on_meta, {},
-        {{on_meta != plan.replicated, "frozen or not, what is ignored needs its bytes"}});
+    there.at(rank).equal("the ignored parameters that are still on meta", on_meta, {},
+                         {{on_meta == frozen_of(plan, asked.options),
+                           "frozen or not, what is ignored needs its bytes"}});
     if (!there.ok()) return;
     Assembled whole;
     const Json& noted_parameters = seen.at(rank, "replicated");
