@@ -14,8 +14,8 @@ struct FreeMemory {
   std::string limit;  ///< what sets it: "free memory of the machine", "memory limit of the …"
 };
 
-/// The least of what the machine has free, what the control groups of the process leave it, and what
-/// RLIMIT_AS does. What the system does not tell is no limit.
+/// The least of what the machine has free, what the control groups of the process leave it, and
+/// what RLIMIT_AS does. What the system does not tell is no limit.
 /// @param root where proc/ and sys/ are looked for; a test has its own
 FreeMemory free_memory(const std::filesystem::path& root = "/");
 

@@ -17,8 +17,8 @@
 namespace fsdp::program {
 namespace {
 
-// A closed standard stream would be replaced by the next file that is opened: a checkpoint would get
-// the progress lines. What is opened here cannot be written, so that printing still fails.
+// A closed standard stream would be replaced by the next file that is opened: a checkpoint would
+// get the progress lines. What is opened here cannot be written, so that printing still fails.
 void keep_standard_streams() {
   for (int stream = 0; stream <= 2; ++stream) {
     if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDONLY) < 0) return;

@@ -47,8 +47,8 @@ struct RunResult {
 struct RunOptions {
   std::function<void(const StepReport&)> on_step;   ///< called by rank 0 after each step
   std::function<void(const std::string&)> on_note;  ///< "resumed from …", "saved …"
-  /// Called by rank 0 once in each step. If it returns anything but 0, all ranks end after this step,
-  /// with a checkpoint if there is a folder.
+  /// Called by rank 0 once in each step. If it returns anything but 0, all ranks end after this
+  /// step, with a checkpoint if there is a folder.
   std::function<int()> poll_stop;
   std::function<void()> on_trained;  ///< called by rank 0 when poll_stop will not be called again
   std::string export_folder;  ///< where to put a Hugging Face folder at the end; empty = nowhere

@@ -61,8 +61,8 @@ std::int64_t received_bytes(CollectiveOp op, std::int64_t numel, std::size_t ele
 /// Destroying an unfinished Work blocks until it is finished (or the group aborted and nobody reads
 /// its buffers any more), so a buffer can never be freed under a running collective; it never
 /// throws. The trace records that it was waited for, too. A Work must be waited for or destroyed
-/// before its rank's function returns, and on the rank's thread: if it leaks, that ends the run with
-/// an error that names it.
+/// before its rank's function returns, and on the rank's thread: if it leaks, that ends the run
+/// with an error that names it.
 class [[nodiscard]] Work {
  public:
   /// What a backend implements: a future, an MPI_Request, a CUDA event.

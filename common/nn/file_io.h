@@ -49,8 +49,8 @@ class File {
   std::uint64_t nbytes() const;
   /// Fills `out` from byte `begin` on. @throws InputError if the file ends before.
   void read(std::uint64_t begin, std::span<std::byte> out) const;
-  /// Reads on from where the last call ended, and returns how many bytes of `out` were filled: fewer
-  /// than all only at the end. Works for pipes, which have no size and no place to begin.
+  /// Reads on from where the last call ended, and returns how many bytes of `out` were filled:
+  /// fewer than all only at the end. Works for pipes, which have no size and no place to begin.
   std::size_t read_on(std::span<std::byte> out);
   void write(std::span<const std::byte> bytes);
   void sync();

@@ -116,10 +116,9 @@ void Stage::peak(const std::string& key, const std::function<void()>& call) {
       held = static_cast<std::int64_t>(watch.held());
     }
   }
-  note(key, {{"before", before},
-             {"peak", to_json(tracker.peak())},
-             {"heap", heap},
-             {"heap held", held}});
+  note(
+      key,
+      {{"before", before}, {"peak", to_json(tracker.peak())}, {"heap", heap}, {"heap held", held}});
 }
 
 void Stage::attempt(const std::string& key, const std::function<void()>& call) {
