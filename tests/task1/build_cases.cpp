@@ -74,7 +74,9 @@ void judge_scope(const Ask& ask) {
                        {{before != 0 && words > before && outer == words,
                          "the number of words was noted, not the place where they end"},
                         {words != 0 && outer == before,
-                         "the end was not noted, or noted after the generator was put back"}});
+                         "the end was not noted, or noted after the generator was put back, or "
+                         "counted from the records: it is where the generator stands as the scope "
+                         "closes"}});
     end.equal("… and that of the inner build", seen.number(rank, "end of inner"),
               before + draws[0] + draws[1]);
   }
@@ -130,6 +132,10 @@ void judge_records(const Ask& ask) {
     return each.spec.is_random() ? each.numel * static_cast<std::int64_t>(size_of(each.dtype)) / 4
                                  : 0;
   };
+  const auto in_32_bits = [&](const Drawn& each) {
+    return static_cast<std::int64_t>(static_cast<std::int32_t>(as_drawn(each)));
+  };
+  const bool retry = seen.asked().options.value("retry", false);
   const auto expected = records_of(eager, eager.begin(), as_drawn);
   std::vector<std::string> specs;
   for (const Drawn& each : eager.drawn()) specs.push_back(text_of(each.spec));
@@ -157,6 +163,12 @@ void judge_records(const Ask& ask) {
          {is(records_of(eager, eager.begin(), none)), "no words were reserved: all begin alike"},
          {is(records_of(eager, 0, as_drawn)),
           "words were counted from 0, not from where the generator stood"},
+         {retry && is(records_of(eager, eager.end(), as_drawn)),
+          "they begin where the build that threw came to: its scope did not put the generator "
+          "back, "
+          "or the place was taken from the last record and not from the generator"},
+         {is(records_of(eager, eager.begin(), in_32_bits)),
+          "a parameter's number of words went through 32 bits"},
          {is(backwards), "the records are in the wrong order"},
          {is(records_of(eager, eager.begin(), in_bytes)),
           "a float64 element takes one word, as every element does"}});

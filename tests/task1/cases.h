@@ -16,6 +16,7 @@ void judge_whole(const Ask& ask);
 void judge_on_device(const Ask& ask);
 void judge_two_models(const Ask& ask);
 void judge_by_parts(const Ask& ask);
+void judge_loaded(const Ask& ask);
 void judge_strangers(const Ask& ask);
 
 }  // namespace fsdp::graded

@@ -44,6 +44,17 @@ class Mixed : public nn::Module {
   Variable forward(const Variable& x) override { return x; }
 };
 
+/// A module within another: what belongs to it lies that much deeper in the tree.
+class Around : public nn::Module {
+ public:
+  Around(const char* name, const std::shared_ptr<nn::Module>& inner) {
+    register_child(name, inner);
+  }
+
+ protected:
+  Variable forward(const Variable& x) override { return x; }
+};
+
 /// One weight with three users, whose names do not sort in their order.
 class Shared : public nn::Module {
  public:
@@ -79,12 +90,16 @@ class Vast : public nn::Module {
 /// Whether the model of a case exists on meta only.
 inline bool is_vast(const Case& asked) { return asked.options.value("model", "toy") == "vast"; }
 
-/// Option "model": toy (layers, width, spare, tied), mixed (wide), shared, vast, or transformer
-/// (tied).
+/// Option "model": toy (layers, width, spare, tied), mixed (wide), deep (mixed, two levels down),
+/// shared, vast, or transformer (tied).
 inline std::shared_ptr<nn::Module> make_model(const Case& asked) {
   const Json& options = asked.options;
   const std::string kind = options.value("model", "toy");
   if (kind == "mixed") return std::make_shared<Mixed>(options.value("wide", false));
+  if (kind == "deep") {
+    return std::make_shared<Around>(
+        "outer", std::make_shared<Around>("middle", std::make_shared<Mixed>(false)));
+  }
   if (kind == "shared") return std::make_shared<Shared>();
   if (kind == "vast") return std::make_shared<Vast>();
   if (kind == "transformer") {

@@ -141,4 +141,12 @@ TEST_CASE("A model may be materialised by parts: what has memory is left alone",
   judge_by_parts({.options = {{"layers", 3}}});
 }
 
+TEST_CASE("Buffers are filled however deep they lie", "[1.4]") {
+  judge_whole({.options = {{"model", "deep"}, {"offset", 5}}});
+}
+
+TEST_CASE("Where every parameter has memory, buffers are filled and the generator moves", "[1.4]") {
+  judge_loaded({.options = {{"model", "mixed"}, {"offset", 3}}});
+}
+
 TEST_CASE("A parameter that was built elsewhere is named", "[1.4]") { judge_strangers({}); }

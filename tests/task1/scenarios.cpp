@@ -229,6 +229,18 @@ void note_parameters(Stage& stage, const std::string& key, nn::Module& model) {
   }
 }
 
+void note_buffers(Stage& stage, nn::Module& model) {
+  Json buffers = Json::array();
+  for (nn::Module* module : model.modules()) {
+    for (const nn::Buffer& each : module->own_buffers()) {
+      buffers.push_back(fmt::format("{}.{}: {} on {}", module->path(), each.name,
+                                    each.is_initialised ? "filled" : "not filled",
+                                    to_string(each.tensor.device())));
+    }
+  }
+  stage.note("buffers", buffers);
+}
+
 void whole(Stage& stage) {
   begin(stage);
   DeferredInit deferred;
@@ -243,15 +255,7 @@ void whole(Stage& stage) {
   stage.memory("after");
   stage.note("offset", generator().offset());
   note_parameters(stage, "", *model);
-  Json buffers = Json::array();
-  for (nn::Module* module : model->modules()) {
-    for (const nn::Buffer& each : module->own_buffers()) {
-      buffers.push_back(fmt::format("{}.{}: {} on {}", module->path(), each.name,
-                                    each.is_initialised ? "filled" : "not filled",
-                                    to_string(each.tensor.device())));
-    }
-  }
-  stage.note("buffers", buffers);
+  note_buffers(stage, *model);
   if (stage.option("model", std::string("toy")) != "transformer") return;
   stage.attempt("forward",
                 [&] { stage.values("output", (*model)(Variable(some_tokens())).data()); });
@@ -306,7 +310,7 @@ void by_parts(Stage& stage) {
     storages[each.path] = each.variable.data().storage();
   }
   stage.note("made", made);
-  deferred.materialise(*model, kCpu);
+  stage.attempt("the rest", [&] { deferred.materialise(*model, kCpu); });
   Json replaced = Json::array();
   for (const nn::NamedParameter& each : parameters) {
     const auto had = storages.find(each.path);
@@ -317,6 +321,28 @@ void by_parts(Stage& stage) {
   stage.note("replaced", replaced);
   stage.note("offset", generator().offset());
   note_parameters(stage, "", *model);
+}
+
+/// Every parameter has been given its memory by hand, as when a checkpoint was loaded.
+void loaded(Stage& stage) {
+  begin(stage);
+  DeferredInit deferred;
+  const auto model = build(stage, deferred);
+  std::vector<std::shared_ptr<Storage>> storages;
+  for (const nn::NamedParameter& each : model->named_parameters()) {
+    Variable variable = each.variable;
+    variable.set_data(Tensor::zeros(variable.shape()));
+    storages.push_back(variable.data().storage());
+  }
+  deferred.materialise(*model, kCpu);
+  Json replaced = Json::array();
+  std::size_t i = 0;
+  for (const nn::NamedParameter& each : model->named_parameters()) {
+    if (each.variable.data().storage() != storages.at(i++)) replaced.push_back(each.path);
+  }
+  stage.note("replaced", replaced);
+  note_buffers(stage, *model);
+  stage.note("offset", generator().offset());
 }
 
 void strangers(Stage& stage) {
@@ -336,7 +362,7 @@ Scenarios scenarios() {
           {"slice_peak", slice_peak}, {"slice_errors", slice_errors},
           {"whole", whole},           {"on_device", on_device},
           {"two_models", two_models}, {"by_parts", by_parts},
-          {"strangers", strangers}};
+          {"loaded", loaded},         {"strangers", strangers}};
 }
 
 }  // namespace fsdp::graded

@@ -17,7 +17,11 @@ void check_values(const Seen& seen, int rank, const std::string& key, Eager& eag
   for (const nn::NamedParameter& each : eager.model().named_parameters_with_ties()) {
     if (each.path == except) continue;
     std::vector<Cause> all = causes;
-    all.push_back({seen.floats(rank, key + each.path).empty(), "still on meta: it got no memory"});
+    const bool empty = seen.floats(rank, key + each.path).empty();
+    all.push_back({empty && seen.asked().options.value("elsewhere", false),
+                   "on meta, the current device here: its memory belongs on the device that was "
+                   "asked for"});
+    all.push_back({empty, "still on meta: it got no memory"});
     Lesson lesson("1.4", kSameBits, seen);
     for (const nn::NamedParameter& once : eager.model().named_parameters()) {
       if (once.variable.id() != each.variable.id()) continue;
@@ -48,6 +52,9 @@ void check_memory(const Seen& seen, int rank, Eager& eager) {
         name + " bytes of the model", grown, expected,
         {{parameters && grown == tied && tied != expected,
           "a tied parameter got memory for both its paths"},
+         {parameters && grown == 2 * expected && seen.asked().options.value("retry", false),
+          "the parameters of the build that threw got memory, too: the module's parameters are to "
+          "be walked, not the records"},
          {parameters && grown == 0,
           "the parameters are counted as something else: an AllocationScope says as what"}});
   }
@@ -60,14 +67,16 @@ void check_memory(const Seen& seen, int rank, Eager& eager) {
   }
 }
 
-void check_buffers(const Seen& seen, int rank, Eager& eager) {
+const char* kFilled = "every module of the tree fills its buffers: they are in no record";
+
+void check_buffers(const Seen& seen, int rank, Eager& eager, const char* invariant = kFilled) {
   std::vector<std::string> expected;
   for (nn::Module* module : eager.model().modules()) {
     for (const nn::Buffer& each : module->own_buffers()) {
       expected.push_back(fmt::format("{}.{}: filled on cpu", module->path(), each.name));
     }
   }
-  Lesson lesson("1.4", "every module of the tree fills its buffers: they are in no record", seen);
+  Lesson lesson("1.4", invariant, seen);
   const auto observed = seen.lines(rank, "buffers");
   const auto some_are = [&](const char* what) {
     return std::any_of(observed.begin(), observed.end(), [&](const std::string& line) {
@@ -150,6 +159,10 @@ void judge_by_parts(const Ask& ask) {
     Lesson part("1.4", "only what belongs to the given module gets memory", seen);
     part.at(rank).equal("parameters with memory after materialise(layers.1)",
                         seen.lines(rank, "made"), expected);
+    Lesson rest("1.4", "what was recorded stays known: a model may be materialised by parts", seen);
+    rest.at(rank).accepted("materialise(model) after materialise(layers.1)",
+                           seen.at(rank, "the rest"));
+    if (!rest.ok()) continue;
     Lesson alone("1.4", "a parameter that has memory is left alone", seen);
     const auto replaced = seen.lines(rank, "replaced");
     alone.at(rank).equal("parameters that got other memory", replaced, {},
@@ -178,6 +191,20 @@ void judge_on_device(const Ask& ask) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson lesson("1.4", "the model is made on the device that was asked for", seen);
     lesson.at(rank).equal("what materialise(model, fake) made", seen.lines(rank, "made"), expected);
+  }
+}
+
+void judge_loaded(const Ask& ask) {
+  const Seen& seen = run("loaded", ask);
+  Eager eager(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson alone("1.4", "a parameter that has memory is left alone", seen);
+    alone.at(rank).equal("parameters that got other memory", seen.lines(rank, "replaced"), {},
+                         {{true, "every parameter was initialised, not only those on meta"}});
+    check_buffers(seen, rank, eager,
+                  "buffers are filled, too, where every parameter has its memory already, as after "
+                  "loading them");
+    check_offset(seen, rank, "offset", eager);
   }
 }
 
