@@ -6,6 +6,7 @@
 #include "task2/given.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace fsdp::graded {
@@ -95,6 +96,9 @@ void judge_layout(const Ask& ask) {
     Lesson smallest("2.1", "P is the smallest multiple of W that is at least N", seen);
     const std::int64_t padded = seen.number(rank, "padded numel");
     const std::int64_t world = seen.world_size();
+    const auto in_float =
+        world * static_cast<std::int64_t>(
+                    std::ceil(static_cast<float>(layout.numel) / static_cast<float>(world)));
     const std::int64_t down = layout.numel / world * world;
     smallest.at(rank, kUnit)
         .equal("P", padded, layout.padded(),
@@ -102,6 +106,8 @@ void judge_layout(const Ask& ask) {
                 {layout.numel == down && padded == down + world,
                  "one multiple too many: W divides N already"},
                 {padded == layout.numel, "not padded: shards would differ in size"},
+                {padded == in_float && padded != layout.padded(),
+                 "N / W was rounded up in float, which cannot count so far"},
                 {padded == layout.shard, "that is n, the size of one shard"},
                 {padded == std::int64_t{static_cast<std::int32_t>(layout.shard)} * world ||
                      padded == static_cast<std::int32_t>(layout.padded()),
@@ -138,6 +144,13 @@ void judge_pieces(const Ask& ask) {
       const auto noted = pieces_from(seen.at(rank, "pieces").at(static_cast<std::size_t>(of)));
       std::vector<Piece> not_empty = noted;
       std::erase_if(not_empty, [](const Piece& each) { return each.numel <= 0; });
+      // Whether exactly the pieces up to the first parameter without elements are there.
+      auto before_gap = expected;
+      for (std::size_t i = 0; i < before_gap.size(); ++i) {
+        const auto next = static_cast<std::size_t>(before_gap[i].span) + 1;
+        if (next < layout.numels.size() && layout.numels[next] == 0) before_gap.resize(i + 1);
+      }
+      const bool stops_at_empty = noted == before_gap && noted != expected;
       const std::int64_t low = static_cast<std::uint32_t>(of * layout.shard);
       const auto swapped =
           changed(expected, [](Piece& each) { std::swap(each.param_begin, each.shard_begin); });
@@ -153,6 +166,9 @@ void judge_pieces(const Ask& ask) {
       lesson.at(rank, kUnit)
           .equal(fmt::format("pieces_of({})", of), to_lines(noted), to_lines(expected),
                  {{not_empty == expected, "an empty piece was kept"},
+                  {stops_at_empty,
+                   "the walk ended at a parameter without elements: it has no piece here, those "
+                   "behind it do"},
                   {of != rank && noted == layout.pieces_of(rank),
                    "asked about another rank's shard, answered with this rank's"},
                   {noted != expected && noted == layout.pieces_between(low, low + layout.shard),

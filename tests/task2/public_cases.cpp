@@ -15,15 +15,16 @@ struct Vector {
 };
 
 const std::vector<Vector> kVectors = {
-    {{{3, 2}, {3}}, {1, 2, 3, 4}},   // 9: no padding at W = 1, 3; borders cut through
-    {{{5}}, {4}},                    // n = 2: the last rank holds padding only
-    {{{3}}, {5}},                    // n = 1: two ranks do
-    {{{1}}, {1, 3}},                 // n < W
-    {{{4}, {2, 2}}, {2}},            // the border falls between parameters
-    {{{2}, {3}, {1}, {7}}, {4}},     // several pieces in a shard
-    {{{1}, {1}, {1}, {1}}, {2, 4}},  // every element a parameter
-    {{{4, 25}}, {7}},                // one parameter in every shard
-    {{{2}, {9}, {1}}, {4}},          // … and one in three and a bit
+    {{{3, 2}, {3}}, {1, 2, 3, 4}},              // 9: no padding at W = 1, 3; borders cut through
+    {{{5}}, {4}},                               // n = 2: the last rank holds padding only
+    {{{3}}, {5}},                               // n = 1: two ranks do
+    {{{1}}, {1, 3}},                            // n < W
+    {{{4}, {2, 2}}, {2}},                       // the border falls between parameters
+    {{{2}, {3}, {1}, {7}}, {4}},                // several pieces in a shard
+    {{{1}, {1}, {1}, {1}}, {2, 4}},             // every element a parameter
+    {{{4, 25}}, {7}},                           // one parameter in every shard
+    {{{2}, {9}, {1}}, {4}},                     // … and one in three and a bit
+    {{{2}, {0}, {3}, {0, 4}, {4}}, {1, 2, 4}},  // two have no elements, between others
     {{{1}, {2}, {3}, {1}, {2}, {3}, {1}, {2}, {3}, {1}, {2}, {3}}, {3}},  // p10 comes after p9
 };
 

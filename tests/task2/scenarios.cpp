@@ -5,6 +5,7 @@
 // vast (so large that nothing has values), elsewhere (another device is the current one).
 #include "task2/scenarios.h"
 #include "autograd/functions.h"
+#include "base/check.h"
 #include "grader/stage.h"
 #include "support/numbers.h"
 #include "task2/given.h"
@@ -91,7 +92,10 @@ void shard(Stage& stage) {
   Json asked = Json::array();
   const auto index_of = [&](const Variable& parameter) {
     std::size_t i = 0;
-    while (variables.at(i).id() != parameter.id()) ++i;
+    while (i < variables.size() && variables[i].id() != parameter.id()) ++i;
+    FSDP_CHECK(i < variables.size(),
+               "the source was given a Variable that is none of the model's: it finds a parameter "
+               "by its id, so give it the parameter itself, not a copy");
     return i;
   };
   const bool meta = stage.option("meta", false);

@@ -68,7 +68,10 @@ void judge_shard(const Ask& ask) {
   const Layout layout(seen.asked());
   const std::vector<float> first = layout.shard_of(0);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson what("2.3", "a rank's shard is n = P/W elements, counted as SHARDED_PARAM of its unit",
+    Lesson what("2.3",
+                seen.asked().options.value("elsewhere", false)
+                    ? "the shard lies on the unit's device, cpu, though meta is the current one"
+                    : "a rank's shard is n = P/W elements, counted as SHARDED_PARAM of its unit",
                 seen);
     what.at(rank, kUnit).accepted("copy_shard()", seen.at(rank, "copy_shard"));
     check_description(what, seen, rank, layout);

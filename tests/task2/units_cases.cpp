@@ -96,6 +96,7 @@ void judge_units(const Ask& ask) {
                  seen);
     count.at(rank).equal("the number of lists", static_cast<std::int64_t>(lists.size()),
                          static_cast<std::int64_t>(units.size()));
+    std::vector<Paths> right_lists(units.size());
     Paths observed, expected;
     bool twice = false, tied_twice = false, tied_wrong = false, tied_high = false;
     bool plain_wrong = false, some_missing = false, ignored_listed = false;
@@ -104,6 +105,7 @@ void judge_units(const Ask& ask) {
       const bool is_ignored = ignored.count(each.path) != 0;
       const auto found = lists_with(lists, each.path);
       const auto right = is_ignored ? std::vector<std::size_t>{} : std::vector{each.unit};
+      if (!is_ignored) right_lists[each.unit].push_back(each.path);
       observed.push_back(line_of(each.path, found));
       expected.push_back(line_of(each.path, right));
       if (found == right) continue;
@@ -131,7 +133,11 @@ void judge_units(const Ask& ask) {
                   seen);
     lesson.at(rank).equal(
         "who has which parameter", observed, expected,
-        {{listed_twice_ignored,
+        {{lists != right_lists && std::is_permutation(lists.begin(), lists.end(),
+                                                      right_lists.begin(), right_lists.end()),
+          "every list is right, but not its place: lists stand in the order of the units, and the "
+          "root's is last only if the root was not listed"},
+         {listed_twice_ignored,
           "an ignored parameter was listed: its id is among `ignored` once for each of its paths"},
          {ignored_listed, "an ignored parameter was listed: it stays whole on every rank"},
          {twice, "no parameter twice: a unit takes only what no unit inside it has"},

@@ -53,7 +53,10 @@ void judge_views(const Ask& ask) {
   const bool frozen = seen.asked().options.value("frozen", false);
   const std::vector<std::string> none(layout.shapes.size(), "undefined");
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson made("2.4", "views of any size can be made, whichever device is current", seen);
+    Lesson made("2.4",
+                "make_views() needs the layout alone, and no shard: at every size and W, whichever "
+                "device is current",
+                seen);
     made.at(rank, kUnit).accepted("make_views()", seen.at(rank, "make_views"));
     if (!made.ok()) continue;
     Lesson full("2.4", "`full` describes P elements, UNSHARDED_PARAM of the unit", seen);
