@@ -3,6 +3,7 @@
 #include "task3/cases.h"
 #include "task3/tower.h"
 
+#include <algorithm>
 #include <map>
 
 namespace fsdp::graded {
@@ -124,6 +125,38 @@ Did all_forward(Did did) {
   return did;
 }
 
+/// What went wrong in the first call that did something else. `whole`: its gathers, if
+/// they were over all ranks.
+std::vector<Cause> causes_of(const Did& seen, const Did& right, const Layer& layer, int group,
+                             const std::vector<std::string>& whole) {
+  const auto sorted = [](std::vector<std::string> lines) {
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  };
+  const auto less = sorted(seen.started), all = sorted(right.started);
+  const bool differs = less != all;
+  const std::int64_t excess = seen.held - right.held;
+  const bool lacks_one_part =
+      group > 1 && std::any_of(layer.flats.begin(), layer.flats.end(), [&](const Tensor& flat) {
+        return -excess * group == flat.numel() * static_cast<std::int64_t>(size_of(flat.dtype()));
+      });
+  return {{!differs && seen.started != right.started,
+           "the flat parameters are gathered in another order than that of the unit"},
+          {differs && all_forward(seen).started == all_forward(right).started,
+           "a gather is labeled with another phase than the call was given"},
+          {group > 1 && differs && seen.started == whole,
+           "parts were kept, and the whole was gathered over all ranks, not over the subgroup"},
+          {right.started.empty() && !seen.started.empty() && seen.error.empty(),
+           "gathered once more: what was gathered, or is on its way, is not started again"},
+          {!less.empty() && less.size() < all.size() &&
+               std::includes(all.begin(), all.end(), less.begin(), less.end()),
+           "a flat parameter was not gathered: each is, frozen or not, in every phase"},
+          {!differs && right.state == "unsharded" && group > 1 && excess == layer.bytes() / group,
+           "parts are held beside the full parameters: finish_unshard() drops them"},
+          {!differs && right.state == "sharded" && lacks_one_part,
+           "one flat parameter kept no part: each does, frozen or not"}};
+}
+
 }  // namespace
 
 void judge_calls(const std::string& step, const Ask& ask) {
@@ -133,24 +166,32 @@ void judge_calls(const std::string& step, const Ask& ask) {
     Unit unit(seen.asked());
     std::vector<std::string> observed, expected, forward;
     std::map<std::size_t, float> gathered;  // after which call, and what
+    std::vector<Cause> causes;              // of the first line that is wrong
     for (std::size_t i = 0; i < calls.size(); ++i) {
       const std::string key = std::to_string(i);
       const Did right = unit.call(calls[i]);
       expected.push_back(line_of(calls[i], right));
       forward.push_back(line_of(calls[i], all_forward(right)));
       if (!seen.has(rank, key)) continue;  // the call before has thrown
-      observed.push_back(line_of(calls[i], seen_of(seen, rank, key)));
+      const Did did = seen_of(seen, rank, key);
+      observed.push_back(line_of(calls[i], did));
+      if (observed[i] != expected[i] && causes.empty()) {
+        const bool backward = calls[i] == 'S' || calls[i] == 'F';
+        causes = causes_of(did, right, unit.layer(), seen.asked().options.value("group", 0),
+                           gathers_of(unit.layer(), unit_name(), backward ? "backward" : "forward",
+                                      seen.world_size()));
+      }
       if (!unit.is_readable()) continue;
       gathered[i] = unit.gathered();
     }
+    causes.insert(causes.begin(),
+                  {observed == forward && forward != expected,
+                   "the phase is not passed on: every gather is labelled as one of forward"});
     Lesson lesson(step,
                   "each call does what is missing and nothing else, from every state: two calls of "
                   "a half gather once, and reshard frees everything",
                   seen);
-    lesson.at(rank, unit_name())
-        .equal("what the calls did", observed, expected,
-               {{observed == forward && forward != expected,
-                 "the phase is not passed on: every gather is labelled as one of forward"}});
+    lesson.at(rank, unit_name()).equal("what the calls did", observed, expected, causes);
     for (const auto& [i, factor] : gathered) {
       const std::string key = fmt::format("{} full", i);
       if (!seen.has(rank, key + ".0")) continue;

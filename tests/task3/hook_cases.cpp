@@ -100,10 +100,21 @@ void check_pass(const Seen& seen, int rank, std::size_t index, const std::string
       std::count(states.begin(), states.end(), "sharded") == std::ssize(states);
   const bool root_goes =
       tape && seen.asked().options.contains("keep") && states != expected.states && all_sharded;
+  // Whether units are wrong only where a frozen one was not kept.
+  const auto frozen = seen.asked().options.value("frozen", std::vector<std::string>{});
+  bool frozen_go = states.size() == expected.states.size() && states != expected.states;
+  for (std::size_t i = 0; frozen_go && i < states.size(); ++i) {
+    frozen_go = states[i] == expected.states[i] ||
+                (states[i] == "sharded" &&
+                 std::find(frozen.begin(), frozen.end(), unit_name(i)) != frozen.end());
+  }
+  const bool sharded_but_parts = !tape && all_sharded && seen.asked().options.value("group", 0) > 1;
   const Tensor output = output_of(seen.asked(), factor, kind == "again");
   order.at(rank).equal(
       title(index, kind), events, expected_events,
-      {{root_goes, "keep_until_backward was not asked first"},
+      {{frozen_go && tape,
+        "a frozen unit was resharded, and the options keep it: they say it for frozen units, too"},
+       {root_goes, "keep_until_backward was not asked first"},
        {!tape && !all_sharded, "without a tape a unit is resharded always: ask grad_enabled()"}});
   order.equal("what was gathered in " + title(index, kind),
               collectives_of(seen.at(rank, name + " gathers")), expected.gathers);
@@ -117,13 +128,22 @@ void check_pass(const Seen& seen, int rank, std::size_t index, const std::string
   rule.at(rank).equal("the states after " + title(index, kind), states, expected.states);
   const std::int64_t held = seen.bytes(rank, name + " memory", "UNSHARDED_PARAM");
   rule.equal("UNSHARDED_PARAM bytes after " + title(index, kind), held, expected.held,
-             {{held > 0 && expected.held == 0, "never resharded"}});
+             {{held > 0 && expected.held == 0 && sharded_but_parts,
+               "parts were kept for a backward that does not come: without a tape it is reshard(), "
+               "not reshard_to_subgroup()"},
+              {held > 0 && expected.held == 0, "never resharded"}});
   Lesson slot("3.5", "the scheduler hears of every unit once it has its parameters", seen);
   const bool too_early = std::any_of(heard.begin(), heard.end(), [](const std::string& line) {
     return !line.ends_with(" unsharded");
   });
-  slot.at(rank).equal("what it heard", heard, expected.heard,
-                      {{too_early, "told before finish_unshard"}});
+  const bool none = heard.empty() && !expected.gathers.empty();
+  slot.at(rank).equal(
+      "what it heard in " + title(index, kind), heard, expected.heard,
+      {{too_early, "told before finish_unshard"},
+       {none && tape,
+        "it heard nothing: the pre-forward hook calls `scheduler` as it is then, for it is set "
+        "after install_forward_hooks()"},
+       {none && !tape, "it heard nothing: it is told of a unit without a tape, too"}});
 }
 
 }  // namespace
@@ -162,12 +182,18 @@ void judge_destroyed(const Ask& ask) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson hooks("3.5", "a unit that is destroyed takes its hooks along", seen);
     hooks.at(rank, unit_name()).accepted("calling the module", seen.at(rank, "with its unit"));
-    hooks.that(seen.at(rank, "untouched").get<bool>(),
-               "calling the module after its unit was destroyed called a hook of that unit",
+    hooks.that(seen.text(rank, "state of the next") == "sharded",
+               "calling the module after its unit was destroyed called its pre-forward hook",
                "no hook is left: every handle is in hooks_",
-               {{true, "a handle that register_…_hook() returned was not pushed to hooks_"}});
+               {{true, "the handle of register_forward_pre_hook() was not pushed to hooks_"}});
     hooks.refused("calling the module after its unit was destroyed", seen.at(rank, "without"),
                   "StorageError", {unit_name()});
+    hooks.accepted("calling the module when its parameters have bytes again",
+                   seen.at(rank, "with bytes"));
+    hooks.that(seen.text(rank, "state of the next, unsharded") == "unsharded",
+               "calling the module after its unit was destroyed called its post-forward hook",
+               "no hook is left: every handle is in hooks_",
+               {{true, "the handle of register_forward_hook() was not pushed to hooks_"}});
   }
 }
 

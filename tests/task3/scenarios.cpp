@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <optional>
 #include <utility>
@@ -297,23 +296,33 @@ void hooks(Stage& stage) {
   }
 }
 
-/// A unit is destroyed before its module. Its place in memory is kept, and full of zeros, so that a
-/// hook it left behind is seen by what it writes there.
+/// A unit is destroyed before its module, and a unit of another module takes its place in memory: a
+/// hook that was left behind is seen by what it does to that one.
 void destroyed(Stage& stage) {
-  Toy model(config_of(stage.asked()));
+  Toy model(config_of(stage.asked())), other(config_of(stage.asked()));
   nn::Module& layer = *model.layers().front();
   void* place = ::operator new(sizeof(ShardedUnit));
-  auto* unit = new (place) ShardedUnit("layers.0", layer, Tower::flats_of(layer, stage),
-                                       stage.shared_group(), nullptr, {});
+  const auto make = [&](nn::Module& module) {
+    return new (place) ShardedUnit("layers.0", module, Tower::flats_of(module, stage),
+                                   stage.shared_group(), nullptr, {});
+  };
+  ShardedUnit* unit = make(layer);
   unit->install_forward_hooks();
   const Variable x = input_of(stage.asked());
   stage.attempt("with its unit", [&] { layer(x); });
   unit->~ShardedUnit();
-  std::memset(place, 0, sizeof(ShardedUnit));
+  unit = make(*other.layers().front());
   stage.attempt("without", [&] { layer(x); });
-  const auto* bytes = static_cast<const std::byte*>(place);
-  stage.note("untouched", std::all_of(bytes, bytes + sizeof(ShardedUnit),
-                                      [](std::byte each) { return each == std::byte{0}; }));
+  stage.note("state of the next", name_of(unit->state()));
+  // With its bytes the module computes, and comes to its post-forward hooks.
+  for (const auto& [name, parameter] : layer.own_parameters()) {
+    Storage& storage = *parameter.data().storage();
+    if (!storage.is_allocated()) storage.allocate();
+  }
+  unit->finish_unshard(Phase::forward);
+  stage.attempt("with bytes", [&] { layer(x); });
+  stage.note("state of the next, unsharded", name_of(unit->state()));
+  unit->~ShardedUnit();
   ::operator delete(place);
 }
 

@@ -18,6 +18,14 @@ bool any_begins(const std::vector<std::string>& all, const std::string& with) {
                      [&](const std::string& line) { return line.starts_with(with); });
 }
 
+/// Whether `bytes` are those of one of several flat parameters.
+bool is_one_of(const Layer& layer, std::int64_t bytes) {
+  return layer.flats.size() > 1 &&
+         std::any_of(layer.flats.begin(), layer.flats.end(), [&](const Tensor& flat) {
+           return bytes == flat.numel() * static_cast<std::int64_t>(size_of(flat.dtype()));
+         });
+}
+
 std::int64_t full_bytes(const Seen& seen, int rank, const std::string& key) {
   return seen.bytes(rank, key, "UNSHARDED_PARAM");
 }
@@ -44,9 +52,13 @@ void judge_start(const Ask& ask) {
     room.at(rank, unit_name())
         .equal("UNSHARDED_PARAM bytes after it", held, layer.bytes(),
                {{held == 2 * layer.bytes(), "gathered into a second vector, then copied"}});
-    room.equal("bytes of every other kind",
-               seen.bytes(rank, "started", "total") - full_bytes(seen, rank, "started"),
-               seen.bytes(rank, "before", "total") - full_bytes(seen, rank, "before"));
+    const std::int64_t others =
+        seen.bytes(rank, "started", "total") - full_bytes(seen, rank, "started");
+    const std::int64_t had = seen.bytes(rank, "before", "total") - full_bytes(seen, rank, "before");
+    room.equal("bytes of every other kind", others, had,
+               {{others - had == layer.bytes() / seen.world_size(),
+                 "as much as the shard is held besides: gather from shard() itself, not from a "
+                 "copy"}});
     Lesson idempotent("3.1", "the halves are idempotent: a unit that is not sharded stays as it is",
                       seen);
     idempotent.at(rank, unit_name())
@@ -118,9 +130,14 @@ void judge_reshard(const Ask& ask) {
         full_bytes(seen, rank, "resharded") - full_bytes(seen, rank, "sharded");
     frees.at(rank, unit_name())
         .equal("UNSHARDED_PARAM bytes left", left, 0,
-               {{left == layer.bytes(),
-                 "never resharded: the views keep a storage alive that is "
-                 "only dropped; free() it"}});
+               {{left == layer.bytes() && in_flight,
+                 "the gather was in flight, and nothing was freed: wait for it, then free as ever"},
+                {left == layer.bytes(),
+                 "never freed: free() the storage, at W = 1 too; to drop it is not enough, for the "
+                 "views keep it alive"},
+                {is_one_of(layer, left),
+                 "one of the unit's flat parameters keeps its bytes: each is freed, frozen or "
+                 "not"}});
     frees.equal("the state", seen.text(rank, "state"), std::string("sharded"));
     frees.refused("reading a parameter of a sharded unit", seen.at(rank, "read"), "StorageError",
                   {unit_name()});
