@@ -57,8 +57,8 @@ void judge_start(const Ask& ask) {
     const std::int64_t had = seen.bytes(rank, "before", "total") - full_bytes(seen, rank, "before");
     room.equal("bytes of every other kind", others, had,
                {{others - had == layer.bytes() / seen.world_size(),
-                 "as much as the shard is held besides: gather from shard() itself, not from a "
-                 "copy"}});
+                 "as much as the shard is held besides: gather from shard() itself, and into "
+                 "full() itself"}});
     Lesson idempotent("3.1", "the halves are idempotent: a unit that is not sharded stays as it is",
                       seen);
     idempotent.at(rank, unit_name())
