@@ -14,7 +14,7 @@ namespace fsdp::program {
 
 /// Nothing if the program goes on; otherwise it was asked for help, and this is its exit code.
 /// @throws InputError naming the option that is wrong.
-inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+inline std::optional<int> parse(CLI::App& app, int argc, char* argv[]) {
   for (int i = 1; i < argc; ++i) {  // CLI11 would take the next word for the value
     const std::string word = argv[i];
     if (!word.ends_with("=")) continue;
