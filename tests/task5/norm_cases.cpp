@@ -7,6 +7,8 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
+#include <set>
 
 namespace fsdp::graded {
 namespace {
@@ -34,6 +36,21 @@ std::vector<Floats> with_padding(const Case& asked, int rank) {
   return all;
 }
 
+/// The gradients of some of a rank's trainable flat parameters: of those that `counts`.
+template <class Counts>
+double squares_of_those(const Case& asked, int rank, const Counts& counts) {
+  const std::vector<Floats> all = gradients_of(asked, 1, rank);
+  std::vector<Floats> some = {{3.0F}};
+  std::set<std::string> units;
+  std::size_t next = 0;
+  for (const FlatSpec& spec : specs_of(asked)) {
+    if (!spec.trainable) continue;
+    const Floats& mine = all[next++];
+    if (counts(spec, mine, units.insert(spec.unit).second)) some.push_back(mine);
+  }
+  return squares_of(some);
+}
+
 }  // namespace
 
 void judge_squares(const Ask& ask) {
@@ -45,6 +62,12 @@ void judge_squares(const Ask& ask) {
     const double without = squares_of(mine);
     for (auto* each : {&mine, &padded, &whole}) each->push_back({3.0F});
     const double value = seen.at(rank, "value").get<double>();
+    const double firsts = squares_of_those(
+        asked, rank, [](const auto&, const Floats&, bool is_first) { return is_first; });
+    const double full_ones =
+        squares_of_those(asked, rank, [&](const FlatSpec& spec, const Floats& shard, bool) {
+          return std::ssize(shard) == shard_numel(spec, asked.world_size);
+        });
     Lesson lesson("5.3", "over all ranks every element of the gradient counts once, padding never",
                   seen);
     lesson.at(rank).equal("collectives", std::ssize(seen.at(rank, "collectives")), 0,
@@ -53,7 +76,11 @@ void judge_squares(const Ask& ask) {
                  digits(squares_of(mine)),
                  {{value == squares_of(padded), "padding was counted"},
                   {value == without, "what was in the sum before is gone"},
-                  {value == squares_of(whole), "the squares of all ranks"}});
+                  {value == squares_of(whole), "the squares of all ranks"},
+                  {value == firsts && value != full_ones,
+                   "one flat parameter a unit: a unit may hold several that are trained"},
+                  {value == full_ones && value != firsts,
+                   "a shard that ends in padding was left out whole, its own elements too"}});
     const Json& noted = seen.at(rank, "peak");
     lesson.equal("the peak of memory, above what was held before",
                  noted.at("peak").at("total").get<std::int64_t>() -
@@ -69,9 +96,12 @@ void judge_clip(const Ask& ask) {
   const Case& asked = seen.asked();
   const int world = seen.world_size();
   const double norm = std::sqrt(squares_of(gradients_of(asked, 1)));
-  const double max_norm = asked.options.value("max_norm", 1.0);
+  const double max_norm = asked.options.value("unlimited", false)
+                              ? std::numeric_limits<double>::infinity()
+                              : asked.options.value("max_norm", 1.0);
   const double factor = optim::clip_factor(norm, max_norm);
   const auto specs = specs_of(asked);
+  const std::size_t trainable = gradients_of(asked, 1).size();
   std::vector<std::vector<Floats>> mine_clipped(static_cast<std::size_t>(world));
   for (int rank = 0; rank < world; ++rank) {
     std::vector<Floats> all_clipped;
@@ -92,7 +122,11 @@ void judge_clip(const Ask& ask) {
     const double local = std::sqrt(squares_of(gradients_of(asked, 1, rank)));
     one.at(rank).equal(
         "collectives", calls, expected,
-        {{calls.empty() && world > 1 && observed == local, "the norm of this rank's shard alone"}});
+        {{calls.empty() && std::isinf(max_norm) && observed != norm,
+          "max_norm is infinite, and nothing is clipped: the norm is asked for all the same"},
+         {calls.empty() && world > 1 && observed == local, "the norm of this rank's shard alone"},
+         {calls.size() > 1 && calls.size() == trainable && calls.front() == expected.front(),
+          "one all-reduce for each trainable flat parameter: the counters of all go together"}});
     Lesson whole("5.4",
                  "the norm is that of the whole gradient: the same number on every rank, at "
                  "every W",

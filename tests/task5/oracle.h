@@ -27,9 +27,11 @@ std::int64_t trainable_bytes(const Case& asked, std::int64_t per_element, bool w
 template <class T>
 using TrainingOf = std::map<std::string, std::vector<std::vector<T>>>;
 using Training = TrainingOf<float>;
+/// Which gradients a step applies: its own, or (a mistake) those of the first step again.
+enum class Applied { own_gradients, first_gradients };
 /// After `steps` steps, of which the first has the number that follows the option "begin_at".
 template <class T = float>
-TrainingOf<T> train(const Case& asked, int steps);
+TrainingOf<T> train(const Case& asked, int steps, Applied applied = Applied::own_gradients);
 /// How many states the optimizer of a case has for an element.
 std::int64_t states_of(const Case& asked);
 

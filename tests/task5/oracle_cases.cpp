@@ -55,7 +55,7 @@ std::int64_t trainable_bytes(const Case& asked, std::int64_t per_element, bool w
 }
 
 template <class T>
-TrainingOf<T> train(const Case& asked, int steps) {
+TrainingOf<T> train(const Case& asked, int steps, Applied applied) {
   Context context({.seed = asked.seed});
   const ContextScope scope(context);
   const auto specs = specs_of(asked);
@@ -79,9 +79,10 @@ TrainingOf<T> train(const Case& asked, int steps) {
   std::vector<optim::Piece> updated;
   for (const std::size_t i : trainable) updated.push_back(pieces[i]);
   for (int step = 1; step <= steps; ++step) {
+    const int from = applied == Applied::own_gradients ? step : 1;
     for (std::size_t k = 0; k < trainable.size(); ++k) {
       updated[k].grad =
-          as(dtype_of(asked), gradient_of(asked, specs[trainable[k]], trainable[k], step));
+          as(dtype_of(asked), gradient_of(asked, specs[trainable[k]], trainable[k], from));
     }
     optimizer->step(updated, learning_rate(step));
   }
@@ -96,8 +97,8 @@ TrainingOf<T> train(const Case& asked, int steps) {
   }
   return training;
 }
-template Training train(const Case& asked, int steps);
-template TrainingOf<double> train(const Case& asked, int steps);
+template Training train(const Case& asked, int steps, Applied applied);
+template TrainingOf<double> train(const Case& asked, int steps, Applied applied);
 
 std::int64_t states_of(const Case& asked) {
   return static_cast<std::int64_t>(optimizer_of(asked)->state_names().size());

@@ -80,6 +80,15 @@ TEST_CASE("Shards of float64 have the bits of steps on the whole", "[5.2]") {
   }
 }
 
+TEST_CASE("A step with nothing to train counts, and clears the padding of what is frozen",
+          "[5.2]") {
+  const Json frozen = model({flat("a", {{4, 2}, {5}}, false), flat("b", {{7}}, false)});
+  for (const bool poison : {false, true}) {
+    at_all(judge_step, with(frozen, {{"steps", 3}, {"poison", poison}}), Delivery::plain,
+           {1, 2, 3, 4});
+  }
+}
+
 TEST_CASE("A step needs no memory but its state", "[5.2]") {
   at_all(judge_step, model({flat("a", {{128, 96}}), flat("b", {{96, 128}})}, {{"steps", 2}}),
          Delivery::plain, {2, 3});
@@ -106,6 +115,12 @@ TEST_CASE("Clipping is by the norm of the whole, equal at every W", "[5.4]") {
 TEST_CASE("A small gradient stays as it is", "[5.4]") {
   for (const Json& each : kModels) {
     at_all(judge_clip, with(each, {{"max_norm", 1e9}}), Delivery::plain, {1, 2, 3});
+  }
+}
+
+TEST_CASE("Without a limit nothing is clipped, and the norm is returned", "[5.4]") {
+  for (const Json& each : {kMixed, kTiny}) {
+    at_all(judge_clip, with(each, {{"unlimited", true}}), Delivery::plain, {1, 2, 3, 4});
   }
 }
 

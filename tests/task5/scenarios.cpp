@@ -1,7 +1,8 @@
 // Task 5: what a runner can be asked to do with a sharded optimizer.
 //
 // Options of every scenario: flats, scale, double (flats.h), optimizer ("adamw", "momentum" or
-// "sgd"), steps, begin_at (the number of steps that the optimizer begins with).
+// "sgd"), steps, begin_at (the number of steps that the optimizer begins with). Of "clip": max_norm,
+// unlimited (max_norm is infinite).
 #include "grader/stage.h"
 #include "task5/shards.h"
 #include "tensor/ops.h"
@@ -130,6 +131,7 @@ void step(Stage& stage) {
   }
   pieces.clear();
   note_values(stage, shards, "");
+  if (shards.trainable().empty()) return;
   shards.trainable().back()->set_shard_grad(Tensor());
   stage.attempt("without a gradient", [&] { optimizer.step(0.1); });
   shards.drop_gradients();
@@ -166,7 +168,9 @@ void clip(Stage& stage) {
     ops::fill(padding_of(*flat, flat->shard_grad()), stage.option("poison", 0.0));
   }
   double norm = 0;
-  const auto clipping = [&] { norm = optimizer.clip_grad_norm(stage.option("max_norm", 1.0)); };
+  const double max_norm = stage.option("unlimited", false) ? std::numeric_limits<double>::infinity()
+                                                           : stage.option("max_norm", 1.0);
+  const auto clipping = [&] { norm = optimizer.clip_grad_norm(max_norm); };
   stage.collectives("collectives", [&] { stage.attempt("clipping", clipping); });
   if (stage.seen().at("clipping").at("type") != "none") return;
   stage.note("norm", norm);
@@ -175,7 +179,7 @@ void clip(Stage& stage) {
     if (!flat.requires_grad()) continue;
     stage.values(key_of("gradient", i), flat.shard_grad().narrow(0, 0, flat.valid_shard_numel()));
   }
-  stage.note("norm again", optimizer.clip_grad_norm(stage.option("max_norm", 1.0)));
+  stage.note("norm again", optimizer.clip_grad_norm(max_norm));
   const std::string bad = stage.option("bad", std::string());
   if (bad.empty()) return;
   shards.set_gradients(2);

@@ -42,8 +42,24 @@ std::vector<Cause> causes_of_lines(const Case& asked, const std::vector<std::str
   };
   std::vector<std::string> parameters = expected;
   std::erase_if(parameters, [](const std::string& line) { return !line.starts_with("param/"); });
+  std::vector<std::string> trained = expected;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].trainable) continue;
+    const std::string path = fmt::format("param/{}.{}.", specs[i].unit, i);
+    std::erase_if(trained, [&](const std::string& line) { return line.starts_with(path); });
+  }
+  const auto without_shapes = [](std::vector<std::string> lines) {
+    for (std::string& line : lines) line.erase(line.find('('), line.find(')') - line.find('('));
+    return lines;
+  };
   return {{any(observed, ": 0 elements"), "a slice without elements"},
+          {observed == parameters && asked.options.value("steps", 1) == 0,
+           "the optimizer's states are missing: before the first step, too, it has them (zeros), "
+           "and what is loaded goes there"},
           {observed == parameters, "the optimizer's states are missing"},
+          {observed == trained, "frozen parameters are left out: they are saved like the others"},
+          {without_shapes(observed) == without_shapes(expected),
+           "the shape is not that of the whole parameter"},
           {observed.empty() && !expected.empty(), "nothing at all: this rank's part is lost"},
           {names(observed) == names(expected),
            "the right tensors, but from another place: a slice begins where its parameter's "
@@ -58,7 +74,10 @@ void judge_state(const Ask& ask) {
   const int steps = asked.options.value("steps", 1), world = seen.world_size();
   const Training now = train(asked, steps), later = train(asked, steps + 1);
   for (int rank = 0; rank < world; ++rank) {
-    Lesson can("5.5", "the training state can be cut into slices at any moment", seen);
+    Lesson can("5.5",
+               "the training state can be cut into slices at any moment, whatever states the "
+               "optimizer has",
+               seen);
     can.at(rank).accepted("state_slices()", seen.at(rank, "cutting"));
     if (!can.ok()) return;
     const auto expected = slices_of(asked, rank, world, now);

@@ -21,6 +21,19 @@ void check_heap(Lesson& lesson, const Seen& seen, int rank, const std::string& k
                  {{true, "a copy outside the memory tracker"}});
 }
 
+/// Without those whose shard on `rank` is nothing but padding.
+std::vector<std::string> with_elements(const Case& asked, int rank,
+                                       const std::vector<std::string>& pieces) {
+  std::vector<std::string> lines;
+  std::size_t next = 0;
+  for (const FlatSpec& spec : specs_of(asked)) {
+    if (!spec.trainable) continue;
+    if (valid_numel(spec, rank, asked.world_size) > 0) lines.push_back(pieces.at(next));
+    ++next;
+  }
+  return lines;
+}
+
 /// What pieces() is to say. The keys count as `counted` says.
 enum class Counted { in_unit, trainable_only, over_all };
 std::vector<std::string> expected_pieces(const Case& asked, Counted counted, bool frozen_too) {
@@ -108,6 +121,9 @@ void judge_pieces(const Ask& ask) {
     lesson.at(rank).equal(
         "the pieces", pieces, expected,
         {{pieces == expected_pieces(asked, Counted::in_unit, true), "frozen ones are pieces too"},
+         {pieces == with_elements(asked, rank, expected),
+          "a shard of nothing but padding is no piece here: every rank has one for each flat "
+          "parameter"},
          {pieces == expected_pieces(asked, Counted::trainable_only, false),
           "the index leaves frozen flat parameters out: a key changes when a neighbour is frozen"},
          {pieces == expected_pieces(asked, Counted::over_all, false),
@@ -164,16 +180,24 @@ void judge_step(const Ask& ask) {
         seen.bytes(rank, "after", "total") - held - seen.bytes(rank, "after", "SHARDED_GRAD"),
         seen.bytes(rank, "before", "total") - seen.bytes(rank, "before", "OPTIMIZER"));
     Lesson alone("5.2", "an elementwise step needs no other rank", seen);
-    alone.at(rank).equal("collectives", std::ssize(seen.at(rank, "collectives 1")), 0);
+    std::vector<std::string> started;
+    for (const Json& each : seen.at(rank, "collectives 1")) {
+      started.push_back(each.at("op").get<std::string>());
+    }
+    alone.at(rank).equal("what the first step started", started, {});
     if (seen.has(rank, "peak")) {
       small.equal("the peak of memory in a second step, above what was held before",
                   grown(seen, rank, "peak"), 0);
       check_heap(small, seen, rank, "peak");
     }
     Lesson once("5.2", "a step is one step of the optimizer over all pieces", seen);
-    once.at(rank).equal("step events", std::ssize(seen.lines(rank, "events 1")), 1);
-    const int begin = asked.options.value("begin_at", 0);
     const auto pieces = static_cast<std::int64_t>(gradients_of(asked, 1).size());
+    const auto made = std::ssize(seen.lines(rank, "events 1"));
+    once.at(rank).equal("step events", made, 1,
+                        {{pieces == 0 && made == 0,
+                          "nothing is trained, and the optimizer was not called: a step counts "
+                          "with no piece, too"}});
+    const int begin = asked.options.value("begin_at", 0);
     once.equal(fmt::format("steps counted, from {} on", begin), seen.number(rank, "steps") - begin,
                steps,
                {{pieces > 1 && seen.number(rank, "steps") - begin == steps * pieces,
@@ -196,8 +220,19 @@ void judge_step(const Ask& ask) {
                                      "whatever was there"
                                    : "a step on shards has the bits of a step on the whole",
                       seen);
+        const auto has_its_bits = [&](int other, const auto& training) {
+          return seen.floats(other, fmt::format("{}.{}", name, i)) ==
+                 shard_of(training.at(name)[i], specs[i], other, world);
+        };
         values.at(rank, specs[i].unit, specs[i].trainable ? "" : "a frozen flat parameter")
-            .bits(fmt::format("{} of flat parameter {}", name, i), observed, shard, valid);
+            .bits(fmt::format("{} of flat parameter {}", name, i), observed, shard, valid,
+                  {{numbers_hold && rank + 1 < world && has_its_bits(world - 1, expected),
+                    "the last rank's padding is zero, this one's is not: a rank before the last "
+                    "may hold padding, too"},
+                   {!numbers_hold && steps > 1 &&
+                        has_its_bits(rank, train(asked, steps, Applied::first_gradients)),
+                    "every step applied the gradients of the first: pieces are made anew for "
+                    "each step"}});
         values_hold = values_hold && values.ok();
       }
     }
@@ -208,6 +243,7 @@ void judge_step(const Ask& ask) {
     Lesson stays("5.2", "a step reads the gradients: they stay as they are until they are dropped",
                  seen);
     if (values_hold) check_unchanged(stays, seen, rank, "", shards, steps);
+    if (pieces == 0) continue;  // no gradient that could be missing
     Lesson drops("5.2", "a step does not keep the gradients alive", seen);
     check_dropped(drops, seen, rank);
     Lesson refuses("5.2", "a step without all gradients is an Error, and changes nothing", seen);
