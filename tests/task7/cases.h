@@ -9,6 +9,7 @@ namespace fsdp::graded {
 void judge_units(const Ask& ask);
 void judge_splits(const Ask& ask);
 void judge_hooks(const Ask& ask);
+void judge_left_out(const Ask& ask);
 void judge_gone(const Ask& ask);
 void judge_replicated(const Ask& ask);
 void judge_training(const Ask& ask);

@@ -131,4 +131,51 @@ void judge_hooks(const Ask& ask) {
   }
 }
 
+void judge_left_out(const Ask& ask) {
+  const Seen& seen = run("left_out", ask);
+  const int depth = seen.asked().options.value("depth", 1);
+  Names units;
+  for (const WantedUnit& unit : plan_of(seen.asked()).units) units.push_back(unit.name);
+  const auto those_with = [](Lines lines, const std::string& part) {
+    std::erase_if(lines, [&](const auto& line) { return line.find(part) == std::string::npos; });
+    return lines;
+  };
+  // The root's and the first layer's; what was gathered ahead of the first layer was for nothing.
+  const auto used = units.begin() + 2;
+  Lines freed, sent;
+  freed.push_back("free unsharded_param " + units[1]);
+  freed.push_back("free unsharded_param " + units[0]);
+  for (auto unit = used; unit != used + depth; ++unit) {
+    freed.push_back("free unsharded_param " + *unit);
+  }
+  for (const auto& unit : {units[1], units[0]}) {
+    sent.push_back("issue reduce_scatter " + unit + "/gradient");
+  }
+  for (auto unit = units.end(); unit != used;) {
+    sent.push_back("issue reduce_scatter " + *--unit + "/gradient");
+  }
+  Lines ends_early = freed, first_to_last = sent;
+  std::rotate(ends_early.begin() + 1, ends_early.begin() + 2, ends_early.end());
+  std::reverse(first_to_last.begin() + 2, first_to_last.end());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Lesson end("7.2", "the prefetcher hears of the end of a forward when the root's unit is done",
+               seen);
+    const Lines observed = those_with(seen.lines(rank, "freed"), " unsharded_param ");
+    end.at(rank).equal(
+        "what a forward without a tape, which left layers out, freed", observed, freed,
+        {{depth > 0 && observed == ends_early,
+          "the prefetcher hears of the end before the root's own hook after its forward: what was "
+          "gathered ahead for nothing is freed first"}});
+    Lesson order("7.2",
+                 "the reducer gets the units in forward order: those that backward did not reach "
+                 "are sent last unit first",
+                 seen);
+    const Lines reductions = those_with(seen.lines(rank, "sent"), "reduce_scatter");
+    order.at(rank).equal("what a backward that left layers out sent", reductions, sent,
+                         {{reductions == first_to_last,
+                           "first to last: the reducer was given the units in another order, and "
+                           "a rank that reached one of them sends in another turn"}});
+  }
+}
+
 }  // namespace fsdp::graded

@@ -40,6 +40,13 @@ TEST_CASE("Nested units and tied weights: no parameter twice, none left out", "[
   units(2, {{"model", "toy"}, {"wrap", Json::array()}});
 }
 
+TEST_CASE("The units are in the order of the policy, not that of the module tree", "[7.1]") {
+  const Json turned = {{"wrap", {"layers.2", "layers.0", "layers.1"}}};
+  for (const bool root_weight : {false, true}) {
+    units(2, with(turned, {{"model", "toy"}, {"root_weight", root_weight}}));
+  }
+}
+
 TEST_CASE("One flat parameter a kind: trained or frozen, dtype, decay", "[7.1]") {
   units(2, {{"no_decay", {"norm"}}});
   units(2, {{"no_decay", {"norm"}}, {"frozen", {"model.layers.0.mlp", "lm_head"}}});
@@ -82,6 +89,15 @@ TEST_CASE("Hooks: a root with a weight of its own is gathered first and kept", "
     judge_hooks({.world_size = 2,
                  .delivery = Delivery::lazy,
                  .options = {{"model", "toy"}, {"root_weight", true}, {"depth", depth}}});
+  }
+}
+
+TEST_CASE("Hooks: a forward that leaves layers out", "[7.2]") {
+  for (const int depth : {0, 1, 2}) {
+    judge_left_out(
+        {.world_size = 2,
+         .delivery = Delivery::lazy,
+         .options = {{"model", "toy"}, {"layers", 4}, {"root_weight", true}, {"depth", depth}}});
   }
 }
 

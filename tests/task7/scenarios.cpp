@@ -48,6 +48,7 @@ void gradients(Stage& stage) {
   session.attach_adamw();
   ShardedModel& model = session.model();
   const optim::StepPlan plan = session.plan();
+  model.pieces();  // as whoever counts parameters asks for them; there are no gradients yet
   stage.collectives("collectives", [&] {
     model.begin_step(plan);
     for (int m = 0; m < plan.micro_steps; ++m) {
@@ -71,15 +72,19 @@ void gradients(Stage& stage) {
     }
     stage.note(key, to_json(slices));
     std::vector<nn::StateSlice> whole;
+    Names without;
     for (const optim::Piece& piece : model.pieces()) {
+      if (!piece.grad.is_defined()) without.push_back(piece.key);
       if (piece.key.find('#') != std::string::npos) continue;  // a shard
       if (!piece.grad.is_defined()) continue;
       whole.push_back(
           {"grad/" + piece.key, piece.param.shape(), 0, piece.grad.view({piece.grad.numel()})});
     }
     stage.note(key + " replicated", to_json(whole));
+    stage.note(key + " without", without);
+    return without.empty();
   };
-  note("gradients");
+  if (!note("gradients")) return;  // they cannot be clipped
   stage.note("norm", model.clip_grad_norm(stage.option("clip", 0.5)));
   note("clipped");
   model.step(rate_of(0));
@@ -92,13 +97,21 @@ void gradients(Stage& stage) {
 }  // namespace
 
 Scenarios scenarios() {
-  return {{"units", units},         {"splits", splits},
-          {"hooks", hooks},         {"gone", gone},
-          {"training", training},   {"gradients", gradients},
-          {"visit", visit},         {"save_full", save_full},
-          {"load_full", load_full}, {"replicated", replicated},
-          {"handover", handover},   {"slices", slices},
-          {"resume", resume},       {"damaged", damaged}};
+  return {{"units", units},
+          {"splits", splits},
+          {"hooks", hooks},
+          {"left_out", left_out},
+          {"gone", gone},
+          {"training", training},
+          {"gradients", gradients},
+          {"visit", visit},
+          {"save_full", save_full},
+          {"load_full", load_full},
+          {"replicated", replicated},
+          {"handover", handover},
+          {"slices", slices},
+          {"resume", resume},
+          {"damaged", damaged}};
 }
 
 }  // namespace fsdp::graded

@@ -123,6 +123,28 @@ void hooks(Stage& stage) {
   stage.note("not sharded", not_sharded);
 }
 
+// After an iteration that calls every layer: a forward that calls the first one alone, without a
+// tape, and an iteration that does.
+void left_out(Stage& stage) {
+  Session session(stage.asked().options, stage.shared_group());
+  session.begin_sharding();
+  StepProbe::make_units(session.model());
+  StepProbe::install_hooks(session.model());
+  const auto loss = [&] {
+    return loss_of(session.root(), session.options(), stage.seed(), 0, stage.rank());
+  };
+  loss().backward();
+  dynamic_cast<testing::Toy&>(session.root()).order = {0};
+  stage.events("freed",
+               [&] {
+                 const NoGradScope no_tape;
+                 loss();
+               },
+               {EventKind::free});
+  const Variable last = loss();
+  stage.events("sent", [&] { last.backward(); }, {EventKind::issue});
+}
+
 // A second model is made in the very memory of the first: what outlives the first acts on it.
 void gone(Stage& stage) {
   const Json& options = stage.asked().options;

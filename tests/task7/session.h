@@ -92,6 +92,7 @@ std::vector<Json> in_world(int ranks, std::uint64_t seed,
 void units(Stage& stage);
 void splits(Stage& stage);
 void hooks(Stage& stage);
+void left_out(Stage& stage);
 void gone(Stage& stage);
 void replicated(Stage& stage);
 // scenarios_full.cpp: 7.5

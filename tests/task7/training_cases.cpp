@@ -158,6 +158,16 @@ void judge_gradients(const Ask& ask) {
                   seen);
     Assembled whole;
     for (int rank = 0; rank < world_size; ++rank) {
+      Lesson now("7.4", "pieces() hold the gradients that there are when it is called", seen);
+      const Names without = seen.lines(rank, key + " without");
+      if (!seen.at(rank, key).empty()) {
+        now.at(rank).equal(
+            "the pieces without a gradient, after finish_gradients()", without, {},
+            {{std::ssize(without) == std::ssize(piece_keys(plan_of(asked), asked.options)),
+              "those of a call before there were gradients: pieces are made anew "
+              "by every call"}});
+      }
+      if (!now.ok()) return;
       add_slices(whole, seen.at(rank, key));
       Assembled own;
       add_slices(own, seen.at(rank, key + " replicated"));

@@ -59,6 +59,18 @@ std::vector<Json> all_decaying(std::vector<Json> units) {
   return units;
 }
 
+/// The units with their flat parameters in the order of `others`, if these are the same.
+std::vector<Json> with_other_order(std::vector<Json> units, const std::vector<Json>& others) {
+  for (std::size_t i = 0; i < units.size() && i < others.size(); ++i) {
+    const Json& flats = others[i].at("flats");
+    if (std::is_permutation(flats.begin(), flats.end(), units[i].at("flats").begin(),
+                            units[i].at("flats").end())) {
+      units[i]["flats"] = flats;
+    }
+  }
+  return units;
+}
+
 std::vector<std::string> sorted_paths(const std::vector<Json>& units) {
   std::vector<std::string> paths;
   for (const Json& unit : units) {
@@ -95,6 +107,10 @@ void judge_units(const Ask& ask) {
     const Names names = names_of_units(units), wanted = names_of_units(expected);
     Names by_name = wanted;
     std::sort(by_name.begin(), by_name.end());
+    std::vector<Json> every_kept = expected;
+    for (Json& unit : every_kept) {
+      unit["kept"] = unit.at("kept").get<bool>() || &unit == &every_kept.back();
+    }
     Lesson lesson("7.1",
                   "every parameter that is not ignored is in one unit, in one flat parameter a "
                   "kind; the root's unit comes first; kept is the root's unit, or else the last",
@@ -104,8 +120,17 @@ void judge_units(const Ask& ask) {
         {{twice, "a parameter is in two units"},
          {std::count(names.begin(), names.end(), "root") > 1,
           "the policy has returned the root, and it is added once more"},
-         {wanted != by_name && names == by_name,
+         {wanted != by_name && names == by_name && !asked.options.contains("wrap"),
           "the units are in the order of their names, which is not that of the forward"},
+         {names != wanted &&
+              std::is_permutation(names.begin(), names.end(), wanted.begin(), wanted.end()) &&
+              asked.options.contains("wrap"),
+          fmt::format("the units are [{}], and the policy returned [{}]: its order is the units'",
+                      fmt::join(names, ", "),
+                      fmt::join(asked.options.value("wrap", Names{}), ", "))},
+         {texts_of(units) == texts_of(every_kept),
+          "the root's unit is kept, and the last one besides: the last is kept only if the root "
+          "is no unit"},
          {empty, "a module that is left without parameters is a unit"},
          {nobody && texts_of(with_kept(expected, "")) == texts_of(units),
           "no unit is kept until backward"},
@@ -113,6 +138,9 @@ void judge_units(const Ask& ask) {
           "the last unit is kept although the root's is a unit"},
          {texts_of(units) == texts_of(all_decaying(expected)),
           "what does not decay is apart, but FlatParameter::decay does not say so"},
+         {names == wanted && texts_of(units) == texts_of(with_other_order(expected, units)),
+          "the right flat parameters in another order: that of the first parameter of each kind "
+          "counts"},
          {texts_of(units) == texts_of(undivided),
           "what decays and what does not are in one flat parameter"}});
     const Names replicated = seen.lines(rank, "replicated");
