@@ -30,7 +30,15 @@ enum class Slip {
   kept_in_order,
   kept_silent,
   frozen_left_out,
-  guess_once,  ///< backward's guess is made in the first iteration
+  guess_once,           ///< backward's guess is made in the first iteration
+  first_record,         ///< backward always from the first record
+  all_units_backward,   ///< backward from all units, not from the record
+  no_repeats_backward,  ///< backward from the record without its repeats
+  begins_at_first,      ///< backward's first report moves no guess
+  one_more_in_flight,
+  stale_last,        ///< starts before it gives up what is stale
+  first_is_guessed,  ///< the first forward, from the order of the units
+  needs_tape,        ///< nothing is gathered ahead without a tape
 };
 
 /// The prefetching of the handout.
@@ -95,6 +103,7 @@ class Handout {
   std::vector<std::string> phases_;  // of the gather in flight, by unit
   Numbers order_;                    // calls of the last forward, complete or not
   Numbers before_;                   // the record that was its guess
+  Numbers first_;                    // the first record
   Guess backward_;
   int most_ = 0;
 };

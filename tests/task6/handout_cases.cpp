@@ -2,7 +2,9 @@
 #include "task6/program.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <utility>
 
 namespace fsdp::graded {
@@ -107,7 +109,8 @@ void Handout::start_ahead(const Guess& guess, const std::string& phase) {
   for (const int unit : next_of(from, depth)) {
     if (state(unit) != UnitState::sharded) continue;
     const auto in_flight = std::count(states.begin(), states.end(), UnitState::unsharding);
-    if (in_flight >= options_.limit && !has(Slip::unlimited)) return;
+    const int limit = options_.limit + (has(Slip::one_more_in_flight) ? 1 : 0);
+    if (in_flight >= limit && !has(Slip::unlimited)) return;
     issue(unit, phase);
     ahead.push_back(unit);
     if (has(Slip::waits)) {
@@ -134,6 +137,10 @@ Handout::Pass Handout::forward(const Numbers& order, const Run& run) {
   for (const int unit : ahead) reshard(unit);
   ahead.clear();
   Guess guess{recorded, 0};
+  if (has(Slip::first_is_guessed) && recorded.empty()) {
+    guess.order.resize(states.size());
+    std::iota(guess.order.begin(), guess.order.end(), 0);
+  }
   before_ = recorded;
   order_.clear();
   Numbers recording;
@@ -145,9 +152,12 @@ Handout::Pass Handout::forward(const Numbers& order, const Run& run) {
     order_.push_back(order[place]);
     if (!has(Slip::frozen_left_out) || !is_frozen(unit)) recording.push_back(unit);
     std::erase(ahead, unit);
+    const bool starts = run.tape || !has(Slip::needs_tape);
     if (has(Slip::from_itself)) start_ahead(guess, "forward");
-    if (!advance(guess, unit) && !has(Slip::never_gives_up)) give_up_stale(guess);
-    if (!has(Slip::from_itself)) start_ahead(guess, "forward");
+    const bool is_stale = !advance(guess, unit) && !has(Slip::never_gives_up);
+    if (is_stale && !has(Slip::stale_last)) give_up_stale(guess);
+    if (starts && !has(Slip::from_itself)) start_ahead(guess, "forward");
+    if (is_stale && has(Slip::stale_last)) give_up_stale(guess);
     if (static_cast<int>(place) == run.throws_before) return end_pass();
     lines.push_back("forward_begin " + unit_name(unit));
     const bool stays = run.tape && (is_kept(unit) || options_.group == 1);
@@ -156,14 +166,25 @@ Handout::Pass Handout::forward(const Numbers& order, const Run& run) {
   for (const int unit : ahead) reshard(unit);
   ahead.clear();
   recorded = recording;
+  if (first_.empty()) first_ = recorded;
   return end_pass();
 }
 
 void Handout::guess_backward() {
   if (has(Slip::guess_once) && !backward_.order.empty()) return;
-  backward_ = {has(Slip::order_before) ? before_ : recorded, 0};
+  backward_ = {has(Slip::order_before) ? before_ : has(Slip::first_record) ? first_ : recorded, 0};
   Numbers& order = backward_.order;
+  if (has(Slip::all_units_backward)) {
+    order.resize(states.size());
+    std::iota(order.begin(), order.end(), 0);
+  }
   if (!has(Slip::same_order)) std::reverse(order.begin(), order.end());
+  if (has(Slip::no_repeats_backward)) {
+    Numbers once;
+    std::copy_if(order.begin(), order.end(), std::back_inserter(once),
+                 [&](int unit) { return !holds(once, unit); });
+    order = once;
+  }
   if (!has(Slip::kept_in_order)) std::erase_if(order, [&](int unit) { return is_kept(unit); });
   if (has(Slip::frozen_left_out)) std::erase_if(order, [&](int unit) { return is_frozen(unit); });
 }
@@ -200,6 +221,7 @@ Handout::Pass Handout::backward(bool reduces) {
     lines.push_back("issue reduce_scatter " + unit_name(unit) + "/gradient");
   };
   const std::vector<bool> has_backward = reached();
+  bool is_first = true;
   for (std::size_t place = order_.size(); place-- > 0;) {
     if (!has_backward[place]) continue;
     const int unit = order_[place];
@@ -207,7 +229,9 @@ Handout::Pass Handout::backward(bool reduces) {
     if (state(unit) == UnitState::unsharding) reshard(unit);
     state(unit) = UnitState::unsharded;
     std::erase(ahead, unit);
-    if (!is_kept(unit) && !advance(backward_, unit) && !has(Slip::never_gives_up)) {
+    const bool moves = !is_kept(unit) && (!is_first || !has(Slip::begins_at_first));
+    is_first = false;
+    if (moves && !advance(backward_, unit) && !has(Slip::never_gives_up)) {
       give_up_stale(backward_);
     }
     if (!is_kept(unit) || !has(Slip::kept_silent)) start_ahead(backward_, "backward");

@@ -76,6 +76,11 @@ constexpr Told kForwardSlips[] = {
     {Slip::from_itself, "started before the cursor moved past the unit that computes"},
     {Slip::next_but_one, "the wrong neighbour: the next unit but one is started"},
     {Slip::never_gives_up, "what is stale is not given up"},
+    {Slip::one_more_in_flight, "one gather more than the limit is in flight"},
+    {Slip::stale_last, "the next ones are started before what is stale is given up"},
+    {Slip::first_is_guessed,
+     "units are gathered ahead in the first forward: before a record there is no guess"},
+    {Slip::needs_tape, "nothing is gathered ahead in a forward without a tape"},
     {Slip::frozen_left_out, "units that are not trained are left out of the record"},
 };
 constexpr Told kBackwardSlips[] = {
@@ -91,6 +96,12 @@ constexpr Told kBackwardSlips[] = {
     {Slip::kept_in_order, "units kept until backward take a place in the order"},
     {Slip::kept_silent, "the report of a kept unit starts nothing"},
     {Slip::guess_once, "the guess is made in the first iteration only"},
+    {Slip::first_record, "the order is that of the first forward, not of the last one"},
+    {Slip::all_units_backward, "the order holds all units, whatever forward called"},
+    {Slip::no_repeats_backward, "a unit that forward called twice is once in the order"},
+    {Slip::begins_at_first,
+     "the first report of a backward moves no guess: the first unit may come from the middle"},
+    {Slip::one_more_in_flight, "one gather more than the limit is in flight"},
     {Slip::never_gives_up, "what is stale is not given up"},
     {Slip::frozen_left_out, "units that are not trained are left out of the order"},
 };
@@ -171,9 +182,16 @@ class IterationJudge {
     std::erase_if(trained, [&](int unit) {
       return std::find(frozen.begin(), frozen.end(), unit) != frozen.end();
     });
+    Numbers once;
+    for (const int unit : right_.records[index]) {
+      if (std::find(once.begin(), once.end(), unit) == once.end()) once.push_back(unit);
+    }
     record.at(rank).equal(
         "recorded_order() after " + name, recorded, as_text(right_.records[index]),
-        {{recorded == as_text(trained), "units that are not trained are left out of the record"}});
+        {{recorded == as_text(trained), "units that are not trained are left out of the record"},
+         {recorded == as_text(once), "a unit that is called twice is recorded once"},
+         {recorded == "[]" && is_without_tape(i),
+          "a forward without a tape is not recorded: it is a forward like any other"}});
     if (is_thrown(seen_.asked(), i)) return;
     Lesson value(step_, "prefetching changes no bit of the result", seen_);
     value.at(rank).bits("the loss of iteration " + std::to_string(i),
@@ -235,6 +253,10 @@ class IterationJudge {
     Lesson lesson(step_, "at most `depth` units are held ahead of the one that computes", seen_);
     const std::int64_t most = seen_.number(rank, "held in " + name);
     lesson.at(rank).at_most("units in memory at once in " + name, most, bound);
+  }
+
+  bool is_without_tape(int i) const {
+    return !seen_.asked().options.value("tape", true) || is_among(seen_.asked(), "evaluations", i);
   }
 
   std::string step_;

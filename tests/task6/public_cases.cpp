@@ -150,6 +150,7 @@ TEST_CASE("A forward ends: the recording is the record, and nothing is left ahea
     ends({{"recorded", kAll}, {"recording", {0, 1}}, {"ahead", {2, 3}}, {"guess", kAll}});
     ends({{"recording", kAll}, {"ahead", {1}}, {"there", {1, 4}}});
     ends({{"recorded", {2}}, {"recording", {2}}});
+    ends({{"recorded", kAll}, {"recording", {0, 1}}, {"tape", false}});
     ends({{"recorded", kAll}, {"recording", {4, 0, 4}}, {"guess", kAll}, {"cursor", 5}});
   }
 }

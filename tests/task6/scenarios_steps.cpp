@@ -5,6 +5,8 @@
 #include "task6/probe.h"
 #include "task6/stack.h"
 
+#include <optional>
+
 namespace fsdp::graded {
 namespace {
 
@@ -84,8 +86,11 @@ void border(Stage& stage) {
   StepProbe::forward(prefetcher) = guess_of(stage, stack);
   StepProbe::backward_begun(prefetcher) = true;
   const bool begins = stage.option("border", std::string()) == "begins";
-  stage.collectives("started",
-                    [&] { begins ? prefetcher.forward_begins() : prefetcher.forward_ends(); });
+  stage.collectives("started", [&] {
+    std::optional<NoGradScope> without_tape;
+    if (!stage.option("tape", true)) without_tape.emplace();
+    begins ? prefetcher.forward_begins() : prefetcher.forward_ends();
+  });
   note_units(stage, stack);
   stage.note("recording", stack.numbers_of(StepProbe::recording(prefetcher)));
   stage.note("recorded", stack.numbers_of(prefetcher.recorded_order()));

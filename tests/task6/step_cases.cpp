@@ -57,6 +57,26 @@ std::string all_that_apply(const std::vector<Cause>& causes) {
   return fmt::format("{}", fmt::join(texts, "; or "));
 }
 
+/// Whether ahead_ holds units that it should not, besides all that it should.
+bool takes_more(const Seen& seen, int rank, Numbers right) {
+  Numbers ahead = seen.at(rank, "ahead").get<Numbers>();
+  std::sort(ahead.begin(), ahead.end());
+  std::sort(right.begin(), right.end());
+  return ahead.size() > right.size() &&
+         std::includes(ahead.begin(), ahead.end(), right.begin(), right.end());
+}
+
+/// Why units are as they were although nothing is to be ahead.
+std::vector<Cause> causes_at_borders(const Seen& seen, int rank) {
+  const Handout before = prepared(seen.asked());
+  const bool as_before = seen.lines(rank, "states") == names_of(before.states);
+  const std::string ahead = numbers(seen, rank, "ahead");
+  return {{as_before && !before.ahead.empty() && ahead == "[]",
+           "forgotten, but not resharded: nobody will"},
+          {as_before && !before.ahead.empty() && ahead == sorted(before.ahead),
+           "what was gathered ahead is left as it was"}};
+}
+
 /// States of all units, and what is ahead.
 void check_units(Lesson& lesson, const Seen& seen, int rank, const Handout& handout,
                  const std::vector<Cause>& causes = {}) {
@@ -179,6 +199,10 @@ void judge_start(const Ask& ask) {
           "the limit of gathers in flight was not looked at before each one"},
          {events == slipped(Slip::one_ahead), "one unit ahead, whatever the depth"},
          {events == slipped(Slip::one_more), "one unit more than the depth"},
+         {events == slipped(Slip::one_more_in_flight),
+          "one gather more than the limit: start while fewer than the limit are in flight"},
+         {handout.lines.size() > 1 && events == std::vector{handout.lines.back()},
+          "only the farthest of the `depth` units is started: the nearer ones are sharded, too"},
          {events == walker.lines, "walked past units that are there: they take a place, too"}});
     Lesson first("6.2",
                  "of the next `depth` units of the guess those that are sharded are started, in "
@@ -194,7 +218,9 @@ void judge_start(const Ask& ask) {
     Lesson second("6.2", "what was started here, and nothing else, is in ahead_", seen);
     check_units(second, seen, rank, handout,
                 {{numbers(seen, rank, "ahead") == sorted(prepared(seen.asked()).ahead),
-                  "what was started is not remembered: nobody can give it up"}});
+                  "what was started is not remembered: nobody can give it up"},
+                 {takes_more(seen, rank, handout.ahead),
+                  "a unit that was there already is taken for one that was started here"}});
   }
 }
 
@@ -207,11 +233,14 @@ void judge_begins(const Ask& ask) {
   handout.give_up_stale({});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson clean("6.3", "when a forward begins, nothing of before is ahead", seen);
-    check_units(clean, seen, rank, handout);
+    check_units(clean, seen, rank, handout, causes_at_borders(seen, rank));
     clean.that(seen.at(rank, "started").empty(), "gathers were started", "none");
     Lesson anew("6.3", "recording starts anew, and the previous record becomes the guess", seen);
     anew.at(rank).equal("the recording", numbers(seen, rank, "recording"), std::string("[]"));
-    anew.equal("the guess of forward", numbers(seen, rank, "guess"), text_of(record));
+    const std::string guess = numbers(seen, rank, "guess");
+    anew.equal("the guess of forward", guess, text_of(record),
+               {{guess == text_of(guess_of(seen.asked()).order),
+                 "the guess is the one of the forward before, and so is its cursor"}});
     anew.equal("its cursor", seen.number(rank, "cursor"), 0);
     anew.equal("the record", numbers(seen, rank, "recorded"), text_of(record));
     Lesson backward("6.3", "a new forward has had no backward yet", seen);
@@ -232,12 +261,15 @@ void judge_ends(const Ask& ask) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson clean("6.3", "after forward_ends no unit is left that was gathered ahead and not used",
                  seen);
-    check_units(clean, seen, rank, handout);
+    check_units(clean, seen, rank, handout, causes_at_borders(seen, rank));
     Lesson record("6.3", "the recording of a complete forward is the record", seen);
     const auto observed = numbers(seen, rank, "recorded");
     record.at(rank).equal(
         "recorded_order()", observed, text_of(recording),
-        {{observed == text_of(before), "the record is still the one of the forward before"}});
+        {{observed == text_of(before),
+          seen.asked().options.value("tape", true)
+              ? "the record is still the one of the forward before"
+              : "a forward without a tape is not recorded: it is a forward like any other"}});
   }
 }
 
