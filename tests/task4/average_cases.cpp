@@ -97,6 +97,11 @@ void judge_finish(const Ask& ask) {
                {steps > 1 && world == 1 && observed == sum,
                 "not divided by the number of micro-steps"},
                {steps > 1 && world > 1 && observed == sum, "the sum itself: never divided by J"},
+               {per_reduction > 1 && is_sum_times(1.0 * per_reduction / j),
+                fmt::format("divided by the number of reductions, W * M / L with L = {}: every "
+                            "micro-batch counts{}",
+                            per_reduction,
+                            per_reduction == steps ? "; or by W, and not by M" : "")},
                {steps > 1 && world > 1 && is_sum_times(1.0 / world), "divided by W, and not by M"},
                {steps > 1 && world > 1 && is_sum_times(1.0 / steps),
                 "divided by M, and not by W"}});

@@ -48,6 +48,7 @@ void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& unit
   for (const std::string& name : backward_order(seen.asked())) {
     const Moments unit(lines, name);
     const bool reduces = !find(units, name).trainable().empty();
+    const bool never = seen.asked().options.value("group", 0) == 1;
     Lesson last("4.5", "a unit's gradient is sent after the last backward node of its last call",
                 seen);
     if (reduces) {
@@ -62,7 +63,13 @@ void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& unit
     Lesson drop("4.5", "the full parameters go before the reduction is issued", seen);
     drop.at(rank, name)
         .that(unit.dropped > unit.end, "the full parameters are still there",
-              "freed after its last backward node", {{unit.dropped < 0, "never resharded"}});
+              "freed after its last backward node",
+              {{unit.dropped <= unit.end && never,
+                "never() is about forward: after its backward a unit is resharded under every "
+                "option"},
+               {unit.dropped <= unit.end && !reduces,
+                "a frozen unit has nothing to reduce, and gives its parameters up all the same"},
+               {unit.dropped < 0, "never resharded"}});
     drop.that(unit.dropped < unit.issued, "the full parameters went after the reduction started",
               "freed before", {{true, "reshard, then start: else the leaf comes on top"}});
     if (!reduces) continue;
@@ -277,13 +284,22 @@ void judge_whole_backward(const Ask& ask) {
     }
     return sends;
   };
+  /// `sends` with what the other units send in the opposite order.
+  const auto unreached_turned = [&](int m, std::vector<std::string> sends) {
+    const auto count = std::ssize(reached_in(m, sends));
+    std::reverse(sends.begin() + count, sends.end());
+    return sends;
+  };
   for (int rank = 0; rank < world; ++rank) {
     bool all_sent = true;
     for (int m = 0; m < steps; ++m) {
       const auto& sends = sent_in[static_cast<std::size_t>(m)];
       const std::string at = std::to_string(m), memory = "memory " + at;
       const bool reduces = (m + 1) % group == 0;
-      Lesson runs("4.6", "the next backward begins as if there had been none before it", seen);
+      Lesson runs("4.6",
+                  "the next backward begins as if there had been none before it: no unit's count "
+                  "of calls or other state of the last one is left",
+                  seen);
       runs.at(rank).accepted(fmt::format("the backward of micro-step {} of {}", m + 1, steps),
                              seen.at(rank, "backward " + at));
       if (!runs.ok()) return;
@@ -297,6 +313,9 @@ void judge_whole_backward(const Ask& ask) {
                          reduces ? sends : std::vector<std::string>{},
                          {{reduces && started != sends && started == reached_in(m, sends),
                            "a unit that backward did not reach sent nothing"},
+                          {reduces && started != sends && started == unreached_turned(m, sends),
+                           "those that backward did not reach were sent first to last: they go "
+                           "last unit first"},
                           {reduces && started.empty() && is_open,
                            "a forward whose loss was dropped left calls open, and the units wait "
                            "for their backward: nothing was sent"}});
@@ -312,8 +331,15 @@ void judge_whole_backward(const Ask& ask) {
       clean.equal(
           "REDUCE_SCATTER bytes", seen.bytes(rank, memory, "REDUCE_SCATTER"), 0,
           {{!seen.text(rank, "reducing " + at).empty(), "the last reduction was not finished"}});
-      clean.equal("UNSHARDED_GRAD bytes", seen.bytes(rank, memory, "UNSHARDED_GRAD"),
-                  full * partials((m + 1) % group));
+      const std::int64_t held = seen.bytes(rank, memory, "UNSHARDED_GRAD");
+      std::int64_t of_reached = 0;
+      for (const std::string& name : backward_order(in_micro_step(seen.asked(), m))) {
+        of_reached += full_grad_bytes(find(units, name), world);
+      }
+      clean.equal("UNSHARDED_GRAD bytes", held, full * partials((m + 1) % group),
+                  {{(m + 1) % group == 1 && held == of_reached && held < full,
+                    "only the units that backward reached hold a gradient: under no_sync, too, "
+                    "the others hold zeros"}});
       clean.equal("SHARDED_GRAD bytes", seen.bytes(rank, memory, "SHARDED_GRAD"),
                   shard * partials((m + 1) / group));
       Lesson count("4.6", "a backward counts as one micro-step", seen);

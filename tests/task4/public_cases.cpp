@@ -77,6 +77,7 @@ const std::vector<Json> kFrozen = {
 TEST_CASE("Before its backward a unit has its parameters and room for its gradients", "[4.1]") {
   for (const Json& unit : kUnits) at_all(judge_pre_backward, unit, Delivery::lazy);
   at_all(judge_pre_backward, {{"frozen", Json::array({"layers.0"})}}, Delivery::lazy, {2});
+  at_all(judge_pre_backward, {{"micro_steps", 2}, {"micro_step", 1}}, Delivery::lazy, {1, 2});
 }
 
 TEST_CASE("What was kept between forward and backward is not gathered again", "[4.1]") {

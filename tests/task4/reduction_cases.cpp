@@ -6,6 +6,18 @@
 #include <algorithm>
 
 namespace fsdp::graded {
+namespace {
+
+/// ((a + b) + c) + d: not the canonical order, which from the fourth leaf on is another one.
+Floats one_after_the_other(const std::vector<Floats>& leaves) {
+  Floats sum = leaves.front();
+  for (std::size_t i = 1; i < leaves.size(); ++i) {
+    for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += leaves[i][e];
+  }
+  return sum;
+}
+
+}  // namespace
 
 bool check_started(const Seen& seen, int steps) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
@@ -79,13 +91,14 @@ void judge_start_reduce(const Ask& ask) {
     for (std::size_t k = 0; all_hold && k < flats.size() * (steps / group); ++k) {
       const std::size_t i = k % flats.size();
       const int last = (static_cast<int>(k / flats.size()) + 1) * group;
-      std::vector<Floats> ranks, last_only;
+      std::vector<Floats> ranks, last_only, in_turn;
       for (int r = 0; r < world; ++r) {
         std::vector<Floats> own;
         for (int m = last - group; m < last; ++m) {
           own.push_back(filled_full_grad(seen.asked(), flats[i], r, m));
         }
         last_only.push_back(own.back());
+        in_turn.push_back(one_after_the_other(own));
         ranks.push_back(tree(own));
       }
       const Floats expected = shard_of(tree(ranks), rank, world);
@@ -100,6 +113,10 @@ void judge_start_reduce(const Ask& ask) {
                   "averaged by the collective: it is to sum, and step 4.7 divides once"},
                  {many && same(leaf, my(ranks[static_cast<std::size_t>(rank)])),
                   "this rank's own gradient: nothing was reduced"},
+                 {group > 3 && same(leaf, my(tree(in_turn))),
+                  fmt::format("the micro-steps of a rank were added one after the other: with L = "
+                              "{} the canonical order adds (0 + 1) + (2 + 3)",
+                              group)},
                  {group > 1 && same(leaf, my(tree(last_only))),
                   "the gradient of the last micro-step alone"}});
     }
@@ -186,7 +203,8 @@ void judge_finish_reduce(const Ask& ask) {
       keeps.at(rank, unit.name)
           .equal("leaves of the sum", seen.number(rank, "leaves " + at), groups,
                  {{reduces && seen.number(rank, "leaves " + at) == 1 && groups > 1,
-                   "the sum of the micro-steps before was overwritten"}});
+                   "one leaf at most: what was reduced before was overwritten, or added to a "
+                   "running sum, whose order is not the canonical one"}});
       keeps.equal("SHARDED_GRAD bytes", seen.bytes(rank, after, "SHARDED_GRAD"),
                   shard_grad_bytes(unit, world) * partials(groups));
       keeps.equal("REDUCE_SCATTER bytes", seen.bytes(rank, after, "REDUCE_SCATTER"), 0);

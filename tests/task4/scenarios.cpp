@@ -46,6 +46,9 @@ void pre_backward(Stage& stage) {
   }
   if (!stage.option("kept", false)) unit.reshard();
 
+  for (int m = 0; m < stage.option("micro_step", 0); ++m) {
+    StepProbe::count_micro_step(toy.reducer());
+  }
   const auto prepare = [&] { toy.reducer().pre_backward(unit); };
   stage.memory("before");
   inside_backward([&] {

@@ -76,7 +76,10 @@ void judge_pre_backward(const Ask& ask) {
           .bits("the gradient", once, given, -1,
                 {{same(once, added_to_zeros(given)), "added to zeros: 0 + (-0) is +0, not -0"},
                  {std::isnan(once.back()),
-                  "added to what the fresh memory held: its sink was not armed"}});
+                  seen.asked().options.value("micro_step", 0) > 0
+                      ? "added to what the fresh memory held: its sink was not armed in this "
+                        "micro-step, the second of the step"
+                      : "added to what the fresh memory held: its sink was not armed"}});
       Lesson survives("4.1", "what the backward of one call wrote survives that of the next", seen);
       survives.at(rank, unit.name, flats[i].paths.front())
           .bits("the gradient after a second pre_backward", seen.floats(rank, key_of("again", i)),
@@ -147,10 +150,13 @@ void judge_complete(const Ask& ask) {
       }
       expected.resize(static_cast<std::size_t>(flats[i].padded(seen.world_size())), 0.0F);
       const Floats full = seen.floats(rank, key_of("full gradient", i));
-      bool unused_differs = false, written_differs = false;
+      bool unused_differs = false, written_differs = false, later_zero = true;
       for (std::size_t e = 0; e < is_written.size() && e < full.size(); ++e) {
         const bool differs = !same({full[e]}, {expected[e]});
         (is_written[e] ? written_differs : unused_differs) |= differs;
+        const auto gap = std::find(is_written.begin(), is_written.end(), false);
+        const bool is_later = is_written.begin() + static_cast<std::ptrdiff_t>(e) > gap;
+        later_zero = later_zero && (is_later ? same({full[e]}, {0.0F}) : !differs);
       }
       Lesson lesson("4.2",
                     "a complete gradient is what backward wrote, and +0 everywhere else: in unused "
@@ -158,8 +164,13 @@ void judge_complete(const Ask& ask) {
                     seen);
       lesson.at(rank, unit.name)
           .bits("the full gradient", full, expected, flats[i].numel,
-                {{written_differs, "what backward wrote was changed"},
-                 {unused_differs, "a parameter that got no contribution was left as it was"}});
+                {{written_differs && later_zero && std::isfinite(full.back()),
+                  "everything behind the first parameter without a contribution is zero: one "
+                  "behind it that got one keeps it"},
+                 {written_differs, "what backward wrote was changed"},
+                 {unused_differs,
+                  "a parameter that got no contribution is not +0: left as it was, or multiplied "
+                  "by 0, which keeps NaN and signs"}});
     }
     Lesson room("4.2", "the full gradient is completed where it is", seen);
     room.at(rank, unit.name)
