@@ -1,8 +1,8 @@
 // Task 5: what a runner can be asked to do with a sharded optimizer.
 //
 // Options of every scenario: flats, scale, double (flats.h), optimizer ("adamw", "momentum" or
-// "sgd"), steps, begin_at (the number of steps that the optimizer begins with). Of "clip": max_norm,
-// unlimited (max_norm is infinite).
+// "sgd"), steps, begin_at (the number of steps that the optimizer begins with). Of "clip":
+// max_norm, unlimited (max_norm is infinite).
 #include "grader/stage.h"
 #include "task5/shards.h"
 #include "tensor/ops.h"
