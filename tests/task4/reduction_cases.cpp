@@ -88,7 +88,8 @@ void judge_start_reduce(const Ask& ask) {
                  full_grad_bytes(unit, world) * (reduces ? 1 : partials((m + 1) % group)));
     }
     const auto flats = unit.trainable();
-    for (std::size_t k = 0; all_hold && k < flats.size() * (steps / group); ++k) {
+    const auto reductions = static_cast<std::size_t>(steps / group);
+    for (std::size_t k = 0; all_hold && k < flats.size() * reductions; ++k) {
       const std::size_t i = k % flats.size();
       const int last = (static_cast<int>(k / flats.size()) + 1) * group;
       std::vector<Floats> ranks, last_only, in_turn;

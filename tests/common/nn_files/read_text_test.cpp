@@ -17,7 +17,7 @@ using testing::TemporaryFolder;
 
 TEST_CASE("a text is read whole, whatever its length", "[file]") {
   const TemporaryFolder folder;
-  for (const std::size_t length : {0, 1, 4095, 4096, 4097, 100'000}) {
+  for (const std::size_t length : {0UL, 1UL, 4095UL, 4096UL, 4097UL, 100'000UL}) {
     std::string text(length, 'x');
     if (length > 0) text.back() = 'y';
     write_text_atomically(folder / "text", text);
@@ -28,7 +28,8 @@ TEST_CASE("a text is read whole, whatever its length", "[file]") {
 
 TEST_CASE("a pipe is read until its other end is closed", "[file]") {
   const TemporaryFolder folder;
-  for (const std::size_t length : {0, 1, 4096, 300'000}) {  // more than a pipe holds at once
+  for (const std::size_t length :
+       {0UL, 1UL, 4096UL, 300'000UL}) {  // more than a pipe holds at once
     const std::string pipe = folder / ("pipe" + std::to_string(length));
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
     const std::string text(length, 'x');
