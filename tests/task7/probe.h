@@ -5,6 +5,7 @@
 #include "task7_integration/integration.h"
 
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,12 @@ struct StepProbe {
                                                FullyShardOptions options) {
     return std::unique_ptr<ShardedModel>(
         new ShardedModel(ShardedModel::Unbuilt{}, root, std::move(group), std::move(options)));
+  }
+  /// The same in memory of the caller's, who also ends its life.
+  static ShardedModel* unbuilt_at(void* place, nn::Module& root,
+                                  std::shared_ptr<ProcessGroup> group, FullyShardOptions options) {
+    return new (place)
+        ShardedModel(ShardedModel::Unbuilt{}, root, std::move(group), std::move(options));
   }
   static void make_units(ShardedModel& model) { model.make_units(); }
   static void install_hooks(ShardedModel& model) { model.install_hooks(); }

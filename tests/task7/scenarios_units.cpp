@@ -154,8 +154,11 @@ void gone(Stage& stage) {
   alignas(ShardedModel) std::array<std::byte, sizeof(ShardedModel)> place{};
   const auto shard = [&](nn::Module& root) {
     const auto destroy = [](ShardedModel* model) { model->~ShardedModel(); };
-    return std::unique_ptr<ShardedModel, decltype(destroy)>(
-        new (place.data()) ShardedModel(root, stage.shared_group(), sharding), destroy);
+    std::unique_ptr<ShardedModel, decltype(destroy)> model(
+        StepProbe::unbuilt_at(place.data(), root, stage.shared_group(), sharding), destroy);
+    StepProbe::make_units(*model);
+    StepProbe::install_hooks(*model);
+    return model;
   };
   const auto loss = [&](nn::Module& root) {
     return loss_of(root, options, stage.seed(), 0, stage.rank());
