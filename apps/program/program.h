@@ -16,7 +16,7 @@ inline constexpr int kFailed = 1;      ///< something failed while running
 inline constexpr int kWrongInput = 2;  ///< the command line, a configuration or a file is wrong
 inline constexpr int kSignalled = 128;
 
-/// Whoever read the standard output has gone, as in `program | head -1`.
+/// The reader of the standard output has gone, as in `program | head -1`.
 class OutputClosed : public Error {
  public:
   OutputClosed();

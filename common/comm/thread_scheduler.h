@@ -41,7 +41,7 @@ namespace fsdp::threads {
 /// dropped, those running end first (a buffer must not go away under a reader), and every waiting
 /// or later call throws Aborted with one and the same message.
 ///
-/// One message has to be waited for. When a rank would wait for ever in the destructor of a Work
+/// One message has to be waited for. When a rank would wait forever in the destructor of a Work
 /// because an exception is on its way up (the *culprit*), the reason is that exception, and what it
 /// says is known only when the culprit's body has ended. The others sleep until then, but not
 /// longer than `patience`, for the exception may be swallowed and a long computation follow it. A

@@ -12,7 +12,7 @@
 namespace fsdp::nn {
 
 /// The metadata key under which a header holds its own checksum (CRC-32, eight hexadecimal digits,
-/// taken while they are zeros). Whoever wants one gives kNoChecksum as its value.
+/// taken while they are zeros). To get one, pass kNoChecksum as its value.
 inline constexpr const char* kHeaderChecksum = "unshard_header_crc32";
 inline constexpr const char* kNoChecksum = "00000000";
 
