@@ -8,9 +8,9 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
-.PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
   check-clang check-grader compare-pytorch clean figures skeletons test-integrated progress watch \
   submit grade grade-all gradescope student-kit
+
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 INSTALL ?= yes
