@@ -218,7 +218,7 @@ TEST_CASE("a folder of checkpoints belongs to one process at a time", "[checkpoi
                contains((root / "runs").string()) && contains("is in use by another training"));
     const FolderLock elsewhere(root / "other");
   }
-  // Whoever dies lets go of it.
+  // The kernel releases the lock of a process that dies.
   const pid_t child = ::fork();
   if (child == 0) {
     const FolderLock lock(root / "runs");
