@@ -99,7 +99,7 @@ std::string run(const RankOptions& options, const std::function<void()>& body) {
       group.barrier({}).wait();
     });
   });
-  return fmt::format("{} ranks have begun: {}", begun, error);
+  return fmt::format("{} ranks have begun: {}", begun.load(), error);
 }
 
 int communication_threads(int world_size) {
