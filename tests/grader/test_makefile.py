@@ -1,0 +1,51 @@
+"""The Makefile can be read, and every target that `make help` lists can be made."""
+
+import os
+import re
+import subprocess
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "Makefile").read_text(encoding="utf-8")
+# What takes the place of % in a target's name.
+EXAMPLES = {"test-%": "test-common", "test-task%": "test-task3", "hint-%": "hint-4.2",
+            "debug-%": "debug-3.2", "reset-task%": "reset-task3"}
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    # Under `make test` the outer make's flags are in the environment.
+    clean = {key: value for key, value in os.environ.items()
+             if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES")}
+    return subprocess.run(["make", "-C", str(ROOT), "--no-print-directory", *words], check=False,
+                          capture_output=True, text=True, env=clean, timeout=60)
+
+
+def documented() -> list[str]:
+    return re.findall(r"(?m)^  make (\S+) ", make("help").stdout)
+
+
+class Makefile(unittest.TestCase):
+    def test_help_lists_every_target(self) -> None:
+        rules = re.findall(r"(?m)^([A-Za-z0-9_%-]+):(?!=)", TEXT)
+        self.assertGreater(len(rules), 20)
+        self.assertEqual(documented(), rules)
+
+    def test_every_target_is_phony(self) -> None:
+        listed = re.findall(r"(?m)^\.PHONY:((?:.*\\\n)*.*)$", TEXT)
+        phony = " ".join(listed).replace("\\\n", " ").split()
+        self.assertEqual(sorted(phony), sorted(name for name in documented() if "%" not in name))
+
+    def test_every_target_can_be_made(self) -> None:
+        for name in documented():
+            with self.subTest(target=name):
+                done = make("-n", EXAMPLES.get(name, name), "SUBMISSION=x", "DIR=x")
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertNotEqual(done.stdout.strip(), "")
+
+    def test_make_alone_is_make_help(self) -> None:
+        self.assertEqual(make().stdout, make("help").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
