@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Kills a training at some moment, resumes it, and compares the result with an uninterrupted one.
 
-    python3 tests/faults/kills.py 200
+    python3 tests/faults/kills.py --random 200 --chosen 200
 
-Half of the moments are drawn from the whole duration of the run; the others follow a line of its
-output by up to 3 ms, which is where checkpoints and exports are written. Every folder also holds
-files of somebody else's, which must be there at the end.
+A random moment is drawn from the whole duration of the run; a chosen one follows a line of its
+output by up to 3 ms, which is where checkpoints and exports are written. Each trial kills once or
+twice, at moments of one kind. Every folder also holds files of somebody else's, which must be there
+at the end.
 """
 
+import argparse
 import pathlib
 import random
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -25,10 +26,11 @@ def start(folder: pathlib.Path, ranks: int) -> subprocess.Popen:
                             stderr=subprocess.DEVNULL, text=True)
 
 
-def kill(folder: pathlib.Path, ranks: int, draw: random.Random, duration: float) -> str:
+def kill(folder: pathlib.Path, ranks: int, kind: str, draw: random.Random,
+         duration: float) -> str:
     """@return the moment, in words"""
     process = start(folder, ranks)
-    if draw.random() < 0.5:
+    if kind == "random":
         moment = draw.random() * duration
         what = f"after {1e3 * moment:.0f} ms"
         time.sleep(moment)
@@ -60,6 +62,10 @@ def fault_in(folder: pathlib.Path, ranks: int, expected: str) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="kills trainings and resumes them")
+    parser.add_argument("--random", type=int, default=100, help="trials killed at random moments")
+    parser.add_argument("--chosen", type=int, default=100, help="trials killed after a line")
+    given = parser.parse_args()
     draw = random.Random(1)
     tally = trials.Tally()
     with tempfile.TemporaryDirectory() as home:
@@ -68,13 +74,14 @@ def main() -> None:
         begin = time.monotonic()
         subprocess.run(trials.arguments(whole, 1), check=True, stdout=subprocess.DEVNULL)
         duration = time.monotonic() - begin
-        for number in range(int(sys.argv[1])):
+        for number, kind in enumerate(["random"] * given.random + ["chosen"] * given.chosen):
             folder = pathlib.Path(home) / str(number)
             (folder / "runs" / "step_99.tmp").mkdir(parents=True)
             (folder / "runs" / "step_99.tmp" / "mine").write_text(MINE, encoding="utf-8")
             ranks = draw.choice([1, 2])
-            moments = [kill(folder, ranks, draw, duration) for _ in range(draw.choice([1, 1, 2]))]
-            tally.add(f"{ranks} rank(s), killed {' and '.join(moments)}",
+            moments = [kill(folder, ranks, kind, draw, duration)
+                       for _ in range(draw.choice([1, 1, 2]))]
+            tally.add(f"{kind}, {ranks} rank(s), killed {' and '.join(moments)}",
                       fault_in(folder, draw.choice([1, 2]), trials.fingerprint(whole)))
     tally.finish()
 
