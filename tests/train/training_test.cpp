@@ -280,6 +280,38 @@ TEST_CASE("what is not finite stops every strategy before it is saved", "[train]
   }
 }
 
+TEST_CASE("a parameter that a finite gradient makes infinite is never written",
+          "[train][checkpoint]") {
+  const std::vector<std::string> base = {"--schedule.kind=constant",
+                                         "--training.global_batch_size=12"};
+  const std::vector<std::string> once = {"--training.steps=1"}, twice = {"--training.steps=2"};
+  const auto run_wildly = [](TrainConfig config, const RunOptions& options) {
+    config.schedule.lr = 1e39;  // more than a float holds, and than a configuration may say
+    return message_of<Error>([&] { run_training(config, make_data(), options); });
+  };
+  for (const auto& how :
+       {strategy("single", 1), strategy("ddp", 2), strategy("ddp", 3), strategy("fsdp", 1),
+        strategy("fsdp", 2), strategy("fsdp", 3), strategy("fsdp", 4)}) {
+    const TemporaryFolder folder;
+    const std::vector<std::string> there = {"--checkpoint.folder=" + (folder / "c").string()};
+    RunOptions options;
+    options.export_folder = folder / "export";
+    INFO(how[0] << " " << how[1]);
+    const std::string part = ": its gradient was finite, but a parameter is not any more";
+    // Without a checkpoint, the export is what must not be written.
+    CHECK_THAT(run_wildly(make_config(base + how + once), options), contains("step 1" + part));
+    CHECK_FALSE(std::filesystem::exists(folder / "export"));
+
+    run(base + how + there + once);
+    CHECK_THAT(run_wildly(make_config(base + how + there + twice), options),
+               contains("step 2" + part) && contains("are all from before"));
+    CHECK_FALSE(std::filesystem::exists(folder / "export"));
+    CHECK_FALSE(std::filesystem::exists(folder / "c/step_2"));
+    CHECK(nn::CheckpointFolder(folder / "c").latest() == folder / "c/step_1");
+    check_continues(run(base + how + twice), run(base + how + there + twice));
+  }
+}
+
 TEST_CASE("asked to stop, all ranks end after the same step", "[train][checkpoint]") {
   const RunResult whole = run({});
   for (const auto& how : {strategy("single", 1), strategy("ddp", 2), strategy("fsdp", 1),
