@@ -84,18 +84,19 @@ void check_nothing_inside(const RunOptions& options, const TrainConfig& config) 
 
 }  // namespace
 
-std::unique_ptr<nn::FolderLock> claim_outputs(const TrainConfig& config, const TokenData& data,
-                                              const RunOptions& options) {
-  std::unique_ptr<nn::FolderLock> lock;
+OutputClaims claim_outputs(const TrainConfig& config, const TokenData& data,
+                           const RunOptions& options) {
+  OutputClaims claims;
   if (!config.checkpoint.folder.empty()) {
     under("checkpoint.folder", [&] {
-      lock = std::make_unique<nn::FolderLock>(config.checkpoint.folder);
+      claims.checkpoints = std::make_unique<nn::FolderLock>(config.checkpoint.folder);
       check_checkpoints(config, data);
     });
   }
   if (!options.export_folder.empty()) {
     check_nothing_inside(options, config);
-    under("--export", [&] { nn::probe_folder(options.export_folder); });
+    under("--export",
+          [&] { claims.export_folder = std::make_unique<nn::FolderClaim>(options.export_folder); });
   }
   if (!options.picture_folder.empty()) {
     const fs::path folder = options.picture_folder;
@@ -103,7 +104,7 @@ std::unique_ptr<nn::FolderLock> claim_outputs(const TrainConfig& config, const T
     under("--picture", [&] { nn::probe_file(folder / kPictureTrace); });
   }
   if (!options.summary.empty()) under("--summary", [&] { nn::probe_file(options.summary); });
-  return lock;
+  return claims;
 }
 
 }  // namespace fsdp::train

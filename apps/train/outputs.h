@@ -16,11 +16,17 @@ namespace fsdp::train {
 inline constexpr const char* kPicturePage = "timeline.html";
 inline constexpr const char* kPictureTrace = "trace.json";
 
-/// Locks the checkpoint folder, and finds out whether checkpoints, export, picture and summary can
-/// be written where they are to go: that the place can be written, and that nothing is there that
-/// is not ours. @return the lock; null without checkpoints
+/// Keeps every other process out of the folders of a run as long as it lives.
+struct OutputClaims {
+  std::unique_ptr<nn::FolderLock> checkpoints;     ///< null without checkpoints
+  std::unique_ptr<nn::FolderClaim> export_folder;  ///< null without an export
+};
+
+/// Claims the checkpoint folder and the export, and finds out whether checkpoints, export, picture
+/// and summary can be written where they are to go: that the place can be written, and that nothing
+/// is there that is not ours.
 /// @throws InputError naming the option or key, the path and the remedy.
-std::unique_ptr<nn::FolderLock> claim_outputs(const TrainConfig& config, const TokenData& data,
-                                              const RunOptions& options);
+OutputClaims claim_outputs(const TrainConfig& config, const TokenData& data,
+                           const RunOptions& options);
 
 }  // namespace fsdp::train

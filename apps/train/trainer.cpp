@@ -26,7 +26,7 @@ std::shared_ptr<ProcessGroup> borrow(ProcessGroup& group) {
 
 RunResult run_training(const TrainConfig& config, const TokenData& data,
                        const RunOptions& options) {
-  const std::unique_ptr<nn::FolderLock> lock = claim_outputs(config, data, options);
+  const OutputClaims claims = claim_outputs(config, data, options);
   const int world_size = config.world_size();
   const int threads = static_cast<int>(config.parallel.threads_per_rank);
   const auto seed = static_cast<std::uint64_t>(config.training.seed);

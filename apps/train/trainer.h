@@ -58,8 +58,8 @@ struct RunOptions {
   std::string summary, picture_folder;
 };
 
-/// Trains as `config` says, on `data`; ranks are threads of this process. The checkpoint folder is
-/// locked meanwhile.
+/// Trains as `config` says, on `data`; ranks are threads of this process. The checkpoint folder and
+/// the export are locked meanwhile.
 /// @throws InputError if a checkpoint or the data do not fit the configuration, or something that
 ///         is to be written cannot be: before the first step.
 /// @throws Error on every rank, before anything is saved or exported, for the step after which a

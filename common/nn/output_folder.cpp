@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "nn/file_io.h"
+#include "nn/write_lock.h"
 
 #include <fcntl.h>
 #include <linux/stat.h>
@@ -122,11 +123,15 @@ bool is_mount_point(const fs::path& folder) {
          (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
-// The mark goes last: what is left by a crash in the middle is still ours.
-void remove_ours(const fs::path& folder) {
+void remove_content(const fs::path& folder) {
   for (const std::string& name : names_in(folder)) {
     if (name != kMark) remove_tree(folder / name);
   }
+}
+
+// The mark goes last: what is left by a crash in the middle is still ours.
+void remove_ours(const fs::path& folder) {
+  remove_content(folder);
   remove_tree(folder);
 }
 
@@ -206,18 +211,26 @@ void restore_folder(const fs::path& folder) {
 
 void clear_temporary(const fs::path& folder) {
   const fs::path temporary = temporary_of(folder);
-  if (is_there(temporary) && (is_absent_or_empty(temporary) || is_marked(temporary))) {
-    remove_ours(temporary);
-  }
+  const bool is_ours = is_absent_or_empty(temporary) || is_marked(temporary);
+  if (is_there(temporary) && is_ours && lock_for_writing(temporary)) remove_ours(temporary);
+  unlock_for_writing(temporary);
 }
 
 fs::path begin_folder(const fs::path& given) {
   const fs::path folder = resolved(given);
   check_folder_is_ours(folder);
-  restore_folder(folder);
-  clear_temporary(folder);
   const fs::path temporary = temporary_of(folder);
-  create_folder(temporary);
+  const bool is_locked = lock_for_writing(temporary);
+  // The lock of a folder that has just been renamed from `temporary`: old ones are being removed.
+  if (!is_locked || is_locked_for_writing(folder)) {
+    if (is_locked) clear_temporary(folder);
+    throw InputError(
+        fmt::format("{}: is being written by another process; wait until that has ended, or give "
+                    "another folder",
+                    folder.string()));
+  }
+  restore_folder(folder);
+  remove_content(temporary);  // the folder itself has the lock
   const std::string mark = fmt::format("id {}\n", new_id());
   File::create(temporary / kMark).write(std::as_bytes(std::span(mark)));
   return temporary;
@@ -234,11 +247,18 @@ void publish_folder(const fs::path& temporary, const fs::path& given) {
   rename_path(temporary, folder);
   sync_to_disk(folder.parent_path());
   if (is_there(old) && is_marked(old)) remove_ours(old);
+  unlock_for_writing(temporary);
 }
 
-void probe_folder(const fs::path& folder) {
-  begin_folder(folder);
-  clear_temporary(folder);
+FolderClaim::FolderClaim(const fs::path& folder) : folder_(resolved(folder)) {
+  begin_folder(folder_);
+}
+
+FolderClaim::~FolderClaim() {
+  try {
+    clear_temporary(folder_);
+  } catch (const Error&) {  // what stays is cleared by the next begin_folder()
+  }
 }
 
 }  // namespace fsdp::nn

@@ -263,6 +263,26 @@ TEST_CASE("a signal without a checkpoint folder says that nothing was saved", "[
   CHECK_FALSE(std::filesystem::exists(folder / "export"));
 }
 
+TEST_CASE("an export belongs to one training at a time", "[train][program]") {
+  const TemporaryFolder folder;
+  const std::string there = (folder / "export").string();
+  std::vector<std::string> words = long_run(folder, "single", 1);
+  words.push_back("--checkpoint.folder=");
+  words.push_back("--export=" + there);
+  Child child(words, folder / "err");
+  child.line_with("step         1/");
+  const std::string good = short_run(folder);
+  const Finished second = unshard_train(folder, good + "--export '" + there + "'");
+  CHECK(second.code == 2);
+  CHECK_THAT(second.err, contains("--export: " + there + ": is being written by another process"));
+  CHECK(second.out.find("step 1/2") == std::string::npos);
+  child.signal(SIGINT);
+  child.rest();
+  CHECK(child.wait() == 130);
+  CHECK_FALSE(std::filesystem::exists(there + ".tmp"));
+  CHECK(unshard_train(folder, good + "--export '" + there + "'").code == 0);
+}
+
 TEST_CASE("a second signal ends a training at once", "[train][program]") {
   const TemporaryFolder folder;
   std::vector<std::string> words = long_run(folder, "single", 1);

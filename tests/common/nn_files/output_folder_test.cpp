@@ -118,16 +118,19 @@ TEST_CASE("a folder may be called by any of its names", "[output]") {
   fs::current_path(before);
 }
 
-TEST_CASE("a probe leaves everything as it was", "[output]") {
+TEST_CASE("a claim leaves everything as it was", "[output]") {
   const TemporaryFolder home;
   publish(home / "model", "one");
-  probe_folder(home / "model");
-  probe_folder(home / "none");
+  {
+    const FolderClaim model(home / "model");
+    const FolderClaim none(home / "none");
+  }
   CHECK(read_text(home / "model" / "model") == "one");
   CHECK_FALSE(fs::exists(home / "model.tmp"));
   CHECK_FALSE(fs::exists(home / "none"));
   CHECK_FALSE(fs::exists(home / "none.tmp"));
-  CHECK_THAT(message_of<Error>([] { probe_folder("/proc/model"); }), contains("/proc/model.tmp"));
+  CHECK_THAT(message_of<Error>([] { const FolderClaim claim("/proc/model"); }),
+             contains("/proc/model.tmp"));
 }
 
 TEST_CASE("two folders never have the same id", "[output]") {
