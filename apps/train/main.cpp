@@ -18,8 +18,10 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -51,6 +53,13 @@ void print_start(const TrainConfig& config, const TokenData& data) {
 // An export to "." replaces the current folder: from then on only whole paths lead anywhere.
 std::string whole_path(const std::optional<std::string>& path) {
   return path ? nn::resolved(*path).string() : "";
+}
+
+void warn_if_replaced(const std::string& folder) {
+  std::error_code error;
+  if (!std::filesystem::current_path(error).empty()) return;  // it is gone: it has no name
+  print_line(
+      fmt::format("note: the export replaced the current folder; enter it anew (cd {})", folder));
 }
 
 void draw(const report::RunRecord& record, const std::filesystem::path& folder) {
@@ -126,6 +135,7 @@ int train(const CommandLine& line) {
   if (line.summary) {
     nn::write_output_file(options.summary, to_json({{result, result.peak_bytes}}));
   }
+  if (line.export_folder) warn_if_replaced(options.export_folder);
   return 0;
 }
 

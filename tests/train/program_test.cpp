@@ -103,6 +103,13 @@ TEST_CASE("an export to the current folder works, and other outputs arrive", "[t
   CHECK(std::filesystem::exists(folder / "here" / "model.safetensors"));
   CHECK(std::filesystem::exists(folder / "summary.json"));
   CHECK(std::filesystem::exists(folder / "picture" / "timeline.html"));
+  // The shell that started it now stands in a folder that is gone.
+  const std::string remedy = "enter it anew (cd " + (folder / "here").string() + ")";
+  CHECK_THAT(run.out, contains(remedy));
+  const Finished elsewhere =
+      unshard_train(folder, good + "--export '" + (folder / "here").string() + "'");
+  CHECK(elsewhere.code == 0);
+  CHECK(elsewhere.out.find("enter it anew") == std::string::npos);
 }
 
 TEST_CASE("a configuration from a pipe is read", "[train][program]") {
