@@ -57,7 +57,18 @@ void judge_views(const Ask& ask) {
                 "make_views() needs the layout alone, and no shard: at every size and W, whichever "
                 "device is current",
                 seen);
-    made.at(rank, kUnit).accepted("make_views()", seen.at(rank, "make_views"));
+    const Json& attempt = seen.at(rank, "make_views");
+    const bool wants_shard = seen.has(rank, "make_views after copy_shard") &&
+                             seen.at(rank, "make_views after copy_shard").at("type") == "none";
+    made.at(rank, kUnit)
+        .that(attempt.at("type") == "none",
+              fmt::format("make_views() before copy_shard(), W = {}: {} \"{}\"", seen.world_size(),
+                          attempt.at("type").get<std::string>(),
+                          attempt.at("what").get<std::string>()),
+              "no error",
+              {{wants_shard,
+                "make_views() uses the shard: after copy_shard() the same call throws nothing. "
+                "`full` has a storage of its own at every W"}});
     if (!made.ok()) continue;
     Lesson full("2.4", "`full` describes P elements, UNSHARDED_PARAM of the unit", seen);
     full.at(rank, kUnit)
