@@ -34,7 +34,7 @@ enum class Slip {
   first_record,         ///< backward always from the first record
   all_units_backward,   ///< backward from all units, not from the record
   no_repeats_backward,  ///< backward from the record without its repeats
-  begins_at_first,      ///< backward's first report moves no guess
+  begins_at_first,      ///< backward's first report is taken for the first unit of the guess
   one_more_in_flight,
   stale_last,        ///< starts before it gives up what is stale
   first_is_guessed,  ///< the first forward, from the order of the units

@@ -221,7 +221,6 @@ Handout::Pass Handout::backward(bool reduces) {
     lines.push_back("issue reduce_scatter " + unit_name(unit) + "/gradient");
   };
   const std::vector<bool> has_backward = reached();
-  bool is_first = true;
   for (std::size_t place = order_.size(); place-- > 0;) {
     if (!has_backward[place]) continue;
     const int unit = order_[place];
@@ -229,9 +228,11 @@ Handout::Pass Handout::backward(bool reduces) {
     if (state(unit) == UnitState::unsharding) reshard(unit);
     state(unit) = UnitState::unsharded;
     std::erase(ahead, unit);
-    const bool moves = !is_kept(unit) && (!is_first || !has(Slip::begins_at_first));
-    is_first = false;
-    if (moves && !advance(backward_, unit) && !has(Slip::never_gives_up)) {
+    const bool counts_as_first =
+        has(Slip::begins_at_first) && backward_.cursor == 0 && !backward_.order.empty();
+    if (!is_kept(unit) && counts_as_first) {
+      backward_.cursor = 1;
+    } else if (!is_kept(unit) && !advance(backward_, unit) && !has(Slip::never_gives_up)) {
       give_up_stale(backward_);
     }
     if (!is_kept(unit) || !has(Slip::kept_silent)) start_ahead(backward_, "backward");

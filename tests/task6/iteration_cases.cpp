@@ -100,7 +100,9 @@ constexpr Told kBackwardSlips[] = {
     {Slip::all_units_backward, "the order holds all units, whatever forward called"},
     {Slip::no_repeats_backward, "a unit that forward called twice is once in the order"},
     {Slip::begins_at_first,
-     "the first report of a backward moves no guess: the first unit may come from the middle"},
+     "the first unit that reports in backward is taken for the first one of the guess; if the last "
+     "layers have no backward, it is another one: advance() finds it, and what was gathered before "
+     "it is stale"},
     {Slip::one_more_in_flight, "one gather more than the limit is in flight"},
     {Slip::never_gives_up, "what is stale is not given up"},
     {Slip::frozen_left_out, "units that are not trained are left out of the order"},
