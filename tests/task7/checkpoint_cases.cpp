@@ -3,8 +3,10 @@
 #include "task7/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace fsdp::graded {
 namespace {
@@ -39,9 +41,15 @@ Names with_state(const State& state) {
   return names;
 }
 
-void check_given(Lesson& lesson, const Given& given, const State& right, const Json& options) {
+/// `only_rank_0`: what is said if the replicated values are right there and nowhere else.
+void check_given(Lesson& lesson, const Given& given, const State& right, const Json& options,
+                 const std::string& only_rank_0 = "") {
   const State sharded = part_of(right, options, false), whole = part_of(right, options, true);
   const int ranks = static_cast<int>(given.replicated.size());
+  const auto is_right = [&](const State& copies) { return copies == whole; };
+  const bool is_only_rank_0 =
+      !only_rank_0.empty() && is_right(given.replicated.front()) &&
+      std::none_of(given.replicated.begin() + 1, given.replicated.end(), is_right);
   check_cover(lesson.at_rank_of(0, ranks), given.sharded, names_in(sharded));
   if (lesson.ok()) check_state(lesson, given.sharded.values, sharded);
   for (std::size_t rank = 0; rank < given.replicated.size(); ++rank) {
@@ -49,7 +57,9 @@ void check_given(Lesson& lesson, const Given& given, const State& right, const J
         .equal("the replicated tensors", names_in(given.replicated[rank]), names_in(whole),
                {{names_in(given.replicated[rank]) == with_state(whole),
                  "what is frozen is left out: it has no optimizer state, but it has values"}});
-    if (lesson.ok()) check_state(lesson, given.replicated[rank], whole);
+    if (lesson.ok()) {
+      check_state(lesson, given.replicated[rank], whole, {{is_only_rank_0, only_rank_0}});
+    }
   }
 }
 
@@ -105,6 +115,33 @@ std::string read_too_early(const std::string& damage) {
   }
   if (damage == "count") return "read before \"optimizer_steps\" was looked for";
   return "read before every rank had found the folder right";
+}
+
+/// What was done to the checkpoint, and who wrote and loads it.
+std::string damage_text(const Case& asked) {
+  const int ranks = asked.options.value("ranks", 4), heirs = asked.options.value("heirs", 2);
+  const std::string damage = asked.options.value("damage", "bit");
+  const bool is_of_a_file =
+      damage == "bit" || damage == "cut" || damage == "missing" || damage == "mixed";
+  const std::string place =
+      is_of_a_file ? fmt::format(" in file {}", asked.options.value("file", 2)) : "";
+  return fmt::format("the damage ({}){} of a checkpoint that {} ranks wrote and {} load", damage,
+                     place, ranks, heirs);
+}
+
+/// Why nobody finds a flipped bit, from the files in which the same damage is found.
+std::vector<Cause> causes_of_blindness(const Seen& seen) {
+  if (!seen.has(0, "files in which it is found")) return {};
+  const auto found = seen.at(0, "files in which it is found").get<std::vector<int>>();
+  std::vector<int> own(static_cast<std::size_t>(seen.asked().options.value("heirs", 2)));
+  std::iota(own.begin(), own.end(), 0);
+  return {{found.empty(), "nobody compares a file with its checksums: it is found in no file"},
+          {found == own,
+           fmt::format("each rank verifies one file alone: the same damage is found in the files "
+                       "[{}] only. Rank r of R verifies the files r, r + R, …",
+                       fmt::join(found, ", "))},
+          {true,
+           fmt::format("the same damage is found in the files [{}] only", fmt::join(found, ", "))}};
 }
 
 Json without_ignored(Json options) {
@@ -197,7 +234,9 @@ void judge_resume(const Ask& ask) {
   const Single& then = single(asked.options, asked.seed, micro_batches, half);
   Lesson loaded("7.6", "what was saved at one W is loaded at another", seen);
   check_given(loaded, given_by(asked.options, of_ranks(heirs_noted, "loaded")), then.state,
-              asked.options);
+              asked.options,
+              "only rank 0 has the saved values of what is ignored: every rank loads them, with "
+              "their optimizer state");
   for (int rank = 0; rank < heirs; ++rank) {
     Lesson now("7.6", "what is computed after loading is computed with what was loaded", seen);
     check_evaluation(now.at_rank_of(rank, heirs),
@@ -238,8 +277,8 @@ void judge_damaged(const Ask& ask) {
   Lesson refused("7.6", "a checkpoint that is damaged, or another model's, is refused", seen);
   const auto types = of_ranks(seen.at(0, "broken"), "type");
   const bool anybody = std::find(types.begin(), types.end(), "InputError") != types.end();
-  refused.at_rank_of(0, heirs).that(anybody, "no rank found the damage (" + damage + ")",
-                                    "an InputError");
+  refused.at_rank_of(0, heirs).that(anybody, "no rank found " + damage_text(asked), "an InputError",
+                                    causes_of_blindness(seen));
   for (int rank = 0; rank < heirs; ++rank) {
     const Json& noted = seen.at(0, "broken").at(static_cast<std::size_t>(rank));
     refused.at_rank_of(rank, heirs)

@@ -21,6 +21,8 @@ void judge_splits(const Ask& ask) {
 
 void judge_gone(const Ask& ask) {
   const Seen& seen = run("gone", ask);
+  Names units;
+  for (const WantedUnit& unit : plan_of(seen.asked()).units) units.push_back(unit.name);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson lesson("7.2", "once the sharded model is gone, none of its hooks is left on the module",
                   seen);
@@ -31,6 +33,22 @@ void judge_gone(const Ask& ask) {
         {{after != before, "hooks on the root are still called: keep their handles in hooks_"}});
     lesson.equal("the collectives of a forward of the plain module",
                  std::ssize(seen.at(rank, "call")), 0);
+    if (!lesson.ok()) continue;
+    // The plain module was called when the other model had reached layers.1.
+    const Names middle = seen.lines(rank, "record in the middle");
+    const Names ended = {units[0], units[1]}, begun(units.begin() + 2, units.end());
+    lesson.equal(
+        "the order that another model's prefetcher has recorded, once the plain module is "
+        "called in the middle of that model's forward",
+        middle, before,
+        {{middle == ended,
+          "the hook on the root that tells the prefetcher of the end of a forward is "
+          "still called: keep its handle in hooks_"}});
+    const Names whole = seen.lines(rank, "record of the forward");
+    lesson.equal("the order that is recorded when that forward has ended", whole, before,
+                 {{whole == begun,
+                   "the hook on the root that tells the prefetcher of the beginning of a forward "
+                   "is still called: keep its handle in hooks_"}});
   }
 }
 

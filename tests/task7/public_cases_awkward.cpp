@@ -40,7 +40,9 @@ TEST_CASE("The group is split once for all units", "[7.1]") {
 }
 
 TEST_CASE("When the sharded model is gone, its hooks are gone", "[7.2]") {
-  judge_gone({.world_size = 2, .options = with(kToy, {{"width", 5}})});
+  for (const int world_size : worlds({1, 2, 3, 4})) {
+    judge_gone({.world_size = world_size, .options = with(kToy, {{"width", 5}})});
+  }
 }
 
 TEST_CASE("A frozen parameter that is ignored, before trainable ones", "[7.3]") {
@@ -108,6 +110,14 @@ TEST_CASE("The peak of memory is the formula's where weights are small, too", "[
   judge_memory({.world_size = 2, .options = {{"clip", 0.5}, {"micro_batches", 4}}});
   judge_memory(
       {.world_size = 4, .options = {{"micro_batches", 8}, {"ignored", {"model.norm", "lm_head"}}}});
+}
+
+TEST_CASE("A visit reshards the units that a forward left unsharded, too", "[7.5]") {
+  for (const int world_size : worlds({1, 2, 3, 4})) {
+    judge_visit({.world_size = world_size, .options = {{"abandons", true}}});
+  }
+  judge_visit({.world_size = 3, .options = {{"abandons", true}, {"group", 1}}});
+  judge_visit({.world_size = 2, .options = {{"abandons", true}, {"tied", true}}});
 }
 
 TEST_CASE("load_full reaches units that a forward left unsharded", "[7.5]") {

@@ -30,6 +30,7 @@ void training(Stage& stage) {
       run_step();
     }
     stage.memory("after step " + name);
+    stage.note("gradients after step " + name, session.gradients_left());
   }
   const optim::Optimizer* other = StepProbe::replicated_optimizer(session.model());
   stage.note("counts", Json{session.model().optimizer().optimizer().steps(),
@@ -91,6 +92,7 @@ void gradients(Stage& stage) {
   note("updated");
   model.zero_grad();
   stage.memory("zeroed");
+  stage.note("gradients zeroed", session.gradients_left());
   note("left");
 }
 

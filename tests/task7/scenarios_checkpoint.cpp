@@ -227,7 +227,22 @@ void damaged(Stage& stage) {
     std::filesystem::remove_all(folder.final(1));
     save_without_count(options, ranks, stage.seed(), folder.final(1));
   }
-  stage.note("broken", in_world(heirs, stage.seed() + 7, load, &failure));
+  const auto broken = in_world(heirs, stage.seed() + 7, load, &failure);
+  stage.note("broken", broken);
+  const auto is_found = [](const std::vector<Json>& noted) {
+    return std::any_of(noted.begin(), noted.end(),
+                       [](const Json& each) { return each.value("type", "none") != "none"; });
+  };
+  if (damage != "bit" || is_found(broken)) return;
+  flip_bit(file);  // whole again; in which files is the same damage found?
+  std::vector<int> found;
+  for (int i = 0; i < ranks; ++i) {
+    const auto each = folder.final(1) / shard_file(i, ranks);
+    flip_bit(each);
+    if (is_found(in_world(heirs, stage.seed() + 7, load, &failure))) found.push_back(i);
+    flip_bit(each);
+  }
+  stage.note("files in which it is found", found);
 }
 
 }  // namespace fsdp::graded

@@ -1,5 +1,6 @@
 // Task 7: the full state, unit by unit.
 #include "nn/hf_folder.h"
+#include "nn/output_folder.h"
 #include "support/temporary_folder.h"
 #include "task7/session.h"
 #include "tensor/ops.h"
@@ -48,10 +49,13 @@ void write_all_but(const Json& options, std::uint64_t seed, const std::filesyste
 
 }  // namespace
 
+// abandons: a forward without a backward comes before.
 void visit(Stage& stage) {
   Session session(stage.asked().options, stage.shared_group());
   session.shard();
   scale_shards(session, 2);
+  if (stage.option("abandons", false)) session.abandon_forward(stage.seed(), 0);
+  stage.note("unsharded before", states_of(session));
   Json visited = Json::array();
   session.model().for_each_full_parameter([&](const nn::NamedParameter& each, const Tensor& full) {
     visited.push_back({{"path", each.path},
@@ -92,7 +96,10 @@ void save_full(Stage& stage) {
     scale_shards(session, 2);
     session.model().save_full(folder);
   };
-  in_world(ranks, stage.seed(), again);
+  stage.attempt("replacing", [&] { nn::check_folder_is_ours(folder); });
+  std::string failure;
+  in_world(ranks, stage.seed(), again, &failure);
+  stage.note("saving again failed", failure);
 
   stage.note("listing", listing(home.path()));
   stage.note("files", listing(folder));
@@ -123,15 +130,11 @@ void load_full(Stage& stage) {
   };
   write(options, "good", stage.seed() + 1);
   const std::string damage = stage.option("damage", std::string("other"));
-  Json other = options;
-  // The embedding fits: whoever reads before all is checked has read it by then.
-  if (damage == "other") other["ffn"] = config_of(options).ffn_width + 4;
-  if (damage == "vocabulary") other["vocabulary"] = config_of(options).vocabulary + 4;
   if (damage == "lacks" || damage == "shape") {
     write_all_but(options, stage.seed() + 2, home / "other", "model.norm.weight",
                   damage == "shape");
   } else {
-    write(other, "other", stage.seed() + 2);
+    write(misfit_of(options, damage), "other", stage.seed() + 2);
   }
 
   const auto load = [&](ProcessGroup& group, Json& noted) {

@@ -2,6 +2,7 @@
 #include "comm/decorators.h"
 #include "comm/thread_world.h"
 #include "optim/optimizer.h"
+#include "support/numbers.h"
 #include "task7/session.h"
 
 #include <algorithm>
@@ -161,6 +162,21 @@ Json Session::all_slices() {
   Json slices = shard_slices();
   for (Json& each : replicated_json()) slices.push_back(std::move(each));
   return slices;
+}
+
+Json Session::gradients_left() {
+  int count = 0;
+  bool zero = true;
+  for (const auto& unit : model_->units()) {
+    for (const auto& flat : unit->flat_parameters()) {
+      const Tensor gradient = flat->shard_grad();
+      if (!gradient.is_defined()) continue;
+      ++count;
+      if (!gradient.storage()->is_allocated()) continue;
+      for (const float each : testing::floats_of(gradient)) zero = zero && each == 0;
+    }
+  }
+  return {{"count", count}, {"zero", zero}};
 }
 
 Json bits_of(const Tensor& tensor) {

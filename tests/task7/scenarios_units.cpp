@@ -145,7 +145,9 @@ void left_out(Stage& stage) {
   stage.events("sent", [&] { last.backward(); }, {EventKind::issue});
 }
 
-// A second model is made in the very memory of the first: what outlives the first acts on it.
+// A second model is made in the very memory of the first: what outlives the first acts on it. The
+// first module is called between two iterations of the second, and in the middle of a forward:
+// there both the beginning and the end of a forward change what is recorded.
 void gone(Stage& stage) {
   const Json& options = stage.asked().options;
   const auto first = make_model(options), second = make_model(options);
@@ -180,6 +182,13 @@ void gone(Stage& stage) {
     stage.values("loss", loss(*first).data());
   });
   stage.note("record afterwards", record());
+  second->find("layers.1")->register_forward_pre_hook([&](nn::Module&) {
+    const NoGradScope no_tape;
+    loss(*first);
+    stage.note("record in the middle", record());
+  });
+  loss(*second);
+  stage.note("record of the forward", record());
 }
 
 // 7.3
@@ -211,7 +220,10 @@ void replicated(Stage& stage) {
   Json buffers = Json::array();
   for (nn::Module* module : session->root().modules()) {
     for (const nn::Buffer& buffer : module->own_buffers()) {
-      Json noted = {{"name", buffer.name}, {"initialised", buffer.is_initialised}};
+      Json noted = {{"name", buffer.name},
+                    {"module", module->path()},
+                    {"bare", module->own_parameters().empty()},
+                    {"initialised", buffer.is_initialised}};
       if (buffer.is_initialised) noted["bits"] = bits_of(buffer.tensor);
       buffers.push_back(std::move(noted));
     }

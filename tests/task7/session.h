@@ -55,6 +55,8 @@ class Session {
   Json shard_slices();
   Json replicated_json();
   Json all_slices();  ///< both
+  /// {count, zero}: how many shards have a gradient, and whether all these hold zeros only.
+  Json gradients_left();
 
  private:
   FullyShardOptions sharding();

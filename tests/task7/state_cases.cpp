@@ -41,6 +41,22 @@ std::string too_early(const std::string& damage) {
   return "read before every rank had found the file right";
 }
 
+/// What is wrong with the file of a damage.
+std::string misfit_text(const Case& asked, const std::string& damage) {
+  const auto shapes = eager(asked.options, asked.seed).shapes;
+  auto others = eager(misfit_of(asked.options, damage), asked.seed).shapes;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    auto& [path, shape] = others[i];
+    const bool is_norm = path == "model.norm.weight";
+    if (is_norm && damage == "lacks") return path + " is missing";
+    if (is_norm && damage == "shape") shape = {1, numel_of(shape)};
+    if (shape == shapes[i].second) continue;
+    return fmt::format("{} is {} instead of {}", path, fsdp::to_string(shape),
+                       fsdp::to_string(shapes[i].second));
+  }
+  return "something does not fit";
+}
+
 /// [{path, bits}] as a state.
 State state_of(const Json& tensors) {
   State state;
@@ -87,10 +103,17 @@ void judge_visit(const Ask& ask) {
     Lesson one("7.5", "one unit at a time is unsharded: the one whose parameters are visited",
                seen);
     const Names owners = owners_of(plan);
+    const Names before = seen.lines(rank, "unsharded before");
     Names units;
     for (const WantedUnit& unit : plan.units) units.push_back(unit.name);
     for (std::size_t i = 0; i < owners.size() && order.ok() && one.ok(); ++i) {
-      const Names unsharded = seen.at(rank, "visited").at(i).at("unsharded").get<Names>();
+      Names unsharded = seen.at(rank, "visited").at(i).at("unsharded").get<Names>();
+      // What a forward left whole before the visit may wait for its turn.
+      const Names done(owners.begin(), owners.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      std::erase_if(unsharded, [&](const std::string& unit) {
+        return std::find(done.begin(), done.end(), unit) == done.end() &&
+               std::find(before.begin(), before.end(), unit) != before.end();
+      });
       const std::string when = " while " + paths[i] + " is visited";
       if (owners[i].empty()) {
         one.at(rank).at_most("the number of unsharded units" + when, std::ssize(unsharded), 1);
@@ -106,8 +129,15 @@ void judge_visit(const Ask& ask) {
                   seen);
     check_state(values.at(rank), state_of(seen.at(rank, "visited")), scaled(seen.asked()));
     Lesson left("7.5", "afterwards every unit is sharded", seen);
-    left.at(rank).equal("the units that are not", seen.lines(rank, "left"), {},
-                        {{true, "gathered for the visit, and never resharded"}});
+    const Names unsharded = seen.lines(rank, "left");
+    const bool were_whole = std::all_of(unsharded.begin(), unsharded.end(), [&](const auto& unit) {
+      return std::find(before.begin(), before.end(), unit) != before.end();
+    });
+    left.at(rank).equal("the units that are not", unsharded, {},
+                        {{were_whole,
+                          "a forward without a backward had left them unsharded before the visit: "
+                          "reshard every unit that was visited, not only those gathered for it"},
+                         {true, "gathered for the visit, and never resharded"}});
     const Json& peak = seen.at(rank, "visiting");
     check_one_unit(seen, rank, "visiting",
                    peak.at("peak").at("total").get<std::int64_t>() -
@@ -124,6 +154,15 @@ void judge_save_full(const Ask& ask) {
   const Seen& seen = run("save_full", ask);
   const Case& asked = seen.asked();
   Lesson files("7.5", "the folder appears whole: what is incomplete has another name", seen);
+  const std::string refusal = seen.text(0, "saving again failed");
+  const bool is_foreign = seen.at(0, "replacing").at("type") != "none";
+  files.at_rank_of(0, ranks_of(asked))
+      .that(refusal.empty(), "saving into the folder of an earlier save: " + refusal,
+            "the folder is replaced",
+            {{is_foreign,
+              "a file was written into the folder after publish_folder(), which lists what is "
+              "complete: write all files, config.json too, into the temporary folder before"}});
+  if (!files.ok()) return;
   files.at(0).equal("what lies in the parent folder", seen.lines(0, "listing"), Names{"model"});
   files.equal("what lies in the folder", seen.lines(0, "files"),
               Names{"config.json", "model.safetensors"});
@@ -183,23 +222,30 @@ void judge_load_full(const Ask& ask) {
   if (values.ok()) check_state(values, whole.values, sharded);
 
   const std::string damage = asked.options.value("damage", "other");
+  const std::string misfit = misfit_text(asked, damage);
   const auto misled = asked.options.value("misled", std::vector<int>{0, 1, 2, 3});
   for (int rank = 0; rank < ranks_of(asked); ++rank) {
     const Json& noted = seen.at(0, "refusing").at(static_cast<std::size_t>(rank));
     const bool is_misled = std::find(misled.begin(), misled.end(), rank) != misled.end();
     Lesson refused("7.5", "a file that does not fit is refused", seen);
     refused.at_rank_of(rank, ranks_of(asked))
-        .equal("what load_full threw", noted.at("type").get<std::string>(),
+        .equal(is_misled ? "what load_full threw for a file in which " + misfit
+                         : "what load_full threw for a file that fits, where another rank's does "
+                           "not,",
+               noted.at("type").get<std::string>(),
                std::string(is_misled ? "InputError" : "Aborted"),
                {{!is_misled && noted.at("type") == "none",
                  "found it right, and did not wait for the rank that did not"},
-                {damage == "shape" && noted.at("type") == "none", too_early(damage)}});
+                {damage == "shape" && noted.at("type") == "none", too_early(damage)},
+                {damage != "lacks" && noted.at("type") == "none",
+                 "every name is in the file, and another shape is not refused: compare the shapes, "
+                 "too, as require() does"}});
     Lesson same("7.5", "nothing changes on any rank unless all of it fits on all ranks", seen);
     Assembled before, after;
     add_slices(before, noted.at("before"));
     add_slices(after, noted.at("after"));
     check_state(same.at_rank_of(rank, ranks_of(asked)), after.values, before.values,
-                {{true, too_early(damage)}});
+                {{noted.at("type") != "none", too_early(damage)}});
   }
 }
 

@@ -128,9 +128,16 @@ NormParts parts_of(const State& gradients, const Plan& plan, int world_size) {
 /// What is left of the gradients.
 void check_zeroed(const Seen& seen, int rank, const std::string& key) {
   Lesson lesson("7.4", "after zero_grad no gradient has bytes", seen);
-  const std::int64_t shards = seen.bytes(rank, key, "SHARDED_GRAD");
-  lesson.at(rank).equal("SHARDED_GRAD bytes " + key, shards, 0,
-                        {{shards > 0, "somebody still holds a view of them"}});
+  const Json& left = seen.at(rank, "gradients " + key);
+  const int count = left.at("count").get<int>();
+  lesson.at(rank).equal(
+      "SHARDED_GRAD bytes " + key, seen.bytes(rank, key, "SHARDED_GRAD"), 0,
+      {{count > 0 && left.at("zero").get<bool>(),
+        fmt::format("{} shards have a gradient, full of zeros: zero_grad() frees it, with "
+                    "set_shard_grad(Tensor())",
+                    count)},
+       {count > 0, fmt::format("{} shards still have their gradient after zero_grad()", count)},
+       {true, "no shard has a gradient any more, so somebody still holds a view of one"}});
   lesson.equal("UNSHARDED_GRAD bytes " + key, seen.bytes(rank, key, "UNSHARDED_GRAD"), 0);
 }
 
