@@ -68,7 +68,7 @@ void judge_views(const Ask& ask) {
               "no error",
               {{wants_shard,
                 "make_views() uses the shard: after copy_shard() the same call throws nothing. "
-                "`full` has a storage of its own at every W"}});
+                "`full` is another vector, at W = 1, too"}});
     if (!made.ok()) continue;
     Lesson full("2.4", "`full` describes P elements, UNSHARDED_PARAM of the unit", seen);
     full.at(rank, kUnit)
