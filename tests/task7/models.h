@@ -36,9 +36,9 @@ inline nn::TransformerConfig config_of(const Json& options) {
   return config;
 }
 
-/// A model whose full state does not fit that of the case, by its damage ("other": the blocks are
-/// wider; "vocabulary": embedding and head are). The embedding of "other" fits: whoever reads before
-/// all is checked has read it by then.
+/// A model whose full state does not fit that of the case, by its damage: "other" (the blocks are
+/// wider) or "vocabulary" (embedding and head are). The embedding of "other" fits: whoever reads
+/// before all is checked has read it by then.
 inline Json misfit_of(Json options, const std::string& damage) {
   const nn::TransformerConfig config = config_of(options);
   if (damage == "other") options["ffn"] = config.ffn_width + 4;
