@@ -17,27 +17,26 @@ constexpr const char* kConfig = "config.json";
 
 // Old checkpoints carry the rotary tables, and tied ones may carry the head a second time; both
 // follow from the rest.
-bool may_be_passed_over(const std::string& name, bool tie_embeddings) {
-  return name.ends_with("rotary_emb.inv_freq") || (tie_embeddings && name == "lm_head.weight");
+bool follows_from_the_rest(const std::string& name, const std::set<std::string>& wanted) {
+  return name.ends_with("rotary_emb.inv_freq") ||
+         (name == "lm_head.weight" && wanted.contains("model.embed_tokens.weight"));
 }
 
 }  // namespace
 
 void check_hf_parameters(const SafetensorsReader& reader,
-                         const std::vector<std::pair<std::string, Shape>>& parameters,
-                         bool tie_embeddings) {
+                         const std::vector<NamedParameter>& parameters) {
   std::set<std::string> wanted;
-  for (const auto& [path, shape] : parameters) {
-    reader.require(path, DType::float32, shape);
-    wanted.insert(path);
+  for (const NamedParameter& parameter : parameters) {
+    const Variable& variable = parameter.variable;
+    reader.require(parameter.path, variable.data().dtype(), variable.shape());
+    wanted.insert(parameter.path);
   }
   for (const auto& [name, entry] : reader.entries()) {
-    if (wanted.count(name) == 0 && !may_be_passed_over(name, tie_embeddings)) {
-      throw InputError(
-          fmt::format("{}: tensor \"{}\" is not part of the model; it was saved from "
-                      "another model",
-                      reader.path().string(), name));
-    }
+    if (wanted.contains(name) || follows_from_the_rest(name, wanted)) continue;
+    throw InputError(
+        fmt::format("{}: tensor \"{}\" is not part of the model; it was saved from another model",
+                    reader.path().string(), name));
   }
 }
 
@@ -64,11 +63,7 @@ void save_hf_folder(TransformerLM& model, const fs::path& folder) {
 void load_hf_folder(TransformerLM& model, const fs::path& folder) {
   const SafetensorsReader reader(existing_folder(folder) / kWeights);
   const std::vector<NamedParameter> parameters = model.named_parameters();
-  std::vector<std::pair<std::string, Shape>> shapes;
-  for (const NamedParameter& parameter : parameters) {
-    shapes.emplace_back(parameter.path, parameter.variable.shape());
-  }
-  check_hf_parameters(reader, shapes, model.config().tie_embeddings);
+  check_hf_parameters(reader, parameters);
   for (const NamedParameter& parameter : parameters) {
     reader.read(parameter.path, parameter.variable.data());
   }

@@ -8,7 +8,6 @@
 
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace fsdp::nn {
@@ -30,10 +29,10 @@ void write_hf_files(TransformerLM& model, const std::filesystem::path& folder);
 /// Nothing is changed unless all of it fits.
 void load_hf_folder(TransformerLM& model, const std::filesystem::path& folder);
 
-/// Checks that `reader` holds exactly these parameters (path, shape), as float32, and nothing that
-/// would be passed over silently. @throws InputError naming file and tensor.
+/// Checks that `reader` holds exactly these parameters, each with its dtype and shape, and no tensor
+/// that the model would not read (but those that follow from the rest: rotary tables, and the head
+/// of tied embeddings). @throws InputError naming file and tensor.
 void check_hf_parameters(const SafetensorsReader& reader,
-                         const std::vector<std::pair<std::string, Shape>>& parameters,
-                         bool tie_embeddings);
+                         const std::vector<NamedParameter>& parameters);
 
 }  // namespace fsdp::nn

@@ -70,9 +70,7 @@ void ShardedModel::save_full(const std::filesystem::path& folder) {
 void ShardedModel::load_full(const std::filesystem::path& folder) {
   // SOLUTION 7.5: todo(folder, units_)
   const nn::SafetensorsReader reader(nn::existing_folder(folder) / "model.safetensors");
-  for (const nn::NamedParameter& parameter : root_.named_parameters()) {
-    reader.require(parameter.path, parameter.variable.data().dtype(), parameter.variable.shape());
-  }
+  nn::check_hf_parameters(reader, root_.named_parameters());
   group_->barrier({"load_full", Phase::checkpoint}).wait();  // every rank found it right
   reshard();
   for (FlatParameter* flat : flat_parameters()) {

@@ -89,8 +89,8 @@ class ShardedModel : public optim::GradientEngine {
   /// Writes `folder/model.safetensors` (rank 0), and `config.json` for a TransformerLM: what
   /// Hugging Face's from_pretrained loads. The folder appears whole. Collective.
   void save_full(const std::filesystem::path& folder);
-  /// Reads this rank's slices out of `folder/model.safetensors`; nothing changes unless all of it
-  /// fits.
+  /// Reads this rank's slices out of `folder/model.safetensors`. Nothing changes on any rank unless
+  /// the file holds exactly the model's parameters. Collective.
   void load_full(const std::filesystem::path& folder);
 
   // ------------------------------------------------------------------ sharded state (7.6)

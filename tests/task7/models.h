@@ -37,12 +37,13 @@ inline nn::TransformerConfig config_of(const Json& options) {
 }
 
 /// A model whose full state does not fit that of the case, by its damage: "other" (the blocks are
-/// wider) or "vocabulary" (embedding and head are). The embedding of "other" fits: whoever reads
-/// before all is checked has read it by then.
+/// wider), "vocabulary" (embedding and head are) or "deeper" (one block more). The embedding of
+/// "other" fits: code that reads before all is checked has read it by then.
 inline Json misfit_of(Json options, const std::string& damage) {
   const nn::TransformerConfig config = config_of(options);
   if (damage == "other") options["ffn"] = config.ffn_width + 4;
   if (damage == "vocabulary") options["vocabulary"] = config.vocabulary + 4;
+  if (damage == "deeper") options["layers"] = config.layers + 1;
   return options;
 }
 

@@ -131,6 +131,12 @@ TEST_CASE("load_full refuses a file in which one tensor does not fit", "[7.5]") 
   judge_load_full({.options = with(kIgnoredEnds, {{"ranks", 2}, {"damage", "vocabulary"}})});
 }
 
+TEST_CASE("load_full refuses a file with tensors that the model would not read", "[7.5]") {
+  for (const bool tied : {false, true}) {
+    judge_load_full({.options = {{"ranks", 2}, {"damage", "deeper"}, {"tied", tied}}});
+  }
+}
+
 TEST_CASE("What three ranks saved two ranks load, also after a save that crashed", "[7.5]") {
   judge_handover({.options = {{"ranks", 3}, {"heirs", 2}, {"ignored", {"model.norm"}}}});
   judge_handover({.options = {{"ranks", 2}, {"heirs", 3}, {"crash", true}}});

@@ -116,8 +116,8 @@ void save_full(Stage& stage) {
 }
 
 // First a folder that fits. Then one that does not, on the ranks that are listed in `misled`.
-// damage: "other" (the blocks are wider), "vocabulary" (embedding and head are), "lacks" or "shape"
-// (model.norm.weight is missing, or has another shape). abandons: a forward without a backward
+// damage: those of misfit_of(), "lacks" or "shape" (model.norm.weight is missing, or has another
+// shape). abandons: a forward without a backward
 // comes before loading.
 void load_full(Stage& stage) {
   const Json& options = stage.asked().options;

@@ -47,6 +47,7 @@ std::string misfit_text(const Case& asked, const std::string& damage) {
   auto others = eager(misfit_of(asked.options, damage), asked.seed).shapes;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     auto& [path, shape] = others[i];
+    if (path != shapes[i].first) return path + " is too many";
     const bool is_norm = path == "model.norm.weight";
     if (is_norm && damage == "lacks") return path + " is missing";
     if (is_norm && damage == "shape") shape = {1, numel_of(shape)};
@@ -237,6 +238,9 @@ void judge_load_full(const Ask& ask) {
                {{!is_misled && noted.at("type") == "none",
                  "found it right, and did not wait for the rank that did not"},
                 {damage == "shape" && noted.at("type") == "none", too_early(damage)},
+                {damage == "deeper" && noted.at("type") == "none",
+                 "only the model's own tensors are looked for: what else the file holds is left "
+                 "unread; check_hf_parameters() refuses it"},
                 {damage != "lacks" && noted.at("type") == "none",
                  "every name is in the file, and another shape is not refused: compare the shapes, "
                  "too, as require() does"}});
