@@ -37,7 +37,7 @@ _LEFT_OUT = [
     r"tests/grader/(grade|grade_all|gradescope|gradescope_results|html_summary|kit|hostile|jail"
     r"|build_submission|diagnosis|hiding|reference_submission|similarity)\.py",
     r"tests/grader/[a-z_]*(mutant|ladder|check_grader|isolation)[a-z_]*\.(py|toml)",
-    r"tests/grader/gradescope_image/.*", r"docs/instructors\.md", r"\.ci/.*", r"\.git.*",
+    r"tests/grader/gradescope_image/.*", r"docs/instructors\.md", r"\.ci/.*", r"\.git(?!ignore$).*",
     r"build/.*", r".*\.kept-[0-9]+",
 ]
 _OWN = r"tasks/[a-z0-9_]+/([a-z0-9_]+\.cpp|answers\.toml)"  # files that belong to the student

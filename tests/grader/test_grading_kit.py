@@ -21,13 +21,13 @@ class Kit(unittest.TestCase):
                      "tests/task3/hidden_cases.cpp", "tests/mutants/task3/x.toml",
                      "tests/solutions/task3/forward.cpp", "tests/grader/hostile/output.cpp",
                      "tests/grader/questions/reference_task3.py", "tests/grader/mutants.py",
-                     "tests/grader/grade.py", "docs/instructors.md", ".ci/run", ".gitignore",
+                     "tests/grader/grade.py", "docs/instructors.md", ".ci/run", ".gitmodules",
                      "tasks/task3_forward/forward.cpp.kept-1", "build/submission.tar.gz"):
             self.assertFalse(kit.belongs(name, set(), False), name)
 
     def test_what_the_loop_needs_is(self):
-        for name in ("Makefile", "CMakeLists.txt", "common/base/check.h", "tests/task3/cases.h",
-                     "tests/task3/public_cases.cpp", "tests/grader/audit.py",
+        for name in ("Makefile", "CMakeLists.txt", ".gitignore", "common/base/check.h",
+                     "tests/task3/cases.h", "tests/task3/public_cases.cpp", "tests/grader/audit.py",
                      "tests/grader/course.py", "tests/grader/points.toml", "writeup/README.md",
                      "tests/grader/questions/task3.toml", "tasks/task3_forward/README.md",
                      "tasks/task3_forward/forward.h", "tests/grader/runner.cpp"):
