@@ -65,6 +65,10 @@ class DeferredInit : private nn::InitObserver {
 
   const std::vector<Record>& records() const { return records_; }
 
+  /// The record of `parameter`, found by its id().
+  /// @throws Error if the parameter was not recorded here.
+  const Record& record_of(const Variable& parameter) const;
+
  private:
   /// 1.1  The scope of build().
   class Recording {
@@ -83,7 +87,6 @@ class DeferredInit : private nn::InitObserver {
 
   /// 1.2  Remembers one initialisation.
   void on_initialise(const Variable& parameter, const InitSpec& spec) override;
-  const Record& record_of(const Variable& parameter) const;
 
   std::uint64_t seed_ = 0;       // of the generator that build() saw
   std::uint64_t words_end_ = 0;  // where the eager build would have left it

@@ -1,6 +1,7 @@
 // Steps 1.1 and 1.2: building without memory, and what is remembered of it.
 #include "task1/cases.h"
 #include "task1/eager.h"
+#include "task1/models.h"
 
 #include <algorithm>
 
@@ -120,6 +121,23 @@ std::string text_of(const InitSpec& spec) {
                      spec.cut, spec.low, spec.high);
 }
 
+/// Looking a parameter up by its id leads to its own record: `found[i]` is whose record is found for
+/// parameter `paths[i]`.
+void check_found(const Seen& seen, int rank, const std::vector<std::string>& paths,
+                 const std::vector<std::string>& found) {
+  std::vector<std::string> next(paths.begin() + (paths.empty() ? 0 : 1), paths.end());
+  next.push_back(kBeyondRecords);
+  const auto missing = std::count(found.begin(), found.end(), kNotFound);
+  Lesson lesson("1.2", "the record of every parameter is found by parameter.id()", seen);
+  lesson.at(rank).equal(
+      "whose record record_of() finds for each parameter", found, paths,
+      {{!found.empty() && found == next,
+        "index_ leads to the record after the right one: records_.size() was read after the record "
+        "was added, and it is the new record's index only before"},
+       {missing == static_cast<std::ptrdiff_t>(found.size()),
+        "no parameter is found: index_[parameter.id()] was not set, or set under another key"}});
+}
+
 }  // namespace
 
 void judge_records(const Ask& ask) {
@@ -140,12 +158,14 @@ void judge_records(const Ask& ask) {
   std::vector<std::string> specs;
   for (const Drawn& each : eager.drawn()) specs.push_back(text_of(each.spec));
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    std::vector<std::string> observed, observed_specs;
+    std::vector<std::string> observed, observed_specs, paths, found;
     for (const Json& each : seen.at(rank, "records")) {
       observed.push_back(line_of(each.at("path").get<std::string>(),
                                  each.at("begin").get<std::uint64_t>(),
                                  each.at("random").get<bool>()));
       observed_specs.push_back(each.at("spec").get<std::string>());
+      paths.push_back(each.at("path").get<std::string>());
+      found.push_back(each.at("found").get<std::string>());
     }
     auto backwards = expected;
     std::reverse(backwards.begin(), backwards.end());
@@ -172,6 +192,7 @@ void judge_records(const Ask& ask) {
          {is(backwards), "the records are in the wrong order"},
          {is(records_of(eager, eager.begin(), in_bytes)),
           "a float64 element takes one word, as every element does"}});
+    check_found(seen, rank, paths, found);
     Lesson spec("1.2", "a record holds the specification of its parameter", seen);
     spec.at(rank).equal("the specifications", observed_specs, specs);
     check_no_memory(seen, rank, "1.2");

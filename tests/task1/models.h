@@ -117,6 +117,10 @@ inline std::shared_ptr<nn::Module> make_model(const Case& asked) {
 /// Bytes that a few slices of a vast parameter never need.
 inline constexpr std::int64_t kMuchForSlices = 4096;
 
+/// What a case notes in place of the parameter whose record was found.
+inline constexpr const char* kNotFound = "not found";
+inline constexpr const char* kBeyondRecords = "beyond the last record";
+
 /// Begin and length of the slices that a case looks at.
 inline std::vector<std::pair<std::int64_t, std::int64_t>> slices_of(std::int64_t numel) {
   if (numel <= 1 << 20) {

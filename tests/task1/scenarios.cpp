@@ -122,6 +122,24 @@ void scope_that_throws(Stage& stage) {
 
 // ------------------------------------------------------------------------------------------- 1.2
 
+/// Whose record is found for `parameter`: a path, or what came instead of a record. The reference is
+/// only read once it is known to be one of records(): a wrong index leads beyond their end.
+std::string found_for(const DeferredInit& deferred, const Variable& parameter,
+                      const std::map<const void*, std::string>& path_of) {
+  const DeferredInit::Record* found = nullptr;
+  try {
+    found = &deferred.record_of(parameter);
+  } catch (const Error&) {
+    return kNotFound;
+  }
+  for (const DeferredInit::Record& each : deferred.records()) {
+    if (&each != found) continue;
+    const auto path = path_of.find(each.parameter.id());
+    return path != path_of.end() ? path->second : "?";
+  }
+  return kBeyondRecords;
+}
+
 void records(Stage& stage) {
   begin(stage);
   DeferredInit deferred;
@@ -140,7 +158,8 @@ void records(Stage& stage) {
                      {"spec", fmt::format("{} {} {} {} {} {}", static_cast<int>(spec.kind),
                                           spec.mean, spec.std, spec.cut, spec.low, spec.high)},
                      {"random", spec.is_random()},
-                     {"begin", each.stream_begin}});
+                     {"begin", each.stream_begin},
+                     {"found", found_for(deferred, each.parameter, path_of)}});
   }
   stage.note("records", lines);
   stage.note("offset after", generator().offset());
