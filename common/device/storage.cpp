@@ -24,6 +24,20 @@ std::byte* nowhere() {
   return none;
 }
 
+// What to do about a storage of `kind` that is used after it was freed.
+std::string_view remedy_after_free(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::unsharded_param:
+      return "Unshard the unit (allocate and gather) before it is used, and use it before it is "
+             "resharded.";
+    case MemoryKind::unsharded_grad:
+      return "Allocate it before backward writes it, and read it before it is freed after its "
+             "reduction.";
+    default:
+      return "Use it before it is freed, or allocate and fill it again.";
+  }
+}
+
 }  // namespace
 
 Storage::Storage(Device device, std::size_t nbytes, MemoryKind kind,
@@ -108,9 +122,7 @@ void Storage::fail_not_there() const {
                                   ? "it was freed"
                                   : fmt::format("it was freed ({} times so far)", times_freed_);
     why = freed_by_.empty() ? times : fmt::format("{}, last: {}", times, freed_by_);
-    remedy =
-        "Unshard the unit (allocate and gather) before it is used, and use it before it is "
-        "resharded.";
+    remedy = remedy_after_free(kind_);
   }
   throw StorageError(fmt::format("{} has no bytes now ({} when it has): {}. {}", description(),
                                  nbytes_, why, remedy));

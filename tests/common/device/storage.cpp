@@ -134,6 +134,25 @@ TEST_CASE("reading freed bytes is an error that names unit, parameter and reason
   CHECK_THAT(message(), contains("after `forward_end blocks.0`"));
 }
 
+TEST_CASE("only for an unsharded parameter is unsharding the remedy") {
+  Context context;
+  const ContextScope scope(context);
+  for (int number = 0; number < kMemoryKinds; ++number) {
+    const auto kind = static_cast<Kind>(number);
+    Storage storage(kCpu, 64, kind, wq());
+    storage.allocate();
+    storage.free("the end of its use");
+    const std::string message = message_of<StorageError>([&] { (void)storage.data(); });
+    CAPTURE(message);
+    CHECK_THAT(message, contains("it was freed, last: the end of its use"));
+    const auto says = [&](const char* text) { return message.find(text) != std::string::npos; };
+    CHECK(says("Unshard the unit") == (kind == Kind::unsharded_param));
+    CHECK(says("before backward writes it") == (kind == Kind::unsharded_grad));
+    CHECK(says("allocate and fill it again") ==
+          (kind != Kind::unsharded_param && kind != Kind::unsharded_grad));
+  }
+}
+
 TEST_CASE("bytes under a lease cannot be freed, and a lease needs bytes") {
   Context context;
   const ContextScope scope(context);
