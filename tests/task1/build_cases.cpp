@@ -121,8 +121,8 @@ std::string text_of(const InitSpec& spec) {
                      spec.cut, spec.low, spec.high);
 }
 
-/// Looking a parameter up by its id leads to its own record: `found[i]` is whose record is found for
-/// parameter `paths[i]`.
+/// Looking a parameter up by its id leads to its own record: `found[i]` names the parameter whose
+/// record is found for `paths[i]`.
 void check_found(const Seen& seen, int rank, const std::vector<std::string>& paths,
                  const std::vector<std::string>& found) {
   std::vector<std::string> next(paths.begin() + (paths.empty() ? 0 : 1), paths.end());

@@ -122,8 +122,8 @@ void scope_that_throws(Stage& stage) {
 
 // ------------------------------------------------------------------------------------------- 1.2
 
-/// Whose record is found for `parameter`: a path, or what came instead of a record. The reference is
-/// only read once it is known to be one of records(): a wrong index leads beyond their end.
+/// Whose record is found for `parameter`: a path, or what came instead of a record. The record is
+/// only read once it is known to be one of records(), since a wrong index leads beyond their end.
 std::string found_for(const DeferredInit& deferred, const Variable& parameter,
                       const std::map<const void*, std::string>& path_of) {
   const DeferredInit::Record* found = nullptr;
