@@ -46,9 +46,13 @@ void judge_finish(const Ask& ask) {
                     seen.at(rank, fmt::format("{}after {}", at, m)), "Error",
                     {std::to_string(m), std::to_string(steps)});
       }
+      const std::int64_t counted = seen.number(rank, at + "micro-steps");
+      all.equal("micro_step() after finish_gradients", counted, 0,
+                {{counted == steps,
+                  "micro_step_ was not set back to 0: a second finish_gradients would count the "
+                  "backwards of the first again"}});
       all.refused("a second finish_gradients", seen.at(rank, at + "again"), "Error",
                   {"0", std::to_string(steps)});
-      all.equal("micro_step() afterwards", seen.number(rank, at + "micro-steps"), 0);
       const bool kept = options.value("kept", false);
       if (!kept || step == 0) {
         all.equal(
