@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ import verdicts
 
 FOLDER = Path("build") / "grade" / "results"
 _BAR = 20
+_WIDTH = 120
+_FIELD = re.compile(r"(observed|expected|broken|likely|run|read): ")  # of a judge's message
 
 
 @dataclass
@@ -142,7 +145,7 @@ def failures(found: list[verdicts.Verdict]) -> list[str]:
 
 def _told(case: verdicts.Case, step: str) -> list[str]:
     """A message, with where to read even if the run threw before anything could be compared."""
-    lines = case.message.replace("make debug-n.m", f"make debug-{step}").splitlines()
+    lines = case.message.splitlines()
     if not case.todos and not any("read:" in line for line in lines):
         chapter = next(iter(sorted((manifest.ROOT / "writeup").glob(f"{step[0]}_*.md"))), None)
         where = f"writeup/{chapter.name} §{step}, " if chapter else ""
@@ -161,16 +164,29 @@ def _one_line(case: verdicts.Case, verdict: verdicts.Verdict) -> str:
         return f"not done{': ' + place[1] if place else ''}"
     line = _said(case.message, "observed:")
     expected = _said(case.message, "expected:") if line.startswith("observed:") else ""
-    line = f"{line}; {expected}" if expected.startswith("expected:") else line
-    return line if len(line) <= 120 else line[:117] + "…"
+    if not expected.startswith("expected:"):
+        return _clipped(line, _WIDTH)
+    # Neither side may push the other out of the line.
+    room = _WIDTH - len("; ")
+    return (_clipped(line, max(room // 2, room - len(expected))) + "; " +
+            _clipped(expected, max(room - room // 2, room - len(line))))
+
+
+def _clipped(line: str, width: int) -> str:
+    return line if len(line) <= width else line[:width - 1] + "…"
 
 
 def _said(message: str, word: str) -> str:
-    """The line of a message that begins with a word, and the next if that says no more; else its
-    first line."""
+    """The line of a message that begins with a word, else its first line. If lists were compared,
+    the line that is marked as the first that differs goes with it; if the line says nothing but
+    what follows, the next line does."""
     text = [line.strip() for line in message.strip().splitlines()] or [""]
     at = next((i for i, line in enumerate(text) if line.startswith(word)), 0)
-    return " ".join(text[at:at + 2]) if text[at].endswith(":") else text[at]
+    if not text[at].endswith(":"):
+        return text[at]
+    told = list(itertools.takewhile(lambda line: not _FIELD.match(line), text[at + 1:]))
+    marked = [line.removeprefix("> ") for line in told if line.startswith("> ")]
+    return " ".join([text[at], *(marked or told)[:1]])
 
 
 def summary(task: manifest.Task, found: list[verdicts.Verdict]) -> str:

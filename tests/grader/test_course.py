@@ -68,6 +68,37 @@ class ResultsTest(InRoot):
             "After that:", '  3.1 "values": observed: 2; expected: 1',
             '  3.1 "crash": it crashed'])
 
+    def later(self, message):
+        """The line of a failing case after the first."""
+        found = verdicts.judge_steps(self.task, [
+            case("3.1", "observed: 3"),
+            verdicts.Case("later", ("3.1",), False, False, True, [message])])
+        return results.failures(found)[-1].removeprefix('  3.1 "later": ')
+
+    def test_of_lists_the_first_lines_that_differ_are_told(self):
+        lists = ("3.1 rank 0\n  observed: records(), from line 3 on:\n        word 8\n        word 9"
+                 "\n      > {}\n  expected: \n        word 8\n        word 9\n      > {}\n"
+                 "  broken:   all")
+        self.assertEqual(self.later(lists.format("word 5\n        word 6", "word 7")),
+                         "observed: records(), from line 3 on: word 5; expected: word 7")
+        self.assertEqual(self.later(lists.format("word 5", "(nothing more)")),
+                         "observed: records(), from line 3 on: word 5; expected: (nothing more)")
+        self.assertEqual(self.later(lists.format("(nothing more)", "word 7")),
+                         "observed: records(), from line 3 on: (nothing more); expected: word 7")
+
+    def test_an_empty_side_takes_nothing_of_the_field_after_it(self):
+        self.assertEqual(self.later("3.1\n  observed: accepted\n  expected: Error that says: \n"
+                                    "  broken:   a module is a unit once"),
+                         "observed: accepted; expected: Error that says:")
+
+    def test_a_long_side_leaves_room_for_the_other(self):
+        line = self.later(f"3.1\n  observed: {'x' * 200}\n  expected: y\n  broken:   all")
+        self.assertEqual(len(line), 120)
+        self.assertTrue(line.endswith("x…; expected: y"))
+        line = self.later(f"3.1\n  observed: {'x' * 200}\n  expected: {'y' * 200}\n  broken:   all")
+        self.assertEqual(len(line), 120)
+        self.assertIn("x…; expected: y", line)
+
     def test_the_summary_says_what_is_graded_later(self):
         found = verdicts.judge_steps(self.task, self.CASES)
         self.assertEqual(results.summary(self.task, found),

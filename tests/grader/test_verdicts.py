@@ -37,6 +37,15 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(cases[2].message, "skipped: no MPI here")
         self.assertIn("the judge crashed: SIGSEGV", cases[3].message)
 
+    def test_every_message_names_the_step_of_its_case(self):
+        report = """<Catch><Group><TestCase name="a" tags="[hidden][3.4]">
+          <Failure>W=2: the run crashed. make debug-n.m starts a debugger on it.</Failure>
+          <Failure>In make debug-n.m, `catch throw` stops there</Failure>
+          <OverallResult success="false"/></TestCase></Group></Catch>"""
+        self.assertEqual(verdicts.parse_report(report.encode())[0].messages, [
+            "W=2: the run crashed. make debug-3.4 starts a debugger on it.",
+            "In make debug-3.4, `catch throw` stops there"])
+
     def test_the_assertion_catch2_invents_around_an_exception_is_left_out(self):
         report = """<Catch><Group><TestCase name="a" tags="[3.1]">
           <Expression success="false" type="CHECK"><Original>

@@ -25,6 +25,7 @@ HIDDEN = "[hidden]"
 _TAG = re.compile(r"\[([^\]]+)\]")
 _STEP = re.compile(r"[1-9]\.[1-9][0-9]?")
 _TODO = re.compile(r"\bTODO ([1-9]\.[1-9][0-9]?): ")
+_ANY_STEP = "make debug-n.m"  # as a judge writes it, which does not know the step of its case
 _NO_MESSAGE = "the case asserted nothing, or failed without saying why"
 
 
@@ -160,11 +161,12 @@ def parse_report(data: bytes) -> list[Case]:
 
 def _case_of(element: xml.Element) -> Case:
     result = element.find("OverallResult")
-    messages = _messages(element)
+    steps, hidden = _read_tags(element.get("tags", ""))
+    messages = [text.replace(_ANY_STEP, f"make debug-{steps[0]}") if steps else text
+                for text in _messages(element)]
     passed = (result is not None and result.get("success") == "true"
               and result.get("skips", "0") == "0" and not messages)
     seconds = float(result.get("durationInSeconds", "0")) if result is not None else 0.0
-    steps, hidden = _read_tags(element.get("tags", ""))
     return Case(element.get("name", "").strip(), steps, hidden, passed, True, messages, seconds)
 
 
