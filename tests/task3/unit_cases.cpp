@@ -175,15 +175,29 @@ void judge_subgroup(const Ask& ask) {
   for (int rank = 0; rank < world; ++rank) {
     Lesson keeps("3.4", "a rank keeps 1/s of the full parameters, and frees the rest", seen);
     const std::int64_t kept = full_bytes(seen, rank, "kept");
+    const Json& peak = seen.at(rank, "keeping");
+    const auto held_before = peak.at("before").at("total").get<std::int64_t>();
+    // What is held now, of any kind, besides what was held without the full parameters.
+    const std::int64_t added = seen.bytes(rank, "kept", "total") - (held_before - layer.bytes());
+    // The next gather shows whether there are parts, whoever holds their bytes.
+    const auto gathered_over = [&](int ranks) {
+      return seen.has(rank, "collectives") && collectives_of(seen.at(rank, "collectives")) ==
+                                                  gathers_of(layer, unit_name(), "backward", ranks);
+    };
     keeps.at(rank, unit_name())
         .equal("UNSHARDED_PARAM bytes kept", kept, layer.bytes() / parts,
                {{kept == layer.bytes(), "never resharded"},
                 {kept == layer.bytes() / world, "kept the part of the whole group, n = P/W"},
-                {kept == 0, "kept nothing: backward will gather in the whole group"}});
+                {kept == 0 && gathered_over(world),
+                 "kept nothing: backward will gather in the whole group"},
+                {kept == 0 && added == 0 && gathered_over(parts),
+                 "a part is kept that has no bytes of its own: a view of the full vector loses its "
+                 "bytes when the vector is freed. Copy the part to subgroup_storage(flat)"},
+                {kept == 0 && added == layer.bytes() / parts && gathered_over(parts),
+                 "a part is kept, counted as another kind of memory: put it over "
+                 "subgroup_storage(flat)"}});
     keeps.equal("the state", seen.text(rank, "state"), std::string("sharded"));
-    const Json& peak = seen.at(rank, "keeping");
-    const auto grown = peak.at("peak").at("total").get<std::int64_t>() -
-                       peak.at("before").at("total").get<std::int64_t>();
+    const auto grown = peak.at("peak").at("total").get<std::int64_t>() - held_before;
     keeps.at_most("the peak of memory, above what was held before", grown, layer.bytes() / parts,
                   {{grown > layer.bytes() / parts, "more than the part was copied"}});
     Lesson again("3.4", "a unit that is sharded already keeps what it has", seen);
