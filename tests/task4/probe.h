@@ -38,6 +38,25 @@ struct StepProbe {
     }
     reducer.reducing_ = nullptr;
   }
+  /// Bytes of a unit's full gradients.
+  static std::int64_t full_gradients(GradientReducer& reducer, const ShardedUnit& unit) {
+    std::int64_t bytes = 0;
+    for (auto& each : reducer.of(unit).flats) bytes += held(each.flat->full_grad());
+    return bytes;
+  }
+  /// Bytes of what was sent, where that is not the full gradient itself.
+  static std::int64_t inputs(GradientReducer& reducer, const ShardedUnit& unit) {
+    std::int64_t bytes = 0;
+    for (auto& each : reducer.of(unit).flats) {
+      if (!each.input.is_defined()) continue;
+      if (each.input.storage() != each.flat->full_grad().storage()) bytes += held(each.input);
+    }
+    return bytes;
+  }
+  /// How many forward calls of a unit wait for their backward.
+  static int open_calls(GradientReducer& reducer, const ShardedUnit& unit) {
+    return reducer.of(unit).open_calls;
+  }
   /// How many collectives it keeps a hold of.
   static std::size_t works(const GradientReducer& reducer) { return reducer.reductions_.size(); }
   /// Of trainable flat parameter `index` of a unit: what its reduction makes.
@@ -50,6 +69,12 @@ struct StepProbe {
   }
   static Tensor take_sum(GradientReducer& reducer, const ShardedUnit& unit, std::size_t index) {
     return reducer.of(unit).flats.at(index).sharded.fold();
+  }
+
+ private:
+  static std::int64_t held(const Tensor& tensor) {
+    const Storage& storage = *tensor.storage();
+    return storage.is_allocated() ? static_cast<std::int64_t>(storage.nbytes()) : 0;
   }
 };
 

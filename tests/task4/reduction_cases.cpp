@@ -198,8 +198,11 @@ void judge_finish_reduce(const Ask& ask) {
       frees.at(rank, unit.name)
           .equal(fmt::format("UNSHARDED_GRAD bytes after micro-step {}", m + 1), left,
                  full_grad_bytes(unit, world) * partials((m + 1) % group),
-                 {{reduces && left == full_grad_bytes(unit, world),
-                   "the full gradient was not freed"}});
+                 {{reduces && left == seen.number(rank, "full gradients " + at),
+                   "the full gradient was not freed"},
+                  {reduces && left == seen.number(rank, "inputs " + at),
+                   "the full gradient was freed, the sum of micro-steps that was sent was not: "
+                   "with L > 1 `input` is a tensor of its own"}});
       Lesson keeps("4.4", "the leaf becomes one more leaf of the unit's sharded sum", seen);
       keeps.at(rank, unit.name)
           .equal("leaves of the sum", seen.number(rank, "leaves " + at), groups,

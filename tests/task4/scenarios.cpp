@@ -180,6 +180,8 @@ void finish_reduce(Stage& stage) {
     stage.events("events " + name, finish, kTransfers);
     stage.memory("after " + name);
     stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
+    stage.note("full gradients " + name, StepProbe::full_gradients(toy.reducer(), unit));
+    stage.note("inputs " + name, StepProbe::inputs(toy.reducer(), unit));
     stage.note("works " + name, StepProbe::works(toy.reducer()));
     stage.note("leaves " + name, StepProbe::leaves(toy.reducer(), unit, 0));
     stage.events("again " + name, finish);
