@@ -290,6 +290,19 @@ void judge_whole_backward(const Ask& ask) {
     std::reverse(sends.begin() + count, sends.end());
     return sends;
   };
+  /// What to say if a backward began with calls that an earlier one left open, else "".
+  const auto calls_left_to = [&](int rank, int m) -> std::string {
+    for (const UnitLayout& unit : units) {
+      if (m == 0 || full_grad_bytes(unit, world) == 0) continue;
+      const auto count = seen.number(rank, fmt::format("open calls of {} {}", unit.name, m - 1));
+      if (count <= 0) continue;
+      return fmt::format(
+          "the backward before this one ended with open_calls = {} in unit {}: that count was not "
+          "reset, so the unit now waits for more calls than there are, until backward ends",
+          count, unit.name);
+    }
+    return "";
+  };
   for (int rank = 0; rank < world; ++rank) {
     bool all_sent = true;
     for (int m = 0; m < steps; ++m) {
@@ -308,6 +321,7 @@ void judge_whole_backward(const Ask& ask) {
                  "unit first",
                  seen);
       const auto started = reductions_in(seen.at(rank, "collectives " + at));
+      const std::string left = calls_left_to(rank, m);
       const bool is_open = in_micro_step(seen.asked(), m).options.value("open", Json()) == -1;
       all.at(rank).equal("what was started besides gathers", started,
                          reduces ? sends : std::vector<std::string>{},
@@ -318,7 +332,8 @@ void judge_whole_backward(const Ask& ask) {
                            "last unit first"},
                           {reduces && started.empty() && is_open,
                            "a forward whose loss was dropped left calls open, and the units wait "
-                           "for their backward: nothing was sent"}});
+                           "for their backward: nothing was sent"},
+                          {!left.empty(), left}});
       all_sent = all_sent && all.ok();
       if (!options.value("ahead", false)) {
         check_gathers("4.6", seen, rank, seen.at(rank, "collectives " + at),
@@ -347,13 +362,16 @@ void judge_whole_backward(const Ask& ask) {
       count.at(rank).equal(
           "micro_step()", counted, m + 1,
           {{counted == 0, "not counted"}, {counted > m + 1, "counted more than once a backward"}});
-      Lesson one("4.6", "units that were not reached send their zeros one after the other", seen);
+      Lesson one("4.6",
+                 left.empty() ? "units that were not reached send their zeros one after the other"
+                              : "no unit's count of calls is left to the next backward",
+                 seen);
       const Json& most = seen.at(rank, "most " + at);
       const Case now = in_micro_step(seen.asked(), m);
       if (!calls_repeat(now)) {
         one.at(rank).at_most("UNSHARDED_GRAD bytes at the worst moment",
                              most.value("UNSHARDED_GRAD", std::int64_t{0}),
-                             most_full_gradients(now, m));
+                             most_full_gradients(now, m), {{!left.empty(), left}});
       }
     }
     if (all_sent) check_sums("4.6", seen, rank, units, gradients, names);

@@ -185,6 +185,10 @@ void whole_backward(Stage& stage) {
         kEvents);
     if (stage.seen().at("backward " + name).at("type") != "none") return;
     stage.note("states " + name, states_of(toy));
+    for (const auto& unit : toy.units()) {
+      stage.note("open calls of " + unit->name() + " " + name,
+                 StepProbe::open_calls(toy.reducer(), *unit));
+    }
     stage.memory("memory " + name);
     stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
     stage.note("micro-steps " + name, toy.reducer().micro_step());
