@@ -154,7 +154,10 @@ void Lesson::refused(const std::string& what, const Json& attempt, const std::st
                      const std::vector<std::string>& parts) {
   const auto is = attempt.at("type").get<std::string>();
   const auto said = attempt.at("what").get<std::string>();
-  const std::string expected = fmt::format("{} that says: {}", type, fmt::join(parts, " … "));
+  std::vector<std::string> shown = parts;  // an empty one (the root's path) must be seen, too
+  std::replace(shown.begin(), shown.end(), std::string(), std::string("\"\""));
+  const std::string expected =
+      shown.empty() ? type : fmt::format("{} that says: {}", type, fmt::join(shown, " … "));
   if (is == "none") return report(what + " was accepted", expected, {});
   const bool says_all = std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
     return said.find(part) != std::string::npos;
