@@ -76,8 +76,8 @@ class ResultsTest(InRoot):
         return results.failures(found)[-1].removeprefix('  3.1 "later": ')
 
     def test_of_lists_the_first_lines_that_differ_are_told(self):
-        lists = ("3.1 rank 0\n  observed: records(), from line 3 on:\n        word 8\n        word 9"
-                 "\n      > {}\n  expected: \n        word 8\n        word 9\n      > {}\n"
+        lists = ("3.1 rank 0\n  observed: records(), from line 3 on:\n        word 8\n"
+                 "        word 9\n      > {}\n  expected: \n        word 8\n        word 9\n      > {}\n"
                  "  broken:   all")
         self.assertEqual(self.later(lists.format("word 5\n        word 6", "word 7")),
                          "observed: records(), from line 3 on: word 5; expected: word 7")
