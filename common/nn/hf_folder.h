@@ -29,9 +29,9 @@ void write_hf_files(TransformerLM& model, const std::filesystem::path& folder);
 /// Nothing is changed unless all of it fits.
 void load_hf_folder(TransformerLM& model, const std::filesystem::path& folder);
 
-/// Checks that `reader` holds exactly these parameters, each with its dtype and shape, and no tensor
-/// that the model would not read (but those that follow from the rest: rotary tables, and the head
-/// of tied embeddings). @throws InputError naming file and tensor.
+/// Checks that `reader` holds exactly these parameters, each with its dtype and shape. A tensor
+/// that the model would not read is an error, unless it follows from the rest: rotary tables
+/// and the head of tied embeddings. @throws InputError naming file and tensor.
 void check_hf_parameters(const SafetensorsReader& reader,
                          const std::vector<NamedParameter>& parameters);
 
