@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup task1
-/// Task 1: a model without memory, and its initialisation carried out later, elsewhere, or in part.
+/// Task 1: a model without memory, initialized later, elsewhere, or in part.
 #pragma once
 
 #include "base/philox.h"
@@ -16,19 +16,19 @@
 
 namespace fsdp {
 
-/// Remembers how the parameters of a model would have been initialised.
+/// Records how the parameters of a model would have been initialized.
 ///
 ///     DeferredInit deferred;
 ///     auto model = deferred.build([&] { return std::make_shared<TransformerLM>(config); });
-///                                              // 0 bytes; the generator is where it was
+///                                              // 0 bytes; the generator has not moved
 ///     deferred.materialise(*model, kCpu);      // the bits of an eager build, or
 ///     deferred.init_slice(weight, 100, out);   // only weight[100 : 100 + out.numel()]
 ///
-/// Random numbers are counter-based, so all that must be remembered of a parameter is its InitSpec
-/// and where its words begin in the stream. The order of the eager build is in those positions.
+/// Random numbers are counter-based. So a record needs only the parameter's InitSpec and the place
+/// where its words begin in the stream. The places also encode the order of the eager build.
 class DeferredInit : private nn::InitObserver {
  public:
-  /// One initialisation that was put off.
+  /// One deferred initialization.
   struct Record {
     Variable parameter;
     InitSpec spec;
@@ -39,28 +39,27 @@ class DeferredInit : private nn::InitObserver {
 
   /// Runs `make_model` on the meta device with recording on, and returns what it returns.
   ///
-  /// Afterwards: no byte was allocated; records() has one entry an initialised parameter, in order;
-  /// the generator of the current Context is as it was; device and observer too, even if make_model
-  /// throws.
+  /// Afterwards no byte was allocated, and records() has one entry per initialized parameter, in
+  /// order. The current Context's generator, the device and the observer are as they were, even if
+  /// make_model throws.
   template <class MakeModel>
   auto build(MakeModel&& make_model) {
     Recording recording(*this);
     return std::forward<MakeModel>(make_model)();
   }
 
-  /// 1.4  Gives every recorded parameter of `module` that is still on meta its memory on `device`,
-  /// and the bits of an eager build; then initialises all buffers. A tied parameter is one.
-  /// Moves the generator of the current Context to where the eager build would have left it.
+  /// 1.4  Allocates, on `device`, every recorded parameter of `module` that is still on meta, with
+  /// the bits of an eager build. A tied parameter counts once. Then initializes all buffers, and
+  /// moves the current Context's generator to where the eager build would have left it.
   /// @throws Error naming a parameter on meta that was not recorded here.
   void materialise(nn::Module& module, Device device);
 
-  /// 1.3  Writes elements [begin, begin + out.numel()) of `parameter` as an eager build would have;
-  /// nothing else is computed or allocated. Works before and after materialise().
-  /// @throws Error if the parameter was not recorded here, or the slice leaves it.
+  /// 1.3  Writes elements [begin, begin + out.numel()) of `parameter` as in an eager build, and
+  /// computes and allocates nothing else. Works before and after materialise().
+  /// @throws Error if the parameter was not recorded here, or the slice is not inside it.
   void init_slice(const Variable& parameter, std::int64_t begin, const Tensor& out) const;
 
-  /// Moves the current generator past all words the recorded parameters use, as an eager build
-  /// does.
+  /// Moves the current generator past all words of the recorded parameters, as an eager build does.
   void advance_generator() const;
 
   const std::vector<Record>& records() const { return records_; }
@@ -85,10 +84,10 @@ class DeferredInit : private nn::InitObserver {
     nn::InitObserverScope observer_;
   };
 
-  /// 1.2  Remembers one initialisation.
+  /// 1.2  Records one initialization.
   void on_initialise(const Variable& parameter, const InitSpec& spec) override;
 
-  std::uint64_t seed_ = 0;       // of the generator that build() saw
+  std::uint64_t seed_ = 0;       // of the generator during build()
   std::uint64_t words_end_ = 0;  // where the eager build would have left it
   std::vector<Record> records_;
   std::unordered_map<const void*, std::size_t> index_;  // Variable::id() -> records_

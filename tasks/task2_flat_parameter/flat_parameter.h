@@ -1,7 +1,6 @@
 /// @file
 /// @ingroup task2
-/// Task 2: FlatParameter: the parameters of one unit as one vector, of which every rank keeps a
-/// shard.
+/// Task 2: FlatParameter: the parameters of one unit as one vector. Every rank keeps one shard.
 #pragma once
 
 #include "nn/module.h"
@@ -14,7 +13,7 @@
 
 namespace fsdp {
 
-/// The place of one parameter in the flat vector.
+/// The position of one parameter in the flat vector.
 struct Span {
   std::string path;
   Shape shape;
@@ -22,7 +21,7 @@ struct Span {
   std::int64_t numel = 0;
 };
 
-/// The part of one parameter that lies in one rank's shard.
+/// The part of one parameter that is in one rank's shard.
 struct ShardPiece {
   std::size_t span = 0;          ///< index into spans()
   std::int64_t param_begin = 0;  ///< first element within the parameter
@@ -30,31 +29,29 @@ struct ShardPiece {
   std::int64_t numel = 0;
 };
 
-/// Where the values of a shard come from: writes elements [begin, begin + out.numel()) of a
-/// parameter. The default reads the parameter itself; after a meta start it is
-/// DeferredInit::init_slice.
+/// The source of a shard's values: writes elements [begin, begin + out.numel()) of a parameter. By
+/// default it reads the parameter itself; after a meta start it is DeferredInit::init_slice.
 using SliceSource =
     std::function<void(const Variable& parameter, std::int64_t begin, const Tensor& out)>;
 
-/// Parameters laid end to end in one vector of N elements, padded to P = n·W, cut into W shards of
-/// n = ceil(N / W) elements.
+/// Parameters laid end to end in one vector of N elements. It is padded to P = n·W and cut into W
+/// shards of n = ceil(N / W) elements.
 ///
 ///     weight (3,2), bias (3), W = 2          N = 9, P = 10, n = 5
 ///
 ///     flat   w w w w w | w b b b 0           a shard border may cut through a parameter;
 ///            `-rank 0-'  `-rank 1-'          a rank may hold padding only
 ///
-///     shard      (n)  always there                            SHARDED_PARAM
-///     full       (P)  there between unshard and reshard       UNSHARDED_PARAM
-///     full_grad  (P)  there while backward works on the unit  UNSHARDED_GRAD
+///     shard      (n)  always allocated                        SHARDED_PARAM
+///     full       (P)  from unshard to reshard                 UNSHARDED_PARAM
+///     full_grad  (P)  from backward until it is reduced       UNSHARDED_GRAD
 ///
-/// The parameters' data and gradients are views of `full` and `full_grad`, made once: all-gather
-/// lands where the model reads, backward writes where reduce-scatter reads. Nothing is ever copied
-/// or concatenated.
+/// The parameters' data and gradients are views of `full` and `full_grad`, made once. All-gather
+/// writes where the model reads; backward writes where reduce-scatter reads. Nothing is copied.
 class FlatParameter {
  public:
-  /// Takes over `parameters` (all of one dtype, all trainable or none): afterwards they are views
-  /// of full(), which has no bytes yet, and their own memory is gone. Never holds a full copy.
+  /// Takes over `parameters` (all of one dtype, all trainable or none). Afterwards they are views
+  /// of full(), which is not allocated yet; their own memory is freed. Never holds a full copy.
   FlatParameter(std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
                 int world_size, Device device, const SliceSource& source);
   FlatParameter(const FlatParameter&) = delete;
@@ -73,14 +70,13 @@ class FlatParameter {
   bool requires_grad() const { return requires_grad_; }
 
   const Tensor& shard() const { return shard_; }          ///< (n)
-  const Tensor& full() const { return full_; }            ///< (P), perhaps without bytes
-  const Tensor& full_grad() const { return full_grad_; }  ///< (P), perhaps without bytes
+  const Tensor& full() const { return full_; }            ///< (P), perhaps not allocated
+  const Tensor& full_grad() const { return full_grad_; }  ///< (P), perhaps not allocated
   /// The gradient of the shard (n): defined between finish_gradients() and zero_grad().
   const Tensor& shard_grad() const { return shard_grad_; }
   void set_shard_grad(Tensor grad) { shard_grad_ = std::move(grad); }
 
-  /// 2.2  Which elements of which parameters lie in the shard of `rank`, in order, empty pieces
-  /// left out.
+  /// 2.2  The elements of each parameter that are in `rank`'s shard, in order. No empty pieces.
   std::vector<ShardPiece> pieces_of(int rank) const;
 
   bool decay = true;  ///< weight decay applies (one value for the whole vector)
@@ -112,17 +108,16 @@ class FlatParameter {
   std::shared_ptr<void> extra;  // spare, for the student
 };
 
-/// Reads a slice of a parameter that has its bytes.
+/// Reads a slice of an allocated parameter.
 void copy_slice(const Variable& parameter, std::int64_t begin, const Tensor& out);
 
 /// 2.5  The parameters each unit manages. `unit_modules` are modules of the tree under `root`, in
-/// any order, which may contain each other; `root` itself is added as the last unit if it is not
-/// among them.
+/// any order, and may contain each other. `root` is added as the last unit if it is not listed.
 ///
 /// A parameter belongs to the innermost unit around the module that registered it. A tied parameter
 /// belongs to the lowest unit around *all* modules that registered it. No parameter is listed
-/// twice, none is left out but those with an id in `ignored`.
-/// @return one list a unit, in the order of unit_modules (root last unless listed)
+/// twice. Only those with an id in `ignored` are left out.
+/// @return one list per unit, in the order of unit_modules (root last unless listed)
 std::vector<std::vector<nn::NamedParameter>> parameters_of_units(
     nn::Module& root, const std::vector<nn::Module*>& unit_modules,
     const std::vector<const void*>& ignored = {});

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup task3
-/// Task 3: the forward pass: a unit's parameters come before it computes and go after it.
+/// Task 3: the forward pass: unshard a unit before it computes, reshard it afterwards.
 #pragma once
 
 #include "comm/process_group.h"
@@ -17,17 +17,17 @@ namespace fsdp {
 
 class ShardedUnit;
 
-/// What becomes of a unit's full parameters between its forward and its backward.
+/// What happens to a unit's full parameters between its forward and its backward.
 ///
 ///     always()    freed; backward gathers them again        least memory, two gathers
 ///     never()     kept until the end of backward            one gather
-///     within(s)   freed but for 1/s of them, from which groups of s consecutive ranks gather again
+///     within(s)   freed except 1/s; groups of s consecutive ranks gather again from these
 struct ReshardAfterForward {
   int group = 0;  ///< 0: always; 1: never; s > 1: within groups of s
   static ReshardAfterForward always() { return {0}; }
   static ReshardAfterForward never() { return {1}; }
   static ReshardAfterForward within(int ranks) { return {ranks}; }
-  /// @throws Error unless it is 0, 1, or 1 < s < W with s a divisor of W; says what is allowed.
+  /// @throws Error unless it is 0, 1, or a divisor s of W with 1 < s < W. Lists what is allowed.
   void validate(int world_size) const;
 };
 
@@ -35,27 +35,27 @@ struct ReshardAfterForward {
 class UnshardScheduler {
  public:
   virtual ~UnshardScheduler() = default;
-  /// `unit` has its parameters and is about to compute; start what comes next.
+  /// `unit` is unsharded and is about to compute. Start the next units.
   virtual void before_forward(ShardedUnit& unit) = 0;
   virtual void before_backward(ShardedUnit& unit) = 0;
 };
 
-/// A unit of the model: the parameters that come and go together, and the module that uses them.
+/// A unit: parameters that are unsharded and resharded together, and the module that uses them.
 ///
 ///                 start_unshard()        finish_unshard()
 ///     sharded ----------------> unsharding ----------> unsharded
 ///        ^                          |                      |
 ///        +----------- reshard() ----+----------------------+
 ///
-/// The two halves are idempotent. Prefetching is nothing but calling the first half earlier.
+/// The two halves are idempotent. Prefetching means calling the first half earlier.
 class ShardedUnit {
  public:
   enum class State { sharded, unsharding, unsharded };
 
   struct Options {
     ReshardAfterForward reshard_after_forward = ReshardAfterForward::always();
-    /// Keep the parameters between forward and backward whatever reshard_after_forward says: the
-    /// root (used first and last) and the last unit (needed again at once).
+    /// Keep the parameters between forward and backward, whatever reshard_after_forward says. Set
+    /// for the root's unit (used first and last), or else for the last unit (needed again at once).
     bool keep_until_backward = false;
   };
 
@@ -68,28 +68,27 @@ class ShardedUnit {
   ShardedUnit(const ShardedUnit&) = delete;
   ShardedUnit& operator=(const ShardedUnit&) = delete;
 
-  /// 3.1  Makes room for the full parameters and starts gathering them; does not wait.
-  /// Nothing happens unless the unit is sharded. Afterwards: unsharding (or unsharded, unchanged).
+  /// 3.1  Allocates the full parameters and starts to gather them. Does not wait.
+  /// A no-op unless the unit is sharded. Afterwards: unsharding (or unsharded, unchanged).
   /// Label: {name(), phase}.
   void start_unshard(Phase phase);
 
-  /// 3.2  Waits until the full parameters can be read; starts gathering first if nobody has.
+  /// 3.2  Waits until the full parameters can be read. Starts the gather first, if necessary.
   /// Afterwards: unsharded.
   void finish_unshard(Phase phase);
 
-  /// 3.3  Gives the full parameters up: their storage is freed under the living views, and what 3.4
-  /// kept is dropped. A gather still in flight is waited for first. Afterwards: sharded.
-  /// Idempotent.
+  /// 3.3  Frees the full parameters' storage (the views stay valid) and drops the parts of 3.4.
+  /// Waits for a gather in flight first. Afterwards: sharded. Idempotent.
   void reshard();
 
-  /// 3.4  The same at the end of forward under within(s): keeps 1/s of the vector first, from which
-  /// the next start_unshard gathers in the subgroup. Called on an unsharded unit, or on a sharded
-  /// one, which keeps what it has.
+  /// 3.4  The same at the end of forward under within(s), but first keeps 1/s of the vector. The
+  /// next start_unshard gathers these parts in the subgroup. Called on an unsharded unit; a no-op
+  /// if it is sharded already.
   void reshard_to_subgroup();
 
   /// 3.5  Attaches the two halves to the module:
   ///   pre-forward   finish_unshard, then scheduler->before_forward
-  ///   post-forward  reshard as the options say; always() when no tape is recorded
+  ///   post-forward  reshard as the options say; reshard() if no tape is recorded
   void install_forward_hooks();
 
   const std::string& name() const { return name_; }
@@ -116,8 +115,8 @@ class ShardedUnit {
   std::shared_ptr<ProcessGroup> subgroup_;
   Options options_;
   State state_ = State::sharded;
-  std::vector<Work> gathers_;           // in flight while unsharding, one a flat parameter
-  std::vector<Tensor> subgroup_parts_;  // (P/s) each, between forward and backward under within(s)
+  std::vector<Work> gathers_;           // in flight while unsharding, one per flat parameter
+  std::vector<Tensor> subgroup_parts_;  // (P/s) each, kept by 3.4 for the next gather
   std::vector<int> hooks_;
   std::shared_ptr<void> extra;  // spare, for the student
 };

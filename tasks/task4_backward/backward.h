@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup task4
-/// Task 4: the backward pass: gradients are made in the flat vector, summed over the ranks, and
-/// kept as shards.
+/// Task 4: the backward pass: gradients are written into the flat vector, summed over the ranks,
+/// and kept as shards.
 #pragma once
 
 #include "comm/process_group.h"
@@ -15,7 +15,7 @@
 
 namespace fsdp {
 
-/// Turns the backward of every unit into sharded gradients.
+/// Turns every unit's backward into sharded gradients.
 ///
 ///     unit k+1   … compute | free params, reduce-scatter →→→→ |
 ///     unit k       gather →→ |         compute          | free params, finish k+1, reduce …
@@ -23,9 +23,9 @@ namespace fsdp {
 ///     full_grad (P) --reduce-scatter--> leaf (n) --TreeAccumulator--> shard_grad (n)
 ///                    REDUCE_SCATTER      SHARDED_GRAD
 ///
-/// At most two full gradients exist at a time: the unit's that computes, and the one being reduced.
-/// The order of addition is canonical (tensor/tree_sum.h): ranks first, then micro-steps; with L >
-/// 1 (no_sync) the L micro-steps first, in full vectors, and then the ranks.
+/// At most two full gradients exist at a time: that of the unit that computes, and the one being
+/// reduced. The order of addition is canonical (tensor/tree_sum.h): ranks first, then micro-steps.
+/// With L > 1 (no_sync), L micro-steps are added first, in full vectors, and then the ranks.
 class GradientReducer {
  public:
   /// `units` in forward order. They must outlive this object.
@@ -37,46 +37,46 @@ class GradientReducer {
   /// Registers pre_backward and post_backward with every unit's module.
   void install_backward_hooks();
 
-  /// Starts a step: nothing accumulated, micro-step 0. Also recovers from a step that failed.
+  /// Starts a step: nothing is accumulated, micro-step 0. Also recovers from a failed step.
   void begin_step(const optim::StepPlan& plan);
 
-  /// 4.1  Before a unit's first backward node: its parameters are unsharded, the scheduler has
-  /// heard of it, the full gradient has bytes, and the next contribution to every parameter
-  /// overwrites. The first unit of a backward also queues end_of_backward().
+  /// 4.1  Before a unit's first backward node. Afterwards its parameters are unsharded, the
+  /// scheduler has been notified, the full gradient is allocated, and all sinks are armed (the next
+  /// contribution overwrites). The first unit of a backward also queues end_of_backward().
   void pre_backward(ShardedUnit& unit);
 
   /// 4.5  After a unit's last backward node (of its last call, if the module was called several
-  /// times): the full gradient is complete, the parameters are given up, the reduction in flight is
-  /// finished, and this unit's gradient is on its way. A frozen unit only gives its parameters up.
+  /// times). Completes the full gradient, reshards the unit, finishes the reduction in flight, and
+  /// starts this unit's own. A frozen unit is only resharded.
   void post_backward(ShardedUnit& unit);
 
-  /// 4.6  When the tape has been walked: units that backward never reached contribute +0 (their
-  /// gradients need bytes and armed sinks, like any other's: an earlier micro-step may have written
-  /// them), nothing is in flight, every unit is sharded, and the micro-step is counted.
+  /// 4.6  After the tape has been walked. Units that backward never reached contribute +0. Their
+  /// gradients need memory and armed sinks like all others: an earlier micro-step may have written
+  /// them. Then nothing is in flight, every unit is sharded, and the micro-step is counted.
   void end_of_backward();
 
-  /// 4.7  After the last micro-step: every trainable FlatParameter has its shard_grad: the
+  /// 4.7  After the last micro-step. Sets every trainable FlatParameter's shard_grad to the
   /// canonical sum over all micro-batches of all ranks, times 1/J. Nothing stays accumulated.
-  /// @throws Error unless plan.micro_steps backwards have been run.
+  /// @throws Error unless plan.micro_steps backwards have run.
   void finish_gradients();
 
   int micro_step() const { return micro_step_; }  ///< completed backwards of this step
 
  private:
   friend struct StepProbe;  // runs one step by itself (tests)
-  /// What belongs to one trainable FlatParameter.
+  /// The state of one trainable FlatParameter.
   struct FlatGradient {
     FlatParameter* flat;
     TreeAccumulator full;     // sums of full gradients while L > 1
     TreeAccumulator sharded;  // sums of reduced shards
-    Tensor input;             // what is being reduced: full_grad, or the folded `full`
-    Tensor leaf;              // where the reduced shard lands
+    Tensor input;             // what is reduced: full_grad, or the folded `full`
+    Tensor leaf;              // receives the reduced shard
   };
   struct UnitGradients {
     ShardedUnit* unit;
     std::vector<FlatGradient> flats;  // the trainable ones
     int open_calls = 0;               // forward calls whose backward has not ended
-    bool is_prepared = false;         // 4.1 has been done in this backward
+    bool is_prepared = false;         // 4.1 has run in this backward
     bool is_done = false;             // 4.5 likewise
   };
 
@@ -93,7 +93,7 @@ class GradientReducer {
   int micro_step_ = 0;
   bool callback_queued_ = false;
   UnitGradients* reducing_ = nullptr;  // whose reduction is in flight
-  std::vector<Work> reductions_;       // one a flat parameter of it
+  std::vector<Work> reductions_;       // one per flat parameter of it
   std::vector<std::pair<nn::Module*, int>> hooks_;
   std::shared_ptr<void> extra;  // spare, for the student
 };

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup task7
-/// Task 7: fully_shard: everything together, on a whole model.
+/// Task 7: fully_shard: all tasks together, on a whole model.
 #pragma once
 
 #include "comm/process_group.h"
@@ -23,12 +23,12 @@
 
 namespace fsdp {
 
-/// Which modules become units of their own; what they leave belongs to the root.
+/// Which modules become units. Parameters outside of them belong to the root.
 using WrapPolicy = std::function<std::vector<nn::Module*>(nn::Module& root)>;
 
-/// The default. TransformerLM: the embedding, every block, the head (final norm and lm_head), in
-/// that order; with tied embeddings the blocks only, so that embedding, norm and head belong to the
-/// root. Any other module: its children that have parameters.
+/// The default. For a TransformerLM: the embedding, every block, the head (final norm and lm_head),
+/// in that order. With tied embeddings: the blocks only; the root has embedding, norm and head. For
+/// any other module: its children that have parameters.
 std::vector<nn::Module*> default_wrap_policy(nn::Module& root);
 
 struct FullyShardOptions {
@@ -36,21 +36,19 @@ struct FullyShardOptions {
   ReshardAfterForward reshard_after_forward = ReshardAfterForward::always();
   int prefetch_depth = 1;   ///< units gathered ahead; 0 = none
   int in_flight_limit = 0;  ///< gathers in flight; 0 = prefetch_depth
-  /// Paths of modules or parameters that stay whole on every rank; their gradients are all-reduced.
+  /// Paths of modules or parameters to keep whole on every rank; gradients are all-reduced.
   std::vector<std::string> ignored;
-  /// Which parameters decay, ignored ones included; one flat parameter holds one kind.
-  /// Default: all.
+  /// Which parameters decay, ignored ones included. A flat parameter holds one kind. Default: all.
   std::function<bool(const nn::NamedParameter&)> decays;
-  /// A meta start: the model was built under it, and every rank initialises its shards alone.
+  /// A meta start: the model was built under it, and each rank initializes only its shards.
   const DeferredInit* deferred = nullptr;
 };
 
-/// A model whose units are sharded, and everything that goes with training it. Made by
-/// fully_shard().
+/// A model with sharded units, and everything needed to train it. Made by fully_shard().
 ///
-/// The model is used as before: `model(tokens)`, `loss.backward()`. What is left to the loop is
-/// GradientEngine's protocol, then clip_grad_norm() and step(). The module must outlive this
-/// object; its parameters stay sharded when it goes.
+/// You use the model as before: `model(tokens)`, `loss.backward()`. Your loop follows
+/// GradientEngine's protocol, then calls clip_grad_norm() and step(). The module must outlive this
+/// object; its parameters stay sharded afterwards.
 class ShardedModel : public optim::GradientEngine {
  public:
   ShardedModel(nn::Module& root, std::shared_ptr<ProcessGroup> group, FullyShardOptions options);
@@ -58,15 +56,15 @@ class ShardedModel : public optim::GradientEngine {
 
   nn::Module& module() { return root_; }
   ProcessGroup& group() { return *group_; }
-  /// In forward order; the root's unit, if it manages anything, first.
+  /// In forward order. The root's unit comes first, if it manages anything.
   const std::vector<std::unique_ptr<ShardedUnit>>& units() const { return units_; }
-  /// The unit of that name. @throws Error listing the names there are.
+  /// The unit of that name. @throws Error that lists all names if there is none.
   ShardedUnit& unit(const std::string& name);
   Prefetcher* prefetcher() { return prefetcher_.get(); }
   const FullyShardOptions& options() const { return options_; }
 
   // ------------------------------------------------------------------------- training (7.4)
-  /// `make_optimizer` is called once for the shards and, if parameters are ignored, once for those.
+  /// Calls `make_optimizer` once for the shards and, if parameters are ignored, once for those.
   void attach_optimizer(const std::function<std::shared_ptr<optim::Optimizer>()>& make_optimizer);
   void begin_step(const optim::StepPlan& plan) override;
   void end_micro_step() override;
@@ -77,31 +75,31 @@ class ShardedModel : public optim::GradientEngine {
   double clip_grad_norm(double max_norm);
   void step(double lr);
   ShardedOptimizer& optimizer();
-  /// Reshards every unit. Call it before the shards change (step and both loads do): a unit that a
-  /// recorded forward left unsharded would go on computing with the old parameters.
+  /// Reshards every unit. Call it before the shards change (step and both loads do). Otherwise a
+  /// unit that a recorded forward left unsharded would compute with the old parameters.
   void reshard();
 
   // -------------------------------------------------------------------- full state (7.5)
-  /// Visits every parameter in full, unit by unit, on every rank: never more than one unit at a
-  /// time is gathered. Collective.
+  /// Visits every full parameter, unit by unit, on every rank. At most one unit is unsharded at a
+  /// time. Collective.
   void for_each_full_parameter(
       const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit);
-  /// Writes `folder/model.safetensors` (rank 0), and `config.json` for a TransformerLM: what
-  /// Hugging Face's from_pretrained loads. The folder appears whole. Collective.
+  /// Rank 0 writes `folder/model.safetensors` and, for a TransformerLM, `config.json`: the files
+  /// that Hugging Face's from_pretrained loads. The folder appears whole. Collective.
   void save_full(const std::filesystem::path& folder);
-  /// Reads this rank's slices out of `folder/model.safetensors`. Nothing changes on any rank unless
+  /// Reads this rank's slices from `folder/model.safetensors`. Nothing changes on any rank unless
   /// the file holds exactly the model's parameters. Collective.
   void load_full(const std::filesystem::path& folder);
 
   // ------------------------------------------------------------------ sharded state (7.6)
-  /// This rank's part of the training state, as in ShardedOptimizer::state_slices; with_replicated
-  /// adds the ignored parameters and their optimizer state, which every rank holds whole.
+  /// This rank's part of the training state, as in ShardedOptimizer::state_slices. with_replicated
+  /// adds the ignored parameters and their optimizer state; every rank holds these whole.
   std::vector<nn::StateSlice> state_slices(bool with_replicated);
-  /// Parameters, optimizer state and step count, in slices of this rank. Collective.
+  /// Saves parameters, optimizer state and step count, each rank its slices. Collective.
   void save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
                        std::map<std::string, std::string> metadata);
-  /// Loads what save_checkpoint wrote at any W. Everything is checked on all ranks before anything
-  /// is changed on one. Collective. @return the metadata
+  /// Loads what save_checkpoint wrote at any W. All ranks check everything before any rank changes
+  /// anything. Collective. @return the metadata
   std::map<std::string, std::string> load_checkpoint(const std::filesystem::path& folder);
 
  private:
@@ -135,8 +133,8 @@ class ShardedModel : public optim::GradientEngine {
   std::shared_ptr<void> extra;  // spare, for the student
 };
 
-/// Shards `module` over `group`. Parameters become views that are empty between uses; each rank
-/// keeps 1/W of them. The name of a unit is its module's path; "root" for the root.
+/// Shards `module` over `group`. Each rank keeps 1/W of the parameters; the full ones are freed
+/// between uses. A unit's name is its module's path; "root" for the root.
 std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                           FullyShardOptions options = {});
 
