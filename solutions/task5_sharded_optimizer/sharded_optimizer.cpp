@@ -33,11 +33,10 @@ Tensor padding_of(const FlatParameter& flat, const Tensor& shard_sized) {
 // END SOLUTION
 
 // ------------------------------------------------------------------- TODO 5.1
-// What the optimizer is to update.
+// List what the optimizer updates.
 //
-// Keep:  frozen flat parameters are left out: no gradient, no state, no decay. Keys are unique: a
-//        unit may hold several flat parameters, so count them within their unit, frozen ones
-//        included.
+// Keep:  leave out frozen flat parameters: no gradient, no state, no decay. Keys are unique. A unit
+//        may hold several flat parameters, so count them per unit, frozen ones included.
 std::vector<optim::Piece> ShardedOptimizer::pieces() const {
   // SOLUTION 5.1: todo(flats_)
   std::vector<optim::Piece> pieces;
@@ -58,8 +57,8 @@ std::vector<optim::Piece> ShardedOptimizer::pieces() const {
 // ------------------------------------------------------------------- TODO 5.2
 // One step.
 //
-// Keep:  padding is zero afterwards, in the shard and in every state tensor: whatever got there
-//        must not travel into the next all-gather, nor into a norm.
+// Keep:  afterwards the padding is zero, in the shard and in every state tensor. Values in it must
+//        not reach the next all-gather, nor a norm.
 void ShardedOptimizer::step(double lr) {
   // SOLUTION 5.2: todo(lr, optimizer_, flats_)
   std::vector<optim::Piece> updated = pieces();
@@ -76,7 +75,7 @@ void ShardedOptimizer::step(double lr) {
 }
 
 // ------------------------------------------------------------------- TODO 5.3
-// This rank's share of the sum of squares.
+// Add this rank's share to the sum of squares.
 void ShardedOptimizer::add_squares(ExactSquareSum& sum) const {
   // SOLUTION 5.3: todo(sum, flats_)
   for (const FlatParameter* flat : flats_) {
@@ -89,8 +88,8 @@ void ShardedOptimizer::add_squares(ExactSquareSum& sum) const {
 // ------------------------------------------------------------------- TODO 5.4
 // Clip by the norm of the whole gradient.
 //
-// Hint:  the counters of ExactSquareSum are integers: all_reduce(sum) over them is exact. A norm
-//        of the local shard is a different number on every rank.
+// Hint:  the counters of ExactSquareSum are integers, so all_reduce(sum) over them is exact. The
+//        norm of the local shard differs from rank to rank.
 double ShardedOptimizer::clip_grad_norm(double max_norm) {
   // SOLUTION 5.4: todo(max_norm, group_, flats_)
   ExactSquareSum squares;
@@ -108,10 +107,10 @@ double ShardedOptimizer::clip_grad_norm(double max_norm) {
 }
 
 // ------------------------------------------------------------------- TODO 5.5
-// The training state by parameter path.
+// List the training state by parameter path.
 //
-// Hint:  FlatParameter::pieces_of(rank) says which elements of which parameters the shard holds.
-//        Every state tensor is shaped like the shard.
+// Hint:  FlatParameter::pieces_of(rank) lists the elements of each parameter in the shard. Every
+//        state tensor has the shape of the shard.
 std::vector<nn::StateSlice> ShardedOptimizer::state_slices() {
   // SOLUTION 5.5: todo(flats_, optimizer_)
   std::vector<optim::Piece> updated = pieces();
