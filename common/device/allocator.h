@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup device
-/// Allocators: where a device's bytes come from, with the count of them.
+/// Allocators: they allocate a device's bytes and count them.
 #pragma once
 
 #include "base/types.h"
@@ -12,8 +12,8 @@
 
 namespace fsdp {
 
-/// Hands out blocks of one device to one rank and tells the tracker. Not thread-safe: a rank's
-/// allocator is used by that rank's thread only.
+/// Allocates blocks of one device for one rank and records them in the tracker. Not thread-safe:
+/// only that rank's thread may use it.
 class Allocator {
  public:
   struct Block {
@@ -26,19 +26,19 @@ class Allocator {
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
-  /// @throws Error when a limit set by set_limit() would be exceeded, or the system has no more.
+  /// @throws Error if the limit of set_limit() would be exceeded, or the system has no memory.
   Block allocate(std::size_t nbytes, MemoryKind kind, std::shared_ptr<const Owner> owner);
-  /// Takes back a block that was asked for with `nbytes`.
+  /// Frees a block that was allocated with `nbytes`.
   void release(const Block& block, std::size_t nbytes);
 
-  /// Bytes a request of `nbytes` occupies and is counted as: CUDA rounds up to 512, the CPU does
-  /// not.
+  /// The bytes that a request of `nbytes` occupies and counts as. CUDA rounds up to 512, the CPU
+  /// does not.
   virtual std::size_t round_up(std::size_t nbytes) const { return nbytes; }
-  /// Refuses to let the accounted total exceed `nbytes` (0 = no limit).
+  /// Limits the accounted total to `nbytes` (0 = no limit).
   void set_limit(std::size_t nbytes) { limit_ = nbytes; }
-  /// How many requests the limit has refused.
+  /// How many requests exceeded the limit.
   std::int64_t refusals() const { return refusals_; }
-  /// Bytes set aside so far, in use or kept for later; reserved − in use is the fragmentation.
+  /// Bytes reserved so far, in use or kept for reuse. Reserved − in use is the fragmentation.
   virtual std::size_t reserved() const { return most_held_; }
   MemoryTracker& tracker() { return *tracker_; }
 
@@ -54,23 +54,23 @@ class Allocator {
   std::size_t most_held_ = 0;
 };
 
-/// CPU memory, 64-byte aligned, kept for the next step: a training step asks for the same blocks
-/// again and again, and memory returned to the system costs a page fault per 4 KiB when it comes
-/// back. First fit from the lowest address with coalescing, inside large reserved regions whose
-/// untouched pages cost nothing, so resident memory follows the high-water mark. Under a sanitizer
-/// every block is its own heap block, so that overruns and leaks are found.
+/// CPU memory, 64-byte aligned, kept for reuse. Every training step requests the same blocks, and
+/// memory returned to the system costs one page fault per 4 KiB when it is used again. First fit
+/// from the lowest address, with coalescing, inside large reserved regions. Untouched pages cost
+/// nothing, so resident memory follows the high-water mark. Under a sanitizer every block is its
+/// own heap block, so that overruns and leaks are found.
 std::shared_ptr<Allocator> make_cpu_allocator(std::shared_ptr<MemoryTracker> tracker);
 
-/// The two ways of make_cpu_allocator(), whatever the build: regions, or a heap block each.
+/// The two ways of make_cpu_allocator(), in any build: regions, or one heap block each.
 /// `region_nbytes` is address space, reserved when first needed; a larger request gets a larger
-/// one. Blocks never straddle regions, so one region that holds everything wastes the least: by
-/// default 64 GiB, or a sixteenth of the process's address space where that is limited.
+/// region. No block spans two regions, so one region for everything wastes the least. The default
+/// is 64 GiB, or a sixteenth of the process's address space where that is limited.
 std::shared_ptr<Allocator> make_region_allocator(std::shared_ptr<MemoryTracker> tracker,
                                                  std::size_t region_nbytes = 0);
 std::shared_ptr<Allocator> make_heap_allocator(std::shared_ptr<MemoryTracker> tracker);
 
-/// Counts bytes that do not exist (device `fake`). `granularity` is what sizes are rounded up to
-/// (512 models CUDA).
+/// Counts bytes that do not exist (device `fake`). Sizes are rounded up to `granularity` (512
+/// models CUDA).
 std::shared_ptr<Allocator> make_fake_allocator(std::shared_ptr<MemoryTracker> tracker,
                                                std::size_t granularity = 1);
 

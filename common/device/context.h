@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup device
-/// Context: everything that belongs to one rank and nobody else.
+/// Context: everything that belongs to exactly one rank.
 #pragma once
 
 #include "base/clock.h"
@@ -16,8 +16,8 @@
 namespace fsdp {
 
 /// The state of one rank: its memory, its threads, its trace, its random stream and, on a fake
-/// device, its clock. There are no globals; ranks may be threads of one process, each with its own
-/// Context. What is current is a property of the thread (ContextScope).
+/// device, its clock. There are no globals: ranks may be threads of one process, each with its own
+/// Context. Each thread has a current Context (ContextScope).
 class Context {
  public:
   struct Options {
@@ -27,9 +27,9 @@ class Context {
                       ///< if all ranks' threads have a core each)
     std::uint64_t seed = 0;
     Device device = kCpu;              ///< where tensors are made by default
-    std::size_t fake_granularity = 1;  ///< what sizes on `fake` round up to
+    std::size_t fake_granularity = 1;  ///< sizes on `fake` are rounded up to it
     std::optional<CostModel> cost_model =
-        std::nullopt;  ///< set: a virtual clock runs (device fake)
+        std::nullopt;  ///< if set, a virtual clock runs (device fake)
   };
 
   explicit Context(Options options);
@@ -38,10 +38,10 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  /// This thread's context. A thread that never opened a scope gets one of its own, with one
-  /// thread and default options.
+  /// This thread's context. A thread without a scope gets its own, with one thread and default
+  /// options.
   static Context& current();
-  /// The same, or null when this thread has none (yet, or any more: its thread is ending).
+  /// The same, or null before first use and during thread exit.
   static Context* current_or_null();
 
   int rank() const { return options_.rank; }
@@ -51,17 +51,17 @@ class Context {
   Trace& trace() { return trace_; }
   MemoryTracker& tracker() { return *tracker_; }
   Generator& generator() { return generator_; }
-  /// The pool is made at first use. Its scratch is accounted once: TEMP, threads × kScratchBytes.
+  /// Made at first use. Its scratch is accounted once: TEMP, threads × kScratchBytes.
   ThreadPool& pool();
   /// The virtual clock, or null when time is real.
   VirtualClock* clock() { return clock_ ? &*clock_ : nullptr; }
-  /// @throws Error for a device this build or machine lacks; null for meta.
+  /// Null for meta. @throws Error for a device that this build or machine lacks.
   std::shared_ptr<Allocator> allocator(Device device);
 
   Device device() const { return device_; }
   void set_device(Device device) { device_ = device; }
 
-  /// What an event that happens now is stamped with (see Event::time).
+  /// The time stamp of an event that happens now (see Event::time).
   std::int64_t now() const;
   /// Stamps an event with the time and appends it, if the trace records.
   void record(Event event);
@@ -80,7 +80,7 @@ class Context {
   std::int64_t trace_begin_ns_ = 0;
 };
 
-/// Makes `context` the current one of this thread.
+/// Makes `context` this thread's current one.
 class ContextScope {
  public:
   explicit ContextScope(Context& context);

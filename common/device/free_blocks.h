@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup device
-/// FreeBlocks: which parts of an address range are free.
+/// FreeBlocks: the free parts of an address range.
 #pragma once
 
 #include <array>
@@ -13,19 +13,19 @@
 
 namespace fsdp {
 
-/// The free blocks of an allocator, in the order of their addresses. First fit: a request gets the
-/// lowest address at which it fits. Because of that, a program that repeats a sequence of requests
-/// repeats its addresses, and what is used stays packed at the low end.
+/// The free blocks of an allocator, in address order. First fit: a request gets the lowest address
+/// at which it fits. So a program that repeats a sequence of requests gets the same addresses, and
+/// used blocks stay packed at the low end.
 ///
-/// A block is filed under the power of two below its size. All blocks of a higher class fit, so
-/// only one class has to be searched: a request costs O(log n), and rarely more.
+/// A block's class is the power of two below its size. All blocks of a higher class fit, so only
+/// one class must be searched: a request costs O(log n), and rarely more.
 class FreeBlocks {
  public:
   using Address = std::uintptr_t;
 
-  /// Takes `nbytes` > 0 from the lowest free block that has them; empty if none has.
+  /// Takes `nbytes` > 0 from the lowest free block that is large enough; empty if none is.
   std::optional<Address> take(std::size_t nbytes);
-  /// Makes [begin, begin + nbytes) free, and one with the free blocks it touches.
+  /// Frees [begin, begin + nbytes) and merges it with the free blocks it touches.
   void add(Address begin, std::size_t nbytes);
 
   std::size_t count() const { return by_address_.size(); }

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup device
-/// MemoryTracker: who holds how many bytes of what, now and at the worst moment.
+/// MemoryTracker: how many bytes of each kind a rank holds, now and at the peak.
 #pragma once
 
 #include "base/types.h"
@@ -16,7 +16,7 @@
 
 namespace fsdp {
 
-/// Whose bytes they are: the unit and the parameter, or the module whose forward made them.
+/// The owner of bytes: unit and parameter, or the module whose forward made them.
 struct Owner {
   std::string unit;
   std::string name;
@@ -34,8 +34,8 @@ struct Breakdown {
 
 std::string to_string(const Breakdown& breakdown);  ///< "SHARDED_PARAM 64, TEMP 8": kinds held
 
-/// Counts every byte the allocator hands out, when it does: nothing is sampled, so no spike between
-/// two looks is missed. One per rank; touched by that rank's thread only (or after it has ended).
+/// Counts every byte at the moment it is allocated. Nothing is sampled, so no short peak is missed.
+/// One per rank. Only that rank's thread uses it (or others after it has ended).
 class MemoryTracker {
  public:
   using BlockId = std::int64_t;
@@ -47,17 +47,17 @@ class MemoryTracker {
     MemoryKind kind;  ///< the kind from now on (free: the kind it had)
     std::int64_t nbytes;
     std::shared_ptr<const Owner> owner;  ///< may be null
-    std::int64_t time = 0;               ///< as in Event::time; 0 if nobody tells the time
+    std::int64_t time = 0;               ///< as in Event::time; 0 without a time source
   };
 
   // ---- written by the allocator and by Storage
   BlockId on_alloc(MemoryKind kind, std::int64_t nbytes, std::shared_ptr<const Owner> owner);
   void on_free(BlockId block);
   void recategorise(BlockId block, MemoryKind kind);
-  /// recategorise() with a new owner: the bytes changed hands (Storage::swap_bytes).
+  /// recategorise() with a new owner (after Storage::swap_bytes).
   void reassign(BlockId block, MemoryKind kind, std::shared_ptr<const Owner> owner);
 
-  // ---- written by modules: local peaks are kept only for modules that are active
+  // ---- written by modules: only active modules have local peaks
   void enter_module(const std::string& path);
   void leave_module(const std::string& path);
 
@@ -67,17 +67,17 @@ class MemoryTracker {
   /// The breakdown at the moment the total was highest since the last reset_peak().
   const Breakdown& peak() const { return peak_; }
   std::int64_t peak_total() const { return peak_total_; }
-  /// Begins a new period: the peak is what is held now, and module peaks start again.
+  /// Begins a new period: the peak becomes what is held now; module peaks start again.
   void reset_peak();
   /// Highest total while the module was active, by module path.
   const std::map<std::string, std::int64_t>& module_peaks() const { return module_peaks_; }
   /// Bytes now alive by owner ("unit/name"), for reports.
   std::map<std::string, std::int64_t> by_owner() const;
 
-  /// The log is off until asked for. Turning it on starts a new one, which opens with the blocks
-  /// alive at that moment: it can always be replayed from nothing.
+  /// The log is off at first. Turning it on starts a new one, which begins with the blocks alive at
+  /// that moment. So it can always be replayed from nothing.
   void set_logging(bool on);
-  /// Where log entries get their time from.
+  /// The clock for log entries.
   void set_time_source(std::function<std::int64_t()> now) { now_ = std::move(now); }
   const std::vector<LogEntry>& log() const { return log_; }
 
@@ -113,11 +113,11 @@ class MemoryTracker {
   std::vector<LogEntry> log_;
 };
 
-/// The peak an event log leads to when it is played again from nothing.
+/// The peak of an event log, replayed from nothing.
 Breakdown replay_peak(const std::vector<MemoryTracker::LogEntry>& log);
 
-/// Sets, for this thread and this scope, what new storages are counted as and whose they are.
-/// Outside any scope: ACTIVATION, nobody's. backward() opens a TEMP scope.
+/// Sets the kind and the owner of new storages, for this thread and this scope. Outside any scope:
+/// ACTIVATION, no owner. backward() opens a TEMP scope.
 class AllocationScope {
  public:
   explicit AllocationScope(MemoryKind kind);

@@ -10,14 +10,14 @@
 
 namespace fsdp {
 
-/// Runs the pieces of a kernel on a fixed number of threads, the caller among them. How work is cut
-/// into pieces is the kernel's business and must depend on shapes alone; which thread runs a piece
-/// is not determined, and must not matter.
+/// Runs the pieces of a kernel on a fixed number of threads, the caller among them. The kernel cuts
+/// its work into pieces, by shapes alone. Which thread runs a piece is not determined, and must not
+/// matter.
 class ThreadPool {
  public:
-  /// With `spin`, idle threads look for work for some ten microseconds before they sleep, so that
-  /// the next kernel finds them awake. Only sensible when every thread has a core.
-  /// @throws Error when the system refuses a thread; those that were started have ended then.
+  /// With `spin`, idle threads look for work for some ten microseconds before they sleep, so they
+  /// are awake for the next kernel. Use it only if every thread has a core.
+  /// @throws Error if the system refuses a thread, after all started threads have ended.
   explicit ThreadPool(int threads = 1, bool spin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -27,10 +27,10 @@ class ThreadPool {
 
   /// Calls body(piece, scratch) for every piece in [0, pieces) and returns when all are done.
   /// `scratch` is this worker's arena of kScratchBytes, 64-byte aligned, contents undefined.
-  /// When a piece throws, pieces not yet begun are skipped, the others end, and the exception of
-  /// the lowest piece that threw is rethrown here (the same one, however many threads there are).
-  /// With one thread everything runs inline. Not reentrant.
-  /// @throws Error when called from inside a piece.
+  /// If a piece throws, pieces not yet begun are skipped and the others end. Then the exception of
+  /// the lowest piece that threw is rethrown here: the same one for any number of threads. With one
+  /// thread everything runs inline. Not reentrant.
+  /// @throws Error if called from inside a piece.
   template <class Body>
   void for_each(std::int64_t pieces, Body&& body) {
     run(
