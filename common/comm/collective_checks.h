@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup comm
-/// What ProcessGroup checks before a collective leaves this rank: the arguments alone, so that
-/// every rank comes to the same verdict about the same call.
+/// The checks of ProcessGroup before a collective leaves this rank. They use the arguments alone,
+/// so every rank gets the same result for the same call.
 #pragma once
 
 #include "comm/process_group.h"
@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-/// `tensor` is defined, contiguous, and on a device that can take part (cpu or fake).
+/// `tensor` is defined, contiguous, and on cpu or fake.
 void check_operand(CollectiveOp op, std::string_view name, const Tensor& tensor);
 
 /// `in` and `out` have one dtype and one device.
@@ -23,7 +23,7 @@ void check_reducible(CollectiveOp op, ReduceOp reduce, DType dtype);
 void check_root(CollectiveOp op, int root, int size);
 
 /// `small` and `large` share no byte, except that `small` may be exactly the elements of `large`
-/// from `begin` on (in place). Elsewhere one rank would overwrite what another has yet to read.
+/// from `begin` on (in place). Otherwise one rank overwrites what another has yet to read.
 void check_overlap(CollectiveOp op, const Tensor& large, const Tensor& small, std::int64_t begin);
 
 }  // namespace fsdp

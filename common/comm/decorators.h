@@ -1,7 +1,6 @@
 /// @file
 /// @ingroup comm
-/// Backends around a backend: they change what is seen or how long it takes, never what is
-/// computed.
+/// Backends around a backend: they record calls or slow them down, and never change results.
 #pragma once
 
 #include "comm/process_group.h"
@@ -16,7 +15,7 @@
 
 namespace fsdp {
 
-/// What every decorator hands through; splits are decorated like their parent.
+/// Forwards every call to the inner backend. Splits are decorated like their parent.
 class Decorated : public Backend {
  public:
   explicit Decorated(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
@@ -41,7 +40,7 @@ class Decorated : public Backend {
   std::shared_ptr<Backend> inner_;
 };
 
-/// What went over the wire, as a rank saw it.
+/// One collective on the wire, as a rank sees it.
 struct LedgerEntry {
   CollectiveOp op;
   Label label;
@@ -50,28 +49,28 @@ struct LedgerEntry {
   std::int64_t received_bytes;  ///< as received_bytes() counts them
 };
 
-/// Every collective a rank started, in order. One per rank; touched by that rank's thread only.
+/// Every collective a rank started, in order. One per rank; only that rank's thread uses it.
 class Ledger {
  public:
   void add(LedgerEntry entry) { entries_.push_back(std::move(entry)); }
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   std::int64_t received_bytes() const;
   void clear() { entries_.clear(); }
-  /// Makes room for so many entries, so that add() takes nothing from the heap for a while.
+  /// Reserves memory for `count` entries, so that add() need not allocate.
   void reserve(std::size_t count) { entries_.reserve(count); }
 
  private:
   std::vector<LedgerEntry> entries_;
 };
 
-/// Writes every call to `ledger`, and those of the groups split off from it. (Splits themselves
-/// move no data and are left out.)
+/// Writes every call to `ledger`, also those of groups split off from it. (Splits themselves move
+/// no data and are left out.)
 std::shared_ptr<Backend> make_recording(std::shared_ptr<Backend> inner,
                                         std::shared_ptr<Ledger> ledger);
 
-/// A slower link on the real clock: a collective is not done before (W-1)·alpha + bytes/bandwidth
-/// have passed since this rank issued it or its channel fell free, whichever is later. One channel
-/// a rank, in order, shared with the groups split off. For benchmarks; no test depends on it.
+/// A slower link on the real clock: a collective takes at least (W-1)·alpha + bytes/bandwidth from
+/// when this rank issues it or its channel is free, whichever is later. Each rank has one channel,
+/// in order, shared with the groups split off. For benchmarks; no test depends on it.
 struct LinkModel {
   double alpha_seconds = 0;
   double bytes_per_second = 0;  ///< 0 = infinite

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup comm
-/// The table that says who waits where.
+/// The table of where each rank waits.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,10 @@
 
 namespace fsdp {
 
-/// What one rank was last seen doing in one group.
+/// The last known activity of one rank in one group.
 struct RankStatus {
   int rank = 0;  ///< in the world
-  /// Number of the collective it waits for in that group, else of the last it called; -1 = none
-  /// yet.
+  /// Number of the collective it waits for in that group, or of the last it called; -1 = none yet.
   std::int64_t sequence = -1;
   std::string operation{};  ///< "all_gather"; "-" before the first
   std::string unit{};       ///< label: "blocks.0/forward"; "-" without one
@@ -21,7 +20,7 @@ struct RankStatus {
   std::string state{};  ///< "waits", "polls" (also: "… elsewhere"), "computes", "threw", "returned"
 };
 
-/// One line a rank under a header:
+/// One line per rank, under a header:
 ///
 ///     rank  seq  operation       unit               elements  state
 ///        0    4  all_gather      blocks.1/forward       1024  waits

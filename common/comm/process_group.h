@@ -29,8 +29,8 @@ enum class CollectiveOp {
 std::string_view name_of(CollectiveOp op);
 std::string_view name_of(ReduceOp op);
 
-/// One collective as a backend sees it: checked, and in raw pointers, because communication threads
-/// must never touch a Tensor. Shapes per operation (W ranks):
+/// One collective as a backend sees it: checked, and with raw pointers, because communication
+/// threads must never touch a Tensor. Shapes per operation (W ranks):
 ///
 ///   all_gather      in (n)    out (W*n)   numel = n
 ///   reduce_scatter  in (W*n)  out (n)     numel = n
@@ -51,18 +51,18 @@ struct Collective {
 };
 
 /// Bytes a rank receives for one collective over W ranks with bandwidth-optimal algorithms:
-/// all_gather and reduce_scatter (W-1)·n, all_reduce 2(W-1)/W·N, broadcast and reduce N (the same
-/// figure on every rank, the root included), barrier and split nothing. With W = 1 nothing moves.
+/// all_gather and reduce_scatter (W-1)·n, all_reduce 2(W-1)/W·N, broadcast and reduce N (on every
+/// rank, the root included), barrier and split nothing. With W = 1 nothing moves.
 std::int64_t received_bytes(CollectiveOp op, std::int64_t numel, std::size_t element_size,
                             int world_size);
 
 /// One collective in flight. Keeps its tensors alive and leases their storage.
 ///
-/// Destroying an unfinished Work blocks until it is finished (or the group aborted and nobody reads
-/// its buffers any more), so a buffer can never be freed under a running collective; it never
-/// throws. The trace records that it was waited for, too. A Work must be waited for or destroyed
-/// before its rank's function returns, and on the rank's thread: if it leaks, that ends the run
-/// with an error that names it.
+/// Destroying an unfinished Work blocks until it is finished (or the group has aborted and no
+/// thread reads its buffers). So no buffer is freed under a running collective. The destructor
+/// never throws, and the trace records the wait. Wait for a Work or destroy it before its rank's
+/// function returns, and on the rank's thread. A leaked Work ends the run with an error that names
+/// it.
 class [[nodiscard]] Work {
  public:
   /// What a backend implements: a future, an MPI_Request, a CUDA event.
@@ -70,7 +70,7 @@ class [[nodiscard]] Work {
    public:
     virtual ~Pending() = default;
     virtual bool is_done() const = 0;
-    /// Returns when this rank's output is complete and all peers have finished reading its input.
+    /// Returns when this rank's output is complete and all peers have read its input.
     /// @throws Aborted
     virtual void wait() = 0;
   };
@@ -81,13 +81,13 @@ class [[nodiscard]] Work {
   Work& operator=(Work&& other) noexcept;
   ~Work();
 
-  /// True when wait() would not block for another rank. That includes a group that was aborted:
-  /// the result is there after wait() only.
+  /// True if wait() would not block for another rank, also if the group was aborted. Use the result
+  /// only after wait().
   bool is_done() const;
 
-  /// Makes the result usable by whatever the caller does next, and ends the leases. CPU: blocks
-  /// this thread. CUDA: makes the current stream wait; the host runs on. Idempotent.
-  /// @throws Aborted when any rank of the group failed.
+  /// Makes the result usable by what the caller does next, and ends the leases. CPU: blocks this
+  /// thread. CUDA: makes the current stream wait; the host runs on. Idempotent.
+  /// @throws Aborted if any rank of the group failed.
   void wait();
 
  private:
@@ -96,8 +96,8 @@ class [[nodiscard]] Work {
   Event waited_{};  // recorded by the first wait()
 };
 
-/// What connects ranks: threads, MPI, NCCL, or nothing (fake). Implementations are started from
-/// one thread per rank, in the same order on every rank.
+/// Connects ranks: threads, MPI, NCCL, or nothing (fake). It is called from one thread per rank, in
+/// the same order on every rank.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -106,8 +106,9 @@ class Backend {
   virtual std::unique_ptr<Work::Pending> start(const Collective& call) = 0;
   /// A new group of all ranks that pass the same color, ordered by (key, old rank). Collective.
   virtual std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) = 0;
-  /// A new group of `count` ranks that are `stride` apart. Unlike a color, this says what the other
-  /// ranks do, so a backend without peers can do it too. By default a split() with the right color.
+  /// A new group of `count` ranks, `stride` apart. Unlike a color, this determines the group
+  /// without the other ranks, so a backend without peers can do it too. By default a split() by
+  /// color.
   virtual std::shared_ptr<Backend> split_regular(int count, int stride, std::int64_t sequence);
   virtual void abort(const std::string& reason) = 0;
   virtual std::string_view name() const = 0;  ///< "threads", "fake", "mpi", …
@@ -118,15 +119,15 @@ class Backend {
 /// Notation: W = size(), n = elements per shard. All tensors are contiguous, of one dtype.
 ///
 /// Every rank must issue the same collectives, in the same order, with the same label. They run in
-/// that order, one after the other, alongside the caller's computation.
+/// that order, one after the other, while the caller computes.
 ///
-/// Shapes are checked here, once, before any backend runs, by a rule that is the same on every
-/// rank: a wrong shape is an Error everywhere, not a hang.
+/// Shapes are checked here, once, before any backend runs, by the same rule on every rank. So a
+/// wrong shape is an Error everywhere, not a hang.
 ///
-/// A group and its Works belong to the thread that made the group, which is the rank's own. A call
-/// from any other (a second thread of the same rank, a piece of a kernel, the thread of another
-/// rank) throws an Error and changes nothing; only abort() may come from anywhere. If another
-/// thread waits for a Work or destroys it, all ranks fail.
+/// A group and its Works belong to the thread that made the group: the rank's own. A call from any
+/// other thread (a second one of the same rank, a piece of a kernel, another rank's) throws an
+/// Error and changes nothing. Only abort() may be called from any thread. If another thread waits
+/// for a Work or destroys it, all ranks fail.
 class ProcessGroup {
  public:
   explicit ProcessGroup(std::shared_ptr<Backend> backend);
@@ -137,14 +138,13 @@ class ProcessGroup {
   /// Concatenates the shards of all ranks, in rank order.
   ///   in  (n)     this rank's shard
   ///   out (W*n)   out[r*n : (r+1)*n] = in of rank r
-  /// `in` may be that slice of `out` itself; then nothing is copied for it.
+  /// `in` may be that slice of `out` itself; then it is not copied.
   Work all_gather(const Tensor& out, const Tensor& in, Label label);
 
   /// Reduces elementwise over ranks; each rank keeps one shard of the result.
   ///   in  (W*n)   this rank's full-size contribution
   ///   out (n)     op over ranks q of in_q[rank()*n : (rank()+1)*n], in the canonical order
-  ///               (tensor/tree_sum.h) on threads and MPI; NCCL promises agreement up to rounding
-  ///               only
+  ///               (tensor/tree_sum.h) on threads and MPI; with NCCL equal up to rounding only
   Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Label label);
 
   /// data (N) = op over ranks, in place, same bits on every rank.
@@ -157,22 +157,22 @@ class ProcessGroup {
   /// undefined.
   Work reduce(const Tensor& out, const Tensor& in, int root, ReduceOp op, Label label);
 
-  /// Finished when every rank has called it.
+  /// Finishes when every rank has called it.
   Work barrier(Label label);
 
   /// A group of all ranks that pass the same color, ordered by (key, rank). Collective, blocks.
   std::shared_ptr<ProcessGroup> split(int color, int key);
 
-  /// The group of this rank among groups of `group_size` consecutive ranks: {0, 1}, {2, 3}, …
-  /// for 2. Collective, blocks; works on the fake group too.
+  /// This rank's group among groups of `group_size` consecutive ranks: {0, 1}, {2, 3}, … for 2.
+  /// Collective, blocks; works on the fake group too.
   /// @throws Error unless group_size divides size()
   std::shared_ptr<ProcessGroup> split_contiguous(int group_size);
 
-  /// The ranks that hold this rank's place in each of those groups: {0, 2, …}, {1, 3, …} for 2.
+  /// The ranks with this rank's place in each of those groups: {0, 2, …}, {1, 3, …} for 2.
   std::shared_ptr<ProcessGroup> split_strided(int stride);
 
-  /// Makes every pending and later call, on every rank, throw Aborted. Call it when a rank fails,
-  /// so that its peers fail too instead of hanging. The first reason stays.
+  /// Makes every pending and later call, on every rank, throw Aborted. Call it if a rank fails:
+  /// then its peers fail too, instead of hanging. The first reason stays.
   void abort(const std::string& reason) { backend_->abort(reason); }
 
   Backend& backend() { return *backend_; }

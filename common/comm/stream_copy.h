@@ -7,8 +7,8 @@
 
 namespace fsdp {
 
-/// Like memcpy, for results too large to stay in a cache until they are used: a store that bypasses
-/// the cache need not read the line it overwrites first, which saves a third of the memory traffic.
+/// Like memcpy, for results too large to stay in a cache until they are used. A store that bypasses
+/// the cache need not first read the line it overwrites. That saves a third of the memory traffic.
 void stream_copy(std::byte* out, const std::byte* in, std::size_t nbytes);
 
 }  // namespace fsdp

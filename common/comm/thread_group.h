@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup comm
-/// What the ranks of the thread backend share: who called which collective of which group, and who
-/// waits for it. Plain data; all of it is guarded by the Scheduler's one mutex.
+/// The data that the ranks of the thread backend share: which rank called which collective of which
+/// group, and which waits for it. Plain data, all guarded by the Scheduler's one mutex.
 #pragma once
 
 #include "comm/process_group.h"
@@ -27,17 +27,17 @@ struct SplitChoice {
   int key = 0;
 };
 
-/// One collective of one group, from the first call of a rank to the last byte.
+/// One collective of one group, from a rank's first call to the last byte.
 ///
 ///     calls arrive -> all are there and match -> its turn in the group -> pieces run -> done
 struct Operation {
   std::shared_ptr<Group> group;
   std::int64_t sequence = 0;
-  std::vector<Collective> calls;  // by group rank; those that have arrived are filled in
+  std::vector<Collective> calls;  // by group rank; filled in as they arrive
   int arrived = 0;
   std::optional<Transfer> transfer;  // set when its turn has come
   std::int64_t next_piece = 0;
-  std::int64_t running = 0;   // pieces some thread is at right now: nobody may free a buffer
+  std::int64_t running = 0;   // pieces running now: no buffer may be freed
   std::int64_t finished = 0;  // pieces done
   bool done = false;
 
@@ -45,7 +45,7 @@ struct Operation {
   std::vector<std::shared_ptr<Group>> parts;  // split only: the new group of each rank
 };
 
-/// A set of ranks with a sequence of collectives of its own.
+/// A set of ranks with its own sequence of collectives.
 struct Group {
   explicit Group(std::vector<int> ranks);
 
@@ -58,8 +58,8 @@ struct Group {
   };
   std::vector<Seat> seats;  // by group rank
 
-  // The operations that are not done, oldest first. At most the first one is moving data: a
-  // collective may read what the one before it wrote.
+  // The unfinished operations, oldest first. At most the first one moves data, because a collective
+  // may read what the one before it wrote.
   std::deque<std::shared_ptr<Operation>> open;
 };
 
@@ -68,11 +68,11 @@ enum class Activity { computes, waits, polls, threw, returned };
 /// What one rank of the world is doing.
 struct RankState {
   Activity activity = Activity::computes;
-  const Operation* waits_for = nullptr;  // while it waits or polls
-  bool unwinding = false;                // an exception was on its way up when it called or waited
-  std::thread::id thread;                // the one thread that may call for this rank
-  std::vector<const Operation*> held;    // called, and their Works neither waited for nor destroyed
-  const Operation* asked_about = nullptr;  // by its last is_done(), if nothing came after it
+  const Operation* waits_for = nullptr;    // while it waits or polls
+  bool unwinding = false;                  // an exception was unwinding it when it called or waited
+  std::thread::id thread;                  // the one thread that may call for this rank
+  std::vector<const Operation*> held;      // called; their Works neither waited for nor destroyed
+  const Operation* asked_about = nullptr;  // by its last is_done(), if no other call followed
   std::int64_t times_asked = 0;            // in a row
   std::condition_variable wake;
 };
@@ -83,7 +83,7 @@ std::vector<int> missing_members(const Operation& operation);
 /// How the calls of a complete operation differ, as a sentence ("ranks disagree on …"), or empty.
 std::string disagreement(const Operation& operation);
 
-/// The groups that the choices of a split lead to, by group rank of the parent.
+/// The groups that result from a split's choices, by group rank of the parent.
 std::vector<std::shared_ptr<Group>> make_parts(const Operation& split);
 
 }  // namespace fsdp::threads

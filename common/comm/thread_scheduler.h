@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup comm
-/// The control plane of the thread backend: who called what, whose turn it is, who helps, who gave
-/// up.
+/// The control plane of the thread backend: which calls have arrived, which operation runs next,
+/// which threads help, and when the world stops.
 #pragma once
 
 #include "comm/thread_group.h"
@@ -23,30 +23,29 @@ namespace fsdp::threads {
 
 /// One world of ranks that are threads.
 ///
-/// A collective starts when the last of its ranks has called it: then the calls are compared, and
-/// if they match, the copying or adding is cut into pieces (Transfer) that anybody may run:
+/// A collective starts when the last of its ranks has called it. Then the calls are compared. If
+/// they match, the copying or adding is cut into pieces (Transfer) that any thread may run:
 ///
-///   - a rank that waits anyway helps, with whatever is there, so nobody has to be woken for it;
+///   - a rank that waits anyway runs pieces, so no other thread need wake up for them;
 ///   - a few communication threads run pieces while all ranks compute;
-///   - a small collective is done on the spot by the rank that called it last.
+///   - the rank that calls a small collective last runs it at once.
 ///
-/// So no thread ever blocks in the middle of a collective, whatever groups exist and however many
-/// ranks share a core; and a rank can only wait for calls that other ranks have yet to make. That
-/// is what makes a hang visible: it is a chain of ranks in the wait-for graph (thread_report.h),
-/// looked for at the three moments it can come into being: a rank begins to wait, returns, or
-/// throws. A rank that polls waits, too: if what it asks about misses a rank that has ended, or
-/// after a hundred thousand questions in a row.
+/// So no thread blocks in the middle of a collective, whatever groups exist and however many ranks
+/// share a core. A rank can only wait for calls that other ranks have yet to make. This makes a
+/// hang visible: it is a chain of ranks in the wait-for graph (thread_report.h). The chain can
+/// appear at three moments only, when a rank begins to wait, returns, or throws, and is looked for
+/// then. A rank that polls also counts as waiting: if a rank it needs has ended, or after a hundred
+/// thousand calls of is_done() in a row.
 ///
-/// When something is wrong the world stops, for good and in all groups: pieces not begun are
-/// dropped, those running end first (a buffer must not go away under a reader), and every waiting
-/// or later call throws Aborted with one and the same message.
+/// After a failure the world stops, for good and in all groups. Pieces not begun are dropped, and
+/// running ones end first (no buffer may be freed under a reader). Every waiting or later call
+/// throws Aborted with the same message.
 ///
-/// One message has to be waited for. When a rank would wait forever in the destructor of a Work
-/// because an exception is on its way up (the *culprit*), the reason is that exception, and what it
-/// says is known only when the culprit's body has ended. The others sleep until then, but not
-/// longer than `patience`, for the exception may be swallowed and a long computation follow it. A
-/// culprit that touches any group again has swallowed it. In both cases the reason is the chain of
-/// ranks that was found.
+/// One message needs a wait. Suppose an exception unwinds a rank (the *culprit*), which would then
+/// wait forever in the destructor of a Work. The reason is that exception, and its message is known
+/// only when the culprit's body has ended. The others sleep until then, but at most for `patience`:
+/// the culprit may swallow the exception and compute for long. A culprit that uses any group again
+/// has swallowed it. In both cases the reason is the chain of ranks that was found.
 class Scheduler {
  public:
   /// @throws Error when there are too few threads
@@ -63,27 +62,26 @@ class Scheduler {
   /// Enters a call. Never blocks for other ranks. @throws Aborted; Error from another thread
   std::shared_ptr<Operation> call(const std::shared_ptr<Group>& group, int member,
                                   const Collective& call, SplitChoice choice = {});
-  /// Blocks until `operation` is done, or stopped with nobody at it any more. @throws Aborted
-  /// Another thread stops the world with it: it must not return earlier, and whether anybody could
-  /// still call what it waits for is not known of a thread that is no rank's.
+  /// Blocks until `operation` is done, or stopped with no thread running its pieces. @throws
+  /// Aborted A call from another thread stops the world. It must not return earlier, and a deadlock
+  /// of a thread that is no rank's cannot be detected.
   void wait(int rank, const Operation& operation);
-  /// True when wait() would not block, or only until the reason is known.
+  /// True if wait() would not block, or only until the reason is known.
   /// @throws Error from another thread
   bool is_done(int rank, const Operation& operation);
   /// `rank` no longer holds a handle of `operation`. wait() does this as well.
   void let_go(int rank, const Operation& operation);
   void abort(int rank, const std::string& reason);
 
-  // ---- for whoever runs the ranks
+  // ---- for run_ranks()
 
-  void on_start(int rank);  ///< on the thread that is to call for `rank`
+  void on_start(int rank);  ///< on the thread that will call for `rank`
   void on_return(int rank);
   void on_throw(int rank, const std::exception_ptr& error);
-  /// Once all ranks have ended: what made this world stop (a rank's own error, or Aborted), or
-  /// null.
+  /// After all ranks have ended: what stopped this world (a rank's own error, or Aborted), or null.
   struct Failure {
     std::exception_ptr error;
-    int rank = -1;  ///< that threw it; -1 = none did
+    int rank = -1;  ///< that threw it; -1 = none
   };
   Failure failure() const;
   /// Ends the communication threads; later calls throw Aborted.
@@ -124,11 +122,11 @@ class Scheduler {
   mutable std::mutex mutex_;  // guards everything below, and every Group and Operation
   std::vector<RankState> ranks_;
   std::vector<std::shared_ptr<Group>> groups_;
-  std::deque<std::shared_ptr<Operation>> active_;  // with pieces nobody has taken; small ones first
+  std::deque<std::shared_ptr<Operation>> active_;  // with pieces not yet taken; small ones first
 
   bool any_returned_ = false;
   bool stopped_ = false;
-  std::optional<std::string> reason_;  // may come later than the stop: see stop_and_ask()
+  std::optional<std::string> reason_;  // may be set after the stop: see stop_and_ask()
   int culprit_ = -1;
   std::string provisional_reason_;
   std::chrono::steady_clock::time_point end_of_patience_{};

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup comm
-/// The data plane of the thread backend: what one collective moves, cut into pieces.
+/// The data plane of the thread backend: the data of one collective, cut into pieces.
 #pragma once
 
 #include "comm/process_group.h"
@@ -12,23 +12,22 @@
 namespace fsdp::threads {
 
 /// One matched collective as a list of pieces. A piece reads a range of elements of some ranks'
-/// inputs and writes a range of some ranks' outputs, and no two pieces touch the same bytes unless
-/// both only read. So any thread may run any piece, in any order, and the result does not depend on
-/// it.
+/// inputs and writes a range of some ranks' outputs. No two pieces touch the same bytes unless both
+/// only read. So any thread may run any piece, in any order, with the same result.
 ///
 ///     all_gather      piece = (rank q, range)   in_q      -> out_r[q] for every r: read once
 ///     reduce_scatter  piece = (rank r, range)   in_q[r]   -> tree sum -> out_r
 ///     all_reduce      piece = range             data_q    -> tree sum -> data_r for every r
 ///
-/// That is why all_reduce can work in place without a second phase: the range a piece overwrites is
-/// read by that piece alone.
+/// So all_reduce works in place without a second phase: only the piece that overwrites a range
+/// reads it.
 class Transfer {
  public:
-  /// `calls` are those of all ranks of the group, by group rank, known to match.
+  /// `calls`: the matching calls of all ranks of the group, by group rank.
   explicit Transfer(std::vector<Collective> calls);
 
   std::int64_t pieces() const { return slots_ * ranges_; }
-  /// True when the whole is not worth waking another thread for; it is then one piece.
+  /// True if the collective is not worth waking another thread for. Then it is one piece.
   bool is_small() const { return small_; }
   void run(std::int64_t piece) const;
 

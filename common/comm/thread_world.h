@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup comm
-/// Ranks as threads of one process: the default backend. No installation, nothing copied but the
-/// result itself, and nothing can hang.
+/// Ranks as threads of one process: the default backend. It needs no installation, copies only the
+/// result itself, and cannot hang.
 #pragma once
 
 #include "comm/process_group.h"
@@ -23,32 +23,32 @@ struct RankOptions {
   std::uint64_t seed = 0;
   bool record_trace = false;
   Decorator decorate{};  ///< optional; called on each rank's thread
-  /// How long ranks that cannot go on wait for what an exception says that is still on its way
-  /// through another rank (see run_ranks).
+  /// How long blocked ranks wait for the message of an exception that is still unwinding another
+  /// rank (see run_ranks).
   std::chrono::milliseconds patience{5'000};
 };
 
-/// Runs `body` once per rank, each on a thread with a Context of its own, and returns when all have
-/// ended. If ranks throw, the error of the one that failed first is rethrown here; an Aborted that
-/// merely followed from it is not. With more than one rank the message then begins with
-/// "rank 1: ", and the type stays: InputError, Error, …, the common ones of std; an exception of
-/// any other type is handed on as it is.
+/// Runs `body` once per rank, each on a thread with its own Context, and returns when all have
+/// ended. If ranks throw, the error of the one that failed first is rethrown here, not an Aborted
+/// that followed from it. With more than one rank, the message begins with "rank 1: " and the type
+/// stays: InputError, Error, …, and the common ones of std. An exception of any other type is
+/// rethrown unchanged.
 ///
-/// What can go wrong ends at once, on every rank, with the table of hang_report.h in the message:
+/// These failures end every rank at once, with the table of hang_report.h in the message:
 ///   - ranks disagree at a sequence number (operation, dtype, elements, reduce op, root, label)
 ///   - a rank throws                          Aborted: rank 1: what it threw
-///   - every live rank waits and nothing can complete, or a rank needed for it has returned; asking
-///     is_done() counts as waiting when a rank that is needed has returned, or after a hundred
-///     thousand questions in a row
-///   - a rank returns, and a Work of its was neither waited for nor destroyed
-///   - a Work is waited for or destroyed by another thread than its rank's
+///   - every live rank waits and nothing can complete, or a rank needed for it has returned; a call
+///     of is_done() counts as waiting if a needed rank has returned, or after a hundred thousand
+///     calls in a row
+///   - a rank returns, and one of its Works was neither waited for nor destroyed
+///   - a thread other than its rank's waits for a Work or destroys it
 /// A rank that swallows such an error fails again at its next call to any group, or when it
-/// returns. The other ranks do not wait for that: they have failed already, at the latest when
-/// `patience` has passed, if an exception went through a destructor of a Work and was swallowed.
+/// returns. The other ranks do not wait for that: they have failed already. If the exception that
+/// was swallowed went through a Work's destructor, they fail when `patience` has passed.
 /// Only an endless loop in `body` itself needs a timeout from outside.
 ///
-/// @throws Error before any rank begins when the system has too few threads: one for each rank and
-/// up to as many for communication, besides what `threads_per_rank` asks for.
+/// @throws Error before any rank begins if the system has too few threads: one per rank and up to
+/// as many for communication, besides those of `threads_per_rank`.
 void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup&)>& body);
 
 /// Shorthand with default options.
