@@ -45,7 +45,7 @@ namespace fsdp::threads {
 /// wait forever in the destructor of a Work. The reason is that exception, and its message is known
 /// only when the culprit's body has ended. The others sleep until then, but at most for `patience`:
 /// the culprit may swallow the exception and compute for long. A culprit that uses any group again
-/// has swallowed it. In both cases the reason is the chain of ranks that was found.
+/// has swallowed it. Then, and after `patience`, the reason is the chain of ranks that was found.
 class Scheduler {
  public:
   /// @throws Error when there are too few threads
@@ -62,9 +62,9 @@ class Scheduler {
   /// Enters a call. Never blocks for other ranks. @throws Aborted; Error from another thread
   std::shared_ptr<Operation> call(const std::shared_ptr<Group>& group, int member,
                                   const Collective& call, SplitChoice choice = {});
-  /// Blocks until `operation` is done, or stopped with no thread running its pieces. @throws
-  /// Aborted A call from another thread stops the world. It must not return earlier, and a deadlock
-  /// of a thread that is no rank's cannot be detected.
+  /// Blocks until `operation` is done, or stopped with no thread running its pieces. A call from
+  /// another thread stops the world: it must not return earlier, and a deadlock of a thread that is
+  /// no rank's cannot be detected. @throws Aborted
   void wait(int rank, const Operation& operation);
   /// True if wait() would not block, or only until the reason is known.
   /// @throws Error from another thread

@@ -44,7 +44,7 @@ struct RankOptions {
 ///   - a thread other than its rank's waits for a Work or destroys it
 /// A rank that swallows such an error fails again at its next call to any group, or when it
 /// returns. The other ranks do not wait for that: they have failed already. If the exception that
-/// was swallowed went through a Work's destructor, they fail when `patience` has passed.
+/// was swallowed went through a Work's destructor, they fail after `patience` at the latest.
 /// Only an endless loop in `body` itself needs a timeout from outside.
 ///
 /// @throws Error before any rank begins if the system has too few threads: one per rank and up to
