@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup nn
-/// The few system calls a checkpoint rests on, with errors that name the file.
+/// The few system calls that checkpoints need, with errors that name the file.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace fsdp::nn {
 
-/// Is told of every change to the file system this folder's code is about to make on this thread:
+/// Notified before every change to the file system that this folder's code makes on this thread:
 /// "write step_2.tmp/a.safetensors", "sync …", "rename … …", "remove …", "create …". Tests use it
-/// to see the order of syncs and renames, and to die at every single one of them.
+/// to check the order of syncs and renames, and to crash at each one of them.
 class FileStepObserver {
  public:
   virtual ~FileStepObserver() = default;
@@ -33,7 +33,7 @@ class FileStepScope {
   FileStepObserver* previous_;
 };
 
-/// An open file. Closes it when destroyed. All functions throw Error with errno's text.
+/// An open file, closed when destroyed. All functions throw Error with errno's text.
 class File {
  public:
   /// @throws InputError if the file cannot be opened for reading.
@@ -50,7 +50,7 @@ class File {
   /// Fills `out` from byte `begin` on. @throws InputError if the file ends before.
   void read(std::uint64_t begin, std::span<std::byte> out) const;
   /// Reads on from where the last call ended, and returns how many bytes of `out` were filled:
-  /// fewer than all only at the end. Works for pipes, which have no size and no place to begin.
+  /// fewer than all only at the end. Works for pipes, which have no size and no position.
   std::size_t read_on(std::span<std::byte> out);
   void write(std::span<const std::byte> bytes);
   void sync();
@@ -63,7 +63,7 @@ class File {
   int descriptor_;
 };
 
-/// rename(2) and the recursive removal of a folder, announced to the observer.
+/// rename(2), and removal of a folder with its content. They notify the observer.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 void remove_tree(const std::filesystem::path& path);
 void create_folder(const std::filesystem::path& path);

@@ -17,8 +17,8 @@ struct SamplingOptions {
 };
 
 /// Continues `prompt` by `count` tokens, without a tape. `model` maps (1, T') tokens to (1, T', V)
-/// logits; the last `max_sequence` tokens are its context. One word of `generator` a token. With a
-/// sharded model every rank calls it and gets the same tokens.
+/// logits; the last `max_sequence` tokens are its context. Draws one word per token. With a sharded
+/// model, every rank calls it and gets the same tokens.
 std::vector<std::int32_t> generate(Module& model, std::vector<std::int32_t> prompt, int count,
                                    std::int64_t max_sequence, const SamplingOptions& options,
                                    Generator& generator);

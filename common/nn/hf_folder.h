@@ -14,24 +14,23 @@ namespace fsdp::nn {
 
 /// The text of `config.json` for a model (architectures, hidden_size, rope_theta, …).
 std::string to_hf_config(const TransformerConfig& config);
-/// Reads `config.json`. @throws InputError naming file, field and remedy, for anything this model
-/// is not: a field of a kind that changes what the model computes is never passed over.
+/// Reads `config.json`. @throws InputError naming file, field and remedy if the file describes
+/// another model: no field that changes what a model computes is ignored.
 TransformerConfig read_hf_config(const std::filesystem::path& file);
 
 /// Writes `model.safetensors` and `config.json` of a whole (not sharded) model into a folder that
-/// appears atomically, in place of nothing that is not ours (output_folder.h). Tied weights are
+/// appears atomically and never replaces what is not ours (output_folder.h). Tied weights are
 /// written once, as Hugging Face does.
 void save_hf_folder(TransformerLM& model, const std::filesystem::path& folder);
-/// The same two files into a folder that is there; a checkpoint that has more in it publishes
-/// itself.
+/// Writes the same two files into an existing folder, which the caller publishes.
 void write_hf_files(TransformerLM& model, const std::filesystem::path& folder);
-/// Fills a whole model from `model.safetensors`; every parameter must be there with its shape.
-/// Nothing is changed unless all of it fits.
+/// Fills a whole model from `model.safetensors`. Every parameter must be in it, with its shape;
+/// otherwise nothing changes.
 void load_hf_folder(TransformerLM& model, const std::filesystem::path& folder);
 
-/// Checks that `reader` holds exactly these parameters, each with its dtype and shape. A tensor
-/// that the model would not read is an error, unless it follows from the rest: rotary tables
-/// and the head of tied embeddings. @throws InputError naming file and tensor.
+/// Checks that `reader` holds exactly these parameters, each with its dtype and shape, and no other
+/// tensors (except those that follow from the rest: rotary tables, and the head of tied
+/// embeddings). @throws InputError naming file and tensor.
 void check_hf_parameters(const SafetensorsReader& reader,
                          const std::vector<NamedParameter>& parameters);
 

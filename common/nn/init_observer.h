@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup nn
-/// The seam at which initialisation can be put off.
+/// The place where initialization can be deferred.
 #pragma once
 
 #include "autograd/variable.h"
@@ -8,12 +8,12 @@
 
 namespace fsdp::nn {
 
-/// Is told of every parameter initialisation on this thread, in order, instead of it happening.
+/// Replaces every parameter initialization on this thread: it is called instead, in order.
 class InitObserver {
  public:
   virtual ~InitObserver() = default;
   /// `parameter` was just made on the current device and holds undefined values (on meta: none).
-  /// Whoever implements this also decides what is drawn from the generator.
+  /// The implementation also decides what is drawn from the generator.
   virtual void on_initialise(const Variable& parameter, const InitSpec& spec) = 0;
 };
 
@@ -30,8 +30,8 @@ class InitObserverScope {
   InitObserver* previous_;
 };
 
-/// What happens without an observer: a random parameter takes its words from the current
-/// generator (on meta too: the generator must not depend on the device), then every element is set.
+/// The initialization without an observer. A random parameter takes its words from the current
+/// generator (on meta too: the generator must not depend on the device). Then every element is set.
 void initialise_now(const Variable& parameter, const InitSpec& spec);
 
 }  // namespace fsdp::nn

@@ -42,7 +42,7 @@ class Embedding : public Module {
   Variable weight_;
 };
 
-/// Root mean square normalisation (Zhang and Sennrich 2019). weight (d), ones at first.
+/// Root mean square normalization (Zhang and Sennrich 2019). weight (d), ones at first.
 class RmsNorm : public Module {
  public:
   RmsNorm(std::int64_t width, double eps);

@@ -36,8 +36,8 @@ enum class CallState {
 inline constexpr int kCallStates = 8;
 std::string_view name_of(CallState state);  ///< "BEF_PRE_FW", "AFT_PRE_FW", …
 
-/// Is told of every module call on this thread while its CallObserverScope lives. Instruments
-/// (memory snapshots, the timeline) attach here; removing them changes nothing.
+/// Notified of every module call on this thread while its CallObserverScope lives. Instruments
+/// (memory snapshots, the timeline) attach here. Removing them changes nothing.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
@@ -60,7 +60,7 @@ struct NamedParameter {
   Module* module;  ///< the module that registered it
 };
 
-/// A tensor that is part of the model but not trained (RoPE tables). Not saved: it can be computed.
+/// A tensor of the model that is not trained (RoPE tables). Not saved: it can be computed.
 struct Buffer {
   std::string name;
   Tensor tensor;
@@ -69,8 +69,8 @@ struct Buffer {
 
 /// A tree of parameters, buffers and children with a forward function.
 ///
-/// Names may contain dots, and a child's name may be empty; a path joins the non-empty names. So
-/// paths can be those of another system's checkpoints whatever the tree looks like here.
+/// Names may contain dots, and a child's name may be empty. A path joins the non-empty names. So
+/// paths can equal those of another system's checkpoints, whatever the tree looks like here.
 /// Modules are neither copied nor moved.
 class Module {
  public:
@@ -85,15 +85,15 @@ class Module {
   ///     trace forward_begin   forward()   trace forward_end      allocations belong to this module
   ///     before_post_forward   forward hooks      after_post_forward
   ///
-  /// and, when the tape comes back through what forward() recorded,
+  /// and, when backward runs the nodes that forward() recorded,
   ///
   ///     before_pre_backward   backward pre-hooks  after_pre_backward
   ///     trace backward_begin   its nodes   trace backward_end
   ///     before_post_backward  backward hooks      after_post_backward
   ///
-  /// The module counts as active for the memory tracker from the first to the last line of each. It
-  /// must outlive the tape. Two calls in one forward are two backward frames. An exception leaves
-  /// nothing open.
+  /// The memory tracker counts the module as active from the first to the last line of each. The
+  /// module must outlive the tape. Two calls in one forward are two backward frames. After an
+  /// exception nothing stays open.
   Variable operator()(const Variable& x);
 
   // ------------------------------------------------------------------------------- structure
@@ -105,14 +105,14 @@ class Module {
   Module* parent() const { return parent_; }
   /// This module and all below, parents first, in registration order.
   std::vector<Module*> modules();
-  /// All parameters of the tree, in registration order, depth first; a tied parameter once, under
-  /// the path it was registered with first.
+  /// All parameters of the tree, in registration order, depth first. A tied parameter appears once,
+  /// under its first path.
   std::vector<NamedParameter> named_parameters();
   /// The same as pairs (path, variable).
   std::vector<std::pair<std::string, Variable>> variables();
   /// Every (path, variable) registration, tied parameters once per path.
   std::vector<NamedParameter> named_parameters_with_ties();
-  /// The parameters registered in this very module.
+  /// The parameters registered in this module itself.
   const std::vector<std::pair<std::string, Variable>>& own_parameters() const {
     return parameters_;
   }
@@ -124,8 +124,8 @@ class Module {
   /// in float64.
   void convert(DType dtype);
 
-  /// Fills this module's own buffers; on tensors whose bytes are not there it allocates them on the
-  /// current device first. Meta models call it when they are given memory.
+  /// Fills this module's own buffers. If they are not allocated, it first allocates them on the
+  /// current device. Call it when a meta model is allocated.
   virtual void initialise_buffers() {}
 
   // ----------------------------------------------------------------------------------- hooks
@@ -146,8 +146,8 @@ class Module {
  protected:
   virtual Variable forward(const Variable& x) = 0;
 
-  /// A new parameter on the current device, counted as UNSHARDED_PARAM, initialised by `spec` from
-  /// the current Context's generator (or left to the InitObserver of this thread).
+  /// A new parameter on the current device, counted as UNSHARDED_PARAM. It is initialized by `spec`
+  /// from the current Context's generator, or by this thread's InitObserver.
   Variable register_parameter(std::string name, Shape shape, const InitSpec& spec,
                               DType dtype = DType::float32);
   /// A parameter that already belongs to another module (tied weights).
@@ -157,9 +157,9 @@ class Module {
     adopt(std::move(name), child);
     return child;
   }
-  /// Describes a buffer on the current device; initialise_buffers() is to fill it.
+  /// Describes a buffer on the current device; initialise_buffers() must fill it.
   void register_buffer(std::string name, Shape shape);
-  /// @throws Error if the buffer has not been initialised, naming it and initialise_buffers().
+  /// @throws Error if the buffer is not initialized. Names it and initialise_buffers().
   const Tensor& buffer(std::string_view name) const;
 
  private:

@@ -16,7 +16,7 @@
 
 namespace fsdp::nn {
 
-/// Where one tensor lies in a file.
+/// The place of one tensor in a file.
 struct SafetensorsEntry {
   DType dtype;
   Shape shape;
@@ -24,9 +24,9 @@ struct SafetensorsEntry {
   std::uint64_t nbytes;
 };
 
-/// Reads a file. The header is checked completely on opening: lengths, overlaps, holes, dtypes,
-/// and that the file is exactly as long as it says. Nothing is allocated on the word of a damaged
-/// length. Copies share the open file; concurrent reads are fine.
+/// Reads a file. Opening it checks the whole header: lengths, overlaps, holes, dtypes, and that the
+/// file has exactly the length it should. A corrupt length field never triggers an allocation.
+/// Copies share the open file; concurrent reads are fine.
 class SafetensorsReader {
  public:
   /// @throws InputError naming the file, what is wrong with it, and the remedy.
@@ -35,7 +35,7 @@ class SafetensorsReader {
   const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool contains(const std::string& name) const { return entries_.count(name) != 0; }
-  /// @throws InputError naming file and tensor if it is not there or not of this dtype and shape.
+  /// @throws InputError naming file and tensor if it is missing or has another dtype or shape.
   const SafetensorsEntry& require(const std::string& name, DType dtype, const Shape& shape) const;
   /// Reads the whole tensor into `out` (contiguous, same shape and dtype).
   void read(const std::string& name, const Tensor& out) const;
@@ -52,9 +52,9 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Writes a file tensor by tensor: all shapes are said first, then data is given in that order, so
-/// no two tensors need be in memory at once. finish() syncs it to disk; a writer destroyed before
-/// that removes its file.
+/// Writes a file tensor by tensor. All shapes are declared up front, and data follows in that
+/// order. So one tensor in memory is enough. finish() syncs the file to disk. A writer destroyed
+/// before that removes its file.
 class SafetensorsWriter {
  public:
   struct Item {
@@ -67,7 +67,7 @@ class SafetensorsWriter {
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
-  /// The data of the next item; may come in several contiguous parts, none beyond the item's end.
+  /// Writes data of the next item, in one or more contiguous parts, none beyond the item's end.
   void write(const Tensor& part);
   /// @throws Error if data is missing.
   void finish();

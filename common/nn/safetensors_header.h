@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup nn
-/// The header of a safetensors file, on its own: text in, checked entries out, and back.
+/// The header of a safetensors file, alone: text in, checked entries out, and back.
 #pragma once
 
 #include "nn/safetensors.h"
@@ -21,13 +21,13 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-/// Reads and checks the header: what is accepted describes every byte of the file exactly once, and
-/// agrees with the header's checksum if it has one.
+/// Reads and checks the header. An accepted header describes every byte of the file exactly once,
+/// and matches its checksum if it has one.
 /// @throws InputError naming the file, what is wrong with it, and the remedy.
 SafetensorsHeader parse_safetensors_header(const File& file);
 
-/// The JSON text for these tensors, one after the other, padded with spaces so that data begins at
-/// a multiple of 8 bytes (the length before the header counted).
+/// The JSON text for these tensors, one after the other. It is padded with spaces so that data
+/// begins at a multiple of 8 bytes (counting the length before the header).
 std::string make_safetensors_header(const std::vector<SafetensorsWriter::Item>& items,
                                     const std::map<std::string, std::string>& metadata);
 

@@ -25,40 +25,39 @@ struct StateSlice {
 };
 
 /// Writes the slices of rank `rank` of `world_size` to `folder/shard-RRRRR-of-WWWWW.safetensors`,
-/// synced. Each slice is one tensor; the file's metadata says its full shape, where it begins, and
-/// its checksum (CRC-32); and the header has a checksum, too: no byte is without. `metadata` is
-/// added, and the id of the save, if begin_folder() made the folder.
+/// synced. Each slice is one tensor. The file's metadata holds its full shape, its begin, and its
+/// checksum (CRC-32). The header has a checksum too, so every byte has one. `metadata` is added,
+/// and the id of the save, if begin_folder() made the folder.
 void write_slices(const std::filesystem::path& folder, int rank, int world_size,
                   const std::vector<StateSlice>& slices,
                   const std::map<std::string, std::string>& metadata = {});
 
-/// All shard files of a folder, whatever W wrote them. Nothing but headers is read on opening, and
-/// those are verified then.
+/// All shard files of a folder, written at any W. Opening it reads only the headers, and verifies
+/// them.
 class SliceReader {
  public:
-  /// Checks that all files of the set are there, agree in shapes and metadata, and that every
-  /// tensor is covered completely and once. @throws InputError naming the file, the tensor, and the
-  /// remedy.
+  /// Checks that all files of the set exist and agree in shapes and metadata, and that they cover
+  /// every tensor completely and once. @throws InputError naming file, tensor and remedy.
   explicit SliceReader(const std::filesystem::path& folder);
 
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  int written_by() const { return static_cast<int>(files_.size()); }  ///< W at the time
+  int written_by() const { return static_cast<int>(files_.size()); }  ///< W when it was written
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
   std::vector<std::string> names() const;
 
-  /// Throws InputError if any of the slices is missing or of another shape or dtype; so that a load
-  /// can be refused before anything has been changed.
+  /// Throws InputError if any slice is missing or has another shape or dtype. So you can refuse a
+  /// load before anything has changed.
   void check(const std::vector<StateSlice>& slices) const;
-  /// The same, and that nothing would be left unread: throws InputError if the checkpoint holds a
-  /// tensor that is not of these parameters (all of the model's), or of one that is among the
-  /// slices, but not in them itself (the state of another optimizer).
+  /// The same, and throws InputError if a tensor would be left unread. Such a tensor belongs to
+  /// none of these parameters (all of the model's). Or it belongs to one with slices, but is not
+  /// among them (the state of another optimizer).
   void check(const std::vector<StateSlice>& slices,
              const std::vector<NamedParameter>& parameters) const;
-  /// Reads the data of files number `reader`, `reader + readers`, … once and compares it with the
-  /// checksums written along, so that R readers verify the whole folder between them.
-  /// @throws InputError naming the file and the tensor that was damaged.
+  /// Reads the data of files number `reader`, `reader + readers`, … once and checks their
+  /// checksums. So R readers together verify the whole folder.
+  /// @throws InputError naming the damaged file and tensor.
   void verify(int reader, int readers) const;
-  /// Reads the slices into their values, each from as many files as it takes.
+  /// Reads the slices into their values, each from as many files as needed.
   void read(const std::vector<StateSlice>& slices) const;
 
  private:
@@ -82,8 +81,7 @@ class SliceReader {
   std::map<std::string, std::string> metadata_;
 };
 
-/// The whole number under `key`. @throws InputError naming the folder and the key if it is not
-/// there.
+/// The whole number under `key`. @throws InputError naming the folder and the key if there is none.
 std::int64_t integer_of(const std::map<std::string, std::string>& metadata, const std::string& key,
                         const std::filesystem::path& folder);
 

@@ -40,7 +40,7 @@ struct TransformerConfig {
 /// The last step of the model: model.norm, then lm_head.
 class Head : public Module {
  public:
-  /// `tied` is the embedding's weight, or undefined for a head of its own.
+  /// `tied`: the embedding's weight, or undefined if the head has its own.
   Head(const TransformerConfig& config, const Variable& tied);
 
  protected:
