@@ -9,9 +9,9 @@
 ///                                          rename folder.tmp -> folder   it exists, complete
 ///                                          remove folder.old
 ///
-/// `folder` must be absent, empty, or an earlier output. Then its **mark**, the file `.unshard`,
-/// lists everything in it, and nothing has changed since. Anything else is a user's and is never
-/// touched, nor is a `.tmp` or `.old` without a mark.
+/// `folder` must be absent, empty, or an earlier output: its **mark**, the file `.unshard`, lists
+/// everything in it, and nothing has changed since. Anything else is a user's and is never touched,
+/// nor is a `.tmp` or `.old` without a mark.
 ///
 /// A crash at any moment leaves the earlier folder or the new one, never a mix. At worst a `.tmp`
 /// or `.old` stays, which the next begin_folder() clears. The folder is locked from the first call

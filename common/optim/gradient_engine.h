@@ -1,7 +1,6 @@
 /// @file
 /// @ingroup optim
-/// The gradients of one step: what a training loop sees, the same for a single process, DDP and
-/// FSDP.
+/// The gradients of one step, as a training loop sees them: alike for a single process, DDP, FSDP.
 #pragma once
 
 #include "comm/process_group.h"
@@ -15,13 +14,13 @@
 
 namespace fsdp::optim {
 
-/// How one step's J = W·M micro-batches are taken through.
+/// How one step processes its J = W·M micro-batches.
 struct StepPlan {
   int micro_steps = 1;                ///< M: micro-batches of this rank
   int micro_steps_per_reduction = 1;  ///< L: divides M; 1 = reduce every time, M = no_sync
   /// @throws Error unless L divides M.
   void validate() const;
-  /// The global index of the micro-batch that rank r of W takes at micro-step m: with this map a
+  /// The global index of the micro-batch that rank r of W takes at micro-step m. With this map, a
   /// single process, accumulation and W ranks are cuts of one tree of additions.
   ///   j = ⌊m/L⌋·W·L + r·L + m mod L
   std::int64_t micro_batch(int m, int rank, int world_size) const;
@@ -31,7 +30,7 @@ struct StepPlan {
 ///
 ///     engine.begin_step(plan);
 ///     for (int m = 0; m < plan.micro_steps; ++m) {
-///       loss(model(x[j]), y[j]).backward();      // no loss is scaled
+///       loss(model(x[j]), y[j]).backward();      // do not scale the loss
 ///       engine.end_micro_step();
 ///     }
 ///     engine.finish_gradients();                 // now, and only now, gradients exist
@@ -43,20 +42,20 @@ class GradientEngine {
   virtual ~GradientEngine() = default;
   virtual void begin_step(const StepPlan& plan) = 0;
   virtual void end_micro_step() = 0;
-  /// Sums what the micro-steps left, in the canonical order, and multiplies once by 1/J. A
-  /// parameter that got no gradient gets +0.
+  /// Sums the micro-steps' gradients in the canonical order, and multiplies once by 1/J. A
+  /// parameter without a gradient gets +0.
   virtual void finish_gradients() = 0;
-  /// What the optimizer updates; gradients are defined between finish_gradients and zero_grad.
+  /// The pieces to update. Gradients are defined between finish_gradients and zero_grad.
   virtual std::vector<Piece>& pieces() = 0;
-  /// Adds the squares of this rank's pieces, so that over all ranks every element counts once.
+  /// Adds the squares of this rank's pieces. Over all ranks, every element counts once.
   virtual void add_squares(ExactSquareSum& sum) = 0;
   /// Frees the gradients.
   virtual void zero_grad() = 0;
 };
 
-/// The norm that a finished ExactSquareSum stands for: the square root of its value.
+/// The norm of a finished ExactSquareSum: the square root of its value.
 double norm_of(const ExactSquareSum& squares);
-/// What gradients are multiplied by: max_norm / (norm + 1e-6) if that is below 1, else 1.
+/// The factor for all gradients: max_norm / (norm + 1e-6) if that is below 1, else 1.
 /// @throws Error if the norm is not finite, or max_norm not positive.
 double clip_factor(double norm, double max_norm);
 /// The exact norm of the whole gradient, equal on every rank and for every W. `group` may be null.

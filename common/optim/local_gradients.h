@@ -14,7 +14,7 @@
 namespace fsdp::optim {
 
 /// Gradients of whole parameters in one process: M micro-batches, summed in the canonical tree.
-/// With W = 1 and M = J it is what every sharded run must equal to the last bit.
+/// With W = 1 and M = J, every sharded run must equal it to the last bit.
 class LocalGradients : public GradientEngine {
  public:
   /// Trainable parameters by path; those that do not require a gradient are left out.
@@ -37,7 +37,7 @@ class LocalGradients : public GradientEngine {
   std::vector<Entry> entries_;
   std::vector<Piece> pieces_;
   StepPlan plan_{.micro_steps = 0};  // none begun
-  int micro_step_ = 0;               // how many have ended
+  int micro_step_ = 0;               // completed ones
 };
 
 }  // namespace fsdp::optim

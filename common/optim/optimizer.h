@@ -12,8 +12,8 @@
 
 namespace fsdp::optim {
 
-/// A piece of parameters an optimizer updates as one: a whole parameter, or the shard of a unit.
-/// Elementwise optimizers give the same bits however parameters are cut into pieces.
+/// Parameters that an optimizer updates at once: a whole parameter, or the shard of a unit.
+/// Elementwise optimizers give the same bits, however parameters are cut into pieces.
 struct Piece {
   std::string key;  ///< unique; names its state
   Tensor param;     ///< (n), contiguous; updated in place
@@ -28,20 +28,20 @@ using PieceState = std::map<std::string, Tensor>;
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// One update of every piece with learning rate `lr`. State is made at the first step, counted as
-  /// OPTIMIZER. @throws Error naming a piece without gradient.
+  /// Updates every piece once, with learning rate `lr`. The first step allocates the state, counted
+  /// as OPTIMIZER. @throws Error naming a piece without gradient.
   void step(std::vector<Piece>& pieces, double lr);
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
   /// Names of the state tensors, the same for every piece: AdamW {"exp_avg", "exp_avg_sq"}.
   virtual std::vector<std::string> state_names() const = 0;
-  /// The state of a piece; made (zero) if it is not there.
+  /// The state of a piece; allocated (zero) if there is none.
   PieceState& state(const Piece& piece);
   bool has_state(const std::string& key) const { return states_.count(key) != 0; }
 
  protected:
   virtual void update(Piece& piece, PieceState& state, double lr) = 0;
-  std::int64_t steps_ = 0;  // completed steps; the running one counts in update()
+  std::int64_t steps_ = 0;  // completed steps; in update() also this one
 
  private:
   std::map<std::string, PieceState> states_;

@@ -8,13 +8,13 @@
 
 namespace fsdp::optim {
 
-/// What a schedule may be configured with; `step` counts from 0.
+/// The options of a schedule; `step` counts from 0.
 struct Schedule {
   enum class Kind { constant, warmup_linear, warmup_cosine, warmup_log } kind = Kind::constant;
   double lr = 1e-3;         ///< the highest rate
   double lr_min = 0;        ///< start of a warm-up (warmup_linear, warmup_log), end of the cosine
   std::int64_t warmup = 0;  ///< steps
-  std::int64_t total = 0;   ///< steps in all (cosine)
+  std::int64_t total = 0;   ///< all steps (cosine)
 
   /// constant       lr
   /// warmup_linear  lr_min + (lr - lr_min)·(i+1)/warmup until warmup, then lr
@@ -22,7 +22,7 @@ struct Schedule {
   /// warmup_log     DeepSpeed's WarmupLR: lr_min + (lr - lr_min)·ln(i+1)/ln(warmup), then lr
   double at(std::int64_t step) const;
 };
-/// @throws InputError naming the known ones.
+/// @throws InputError that lists the known names.
 Schedule::Kind schedule_kind(const std::string& name);
 
 }  // namespace fsdp::optim

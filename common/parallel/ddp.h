@@ -14,9 +14,8 @@
 
 namespace fsdp::parallel {
 
-/// Every rank holds all parameters, gradients and optimizer state; gradients are all-reduced, in
-/// buckets of about `bucket_bytes`, last parameters first, while backward still computes the
-/// others.
+/// Every rank holds all parameters, gradients and optimizer state. Gradients are all-reduced in
+/// buckets of about `bucket_bytes`, last parameters first, while backward computes the others.
 class DdpGradients : public optim::GradientEngine {
  public:
   DdpGradients(std::vector<std::pair<std::string, Variable>> parameters,
@@ -28,7 +27,7 @@ class DdpGradients : public optim::GradientEngine {
   void end_micro_step() override;
   void finish_gradients() override;
   std::vector<optim::Piece>& pieces() override;
-  /// Every rank holds every gradient; this one counts each W-th, so all ranks must call it.
+  /// Every rank holds every gradient. Each counts every W-th one, so all ranks must call it.
   void add_squares(ExactSquareSum& sum) override;
   void zero_grad() override;
 
