@@ -2,8 +2,8 @@
 /// @ingroup tensor
 /// The kernels of causal attention for one tile of queries, or one head.
 ///
-/// Scores are kept transposed, S (keys, queries), in a tile of the worker's scratch: the softmax
-/// then runs down columns, eight queries side by side, and no sum ever goes across lanes.
+/// Scores are kept transposed, S (keys, queries), in a tile of the worker's scratch. So the softmax
+/// runs down columns, eight queries side by side, and no sum crosses lanes.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup tensor
-/// The BLAS call below matmul(), and the cut of a product into such calls.
+/// The BLAS call of matmul(), and the cut of a product into such calls.
 #pragma once
 
 #include "tensor/ops.h"
@@ -14,9 +14,9 @@ struct BlockPlan {
   std::int64_t row_blocks, column_blocks;
 };
 
-/// The cut for op(a) (m, k) · op(b) (k, n). A function of shapes alone: the bits of a block depend
-/// on where it begins and ends (measured: OpenBLAS treats edges differently), so it must not depend
-/// on how many threads there are.
+/// The cut for op(a) (m, k) · op(b) (k, n), a function of shapes alone. The bits of a block depend
+/// on where it begins and ends (measured: OpenBLAS treats edges differently). So the cut must not
+/// depend on the number of threads.
 BlockPlan plan_blocks(std::int64_t m, std::int64_t n, std::int64_t k, Transpose ta, Transpose tb);
 
 /// Block `index` of [0, extent) cut into `blocks` near-even parts, at multiples of kBlockStep.
@@ -29,7 +29,7 @@ BlockRange block_range(std::int64_t extent, std::int64_t blocks, std::int64_t in
 
 namespace fsdp::ops::blas {
 
-/// A row-major matrix in memory, possibly to be read transposed.
+/// A row-major matrix in memory, perhaps read transposed.
 template <class T>
 struct Operand {
   const T* data;

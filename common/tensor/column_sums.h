@@ -1,7 +1,6 @@
 /// @file
 /// @ingroup tensor
-/// Sums over the rows of a matrix, one per column: the gradient of everything that is shared by
-/// rows.
+/// Sums over the rows of a matrix, one per column: the gradient of all values that rows share.
 #pragma once
 
 #include "tensor/lanes.h"
@@ -11,9 +10,8 @@
 namespace fsdp::ops {
 
 /// out[j] (+)= Σ_r value(r, j), j in [0, width). `value(r, j, count)` gives the vector of columns
-/// j, j+1, …. Threads share out the columns, so every column is one fixed order: groups of
-/// kRowGroup rows, each summed from zero, added up one after another (two levels round less than
-/// one).
+/// j, j+1, …. Threads divide the columns, so every column has one fixed order: groups of kRowGroup
+/// rows, each summed from zero, are added one after another (two levels round less than one).
 template <class T, class Value>
 void sum_columns(T* out, std::int64_t rows, std::int64_t width, Write mode, Value value) {
   constexpr std::int64_t kVectors = 8, kRowGroup = 64;

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup tensor
-/// The one point through which every kernel is reached.
+/// The one function that every kernel call goes through.
 #pragma once
 
 #include "base/check.h"
@@ -10,8 +10,8 @@
 
 namespace fsdp {
 
-/// Runs the CPU kernel, or (device fake) only advances the virtual clock by its cost, or nothing at
-/// all (meta). A CUDA kernel will be a third way here, and nowhere else.
+/// Runs the CPU kernel. On fake it only advances the virtual clock by the cost; on meta it does
+/// nothing. A CUDA kernel will be one more case here, and nowhere else.
 template <class CpuKernel>
 void dispatch(Device device, Cost cost, CpuKernel&& cpu_kernel) {
   switch (device.type) {

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup tensor
-/// The sum of squares without rounding, so that no way of cutting a vector can change it.
+/// The sum of squares without rounding: no way of cutting a vector changes it.
 #pragma once
 
 #include "tensor/tensor.h"
@@ -10,11 +10,11 @@
 namespace fsdp {
 
 /// Sum of squares of float32 values, exact. A float is m·2^e with a 24-bit m; its square is the
-/// 48-bit integer m² at exponent 2e. Each exponent has a counter of two limbs: the value it stands
-/// for is (low + high·2^24)·2^(2e). A square, or whole multiples of 2^(2e) cut from a sum of
-/// squares, may be counted at any exponent that holds it without rounding; integers add exactly in
-/// any order, and one fixed fold turns all counters into a double at the end, rounded once. 2^39
-/// elements fit. Infinities and NaNs are counted apart.
+/// 48-bit integer m² at exponent 2e. Each exponent has a counter of two limbs, with the value
+/// (low + high·2^24)·2^(2e). A square, or whole multiples of 2^(2e) cut from a sum of squares, may
+/// be counted at any exponent that holds it without rounding. Integers add exactly in any order. At
+/// the end one fixed fold turns all counters into a double, rounded once. 2^39 elements fit.
+/// Infinities and NaNs are counted separately.
 ///
 /// The counters are one int64 tensor, so all_reduce(sum) over ranks is exact too.
 class ExactSquareSum {
@@ -26,7 +26,7 @@ class ExactSquareSum {
   void add(const Tensor& values);
   /// (kCounters) int64: low limbs, high limbs, infinities, NaNs.
   const Tensor& counters() const { return counters_; }
-  /// The sum of squares: inf if an infinity was seen, NaN if a NaN was.
+  /// The sum of squares: inf if there was an infinity, NaN if there was a NaN.
   double value() const;
 
  private:

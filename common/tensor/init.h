@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup tensor
-/// Random and constant initialisation: element i needs the word (seed, begin + i) and nothing else.
+/// Random and constant initialization: element i needs only the word (seed, begin + i).
 #pragma once
 
 #include "tensor/tensor.h"
@@ -10,8 +10,8 @@
 
 namespace fsdp {
 
-/// How a parameter is to be initialised. A value, so that it can be remembered and carried out
-/// later, elsewhere, or for a slice only.
+/// How to initialize a parameter. It is a value, so that you can keep it and apply it later,
+/// elsewhere, or to a slice only.
 struct InitSpec {
   enum class Kind { zeros, ones, uniform, truncated_normal } kind = Kind::zeros;
   double mean = 0;
@@ -31,12 +31,12 @@ struct InitSpec {
   }
 };
 
-/// Writes elements [begin, begin + out.numel()) of a parameter that was initialised by `spec` from
-/// the words (seed, stream_begin + i). `out` is contiguous; only this slice is touched or computed.
+/// Writes elements [begin, begin + out.numel()) of a parameter initialized by `spec` from the words
+/// (seed, stream_begin + i). `out` is contiguous; only this slice is touched or computed.
 ///
-/// A normal value is drawn by inverse CDF (one word, its upper 24 bits, a fixed rational polynomial
-/// in double with +, ×, ÷, √ alone, no libm, no contraction), rounded once: the same bits from
-/// every compiler and device. Accuracy of the quantile: 1e-9 relative in the kept range.
+/// A normal value is drawn by inverse CDF: one word, its upper 24 bits, a fixed rational polynomial
+/// in double with only +, ×, ÷, √ (no libm, no contraction), rounded once. So every compiler and
+/// device gives the same bits. Accuracy of the quantile: 1e-9 relative in the kept range.
 void init_slice(const Tensor& out, const InitSpec& spec, std::uint64_t seed,
                 std::uint64_t stream_begin, std::int64_t begin);
 

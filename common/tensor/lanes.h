@@ -1,9 +1,9 @@
 /// @file
 /// @ingroup tensor
-/// Vectors of a fixed width, whatever the machine: 8 floats or 4 doubles.
+/// Vectors of a fixed width on every machine: 8 floats or 4 doubles.
 ///
-/// Kernels reduce into these lanes explicitly, so the order of every addition is written down here
-/// and not chosen by the compiler, the alignment or the length of a tail.
+/// Kernels reduce into these lanes explicitly. So this code sets the order of every addition, not
+/// the compiler, the alignment or the length of a tail.
 #pragma once
 
 #include <bit>
@@ -40,9 +40,8 @@ using Mask = typename VectorOf<T>::Bits;
 template <class T>
 inline constexpr std::int64_t kLanes = 32 / static_cast<std::int64_t>(sizeof(T));
 
-/// body(integral_constant 0), …, body(integral_constant N - 1), written out: arrays of vectors
-/// that are
-/// indexed by them live in registers.
+/// body(integral_constant 0), …, body(integral_constant N - 1), written out, so that arrays of
+/// vectors indexed by them stay in registers.
 template <int N, class Body>
 inline __attribute__((always_inline)) void unroll(Body&& body) {
   [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
@@ -65,8 +64,8 @@ inline Vec<T> load(const T* from) {
   std::memcpy(&v, from, sizeof v);
   return v;
 }
-/// Has a loaded vector used from its register: GCC would rather load it again for each use, and a
-/// product is then bound by its loads.
+/// Keeps a loaded vector in its register. Otherwise GCC loads it again for each use, and the loads
+/// bound the speed of a product.
 template <class T>
 inline void hold(Vec<T>& v) {
 #if defined(__x86_64__) && defined(__AVX__)
@@ -114,13 +113,13 @@ inline Vec<T> sqrt(Vec<T> a) {
   }
   return r;
 }
-/// b where it is larger; a NaN in b is passed over.
+/// b where it is larger; a NaN in b is ignored.
 template <class T>
 inline Vec<T> max(Vec<T> a, Vec<T> b) {
   return b > a ? b : a;
 }
 
-/// All lanes by one fixed tree: halves, quarters, pairs.
+/// The sum of all lanes by one fixed tree: halves, quarters, pairs.
 template <class T>
 inline T sum(Vec<T> v) {
   if constexpr (std::is_same_v<T, float>) {
@@ -175,9 +174,8 @@ struct ExpConstants<double> {
                                           1.0};
 };
 
-/// e^x for x within [low, high] of ExpConstants, to about one unit in the last place; NaN for
-/// NaN. No
-/// libm: the same bits from every compiler, and eight at a time.
+/// e^x for x within [low, high] of ExpConstants, to about one unit in the last place; NaN for NaN.
+/// No libm: the same bits from every compiler, and eight at a time.
 template <class T>
 inline Vec<T> exp_in_range(Vec<T> x) {
   using C = ExpConstants<T>;
@@ -191,8 +189,8 @@ inline Vec<T> exp_in_range(Vec<T> x) {
   return p * std::bit_cast<Vec<T>>(std::bit_cast<Mask<T>>(shifted) << C::mantissa_bits);
 }
 
-/// e^x for x <= 0, give or take a rounding: what a softmax needs. Below the range, the smallest
-/// value in it (1e-38, 1e-308) stands for all.
+/// e^x for x <= 0, up to rounding, as a softmax needs it. Below the range it gives the smallest
+/// value in the range (1e-38, 1e-308).
 template <class T>
 inline Vec<T> exp_of_negative(Vec<T> x) {
   const Vec<T> low = splat<T>(ExpConstants<T>::low);
@@ -207,8 +205,8 @@ inline Vec<T> exp(Vec<T> x) {
   return x < low ? Vec<T>{} : exp_in_range<T>(clamped);
 }
 
-/// Calls body(i, full) for i = 0, kLanes, 2 kLanes, …, with `full` true while a whole vector fits
-/// and a last time with full = false and the remaining count. The body is the same code for both.
+/// Calls body(i, count) for i = 0, kLanes, 2 kLanes, … with count = kLanes, a constant, while a
+/// whole vector fits, and a last time with the remaining count. The body is the same code for both.
 template <class T, class Body>
 inline void for_lanes(std::int64_t n, Body&& body) {
   std::int64_t i = 0;
@@ -216,7 +214,7 @@ inline void for_lanes(std::int64_t n, Body&& body) {
     body(i, std::integral_constant<std::int64_t, kLanes<T>>{});
   if (i < n) body(i, n - i);
 }
-/// load / store for the `count` that for_lanes hands over.
+/// load / store for the `count` of for_lanes.
 template <class T, class Count>
 inline Vec<T> load_n(const T* from, Count count) {
   if constexpr (std::is_same_v<Count, std::int64_t>) {

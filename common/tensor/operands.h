@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup tensor
-/// What every kernel checks about its operands, and how it cuts its work.
+/// The checks of every kernel's operands, and the cut of its work.
 #pragma once
 
 #include "device/context.h"
@@ -13,20 +13,20 @@
 
 namespace fsdp::ops {
 
-/// Checks of one call of kernel `op`. The first operand seen settles dtype and device.
+/// Checks of one call of kernel `op`. The first operand determines dtype and device.
 class Operands {
  public:
   explicit Operands(const char* op) : op_(op) {}
 
   /// `t` is contiguous, of this shape, and of the common floating dtype and device.
-  /// Its bytes are there (else StorageError), even on the fake device.
+  /// It is allocated (else StorageError), even on the fake device.
   Operands& expect(const char* name, const Tensor& t, std::initializer_list<std::int64_t> shape);
   /// Like expect(), for any shape.
   Operands& expect_like(const char* name, const Tensor& t, const Shape& shape);
   /// Indices: int32, contiguous, same device.
   Operands& expect_indices(const char* name, const Tensor& t,
                            std::initializer_list<std::int64_t> shape);
-  /// Number of dimensions of an operand whose shape is yet to be read.
+  /// Number of dimensions of an operand, before its shape is read.
   Operands& expect_dims(const char* name, const Tensor& t, int dims);
 
   Device device() const { return device_; }
@@ -50,11 +50,11 @@ inline Cost cost_of(double flops, double elements, DType dtype) {
   return Cost{.flops = flops, .nbytes = elements * static_cast<double>(size_of(dtype))};
 }
 
-/// Elements that one piece of an elementwise kernel covers: enough to hide the hand-over, few
-/// enough to fill several threads. Depends on nothing, so neither do the pieces.
+/// Elements per piece of an elementwise kernel: enough to hide the cost of a piece, few enough to
+/// use several threads. A constant, so the pieces depend on nothing else.
 inline constexpr std::int64_t kGrain = 16384;
 
-/// Runs body(begin, end, scratch) over [0, n) cut every `grain`, on the rank's threads.
+/// Runs body(begin, end, scratch) over [0, n), cut every `grain`, on the rank's threads.
 template <class Body>
 void parallel_ranges(std::int64_t n, std::int64_t grain, Body&& body) {
   if (n <= 0) return;

@@ -1,12 +1,12 @@
 /// @file
 /// @ingroup tensor
-/// The kernels of the library, one function each. Every one checks its shapes, asks the dispatch
-/// point for the device, and (on `fake`) only advances the virtual clock.
+/// The kernels of the library, one function each. Every function checks its shapes and calls
+/// dispatch(); on `fake` it only advances the virtual clock.
 ///
-/// Conventions. Outputs come first and are made by the caller. Tensors are contiguous unless said
-/// otherwise, float32 or float64 (all of one dtype), and may start at any element of their storage.
-/// `Write::add` adds to what is there, `Write::set` overwrites it. The same call gives the same
-/// bits for any number of threads and any alignment; outputs never overlap inputs unless said.
+/// Conventions. Outputs come first; the caller makes them. Tensors are contiguous unless noted,
+/// float32 or float64 (all of one dtype), and may start at any element of their storage.
+/// `Write::add` adds to the output, `Write::set` overwrites it. The same call gives the same bits
+/// for any number of threads and any alignment. Outputs never overlap inputs unless noted.
 ///
 /// Letters: B batch, T sequence, V vocabulary, d width, F feed-forward width, H heads, G key/value
 /// heads (G divides H), D head width; R rows = B*T.
@@ -49,9 +49,9 @@ bool equal_bits(const Tensor& a, const Tensor& b);
 bool all_finite(const Tensor& a);
 
 // --------------------------------------------------------------------------- products (matmul.cpp)
-/// out (M, N) (+)= op(a) · op(b), with op(a) (M, K) and op(b) (K, N) after the transposition asked
-/// for. The output is cut into blocks that depend on (M, N, K) and the transpositions alone; each
-/// is one single-threaded BLAS call, so the bits do not depend on the number of threads.
+/// out (M, N) (+)= op(a) · op(b), with op(a) (M, K) and op(b) (K, N) transposed as requested. The
+/// output is cut into blocks that depend only on (M, N, K) and the transpositions. Each block is
+/// one single-threaded BLAS call, so the bits do not depend on the number of threads.
 void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, Transpose tb,
             Write write = Write::set);
 
@@ -66,7 +66,7 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
 /// rstd (R) = 1 / sqrt(mean(x²) + eps).
 void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tensor& weight,
               double eps);
-/// dx (R, d) may be undefined (not wanted), likewise dweight (d).
+/// dx (R, d) may be undefined (not needed), likewise dweight (d).
 void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, Write write_dweight,
                        const Tensor& dout, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd);
@@ -79,8 +79,8 @@ void rope_tables(const Tensor& cos, const Tensor& sin, double theta);
 void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse);
 
 /// Causal attention. q, out (B, T, H, D); k, v (B, T, G, D); lse (B, H, T) = log-sum-exp of the
-/// scaled scores, kept for the backward. Works tile by tile in the worker's scratch: never a (T, T)
-/// matrix.
+/// scaled scores, kept for the backward. Works tile by tile in the worker's scratch, without a
+/// (T, T) matrix.
 void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                const Tensor& v);
 /// dq, dk, dv are overwritten.

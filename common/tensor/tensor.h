@@ -23,13 +23,13 @@ constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, std::int64_t>) return DType::int64;
 }
 
-/// A strided view of a Storage. Copying a Tensor copies the view, never the bytes. The bytes may be
-/// absent (freed, or never allocated, or on the meta device): the shape is there all the same.
+/// A strided view of a Storage. Copying a Tensor copies the view, never the bytes. The storage need
+/// not be allocated (and never is on the meta device). The shape is always known.
 class Tensor {
  public:
   Tensor() = default;  ///< Undefined: no storage, no shape.
 
-  /// Fresh bytes with undefined contents (NaN in checked builds), counted as AllocationScope says.
+  /// Fresh bytes with undefined contents (NaN in checked builds); AllocationScope sets their kind.
   /// On meta: shape only.
   static Tensor empty(Shape shape, DType dtype = DType::float32);
   static Tensor empty(Shape shape, DType dtype, Device device);
@@ -58,10 +58,10 @@ class Tensor {
   Tensor view(Shape shape) const;
   /// Elements [begin, begin + length) of dimension `dim`.
   Tensor narrow(int dim, std::int64_t begin, std::int64_t length) const;
-  /// Two dimensions exchanged.
+  /// Exchanges two dimensions.
   Tensor transpose(int a, int b) const;
 
-  /// First element. @throws StorageError when the bytes are not there, Error on a wrong type.
+  /// First element. @throws StorageError if not allocated, Error on a wrong type.
   /// Null on the fake device.
   template <class T>
   T* data() const {
@@ -71,7 +71,7 @@ class Tensor {
   }
   std::byte* raw() const;
 
-  /// Elements in row-major order, whatever the strides.
+  /// Elements in row-major order, for any strides.
   template <class T>
   std::vector<T> to_vector() const;
   /// The only element of a one-element tensor, as double.

@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup tensor
-/// Products of tiles that lie in the first- or second-level cache: what attention is made of. Far
-/// too small for a BLAS call each.
+/// Products of tiles in the first- or second-level cache, for attention. Each is far too small for
+/// a BLAS call.
 #pragma once
 
 #include "tensor/lanes.h"
@@ -12,7 +12,7 @@
 
 namespace fsdp::ops::tile {
 
-/// Columns computed at a time. Right-hand sides are padded with zeros to a multiple of it.
+/// Columns computed at a time. Right-hand sides are zero-padded to a multiple of it.
 template <class T>
 inline constexpr std::int64_t kColumns = 2 * lanes::kLanes<T>;
 /// Rows computed at a time: 6 × 2 vectors of sums, with their operands, fill 16 registers.
@@ -23,15 +23,15 @@ constexpr std::int64_t padded(std::int64_t width) {
   return (width + kColumns<T> - 1) / kColumns<T> * kColumns<T>;
 }
 
-/// Element (row, k) of the left operand is data[row * row_stride + k * depth_stride], so either of
-/// a tile and its transpose will do.
+/// Element (row, k) of the left operand is data[row * row_stride + k * depth_stride]. So it can be
+/// a tile or its transpose.
 template <class T>
 struct Left {
   const T* data;
   std::int64_t row_stride, depth_stride;
 };
 
-/// The part of a row block that is not zero because of causality.
+/// The part of a row block that causality leaves nonzero.
 struct Range {
   std::int64_t column_begin, depth_begin, depth_end;
 };
@@ -66,7 +66,7 @@ inline void block(Left<T> a, const T* b, std::int64_t ldb, T* c, std::int64_t ld
   });
 }
 
-/// block() for the last columns of an output that has no room for all of them.
+/// block() for the last columns of an output, if they are fewer than kColumns.
 template <class T, int Rows>
 void narrow_block(Left<T> a, const T* b, std::int64_t ldb, T* c, std::int64_t ldc,
                   std::int64_t depth, bool add, std::int64_t columns) {
@@ -140,7 +140,7 @@ void pack(T* to, const T* from, std::int64_t stride, std::int64_t rows, std::int
   }
 }
 
-/// Transposes a square of kLanes × kLanes: ever smaller quarters off the diagonal change places.
+/// Transposes a kLanes × kLanes square: ever smaller off-diagonal quarters change places.
 inline void transpose_square(lanes::Vec<float> (&v)[8]) {
   const auto exchange = [&v]<int... I, int... J>(int a, int b, std::integer_sequence<int, I...>,
                                                  std::integer_sequence<int, J...>) {

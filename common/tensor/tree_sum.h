@@ -1,14 +1,14 @@
 /// @file
 /// @ingroup tensor
 /// The canonical order of addition. Floating-point addition is not associative, so "the sum of K
-/// gradients" means nothing until an order is fixed. Ours is one binary tree:
+/// gradients" has no meaning until an order is fixed. Ours is one binary tree:
 ///
 ///     K leaves split at the largest power of two < K:   sum(0..K) = sum(0..p) + sum(p..K)
 ///
 ///     K = 4  (0+1)+(2+3)        K = 3  (0+1)+2        K = 6  ((0+1)+(2+3))+(4+5)
 ///
-/// A single process, gradient accumulation and W ranks are cuts of the same tree, which is why they
-/// can agree to the last bit.
+/// A single process, gradient accumulation and W ranks are cuts of the same tree. So they can agree
+/// to the last bit.
 #pragma once
 
 #include "tensor/tensor.h"
@@ -29,12 +29,12 @@ void tree_sum(std::byte* out, std::span<const std::byte* const> in, std::int64_t
 /// The canonical sum of a few scalars.
 float tree_sum(std::span<const float> values);
 
-/// Sums leaves that arrive one by one, in the canonical order, keeping only partial sums, like the
-/// carries of a binary counter: after m leaves at most popcount(m) partials are alive.
+/// Sums leaves that arrive one by one, in the canonical order. It keeps only partial sums, like the
+/// carries of a binary counter: after m leaves, at most popcount(m) partials are alive.
 ///
-/// The leaf handed to push() keeps its Storage object, whose bytes move into the accumulator
-/// (Storage::swap_bytes) or are freed: either way it is unallocated afterwards, ready for the next
-/// leaf.
+/// push() keeps the leaf's Storage object. Its bytes move into the accumulator
+/// (Storage::swap_bytes) or are freed. Either way it is unallocated afterwards, and ready for the
+/// next leaf.
 class TreeAccumulator {
  public:
   /// Partials are counted as `kind`, owned by `owner`.
@@ -43,10 +43,10 @@ class TreeAccumulator {
   /// Adds the next leaf; all leaves have one shape and dtype and cover their whole storage.
   void push(const Tensor& leaf);
   std::int64_t leaves() const { return leaves_; }
-  /// Folds the partials into the sum over all leaves and forgets them (leaves() is 0 again).
+  /// Folds the partials into the sum over all leaves and clears them (leaves() is 0 again).
   /// @throws Error if nothing was pushed.
   Tensor fold();
-  /// Forgets everything.
+  /// Clears everything.
   void clear();
 
  private:
