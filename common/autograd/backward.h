@@ -12,19 +12,19 @@ namespace fsdp {
 
 /// Runs the tape from `root` (one element) back to the leaves, with d(root) = 1.
 ///
-/// Order: among nodes whose output gradient is complete, the one recorded last goes first; so the
-/// order is that of the recording, reversed, and the same every time. A node's saved tensors are
-/// released when it has run, and its output's gradient is freed; the tape can be used once.
+/// Order: of the nodes whose output gradient is complete, the one recorded last runs first. So the
+/// order is the reverse of the recording, and the same every time. After a node has run, its saved
+/// tensors are released and its output's gradient is freed; the tape can be used once.
 /// Allocations count as TEMP, leaf gradients as UNSHARDED_GRAD.
-/// Hooks run on this thread; a leaf's post-accumulate hooks run when the node that made its last
-/// contribution has run and let go of its tensors. A throw from a node or a hook leaves the tape
-/// released and rethrows.
+/// Hooks run on this thread. A leaf's post-accumulate hooks run after the node of its last
+/// contribution has run and released its tensors. If a node or a hook throws, the tape is released
+/// and the exception propagates.
 /// @throws Error if `root` has more than one element, needs no gradient, or its tape was used
 /// before.
 void backward(const Variable& root);
 
-/// Runs `callback` when the current backward has finished (after all hooks), in the order queued.
-/// Inside a backward that a node of another one runs, it waits for the outermost.
+/// Runs `callback` after the current backward has finished (after all hooks), in queue order. In a
+/// nested backward (run by a node of another), it runs after the outermost.
 /// @throws Error outside a backward.
 void queue_backward_callback(std::function<void()> callback);
 

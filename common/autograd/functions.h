@@ -3,13 +3,13 @@
 /// Differentiable functions over tensor/ops.h. Shapes as there; leading dimensions are flattened to
 /// rows.
 ///
-/// What each keeps for its backward, and what its backward allocates, is part of the contract: the
-/// memory formula is written from this table. Bytes are element size e times the numbers below;
-/// R rows, B·T = R. "Result" is the output itself, allocated in forward (ACTIVATION) and alive as
-/// long as somebody holds it. Backward allocates (TEMP) only the gradients of inputs that want one:
+/// What each function keeps for its backward, and what its backward allocates, is part of the
+/// contract: the memory formula follows this table. Bytes are element size e times the numbers
+/// below; R rows, B·T = R. "Result" is the output itself, allocated in forward (ACTIVATION) and
+/// alive while anything holds it. Backward allocates (TEMP) only gradients of inputs that need one:
 /// a tensor of the input's size for the first contribution to an input that is not a leaf, nothing
-/// for later ones (they are added in place), and nothing for a leaf with a sink. dout, the gradient
-/// of the output, is freed when the node has run; so are the saved tensors, unless said.
+/// for later ones (added in place), and nothing for a leaf with a sink. After the node has run,
+/// dout, the gradient of the output, is freed. So are the saved tensors, unless noted.
 ///
 /// | function       | kept beyond inputs that are kept anyway        | temporaries beyond that    |
 /// |----------------|------------------------------------------------|----------------------------|
@@ -18,7 +18,7 @@
 /// | rms_norm       | x (R·d), weight (a view), rstd (R)             | none                       |
 /// | rope_attention | q (R·H·D), k, v (R·G·D), result, lse (B·H·T)   | none if only used here     |
 /// | swiglu         | gate, up (R·F each)                            | over gate, up              |
-/// | add            | nothing; result in y's bytes if y is given up  | none: dout is shared       |
+/// | add            | nothing; result in y's bytes if y is moved in  | none: dout is shared       |
 /// | multiply       | x, y                                           | none                       |
 /// | relu, tanh     | x; the result                                  | none                       |
 /// | scale          | nothing                                        | over dout                  |
@@ -26,8 +26,8 @@
 /// | cross_entropy  | logits (R·V), targets (int32, shared), lse (R) | over logits                |
 /// | mse_loss       | x - y (N), and N more during forward           | over x - y                 |
 ///
-/// "Over x" is written into x's bytes, which needs that nobody else holds them (is_sole_holder);
-/// else a tensor of that size is allocated. Reused bytes count as TEMP from then on.
+/// "Over x" means written into x's bytes, if nothing else holds them (is_sole_holder). Otherwise a
+/// tensor of that size is allocated. Reused bytes count as TEMP from then on.
 #pragma once
 
 #include "autograd/variable.h"
@@ -41,13 +41,13 @@ Variable embedding(const Variable& table, const Tensor& tokens);
 /// y = x / rms(x) * weight over the last dimension.
 Variable rms_norm(const Variable& x, const Variable& weight, double eps);
 /// Rotates q (B, T, H*D) and k (B, T, G*D) by their positions, then causal attention; out (B, T,
-/// H*D). q and k are rotated in place: they must be fresh results that nobody else reads.
+/// H*D). q and k are rotated in place: they must be fresh results that nothing else reads.
 Variable rope_attention(const Variable& q, const Variable& k, const Variable& v, int heads,
                         int kv_heads, const Tensor& cos, const Tensor& sin);
 /// silu(gate) * up.
 Variable swiglu(const Variable& gate, const Variable& up);
-/// x + y. If `y` is handed over (a temporary, or moved) and nobody else holds its bytes, the sum is
-/// written into them, else into fresh ones.
+/// x + y. If `y` is a temporary or moved in, and nothing else holds its bytes, the sum is written
+/// into them, else into fresh ones.
 Variable add(const Variable& x, Variable y);
 Variable multiply(const Variable& x, const Variable& y);
 Variable relu(const Variable& x);
@@ -56,8 +56,8 @@ Variable scale(const Variable& x, double factor);
 Variable sum(const Variable& x);  ///< one element
 /// The same elements in another shape; shares x's bytes.
 Variable reshape(const Variable& x, Shape shape);
-/// Mean over rows of the cross-entropy; logits (…, V), targets (…) int32. In backward the gradient
-/// is written over the logits when nobody else holds them: hand them over.
+/// Mean over rows of the cross-entropy; logits (…, V), targets (…) int32. Move the logits in: if
+/// nothing else holds them, backward writes the gradient over them.
 Variable cross_entropy(Variable logits, const Tensor& targets);
 /// mean((x - y)²), y constant.
 Variable mse_loss(const Variable& x, const Tensor& y);

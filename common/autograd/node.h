@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup autograd
-/// Node: one recorded operation; what a new differentiable function implements.
+/// Node: one recorded operation. A new differentiable function implements one.
 #pragma once
 
 #include "autograd/variable.h"
@@ -14,21 +14,21 @@
 
 namespace fsdp {
 
-/// Where one contribution to a gradient goes.
+/// The destination of one contribution to a gradient.
 struct GradTarget {
-  Tensor tensor;                       ///< undefined: this input wants no gradient
+  Tensor tensor;                       ///< undefined: this input needs no gradient
   ops::Write write = ops::Write::set;  ///< set for the first contribution, add for later ones
   explicit operator bool() const { return tensor.is_defined(); }
 };
 
-/// A frame brackets the nodes recorded while it was current (CallFrameScope): Module makes one for
-/// each call. During backward, `before_first` runs before the first of the frame's reachable nodes,
-/// `after_last` after the last of them and all its accumulations and post-accumulate hooks. Nested
-/// frames: outer before_first first, inner after_last first. Each at most once a backward.
+/// A frame brackets the nodes recorded while it was current (CallFrameScope). Module makes one per
+/// call. In backward, `before_first` runs before the first of the frame's reachable nodes.
+/// `after_last` runs after the last of them and all its accumulations and post-accumulate hooks.
+/// Nested frames: outer before_first first, inner after_last first. Each at most once per backward.
 struct CallFrame {
   std::function<void()> before_first;
   std::function<void()> after_last;
-  std::shared_ptr<const Owner> owner;  ///< whose the temporaries of its nodes are; may be null
+  std::shared_ptr<const Owner> owner;  ///< owner of its nodes' temporaries; may be null
   std::shared_ptr<CallFrame> parent;
 };
 
@@ -45,12 +45,12 @@ class CallFrameScope {
   std::shared_ptr<CallFrame> previous_;
 };
 
-/// True if no other tensor, variable or node shares this tensor's storage: its bytes may be reused.
-/// Depends on the program alone, never on timing, since a tape belongs to one thread.
+/// True if no other tensor, variable or node shares this tensor's storage. Then its bytes may be
+/// reused. Depends only on the program, not on timing: a tape belongs to one thread.
 bool is_sole_holder(const Tensor& tensor);
 
-/// One operation on the tape. A subclass keeps the tensors its backward needs as members; release()
-/// lets go of them, right after backward() has run, so saved activations go as backward proceeds.
+/// One operation on the tape. A subclass keeps the tensors its backward needs as members. release()
+/// drops them right after backward() has run, so saved activations are freed as backward proceeds.
 class Node {
  public:
   Node() = default;
@@ -60,9 +60,9 @@ class Node {
 
   virtual std::string_view name() const = 0;
 
-  /// Computes the contributions to the inputs from `dout` = d(loss)/d(output), which is defined,
-  /// contiguous, and may be overwritten if is_sole_holder(dout) says so. Every input that wants a
-  /// gradient gets exactly one contribution, through target() or pass().
+  /// Computes the contributions to the inputs from `dout` = d(loss)/d(output). It is defined and
+  /// contiguous, and may be overwritten if is_sole_holder(dout). Every input that needs a gradient
+  /// gets exactly one contribution, through target() or pass().
   virtual void backward(const Tensor& dout) = 0;
   /// Drops saved tensors.
   virtual void release() = 0;
@@ -72,20 +72,19 @@ class Node {
   static Variable record(std::shared_ptr<Node> node, std::vector<Variable> inputs, Tensor output);
 
  protected:
-  /// Whether input i wants a gradient.
+  /// Whether input i needs a gradient.
   bool wants(std::size_t i) const;
-  /// The place for input i's next contribution; call it once per backward and input, right before
-  /// writing it completely. Leaves: the sink or the grad. Others: the gradient gathered so far.
+  /// The place for input i's next contribution: for leaves the sink or the grad, for others the
+  /// gradient summed so far. Call it once per backward and input, right before you write all of it.
   GradTarget target(std::size_t i);
-  /// Passes `grad` on unchanged as input i's contribution: shares it if it is the first one, else
-  /// adds.
+  /// Passes `grad` unchanged as input i's contribution: shares the first one, adds later ones.
   void pass(std::size_t i, const Tensor& grad);
 
  private:
   friend class Engine;
 
-  /// Where the gradient of one input goes: to the node that made it, or to the leaf it is; neither
-  /// if none is wanted. Not the Variable: that would keep the input's data until backward.
+  /// Where the gradient of one input goes: to the node that made it, or to the leaf it is; to
+  /// neither if none is needed. Not a Variable: it would keep the input's data until backward.
   struct Edge {
     std::shared_ptr<Node> node;
     std::shared_ptr<Variable::Impl> leaf;
@@ -95,7 +94,7 @@ class Node {
 
   GradTarget output_gradient();
   void add_to_output_gradient(const Tensor& grad);
-  void finish();  // drops everything but the name
+  void finish();  // drops everything except the name
 
   std::vector<Edge> edges_;
   std::shared_ptr<CallFrame> frame_;
@@ -104,7 +103,7 @@ class Node {
   DType output_dtype_ = DType::float32;
   Device output_device_;
   State state_ = State::recorded;
-  Tensor grad_;      // d(loss)/d(output), gathered so far
+  Tensor grad_;      // d(loss)/d(output), summed so far
   int awaited_ = 0;  // contributions to grad_ still to come
 };
 

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup autograd
-/// Views and places that the functions share; for the files of this folder.
+/// Views and destinations that the functions share; for the files of this folder.
 #pragma once
 
 #include "autograd/node.h"
@@ -27,8 +27,8 @@ inline Tensor empty_like(const Tensor& tensor) {
   return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device());
 }
 
-/// Where a gradient may be written: over `saved` if nobody else holds it (its bytes then count as
-/// TEMP), else into fresh bytes.
+/// A place for a gradient: `saved` itself if nothing else holds it (its bytes then count as TEMP),
+/// else fresh bytes.
 inline Tensor over_or_fresh(const Tensor& saved) {
   if (!is_sole_holder(saved)) return empty_like(saved);
   saved.storage()->recategorise(MemoryKind::temp);

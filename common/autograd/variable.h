@@ -22,8 +22,8 @@ using GradHook = std::function<void(Variable)>;
 
 /// A handle: copies share data, gradient and hooks.
 ///
-/// A *leaf* was made by the user (a parameter, an input). Its gradient appears in `grad()` during
-/// backward. Other variables are outputs of a Node of the tape.
+/// A *leaf* was made by the user (a parameter, an input). Backward writes its gradient to `grad()`.
+/// Other variables are outputs of a Node of the tape.
 class Variable {
  public:
   Variable() = default;  ///< Undefined.
@@ -36,23 +36,23 @@ class Variable {
   void set_requires_grad(bool value);  ///< @throws Error unless this is a leaf
   bool is_leaf() const;
 
-  /// The gradient accumulated by backward, undefined before the first contribution. A contribution
-  /// to an undefined gradient overwrites, it is never added to zeros (0 + (-0) is +0); later ones
-  /// add in place, in tape order.
+  /// The gradient accumulated by backward, undefined before the first contribution. The first
+  /// contribution overwrites; it is never added to zeros (0 + (-0) is +0). Later ones add in place,
+  /// in tape order.
   const Tensor& grad() const;
-  /// Replaces the gradient; undefined forgets it (and frees it, if nobody else holds it), and the
-  /// next contribution overwrites.
+  /// Replaces the gradient. An undefined `grad` drops it (and frees it, if nothing else holds it):
+  /// the next contribution overwrites.
   void set_grad(Tensor grad);
 
-  /// Points the variable at `view` from now on: same shape and dtype, and the same device unless
-  /// the variable was on meta. FSDP calls this once, with a view of the unit's flat storage, whose
-  /// bytes may come and go. @throws Error if they differ.
+  /// Makes `view` the data: same shape and dtype, and the same device unless the variable was on
+  /// meta. FSDP calls this once, with a view of the unit's flat storage, which is freed and
+  /// allocated later. @throws Error if they differ.
   void set_data(Tensor view);
   /// Replaces the data of a leaf by a copy of another element type (checks in float64).
   void convert(DType dtype);
-  /// Sends gradients to `view` (of the data's shape) instead of a tensor of their own; undefined
-  /// ends that. The bytes need only be there while backward writes. The first contribution after
-  /// arm_sink() (or set_grad_sink) overwrites, later ones add in place.
+  /// Writes gradients to `view` (of the data's shape) instead of their own tensor; undefined ends
+  /// that. It need only be allocated while backward writes. The first contribution after arm_sink()
+  /// (or set_grad_sink) overwrites; later ones add in place.
   void set_grad_sink(Tensor view);
   const Tensor& grad_sink() const;
   /// The next contribution overwrites the sink. grad() is undefined until then.
@@ -60,9 +60,8 @@ class Variable {
   /// True if a contribution has been written since arm_sink().
   bool sink_written() const;
 
-  /// Called once a backward, after the last contribution to this leaf that the tape recorded; on
-  /// the thread that called backward. Not called if the leaf gets no contribution. Returns a
-  /// handle.
+  /// Called once per backward, after the last contribution to this leaf that the tape recorded, on
+  /// the thread that called backward. Not called without a contribution. Returns a handle.
   int register_post_accumulate_grad_hook(GradHook hook);
   void remove_post_accumulate_grad_hook(int handle);
 
@@ -76,7 +75,7 @@ class Variable {
   const void* id() const { return impl_.get(); }
   friend bool operator==(const Variable& a, const Variable& b) { return a.impl_ == b.impl_; }
 
-  /// How many handles there are to this variable.
+  /// The number of handles to this variable.
   long use_count() const { return impl_.use_count(); }
 
   struct Impl;
@@ -91,7 +90,7 @@ class Variable {
 /// True unless a NoGradScope is open on this thread.
 bool grad_enabled();
 
-/// No tape is recorded on this thread while it lives.
+/// While it lives, this thread records no tape.
 class NoGradScope {
  public:
   NoGradScope();

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup autograd
-/// What is behind a Variable; for the files of this folder.
+/// The state of a Variable; for the files of this folder.
 #pragma once
 
 #include "autograd/node.h"
@@ -15,7 +15,7 @@ namespace fsdp {
 struct Variable::Impl {
   Tensor data;
   bool requires_grad = false;
-  std::shared_ptr<Node> node;  ///< what computed it; null for a leaf
+  std::shared_ptr<Node> node;  ///< that computed it; null for a leaf
 
   Tensor grad;
   Tensor sink;

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup base
-/// Errors. Everything that can go wrong throws fsdp::Error, in every build.
+/// Errors. Every failure throws fsdp::Error, in every build.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,13 +11,13 @@
 
 namespace fsdp {
 
-/// What everything in the library throws: a sentence with the values in it, and the remedy.
+/// Thrown by the whole library. The message has the values and the remedy.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Bytes were touched that are not there, or freed while somebody still needs them.
+/// Bytes were used without being allocated, or freed while in use.
 class StorageError : public Error {
  public:
   using Error::Error;
@@ -29,8 +29,8 @@ class InputError : public Error {
   using Error::Error;
 };
 
-/// Another rank failed, or the ranks disagree: this rank cannot go on. Carries the table of who
-/// waits where (see comm/hang_report.h).
+/// Another rank failed, or the ranks disagree, so this rank must stop. Contains the table of where
+/// each rank waits (see comm/hang_report.h).
 class Aborted : public Error {
  public:
   using Error::Error;
@@ -44,7 +44,7 @@ template <class... Args>
 
 }  // namespace fsdp
 
-/// Throws Error with a formatted message unless `condition` holds. Stays on in release builds.
+/// Throws Error with a formatted message unless `condition` holds, in release builds too.
 /// The message is a sentence a user can act on; its arguments are evaluated only on failure.
 #define FSDP_CHECK(condition, ...)   \
   do {                               \

@@ -1,20 +1,20 @@
 /// @file
 /// @ingroup base
-/// A clock that only moves when work is modelled: time in tests and estimates is computed, not
-/// measured.
+/// A clock that only advances with modeled work: tests and estimates compute time and do not
+/// measure it.
 #pragma once
 
 #include <cstdint>
 
 namespace fsdp {
 
-/// What a kernel does, as far as its duration is concerned.
+/// The work of a kernel, which determines its duration.
 struct Cost {
   double flops = 0;
   double nbytes = 0;  ///< memory traffic, read and written
 };
 
-/// Speed of the modelled machine, as picoseconds per unit of work.
+/// Speed of the modeled machine, in picoseconds per unit of work.
 struct CostModel {
   double ps_per_flop = 0;
   double ps_per_byte = 0;       ///< device memory
@@ -30,12 +30,12 @@ class VirtualClock {
   /// A kernel runs: computation advances by max(flops, traffic) of the roofline, rounded to a
   /// picosecond.
   void compute(Cost cost);
-  /// A collective over `world_size` ranks that delivers `nbytes` to this rank: it starts when it is
-  /// issued (now) or when the channel falls free, whichever is later, and takes
-  /// (W − 1)·α + nbytes·(link time of a byte).
-  /// @return when it ends; hand it to wait_until().
+  /// A collective over `world_size` ranks that delivers `nbytes` to this rank. It starts now or
+  /// when the channel is free, whichever is later, and takes (W − 1)·α + nbytes·(link time per
+  /// byte).
+  /// @return its end, for wait_until().
   std::int64_t start_collective(int world_size, std::int64_t nbytes);
-  /// The computation cannot go on before `time`.
+  /// The computation continues at `time` or later.
   void wait_until(std::int64_t time);
 
   std::int64_t now() const { return compute_; }

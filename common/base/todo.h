@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup base
-/// What an unfinished exercise does: it says which one it is.
+/// An unfinished exercise throws an exception that names it.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,19 +12,19 @@
 
 namespace fsdp {
 
-/// An exercise that has not been solved yet. Deliberately not an Error: code that handles the
-/// library's errors must not be able to mistake "unsolved" for "failed as it should".
+/// An exercise that is not solved yet. Deliberately not an Error: code that handles the library's
+/// errors must not mistake "unsolved" for "failed as expected".
 class TodoError : public std::logic_error {
  public:
   explicit TodoError(const std::string& what);
 };
 
-/// What the TodoErrors made so far by this process said, in order, thrown or not, caught or not: an
-/// exercise that was reached must not be able to hide behind a catch. The one list of the whole
-/// process, since ranks and their communication may run on any thread.
+/// The messages of all TodoErrors made in this process so far, in order, thrown or not: no catch
+/// may hide an exercise that was reached. One list for the whole process, since ranks and their
+/// communication may run on any thread.
 std::vector<std::string> todos_reached();
 
-/// The step number of an exercise together with the place it was written at.
+/// The step number of an exercise, and its place in the code.
 struct TodoStep {
   std::string_view step;
   std::string_view function;
@@ -37,8 +37,8 @@ struct TodoStep {
       : step(number), function(in_function), file(in_file), line(at_line) {}
 };
 
-/// Stands where the student's code goes. Naming the inputs and outputs documents what the step
-/// reads and sets, and keeps "unused" warnings quiet.
+/// A placeholder for the student's code. Its arguments document what the step reads and sets, and
+/// avoid "unused" warnings.
 template <class... Names>
 [[noreturn]] void todo(TodoStep todo_step, const Names&...) {
   throw TodoError(fmt::format("TODO {0}: {1} ({2}:{3}, writeup §{0}, make hint-{0})",

@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup base
-/// The event stream of a rank. One trace, many readers: tests, the timeline picture and the
-/// estimator all look at the same events. Only given code writes it.
+/// The event stream of a rank. One trace has many readers: tests, the timeline picture and the
+/// estimator use the same events. Only given code writes it.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace fsdp {
 
-/// What a collective is for; with the unit's name it labels the call everywhere.
+/// The purpose of a collective. With the unit's name it labels the call everywhere.
 enum class Phase { none, init, forward, backward, gradient, optimizer, loss, checkpoint };
 std::string_view name_of(Phase phase);
 
-/// Says which unit issued a collective, and why. Equal on all ranks, and checked to be.
+/// The unit that issued a collective, and its purpose. Checked to be equal on all ranks.
 struct Label {
   std::string unit;
   Phase phase = Phase::none;
   friend bool operator==(const Label&, const Label&) = default;
 };
-/// "blocks.0/forward"; an empty unit or phase leaves its half and the slash out.
+/// "blocks.0/forward"; without a unit or a phase, only the other half, and no slash.
 std::string to_string(const Label& label);
 
 enum class EventKind {
   issue,           ///< a collective was started           (name = operation)
   wait,            ///< its Work was waited for             (name = operation)
-  alloc,           ///< a unit's storage got its bytes      (name = kind, in lower case)
-  free,            ///< … and gave them back
+  alloc,           ///< a unit's storage was allocated      (name = kind, in lower case)
+  free,            ///< … or freed
   forward_begin,   ///< a unit's own computation begins: after its pre-forward hooks
   forward_end,     ///< … ends: before its post-forward hooks
   backward_begin,  ///< after its pre-backward hooks
@@ -37,8 +37,8 @@ enum class EventKind {
 };
 std::string_view name_of(EventKind kind);
 
-/// One event. `time` is the rank's virtual clock in picoseconds when one runs, else nanoseconds of
-/// a monotonic clock since the trace began; tests never look at the latter.
+/// One event. `time` is the rank's virtual clock in picoseconds if there is one, else nanoseconds
+/// of a monotonic clock since the trace began. Tests never use the latter.
 struct Event {
   EventKind kind;
   std::string unit;
@@ -49,15 +49,15 @@ struct Event {
   std::int64_t sequence = -1;
   std::int64_t time = 0;
   std::int64_t duration = 0;  ///< wait: how long it blocked; step: how long it took, until `time`
-  int ranks = 0;              ///< collective: how many take part
+  int ranks = 0;              ///< collective: number of ranks
 };
-/// "issue all_gather blocks.0/forward", "alloc unsharded_param blocks.0", …: what tests compare.
+/// "issue all_gather blocks.0/forward", "alloc unsharded_param blocks.0", …: tests compare these.
 std::string to_string(const Event& event);
 
-/// The events of one rank, in the order they happened. Touched by that rank's thread only.
+/// The events of one rank, in order. Only that rank's thread uses it.
 class Trace {
  public:
-  /// Recording is off until asked for: a long training must not grow without bound.
+  /// Recording is off at first: in a long training, a trace must not grow without bound.
   void set_recording(bool on) { recording_ = on; }
   bool is_recording() const { return recording_; }
   void record(Event event);

@@ -22,7 +22,7 @@ bool is_floating(DType dtype);
 /// Where bytes live.
 ///   cpu   real memory, real kernels
 ///   cuda  GPU memory
-///   meta  shape only: nothing is ever allocated or accounted
+///   meta  shape only: nothing is allocated or accounted
 ///   fake  accounted as if real, but without data; kernels only advance the virtual clock
 enum class DeviceType { cpu, cuda, meta, fake };
 
@@ -30,7 +30,7 @@ struct Device {
   DeviceType type = DeviceType::cpu;
   int index = 0;
   friend bool operator==(const Device&, const Device&) = default;
-  /// True when kernels run and bytes can be read.
+  /// True if kernels run and bytes can be read.
   bool has_data() const { return type == DeviceType::cpu || type == DeviceType::cuda; }
 };
 std::string to_string(Device device);  ///< "cpu", "cuda:0", "meta", "fake"
@@ -42,11 +42,11 @@ inline constexpr Device kFake{DeviceType::fake, 0};
 /// Extent of every dimension, outermost first. An empty shape is a scalar.
 using Shape = std::vector<std::int64_t>;
 /// Product of the extents; 1 for a scalar.
-/// @throws Error on a negative extent, or when the product does not fit 64 bits.
+/// @throws Error on a negative extent, or if the product does not fit 64 bits.
 std::int64_t numel_of(const Shape& shape);
 std::string to_string(const Shape& shape);  ///< "(3, 2)"
 
-/// What the memory tracker counts bytes as.
+/// The memory tracker's kinds of bytes.
 enum class MemoryKind {
   sharded_param,
   unsharded_param,
