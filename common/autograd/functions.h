@@ -13,7 +13,7 @@
 ///
 /// | function       | kept beyond inputs that are kept anyway        | temporaries beyond that    |
 /// |----------------|------------------------------------------------|----------------------------|
-/// | linear         | x (R·in), weight (a view)                      | none; x goes before dx     |
+/// | linear         | x (R·in), weight (a view)                      | none; x is freed before dx |
 /// | embedding      | tokens (int32, shared)                         | none                       |
 /// | rms_norm       | x (R·d), weight (a view), rstd (R)             | none                       |
 /// | rope_attention | q (R·H·D), k, v (R·G·D), result, lse (B·H·T)   | none if only used here     |
