@@ -10,11 +10,11 @@
 namespace fsdp {
 
 // ------------------------------------------------------------------- TODO 1.1
-// Open and close the scope of build(): new tensors are made on meta, and this object is told of
-// every initialisation. The two scope members do that; what is left is the generator.
+// Open and close the scope of build(). Two members do most of it: new tensors are made on meta, and
+// this object is notified of every initialization. Your part is the generator.
 //
-// Keep:  the generator of the current Context has the same offset after the scope as before it. A
-//        model that was only described must not change what is drawn next.
+// Keep:  the current Context's generator has the same offset after the scope as before it. A model
+//        that was only described must not change what is drawn next.
 DeferredInit::Recording::Recording(DeferredInit& owner)
     : owner_(owner),
       saved_offset_(Context::current().generator().offset()),
@@ -28,11 +28,11 @@ DeferredInit::Recording::~Recording() {
 }
 
 // ------------------------------------------------------------------- TODO 1.2
-// Remember one initialisation.
+// Record one initialization.
 //
-// Set:   a new Record, findable by parameter.id().
-// Keep:  words are reserved exactly as nn::initialise_now() does it: numel of them for a random
-//        parameter, none for a constant. Then every later parameter finds its own place too.
+// Set:   a new Record, which record_of() finds by parameter.id().
+// Keep:  reserve words exactly as nn::initialise_now() does: numel of them for a random parameter,
+//        none for a constant. Then every later parameter gets its own place too.
 void DeferredInit::on_initialise(const Variable& parameter, const InitSpec& spec) {
   todo("1.2", parameter, spec, records_, index_);
 }
@@ -47,7 +47,7 @@ const DeferredInit::Record& DeferredInit::record_of(const Variable& parameter) c
 }
 
 // ------------------------------------------------------------------- TODO 1.3
-// Only a slice.
+// Initialize only a slice.
 //
 // Hint:  fsdp::init_slice (tensor/init.h) needs the seed, the parameter's first word, and `begin`.
 void DeferredInit::init_slice(const Variable& parameter, std::int64_t begin,
@@ -56,11 +56,10 @@ void DeferredInit::init_slice(const Variable& parameter, std::int64_t begin,
 }
 
 // ------------------------------------------------------------------- TODO 1.4
-// Replay: memory and bits for every parameter of the module that is still on meta, then its
-// buffers.
+// Replay: allocate and fill every parameter of the module that is still on meta, then its buffers.
 //
-// Keep:  a tied parameter is one Variable under two paths: it gets memory once, and both paths see
-//        it. Parameters count as UNSHARDED_PARAM (AllocationScope).
+// Keep:  a tied parameter is one Variable under two paths: allocate it once, and both paths see it.
+//        Parameters count as UNSHARDED_PARAM (AllocationScope).
 void DeferredInit::materialise(nn::Module& module, Device device) {
   todo("1.4", module, device, records_);
 }

@@ -46,13 +46,13 @@ FlatParameter::FlatParameter(Unbuilt, std::string unit, std::vector<nn::NamedPar
 }
 
 // ------------------------------------------------------------------- TODO 2.1
-// Give every parameter its place in the flat vector.
+// Lay out the parameters in the flat vector.
 //
 // Set:   spans_ (one per parameter, in order, no gaps), numel_ (N), padded_numel_ (P).
 // Keep:  P is the smallest multiple of W that is >= N.
 //
-// Hint:  a shard border may cut through a parameter. That is the point of flattening: nothing
-//        here depends on where it falls.
+// Hint:  a shard border may cut through a parameter. This is the point of flattening: nothing
+//        here depends on where the border is.
 void FlatParameter::build_layout() {
   todo("2.1", parameters_, world_size_, spans_, numel_, padded_numel_);
 }
@@ -60,7 +60,7 @@ void FlatParameter::build_layout() {
 // ------------------------------------------------------------------- TODO 2.2
 // The map between shards and parameters.
 //
-// Hint:  intersect [rank*n, (rank+1)*n) with every span; keep what is not empty.
+// Hint:  intersect [rank*n, (rank+1)*n) with every span; keep non-empty pieces.
 std::vector<ShardPiece> FlatParameter::pieces_of(int rank) const {
   todo("2.2", rank, spans_);
 }
@@ -73,17 +73,17 @@ std::int64_t FlatParameter::valid_shard_numel() const {
 // Make shard_ (n), SHARDED_PARAM, and fill it with this rank's elements of the flat vector.
 //
 // Keep:  the full vector is never allocated, not even for a moment. Padding is zero.
-// Hint:  pieces_of(rank_) says what lies in the shard; source(parameter, begin, out) writes it.
+// Hint:  pieces_of(rank_) lists the pieces of the shard; source(parameter, begin, out) writes one.
 void FlatParameter::copy_shard(const SliceSource& source) {
   todo("2.3", source, shard_, rank_);
 }
 
 // ------------------------------------------------------------------- TODO 2.4
-// Describe `full` (and `full_grad`, if trainable) without allocating them, and turn every parameter
+// Describe `full` (and `full_grad`, if trainable) without allocating them. Turn every parameter
 // into a view: its data into full, its gradient sink into full_grad.
 //
-// Keep:  the storages are made once and never replaced; after this, allocate() and free() on them
-//        is all that unshard and reshard do. The parameters' own memory is given up here.
+// Keep:  make the storages once and never replace them. From now on, unshard and reshard only call
+//        allocate() and free() on them. The parameters' own memory is freed here.
 void FlatParameter::make_views() {
   todo("2.4", spans_, full_, full_grad_);
 }
@@ -94,12 +94,12 @@ void copy_slice(const Variable& parameter, std::int64_t begin, const Tensor& out
 }
 
 // ------------------------------------------------------------------- TODO 2.5
-// Which unit manages which parameter.
+// Assign every parameter to a unit.
 //
 // Keep:  every parameter that is not ignored is in exactly one list. A tied parameter is in the
-//        list of the lowest unit that contains every module using it, or its views would be freed
-//        while the other user still needs them.
-// Hint:  named_parameters_with_ties() names a tied parameter once for each module.
+//        list of the lowest unit that contains every module using it. Otherwise it would be freed
+//        while another user still needs it.
+// Hint:  named_parameters_with_ties() lists a tied parameter once per registration.
 std::vector<std::vector<nn::NamedParameter>> parameters_of_units(
     nn::Module& root, const std::vector<nn::Module*>& unit_modules,
     const std::vector<const void*>& ignored) {

@@ -43,11 +43,11 @@ ShardedUnit::~ShardedUnit() {
 }
 
 // ------------------------------------------------------------------- TODO 3.1
-// Make room for the full parameters and start gathering them.
+// Allocate the full parameters and start to gather them.
 //
-// Keep:  all-gather lands in the flat vector itself (full()), from which the model's views are cut.
-//        Nothing happens unless the unit is sharded; nothing is waited for.
-// Note:  when parts are kept for the subgroup (3.4), they are gathered, in the subgroup.
+// Keep:  all-gather writes into the flat vector itself (full()), where the model's views point.
+//        Do nothing unless the unit is sharded, and do not wait.
+// Note:  if parts are kept for the subgroup (3.4), gather these, in the subgroup.
 void ShardedUnit::start_unshard(Phase phase) {
   todo("3.1", phase, state_, gathers_, flats_);
 }
@@ -55,17 +55,16 @@ void ShardedUnit::start_unshard(Phase phase) {
 // ------------------------------------------------------------------- TODO 3.2
 // Wait until the full parameters can be read.
 //
-// Keep:  works from every state; the parts kept for the subgroup are no longer needed afterwards.
+// Keep:  works from every state. Afterwards the parts kept for the subgroup are not needed.
 void ShardedUnit::finish_unshard(Phase phase) {
   todo("3.2", phase, state_, gathers_);
 }
 
 // ------------------------------------------------------------------- TODO 3.3
-// Give the full parameters up.
+// Free the full parameters.
 //
-// Keep:  the storage is freed, not replaced: the views stay, and so does every view that autograd
-// saved.
-//        Parts kept for the subgroup go too: after an optimizer step they would be stale.
+// Keep:  free the storage, do not replace it. So the views stay valid, also those autograd saved.
+//        Drop the parts kept for the subgroup too: after an optimizer step they would be stale.
 // Hint:  a storage under a running gather cannot be freed.
 void ShardedUnit::reshard() {
   todo("3.3", state_, flats_);
@@ -79,23 +78,22 @@ std::shared_ptr<Storage> ShardedUnit::subgroup_storage(const FlatParameter& flat
 }
 
 // ------------------------------------------------------------------- TODO 3.4
-// Keep 1/s of the full parameters, then give the rest up.
+// Keep 1/s of the full parameters, then free the rest.
 //
 //     W = 4, s = 2      rank 0 keeps [0, P/2)   rank 1 keeps [P/2, P)   |  ranks 2, 3 likewise
 //
-// Set:   subgroup_parts_, one (P/s) tensor a flat parameter, over subgroup_storage(flat).
-// Keep:  rank r of the subgroup keeps part r, so that the subgroup's all-gather restores the whole.
+// Set:   subgroup_parts_, one (P/s) tensor per flat parameter, over subgroup_storage(flat).
+// Keep:  rank r of the subgroup keeps part r, so its all-gather restores the whole vector.
 void ShardedUnit::reshard_to_subgroup() {
   todo("3.4", subgroup_parts_, state_);
 }
 
 // ------------------------------------------------------------------- TODO 3.5
-// Attach the halves to the module.
+// Attach the two halves to the module.
 //
-// Keep:  pre-forward: the unit has its parameters, and then the scheduler (if any) hears of it.
-//        post-forward: with a tape, what the options say, the root rule first
-//        (keep_until_backward); without a tape (grad_enabled() is false) no backward will come, so
-//        nothing is kept.
+// Keep:  pre-forward: the unit is unsharded, and then the scheduler (if any) is called.
+//        post-forward: with a tape, follow the options, the root rule (keep_until_backward) first.
+//        Without a tape (grad_enabled() is false) there will be no backward, so keep nothing.
 void ShardedUnit::install_forward_hooks() {
   todo("3.5", module_, hooks_);
 }

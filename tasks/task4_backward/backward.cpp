@@ -84,16 +84,16 @@ bool GradientReducer::reduces_now() const {
 // ------------------------------------------------------------------- TODO 4.1
 // Before the unit's first backward node.
 //
-// Keep:  everything pre_backward promises in backward.h, in that order, also when it is called
-//        again in the same backward (a module that was called twice): what has been written must
-//        survive.
+// Keep:  everything that backward.h promises for pre_backward, in that order. It may be called
+//        again in the same backward (a module that was called twice). Gradients written so far must
+//        survive that.
 // Hint:  queue_backward_callback (autograd/backward.h); Variable::arm_sink.
 void GradientReducer::pre_backward(ShardedUnit& unit) {
   todo("4.1", unit, callback_queued_);
 }
 
 // ------------------------------------------------------------------- TODO 4.2
-// Make the full gradient complete: +0 where no contribution came, and in the padding.
+// Complete the full gradient: +0 where no contribution came, and in the padding.
 //
 // Hint:  Variable::sink_written, Variable::grad_sink.
 void GradientReducer::complete_gradients(UnitGradients& gradients) {
@@ -101,11 +101,11 @@ void GradientReducer::complete_gradients(UnitGradients& gradients) {
 }
 
 // ------------------------------------------------------------------- TODO 4.3
-// Send the full gradient on its way: reduce-scatter (sum) into a fresh leaf (n), label {unit,
+// Start the reduction: reduce-scatter (sum) the full gradient into a fresh leaf (n), label {unit,
 // gradient}.
 //
-// Under no_sync (L > 1) the full gradient is pushed to `full` first, and only the last micro-step
-// of a group reduces, what `full` folds to.
+// Under no_sync (L > 1), push the full gradient to `full` first. Only the last micro-step of a
+// group reduces, and it reduces what `full` folds to.
 //
 // Set:   each.input, each.leaf (REDUCE_SCATTER), reductions_, reducing_.
 void GradientReducer::start_reduce(UnitGradients& gradients) {
@@ -115,7 +115,7 @@ void GradientReducer::start_reduce(UnitGradients& gradients) {
 // ------------------------------------------------------------------- TODO 4.4
 // Finish the reduction in flight, if any: wait, free the full gradient, keep the shard.
 //
-// Hint:  the leaf is pushed to `sharded`, which counts it as SHARDED_GRAD from then on.
+// Hint:  push the leaf to `sharded`, which counts it as SHARDED_GRAD from then on.
 void GradientReducer::finish_reduce() {
   todo("4.4", reductions_, reducing_);
 }
@@ -123,26 +123,24 @@ void GradientReducer::finish_reduce() {
 // ------------------------------------------------------------------- TODO 4.5
 // After the unit's last backward node.
 //
-// Keep:  the full parameters go *before* the reduction is issued, and the gradient of the unit
-//        reduced before goes too (finish_reduce): so the peak does not depend on how fast the link
-//        is.
-// Hint:  open_calls counts forward calls; only the last of them ends the unit's backward.
+// Keep:  free the full parameters *before* you issue the reduction. Free the previous unit's
+//        gradient before it too (finish_reduce). So the peak does not depend on the link's speed.
+// Hint:  open_calls counts forward calls. The unit's backward ends with the last of them.
 void GradientReducer::post_backward(ShardedUnit& unit) {
   todo("4.5", unit, reducing_);
 }
 
 // ------------------------------------------------------------------- TODO 4.6
-// When the tape has been walked.
+// After the tape has been walked.
 //
-// Keep:  a unit that backward never reached still takes part in the reduction, with +0: what a rank
-//        sends must not depend on anything another rank cannot know. Last unit first, as in
-//        backward.
+// Keep:  a unit that backward never reached still takes part in the reduction, with +0. What a rank
+//        sends must not depend on facts that other ranks lack. Last unit first, as in backward.
 void GradientReducer::end_of_backward() {
   todo("4.6", units_, micro_step_, callback_queued_);
 }
 
 // ------------------------------------------------------------------- TODO 4.7
-// The average over all J = W·M micro-batches: one multiplication, at the very end.
+// Average over all J = W·M micro-batches: one multiplication, at the very end.
 //
 // Set:   shard_grad of every trainable FlatParameter; micro_step_ back to 0.
 void GradientReducer::finish_gradients() {

@@ -21,11 +21,10 @@ ShardedOptimizer::ShardedOptimizer(std::vector<FlatParameter*> flats,
     : flats_(std::move(flats)), optimizer_(std::move(optimizer)), group_(std::move(group)) {}
 
 // ------------------------------------------------------------------- TODO 5.1
-// What the optimizer is to update.
+// List what the optimizer updates.
 //
-// Keep:  frozen flat parameters are left out: no gradient, no state, no decay. Keys are unique: a
-//        unit may hold several flat parameters, so count them within their unit, frozen ones
-//        included.
+// Keep:  leave out frozen flat parameters: no gradient, no state, no decay. Keys are unique. A unit
+//        may hold several flat parameters, so count them per unit, frozen ones included.
 std::vector<optim::Piece> ShardedOptimizer::pieces() const {
   todo("5.1", flats_);
 }
@@ -33,14 +32,14 @@ std::vector<optim::Piece> ShardedOptimizer::pieces() const {
 // ------------------------------------------------------------------- TODO 5.2
 // One step.
 //
-// Keep:  padding is zero afterwards, in the shard and in every state tensor: whatever got there
-//        must not travel into the next all-gather, nor into a norm.
+// Keep:  afterwards the padding is zero, in the shard and in every state tensor. Values in it must
+//        not reach the next all-gather, nor a norm.
 void ShardedOptimizer::step(double lr) {
   todo("5.2", lr, optimizer_, flats_);
 }
 
 // ------------------------------------------------------------------- TODO 5.3
-// This rank's share of the sum of squares.
+// Add this rank's share to the sum of squares.
 void ShardedOptimizer::add_squares(ExactSquareSum& sum) const {
   todo("5.3", sum, flats_);
 }
@@ -48,17 +47,17 @@ void ShardedOptimizer::add_squares(ExactSquareSum& sum) const {
 // ------------------------------------------------------------------- TODO 5.4
 // Clip by the norm of the whole gradient.
 //
-// Hint:  the counters of ExactSquareSum are integers: all_reduce(sum) over them is exact. A norm
-//        of the local shard is a different number on every rank.
+// Hint:  the counters of ExactSquareSum are integers, so all_reduce(sum) over them is exact. The
+//        norm of the local shard differs from rank to rank.
 double ShardedOptimizer::clip_grad_norm(double max_norm) {
   todo("5.4", max_norm, group_, flats_);
 }
 
 // ------------------------------------------------------------------- TODO 5.5
-// The training state by parameter path.
+// List the training state by parameter path.
 //
-// Hint:  FlatParameter::pieces_of(rank) says which elements of which parameters the shard holds.
-//        Every state tensor is shaped like the shard.
+// Hint:  FlatParameter::pieces_of(rank) lists the elements of each parameter in the shard. Every
+//        state tensor has the shape of the shard.
 std::vector<nn::StateSlice> ShardedOptimizer::state_slices() {
   todo("5.5", flats_, optimizer_);
 }

@@ -23,11 +23,11 @@ Prefetcher::Prefetcher(std::vector<ShardedUnit*> units, Options options)
 }
 
 // ------------------------------------------------------------------- TODO 6.1
-// When the guess was wrong.
+// Follow the guess, right or wrong.
 //
-// Keep:  a unit that the guess does not hold (any more) leaves the cursor where it is; one that
-//        comes later than expected moves it there. Units gathered for nothing are resharded at
-//        once: memory stays bounded by the depth.
+// Keep:  a unit that is not in the rest of the guess does not move the cursor. A unit that comes
+//        later in it moves the cursor past it. Reshard units gathered for nothing at once, so that
+//        the depth bounds memory.
 bool Prefetcher::advance(Guess& guess, const ShardedUnit& unit) {
   todo("6.1", guess, unit);
 }
@@ -43,18 +43,17 @@ int Prefetcher::in_flight() const {
 }
 
 // ------------------------------------------------------------------- TODO 6.2
-// Start what comes next, as far as depth and limit allow.
+// Start the next units, as far as depth and limit allow.
 //
-// Keep:  units that are there already take their place in the depth: at most `depth` units are held
-// ahead.
+// Keep:  units that are unsharded already count toward the depth: at most `depth` are held ahead.
 void Prefetcher::start_ahead(const Guess& guess, Phase phase) {
   todo("6.2", guess, phase, ahead_);
 }
 
 // ------------------------------------------------------------------- TODO 6.3
-// The borders of a forward.
+// Begin and end a forward.
 //
-// Keep:  after forward_ends no unit is left that was gathered ahead and not used.
+// Keep:  after forward_ends no unit is left that was gathered ahead but not used.
 void Prefetcher::forward_begins() {
   todo("6.3", recording_, recorded_, forward_);
 }

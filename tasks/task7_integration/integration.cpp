@@ -68,12 +68,12 @@ bool ShardedModel::is_ignored(const nn::NamedParameter& parameter) const {
 }
 
 // ------------------------------------------------------------------- TODO 7.1
-// The units.
+// Make the units.
 //
 // Keep:  a unit holds one flat parameter per (requires_grad, dtype, decay), in order of first
-//        appearance. A module that is left without parameters is no unit. Units are in forward
-//        order, the root's (if any) first. Kept between forward and backward: the root's unit, or,
-//        if the root manages nothing, the last one.
+//        appearance. A module left without parameters is no unit. Units are in forward order, the
+//        root's (if any) first. Keep the root's unit between forward and backward or, if the root
+//        manages nothing, the last one.
 std::vector<std::unique_ptr<FlatParameter>> ShardedModel::make_flat_parameters(
     const std::string& unit, const std::vector<nn::NamedParameter>& parameters) const {
   todo("7.1", unit, parameters, options_);
@@ -86,8 +86,8 @@ void ShardedModel::make_units() {
 // ------------------------------------------------------------------- TODO 7.2
 // Attach everything: the units' forward hooks, the reducer's backward hooks, the prefetcher's slot.
 //
-// Keep:  the prefetcher hears of the beginning of a forward before the root's own unit is gathered,
-//        and of its end. At depth 0 there is none.
+// Keep:  call forward_begins before the root's own unit is gathered, and forward_ends at the end.
+//        At depth 0 there is no prefetcher.
 void ShardedModel::install_hooks() {
   todo("7.2", units_, reducer_, prefetcher_, hooks_);
 }
@@ -95,9 +95,9 @@ void ShardedModel::install_hooks() {
 // ------------------------------------------------------------------- TODO 7.3
 // What is not sharded: ignored parameters (whole on every rank, gradients all-reduced) and buffers.
 //
-// Keep:  after a meta start, ignored parameters and buffers have memory and the bits of an eager
-//        build, and the generator is where an eager build would have left it. An ignored parameter
-//        decays if options_.decays says so, like any other.
+// Keep:  after a meta start, ignored parameters and buffers are allocated, with the bits of an
+//        eager build. The generator is where an eager build would have left it. options_.decays
+//        decides for ignored parameters too.
 void ShardedModel::make_replicated() {
   todo("7.3", replicated_, replicated_gradients_);
 }
@@ -139,7 +139,7 @@ ShardedOptimizer& ShardedModel::optimizer() {
 // optimizer, and the engine of the replicated parameters.
 //
 // Keep:  a backward that reached no unit (everything frozen, or a loss that uses none) still counts
-//        as a micro-step. Replicated gradients count once in the norm, not W times. No unit is left
+//        as a micro-step. Replicated gradients count once in the norm, not W times. No unit is
 //        unsharded when the shards change.
 void ShardedModel::begin_step(const optim::StepPlan& plan) {
   todo("7.4", plan, reducer_, replicated_gradients_);

@@ -14,7 +14,7 @@
 namespace fsdp {
 
 // ------------------------------------------------------------------- TODO 7.5
-// Full state, never more than one unit of it at a time.
+// Full state, at most one unit of it at a time.
 void ShardedModel::for_each_full_parameter(
     const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit) {
   todo("7.5", visit, units_, replicated_);
@@ -29,7 +29,7 @@ void ShardedModel::load_full(const std::filesystem::path& folder) {
 }
 
 // ------------------------------------------------------------------- TODO 7.6
-// Sharded checkpoints: every rank its own slices, one folder that appears whole.
+// Sharded checkpoints: every rank writes its own slices into one folder that appears whole.
 std::vector<nn::StateSlice> ShardedModel::state_slices(bool with_replicated) {
   todo("7.6", with_replicated, optimizer_, replicated_);
 }
