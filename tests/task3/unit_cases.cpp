@@ -179,7 +179,7 @@ void judge_subgroup(const Ask& ask) {
     const auto held_before = peak.at("before").at("total").get<std::int64_t>();
     // What is held now, of any kind, besides what was held without the full parameters.
     const std::int64_t added = seen.bytes(rank, "kept", "total") - (held_before - layer.bytes());
-    // The next gather shows whether there are parts, whoever holds their bytes.
+    // The next gather shows whether there are parts, even if they have no bytes of their own.
     const auto gathered_over = [&](int ranks) {
       return seen.has(rank, "collectives") && collectives_of(seen.at(rank, "collectives")) ==
                                                   gathers_of(layer, unit_name(), "backward", ranks);

@@ -77,7 +77,7 @@ constexpr Told kForwardSlips[] = {
     {Slip::next_but_one, "the wrong neighbour: the next unit but one is started"},
     {Slip::never_gives_up, "what is stale is not given up"},
     {Slip::one_more_in_flight, "one gather more than the limit is in flight"},
-    {Slip::stale_last, "the next ones are started before what is stale is given up"},
+    {Slip::stale_last, "the next units are started before the stale ones are resharded"},
     {Slip::first_is_guessed,
      "units are gathered ahead in the first forward: before a record there is no guess"},
     {Slip::needs_tape, "nothing is gathered ahead in a forward without a tape"},

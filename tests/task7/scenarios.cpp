@@ -49,7 +49,7 @@ void gradients(Stage& stage) {
   session.attach_adamw();
   ShardedModel& model = session.model();
   const optim::StepPlan plan = session.plan();
-  model.pieces();  // as whoever counts parameters asks for them; there are no gradients yet
+  model.pieces();  // code that counts parameters may call it early; no gradients yet
   stage.collectives("collectives", [&] {
     model.begin_step(plan);
     for (int m = 0; m < plan.micro_steps; ++m) {

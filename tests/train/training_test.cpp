@@ -52,6 +52,11 @@ std::vector<std::string> strategy(const std::string& name, int ranks) {
   return {"--parallel.strategy=" + name, "--parallel.ranks=" + std::to_string(ranks)};
 }
 
+std::vector<std::vector<std::string>> every_strategy() {
+  return {strategy("single", 1), strategy("ddp", 2),  strategy("ddp", 3), strategy("fsdp", 1),
+          strategy("fsdp", 2),   strategy("fsdp", 3), strategy("fsdp", 4)};
+}
+
 void check_same(const RunResult& a, const RunResult& b) {
   CHECK(a.losses == b.losses);
   CHECK(a.param_sha256 == b.param_sha256);
@@ -252,9 +257,7 @@ TEST_CASE("what is not finite stops every strategy before it is saved", "[train]
                                          "--training.global_batch_size=12", "--checkpoint.every=1"};
   for (const Case& each : cases) {
     std::string first;
-    for (const auto& how :
-         {strategy("single", 1), strategy("ddp", 2), strategy("ddp", 3), strategy("fsdp", 1),
-          strategy("fsdp", 2), strategy("fsdp", 3), strategy("fsdp", 4)}) {
+    for (const auto& how : every_strategy()) {
       const TemporaryFolder folder;
       const std::vector<std::string> there = {"--checkpoint.folder=" + (folder / "c").string()};
       RunOptions options;
@@ -289,9 +292,7 @@ TEST_CASE("a parameter that a finite gradient makes infinite is never written",
     config.schedule.lr = 1e39;  // more than a float holds, and than a configuration may say
     return message_of<Error>([&] { run_training(config, make_data(), options); });
   };
-  for (const auto& how :
-       {strategy("single", 1), strategy("ddp", 2), strategy("ddp", 3), strategy("fsdp", 1),
-        strategy("fsdp", 2), strategy("fsdp", 3), strategy("fsdp", 4)}) {
+  for (const auto& how : every_strategy()) {
     const TemporaryFolder folder;
     const std::vector<std::string> there = {"--checkpoint.folder=" + (folder / "c").string()};
     RunOptions options;
