@@ -3,7 +3,7 @@
 # Variables: WERROR=ON   warnings are errors (what our own checks use)
 #            JOBS=N      how many compilers and tests run at once (default: all processors)
 #            INSTALL=no  never call the package manager
-# The course's targets take ONLY=3.2 SEED=N W=N BACKEND=threads|mpi IMPL=student|solution LEVEL=1..3
+# The course's targets take ONLY=3.2 SEED=N W=N IMPL=student|solution LEVEL=1..3
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -19,9 +19,9 @@ PYTHON ?= python3
 install = INSTALL=$(INSTALL) sh common/scripts/install.sh
 configure = cmake --preset $(1) -DFSDP_WERROR=$(WERROR) --log-level=NOTICE >/dev/null
 compile = cmake --build build/$(1) -j $(JOBS) --target
-# The thread sanitizer cannot start where newer kernels randomise addresses more widely.
+# The thread sanitizer cannot start where newer kernels randomize addresses more widely.
 fixed-addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
-course = python3 tests/grader/course.py --jobs $(JOBS)
+course = python3 apps/course/course.py --jobs $(JOBS)
 run-tests = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 help: ## Print these lines
@@ -49,7 +49,7 @@ test-%: ## Build and run the tests of one part: test-common, test-memory, test-s
 test-task%: ## Judge your task 1 … 7: a line a step, and why the first one fails
 	@$(install) build course
 	@$(course) test $* $(if $(ONLY),--only $(ONLY)) $(if $(IMPL),--impl $(IMPL)) \
-	  $(if $(SEED),--seed $(SEED)) $(if $(W),--world $(W)) $(if $(BACKEND),--backend $(BACKEND))
+	  $(if $(SEED),--seed $(SEED)) $(if $(W),--world $(W))
 
 test-integrated: ## Judge all of your own tasks together, and name the one that is wrong
 	@$(install) build course
@@ -81,7 +81,7 @@ submit: ## Check and score your work, and pack it into build/submission.tar.gz
 
 skeletons: ## Write tasks/*/*.cpp from solutions/ (never over a file somebody worked in)
 	@$(install) course
-	@python3 tests/grader/skeletons.py
+	@python3 apps/course/skeletons.py
 
 bench: ## Measure speed, as ratios to what the machine can do
 	@$(install) build bench
@@ -89,7 +89,7 @@ bench: ## Measure speed, as ratios to what the machine can do
 	@$(call compile,release) bench
 	@sh common/scripts/bench.sh build/release/bin
 
-figures: ## Make the book's figures anew, from runs on a modelled machine (writeup/figures/)
+figures: ## Make the book's figures anew, from runs on a modeled machine (writeup/figures/)
 	@$(install) build
 	@$(call configure,release)
 	@$(call compile,release) unshard_report
@@ -129,7 +129,7 @@ tidy: ## Run clang-tidy over the sources
 
 sanitize: sanitize-dev sanitize-tsan ## Run the tests under ASan+UBSan, then TSan
 
-sanitize-dev: ## Run the tests under the address and undefined-behaviour sanitizers
+sanitize-dev: ## Run the tests under the address and undefined-behavior sanitizers
 	@$(install) build
 	@$(call configure,dev)
 	@$(call compile,dev) all
@@ -156,25 +156,25 @@ grade: ## Grade a submission: SUBMISSION=folder or archive (TASK=3: that task on
 	@test -n "$(SUBMISSION)" || { echo "make grade SUBMISSION=folder-or-archive [TASK=3]"; exit 2; }
 	@$(install) build course
 	@$(call configure,grade)
-	@python3 tests/grader/grade.py "$(SUBMISSION)" $(if $(TASK),--task $(TASK)) \
+	@python3 apps/course/grade.py "$(SUBMISSION)" $(if $(TASK),--task $(TASK)) \
 	  $(foreach email,$(SUBMITTER),--submitter $(email))
 
 grade-all: ## Grade every submission in DIR=folder into build/grade/all/grades.csv
 	@test -n "$(DIR)" || { echo "make grade-all DIR=folder [TASK=3]"; exit 2; }
 	@$(install) build course
 	@$(call configure,grade)
-	@python3 tests/grader/grade_all.py "$(DIR)" $(if $(TASK),--task $(TASK)) \
+	@python3 apps/course/grade_all.py "$(DIR)" $(if $(TASK),--task $(TASK)) \
 	  $(if $(SUBMITTERS),--submitters "$(SUBMITTERS)")
 
 gradescope: ## Pack the autograder for Gradescope: TASK=3, or TASK=all
 	@$(install) course
-	@python3 tests/grader/gradescope.py pack --task "$(or $(TASK),all)" \
+	@python3 apps/course/gradescope.py pack --task "$(or $(TASK),all)" \
 	  $(if $(HIDDEN),--hidden $(HIDDEN))
 
 student-kit: ## Pack what students get (GIVEN=1-2: with those references; UPDATE=yes: no files of theirs)
 	@$(install) build course
 	@$(call configure,grade)
-	@python3 tests/grader/kit.py $(if $(GIVEN),--given $(GIVEN)) $(if $(UPDATE),--update)
+	@python3 apps/course/kit.py $(if $(GIVEN),--given $(GIVEN)) $(if $(UPDATE),--update)
 
 # ---- end
 

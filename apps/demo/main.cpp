@@ -1,6 +1,6 @@
 // The main job: a small model learns this repository's own text, in one process and sharded over 1,
 // 2 and 4 ranks, and every bit of every parameter is the same at the end.
-#include "nn/output_file.h"
+#include "io/output_file.h"
 #include "program/command_line.h"
 #include "program/program.h"
 #include "report/chrome_trace.h"
@@ -75,8 +75,8 @@ bool judge(const std::vector<BoundedRun>& runs) {
 // One more step over two ranks, recorded: what every stream did, and who held which bytes when.
 void draw(const std::filesystem::path& folder) {
   const report::RunRecord record = report::record_threads({});
-  nn::write_output_file(folder / "timeline.html", report::to_html(record));
-  nn::write_output_file(folder / "trace.json", report::to_chrome_json(record));
+  io::write_output_file(folder / "timeline.html", report::to_html(record));
+  io::write_output_file(folder / "trace.json", report::to_chrome_json(record));
   print_line(fmt::format("A picture of one step: {} (open it in a browser)",
                          (folder / "timeline.html").string()));
   print_line(fmt::format("The same for ui.perfetto.dev: {}", (folder / "trace.json").string()));
@@ -85,7 +85,7 @@ void draw(const std::filesystem::path& folder) {
 int demonstrate() {
   const std::filesystem::path folder = std::filesystem::path(FSDP_PROJECT_ROOT) / "build" / "demo";
   for (const char* name : {"summary.json", "timeline.html", "trace.json"}) {
-    nn::probe_file(folder / name);
+    io::probe_file(folder / name);
   }
   const TokenData data =
       TokenData::from_text(source_text(FSDP_PROJECT_ROOT), "the text of this repository", 256);
@@ -109,7 +109,7 @@ int demonstrate() {
   print_table(runs);
   print_line("\nWhat the model writes now:\n\n" + show_tokens(runs.back().run.sample, data));
   const bool good = judge(runs);
-  nn::write_output_file(folder / "summary.json", to_json(runs));
+  io::write_output_file(folder / "summary.json", to_json(runs));
   print_line(fmt::format("\nWritten: {}", (folder / "summary.json").string()));
   draw(folder);
   return good ? 0 : 1;

@@ -44,7 +44,7 @@ struct SegmentMemory {
 /// With R = B·T rows and 4 bytes an element, of which the table is made (autograd/functions.h):
 ///
 ///     x = R·d   one row vector a token      kv = R·G·D   keys, or values
-///     f = R·F   one hidden vector a token   lse = R·H    attention's normalisers
+///     f = R·F   one hidden vector a token   lse = R·H    attention's normalizers
 ///     v = R·V   logits                      r = R        one number a row (rstd, lse of the loss)
 ///
 ///     kept by    embedding  0 (the tokens belong to the data)

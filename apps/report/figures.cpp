@@ -40,7 +40,7 @@ std::string tip_of(const Span& span) {
 void draw_span(FigureFrame& frame, const Span& span, Tenths top) {
   const Tenths left = frame.x(span.begin);
   const Tenths width = std::max(frame.x(span.end) - left, Tenths{10});
-  // A hair's breadth between neighbours.
+  // A hair's breadth between neighbors.
   const Tenths drawn = width > pixels(4) ? width - 8 : width;
   frame.svg().rect(left, top + pixels(2), drawn, kLane - pixels(4), name_of(span.activity),
                    tip_of(span), width > pixels(8) ? pixels(3) : 0);

@@ -1,6 +1,6 @@
 // unshard-report: runs a short training and writes its pictures.
 #include "base/check.h"
-#include "nn/output_file.h"
+#include "io/output_file.h"
 #include "program/command_line.h"
 #include "program/program.h"
 #include "report/chrome_trace.h"
@@ -29,7 +29,7 @@ struct Options {
 
 void read(CLI::App& app, Options& options) {
   app.add_flag("--fake", options.fake,
-               "on a modelled machine with a virtual clock: the same picture every time");
+               "on a modeled machine with a virtual clock: the same picture every time");
   app.add_option("--model", options.run.model_name, "nano or tiny")
       ->check(CLI::IsMember({"nano", "tiny"}))
       ->capture_default_str();
@@ -66,7 +66,7 @@ void finish(Options& options) {
 }
 
 void write(const std::filesystem::path& file, const std::string& text) {
-  nn::write_output_file(file, text);
+  io::write_output_file(file, text);
   program::print_line(file.string());
 }
 
@@ -77,14 +77,14 @@ int run(int argc, char** argv) {
   if (const auto code = program::parse(app, argc, argv)) return *code;
   finish(options);
   if (!options.book.empty()) {
-    nn::probe_file(options.book / "figure.svg");
+    io::probe_file(options.book / "figure.svg");
     for (const Figure& figure : book_figures()) write(options.book / figure.name, figure.svg);
     return 0;
   }
   if (options.out.empty()) throw InputError("say where to write: --out FOLDER");
-  for (const char* name : {"timeline.html", "trace.json"}) nn::probe_file(options.out / name);
+  for (const char* name : {"timeline.html", "trace.json"}) io::probe_file(options.out / name);
   if (options.svg) {
-    for (const char* name : {"timeline.svg", "memory.svg"}) nn::probe_file(options.out / name);
+    for (const char* name : {"timeline.svg", "memory.svg"}) io::probe_file(options.out / name);
   }
   const RunRecord record = options.fake ? record_fake(options.run, kSmallMachine, options.run.ranks)
                                         : record_threads(options.run);

@@ -18,7 +18,7 @@ std::vector<MemoryChange> memory_changes(const RankRecord& rank) {
                  entry.block);
       const MemoryTracker::LogEntry& old = *before->second;
       changes.push_back(
-          {entry.time, old.kind, -old.nbytes, old.owner.get(), entry.what == What::recategorise});
+          {entry.time, old.kind, -old.nbytes, old.owner.get(), entry.what == What::recategorize});
     }
     if (entry.what == What::free) {
       alive.erase(entry.block);
@@ -38,7 +38,7 @@ std::vector<MemoryPoint> memory_curve(const RankRecord& rank) {
   for (std::size_t i = 0; i < rank.memory.size(); ++i) {
     const MemoryTracker::LogEntry& entry = rank.memory[i];
     if (i >= rank.opening) curve.push_back({entry.time, curve.back().bytes});
-    for (int n = entry.what == What::recategorise ? 2 : 1; n > 0; --n, ++change) {
+    for (int n = entry.what == What::recategorize ? 2 : 1; n > 0; --n, ++change) {
       curve.back().bytes[change->kind] += change->delta;
     }
   }

@@ -6,7 +6,7 @@ namespace fsdp::report {
 namespace {
 
 struct ActivityStyle {
-  std::string_view colour;
+  std::string_view color;
   std::string_view ink;
   std::string_view title;
 };
@@ -27,7 +27,7 @@ constexpr std::array<ActivityStyle, 7> kActivityStyles{{
 }};
 
 struct KindStyle {
-  std::string_view colour;
+  std::string_view color;
   std::string_view title;
 };
 
@@ -51,8 +51,8 @@ const KindStyle& style_of(MemoryKind kind) { return kKinds.at(static_cast<std::s
 
 }  // namespace
 
-std::string_view colour_of(Activity activity) { return style_of(activity).colour; }
-std::string_view colour_of(MemoryKind kind) { return style_of(kind).colour; }
+std::string_view color_of(Activity activity) { return style_of(activity).color; }
+std::string_view color_of(MemoryKind kind) { return style_of(kind).color; }
 std::string_view ink_on(Activity activity) { return style_of(activity).ink; }
 std::string_view title_of(MemoryKind kind) { return style_of(kind).title; }
 std::string_view title_of(Activity activity) { return style_of(activity).title; }
@@ -61,10 +61,10 @@ std::string palette_css() {
   std::string css;
   for (const Activity activity : kActivities) {
     css += fmt::format(".{0}{{fill:{1};background:{1}}}\n.on-{0}{{fill:{2}}}\n", name_of(activity),
-                       colour_of(activity), ink_on(activity));
+                       color_of(activity), ink_on(activity));
   }
   for (const MemoryKind kind : kStack) {
-    css += fmt::format(".{0}{{fill:{1};background:{1}}}\n", lower_name_of(kind), colour_of(kind));
+    css += fmt::format(".{0}{{fill:{1};background:{1}}}\n", lower_name_of(kind), color_of(kind));
   }
   return css;
 }

@@ -1,5 +1,5 @@
 /// @file
-/// The one list of colours: figures and pages look alike.
+/// The one list of colors: figures and pages look alike.
 #pragma once
 
 #include "base/types.h"
@@ -11,9 +11,9 @@
 
 namespace fsdp::report {
 
-std::string_view colour_of(Activity activity);
-std::string_view colour_of(MemoryKind kind);
-/// The colour of text that stands on a bar.
+std::string_view color_of(Activity activity);
+std::string_view color_of(MemoryKind kind);
+/// The color of text that stands on a bar.
 std::string_view ink_on(Activity activity);
 
 /// The order in which kinds are stacked, from the ground up: what stays longest lies lowest.

@@ -29,7 +29,7 @@ struct RankRecord {
 struct RunRecord {
   std::string title;
   int world_size = 1;
-  /// The modelled machine, if a virtual clock ran: then a transfer's begin and end are known.
+  /// The modeled machine, if a virtual clock ran: then a transfer's begin and end are known.
   /// Otherwise only when it was issued, and when waiting for it ended.
   std::optional<CostModel> cost_model;
   std::vector<RankRecord> ranks;

@@ -17,9 +17,11 @@ constexpr std::int64_t kMostRanks = 256;
 
 const std::map<std::string, std::function<nn::TransformerConfig()>>& presets() {
   static const std::map<std::string, std::function<nn::TransformerConfig()>> table = {
-      {"nano", nn::TransformerConfig::nano},       {"tiny", nn::TransformerConfig::tiny},
-      {"small", nn::TransformerConfig::small},     {"gpt2_124m", nn::TransformerConfig::gpt2_124m},
-      {"gpt2_xl", nn::TransformerConfig::gpt2_xl},
+      {"nano", nn::TransformerConfig::nano},
+      {"tiny", nn::TransformerConfig::tiny},
+      {"small", nn::TransformerConfig::small},
+      {"llama_124m", nn::TransformerConfig::llama_124m},
+      {"llama_2b", nn::TransformerConfig::llama_2b},
   };
   return table;
 }

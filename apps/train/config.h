@@ -30,7 +30,7 @@ struct TrainingConfig {
   std::int64_t local_batch_size = 8;   ///< sequences of one micro-batch of one rank
   std::int64_t global_batch_size = 0;  ///< sequences of a step; 0 = local_batch_size · ranks
   std::int64_t seq_len = 0;            ///< 0 = model.max_sequence
-  std::int64_t seed = 1;               ///< of initialisation and of the order of the data
+  std::int64_t seed = 1;               ///< of initialization and of the order of the data
   double clip = 1.0;                   ///< largest norm of the whole gradient; 0 = off
   bool no_sync = false;                ///< reduce once a step, not once a micro-batch
   std::int64_t log_every = 1;          ///< steps between two progress lines

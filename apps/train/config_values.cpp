@@ -1,7 +1,7 @@
 #include "train/config_values.h"
 
 #include "base/check.h"
-#include "nn/file_io.h"
+#include "io/file_io.h"
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -72,7 +72,7 @@ std::string show_real(double value) {
 
 std::vector<GivenValue> values_of_file(const std::filesystem::path& file) {
   const std::string name = file.string();
-  const std::string text = nn::read_text(file, kMostBytes);
+  const std::string text = io::read_text(file, kMostBytes);
   if (text.empty()) {
     throw InputError(
         fmt::format("{}: is empty; write settings into it, or leave --config out", name));

@@ -1,7 +1,7 @@
 #include "train/data.h"
 
 #include "base/check.h"
-#include "nn/file_io.h"
+#include "io/file_io.h"
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ constexpr std::size_t kHeaderBytes = 256 * sizeof(std::int32_t);
   throw InputError(fmt::format("{}: {}", name, what));
 }
 
-std::int32_t first_int(const nn::File& file) {
+std::int32_t first_int(const io::File& file) {
   std::int32_t value = 0;
   if (file.nbytes() >= sizeof value) file.read(0, std::as_writable_bytes(std::span(&value, 1)));
   return value;
@@ -44,7 +44,7 @@ void check_tokens(const std::vector<std::uint16_t>& tokens, const std::string& n
                            *outside, outside - tokens.begin(), vocabulary, largest + 1));
 }
 
-std::vector<std::uint16_t> read_token_file(const nn::File& file) {
+std::vector<std::uint16_t> read_token_file(const io::File& file) {
   const std::string name = file.path().string();
   const std::uint64_t nbytes = file.nbytes();
   std::array<std::int32_t, 256> header{};
@@ -113,7 +113,7 @@ TokenData TokenData::open(const DataConfig& config, std::int64_t vocabulary) {
       reject(config.path, "is a folder; data.format tokens needs a file");
     return from_text(source_text(path), config.path, vocabulary);
   }
-  const nn::File file = nn::File::open_to_read(path);
+  const io::File file = io::File::open_to_read(path);
   const std::int32_t magic = first_int(file);
   if (config.format == "auto" && magic == kMagicLlama3) {
     reject(config.path,
@@ -121,7 +121,7 @@ TokenData TokenData::open(const DataConfig& config, std::int64_t vocabulary) {
            "write it with a vocabulary of at most 65536");
   }
   if (config.format == "text" || (config.format == "auto" && magic != kMagic)) {
-    return from_text(nn::read_text(path), config.path, vocabulary);
+    return from_text(io::read_text(path), config.path, vocabulary);
   }
   std::vector<std::uint16_t> tokens = read_token_file(file);
   check_tokens(tokens, config.path, vocabulary);
@@ -155,7 +155,7 @@ std::string source_text(const fs::path& folder) {
     return a.generic_string() < b.generic_string();
   });
   std::string text;
-  for (const fs::path& file : files) text += nn::read_text(file);
+  for (const fs::path& file : files) text += io::read_text(file);
   if (text.empty()) reject(folder.string(), "holds no source text (.md, .h, .cpp, …)");
   return text;
 }

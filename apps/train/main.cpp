@@ -1,7 +1,7 @@
 // unshard-train: trains a language model as a configuration says.
 #include "base/check.h"
-#include "nn/output_file.h"
-#include "nn/output_folder.h"
+#include "io/output_file.h"
+#include "io/output_folder.h"
 #include "program/command_line.h"
 #include "program/memory.h"
 #include "program/program.h"
@@ -52,7 +52,7 @@ void print_start(const TrainConfig& config, const TokenData& data) {
 
 // An export to "." replaces the current folder: from then on only whole paths lead anywhere.
 std::string whole_path(const std::optional<std::string>& path) {
-  return path ? nn::resolved(*path).string() : "";
+  return path ? io::resolved(*path).string() : "";
 }
 
 void warn_if_replaced(const std::string& folder) {
@@ -63,8 +63,8 @@ void warn_if_replaced(const std::string& folder) {
 }
 
 void draw(const report::RunRecord& record, const std::filesystem::path& folder) {
-  nn::write_output_file(folder / kPicturePage, report::to_html(record));
-  nn::write_output_file(folder / kPictureTrace, report::to_chrome_json(record));
+  io::write_output_file(folder / kPicturePage, report::to_html(record));
+  io::write_output_file(folder / kPictureTrace, report::to_chrome_json(record));
   print_line(fmt::format("the last step: {}", (folder / kPicturePage).string()));
 }
 
@@ -133,7 +133,7 @@ int train(const CommandLine& line) {
     draw(result.last_step, options.picture_folder);
   }
   if (line.summary) {
-    nn::write_output_file(options.summary, to_json({{result, result.peak_bytes}}));
+    io::write_output_file(options.summary, to_json({{result, result.peak_bytes}}));
   }
   if (line.export_folder) warn_if_replaced(options.export_folder);
   return 0;

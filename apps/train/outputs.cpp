@@ -1,7 +1,7 @@
 #include "train/outputs.h"
 
 #include "base/check.h"
-#include "nn/output_file.h"
+#include "io/output_file.h"
 #include "train/run_state.h"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ std::int64_t step_in(const std::string& name) {
 // A checkpoint that will be written must not find anything else under its name.
 void check_checkpoints(const TrainConfig& config, const TokenData& data) {
   const CheckpointConfig& checkpoint = config.checkpoint;
-  const nn::CheckpointFolder folder(checkpoint.folder);
+  const io::CheckpointFolder folder(checkpoint.folder);
   const auto latest = folder.latest();
   if (latest && !checkpoint.resume) {
     throw InputError(
@@ -55,26 +55,26 @@ void check_checkpoints(const TrainConfig& config, const TokenData& data) {
                     checkpoint.folder, latest->filename().string()));
   }
   const std::int64_t done = latest ? check_same_run(*latest, config, data) : 0;
-  nn::check_file_is_ours(folder.root() / "latest.tmp", "step_");
+  io::check_file_is_ours(folder.root() / "latest.tmp", "step_");
   for (const fs::directory_entry& entry : fs::directory_iterator(folder.root())) {
     const std::int64_t step = step_in(entry.path().filename().string());
     const bool is_due = step == config.training.steps ||
                         (checkpoint.every > 0 && step > 0 && step % checkpoint.every == 0);
     if (step > done && step <= config.training.steps && is_due)
-      nn::check_folder_is_ours(folder.final(step));
+      io::check_folder_is_ours(folder.final(step));
   }
 }
 
 // An export replaces its folder as a whole, with all that lies in it.
 void check_nothing_inside(const RunOptions& options, const TrainConfig& config) {
-  const fs::path folder = nn::resolved(options.export_folder);
+  const fs::path folder = io::resolved(options.export_folder);
   const std::vector<std::pair<const char*, std::string>> others = {
       {"checkpoint.folder", config.checkpoint.folder},
       {"--picture", options.picture_folder},
       {"--summary", options.summary}};
   for (const auto& [option, path] : others) {
     if (path.empty()) continue;
-    const fs::path inside = nn::resolved(path).lexically_relative(folder);
+    const fs::path inside = io::resolved(path).lexically_relative(folder);
     if (inside.empty() || *inside.begin() == "..") continue;
     throw InputError(fmt::format(
         "--export: {} is replaced as a whole, and {} {} lies in it; give another place to one",
@@ -89,21 +89,21 @@ OutputClaims claim_outputs(const TrainConfig& config, const TokenData& data,
   OutputClaims claims;
   if (!config.checkpoint.folder.empty()) {
     under("checkpoint.folder", [&] {
-      claims.checkpoints = std::make_unique<nn::FolderLock>(config.checkpoint.folder);
+      claims.checkpoints = std::make_unique<io::FolderLock>(config.checkpoint.folder);
       check_checkpoints(config, data);
     });
   }
   if (!options.export_folder.empty()) {
     check_nothing_inside(options, config);
     under("--export",
-          [&] { claims.export_folder = std::make_unique<nn::FolderClaim>(options.export_folder); });
+          [&] { claims.export_folder = std::make_unique<io::FolderClaim>(options.export_folder); });
   }
   if (!options.picture_folder.empty()) {
     const fs::path folder = options.picture_folder;
-    under("--picture", [&] { nn::probe_file(folder / kPicturePage); });
-    under("--picture", [&] { nn::probe_file(folder / kPictureTrace); });
+    under("--picture", [&] { io::probe_file(folder / kPicturePage); });
+    under("--picture", [&] { io::probe_file(folder / kPictureTrace); });
   }
-  if (!options.summary.empty()) under("--summary", [&] { nn::probe_file(options.summary); });
+  if (!options.summary.empty()) under("--summary", [&] { io::probe_file(options.summary); });
   return claims;
 }
 

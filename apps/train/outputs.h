@@ -3,7 +3,7 @@
 /// Everything a run will write, tried before its first step.
 #pragma once
 
-#include "nn/checkpoint_folder.h"
+#include "io/checkpoint_folder.h"
 #include "train/config.h"
 #include "train/data.h"
 #include "train/trainer.h"
@@ -18,8 +18,8 @@ inline constexpr const char* kPictureTrace = "trace.json";
 
 /// Keeps every other process out of the folders of a run as long as it lives.
 struct OutputClaims {
-  std::unique_ptr<nn::FolderLock> checkpoints;     ///< null without checkpoints
-  std::unique_ptr<nn::FolderClaim> export_folder;  ///< null without an export
+  std::unique_ptr<io::FolderLock> checkpoints;     ///< null without checkpoints
+  std::unique_ptr<io::FolderClaim> export_folder;  ///< null without an export
 };
 
 /// Claims the checkpoint folder and the export, and finds out whether checkpoints, export, picture

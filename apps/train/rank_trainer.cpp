@@ -214,7 +214,7 @@ std::string RankTrainer::where_to_go_on() const {
 
 void RankTrainer::resume(RankResult& result) {
   if (config_.checkpoint.folder.empty() || !config_.checkpoint.resume) return;
-  const auto latest = nn::CheckpointFolder(config_.checkpoint.folder).latest();
+  const auto latest = io::CheckpointFolder(config_.checkpoint.folder).latest();
   if (!latest) return;
   result.first_step = step_of(strategy_->load_checkpoint(*latest), *latest);
   const std::int64_t steps = config_.training.steps;
@@ -233,7 +233,7 @@ void RankTrainer::resume(RankResult& result) {
 void RankTrainer::save(std::int64_t steps_done) {
   if (config_.checkpoint.folder.empty()) return;
   check_parameters(steps_done);
-  const nn::CheckpointFolder folder(config_.checkpoint.folder);
+  const io::CheckpointFolder folder(config_.checkpoint.folder);
   strategy_->save_checkpoint(folder, steps_done, describe_run(config_, data_, steps_done));
   note(fmt::format("saved {}", folder.final(steps_done).string()));
 }

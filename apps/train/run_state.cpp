@@ -1,7 +1,7 @@
 #include "train/run_state.h"
 
 #include "base/check.h"
-#include "nn/sharded_checkpoint.h"
+#include "io/sharded_checkpoint.h"
 
 #include <fmt/format.h>
 #include <zlib.h>
@@ -72,7 +72,7 @@ std::map<std::string, std::string> describe_run(const TrainConfig& config, const
 
 std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConfig& config,
                             const TokenData& data) {
-  const std::map<std::string, std::string> saved = nn::SliceReader(folder).metadata();
+  const std::map<std::string, std::string> saved = io::SliceReader(folder).metadata();
   for (const auto& [key, value] : describe_run(config, data, 0)) {
     if (key == kStep) continue;
     const auto found = saved.find(key);
@@ -91,7 +91,7 @@ std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConf
 
 std::int64_t step_of(const std::map<std::string, std::string>& metadata,
                      const std::filesystem::path& folder) {
-  return nn::integer_of(metadata, kStep, folder);
+  return io::integer_of(metadata, kStep, folder);
 }
 
 std::vector<std::int32_t> prompt_tokens(const TrainConfig& config, const TokenData& data) {

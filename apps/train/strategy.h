@@ -5,7 +5,7 @@
 #pragma once
 
 #include "comm/process_group.h"
-#include "nn/checkpoint_folder.h"
+#include "io/checkpoint_folder.h"
 #include "nn/transformer.h"
 #include "optim/gradient_engine.h"
 #include "train/config.h"
@@ -38,7 +38,7 @@ class Strategy {
   virtual void for_each_full_parameter(const Visit& visit) = 0;
   /// Writes the checkpoint of `step`; it appears whole. A checkpoint written by any strategy at any
   /// W can be loaded by any other. Collective.
-  virtual void save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
+  virtual void save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
                                Metadata metadata) = 0;
   /// Loads one; nothing changes unless all of it fits. Collective.
   virtual Metadata load_checkpoint(const std::filesystem::path& folder) = 0;

@@ -1,6 +1,6 @@
 // Strategies "single" and "ddp": every rank holds the whole model.
-#include "nn/hf_folder.h"
-#include "nn/sharded_checkpoint.h"
+#include "io/hf_folder.h"
+#include "io/sharded_checkpoint.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
 #include "train/strategy.h"
@@ -40,22 +40,22 @@ class ReplicatedStrategy : public Strategy {
   }
 
   // All ranks hold the same: rank 0 writes one shard that is everything.
-  void save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
+  void save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
                        Metadata metadata) override {
     if (is_first()) {
       metadata["optimizer_steps"] = std::to_string(optimizer_->steps());
       folder.begin(step);
-      nn::write_slices(folder.temporary(step), 0, 1, state_slices(), metadata);
+      io::write_slices(folder.temporary(step), 0, 1, state_slices(), metadata);
       folder.publish(step);
     }
     barrier("save");
   }
 
   Metadata load_checkpoint(const std::filesystem::path& folder) override {
-    const nn::SliceReader reader(folder);
-    const std::vector<nn::StateSlice> slices = state_slices();
+    const io::SliceReader reader(folder);
+    const std::vector<io::StateSlice> slices = state_slices();
     reader.check(slices, model_->named_parameters());
-    const std::int64_t steps = nn::integer_of(reader.metadata(), "optimizer_steps", folder);
+    const std::int64_t steps = io::integer_of(reader.metadata(), "optimizer_steps", folder);
     reader.verify(group_ == nullptr ? 0 : group_->rank(), group_ == nullptr ? 1 : group_->size());
     barrier("load");  // every rank found it right
     reader.read(slices);
@@ -64,7 +64,7 @@ class ReplicatedStrategy : public Strategy {
   }
 
   void save_full(const std::filesystem::path& folder) override {
-    if (is_first()) nn::save_hf_folder(*model_, folder);
+    if (is_first()) io::save_hf_folder(*model_, folder);
     barrier("save_full");
   }
 
@@ -76,8 +76,8 @@ class ReplicatedStrategy : public Strategy {
   }
 
   // Named as the sharded strategy names them, so that each loads what the other wrote.
-  std::vector<nn::StateSlice> state_slices() {
-    std::vector<nn::StateSlice> slices;
+  std::vector<io::StateSlice> state_slices() {
+    std::vector<io::StateSlice> slices;
     const auto add = [&](const std::string& name, const Shape& shape, const Tensor& values) {
       slices.push_back({name, shape, 0, values.view({values.numel()})});
     };

@@ -31,7 +31,7 @@ class ShardedStrategy : public Strategy {
     sharded_->for_each_full_parameter(
         [&](const nn::NamedParameter& each, const Tensor& full) { visit(each.path, full); });
   }
-  void save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
+  void save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
                        Metadata metadata) override {
     sharded_->save_checkpoint(folder, step, std::move(metadata));
   }

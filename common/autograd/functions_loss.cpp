@@ -34,7 +34,7 @@ class MseNode : public Node {
   void backward(const Tensor& dout) override {
     const double scale = dout.device().has_data() ? dout.item() : 0;
     ops::scale(difference_, scale * 2 / static_cast<double>(difference_.numel()));
-    difference_.storage()->recategorise(MemoryKind::temp);
+    difference_.storage()->recategorize(MemoryKind::temp);
     const Tensor dx = std::exchange(difference_, {});
     pass(0, dx);
   }

@@ -31,7 +31,7 @@ inline Tensor empty_like(const Tensor& tensor) {
 /// else fresh bytes.
 inline Tensor over_or_fresh(const Tensor& saved) {
   if (!is_sole_holder(saved)) return empty_like(saved);
-  saved.storage()->recategorise(MemoryKind::temp);
+  saved.storage()->recategorize(MemoryKind::temp);
   return saved;
 }
 

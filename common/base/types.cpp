@@ -12,8 +12,6 @@ std::size_t size_of(DType dtype) {
     case DType::float64:
     case DType::int64:
       return 8;
-    case DType::bfloat16:
-      return 2;
   }
   fail("unknown element type number {}", static_cast<int>(dtype));
 }
@@ -24,8 +22,6 @@ std::string_view name_of(DType dtype) {
       return "float32";
     case DType::float64:
       return "float64";
-    case DType::bfloat16:
-      return "bfloat16";
     case DType::int32:
       return "int32";
     case DType::int64:
@@ -34,16 +30,12 @@ std::string_view name_of(DType dtype) {
   fail("unknown element type number {}", static_cast<int>(dtype));
 }
 
-bool is_floating(DType dtype) {
-  return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::bfloat16;
-}
+bool is_floating(DType dtype) { return dtype == DType::float32 || dtype == DType::float64; }
 
 std::string to_string(Device device) {
   switch (device.type) {
     case DeviceType::cpu:
       return "cpu";
-    case DeviceType::cuda:
-      return fmt::format("cuda:{}", device.index);
     case DeviceType::meta:
       return "meta";
     case DeviceType::fake:

@@ -13,7 +13,7 @@
 namespace fsdp {
 
 /// Element type of a tensor.
-enum class DType { float32, float64, bfloat16, int32, int64 };
+enum class DType { float32, float64, int32, int64 };
 
 std::size_t size_of(DType dtype);       ///< Bytes of one element.
 std::string_view name_of(DType dtype);  ///< "float32", …
@@ -21,19 +21,18 @@ bool is_floating(DType dtype);
 
 /// Where bytes live.
 ///   cpu   real memory, real kernels
-///   cuda  GPU memory
 ///   meta  shape only: nothing is allocated or accounted
 ///   fake  accounted as if real, but without data; kernels only advance the virtual clock
-enum class DeviceType { cpu, cuda, meta, fake };
+enum class DeviceType { cpu, meta, fake };
 
 struct Device {
   DeviceType type = DeviceType::cpu;
   int index = 0;
   friend bool operator==(const Device&, const Device&) = default;
   /// True if kernels run and bytes can be read.
-  bool has_data() const { return type == DeviceType::cpu || type == DeviceType::cuda; }
+  bool has_data() const { return type == DeviceType::cpu; }
 };
-std::string to_string(Device device);  ///< "cpu", "cuda:0", "meta", "fake"
+std::string to_string(Device device);  ///< "cpu", "meta", "fake"
 
 inline constexpr Device kCpu{DeviceType::cpu, 0};
 inline constexpr Device kMeta{DeviceType::meta, 0};

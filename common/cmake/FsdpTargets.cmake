@@ -42,7 +42,7 @@ function(fsdp_test name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} fsdp_test_main)
-  # Assertions expand to much code that runs once: optimising it costs half the build time.
+  # Assertions expand to much code that runs once: optimizing it costs half the build time.
   target_compile_options(${name} PRIVATE -O1)
   fsdp_compile_together(${name})
   fsdp_discover_tests(${name} "${ARG_LABELS}")

@@ -36,8 +36,6 @@ void check_alike(CollectiveOp op, const Tensor& out, const Tensor& in) {
 }
 
 void check_reducible(CollectiveOp op, ReduceOp reduce, DType dtype) {
-  FSDP_CHECK(dtype != DType::bfloat16, "{}: cannot {} bfloat16; cast to float32 first", name_of(op),
-             name_of(reduce));
   FSDP_CHECK(reduce == ReduceOp::sum || is_floating(dtype),
              "{}: an average of {} would be rounded; use ReduceOp::sum", name_of(op),
              name_of(dtype));

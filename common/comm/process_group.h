@@ -65,7 +65,7 @@ std::int64_t received_bytes(CollectiveOp op, std::int64_t numel, std::size_t ele
 /// it.
 class [[nodiscard]] Work {
  public:
-  /// What a backend implements: a future, an MPI_Request, a CUDA event.
+  /// What a backend implements: a collective that it has started and not finished.
   class Pending {
    public:
     virtual ~Pending() = default;
@@ -85,8 +85,8 @@ class [[nodiscard]] Work {
   /// only after wait().
   bool is_done() const;
 
-  /// Makes the result usable by what the caller does next, and ends the leases. CPU: blocks this
-  /// thread. CUDA: makes the current stream wait; the host runs on. Idempotent.
+  /// Makes the result usable by what the caller does next, and ends the leases. Blocks this
+  /// thread until then. Idempotent.
   /// @throws Aborted if any rank of the group failed.
   void wait();
 
@@ -96,7 +96,7 @@ class [[nodiscard]] Work {
   Event waited_{};  // recorded by the first wait()
 };
 
-/// Connects ranks: threads, MPI, NCCL, or nothing (fake). It is called from one thread per rank, in
+/// Connects ranks: threads, or nothing (fake). It is called from one thread per rank, in
 /// the same order on every rank.
 class Backend {
  public:
@@ -111,7 +111,7 @@ class Backend {
   /// color.
   virtual std::shared_ptr<Backend> split_regular(int count, int stride, std::int64_t sequence);
   virtual void abort(const std::string& reason) = 0;
-  virtual std::string_view name() const = 0;  ///< "threads", "fake", "mpi", …
+  virtual std::string_view name() const = 0;  ///< "threads", "fake"
 };
 
 /// A fixed set of ranks that communicate. Rank r is in [0, size()).
@@ -144,7 +144,7 @@ class ProcessGroup {
   /// Reduces elementwise over ranks; each rank keeps one shard of the result.
   ///   in  (W*n)   this rank's full-size contribution
   ///   out (n)     op over ranks q of in_q[rank()*n : (rank()+1)*n], in the canonical order
-  ///               (tensor/tree_sum.h) on threads and MPI; with NCCL equal up to rounding only
+  ///               (tensor/tree_sum.h)
   Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Label label);
 
   /// data (N) = op over ranks, in place, same bits on every rank.

@@ -20,7 +20,7 @@ Allocator::Block Allocator::allocate(std::size_t nbytes, MemoryKind kind,
         to_string(tracker_->current()));
   }
   std::byte* bytes = size == 0 ? nullptr : take(size);
-  // 0xFF… is a NaN as float32, float64 and bfloat16, and -1 as an integer.
+  // 0xFF… is a NaN as float32 and float64, and -1 as an integer.
   if (bytes != nullptr && fills_fresh_memory()) std::memset(bytes, 0xFF, size);
   held_ += size;
   most_held_ = std::max(most_held_, held_);

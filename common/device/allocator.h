@@ -31,8 +31,7 @@ class Allocator {
   /// Frees a block that was allocated with `nbytes`.
   void release(const Block& block, std::size_t nbytes);
 
-  /// The bytes that a request of `nbytes` occupies and counts as. CUDA rounds up to 512, the CPU
-  /// does not.
+  /// The bytes that a request of `nbytes` occupies and counts as. The CPU does not round.
   virtual std::size_t round_up(std::size_t nbytes) const { return nbytes; }
   /// Limits the accounted total to `nbytes` (0 = no limit).
   void set_limit(std::size_t nbytes) { limit_ = nbytes; }
@@ -69,12 +68,12 @@ std::shared_ptr<Allocator> make_region_allocator(std::shared_ptr<MemoryTracker> 
                                                  std::size_t region_nbytes = 0);
 std::shared_ptr<Allocator> make_heap_allocator(std::shared_ptr<MemoryTracker> tracker);
 
-/// Counts bytes that do not exist (device `fake`). Sizes are rounded up to `granularity` (512
-/// models CUDA).
+/// Counts bytes that do not exist (device `fake`). Sizes are rounded up to `granularity`
+/// (allocators of accelerators round up to 512).
 std::shared_ptr<Allocator> make_fake_allocator(std::shared_ptr<MemoryTracker> tracker,
                                                std::size_t granularity = 1);
 
-/// True in programs that fill fresh bytes with NaN: the tests, and every checked build.
+/// True in programs that fill fresh bytes with NaN: the tests, which link a definition of their own.
 bool fills_fresh_memory();
 
 }  // namespace fsdp

@@ -4,6 +4,6 @@
 
 namespace fsdp {
 
-bool fills_fresh_memory() { return FSDP_FILL_FRESH_MEMORY != 0; }
+bool fills_fresh_memory() { return false; }
 
 }  // namespace fsdp

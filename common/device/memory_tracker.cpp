@@ -81,7 +81,7 @@ void MemoryTracker::on_free(BlockId id) {
   free_slots_.push_back(static_cast<std::size_t>(id & kSlotMask));
 }
 
-void MemoryTracker::recategorise(BlockId id, MemoryKind kind) {
+void MemoryTracker::recategorize(BlockId id, MemoryKind kind) {
   reassign(id, kind, find(id).owner);
 }
 
@@ -91,7 +91,7 @@ void MemoryTracker::reassign(BlockId id, MemoryKind kind, std::shared_ptr<const 
   current_[kind] += block.nbytes;
   block.kind = kind;
   block.owner = std::move(owner);
-  if (logging_) log(LogEntry::What::recategorise, block);
+  if (logging_) log(LogEntry::What::recategorize, block);
 }
 
 void MemoryTracker::enter_module(const std::string& path) {
@@ -153,7 +153,7 @@ Breakdown replay_peak(const std::vector<MemoryTracker::LogEntry>& log) {
       tracker.on_free(block->second);
       replayed.erase(block);
     } else {
-      tracker.recategorise(block->second, entry.kind);
+      tracker.recategorize(block->second, entry.kind);
     }
   }
   return tracker.peak();

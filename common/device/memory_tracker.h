@@ -42,7 +42,7 @@ class MemoryTracker {
 
   /// One line of the event log.
   struct LogEntry {
-    enum class What { alloc, free, recategorise } what;
+    enum class What { alloc, free, recategorize } what;
     BlockId block;
     MemoryKind kind;  ///< the kind from now on (free: the kind it had)
     std::int64_t nbytes;
@@ -53,8 +53,8 @@ class MemoryTracker {
   // ---- written by the allocator and by Storage
   BlockId on_alloc(MemoryKind kind, std::int64_t nbytes, std::shared_ptr<const Owner> owner);
   void on_free(BlockId block);
-  void recategorise(BlockId block, MemoryKind kind);
-  /// recategorise() with a new owner (after Storage::swap_bytes).
+  void recategorize(BlockId block, MemoryKind kind);
+  /// recategorize() with a new owner (after Storage::swap_bytes).
   void reassign(BlockId block, MemoryKind kind, std::shared_ptr<const Owner> owner);
 
   // ---- written by modules: only active modules have local peaks

@@ -57,7 +57,7 @@ void Storage::allocate() {
   if (allocated_) return;
   FSDP_CHECK(device_.type != DeviceType::meta,
              "{} is on the meta device, which has shapes but no bytes: build it on cpu, or "
-             "materialise the module first",
+             "materialize the module first",
              description());
   std::shared_ptr<Allocator> allocator = Context::current().allocator(device_);
   block_ = allocator->allocate(nbytes_, kind_, owner_);
@@ -113,7 +113,7 @@ void Storage::fail_not_there() const {
   std::string remedy;
   if (device_.type == DeviceType::meta) {
     why = "it is on the meta device, which has shapes but no bytes";
-    remedy = "Materialise the module first.";
+    remedy = "Materialize the module first.";
   } else if (times_freed_ == 0) {
     why = "it has not been allocated yet";
     remedy = "Call allocate() and fill it first.";
@@ -128,10 +128,10 @@ void Storage::fail_not_there() const {
                                  nbytes_, why, remedy));
 }
 
-void Storage::recategorise(MemoryKind kind) {
+void Storage::recategorize(MemoryKind kind) {
   if (kind == kind_) return;
   kind_ = kind;
-  if (allocated_) allocator_->tracker().recategorise(block_.id, kind);
+  if (allocated_) allocator_->tracker().recategorize(block_.id, kind);
 }
 
 void Storage::swap_bytes(Storage& other) {

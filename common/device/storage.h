@@ -61,7 +61,7 @@ class Storage {
   const Owner* owner() const { return owner_.get(); }
 
   /// From now on the bytes count as `kind` (a reduce-scatter's output becomes a sharded gradient).
-  void recategorise(MemoryKind kind);
+  void recategorize(MemoryKind kind);
 
   /// Exchanges the bytes, allocated or not, with those of `other`: O(1), nothing is copied. Each
   /// Storage keeps its kind and owner. The trace records nothing.

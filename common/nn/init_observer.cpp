@@ -15,7 +15,7 @@ InitObserverScope::InitObserverScope(InitObserver& observer)
 InitObserverScope::~InitObserverScope() { init_observer = previous_; }
 InitObserver* InitObserverScope::current() { return init_observer; }
 
-void initialise_now(const Variable& parameter, const InitSpec& spec) {
+void initialize_now(const Variable& parameter, const InitSpec& spec) {
   Generator& generator = Context::current().generator();
   const Tensor& data = parameter.data();
   const auto count = static_cast<std::uint64_t>(data.numel());

@@ -14,7 +14,7 @@ class InitObserver {
   virtual ~InitObserver() = default;
   /// `parameter` was just made on the current device and holds undefined values (on meta: none).
   /// The implementation also decides what is drawn from the generator.
-  virtual void on_initialise(const Variable& parameter, const InitSpec& spec) = 0;
+  virtual void on_initialize(const Variable& parameter, const InitSpec& spec) = 0;
 };
 
 /// Installs `observer` on this thread.
@@ -32,6 +32,6 @@ class InitObserverScope {
 
 /// The initialization without an observer. A random parameter takes its words from the current
 /// generator (on meta too: the generator must not depend on the device). Then every element is set.
-void initialise_now(const Variable& parameter, const InitSpec& spec);
+void initialize_now(const Variable& parameter, const InitSpec& spec);
 
 }  // namespace fsdp::nn

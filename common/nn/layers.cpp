@@ -34,13 +34,13 @@ RotaryTables::RotaryTables(std::int64_t max_sequence, std::int64_t head_width, d
   register_buffer("sin", {max_sequence, head_width / 2});
 }
 
-void RotaryTables::initialise_buffers() {
+void RotaryTables::initialize_buffers() {
   const Device device = Context::current().device();
   for (Buffer& buffer : own_buffers()) {
     if (buffer.tensor.device().type == DeviceType::meta) {
       FSDP_CHECK(
           device.type != DeviceType::meta,
-          "initialise_buffers() of '{}' needs memory, but the current device is meta; open a "
+          "initialize_buffers() of '{}' needs memory, but the current device is meta; open a "
           "DeviceScope of the device the model is to live on",
           path());
       const AllocationScope scope(MemoryKind::buffer,
@@ -48,7 +48,7 @@ void RotaryTables::initialise_buffers() {
       buffer.tensor = Tensor::empty(buffer.tensor.shape(), buffer.tensor.dtype(), device);
     }
     buffer.tensor.storage()->allocate();
-    buffer.is_initialised = true;
+    buffer.is_initialized = true;
   }
   ops::rope_tables(cos(), sin(), theta_);
 }

@@ -60,7 +60,7 @@ class RmsNorm : public Module {
 class RotaryTables : public Module {
  public:
   RotaryTables(std::int64_t max_sequence, std::int64_t head_width, double theta);
-  void initialise_buffers() override;
+  void initialize_buffers() override;
   const Tensor& cos() const { return buffer("cos"); }
   const Tensor& sin() const { return buffer("sin"); }
 

@@ -78,7 +78,7 @@ void Module::convert(DType dtype) {
       const AllocationScope scope(MemoryKind::buffer,
                                   std::make_shared<const Owner>(Owner{"", buffer.name}));
       const Tensor converted = Tensor::empty(buffer.tensor.shape(), dtype, buffer.tensor.device());
-      if (buffer.is_initialised) ops::copy(converted, buffer.tensor);
+      if (buffer.is_initialized) ops::copy(converted, buffer.tensor);
       buffer.tensor = converted;
     }
   }
@@ -90,9 +90,9 @@ Variable Module::register_parameter(std::string name, Shape shape, const InitSpe
                               std::make_shared<const Owner>(Owner{"", name}));
   const Variable parameter(Tensor::empty(std::move(shape), dtype), true);
   if (InitObserver* observer = InitObserverScope::current()) {
-    observer->on_initialise(parameter, spec);
+    observer->on_initialize(parameter, spec);
   } else {
-    initialise_now(parameter, spec);
+    initialize_now(parameter, spec);
   }
   parameters_.emplace_back(std::move(name), parameter);
   return parameter;
@@ -114,9 +114,9 @@ void Module::register_buffer(std::string name, Shape shape) {
 const Tensor& Module::buffer(std::string_view name) const {
   for (const Buffer& buffer : buffers_) {
     if (buffer.name != name) continue;
-    FSDP_CHECK(buffer.is_initialised,
-               "buffer '{}' has not been initialised: a model built without memory must call "
-               "initialise_buffers() on each of its modules once it is given memory",
+    FSDP_CHECK(buffer.is_initialized,
+               "buffer '{}' has not been initialized: a model built without memory must call "
+               "initialize_buffers() on each of its modules once it is given memory",
                join(path_, buffer.name));
     return buffer.tensor;
   }

@@ -64,7 +64,7 @@ struct NamedParameter {
 struct Buffer {
   std::string name;
   Tensor tensor;
-  bool is_initialised = false;
+  bool is_initialized = false;
 };
 
 /// A tree of parameters, buffers and children with a forward function.
@@ -126,7 +126,7 @@ class Module {
 
   /// Fills this module's own buffers. If they are not allocated, it first allocates them on the
   /// current device. Call it when a meta model is allocated.
-  virtual void initialise_buffers() {}
+  virtual void initialize_buffers() {}
 
   // ----------------------------------------------------------------------------------- hooks
   // Named and ordered as in PyTorch. All return a handle for remove_hook().
@@ -157,9 +157,9 @@ class Module {
     adopt(std::move(name), child);
     return child;
   }
-  /// Describes a buffer on the current device; initialise_buffers() must fill it.
+  /// Describes a buffer on the current device; initialize_buffers() must fill it.
   void register_buffer(std::string name, Shape shape);
-  /// @throws Error if the buffer is not initialized. Names it and initialise_buffers().
+  /// @throws Error if the buffer is not initialized. Names it and initialize_buffers().
   const Tensor& buffer(std::string_view name) const;
 
  private:

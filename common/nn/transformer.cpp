@@ -85,7 +85,7 @@ TransformerConfig TransformerConfig::small() {
           .ffn_width = 1024,
           .max_sequence = 256};
 }
-TransformerConfig TransformerConfig::gpt2_124m() {
+TransformerConfig TransformerConfig::llama_124m() {
   return {.vocabulary = 50304,
           .width = 768,
           .layers = 12,
@@ -94,7 +94,7 @@ TransformerConfig TransformerConfig::gpt2_124m() {
           .max_sequence = 1024,
           .tie_embeddings = true};
 }
-TransformerConfig TransformerConfig::gpt2_xl() {
+TransformerConfig TransformerConfig::llama_2b() {
   return {.vocabulary = 50304,
           .width = 1600,
           .layers = 48,
@@ -143,7 +143,7 @@ TransformerLM::TransformerLM(const TransformerConfig& config) : config_(config) 
       "",
       std::make_shared<Head>(config, config.tie_embeddings ? embedding_->weight() : Variable()));
   register_child("model.rotary_emb", rotary_);
-  if (Context::current().device().type != DeviceType::meta) rotary_->initialise_buffers();
+  if (Context::current().device().type != DeviceType::meta) rotary_->initialize_buffers();
 }
 
 Variable TransformerLM::forward(const Variable& tokens) {

@@ -30,11 +30,11 @@ struct TransformerConfig {
   /// Parameters by closed form; tied embeddings counted once.
   std::int64_t parameter_count() const;
 
-  static TransformerConfig nano();       ///< V 31, d 16, L 2, H 2, F 40, T 8: for tests
-  static TransformerConfig tiny();       ///< V 256, d 128, L 4, H 4, F 352, T 128
-  static TransformerConfig small();      ///< V 256, d 384, L 6, H 6, F 1024, T 256
-  static TransformerConfig gpt2_124m();  ///< V 50304, d 768, L 12, H 12, F 2048, T 1024, tied
-  static TransformerConfig gpt2_xl();    ///< V 50304, d 1600, L 48, H 25, F 6400, T 1024: 2.1e9
+  static TransformerConfig nano();        ///< V 31, d 16, L 2, H 2, F 40, T 8: for tests
+  static TransformerConfig tiny();        ///< V 256, d 128, L 4, H 4, F 352, T 128
+  static TransformerConfig small();       ///< V 256, d 384, L 6, H 6, F 1024, T 256
+  static TransformerConfig llama_124m();  ///< V 50304, d 768, L 12, H 12, F 2048, T 1024, tied
+  static TransformerConfig llama_2b();    ///< V 50304, d 1600, L 48, H 25, F 6400, T 1024: 2.1e9
 };
 
 /// The last step of the model: model.norm, then lm_head.

@@ -22,7 +22,7 @@ struct Slot {
   bool is_complete = false;  // its gradient of this micro-step is there
 };
 
-/// Neighbouring parameters whose gradients travel together. Gradients are produced in its flat
+/// Neighboring parameters whose gradients travel together. Gradients are produced in its flat
 /// storage, which is one leaf of the tree of additions at the end of every micro-step.
 struct Bucket {
   Bucket(int index, Device device, DType dtype, std::int64_t numel)

@@ -27,7 +27,7 @@ version_of() {
 
 # The path of a header, wherever distributions put it.
 find_header() {
-  for folder in /usr/include /usr/include/*-linux-gnu /usr/local/include /usr/local/cuda/include \
+  for folder in /usr/include /usr/include/*-linux-gnu /usr/local/include \
     /opt/homebrew/include; do
     for header in "$@"; do
       [ ! -f "$folder/$header" ] || { echo "$folder/$header" && return 0; }
@@ -75,13 +75,6 @@ fmt() {
   [ -z "$number" ] || echo "$((number / 10000)).$((number / 100 % 100)).$((number % 100))"
 }
 
-cuda() {
-  toolkit=$(version_of nvcc --version)
-  [ -n "$toolkit" ] || return 0
-  cards=$(nvidia-smi -L 2>/dev/null | grep -c GPU)
-  echo "$toolkit, graphics cards: ${cards:-0}"
-}
-
 memory() {
   awk '/^MemTotal/ { printf "%.1f GiB", $2 / 1048576 }' /proc/meminfo 2>/dev/null
 }
@@ -121,15 +114,6 @@ required nlohmann-json "$(nlohmann)" 'no checkpoints, no summaries'
 required zlib "$(sed -n 's/^#define ZLIB_VERSION "\(.*\)"/\1/p' "$(find_header zlib.h)" 2>/dev/null)" \
   'no checkpoints'
 required 'toml++' "$(toml)" 'no configuration files'
-
-echo
-echo 'Backends'
-line threads 'always there' ''
-line MPI "$(version_of mpicxx --showme:version)" \
-  'ranks run as threads of one process, which serves all tasks'
-line CUDA "$(cuda)" 'everything runs on the processor, which serves all tasks'
-line NCCL "$(dotted "$(find_header nccl.h)" NCCL_MAJOR NCCL_MINOR NCCL_PATCH)" \
-  'no communication between graphics cards; the thread backend serves all tasks'
 
 echo
 echo 'Conveniences'

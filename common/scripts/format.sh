@@ -16,4 +16,4 @@ if [ "${1:-}" = --check ]; then
 fi
 # shellcheck disable=SC2086  # options are words
 git ls-files -z -- '*.h' '*.cpp' '*.cu' ':!tasks/*/*.cpp' \
-  ':!tests/grader/skeletons/*' | xargs -0 -r clang-format $options
+  ':!apps/course/skeletons/*' | xargs -0 -r clang-format $options

@@ -6,8 +6,8 @@
 namespace fsdp::ops::attention_tiles {
 namespace {
 
-using lanes::kLanes;
-using lanes::Vec;
+using simd::kLanes;
+using simd::Vec;
 
 /// From scores S and dP = dO·Vᵀ (both keys × queries) to weights P = e^(S - lse), written over S,
 /// and dS = P (dP - delta), written over dP. On the diagonal, zero where key > query.
@@ -23,15 +23,15 @@ void weights_and_gradients(T* scores, T* dweights, std::int64_t tile, std::int64
     std::fill_n(s, begin, T{0});
     std::fill_n(d, begin, T{0});
     for (std::int64_t q = begin; q < queries; q += kLanes<T>) {
-      Vec<T> p = lanes::exp_of_negative<T>(lanes::load<T>(s + q) - lanes::load<T>(lse + q));
-      Vec<T> ds = p * (lanes::load<T>(d + q) - lanes::load<T>(delta + q));
+      Vec<T> p = simd::exp_of_negative<T>(simd::load<T>(s + q) - simd::load<T>(lse + q));
+      Vec<T> ds = p * (simd::load<T>(d + q) - simd::load<T>(delta + q));
       if (diagonal && q == begin) {
-        const lanes::Mask<T> seen = lane + static_cast<T>(q) >= static_cast<T>(k);
+        const simd::Mask<T> seen = lane + static_cast<T>(q) >= static_cast<T>(k);
         p = seen ? p : Vec<T>{};
         ds = seen ? ds : Vec<T>{};
       }
-      lanes::store<T>(s + q, p);
-      lanes::store<T>(d + q, ds);
+      simd::store<T>(s + q, p);
+      simd::store<T>(d + q, ds);
     }
   }
 }
@@ -39,10 +39,10 @@ void weights_and_gradients(T* scores, T* dweights, std::int64_t tile, std::int64
 template <class T>
 T dot(const T* a, const T* b, std::int64_t width) {
   Vec<T> sum = {};
-  lanes::for_lanes<T>(width, [&](std::int64_t j, auto count) {
-    sum = lanes::fma<T>(lanes::load_n<T>(a + j, count), lanes::load_n<T>(b + j, count), sum);
+  simd::for_lanes<T>(width, [&](std::int64_t j, auto count) {
+    sum = simd::fma<T>(simd::load_n<T>(a + j, count), simd::load_n<T>(b + j, count), sum);
   });
-  return lanes::sum<T>(sum);
+  return simd::sum<T>(sum);
 }
 
 /// Scratch of one worker.

@@ -9,8 +9,8 @@
 namespace fsdp::ops::attention_tiles {
 namespace {
 
-using lanes::kLanes;
-using lanes::Vec;
+using simd::kLanes;
+using simd::Vec;
 
 /// Running maximum and sum of each query of the tile, and what earlier results are to be scaled by.
 template <class T>
@@ -32,44 +32,44 @@ void softmax_tile(T* scores, std::int64_t tile, std::int64_t keys, std::int64_t 
     const std::int64_t unmasked = diagonal ? std::min(visible, q + 1) : keys;
     T* column = scores + q;
     Vec<T> before[2], top[2], sum[2] = {}, query[2];
-    lanes::unroll<2>([&](auto v) {
+    simd::unroll<2>([&](auto v) {
       query[v] = lane + static_cast<T>(q + v * kLanes<T>);
-      top[v] = before[v] = lanes::load<T>(running.maximum + q + v * kLanes<T>);
+      top[v] = before[v] = simd::load<T>(running.maximum + q + v * kLanes<T>);
     });
     const auto at = [&](std::int64_t k, auto v) { return column + k * tile + v * kLanes<T>; };
     for (std::int64_t k = 0; k < unmasked; ++k) {
-      lanes::unroll<2>([&](auto v) { top[v] = lanes::max<T>(top[v], lanes::load<T>(at(k, v))); });
+      simd::unroll<2>([&](auto v) { top[v] = simd::max<T>(top[v], simd::load<T>(at(k, v))); });
     }
     for (std::int64_t k = unmasked; k < visible; ++k) {
-      lanes::unroll<2>([&](auto v) {
-        const Vec<T> raised = lanes::max<T>(top[v], lanes::load<T>(at(k, v)));
+      simd::unroll<2>([&](auto v) {
+        const Vec<T> raised = simd::max<T>(top[v], simd::load<T>(at(k, v)));
         top[v] = query[v] >= static_cast<T>(k) ? raised : top[v];
       });
     }
     for (std::int64_t k = 0; k < unmasked; ++k) {
-      lanes::unroll<2>([&](auto v) {
-        const Vec<T> p = lanes::exp_of_negative<T>(lanes::load<T>(at(k, v)) - top[v]);
-        lanes::store<T>(at(k, v), p);
+      simd::unroll<2>([&](auto v) {
+        const Vec<T> p = simd::exp_of_negative<T>(simd::load<T>(at(k, v)) - top[v]);
+        simd::store<T>(at(k, v), p);
         sum[v] += p;
       });
     }
     for (std::int64_t k = unmasked; k < visible; ++k) {
-      lanes::unroll<2>([&](auto v) {
-        Vec<T> p = lanes::exp<T>(lanes::load<T>(at(k, v)) - top[v]);
+      simd::unroll<2>([&](auto v) {
+        Vec<T> p = simd::exp<T>(simd::load<T>(at(k, v)) - top[v]);
         p = query[v] >= static_cast<T>(k) ? p : Vec<T>{};
-        lanes::store<T>(at(k, v), p);
+        simd::store<T>(at(k, v), p);
         sum[v] += p;
       });
     }
     for (std::int64_t k = visible; k < keys; ++k) {
-      lanes::unroll<2>([&](auto v) { lanes::store<T>(at(k, v), Vec<T>{}); });
+      simd::unroll<2>([&](auto v) { simd::store<T>(at(k, v), Vec<T>{}); });
     }
-    lanes::unroll<2>([&](auto v) {
+    simd::unroll<2>([&](auto v) {
       const std::int64_t to = q + v * kLanes<T>;
-      const Vec<T> correction = lanes::exp<T>(before[v] - top[v]);
-      lanes::store<T>(running.maximum + to, top[v]);
-      lanes::store<T>(running.sum + to, lanes::load<T>(running.sum + to) * correction + sum[v]);
-      lanes::store<T>(running.correction + to, correction);
+      const Vec<T> correction = simd::exp<T>(before[v] - top[v]);
+      simd::store<T>(running.maximum + to, top[v]);
+      simd::store<T>(running.sum + to, simd::load<T>(running.sum + to) * correction + sum[v]);
+      simd::store<T>(running.correction + to, correction);
     });
   }
 }
@@ -78,10 +78,10 @@ template <class T>
 void scale_rows(T* rows, std::int64_t count, std::int64_t width, const T* factor) {
   for (std::int64_t r = 0; r < count; ++r) {
     if (factor[r] == T{1}) continue;
-    const Vec<T> by = lanes::splat<T>(factor[r]);
+    const Vec<T> by = simd::splat<T>(factor[r]);
     for (std::int64_t j = 0; j < width; j += kLanes<T>) {
       T* at = rows + r * width + j;
-      lanes::store<T>(at, lanes::load<T>(at) * by);
+      simd::store<T>(at, simd::load<T>(at) * by);
     }
   }
 }
@@ -140,10 +140,9 @@ void forward(const Extents& e, const ForwardArrays<T>& arrays, std::int64_t b, s
   }
 
   for (std::int64_t i = 0; i < queries; ++i) {
-    const Vec<T> by = lanes::splat<T>(T{1} / running.sum[i]);
-    lanes::for_lanes<T>(width, [&](std::int64_t j, auto count) {
-      lanes::store_n<T>(arrays.out + at + i * row + j, lanes::load<T>(sums + i * ld + j) * by,
-                        count);
+    const Vec<T> by = simd::splat<T>(T{1} / running.sum[i]);
+    simd::for_lanes<T>(width, [&](std::int64_t j, auto count) {
+      simd::store_n<T>(arrays.out + at + i * row + j, simd::load<T>(sums + i * ld + j) * by, count);
     });
     arrays.lse[(b * e.heads + h) * e.length + first + i] =
         running.maximum[i] + std::log(running.sum[i]);

@@ -3,9 +3,9 @@
 /// Sums over the rows of a matrix, one per column: the gradient of all values that rows share.
 #pragma once
 
-#include "tensor/lanes.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
+#include "tensor/simd.h"
 
 namespace fsdp::ops {
 
@@ -15,13 +15,13 @@ namespace fsdp::ops {
 template <class T, class Value>
 void sum_columns(T* out, std::int64_t rows, std::int64_t width, Write mode, Value value) {
   constexpr std::int64_t kVectors = 8, kRowGroup = 64;
-  constexpr std::int64_t kLanes = lanes::kLanes<T>;
+  constexpr std::int64_t kLanes = simd::kLanes<T>;
   constexpr std::int64_t kBlock = kVectors * kLanes;
   parallel_ranges(width, kBlock, [&](std::int64_t begin, std::int64_t end, std::byte*) {
-    lanes::Vec<T> total[kVectors] = {};
+    simd::Vec<T> total[kVectors] = {};
     const bool full = end - begin == kBlock;
     for (std::int64_t group = 0; group < rows; group += kRowGroup) {
-      lanes::Vec<T> sum[kVectors] = {};
+      simd::Vec<T> sum[kVectors] = {};
       const std::int64_t stop = std::min(rows, group + kRowGroup);
       if (full) {
         for (std::int64_t r = group; r < stop; ++r) {
@@ -31,17 +31,17 @@ void sum_columns(T* out, std::int64_t rows, std::int64_t width, Write mode, Valu
         }
       } else {
         for (std::int64_t r = group; r < stop; ++r) {
-          lanes::for_lanes<T>(end - begin, [&](std::int64_t j, auto count) {
+          simd::for_lanes<T>(end - begin, [&](std::int64_t j, auto count) {
             sum[j / kLanes] += value(r, begin + j, count);
           });
         }
       }
       for (std::int64_t v = 0; v < kVectors; ++v) total[v] += sum[v];
     }
-    lanes::for_lanes<T>(end - begin, [&](std::int64_t j, auto count) {
-      lanes::Vec<T> sum = total[j / kLanes];
-      if (mode == Write::add) sum = lanes::load_n<T>(out + begin + j, count) + sum;
-      lanes::store_n<T>(out + begin + j, sum, count);
+    simd::for_lanes<T>(end - begin, [&](std::int64_t j, auto count) {
+      simd::Vec<T> sum = total[j / kLanes];
+      if (mode == Write::add) sum = simd::load_n<T>(out + begin + j, count) + sum;
+      simd::store_n<T>(out + begin + j, sum, count);
     });
   });
 }

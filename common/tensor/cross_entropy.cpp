@@ -1,6 +1,6 @@
-#include "tensor/lanes.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
+#include "tensor/simd.h"
 
 #include <cmath>
 #include <limits>
@@ -21,7 +21,7 @@ void check_targets(const char* op, const std::int32_t* targets, std::int64_t cou
 /// maximum and then for its sum, which is rescaled when a later chunk raises the maximum.
 template <class T>
 T log_sum_exp(const T* x, std::int64_t width) {
-  constexpr std::int64_t kChunk = 2048, kLanes = lanes::kLanes<T>;
+  constexpr std::int64_t kChunk = 2048, kLanes = simd::kLanes<T>;
   constexpr T kLowest = std::numeric_limits<T>::lowest();
   T highest = kLowest;
   double total = 0;
@@ -29,27 +29,27 @@ T log_sum_exp(const T* x, std::int64_t width) {
     const T* chunk = x + begin;
     const std::int64_t n = std::min(kChunk, width - begin);
     const std::int64_t even = n - n % (2 * kLanes);
-    lanes::Vec<T> top[2] = {lanes::splat<T>(highest), lanes::splat<T>(highest)};
+    simd::Vec<T> top[2] = {simd::splat<T>(highest), simd::splat<T>(highest)};
     for (std::int64_t j = 0; j < even; j += 2 * kLanes) {
-      top[0] = lanes::max<T>(top[0], lanes::load<T>(chunk + j));
-      top[1] = lanes::max<T>(top[1], lanes::load<T>(chunk + j + kLanes));
+      top[0] = simd::max<T>(top[0], simd::load<T>(chunk + j));
+      top[1] = simd::max<T>(top[1], simd::load<T>(chunk + j + kLanes));
     }
-    T raised = lanes::largest<T>(lanes::max<T>(top[0], top[1]));
+    T raised = simd::largest<T>(simd::max<T>(top[0], top[1]));
     for (std::int64_t j = even; j < n; ++j) raised = chunk[j] > raised ? chunk[j] : raised;
     if (raised > highest) {
       total *= std::exp(static_cast<double>(highest) - static_cast<double>(raised));
       highest = raised;
     }
-    const lanes::Vec<T> shift = lanes::splat<T>(highest);
-    lanes::Vec<T> partial[2] = {};
+    const simd::Vec<T> shift = simd::splat<T>(highest);
+    simd::Vec<T> partial[2] = {};
     for (std::int64_t j = 0; j < even; j += 2 * kLanes) {
-      partial[0] += lanes::exp_of_negative<T>(lanes::load<T>(chunk + j) - shift);
-      partial[1] += lanes::exp_of_negative<T>(lanes::load<T>(chunk + j + kLanes) - shift);
+      partial[0] += simd::exp_of_negative<T>(simd::load<T>(chunk + j) - shift);
+      partial[1] += simd::exp_of_negative<T>(simd::load<T>(chunk + j + kLanes) - shift);
     }
-    double sum = static_cast<double>(lanes::sum<T>(partial[0] + partial[1]));
-    lanes::for_lanes<T>(n - even, [&](std::int64_t j, auto count) {
-      const lanes::Vec<T> e =
-          lanes::exp_of_negative<T>(lanes::load_n<T>(chunk + even + j, count) - shift);
+    double sum = static_cast<double>(simd::sum<T>(partial[0] + partial[1]));
+    simd::for_lanes<T>(n - even, [&](std::int64_t j, auto count) {
+      const simd::Vec<T> e =
+          simd::exp_of_negative<T>(simd::load_n<T>(chunk + even + j, count) - shift);
       for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(e[i]);
     });
     total += sum;
@@ -106,17 +106,16 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
       const T* log_sum = lse.data<T>();
       T* dx = dlogits.data<T>();
       const T factor = *dloss.data<T>() / static_cast<T>(rows);
-      const lanes::Vec<T> by = lanes::splat<T>(factor);
+      const simd::Vec<T> by = simd::splat<T>(factor);
       parallel_ranges(
           rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
             for (std::int64_t r = begin; r < end; ++r) {
               const T* from = x + r * width;
               T* to = dx + r * width;
-              const lanes::Vec<T> shift = lanes::splat<T>(log_sum[r]);
-              lanes::for_lanes<T>(width, [=](std::int64_t j, auto count) {
-                lanes::store_n<T>(
-                    to + j,
-                    lanes::exp_of_negative<T>(lanes::load_n<T>(from + j, count) - shift) * by,
+              const simd::Vec<T> shift = simd::splat<T>(log_sum[r]);
+              simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
+                simd::store_n<T>(
+                    to + j, simd::exp_of_negative<T>(simd::load_n<T>(from + j, count) - shift) * by,
                     count);
               });
               to[target[r]] -= factor;

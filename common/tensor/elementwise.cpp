@@ -1,6 +1,6 @@
-#include "tensor/lanes.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
+#include "tensor/simd.h"
 
 #include <cmath>
 
@@ -11,8 +11,8 @@ namespace {
 template <class T, class Value>
 void map(T* out, std::int64_t n, Value value) {
   parallel_ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, std::byte*) {
-    lanes::for_lanes<T>(end - begin, [&](std::int64_t i, auto count) {
-      lanes::store_n<T>(out + begin + i, value(begin + i, count), count);
+    simd::for_lanes<T>(end - begin, [&](std::int64_t i, auto count) {
+      simd::store_n<T>(out + begin + i, value(begin + i, count), count);
     });
   });
 }
@@ -24,7 +24,7 @@ void map(T* out, std::int64_t n, Write mode, Value value) {
     map(out, n, value);
   } else {
     map(out, n, [&](std::int64_t i, auto count) {
-      return lanes::load_n<T>(out + i, count) + value(i, count);
+      return simd::load_n<T>(out + i, count) + value(i, count);
     });
   }
 }
@@ -41,7 +41,7 @@ void add(const Tensor& out, const Tensor& a, const Tensor& b) {
       const T* x = a.data<T>();
       const T* y = b.data<T>();
       map(out.data<T>(), out.numel(), [=](std::int64_t i, auto count) {
-        return lanes::load_n<T>(x + i, count) + lanes::load_n<T>(y + i, count);
+        return simd::load_n<T>(x + i, count) + simd::load_n<T>(y + i, count);
       });
     });
   });
@@ -57,7 +57,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write mode) {
       const T* x = a.data<T>();
       const T* y = b.data<T>();
       map(out.data<T>(), out.numel(), mode, [=](std::int64_t i, auto count) {
-        return lanes::load_n<T>(x + i, count) * lanes::load_n<T>(y + i, count);
+        return simd::load_n<T>(x + i, count) * simd::load_n<T>(y + i, count);
       });
     });
   });
@@ -71,7 +71,7 @@ void write(const Tensor& out, const Tensor& in, Write mode) {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const T* x = in.data<T>();
       map(out.data<T>(), out.numel(), mode,
-          [=](std::int64_t i, auto count) { return lanes::load_n<T>(x + i, count); });
+          [=](std::int64_t i, auto count) { return simd::load_n<T>(x + i, count); });
     });
   });
 }
@@ -83,9 +83,9 @@ void scale(const Tensor& out, double factor) {
   dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       T* x = out.data<T>();
-      const lanes::Vec<T> by = lanes::splat<T>(static_cast<T>(factor));
+      const simd::Vec<T> by = simd::splat<T>(static_cast<T>(factor));
       map(x, out.numel(),
-          [=](std::int64_t i, auto count) { return lanes::load_n<T>(x + i, count) * by; });
+          [=](std::int64_t i, auto count) { return simd::load_n<T>(x + i, count) * by; });
     });
   });
 }
@@ -119,8 +119,8 @@ void relu(const Tensor& out, const Tensor& in) {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const T* x = in.data<T>();
       map(out.data<T>(), out.numel(), [=](std::int64_t i, auto count) {
-        const lanes::Vec<T> v = lanes::load_n<T>(x + i, count);
-        return v <= lanes::Vec<T>{} ? lanes::Vec<T>{} : v;  // a NaN stays
+        const simd::Vec<T> v = simd::load_n<T>(x + i, count);
+        return v <= simd::Vec<T>{} ? simd::Vec<T>{} : v;  // a NaN stays
       });
     });
   });
@@ -136,8 +136,8 @@ void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Writ
       const T* x = in.data<T>();
       const T* dy = dout.data<T>();
       map(din.data<T>(), din.numel(), mode, [=](std::int64_t i, auto count) {
-        const lanes::Vec<T> v = lanes::load_n<T>(x + i, count);
-        return v > lanes::Vec<T>{} ? lanes::load_n<T>(dy + i, count) : lanes::Vec<T>{};
+        const simd::Vec<T> v = simd::load_n<T>(x + i, count);
+        return v > simd::Vec<T>{} ? simd::load_n<T>(dy + i, count) : simd::Vec<T>{};
       });
     });
   });
@@ -168,8 +168,8 @@ void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Wri
       const T* y = out.data<T>();
       const T* dy = dout.data<T>();
       map(din.data<T>(), din.numel(), mode, [=](std::int64_t i, auto count) {
-        const lanes::Vec<T> v = lanes::load_n<T>(y + i, count);
-        return lanes::load_n<T>(dy + i, count) * (lanes::splat<T>(T{1}) - v * v);
+        const simd::Vec<T> v = simd::load_n<T>(y + i, count);
+        return simd::load_n<T>(dy + i, count) * (simd::splat<T>(T{1}) - v * v);
       });
     });
   });

@@ -1,7 +1,7 @@
 #include "tensor/exact_norm.h"
 
-#include "tensor/lanes.h"
 #include "tensor/operands.h"
+#include "tensor/simd.h"
 
 #include <algorithm>
 #include <array>
@@ -67,18 +67,18 @@ class PieceCounters {
 
 /// The largest exponent field of `count` floats.
 std::int64_t largest_exponent(const float* values, std::int64_t count) {
-  lanes::Mask<float> top = {};
-  lanes::for_lanes<float>(count, [&](std::int64_t i, auto some) {
-    const lanes::Mask<float> bits =
-        std::bit_cast<lanes::Mask<float>>(lanes::load_n<float>(values + i, some)) & 0x7fffffff;
+  simd::Mask<float> top = {};
+  simd::for_lanes<float>(count, [&](std::int64_t i, auto some) {
+    const simd::Mask<float> bits =
+        std::bit_cast<simd::Mask<float>>(simd::load_n<float>(values + i, some)) & 0x7fffffff;
     top = bits > top ? bits : top;
   });
   std::int32_t largest = 0;
-  for (int i = 0; i < lanes::kLanes<float>; ++i) largest = std::max<std::int32_t>(largest, top[i]);
+  for (int i = 0; i < simd::kLanes<float>; ++i) largest = std::max<std::int32_t>(largest, top[i]);
   return largest >> kMantissaBits;
 }
 
-using Doubles = lanes::Vec<double>;
+using Doubles = simd::Vec<double>;
 
 Doubles squares_of(const float* values) {
   float __attribute__((vector_size(16))) four;
@@ -102,13 +102,13 @@ bool add_close_values(PieceCounters& counters, const float* values, std::int64_t
   const std::int64_t upper_counter = upper / 2 + 150, lower_counter = lower / 2 + 150;
   if (lower_counter < 1 || upper_counter >= kExponents - 1) return false;
   // Adding 1.5 * 2^52 units and taking them away again rounds to whole units.
-  const Doubles to_upper = lanes::splat<double>(std::ldexp(1.5, 52 + upper));
-  const Doubles to_lower = lanes::splat<double>(std::ldexp(1.5, 52 + lower));
+  const Doubles to_upper = simd::splat<double>(std::ldexp(1.5, 52 + upper));
+  const Doubles to_lower = simd::splat<double>(std::ldexp(1.5, 52 + lower));
   Doubles upper_sum[4] = {}, lower_sum[4] = {};
-  lanes::Mask<double> rest = {};
+  simd::Mask<double> rest = {};
   std::int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    lanes::unroll<4>([&](auto v) {
+    simd::unroll<4>([&](auto v) {
       const Doubles square = squares_of(values + i + 4 * v);
       const Doubles high = (square + to_upper) - to_upper;
       const Doubles remainder = square - high;
@@ -118,13 +118,13 @@ bool add_close_values(PieceCounters& counters, const float* values, std::int64_t
       lower_sum[v] += low;
     });
   }
-  for (int k = 0; k < lanes::kLanes<double>; ++k) {
+  for (int k = 0; k < simd::kLanes<double>; ++k) {
     if (rest[k] != 0) return false;
   }
   std::int64_t upper_units = 0, lower_units = 0;
   const double per_upper = std::ldexp(1.0, -upper), per_lower = std::ldexp(1.0, -lower);
   for (int v = 0; v < 4; ++v) {
-    for (int k = 0; k < lanes::kLanes<double>; ++k) {
+    for (int k = 0; k < simd::kLanes<double>; ++k) {
       upper_units += static_cast<std::int64_t>(upper_sum[v][k] * per_upper);
       lower_units += static_cast<std::int64_t>(lower_sum[v][k] * per_lower);
     }

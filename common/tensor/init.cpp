@@ -11,7 +11,7 @@ namespace {
 /// The middle of one of 2^24 equal parts of (0, 1): never 0, never 1.
 double uniform_of(std::uint32_t word) { return (static_cast<double>(word >> 8) + 0.5) * 0x1p-24; }
 
-/// to[i] = value(random_word(seed, first + i)), with one call of Philox for four neighbours.
+/// to[i] = value(random_word(seed, first + i)), with one call of Philox for four neighbors.
 template <class T, class Value>
 void draw(T* to, std::int64_t count, std::uint64_t seed, std::uint64_t first, Value value) {
   const std::array<std::uint32_t, 2> key{static_cast<std::uint32_t>(seed),

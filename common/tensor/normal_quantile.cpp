@@ -16,7 +16,7 @@ double polynomial(const double (&coefficients)[N], double x) {
   return value;
 }
 
-// |centred| <= 0.425: z = centred * A(r) / B(r), r = 0.425² - centred².
+// |centered| <= 0.425: z = centered * A(r) / B(r), r = 0.425² - centered².
 constexpr double kA[] = {3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
                          1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
                          3.3430575583588128105e4, 2.5090809287301226727e3};
@@ -60,15 +60,15 @@ double fixed_log(double x) {
   return exponent * kLn2High + (exponent * kLn2Low + (2 * t + 2 * t * (square * series)));
 }
 
-double normal_quantile(double centred) {
-  const double size = centred < 0 ? -centred : centred;
+double normal_quantile(double centered) {
+  const double size = centered < 0 ? -centered : centered;
   if (size <= 0.425) {
-    const double r = 0.180625 - centred * centred;
-    return centred * polynomial(kA, r) / polynomial(kB, r);
+    const double r = 0.180625 - centered * centered;
+    return centered * polynomial(kA, r) / polynomial(kB, r);
   }
   const double r = std::sqrt(-fixed_log(0.5 - size)) - 1.6;
   const double z = polynomial(kC, r) / polynomial(kD, r);
-  return centred < 0 ? -z : z;
+  return centered < 0 ? -z : z;
 }
 
 double normal_mass_within(double cut) {

@@ -1,6 +1,6 @@
-#include "tensor/lanes.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
+#include "tensor/simd.h"
 
 #include <cmath>
 
@@ -20,7 +20,7 @@ void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const
       const auto step = static_cast<double>(hyper.step);
       const double correction1 = 1 - std::pow(hyper.beta1, step);
       const double correction2 = 1 - std::pow(hyper.beta2, step);
-      const auto vec = [](double value) { return lanes::splat<T>(static_cast<T>(value)); };
+      const auto vec = [](double value) { return simd::splat<T>(static_cast<T>(value)); };
       const auto decay = vec(1 - hyper.lr * hyper.weight_decay);
       const auto keep1 = vec(hyper.beta1), take1 = vec(1 - hyper.beta1);
       const auto keep2 = vec(hyper.beta2), take2 = vec(1 - hyper.beta2);
@@ -32,16 +32,16 @@ void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const
       T* m = exp_avg.data<T>();
       T* v = exp_avg_sq.data<T>();
       parallel_ranges(param.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
-        lanes::for_lanes<T>(end - begin, [=](std::int64_t k, auto count) {
+        simd::for_lanes<T>(end - begin, [=](std::int64_t k, auto count) {
           const std::int64_t i = begin + k;
-          const auto gv = lanes::load_n<T>(g + i, count);
-          const auto mv = lanes::load_n<T>(m + i, count) * keep1 + gv * take1;
-          const auto vv = lanes::load_n<T>(v + i, count) * keep2 + gv * gv * take2;
-          const auto denominator = lanes::sqrt<T>(vv) / root + eps;
-          const auto pv = lanes::load_n<T>(p + i, count) * decay;
-          lanes::store_n<T>(m + i, mv, count);
-          lanes::store_n<T>(v + i, vv, count);
-          lanes::store_n<T>(p + i, pv - rate * mv / denominator, count);
+          const auto gv = simd::load_n<T>(g + i, count);
+          const auto mv = simd::load_n<T>(m + i, count) * keep1 + gv * take1;
+          const auto vv = simd::load_n<T>(v + i, count) * keep2 + gv * gv * take2;
+          const auto denominator = simd::sqrt<T>(vv) / root + eps;
+          const auto pv = simd::load_n<T>(p + i, count) * decay;
+          simd::store_n<T>(m + i, mv, count);
+          simd::store_n<T>(v + i, vv, count);
+          simd::store_n<T>(p + i, pv - rate * mv / denominator, count);
         });
       });
     });
@@ -57,23 +57,23 @@ void sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
   const auto n = static_cast<double>(param.numel());
   dispatch(args.device(), cost_of(4 * n, (has_momentum ? 5 : 3) * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const auto vec = [](double value) { return lanes::splat<T>(static_cast<T>(value)); };
+      const auto vec = [](double value) { return simd::splat<T>(static_cast<T>(value)); };
       const auto rate = vec(hyper.lr), decay = vec(hyper.weight_decay), keep = vec(hyper.momentum);
       const bool decays = hyper.weight_decay != 0, first = hyper.first;
       T* p = param.data<T>();
       const T* g = grad.data<T>();
       T* buffer = has_momentum ? momentum_buffer.data<T>() : nullptr;
       parallel_ranges(param.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
-        lanes::for_lanes<T>(end - begin, [=](std::int64_t k, auto count) {
+        simd::for_lanes<T>(end - begin, [=](std::int64_t k, auto count) {
           const std::int64_t i = begin + k;
-          const auto pv = lanes::load_n<T>(p + i, count);
-          auto direction = lanes::load_n<T>(g + i, count);
+          const auto pv = simd::load_n<T>(p + i, count);
+          auto direction = simd::load_n<T>(g + i, count);
           if (decays) direction += pv * decay;
           if (has_momentum) {
-            if (!first) direction = lanes::load_n<T>(buffer + i, count) * keep + direction;
-            lanes::store_n<T>(buffer + i, direction, count);
+            if (!first) direction = simd::load_n<T>(buffer + i, count) * keep + direction;
+            simd::store_n<T>(buffer + i, direction, count);
           }
-          lanes::store_n<T>(p + i, pv - rate * direction, count);
+          simd::store_n<T>(p + i, pv - rate * direction, count);
         });
       });
     });

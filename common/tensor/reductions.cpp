@@ -1,7 +1,7 @@
 #include "tensor/column_sums.h"
-#include "tensor/lanes.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
+#include "tensor/simd.h"
 
 namespace fsdp::ops {
 
@@ -16,7 +16,7 @@ void sum_rows(const Tensor& out, const Tensor& in, Write mode) {
       const T* x = in.data<T>();
       sum_columns(out.data<T>(), rows, width, mode,
                   [=](std::int64_t r, std::int64_t j, auto count) {
-                    return lanes::load_n<T>(x + r * width + j, count);
+                    return simd::load_n<T>(x + r * width + j, count);
                   });
     });
   });
@@ -32,11 +32,11 @@ void sum(const Tensor& out, const Tensor& in) {
       const T* x = in.data<T>();
       double total = 0;  // over chunks; within a chunk, one sum per lane
       for (std::int64_t begin = 0; begin < in.numel(); begin += kChunk) {
-        lanes::Vec<T> partial = {};
-        lanes::for_lanes<T>(std::min(kChunk, in.numel() - begin), [&](std::int64_t i, auto count) {
-          partial += lanes::load_n<T>(x + begin + i, count);
+        simd::Vec<T> partial = {};
+        simd::for_lanes<T>(std::min(kChunk, in.numel() - begin), [&](std::int64_t i, auto count) {
+          partial += simd::load_n<T>(x + begin + i, count);
         });
-        total += static_cast<double>(lanes::sum<T>(partial));
+        total += static_cast<double>(simd::sum<T>(partial));
       }
       *out.data<T>() = static_cast<T>(total);
     });

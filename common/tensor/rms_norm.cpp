@@ -1,7 +1,7 @@
 #include "tensor/column_sums.h"
-#include "tensor/lanes.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
+#include "tensor/simd.h"
 
 #include <cmath>
 
@@ -11,30 +11,30 @@ namespace {
 /// Σ_j term(j): four vectors of partial sums, so that additions do not wait for one another.
 template <class T, class Term>
 T row_sum(std::int64_t width, Term term) {
-  constexpr std::int64_t kLanes = lanes::kLanes<T>;
-  lanes::Vec<T> partial[4] = {};
+  constexpr std::int64_t kLanes = simd::kLanes<T>;
+  simd::Vec<T> partial[4] = {};
   constexpr std::integral_constant<std::int64_t, kLanes> full;
   std::int64_t j = 0;
   for (; j + 4 * kLanes <= width; j += 4 * kLanes) {
     for (std::int64_t v = 0; v < 4; ++v) partial[v] += term(j + v * kLanes, full);
   }
-  lanes::for_lanes<T>(width - j,
-                      [&](std::int64_t i, auto count) { partial[0] += term(j + i, count); });
-  return lanes::sum<T>((partial[0] + partial[1]) + (partial[2] + partial[3]));
+  simd::for_lanes<T>(width - j,
+                     [&](std::int64_t i, auto count) { partial[0] += term(j + i, count); });
+  return simd::sum<T>((partial[0] + partial[1]) + (partial[2] + partial[3]));
 }
 
 template <class T>
 void forward_row(T* out, T* rstd, const T* x, const T* weight, std::int64_t width, T eps) {
   const T squares = row_sum<T>(width, [=](std::int64_t j, auto count) {
-    const lanes::Vec<T> v = lanes::load_n<T>(x + j, count);
+    const simd::Vec<T> v = simd::load_n<T>(x + j, count);
     return v * v;
   });
   *rstd = T{1} / std::sqrt(squares / static_cast<T>(width) + eps);
-  const lanes::Vec<T> factor = lanes::splat<T>(*rstd);
-  lanes::for_lanes<T>(width, [=](std::int64_t j, auto count) {
-    lanes::store_n<T>(out + j,
-                      lanes::load_n<T>(x + j, count) * factor * lanes::load_n<T>(weight + j, count),
-                      count);
+  const simd::Vec<T> factor = simd::splat<T>(*rstd);
+  simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
+    simd::store_n<T>(out + j,
+                     simd::load_n<T>(x + j, count) * factor * simd::load_n<T>(weight + j, count),
+                     count);
   });
 }
 
@@ -43,17 +43,17 @@ template <class T>
 void backward_row(T* dx, Write mode, const T* dy, const T* x, const T* weight, T rstd,
                   std::int64_t width) {
   const T dot = row_sum<T>(width, [=](std::int64_t j, auto count) {
-    return lanes::load_n<T>(dy + j, count) * lanes::load_n<T>(weight + j, count) *
-           lanes::load_n<T>(x + j, count);
+    return simd::load_n<T>(dy + j, count) * simd::load_n<T>(weight + j, count) *
+           simd::load_n<T>(x + j, count);
   });
-  const lanes::Vec<T> factor = lanes::splat<T>(rstd);
-  const lanes::Vec<T> along = lanes::splat<T>(dot * rstd * rstd * rstd / static_cast<T>(width));
-  lanes::for_lanes<T>(width, [=](std::int64_t j, auto count) {
-    const lanes::Vec<T> scaled =
-        lanes::load_n<T>(dy + j, count) * lanes::load_n<T>(weight + j, count) * factor;
-    lanes::Vec<T> value = scaled - lanes::load_n<T>(x + j, count) * along;
-    if (mode == Write::add) value = lanes::load_n<T>(dx + j, count) + value;
-    lanes::store_n<T>(dx + j, value, count);
+  const simd::Vec<T> factor = simd::splat<T>(rstd);
+  const simd::Vec<T> along = simd::splat<T>(dot * rstd * rstd * rstd / static_cast<T>(width));
+  simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
+    const simd::Vec<T> scaled =
+        simd::load_n<T>(dy + j, count) * simd::load_n<T>(weight + j, count) * factor;
+    simd::Vec<T> value = scaled - simd::load_n<T>(x + j, count) * along;
+    if (mode == Write::add) value = simd::load_n<T>(dx + j, count) + value;
+    simd::store_n<T>(dx + j, value, count);
   });
 }
 
@@ -106,8 +106,8 @@ void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, 
         sum_columns(
             dweight.data<T>(), rows, width, write_dweight,
             [=](std::int64_t r, std::int64_t j, auto count) {
-              return lanes::load_n<T>(dy + r * width + j, count) *
-                     (lanes::load_n<T>(from + r * width + j, count) * lanes::splat<T>(scale[r]));
+              return simd::load_n<T>(dy + r * width + j, count) *
+                     (simd::load_n<T>(from + r * width + j, count) * simd::splat<T>(scale[r]));
             });
       }
       if (!dx.is_defined()) return;

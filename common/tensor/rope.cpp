@@ -1,6 +1,6 @@
-#include "tensor/lanes.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
+#include "tensor/simd.h"
 
 #include <cmath>
 
@@ -45,7 +45,7 @@ void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
       T* values = x.data<T>();
       const T* c = cos.data<T>();
       const T* s = sin.data<T>();
-      const lanes::Vec<T> sign = lanes::splat<T>(inverse ? T{-1} : T{1});
+      const simd::Vec<T> sign = simd::splat<T>(inverse ? T{-1} : T{1});
       parallel_ranges(batch * length, row_grain(heads * width),
                       [=](std::int64_t begin, std::int64_t end, std::byte*) {
                         for (std::int64_t r = begin; r < end; ++r) {
@@ -54,13 +54,13 @@ void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
                           for (std::int64_t h = 0; h < heads; ++h) {
                             T* first = values + (r * heads + h) * width;
                             T* second = first + pairs;
-                            lanes::for_lanes<T>(pairs, [=](std::int64_t i, auto count) {
-                              const auto cv = lanes::load_n<T>(row_cos + i, count);
-                              const auto sv = lanes::load_n<T>(row_sin + i, count) * sign;
-                              const auto a = lanes::load_n<T>(first + i, count);
-                              const auto b = lanes::load_n<T>(second + i, count);
-                              lanes::store_n<T>(first + i, a * cv - b * sv, count);
-                              lanes::store_n<T>(second + i, b * cv + a * sv, count);
+                            simd::for_lanes<T>(pairs, [=](std::int64_t i, auto count) {
+                              const auto cv = simd::load_n<T>(row_cos + i, count);
+                              const auto sv = simd::load_n<T>(row_sin + i, count) * sign;
+                              const auto a = simd::load_n<T>(first + i, count);
+                              const auto b = simd::load_n<T>(second + i, count);
+                              simd::store_n<T>(first + i, a * cv - b * sv, count);
+                              simd::store_n<T>(second + i, b * cv + a * sv, count);
                             });
                           }
                         }

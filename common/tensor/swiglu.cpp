@@ -1,14 +1,14 @@
-#include "tensor/lanes.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
+#include "tensor/simd.h"
 
 namespace fsdp::ops {
 namespace {
 
 template <class T>
-lanes::Vec<T> sigmoid(lanes::Vec<T> x) {
-  const lanes::Vec<T> one = lanes::splat<T>(T{1});
-  return one / (one + lanes::exp<T>(-x));
+simd::Vec<T> sigmoid(simd::Vec<T> x) {
+  const simd::Vec<T> one = simd::splat<T>(T{1});
+  return one / (one + simd::exp<T>(-x));
 }
 
 }  // namespace
@@ -24,10 +24,10 @@ void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
       const T* u = up.data<T>();
       T* to = out.data<T>();
       parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
-        lanes::for_lanes<T>(end - begin, [=](std::int64_t i, auto count) {
-          const auto gv = lanes::load_n<T>(g + begin + i, count);
-          const auto uv = lanes::load_n<T>(u + begin + i, count);
-          lanes::store_n<T>(to + begin + i, gv * sigmoid<T>(gv) * uv, count);
+        simd::for_lanes<T>(end - begin, [=](std::int64_t i, auto count) {
+          const auto gv = simd::load_n<T>(g + begin + i, count);
+          const auto uv = simd::load_n<T>(u + begin + i, count);
+          simd::store_n<T>(to + begin + i, gv * sigmoid<T>(gv) * uv, count);
         });
       });
     });
@@ -49,16 +49,16 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
       T* dg = dgate.data<T>();
       T* du = dup.data<T>();
       parallel_ranges(dout.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
-        lanes::for_lanes<T>(end - begin, [=](std::int64_t k, auto count) {
+        simd::for_lanes<T>(end - begin, [=](std::int64_t k, auto count) {
           const std::int64_t i = begin + k;
-          const auto gv = lanes::load_n<T>(g + i, count);
-          const auto uv = lanes::load_n<T>(u + i, count);
-          const auto dv = lanes::load_n<T>(dy + i, count);
+          const auto gv = simd::load_n<T>(g + i, count);
+          const auto uv = simd::load_n<T>(u + i, count);
+          const auto dv = simd::load_n<T>(dy + i, count);
           const auto s = sigmoid<T>(gv);
           const auto silu = gv * s;
           // silu' = s + g s (1 - s) = s + silu (1 - s)
-          lanes::store_n<T>(dg + i, dv * uv * (s + silu * (lanes::splat<T>(T{1}) - s)), count);
-          lanes::store_n<T>(du + i, dv * silu, count);
+          simd::store_n<T>(dg + i, dv * uv * (s + silu * (simd::splat<T>(T{1}) - s)), count);
+          simd::store_n<T>(du + i, dv * silu, count);
         });
       });
     });

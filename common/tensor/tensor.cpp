@@ -171,8 +171,6 @@ double Tensor::item() const {
       return static_cast<double>(*data<std::int32_t>());
     case DType::int64:
       return static_cast<double>(*data<std::int64_t>());
-    case DType::bfloat16:
-      break;
   }
   fail("item() of a {} tensor", name_of(dtype_));
 }

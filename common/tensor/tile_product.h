@@ -4,7 +4,7 @@
 /// a BLAS call.
 #pragma once
 
-#include "tensor/lanes.h"
+#include "tensor/simd.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace fsdp::ops::tile {
 
 /// Columns computed at a time. Right-hand sides are zero-padded to a multiple of it.
 template <class T>
-inline constexpr std::int64_t kColumns = 2 * lanes::kLanes<T>;
+inline constexpr std::int64_t kColumns = 2 * simd::kLanes<T>;
 /// Rows computed at a time: 6 × 2 vectors of sums, with their operands, fill 16 registers.
 inline constexpr std::int64_t kRows = 6;
 
@@ -40,29 +40,29 @@ struct Range {
 template <class T, int Rows>
 inline void block(Left<T> a, const T* b, std::int64_t ldb, T* c, std::int64_t ldc,
                   std::int64_t depth, bool add) {
-  using lanes::Vec;
-  constexpr std::int64_t kLanes = lanes::kLanes<T>;
+  using simd::Vec;
+  constexpr std::int64_t kLanes = simd::kLanes<T>;
   Vec<T> left_sum[Rows], right_sum[Rows];
-  lanes::unroll<Rows>([&](auto r) {
-    left_sum[r] = add ? lanes::load<T>(c + r * ldc) : Vec<T>{};
-    right_sum[r] = add ? lanes::load<T>(c + r * ldc + kLanes) : Vec<T>{};
+  simd::unroll<Rows>([&](auto r) {
+    left_sum[r] = add ? simd::load<T>(c + r * ldc) : Vec<T>{};
+    right_sum[r] = add ? simd::load<T>(c + r * ldc + kLanes) : Vec<T>{};
   });
   const T* at = a.data;
   for (std::int64_t k = 0; k < depth; ++k) {
-    Vec<T> left = lanes::load<T>(b), right = lanes::load<T>(b + kLanes);
-    lanes::hold<T>(left);
-    lanes::hold<T>(right);
-    lanes::unroll<Rows>([&](auto r) {
-      const Vec<T> factor = lanes::splat<T>(at[r * a.row_stride]);
-      left_sum[r] = lanes::fma<T>(factor, left, left_sum[r]);
-      right_sum[r] = lanes::fma<T>(factor, right, right_sum[r]);
+    Vec<T> left = simd::load<T>(b), right = simd::load<T>(b + kLanes);
+    simd::hold<T>(left);
+    simd::hold<T>(right);
+    simd::unroll<Rows>([&](auto r) {
+      const Vec<T> factor = simd::splat<T>(at[r * a.row_stride]);
+      left_sum[r] = simd::fma<T>(factor, left, left_sum[r]);
+      right_sum[r] = simd::fma<T>(factor, right, right_sum[r]);
     });
     b += ldb;
     at += a.depth_stride;
   }
-  lanes::unroll<Rows>([&](auto r) {
-    lanes::store<T>(c + r * ldc, left_sum[r]);
-    lanes::store<T>(c + r * ldc + kLanes, right_sum[r]);
+  simd::unroll<Rows>([&](auto r) {
+    simd::store<T>(c + r * ldc, left_sum[r]);
+    simd::store<T>(c + r * ldc + kLanes, right_sum[r]);
   });
 }
 
@@ -130,21 +130,21 @@ template <class T>
 void pack(T* to, const T* from, std::int64_t stride, std::int64_t rows, std::int64_t width,
           T factor) {
   const std::int64_t ld = padded<T>(width);
-  const lanes::Vec<T> by = lanes::splat<T>(factor);
+  const simd::Vec<T> by = simd::splat<T>(factor);
   for (std::int64_t r = 0; r < rows; ++r) {
-    lanes::for_lanes<T>(width, [&](std::int64_t j, auto count) {
-      lanes::store<T>(to + r * ld + j, lanes::load_n<T>(from + r * stride + j, count) * by);
+    simd::for_lanes<T>(width, [&](std::int64_t j, auto count) {
+      simd::store<T>(to + r * ld + j, simd::load_n<T>(from + r * stride + j, count) * by);
     });
-    const std::int64_t written = (width + lanes::kLanes<T> - 1) / lanes::kLanes<T>;
-    for (std::int64_t j = written * lanes::kLanes<T>; j < ld; ++j) to[r * ld + j] = 0;
+    const std::int64_t written = (width + simd::kLanes<T> - 1) / simd::kLanes<T>;
+    for (std::int64_t j = written * simd::kLanes<T>; j < ld; ++j) to[r * ld + j] = 0;
   }
 }
 
 /// Transposes a kLanes × kLanes square: ever smaller off-diagonal quarters change places.
-inline void transpose_square(lanes::Vec<float> (&v)[8]) {
+inline void transpose_square(simd::Vec<float> (&v)[8]) {
   const auto exchange = [&v]<int... I, int... J>(int a, int b, std::integer_sequence<int, I...>,
                                                  std::integer_sequence<int, J...>) {
-    const lanes::Vec<float> first = __builtin_shufflevector(v[a], v[b], I...);
+    const simd::Vec<float> first = __builtin_shufflevector(v[a], v[b], I...);
     v[b] = __builtin_shufflevector(v[a], v[b], J...);
     v[a] = first;
   };
@@ -161,10 +161,10 @@ inline void transpose_square(lanes::Vec<float> (&v)[8]) {
              std::integer_sequence<int, 1, 9, 3, 11, 5, 13, 7, 15>{});
   }
 }
-inline void transpose_square(lanes::Vec<double> (&v)[4]) {
+inline void transpose_square(simd::Vec<double> (&v)[4]) {
   const auto exchange = [&v]<int... I, int... J>(int a, int b, std::integer_sequence<int, I...>,
                                                  std::integer_sequence<int, J...>) {
-    const lanes::Vec<double> first = __builtin_shufflevector(v[a], v[b], I...);
+    const simd::Vec<double> first = __builtin_shufflevector(v[a], v[b], I...);
     v[b] = __builtin_shufflevector(v[a], v[b], J...);
     v[a] = first;
   };
@@ -183,24 +183,24 @@ inline void transpose_square(lanes::Vec<double> (&v)[4]) {
 template <class T>
 void pack_transposed(T* to, std::int64_t ld, const T* from, std::int64_t stride, std::int64_t rows,
                      std::int64_t width, T factor) {
-  constexpr std::int64_t kLanes = lanes::kLanes<T>;
-  const lanes::Vec<T> by = lanes::splat<T>(factor);
+  constexpr std::int64_t kLanes = simd::kLanes<T>;
+  const simd::Vec<T> by = simd::splat<T>(factor);
   for (std::int64_t r = 0; r < ld; r += kLanes) {
     for (std::int64_t j = 0; j < width; j += kLanes) {
       const std::int64_t columns = std::min(kLanes, width - j);
-      lanes::Vec<T> square[kLanes];
+      simd::Vec<T> square[kLanes];
       for (std::int64_t i = 0; i < kLanes; ++i) {
         const T* row = from + (r + i) * stride + j;
         if (r + i >= rows) {
-          square[i] = lanes::Vec<T>{};
+          square[i] = simd::Vec<T>{};
         } else if (columns == kLanes) {
-          square[i] = lanes::load<T>(row) * by;
+          square[i] = simd::load<T>(row) * by;
         } else {
-          square[i] = lanes::load_some<T>(row, columns) * by;
+          square[i] = simd::load_some<T>(row, columns) * by;
         }
       }
       transpose_square(square);
-      for (std::int64_t i = 0; i < columns; ++i) lanes::store<T>(to + (j + i) * ld + r, square[i]);
+      for (std::int64_t i = 0; i < columns; ++i) simd::store<T>(to + (j + i) * ld + r, square[i]);
     }
   }
 }

@@ -1,6 +1,6 @@
 #include "tensor/tree_sum.h"
 
-#include "tensor/lanes.h"
+#include "tensor/simd.h"
 
 #include <bit>
 #include <cstring>
@@ -53,8 +53,8 @@ void sum_block(T* to, const std::byte* const* in, std::size_t count, std::int64_
 /// out[i] = value(i), where out may be one of the addends: read, then written, vector by vector.
 template <class T, class Value>
 void sum_through(T* out, std::int64_t numel, Value value) {
-  lanes::for_lanes<T>(numel, [=](std::int64_t i, auto count) {
-    lanes::store_n<T>(out + i, value(i, count), count);
+  simd::for_lanes<T>(numel, [=](std::int64_t i, auto count) {
+    simd::store_n<T>(out + i, value(i, count), count);
   });
 }
 
@@ -64,7 +64,7 @@ void sum_all(std::byte* bytes, std::span<const std::byte* const> in, std::int64_
   const std::byte* const* leaves = in.data();
   if constexpr (std::is_floating_point_v<T>) {
     const auto at = [=](std::size_t k, std::int64_t i, auto count) {
-      return lanes::load_n<T>(leaf<T>(leaves, k, i), count);
+      return simd::load_n<T>(leaf<T>(leaves, k, i), count);
     };
     if (in.size() == 2) {
       return sum_through(out, numel, [=](std::int64_t i, auto count) {
@@ -110,8 +110,6 @@ void tree_sum(std::byte* out, std::span<const std::byte* const> in, std::int64_t
       return sum_all<std::int32_t>(out, in, numel);
     case DType::int64:
       return sum_all<std::int64_t>(out, in, numel);
-    case DType::bfloat16:
-      break;
   }
   fail("tree_sum of {} values", name_of(dtype));
 }

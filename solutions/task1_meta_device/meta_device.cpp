@@ -37,9 +37,9 @@ DeferredInit::Recording::~Recording() {
 // Record one initialization.
 //
 // Set:   a new Record, which record_of() finds by parameter.id().
-// Keep:  reserve words exactly as nn::initialise_now() does: numel of them for a random parameter,
+// Keep:  reserve words exactly as nn::initialize_now() does: numel of them for a random parameter,
 //        none for a constant. Then every later parameter gets its own place too.
-void DeferredInit::on_initialise(const Variable& parameter, const InitSpec& spec) {
+void DeferredInit::on_initialize(const Variable& parameter, const InitSpec& spec) {
   // SOLUTION 1.2: todo(parameter, spec, records_, index_)
   Generator& generator = Context::current().generator();
   const auto words = spec.is_random() ? static_cast<std::uint64_t>(parameter.data().numel()) : 0;
@@ -77,7 +77,7 @@ void DeferredInit::init_slice(const Variable& parameter, std::int64_t begin,
 //
 // Keep:  a tied parameter is one Variable under two paths: allocate it once, and both paths see it.
 //        Parameters count as UNSHARDED_PARAM (AllocationScope).
-void DeferredInit::materialise(nn::Module& module, Device device) {
+void DeferredInit::materialize(nn::Module& module, Device device) {
   // SOLUTION 1.4: todo(module, device, records_)
   DeviceScope on_device(device);
   AllocationScope as_parameter(MemoryKind::unsharded_param);
@@ -89,7 +89,7 @@ void DeferredInit::materialise(nn::Module& module, Device device) {
     variable.set_data(Tensor::empty(variable.shape(), variable.data().dtype(), device));
     init_slice(variable, 0, variable.data().view({variable.data().numel()}));
   }
-  for (nn::Module* each : module.modules()) each->initialise_buffers();
+  for (nn::Module* each : module.modules()) each->initialize_buffers();
   advance_generator();
   // END SOLUTION
 }

@@ -111,10 +111,10 @@ double ShardedOptimizer::clip_grad_norm(double max_norm) {
 //
 // Hint:  FlatParameter::pieces_of(rank) lists the elements of each parameter in the shard. Every
 //        state tensor has the shape of the shard.
-std::vector<nn::StateSlice> ShardedOptimizer::state_slices() {
+std::vector<io::StateSlice> ShardedOptimizer::state_slices() {
   // SOLUTION 5.5: todo(flats_, optimizer_)
   std::vector<optim::Piece> updated = pieces();
-  std::vector<nn::StateSlice> slices;
+  std::vector<io::StateSlice> slices;
   std::size_t next = 0;
   for (const FlatParameter* flat : flats_) {
     std::map<std::string, Tensor> tensors{{"param", flat->shard()}};

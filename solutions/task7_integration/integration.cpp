@@ -198,7 +198,7 @@ void ShardedModel::make_replicated() {
       variable.set_data(Tensor::empty(variable.shape(), variable.data().dtype(), device_));
       options_.deferred->init_slice(variable, 0, variable.data().view({variable.data().numel()}));
     }
-    for (nn::Module* module : root_.modules()) module->initialise_buffers();
+    for (nn::Module* module : root_.modules()) module->initialize_buffers();
     options_.deferred->advance_generator();
   }
   std::vector<std::pair<std::string, Variable>> trainable;

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/todo.h"
-#include "nn/hf_folder.h"
+#include "io/hf_folder.h"
 #include "nn/transformer.h"
 #include "task7_integration/integration.h"
 
@@ -35,7 +35,7 @@ void ShardedModel::for_each_full_parameter(
 
 void ShardedModel::save_full(const std::filesystem::path& folder) {
   // SOLUTION 7.5: todo(folder, units_)
-  std::vector<nn::SafetensorsWriter::Item> items;
+  std::vector<io::SafetensorsWriter::Item> items;
   const auto add_item = [&](const nn::NamedParameter& parameter) {
     const Tensor& data = parameter.variable.data();
     items.push_back({parameter.path, data.dtype(), data.shape()});
@@ -46,10 +46,10 @@ void ShardedModel::save_full(const std::filesystem::path& folder) {
   for (const nn::NamedParameter& parameter : replicated_) add_item(parameter);
 
   std::filesystem::path temporary;
-  std::unique_ptr<nn::SafetensorsWriter> writer;
+  std::unique_ptr<io::SafetensorsWriter> writer;
   if (group_->rank() == 0) {
-    temporary = nn::begin_folder(folder);
-    writer = std::make_unique<nn::SafetensorsWriter>(
+    temporary = io::begin_folder(folder);
+    writer = std::make_unique<io::SafetensorsWriter>(
         temporary / "model.safetensors", items,
         std::map<std::string, std::string>{{"format", "pt"}});
   }
@@ -59,9 +59,9 @@ void ShardedModel::save_full(const std::filesystem::path& folder) {
   if (writer != nullptr) {
     writer->finish();
     if (const auto* transformer = dynamic_cast<nn::TransformerLM*>(&root_)) {
-      nn::write_text_atomically(temporary / "config.json", nn::to_hf_config(transformer->config()));
+      io::write_text_atomically(temporary / "config.json", io::to_hf_config(transformer->config()));
     }
-    nn::publish_folder(temporary, folder);
+    io::publish_folder(temporary, folder);
   }
   group_->barrier({"save_full", Phase::checkpoint}).wait();
   // END SOLUTION
@@ -69,8 +69,8 @@ void ShardedModel::save_full(const std::filesystem::path& folder) {
 
 void ShardedModel::load_full(const std::filesystem::path& folder) {
   // SOLUTION 7.5: todo(folder, units_)
-  const nn::SafetensorsReader reader(nn::existing_folder(folder) / "model.safetensors");
-  nn::check_hf_parameters(reader, root_.named_parameters());
+  const io::SafetensorsReader reader(io::existing_folder(folder) / "model.safetensors");
+  io::check_hf_parameters(reader, root_.named_parameters());
   group_->barrier({"load_full", Phase::checkpoint}).wait();  // every rank found it right
   reshard();
   for (FlatParameter* flat : flat_parameters()) {
@@ -87,9 +87,9 @@ void ShardedModel::load_full(const std::filesystem::path& folder) {
 
 // ------------------------------------------------------------------- TODO 7.6
 // Sharded checkpoints: every rank writes its own slices into one folder that appears whole.
-std::vector<nn::StateSlice> ShardedModel::state_slices(bool with_replicated) {
+std::vector<io::StateSlice> ShardedModel::state_slices(bool with_replicated) {
   // SOLUTION 7.6: todo(with_replicated, optimizer_, replicated_)
-  std::vector<nn::StateSlice> slices = optimizer().state_slices();
+  std::vector<io::StateSlice> slices = optimizer().state_slices();
   if (!with_replicated) return slices;
   const auto add_whole = [&](const std::string& name, const Tensor& values) {
     slices.push_back({name, values.shape(), 0, values.view({values.numel()})});
@@ -108,14 +108,14 @@ std::vector<nn::StateSlice> ShardedModel::state_slices(bool with_replicated) {
   // END SOLUTION
 }
 
-void ShardedModel::save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
+void ShardedModel::save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
                                    std::map<std::string, std::string> metadata) {
   // SOLUTION 7.6: todo(folder, step, metadata)
   const auto barrier = [this] { group_->barrier({"save", Phase::checkpoint}).wait(); };
   metadata["optimizer_steps"] = std::to_string(optimizer().optimizer().steps());
   if (group_->rank() == 0) folder.begin(step);
   barrier();  // the folder is there
-  nn::write_slices(folder.temporary(step), group_->rank(), group_->size(),
+  io::write_slices(folder.temporary(step), group_->rank(), group_->size(),
                    state_slices(/*with_replicated=*/group_->rank() == 0), metadata);
   barrier();  // every file is written and synced
   if (group_->rank() == 0) folder.publish(step);
@@ -126,9 +126,9 @@ void ShardedModel::save_checkpoint(const nn::CheckpointFolder& folder, std::int6
 std::map<std::string, std::string> ShardedModel::load_checkpoint(
     const std::filesystem::path& folder) {
   // SOLUTION 7.6: todo(folder, optimizer_)
-  const nn::SliceReader reader(folder);
-  const std::vector<nn::StateSlice> slices = state_slices(/*with_replicated=*/true);
-  const std::int64_t steps = nn::integer_of(reader.metadata(), "optimizer_steps", folder);
+  const io::SliceReader reader(folder);
+  const std::vector<io::StateSlice> slices = state_slices(/*with_replicated=*/true);
+  const std::int64_t steps = io::integer_of(reader.metadata(), "optimizer_steps", folder);
   reader.check(slices, root_.named_parameters());
   reader.verify(group_->rank(), group_->size());
   group_->barrier({"load", Phase::checkpoint}).wait();  // every rank found it right

@@ -31,9 +31,9 @@ DeferredInit::Recording::~Recording() {
 // Record one initialization.
 //
 // Set:   a new Record, which record_of() finds by parameter.id().
-// Keep:  reserve words exactly as nn::initialise_now() does: numel of them for a random parameter,
+// Keep:  reserve words exactly as nn::initialize_now() does: numel of them for a random parameter,
 //        none for a constant. Then every later parameter gets its own place too.
-void DeferredInit::on_initialise(const Variable& parameter, const InitSpec& spec) {
+void DeferredInit::on_initialize(const Variable& parameter, const InitSpec& spec) {
   todo("1.2", parameter, spec, records_, index_);
 }
 
@@ -60,7 +60,7 @@ void DeferredInit::init_slice(const Variable& parameter, std::int64_t begin,
 //
 // Keep:  a tied parameter is one Variable under two paths: allocate it once, and both paths see it.
 //        Parameters count as UNSHARDED_PARAM (AllocationScope).
-void DeferredInit::materialise(nn::Module& module, Device device) {
+void DeferredInit::materialize(nn::Module& module, Device device) {
   todo("1.4", module, device, records_);
 }
 

@@ -21,7 +21,7 @@ namespace fsdp {
 ///     DeferredInit deferred;
 ///     auto model = deferred.build([&] { return std::make_shared<TransformerLM>(config); });
 ///                                              // 0 bytes; the generator has not moved
-///     deferred.materialise(*model, kCpu);      // the bits of an eager build, or
+///     deferred.materialize(*model, kCpu);      // the bits of an eager build, or
 ///     deferred.init_slice(weight, 100, out);   // only weight[100 : 100 + out.numel()]
 ///
 /// Random numbers are counter-based. So a record needs only the parameter's InitSpec and the place
@@ -52,10 +52,10 @@ class DeferredInit : private nn::InitObserver {
   /// the bits of an eager build. A tied parameter counts once. Then initializes all buffers, and
   /// moves the current Context's generator to where the eager build would have left it.
   /// @throws Error naming a parameter on meta that was not recorded here.
-  void materialise(nn::Module& module, Device device);
+  void materialize(nn::Module& module, Device device);
 
   /// 1.3  Writes elements [begin, begin + out.numel()) of `parameter` as in an eager build, and
-  /// computes and allocates nothing else. Works before and after materialise().
+  /// computes and allocates nothing else. Works before and after materialize().
   /// @throws Error if the parameter was not recorded here, or the slice is not inside it.
   void init_slice(const Variable& parameter, std::int64_t begin, const Tensor& out) const;
 
@@ -85,7 +85,7 @@ class DeferredInit : private nn::InitObserver {
   };
 
   /// 1.2  Records one initialization.
-  void on_initialise(const Variable& parameter, const InitSpec& spec) override;
+  void on_initialize(const Variable& parameter, const InitSpec& spec) override;
 
   std::uint64_t seed_ = 0;       // of the generator during build()
   std::uint64_t words_end_ = 0;  // where the eager build would have left it

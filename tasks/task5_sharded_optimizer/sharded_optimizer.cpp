@@ -58,7 +58,7 @@ double ShardedOptimizer::clip_grad_norm(double max_norm) {
 //
 // Hint:  FlatParameter::pieces_of(rank) lists the elements of each parameter in the shard. Every
 //        state tensor has the shape of the shard.
-std::vector<nn::StateSlice> ShardedOptimizer::state_slices() {
+std::vector<io::StateSlice> ShardedOptimizer::state_slices() {
   todo("5.5", flats_, optimizer_);
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "comm/process_group.h"
-#include "nn/sharded_checkpoint.h"
+#include "io/sharded_checkpoint.h"
 #include "optim/gradient_engine.h"
 #include "optim/optimizer.h"
 #include "task2_flat_parameter/flat_parameter.h"
@@ -49,7 +49,7 @@ class ShardedOptimizer {
   /// piece of a parameter in the shard has a slice "param/<path>" and, if trainable, one
   /// "<state>/<path>" per state of the optimizer. The values are views of the live tensors. To load
   /// a checkpoint, written at any W, read it into them.
-  std::vector<nn::StateSlice> state_slices();
+  std::vector<io::StateSlice> state_slices();
 
   optim::Optimizer& optimizer() { return *optimizer_; }
 

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "comm/process_group.h"
-#include "nn/checkpoint_folder.h"
-#include "nn/sharded_checkpoint.h"
+#include "io/checkpoint_folder.h"
+#include "io/sharded_checkpoint.h"
 #include "optim/gradient_engine.h"
 #include "parallel/ddp.h"
 #include "task1_meta_device/meta_device.h"
@@ -94,9 +94,9 @@ class ShardedModel : public optim::GradientEngine {
   // ------------------------------------------------------------------ sharded state (7.6)
   /// This rank's part of the training state, as in ShardedOptimizer::state_slices. with_replicated
   /// adds the ignored parameters and their optimizer state; every rank holds these whole.
-  std::vector<nn::StateSlice> state_slices(bool with_replicated);
+  std::vector<io::StateSlice> state_slices(bool with_replicated);
   /// Saves parameters, optimizer state and step count, each rank its slices. Collective.
-  void save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
+  void save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
                        std::map<std::string, std::string> metadata);
   /// Loads what save_checkpoint wrote at any W. All ranks check everything before any rank changes
   /// anything. Collective. @return the metadata

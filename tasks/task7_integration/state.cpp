@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/todo.h"
-#include "nn/hf_folder.h"
+#include "io/hf_folder.h"
 #include "nn/transformer.h"
 #include "task7_integration/integration.h"
 
@@ -30,11 +30,11 @@ void ShardedModel::load_full(const std::filesystem::path& folder) {
 
 // ------------------------------------------------------------------- TODO 7.6
 // Sharded checkpoints: every rank writes its own slices into one folder that appears whole.
-std::vector<nn::StateSlice> ShardedModel::state_slices(bool with_replicated) {
+std::vector<io::StateSlice> ShardedModel::state_slices(bool with_replicated) {
   todo("7.6", with_replicated, optimizer_, replicated_);
 }
 
-void ShardedModel::save_checkpoint(const nn::CheckpointFolder& folder, std::int64_t step,
+void ShardedModel::save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
                                    std::map<std::string, std::string> metadata) {
   todo("7.6", folder, step, metadata);
 }

@@ -36,7 +36,7 @@ struct Model {
 
 const std::vector<Model> kAllModels = {{"tiny", 256, 128, 4, 4, 352, 8, 128},
                                        {"small", 256, 384, 6, 6, 1024, 8, 256},
-                                       {"gpt2_124m", 50304, 768, 12, 12, 2048, 4, 64}};
+                                       {"llama_124m", 50304, 768, 12, 12, 2048, 4, 64}};
 
 /// Smallest time of one call, in seconds: the machine may be busy with other things.
 double best_time(const std::function<void()>& call, double budget = 1.5) {
@@ -247,7 +247,7 @@ double triad_bandwidth() {
 }
 
 void bench_optimizer(const Model& m, double triad, Step& step) {
-  const std::int64_t count = m.vocabulary * m.width * (m.name == "gpt2_124m" ? 1 : 2) +
+  const std::int64_t count = m.vocabulary * m.width * (m.name == "llama_124m" ? 1 : 2) +
                              m.layers * (4 * m.width + 3 * m.ffn) * m.width;
   const Tensor p = values({count}), g = values({count}, 1e-3), mean = values({count}, 1e-3);
   const Tensor square = values({count}, 1e-3);

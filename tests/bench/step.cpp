@@ -2,7 +2,7 @@
 // and FSDP at two ranks cost over one process with two threads. Every measurement is a process of
 // its own, and the processes take turns, so that a slow minute of the machine hits all of them.
 //
-//   bench_step [tiny small gpt2_124m]      all three by default
+//   bench_step [tiny small llama_124m]      all three by default
 //   bench_step --one WHAT MODEL            one measurement, as the parent starts it
 
 #include "autograd/functions.h"
@@ -44,8 +44,8 @@ struct Workload {
 Workload workload(const std::string& model) {
   if (model == "tiny") return {nn::TransformerConfig::tiny(), 8, 128, 20};
   if (model == "small") return {nn::TransformerConfig::small(), 8, 256, 3};
-  if (model == "gpt2_124m") return {nn::TransformerConfig::gpt2_124m(), 4, 64, 3};
-  fail("no workload is called {}; there are tiny, small, gpt2_124m", model);
+  if (model == "llama_124m") return {nn::TransformerConfig::llama_124m(), 4, 64, 3};
+  fail("no workload is called {}; there are tiny, small, llama_124m", model);
 }
 
 double now() {
@@ -315,7 +315,7 @@ int main(int count, char** arguments) {
       return 0;
     }
     std::vector<std::string> models = words;
-    if (models.empty()) models = {"tiny", "small", "gpt2_124m"};
+    if (models.empty()) models = {"tiny", "small", "llama_124m"};
     fmt::print("AdamW, no clipping; {} threads or {} ranks; medians of {} alternating processes\n",
                kThreads, kThreads, kRounds);
     for (const std::string& model : models) compare(arguments[0], model);

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import course_path  # noqa: F401  must come first
 import build_submission
 import builder
 import grade

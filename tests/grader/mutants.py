@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import builder
 import manifest
 import mutant_files

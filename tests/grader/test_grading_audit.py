@@ -8,6 +8,7 @@ import types
 import unittest
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import audit
 import build_submission
 import jail
@@ -148,22 +149,22 @@ class Objects(unittest.TestCase):
 
     def test_running_before_main(self):
         before = "#include <cstdlib>\n"
-        self.assert_refused("initialiser", r"built before main.*(\n|.)*", before + REFERENCE +
+        self.assert_refused("initializer", r"built before main.*(\n|.)*", before + REFERENCE +
                             "static const int kGone = (std::exit(0), 0);"
                             "void use() { earlier(kGone); }")
-        self.assert_refused("initialiser", r"to run before main", REFERENCE +
+        self.assert_refused("initializer", r"to run before main", REFERENCE +
                             "__attribute__((constructor)) static void first() { earlier(2); }")
-        self.assert_refused("initialiser", r"before main, or after", REFERENCE +
+        self.assert_refused("initializer", r"before main, or after", REFERENCE +
                             "static void first() { earlier(2); }"
                             '__attribute__((section(".preinit_array"), used)) '
                             "static void (*const kEarly)() = first;")
-        self.assert_refused("initialiser", r"before main, or after", REFERENCE +
+        self.assert_refused("initializer", r"before main, or after", REFERENCE +
                             "__attribute__((destructor)) static void last() { earlier(2); }")
         self.assert_refused("ifunc", r"chosen at run time", REFERENCE +
                             'extern "C" { static void (*choose())() { return nullptr; }'
                             'void chosen() __attribute__((ifunc("choose"))); }')
 
-    def test_iostream_brings_an_initialiser_of_its_own(self):
+    def test_iostream_brings_an_initializer_of_its_own(self):
         self.assertEqual(self.audit("#include <iostream>\n" + REFERENCE), [])
 
     def test_data_that_can_be_written(self):
@@ -232,13 +233,13 @@ class Names(unittest.TestCase):
     def test_paths_are_no_files(self):
         self.assertEqual(policy.why_not_standard("std::filesystem::__cxx11::path::~path()", 3), "")
         for name, task, word in (
-                ("fsdp::nn::check_hf_parameters(fsdp::nn::SafetensorsReader const&)", 7, ""),
-                ("fsdp::nn::CheckpointFolder::latest() const", 7, ""),
-                ("fsdp::nn::remove_tree(std::filesystem::__cxx11::path const&)", 7, ""),
-                ("fsdp::nn::check_hf_parameters(fsdp::nn::SafetensorsReader const&)", 4, "files"),
-                ("fsdp::nn::load_hf_folder(fsdp::nn::TransformerLM&)", 7, "files")):
-            self.assertIn(word, policy.why_not_library(name, "nn/hf_folder.cpp.o", task))
-            self.assertEqual(not word, not policy.why_not_library(name, "nn/hf_folder.cpp.o", task))
+                ("fsdp::io::check_hf_parameters(fsdp::io::SafetensorsReader const&)", 7, ""),
+                ("fsdp::io::CheckpointFolder::latest() const", 7, ""),
+                ("fsdp::io::remove_tree(std::filesystem::__cxx11::path const&)", 7, ""),
+                ("fsdp::io::check_hf_parameters(fsdp::io::SafetensorsReader const&)", 4, "files"),
+                ("fsdp::io::load_hf_folder(fsdp::nn::TransformerLM&)", 7, "files")):
+            self.assertIn(word, policy.why_not_library(name, "io/hf_folder.cpp.o", task))
+            self.assertEqual(not word, not policy.why_not_library(name, "io/hf_folder.cpp.o", task))
         status = "std::filesystem::status(std::filesystem::__cxx11::path const&)"
         self.assertEqual(policy.why_not_standard(status, 7), "")
         self.assertIn("files", policy.why_not_standard(status, 6))
@@ -317,7 +318,7 @@ class Sources(unittest.TestCase):
                     self.assertEqual((ended.kind, ended.code), ("exited", 0), f"{piece} {words[0]}")
                     source_check.from_json(ended.out.decode())
 
-    def test_relabelling_is_told_and_not_refused(self):
+    def test_relabeling_is_told_and_not_refused(self):
         checked = source_check.check_text(b"#define private public\n", "x.cpp", TASK, manifest.ROOT)
         self.assertEqual(checked.refused, [])
         self.assertIn("private", str(checked.noted[0]))

@@ -6,6 +6,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import course_path  # noqa: F401  must come first
 import diagnosis
 import grade
 import manifest
@@ -56,7 +57,7 @@ class Reports(unittest.TestCase):
         self.assertIn("no frame of it lies in your files",
                       diagnosis.summary(OVERFLOW, ["tasks/task4_backward/backward.cpp"]))
 
-    def test_undefined_behaviour(self):
+    def test_undefined_behavior(self):
         text = f"/tmp/unshard-grade-x/source/{OWN}:7:3: runtime error: division by zero\n"
         said = diagnosis.summary(text, [OWN])
         self.assertIn(f"  {OWN}:7: division by zero", said)

@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import course_path  # noqa: F401  must come first
 import grade
 import gradescope_results
 import hiding

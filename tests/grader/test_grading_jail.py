@@ -8,6 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import jail
 
 JAIL = [sys.executable, "-I", "-S", str(Path(jail.__file__).resolve())]

@@ -6,6 +6,7 @@ import tarfile
 import unittest
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import build_submission
 import gradescope
 import kit
@@ -20,17 +21,17 @@ class Kit(unittest.TestCase):
         for name in ("solutions/task3_forward/forward.cpp", "solutions/task3_forward/NOTES.md",
                      "tests/task3/hidden_cases.cpp", "tests/mutants/task3/x.toml",
                      "tests/solutions/task3/forward.cpp", "tests/grader/hostile/output.cpp",
-                     "tests/grader/questions/reference_task3.py", "tests/grader/mutants.py",
-                     "tests/grader/grade.py", "docs/instructors.md", ".ci/run", ".gitmodules",
+                     "apps/course/questions/reference_task3.py", "tests/grader/mutants.py",
+                     "apps/course/grade.py", "docs/instructors.md", ".ci/run", ".gitmodules",
                      "tasks/task3_forward/forward.cpp.kept-1", "build/submission.tar.gz"):
             self.assertFalse(kit.belongs(name, set(), False), name)
 
     def test_what_the_loop_needs_is(self):
         for name in ("Makefile", "CMakeLists.txt", ".gitignore", "common/base/check.h",
-                     "tests/task3/cases.h", "tests/task3/public_cases.cpp", "tests/grader/audit.py",
-                     "tests/grader/course.py", "tests/grader/points.toml", "writeup/README.md",
-                     "tests/grader/questions/task3.toml", "tasks/task3_forward/README.md",
-                     "tasks/task3_forward/forward.h", "tests/grader/runner.cpp"):
+                     "tests/task3/cases.h", "tests/task3/public_cases.cpp", "apps/course/audit.py",
+                     "apps/course/course.py", "apps/course/points.toml", "writeup/README.md",
+                     "apps/course/questions/task3.toml", "tasks/task3_forward/README.md",
+                     "tasks/task3_forward/forward.h", "tests/graded/runner.cpp"):
             self.assertTrue(kit.belongs(name, set(), True), name)
 
     def test_an_update_never_holds_a_students_files(self):

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import grade
 import grade_all
 import gradescope_results

@@ -8,6 +8,7 @@ import unittest
 import zipfile
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import unpack
 
 FORWARD = "tasks/task3_forward/forward.cpp"

@@ -4,6 +4,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import manifest
 
 GOOD = """

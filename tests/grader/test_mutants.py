@@ -5,6 +5,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import builder
 import manifest
 import mutant_files

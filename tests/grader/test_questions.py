@@ -10,6 +10,7 @@ import unittest
 from fractions import Fraction
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import manifest
 import questions
 import question_set

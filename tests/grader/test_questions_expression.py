@@ -7,6 +7,7 @@ import time
 import unittest
 from fractions import Fraction
 
+import course_path  # noqa: F401  must come first
 import expression
 from expression import ExpressionError, evaluate
 

@@ -9,6 +9,7 @@ import unittest
 from collections import Counter
 from fractions import Fraction
 
+import course_path  # noqa: F401  must come first
 import questions
 import question_set
 

@@ -6,6 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import manifest
 import regions
 import skeletons
@@ -129,7 +130,7 @@ steps = [{ id = "1.1", title = "x", public = 100, requires = [] }]
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
-        self.put("tests/grader/points.toml", self.POINTS)
+        self.put("apps/course/points.toml", self.POINTS)
         self.put("solutions/task1_a/a.cpp", self.SOLUTION)
         self.skeleton = self.root / "tasks/task1_a/a.cpp"
 
@@ -139,7 +140,7 @@ steps = [{ id = "1.1", title = "x", public = 100, requires = [] }]
         path.write_text(text, encoding="utf-8")
 
     def texts(self) -> dict[str, str]:
-        return skeletons.generate(self.root, manifest.load(self.root / "tests/grader/points.toml"))
+        return skeletons.generate(self.root, manifest.load(self.root / "apps/course/points.toml"))
 
     def write(self) -> list[str]:
         with contextlib.redirect_stdout(io.StringIO()):

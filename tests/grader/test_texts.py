@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MANIFEST = tomllib.loads((ROOT / "tests/grader/points.toml").read_text())
+MANIFEST = tomllib.loads((ROOT / "apps/course/points.toml").read_text())
 TASKS = MANIFEST["task"]
 STEPS = {step["id"]: step for task in TASKS for step in task["steps"]}
 HANDOUTS = [ROOT / "tasks" / task["folder"] / "README.md" for task in TASKS]
@@ -66,7 +66,7 @@ class Texts(unittest.TestCase):
 
     def test_hints_have_three_levels_for_every_step(self) -> None:
         for task in TASKS:
-            path = ROOT / f"tests/grader/hints/task{task['number']}.toml"
+            path = ROOT / f"apps/course/hints/task{task['number']}.toml"
             hints = tomllib.loads(path.read_text())
             self.assertEqual(list(hints), [s["id"] for s in task["steps"]], path)
             for step, levels in hints.items():

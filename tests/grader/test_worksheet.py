@@ -5,6 +5,7 @@ import unittest
 from fractions import Fraction
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import worksheet
 
 SHEET = """

@@ -26,6 +26,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+import course_path  # noqa: F401  must come first
 import builder
 import manifest
 import mutant_files

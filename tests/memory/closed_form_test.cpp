@@ -100,7 +100,7 @@ class ClosedForm {
 
 TEST_CASE("The closed form and the walk through the schedule agree") {
   for (const auto& config : {nn::TransformerConfig::nano(), odd_model(),
-                             nn::TransformerConfig::tiny(), nn::TransformerConfig::gpt2_xl()}) {
+                             nn::TransformerConfig::tiny(), nn::TransformerConfig::llama_2b()}) {
     for (const int world_size : {1, 2, 3, 8, 1000}) {
       for (const int depth : {0, 1, 2}) {
         MemoryOptions options;

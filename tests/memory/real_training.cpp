@@ -60,7 +60,7 @@ class RankMemory {
     if (options_.placement == Placement::sharded) {
       shard();
     } else {
-      deferred_.materialise(*model_, kCpu);
+      deferred_.materialize(*model_, kCpu);
       std::vector<std::pair<std::string, Variable>> parameters;
       for (const auto& each : model_->named_parameters()) {
         parameters.emplace_back(each.path, each.variable);

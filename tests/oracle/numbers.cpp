@@ -5,8 +5,8 @@
 // file has the oracle's own gradients too ("step/3/<path>"), AdamW is also run on those
 // ("same/<path>"). The scripts beside this file compare.
 #include "base/check.h"
-#include "nn/hf_folder.h"
-#include "nn/safetensors.h"
+#include "io/hf_folder.h"
+#include "io/safetensors.h"
 #include "oracle/oracle_run.h"
 
 #include <fmt/format.h>
@@ -22,15 +22,15 @@ namespace {
 
 using namespace fsdp;
 
-Tensor read_all(const nn::SafetensorsReader& reader, const std::string& name) {
-  const nn::SafetensorsEntry& entry = reader.entries().at(name);
+Tensor read_all(const io::SafetensorsReader& reader, const std::string& name) {
+  const io::SafetensorsEntry& entry = reader.entries().at(name);
   const Tensor out = Tensor::empty(entry.shape, entry.dtype);
   reader.read(name, out);
   return out;
 }
 
 std::map<std::string, std::vector<Tensor>> read_gradients(nn::TransformerLM& model,
-                                                          const nn::SafetensorsReader& reader) {
+                                                          const io::SafetensorsReader& reader) {
   std::map<std::string, std::vector<Tensor>> gradients;
   for (const nn::NamedParameter& each : model.named_parameters()) {
     for (int step = 0;; ++step) {
@@ -44,9 +44,9 @@ std::map<std::string, std::vector<Tensor>> read_gradients(nn::TransformerLM& mod
 
 void run(const std::string& model_folder, const std::string& batches, const std::string& out,
          double lr) {
-  nn::TransformerLM model(nn::read_hf_config(model_folder + "/config.json"));
-  nn::load_hf_folder(model, model_folder);
-  const nn::SafetensorsReader reader(batches);
+  nn::TransformerLM model(io::read_hf_config(model_folder + "/config.json"));
+  io::load_hf_folder(model, model_folder);
+  const io::SafetensorsReader reader(batches);
   std::map<std::string, Tensor> same;
   if (const auto gradients = read_gradients(model, reader); !gradients.empty()) {
     same = testing::step_on_gradients(model, gradients, lr, {});
@@ -63,10 +63,10 @@ void run(const std::string& model_folder, const std::string& batches, const std:
     tensors.emplace_back("param/" + path, tensor);
   }
   for (const auto& [path, tensor] : same) tensors.emplace_back("same/" + path, tensor);
-  std::vector<nn::SafetensorsWriter::Item> items;
+  std::vector<io::SafetensorsWriter::Item> items;
   for (const auto& [name, tensor] : tensors)
     items.push_back({name, tensor.dtype(), tensor.shape()});
-  nn::SafetensorsWriter writer(out, items);
+  io::SafetensorsWriter writer(out, items);
   for (const auto& [name, tensor] : tensors) writer.write(tensor);
   writer.finish();
 }

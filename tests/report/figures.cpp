@@ -1,7 +1,7 @@
 // The book's figures: up to date, and the same every time.
 #include "report/figures.h"
 
-#include "nn/file_io.h"
+#include "io/file_io.h"
 #include "report/runs.h"
 #include "report/runs/book.h"
 #include "report/svg.h"

@@ -1,5 +1,5 @@
 // What these programs write is known again, so that the next run may replace it.
-#include "nn/output_file.h"
+#include "io/output_file.h"
 #include "report/chrome_trace.h"
 #include "report/figures.h"
 #include "report/html_page.h"
@@ -16,8 +16,8 @@ TEST_CASE("every kind of picture may replace an earlier one of its kind", "[repo
   for (const std::string& text :
        {report::to_html(fake_run()), report::to_chrome_json(fake_run()),
         report::timeline_svg(fake_run(), {}), report::memory_svg(fake_run(), {})}) {
-    nn::write_output_file(folder / "picture", text);
-    nn::probe_file(folder / "picture");
+    io::write_output_file(folder / "picture", text);
+    io::probe_file(folder / "picture");
   }
 }
 

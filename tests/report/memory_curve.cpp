@@ -48,7 +48,7 @@ TEST_CASE("bytes that change hands are never counted twice", "[report]") {
   now = 6;
   const auto block = tracker.on_alloc(MemoryKind::temp, 100, nullptr);
   now = 7;
-  tracker.recategorise(block, MemoryKind::sharded_grad);
+  tracker.recategorize(block, MemoryKind::sharded_grad);
   tracker.on_free(block);
   now = 8;
   tracker.on_free(kept);

@@ -111,7 +111,7 @@ TEST_CASE("Parameters kept until backward are gathered once") {
   check_times(time_iteration(timed), {play(costs).forward, b + 5 * std::max(b, r) + r});
 }
 
-TEST_CASE("Parameters kept within pairs of ranks are gathered from one neighbour in backward") {
+TEST_CASE("Parameters kept within pairs of ranks are gathered from one neighbor in backward") {
   TimedCase timed = GENERATE(kBalanced, kBetween, kCommunicationBound);
   timed.world_size = GENERATE(4, 8);
   timed.units = 6;

@@ -23,6 +23,8 @@ const std::map<std::string, Parts>& may_include() {
       // Floor 4. Modules know nothing of ranks; an optimizer must, for the norm of all gradients.
       {"nn", {"base", "device", "tensor", "autograd"}},
       {"optim", {"base", "device", "tensor", "autograd", "comm"}},
+      // Floor 5. Files know modules, and nothing of ranks.
+      {"io", {"base", "device", "tensor", "autograd", "nn"}},
       {"parallel", {"base", "device", "tensor", "autograd", "comm", "nn", "optim"}},
   };
   return table;

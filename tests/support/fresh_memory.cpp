@@ -1,5 +1,5 @@
 // Linked into every test program: there, fresh bytes are always NaN, so that a forgotten
-// initialisation fails the same way every time.
+// initialization fails the same way every time.
 #include "device/allocator.h"
 
 namespace fsdp {

@@ -102,7 +102,7 @@ class RankTraining {
       if (sharded != nullptr && options_.after_step) options_.after_step(*sharded, step);
     }
     if (sharded != nullptr && options_.save_to) {
-      sharded->save_checkpoint(nn::CheckpointFolder(*options_.save_to),
+      sharded->save_checkpoint(io::CheckpointFolder(*options_.save_to),
                                options_.first_step + options_.steps, {});
     }
     const std::lock_guard<std::mutex> lock(mutex);
@@ -127,14 +127,14 @@ class RankTraining {
     engine.finish_gradients();
   }
 
-  static void put(std::vector<float>& whole, const nn::StateSlice& slice) {
+  static void put(std::vector<float>& whole, const io::StateSlice& slice) {
     whole.resize(static_cast<std::size_t>(numel_of(slice.full_shape)));
     const auto values = slice.values.to_vector<float>();
     std::copy(values.begin(), values.end(), whole.begin() + slice.begin);
   }
 
   void collect(ShardedModel& model, TrainingResult& result) {
-    for (const nn::StateSlice& slice : model.state_slices(/*with_replicated=*/true)) {
+    for (const io::StateSlice& slice : model.state_slices(/*with_replicated=*/true)) {
       put(result.state[slice.name], slice);
     }
   }

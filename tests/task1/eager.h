@@ -3,8 +3,8 @@
 #pragma once
 
 #include "device/context.h"
-#include "grader/case.h"
-#include "grader/expect.h"
+#include "graded/case.h"
+#include "graded/expect.h"
 #include "nn/module.h"
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace fsdp::graded {
 
-/// One initialisation, in order.
+/// One initialization, in order.
 struct Drawn {
   std::string path;
   InitSpec spec;

@@ -10,7 +10,7 @@
 namespace fsdp::graded {
 namespace {
 
-/// Sees every initialisation of an ordinary build and lets it happen.
+/// Sees every initialization of an ordinary build and lets it happen.
 class Watch : public nn::InitObserver {
  public:
   struct Entry {
@@ -18,9 +18,9 @@ class Watch : public nn::InitObserver {
     InitSpec spec;
     std::uint64_t begin;
   };
-  void on_initialise(const Variable& parameter, const InitSpec& spec) override {
+  void on_initialize(const Variable& parameter, const InitSpec& spec) override {
     entries.push_back({parameter, spec, Context::current().generator().offset()});
-    nn::initialise_now(parameter, spec);
+    nn::initialize_now(parameter, spec);
   }
   std::vector<Entry> entries;
 };

@@ -2,7 +2,7 @@
 /// The models that the cases of task 1 are about: known to the scenarios and to the judge.
 #pragma once
 
-#include "grader/case.h"
+#include "graded/case.h"
 #include "nn/transformer.h"
 #include "support/numbers.h"
 #include "support/toy_model.h"
@@ -29,14 +29,14 @@ class Mixed : public nn::Module {
     register_parameter("shift", {2, 2}, InitSpec::zeros());
     register_parameter("third", {6}, InitSpec::truncated_normal(0.5, 2), other);
     register_buffer("table", {9});
-    if (Context::current().device() != kMeta) Mixed::initialise_buffers();
+    if (Context::current().device() != kMeta) Mixed::initialize_buffers();
   }
-  void initialise_buffers() override {
+  void initialize_buffers() override {
     for (nn::Buffer& buffer : own_buffers()) {
       const AllocationScope scope(MemoryKind::buffer);
       buffer.tensor = Tensor::empty(buffer.tensor.shape());
       ops::fill(buffer.tensor, 0.25);
-      buffer.is_initialised = true;
+      buffer.is_initialized = true;
     }
   }
 

@@ -1,5 +1,5 @@
 // The public cases of task 1.
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "support/catch.h"
 #include "task1/cases.h"
 
@@ -53,7 +53,7 @@ TEST_CASE("A build far in the stream, and where another device is current", "[1.
   judge_scope_that_throws({.options = {{"offset", (std::int64_t{1} << 40) + 1}}});
 }
 
-TEST_CASE("Every initialisation is remembered, in order, with its words", "[1.2]") {
+TEST_CASE("Every initialization is remembered, in order, with its words", "[1.2]") {
   everywhere(judge_records);
 }
 
@@ -103,24 +103,24 @@ TEST_CASE("A slice that leaves its parameter, or of an unknown one, is an error"
   judge_slice_errors({});
 }
 
-TEST_CASE("Materialising gives the bits of an eager build", "[1.4]") { everywhere(judge_whole); }
+TEST_CASE("Materializing gives the bits of an eager build", "[1.4]") { everywhere(judge_whole); }
 
-TEST_CASE("A transformer works after materialising", "[1.4]") {
+TEST_CASE("A transformer works after materializing", "[1.4]") {
   for (const bool tied : {false, true}) {
     judge_whole({.seed = 5, .options = {{"model", "transformer"}, {"tied", tied}, {"offset", 2}}});
   }
 }
 
-TEST_CASE("Materialising needs memory for the model alone, wherever tensors are made", "[1.4]") {
+TEST_CASE("Materializing needs memory for the model alone, wherever tensors are made", "[1.4]") {
   judge_whole({.options = {{"width", 150}}});
   judge_whole({.options = {{"model", "mixed"}, {"elsewhere", true}}});
 }
 
-TEST_CASE("Materialising does not depend on what was drawn in between", "[1.4]") {
+TEST_CASE("Materializing does not depend on what was drawn in between", "[1.4]") {
   everywhere(judge_whole, {{"between", 7}});
 }
 
-TEST_CASE("Materialising on every rank, from far in the stream, and in float64", "[1.4]") {
+TEST_CASE("Materializing on every rank, from far in the stream, and in float64", "[1.4]") {
   judge_whole({.world_size = 3, .seed = 9, .options = {{"model", "mixed"}, {"offset", 6}}});
   judge_whole({.seed = kFarSeed, .options = kFar});
   judge_whole({.options = kAcross});
@@ -128,7 +128,7 @@ TEST_CASE("Materialising on every rank, from far in the stream, and in float64",
   judge_whole({.options = {{"model", "mixed"}, {"retry", true}, {"offset", 4}}});
 }
 
-TEST_CASE("Materialising on the device that is asked for", "[1.4]") {
+TEST_CASE("Materializing on the device that is asked for", "[1.4]") {
   judge_on_device({.options = {{"model", "mixed"}}});
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("Models that are built one after the other are as different as eager o
   judge_two_models({.world_size = 2, .seed = kFarSeed, .options = kAcross});
 }
 
-TEST_CASE("A model may be materialised by parts: what has memory is left alone", "[1.4]") {
+TEST_CASE("A model may be materialized by parts: what has memory is left alone", "[1.4]") {
   judge_by_parts({.options = {{"layers", 3}}});
 }
 

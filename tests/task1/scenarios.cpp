@@ -1,11 +1,11 @@
-// Task 1: what a runner can be asked to do with a deferred initialisation.
+// Task 1: what a runner can be asked to do with a deferred initialization.
 //
 // Options: model (models.h), offset (of the generator before anything is built), between (words
 // drawn between building and using), reseed (the generator gets another seed in between), retry
 // (half the model is built first, by the same object, and throws), current (the device on which
 // tensors are made by default).
 #include "device/context.h"
-#include "grader/stage.h"
+#include "graded/stage.h"
 #include "task1/models.h"
 #include "task1_meta_device/meta_device.h"
 
@@ -253,7 +253,7 @@ void note_buffers(Stage& stage, nn::Module& model) {
   for (nn::Module* module : model.modules()) {
     for (const nn::Buffer& each : module->own_buffers()) {
       buffers.push_back(fmt::format("{}.{}: {} on {}", module->path(), each.name,
-                                    each.is_initialised ? "filled" : "not filled",
+                                    each.is_initialized ? "filled" : "not filled",
                                     to_string(each.tensor.device())));
     }
   }
@@ -269,7 +269,7 @@ void whole(Stage& stage) {
   stage.peak("peak", [&] {
     // Where tensors would be made by themselves must not matter.
     const DeviceScope elsewhere(stage.option("elsewhere", false) ? kMeta : kCpu);
-    deferred.materialise(*model, kCpu);
+    deferred.materialize(*model, kCpu);
   });
   stage.memory("after");
   stage.note("offset", generator().offset());
@@ -285,7 +285,7 @@ void on_device(Stage& stage) {
   begin(stage);
   DeferredInit deferred;
   const auto model = build(stage, deferred);
-  deferred.materialise(*model, kFake);
+  deferred.materialize(*model, kFake);
   Json made = Json::array();
   for (const nn::NamedParameter& each : model->named_parameters()) {
     made.push_back(each.path + " on " + to_string(each.variable.data().device()));
@@ -303,7 +303,7 @@ void two_models(Stage& stage) {
   for (const char* key : {"first ", "second "}) {
     DeferredInit deferred;
     const auto model = deferred.build([&] { return make_model(stage.asked()); });
-    deferred.materialise(*model, kCpu);
+    deferred.materialize(*model, kCpu);
     note_parameters(stage, key, *model);
     stage.note(fmt::format("{}offset", key), generator().offset());
   }
@@ -320,7 +320,7 @@ void by_parts(Stage& stage) {
   Variable first = parameters.front().variable;
   first.set_data(Tensor::zeros(first.shape()));
   const auto storage = first.data().storage();
-  deferred.materialise(*model->find("layers.1"), kCpu);
+  deferred.materialize(*model->find("layers.1"), kCpu);
   std::map<std::string, std::shared_ptr<Storage>> storages;
   Json made = Json::array();
   for (const nn::NamedParameter& each : parameters) {
@@ -329,7 +329,7 @@ void by_parts(Stage& stage) {
     storages[each.path] = each.variable.data().storage();
   }
   stage.note("made", made);
-  stage.attempt("the rest", [&] { deferred.materialise(*model, kCpu); });
+  stage.attempt("the rest", [&] { deferred.materialize(*model, kCpu); });
   Json replaced = Json::array();
   for (const nn::NamedParameter& each : parameters) {
     const auto had = storages.find(each.path);
@@ -353,7 +353,7 @@ void loaded(Stage& stage) {
     variable.set_data(Tensor::zeros(variable.shape()));
     storages.push_back(variable.data().storage());
   }
-  deferred.materialise(*model, kCpu);
+  deferred.materialize(*model, kCpu);
   Json replaced = Json::array();
   std::size_t i = 0;
   for (const nn::NamedParameter& each : model->named_parameters()) {
@@ -369,8 +369,8 @@ void strangers(Stage& stage) {
   DeferredInit deferred, other;
   const auto model = deferred.build([&] { return make_model(stage.asked()); });
   const auto stranger = other.build([&] { return make_model(stage.asked()); });
-  stage.attempt("own", [&] { deferred.materialise(*model, kCpu); });
-  stage.attempt("stranger", [&] { deferred.materialise(*stranger, kCpu); });
+  stage.attempt("own", [&] { deferred.materialize(*model, kCpu); });
+  stage.attempt("stranger", [&] { deferred.materialize(*stranger, kCpu); });
 }
 
 }  // namespace

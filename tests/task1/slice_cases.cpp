@@ -61,7 +61,7 @@ void judge_slice_peak(const Ask& ask) {
     std::vector<float> frame(12, 0.0F);
     std::copy(expected.begin(), expected.end(), frame.begin() + 1);
     around.at(rank, "", drawn.path)
-        .bits("`out` and its neighbours", seen.floats(rank, "frame"), frame);
+        .bits("`out` and its neighbors", seen.floats(rank, "frame"), frame);
     Lesson later("1.3", "slices can be made when the parameter has its memory, which they leave",
                  seen);
     later.at(rank, "", drawn.path).bits("the slice", seen.floats(rank, "again"), expected);

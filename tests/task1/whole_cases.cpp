@@ -8,7 +8,7 @@
 namespace fsdp::graded {
 namespace {
 
-const char* kSameBits = "after materialise() every parameter has the bits of an eager build";
+const char* kSameBits = "after materialize() every parameter has the bits of an eager build";
 
 /// The parameters noted under `key`, tied ones under both paths. Paths in `except` are not looked
 /// at.
@@ -85,7 +85,7 @@ void check_buffers(const Seen& seen, int rank, Eager& eager, const char* invaria
   };
   lesson.at(rank).equal("the buffers", observed, expected,
                         {{some_are(": not filled"),
-                          "initialise_buffers() of its module was not "
+                          "initialize_buffers() of its module was not "
                           "called"},
                          {some_are(": filled on meta"),
                           "it was made on the device that is current, "
@@ -99,7 +99,7 @@ void check_offset(const Seen& seen, int rank, const std::string& key, const Eage
   const auto between = seen.asked().options.value("between", std::int64_t{0});
   Lesson lesson("1.4", "the generator goes on where an eager build would have left it", seen);
   lesson.at(rank).equal("the generator's " + key, offset, end,
-                        {{offset == begin + between, "materialise() has not moved the generator"},
+                        {{offset == begin + between, "materialize() has not moved the generator"},
                          {between != 0 && offset == end + between,
                           "moved by the model's words, not to where they end"}});
 }
@@ -135,7 +135,7 @@ void judge_two_models(const Ask& ask) {
       for (const auto& [path, values] : first.values()) {
         all = all && seen.floats(rank, key + path) == values;
       }
-      return Cause{all, "it equals the first model: materialise() did not move the generator"};
+      return Cause{all, "it equals the first model: materialize() did not move the generator"};
     };
     check_values(seen, rank, "first ", first);
     check_values(seen, rank, "second ", second, {is_like_first("second ")});
@@ -157,16 +157,16 @@ void judge_by_parts(const Ask& ask) {
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson part("1.4", "only what belongs to the given module gets memory", seen);
-    part.at(rank).equal("parameters with memory after materialise(layers.1)",
+    part.at(rank).equal("parameters with memory after materialize(layers.1)",
                         seen.lines(rank, "made"), expected);
-    Lesson rest("1.4", "what was recorded stays known: a model may be materialised by parts", seen);
-    rest.at(rank).accepted("materialise(model) after materialise(layers.1)",
+    Lesson rest("1.4", "what was recorded stays known: a model may be materialized by parts", seen);
+    rest.at(rank).accepted("materialize(model) after materialize(layers.1)",
                            seen.at(rank, "the rest"));
     if (!rest.ok()) continue;
     Lesson alone("1.4", "a parameter that has memory is left alone", seen);
     const auto replaced = seen.lines(rank, "replaced");
     alone.at(rank).equal("parameters that got other memory", replaced, {},
-                         {{true, "every parameter was initialised, not only those on meta"}});
+                         {{true, "every parameter was initialized, not only those on meta"}});
     const auto numel = static_cast<std::size_t>(parameters.front().variable.data().numel());
     alone.at(rank, "", first)
         .bits("its values, which were set by hand", seen.floats(rank, first),
@@ -190,7 +190,7 @@ void judge_on_device(const Ask& ask) {
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson lesson("1.4", "the model is made on the device that was asked for", seen);
-    lesson.at(rank).equal("what materialise(model, fake) made", seen.lines(rank, "made"), expected);
+    lesson.at(rank).equal("what materialize(model, fake) made", seen.lines(rank, "made"), expected);
   }
 }
 
@@ -200,7 +200,7 @@ void judge_loaded(const Ask& ask) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson alone("1.4", "a parameter that has memory is left alone", seen);
     alone.at(rank).equal("parameters that got other memory", seen.lines(rank, "replaced"), {},
-                         {{true, "every parameter was initialised, not only those on meta"}});
+                         {{true, "every parameter was initialized, not only those on meta"}});
     check_buffers(seen, rank, eager,
                   "buffers are filled, too, where every parameter has its memory already, as after "
                   "loading them");

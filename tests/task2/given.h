@@ -2,7 +2,7 @@
 /// The parameters that a case of task 2 is about: known to the scenario and to the judge.
 #pragma once
 
-#include "grader/case.h"
+#include "graded/case.h"
 #include "support/toy_model.h"
 #include "tensor/ops.h"
 

@@ -1,6 +1,6 @@
 // The hidden cases of task 2: other numbers, nothing else. An instructor rotates this file.
 #include "base/types.h"
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "support/catch.h"
 #include "task2/cases.h"
 

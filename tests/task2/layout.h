@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/types.h"
-#include "grader/case.h"
-#include "grader/expect.h"
+#include "graded/case.h"
+#include "graded/expect.h"
 
 #include <cstdint>
 #include <string>

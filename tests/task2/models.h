@@ -2,7 +2,7 @@
 /// The trees of modules that the cases of step 2.5 are about: known to the scenario and the judge.
 #pragma once
 
-#include "grader/case.h"
+#include "graded/case.h"
 #include "support/toy_model.h"
 
 #include <memory>

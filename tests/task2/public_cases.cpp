@@ -1,6 +1,6 @@
 // The public cases of task 2.
 #include "base/types.h"
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "support/catch.h"
 #include "task2/cases.h"
 

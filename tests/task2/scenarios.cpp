@@ -7,7 +7,7 @@
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "base/todo.h"
-#include "grader/stage.h"
+#include "graded/stage.h"
 #include "support/numbers.h"
 #include "task2/given.h"
 #include "task2/probe.h"

@@ -2,7 +2,7 @@
 /// Scenarios of task 2 that have a file of their own.
 #pragma once
 
-#include "grader/stage.h"
+#include "graded/stage.h"
 
 namespace fsdp::graded {
 

@@ -1,5 +1,5 @@
 // Step 2.5: which unit owns which parameter.
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "task2/cases.h"
 #include "task2/models.h"
 

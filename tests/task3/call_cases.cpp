@@ -114,7 +114,7 @@ Did seen_of(const Seen& seen, int rank, const std::string& key) {
   return did;
 }
 
-/// As `did`, if every collective were labelled as one of forward.
+/// As `did`, if every collective were labeled as one of forward.
 Did all_forward(Did did) {
   for (auto* lines : {&did.started, &did.waited}) {
     for (std::string& line : *lines) {
@@ -186,7 +186,7 @@ void judge_calls(const std::string& step, const Ask& ask) {
     }
     causes.insert(causes.begin(),
                   {observed == forward && forward != expected,
-                   "the phase is not passed on: every gather is labelled as one of forward"});
+                   "the phase is not passed on: every gather is labeled as one of forward"});
     Lesson lesson(step,
                   "each call does what is missing and nothing else, from every state: two calls of "
                   "a half gather once, and reshard frees everything",

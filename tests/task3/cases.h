@@ -2,7 +2,7 @@
 /// What the cases of task 3 assert. Public and hidden cases call the same; only numbers differ.
 #pragma once
 
-#include "grader/run.h"
+#include "graded/run.h"
 
 #include <string>
 

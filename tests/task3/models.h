@@ -2,7 +2,7 @@
 /// The model that a case of task 3 is about: known to the scenarios and to the judge.
 #pragma once
 
-#include "grader/case.h"
+#include "graded/case.h"
 #include "support/toy_model.h"
 #include "tensor/ops.h"
 

@@ -1,5 +1,5 @@
 // The public cases of task 3.
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "support/catch.h"
 #include "task3/cases.h"
 

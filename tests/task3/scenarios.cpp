@@ -3,7 +3,7 @@
 // Options of every scenario: those of the model (models.h; frozen parameters make a second flat
 // parameter), group (0 always, 1 never, s within s ranks), keep (layers that keep their parameters
 // until backward).
-#include "grader/stage.h"
+#include "graded/stage.h"
 #include "support/numbers.h"
 #include "task3/models.h"
 #include "task3_forward/forward.h"

@@ -2,7 +2,7 @@
 /// What the judge of task 3 knows about the towers of its scenarios.
 #pragma once
 
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "tensor/tensor.h"
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 /// that one process finds.
 #pragma once
 
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "support/toy_model.h"
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 /// Runner: the scenarios of task 4 are spread over two files.
 #pragma once
 
-#include "grader/stage.h"
+#include "graded/stage.h"
 
 namespace fsdp::graded {
 

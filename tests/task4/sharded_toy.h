@@ -12,7 +12,7 @@
 /// (parameters are float64).
 #pragma once
 
-#include "grader/stage.h"
+#include "graded/stage.h"
 #include "support/toy_model.h"
 #include "task4_backward/backward.h"
 

@@ -3,7 +3,7 @@
 /// and by the judge, which computes with them in one process. All numbers follow from the seed.
 #pragma once
 
-#include "grader/case.h"
+#include "graded/case.h"
 #include "support/toy_model.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // The hidden cases of task 5: other numbers, nothing else. An instructor rotates this file.
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "support/catch.h"
 #include "task5/cases.h"
 

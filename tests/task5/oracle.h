@@ -2,7 +2,7 @@
 /// What the judge of task 5 knows: the same optimizer in one process, on whole vectors.
 #pragma once
 
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "task5/flats.h"
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The public cases of task 5.
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "support/catch.h"
 #include "task5/cases.h"
 

@@ -3,7 +3,7 @@
 // Options of every scenario: flats, scale, double (flats.h), optimizer ("adamw", "momentum" or
 // "sgd"), steps, begin_at (the number of steps that the optimizer begins with). Of "clip":
 // max_norm, unlimited (max_norm is infinite).
-#include "grader/stage.h"
+#include "graded/stage.h"
 #include "task5/shards.h"
 #include "tensor/ops.h"
 
@@ -194,16 +194,16 @@ void clip(Stage& stage) {
 
 // ------------------------------------------------------------------------------------------- 5.5
 
-Json to_json(const nn::StateSlice& slice) {
+Json to_json(const io::StateSlice& slice) {
   return {{"name", slice.name},
           {"shape", slice.full_shape},
           {"begin", slice.begin},
           {"values", slice.values.to_vector<float>()}};
 }
 
-void note_slices(Stage& stage, const std::string& key, const std::vector<nn::StateSlice>& slices) {
+void note_slices(Stage& stage, const std::string& key, const std::vector<io::StateSlice>& slices) {
   Json all = Json::array();
-  for (const nn::StateSlice& slice : slices) all.push_back(to_json(slice));
+  for (const io::StateSlice& slice : slices) all.push_back(to_json(slice));
   stage.note(key, std::move(all));
 }
 
@@ -216,7 +216,7 @@ void state(Stage& stage) {
     optimizer.step(learning_rate(i));
   }
   stage.memory("before");
-  std::vector<nn::StateSlice> slices;
+  std::vector<io::StateSlice> slices;
   const auto cut = [&] { slices = optimizer.state_slices(); };
   stage.collectives("collectives", [&] { stage.attempt("cutting", cut); });
   if (stage.seen().at("cutting").at("type") != "none") return;
@@ -242,10 +242,10 @@ struct Ranks {
       optimizers[rank]->step(learning_rate(number));
     }
   }
-  std::vector<nn::StateSlice> slices() {
-    std::vector<nn::StateSlice> all;
+  std::vector<io::StateSlice> slices() {
+    std::vector<io::StateSlice> all;
     for (const auto& optimizer : optimizers) {
-      for (nn::StateSlice& slice : optimizer->state_slices()) all.push_back(std::move(slice));
+      for (io::StateSlice& slice : optimizer->state_slices()) all.push_back(std::move(slice));
     }
     return all;
   }
@@ -257,7 +257,7 @@ using Saved = std::map<std::string, Tensor>;
 
 Saved save(Ranks& ranks) {
   Saved saved;
-  for (const nn::StateSlice& slice : ranks.slices()) {
+  for (const io::StateSlice& slice : ranks.slices()) {
     Tensor& whole = saved[slice.name];
     if (!whole.is_defined()) whole = filled(numel_of(slice.full_shape), NAN);
     ops::copy(whole.narrow(0, slice.begin, slice.values.numel()), slice.values);
@@ -266,7 +266,7 @@ Saved save(Ranks& ranks) {
 }
 
 void load(Ranks& ranks, const Saved& saved, int steps) {
-  for (const nn::StateSlice& slice : ranks.slices()) {
+  for (const io::StateSlice& slice : ranks.slices()) {
     ops::copy(slice.values, saved.at(slice.name).narrow(0, slice.begin, slice.values.numel()));
   }
   for (const auto& optimizer : ranks.optimizers) optimizer->optimizer().set_steps(steps);

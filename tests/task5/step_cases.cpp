@@ -125,7 +125,7 @@ void judge_pieces(const Ask& ask) {
           "a shard of nothing but padding is no piece here: every rank has one for each flat "
           "parameter"},
          {pieces == expected_pieces(asked, Counted::trainable_only, false),
-          "the index leaves frozen flat parameters out: a key changes when a neighbour is frozen"},
+          "the index leaves frozen flat parameters out: a key changes when a neighbor is frozen"},
          {pieces == expected_pieces(asked, Counted::over_all, false),
           "the index counts over all units"},
          {is_sorted_by_unit(pieces) && !is_sorted_by_unit(expected) &&

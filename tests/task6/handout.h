@@ -2,7 +2,7 @@
 /// Judge: what the handout says, on numbers. No unit, no tensor; the order of events only.
 #pragma once
 
-#include "grader/case.h"
+#include "graded/case.h"
 
 #include <cstddef>
 #include <string>

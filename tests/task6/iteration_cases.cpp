@@ -1,4 +1,4 @@
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "optim/local_gradients.h"
 #include "support/toy_model.h"
 #include "task6/cases.h"
@@ -74,7 +74,7 @@ constexpr Told kForwardSlips[] = {
     {Slip::waits,
      "what is gathered ahead is waited for at once: finish_unshard, not start_unshard"},
     {Slip::from_itself, "started before the cursor moved past the unit that computes"},
-    {Slip::next_but_one, "the wrong neighbour: the next unit but one is started"},
+    {Slip::next_but_one, "the wrong neighbor: the next unit but one is started"},
     {Slip::never_gives_up, "what is stale is not given up"},
     {Slip::one_more_in_flight, "one gather more than the limit is in flight"},
     {Slip::stale_last, "the next units are started before the stale ones are resharded"},
@@ -90,7 +90,7 @@ constexpr Told kBackwardSlips[] = {
     {Slip::unlimited, "the limit of gathers in flight is not kept"},
     {Slip::waits,
      "what is gathered ahead is waited for at once: finish_unshard, not start_unshard"},
-    {Slip::next_but_one, "the wrong neighbour: the next unit but one is started"},
+    {Slip::next_but_one, "the wrong neighbor: the next unit but one is started"},
     {Slip::same_order, "the order is that of forward, not its reverse"},
     {Slip::order_before, "the order is that of the forward before this one"},
     {Slip::kept_in_order, "units kept until backward take a place in the order"},

@@ -2,7 +2,7 @@
 /// Task 6: a stack of sharded layers put together by hand, as task 7 will do it.
 #pragma once
 
-#include "grader/stage.h"
+#include "graded/stage.h"
 #include "task6/program.h"
 #include "task6_prefetching/prefetching.h"
 

@@ -1,4 +1,4 @@
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "task6/cases.h"
 #include "task6/handout.h"
 

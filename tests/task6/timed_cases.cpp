@@ -1,4 +1,4 @@
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "support/schedule.h"
 #include "task6/cases.h"
 

@@ -8,7 +8,7 @@
 
 #include "autograd/functions.h"
 #include "base/philox.h"
-#include "grader/case.h"
+#include "graded/case.h"
 #include "nn/transformer.h"
 #include "support/toy_model.h"
 

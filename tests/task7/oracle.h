@@ -2,7 +2,7 @@
 /// Judge: what a single process makes of the models of task 7, and pieces put together.
 #pragma once
 
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "task7/models.h"
 
 #include <map>

@@ -1,5 +1,5 @@
 // The public cases of task 7.
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "support/catch.h"
 #include "task7/cases.h"
 

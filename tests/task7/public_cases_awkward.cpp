@@ -1,5 +1,5 @@
 // More public cases of task 7: models, plans and histories that are not the usual ones.
-#include "grader/expect.h"
+#include "graded/expect.h"
 #include "support/catch.h"
 #include "task7/cases.h"
 

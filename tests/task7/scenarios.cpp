@@ -60,7 +60,7 @@ void gradients(Stage& stage) {
     model.finish_gradients();
   });
   const auto note = [&](const std::string& key) {
-    std::vector<nn::StateSlice> slices;
+    std::vector<io::StateSlice> slices;
     for (const auto& unit : model.units()) {
       for (const auto& flat : unit->flat_parameters()) {
         if (!flat->requires_grad() || !flat->shard_grad().is_defined()) continue;
@@ -72,7 +72,7 @@ void gradients(Stage& stage) {
       }
     }
     stage.note(key, to_json(slices));
-    std::vector<nn::StateSlice> whole;
+    std::vector<io::StateSlice> whole;
     Names without;
     for (const optim::Piece& piece : model.pieces()) {
       if (!piece.grad.is_defined()) without.push_back(piece.key);

@@ -28,20 +28,20 @@ void flip_bit(const std::filesystem::path& file) {
 /// Writes what save_checkpoint would, but without the count of steps.
 void save_without_count(const Json& options, int ranks, std::uint64_t seed,
                         const std::filesystem::path& folder) {
-  nn::create_folder(folder);
+  io::create_folder(folder);
   in_world(ranks, seed, [&](ProcessGroup& group, Json&) {
     Session session(options, borrowed(group));
     session.shard();
     session.attach_adamw();
     session.train(seed, 0, 1);
-    nn::write_slices(folder, group.rank(), group.size(),
+    io::write_slices(folder, group.rank(), group.size(),
                      session.model().state_slices(group.rank() == 0), {{"note", "from a test"}});
   });
 }
 
 /// Trains `steps` steps on `ranks` ranks and saves after the last.
 void save_after(const Json& options, int ranks, std::uint64_t seed, int steps,
-                const nn::CheckpointFolder& folder) {
+                const io::CheckpointFolder& folder) {
   in_world(ranks, seed, [&](ProcessGroup& group, Json&) {
     Session session(options, borrowed(group));
     session.shard();
@@ -102,7 +102,7 @@ void resume(Stage& stage) {
   const int ranks = stage.option("ranks", 4), half = stage.option("half", 1);
   const int number = stage.option("number", half);
   const testing::TemporaryFolder home;
-  const nn::CheckpointFolder folder(home.path());
+  const io::CheckpointFolder folder(home.path());
 
   std::string failure;
   if (stage.option("crash", false)) {
@@ -145,7 +145,7 @@ void resume(Stage& stage) {
   const auto latest = folder.latest();
   stage.note("latest", latest ? latest->filename().string() : "");
 
-  // Nothing of what is loaded may come from initialisation.
+  // Nothing of what is loaded may come from initialization.
   const auto load = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
@@ -188,7 +188,7 @@ void damaged(Stage& stage) {
   Json options = stage.asked().options;
   const int ranks = stage.option("ranks", 4), heirs = stage.option("heirs", 2);
   const testing::TemporaryFolder home;
-  const nn::CheckpointFolder folder(home / "good"), later(home / "later");
+  const io::CheckpointFolder folder(home / "good"), later(home / "later");
   save_after(options, ranks, stage.seed(), 1, folder);
   const auto load = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));

@@ -1,6 +1,6 @@
 // Task 7: the full state, unit by unit.
-#include "nn/hf_folder.h"
-#include "nn/output_folder.h"
+#include "io/hf_folder.h"
+#include "io/output_folder.h"
 #include "support/temporary_folder.h"
 #include "task7/session.h"
 #include "tensor/ops.h"
@@ -32,7 +32,7 @@ void write_all_but(const Json& options, std::uint64_t seed, const std::filesyste
   Context context({.seed = seed});
   const ContextScope scope(context);
   const auto model = make_model(options);
-  std::vector<nn::SafetensorsWriter::Item> items;
+  std::vector<io::SafetensorsWriter::Item> items;
   std::vector<Tensor> values;
   for (const nn::NamedParameter& each : model->named_parameters()) {
     const Tensor& data = each.variable.data();
@@ -41,8 +41,8 @@ void write_all_but(const Json& options, std::uint64_t seed, const std::filesyste
     items.push_back({each.path, data.dtype(), shape});
     values.push_back(data);
   }
-  nn::create_folder(folder);
-  nn::SafetensorsWriter writer(folder / "model.safetensors", items);
+  io::create_folder(folder);
+  io::SafetensorsWriter writer(folder / "model.safetensors", items);
   for (const Tensor& each : values) writer.write(each);
   writer.finish();
 }
@@ -96,14 +96,14 @@ void save_full(Stage& stage) {
     scale_shards(session, 2);
     session.model().save_full(folder);
   };
-  stage.attempt("replacing", [&] { nn::check_folder_is_ours(folder); });
+  stage.attempt("replacing", [&] { io::check_folder_is_ours(folder); });
   std::string failure;
   in_world(ranks, stage.seed(), again, &failure);
   stage.note("saving again failed", failure);
 
   stage.note("listing", listing(home.path()));
   stage.note("files", listing(folder));
-  const nn::SafetensorsReader reader(folder / "model.safetensors");
+  const io::SafetensorsReader reader(folder / "model.safetensors");
   Json tensors = Json::array();
   for (const auto& [name, entry] : reader.entries()) {
     const Tensor values = Tensor::empty(entry.shape, entry.dtype);
@@ -112,7 +112,7 @@ void save_full(Stage& stage) {
   }
   stage.note("tensors", std::move(tensors));
   const bool configured = std::filesystem::exists(folder / "config.json");
-  stage.note("config", configured ? nn::read_text(folder / "config.json") : "");
+  stage.note("config", configured ? io::read_text(folder / "config.json") : "");
 }
 
 // First a folder that fits. Then one that does not, on the ranks that are listed in `misled`.
@@ -126,7 +126,7 @@ void load_full(Stage& stage) {
     Context context({.seed = seed});
     const ContextScope scope(context);
     nn::TransformerLM whole(config_of(of));
-    nn::save_hf_folder(whole, home / name);
+    io::save_hf_folder(whole, home / name);
   };
   write(options, "good", stage.seed() + 1);
   const std::string damage = stage.option("damage", std::string("other"));

@@ -1,5 +1,5 @@
 // Task 7: a full state written by some ranks and read by others.
-#include "nn/hf_folder.h"
+#include "io/hf_folder.h"
 #include "support/temporary_folder.h"
 #include "task7/session.h"
 

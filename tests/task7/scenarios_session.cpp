@@ -136,7 +136,7 @@ Json Session::units_json() {
 }
 
 Json Session::shard_slices() {
-  std::vector<nn::StateSlice> slices;
+  std::vector<io::StateSlice> slices;
   for (const auto& unit : model_->units()) {
     for (const auto& flat : unit->flat_parameters()) {
       for (const ShardPiece& piece : flat->pieces_of(flat->rank())) {
@@ -150,7 +150,7 @@ Json Session::shard_slices() {
 }
 
 Json Session::replicated_json() {
-  std::vector<nn::StateSlice> slices;
+  std::vector<io::StateSlice> slices;
   for (const nn::NamedParameter& each : StepProbe::replicated(*model_)) {
     const Tensor& data = each.variable.data();
     slices.push_back({"param/" + each.path, data.shape(), 0, data.view({data.numel()})});
@@ -190,7 +190,7 @@ Json bits_of(const Tensor& tensor) {
   return Json::binary(std::vector<std::uint8_t>(bytes, bytes + values.size() * sizeof(float)));
 }
 
-Json to_json(const nn::StateSlice& slice) {
+Json to_json(const io::StateSlice& slice) {
   return {{"name", slice.name},
           {"begin", slice.begin},
           {"dtype", name_of(slice.values.dtype())},
@@ -198,9 +198,9 @@ Json to_json(const nn::StateSlice& slice) {
           {"bits", bits_of(slice.values)}};
 }
 
-Json to_json(const std::vector<nn::StateSlice>& slices) {
+Json to_json(const std::vector<io::StateSlice>& slices) {
   Json all = Json::array();
-  for (const nn::StateSlice& slice : slices) all.push_back(to_json(slice));
+  for (const io::StateSlice& slice : slices) all.push_back(to_json(slice));
   return all;
 }
 

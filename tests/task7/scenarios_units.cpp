@@ -223,8 +223,8 @@ void replicated(Stage& stage) {
       Json noted = {{"name", buffer.name},
                     {"module", module->path()},
                     {"bare", module->own_parameters().empty()},
-                    {"initialised", buffer.is_initialised}};
-      if (buffer.is_initialised) noted["bits"] = bits_of(buffer.tensor);
+                    {"initialized", buffer.is_initialized}};
+      if (buffer.is_initialized) noted["bits"] = bits_of(buffer.tensor);
       buffers.push_back(std::move(noted));
     }
   }

@@ -8,7 +8,7 @@
 /// recorded that no backward follows); evaluates (after each update, without a tape).
 #pragma once
 
-#include "grader/stage.h"
+#include "graded/stage.h"
 #include "task7/models.h"
 #include "task7/probe.h"
 
@@ -68,8 +68,8 @@ class Session {
   std::unique_ptr<ShardedModel> model_;
 };
 
-Json to_json(const nn::StateSlice& slice);
-Json to_json(const std::vector<nn::StateSlice>& slices);
+Json to_json(const io::StateSlice& slice);
+Json to_json(const std::vector<io::StateSlice>& slices);
 /// Bits of a float32 tensor, or of a float64 one as float32.
 Json bits_of(const Tensor& tensor);
 /// Bytes above what was held before, at the peak of `call`.

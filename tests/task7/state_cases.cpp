@@ -1,4 +1,4 @@
-#include "nn/hf_folder.h"
+#include "io/hf_folder.h"
 #include "task7/cases.h"
 #include "task7/oracle.h"
 #include "task7/plan.h"
@@ -167,7 +167,7 @@ void judge_save_full(const Ask& ask) {
   files.at(0).equal("what lies in the parent folder", seen.lines(0, "listing"), Names{"model"});
   files.equal("what lies in the folder", seen.lines(0, "files"),
               Names{"config.json", "model.safetensors"});
-  files.equal("config.json", seen.text(0, "config"), nn::to_hf_config(config_of(asked.options)));
+  files.equal("config.json", seen.text(0, "config"), io::to_hf_config(config_of(asked.options)));
   Lesson values("7.5", "the file holds every parameter under its path, as it is now", seen);
   const State observed = state_of(seen.at(0, "tensors"));
   check_state(values.at(0), observed, scaled(asked),

@@ -246,16 +246,16 @@ void judge_replicated(const Ask& ask) {
     buffers.at(rank).equal("the number of buffers", std::ssize(noted), std::ssize(build.buffers));
     for (std::size_t i = 0; i < build.buffers.size() && buffers.ok(); ++i) {
       const auto& [name, expected] = build.buffers[i];
-      const bool initialised = noted.at(i).at("initialised").get<bool>();
+      const bool initialized = noted.at(i).at("initialized").get<bool>();
       const auto module = noted.at(i).at("module").get<std::string>();
       const bool is_bare = noted.at(i).at("bare").get<bool>();
-      buffers.that(initialised,
-                   fmt::format("buffer '{}' of module '{}' has not been initialised", name, module),
+      buffers.that(initialized,
+                   fmt::format("buffer '{}' of module '{}' has not been initialized", name, module),
                    "it is",
-                   {{meta, fmt::format("initialise_buffers() was not called on '{}'{}: after a "
+                   {{meta, fmt::format("initialize_buffers() was not called on '{}'{}: after a "
                                        "meta start call it on every module of the tree",
                                        module, is_bare ? ", which has no parameter" : "")}});
-      if (initialised) buffers.bits("buffer " + name, floats_of(noted.at(i).at("bits")), expected);
+      if (initialized) buffers.bits("buffer " + name, floats_of(noted.at(i).at("bits")), expected);
     }
     Lesson generator("7.3", "the generator is where an eager build leaves it", seen);
     const auto offset = seen.number(rank, "generator");

@@ -2,7 +2,7 @@
 #include "train/config.h"
 
 #include "base/check.h"
-#include "nn/file_io.h"
+#include "io/file_io.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
@@ -22,7 +22,7 @@ std::string complaint(const std::vector<std::string>& overrides) {
 // The message about a file of this text, which must name the file.
 std::string complaint_about(const std::string& text) {
   const TemporaryFolder folder;
-  nn::write_text_atomically(folder / "run.toml", text);
+  io::write_text_atomically(folder / "run.toml", text);
   const std::string message = message_of<InputError>([&] { load_config(folder / "run.toml", {}); });
   CHECK_THAT(message, contains((folder / "run.toml").string()));
   return message;
@@ -32,7 +32,7 @@ std::string complaint_about(const std::string& text) {
 
 TEST_CASE("an override beats the file, and the file beats the default", "[config]") {
   const TemporaryFolder folder;
-  nn::write_text_atomically(folder / "run.toml",
+  io::write_text_atomically(folder / "run.toml",
                             "[model]\npreset = \"nano\"\nheads = 4\n"
                             "[training]\nsteps = 7\nclip = 2\nno_sync = true\n"
                             "[schedule]\nkind = \"warmup_cosine\"\nlr = 1e-3\n");
@@ -56,8 +56,8 @@ TEST_CASE("the configurations of the repository are right", "[config]") {
   CHECK(load("tiny.toml").model.width == 128);
   CHECK(load("tiny.toml").micro_batches() == 8);
   CHECK(load("small.toml").model.width == 384);
-  CHECK(load("gpt2_124m.toml").model.tie_embeddings);
-  CHECK(load("gpt2_xl.toml").model.parameter_count() == 2'127'208'000);
+  CHECK(load("llama_124m.toml").model.tie_embeddings);
+  CHECK(load("llama_2b.toml").model.parameter_count() == 2'127'208'000);
 }
 
 TEST_CASE("an unknown key is named, with the one that was meant", "[config]") {
@@ -105,7 +105,7 @@ TEST_CASE("a value out of range says the range", "[config]") {
   CHECK_THAT(complaint({"--optimizer.beta1", "1"}), contains("optimizer.beta1: is 1, must be"));
   CHECK_THAT(complaint({"--parallel.strategy", "zero"}),
              contains("is \"zero\", must be one of single, ddp, fsdp"));
-  CHECK_THAT(complaint({"--model.preset", "huge"}), contains("gpt2_124m, gpt2_xl, nano"));
+  CHECK_THAT(complaint({"--model.preset", "huge"}), contains("llama_124m, llama_2b, nano"));
   CHECK_THAT(complaint({"--model.heads", "3"}), contains("model.heads: must divide width 128"));
   CHECK_THAT(complaint({"--model.kv_heads", "3"}), contains("model.kv_heads"));
   CHECK_THAT(complaint({"--training.seq_len", "129"}),
@@ -253,7 +253,7 @@ TEST_CASE("the first of several errors is told, in the order of the user", "[con
 TEST_CASE("a section is no value, and a value is no section", "[config]") {
   CHECK(message_of<InputError>([] { load_config(std::nullopt, {}); }).empty());
   const TemporaryFolder folder;
-  nn::write_text_atomically(folder / "run.toml", "[model]\n[sample]\n[training]\nsteps = 3\n");
+  io::write_text_atomically(folder / "run.toml", "[model]\n[sample]\n[training]\nsteps = 3\n");
   CHECK(load_config(folder / "run.toml", {}).training.steps == 3);
   CHECK_THAT(complaint_about("[[training]]\nsteps = 3\n"), contains(":1: training: is a section"));
   CHECK_THAT(complaint_about("[training.steps]\nmany = 3\n"),

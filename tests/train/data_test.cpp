@@ -2,7 +2,7 @@
 #include "train/data.h"
 
 #include "base/check.h"
-#include "nn/file_io.h"
+#include "io/file_io.h"
 #include "optim/gradient_engine.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
@@ -55,7 +55,7 @@ std::vector<std::int32_t> values(const Tensor& tensor) { return tensor.to_vector
 
 }  // namespace
 
-TEST_CASE("a token file is recognised and read", "[data]") {
+TEST_CASE("a token file is recognized and read", "[data]") {
   const TemporaryFolder folder;
   TokenFile().write(folder / "tokens.bin");
   for (const char* format : {"auto", "tokens"}) {
@@ -105,7 +105,7 @@ TEST_CASE("data that are not there are named", "[data]") {
                TokenData::open({folder.path(), "tokens"}, 256);
              }),
              contains("is a folder"));
-  nn::write_text_atomically(folder / "short", "12345678");
+  io::write_text_atomically(folder / "short", "12345678");
   const TokenData data = TokenData::open({folder / "short", "auto"}, 256);
   CHECK_THAT(message_of<InputError>([&] { Sampler(data, 1, 1, 8); }),
              contains((folder / "short").string()) && contains("has 8 tokens"));
@@ -118,7 +118,7 @@ TEST_CASE("the sources of a folder are read in the order of their paths", "[data
     std::filesystem::create_directory(folder / sub);
   }
   const auto put = [&](const char* name, const char* text) {
-    nn::write_text_atomically(folder / name, text);
+    io::write_text_atomically(folder / name, text);
   };
   put("c.md", "3");
   put("b/z.cpp", "2");
@@ -192,12 +192,12 @@ TEST_CASE("data that cannot be read are a sentence with their name", "[data]") {
   std::filesystem::create_symlink(folder / "loop", folder / "loop");
   CHECK_THAT(refused(folder / "loop"), contains("data.path: " + (folder / "loop").string() +
                                                 ": Too many levels of symbolic links"));
-  nn::write_text_atomically(folder / "file", "text");
+  io::write_text_atomically(folder / "file", "text");
   CHECK_THAT(refused(folder / "file/below"), contains("file/below: no such file or folder"));
   CHECK_THAT(refused(folder / std::string(300, 'x')), contains("File name too long"));
   CHECK_THAT(refused("/dev/zero"), contains("data.path: /dev/zero: is a device"));
   // In a folder a link to nowhere is passed over, like everything that is no source.
-  nn::write_text_atomically(folder / "a.md", "text");
+  io::write_text_atomically(folder / "a.md", "text");
   CHECK(source_text(folder.path()) == "text");
 }
 

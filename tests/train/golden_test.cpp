@@ -1,6 +1,6 @@
 // The independent oracle: PyTorch's numbers, from the same weights. tests/oracle/make_golden.py
 // made the files.
-#include "nn/safetensors.h"
+#include "io/safetensors.h"
 #include "oracle/oracle_run.h"
 #include "support/catch.h"
 
@@ -11,15 +11,15 @@ namespace {
 
 constexpr double kLimit = 1e-5;
 
-Tensor read_all(const nn::SafetensorsReader& reader, const std::string& name) {
-  const nn::SafetensorsEntry& entry = reader.entries().at(name);
+Tensor read_all(const io::SafetensorsReader& reader, const std::string& name) {
+  const io::SafetensorsEntry& entry = reader.entries().at(name);
   const Tensor out = Tensor::empty(entry.shape, entry.dtype);
   reader.read(name, out);
   return out;
 }
 
 /// `ours` where float32 determines the element, the oracle's value elsewhere (make_golden.py).
-Tensor determined_part(const Tensor& ours, const nn::SafetensorsReader& golden,
+Tensor determined_part(const Tensor& ours, const io::SafetensorsReader& golden,
                        const std::string& path) {
   const auto mask = read_all(golden, "determined/" + path).to_vector<std::int32_t>();
   std::vector<float> values = ours.to_vector<float>();
@@ -34,7 +34,7 @@ Tensor determined_part(const Tensor& ours, const nn::SafetensorsReader& golden,
 }
 
 void compare(const std::string& file, const nn::TransformerConfig& config) {
-  const nn::SafetensorsReader golden(std::string(FSDP_PROJECT_ROOT "/tests/golden/") + file);
+  const io::SafetensorsReader golden(std::string(FSDP_PROJECT_ROOT "/tests/golden/") + file);
   nn::TransformerLM model(config);
   for (const nn::NamedParameter& each : model.named_parameters()) {
     golden.read("start/" + each.path, each.variable.data());

@@ -2,7 +2,7 @@
 #include "train/memory_check.h"
 
 #include "base/check.h"
-#include "nn/file_io.h"
+#include "io/file_io.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
@@ -93,7 +93,7 @@ TEST_CASE("absurd sizes are refused without overflow", "[train]") {
 
 TEST_CASE("data larger than the memory are named", "[train]") {
   const TemporaryFolder folder;
-  nn::write_text_atomically(folder / "text", "");
+  io::write_text_atomically(folder / "text", "");
   std::filesystem::resize_file(folder / "text", std::uintmax_t{1} << 40);
   CHECK_THAT(refusal({"--data.path=" + (folder / "text").string()}, std::int64_t{64} << 30),
              contains("data.path: " + (folder / "text").string() + ": reading it takes 3.30 TB"));
@@ -102,8 +102,8 @@ TEST_CASE("data larger than the memory are named", "[train]") {
 TEST_CASE("the memory there is: the least of machine and control groups", "[program]") {
   const TemporaryFolder folder;
   const auto put = [&](const std::string& path, const std::string& text) {
-    nn::create_folder((folder / path).parent_path());
-    nn::write_text_atomically(folder / path, text);
+    io::create_folder((folder / path).parent_path());
+    io::write_text_atomically(folder / path, text);
   };
   CHECK(free_memory(folder.path()).nbytes == kNoLimit);
   put("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:    8000 kB\n");
@@ -129,8 +129,8 @@ TEST_CASE("the memory there is: the least of machine and control groups", "[prog
 TEST_CASE("the memory there is: no more than the address space allows", "[program]") {
   if (FSDP_SANITIZED != 0) return;  // a sanitizer reserves more than any limit
   const TemporaryFolder folder;
-  nn::create_folder(folder / "proc/self");
-  nn::write_text_atomically(folder / "proc/self/statm", "1000 1 1 1\n");
+  io::create_folder(folder / "proc/self");
+  io::write_text_atomically(folder / "proc/self/statm", "1000 1 1 1\n");
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
   rlimit small = before;

@@ -1,7 +1,7 @@
 // Everything a run will write is tried before its first step, and nothing of a user's is replaced.
 #include "base/check.h"
-#include "nn/checkpoint_folder.h"
-#include "nn/file_io.h"
+#include "io/checkpoint_folder.h"
+#include "io/file_io.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/trainer.h"
@@ -41,7 +41,7 @@ void check_refused(const Attempt& attempt, const std::string& option, const std:
 
 void write(const fs::path& file) {
   fs::create_directories(file.parent_path());
-  nn::write_text_atomically(file, "years");
+  io::write_text_atomically(file, "years");
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ TEST_CASE("a folder with a user's file in it is not exported to", "[train][outpu
   check_refused(attempt(options), "--export", "mine: holds thesis.tex");
   check_refused(attempt(options, {"--parallel.strategy=fsdp", "--parallel.ranks=2"}), "--export",
                 "mine: holds thesis.tex");
-  CHECK(nn::read_text(home / "mine" / "thesis.tex") == "years");
+  CHECK(io::read_text(home / "mine" / "thesis.tex") == "years");
   write(home / "new.tmp" / "thesis.tex");
   options.export_folder = home / "new";
   check_refused(attempt(options), "--export", "new.tmp: is in the way");
@@ -107,7 +107,7 @@ TEST_CASE("a checkpoint that will be written finds its place free", "[train][out
   const auto refused = [&](const std::string& name) {
     write(home / name / "thesis.tex");
     check_refused(attempt({}, there), "checkpoint.folder", name);
-    CHECK(nn::read_text(home / name / "thesis.tex") == "years");
+    CHECK(io::read_text(home / name / "thesis.tex") == "years");
     fs::remove_all(home / name);
   };
   refused("step_4");
@@ -117,14 +117,14 @@ TEST_CASE("a checkpoint that will be written finds its place free", "[train][out
   write(home / "step_3" / "thesis.tex");  // will not be written
   write(home / "step_6" / "thesis.tex");
   CHECK(attempt({}, there).steps == 5);
-  CHECK(nn::read_text(home / "step_3" / "thesis.tex") == "years");
+  CHECK(io::read_text(home / "step_3" / "thesis.tex") == "years");
 }
 
 TEST_CASE("two runs do not share a checkpoint folder", "[train][output]") {
   const TemporaryFolder home;
   const std::vector<std::string> there = {"--checkpoint.folder=" + home.path().string()};
   {
-    const nn::FolderLock other(home.path());
+    const io::FolderLock other(home.path());
     check_refused(attempt({}, there), "checkpoint.folder", "is in use by another training");
   }
   CHECK(attempt({}, there).steps == 2);

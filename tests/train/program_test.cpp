@@ -1,5 +1,5 @@
 // The program as a script sees it: exit codes, what is printed where, and what is left behind.
-#include "nn/file_io.h"
+#include "io/file_io.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
@@ -24,7 +24,7 @@ Finished unshard_train(const TemporaryFolder& folder, const std::string& argumen
 }
 
 std::string short_run(const TemporaryFolder& folder) {
-  nn::write_text_atomically(folder / "text.txt", std::string(400, 'a') + "bcd");
+  io::write_text_atomically(folder / "text.txt", std::string(400, 'a') + "bcd");
   return "--model.preset=nano --model.vocabulary=128 --training.local_batch_size=1 "
          "--training.steps=2 --data.path='" +
          (folder / "text.txt").string() + "' ";
@@ -118,7 +118,7 @@ TEST_CASE("a configuration from a pipe is read", "[train][program]") {
       "[model]\npreset = \"nano\"\nvocabulary = 128\n[training]\nsteps = 1\n"
       "local_batch_size = 1\n";
   short_run(folder);
-  nn::write_text_atomically(folder / "run.toml", text);
+  io::write_text_atomically(folder / "run.toml", text);
   const std::string program = "'" FSDP_TRAIN_PROGRAM "' --config /dev/stdin ";
   const std::string data = "--data.path='" + (folder / "text.txt").string() + "'";
   const Finished run =

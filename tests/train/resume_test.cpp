@@ -1,7 +1,7 @@
 // A training that is resumed is the same training, or it is an error that names the difference.
 #include "base/check.h"
-#include "nn/checkpoint_folder.h"
-#include "nn/file_io.h"
+#include "io/checkpoint_folder.h"
+#include "io/file_io.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/run_state.h"
@@ -113,7 +113,7 @@ TEST_CASE("shards of two runs of the same training do not mix", "[train][resume]
                  some_text());
   }
   const std::string name = "step_2/shard-00001-of-00002.safetensors";
-  CHECK(nn::read_text(one / name).size() == nn::read_text(two / name).size());
+  CHECK(io::read_text(one / name).size() == io::read_text(two / name).size());
   std::filesystem::copy_file(two / name, one / name,
                              std::filesystem::copy_options::overwrite_existing);
   CHECK_THAT(resume(one, {"--training.global_batch_size=2"}),

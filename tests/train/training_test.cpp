@@ -3,8 +3,8 @@
 #include "train/trainer.h"
 
 #include "base/check.h"
-#include "nn/checkpoint_folder.h"
-#include "nn/hf_folder.h"
+#include "io/checkpoint_folder.h"
+#include "io/hf_folder.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
@@ -158,7 +158,7 @@ TEST_CASE("checkpoints are made as often as asked", "[train][checkpoint]") {
   CHECK(std::filesystem::exists(folder / "step_6"));
   CHECK_FALSE(std::filesystem::exists(folder / "step_3"));
   // From an earlier one the same end is reached.
-  nn::write_text_atomically(folder / "latest", "step_4\n");
+  io::write_text_atomically(folder / "latest", "step_4\n");
   check_continues(run({}), run({"--checkpoint.folder=" + folder.path().string()}));
 }
 
@@ -190,7 +190,7 @@ TEST_CASE("a damaged checkpoint is refused by every strategy", "[train][checkpoi
   const std::vector<std::string> there = {"--checkpoint.folder=" + folder.path().string()};
   run(there + strategy("fsdp", 2) + std::vector<std::string>{"--training.steps=2"});
   const auto file = folder / "step_2/shard-00001-of-00002.safetensors";
-  const std::string whole = nn::read_text(file);
+  const std::string whole = io::read_text(file);
   const auto refused = [&](const std::string& part) {
     for (const auto& how : {std::vector<std::string>{}, strategy("fsdp", 2), strategy("ddp", 2)}) {
       const std::string message = message_of<InputError>([&] { run(there + how); });
@@ -225,8 +225,8 @@ TEST_CASE("the exported model is the trained one, whatever the strategy", "[trai
                                                             "--training.global_batch_size=12",
                                                             "--schedule.lr=0"}),
                  make_data(), options);
-    CHECK(nn::read_hf_config(options.export_folder + "/config.json").width == 16);
-    files.push_back(nn::read_text(options.export_folder + "/model.safetensors"));
+    CHECK(io::read_hf_config(options.export_folder + "/config.json").width == 16);
+    files.push_back(io::read_text(options.export_folder + "/model.safetensors"));
   }
   CHECK(files[0] == files[1]);
 }
@@ -270,7 +270,7 @@ TEST_CASE("what is not finite stops every strategy before it is saved", "[train]
                               contains("are all from before"));
       CHECK_FALSE(std::filesystem::exists(folder / "export"));
       // The last that was saved is whole: it can be resumed, and exported, which is checked too.
-      const auto latest = nn::CheckpointFolder(folder / "c").latest();
+      const auto latest = io::CheckpointFolder(folder / "c").latest();
       REQUIRE(latest);
       const std::string step = latest->filename().string().substr(5);
       const RunResult resumed =
@@ -308,7 +308,7 @@ TEST_CASE("a parameter that a finite gradient makes infinite is never written",
                contains("step 2" + part) && contains("are all from before"));
     CHECK_FALSE(std::filesystem::exists(folder / "export"));
     CHECK_FALSE(std::filesystem::exists(folder / "c/step_2"));
-    CHECK(nn::CheckpointFolder(folder / "c").latest() == folder / "c/step_1");
+    CHECK(io::CheckpointFolder(folder / "c").latest() == folder / "c/step_1");
     check_continues(run(base + how + twice), run(base + how + there + twice));
   }
 }

@@ -26,7 +26,7 @@ const withUnit = (units, value) => {
 const timeText = (value) => value === 0 ? '0' : withUnit(TIMES, value);
 const byteText = (value) => withUnit(BYTES, value);
 const exact = (value) => value.toLocaleString('en-US') + ' B';
-/** A moment, with enough digits to tell it from its neighbours. */
+/** A moment, with enough digits to tell it from its neighbors. */
 const momentText = (value) => {
   const [name, size] = fitting(TIMES, whole[1]);
   return `${(value / size).toFixed(3)} ${name}`;

@@ -1,5 +1,5 @@
 /// @file
-/// The figures of the book (writeup/figures), from runs on a modelled machine.
+/// The figures of the book (writeup/figures), from runs on a modeled machine.
 #pragma once
 
 #include <string>

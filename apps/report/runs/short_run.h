@@ -30,7 +30,7 @@ struct ShortRun {
   int steps = 1;  ///< recorded
 };
 
-/// The machine that is modelled unless another is asked for: 1 TFLOP/s, 500 GB/s of memory, a link
+/// The machine that is modeled unless another is asked for: 1 TFLOP/s, 500 GB/s of memory, a link
 /// of 10 GB/s and 2 µs a hop.
 inline constexpr CostModel kSmallMachine{
     .ps_per_flop = 1, .ps_per_byte = 2, .alpha_ps = 2'000'000, .link_ps_per_byte = 100};

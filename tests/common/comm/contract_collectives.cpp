@@ -104,22 +104,6 @@ TEST_CASE("collectives that are cut into pieces") {
   });
 }
 
-TEST_CASE("collectives that only move bytes move bfloat16") {
-  in_every_world([](const World&, ProcessGroup& group) {
-    const std::int64_t n = 1001;  // two bytes each: slots begin at odd words
-    const Tensor in = Tensor::empty({n}, DType::bfloat16);
-    std::memset(in.raw(), group.rank() + 1, in.nbytes());
-    const Tensor out = Tensor::empty({group.size() * n}, DType::bfloat16);
-    group.all_gather(out, in, kLabel).wait();
-    for (std::size_t i = 0; i < out.nbytes(); ++i) {
-      const auto expected = static_cast<int>(i / in.nbytes()) + 1;
-      expect(static_cast<int>(out.raw()[i]) == expected, "byte {} is not of its rank", i);
-    }
-    group.broadcast(in, group.size() - 1, kLabel).wait();
-    expect(static_cast<int>(in.raw()[n]) == group.size(), "not what the root had");
-  });
-}
-
 TEST_CASE("all_gather in place") {
   in_every_world([](const World& world, ProcessGroup& group) {
     for (const std::int64_t n : kSizes) {

@@ -3,7 +3,6 @@
 #include "comm/decorators.h"
 #include "comm/thread_world.h"
 
-#include <iostream>
 #include <memory>
 
 namespace fsdp::comm_test {
@@ -34,18 +33,12 @@ const std::vector<World>& worlds() {
       {"threads", true, [](int world_size, const auto& body) { run_ranks(world_size, body); }},
       {"threads, recorded", true, run_recorded},
       {"threads, throttled", true, run_throttled},
-      {"mpi", true, {}},
-      {"nccl", false, {}},
   };
   return all;
 }
 
 void in_every_world(const std::function<void(const World&, ProcessGroup&)>& body) {
   for (const World& world : worlds()) {
-    if (!world.run) {
-      std::cout << "skipped: " << world.name << " is not part of this build\n";
-      continue;
-    }
     for (const int world_size : kWorldSizes) {
       INFO("world: " << world.name << ", " << world_size << " ranks");
       world.run(world_size, [&](ProcessGroup& group) { body(world, group); });

@@ -1,7 +1,6 @@
 /// @file
 /// The worlds the contract suite runs in: one per backend, and one per decorator that must not
-/// change anything. A backend that this build lacks is a world without `run`: it shows as a skip,
-/// by name.
+/// change anything.
 #pragma once
 
 #include "base/philox.h"

@@ -73,7 +73,7 @@ TEST_CASE("the same request finds the same block again, S6") {
   allocator->release(again, 1000);
 }
 
-TEST_CASE("freed neighbours serve a larger request") {
+TEST_CASE("freed neighbors serve a larger request") {
   const auto allocator = make_region_allocator(new_tracker());
   std::vector<Allocator::Block> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(allocator->allocate(64, Kind::temp, nullptr));
@@ -161,15 +161,15 @@ TEST_CASE("fresh memory is NaN here, as in every checked build") {
   }
 }
 
-TEST_CASE("CUDA's sizes round up to 512, T18, the CPU's do not") {
+TEST_CASE("fake memory's sizes can round up to 512, T18, the CPU's do not") {
   const auto tracker = new_tracker();
-  const auto cuda_like = make_fake_allocator(tracker, 512);
+  const auto rounding = make_fake_allocator(tracker, 512);
   for (const auto& [asked, counted] : std::vector<std::pair<std::size_t, std::int64_t>>{
            {0, 0}, {1, 512}, {512, 512}, {513, 1024}}) {
-    const auto block = cuda_like->allocate(asked, Kind::temp, nullptr);
+    const auto block = rounding->allocate(asked, Kind::temp, nullptr);
     CHECK(block.bytes == nullptr);
     CHECK(tracker->current_total() == counted);
-    cuda_like->release(block, asked);
+    rounding->release(block, asked);
     CHECK(tracker->current_total() == 0);
   }
   CHECK(make_fake_allocator(tracker)->round_up(513) == 513);

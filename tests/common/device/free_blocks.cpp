@@ -20,7 +20,7 @@ TEST_CASE("the lowest address that fits is taken") {
   CHECK(free.total() == 12 + 64);
 }
 
-TEST_CASE("neighbours become one block, whatever the order they come back in") {
+TEST_CASE("neighbors become one block, whatever the order they come back in") {
   for (const auto& order :
        std::vector<std::vector<FreeBlocks::Address>>{{0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}}) {
     FreeBlocks free;

@@ -54,12 +54,12 @@ TEST_CASE("bytes can change their kind without changing the total") {
   MemoryTracker tracker;
   tracker.set_logging(true);
   const auto block = tracker.on_alloc(Kind::reduce_scatter, 64, owner_of("u", "g"));
-  tracker.recategorise(block, Kind::sharded_grad);
+  tracker.recategorize(block, Kind::sharded_grad);
   CHECK(tracker.current()[Kind::reduce_scatter] == 0);
   CHECK(tracker.current()[Kind::sharded_grad] == 64);
   CHECK(tracker.peak_total() == 64);
   REQUIRE(tracker.log().size() == 2);
-  CHECK(tracker.log()[1].what == MemoryTracker::LogEntry::What::recategorise);
+  CHECK(tracker.log()[1].what == MemoryTracker::LogEntry::What::recategorize);
   CHECK(tracker.log()[1].kind == Kind::sharded_grad);
   CHECK(tracker.log()[1].owner->unit == "u");
   tracker.reassign(block, Kind::temp, owner_of("v", "h"));
@@ -134,7 +134,7 @@ TEST_CASE("the event log replays to the same peak, T19") {
       }
       const std::size_t victim = random() % alive.size();
       if (random() % 3 == 0) {
-        tracker.recategorise(alive[victim], kind);
+        tracker.recategorize(alive[victim], kind);
       } else {
         tracker.on_free(alive[victim]);
         alive[victim] = alive.back();

@@ -1,4 +1,4 @@
-// The tree: paths, parameters, ties, buffers, initialisation.
+// The tree: paths, parameters, ties, buffers, initialization.
 #include "nn/module.h"
 
 #include "toy_modules.h"
@@ -53,7 +53,7 @@ TEST_CASE("parameters count as UNSHARDED_PARAM and carry their name") {
   CHECK(gain.weight().requires_grad());
 }
 
-TEST_CASE("initialisation draws from the generator in order, on every device alike") {
+TEST_CASE("initialization draws from the generator in order, on every device alike") {
   const auto build = [](Device device, std::uint64_t seed) {
     Context context({.seed = seed});
     const ContextScope scope(context);
@@ -82,9 +82,9 @@ TEST_CASE("initialisation draws from the generator in order, on every device ali
   CHECK(slice.to_vector<float>() == std::vector<float>(values.begin() + 9, values.begin() + 11));
 }
 
-TEST_CASE("an observer is told of every initialisation instead of it happening") {
+TEST_CASE("an observer is told of every initialization instead of it happening") {
   struct Recorder : InitObserver {
-    void on_initialise(const Variable& parameter, const InitSpec& spec) override {
+    void on_initialize(const Variable& parameter, const InitSpec& spec) override {
       seen.emplace_back(parameter, spec.kind);
     }
     std::vector<std::pair<Variable, InitSpec::Kind>> seen;
@@ -103,21 +103,21 @@ TEST_CASE("an observer is told of every initialisation instead of it happening")
   CHECK(InitObserverScope::current() == nullptr);
 }
 
-TEST_CASE("a buffer that was never initialised is an error that says what to do") {
+TEST_CASE("a buffer that was never initialized is an error that says what to do") {
   Toy root;
   auto tables = root.child("model.rotary", std::make_shared<Toy>());
   tables->describe_buffer("cos", {4, 2});
   const std::string message = message_of<Error>([&] { tables->get_buffer("cos"); });
   CHECK(message.find("model.rotary.cos") != std::string::npos);
-  CHECK(message.find("has not been initialised") != std::string::npos);
-  CHECK(message.find("initialise_buffers()") != std::string::npos);
+  CHECK(message.find("has not been initialized") != std::string::npos);
+  CHECK(message.find("initialize_buffers()") != std::string::npos);
   CHECK_THROWS_AS(tables->get_buffer("sin"), Error);
 
   Buffer& buffer = tables->own_buffers()[0];
   CHECK_FALSE(buffer.tensor.storage()->is_allocated());
   buffer.tensor.storage()->allocate();
   CHECK(buffer.tensor.storage()->kind() == MemoryKind::buffer);
-  buffer.is_initialised = true;
+  buffer.is_initialized = true;
   CHECK(tables->get_buffer("cos").shape() == Shape{4, 2});
 }
 

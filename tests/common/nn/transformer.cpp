@@ -1,4 +1,4 @@
-// TransformerLM: paths, counts, initialisation, gradients.
+// TransformerLM: paths, counts, initialization, gradients.
 #include "nn/transformer.h"
 
 #include "common/autograd/check_gradients.h"
@@ -65,7 +65,7 @@ TEST_CASE("parameter paths are those of Hugging Face's LlamaForCausalLM") {
 TEST_CASE("the closed form counts what the tree holds") {
   for (TransformerConfig config :
        {TransformerConfig::nano(), TransformerConfig::tiny(), TransformerConfig::small(),
-        TransformerConfig::gpt2_124m(), TransformerConfig::gpt2_xl()}) {
+        TransformerConfig::llama_124m(), TransformerConfig::llama_2b()}) {
     for (const bool tied : {false, true}) {
       config.tie_embeddings = tied;
       config.kv_heads = config.heads % 2 == 0 ? config.heads / 2 : 1;
@@ -77,13 +77,13 @@ TEST_CASE("the closed form counts what the tree holds") {
   }
 }
 
-TEST_CASE("gpt2_xl has 2,127,208,000 parameters, and none of them needs memory on meta") {
-  CHECK(TransformerConfig::gpt2_xl().parameter_count() == 2'127'208'000);
+TEST_CASE("llama_2b has 2,127,208,000 parameters, and none of them needs memory on meta") {
+  CHECK(TransformerConfig::llama_2b().parameter_count() == 2'127'208'000);
   Context context;
   const ContextScope scope(context);
   {
     const DeviceScope meta(kMeta);
-    TransformerLM model(TransformerConfig::gpt2_xl());
+    TransformerLM model(TransformerConfig::llama_2b());
     CHECK(model.parameter_count() == 2'127'208'000);
   }
   CHECK(context.tracker().peak_total() == 0);
@@ -122,7 +122,7 @@ TEST_CASE("a configuration is checked field by field") {
         std::string::npos);
 }
 
-TEST_CASE("initialisation: same seed same bits, residual outputs are narrower") {
+TEST_CASE("initialization: same seed same bits, residual outputs are narrower") {
   const auto build = [](std::uint64_t seed) {
     Context context({.seed = seed});
     const ContextScope scope(context);
@@ -146,14 +146,14 @@ TEST_CASE("initialisation: same seed same bits, residual outputs are narrower") 
   has_deviation("model.layers.1.mlp.down_proj", 0.02 / std::sqrt(8.0));
 }
 
-TEST_CASE("a model built on meta must initialise its buffers once it has memory") {
+TEST_CASE("a model built on meta must initialize its buffers once it has memory") {
   Context context;
   const ContextScope scope(context);
   std::unique_ptr<TransformerLM> model;
   {
     const DeviceScope meta(kMeta);
     model = std::make_unique<TransformerLM>(pico());
-    CHECK_THROWS_AS(model->find("model.rotary_emb")->initialise_buffers(), Error);
+    CHECK_THROWS_AS(model->find("model.rotary_emb")->initialize_buffers(), Error);
   }
   for (const NamedParameter& p : model->named_parameters()) {
     Variable(p.variable).set_data(Tensor::zeros(p.variable.shape()));
@@ -161,7 +161,7 @@ TEST_CASE("a model built on meta must initialise its buffers once it has memory"
   const Variable tokens(int_tensor({1, 2}, {1, 2}));
   CHECK(message_of<Error>([&] { (*model)(tokens); }).find("model.rotary_emb.cos") !=
         std::string::npos);
-  for (Module* module : model->modules()) module->initialise_buffers();
+  for (Module* module : model->modules()) module->initialize_buffers();
   CHECK((*model)(tokens).shape() == Shape{1, 2, 7});
   CHECK(context.tracker().current()[MemoryKind::buffer] == 2 * 4 * 2 * 4);
 

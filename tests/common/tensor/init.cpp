@@ -17,7 +17,7 @@ std::uint64_t hash_of(const Tensor& t) {
   return hash;
 }
 
-Tensor initialised(const InitSpec& spec, std::int64_t count, DType dtype = DType::float32) {
+Tensor initialized(const InitSpec& spec, std::int64_t count, DType dtype = DType::float32) {
   const Tensor t = Tensor::empty({count}, dtype);
   init_slice(t, spec, 42, 1000, 0);
   return t;
@@ -30,7 +30,7 @@ TEST_CASE("any slice of a parameter is the slice of the whole") {
   for (const auto& spec : {InitSpec::truncated_normal(0.02), InitSpec::uniform(-2, 3),
                            InitSpec::ones(), InitSpec::zeros()}) {
     for (const DType dtype : kFloating) {
-      const Tensor whole = initialised(spec, count, dtype);
+      const Tensor whole = initialized(spec, count, dtype);
       run_everywhere([&](const Placement& at) {
         const Tensor t = at.empty({count}, dtype);
         init_slice(t, spec, 42, 1000, 0);
@@ -48,20 +48,20 @@ TEST_CASE("any slice of a parameter is the slice of the whole") {
 }
 
 TEST_CASE("initial values are the same bits from every compiler") {
-  CHECK(hash_of(initialised(InitSpec::truncated_normal(0.02), 100000)) == 0x32cefb77c24ac8d8u);
-  CHECK(hash_of(initialised(InitSpec::truncated_normal(1, 6), 100000, DType::float64)) ==
+  CHECK(hash_of(initialized(InitSpec::truncated_normal(0.02), 100000)) == 0x32cefb77c24ac8d8u);
+  CHECK(hash_of(initialized(InitSpec::truncated_normal(1, 6), 100000, DType::float64)) ==
         0x0a96003cc81186feu);
-  CHECK(hash_of(initialised(InitSpec::uniform(-1, 1), 100000)) == 0xae72672aa898101bu);
+  CHECK(hash_of(initialized(InitSpec::uniform(-1, 1), 100000)) == 0xae72672aa898101bu);
 }
 
 TEST_CASE("the quantile inverts the distribution function to 1e-9 and better") {
   for (double z = -6; z <= 6; z += 0.01) {
     const double below = 0.5 * std::erfc(-z / std::sqrt(2.0));
-    const double centred = 0.5 * std::erf(z / std::sqrt(2.0));
-    if (std::abs(centred) > 0.4999) continue;  // where the argument itself loses digits
+    const double centered = 0.5 * std::erf(z / std::sqrt(2.0));
+    if (std::abs(centered) > 0.4999) continue;  // where the argument itself loses digits
     INFO("z " << z << " p " << below);
-    CHECK(std::abs(normal_quantile(centred) - z) <= 1e-11 * std::max(std::abs(z), 1.0));
-    CHECK(normal_quantile(-centred) == -normal_quantile(centred));
+    CHECK(std::abs(normal_quantile(centered) - z) <= 1e-11 * std::max(std::abs(z), 1.0));
+    CHECK(normal_quantile(-centered) == -normal_quantile(centered));
   }
   for (const double cut : {0.5, 1.0, 2.0, 3.0, 4.0}) {
     CHECK(std::abs(normal_mass_within(cut) - 0.5 * std::erf(cut / std::sqrt(2.0))) < 1e-15);
@@ -75,7 +75,7 @@ TEST_CASE("truncated normal values have the moments they should and keep within 
   const std::int64_t count = 200000;
   const double cut = GENERATE(2.0, 3.0);
   const std::vector<float> values =
-      initialised(InitSpec::truncated_normal(0.5, cut), count).to_vector<float>();
+      initialized(InitSpec::truncated_normal(0.5, cut), count).to_vector<float>();
   double mean = 0, square = 0, largest = 0;
   for (const float value : values) {
     const auto x = static_cast<double>(value);

@@ -1,6 +1,6 @@
 #include "kernel_checks.h"
 
-#include "tensor/lanes.h"
+#include "tensor/simd.h"
 
 using namespace fsdp;
 using namespace kernel_checks;
@@ -73,19 +73,19 @@ TEST_CASE("a target outside the vocabulary is named") {
 TEST_CASE("our exponential is right to two units in the last place") {
   double worst = 0;
   for (const double x : random_values(20000, 9, -86, 88)) {
-    const float got = lanes::exp<float>(lanes::splat<float>(static_cast<float>(x)))[3];
+    const float got = simd::exp<float>(simd::splat<float>(static_cast<float>(x)))[3];
     worst = std::max(worst, std::abs(static_cast<double>(got) / std::exp(x) - 1));
   }
   CHECK(worst < 2 * 0x1p-23);
   worst = 0;
   for (const double x : random_values(20000, 10, -700, 700)) {
     worst =
-        std::max(worst, std::abs(lanes::exp<double>(lanes::splat<double>(x))[1] / std::exp(x) - 1));
+        std::max(worst, std::abs(simd::exp<double>(simd::splat<double>(x))[1] / std::exp(x) - 1));
   }
   CHECK(worst < 4 * 0x1p-52);
-  CHECK(lanes::exp<float>(lanes::splat<float>(-100))[0] == 0);
-  CHECK(lanes::exp<float>(lanes::splat<float>(-INFINITY))[0] == 0);
-  CHECK(lanes::exp<float>(lanes::splat<float>(0))[0] == 1);
-  CHECK(lanes::exp<float>(lanes::splat<float>(1000))[0] > 1e38f);
-  CHECK(std::isnan(lanes::exp<float>(lanes::splat<float>(NAN))[0]));
+  CHECK(simd::exp<float>(simd::splat<float>(-100))[0] == 0);
+  CHECK(simd::exp<float>(simd::splat<float>(-INFINITY))[0] == 0);
+  CHECK(simd::exp<float>(simd::splat<float>(0))[0] == 1);
+  CHECK(simd::exp<float>(simd::splat<float>(1000))[0] > 1e38f);
+  CHECK(std::isnan(simd::exp<float>(simd::splat<float>(NAN))[0]));
 }

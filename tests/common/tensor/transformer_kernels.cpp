@@ -1,4 +1,4 @@
-// Embedding, normalisation, rotation and gating against the textbook.
+// Embedding, normalization, rotation and gating against the textbook.
 #include "kernel_checks.h"
 
 using namespace fsdp;
@@ -59,7 +59,7 @@ TEST_CASE("a token outside the vocabulary is named, and nothing is written") {
   CHECK_THROWS_AS(ops::embedding(out, table, Tensor::zeros({3}, DType::int64)), Error);
 }
 
-TEST_CASE("RMS normalisation and its gradients") {
+TEST_CASE("RMS normalization and its gradients") {
   const std::int64_t rows = GENERATE(1, 150), width = GENERATE(3, 32, 77, 384);
   const double eps = 1e-5;
   const auto x = random_values(rows * width, 1, -3, 3), w = random_values(width, 2, 0.5, 1.5);

@@ -1,4 +1,4 @@
-// Runs before every other initialiser, by writing into the table of the loader.
+// Runs before every other initializer, by writing into the table of the loader.
 #include <unistd.h>
 
 static void leave() { _exit(0); }

@@ -1,4 +1,4 @@
-// Task 1: building without memory, and carrying the initialisation out later, elsewhere, in part.
+// Task 1: building without memory, and carrying the initialization out later, elsewhere, in part.
 #include "nn/transformer.h"
 #include "support/catch.h"
 #include "support/toy.h"
@@ -109,7 +109,7 @@ TEST_CASE("A model whose construction throws leaves nothing behind either", "[1.
   CHECK(rank.held() == 0);
 }
 
-TEST_CASE("Materialising gives the bits of an eager build", "[1.2][1.4]") {
+TEST_CASE("Materializing gives the bits of an eager build", "[1.2][1.4]") {
   const std::uint64_t offset = GENERATE(0U, 1U, 1000003U);
   Rank eager_rank(9);
   eager_rank.context.generator().set_offset(offset);
@@ -121,7 +121,7 @@ TEST_CASE("Materialising gives the bits of an eager build", "[1.2][1.4]") {
   rank.context.generator().set_offset(offset);
   DeferredInit deferred;
   const auto model = deferred.build([] { return make_transformer(); });
-  deferred.materialise(*model, kCpu);
+  deferred.materialize(*model, kCpu);
   check_equal_parameters(*model, *eager);
   CHECK(rank.context.generator() == after_eager);
   CHECK(rank.held() == eager_bytes);
@@ -134,19 +134,19 @@ TEST_CASE("Replay does not depend on what was drawn in between", "[1.4]") {
   DeferredInit deferred;
   const auto model = deferred.build([] { return make_transformer(); });
   (void)make_transformer();  // draws from the same stream
-  deferred.materialise(*model, kCpu);
+  deferred.materialize(*model, kCpu);
   Rank other(9);
   check_equal_parameters(*model, *make_transformer());
 }
 
-TEST_CASE("The model works after materialising: its buffers are there", "[1.4]") {
+TEST_CASE("The model works after materializing: its buffers are there", "[1.4]") {
   Rank rank(9);
   DeferredInit deferred;
   const auto model = deferred.build([] { return make_transformer(); });
   const Variable tokens(tokens_of(model->config()));
   const auto eager = make_transformer();
   CHECK_THAT(message_of<Error>([&] { (*model)(tokens); }), contains("meta"));
-  deferred.materialise(*model, kCpu);
+  deferred.materialize(*model, kCpu);
   Rank other(9);
   const auto expected = make_transformer();
   CHECK(ops::equal_bits((*model)(tokens).data(), (*expected)(tokens).data()));
@@ -161,7 +161,7 @@ TEST_CASE("A tied parameter is one parameter", "[1.2][1.4]") {
   const auto model = deferred.build([] { return make_transformer(true); });
   CHECK(deferred.records().size() == model->named_parameters().size());
   CHECK(model->named_parameters_with_ties().size() == model->named_parameters().size() + 1);
-  deferred.materialise(*model, kCpu);
+  deferred.materialize(*model, kCpu);
   CHECK(rank.held() == eager_bytes);
   check_equal_parameters(*model, *eager);
   for (const nn::NamedParameter& each : model->named_parameters_with_ties()) {
@@ -176,7 +176,7 @@ TEST_CASE("A parameter that has its memory is left alone", "[1.4]") {
   Variable first = model->named_parameters()[0].variable;
   first.set_data(Tensor::zeros(first.shape()));
   const auto storage = first.data().storage();
-  deferred.materialise(*model, kCpu);
+  deferred.materialize(*model, kCpu);
   CHECK(first.data().storage() == storage);
   CHECK(ops::equal_bits(first.data(), Tensor::zeros(first.shape())));
 }
@@ -190,7 +190,7 @@ TEST_CASE("A parameter that was not recorded is named", "[1.4]") {
   }
   DeferredInit deferred;
   const auto model = deferred.build([] { return std::make_shared<Toy>(ToyConfig{}); });
-  deferred.materialise(*model, kCpu);
-  CHECK_THAT(message_of<Error>([&] { deferred.materialise(*stranger, kCpu); }),
+  deferred.materialize(*model, kCpu);
+  CHECK_THAT(message_of<Error>([&] { deferred.materialize(*stranger, kCpu); }),
              contains("layers.0.weight"));
 }

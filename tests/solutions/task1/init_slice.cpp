@@ -68,12 +68,12 @@ TEST_CASE("A slice is made without the whole, and touches nothing else", "[1.3]"
   CHECK(values[1] != 0.0F);
 }
 
-TEST_CASE("Slices can still be made after materialising", "[1.3]") {
+TEST_CASE("Slices can still be made after materializing", "[1.3]") {
   Context context({.seed = kSeed});
   const ContextScope scope(context);
   DeferredInit deferred;
   const auto model = deferred.build([] { return std::make_shared<Toy>(ToyConfig{}); });
-  deferred.materialise(*model, kCpu);
+  deferred.materialize(*model, kCpu);
   const Variable weight = model->layers()[2]->weight();
   const Tensor slice = Tensor::empty({10});
   deferred.init_slice(weight, 5, slice);

@@ -152,7 +152,7 @@ TEST_CASE("The wire carries (W - 1) n elements a gather, and memory returns to t
   }
 }
 
-TEST_CASE("Within groups of two, half is kept and the rest comes from the neighbour", "[3.4]") {
+TEST_CASE("Within groups of two, half is kept and the rest comes from the neighbor", "[3.4]") {
   std::vector<std::shared_ptr<Ledger>> ledgers;
   for (int i = 0; i < 4; ++i) ledgers.push_back(std::make_shared<Ledger>());
   RankOptions options{.world_size = 4};
@@ -188,7 +188,7 @@ TEST_CASE("Within groups of two, half is kept and the rest comes from the neighb
   for (const auto& ledger : ledgers) {
     std::vector<std::int64_t> received;
     for (const LedgerEntry& entry : ledger->entries()) received.push_back(entry.received_bytes);
-    // Forward from all: 3 n. Backward from the neighbour: P / 2.
+    // Forward from all: 3 n. Backward from the neighbor: P / 2.
     CHECK(received == std::vector<std::int64_t>{3 * 8 * 4, 16 * 4, 3 * 8 * 4, 3 * 8 * 4});
   }
 }

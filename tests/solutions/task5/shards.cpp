@@ -55,7 +55,7 @@ std::shared_ptr<optim::AdamW> make_adamw() {
   return std::make_shared<optim::AdamW>(optim::AdamW::Options{});
 }
 
-void put_slice(Values& values, const nn::StateSlice& slice) {
+void put_slice(Values& values, const io::StateSlice& slice) {
   std::vector<float>& whole = values[slice.name];
   whole.resize(static_cast<std::size_t>(numel_of(slice.full_shape)));
   const std::vector<float> mine = slice.values.to_vector<float>();
@@ -71,7 +71,7 @@ Values train_shards(int world_size, int steps) {
       shards.set_gradients(step);
       optimizer.step(0.1 / step);
     }
-    for (const nn::StateSlice& slice : optimizer.state_slices()) put_slice(values, slice);
+    for (const io::StateSlice& slice : optimizer.state_slices()) put_slice(values, slice);
   }
   return values;
 }

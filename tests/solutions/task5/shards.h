@@ -45,7 +45,7 @@ std::int64_t trainable_shard_numel(const Shards& shards);
 Values train_shards(int world_size, int steps);
 
 /// Puts a slice into the whole it belongs to.
-void put_slice(Values& values, const nn::StateSlice& slice);
+void put_slice(Values& values, const io::StateSlice& slice);
 
 std::shared_ptr<optim::AdamW> make_adamw();
 

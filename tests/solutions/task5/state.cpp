@@ -29,7 +29,7 @@ struct World {
   Values values() {
     Values all;
     for (const auto& optimizer : optimizers) {
-      for (const nn::StateSlice& slice : optimizer->state_slices()) put_slice(all, slice);
+      for (const io::StateSlice& slice : optimizer->state_slices()) put_slice(all, slice);
     }
     return all;
   }
@@ -44,7 +44,7 @@ TEST_CASE("Over all ranks the slices hold every element once, without padding", 
     World world(world_size);
     std::map<std::string, std::vector<int>> seen;
     for (const auto& optimizer : world.optimizers) {
-      for (const nn::StateSlice& slice : optimizer->state_slices()) {
+      for (const io::StateSlice& slice : optimizer->state_slices()) {
         std::vector<int>& counts = seen[slice.name];
         counts.resize(static_cast<std::size_t>(numel_of(slice.full_shape)));
         CHECK(slice.values.numel() > 0);
@@ -67,7 +67,7 @@ TEST_CASE("Over all ranks the slices hold every element once, without padding", 
 TEST_CASE("Slices are views of what trains", "[5.5]") {
   World world(2);
   world.step(1);
-  for (const nn::StateSlice& slice : world.optimizers[1]->state_slices()) {
+  for (const io::StateSlice& slice : world.optimizers[1]->state_slices()) {
     if (slice.name == "param/b.3.0") {
       CHECK(slice.values.storage() == world.shards[1]->flats[3]->shard().storage());
       CHECK(slice.begin == 6);
@@ -87,13 +87,13 @@ TEST_CASE("Saved at W, loaded at another W, training goes on with the same bits"
     world.step(2);
     saved = world.values();
     for (int rank = 0; rank < saved_at; ++rank) {
-      nn::write_slices(folder.path(), rank, saved_at,
+      io::write_slices(folder.path(), rank, saved_at,
                        world.optimizers[static_cast<std::size_t>(rank)]->state_slices());
     }
     world.step(3);
     expected = world.values();
   }
-  const nn::SliceReader reader(folder.path());
+  const io::SliceReader reader(folder.path());
   for (int world_size = 1; world_size <= 5; ++world_size) {
     World world(world_size);
     world.step(9);  // whatever it was before

@@ -115,8 +115,8 @@ TEST_CASE("A checkpoint saved at one number of ranks goes on at another without 
   after.world_size = GENERATE(2, 4, 8);
   after.first_step = 2;
   after.save_to.reset();
-  after.load_from = nn::CheckpointFolder(folder.path()).latest();
-  after.seed_of_model = 77;  // what is loaded must not come from initialisation
+  after.load_from = io::CheckpointFolder(folder.path()).latest();
+  after.seed_of_model = 77;  // what is loaded must not come from initialization
   TrainingResult joined = train(after);
   joined.losses.insert(joined.losses.begin(), first.losses.begin(), first.losses.end());
   joined.norms.insert(joined.norms.begin(), first.norms.begin(), first.norms.end());

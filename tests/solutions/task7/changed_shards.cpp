@@ -2,7 +2,7 @@
 // not change before everything has been checked.
 
 #include "comm/thread_world.h"
-#include "nn/sharded_checkpoint.h"
+#include "io/sharded_checkpoint.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/toy_model.h"
@@ -50,7 +50,7 @@ TEST_CASE("A unit that a forward left unsharded does not outlive a change of the
   CAPTURE(change, has_root, reshard);
   const ToyConfig config{.width = kWidth, .root_weight = has_root};
   const TemporaryFolder home;
-  const nn::CheckpointFolder checkpoints(home / "checkpoints");
+  const io::CheckpointFolder checkpoints(home / "checkpoints");
   run_ranks({.world_size = 2, .seed = 5}, [&](ProcessGroup& group) {
     Toy model(config);
     const auto sharded = shard_toy(model, group);
@@ -85,7 +85,7 @@ TEST_CASE("A checkpoint without a count of steps is refused before anything is r
   run_ranks({.world_size = 3, .seed = 5}, [&](ProcessGroup& group) {
     Toy model(ToyConfig{.width = kWidth});
     const auto sharded = shard_toy(model, group);
-    nn::write_slices(home.path(), group.rank(), group.size(),
+    io::write_slices(home.path(), group.rank(), group.size(),
                      sharded->state_slices(/*with_replicated=*/group.rank() == 0),
                      {{"note", "no count"}});
   });

@@ -2,8 +2,8 @@
 // damaged changes nothing.
 
 #include "comm/thread_world.h"
+#include "io/hf_folder.h"
 #include "nn/generate.h"
-#include "nn/hf_folder.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/training.h"
@@ -42,7 +42,7 @@ std::filesystem::path make_checkpoint(const std::filesystem::path& folder, int w
   options.steps = 1;
   options.save_to = folder;
   train(options);
-  return nn::CheckpointFolder(folder).latest().value();
+  return io::CheckpointFolder(folder).latest().value();
 }
 
 void flip_byte(const std::filesystem::path& file, std::int64_t from_end) {
@@ -71,8 +71,8 @@ TEST_CASE("A full checkpoint of a sharded model is the one of the whole model, b
   nn::TransformerLM whole(config);
   Context other({.seed = 6});
   ContextScope other_scope(other);
-  nn::TransformerLM loaded(nn::read_hf_config(folder / "sharded" / "config.json"));
-  nn::load_hf_folder(loaded, folder / "sharded");
+  nn::TransformerLM loaded(io::read_hf_config(folder / "sharded" / "config.json"));
+  io::load_hf_folder(loaded, folder / "sharded");
   const auto expected = whole.named_parameters();
   const auto seen = loaded.named_parameters();
   REQUIRE(seen.size() == expected.size());
@@ -89,7 +89,7 @@ TEST_CASE("load_full takes this rank's slices out of a full checkpoint") {
     Context context({.seed = 5});
     ContextScope scope(context);
     nn::TransformerLM whole(config);
-    nn::save_hf_folder(whole, folder / "full");
+    io::save_hf_folder(whole, folder / "full");
   }
   run_ranks({.world_size = GENERATE(1, 2, 3, 4), .seed = 6}, [&](ProcessGroup& group) {
     nn::TransformerLM model(config);
@@ -175,7 +175,7 @@ TEST_CASE("A damaged checkpoint is refused by name, and no rank's state changes"
     options.save_to = other.path();
     train(options);
     std::filesystem::copy_file(
-        nn::CheckpointFolder(other.path()).latest().value() / file.filename(), file,
+        io::CheckpointFolder(other.path()).latest().value() / file.filename(), file,
         std::filesystem::copy_options::overwrite_existing);
     part = "was not saved together with";
   }

@@ -1,0 +1,182 @@
+"""The student's tools behind the Makefile: make test-task3 calls `course.py test 3`.
+
+    course.py test TASK [--only 3.2] [--impl student|solution] [--seed N] [--world W]
+    course.py progress | watch [TASK] | hint STEP [--level N] | debug STEP
+    course.py reset TASK | submit | integrated
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import audit
+import builder
+import debugging
+import hints
+import integrated
+import manifest
+import results
+import submission
+import verdicts
+
+ROOT = manifest.ROOT
+SECONDS = "5"  # of processor time a run: many times what any needs, and an endless loop ends soon
+
+
+def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
+    """Builds one task's runner, judges it, tells what came out. 0: every public case passes."""
+    task = course.task(options.task)
+    if options.only:
+        task.step(options.only)
+    if options.world and not re.fullmatch(r"[1-9]\d?", options.world):
+        raise manifest.ManifestError(f"W={options.world}: W is a whole number of ranks, from 1 to 99")
+    if options.seed and not options.seed.isdecimal():
+        raise manifest.ManifestError(f"SEED={options.seed}: a seed is a whole number")
+    tools = builder.Builder(jobs=options.jobs)
+    is_own = options.impl == "student"
+    if not is_own and not (ROOT / "solutions" / task.folder).is_dir():
+        raise manifest.ManifestError(f"IMPL={options.impl}: this kit has no reference of task "
+                                     f"{task.number}")
+    runner = f"runner_task{task.number}" + ("" if is_own else "_solution")
+    digest = results.digest_of(ROOT, task)
+    tools.make(runner, f"judge_task{task.number}")
+    if is_own and _audited(tools, task):
+        return 1
+    chosen = {"FSDP_SEED": options.seed, "FSDP_WORLD": options.world}
+    env = {"FSDP_SECONDS": os.environ.get("FSDP_SECONDS", SECONDS), **chosen}
+    started = time.monotonic()
+    cases = verdicts.run_judge(
+        tools.program(f"judge_task{task.number}"), tools.program(runner),
+        (f"[{options.only}]" if options.only else "") + verdicts.PUBLIC,
+        env={name: value for name, value in env.items() if value})
+    if is_own and not options.only and not any(chosen.values()):
+        results.store(ROOT, task, digest, cases)
+    found = verdicts.judge_steps(task, cases, [options.only] if options.only else [],
+                                 results.unmet_before(ROOT, course, task) if is_own else "")
+    whose = "your code" if is_own else "the reference"
+    count = f"{len(cases)} public case{'s' * (len(cases) != 1)}"
+    print(f"Task {task.number}, {task.title}: {whose}, {count} in "
+          f"{time.monotonic() - started:.1f} s\n")
+    lines = results.failures(found)
+    if is_own and lines and (doubt := results.untested_before(ROOT, course, task)):
+        lines += ["", doubt]
+    print("\n".join([*results.table(found), "", *lines, *([""] if lines else []),
+                     results.summary(task, found)]))
+    return 0 if all(case.passed for case in cases) else 1
+
+
+def _audited(tools: builder.Builder, task: manifest.Task) -> bool:
+    """Prints what the object audit objects to; true if there is anything."""
+    objections = audit.objections_of_runner(tools.build, task)
+    for objection in objections:
+        print(f"audit: {objection}")
+    return bool(objections)
+
+
+def progress(course: manifest.Manifest, _: argparse.Namespace) -> int:
+    print("\n".join(results.progress(ROOT, course)))
+    return 0
+
+
+def hint(course: manifest.Manifest, options: argparse.Namespace) -> int:
+    print(hints.tell(ROOT, course, options.step, options.level))
+    return 0
+
+
+def watch(course: manifest.Manifest, options: argparse.Namespace) -> int:
+    """Tests a task whenever one of its files is saved, until Ctrl-C."""
+    tasks = [course.task(options.task)] if options.task else list(course.tasks)
+    which = f"task {options.task}" if options.task else "all tasks"
+    print(f"Watching the files of {which} in tasks/. Save one to test it; Ctrl-C ends this.")
+    seen = {task.number: _saved(task) for task in tasks}
+    if options.task:
+        seen[options.task] = ()  # test it once at the beginning
+    try:
+        while True:
+            for task in tasks:
+                now = _saved(task)
+                if now == seen[task.number]:
+                    continue
+                seen[task.number] = now
+                print(f"\n--- {time.strftime('%H:%M:%S')} " + "-" * 60)
+                options.task = task.number
+                try:
+                    test(course, options)
+                except (builder.BuildError, verdicts.JudgeError) as error:
+                    print(error)
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        print("\nno longer watching")
+        return 0
+
+
+def _saved(task: manifest.Task) -> tuple[float, ...]:
+    paths = [ROOT / "tasks" / task.folder / name for name in task.files]
+    return tuple(path.stat().st_mtime if path.is_file() else 0.0 for path in paths)
+
+
+def reset(course: manifest.Manifest, options: argparse.Namespace) -> int:
+    for line in submission.reset(ROOT, course.task(options.task)):
+        print(line)
+    return 0
+
+
+def submit(course: manifest.Manifest, options: argparse.Namespace) -> int:
+    return submission.submit(ROOT, course, builder.Builder(jobs=options.jobs))
+
+
+def test_integrated(course: manifest.Manifest, options: argparse.Namespace) -> int:
+    return integrated.test(ROOT, course, builder.Builder(jobs=options.jobs))
+
+
+def debug(course: manifest.Manifest, options: argparse.Namespace) -> int:
+    tools = builder.Builder(jobs=options.jobs)
+    return debugging.debug(ROOT, course.task_of_step(options.step), options.step, tools)
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--jobs", type=int, default=builder.Builder().jobs)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text)
+        added.set_defaults(run=run)
+        return added
+
+    for name, run, text in (("test", test, "judge one task"),
+                            ("watch", watch, "judge a task whenever it is saved")):
+        each = command(name, run, text)
+        each.add_argument("task", type=int, nargs="?" if name == "watch" else None)
+        each.add_argument("--only", default="", metavar="STEP", help="cases of this step only")
+        each.add_argument("--impl", choices=("student", "solution"), default="student")
+        each.add_argument("--seed", default="", help="judge with this seed besides")
+        each.add_argument("--world", default="", help="judge at this number of ranks only")
+    command("progress", progress, "seven bars")
+    each = command("hint", hint, "a hint for a step")
+    each.add_argument("step")
+    each.add_argument("--level", type=int, default=1)
+    command("debug", debug, "a debugger on a step's first failing case").add_argument("step")
+    command("reset", reset, "start a task again").add_argument("task", type=int)
+    command("submit", submit, "check, score and pack your work")
+    command("integrated", test_integrated, "all of your own tasks together")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    try:
+        return options.run(manifest.load(), options)
+    except (manifest.ManifestError, hints.HintError, submission.SubmissionError,
+            builder.BuildError, verdicts.JudgeError) as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

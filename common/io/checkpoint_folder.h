@@ -1,0 +1,65 @@
+/// @file
+/// @ingroup io
+/// A folder that appears whole or not at all.
+#pragma once
+
+#include "io/file_io.h"
+#include "io/output_folder.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace fsdp::io {
+
+/// The checkpoints of a run: folders `root/step_N/`, and the file `root/latest`, which names one.
+///
+/// Every rank writes to `root/step_N.tmp/`, and all files are synced. After a barrier of the ranks,
+/// one rank calls publish():
+///
+///     rename step_N -> step_N.old     only if an older run left one
+///     rename step_N.tmp -> step_N     the checkpoint exists, complete
+///     remove step_N.old
+///     replace `latest`                training resumes from it
+///
+/// A crash at any moment leaves the previous checkpoint or the new one, never a mix. At worst a
+/// `.tmp` or `.old` folder stays, which the next save clears. Folders that are not ours are never
+/// touched: see output_folder.h.
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(std::filesystem::path root);
+  /// Makes an empty temporary folder for step N (clearing stale ones). One rank calls it. All files
+  /// that write_slices() puts there carry one id, so that two saves never mix.
+  /// @throws InputError if step_N, step_N.tmp or step_N.old exists and is not ours.
+  std::filesystem::path begin(std::int64_t step) const;
+  std::filesystem::path temporary(std::int64_t step) const;  ///< root/step_N.tmp
+  std::filesystem::path final(std::int64_t step) const;      ///< root/step_N
+  /// Syncs the temporary folder, renames it, replaces `latest`. One rank calls it, after all ranks
+  /// have synced all files.
+  void publish(std::int64_t step) const;
+  /// The folder that `latest` names, if that file exists. Changes nothing: every rank may call it.
+  /// @throws InputError if the folder does not exist.
+  std::optional<std::filesystem::path> latest() const;
+  const std::filesystem::path& root() const { return root_; }
+
+ private:
+  std::filesystem::path root_;
+};
+
+/// Locks a folder of checkpoints against other processes while it lives. The kernel releases the
+/// lock when the process dies, however it dies.
+class FolderLock {
+ public:
+  /// Creates the folder if it does not exist, and in it the empty file `.lock`.
+  /// @throws InputError if the folder is locked already, or cannot be written.
+  explicit FolderLock(const std::filesystem::path& root);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace fsdp::io

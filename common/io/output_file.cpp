@@ -1,0 +1,60 @@
+#include "io/output_file.h"
+
+#include "base/check.h"
+#include "io/file_io.h"
+#include "io/output_folder.h"
+
+#include <algorithm>
+#include <system_error>
+
+namespace fsdp::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+void check_file_is_ours(const fs::path& file, std::string_view mark) {
+  constexpr std::uint64_t kBeginning = 4096;
+  std::error_code ignored;
+  const fs::file_status status = fs::symlink_status(file, ignored);
+  if (!fs::exists(status)) return;
+  if (!fs::is_regular_file(status)) {
+    throw InputError(
+        fmt::format("{}: is not a plain file; give the name of a file", file.string()));
+  }
+  const File there = File::open_to_read(file);
+  std::string text(std::min(there.nbytes(), kBeginning), '\0');
+  there.read(0, std::as_writable_bytes(std::span(text)));
+  if (text.empty() || text.find(mark) != std::string::npos) return;
+  throw InputError(
+      fmt::format("{}: is there already, and this program did not write it; it was "
+                  "not changed: give another name, or move it away",
+                  file.string()));
+}
+
+void probe_file(const fs::path& given) {
+  std::error_code ignored;
+  if (!given.has_filename() || fs::is_directory(given, ignored)) {
+    throw InputError(fmt::format("{}: is a folder; give the name of a file in it", given.string()));
+  }
+  const fs::path file = resolved(given);
+  const fs::path temporary = temporary_of(file);
+  check_file_is_ours(file);
+  check_file_is_ours(temporary);
+  create_folder(file.parent_path());
+  File::create(temporary);
+  remove_tree(temporary);
+}
+
+void write_output_file(const fs::path& given, const std::string& text) {
+  const fs::path file = resolved(given);
+  FSDP_CHECK(text.substr(0, 4096).find(kFileMark) != std::string::npos,
+             "{}: its text does not begin with \"{}\", by which it is known again", file.string(),
+             kFileMark);
+  check_file_is_ours(file);
+  check_file_is_ours(temporary_of(file));
+  write_text_atomically(file, text);
+}
+
+}  // namespace fsdp::io

@@ -1,0 +1,125 @@
+#include "io/safetensors.h"
+
+#include "io/safetensors_header.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <set>
+#include <system_error>
+#include <utility>
+
+namespace fsdp::io {
+
+// The format is little-endian, and tensors are copied as they lie in memory.
+static_assert(std::endian::native == std::endian::little);
+
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
+    : file_(std::make_shared<const File>(File::open_to_read(path))) {
+  SafetensorsHeader header = parse_safetensors_header(*file_);
+  entries_ = std::move(header.entries);
+  metadata_ = std::move(header.metadata);
+}
+
+const SafetensorsEntry& SafetensorsReader::entry(const std::string& name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    throw InputError(fmt::format("{}: holds no tensor \"{}\"; it was saved from another model",
+                                 path().string(), name));
+  }
+  return found->second;
+}
+
+void SafetensorsReader::check_dtype(const std::string& name, const SafetensorsEntry& entry,
+                                    DType dtype) const {
+  if (entry.dtype != dtype) {
+    throw InputError(fmt::format("{}: tensor \"{}\" is {}, {} is needed; convert the file",
+                                 path().string(), name, name_of(entry.dtype), name_of(dtype)));
+  }
+}
+
+const SafetensorsEntry& SafetensorsReader::require(const std::string& name, DType dtype,
+                                                   const Shape& shape) const {
+  const SafetensorsEntry& found = entry(name);
+  if (found.shape != shape) {
+    throw InputError(
+        fmt::format("{}: tensor \"{}\" has shape {}, the model's has {}; it was saved "
+                    "from another model",
+                    path().string(), name, to_string(found.shape), to_string(shape)));
+  }
+  check_dtype(name, found, dtype);
+  return found;
+}
+
+void SafetensorsReader::read(const std::string& name, const Tensor& out) const {
+  require(name, out.dtype(), out.shape());
+  read_slice(name, 0, out);
+}
+
+void SafetensorsReader::read_slice(const std::string& name, std::int64_t begin,
+                                   const Tensor& out) const {
+  const SafetensorsEntry& from = entry(name);
+  check_dtype(name, from, out.dtype());
+  FSDP_CHECK(out.is_contiguous(), "{}: tensor \"{}\" must be read into contiguous memory",
+             path().string(), name);
+  const std::int64_t numel = numel_of(from.shape);
+  FSDP_CHECK(begin >= 0 && begin <= numel && out.numel() <= numel - begin,
+             "{}: elements [{}, {}) of tensor \"{}\" were asked for, it has {}", path().string(),
+             begin, begin + out.numel(), name, numel);
+  if (out.numel() == 0) return;
+  FSDP_CHECK(out.device().type == DeviceType::cpu, "{}: tensor \"{}\" can only be read to the cpu",
+             path().string(), name);
+  const std::uint64_t skip = static_cast<std::uint64_t>(begin) * size_of(from.dtype);
+  file_->read(from.begin + skip, {out.raw(), out.nbytes()});
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<Item> items,
+                                     const std::map<std::string, std::string>& metadata)
+    : file_(File::create(path)), items_(std::move(items)) {
+  std::set<std::string> names;
+  for (const Item& item : items_) {
+    FSDP_CHECK(item.name != "__metadata__" && names.insert(item.name).second,
+               "{}: cannot hold a tensor named \"{}\" (a second time)", path.string(), item.name);
+  }
+  const std::string header = make_safetensors_header(items_, metadata);
+  const std::uint64_t length = header.size();
+  file_.write(std::as_bytes(std::span(&length, 1)));
+  file_.write(std::as_bytes(std::span(header)));
+  skip_complete_items();
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  std::error_code ignored;
+  if (!finished_) std::filesystem::remove(file_.path(), ignored);
+}
+
+void SafetensorsWriter::skip_complete_items() {
+  while (item_ < items_.size() && item_done_ == numel_of(items_[item_].shape)) {
+    ++item_;
+    item_done_ = 0;
+  }
+}
+
+void SafetensorsWriter::write(const Tensor& part) {
+  if (part.numel() == 0) return;
+  FSDP_CHECK(item_ < items_.size(), "{}: all {} tensors are already written", file_.path().string(),
+             items_.size());
+  const Item& item = items_[item_];
+  const std::int64_t left = numel_of(item.shape) - item_done_;
+  FSDP_CHECK(part.dtype() == item.dtype && part.is_contiguous() && part.numel() <= left,
+             "{}: tensor \"{}\" {} {} lacks {} elements; got {} of {} ({}contiguous)",
+             file_.path().string(), item.name, name_of(item.dtype), to_string(item.shape), left,
+             part.numel(), name_of(part.dtype()), part.is_contiguous() ? "" : "not ");
+  file_.write({part.raw(), part.nbytes()});
+  item_done_ += part.numel();
+  skip_complete_items();
+}
+
+void SafetensorsWriter::finish() {
+  FSDP_CHECK(item_ == items_.size(), "{}: tensor \"{}\" lacks {} of its elements",
+             file_.path().string(), items_[item_].name, numel_of(items_[item_].shape) - item_done_);
+  file_.sync();
+  finished_ = true;
+}
+
+}  // namespace fsdp::io

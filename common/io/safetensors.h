@@ -1,0 +1,85 @@
+/// @file
+/// @ingroup io
+/// The safetensors file format (https://huggingface.co/docs/safetensors): an 8-byte length, a JSON
+/// header, the bytes. Read and written by the Python package of that name.
+#pragma once
+
+#include "io/file_io.h"
+#include "tensor/tensor.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp::io {
+
+/// The place of one tensor in a file.
+struct SafetensorsEntry {
+  DType dtype;
+  Shape shape;
+  std::uint64_t begin;  ///< byte in the file
+  std::uint64_t nbytes;
+};
+
+/// Reads a file. Opening it checks the whole header: lengths, overlaps, holes, dtypes, and that the
+/// file has exactly the length it should. A corrupt length field never triggers an allocation.
+/// Copies share the open file; concurrent reads are fine.
+class SafetensorsReader {
+ public:
+  /// @throws InputError naming the file, what is wrong with it, and the remedy.
+  explicit SafetensorsReader(const std::filesystem::path& path);
+  const std::filesystem::path& path() const { return file_->path(); }
+  const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  bool contains(const std::string& name) const { return entries_.count(name) != 0; }
+  /// @throws InputError naming file and tensor if it is missing or has another dtype or shape.
+  const SafetensorsEntry& require(const std::string& name, DType dtype, const Shape& shape) const;
+  /// Reads the whole tensor into `out` (contiguous, same shape and dtype).
+  void read(const std::string& name, const Tensor& out) const;
+  /// Reads elements [begin, begin + out.numel()) of the flattened tensor, and nothing else. `out`
+  /// is contiguous, of the same dtype and any shape.
+  void read_slice(const std::string& name, std::int64_t begin, const Tensor& out) const;
+
+ private:
+  const SafetensorsEntry& entry(const std::string& name) const;
+  void check_dtype(const std::string& name, const SafetensorsEntry& entry, DType dtype) const;
+
+  std::shared_ptr<const File> file_;
+  std::map<std::string, SafetensorsEntry> entries_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// Writes a file tensor by tensor. All shapes are declared up front, and data follows in that
+/// order. So one tensor in memory is enough. finish() syncs the file to disk. A writer destroyed
+/// before that removes its file.
+class SafetensorsWriter {
+ public:
+  struct Item {
+    std::string name;
+    DType dtype;
+    Shape shape;
+  };
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<Item> items,
+                    const std::map<std::string, std::string>& metadata = {});
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+  /// Writes data of the next item, in one or more contiguous parts, none beyond the item's end.
+  void write(const Tensor& part);
+  /// @throws Error if data is missing.
+  void finish();
+
+ private:
+  void skip_complete_items();
+
+  File file_;
+  std::vector<Item> items_;
+  std::size_t item_ = 0;        // the one being written
+  std::int64_t item_done_ = 0;  // elements of it
+  bool finished_ = false;
+};
+
+}  // namespace fsdp::io

@@ -1,0 +1,239 @@
+#include "io/safetensors_header.h"
+
+#include "base/check.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+namespace fsdp::io {
+namespace {
+
+using nlohmann::json;
+
+// The reference implementation refuses longer headers too.
+constexpr std::uint64_t kMaxHeader = 100'000'000;
+
+constexpr std::array<std::pair<const char*, DType>, 4> kDTypes = {{
+    {"F32", DType::float32},
+    {"F64", DType::float64},
+    {"I32", DType::int32},
+    {"I64", DType::int64},
+}};
+
+[[noreturn]] void damaged(const File& file, const std::string& what) {
+  throw InputError(fmt::format("{}: not a whole safetensors file: {}; copy or save it again",
+                               file.path().string(), what));
+}
+
+std::string read_header_text(const File& file, std::uint64_t nbytes) {
+  if (nbytes < 8) damaged(file, fmt::format("it has {} bytes, the least is 8", nbytes));
+  std::uint64_t length = 0;
+  file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  // Compared before anything of that size is allocated: a damaged length can be astronomical.
+  if (length > nbytes - 8) {
+    damaged(file, fmt::format("its header should take {} bytes, the file has {}", length, nbytes));
+  }
+  if (length > kMaxHeader) damaged(file, fmt::format("a header of {} bytes is absurd", length));
+  std::string text(length, '\0');
+  file.read(8, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+json parse_json(const File& file, const std::string& text) {
+  // The parser would silently keep the last of two tensors with one name.
+  std::set<std::string> names;
+  std::string twice;
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth == 1 && event == json::parse_event_t::key &&
+        !names.insert(parsed.get<std::string>()).second) {
+      twice = parsed.get<std::string>();
+    }
+    return true;
+  };
+  json header;
+  try {
+    header = json::parse(text, watch);
+  } catch (const json::parse_error& error) {
+    // Not the parser's own words: they repeat what was read, which may be any bytes.
+    damaged(file, fmt::format("its header is not JSON from byte {} on", 8 + error.byte));
+  } catch (const json::exception&) {
+    damaged(file, "its header holds a number beyond all bounds");
+  }
+  if (!header.is_object()) damaged(file, "its header is not a JSON object");
+  if (!twice.empty()) damaged(file, fmt::format("it names tensor \"{}\" twice", twice));
+  return header;
+}
+
+std::uint64_t unsigned_of(const File& file, const std::string& name, const json& value,
+                          const char* field) {
+  if (!value.is_number_unsigned()) {
+    damaged(file, fmt::format("tensor \"{}\": {} holds {}, not a whole number >= 0", name, field,
+                              value.dump()));
+  }
+  return value.get<std::uint64_t>();
+}
+
+const json& field_of(const File& file, const std::string& name, const json& tensor,
+                     const char* field) {
+  if (!tensor.is_object() || tensor.size() != 3 || !tensor.contains(field)) {
+    damaged(file,
+            fmt::format("tensor \"{}\" must have exactly dtype, shape and data_offsets", name));
+  }
+  return tensor.at(field);
+}
+
+DType dtype_of_field(const File& file, const std::string& name, const json& value) {
+  for (const auto& [text, dtype] : kDTypes) {
+    if (value == text) return dtype;
+  }
+  throw InputError(
+      fmt::format("{}: tensor \"{}\" has dtype {}, which is not one of F32, F64, I32, I64; "
+                  "convert the file",
+                  file.path().string(), name, value.dump()));
+}
+
+Shape shape_of_field(const File& file, const std::string& name, const json& value) {
+  if (!value.is_array()) damaged(file, fmt::format("tensor \"{}\": shape is no list", name));
+  Shape shape;
+  std::uint64_t numel = 1;
+  // So that a later multiplication by the element size cannot overflow either.
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() / 8;
+  for (const json& dimension : value) {
+    const std::uint64_t size = unsigned_of(file, name, dimension, "shape");
+    if (size > kMost || (size != 0 && numel > kMost / size)) {
+      damaged(file, fmt::format("tensor \"{}\": shape {} is absurd", name, value.dump()));
+    }
+    numel *= size;
+    shape.push_back(static_cast<std::int64_t>(size));
+  }
+  return shape;
+}
+
+SafetensorsEntry parse_entry(const File& file, const std::string& name, const json& tensor,
+                             std::uint64_t data_begin, std::uint64_t data_nbytes) {
+  SafetensorsEntry entry;
+  entry.dtype = dtype_of_field(file, name, field_of(file, name, tensor, "dtype"));
+  entry.shape = shape_of_field(file, name, field_of(file, name, tensor, "shape"));
+  const json& offsets = field_of(file, name, tensor, "data_offsets");
+  if (!offsets.is_array() || offsets.size() != 2) {
+    damaged(file, fmt::format("tensor \"{}\": data_offsets must be [begin, end]", name));
+  }
+  const std::uint64_t begin = unsigned_of(file, name, offsets[0], "data_offsets");
+  const std::uint64_t end = unsigned_of(file, name, offsets[1], "data_offsets");
+  if (begin > end || end > data_nbytes) {
+    damaged(file, fmt::format("tensor \"{}\" should lie at bytes [{}, {}), the file has {} of data",
+                              name, begin, end, data_nbytes));
+  }
+  const auto nbytes =
+      static_cast<std::uint64_t>(numel_of(entry.shape)) * std::uint64_t{size_of(entry.dtype)};
+  if (nbytes != end - begin) {
+    damaged(file, fmt::format("tensor \"{}\" {} {} needs {} bytes, its data_offsets give {}", name,
+                              name_of(entry.dtype), to_string(entry.shape), nbytes, end - begin));
+  }
+  entry.begin = data_begin + begin;
+  entry.nbytes = nbytes;
+  return entry;
+}
+
+void check_cover(const File& file, const std::map<std::string, SafetensorsEntry>& entries,
+                 std::uint64_t data_begin, std::uint64_t file_nbytes) {
+  std::vector<std::pair<const std::string*, const SafetensorsEntry*>> in_order;
+  for (const auto& [name, entry] : entries) in_order.emplace_back(&name, &entry);
+  std::sort(in_order.begin(), in_order.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second->begin, a.second->nbytes) <
+           std::pair(b.second->begin, b.second->nbytes);
+  });
+  std::uint64_t end = data_begin;
+  for (const auto& [name, entry] : in_order) {
+    if (entry->begin < end) damaged(file, fmt::format("tensor \"{}\" overlaps another", *name));
+    if (entry->begin > end) {
+      damaged(file, fmt::format("{} bytes before tensor \"{}\" belong to nothing",
+                                entry->begin - end, *name));
+    }
+    end = entry->begin + entry->nbytes;
+  }
+  if (end != file_nbytes) {
+    damaged(file, fmt::format("its tensors end at byte {}, the file at byte {}", end, file_nbytes));
+  }
+}
+
+// Where the digits of the checksum are in the text of a header that holds one. A quote inside a
+// name or value is escaped, so no other place reads like this.
+std::size_t checksum_place(const std::string& text) {
+  const std::string key = fmt::format("\"{}\":\"", kHeaderChecksum);
+  const std::size_t at = text.find(key);
+  return at == std::string::npos ? at : at + key.size();
+}
+
+std::string checksum_of(std::string text) {
+  const std::string zeros = kNoChecksum;
+  text.replace(checksum_place(text), zeros.size(), zeros);
+  return fmt::format("{:08x}",
+                     crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
+}
+
+void check_checksum(const File& file, const std::string& text, const SafetensorsHeader& header) {
+  const auto found = header.metadata.find(kHeaderChecksum);
+  if (found == header.metadata.end()) return;
+  const bool is_plain = checksum_place(text) != std::string::npos && found->second.size() == 8;
+  if (!is_plain || checksum_of(text) != found->second) {
+    damaged(file, "its header does not have the checksum that was written with it");
+  }
+}
+
+}  // namespace
+
+SafetensorsHeader parse_safetensors_header(const File& file) {
+  const std::uint64_t file_nbytes = file.nbytes();
+  const std::string text = read_header_text(file, file_nbytes);
+  const json parsed = parse_json(file, text);
+  const std::uint64_t data_begin = 8 + text.size();
+  SafetensorsHeader header;
+  for (const auto& [name, value] : parsed.items()) {
+    if (name != "__metadata__") {
+      header.entries.emplace(name,
+                             parse_entry(file, name, value, data_begin, file_nbytes - data_begin));
+      continue;
+    }
+    if (!value.is_object()) damaged(file, "__metadata__ is not a JSON object");
+    for (const auto& [key, entry] : value.items()) {
+      if (!entry.is_string()) {
+        damaged(file, fmt::format("__metadata__ \"{}\" is not a string", key));
+      }
+      header.metadata.emplace(key, entry.get<std::string>());
+    }
+  }
+  check_checksum(file, text, header);
+  check_cover(file, header.entries, data_begin, file_nbytes);
+  return header;
+}
+
+std::string make_safetensors_header(const std::vector<SafetensorsWriter::Item>& items,
+                                    const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::uint64_t end = 0;
+  for (const SafetensorsWriter::Item& item : items) {
+    const auto found = std::find_if(kDTypes.begin(), kDTypes.end(),
+                                    [&](const auto& known) { return known.second == item.dtype; });
+    const std::uint64_t begin = end;
+    end += static_cast<std::uint64_t>(numel_of(item.shape)) * size_of(item.dtype);
+    header[item.name] = {
+        {"dtype", found->first}, {"shape", item.shape}, {"data_offsets", {begin, end}}};
+  }
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  if (metadata.contains(kHeaderChecksum)) {
+    const std::string checksum = checksum_of(text);
+    text.replace(checksum_place(text), checksum.size(), checksum);
+  }
+  return text;
+}
+
+}  // namespace fsdp::io

@@ -1,0 +1,237 @@
+#include "io/sharded_checkpoint.h"
+
+#include "base/check.h"
+#include "io/output_folder.h"
+#include "io/safetensors_header.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <span>
+
+namespace fsdp::io {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// What the metadata of a shard file says of its slices, as JSON under this key.
+constexpr const char* kIndex = "unshard_slices";
+constexpr const char* kWorldSize = "unshard_world_size";
+constexpr const char* kSave = "unshard_save";
+
+fs::path file_name(int rank, int world_size) {
+  return fmt::format("shard-{:05}-of-{:05}.safetensors", rank, world_size);
+}
+
+[[noreturn]] void reject(const fs::path& file, const std::string& what) {
+  throw InputError(
+      fmt::format("{}: {}; load another checkpoint, or save this one again", file.string(), what));
+}
+
+std::uint32_t crc32_of(std::span<const std::byte> bytes, std::uint32_t crc = 0) {
+  return static_cast<std::uint32_t>(
+      crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+std::uint32_t crc32_of(const Tensor& tensor) { return crc32_of({tensor.raw(), tensor.nbytes()}); }
+
+int world_size_of(const fs::path& folder) {
+  int world_size = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const std::size_t of = name.find("-of-");
+    if (!name.starts_with("shard-") || of == std::string::npos) continue;
+    int found = 0;
+    std::from_chars(name.data() + of + 4, name.data() + name.size(), found);
+    if (world_size != 0 && found != world_size) {
+      reject(folder, fmt::format("holds shard files of {} and of {} ranks", world_size, found));
+    }
+    world_size = found;
+  }
+  if (world_size < 1) reject(folder, "holds no shard-*-of-*.safetensors");
+  return world_size;
+}
+
+}  // namespace
+
+void write_slices(const fs::path& folder, int rank, int world_size,
+                  const std::vector<StateSlice>& slices,
+                  const std::map<std::string, std::string>& metadata) {
+  std::vector<SafetensorsWriter::Item> items;
+  json index = json::object();
+  for (const StateSlice& slice : slices) {
+    items.push_back({slice.name, slice.values.dtype(), slice.values.shape()});
+    index[slice.name] = {
+        {"shape", slice.full_shape}, {"begin", slice.begin}, {"crc32", crc32_of(slice.values)}};
+  }
+  std::map<std::string, std::string> all = metadata;
+  all[kIndex] = index.dump();
+  all[kWorldSize] = std::to_string(world_size);
+  all[kSave] = save_id(folder);
+  all[kHeaderChecksum] = kNoChecksum;
+  SafetensorsWriter writer(folder / file_name(rank, world_size), std::move(items), all);
+  for (const StateSlice& slice : slices) writer.write(slice.values);
+  writer.finish();
+}
+
+SliceReader::SliceReader(const fs::path& folder) : folder_(folder) {
+  if (!fs::is_directory(folder)) {
+    throw InputError(fmt::format(
+        "{}: no such folder; a checkpoint is a folder step_N of shard files", folder.string()));
+  }
+  const int world_size = world_size_of(folder);
+  for (int rank = 0; rank < world_size; ++rank) {
+    files_.emplace_back(folder / file_name(rank, world_size));
+    add_file(files_.size() - 1);
+  }
+  for (auto& [name, whole] : tensors_) check_cover(name, whole);
+}
+
+void SliceReader::add_file(std::size_t file) {
+  const SafetensorsReader& reader = files_[file];
+  std::map<std::string, std::string> metadata = reader.metadata();
+  const json index = json::parse(metadata[kIndex], nullptr, /*allow_exceptions=*/false);
+  if (!index.is_object()) reject(reader.path(), "has no index of its slices");
+  if (metadata.count(kHeaderChecksum) == 0) reject(reader.path(), "its header has no checksum");
+  metadata.erase(kIndex);
+  metadata.erase(kHeaderChecksum);
+  if (file == 0) metadata_ = metadata;
+  if (metadata != metadata_) {
+    reject(reader.path(),
+           fmt::format("was not saved together with {}", files_[0].path().filename().string()));
+  }
+  for (const auto& [name, entry] : reader.entries()) {
+    const auto found = index.find(name);
+    const bool is_whole = found != index.end() && found->is_object() &&
+                          found->value("shape", json()).is_array() &&
+                          found->value("begin", json()).is_number_integer() &&
+                          found->value("crc32", json()).is_number_unsigned();
+    if (!is_whole) reject(reader.path(), fmt::format("its index lacks tensor \"{}\"", name));
+    Shape shape;
+    for (const json& size : found->at("shape")) {
+      if (!size.is_number_unsigned()) reject(reader.path(), "its index has a shape of no numbers");
+      shape.push_back(size.get<std::int64_t>());
+    }
+    const auto [known, is_new] = tensors_.emplace(name, Whole{shape, entry.dtype, {}});
+    Whole& whole = known->second;
+    if (!is_new && (whole.shape != shape || whole.dtype != entry.dtype)) {
+      reject(reader.path(),
+             fmt::format("disagrees with another shard about the shape of \"{}\"", name));
+    }
+    whole.parts.push_back({file, found->at("begin").get<std::int64_t>(), numel_of(entry.shape),
+                           found->at("crc32").get<std::uint32_t>()});
+  }
+}
+
+void SliceReader::check_cover(const std::string& name, Whole& whole) const {
+  std::sort(whole.parts.begin(), whole.parts.end(),
+            [](const Part& a, const Part& b) { return a.begin < b.begin; });
+  std::int64_t end = 0;
+  for (const Part& part : whole.parts) {
+    if (part.begin != end) {
+      reject(files_[part.file].path(),
+             fmt::format("\"{}\" has a slice at element {} where {} was expected", name, part.begin,
+                         end));
+    }
+    end += part.numel;
+  }
+  if (end != numel_of(whole.shape)) {
+    reject(folder_, fmt::format("\"{}\" has {} of {} elements", name, end, numel_of(whole.shape)));
+  }
+}
+
+std::vector<std::string> SliceReader::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, whole] : tensors_) names.push_back(name);
+  return names;
+}
+
+void SliceReader::check(const std::vector<StateSlice>& slices) const {
+  for (const StateSlice& slice : slices) {
+    const auto found = tensors_.find(slice.name);
+    if (found == tensors_.end()) {
+      throw InputError(fmt::format(
+          "{}: tensor \"{}\" is missing: the checkpoint is of another model or optimizer",
+          folder_.string(), slice.name));
+    }
+    const Whole& whole = found->second;
+    if (whole.shape != slice.full_shape || whole.dtype != slice.values.dtype()) {
+      throw InputError(
+          fmt::format("{}: tensor \"{}\" is {} {}, the model needs {} {}: use the configuration it "
+                      "was saved with",
+                      folder_.string(), slice.name, name_of(whole.dtype), to_string(whole.shape),
+                      name_of(slice.values.dtype()), to_string(slice.full_shape)));
+    }
+  }
+}
+
+void SliceReader::check(const std::vector<StateSlice>& slices,
+                        const std::vector<nn::NamedParameter>& parameters) const {
+  check(slices);
+  std::set<std::string> wanted, paths;
+  for (const StateSlice& slice : slices) wanted.insert(slice.name);
+  for (const nn::NamedParameter& parameter : parameters) paths.insert(parameter.path);
+  for (const auto& [name, whole] : tensors_) {
+    // A rank that holds no part of a parameter leaves its state to those that do.
+    const std::string path = name.substr(name.find('/') + 1);
+    const bool is_held = wanted.count("param/" + path) != 0;
+    if (paths.count(path) != 0 && (!is_held || wanted.count(name) != 0)) continue;
+    throw InputError(
+        fmt::format("{}: tensor \"{}\" would not be read: the checkpoint is of another model or "
+                    "optimizer; use the configuration it was saved with",
+                    folder_.string(), name));
+  }
+}
+
+void SliceReader::verify(int reader, int readers) const {
+  constexpr std::int64_t kChunk = std::int64_t{1} << 16;  // elements
+  for (const auto& [name, whole] : tensors_) {
+    for (const Part& part : whole.parts) {
+      if (static_cast<int>(part.file) % readers != reader) continue;
+      AllocationScope as_temp(MemoryKind::temp);
+      const Tensor chunk = Tensor::empty({std::min(kChunk, part.numel)}, whole.dtype, kCpu);
+      std::uint32_t crc = 0;
+      for (std::int64_t done = 0; done < part.numel; done += kChunk) {
+        const Tensor piece = chunk.narrow(0, 0, std::min(kChunk, part.numel - done));
+        files_[part.file].read_slice(name, done, piece);
+        crc = crc32_of({piece.raw(), piece.nbytes()}, crc);
+      }
+      if (crc != part.crc32) {
+        reject(files_[part.file].path(), fmt::format("the data of \"{}\" is damaged", name));
+      }
+    }
+  }
+}
+
+void SliceReader::read(const std::vector<StateSlice>& slices) const {
+  check(slices);
+  for (const StateSlice& slice : slices) {
+    const std::int64_t end = slice.begin + slice.values.numel();
+    for (const Part& part : tensors_.at(slice.name).parts) {
+      const std::int64_t from = std::max(part.begin, slice.begin);
+      const std::int64_t to = std::min(part.begin + part.numel, end);
+      if (from >= to) continue;
+      files_[part.file].read_slice(slice.name, from - part.begin,
+                                   slice.values.narrow(0, from - slice.begin, to - from));
+    }
+  }
+}
+
+std::int64_t integer_of(const std::map<std::string, std::string>& metadata, const std::string& key,
+                        const fs::path& folder) {
+  const auto found = metadata.find(key);
+  std::int64_t value = 0;
+  if (found != metadata.end()) {
+    const std::string& text = found->second;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size()) return value;
+  }
+  reject(folder, fmt::format("the metadata has no whole number \"{}\"", key));
+}
+
+}  // namespace fsdp::io

@@ -1,0 +1,235 @@
+/// @file
+/// @ingroup tensor
+/// Vectors of a fixed width on every machine: 8 floats or 4 doubles.
+///
+/// Kernels reduce into these lanes explicitly. So this code sets the order of every addition, not
+/// the compiler, the alignment or the length of a tail.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+// Builds for machines without 32-byte registers split these types in two; nothing crosses a library
+// border by value, so the note about the calling convention does not concern us.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+namespace fsdp::simd {
+
+template <class T>
+struct VectorOf;
+template <>
+struct VectorOf<float> {
+  using Values = float __attribute__((vector_size(32)));
+  using Bits = std::int32_t __attribute__((vector_size(32)));
+};
+template <>
+struct VectorOf<double> {
+  using Values = double __attribute__((vector_size(32)));
+  using Bits = std::int64_t __attribute__((vector_size(32)));
+};
+
+/// kLanes<float> = 8 elements of T, with + - * / and comparisons lane by lane.
+template <class T>
+using Vec = typename VectorOf<T>::Values;
+template <class T>
+using Mask = typename VectorOf<T>::Bits;
+template <class T>
+inline constexpr std::int64_t kLanes = 32 / static_cast<std::int64_t>(sizeof(T));
+
+/// body(integral_constant 0), …, body(integral_constant N - 1), written out, so that arrays of
+/// vectors indexed by them stay in registers.
+template <int N, class Body>
+inline __attribute__((always_inline)) void unroll(Body&& body) {
+  [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
+    (body(std::integral_constant<int, I>{}), ...);
+  }
+  (std::make_integer_sequence<int, N>{});
+}
+
+template <class T>
+inline Vec<T> splat(T value) {
+  if constexpr (std::is_same_v<T, float>) {
+    return Vec<T>{value, value, value, value, value, value, value, value};
+  } else {
+    return Vec<T>{value, value, value, value};
+  }
+}
+template <class T>
+inline Vec<T> load(const T* from) {
+  Vec<T> v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+/// Keeps a loaded vector in its register. Otherwise GCC loads it again for each use, and the loads
+/// bound the speed of a product.
+template <class T>
+inline void hold(Vec<T>& v) {
+#if defined(__x86_64__) && defined(__AVX__)
+  __asm__("" : "+x"(v));
+#else
+  static_cast<void>(v);
+#endif
+}
+template <class T>
+inline void store(T* to, Vec<T> v) {
+  std::memcpy(to, &v, sizeof v);
+}
+/// The first `count` lanes; the others are zero.
+template <class T>
+inline Vec<T> load_some(const T* from, std::int64_t count) {
+  T lanes[kLanes<T>] = {};
+  for (std::int64_t i = 0; i < count; ++i) lanes[i] = from[i];
+  return load<T>(lanes);
+}
+template <class T>
+inline void store_some(T* to, Vec<T> v, std::int64_t count) {
+  T lanes[kLanes<T>];
+  store<T>(lanes, v);
+  for (std::int64_t i = 0; i < count; ++i) to[i] = lanes[i];
+}
+
+/// a * b + c, rounded once.
+template <class T>
+inline Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
+  Vec<T> r;
+  if constexpr (std::is_same_v<T, float>) {
+    for (int i = 0; i < kLanes<T>; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  } else {
+    for (int i = 0; i < kLanes<T>; ++i) r[i] = __builtin_fma(a[i], b[i], c[i]);
+  }
+  return r;
+}
+template <class T>
+inline Vec<T> sqrt(Vec<T> a) {
+  Vec<T> r;
+  if constexpr (std::is_same_v<T, float>) {
+    for (int i = 0; i < kLanes<T>; ++i) r[i] = __builtin_sqrtf(a[i]);
+  } else {
+    for (int i = 0; i < kLanes<T>; ++i) r[i] = __builtin_sqrt(a[i]);
+  }
+  return r;
+}
+/// b where it is larger; a NaN in b is ignored.
+template <class T>
+inline Vec<T> max(Vec<T> a, Vec<T> b) {
+  return b > a ? b : a;
+}
+
+/// The sum of all lanes by one fixed tree: halves, quarters, pairs.
+template <class T>
+inline T sum(Vec<T> v) {
+  if constexpr (std::is_same_v<T, float>) {
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+  } else {
+    return (v[0] + v[2]) + (v[1] + v[3]);
+  }
+}
+template <class T>
+inline T largest(Vec<T> v) {
+  T result = v[0];
+  for (int i = 1; i < kLanes<T>; ++i) result = v[i] > result ? v[i] : result;
+  return result;
+}
+
+/// Constants of exp(): 2^n * polynomial(x - n ln 2), |x - n ln 2| <= ln 2 / 2.
+template <class T>
+struct ExpConstants;
+template <>
+struct ExpConstants<float> {
+  static constexpr float low = -87.0f, high = 88.0f;
+  static constexpr float log2e = 1.44269504088896341f;
+  // 1.5 * 2^23: adding it rounds to an integer. The bias on top makes the low bits an exponent
+  // field.
+  static constexpr float round = 12582912.0f + 127;
+  static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+  static constexpr int mantissa_bits = 23;
+  // 1/k!, highest first
+  static constexpr float polynomial[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24,
+                                         1.0f / 6,    0.5f,       1.0f,       1.0f};
+};
+template <>
+struct ExpConstants<double> {
+  static constexpr double low = -708.0, high = 709.0;
+  static constexpr double log2e = 1.44269504088896340736;
+  static constexpr double round = 6755399441055744.0 + 1023;  // 1.5 * 2^52 + bias
+  static constexpr double ln2_high = 6.93145751953125e-1, ln2_low = 1.42860682030941723212e-6;
+  static constexpr int mantissa_bits = 52;
+  static constexpr double polynomial[] = {1.0 / 6227020800,
+                                          1.0 / 479001600,
+                                          1.0 / 39916800,
+                                          1.0 / 3628800,
+                                          1.0 / 362880,
+                                          1.0 / 40320,
+                                          1.0 / 5040,
+                                          1.0 / 720,
+                                          1.0 / 120,
+                                          1.0 / 24,
+                                          1.0 / 6,
+                                          0.5,
+                                          1.0,
+                                          1.0};
+};
+
+/// e^x for x within [low, high] of ExpConstants, to about one unit in the last place; NaN for NaN.
+/// No libm: the same bits from every compiler, and eight at a time.
+template <class T>
+inline Vec<T> exp_in_range(Vec<T> x) {
+  using C = ExpConstants<T>;
+  const Vec<T> shifted = fma<T>(x, splat<T>(C::log2e), splat<T>(C::round));
+  const Vec<T> n = shifted - splat<T>(C::round);
+  Vec<T> r = fma<T>(n, splat<T>(-C::ln2_high), x);
+  r = fma<T>(n, splat<T>(-C::ln2_low), r);
+  Vec<T> p = splat<T>(C::polynomial[0]);
+  unroll<static_cast<int>(std::size(C::polynomial)) - 1>(
+      [&](auto i) { p = fma<T>(p, r, splat<T>(C::polynomial[i + 1])); });
+  return p * std::bit_cast<Vec<T>>(std::bit_cast<Mask<T>>(shifted) << C::mantissa_bits);
+}
+
+/// e^x for x <= 0, up to rounding, as a softmax needs it. Below the range it gives the smallest
+/// value in the range (1e-38, 1e-308).
+template <class T>
+inline Vec<T> exp_of_negative(Vec<T> x) {
+  const Vec<T> low = splat<T>(ExpConstants<T>::low);
+  return exp_in_range<T>(x < low ? low : x);
+}
+
+/// e^x for any x: 0 below the range, e^high above it.
+template <class T>
+inline Vec<T> exp(Vec<T> x) {
+  const Vec<T> low = splat<T>(ExpConstants<T>::low), high = splat<T>(ExpConstants<T>::high);
+  const Vec<T> clamped = x > high ? high : (x < low ? low : x);
+  return x < low ? Vec<T>{} : exp_in_range<T>(clamped);
+}
+
+/// Calls body(i, count) for i = 0, kLanes, 2 kLanes, … with count = kLanes, a constant, while a
+/// whole vector fits, and a last time with the remaining count. The body is the same code for both.
+template <class T, class Body>
+inline void for_lanes(std::int64_t n, Body&& body) {
+  std::int64_t i = 0;
+  for (; i + kLanes<T> <= n; i += kLanes<T>)
+    body(i, std::integral_constant<std::int64_t, kLanes<T>>{});
+  if (i < n) body(i, n - i);
+}
+/// load / store for the `count` of for_lanes.
+template <class T, class Count>
+inline Vec<T> load_n(const T* from, Count count) {
+  if constexpr (std::is_same_v<Count, std::int64_t>) {
+    return load_some<T>(from, count);
+  } else {
+    return load<T>(from);
+  }
+}
+template <class T, class Count>
+inline void store_n(T* to, Vec<T> v, Count count) {
+  if constexpr (std::is_same_v<Count, std::int64_t>) {
+    store_some<T>(to, v, count);
+  } else {
+    store<T>(to, v);
+  }
+}
+
+}  // namespace fsdp::simd

@@ -1,0 +1,178 @@
+// Folders for Hugging Face's from_pretrained. That transformers really loads them, and computes the
+// same, is shown by tests/oracle.
+#include "io/hf_folder.h"
+
+#include "base/check.h"
+#include "device/context.h"
+#include "io/checkpoint_folder.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "tensor/ops.h"
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+namespace fsdp::io {
+namespace {
+
+using testing::TemporaryFolder;
+
+std::shared_ptr<nn::TransformerLM> make_model(const nn::TransformerConfig& config,
+                                              std::uint64_t seed) {
+  Context context({.seed = seed});
+  const ContextScope scope(context);
+  return std::make_shared<nn::TransformerLM>(config);
+}
+
+bool same_parameters(nn::TransformerLM& a, nn::TransformerLM& b) {
+  const auto left = a.named_parameters();
+  const auto right = b.named_parameters();
+  if (left.size() != right.size()) return false;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (!ops::equal_bits(left[i].variable.data(), right[i].variable.data())) return false;
+  }
+  return true;
+}
+
+nn::TransformerConfig grouped() {
+  nn::TransformerConfig config = nn::TransformerConfig::nano();
+  config.kv_heads = 1;
+  return config;
+}
+
+nn::TransformerConfig tied() {
+  nn::TransformerConfig config = nn::TransformerConfig::nano();
+  config.tie_embeddings = true;
+  return config;
+}
+
+std::string read_config_with(const TemporaryFolder& folder, const std::string& field,
+                             const nlohmann::json& value) {
+  const auto path = folder / "config.json";
+  nlohmann::json config = nlohmann::json::parse(to_hf_config(nn::TransformerConfig::nano()));
+  config[field] = value;
+  std::ofstream(path) << config;
+  const std::string message = message_of<InputError>([&] { read_hf_config(path); });
+  if (!message.empty()) CHECK_THAT(message, contains(path.string()));
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("a model comes back from its folder bit by bit", "[hf]") {
+  for (const nn::TransformerConfig& config : {nn::TransformerConfig::nano(), grouped(), tied()}) {
+    const TemporaryFolder folder;
+    const auto model = make_model(config, 1);
+    const auto other = make_model(config, 2);
+    REQUIRE_FALSE(same_parameters(*model, *other));
+    save_hf_folder(*model, folder / "model");
+    load_hf_folder(*other, folder / "model");
+    CHECK(same_parameters(*model, *other));
+    const SafetensorsReader reader(folder / "model" / "model.safetensors");
+    CHECK(reader.metadata().at("format") == "pt");
+    CHECK(reader.contains("lm_head.weight") != config.tie_embeddings);
+    CHECK(reader.contains("model.layers.1.self_attn.k_proj.weight"));
+    // Saved again, over the old one.
+    save_hf_folder(*make_model(config, 3), folder / "model");
+    load_hf_folder(*other, folder / "model");
+    CHECK(same_parameters(*make_model(config, 3), *other));
+  }
+}
+
+TEST_CASE("a configuration comes back from config.json", "[hf]") {
+  const TemporaryFolder folder;
+  for (nn::TransformerConfig config : {nn::TransformerConfig::nano(), grouped(), tied()}) {
+    config.rope_theta = 5e5;
+    config.norm_eps = 1e-6;
+    write_text_atomically(folder / "config.json", to_hf_config(config));
+    const nn::TransformerConfig back = read_hf_config(folder / "config.json");
+    CHECK(back.vocabulary == config.vocabulary);
+    CHECK(back.width == config.width);
+    CHECK(back.layers == config.layers);
+    CHECK(back.heads == config.heads);
+    CHECK(back.effective_kv_heads() == config.effective_kv_heads());
+    CHECK(back.ffn_width == config.ffn_width);
+    CHECK(back.max_sequence == config.max_sequence);
+    CHECK(back.norm_eps == config.norm_eps);
+    CHECK(back.rope_theta == config.rope_theta);
+    CHECK(back.tie_embeddings == config.tie_embeddings);
+  }
+}
+
+TEST_CASE("a config.json of another architecture is refused by field", "[hf]") {
+  const TemporaryFolder folder;
+  CHECK(read_config_with(folder, "some_new_field", 1).empty());
+  CHECK_THAT(read_config_with(folder, "model_type", "mistral"), contains("\"llama\" is supported"));
+  CHECK_THAT(read_config_with(folder, "hidden_act", "gelu"), contains("hidden_act"));
+  CHECK_THAT(read_config_with(folder, "attention_bias", true), contains("attention_bias"));
+  CHECK_THAT(read_config_with(folder, "head_dim", 7), contains("head_dim"));
+  CHECK_THAT(read_config_with(folder, "hidden_size", nullptr), contains("lacks \"hidden_size\""));
+  CHECK_THAT(read_config_with(folder, "hidden_size", "16"), contains("wrong type"));
+  CHECK_THAT(read_config_with(folder, "hidden_size", -16), contains("must be positive"));
+  CHECK_THAT(read_config_with(folder, "num_attention_heads", 5), contains("must divide width 16"));
+  CHECK_THAT(read_config_with(folder, "rope_scaling", {{"rope_type", "yarn"}}),
+             contains("rope_scaling"));
+  CHECK_THAT(read_config_with(folder, "rope_parameters", {{"rope_type", "llama3"}}),
+             contains("rope_parameters"));
+  CHECK(read_config_with(folder, "rope_parameters",
+                         {{"rope_type", "default"}, {"rope_theta", 10000.0}})
+            .empty());
+  std::ofstream(folder / "config.json") << "{";
+  CHECK_THAT(message_of<InputError>([&] { read_hf_config(folder / "config.json"); }),
+             contains("not JSON"));
+}
+
+TEST_CASE("weights of another model change nothing", "[hf]") {
+  const TemporaryFolder folder;
+  const auto before = make_model(nn::TransformerConfig::nano(), 1);
+  const auto model = make_model(nn::TransformerConfig::nano(), 1);
+  const auto refused = [&](const std::string& part) {
+    CHECK_THAT(message_of<InputError>([&] { load_hf_folder(*model, folder / "model"); }),
+               contains(part));
+    CHECK(same_parameters(*before, *model));
+  };
+  refused("cannot be read");
+  nn::TransformerConfig wider = nn::TransformerConfig::nano();
+  wider.ffn_width = 44;
+  save_hf_folder(*make_model(wider, 2), folder / "model");
+  refused("has shape (44, 16), the model's has (40, 16)");
+  nn::TransformerConfig deeper = nn::TransformerConfig::nano();
+  deeper.layers = 3;
+  save_hf_folder(*make_model(deeper, 2), folder / "model");
+  refused("\"model.layers.2.input_layernorm.weight\" is not part of the model");
+  nn::TransformerConfig shallower = nn::TransformerConfig::nano();
+  shallower.layers = 1;
+  save_hf_folder(*make_model(shallower, 2), folder / "model");
+  refused("holds no tensor \"model.layers.1.");
+  // Whole, then cut short at the very end.
+  save_hf_folder(*make_model(nn::TransformerConfig::nano(), 2), folder / "model");
+  const auto file = folder / "model" / "model.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  refused("not a whole safetensors file");
+}
+
+TEST_CASE("tables and tied heads that follow from the rest are passed over", "[hf]") {
+  const TemporaryFolder folder;
+  const auto model = make_model(tied(), 1);
+  std::vector<SafetensorsWriter::Item> items;
+  for (const nn::NamedParameter& each : model->named_parameters()) {
+    items.push_back({each.path, DType::float32, each.variable.shape()});
+  }
+  items.push_back({"lm_head.weight", DType::float32, {1}});
+  items.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", DType::float32, {1}});
+  SafetensorsWriter writer(folder / "model.safetensors", items);
+  for (const nn::NamedParameter& each : model->named_parameters())
+    writer.write(each.variable.data());
+  writer.write(Tensor::zeros({1}));
+  writer.write(Tensor::zeros({1}));
+  writer.finish();
+  const auto other = make_model(tied(), 2);
+  load_hf_folder(*other, folder.path());
+  CHECK(same_parameters(*model, *other));
+}
+
+}  // namespace fsdp::io

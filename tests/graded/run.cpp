@@ -1,0 +1,144 @@
+#include "graded/run.h"
+
+#include "base/check.h"
+#include "graded/child.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+namespace fsdp::graded {
+namespace {
+
+std::string variable(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> all;
+  for (std::string word; in >> word;) all.push_back(word);
+  return all;
+}
+
+std::vector<std::string> runner_command() {
+  const std::string runner = variable("FSDP_RUNNER", "");
+  FSDP_CHECK(!runner.empty(),
+             "set FSDP_RUNNER to the runner this judge is to watch (make "
+             "test-task3 does)");
+  std::vector<std::string> command = words(variable("FSDP_JAIL", ""));
+  command.push_back(runner);
+  return command;
+}
+
+std::string new_nonce() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+/// How a run ended that brought no observations.
+std::string ending(const ChildResult& child, int seconds) {
+  const std::string said = child.errors.empty() ? "" : "\nIt printed:\n" + child.errors;
+  // Under a jail (FSDP_JAIL) the limits are the jail's, and its last words say which was reached.
+  const std::string_view last_words = "\njail: killed: ";
+  const std::size_t killed = child.errors.rfind(last_words);
+  if (child.exit_code == 124 && killed != std::string::npos) {
+    const std::string why = child.errors.substr(killed + last_words.size());
+    const std::string before = child.errors.substr(0, killed);
+    return fmt::format("did not end: it {}{}", why, before.empty() ? "" : "It printed:\n" + before);
+  }
+  if (child.timed_out) {
+    return fmt::format(
+        "did not end: stopped after {} s by the clock. A rank waits for something "
+        "that never comes, or loops.{}",
+        6 * seconds, said);
+  }
+  if (child.signal == SIGXCPU || child.signal == SIGKILL) {
+    return fmt::format(
+        "did not end: stopped after {} s of processor time, or for want of "
+        "memory.{}",
+        seconds, said);
+  }
+  if (child.signal != 0) {
+    return fmt::format("crashed: {}. make debug-n.m starts a debugger on it.{}",
+                       strsignal(child.signal), said);
+  }
+  return fmt::format("ended early, with exit code {} and without its observations.{}",
+                     child.exit_code, said);
+}
+
+/// The one document a runner writes. Anything else is not the runner's work.
+Json parse(const ChildResult& child, const Case& asked, int seconds) {
+  const std::vector<std::uint8_t>& bytes = child.observations;
+  if (bytes.empty()) fail("{}: the run {}", to_string(asked), ending(child, seconds));
+  std::size_t size = 0;
+  for (std::size_t i = 0; i < 4 && i < bytes.size(); ++i) size |= std::size_t{bytes[i]} << (8 * i);
+  FSDP_CHECK(bytes.size() == size + 4,
+             "{}: what came back is not what a runner writes, or not all "
+             "of it",
+             to_string(asked));
+  Json seen = Json::from_cbor(bytes.begin() + 4, bytes.end(), true, false);
+  FSDP_CHECK(seen.is_object() && seen.value("nonce", "") == asked.nonce,
+             "{}: what came back is not of this run", to_string(asked));
+  return seen;
+}
+
+Json observe(const Case& asked) {
+  const int seconds = std::atoi(variable("FSDP_SECONDS", "20").c_str());
+  const ChildResult child = run_child(runner_command(), to_json(asked).dump(), seconds);
+  Json seen = parse(child, asked, seconds);
+  const Json& todos = seen.at("todos");
+  if (!todos.empty()) fail("{}", todos.front().get<std::string>());
+  const Json& failure = seen.at("failure");
+  if (!failure.is_null()) {
+    fail(
+        "{}: the run threw {}: {}\n  expected: no exception in this run\n  likely:   cause not "
+        "determined; the text above says what was found. In make debug-n.m, `catch throw` stops "
+        "there",
+        to_string(asked), failure.at("type").get<std::string>(),
+        failure.at("what").get<std::string>());
+  }
+  for (const Json& contradiction : seen.at("contradictions")) {
+    const auto text = contradiction.get<std::string>();
+    if (!text.empty()) fail("{}: {}", to_string(asked), text);
+  }
+  FSDP_CHECK(seen.at("ranks").size() == static_cast<std::size_t>(asked.world_size),
+             "{}: observations of {} ranks", to_string(asked), seen.at("ranks").size());
+  return seen;
+}
+
+}  // namespace
+
+const Seen& run(const std::string& scenario, const Ask& ask) {
+  // Results of this process, by what was asked; failures are remembered as their sentence. A judge
+  // is one thread.
+  static std::map<std::string, std::pair<Seen, std::string>> known;
+  // Some runs without a trace: what a submission does must not depend on being watched.
+  const bool traced = ask.world_size % 2 == 0;
+  Case asked{scenario, ask.world_size, ask.seed, ask.delivery, traced, ask.options, ""};
+  const std::string key = to_json(asked).dump();
+  auto found = known.find(key);
+  if (found == known.end()) {
+    asked.nonce = new_nonce();
+    Json seen = Json::object();
+    std::string failure;
+    try {
+      seen = observe(asked);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    found = known.emplace(key, std::pair(Seen(asked, std::move(seen)), failure)).first;
+  }
+  if (!found->second.second.empty()) throw Error(found->second.second);
+  return found->second.first;
+}
+
+}  // namespace fsdp::graded

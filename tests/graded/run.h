@@ -1,0 +1,26 @@
+/// @file
+/// Judge: runs a case in the student's runner, under limits.
+#pragma once
+
+#include "graded/seen.h"
+
+#include <string>
+
+namespace fsdp::graded {
+
+/// How a case is to be run; the scenario apart.
+struct Ask {
+  int world_size = 1;
+  std::uint64_t seed = 1;
+  Delivery delivery = Delivery::plain;
+  Json options = Json::object();
+};
+
+/// Runs `scenario` in the program FSDP_RUNNER names (after the words of FSDP_JAIL, if set), or
+/// returns what an equal call of this judge got before.
+/// Fails the test case, with the runner's own words, when the run reached an unsolved step, threw,
+/// crashed, hung (FSDP_SECONDS of processor time, default 20; six times that by the clock), or
+/// ended without observations.
+const Seen& run(const std::string& scenario, const Ask& ask);
+
+}  // namespace fsdp::graded

@@ -1,0 +1,65 @@
+#include "graded/seen.h"
+
+#include "base/check.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+namespace fsdp::graded {
+
+Seen::Seen(Case asked, Json observations)
+    : asked_(std::move(asked)), seen_(std::move(observations)) {}
+
+bool Seen::has(int rank, const std::string& key) const {
+  return seen_.at("ranks").at(static_cast<std::size_t>(rank)).contains(key);
+}
+
+const Json& Seen::at(int rank, const std::string& key) const {
+  FSDP_CHECK(has(rank, key), "rank {} of {} reported no '{}'", rank, to_string(asked_), key);
+  return seen_.at("ranks").at(static_cast<std::size_t>(rank)).at(key);
+}
+
+std::int64_t Seen::number(int rank, const std::string& key) const {
+  return at(rank, key).get<std::int64_t>();
+}
+
+std::string Seen::text(int rank, const std::string& key) const {
+  return at(rank, key).get<std::string>();
+}
+
+std::vector<std::string> Seen::lines(int rank, const std::string& key) const {
+  return at(rank, key).get<std::vector<std::string>>();
+}
+
+std::vector<float> Seen::floats(int rank, const std::string& key) const {
+  const Json& noted = at(rank, key);
+  FSDP_CHECK(noted.at("dtype") == "float32", "'{}' is not float32", key);
+  const auto& bits = noted.at("bits").get_binary();
+  std::vector<float> values(bits.size() / sizeof(float));
+  if (!values.empty()) std::memcpy(values.data(), bits.data(), values.size() * sizeof(float));
+  return values;
+}
+
+std::vector<std::int64_t> Seen::shape(int rank, const std::string& key) const {
+  return at(rank, key).at("shape").get<std::vector<std::int64_t>>();
+}
+
+std::int64_t Seen::bytes(int rank, const std::string& key, const std::string& kind) const {
+  return at(rank, key).at(kind).get<std::int64_t>();
+}
+
+std::string to_string(const Case& asked) {
+  std::string text = fmt::format("{} W={} seed {}", asked.scenario, asked.world_size, asked.seed);
+  if (asked.delivery != Delivery::plain) {
+    text +=
+        asked.delivery == Delivery::lazy ? " (bytes arrive in wait())" : " (bytes leave at issue)";
+  }
+  for (const auto& [name, value] : asked.options.items()) {
+    text += fmt::format(" {}={}", name, value.dump());
+  }
+  return text;
+}
+
+}  // namespace fsdp::graded
