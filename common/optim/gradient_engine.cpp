@@ -37,6 +37,11 @@ double clip_factor(double norm, double max_norm) {
   return std::min(max_norm / (norm + 1e-6), 1.0);
 }
 
+void scale_gradients(GradientEngine& engine, double factor) {
+  if (factor == 1) return;
+  for (Piece& piece : engine.pieces()) ops::scale(piece.grad, factor);
+}
+
 double global_grad_norm(GradientEngine& engine, ProcessGroup* group) {
   ExactSquareSum squares;
   engine.add_squares(squares);
@@ -48,10 +53,7 @@ double global_grad_norm(GradientEngine& engine, ProcessGroup* group) {
 
 double clip_by_global_norm(GradientEngine& engine, ProcessGroup* group, double max_norm) {
   const double norm = global_grad_norm(engine, group);
-  const double factor = clip_factor(norm, max_norm);
-  if (factor < 1) {
-    for (Piece& piece : engine.pieces()) ops::scale(piece.grad, factor);
-  }
+  scale_gradients(engine, clip_factor(norm, max_norm));
   return norm;
 }
 

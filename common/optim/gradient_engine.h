@@ -58,6 +58,8 @@ double norm_of(const ExactSquareSum& squares);
 /// The factor for all gradients: max_norm / (norm + 1e-6) if that is below 1, else 1.
 /// @throws Error if the norm is not finite, or max_norm not positive.
 double clip_factor(double norm, double max_norm);
+/// Multiplies all gradients by a factor of clip_factor(). 1 changes nothing.
+void scale_gradients(GradientEngine& engine, double factor);
 /// The exact norm of the whole gradient, equal on every rank and for every W. `group` may be null.
 double global_grad_norm(GradientEngine& engine, ProcessGroup* group);
 /// Scales gradients by max_norm / (norm + 1e-6) if that is below 1. Returns the norm before.

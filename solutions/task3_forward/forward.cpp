@@ -132,11 +132,20 @@ void ShardedUnit::reshard_to_subgroup() {
 // Keep:  pre-forward: the unit is unsharded, and then the scheduler (if any) is called.
 //        post-forward: with a tape, follow the options, the root rule (keep_until_backward) first.
 //        Without a tape (grad_enabled() is false) there will be no backward, so keep nothing.
-void ShardedUnit::install_forward_hooks() {
+void ShardedUnit::install_hooks() {
   // SOLUTION 3.5: todo(module_, hooks_)
   hooks_.push_back(module_.register_forward_pre_hook([this](nn::Module&) { pre_forward(); }));
   hooks_.push_back(module_.register_forward_hook([this](nn::Module&) { post_forward(); }));
   // END SOLUTION
+  hooks_.push_back(module_.register_forward_hook([this](nn::Module&) {
+    if (backward != nullptr && grad_enabled()) backward->after_forward();
+  }));
+  hooks_.push_back(module_.register_full_backward_pre_hook([this](nn::Module&) {
+    if (backward != nullptr) backward->pre_backward();
+  }));
+  hooks_.push_back(module_.register_full_backward_hook([this](nn::Module&) {
+    if (backward != nullptr) backward->post_backward();
+  }));
 }
 
 void ShardedUnit::pre_forward() {

@@ -156,7 +156,7 @@ void ShardedModel::make_units() {
 }
 
 // ------------------------------------------------------------------- TODO 7.2
-// Attach everything: the units' forward hooks, the reducer's backward hooks, the prefetcher's slot.
+// Attach everything: the units' hooks, and in their slots the prefetcher and the reducer.
 //
 // Keep:  call forward_begins before the root's own unit is gathered, and forward_ends at the end.
 //        At depth 0 there is no prefetcher.
@@ -171,11 +171,10 @@ void ShardedModel::install_hooks() {
         root_.register_forward_pre_hook([this](nn::Module&) { prefetcher_->forward_begins(); }));
   }
   for (ShardedUnit* unit : units) {
-    unit->install_forward_hooks();
+    unit->install_hooks();
     unit->scheduler = prefetcher_.get();
   }
   reducer_ = std::make_unique<GradientReducer>(units, group_);
-  reducer_->install_backward_hooks();
   if (prefetcher_ != nullptr) {
     hooks_.push_back(
         root_.register_forward_hook([this](nn::Module&) { prefetcher_->forward_ends(); }));
@@ -260,16 +259,14 @@ ShardedOptimizer& ShardedModel::optimizer() {
 //        unsharded when the shards change.
 void ShardedModel::begin_step(const optim::StepPlan& plan) {
   // SOLUTION 7.4: todo(plan, reducer_, replicated_gradients_)
-  micro_steps_ended_ = 0;
   reducer_->begin_step(plan);
   if (replicated_gradients_ != nullptr) replicated_gradients_->begin_step(plan);
   // END SOLUTION
 }
 
 void ShardedModel::end_micro_step() {
-  // SOLUTION 7.4: todo(reducer_, replicated_gradients_, micro_steps_ended_)
-  ++micro_steps_ended_;
-  if (reducer_->micro_step() < micro_steps_ended_) reducer_->end_of_backward();
+  // SOLUTION 7.4: todo(reducer_, replicated_gradients_)
+  reducer_->end_of_backward();
   if (replicated_gradients_ != nullptr) replicated_gradients_->end_micro_step();
   // END SOLUTION
 }
@@ -308,7 +305,13 @@ void ShardedModel::zero_grad() {
 }
 
 double ShardedModel::clip_grad_norm(double max_norm) {
-  return optim::clip_by_global_norm(*this, group_.get(), max_norm);
+  ExactSquareSum replicated;
+  if (replicated_gradients_ != nullptr) replicated_gradients_->add_squares(replicated);
+  const double norm = optimizer().clip_grad_norm(max_norm, replicated);
+  if (replicated_gradients_ != nullptr) {
+    optim::scale_gradients(*replicated_gradients_, optim::clip_factor(norm, max_norm));
+  }
+  return norm;
 }
 
 void ShardedModel::step(double lr) {

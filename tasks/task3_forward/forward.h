@@ -40,6 +40,15 @@ class UnshardScheduler {
   virtual void before_backward(ShardedUnit& unit) = 0;
 };
 
+/// The slot through which task 4 reaches a unit's backward. Empty by default.
+class UnitBackward {
+ public:
+  virtual ~UnitBackward() = default;
+  virtual void after_forward() = 0;  ///< the module was called with a tape, so a backward may come
+  virtual void pre_backward() = 0;   ///< the first backward node of a call is about to run
+  virtual void post_backward() = 0;  ///< the last one has run
+};
+
 /// A unit: parameters that are unsharded and resharded together, and the module that uses them.
 ///
 ///                 start_unshard()        finish_unshard()
@@ -86,10 +95,13 @@ class ShardedUnit {
   /// if it is sharded already.
   void reshard_to_subgroup();
 
-  /// 3.5  Attaches the two halves to the module:
-  ///   pre-forward   finish_unshard, then scheduler->before_forward
-  ///   post-forward  reshard as the options say; reshard() if no tape is recorded
-  void install_forward_hooks();
+  /// 3.5  Attaches the unit to its module. These hooks are all that happens to a unit in a step:
+  ///   pre-forward    finish_unshard, then scheduler->before_forward
+  ///   post-forward   reshard as the options say; reshard() if no tape is recorded
+  ///                  then, with a tape, backward->after_forward            (given)
+  ///   pre-backward   backward->pre_backward     task 4: finish_unshard …   (given)
+  ///   post-backward  backward->post_backward    task 4: reshard, reduce    (given)
+  void install_hooks();
 
   const std::string& name() const { return name_; }
   nn::Module& module() { return module_; }
@@ -101,7 +113,8 @@ class ShardedUnit {
   /// Σ P over the unit's flat parameters.
   std::int64_t padded_numel() const;
 
-  UnshardScheduler* scheduler = nullptr;  ///< the slot; not owned
+  UnshardScheduler* scheduler = nullptr;  ///< task 6's slot; not owned
+  UnitBackward* backward = nullptr;       ///< task 4's slot; not owned
 
  private:
   void pre_forward();

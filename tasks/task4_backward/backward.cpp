@@ -4,7 +4,6 @@
 
 #include "task4_backward/backward.h"
 
-#include "autograd/backward.h"
 #include "base/check.h"
 #include "base/todo.h"
 #include "tensor/ops.h"
@@ -13,48 +12,36 @@
 
 namespace fsdp {
 
+GradientReducer::UnitGradients::UnitGradients(GradientReducer& its_reducer, ShardedUnit& its_unit)
+    : reducer(&its_reducer), unit(&its_unit) {
+  const auto owner = std::make_shared<const Owner>(Owner{unit->name(), "gradient sum"});
+  for (const auto& flat : unit->flat_parameters()) {
+    if (!flat->requires_grad()) continue;
+    flats.push_back({flat.get(),
+                     TreeAccumulator(MemoryKind::unsharded_grad, owner),
+                     TreeAccumulator(MemoryKind::sharded_grad, owner),
+                     {},
+                     {}});
+  }
+}
+
 GradientReducer::GradientReducer(std::vector<ShardedUnit*> units,
                                  std::shared_ptr<ProcessGroup> group)
     : group_(std::move(group)) {
   for (ShardedUnit* unit : units) {
-    auto gradients = std::make_unique<UnitGradients>();
-    gradients->unit = unit;
-    const auto owner = std::make_shared<const Owner>(Owner{unit->name(), "gradient sum"});
-    for (const auto& flat : unit->flat_parameters()) {
-      if (!flat->requires_grad()) continue;
-      gradients->flats.push_back({flat.get(),
-                                  TreeAccumulator(MemoryKind::unsharded_grad, owner),
-                                  TreeAccumulator(MemoryKind::sharded_grad, owner),
-                                  {},
-                                  {}});
-    }
-    units_.push_back(std::move(gradients));
+    units_.push_back(std::make_unique<UnitGradients>(*this, *unit));
+    unit->backward = units_.back().get();
   }
 }
 
 GradientReducer::~GradientReducer() {
-  for (const auto& [module, hook] : hooks_) module->remove_hook(hook);
-}
-
-void GradientReducer::install_backward_hooks() {
-  for (const auto& each : units_) {
-    UnitGradients* gradients = each.get();
-    ShardedUnit* unit = gradients->unit;
-    nn::Module& module = unit->module();
-    const auto add = [&](int hook) { hooks_.emplace_back(&module, hook); };
-    add(module.register_forward_hook([gradients](nn::Module&) {
-      if (grad_enabled()) ++gradients->open_calls;
-    }));
-    add(module.register_full_backward_pre_hook([this, unit](nn::Module&) { pre_backward(*unit); }));
-    add(module.register_full_backward_hook([this, unit](nn::Module&) { post_backward(*unit); }));
-  }
+  for (const auto& gradients : units_) gradients->unit->backward = nullptr;
 }
 
 void GradientReducer::begin_step(const optim::StepPlan& plan) {
   plan.validate();
   plan_ = plan;
   micro_step_ = 0;
-  callback_queued_ = false;
   reductions_.clear();
   reducing_ = nullptr;
   for (const auto& gradients : units_) {
@@ -70,13 +57,6 @@ void GradientReducer::begin_step(const optim::StepPlan& plan) {
   }
 }
 
-GradientReducer::UnitGradients& GradientReducer::of(const ShardedUnit& unit) {
-  for (const auto& gradients : units_) {
-    if (gradients->unit == &unit) return *gradients;
-  }
-  fail("unit {} does not belong to this GradientReducer", unit.name());
-}
-
 bool GradientReducer::reduces_now() const {
   return (micro_step_ + 1) % plan_.micro_steps_per_reduction == 0;
 }
@@ -87,9 +67,9 @@ bool GradientReducer::reduces_now() const {
 // Keep:  everything that backward.h promises for pre_backward, in that order. It may be called
 //        again in the same backward (a module that was called twice). Gradients written so far must
 //        survive that.
-// Hint:  queue_backward_callback (autograd/backward.h); Variable::arm_sink.
-void GradientReducer::pre_backward(ShardedUnit& unit) {
-  todo("4.1", unit, callback_queued_);
+// Hint:  Variable::arm_sink.
+void GradientReducer::pre_backward(UnitGradients& gradients) {
+  todo("4.1", gradients);
 }
 
 // ------------------------------------------------------------------- TODO 4.2
@@ -126,17 +106,17 @@ void GradientReducer::finish_reduce() {
 // Keep:  free the full parameters *before* you issue the reduction. Free the previous unit's
 //        gradient before it too (finish_reduce). So the peak does not depend on the link's speed.
 // Hint:  open_calls counts forward calls. The unit's backward ends with the last of them.
-void GradientReducer::post_backward(ShardedUnit& unit) {
-  todo("4.5", unit, reducing_);
+void GradientReducer::post_backward(UnitGradients& gradients) {
+  todo("4.5", gradients, reducing_);
 }
 
 // ------------------------------------------------------------------- TODO 4.6
-// After the tape has been walked.
+// After the backward of a micro-step.
 //
 // Keep:  a unit that backward never reached still takes part in the reduction, with +0. What a rank
 //        sends must not depend on facts that other ranks lack. Last unit first, as in backward.
 void GradientReducer::end_of_backward() {
-  todo("4.6", units_, micro_step_, callback_queued_);
+  todo("4.6", units_, micro_step_);
 }
 
 // ------------------------------------------------------------------- TODO 4.7

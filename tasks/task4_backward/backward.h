@@ -28,29 +28,50 @@ namespace fsdp {
 /// With L > 1 (no_sync), L micro-steps are added first, in full vectors, and then the ranks.
 class GradientReducer {
  public:
-  /// `units` in forward order. They must outlive this object.
+  /// The record of one trainable FlatParameter.
+  struct FlatGradient {
+    FlatParameter* flat;
+    TreeAccumulator full;     // sums of full gradients while L > 1
+    TreeAccumulator sharded;  // sums of reduced shards
+    Tensor input;             // what is reduced: full_grad, or the folded `full`
+    Tensor leaf;              // receives the reduced shard
+  };
+  /// The record of one unit. It is in the unit's slot, so its module's hooks reach it directly.
+  struct UnitGradients : UnitBackward {
+    UnitGradients(GradientReducer& reducer, ShardedUnit& unit);
+    void after_forward() override { ++open_calls; }
+    void pre_backward() override { reducer->pre_backward(*this); }
+    void post_backward() override { reducer->post_backward(*this); }
+
+    GradientReducer* reducer;
+    ShardedUnit* unit;
+    std::vector<FlatGradient> flats;  // the trainable ones
+    int open_calls = 0;               // forward calls whose backward has not ended
+    bool is_prepared = false;         // 4.1 has run in this backward
+    bool is_done = false;             // 4.5 likewise
+  };
+
+  /// `units` in forward order. They must outlive this object, which fills their `backward` slots.
   GradientReducer(std::vector<ShardedUnit*> units, std::shared_ptr<ProcessGroup> group);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
-
-  /// Registers pre_backward and post_backward with every unit's module.
-  void install_backward_hooks();
 
   /// Starts a step: nothing is accumulated, micro-step 0. Also recovers from a failed step.
   void begin_step(const optim::StepPlan& plan);
 
   /// 4.1  Before a unit's first backward node. Afterwards its parameters are unsharded, the
   /// scheduler has been notified, the full gradient is allocated, and all sinks are armed (the next
-  /// contribution overwrites). The first unit of a backward also queues end_of_backward().
-  void pre_backward(ShardedUnit& unit);
+  /// contribution overwrites).
+  void pre_backward(UnitGradients& gradients);
 
   /// 4.5  After a unit's last backward node (of its last call, if the module was called several
   /// times). Completes the full gradient, reshards the unit, finishes the reduction in flight, and
   /// starts this unit's own. A frozen unit is only resharded.
-  void post_backward(ShardedUnit& unit);
+  void post_backward(UnitGradients& gradients);
 
-  /// 4.6  After the tape has been walked. Units that backward never reached contribute +0. Their
+  /// 4.6  After loss.backward() has returned; every rank calls it, whatever its loss reached (task 7
+  /// does, in end_micro_step). Units that backward never reached contribute +0. Their
   /// gradients need memory and armed sinks like all others: an earlier micro-step may have written
   /// them. Then nothing is in flight, every unit is sharded, and the micro-step is counted.
   void end_of_backward();
@@ -63,27 +84,10 @@ class GradientReducer {
   int micro_step() const { return micro_step_; }  ///< completed backwards of this step
 
  private:
-  friend struct StepProbe;  // runs one step by itself (tests)
-  /// The state of one trainable FlatParameter.
-  struct FlatGradient {
-    FlatParameter* flat;
-    TreeAccumulator full;     // sums of full gradients while L > 1
-    TreeAccumulator sharded;  // sums of reduced shards
-    Tensor input;             // what is reduced: full_grad, or the folded `full`
-    Tensor leaf;              // receives the reduced shard
-  };
-  struct UnitGradients {
-    ShardedUnit* unit;
-    std::vector<FlatGradient> flats;  // the trainable ones
-    int open_calls = 0;               // forward calls whose backward has not ended
-    bool is_prepared = false;         // 4.1 has run in this backward
-    bool is_done = false;             // 4.5 likewise
-  };
-
+  friend struct StepProbe;                            // runs one step by itself (tests)
   void complete_gradients(UnitGradients& gradients);  // 4.2
   void start_reduce(UnitGradients& gradients);        // 4.3
   void finish_reduce();                               // 4.4
-  UnitGradients& of(const ShardedUnit& unit);
   /// Whether this micro-step ends a group of L: reduce now, or only accumulate.
   bool reduces_now() const;
 
@@ -91,11 +95,9 @@ class GradientReducer {
   std::shared_ptr<ProcessGroup> group_;
   optim::StepPlan plan_;
   int micro_step_ = 0;
-  bool callback_queued_ = false;
   UnitGradients* reducing_ = nullptr;  // whose reduction is in flight
   std::vector<Work> reductions_;       // one per flat parameter of it
-  std::vector<std::pair<nn::Module*, int>> hooks_;
-  std::shared_ptr<void> extra;  // spare, for the student
+  std::shared_ptr<void> extra;         // spare, for the student
 };
 
 }  // namespace fsdp

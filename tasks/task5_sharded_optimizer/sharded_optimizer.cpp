@@ -49,8 +49,8 @@ void ShardedOptimizer::add_squares(ExactSquareSum& sum) const {
 //
 // Hint:  the counters of ExactSquareSum are integers, so all_reduce(sum) over them is exact. The
 //        norm of the local shard differs from rank to rank.
-double ShardedOptimizer::clip_grad_norm(double max_norm) {
-  todo("5.4", max_norm, group_, flats_);
+double ShardedOptimizer::clip_grad_norm(double max_norm, ExactSquareSum squares) {
+  todo("5.4", max_norm, squares, group_, flats_);
 }
 
 // ------------------------------------------------------------------- TODO 5.5

@@ -42,8 +42,10 @@ class ShardedOptimizer {
 
   /// 5.4  Scales all shard gradients by max_norm / (norm + 1e-6) if that is below 1. The norm is
   /// that of the whole gradient over all ranks. It is exact: equal on every rank and at every W.
+  /// `squares` holds what counts in the norm besides the shards (task 7: this rank's part of the
+  /// parameters that are not sharded), and zero otherwise.
   /// @return the norm before. @throws Error if it is not finite.
-  double clip_grad_norm(double max_norm);
+  double clip_grad_norm(double max_norm, ExactSquareSum squares = {});
 
   /// 5.5  This rank's part of the training state, by parameter path and without padding. Every
   /// piece of a parameter in the shard has a slice "param/<path>" and, if trainable, one

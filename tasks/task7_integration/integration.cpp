@@ -84,7 +84,7 @@ void ShardedModel::make_units() {
 }
 
 // ------------------------------------------------------------------- TODO 7.2
-// Attach everything: the units' forward hooks, the reducer's backward hooks, the prefetcher's slot.
+// Attach everything: the units' hooks, and in their slots the prefetcher and the reducer.
 //
 // Keep:  call forward_begins before the root's own unit is gathered, and forward_ends at the end.
 //        At depth 0 there is no prefetcher.
@@ -146,7 +146,7 @@ void ShardedModel::begin_step(const optim::StepPlan& plan) {
 }
 
 void ShardedModel::end_micro_step() {
-  todo("7.4", reducer_, replicated_gradients_, micro_steps_ended_);
+  todo("7.4", reducer_, replicated_gradients_);
 }
 
 void ShardedModel::finish_gradients() {
@@ -166,7 +166,13 @@ void ShardedModel::zero_grad() {
 }
 
 double ShardedModel::clip_grad_norm(double max_norm) {
-  return optim::clip_by_global_norm(*this, group_.get(), max_norm);
+  ExactSquareSum replicated;
+  if (replicated_gradients_ != nullptr) replicated_gradients_->add_squares(replicated);
+  const double norm = optimizer().clip_grad_norm(max_norm, replicated);
+  if (replicated_gradients_ != nullptr) {
+    optim::scale_gradients(*replicated_gradients_, optim::clip_factor(norm, max_norm));
+  }
+  return norm;
 }
 
 void ShardedModel::step(double lr) {

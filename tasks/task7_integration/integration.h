@@ -128,8 +128,7 @@ class ShardedModel : public optim::GradientEngine {
   std::unique_ptr<ShardedOptimizer> optimizer_;
   std::shared_ptr<optim::Optimizer> replicated_optimizer_;
   std::vector<optim::Piece> pieces_;
-  std::vector<int> hooks_;  // on the root
-  int micro_steps_ended_ = 0;
+  std::vector<int> hooks_;      // on the root
   std::shared_ptr<void> extra;  // spare, for the student
 };
 

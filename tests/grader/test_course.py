@@ -43,7 +43,7 @@ class InRoot(unittest.TestCase):
 class ResultsTest(InRoot):
     CASES = [case("3.1"), case("3.2", "3.2 rank 1\n  observed: NaN\n  likely: x", "again"),
              case("3.3", "observed: 2"),
-             case("3.5", "TODO 3.5: install_forward_hooks (tasks/task3_forward/forward.cpp:10, w)")]
+             case("3.5", "TODO 3.5: install_hooks (tasks/task3_forward/forward.cpp:10, w)")]
 
     def test_a_line_a_step(self):
         lines = results.table(verdicts.judge_steps(self.task, self.CASES))

@@ -121,8 +121,8 @@ ScheduleTimes time_iteration(const TimedCase& timed, int iteration) {
     const Variable loss = free_loss(stack(x));
     const std::int64_t half = context.clock()->now();
     loss.backward();
-    times = {half - begin, context.clock()->now() - half};
     model->end_micro_step();
+    times = {half - begin, context.clock()->now() - half};
     model->finish_gradients();
     model->zero_grad();
   }

@@ -142,7 +142,7 @@ void check_pass(const Seen& seen, int rank, std::size_t index, const std::string
       {{too_early, "told before finish_unshard"},
        {none && tape,
         "it heard nothing: the pre-forward hook calls `scheduler` as it is then, for it is set "
-        "after install_forward_hooks()"},
+        "after install_hooks()"},
        {none && !tape, "it heard nothing: it is told of a unit without a tape, too"}});
 }
 

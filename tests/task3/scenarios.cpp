@@ -258,7 +258,7 @@ void hooks(Stage& stage) {
   Tower tower(stage);
   Listener listener;
   for (const auto& unit : tower.units()) {
-    unit->install_forward_hooks();
+    unit->install_hooks();
     if (stage.option("scheduler", true)) unit->scheduler = &listener;
   }
   const Variable x = input_of(stage.asked()), misfit = input_of(stage.asked(), 1);
@@ -307,7 +307,7 @@ void destroyed(Stage& stage) {
                                    stage.shared_group(), nullptr, {});
   };
   ShardedUnit* unit = make(layer);
-  unit->install_forward_hooks();
+  unit->install_hooks();
   const Variable x = input_of(stage.asked());
   stage.attempt("with its unit", [&] { layer(x); });
   unit->~ShardedUnit();

@@ -7,7 +7,6 @@
 namespace fsdp::graded {
 
 void judge_pre_backward(const Ask& ask);
-void judge_queueing(const Ask& ask);
 void judge_complete(const Ask& ask);
 void judge_start_reduce(const Ask& ask);
 void judge_start_reduce_peak(const Ask& ask);

@@ -2,6 +2,7 @@
 /// Runner: single steps of task 4, and what they promise to set.
 #pragma once
 
+#include "base/check.h"
 #include "task4_backward/backward.h"
 
 #include <string>
@@ -11,10 +12,10 @@ namespace fsdp {
 /// Befriended by GradientReducer.
 struct StepProbe {
   static void complete_gradients(GradientReducer& reducer, const ShardedUnit& unit) {
-    reducer.complete_gradients(reducer.of(unit));
+    reducer.complete_gradients(of(reducer, unit));
   }
   static void start_reduce(GradientReducer& reducer, const ShardedUnit& unit) {
-    reducer.start_reduce(reducer.of(unit));
+    reducer.start_reduce(of(reducer, unit));
   }
   static void finish_reduce(GradientReducer& reducer) { reducer.finish_reduce(); }
   /// What end_of_backward() would do among other things.
@@ -41,13 +42,13 @@ struct StepProbe {
   /// Bytes of a unit's full gradients.
   static std::int64_t full_gradients(GradientReducer& reducer, const ShardedUnit& unit) {
     std::int64_t bytes = 0;
-    for (auto& each : reducer.of(unit).flats) bytes += held(each.flat->full_grad());
+    for (auto& each : of(reducer, unit).flats) bytes += held(each.flat->full_grad());
     return bytes;
   }
   /// Bytes of what was sent, where that is not the full gradient itself.
   static std::int64_t inputs(GradientReducer& reducer, const ShardedUnit& unit) {
     std::int64_t bytes = 0;
-    for (auto& each : reducer.of(unit).flats) {
+    for (auto& each : of(reducer, unit).flats) {
       if (!each.input.is_defined()) continue;
       if (each.input.storage() != each.flat->full_grad().storage()) bytes += held(each.input);
     }
@@ -55,23 +56,29 @@ struct StepProbe {
   }
   /// How many forward calls of a unit wait for their backward.
   static int open_calls(GradientReducer& reducer, const ShardedUnit& unit) {
-    return reducer.of(unit).open_calls;
+    return of(reducer, unit).open_calls;
   }
   /// How many collectives it keeps a hold of.
   static std::size_t works(const GradientReducer& reducer) { return reducer.reductions_.size(); }
   /// Of trainable flat parameter `index` of a unit: what its reduction makes.
   static Tensor leaf(GradientReducer& reducer, const ShardedUnit& unit, std::size_t index) {
-    return reducer.of(unit).flats.at(index).leaf;
+    return of(reducer, unit).flats.at(index).leaf;
   }
   /// Its reduced shards: how many have been summed, and their sum (taken out).
   static std::int64_t leaves(GradientReducer& reducer, const ShardedUnit& unit, std::size_t index) {
-    return reducer.of(unit).flats.at(index).sharded.leaves();
+    return of(reducer, unit).flats.at(index).sharded.leaves();
   }
   static Tensor take_sum(GradientReducer& reducer, const ShardedUnit& unit, std::size_t index) {
-    return reducer.of(unit).flats.at(index).sharded.fold();
+    return of(reducer, unit).flats.at(index).sharded.fold();
   }
 
  private:
+  static GradientReducer::UnitGradients& of(GradientReducer& reducer, const ShardedUnit& unit) {
+    for (const auto& gradients : reducer.units_) {
+      if (gradients->unit == &unit) return *gradients;
+    }
+    fail("unit {} does not belong to this GradientReducer", unit.name());
+  }
   static std::int64_t held(const Tensor& tensor) {
     const Storage& storage = *tensor.storage();
     return storage.is_allocated() ? static_cast<std::int64_t>(storage.nbytes()) : 0;

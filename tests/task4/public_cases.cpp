@@ -87,10 +87,6 @@ TEST_CASE("What was kept between forward and backward is not gathered again", "[
   at_all(judge_pre_backward, {{"keep", {"layers.0"}}}, Delivery::plain, {2});
 }
 
-TEST_CASE("The end of backward is queued once", "[4.1]") {
-  at_all(judge_queueing, Json::object(), Delivery::plain, {1, 2});
-}
-
 TEST_CASE("Unused parameters and padding get +0", "[4.2]") {
   for (const bool poison : {false, true}) {
     for (const Json& unit : kUnits) at_all(judge_complete, with(unit, {{"poison", poison}}));

@@ -49,7 +49,7 @@ void pre_backward(Stage& stage) {
   for (int m = 0; m < stage.option("micro_step", 0); ++m) {
     StepProbe::count_micro_step(toy.reducer());
   }
-  const auto prepare = [&] { toy.reducer().pre_backward(unit); };
+  const auto prepare = [&] { unit.backward->pre_backward(); };
   stage.memory("before");
   inside_backward([&] {
     stage.events("events", prepare, {EventKind::issue, EventKind::wait, EventKind::alloc});
@@ -81,18 +81,6 @@ void pre_backward(Stage& stage) {
   unit.reshard();
   inside_backward([&] { stage.collectives("given up", prepare); });
   stage.note("state then", states_of(toy).front());
-}
-
-void queueing(Stage& stage) {
-  ShardedToy toy(stage);
-  // Only inside a backward can something be queued for its end; so outside one sees whether it was
-  // tried.
-  stage.attempt("outside", [&] { toy.reducer().pre_backward(toy.unit()); });
-  toy.reducer().begin_step(toy.plan());
-  inside_backward([&] { toy.reducer().pre_backward(*toy.units().back()); });
-  stage.attempt("once queued", [&] { toy.reducer().pre_backward(toy.unit()); });
-  toy.reducer().begin_step(toy.plan());
-  stage.attempt("next step", [&] { toy.reducer().pre_backward(toy.unit()); });
 }
 
 // ------------------------------------------------------------------------------------------- 4.2
@@ -206,13 +194,9 @@ void finish_reduce_peak(Stage& stage) {
 }  // namespace
 
 Scenarios scenarios() {
-  Scenarios all = {{"pre_backward", pre_backward},
-                   {"queueing", queueing},
-                   {"complete", complete},
-                   {"start_reduce", start_reduce},
-                   {"start_reduce_peak", start_reduce_peak},
-                   {"finish_reduce", finish_reduce},
-                   {"finish_reduce_peak", finish_reduce_peak}};
+  Scenarios all = {{"pre_backward", pre_backward},   {"complete", complete},
+                   {"start_reduce", start_reduce},   {"start_reduce_peak", start_reduce_peak},
+                   {"finish_reduce", finish_reduce}, {"finish_reduce_peak", finish_reduce_peak}};
   all.merge(backward_scenarios());
   return all;
 }

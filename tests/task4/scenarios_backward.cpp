@@ -103,7 +103,6 @@ const std::vector<EventKind> kEvents = {EventKind::issue,          EventKind::wa
 /// One backward up to its last node.
 void until_end(Stage& stage) {
   ShardedToy toy(stage);
-  toy.reducer().install_backward_hooks();
   const Variable loss = toy.loss(0);
   stage.events(
       "events",
@@ -121,7 +120,6 @@ void until_end(Stage& stage) {
 
 void until_end_peak(Stage& stage) {
   ShardedToy toy(stage);
-  toy.reducer().install_backward_hooks();
   const Variable loss = toy.loss(0);
   stage.note("shard bytes", toy.unit().padded_numel() / stage.world_size() * 4);
   stage.peak("peak", [&] { backward_up_to(toy.model(), loss); });
@@ -133,7 +131,6 @@ void until_end_peak(Stage& stage) {
 void until_each_end(Stage& stage) {
   for (int m = 0; m < stage.option("micro_steps", 1); ++m) {
     ShardedToy toy(stage);
-    toy.reducer().install_backward_hooks();
     for (int before = 0; before < m; ++before) {
       for (const auto& unit : toy.units()) {
         for (const FlatParameter* flat : trainable_flats(*unit)) {
@@ -167,7 +164,6 @@ class WrongGuess : public UnshardScheduler {
 
 void whole_backward(Stage& stage) {
   ShardedToy toy(stage);
-  toy.reducer().install_backward_hooks();
   WrongGuess guess(*toy.units().back());
   if (stage.option("ahead", false)) toy.unit().scheduler = &guess;
   fail_first(stage, toy);
@@ -175,7 +171,7 @@ void whole_backward(Stage& stage) {
     const std::string name = std::to_string(m);
     drop_losses(stage, toy, m);
     const Variable loss = loss_of(stage, toy, m);
-    const auto backward = [&] { stage.attempt("backward " + name, [&] { loss.backward(); }); };
+    const auto backward = [&] { stage.attempt("backward " + name, [&] { toy.backward(loss); }); };
     stage.events(
         "events " + name,
         [&] {
@@ -200,10 +196,9 @@ void whole_backward(Stage& stage) {
 
 void finish(Stage& stage) {
   ShardedToy toy(stage);
-  toy.reducer().install_backward_hooks();
   const auto finish_gradients = [&] { toy.reducer().finish_gradients(); };
   if (stage.option("extra", false)) {
-    for (int m = 0; m <= toy.plan().micro_steps; ++m) toy.loss(m).backward();
+    for (int m = 0; m <= toy.plan().micro_steps; ++m) toy.backward(toy.loss(m));
     stage.attempt("after too many", finish_gradients);
   }
   for (int step = 0; step < stage.option("steps", 1); ++step) {
@@ -212,7 +207,7 @@ void finish(Stage& stage) {
     for (int m = 0; m < toy.plan().micro_steps; ++m) {
       stage.attempt(name + " after " + std::to_string(m), finish_gradients);
       drop_losses(stage, toy, m);
-      loss_of(stage, toy, m, step).backward();
+      toy.backward(loss_of(stage, toy, m, step));
     }
     stage.memory(name + " accumulated");
     stage.note(name + " early", count_gradients(toy));

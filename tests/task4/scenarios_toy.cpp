@@ -75,7 +75,7 @@ ShardedToy::ShardedToy(Stage& stage)
     units_.push_back(std::make_unique<ShardedUnit>(
         name, *modules[i], make_flats(name, lists[i], stage), stage.shared_group(), subgroup,
         ShardedUnit::Options{.reshard_after_forward = {group}, .keep_until_backward = keeps}));
-    units_.back()->install_forward_hooks();
+    units_.back()->install_hooks();
   }
   std::vector<ShardedUnit*> units;
   for (const auto& unit : units_) units.push_back(unit.get());
@@ -96,6 +96,11 @@ Variable ShardedToy::loss(int m, int step) {
   }
   return toy_loss(model_, stage_.option("width", 5), static_cast<int>(stage_.seed()) + step,
                   static_cast<int>(j), dtype_of(stage_));
+}
+
+void ShardedToy::backward(const Variable& loss) {
+  loss.backward();
+  reducer_->end_of_backward();
 }
 
 std::vector<FlatParameter*> trainable_flats(const ShardedUnit& unit) {

@@ -36,6 +36,8 @@ class ShardedToy {
 
   /// The loss of this rank's micro-step `m` of step `step`.
   Variable loss(int m, int step = 0);
+  /// A whole backward: of the loss, and of what it did not reach.
+  void backward(const Variable& loss);
 
  private:
   Stage& stage_;
@@ -58,9 +60,9 @@ void contribute(const Stage& stage, const FlatParameter& flat, std::size_t index
 /// A full gradient that depends on rank and micro-step, padding included.
 void fill_full_grad(const Stage& stage, const FlatParameter& flat, int m);
 
-/// Runs `call` inside a backward, and ends that backward before its callbacks.
+/// Runs `call` inside a backward, and ends that backward there.
 void inside_backward(const std::function<void()>& call);
-/// Runs the backward of `loss` up to that of `module`, and ends it there, before its callbacks.
+/// Runs the backward of `loss` up to that of `module`, and ends it there.
 void backward_up_to(nn::Module& module, const Variable& loss);
 
 }  // namespace fsdp::graded

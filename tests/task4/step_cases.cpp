@@ -104,32 +104,6 @@ void judge_pre_backward(const Ask& ask) {
   }
 }
 
-void judge_queueing(const Ask& ask) {
-  const Seen& seen = run("queueing", ask);
-  for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson once("4.1", "the first unit of a backward queues end_of_backward, and no other does",
-                seen);
-    const Json& outside = seen.at(rank, "outside");
-    const bool tried =
-        outside.at("what").get<std::string>().find("outside a backward") != std::string::npos;
-    once.at(rank, unit_of(seen))
-        .that(tried, "the first pre_backward queued nothing",
-              "queue_backward_callback is called (outside a backward, as here, it throws)",
-              {{true, "end_of_backward is not queued: it would never run"}});
-    const bool tried_again =
-        seen.at(rank, "next step").at("what").get<std::string>().find("outside a backward") !=
-        std::string::npos;
-    once.that(tried_again, "the first pre_backward after begin_step() queued nothing",
-              "the next step queues it again", {{true, "begin_step() forgets what was queued"}});
-    const Json& queued = seen.at(rank, "once queued");
-    once.that(
-        queued.at("type") == "none", "the second pre_backward of a backward queued again",
-        "nothing is queued",
-        {{queued.at("what").get<std::string>().find("outside a backward") != std::string::npos,
-          "queued once a unit: end_of_backward would run that many times"}});
-  }
-}
-
 void judge_complete(const Ask& ask) {
   const Seen& seen = run("complete", ask);
   const UnitLayout unit = units_of(seen.asked()).front();

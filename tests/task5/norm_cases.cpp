@@ -95,7 +95,11 @@ void judge_clip(const Ask& ask) {
   const Seen& seen = run("clip", ask);
   const Case& asked = seen.asked();
   const int world = seen.world_size();
-  const double norm = std::sqrt(squares_of(gradients_of(asked, 1)));
+  const bool has_others = asked.options.value("others", false);
+  const Floats others(static_cast<std::size_t>(has_others ? world : 0), 3.0F);  // one on each rank
+  std::vector<Floats> counted = gradients_of(asked, 1);
+  counted.push_back(others);
+  const double norm = std::sqrt(squares_of(counted));
   const double max_norm = asked.options.value("unlimited", false)
                               ? std::numeric_limits<double>::infinity()
                               : asked.options.value("max_norm", 1.0);
@@ -134,6 +138,9 @@ void judge_clip(const Ask& ask) {
     whole.at(rank).equal(
         "the norm", digits(observed), digits(norm),
         {{observed == local, "the norm of this rank's shard alone"},
+         {has_others && observed == std::sqrt(squares_of(gradients_of(asked, 1))),
+          "the norm of the shards alone: `squares`, which holds the rest of the gradient, does not "
+          "count"},
          {observed == norm * std::min(factor, 1.0), "the norm after clipping, not before"},
          {observed != norm && std::abs(observed / norm - 1) < 1e-6,
           "close, but rounded on the way: floating-point sums depend on how they are cut"}});
@@ -179,6 +186,7 @@ void judge_clip(const Ask& ask) {
   }
   std::vector<Floats> everything;
   for (auto& mine : mine_clipped) everything.insert(everything.end(), mine.begin(), mine.end());
+  everything.push_back(others);
   const double now = std::sqrt(squares_of(everything));
   for (int rank = 0; rank < world; ++rank) {
     Lesson again("5.4", "every call finds the norm of the gradients as they are then", seen);

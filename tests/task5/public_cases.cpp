@@ -115,6 +115,8 @@ TEST_CASE("Clipping is by the norm of the whole, equal at every W", "[5.4]") {
 TEST_CASE("A small gradient stays as it is", "[5.4]") {
   for (const Json& each : kModels) {
     at_all(judge_clip, with(each, {{"max_norm", 1e9}}), Delivery::plain, {1, 2, 3});
+    at_all(judge_clip, with(each, {{"max_norm", 0.5}, {"others", true}}), Delivery::plain,
+           {1, 2, 3});
   }
 }
 

@@ -170,7 +170,12 @@ void clip(Stage& stage) {
   double norm = 0;
   const double max_norm = stage.option("unlimited", false) ? std::numeric_limits<double>::infinity()
                                                            : stage.option("max_norm", 1.0);
-  const auto clipping = [&] { norm = optimizer.clip_grad_norm(max_norm); };
+  const auto others = [&] {  // what counts besides the shards
+    ExactSquareSum squares;
+    if (stage.option("others", false)) squares.add(filled(1, 3));
+    return squares;
+  };
+  const auto clipping = [&] { norm = optimizer.clip_grad_norm(max_norm, others()); };
   stage.collectives("collectives", [&] { stage.attempt("clipping", clipping); });
   if (stage.seen().at("clipping").at("type") != "none") return;
   stage.note("norm", norm);
@@ -179,7 +184,7 @@ void clip(Stage& stage) {
     if (!flat.requires_grad()) continue;
     stage.values(key_of("gradient", i), flat.shard_grad().narrow(0, 0, flat.valid_shard_numel()));
   }
-  stage.note("norm again", optimizer.clip_grad_norm(max_norm));
+  stage.note("norm again", optimizer.clip_grad_norm(max_norm, others()));
   const std::string bad = stage.option("bad", std::string());
   if (bad.empty()) return;
   shards.set_gradients(2);

@@ -28,11 +28,10 @@ class Iterations {
     Program& model = stack_.model();
     model.register_forward_pre_hook([this](nn::Module&) { stack_.prefetcher().forward_begins(); });
     for (ShardedUnit* unit : stack_.all()) {
-      unit->install_forward_hooks();
+      unit->install_hooks();
       unit->scheduler = &stack_.prefetcher();
     }
     reducer_ = std::make_unique<GradientReducer>(stack_.all(), stage.shared_group());
-    if (backward_) reducer_->install_backward_hooks();
     model.register_forward_hook([this](nn::Module&) { stack_.prefetcher().forward_ends(); });
   }
 
@@ -85,7 +84,12 @@ class Iterations {
   void backward(const std::string& name, const Variable& loss) {
     held([&] {
       stage_.events(
-          "backward " + name, [&] { loss.backward(); }, kWire);
+          "backward " + name,
+          [&] {
+            loss.backward();
+            reducer_->end_of_backward();
+          },
+          kWire);
     });
     stage_.note("held in backward " + name, most_);
     stage_.note("states after backward " + name, stack_.states());

@@ -91,12 +91,11 @@ void timed(Stage& stage) {
   Prefetcher prefetcher(all, {stage.option("depth", 1), stage.option("limit", 0)});
   chain.register_forward_pre_hook([&](nn::Module&) { prefetcher.forward_begins(); });
   for (ShardedUnit* unit : all) {
-    unit->install_forward_hooks();
+    unit->install_hooks();
     unit->scheduler = &prefetcher;
   }
   GradientReducer reducer(all, group);
   const bool backward = stage.option("backward", true);
-  if (backward) reducer.install_backward_hooks();
   chain.register_forward_hook([&](nn::Module&) { prefetcher.forward_ends(); });
 
   for (int i = 0; i < 2; ++i) {
@@ -111,6 +110,7 @@ void timed(Stage& stage) {
     stage.note("forward " + name, half - begin);
     if (!backward) continue;
     loss.backward();
+    reducer.end_of_backward();
     stage.note("backward " + name, context.clock()->now() - half);
     reducer.finish_gradients();
     for (ShardedUnit* unit : all) unit->flat_parameters().front()->set_shard_grad(Tensor());

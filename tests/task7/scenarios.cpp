@@ -86,7 +86,11 @@ void gradients(Stage& stage) {
     return without.empty();
   };
   if (!note("gradients")) return;  // they cannot be clipped
-  stage.note("norm", model.clip_grad_norm(stage.option("clip", 0.5)));
+  ExactSquareSum squares;
+  model.add_squares(squares);
+  stage.group().all_reduce(squares.counters(), ReduceOp::sum, {"norm", Phase::none}).wait();
+  stage.note("norm", optim::norm_of(squares));
+  stage.note("clipped by", model.clip_grad_norm(stage.option("clip", 0.5)));
   note("clipped");
   model.step(rate_of(0));
   note("updated");

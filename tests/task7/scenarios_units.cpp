@@ -11,6 +11,12 @@
 namespace fsdp::graded {
 namespace {
 
+/// A whole backward. Step 7.4, which ends one in training, may not be written yet.
+void backward(ShardedModel& model, const Variable& loss) {
+  loss.backward();
+  if (GradientReducer* reducer = StepProbe::reducer(model)) reducer->end_of_backward();
+}
+
 class CountsSplits : public Decorated {
  public:
   CountsSplits(std::shared_ptr<Backend> inner, int& count)
@@ -114,7 +120,7 @@ void hooks(Stage& stage) {
       stage.note("record " + name, names_of(prefetcher->recorded_order()));
     }
     stage.events(
-        "backward " + name, [&] { loss.backward(); }, kinds);
+        "backward " + name, [&] { backward(model, loss); }, kinds);
   }
   int not_sharded = 0;
   for (const auto& unit : model.units()) {
@@ -133,7 +139,7 @@ void left_out(Stage& stage) {
   const auto loss = [&] {
     return loss_of(session.root(), session.options(), stage.seed(), 0, stage.rank());
   };
-  loss().backward();
+  backward(session.model(), loss());
   dynamic_cast<testing::Toy&>(session.root()).order = {0};
   stage.events("freed",
                [&] {
@@ -142,7 +148,7 @@ void left_out(Stage& stage) {
                },
                {EventKind::free});
   const Variable last = loss();
-  stage.events("sent", [&] { last.backward(); }, {EventKind::issue});
+  stage.events("sent", [&] { backward(session.model(), last); }, {EventKind::issue});
 }
 
 // A second model is made in the very memory of the first: what outlives the first acts on it. The
@@ -167,14 +173,14 @@ void gone(Stage& stage) {
   };
   {
     const auto model = shard(*first);
-    loss(*first).backward();
+    backward(*model, loss(*first));
   }
   std::uint64_t stream = 0;
   for (const nn::NamedParameter& each : first->named_parameters()) {
     Variable(each.variable).set_data(testing::noise(each.variable.shape(), ++stream));
   }
   const auto model = shard(*second);
-  loss(*second).backward();
+  backward(*model, loss(*second));
   const auto record = [&] { return names_of(model->prefetcher()->recorded_order()); };
   stage.note("record", record());
   stage.collectives("call", [&] {

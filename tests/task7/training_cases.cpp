@@ -213,6 +213,9 @@ void judge_gradients(const Ask& ask) {
            {is_shared && std::any_of(parts.dealt.begin(), parts.dealt.end(), is),
             "replicated gradients count on one rank, but DdpGradients::add_squares deals them out "
             "to all ranks: call it on each"}});
+      Lesson clip("7.4", "clip_grad_norm returns the norm of the whole gradient", seen);
+      clip.at(rank).equal("the norm that it returned", seen.at(rank, "clipped by").get<double>(),
+                          observed);
     }
   }
   for (int rank = 0; rank < world_size; ++rank) {

@@ -6,10 +6,10 @@ class ShardedUnit;
 class ProcessGroup;
 class GradientReducer {
  public:
-  void install_backward_hooks();
+  void finish_gradients();
 };
 }  // namespace fsdp
 
 namespace {
-void attack() { static_cast<fsdp::GradientReducer*>(nullptr)->install_backward_hooks(); }
+void attack() { static_cast<fsdp::GradientReducer*>(nullptr)->finish_gradients(); }
 }  // namespace

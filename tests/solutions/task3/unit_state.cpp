@@ -232,7 +232,7 @@ TEST_CASE("The hooks bring the parameters and take them away", "[3.5]") {
         for (const bool with_tape : {false, true}) {
           Context::current().generator().set_offset(0);
           OneUnit one(group, reshard, keep);
-          one.unit->install_forward_hooks();
+          one.unit->install_hooks();
           std::optional<NoGradScope> no_grad;
           if (!with_tape) no_grad.emplace();
           const Variable y = one.toy(Variable(input()));
@@ -251,7 +251,7 @@ TEST_CASE("The hooks bring the parameters and take them away", "[3.5]") {
 TEST_CASE("Hooks go with the unit", "[3.5]") {
   run_ranks(2, [](ProcessGroup& group) {
     OneUnit one(group);
-    one.unit->install_forward_hooks();
+    one.unit->install_hooks();
     one.unit->finish_unshard(Phase::forward);
     const Tensor data = one.flat().full();
     one.unit->reshard();
@@ -284,7 +284,7 @@ TEST_CASE("The scheduler hears of a unit when its parameters are there", "[3.5]"
     OneUnit one(group);
     Notes notes;
     one.unit->scheduler = &notes;
-    one.unit->install_forward_hooks();
+    one.unit->install_hooks();
     one.toy(Variable(input()));
     return notes.seen;
   });
