@@ -17,7 +17,8 @@ std::int64_t bound_bytes(const TrainConfig& config) {
   options.threads = static_cast<int>(config.parallel.threads_per_rank);
   options.clips = config.training.clip > 0;
   options.optimizer_states = static_cast<int>(config.make_optimizer()->state_names().size());
-  options.reshard_group = config.parallel.reshard_after_forward.group;
+  const ReshardAfterForward& reshard = config.parallel.reshard_after_forward;
+  options.reshard_group = reshard.kind == ReshardAfterForward::Kind::never ? 1 : reshard.ranks;
   options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
   options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
   if (!config.optimizer.decay_norms)

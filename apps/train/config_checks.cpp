@@ -35,8 +35,8 @@ void check_ranks(ConfigReader& in, const TrainConfig& config) {
                             "strategy ddp or fsdp",
                             parallel.ranks));
   }
-  const int group = parallel.reshard_after_forward.group;
-  if (group == 0 || group == 1) return;  // always, never
+  if (parallel.reshard_after_forward.kind != ReshardAfterForward::Kind::within) return;
+  const int group = parallel.reshard_after_forward.ranks;
   if (group < 0 || group >= parallel.ranks || parallel.ranks % group != 0) {
     const std::string key = "parallel.reshard_after_forward";
     in.complain(key, fmt::format("is {}: a number s must divide the {} ranks and lie strictly "

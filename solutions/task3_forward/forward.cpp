@@ -13,12 +13,12 @@
 namespace fsdp {
 
 void ReshardAfterForward::validate(int world_size) const {
-  if (group == 0 || group == 1) return;
+  if (kind != Kind::within) return;
   FSDP_CHECK(
-      group > 1 && group < world_size && world_size % group == 0,
+      ranks > 1 && ranks < world_size && world_size % ranks == 0,
       "reshard_after_forward = {} does not fit {} ranks: use true, false, or a whole number s "
       "with 1 < s < {} that divides {}",
-      group, world_size, world_size, world_size);
+      ranks, world_size, world_size, world_size);
 }
 
 ShardedUnit::ShardedUnit(std::string name, nn::Module& module,
@@ -32,7 +32,8 @@ ShardedUnit::ShardedUnit(std::string name, nn::Module& module,
       subgroup_(std::move(subgroup)),
       options_(options) {
   options_.reshard_after_forward.validate(group_->size());
-  const bool in_subgroups = options_.reshard_after_forward.group > 1;
+  const bool in_subgroups =
+      options_.reshard_after_forward.kind == ReshardAfterForward::Kind::within;
   FSDP_CHECK(in_subgroups == (subgroup_ != nullptr),
              "unit {}: a subgroup goes with reshard_after_forward = s, and only with it", name_);
   module_.set_unit_name(name_);
@@ -159,9 +160,10 @@ void ShardedUnit::post_forward() {
   // SOLUTION 3.5: todo(options_)
   if (!grad_enabled()) return reshard();
   if (options_.keep_until_backward) return;
-  const int within = options_.reshard_after_forward.group;
-  if (within == 0) reshard();
-  if (within > 1) reshard_to_subgroup();
+  using Kind = ReshardAfterForward::Kind;
+  const Kind kind = options_.reshard_after_forward.kind;
+  if (kind == Kind::always) reshard();
+  if (kind == Kind::within) reshard_to_subgroup();
   // END SOLUTION
 }
 

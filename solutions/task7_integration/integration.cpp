@@ -141,8 +141,10 @@ void ShardedModel::make_units() {
   std::erase_if(managed, [](const auto& each) { return each.second.empty(); });
 
   std::shared_ptr<ProcessGroup> subgroup;
-  const int within = options_.reshard_after_forward.group;
-  if (within > 1) subgroup = group_->split_contiguous(within);
+  const ReshardAfterForward& option = options_.reshard_after_forward;
+  if (option.kind == ReshardAfterForward::Kind::within) {
+    subgroup = group_->split_contiguous(option.ranks);
+  }
   const bool root_is_unit = !managed.empty() && managed.front().first == &root_;
   for (const auto& [module, parameters] : managed) {
     const bool is_last = module == managed.back().first;

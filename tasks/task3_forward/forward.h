@@ -23,11 +23,13 @@ class ShardedUnit;
 ///     never()     kept until the end of backward            one gather
 ///     within(s)   freed except 1/s; groups of s consecutive ranks gather again from these
 struct ReshardAfterForward {
-  int group = 0;  ///< 0: always; 1: never; s > 1: within groups of s
-  static ReshardAfterForward always() { return {0}; }
-  static ReshardAfterForward never() { return {1}; }
-  static ReshardAfterForward within(int ranks) { return {ranks}; }
-  /// @throws Error unless it is 0, 1, or a divisor s of W with 1 < s < W. Lists what is allowed.
+  enum class Kind { always, never, within };
+  Kind kind = Kind::always;
+  int ranks = 0;  ///< s of within(s), else 0
+  static ReshardAfterForward always() { return {Kind::always, 0}; }
+  static ReshardAfterForward never() { return {Kind::never, 0}; }
+  static ReshardAfterForward within(int ranks) { return {Kind::within, ranks}; }
+  /// @throws Error unless s is a divisor of W with 1 < s < W. Lists what is allowed.
   void validate(int world_size) const;
 };
 

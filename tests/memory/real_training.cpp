@@ -3,6 +3,7 @@
 #include "autograd/functions.h"
 #include "comm/thread_world.h"
 #include "optim/local_gradients.h"
+#include "support/reshard.h"
 #include "support/training.h"
 
 #include <fmt/format.h>
@@ -96,7 +97,7 @@ class RankMemory {
 
   void shard() {
     FullyShardOptions sharding;
-    sharding.reshard_after_forward = {options_.reshard_group};
+    sharding.reshard_after_forward = reshard_of(options_.reshard_group);
     sharding.prefetch_depth = options_.prefetch_depth;
     sharding.in_flight_limit = options_.in_flight_limit;
     sharding.ignored = options_.ignored;

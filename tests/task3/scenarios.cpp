@@ -5,6 +5,7 @@
 // until backward).
 #include "graded/stage.h"
 #include "support/numbers.h"
+#include "support/reshard.h"
 #include "task3/models.h"
 #include "task3_forward/forward.h"
 
@@ -38,7 +39,7 @@ class Tower {
     for (const auto& layer : model_.layers()) {
       const auto index = static_cast<int>(units_.size());
       const ShardedUnit::Options options{
-          .reshard_after_forward = {group},
+          .reshard_after_forward = testing::reshard_of(group),
           .keep_until_backward = std::find(kept.begin(), kept.end(), index) != kept.end()};
       units_.push_back(std::make_unique<ShardedUnit>(layer->path(), *layer, flats_of(*layer, stage),
                                                      stage.shared_group(), subgroup, options));

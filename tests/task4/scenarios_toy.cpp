@@ -1,4 +1,5 @@
 #include "autograd/functions.h"
+#include "support/reshard.h"
 #include "task4/sharded_toy.h"
 #include "tensor/ops.h"
 
@@ -74,7 +75,8 @@ ShardedToy::ShardedToy(Stage& stage)
         modules[i] == &model_ || std::find(kept.begin(), kept.end(), name) != kept.end();
     units_.push_back(std::make_unique<ShardedUnit>(
         name, *modules[i], make_flats(name, lists[i], stage), stage.shared_group(), subgroup,
-        ShardedUnit::Options{.reshard_after_forward = {group}, .keep_until_backward = keeps}));
+        ShardedUnit::Options{.reshard_after_forward = testing::reshard_of(group),
+                             .keep_until_backward = keeps}));
     units_.back()->install_hooks();
   }
   std::vector<ShardedUnit*> units;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "graded/stage.h"
+#include "support/reshard.h"
 #include "task6/program.h"
 #include "task6_prefetching/prefetching.h"
 
@@ -36,7 +37,8 @@ class Stack {
       const bool keeps = std::find(kept.begin(), kept.end(), number) != kept.end();
       units_.push_back(std::make_unique<ShardedUnit>(
           layer->path(), *layer, std::move(flats), stage.shared_group(), subgroup,
-          ShardedUnit::Options{.reshard_after_forward = {group}, .keep_until_backward = keeps}));
+          ShardedUnit::Options{.reshard_after_forward = testing::reshard_of(group),
+                               .keep_until_backward = keeps}));
     }
     prefetcher_ = std::make_unique<Prefetcher>(
         all(), Prefetcher::Options{stage.option("depth", 1), stage.option("limit", 0)});

@@ -3,6 +3,7 @@
 #include "comm/thread_world.h"
 #include "optim/optimizer.h"
 #include "support/numbers.h"
+#include "support/reshard.h"
 #include "task7/session.h"
 
 #include <algorithm>
@@ -47,7 +48,7 @@ FullyShardOptions Session::sharding() {
       return modules;
     };
   }
-  sharding.reshard_after_forward = {options_.value("group", 0)};
+  sharding.reshard_after_forward = testing::reshard_of(options_.value("group", 0));
   sharding.prefetch_depth = options_.value("depth", 1);
   sharding.in_flight_limit = options_.value("limit", 0);
   sharding.ignored = options_.value("ignored", Names{});
@@ -129,7 +130,7 @@ Json Session::units_json() {
     }
     units.push_back({{"name", unit->name()},
                      {"kept", unit->options().keep_until_backward},
-                     {"group", unit->options().reshard_after_forward.group},
+                     {"group", testing::number_of(unit->options().reshard_after_forward)},
                      {"flats", flats}});
   }
   return units;

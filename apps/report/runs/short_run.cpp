@@ -27,9 +27,11 @@ std::string title_of(const ShortRun& run) {
       fmt::format("{} over {} rank{}, {}", run.model_name, run.ranks, run.ranks == 1 ? "" : "s",
                   run.strategy == Strategy::ddp ? "DDP" : "FSDP");
   if (run.strategy == Strategy::ddp) return text;
-  text += run.reshard.group == 0   ? ", resharded after forward"
-          : run.reshard.group == 1 ? ", kept after forward"
-                                   : fmt::format(", kept within {} ranks", run.reshard.group);
+  using Kind = ReshardAfterForward::Kind;
+  text += run.reshard.kind == Kind::always ? ", resharded after forward"
+          : run.reshard.kind == Kind::never
+              ? ", kept after forward"
+              : fmt::format(", kept within {} ranks", run.reshard.ranks);
   text += run.prefetch_depth == 0 ? ", no prefetch"
                                   : fmt::format(", prefetch depth {}", run.prefetch_depth);
   return text;

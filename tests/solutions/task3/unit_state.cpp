@@ -1,6 +1,7 @@
 // Task 3: the two halves of unshard, reshard, and what they leave behind.
 #include "comm/decorators.h"
 #include "support/catch.h"
+#include "support/reshard.h"
 #include "support/toy.h"
 #include "task3_forward/forward.h"
 #include "tensor/ops.h"
@@ -30,7 +31,7 @@ struct OneUnit {
     flats.push_back(std::make_unique<FlatParameter>("layer", layer.named_parameters(), group.rank(),
                                                     group.size(), kCpu, copy_slice));
     std::shared_ptr<ProcessGroup> subgroup;
-    if (reshard.group > 1) subgroup = group.split_contiguous(reshard.group);
+    if (reshard.ranks > 1) subgroup = group.split_contiguous(reshard.ranks);
     unit = std::make_unique<ShardedUnit>(
         "layer", layer, std::move(flats), borrowed(group), subgroup,
         ShardedUnit::Options{.reshard_after_forward = reshard,
@@ -237,10 +238,11 @@ TEST_CASE("The hooks bring the parameters and take them away", "[3.5]") {
           if (!with_tape) no_grad.emplace();
           const Variable y = one.toy(Variable(input()));
           FSDP_CHECK(ops::equal_bits(y.data(), expected), "not the bits of the plain module");
-          const bool stays = with_tape && (keep || reshard.group == 1);
+          const bool stays =
+              with_tape && (keep || reshard.kind == ReshardAfterForward::Kind::never);
           FSDP_CHECK(one.unit->state() == (stays ? State::unsharded : State::sharded),
-                     "reshard {}, keep {}, tape {}: the unit is in the wrong state", reshard.group,
-                     keep, with_tape);
+                     "reshard {}, keep {}, tape {}: the unit is in the wrong state",
+                     number_of(reshard), keep, with_tape);
         }
       }
     }

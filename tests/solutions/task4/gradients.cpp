@@ -1,6 +1,7 @@
 // Task 4: sharded gradients are those of a single process, to the last bit when W is a power of
 // two.
 #include "support/catch.h"
+#include "support/reshard.h"
 #include "support/toy.h"
 
 using namespace fsdp;
@@ -73,7 +74,7 @@ TEST_CASE("Gradients do not depend on how parameters are kept between the passes
   const Model model = GENERATE(from_range(kModels));
   const int group = GENERATE(1, 2);
   ToyRun run = run_of(model);
-  run.sharding.reshard_after_forward.group = group;
+  run.sharding.reshard_after_forward = reshard_of(group);
   const ToyResult seen = run_sharded(run, 4);
   const ToyResult expected = run_single(run);
   CAPTURE(model.what, group);

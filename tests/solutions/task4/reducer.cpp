@@ -1,6 +1,7 @@
 // Task 4: what is held during backward, what goes over the wire, and what is left afterwards.
 #include "comm/decorators.h"
 #include "support/catch.h"
+#include "support/reshard.h"
 #include "support/toy.h"
 #include "tensor/ops.h"
 
@@ -96,7 +97,7 @@ TEST_CASE("After every backward every unit is sharded and no gradient is whole",
     run.micro_batches = 8;
     run.steps = 2;
     run.order = [&](int) { return order; };
-    run.sharding.reshard_after_forward.group = group;
+    run.sharding.reshard_after_forward = reshard_of(group);
     run.after_backward = [](Toy&, ShardedModel& model) { check_clean(model); };
     run_sharded(run, 4);
   }

@@ -2,6 +2,7 @@
 // of every loss, parameter and optimizer state.
 
 #include "support/catch.h"
+#include "support/reshard.h"
 #include "support/temporary_folder.h"
 #include "support/training.h"
 
@@ -61,7 +62,7 @@ TEST_CASE("The options that trade memory for time change no bit") {
     options.prefetch_depth = depth;
     options.threads = threads;
     options.no_sync = no_sync;
-    CAPTURE(world_size, reshard.group, depth, threads, no_sync);
+    CAPTURE(world_size, number_of(reshard), depth, threads, no_sync);
     CHECK(difference(train(options), expected) == "");
   };
   check(ReshardAfterForward::never(), 1, 1, false);

@@ -4,6 +4,7 @@
 #include "comm/thread_world.h"
 #include "io/sharded_checkpoint.h"
 #include "support/catch.h"
+#include "support/reshard.h"
 #include "support/temporary_folder.h"
 #include "support/toy_model.h"
 #include "task7_integration/integration.h"
@@ -60,7 +61,7 @@ TEST_CASE("A unit that a forward left unsharded does not outlive a change of the
   run_ranks({.world_size = 4, .seed = 6}, [&](ProcessGroup& group) {
     Toy model(config);
     FullyShardOptions options;
-    options.reshard_after_forward = {reshard};
+    options.reshard_after_forward = reshard_of(reshard);
     const auto sharded = shard_toy(model, group, options);
     sharded->begin_step({});
     toy_loss(model, kWidth, 0, group.rank()).backward();
