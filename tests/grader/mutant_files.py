@@ -1,20 +1,23 @@
 """Mutants: wrong solutions, and alternatives that are right, as edits of the reference.
 
-    tests/mutants/taskN/NAME.toml             tests/mutants/alternatives/NAME.toml
+    tests/mutants/3.5.toml            the wrong ways of step 3.5, one table each, by name
 
+    [resharded_at_the_root]
     title = "reshards at the root too"
-    task = 3
-    step = "3.5"                  # where its message is read
-    loses = ["3.5"]               # root steps; what requires one of them may be lost besides
     message = 'observed: .*'      # a regular expression; found in the first failing public message
-    [[edit]]
-    region = "3.5"                # in which region; nth = 2 says which, where a step has several
-    find = "if (x) return;"       # exactly once in there
+    [[resharded_at_the_root.edit]]
+    find = "if (x) return;"       # exactly once in the step's region
     replace = ""                  # or  whole = '…'  for the whole region, instead of both
 
-Optional: file (where a task has two), includes = ["<vector>"], dies = true (the loss may be a crash
-or a limit), like = ["other"] (a mutant that is allowed to read the same), why (a note).
-An alternative has kind = "alternative" and loses = [], and neither step nor message.
+Optional: loses = ["3.5", "4.1"] (root steps, 3.5 among them; what requires one of them may be lost
+besides; [the step] if left out), includes = ["<vector>"], dies = true (the loss may be a crash or a
+limit), like = ["other"] (a mutant of the task that is allowed to read the same), why (a note). Of an
+edit: region = "3.3" (that step's region instead), nth = 2 (which, where a step has several), file
+(where a task has two).
+
+    tests/mutants/alternatives/NAME.toml
+
+An alternative is a file of its own with title, task and edits ([[edit]], each with its region).
 """
 
 from __future__ import annotations
@@ -29,13 +32,13 @@ import manifest
 import regions
 
 FOLDER = Path("tests") / "mutants"
-_FIELDS = {"title", "task", "step", "loses", "message", "edit", "kind", "includes", "dies", "like",
-           "why"}
+_FIELDS = {"title", "loses", "message", "edit", "includes", "dies", "like", "why"}
+_ALTERNATIVE_FIELDS = {"title", "task", "edit", "includes", "why"}
 _EDIT_FIELDS = {"region", "find", "replace", "whole", "nth", "file"}
 
 
 class MutantError(Exception):
-    """A mutant's file is wrong: file, field, remedy."""
+    """A file of mutants is wrong: file, field, remedy."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +74,10 @@ class Mutant:
 def load_all(root: Path, course: manifest.Manifest, task: int | None = None) -> list[Mutant]:
     """All mutants and alternatives (of one task), sorted by task and name."""
     found: list[Mutant] = []
-    for path in sorted((root / FOLDER).glob("*/*.toml")):
-        if path.parent.name == "whole":
-            continue  # whole_mutants.py
-        mutant = load(path, course)
-        expected = "alternatives" if mutant.is_alternative else f"task{mutant.task.number}"
-        if path.parent.name != expected:
-            raise MutantError(f"{path}: belongs into {FOLDER}/{expected}/")
-        found.append(mutant)
+    for path in sorted((root / FOLDER).glob("*.toml")):
+        found += load_step(path, course)
+    for path in sorted((root / FOLDER / "alternatives").glob("*.toml")):
+        found.append(load_alternative(path, course))
     keys = [(each.task.number, each.name) for each in found]
     for key in keys:
         if keys.count(key) > 1:
@@ -91,43 +90,56 @@ def load_all(root: Path, course: manifest.Manifest, task: int | None = None) -> 
                   key=lambda each: (each.task.number, each.is_alternative, each.name))
 
 
-def load(path: Path, course: manifest.Manifest) -> Mutant:
-    """One file. Edits are tried on the reference only when sources() is called."""
-    where = f"{path.parent.name}/{path.name}"
+def load_step(path: Path, course: manifest.Manifest) -> list[Mutant]:
+    """The file of one step. Edits are tried on the reference only when sources() is called."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise MutantError(f"{where}: {error}") from error
-    _known(where, table, _FIELDS)
-    is_alternative = table.get("kind", "mutant") == "alternative"
-    needed = {"title", "task", "loses", "edit"} | (set() if is_alternative else {"step", "message"})
-    for name in sorted(needed - set(table)):
-        raise MutantError(f"{where}: the field '{name}' is missing")
+        task = course.task_of_step(path.stem)
+    except manifest.ManifestError as error:
+        raise MutantError(f"{path.name}: {error}; a file is named after a step") from error
+    return [_mutant(f"{path.name}: {name}", name, table, task, path.stem)
+            for name, table in _read(path).items()]
+
+
+def load_alternative(path: Path, course: manifest.Manifest) -> Mutant:
+    where, table = f"{path.parent.name}/{path.name}", _read(path)
+    _check_fields(where, table, {"title", "task", "edit"}, _ALTERNATIVE_FIELDS)
     task = course.task(table["task"])
-    steps = [step.id for step in task.steps]
-    loses = tuple(table["loses"])
-    for step in (*loses, *([] if is_alternative else [table["step"]])):
-        if step not in steps:
-            raise MutantError(f"{where}: {step} is no step of task {task.number}")
-    if is_alternative != (not loses):
-        raise MutantError(f"{where}: loses is [] for kind = \"alternative\", and for nothing else")
-    if not is_alternative and table["step"] not in loses:
-        raise MutantError(f"{where}: step = \"{table['step']}\" must be one of loses")
+    return Mutant(path.stem, table["title"], task, "", (), "",
+                  _edits(where, table["edit"], task, ""), tuple(table.get("includes", ())))
+
+
+def _read(path: Path) -> dict:
     try:
-        re.compile(table.get("message", ""))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise MutantError(f"{path.name}: {error}") from error
+
+
+def _mutant(where: str, name: str, table: dict, task: manifest.Task, step: str) -> Mutant:
+    _check_fields(where, table, {"title", "message", "edit"}, _FIELDS)
+    loses = tuple(table.get("loses", (step,)))
+    steps = [each.id for each in task.steps]
+    for each in loses:
+        if each not in steps:
+            raise MutantError(f"{where}: {each} is no step of task {task.number}")
+    if step not in loses:
+        raise MutantError(f"{where}: step {step} must be one of loses")
+    try:
+        re.compile(table["message"])
     except re.error as error:
         raise MutantError(f"{where}: message is no regular expression: {error}") from error
-    return Mutant(path.stem, table["title"], task, table.get("step", ""), loses,
-                  table.get("message", ""), _edits(where, table["edit"], task),
-                  tuple(table.get("includes", ())), bool(table.get("dies", False)),
-                  tuple(table.get("like", ())))
+    return Mutant(name, table["title"], task, step, loses, table["message"],
+                  _edits(where, table["edit"], task, step), tuple(table.get("includes", ())),
+                  bool(table.get("dies", False)), tuple(table.get("like", ())))
 
 
-def _edits(where: str, tables: list[dict], task: manifest.Task) -> dict[str, list[regions.Edit]]:
+def _edits(where: str, tables: list[dict], task: manifest.Task,
+           step: str) -> dict[str, list[regions.Edit]]:
     edits: dict[str, list[regions.Edit]] = {}
     for table in tables:
         _known(f"{where}: an edit", table, _EDIT_FIELDS)
-        if "region" not in table:
+        region = table.get("region", step)
+        if not region:
             raise MutantError(f"{where}: an edit needs region = \"n.m\"")
         name = table.get("file", task.files[0] if len(task.files) == 1 else None)
         if name not in task.files:
@@ -136,11 +148,17 @@ def _edits(where: str, tables: list[dict], task: manifest.Task) -> dict[str, lis
         if has not in ((True, False), (False, True)) or ("find" in table) != ("replace" in table):
             raise MutantError(f"{where}: an edit has find and replace, or whole")
         edits.setdefault(name, []).append(regions.Edit(
-            table["region"], table.get("find"), table.get("replace"), table.get("whole"),
+            region, table.get("find"), table.get("replace"), table.get("whole"),
             table.get("nth")))
     if not edits:
         raise MutantError(f"{where}: no [[edit]]")
     return edits
+
+
+def _check_fields(where: str, table: dict, needed: set[str], known: set[str]) -> None:
+    _known(where, table, known)
+    for name in sorted(needed - set(table)):
+        raise MutantError(f"{where}: the field '{name}' is missing")
 
 
 def _known(where: str, table: dict, known: set[str]) -> None:

@@ -13,21 +13,17 @@ import mutants
 import verdicts
 
 GOOD = """
+[no_wait]
 title = "does not wait"
-task = 3
-step = "3.2"
 loses = ["3.2", "3.4"]
 message = 'observed: NaN'
-[[edit]]
-region = "3.2"
+[[no_wait.edit]]
 find = 'gather.wait();'
 replace = ''
 """
 RIGHT = """
 title = "waits backwards"
-kind = "alternative"
 task = 3
-loses = []
 [[edit]]
 region = "3.2"
 whole = '  wait();'
@@ -49,10 +45,10 @@ class FilesTest(unittest.TestCase):
 
     def refuses(self, text: str, part: str) -> None:
         with self.assertRaisesRegex(mutant_files.MutantError, part):
-            mutant_files.load(self.put("task3/x.toml", text), self.course)
+            mutant_files.load_step(self.put("3.2.toml", text), self.course)
 
     def test_reads_mutants_and_alternatives(self):
-        self.put("task3/no_wait.toml", GOOD)
+        self.put("3.2.toml", GOOD)
         self.put("alternatives/backwards.toml", RIGHT)
         found = mutant_files.load_all(self.root, self.course)
         self.assertEqual([(each.name, each.is_alternative) for each in found],
@@ -61,7 +57,7 @@ class FilesTest(unittest.TestCase):
         self.assertEqual(mutant_files.load_all(self.root, self.course, 4), [])
 
     def test_edits_are_made_on_the_solution(self):
-        self.put("task3/no_wait.toml", GOOD)
+        self.put("3.2.toml", GOOD)
         solution = self.root / "solutions/task3_forward/forward.cpp"
         solution.parent.mkdir(parents=True)
         text = "// - TODO 3.2\n// SOLUTION 3.2: todo()\ngather.wait();\n// END SOLUTION\n"
@@ -71,18 +67,23 @@ class FilesTest(unittest.TestCase):
                          {"forward.cpp": text.replace("gather.wait();\n", "")})
 
     def test_refuses_what_cannot_be(self):
-        self.refuses(GOOD.replace("message", "massage"), "task3/x.toml: unknown field 'massage'")
+        self.refuses(GOOD.replace("message", "massage"),
+                     "3.2.toml: no_wait: unknown field 'massage'")
         self.refuses(GOOD.replace("title", "why"), "'title' is missing")
-        self.refuses(GOOD.replace('step = "3.2"', 'step = "3.1"'), "must be one of loses")
+        self.refuses(GOOD.replace('"3.2"', '"3.1"'), "must be one of loses")
         self.refuses(GOOD.replace('"3.4"', '"4.4"'), "4.4 is no step of task 3")
         self.refuses(GOOD.replace("'observed: NaN'", "'('"), "no regular expression")
         self.refuses(GOOD.replace("replace = ''", ""), "find and replace, or whole")
-        self.refuses(RIGHT.replace("[]", '["3.2"]'), "loses is \\[\\]")
-        self.refuses(GOOD.replace("task = 3", "task = 7").replace("3.", "7."), "needs file, one of")
+        with self.assertRaisesRegex(mutant_files.MutantError, "unknown field 'loses'"):
+            mutant_files.load_alternative(
+                self.put("alternatives/x.toml", 'loses = ["3.2"]\n' + RIGHT), self.course)
+        with self.assertRaisesRegex(mutant_files.MutantError, "needs file, one of"):
+            mutant_files.load_step(self.put("7.2.toml", GOOD.replace("3.2", "7.2").replace(
+                "3.4", "7.4")), self.course)
 
-    def test_a_file_in_the_wrong_folder_is_refused(self):
-        self.put("task4/no_wait.toml", GOOD)
-        with self.assertRaisesRegex(mutant_files.MutantError, "belongs into .*/task3/"):
+    def test_a_file_that_no_step_is_called_after_is_refused(self):
+        self.put("3.9.toml", GOOD)
+        with self.assertRaisesRegex(mutant_files.MutantError, "3.9.toml: .*named after a step"):
             mutant_files.load_all(self.root, self.course)
 
     def test_the_repositorys_own_fit_the_solutions(self):

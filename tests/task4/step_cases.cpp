@@ -9,8 +9,6 @@
 namespace fsdp::graded {
 namespace {
 
-std::string unit_of(const Seen& seen) { return units_of(seen.asked()).front().name; }
-
 /// x + (+0): what -0 becomes where gradients are added to zeros.
 Floats added_to_zeros(Floats values) {
   for (float& value : values) value += 0.0F;

@@ -214,8 +214,9 @@ void judge_gradients(const Ask& ask) {
             "replicated gradients count on one rank, but DdpGradients::add_squares deals them out "
             "to all ranks: call it on each"}});
       Lesson clip("7.4", "clip_grad_norm returns the norm of the whole gradient", seen);
-      clip.at(rank).equal("the norm that it returned", seen.at(rank, "clipped by").get<double>(),
-                          observed);
+      clip.at(rank).equal("the norm that it returned",
+                          fmt::format("{:.17g}", seen.at(rank, "clipped by").get<double>()),
+                          fmt::format("{:.17g}", observed));
     }
   }
   for (int rank = 0; rank < world_size; ++rank) {
