@@ -22,6 +22,9 @@ compile = cmake --build build/$(1) -j $(JOBS) --target
 # The thread sanitizer cannot start where newer kernels randomize addresses more widely.
 fixed-addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 course = python3 apps/course/course.py --jobs $(JOBS)
+# A student kit's programs need every task: this names the steps that are not written yet, and ends.
+# Nothing in the full tree, which has references.
+written = $(if $(wildcard apps/course/kit.json),$(install) course && $(course) written $@)
 run-tests = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 help: ## Print these lines
@@ -29,18 +32,21 @@ help: ## Print these lines
 	  awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 demo: ## Train a small model, alone and sharded, and compare every bit (writes build/demo/)
+	@$(written)
 	@$(install) build
 	@$(call configure,release)
 	@$(call compile,release) unshard_demo
 	@build/release/bin/unshard-demo
 
 test: ## Build and run every test
+	@$(written)
 	@$(install) build course
 	@$(call configure,release)
 	@$(call compile,release) all
 	@$(call run-tests,release)
 
-test-%: ## Build and run the tests of one part: test-common, test-memory, test-structure …
+test-%: ## Build and run the tests of one part: test-common, test-memory, test-schedule …
+	@$(if $(filter common faults program structure,$*),,$(written))
 	@$(install) build
 	@$(call configure,release)
 	@$(call compile,release) tests_$*
@@ -52,6 +58,7 @@ test-task%: ## Judge your task 1 … 7: a line a step, and why the first one fai
 	  $(if $(SEED),--seed $(SEED)) $(if $(W),--world $(W))
 
 test-integrated: ## Judge all of your own tasks together, and name the one that is wrong
+	@$(written)
 	@$(install) build course
 	@$(course) integrated
 
@@ -84,12 +91,14 @@ skeletons: ## Write tasks/*/*.cpp from solutions/ (never over a file somebody wo
 	@python3 apps/course/skeletons.py
 
 bench: ## Measure speed, as ratios to what the machine can do
+	@$(written)
 	@$(install) build bench
 	@$(call configure,release)
 	@$(call compile,release) bench
 	@sh common/scripts/bench.sh build/release/bin
 
 figures: ## Make the book's figures anew, from runs on a modeled machine (writeup/figures/)
+	@$(written)
 	@$(install) build
 	@$(call configure,release)
 	@$(call compile,release) unshard_report
@@ -114,6 +123,7 @@ format: ## Format the sources in place
 	@sh common/scripts/format.sh
 
 compare-pytorch: ## Compare with PyTorch and transformers, both ways (PYTHON=one that has them)
+	@$(written)
 	@$(install) build
 	@$(PYTHON) -c 'import torch, transformers, safetensors' || { \
 	  echo "This needs the packages torch, transformers and safetensors: pip install them, or" \

@@ -2,30 +2,33 @@
 
     course.py test TASK [--only 3.2] [--impl student|solution] [--seed N] [--world W]
     course.py progress | watch [TASK] | hint STEP [--level N] | debug STEP
-    course.py reset TASK | submit | integrated
+    course.py reset TASK | submit | integrated | written TARGET
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 import time
 from pathlib import Path
 
+import answers
 import audit
 import builder
 import debugging
 import hints
+import history
 import integrated
+import loop
 import manifest
 import results
 import submission
+import terminal
+import unwritten
 import verdicts
 
 ROOT = manifest.ROOT
-SECONDS = "5"  # of processor time a run: many times what any needs, and an endless loop ends soon
 
 
 def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
@@ -43,31 +46,31 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
         raise manifest.ManifestError(f"IMPL={options.impl}: this kit has no reference of task "
                                      f"{task.number}")
     runner = f"runner_task{task.number}" + ("" if is_own else "_solution")
-    digest = results.digest_of(ROOT, task)
+    digest = history.digest_of(ROOT, task)
     tools.make(runner, f"judge_task{task.number}")
     if is_own and _audited(tools, task):
         return 1
     chosen = {"FSDP_SEED": options.seed, "FSDP_WORLD": options.world}
-    env = {"FSDP_SECONDS": os.environ.get("FSDP_SECONDS", SECONDS), **chosen}
     started = time.monotonic()
-    cases = verdicts.run_judge(
-        tools.program(f"judge_task{task.number}"), tools.program(runner),
-        (f"[{options.only}]" if options.only else "") + verdicts.PUBLIC,
-        env={name: value for name, value in env.items() if value})
-    if is_own and not options.only and not any(chosen.values()):
-        results.store(ROOT, task, digest, cases)
+    cases = loop.run(tools.program(f"judge_task{task.number}"), tools.program(runner),
+                     (f"[{options.only}]" if options.only else "") + verdicts.PUBLIC, chosen)
+    if is_own and not any(chosen.values()):
+        history.store(ROOT, task, digest, cases, options.only)
     found = verdicts.judge_steps(task, cases, [options.only] if options.only else [],
-                                 results.unmet_before(ROOT, course, task) if is_own else "")
+                                 history.unmet_before(ROOT, course, task) if is_own else "")
     whose = "your code" if is_own else "the reference"
     count = f"{len(cases)} public case{'s' * (len(cases) != 1)}"
-    print(f"Task {task.number}, {task.title}: {whose}, {count} in "
-          f"{time.monotonic() - started:.1f} s\n")
     lines = results.failures(found)
-    if is_own and lines and (doubt := results.untested_before(ROOT, course, task)):
+    if is_own and lines and (doubt := history.untested_before(ROOT, course, task)):
         lines += ["", doubt]
-    print("\n".join([*results.table(found), "", *lines, *([""] if lines else []),
-                     results.summary(task, found)]))
-    return 0 if all(case.passed for case in cases) else 1
+    paper = terminal.of_stdout()
+    terminal.say(f"Task {task.number}, {task.title}: {whose}, {count} in "
+                 f"{time.monotonic() - started:.1f} s", "", *results.table(found, paper), "",
+                 *lines, *([""] if lines else []), results.summary(task, found))
+    is_green = all(case.passed for case in cases)
+    if is_own and is_green and not options.only and (reminder := answers.reminder(ROOT, task)):
+        terminal.say(reminder)
+    return 0 if is_green else 1
 
 
 def _audited(tools: builder.Builder, task: manifest.Task) -> bool:
@@ -79,12 +82,13 @@ def _audited(tools: builder.Builder, task: manifest.Task) -> bool:
 
 
 def progress(course: manifest.Manifest, _: argparse.Namespace) -> int:
-    print("\n".join(results.progress(ROOT, course)))
+    terminal.say(*results.progress(ROOT, course, terminal.of_stdout()))
     return 0
 
 
 def hint(course: manifest.Manifest, options: argparse.Namespace) -> int:
-    print(hints.tell(ROOT, course, options.step, options.level))
+    width = min(terminal.of_stdout().columns, terminal.COLUMNS)
+    print(hints.tell(ROOT, course, options.step, options.level, width))
     return 0
 
 
@@ -130,6 +134,14 @@ def submit(course: manifest.Manifest, options: argparse.Namespace) -> int:
     return submission.submit(ROOT, course, builder.Builder(jobs=options.jobs))
 
 
+def written(course: manifest.Manifest, options: argparse.Namespace) -> int:
+    """Asked before a program is built that needs every task. 0: nothing is missing."""
+    lines = unwritten.before_building(ROOT, course, options.target)
+    if lines:
+        terminal.say(*lines)
+    return 1 if lines else 0
+
+
 def test_integrated(course: manifest.Manifest, options: argparse.Namespace) -> int:
     return integrated.test(ROOT, course, builder.Builder(jobs=options.jobs))
 
@@ -164,6 +176,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     command("debug", debug, "a debugger on a step's first failing case").add_argument("step")
     command("reset", reset, "start a task again").add_argument("task", type=int)
     command("submit", submit, "check, score and pack your work")
+    command("written", written, "whether every step is written").add_argument("target")
     command("integrated", test_integrated, "all of your own tasks together")
     return parser.parse_args(arguments)
 

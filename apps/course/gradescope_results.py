@@ -14,7 +14,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hints
 import manifest
+import results
 import verdicts
 
 MOST_OUTPUT = 6000  # characters of one test
@@ -162,10 +164,11 @@ def _public(verdict: verdicts.Verdict, cases: list[verdicts.Case]) -> str:
         return f"passed: {len(cases)} case{'s' * (len(cases) > 1)}"
     if all(not case.executed and not case.messages for case in failing):
         return _NOT_RUN
-    head = f"BLOCKED by {verdict.blocked_by}\n" if verdict.state == "blocked" else ""
+    head = f"{results.state_of(verdict)}\n" if verdict.state == "blocked" else ""
     executed = [case for case in failing if case.executed] or failing
     told = executed[0]
-    lines = [f'{head}"{told.name}"', told.message]
+    message = hints.with_cause(told.message, verdict.step.id, verdict.blocked_by)
+    lines = [f'{head}"{told.name}"', message]
     lines += [f'also failed: "{case.name}"' for case in executed[1:]]
     return "\n".join(lines)
 

@@ -1,4 +1,7 @@
-"""Hints (make hint-4.2 LEVEL=1): apps/course/hints/taskN.toml, three levels a step."""
+"""Hints (make hint-4.2 LEVEL=1): apps/course/hints/taskN.toml, three levels per step.
+
+The same files hold, per step, the usual mistakes that make it throw: `throws`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import manifest
 
 FOLDER = Path("apps") / "course" / "hints"
 LEVELS = ("one", "two", "three")
+THROWS = "throws"
+THROWN = "cause not determined: an exception"  # as tests/graded/run.h writes it, kThrownCause
 MEANING = ("a question, and where to read", "the invariant, and how to check it",
            "the way, in words")
 
@@ -28,21 +33,37 @@ def load(root: Path, task: manifest.Task) -> dict[str, tuple[str, ...]]:
         raise HintError(f"{name}: {error}") from error
     steps = [step.id for step in task.steps]
     for step in steps:
-        if set(document.get(step, {})) != set(LEVELS):
-            raise HintError(f'{name}: ["{step}"] must hold {", ".join(LEVELS)}')
+        if set(document.get(step, {})) != {*LEVELS, THROWS}:
+            raise HintError(f'{name}: ["{step}"] must hold {", ".join(LEVELS)}, {THROWS}')
     for step in document:
         if step not in steps:
             raise HintError(f"{name}: ['{step}'] is no step of task {task.number}")
     return {step: tuple(document[step][level].strip() for level in LEVELS) for step in steps}
 
 
-def tell(root: Path, course: manifest.Manifest, step: str, level: int) -> str:
-    """The hint as it is printed."""
+def with_cause(message: str, step: str, blocked_by: str = "", root: Path = manifest.ROOT) -> str:
+    """A judge's message. If an exception ended the run, no comparison could find its cause: then
+    the step it relies on and that fails is named, or else the usual mistakes of the step."""
+    if THROWN not in message:
+        return message
+    if blocked_by:
+        return message.replace(THROWN, f"{step} relies on {blocked_by}, which does not work yet")
+    try:
+        text = (root / FOLDER / f"task{step[0]}.toml").read_text(encoding="utf-8")
+        cause = " ".join(tomllib.loads(text)[step][THROWS].split())
+    except (OSError, ValueError, KeyError, TypeError):
+        return message
+    return message.replace(THROWN, cause)
+
+
+def tell(root: Path, course: manifest.Manifest, step: str, level: int,
+         width: int = 100) -> str:
+    """The hint as it is printed, in lines of `width` columns."""
     if not 1 <= level <= len(LEVELS):
         raise HintError(f"LEVEL={level}: there are levels 1, 2 and 3")
     task = course.task_of_step(step)
     text = load(root, task)[step][level - 1]
-    paragraphs = [textwrap.fill(" ".join(each.split()), 96) for each in text.split("\n\n")]
+    paragraphs = [textwrap.fill(" ".join(each.split()), width - 4) for each in text.split("\n\n")]
     lines = [f"{step} {task.step(step).title}: hint {level} of 3, {MEANING[level - 1]}", "",
              textwrap.indent("\n\n".join(paragraphs), "  ")]
     if level < len(LEVELS):

@@ -13,9 +13,12 @@ from itertools import combinations
 from pathlib import Path
 
 import builder
+import history
+import loop
 import manifest
 import results
 import submission
+import terminal
 import verdicts
 
 FOLDER = Path("build") / "grade" / "integrated"
@@ -46,8 +49,8 @@ class Mixture:
                if task.number not in references}
         runner = self.folder / "runner"
         self.tools.link(self.target, own, runner)
-        return verdicts.run_judge(self.tools.program(f"judge_task{self.last.number}"), runner,
-                                  verdicts.PUBLIC)
+        return loop.run(self.tools.program(f"judge_task{self.last.number}"), runner,
+                        verdicts.PUBLIC)
 
 
 def is_green(cases: list[verdicts.Case]) -> bool:
@@ -66,15 +69,15 @@ def guilty(tasks: list[int], turns_green) -> tuple[int, ...]:
 def test(root: Path, course: manifest.Manifest, tools: builder.Builder,
          make_mixture=Mixture) -> int:
     """Judges, traces, and stores what came out. 0: all of it passes together."""
-    digest = results.digest_of_all(root, course)
+    digest = history.digest_of_all(root, course)
     mixture = make_mixture(root, course, tools)
     cases = mixture.cases(())
     code, verdict = _judged(root, course, mixture, cases)
-    results.store_integrated(root, digest, code == 0, verdict)
-    print(f"\nall together: {verdict}")
+    history.store_integrated(root, digest, code == 0, verdict)
+    terminal.say("", f"all together: {verdict}")
     if code != 0:
-        print("This costs no points by itself: in grading each task stands beside references. But "
-              "your own code\nalone does not train a model yet.")
+        terminal.say("This costs no points by itself: in grading each task stands beside "
+                     "references. But your own code alone does not train a model yet.")
     return code
 
 
@@ -85,12 +88,12 @@ def _judged(root: Path, course: manifest.Manifest, mixture: Mixture,
     found = verdicts.judge_steps(mixture.last, cases)
     print("All seven tasks are your own; the public cases of task 7:\n")
     lines = results.failures(found)
-    print("\n".join([*results.table(found), "", *lines]))
+    terminal.say(*results.table(found, terminal.of_stdout()), "", *lines)
     if is_green(cases):
         return 0, f"passed, all {len(cases)} cases, with your own code alone"
     todos = sorted({todo for case in cases for todo in case.todos})
     if todos:
-        return 1, f"FAILED, not done: {', '.join(todos)}. Next: make test-task{todos[0][0]}"
+        return 1, f"FAILED, not written yet: {', '.join(todos)}. Next: make test-task{todos[0][0]}"
     if not (root / "solutions").is_dir():
         return 1, (f"FAILED, {failing}. To find the task: make test-task1, make test-task2, … in "
                    "this order")

@@ -36,10 +36,16 @@ _LEFT_OUT = [
     r"apps/course/interface\.json", r"apps/course/skeletons/.*",
     r"apps/course/(grade|grade_all|gradescope|gradescope_results|html_summary|kit|jail"
     r"|build_submission|diagnosis|hiding|reference_submission|similarity)\.py",
-    r"apps/course/gradescope_image/.*", r"docs/instructors\.md", r"\.ci/.*", r"\.git(?!ignore$).*",
+    r"apps/course/gradescope_image/.*", r"docs/instructors\.md", r"tests/structure/.*", r"\.ci/.*",
+    r"\.git(?!ignore$).*",
     r"build/.*", r".*\.kept-[0-9]+",
 ]
 _OWN = r"tasks/[a-z0-9_]+/([a-z0-9_]+\.cpp|answers\.toml)"  # files that belong to the student
+
+
+# Targets for work on the project itself: they need git, other compilers, or what a kit leaves out.
+_FOR_MAINTAINERS = ("check-grader|compare-pytorch|skeletons|check|format|tidy|sanitize|sanitize-dev"
+                    "|sanitize-tsan|check-clang")
 
 
 class KitError(Exception):
@@ -85,7 +91,11 @@ def belongs(name: str, given: set[int], update: bool) -> bool:
 def without_instructor(makefile: str) -> str:
     """The Makefile without the targets that need what a kit does not hold."""
     kept = re.sub(r"# ---- for instructors.*?# ---- end\n+", "", makefile, flags=re.S)
-    return re.sub(r"(?m)^(check-grader|compare-pytorch|skeletons):.*\n(\t.*\n)+\n?", "", kept)
+    kept = re.sub(rf"(?m)^({_FOR_MAINTAINERS}):.*\n(\t.*\n)*\n?", "", kept)
+    phony = re.search(r"(?m)^\.PHONY:(?:.*\\\n)*.*\n", kept)
+    names = [name for name in phony[0].replace("\\\n", " ").split()[1:]
+             if re.search(rf"(?m)^{re.escape(name)}:", kept)]
+    return kept.replace(phony[0], f".PHONY: {' '.join(names)}\n")
 
 
 def for_students(text: str) -> str:
@@ -100,7 +110,7 @@ def contents(root: Path, course: manifest.Manifest, given: set[int], update: boo
     found = {name: (root / name).read_bytes() for name in files_of_tree(root)
              if belongs(name, given, update)}
     found["Makefile"] = without_instructor(found["Makefile"].decode()).encode()
-    for name in ("README.md", "writeup/README.md"):
+    for name in ("README.md", "writeup/README.md", "docs/architecture.md"):
         if name in found:
             found[name] = for_students(found[name].decode()).encode()
     for name, text in skeletons.generate(root, course).items():

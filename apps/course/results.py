@@ -1,121 +1,39 @@
-"""The last verdict on each task (build/grade/results/taskN.json), and how verdicts are told."""
+"""How verdicts are told: one line per step, the first failure in full, seven bars."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+import answers
+import hints
+import history
 import manifest
-import skeletons
+import terminal
 import verdicts
 
-FOLDER = Path("build") / "grade" / "results"
 _BAR = 20
 _WIDTH = 120
-_FIELD = re.compile(r"(observed|expected|broken|likely|run|read): ")  # of a judge's message
-
-
-@dataclass
-class Stored:
-    """What is known of a task: the cases last run, and whether the files are still those."""
-
-    cases: list[verdicts.Case]
-    is_current: bool
-
-
-def digest_of(root: Path, task: manifest.Task) -> str:
-    """One sum over the student's files of a task."""
-    total = hashlib.sha256()
-    for name in task.files:
-        path = root / "tasks" / task.folder / name
-        total.update(path.read_bytes() if path.is_file() else b"missing")
-        total.update(b"\0")
-    return total.hexdigest()
-
-
-def store(root: Path, task: manifest.Task, digest: str, cases: list[verdicts.Case]) -> None:
-    text = json.dumps({"task": task.number, "files": digest, "cases": verdicts.to_json(cases)},
-                      indent=1, ensure_ascii=False)
-    skeletons.write_by_rename(root / FOLDER / f"task{task.number}.json", text + "\n")
-
-
-def load(root: Path, task: manifest.Task) -> Stored | None:
-    """None if the task was never tested, or its results cannot be read."""
-    try:
-        entry = json.loads((root / FOLDER / f"task{task.number}.json").read_text(encoding="utf-8"))
-        return Stored(verdicts.from_json(entry["cases"]), entry["files"] == digest_of(root, task))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def digest_of_all(root: Path, course: manifest.Manifest) -> str:
-    return "-".join(digest_of(root, task)[:16] for task in course.tasks)
-
-
-def store_integrated(root: Path, digest: str, passed: bool, verdict: str) -> None:
-    """What make test-integrated found; `verdict` in a few words."""
-    text = json.dumps({"files": digest, "passed": passed, "verdict": verdict}, indent=1,
-                      ensure_ascii=False)
-    skeletons.write_by_rename(root / FOLDER / "integrated.json", text + "\n")
-
-
-def integrated(root: Path, course: manifest.Manifest) -> tuple[bool, str]:
-    """Whether all tasks are known to pass together as they are now, and what to say of it."""
-    try:
-        entry = json.loads((root / FOLDER / "integrated.json").read_text(encoding="utf-8"))
-        if entry["files"] == digest_of_all(root, course):
-            return bool(entry["passed"]), str(entry["verdict"])
-        return False, "changed since it was tested: make test-integrated"
-    except (OSError, ValueError, KeyError, TypeError):
-        return False, "not tested yet: make test-integrated"
-
-
-def own_before(root: Path, course: manifest.Manifest, task: manifest.Task) -> list[manifest.Task]:
-    """The earlier tasks that run with the student's own code: in a kit, those that were not given.
-    In the full tree references stand there."""
-    return [earlier for earlier in course.tasks[:task.number - 1]
-            if not (root / "solutions" / earlier.folder / earlier.files[0]).is_file()]
-
-
-def untested_before(root: Path, course: manifest.Manifest, task: manifest.Task) -> str:
-    """A sentence on the student's own earlier tasks of which no verdict holds, or ""."""
-    stored = {earlier.number: load(root, earlier) for earlier in own_before(root, course, task)}
-    numbers = [number for number, each in stored.items() if each is None or not each.is_current]
-    if not numbers:
-        return ""
-    which = ", ".join(str(number) for number in numbers)
-    return (f"Task {task.number} runs on your own code of task {which}, which has not been tested "
-            f"since it was last changed: make test-task{numbers[0]}")
-
-
-def unmet_before(root: Path, course: manifest.Manifest, task: manifest.Task) -> str:
-    """The first step of an earlier task that is known to fail, if that task's code is the student's
-    own; "" if there is none."""
-    for earlier in own_before(root, course, task):
-        stored = load(root, earlier)
-        if stored is None or not stored.is_current:
-            continue
-        for verdict in verdicts.judge_steps(earlier, stored.cases):
-            if verdict.state != "passed":
-                return verdict.step.id
-    return ""
+_COLORS = {"passed": "good", "failed": "bad", "todo": "dim", "blocked": "waiting",
+           "not run": "bad"}
+_FIELD = re.compile(r"(observed|expected|broken|likely|run|read|find it): ")  # of a judge's message
 
 
 def state_of(verdict: verdicts.Verdict) -> str:
-    return {"passed": "passed", "failed": "FAILED", "todo": "not done (TODO)",
-            "blocked": f"BLOCKED by {verdict.blocked_by}",
-            "not run": "NOT RUN: the judge has no case of this step"}[verdict.state]
+    blocked = (f"waits for {verdict.blocked_by} (not written yet)" if verdict.waits else
+               f"BLOCKED by {verdict.blocked_by}")
+    return {"passed": "passed", "failed": "FAILED", "todo": "not written yet", "blocked": blocked,
+            "not run": "NOT RUN: earlier runs did not end" if verdict.cases else
+                       "NOT RUN: the judge has no case of this step"}[verdict.state]
 
 
-def table(found: list[verdicts.Verdict]) -> list[str]:
-    """A line a step."""
+def table(found: list[verdicts.Verdict], paper: terminal.Paper = terminal.PLAIN) -> list[str]:
+    """One line per step."""
     width = max(len(verdict.step.title) for verdict in found)
     return [f"  {verdict.step.id}  {verdict.step.title:<{width}}  "
-            f"{verdict.public}/{verdict.step.public}  {state_of(verdict)}" for verdict in found]
+            f"{verdict.public}/{verdict.step.public}  "
+            f"{paper.paint(state_of(verdict), _COLORS[verdict.state])}" for verdict in found]
 
 
 def failures(found: list[verdicts.Verdict]) -> list[str]:
@@ -133,7 +51,7 @@ def failures(found: list[verdicts.Verdict]) -> list[str]:
             told.add(case.name)
             if len(told) == 1:
                 lines += [f'{verdict.step.id} "{case.name}"', ""]
-                lines += [f"    {line}".rstrip() for line in _told(case, verdict.step.id)]
+                lines += [f"    {line}".rstrip() for line in _told(case, verdict)]
                 if len(case.messages) > 1:
                     lines += ["", f"    ({len(case.messages) - 1} more in this case)"]
                 continue
@@ -143,9 +61,10 @@ def failures(found: list[verdicts.Verdict]) -> list[str]:
     return lines
 
 
-def _told(case: verdicts.Case, step: str) -> list[str]:
-    """A message, with where to read even if the run threw before anything could be compared."""
-    lines = case.message.splitlines()
+def _told(case: verdicts.Case, verdict: verdicts.Verdict) -> list[str]:
+    """A message, with cause and place to read even if the run threw before anything was compared."""
+    step = verdict.step.id
+    lines = hints.with_cause(case.message, step, verdict.blocked_by).splitlines()
     if not case.todos and not any("read:" in line for line in lines):
         chapter = next(iter(sorted((manifest.ROOT / "writeup").glob(f"{step[0]}_*.md"))), None)
         where = f"writeup/{chapter.name} §{step}, " if chapter else ""
@@ -156,12 +75,13 @@ def _told(case: verdicts.Case, step: str) -> list[str]:
 def _one_line(case: verdicts.Case, verdict: verdicts.Verdict) -> str:
     own = verdict.step.id
     if verdict.state == "blocked":
-        return f"needs {verdict.blocked_by} first"
+        return (f"waits for {verdict.blocked_by}, which is not written yet" if verdict.waits else
+                f"needs {verdict.blocked_by} first")
     if case.todos and own not in case.todos:
         return f"needs {case.todos[0]} first"
     if own in case.todos:
         place = re.search(rf"TODO {own}: .*?\((.*?),", case.message)
-        return f"not done{': ' + place[1] if place else ''}"
+        return f"not written yet{': ' + place[1] if place else ''}"
     line = _said(case.message, "observed:")
     expected = _said(case.message, "expected:") if line.startswith("observed:") else ""
     if not expected.startswith("expected:"):
@@ -204,25 +124,33 @@ def summary(task: manifest.Task, found: list[verdicts.Verdict]) -> str:
     return f"public {public}/{task.public}{end}"
 
 
-def progress(root: Path, course: manifest.Manifest) -> list[str]:
+def _unfinished(task: manifest.Task, stored: history.Stored) -> str:
+    """What there is to test of a task that has verdicts, but not on all of it as it is now."""
+    if len(stored.never_run) < len(task.steps) and stored.never_run:
+        return f"{', '.join(stored.never_run)} not tested yet: make test-task{task.number}"
+    return f"changed since: make test-task{task.number}"
+
+
+def progress(root: Path, course: manifest.Manifest,
+             paper: terminal.Paper = terminal.PLAIN) -> list[str]:
     """Seven bars, the points, the next step."""
     width = max(len(task.title) for task in course.tasks)
     lines: list[str] = []
     total, next_step = 0, None
-    own = own_before(root, course, course.tasks[-1])
+    own = history.own_before(root, course, course.tasks[-1])
     for task in course.tasks:
-        stored = load(root, task)
-        found = verdicts.judge_steps(task, stored.cases if stored else [])
+        stored = history.load(root, task)
+        found = stored.found if stored else verdicts.judge_steps(task, [])
         points = sum(verdict.public for verdict in found)
         total += points
         filled = _BAR * points // task.public
         is_given = bool(own) and task not in own and task is not course.tasks[-1]
         note = ("given: the later tasks run on the reference" if stored is None and is_given else
                 "not tested yet" if stored is None else
-                "changed since: make test-task%d" % task.number if not stored.is_current else
+                _unfinished(task, stored) if not stored.is_current else
                 "done" if points == task.public else "")
         lines.append(f"  task {task.number}  {task.title:<{width}}  "
-                     f"[{'#' * filled}{'.' * (_BAR - filled)}] {points:>2}/{task.public:<2}  {note}"
+                     f"[{paper.paint('#' * filled, 'good')}{'.' * (_BAR - filled)}] {points:>2}/{task.public:<2}  {note}"
                      .rstrip())
         if next_step is None and not (stored is None and is_given):
             next_step = next((v.step for v in found if v.state not in ("passed", "blocked")), None)
@@ -231,7 +159,9 @@ def progress(root: Path, course: manifest.Manifest) -> list[str]:
     questions = sum(task.questions for task in course.tasks)
     lines += ["", f"  public {total}/{public}; {hidden} hidden points and {questions} for the "
               "accounting questions are graded on submission"]
-    together, verdict = integrated(root, course)
+    if missing := answers.overview(root, course):
+        lines.append(f"  {missing}")
+    together, verdict = history.integrated(root, course)
     if next_step is None and not together:
         lines.append(f"  every public case passes, task by task. All together: {verdict}")
     elif next_step is None:

@@ -9,13 +9,17 @@ import stat
 import tarfile
 from pathlib import Path
 
+import answers
 import audit
 import builder
+import history
+import loop
 import manifest
 import questions
 import regions
 import results
 import skeletons
+import terminal
 import unpack
 import verdicts
 
@@ -111,11 +115,11 @@ def submit(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int
         score = f"{points:>2}/{task.public:<2}"
         print(f"  task {task.number}  {task.title:<18}  {score}  {note}".rstrip(), flush=True)
         for problem in _answer_problems(fresh, task):
-            print(f"          {problem}")
+            terminal.say(f"          {problem}")
     public = sum(task.public for task in course.tasks)
     print(f"\npublic {total}/{public}; the other {manifest.TOTAL - public} points (hidden cases, "
           "accounting questions) are graded on submission")
-    print(f"all together (no points): {results.integrated(root, course)[1]}")
+    print(f"all together (no points): {history.integrated(root, course)[1]}")
     path = root / ARCHIVE
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name("." + path.name)
@@ -129,7 +133,9 @@ def _answer_problems(fresh: Path, task: manifest.Task) -> list[str]:
     name = f"tasks/{task.folder}/answers.toml"
     if not (fresh / name).is_file():
         return [f"{name}: missing, so the accounting questions get no points"]
-    return questions.check(fresh / name, task.number)
+    problems = questions.check(fresh / name, task.number)
+    reminder = answers.reminder(fresh, task)
+    return [*problems, *([reminder] if reminder else [])]
 
 
 def _score(root: Path, task: manifest.Task, tools: builder.Builder,
@@ -150,7 +156,9 @@ def _score(root: Path, task: manifest.Task, tools: builder.Builder,
         fresh / f"task{task.number}" / f"{name}.o", task, tools.build)]
     if findings:
         return 0, f"is not accepted by the audit:\n{audit.shown(findings)}"
-    cases = verdicts.run_judge(tools.program(f"judge_task{task.number}"), runner, verdicts.PUBLIC)
+    cases = verdicts.run_judge(tools.program(f"judge_task{task.number}"), runner, verdicts.PUBLIC,
+                               on_wait=loop.still_running)
+    history.store(root, task, history.digest_of(fresh, task), cases)
     found = verdicts.judge_steps(task, cases)
     open_steps = [f"{v.step.id} {results.state_of(v)}" for v in found if v.state != "passed"]
     return sum(verdict.public for verdict in found), ", ".join(open_steps)

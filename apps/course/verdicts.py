@@ -26,6 +26,8 @@ _TAG = re.compile(r"\[([^\]]+)\]")
 _STEP = re.compile(r"[1-9]\.[1-9][0-9]?")
 _TODO = re.compile(r"\bTODO ([1-9]\.[1-9][0-9]?): ")
 _ANY_STEP = "make debug-n.m"  # as a judge writes it, which does not know the step of its case
+_NOTHING_YET = b""
+_NOT_BEGUN = re.compile(r"not run, because \d+ runs before it did not end")  # tests/graded/run.cpp
 _NO_MESSAGE = "the case asserted nothing, or failed without saying why"
 
 
@@ -55,9 +57,16 @@ class Case:
         return list(dict.fromkeys(m for text in self.messages for m in _TODO.findall(text)))
 
 
+    @property
+    def is_left_out(self) -> bool:
+        """Whether it was not begun, because too many runs before it did not end."""
+        return bool(_NOT_BEGUN.search(self.message))
+
+
 @dataclass
 class Verdict:
-    """A step: passed, failed, blocked (by `blocked_by`), todo (not begun), or not run."""
+    """A step: passed, failed, blocked (by `blocked_by`), todo (not begun), or not run. `waits`: the
+    step that blocks it is not written yet."""
 
     step: manifest.Step
     state: str
@@ -65,6 +74,7 @@ class Verdict:
     cases: list[Case]
     public: int
     hidden: int
+    waits: bool = False
 
     def first_failure(self) -> Case | None:
         """The step's first failing case, public ones first."""
@@ -74,8 +84,10 @@ class Verdict:
 
 def run_judge(judge: Path, runner: Path, spec: str = "", *, env: dict[str, str] | None = None,
               timeout: float | None = None, abort: bool = False,
-              on_case: Callable[[Case], None] | None = None) -> list[Case]:
-    """The cases of `judge` that match `spec`, judged on `runner`; `on_case` hears of each at once.
+              on_case: Callable[[Case], None] | None = None,
+              on_wait: Callable[[str], None] | None = None, patience: float = 10.0) -> list[Case]:
+    """The cases of `judge` that match `spec`, judged on `runner`; `on_case` is called with each at
+    once, and `on_wait` with the name of a case that has run for `patience` seconds.
 
     Listed cases that were not executed (the judge ended early, `timeout` seconds were over, or
     `abort` ended it at the first failure) come last, as not passed.
@@ -93,7 +105,11 @@ def run_judge(judge: Path, runner: Path, spec: str = "", *, env: dict[str, str] 
             env=full_env) as process:
         in_time = True
         try:
-            for piece in _pieces(process.stdout.fileno(), end):
+            for piece in _pieces(process.stdout.fileno(), end, patience if on_wait else None):
+                if piece == _NOTHING_YET:
+                    if on_wait is not None:
+                        on_wait(parser.begun)
+                    continue
                 for case in parser.feed(piece) if piece else []:
                     if on_case is not None:
                         on_case(case)
@@ -113,11 +129,16 @@ def run_judge(judge: Path, runner: Path, spec: str = "", *, env: dict[str, str] 
     return [*parser.cases, *missing]
 
 
-def _pieces(pipe: int, end: float | None) -> Iterator[bytes | None]:
-    """What comes through a pipe, as it comes; a last None if `end` is reached first."""
+def _pieces(pipe: int, end: float | None, patience: float | None) -> Iterator[bytes | None]:
+    """What comes through a pipe, as it comes; _NOTHING_YET whenever nothing comes for `patience`
+    seconds; a last None if `end` is reached first."""
     while True:
         left = None if end is None else end - time.monotonic()
-        if left is not None and (left <= 0 or not select.select([pipe], [], [], left)[0]):
+        waited = min((each for each in (left, patience) if each is not None), default=None)
+        if waited is not None and (waited <= 0 or not select.select([pipe], [], [], waited)[0]):
+            if end is None or time.monotonic() < end:
+                yield _NOTHING_YET
+                continue
             yield None
             return
         piece = os.read(pipe, 1 << 16)
@@ -254,6 +275,7 @@ def judge_steps(task: manifest.Task, cases: Iterable[Case],
     wanted = list(only) or [step.id for step in task.steps]
     of_step = {step.id: [c for c in cases if step.id in c.steps] for step in task.steps}
     failing = {step for step, each in of_step.items() if any(not case.passed for case in each)}
+    unwritten = {todo for case in cases if not case.passed for todo in case.todos}
     verdicts = []
     for step in task.steps:
         mine = of_step[step.id]
@@ -266,7 +288,7 @@ def judge_steps(task: manifest.Task, cases: Iterable[Case],
             state, blocker = _why(task, step, mine, failing, unmet)
         public, hidden = ([case for case in mine if case.hidden == flag] for flag in (False, True))
         verdicts.append(Verdict(step, state, blocker, mine, _earned(step.public, public),
-                                _earned(step.hidden, hidden)))
+                                _earned(step.hidden, hidden), blocker in unwritten))
     return verdicts
 
 
@@ -280,11 +302,16 @@ def _why(task: manifest.Task, step: manifest.Step, cases: list[Case],
     todos = {todo for case in cases if not case.passed for todo in case.todos}
     if step.id in todos:
         return "todo", ""
+    earlier = {todo for todo in todos if todo[0] < step.id[0]}
+    if earlier:  # in a student kit: what this task requires cannot work either
+        return "blocked", min(earlier)
     for required in task.closure(step.id):
         if required in failing:
             return "blocked", required
-    if todos:  # a step of an earlier task (a student kit), or one points.toml does not name
+    if todos:  # one that points.toml does not name
         return "blocked", min(todos)
+    if all(case.is_left_out for case in cases if not case.passed):
+        return "not run", ""
     return ("blocked", unmet) if unmet else ("failed", "")
 
 

@@ -1,5 +1,7 @@
 #include "program/program.h"
 
+#include "base/todo.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -84,6 +86,8 @@ int run(const char* name, const std::function<int()>& body) {
     return complain(name, sentence(error), kFailed);
   } catch (const std::system_error& error) {
     return complain(name, fmt::format("the system refused: {}", error.code().message()), kFailed);
+  } catch (const TodoError& error) {
+    return complain(name, as_sentence(error), kFailed);
   } catch (const std::exception& error) {
     return complain(
         name, fmt::format("an error that it does not know; please report it ({})", error.what()),

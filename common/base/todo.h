@@ -19,6 +19,9 @@ class TodoError : public std::logic_error {
   explicit TodoError(const std::string& what);
 };
 
+/// For the user of a program that reached it: which step is not written yet, and how to test it.
+std::string as_sentence(const TodoError& error);
+
 /// The messages of all TodoErrors made in this process so far, in order, thrown or not: no catch
 /// may hide an exercise that was reached. One list for the whole process, since ranks and their
 /// communication may run on any thread.

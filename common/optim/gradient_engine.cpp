@@ -33,7 +33,7 @@ double clip_factor(double norm, double max_norm) {
   FSDP_CHECK(std::isfinite(norm),
              "the gradient norm is {}: a gradient overflowed; lower the learning rate, or look for "
              "the micro-batch whose loss is not finite",
-             norm);
+             std::fabs(norm));  // a NaN may have a sign
   return std::min(max_norm / (norm + 1e-6), 1.0);
 }
 

@@ -1,5 +1,6 @@
 #include "graded/expect.h"
 
+#include "graded/wording.h"
 #include "support/catch.h"
 
 #include <algorithm>
@@ -77,11 +78,11 @@ void Lesson::report(const std::string& observed, const std::string& expected,
       std::find_if(causes.begin(), causes.end(), [](const Cause& each) { return each.applies; });
   const std::string likely = cause != causes.end() ? cause->text : "cause not determined";
   const auto task = static_cast<std::size_t>(step_[0] - '0');
-  FAIL_CHECK(
+  FAIL_CHECK(without_sign_of_nan(
       fmt::format("{} {}\n  observed: {}\n  expected: {}\n  broken:   {}\n  likely:   {}\n"
                   "  run:      {}\n  read:     writeup/{}.md §{}, make hint-{}",
                   step_, place_, observed, expected, invariant_, likely, to_string(seen_.asked()),
-                  kChapters[task], step_, step_));
+                  kChapters[task], step_, step_)));
 }
 
 void Lesson::equal(const std::string& what, std::int64_t observed, std::int64_t expected,
@@ -170,7 +171,7 @@ void Lesson::accepted(const std::string& what, const Json& attempt) {
   const auto type = attempt.at("type").get<std::string>();
   if (type == "none") return passed();
   report(fmt::format("{}: {} \"{}\"", what, type, attempt.at("what").get<std::string>()),
-         "no error", {});
+         "no error", {{true, kThrownCause}});
 }
 
 void Lesson::nothing_on_heap(const Json& peak) {

@@ -18,9 +18,9 @@ struct Ask {
 
 /// Runs `scenario` in the program FSDP_RUNNER names (after the words of FSDP_JAIL, if set), or
 /// returns what an equal call of this judge got before.
-/// Fails the test case, with the runner's own words, when the run reached an unsolved step, threw,
+/// Fails the test case, with the runner's own words, if the run reached an unsolved step, threw,
 /// crashed, hung (FSDP_SECONDS of processor time, default 20; six times that by the clock), or
-/// ended without observations.
+/// ended without observations. FSDP_MOST_HANGS: after so many that hung, no further run is started.
 const Seen& run(const std::string& scenario, const Ask& ask);
 
 }  // namespace fsdp::graded

@@ -50,6 +50,17 @@ std::int64_t Seen::bytes(int rank, const std::string& key, const std::string& ki
   return at(rank, key).at(kind).get<std::int64_t>();
 }
 
+namespace {
+
+/// An option in the words of a reader who does not know the scenario's code.
+std::string in_words(const std::string& name, const Json& value) {
+  if (name != "poison") return fmt::format("{}={}", name, value.dump());
+  if (!value.is_boolean()) return fmt::format("(garbage is written first: {})", value.dump());
+  return value.get<bool>() ? "(garbage is written first)" : "(nothing is written first)";
+}
+
+}  // namespace
+
 std::string to_string(const Case& asked) {
   std::string text = fmt::format("{} W={} seed {}", asked.scenario, asked.world_size, asked.seed);
   if (asked.delivery != Delivery::plain) {
@@ -57,7 +68,7 @@ std::string to_string(const Case& asked) {
         asked.delivery == Delivery::lazy ? " (bytes arrive in wait())" : " (bytes leave at issue)";
   }
   for (const auto& [name, value] : asked.options.items()) {
-    text += fmt::format(" {}={}", name, value.dump());
+    text += " " + in_words(name, value);
   }
   return text;
 }

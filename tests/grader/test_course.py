@@ -2,15 +2,20 @@
 
 import contextlib
 import io
+import os
 import tarfile
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import course_path  # noqa: F401  must come first
+import answers
 import course
 import hints
+import history
 import integrated
+import loop
 import manifest
 import results
 import submission
@@ -49,14 +54,14 @@ class ResultsTest(InRoot):
         lines = results.table(verdicts.judge_steps(self.task, self.CASES))
         self.assertEqual([[word.strip() for word in line.split("  ")[-2:]] for line in lines], [
             ["2/2", "passed"], ["0/2", "FAILED"], ["0/2", "BLOCKED by 3.2"],
-            ["0/2", "NOT RUN: the judge has no case of this step"], ["0/2", "not done (TODO)"]])
+            ["0/2", "NOT RUN: the judge has no case of this step"], ["0/2", "not written yet"]])
 
     def test_the_first_failure_in_full_and_the_rest_in_lines(self):
         self.assertEqual(results.failures(verdicts.judge_steps(self.task, self.CASES)), [
             '3.2 "case of 3.2"', "", "    3.2 rank 1", "      observed: NaN", "      likely: x",
             "      read:     writeup/3_forward.md §3.2, make hint-3.2", "",
             "    (1 more in this case)", "", "After that:",
-            '  3.5 "case of 3.5": not done: tasks/task3_forward/forward.cpp:10',
+            '  3.5 "case of 3.5": not written yet: tasks/task3_forward/forward.cpp:10',
             '  3.3 "case of 3.3": needs 3.2 first'])
 
     def test_a_later_failure_says_what_was_seen_and_expected(self):
@@ -113,7 +118,7 @@ class ResultsTest(InRoot):
         self.assertIn(f"task 3  Forward            [{'.' * 20}]  0/10  not tested yet", text)
         self.assertIn("public 0/70; 16 hidden points and 14 for", text)
         self.assertIn("next: 1.1, ", text)
-        results.store(self.root, self.task, results.digest_of(self.root, self.task), self.CASES)
+        history.store(self.root, self.task, history.digest_of(self.root, self.task), self.CASES)
         text = "\n".join(results.progress(self.root, self.whole))
         self.assertIn("task 3  Forward            [####................]  2/10\n", text)
         self.put(self.file, "changed\n")
@@ -122,13 +127,13 @@ class ResultsTest(InRoot):
 
     def test_in_a_kit_an_earlier_task_can_be_what_is_missing(self):
         fourth = self.whole.task(4)
-        self.assertEqual(results.unmet_before(self.root, self.whole, fourth), "")
-        results.store(self.root, self.task, results.digest_of(self.root, self.task), self.CASES)
-        self.assertEqual(results.unmet_before(self.root, self.whole, fourth), "3.2")
+        self.assertEqual(history.unmet_before(self.root, self.whole, fourth), "")
+        history.store(self.root, self.task, history.digest_of(self.root, self.task), self.CASES)
+        self.assertEqual(history.unmet_before(self.root, self.whole, fourth), "3.2")
         found = verdicts.judge_steps(fourth, [case("4.1", "wrong")], ["4.1"], "3.2")
         self.assertEqual(results.state_of(found[0]), "BLOCKED by 3.2")
         self.put(self.root / "solutions" / self.task.folder / "forward.cpp", "the reference\n")
-        self.assertEqual(results.unmet_before(self.root, self.whole, fourth), "")
+        self.assertEqual(history.unmet_before(self.root, self.whole, fourth), "")
 
     def test_in_a_kit_an_earlier_task_may_have_changed(self):
         fourth = self.whole.task(4)
@@ -136,11 +141,11 @@ class ResultsTest(InRoot):
             earlier = self.whole.task(n)
             self.put(self.root / "solutions" / earlier.folder / earlier.files[0], "given\n")
         self.assertIn("your own code of task 3, which has not been tested",
-                      results.untested_before(self.root, self.whole, fourth))
-        results.store(self.root, self.task, results.digest_of(self.root, self.task), self.CASES)
-        self.assertEqual(results.untested_before(self.root, self.whole, fourth), "")
+                      history.untested_before(self.root, self.whole, fourth))
+        history.store(self.root, self.task, history.digest_of(self.root, self.task), self.CASES)
+        self.assertEqual(history.untested_before(self.root, self.whole, fourth), "")
         self.put(self.file, "changed\n")
-        self.assertIn("make test-task3", results.untested_before(self.root, self.whole, fourth))
+        self.assertIn("make test-task3", history.untested_before(self.root, self.whole, fourth))
 
     def test_what_is_given_in_a_kit_need_not_be_done(self):
         for n in (1, 2):
@@ -150,14 +155,159 @@ class ResultsTest(InRoot):
         self.assertEqual(text.count("given: the later tasks run on the reference"), 2)
         self.assertIn("next: 3.1, ", text)
 
+    def test_code_that_is_put_back_has_its_verdict_back(self):
+        def judged(*cases):
+            history.store(self.root, self.task, history.digest_of(self.root, self.task), cases)
+
+        passing = [case(step.id) for step in self.task.steps]
+        judged(*passing)
+        self.put(self.file, "broken\n")
+        judged(case("3.1", "wrong"))
+        self.assertEqual(history.load(self.root, self.task).found[0].state, "failed")
+        for number in range(6):
+            self.put(self.file, f"broken {number}\n")
+            judged(case("3.1", "wrong"))
+        self.put(self.file, "mine\n")
+        stored = history.load(self.root, self.task)
+        self.assertTrue(stored.is_current)
+        self.assertEqual({each.state for each in stored.found}, {"passed"})
+
+    def test_two_earlier_tasks_have_a_command_each(self):
+        self.put(self.root / "solutions" / self.whole.task(1).folder / "meta_device.cpp", "given")
+        self.assertEqual(
+            history.untested_before(self.root, self.whole, self.whole.task(4)),
+            "Task 4 runs on your own code of task 2 and task 3, which have not been tested as they "
+            "are now: make test-task2, then make test-task3")
+
+    def test_a_run_of_one_step_counts_for_that_step(self):
+        def judged(step, *cases):
+            history.store(self.root, self.task, history.digest_of(self.root, self.task), cases,
+                          step)
+
+        both = verdicts.Case("of both", ("3.1", "3.2"), False, True, True)
+        judged("3.1", case("3.1"), both)
+        stored = history.load(self.root, self.task)
+        self.assertEqual([each.public for each in stored.found], [2, 0, 0, 0, 0])
+        self.assertEqual(stored.never_run, ["3.2", "3.3", "3.4", "3.5"])
+        self.assertFalse(stored.is_current)
+        text = "\n".join(results.progress(self.root, self.whole))
+        self.assertIn(" 2/10  3.2, 3.3, 3.4, 3.5 not tested yet: make test-task3", text)
+        judged("3.2", both, case("3.2", "wrong"))
+        stored = history.load(self.root, self.task)
+        self.assertEqual([each.state for each in stored.found[:2]], ["passed", "failed"])
+        self.put(self.file, "3.2 is right now\n")
+        judged("3.2", both, case("3.2"))
+        self.assertEqual([each.public for each in history.load(self.root, self.task).found],
+                         [2, 2, 0, 0, 0])
+
+    def test_a_step_never_judged_again_keeps_its_verdict(self):
+        digest = history.digest_of(self.root, self.task)
+        history.store(self.root, self.task, digest, [case("3.1")], "3.1")
+        for number in range(20):
+            history.store(self.root, self.task, str(number), [case("3.2")], "3.2")
+        self.assertEqual([each.public for each in history.load(self.root, self.task).found],
+                         [2, 2, 0, 0, 0])
+
+    def test_a_step_that_waits_is_not_blocked(self):
+        todo = "TODO 3.4: reshard_to_subgroup (tasks/task3_forward/forward.cpp:9, w)"
+        found = verdicts.judge_steps(self.task, [case("3.4", todo), case("3.5", "wrong")])
+        self.assertEqual(results.state_of(found[4]), "waits for 3.4 (not written yet)")
+        self.assertIn('"case of 3.5": waits for 3.4, which is not written yet',
+                      results.failures(found)[-1])
+
+    def test_an_exception_is_told_with_the_usual_mistakes_of_the_step(self):
+        message = ("unit W=4 seed 1\n  observed: the run threw Error: narrow(0, 4, 2) of shape (4)\n"
+                   f"  expected: no exception: it runs to its end\n  likely:   {hints.THROWN}")
+        told = "\n".join(results.failures(verdicts.judge_steps(self.task, [case("3.4", message)])))
+        self.assertIn("likely:   the world rank stands where the subgroup's rank belongs", told)
+        self.assertNotIn("cause not determined", told)
+        self.assertIn("read:     writeup/3_forward.md §3.4", told)
+
+    def test_an_exception_of_a_blocked_step_is_no_mistake_of_its_own(self):
+        message = f"unit\n  likely:   {hints.THROWN}"
+        self.assertEqual(hints.with_cause(message, "3.5", "3.4"),
+                         "unit\n  likely:   3.5 relies on 3.4, which does not work yet")
+
+    def test_the_judge_writes_what_is_replaced(self):
+        header = (manifest.ROOT / "tests/graded/wording.h").read_text(encoding="utf-8")
+        self.assertIn(f'kThrownCause = "{hints.THROWN}"', header)
+
     def test_broken_results_are_no_results(self):
-        self.put(self.root / results.FOLDER / "task3.json", "{")
-        self.assertIsNone(results.load(self.root, self.task))
+        self.put(self.root / history.FOLDER / "task3.json", "{")
+        self.assertIsNone(history.load(self.root, self.task))
+
+
+class AnswersTest(InRoot):
+    """The accounting questions are part of a task, and no test reminds a student of them."""
+
+    def answer(self, text: str) -> None:
+        self.put(self.file.with_name("answers.toml"), text)
+
+    def test_a_missing_file_has_no_answers(self):
+        self.assertEqual(answers.unanswered(self.root, self.task), 2)
+
+    def test_open_questions_are_counted_and_how_to_see_them_is_said(self):
+        self.answer('id = ""\n[q1]\nvalue = ""\nunit = "B"\n')
+        self.assertEqual(
+            answers.reminder(self.root, self.task),
+            "Accounting questions of task 3: all 2 not answered (2 points). Write your course "
+            "e-mail after id in tasks/task3_forward/answers.toml; then python3 "
+            "apps/course/questions.py show --task 3 prints them")
+        self.answer('id = "me@school.edu"\n[q1]\nvalue = 12\nunit = "B"\n')
+        self.assertEqual(
+            answers.reminder(self.root, self.task),
+            "Accounting questions of task 3: 1 of 2 not answered (1 point). python3 "
+            "apps/course/questions.py show --task 3 prints them; answer them in "
+            "tasks/task3_forward/answers.toml")
+        self.answer('id = "me@school.edu"\n[q1]\nvalue = 12\nunit = "B"\n'
+                    '[q2]\nvalue = 5\nunit = "B"\n')
+        self.assertEqual(answers.reminder(self.root, self.task), "")
+
+    def test_progress_counts_them(self):
+        self.answer('id = "me@school.edu"\n[q1]\nvalue = 12\nunit = "B"\n')
+        self.assertIn("accounting questions: 13 of 14 not answered (tasks 1, 2, 3, 4, 5, 6, 7). ",
+                      "\n".join(results.progress(self.root, self.whole)))
+
+    def run_test(self, *words: str, failing: str = "") -> str:
+        """What `course.py test 3` prints when only step `failing` fails."""
+        cases = [case(step.id, *(["wrong"] if step.id == failing else []))
+                 for step in self.task.steps]
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), mock.patch.object(course, "ROOT", self.root), \
+                mock.patch.object(course.builder, "Builder"), \
+                mock.patch.object(course, "_audited", return_value=False), \
+                mock.patch.object(verdicts, "run_judge", return_value=cases):
+            code = course.test(self.whole, course.parse(["test", "3", *words]))
+        self.assertEqual(code, 1 if failing else 0)
+        return said.getvalue()
+
+    def test_a_task_that_passes_reminds_of_its_questions(self):
+        self.assertIn("all 2 not answered", self.run_test().replace("\n", " "))
+        self.assertNotIn("not answered", self.run_test(failing="3.2"))
+        self.assertNotIn("not answered", self.run_test("--only", "3.2"))
+
+    def test_the_loop_ends_a_hang_soon_and_says_where_it_is(self):
+        with mock.patch.object(verdicts, "run_judge", return_value=[]) as judge, \
+                mock.patch.dict(os.environ, clear=True):
+            loop.run(Path("judge"), Path("runner"), "", {"FSDP_SEED": "", "FSDP_WORLD": "2"})
+        given = judge.call_args.kwargs
+        self.assertEqual(given["env"], {"FSDP_SECONDS": "5", "FSDP_MOST_HANGS": "2",
+                                        "FSDP_WORLD": "2"})
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            given["on_wait"]("Slow")
+        self.assertEqual(said.getvalue(), 'Nothing came out for 10 s. Still running: "Slow"\n')
+
+    def test_one_step_is_remembered(self):
+        self.run_test("--only", "3.2")
+        self.assertEqual(history.load(self.root, self.task).never_run,
+                         ["3.1", "3.3", "3.4", "3.5"])
 
 
 class HintsTest(InRoot):
     def test_three_levels(self):
         steps = "".join(f'["{s.id}"]\none = "Why {s.id}?"\ntwo = "b"\nthree = "c"\n'
+                        f'throws = "it was {s.id}"\n'
                         for s in self.task.steps)
         path = self.root / hints.FOLDER / "task3.toml"
         self.put(path, steps)
@@ -222,6 +372,26 @@ class SubmissionTest(InRoot):
             submission.collect(self.root, self.whole)
 
 
+    def test_submit_remembers_what_came_out(self):
+        self.fill()
+        fresh = self.root / "fresh"
+        for name in unpack.wanted_paths(self.whole):
+            self.put(fresh / name, f"// {name}\n")
+        tools = mock.Mock(root=self.root)
+        cases = [case(step.id) for step in self.task.steps]
+        with mock.patch.object(verdicts, "run_judge", return_value=cases), \
+                mock.patch.object(submission.audit, "audit_object", return_value=[]):
+            points, _ = submission._score(self.root, self.task, tools, fresh)
+        stored = history.load(self.root, self.task)
+        self.assertEqual((points, stored.is_current), (10, True))
+
+    def test_submit_counts_open_questions(self):
+        self.fill()
+        self.put(self.root / "tasks/task3_forward/answers.toml", 'id = ""\n')
+        self.assertIn("all 2 not answered",
+                      "".join(submission._answer_problems(self.root, self.task)))
+
+
 class IntegratedTest(unittest.TestCase):
     def test_one_task_is_found_before_pairs(self):
         tried = []
@@ -269,9 +439,9 @@ class TogetherTest(InRoot):
         code, said = self.judged((), cases=self.GREEN)
         self.assertEqual(code, 0)
         self.assertIn("all together: passed, all 2 cases", said)
-        self.assertEqual(results.integrated(self.root, self.whole)[0], True)
+        self.assertEqual(history.integrated(self.root, self.whole)[0], True)
         self.put(self.file, "changed\n")
-        passed, verdict = results.integrated(self.root, self.whole)
+        passed, verdict = history.integrated(self.root, self.whole)
         self.assertFalse(passed)
         self.assertIn("changed since", verdict)
 
@@ -280,7 +450,7 @@ class TogetherTest(InRoot):
         self.assertEqual(code, 1)
         self.assertIn("all together: FAILED, 1 of 2 cases fail. It is task 3: make test-t", said)
         self.assertIn("costs no points", said)
-        passed, verdict = results.integrated(self.root, self.whole)
+        passed, verdict = history.integrated(self.root, self.whole)
         self.assertFalse(passed)
         self.assertIn("It is task 3", verdict)
 
@@ -294,13 +464,13 @@ class TogetherTest(InRoot):
         self.assertEqual((code, "No task and no pair" in said), (1, True))
         todo = case("7.4", "TODO 4.2: complete_gradients (tasks/task4_backward/backward.cpp:9, w)")
         code, said = self.judged((), cases=[todo])
-        self.assertEqual((code, "not done: 4.2. Next: make test-task4" in said), (1, True))
+        self.assertEqual((code, "not written yet: 4.2. Next: make test-task4" in said), (1, True))
 
     def test_all_points_are_not_all_of_it(self):
         """Progress ends with the tasks together, not with the last task."""
         for task in self.whole.tasks:
             cases = [case(step.id) for step in task.steps]
-            results.store(self.root, task, results.digest_of(self.root, task), cases)
+            history.store(self.root, task, history.digest_of(self.root, task), cases)
         self.assertIn("All together: not tested yet", "\n".join(
             results.progress(self.root, self.whole)))
         self.judged((), cases=self.GREEN)
@@ -311,7 +481,7 @@ class CommandLineTest(unittest.TestCase):
     def test_every_command_of_the_makefile_is_known(self):
         for words in ("test 3 --only 3.2 --impl solution --seed 5 --world 2",
                       "progress", "watch", "watch 3", "hint 4.2 --level 2", "debug 3.2", "reset 3",
-                      "submit", "integrated"):
+                      "submit", "integrated", "written demo"):
             self.assertTrue(callable(course.parse(words.split()).run), words)
 
 

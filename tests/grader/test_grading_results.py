@@ -11,6 +11,7 @@ import course_path  # noqa: F401  must come first
 import grade
 import grade_all
 import gradescope_results
+import hints
 import html_summary
 import manifest
 import unpack
@@ -51,6 +52,18 @@ class ResultsFile(unittest.TestCase):
         self.assertEqual(sum(test["max_score"] for test in document["tests"]), manifest.TOTAL)
         self.assertEqual({test["output"] for test in document["tests"]}, {"not run"})
         self.assertIn("has not ended", document["output"])
+
+    def test_an_exception_and_an_unwritten_step_are_told_as_in_the_students_loop(self):
+        cases = all_cases(("3.3", "3.4", "3.5"))
+        messages = {"3.3 public": "TODO 3.3: reshard (x.cpp:1, w)",
+                    "3.4 public": f"unit W=2\n  likely:   {hints.THROWN}"}
+        for each in cases:
+            each.messages = [messages[each.name]] if each.name in messages else each.messages
+        self.results().set_cases(TASK, cases)
+        output = {test["name"].split()[0]: test["output"] for test in self.read()["tests"]
+                  if "public" in test["tags"]}
+        self.assertIn("waits for 3.3 (not written yet)", output["3.4"])
+        self.assertIn("likely:   3.4 relies on 3.3, which does not work yet", output["3.4"])
 
     def test_the_schema(self):
         self.results().set_cases(TASK, all_cases())

@@ -70,7 +70,8 @@ class Texts(unittest.TestCase):
             hints = tomllib.loads(path.read_text())
             self.assertEqual(list(hints), [s["id"] for s in task["steps"]], path)
             for step, levels in hints.items():
-                self.assertEqual(list(levels), ["one", "two", "three"], f"{path}: {step}")
+                self.assertEqual(list(levels), ["one", "two", "three", "throws"],
+                                 f"{path}: {step}")
                 for level in levels.values():
                     self.assertGreater(len(level.strip()), 30, f"{path}: {step}")
 

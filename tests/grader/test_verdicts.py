@@ -1,5 +1,6 @@
 """Tests of verdicts.py against recorded reports and a judge made of shell."""
 
+import os
 import stat
 import tempfile
 import unittest
@@ -109,6 +110,23 @@ class JudgeTest(unittest.TestCase):
         cases = verdicts.run_judge(judge, Path("runner"), timeout=0.5)
         self.assertEqual([each.message for each in cases], ["", "not run: time"])
 
+    def test_a_case_that_runs_long_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gate = Path(folder) / "gate"
+            os.mkfifo(gate)
+            judge = self.judge(self.LIST + f"echo '{self.ONE}<TestCase name=\"Slow\" tags="
+                               f"\"[3.3]\">'; read line < {gate}; echo '</TestCase></Catch2TestRun>'")
+            named = []
+
+            def on_wait(name):
+                if name and not named:
+                    named.append(name)
+                    gate.write_text("go on\n", encoding="utf-8")
+
+            cases = verdicts.run_judge(judge, Path("runner"), on_wait=on_wait, patience=0.01)
+        self.assertEqual(named, ["Slow"])
+        self.assertEqual([each.name for each in cases][:2], ["Gathering starts once", "Slow"])
+
     def test_a_filter_that_matches_nothing_is_an_error(self):
         judge = self.judge("echo '<?xml version=\"1.0\"?><MatchingTests/>'")
         with self.assertRaisesRegex(verdicts.JudgeError, "no case matches"):
@@ -153,6 +171,32 @@ class StepTest(unittest.TestCase):
         states = self.states([case("3.1", True), case("3.2", False, message=todo),
                               case("3.3", False, message=todo)])
         self.assertEqual((states["3.2"], states["3.3"]), ("todo", "blocked 3.2"))
+
+    def test_what_is_not_written_does_not_fail(self):
+        todo = "TODO 3.2: finish_unshard (tasks/task3_forward/forward.cpp:60, make hint-3.2)"
+        found = verdicts.judge_steps(self.task, [
+            case("3.1", False), case("3.2", False, message=todo), case("3.3", False)])
+        self.assertEqual([(each.blocked_by, each.waits) for each in found[:3]],
+                         [("", False), ("", False), ("3.1", False)])
+        found = verdicts.judge_steps(self.task, [
+            case("3.1", True), case("3.2", False, message=todo), case("3.3", False)])
+        self.assertEqual((found[2].blocked_by, found[2].waits), ("3.2", True))
+
+    def test_what_was_left_out_after_hangs_did_not_fail(self):
+        left_out = "unit W=2 seed 1: not run, because 2 runs before it did not end"
+        task = manifest.load().task(5)
+        found = verdicts.judge_steps(task, [case("5.1", False, message="did not end"),
+                                            case("5.2", False, message=left_out),
+                                            case("5.3", False, message=left_out)])
+        self.assertEqual([(each.state, each.blocked_by) for each in found[:3]],
+                         [("failed", ""), ("blocked", "5.1"), ("not run", "")])
+
+    def test_a_step_of_an_earlier_task_comes_first(self):
+        todo = "TODO 2.4: make_views (x.cpp:1)"
+        found = verdicts.judge_steps(self.task, [case("3.1", False, message=todo),
+                                                 case("3.2", False, message=todo)])
+        self.assertEqual([(each.blocked_by, each.waits) for each in found[:2]],
+                         [("2.4", True), ("2.4", True)])
 
     def test_a_step_of_an_earlier_task_can_block(self):
         states = self.states([case("3.1", False, message="TODO 2.4: make_views (x.cpp:1)")])

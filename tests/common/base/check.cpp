@@ -30,3 +30,14 @@ TEST_CASE("an unsolved exercise names its step, its function and its hint, and i
   CHECK_THAT(message, contains("writeup §3.2, make hint-3.2"));
   static_assert(!std::is_base_of_v<Error, TodoError>);
 }
+
+TEST_CASE("an unsolved exercise is a sentence for the user of a program") {
+  try {
+    unsolved(1);
+  } catch (const TodoError& error) {
+    CHECK(as_sentence(error) ==
+          "step 3.2 is not written yet: unsolved (tests/common/base/check.cpp:23); make test-task3 "
+          "ONLY=3.2 tests it");
+  }
+  CHECK(as_sentence(TodoError("else")) == "else");
+}
