@@ -8,8 +8,8 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
-  check-clang check-grader compare-pytorch clean figures skeletons test-integrated progress watch \
-  submit grade grade-all gradescope student-kit
+  check-clang check-grader compare-pytorch clean figures skeletons warm-up test-integrated progress \
+  watch submit grade grade-all gradescope student-kit
 
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -51,6 +51,13 @@ test-%: ## Build and run the tests of one part: test-common, test-memory, test-s
 	@$(call configure,release)
 	@$(call compile,release) tests_$*
 	@$(call run-tests,release) -L '^$*$$'
+
+warm-up: ## Your first function, before task 1: compiled and tested in seconds
+	@$(install) compiler
+	@mkdir -p build/warm_up
+	@c++ -std=c++20 -Wall -Wextra -Itasks -o build/warm_up/check tests/warm_up/check.cpp \
+	  $(if $(filter solution,$(IMPL)),solutions,tasks)/warm_up/shard_range.cpp
+	@build/warm_up/check
 
 test-task%: ## Judge your task 1 … 7: a line a step, and why the first one fails
 	@$(install) build course

@@ -20,7 +20,8 @@ CONTENTS = {"writeup/README.md": ("writeup/", "tasks/"), "docs/instructors.md": 
 
 FENCED = re.compile(r"^(```.*?^```$)", re.M | re.S)
 LINK = re.compile(r"(!?)\[([^\[\]]+)\]\(([^()\s#]*)(#[^()\s]*)?\)")
-HEADING = re.compile(r"\A# (?:(\d+)\. )?(.*)$", re.M)
+HEADING = re.compile(r"\A# (?:(\d+)\. )?(.*)$(\n\n)?", re.M)
+SECTION = re.compile(r"^## ", re.M)
 BOLD = re.compile(r"\*\*(`[^*]+)\*\*")  # Doxygen sees no emphasis that code begins
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 PLAIN = str.maketrans({"\n": " ", "`": None})
@@ -83,7 +84,9 @@ def filtered(text: str, path: str) -> str:
     def heading(match: re.Match[str]) -> str:
         # "3. Forward" would begin a list.
         number = f"Chapter {match[1]}. " if match[1] else ""
-        return f"# {number}{match[2]} {{#{label(path)}}}"
+        # The blank line below it becomes the table of contents, of a text that is worth one.
+        below = "\n[TOC]\n" if match[3] and len(SECTION.findall(match.string)) > 2 else match[3]
+        return f"# {number}{match[2]} {{#{label(path)}}}{below or ''}"
 
     pieces = FENCED.split(text)
     pieces[::2] = [CODE.sub(code, BOLD.sub(r"<b>\1</b>", SPAN.sub(span, LINK.sub(link, piece))))

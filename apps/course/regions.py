@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-_BEGIN = re.compile(r"(\s*)// SOLUTION ([1-9]\.[1-9][0-9]?):\s*(.*?)\s*")
+_BEGIN = re.compile(r"(\s*)// SOLUTION ([0-9]\.[1-9][0-9]?):\s*(.*?)\s*")
 _END = re.compile(r"(\s*)// END SOLUTION\s*")
 _LOOKS_LIKE_MARK = re.compile(r"//\s*(END\s+)?SOLUTION\b")
-_HEADING = re.compile(r"// -+ TODO ([1-9]\.[1-9][0-9]?)\s*")
+_HEADING = re.compile(r"// -+ TODO ([0-9]\.[1-9][0-9]?)\s*")
 
 
 class RegionError(Exception):

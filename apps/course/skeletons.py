@@ -1,4 +1,4 @@
-"""Writes tasks/taskN_*/*.cpp from solutions/taskN_*/*.cpp (make skeletons).
+"""Writes tasks/*/*.cpp from solutions/*/*.cpp (make skeletons).
 
 A file that somebody worked in is never overwritten: only a file whose SHA-256 is listed in
 apps/course/skeleton_versions.txt, which holds every version ever generated. `--check` writes
@@ -17,6 +17,7 @@ from pathlib import Path
 import manifest
 import regions
 
+WARM_UP = Path("warm_up") / "shard_range.cpp"  # no task: it has no points and no judge
 VERSIONS = Path("apps") / "course" / "skeleton_versions.txt"
 _HEAD = ("# Every skeleton ever generated (SHA-256, file): what `make skeletons` may overwrite.\n"
          "# Written by apps/course/skeletons.py; lines are only ever added.\n")
@@ -53,6 +54,9 @@ def generate(root: Path, course: manifest.Manifest) -> dict[str, str]:
             raise regions.RegionError(
                 f"{where}: step {step} of points.toml has no region" if step in expected else
                 f"{where}: step {step} has a region but is not in points.toml")
+    warm_up = root / "solutions" / WARM_UP
+    if warm_up.is_file():
+        texts[f"tasks/{WARM_UP}"] = regions.skeleton(regions.read(warm_up, root))
     return texts
 
 
@@ -92,9 +96,11 @@ def write_all(root: Path, texts: dict[str, str]) -> list[str]:
             if now == text:
                 continue
             if sha256_of(now) not in versions.get(name, set()):
-                refused.append(f"{name}: somebody worked in this file, so it is not overwritten "
-                               f"(make reset-{Path(name).parts[1].split('_')[0]} keeps it and "
-                               "starts again)")
+                folder = Path(name).parts[1].split("_")[0]
+                again = (f" (make reset-{folder} keeps it and starts again)"
+                         if name != f"tasks/{WARM_UP}" else "")
+                refused.append(f"{name}: somebody worked in this file, so it is not overwritten"
+                               f"{again}")
                 continue
             write_by_rename(path, text)
             print(f"rewritten  {name}")

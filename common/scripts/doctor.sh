@@ -126,7 +126,9 @@ line Python "$(version_of python3 --version)" 'only scripts around the project u
 
 echo
 if [ -z "$missing" ]; then
-  echo 'All that is needed is here: try `make demo`.'
+  first='make demo'
+  [ -d solutions/task7_integration ] || first='make warm-up' # a student kit: nothing is written yet
+  echo "All that is needed is here: try \`$first\`."
 else
-  echo "Missing:$missing. \`make demo\` and \`make test\` print and install what they need."
+  echo "Missing:$missing. Every target of make prints and installs what it needs."
 fi

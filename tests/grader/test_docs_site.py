@@ -90,6 +90,13 @@ class Filter(unittest.TestCase):
             "`tasks/task3_forward/forward.h` `MIT` "
             "![f](figures/memory_ddp.svg)\n```\n[a](README.md)\n```\n")
 
+    def test_a_long_text_has_a_table_of_contents_and_no_line_moves(self) -> None:
+        for sections, contents in ((3, "[TOC]"), (2, "")):
+            text = "# 3. Forward\n\nText.\n" + "\n## Section\n" * sections
+            lines = site_filter.filtered(text, "writeup/3_forward.md").split("\n")
+            self.assertEqual(lines[1:3], [contents, "Text."])
+            self.assertEqual(len(lines), len(text.split("\n")))
+
     def test_a_header_whose_name_another_has_is_named_in_full(self) -> None:
         self.assertEqual(
             site_filter.filtered("`tasks/task4_backward/backward.h`", "CONTRIBUTING.md"),

@@ -11,6 +11,7 @@ import build_submission
 import gradescope
 import kit
 import manifest
+import skeletons
 
 COURSE = manifest.load()
 FULL_TREE = (manifest.ROOT / "solutions" / COURSE.task(1).folder).is_dir()
@@ -39,6 +40,31 @@ class Kit(unittest.TestCase):
         self.assertTrue(kit.belongs(answers, set(), False))
         self.assertFalse(kit.belongs(answers, set(), True))
         self.assertFalse(kit.belongs("tasks/task3_forward/forward.cpp", set(), True))
+
+    @unittest.skipUnless(FULL_TREE, "a kit's front page is already that of students")
+    def test_a_students_front_page_begins_with_the_course(self):
+        def commands(text: str) -> list[str]:
+            blocks = re.findall(r"(?ms)^```sh\n(.*?)^```$", text)
+            return re.findall(r"(?m)^make (\S+)", "".join(blocks))
+
+        full = (manifest.ROOT / "README.md").read_text(encoding="utf-8")
+        self.assertEqual(commands(full)[0], "demo")
+        text = kit.for_students(full)
+        self.assertEqual(commands(text)[:2], ["warm-up", "test-task1"])
+        self.assertLess(text.index("make test-task1"), text.index("make demo"))
+        self.assertEqual(re.findall(r"(?m)^## .*", text)[0], "## Take the course")
+        for name in re.findall(r"\]\(([\w./-]+)\)", text):  # nothing that a kit does not hold
+            self.assertTrue(kit.belongs(name, set(), False), name)
+
+    @unittest.skipUnless(FULL_TREE, "a kit has no solutions to make it from")
+    def test_the_warm_up_is_handed_out_unsolved(self):
+        name = "tasks/warm_up/shard_range.cpp"
+        self.assertIn("throw NotWritten", skeletons.generate(manifest.ROOT, COURSE)[name])
+        for own, update, there in ((name, False, False), ("tasks/warm_up/README.md", True, True),
+                                   ("tasks/warm_up/shard_range.h", True, True),
+                                   ("tests/warm_up/check.cpp", True, True),
+                                   ("solutions/warm_up/shard_range.cpp", False, False)):
+            self.assertEqual(kit.belongs(own, set(), update), there, own)
 
     def test_given_references(self):
         self.assertEqual(kit.given_tasks("1-2", COURSE), {1, 2})

@@ -14,6 +14,7 @@ using Parts = std::set<std::string>;
 // Who may include whom, in full. Reading upwards is the way of the data.
 const std::map<std::string, Parts>& may_include() {
   static const std::map<std::string, Parts> table = {
+      {"warm_up", {}},  // stands beside the tasks, and is compiled in seconds
       {"base", {}},
       {"device", {"base"}},
       {"tensor", {"base", "device"}},
@@ -36,8 +37,7 @@ std::string part_of(const std::string& path) {
   const std::string top = path.substr(0, first);
   if (top == "apps" || top == "tests" || first == std::string::npos) return top;
   const std::string folder = path.substr(first + 1, path.find('/', first + 1) - first - 1);
-  if (top == "common") return folder;
-  return folder.substr(0, folder.find('_'));
+  return folder.starts_with("task") ? folder.substr(0, folder.find('_')) : folder;
 }
 
 bool is_task(const std::string& part) { return part.size() == 5 && part.starts_with("task"); }

@@ -67,7 +67,7 @@ std::size_t width(const std::string& line) {
 std::string group_of(const std::string& path) {
   const std::size_t begin = path.find('/') + 1;
   const std::string folder = path.substr(begin, path.find('/', begin) - begin);
-  return path.starts_with("tasks/") ? folder.substr(0, folder.find('_')) : folder;
+  return folder.starts_with("task") ? folder.substr(0, folder.find('_')) : folder;
 }
 
 }  // namespace

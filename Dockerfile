@@ -1,0 +1,18 @@
+# Debian 13 with what the course, its pages and its checks need. The sources stay outside:
+#   docker build -t unshard .
+#   docker run --rm -it -v "$PWD":/unshard unshard
+FROM debian:13-slim
+
+RUN apt-get update \
+  && apt-get install -y --no-install-recommends ca-certificates git make \
+  && rm -rf /var/lib/apt/lists/*
+
+# The list of packages is the one that every target of the Makefile uses.
+COPY common/scripts/install.sh /tmp/install.sh
+RUN sh /tmp/install.sh build course debug docs format && rm -rf /var/lib/apt/lists/* /tmp/install.sh
+
+# The first user of most machines has this number, and so owns the sources.
+RUN useradd --create-home --uid 1000 student
+USER student
+WORKDIR /unshard
+CMD ["bash"]
