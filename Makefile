@@ -118,11 +118,12 @@ docs: ## Build the reference pages into build/docs/html
 	@$(install) docs
 	@sh common/scripts/docs.sh build/docs
 
-check: ## The quick rules: floors, headers that compile alone, formatting
-	@$(install) build format
+check: ## The quick rules: floors, headers that compile alone, formatting, prose, spelling
+	@$(install) build format spelling
 	@$(call configure,release)
 	@$(call compile,release) check_headers tests_structure
 	@sh common/scripts/format.sh --check
+	@sh common/scripts/spelling.sh
 	@$(call run-tests,release) -L '^structure$$'
 
 format: ## Format the sources in place

@@ -1,8 +1,9 @@
 """Doxygen's view of a Markdown file (FILTER_PATTERNS in docs/Doxyfile); `make docs` runs it.
 
 The texts are written for a plain Git host: links are relative paths. The site wants names. So each
-text gets a label made of its path, links to texts and headers become references to those labels,
-a link to any other file becomes its name, and the tables of contents say what lies below them.
+text gets a label made of its path, and each of its sections one more. Links to texts, sections and
+headers become references to those labels, a link to any other file becomes its name, and the tables
+of contents say what lies below them.
 No line moves: Doxygen's messages still name the right one.
 """
 
@@ -19,6 +20,7 @@ HEADERS = ("common/", "tasks/", "apps/")
 CONTENTS = {"writeup/README.md": ("writeup/", "tasks/"), "docs/instructors.md": ("solutions/",)}
 
 FENCED = re.compile(r"^(```.*?^```$)", re.M | re.S)
+SECTION = re.compile(r"^(##+) (.*)$", re.M)
 LINK = re.compile(r"(!?)\[([^\[\]]+)\]\(([^()\s#]*)(#[^()\s]*)?\)")
 HEADING = re.compile(r"\A# (?:(\d+)\. )?(.*)$(\n\n)?", re.M)
 SECTION = re.compile(r"^## ", re.M)
@@ -35,6 +37,16 @@ def label(path: str) -> str:
     return path.removesuffix(".md").removesuffix("/README").replace("/", "_")
 
 
+def anchor(heading: str) -> str:
+    """What a Git host calls a heading: "2.1 The layout" is 21-the-layout."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def section(path: str, name: str) -> str:
+    """The site's name of a section: 21-the-layout of a chapter is writeup_2_…_21_the_layout."""
+    return f"{label(path)}_{name.replace('-', '_')}"
+
+
 def reference(path: str) -> str | None:
     """What @ref calls the file at `path`; None if the site has no page of it."""
     if not (ROOT / path).is_file():
@@ -47,6 +59,12 @@ def reference(path: str) -> str | None:
 
 
 @functools.cache
+def first_heading(path: str) -> str:
+    """What a Git host calls the title of a text, whose label on the site is the page's."""
+    return anchor(re.match(r"# (.*)", (ROOT / path).read_text(encoding="utf-8"))[1])
+
+
+@functools.cache
 def shared(header: str) -> bool:
     """Whether several headers have this name."""
     return sum(len(list((ROOT / folder).rglob(header))) for folder in HEADERS) > 1
@@ -56,7 +74,7 @@ def filtered(text: str, path: str) -> str:
     """The text of the file at `path`, a path from the root, as Doxygen is to read it."""
 
     def link(match: re.Match[str]) -> str:
-        image, words, target, _ = match.groups()
+        image, words, target, place = match.groups()
         if image or not target or "://" in target or target.startswith(("@", "mailto:")):
             return match[0]
         there = os.path.normpath(os.path.join(os.path.dirname(path), target))
@@ -66,6 +84,8 @@ def filtered(text: str, path: str) -> str:
         row = match.string[match.string.rfind("\n", 0, match.start()) + 1:].startswith("|")
         if row and there.endswith(".md") and there.startswith(CONTENTS.get(path, ("/",))):
             return f'@subpage {name} "{words}"'
+        if place and there.endswith(".md") and place[1:] != first_heading(there):
+            name = section(there, place[1:])
         # A reference ends with its line, and shows backticks as they are.
         before = "\n" * words.count("\n")
         return f"{before}[{words.translate(PLAIN)}](@ref {name})"
@@ -88,9 +108,13 @@ def filtered(text: str, path: str) -> str:
         below = "\n[TOC]\n" if match[3] and len(SECTION.findall(match.string)) > 2 else match[3]
         return f"# {number}{match[2]} {{#{label(path)}}}{below or ''}"
 
+    def named(match: re.Match[str]) -> str:
+        return f"{match[0]} {{#{section(path, anchor(match[2]))}}}"
+
     pieces = FENCED.split(text)
-    pieces[::2] = [CODE.sub(code, BOLD.sub(r"<b>\1</b>", SPAN.sub(span, LINK.sub(link, piece))))
-                   for piece in pieces[::2]]
+    for i, piece in enumerate(pieces[::2]):
+        piece = SPAN.sub(span, LINK.sub(link, SECTION.sub(named, piece)))
+        pieces[2 * i] = CODE.sub(code, BOLD.sub(r"<b>\1</b>", piece))
     text = "".join(pieces)
     return text if path == "README.md" else HEADING.sub(heading, text, count=1)
 

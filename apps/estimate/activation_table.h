@@ -41,11 +41,11 @@ struct SegmentMemory {
 /// The table of a model and a micro-batch. It depends on nothing else: not on the number of ranks,
 /// the strategy or the threads (whose scratch is a fixed arena, counted apart).
 ///
-/// With R = B·T rows and 4 bytes an element, of which the table is made (autograd/functions.h):
+/// The table is made of these, with R = B·T rows and 4 bytes per element (autograd/functions.h):
 ///
-///     x = R·d   one row vector a token      kv = R·G·D   keys, or values
-///     f = R·F   one hidden vector a token   lse = R·H    attention's normalizers
-///     v = R·V   logits                      r = R        one number a row (rstd, lse of the loss)
+///     x = R·d   one row vector per token    kv = R·G·D  keys, or values
+///     f = R·F   one hidden vector per token lse = R·H   attention's normalizers
+///     v = R·V   logits                      r = R       one number per row (rstd, lse of the loss)
 ///
 ///     kept by    embedding  0 (the tokens belong to the data)
 ///                block      6x + 2kv + 3f + lse + 2r

@@ -38,11 +38,11 @@ struct StepMemory {
 /// kind, at every snapshot and at the peaks.
 ///
 /// Notation: unit k in forward order has u_k elements in its flat parameter, n_k = ceil(u_k / W),
-/// P_k = n_k·W (several flat parameters: their sum); J = W·M micro-batches; L micro-steps a
-/// reduction; 4 bytes an element; pop(m) = ones of m in binary. Always there:
+/// P_k = n_k·W (several flat parameters: their sum); J = W·M micro-batches; L micro-steps per
+/// reduction; 4 bytes per element; pop(m) = ones of m in binary. Always there:
 ///
-///     SHARDED_PARAM    4·Σ n                     the shards (p_s)
-///     OPTIMIZER        4·states·Σ n              from the first step on (o)
+///     SHARDED_PARAM    4·Σ n                     the shards
+///     OPTIMIZER        4·states·Σ n              from the first step on
 ///     BUFFER           4·2·T_max·D/2             RoPE tables, one for all layers
 ///     TEMP             threads · kScratchBytes   the threads' arenas, from the first kernel on
 ///     UNSHARDED_PARAM  4·whole                   ignored (replicated) parameters; their gradients
@@ -53,15 +53,15 @@ struct StepMemory {
 ///     ACTIVATION       8·B·T                     tokens and targets (int32)
 ///                      Σ_{j<k} kept_j + A_k      the tape: activation_table.h
 ///                      4                         the loss, once it is there
-///     TEMP             T_k                       gradients of activations
-///     UNSHARDED_PARAM  4·P_k + 4·Σ P             the unit that computes, and up to d units ahead
+///     TEMP             temp_k                    gradients of activations
+///     UNSHARDED_PARAM  4·P_k + 4·Σ P             the unit that computes, and up to `depth` ahead
 ///                                                (in forward k+1 …, in backward k−1 …; in the very
 ///                                                first forward the order is unknown: none)
 ///                      4·P_last                  the last unit, from its forward to its backward
 ///                      4·P_root                  tied: the root, from first forward to the end
 ///                      4·Σ P                     reshard never: every unit, until its backward
 ///                      4·Σ P/s                   within(s): every unit's part; while it becomes
-///                                                one, part and whole are there together, and so
+///                                                one, part and whole are both held, and so
 ///                                                they are until a gather from the parts has ended
 ///     UNSHARDED_GRAD   4·P_k                     the unit in backward (tied: and the root)
 ///                      4·P_{k+1}                 the one being reduced

@@ -39,7 +39,7 @@ void Schedule::reshard(Unit& unit) {
   unit.state = State::sharded;
 }
 
-/// Up to d units of `order` that come after `after` (which need not be in it).
+/// Up to `prefetch_depth` units of `order` that come after `after` (which need not be in it).
 void Schedule::start_ahead(const std::vector<Unit*>& order, const Unit& after) {
   const int depth = options_.prefetch_depth;
   const int limit = options_.in_flight_limit == 0 ? depth : options_.in_flight_limit;

@@ -73,7 +73,7 @@ std::shared_ptr<Allocator> make_heap_allocator(std::shared_ptr<MemoryTracker> tr
 std::shared_ptr<Allocator> make_fake_allocator(std::shared_ptr<MemoryTracker> tracker,
                                                std::size_t granularity = 1);
 
-/// True in programs that fill fresh bytes with NaN: the tests, which link a definition of their own.
+/// True in programs that fill fresh bytes with NaN: the tests, which link their own definition.
 bool fills_fresh_memory();
 
 }  // namespace fsdp

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup nn
-/// The layers of a Llama-style transformer. Letters: B T C=d V, F feed-forward, H heads, G
+/// The layers of a Llama-style transformer. Letters: B T d V, F feed-forward, H heads, G
 /// key/value heads.
 #pragma once
 

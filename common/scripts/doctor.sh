@@ -121,6 +121,7 @@ line ccache "$(version_of ccache --version)" 'building again from nothing takes 
 line Doxygen "$(version_of doxygen --version)" '`make docs` would install it'
 line clang++ "$(version_of clang++ --version)" '`make check-clang` would install it'
 line clang-format "$(version_of clang-format --version)" '`make format` would install it'
+line codespell "$(version_of codespell --version)" '`make check` would install it'
 line clang-tidy "$(version_of clang-tidy --version)" '`make tidy` would install it'
 line Python "$(version_of python3 --version)" 'only scripts around the project use it'
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a target of the Makefile needs and this machine lacks, after printing what and why.
-#   install.sh GROUP…      groups: compiler build bench docs format tidy clang course debug
+#   install.sh GROUP…   groups: compiler build bench docs format spelling tidy clang course debug
 # Says nothing and does nothing when all is there. INSTALL=no never calls the package manager.
 set -eu
 
@@ -98,6 +98,7 @@ for group in "$@"; do
       want doxygen-awesome-css "${AWESOME:-/usr/share/doxygen-awesome-css}/doxygen-awesome.css"
       ;;
     format) need clang-format 'formats the sources' clang-format ;;
+    spelling) need codespell 'checks the spelling' codespell ;;
     tidy) need clang-tidy 'checks the sources' clang-tidy ;;
     clang)
       need clang 'the second compiler' clang++

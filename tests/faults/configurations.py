@@ -4,8 +4,8 @@
 
 The keys come from the program's own --help, with their types and ranges, so a new key is tried as
 soon as it exists. Each configuration has one fault: a value of a wrong type or out of range (on the
-command line, in a file or through a pipe, alone or among right settings), a misspelt key, a section
-used as a value and the other way round, settings that contradict each other, a size that fits no
+command line, in a file or through a pipe, alone or among right settings), a misspelled key, a
+section used as a value and the other way round, settings that contradict each other, a size that fits no
 machine, a file that is none. Every sentence must begin with the program's name, name the key (or
 the file) at fault, have one line, and hold no word of a library. At the end:
 
@@ -121,16 +121,16 @@ def bad_token(draw: random.Random, keys: list[Key]) -> Fault:
     return Fault(f"file: {text!r}", key.name, text=text, pipe=draw.random() < 0.3)
 
 
-def misspelt(draw: random.Random, keys: list[Key]) -> Fault:
+def misspelled(draw: random.Random, keys: list[Key]) -> Fault:
     key = draw.choice(keys).name
     at = draw.randrange(len(key))
     name = draw.choice([key[:at] + "q" + key[at + 1:], key + "s", key[:-1], "x" + key])
     if name.count(".") != 1 or name in {each.name for each in keys} or name.endswith("."):
         name = "model.widht"
     if draw.random() < 0.5:
-        return Fault(f"misspelt {name}", name, [f"--{name}", "1"])
+        return Fault(f"misspelled {name}", name, [f"--{name}", "1"])
     section, _, last = name.partition(".")
-    return Fault(f"misspelt {name} in a file", name, text=f"[{section}]\n{last} = 1\n")
+    return Fault(f"misspelled {name} in a file", name, text=f"[{section}]\n{last} = 1\n")
 
 
 def section(draw: random.Random, keys: list[Key]) -> Fault:
@@ -218,7 +218,7 @@ def no_toml(draw: random.Random, keys: list[Key]) -> Fault:
     return Fault(f"no TOML: {text[:30]!r}", "run.toml", text=text)
 
 
-KINDS = {bad_value: 10, bad_token: 8, misspelt: 4, section: 3, contradiction: 6, absurd: 3,
+KINDS = {bad_value: 10, bad_token: 8, misspelled: 4, section: 3, contradiction: 6, absurd: 3,
          no_file: 2, no_toml: 2}
 
 

@@ -97,6 +97,19 @@ class Filter(unittest.TestCase):
             self.assertEqual(lines[1:3], [contents, "Text."])
             self.assertEqual(len(lines), len(text.split("\n")))
 
+    def test_a_link_to_a_section_leads_to_it(self) -> None:
+        self.assertEqual(
+            site_filter.filtered("# 2. Flat\n\n## 2.1 The layout, `P`\n[up](#21-the-layout-p)\n",
+                                 "writeup/2_flat_parameter.md").split("\n")[2],
+            "## 2.1 The layout, `P` {#writeup_2_flat_parameter_21_the_layout_p}")
+        self.assertEqual(
+            site_filter.filtered("| x | [2.1](2_flat_parameter.md#21-the-layout) |\n",
+                                 "writeup/glossary.md"),
+            "| x | [2.1](@ref writeup_2_flat_parameter_21_the_layout) |\n")
+        self.assertEqual(
+            site_filter.filtered("[0](0_why_sharding.md#0-why-sharding)", "writeup/glossary.md"),
+            "[0](@ref writeup_0_why_sharding)")
+
     def test_a_header_whose_name_another_has_is_named_in_full(self) -> None:
         self.assertEqual(
             site_filter.filtered("`tasks/task4_backward/backward.h`", "CONTRIBUTING.md"),
@@ -129,13 +142,17 @@ class ReadersPath(unittest.TestCase):
         handouts = sorted((ROOT / "tasks").glob("task*/README.md"))
         self.assertEqual((len(chapters), len(handouts)), (9, 7))
         self.assertLessEqual({book, *handouts}, self.links(front))
-        self.assertLessEqual({front, *chapters, *handouts}, self.links(book))
+        at_hand = {ROOT / "writeup/glossary.md", ROOT / "writeup/reference_card.md"}
+        self.assertLessEqual(at_hand, self.links(front))
+        self.assertLessEqual({front, *at_hand, *chapters, *handouts}, self.links(book))
+        for page in at_hand:
+            self.assertLessEqual({book, *at_hand} - {page}, self.links(page))
         for n, chapter in enumerate(chapters):
             onward = set(chapters[n + 1:n + 2]) | set(handouts[n - 1:n] if n else [])
             self.assertLessEqual({book} | onward, self.links(chapter), chapter)
         for n, handout in enumerate(handouts, 1):
             header = handout.parent / f"{handout.parent.name.split('_', 1)[1]}.h"
-            onward = {chapters[n], header, front, *handouts[n:n + 1]}
+            onward = {chapters[n], header, front, *at_hand, *handouts[n:n + 1]}
             self.assertLessEqual(onward, self.links(handout), handout)
 
 

@@ -84,11 +84,24 @@ class Kit(unittest.TestCase):
                  if kit.belongs(name, set(), False)]
         self.assertGreater(len(names), 200)
         for name in names:
-            self.assertIsNone(re.search(r"hidden_cases|^solutions|mutants|reference_", name), name)
+            self.assertIsNone(re.search(r"hidden_cases|^solutions|mutants|reference_(?!card)", name), name)
         for name in names:  # a reference that is kept anywhere else would show its marks
             if name.endswith((".cpp", ".h")):
                 text = (manifest.ROOT / name).read_text(encoding="utf-8")
                 self.assertNotIn("// END SOLUTION", text, name)
+
+    @unittest.skipUnless(FULL_TREE, "only the full tree has what is left out")
+    def test_no_text_sends_a_student_to_what_a_kit_lacks(self):
+        lacking = r"(?:solutions/|tests/solutions|tests/mutants|docs/instructors|NOTES\.md|\.ci/)\S*"
+        for name in kit.files_of_tree(manifest.ROOT):
+            if not kit.belongs(name, set(), False) or not name.endswith((".md", ".toml")):
+                continue
+            text = (manifest.ROOT / name).read_text(encoding="utf-8")
+            if name in ("README.md", "writeup/README.md"):
+                text = kit.for_students(text)
+            named = re.findall(lacking, text)
+            if named and "A student kit has no" not in text:
+                self.fail(f"{name} names {', '.join(named)}: a kit has none; say so, or leave it out")
 
     @unittest.skipUnless(FULL_TREE, "a kit's Makefile has no such targets")
     def test_the_makefile_keeps_what_students_use(self):

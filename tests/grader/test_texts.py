@@ -1,4 +1,4 @@
-"""What handouts, book and hints mention exists: steps, points, symbols, commands."""
+"""What handouts, book and hints mention exists: steps, points, symbols, commands, terms."""
 
 import re
 import tomllib
@@ -41,6 +41,18 @@ def is_symbol(word: str) -> bool:
 def targets() -> list[re.Pattern[str]]:
     names = re.findall(r"^([a-z][\w%-]*):", (ROOT / "Makefile").read_text(), flags=re.M)
     return [re.compile(re.escape(name).replace("%", r"[\w.]+")) for name in names]
+
+
+def anchors(text: str) -> set[str]:
+    """The names a Git host gives the headings of a text: "## 2.1 The layout" is #21-the-layout."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    headings = re.findall(r"^#{1,6} (.*)$", text, flags=re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def section(text: str, title: str) -> str:
+    """What stands below the heading of this title, up to the next one."""
+    return re.split(r"^## ", text.split(f"\n## {title}\n", 1)[1], maxsplit=1, flags=re.M)[0]
 
 
 class Texts(unittest.TestCase):
@@ -95,6 +107,68 @@ class Texts(unittest.TestCase):
                           for word in re.findall(r"[A-Za-z_]\w*", span)
                           if is_symbol(word) and word not in words | PYTORCH})
         self.assertEqual(missing, [])
+
+    def test_links_lead_to_headings(self) -> None:
+        for path in TEXTS + [ROOT / "README.md", ROOT / "CONTRIBUTING.md",
+                             *(ROOT / "docs").glob("*.md")]:
+            for file, anchor in re.findall(r"\]\(([^()#\s:]*)#([^()\s]+)\)", path.read_text()):
+                there = (path.parent / file).resolve() if file else path
+                self.assertIn(anchor, anchors(there.read_text()), f"{path}: {file}#{anchor}")
+
+
+class Glossary(unittest.TestCase):
+    TEXT = (ROOT / "writeup/glossary.md").read_text()
+    TERMS = re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \| (.+) \|$", section(TEXT, "Terms"), flags=re.M)
+
+    def test_every_term_of_a_chapter_is_in_it(self) -> None:
+        known = {term for term, _, _ in self.TERMS}
+        for chapter in sorted((ROOT / "writeup").glob("[0-8]_*.md")):
+            terms = re.findall(r"\*\*(.+?)\*\*", section(chapter.read_text(), "Terms"))
+            self.assertGreaterEqual(len(terms), 5, chapter)
+            missing = [term for term in terms if term.strip("`") not in known]
+            self.assertEqual(missing, [], f"{chapter}: not in writeup/glossary.md")
+
+    def test_each_is_there_once_in_the_order_of_the_alphabet(self) -> None:
+        names = [term.casefold() for term, _, _ in self.TERMS]
+        self.assertEqual(names, sorted(set(names)))
+
+    def test_each_has_a_sentence_or_two_and_a_place_in_the_book(self) -> None:
+        for term, meaning, place in self.TERMS:
+            self.assertTrue(meaning.endswith((".", ".)")), f"{term}: {meaning}")
+            self.assertLessEqual(len(re.findall(r"[.:;](?= |$)", meaning)), 3, f"{term}: {meaning}")
+            self.assertRegex(place, r"^\[[^\]]+\]\([0-8]_\w+\.md#[\w-]+\)$", term)
+
+    def test_each_place_uses_the_word(self) -> None:
+        """Any form of it, in the section that the link names or in the chapter's introduction."""
+        for term, _, place in self.TERMS:
+            file, anchor = re.search(r"\((.+)#(.+)\)", place).groups()
+            pieces = re.split(r"^(?=#{1,3} )", (ROOT / "writeup" / file).read_text(), flags=re.M)
+            text = next(p for p in pieces if p and anchor in anchors(p.split("\n")[0] + "\n"))
+            stem = re.sub(r"(ing|ed|s|e)$", "", term.split()[-1].casefold().split("_")[0])
+            self.assertIn(stem, text.casefold(), f"{term}: not a word of {file}#{anchor}")
+
+    def test_each_letter_has_one_row(self) -> None:
+        rows = re.findall(r"^\| ([^|]+) \| .+ \| \[.+\]\(.+#.+\) \|$", section(self.TEXT, "Letters"),
+                          flags=re.M)
+        letters = [letter for row in rows for letter in row.split(", ")]
+        self.assertEqual(sorted(letters), sorted(set(letters)))
+        self.assertLessEqual(set("WrNPnMJLmjkKscpRQtVdFHBT"), set(letters))
+
+    def test_every_kind_of_memory_has_a_row(self) -> None:
+        types = (ROOT / "common/base/types.h").read_text()
+        kinds = re.search(r"enum class MemoryKind \{(.*?)\}", types, flags=re.S)[1]
+        rows = re.findall(r"^\| ([A-Z_]+) \|", section(self.TEXT, "Kinds of memory"), flags=re.M)
+        self.assertEqual(sorted(rows), sorted(re.findall(r"\w+", kinds.upper())))
+
+    def test_the_book_uses_no_letter_twice(self) -> None:
+        """Uses of letters that once had another meaning beside the one in the glossary."""
+        other = {"r as a time": r"\bmax\([bfg], r\)|g ?\+ ?r\b", "L as layers": r"\bL = \{L|\bL \d",
+                 "C as seconds": r"\bC \+ X", "R and S as replicas": r"\bR replicas|\bN/S\b",
+                 "d as depth": r"\bdepth d\b"}
+        questions = [ROOT / f"apps/course/questions/task{t['number']}.toml" for t in TASKS]
+        for path in TEXTS + questions + [ROOT / "writeup/worksheet.toml"]:
+            for what, pattern in other.items():
+                self.assertNotRegex(path.read_text(), pattern, f"{path}: {what}")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ TEST_CASE("an unknown key is named, with the one that was meant", "[config]") {
              contains(":1: training: is a section with keys of its own, such as training.steps"));
   CHECK_THAT(complaint({"--model.widht", "64"}),
              contains("command line: unknown key model.widht; did you mean model.width?"));
-  // The misspelt key is why the batch does not fit: it is said first.
+  // The misspelled key is why the batch does not fit: it is said first.
   CHECK_THAT(complaint({"--training.global_batch_size", "8", "--training.local_batch_sice", "8",
                         "--training.local_batch_size", "5"}),
              contains("local_batch_sice"));

@@ -1,0 +1,110 @@
+// The reference card of the book, compiled and run: if a call changes, the card must too.
+#include "autograd/backward.h"
+#include "autograd/functions.h"
+#include "comm/thread_world.h"
+#include "io/output_folder.h"
+#include "io/sharded_checkpoint.h"
+#include "optim/gradient_engine.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "tensor/exact_norm.h"
+#include "tensor/ops.h"
+#include "tensor/tree_sum.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+/// y = x * weight, elementwise: something to hang hooks on.
+class Gain : public nn::Module {
+ public:
+  Gain() : weight_(register_parameter("weight", {2}, InitSpec::ones())) {}
+
+ protected:
+  Variable forward(const Variable& x) override { return multiply(x, weight_); }
+
+ private:
+  Variable weight_;
+};
+
+/// What the comments of the card promise, as one rank found it.
+struct Found {
+  Lines paths;
+  Lines calls;
+  std::vector<float> part;
+  std::vector<float> full;
+  std::vector<float> own;
+  std::vector<float> saved;
+  bool readable = false;
+  bool written = true;
+  bool tape = false;
+  bool same_identity = false;
+  std::int64_t held = 0;
+  std::int64_t peak = 0;
+  std::uint64_t moved = 0;
+  int subgroup = 0;
+  double norm = 0;
+  double factor = 0;
+};
+
+/// The card itself, between what it takes as given and what is checked.
+Found card(ProcessGroup& group, nn::Module& layer, const std::filesystem::path& folder) {
+  Lines paths;
+  Lines calls;
+#include <reference_card.inc>  // made from the card by tests/CMakeLists.txt
+  return {.paths = paths,
+          .calls = calls,
+          .part = part.to_vector<float>(),
+          .full = full.to_vector<float>(),
+          .own = shard.to_vector<float>(),
+          .saved = slices.front().values.to_vector<float>(),
+          .readable = readable,
+          .written = written,
+          .tape = tape,
+          .same_identity = identity == Variable(weight).id(),
+          .held = held,
+          .peak = peak,
+          .moved = generator.offset() - begin,
+          .subgroup = half->size(),
+          .norm = norm,
+          .factor = factor};
+}
+
+TEST_CASE("the reference card: every example compiles and does what it says", "[card]") {
+  testing::TemporaryFolder folder;
+  std::vector<Found> found(2);
+  run_ranks(2, [&](ProcessGroup& group) {
+    Gain layer;
+    found[static_cast<std::size_t>(group.rank())] = card(group, layer, folder / "step");
+  });
+  for (const Found& each : found) {
+    CHECK(each.paths == Lines{"weight"});
+    CHECK(each.calls == Lines{"before forward", "after forward", "before backward",
+                              "after backward", "backward is over"});
+    CHECK(each.part == std::vector<float>(6, 1));
+    CHECK(std::equal(each.own.begin(), each.own.end(), each.full.begin()));
+    CHECK(std::equal(each.own.begin(), each.own.end(), each.full.begin() + 6));
+    CHECK(each.saved == each.own);
+    CHECK(each.readable);
+    CHECK_FALSE(each.written);
+    CHECK(each.tape);
+    CHECK(each.same_identity);
+    CHECK(each.held == 24);
+    CHECK(each.peak >= 24);
+    CHECK(each.moved == 12);
+    CHECK(each.subgroup == 1);
+    CHECK(each.norm == found[0].norm);
+    CHECK(each.norm > 0);
+    CHECK(each.factor <= 1);
+  }
+}
+
+}  // namespace
+}  // namespace fsdp
