@@ -59,21 +59,21 @@ warm-up: ## Your first function, before task 1: compiled and tested in seconds
 	  $(if $(filter solution,$(IMPL)),solutions,tasks)/warm_up/shard_range.cpp
 	@build/warm_up/check
 
-test-task%: ## Judge your task 1 … 7: a line a step, and why the first one fails
+test-task%: ## Judge your task 1 … 7: one line per step, and why the first failing one failed
 	@$(install) build course
 	@$(course) test $* $(if $(ONLY),--only $(ONLY)) $(if $(IMPL),--impl $(IMPL)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(W),--world $(W))
 
-test-integrated: ## Judge all of your own tasks together, and name the one that is wrong
+test-integrated: ## Judge all of your tasks together, and name the wrong one
 	@$(written)
 	@$(install) build course
 	@$(course) integrated
 
-hint-%: ## A hint for a step, e.g. hint-4.2; LEVEL=1, 2 or 3
+hint-%: ## Print a hint for a step, e.g. hint-4.2; LEVEL=1, 2 or 3
 	@$(install) course
 	@$(course) hint $* --level $(or $(LEVEL),1)
 
-progress: ## How far you are: seven bars, the points, the next step
+progress: ## Show your progress: seven bars, the points, the next step
 	@$(install) course
 	@$(course) progress
 
@@ -81,11 +81,11 @@ watch: ## Judge a task whenever you save one of its files (TASK=3: that task onl
 	@$(install) build course
 	@$(course) watch $(TASK) $(if $(ONLY),--only $(ONLY))
 
-debug-%: ## A debugger on the first failing case of a step, e.g. debug-3.2
+debug-%: ## Open a debugger on the first failing case of a step, e.g. debug-3.2
 	@$(install) build course debug
 	@$(course) debug $*
 
-reset-task%: ## Start a task again; your files are kept beside the new ones
+reset-task%: ## Start a task over; your files are kept beside the new ones
 	@$(install) course
 	@$(course) reset $*
 
@@ -93,7 +93,7 @@ submit: ## Check and score your work, and pack it into build/submission.tar.gz
 	@$(install) build course
 	@$(course) submit
 
-skeletons: ## Write tasks/*/*.cpp from solutions/ (never over a file somebody worked in)
+skeletons: ## Write tasks/*/*.cpp from solutions/ (never over a file that was edited)
 	@$(install) course
 	@python3 apps/course/skeletons.py
 
@@ -104,21 +104,21 @@ bench: ## Measure speed, as ratios to what the machine can do
 	@$(call compile,release) bench
 	@sh common/scripts/bench.sh build/release/bin
 
-figures: ## Make the book's figures anew, from runs on a modeled machine (writeup/figures/)
+figures: ## Regenerate the book's figures from runs on a modeled machine (writeup/figures/)
 	@$(written)
 	@$(install) build
 	@$(call configure,release)
 	@$(call compile,release) unshard_report
 	@build/release/bin/unshard-report --book writeup/figures
 
-doctor: ## Say what this machine can do, and what is missing
+doctor: ## Show what this machine provides, and what is missing
 	@sh common/scripts/doctor.sh
 
 docs: ## Build the reference pages into build/docs/html
 	@$(install) docs
 	@sh common/scripts/docs.sh build/docs
 
-check: ## The quick rules: floors, headers that compile alone, formatting, prose, spelling
+check: ## Check the quick rules: floors, headers that compile alone, formatting, prose, spelling
 	@$(install) build format spelling
 	@$(call configure,release)
 	@$(call compile,release) check_headers tests_structure
@@ -189,7 +189,7 @@ gradescope: ## Pack the autograder for Gradescope: TASK=3, or TASK=all
 	@python3 apps/course/gradescope.py pack --task "$(or $(TASK),all)" \
 	  $(if $(HIDDEN),--hidden $(HIDDEN))
 
-student-kit: ## Pack what students get (GIVEN=1-2: with those references; UPDATE=yes: no files of theirs)
+student-kit: ## Pack the student kit (GIVEN=1-2: with those references; UPDATE=yes: not their files)
 	@$(install) build course
 	@$(call configure,grade)
 	@python3 apps/course/kit.py $(if $(GIVEN),--given $(GIVEN)) $(if $(UPDATE),--update)

@@ -61,7 +61,7 @@ thread_local Engine* Engine::current = nullptr;
 
 void Engine::reach(const std::shared_ptr<Node>& node) {
   FSDP_CHECK(node->state_ == Node::State::recorded,
-             "backward() through {}, whose tape was already used; run forward again", node->name());
+             "backward() reached {}, whose tape was already used: run forward again", node->name());
   node->state_ = Node::State::reached;
   reached_.push_back(node);
   for (CallFrame* frame = node->frame_.get(); frame; frame = frame->parent.get()) {
@@ -83,14 +83,18 @@ void Engine::find_reachable(const std::shared_ptr<Node>& root) {
 
 void Engine::run(const Variable& root) {
   const Tensor& loss = root.data();
-  FSDP_CHECK(loss.numel() == 1, "backward() starts at one number, not at shape {}",
+  FSDP_CHECK(loss.numel() == 1,
+             "backward() starts at a single number, but this variable has shape {}",
              to_string(loss.shape()));
   FSDP_CHECK(root.requires_grad(),
-             "backward() of a variable that needs no gradient: nothing trainable went into it");
+             "backward() of a variable that does not require a gradient: it depends on no "
+             "trainable parameter");
   const NoGradScope no_grad;
   const AllocationScope temporary(MemoryKind::temp, nullptr);
   const std::shared_ptr<Node>& last = root.impl()->node;
-  FSDP_CHECK(last != nullptr, "backward() of a leaf: it is not the result of anything");
+  FSDP_CHECK(
+      last != nullptr,
+      "backward() of a leaf: no operation computed it, so there is nothing to differentiate");
   find_reachable(last);
   last->grad_ = Tensor::empty(last->output_shape_, last->output_dtype_, last->output_device_);
   ops::fill(last->grad_, 1);
@@ -121,7 +125,7 @@ void Engine::run_node(Node& node) {
   for (std::size_t i = 0; i < edges.size(); ++i) {
     const Node::Edge& edge = edges[i];
     FSDP_CHECK(edge.is_contributed || (!edge.node && !edge.leaf),
-               "{} made no contribution to the gradient of its input {}", node.name(), i);
+               "{} did not contribute to the gradient of its input {}", node.name(), i);
     if (edge.leaf) contributed(edge.leaf);
     if (edge.node && --edge.node->awaited_ == 0) ready_.push(edge.node);
   }
@@ -155,7 +159,7 @@ void backward(const Variable& root) {
 }
 
 void queue_backward_callback(std::function<void()> callback) {
-  FSDP_CHECK(Engine::current != nullptr, "queue_backward_callback() outside a backward");
+  FSDP_CHECK(Engine::current != nullptr, "queue_backward_callback() was called outside a backward");
   Engine::current->queue(std::move(callback));
 }
 

@@ -63,9 +63,9 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
 }
 
 Variable embedding(const Variable& table, const Tensor& tokens) {
-  FSDP_CHECK(table.data().dims() == 2, "embedding: a table (V, d) is needed, got {}",
+  FSDP_CHECK(table.data().dims() == 2, "embedding: the table must have shape (V, d), got {}",
              to_string(table.shape()));
-  FSDP_CHECK(tokens.dtype() == DType::int32, "embedding: tokens are int32, got {}",
+  FSDP_CHECK(tokens.dtype() == DType::int32, "embedding: tokens must be int32, got {}",
              name_of(tokens.dtype()));
   const Tensor flat = tokens.view({tokens.numel()});
   Shape shape = tokens.shape();

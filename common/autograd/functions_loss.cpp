@@ -49,8 +49,8 @@ class MseNode : public Node {
 Variable cross_entropy(Variable logits, const Tensor& targets) {
   const Tensor rows = as_rows(logits.data());
   FSDP_CHECK(targets.numel() == rows.size(0) && targets.dtype() == DType::int32,
-             "cross_entropy: {} rows of logits need as many int32 targets, got {} {}", rows.size(0),
-             name_of(targets.dtype()), to_string(targets.shape()));
+             "cross_entropy: {} rows of logits need the same number of int32 targets, got {} {}",
+             rows.size(0), name_of(targets.dtype()), to_string(targets.shape()));
   const Tensor flat = targets.view({targets.numel()});
   const Tensor loss = Tensor::empty({1}, rows.dtype(), rows.device());
   const Tensor lse = Tensor::empty({rows.size(0)}, rows.dtype(), rows.device());

@@ -98,7 +98,7 @@ Variable rope_attention(const Variable& q, const Variable& k, const Variable& v,
   const Tensor& query = q.data();
   FSDP_CHECK(query.dims() == 3 && heads > 0 && kv_heads > 0 && heads % kv_heads == 0 &&
                  query.size(2) % heads == 0,
-             "rope_attention: q {} does not split into {} heads over {} key/value heads",
+             "rope_attention: q {} cannot be split into {} heads over {} key/value heads",
              to_string(query.shape()), heads, kv_heads);
   const std::int64_t batch = query.size(0), length = query.size(1), width = query.size(2) / heads;
   const Shape kv_shape{batch, length, kv_heads * width};

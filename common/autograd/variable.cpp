@@ -31,9 +31,9 @@ bool Variable::is_leaf() const { return checked(impl_.get()).node == nullptr; }
 void Variable::set_requires_grad(bool value) {
   Impl& impl = checked(impl_.get());
   FSDP_CHECK(impl.node == nullptr,
-             "set_requires_grad() is for leaves; this variable is the output of {}",
+             "set_requires_grad() can only be called on a leaf; this variable is the output of {}",
              impl.node->name());
-  FSDP_CHECK(!value || is_floating(impl.data.dtype()), "a {} tensor cannot have a gradient",
+  FSDP_CHECK(!value || is_floating(impl.data.dtype()), "a {} tensor cannot require a gradient",
              name_of(impl.data.dtype()));
   impl.requires_grad = value;
 }
@@ -43,7 +43,7 @@ const Tensor& Variable::grad() const { return checked(impl_.get()).grad; }
 void Variable::set_grad(Tensor grad) {
   Impl& impl = checked(impl_.get());
   FSDP_CHECK(!grad.is_defined() || grad.shape() == impl.data.shape(),
-             "a gradient of shape {} for data of shape {}", to_string(grad.shape()),
+             "a gradient of shape {} does not fit data of shape {}", to_string(grad.shape()),
              to_string(impl.data.shape()));
   impl.grad = std::move(grad);
   if (!impl.grad.is_defined()) impl.sink_written = false;
@@ -54,17 +54,18 @@ void Variable::set_data(Tensor view) {
   FSDP_CHECK(view.is_defined(), "set_data() needs a defined tensor");
   const Tensor& old = impl.data;
   FSDP_CHECK(view.shape() == old.shape() && view.dtype() == old.dtype(),
-             "set_data() keeps shape and dtype: {} {} cannot become {} {}", name_of(old.dtype()),
-             to_string(old.shape()), name_of(view.dtype()), to_string(view.shape()));
+             "set_data() cannot change shape or dtype: {} {} cannot become {} {}",
+             name_of(old.dtype()), to_string(old.shape()), name_of(view.dtype()),
+             to_string(view.shape()));
   FSDP_CHECK(view.device() == old.device() || old.device().type == DeviceType::meta,
-             "set_data() keeps the device: {} cannot become {}", to_string(old.device()),
+             "set_data() cannot change the device: {} cannot become {}", to_string(old.device()),
              to_string(view.device()));
   impl.data = std::move(view);
 }
 
 void Variable::convert(DType dtype) {
   Impl& impl = checked(impl_.get());
-  FSDP_CHECK(impl.node == nullptr, "convert() is for leaves");
+  FSDP_CHECK(impl.node == nullptr, "convert() can only be called on a leaf");
   const Storage& storage = *impl.data.storage();
   const AllocationScope scope(
       storage.kind(), storage.owner() ? std::make_shared<const Owner>(*storage.owner()) : nullptr);
@@ -76,10 +77,10 @@ void Variable::convert(DType dtype) {
 
 void Variable::set_grad_sink(Tensor view) {
   Impl& impl = checked(impl_.get());
-  FSDP_CHECK(impl.node == nullptr, "set_grad_sink() is for leaves");
+  FSDP_CHECK(impl.node == nullptr, "set_grad_sink() can only be called on a leaf");
   FSDP_CHECK(!view.is_defined() ||
                  (view.shape() == impl.data.shape() && view.dtype() == impl.data.dtype()),
-             "a gradient sink of {} {} for data of {} {}", name_of(view.dtype()),
+             "a gradient sink of {} {} does not fit data of {} {}", name_of(view.dtype()),
              to_string(view.shape()), name_of(impl.data.dtype()), to_string(impl.data.shape()));
   impl.sink = std::move(view);
   impl.grad = {};
@@ -91,14 +92,14 @@ bool Variable::sink_written() const { return checked(impl_.get()).sink_written; 
 
 void Variable::arm_sink() {
   Impl& impl = checked(impl_.get());
-  FSDP_CHECK(impl.sink.is_defined(), "arm_sink() without set_grad_sink()");
+  FSDP_CHECK(impl.sink.is_defined(), "arm_sink() was called without set_grad_sink()");
   impl.grad = {};
   impl.sink_written = false;
 }
 
 int Variable::register_post_accumulate_grad_hook(GradHook hook) {
   Impl& impl = checked(impl_.get());
-  FSDP_CHECK(impl.node == nullptr, "post-accumulate hooks are for leaves");
+  FSDP_CHECK(impl.node == nullptr, "post-accumulate hooks can only be registered on a leaf");
   impl.hooks.emplace_back(impl.next_hook, std::move(hook));
   return impl.next_hook++;
 }

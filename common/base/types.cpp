@@ -49,7 +49,8 @@ std::int64_t numel_of(const Shape& shape) {
   for (const std::int64_t extent : shape) {
     FSDP_CHECK(extent >= 0, "a shape cannot have a negative extent: {}", to_string(shape));
     FSDP_CHECK(!__builtin_mul_overflow(numel, extent, &numel),
-               "a shape with more elements than a 64-bit number holds: {}", to_string(shape));
+               "a shape cannot have more elements than a 64-bit number holds: {}",
+               to_string(shape));
   }
   return numel;
 }

@@ -18,8 +18,8 @@ class FakePending : public Work::Pending {
     if (clock_->now() != asked_at_) times_asked_ = 0;
     asked_at_ = clock_->now();
     FSDP_CHECK(++times_asked_ < kPatience,
-               "is_done() was called {} times at virtual time {} ns: nothing but computing and "
-               "wait() moves that clock, so this loop would never end",
+               "is_done() was called {} times at virtual time {} ns: only computing and wait() "
+               "advance that clock, so this loop would never end",
                times_asked_, asked_at_);
     return false;
   }

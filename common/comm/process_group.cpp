@@ -182,7 +182,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split_regular(int count, int stride)
 
 void ProcessGroup::check_caller(CollectiveOp op, const Label& label) const {
   FSDP_CHECK(thread_ == this_thread(),
-             "{}{}{} was called by another thread than the one that made this group (rank {} of "
+             "{}{}{} was called by another thread, not by the one that made this group (rank {} of "
              "{}): a ProcessGroup belongs to its rank's own thread",
              name_of(op), label.unit.empty() ? "" : " of ", to_string(label), rank_, size_);
 }

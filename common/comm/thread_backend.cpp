@@ -44,8 +44,8 @@ class ThreadBackend : public Backend {
 
   std::unique_ptr<Work::Pending> start(const Collective& call) override {
     FSDP_CHECK(call.numel == 0 || call.in != nullptr,
-               "{} of {}: threads move real bytes, and this tensor has none; a tensor on the fake "
-               "device needs the fake group",
+               "{} of {}: the thread group copies real bytes, but this tensor has none; a tensor "
+               "on the fake device needs the fake group",
                name_of(call.op), to_string(call.label));
     return std::make_unique<ThreadPending>(scheduler_, scheduler_->call(group_, member_, call),
                                            world_rank());

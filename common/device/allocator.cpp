@@ -16,7 +16,7 @@ Allocator::Block Allocator::allocate(std::size_t nbytes, MemoryKind kind,
     fail(
         "out of memory: {} bytes of {} for {} do not fit the limit of {} bytes, {} of which are "
         "in use ({}). Raise the limit, or use a smaller batch or more ranks.",
-        size, name_of(kind), owner ? to_string(*owner) : "nobody in particular", limit_, in_use,
+        size, name_of(kind), owner ? to_string(*owner) : "an unnamed owner", limit_, in_use,
         to_string(tracker_->current()));
   }
   std::byte* bytes = size == 0 ? nullptr : take(size);

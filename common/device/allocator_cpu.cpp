@@ -84,8 +84,8 @@ class RegionAllocator final : public Allocator {
         return;
       }
       FSDP_CHECK(wanted > least,
-                 "out of memory: the system has no room for {} more bytes ({} in use: {}). Use a "
-                 "smaller batch or more ranks, or raise the limit (ulimit -v).",
+                 "out of memory: the system refuses {} more bytes ({} in use: {}). Use a smaller "
+                 "batch or more ranks, or raise the limit (ulimit -v).",
                  size, tracker().current_total(), to_string(tracker().current()));
     }
   }

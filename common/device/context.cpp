@@ -111,7 +111,7 @@ DeviceScope::~DeviceScope() { context_.set_device(previous_); }
 
 EventObserverScope::EventObserverScope(EventObserver& observer) {
   FSDP_CHECK(event_observer == nullptr,
-             "this thread's events have an observer already, which cannot be replaced");
+             "this thread's events already have an observer, which cannot be replaced");
   event_observer = &observer;
 }
 EventObserverScope::~EventObserverScope() { event_observer = nullptr; }

@@ -46,7 +46,7 @@ void MemoryTracker::add(MemoryKind kind, std::int64_t nbytes) {
 MemoryTracker::Block& MemoryTracker::find(BlockId id) {
   const auto slot = static_cast<std::size_t>(id & kSlotMask);
   FSDP_CHECK(id >= 0 && slot < blocks_.size() && blocks_[slot].id == id,
-             "memory block {} is not alive: it was freed already, or never allocated", id);
+             "memory block {} is not allocated: it was already freed, or never allocated", id);
   return blocks_[slot];
 }
 
@@ -103,7 +103,7 @@ void MemoryTracker::enter_module(const std::string& path) {
 void MemoryTracker::leave_module(const std::string& path) {
   const auto innermost = std::find_if(active_modules_.rbegin(), active_modules_.rend(),
                                       [&](const ActiveModule& m) { return m.path == path; });
-  FSDP_CHECK(innermost != active_modules_.rend(), "module {} was left but never entered", path);
+  FSDP_CHECK(innermost != active_modules_.rend(), "module {} was exited but never entered", path);
   active_modules_.erase(std::next(innermost).base());
 }
 

@@ -56,7 +56,7 @@ Storage::~Storage() {
 void Storage::allocate() {
   if (allocated_) return;
   FSDP_CHECK(device_.type != DeviceType::meta,
-             "{} is on the meta device, which has shapes but no bytes: build it on cpu, or "
+             "{} is on the meta device, which has shapes but no memory: build it on cpu, or "
              "materialize the module first",
              description());
   std::shared_ptr<Allocator> allocator = Context::current().allocator(device_);
@@ -104,7 +104,7 @@ std::byte* Storage::data() {
 
 std::string Storage::description() const {
   const std::string what = fmt::format("the {} storage", name_of(kind_));
-  if (owner_ == nullptr) return what + " of nobody in particular";
+  if (owner_ == nullptr) return what + " of an unnamed owner";
   return fmt::format("{} of {}", what, to_string(*owner_));
 }
 
@@ -112,7 +112,7 @@ void Storage::fail_not_there() const {
   std::string why;
   std::string remedy;
   if (device_.type == DeviceType::meta) {
-    why = "it is on the meta device, which has shapes but no bytes";
+    why = "it is on the meta device, which has shapes but no memory";
     remedy = "Materialize the module first.";
   } else if (times_freed_ == 0) {
     why = "it has not been allocated yet";
@@ -124,8 +124,8 @@ void Storage::fail_not_there() const {
     why = freed_by_.empty() ? times : fmt::format("{}, last: {}", times, freed_by_);
     remedy = remedy_after_free(kind_);
   }
-  throw StorageError(fmt::format("{} has no bytes now ({} when it has): {}. {}", description(),
-                                 nbytes_, why, remedy));
+  throw StorageError(fmt::format("{} is not allocated now ({} bytes when it is): {}. {}",
+                                 description(), nbytes_, why, remedy));
 }
 
 void Storage::recategorize(MemoryKind kind) {

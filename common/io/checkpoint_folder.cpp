@@ -62,10 +62,10 @@ std::optional<fs::path> CheckpointFolder::latest() const {
   const bool is_plain = !name.empty() && name.find('/') == std::string::npos && name[0] != '.';
   const fs::path folder = existing_folder(root_ / name);
   if (!is_plain || !fs::is_directory(folder)) {
-    throw InputError(
-        fmt::format("{}: names the checkpoint \"{}\", which is not a folder there; write the name "
-                    "of one that exists (step_N) into it, or remove it to start anew",
-                    file.string(), name));
+    throw InputError(fmt::format(
+        "{}: this file names the checkpoint \"{}\", which is not a folder there; write the name of "
+        "one that exists (step_N) into it, or remove the file to start a new training",
+        file.string(), name));
   }
   return folder;
 }
@@ -75,16 +75,15 @@ FolderLock::FolderLock(const fs::path& root) {
   const fs::path file = root / ".lock";
   descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) {
-    throw InputError(fmt::format("{}: cannot be written: {}; give one that can be written",
+    throw InputError(fmt::format("{}: cannot be written: {}; give a folder that can be written",
                                  file.string(), std::generic_category().message(errno)));
   }
   // A file system that knows no locks answers with another error: then nothing is locked.
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor_);
-    throw InputError(
-        fmt::format("{}: is in use by another training; wait until that has ended, "
-                    "or give another folder",
-                    root.string()));
+    throw InputError(fmt::format(
+        "{}: is in use by another training; wait until it has ended, or give another folder",
+        root.string()));
   }
 }
 

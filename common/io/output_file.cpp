@@ -28,8 +28,8 @@ void check_file_is_ours(const fs::path& file, std::string_view mark) {
   there.read(0, std::as_writable_bytes(std::span(text)));
   if (text.empty() || text.find(mark) != std::string::npos) return;
   throw InputError(
-      fmt::format("{}: is there already, and this program did not write it; it was "
-                  "not changed: give another name, or move it away",
+      fmt::format("{}: already exists and was not written by this program, so it was not changed; "
+                  "give another name, or move it away",
                   file.string()));
 }
 
@@ -50,8 +50,9 @@ void probe_file(const fs::path& given) {
 void write_output_file(const fs::path& given, const std::string& text) {
   const fs::path file = resolved(given);
   FSDP_CHECK(text.substr(0, 4096).find(kFileMark) != std::string::npos,
-             "{}: its text does not begin with \"{}\", by which it is known again", file.string(),
-             kFileMark);
+             "{}: the new text does not begin with \"{}\", the mark by which the program "
+             "recognizes its own files",
+             file.string(), kFileMark);
   check_file_is_ours(file);
   check_file_is_ours(temporary_of(file));
   write_text_atomically(file, text);

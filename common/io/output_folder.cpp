@@ -188,8 +188,8 @@ void check_folder_is_ours(const fs::path& given) {
   for (const fs::path& beside : {temporary_of(folder), old_of(folder)}) {
     if (is_absent_or_empty(beside) || is_marked(beside)) continue;
     throw InputError(
-        fmt::format("{}: is in the way, and this program did not make it; move it "
-                    "away, or give another folder than {}",
+        fmt::format("{}: is in the way and was not made by this program; move it away, or give "
+                    "another folder than {}",
                     beside.string(), folder.string()));
   }
   const std::string old_why = why_foreign(old_of(folder));
@@ -224,10 +224,9 @@ fs::path begin_folder(const fs::path& given) {
   // The lock of a folder that has just been renamed from `temporary`: old ones are being removed.
   if (!is_locked || is_locked_for_writing(folder)) {
     if (is_locked) clear_temporary(folder);
-    throw InputError(
-        fmt::format("{}: is being written by another process; wait until that has ended, or give "
-                    "another folder",
-                    folder.string()));
+    throw InputError(fmt::format(
+        "{}: is being written by another process; wait until it has ended, or give another folder",
+        folder.string()));
   }
   restore_folder(folder);
   remove_content(temporary);  // the folder itself has the lock

@@ -33,7 +33,7 @@ const SafetensorsEntry& SafetensorsReader::entry(const std::string& name) const 
 void SafetensorsReader::check_dtype(const std::string& name, const SafetensorsEntry& entry,
                                     DType dtype) const {
   if (entry.dtype != dtype) {
-    throw InputError(fmt::format("{}: tensor \"{}\" is {}, {} is needed; convert the file",
+    throw InputError(fmt::format("{}: tensor \"{}\" is {}, but {} is needed; convert the file",
                                  path().string(), name, name_of(entry.dtype), name_of(dtype)));
   }
 }
@@ -42,10 +42,9 @@ const SafetensorsEntry& SafetensorsReader::require(const std::string& name, DTyp
                                                    const Shape& shape) const {
   const SafetensorsEntry& found = entry(name);
   if (found.shape != shape) {
-    throw InputError(
-        fmt::format("{}: tensor \"{}\" has shape {}, the model's has {}; it was saved "
-                    "from another model",
-                    path().string(), name, to_string(found.shape), to_string(shape)));
+    throw InputError(fmt::format(
+        "{}: tensor \"{}\" has shape {}, but the model's has {}; it was saved from another model",
+        path().string(), name, to_string(found.shape), to_string(shape)));
   }
   check_dtype(name, found, dtype);
   return found;
@@ -64,8 +63,8 @@ void SafetensorsReader::read_slice(const std::string& name, std::int64_t begin,
              path().string(), name);
   const std::int64_t numel = numel_of(from.shape);
   FSDP_CHECK(begin >= 0 && begin <= numel && out.numel() <= numel - begin,
-             "{}: elements [{}, {}) of tensor \"{}\" were asked for, it has {}", path().string(),
-             begin, begin + out.numel(), name, numel);
+             "{}: elements [{}, {}) of tensor \"{}\" were requested, but it has {}",
+             path().string(), begin, begin + out.numel(), name, numel);
   if (out.numel() == 0) return;
   FSDP_CHECK(out.device().type == DeviceType::cpu, "{}: tensor \"{}\" can only be read to the cpu",
              path().string(), name);
@@ -107,7 +106,7 @@ void SafetensorsWriter::write(const Tensor& part) {
   const Item& item = items_[item_];
   const std::int64_t left = numel_of(item.shape) - item_done_;
   FSDP_CHECK(part.dtype() == item.dtype && part.is_contiguous() && part.numel() <= left,
-             "{}: tensor \"{}\" {} {} lacks {} elements; got {} of {} ({}contiguous)",
+             "{}: tensor \"{}\" {} {} still lacks {} elements; got {} of {} ({}contiguous)",
              file_.path().string(), item.name, name_of(item.dtype), to_string(item.shape), left,
              part.numel(), name_of(part.dtype()), part.is_contiguous() ? "" : "not ");
   file_.write({part.raw(), part.nbytes()});

@@ -27,7 +27,7 @@ constexpr std::array<std::pair<const char*, DType>, 4> kDTypes = {{
 }};
 
 [[noreturn]] void damaged(const File& file, const std::string& what) {
-  throw InputError(fmt::format("{}: not a whole safetensors file: {}; copy or save it again",
+  throw InputError(fmt::format("{}: not a complete safetensors file: {}; copy or save it again",
                                file.path().string(), what));
 }
 

@@ -156,14 +156,14 @@ void SliceReader::check(const std::vector<StateSlice>& slices) const {
     const auto found = tensors_.find(slice.name);
     if (found == tensors_.end()) {
       throw InputError(fmt::format(
-          "{}: tensor \"{}\" is missing: the checkpoint is of another model or optimizer",
+          "{}: tensor \"{}\" is missing: the checkpoint belongs to another model or optimizer",
           folder_.string(), slice.name));
     }
     const Whole& whole = found->second;
     if (whole.shape != slice.full_shape || whole.dtype != slice.values.dtype()) {
       throw InputError(
-          fmt::format("{}: tensor \"{}\" is {} {}, the model needs {} {}: use the configuration it "
-                      "was saved with",
+          fmt::format("{}: tensor \"{}\" is {} {}, but the model needs {} {}; use the "
+                      "configuration it was saved with",
                       folder_.string(), slice.name, name_of(whole.dtype), to_string(whole.shape),
                       name_of(slice.values.dtype()), to_string(slice.full_shape)));
     }
@@ -182,8 +182,8 @@ void SliceReader::check(const std::vector<StateSlice>& slices,
     const bool is_held = wanted.count("param/" + path) != 0;
     if (paths.count(path) != 0 && (!is_held || wanted.count(name) != 0)) continue;
     throw InputError(
-        fmt::format("{}: tensor \"{}\" would not be read: the checkpoint is of another model or "
-                    "optimizer; use the configuration it was saved with",
+        fmt::format("{}: tensor \"{}\" would not be read: the checkpoint belongs to another model "
+                    "or optimizer; use the configuration it was saved with",
                     folder_.string(), name));
   }
 }

@@ -52,8 +52,8 @@ std::vector<std::int32_t> generate(Module& model, std::vector<std::int32_t> prom
   FSDP_CHECK(max_sequence > 0, "generate() needs a context of at least one token, got {}",
              max_sequence);
   FSDP_CHECK(options.temperature >= 0 && std::isfinite(options.temperature),
-             "temperature must be 0 or more, is {}", options.temperature);
-  FSDP_CHECK(options.top_k >= 0, "top_k must be 0 (all) or more, is {}", options.top_k);
+             "temperature must be 0 or more, but is {}", options.temperature);
+  FSDP_CHECK(options.top_k >= 0, "top_k must be 0 (all) or more, but is {}", options.top_k);
   const NoGradScope no_grad;
   for (int i = 0; i < count; ++i) {
     const auto length = std::min(static_cast<std::ptrdiff_t>(prompt.size()),
@@ -62,7 +62,7 @@ std::vector<std::int32_t> generate(Module& model, std::vector<std::int32_t> prom
     const Variable logits = model(Variable(Tensor::from(context, {1, length})));
     const Tensor last = logits.data().narrow(1, length - 1, 1);
     FSDP_CHECK(ops::all_finite(last.view({last.numel()})),
-               "the model's logits are not finite at token {}; its parameters are broken",
+               "the model's logits are not finite at token {}, so its parameters are damaged",
                prompt.size());
     const std::uint32_t word = random_word(generator.seed(), generator.reserve(1));
     prompt.push_back(pick(last.to_vector<float>(), options, word * 0x1p-32));

@@ -28,8 +28,8 @@ Variable RmsNorm::forward(const Variable& x) { return rms_norm(x, weight_, eps_)
 
 RotaryTables::RotaryTables(std::int64_t max_sequence, std::int64_t head_width, double theta)
     : theta_(theta) {
-  FSDP_CHECK(head_width % 2 == 0, "rotary positions turn pairs: head width {} must be even",
-             head_width);
+  FSDP_CHECK(head_width % 2 == 0,
+             "rotary positions rotate pairs, so the head width {} must be even", head_width);
   register_buffer("cos", {max_sequence, head_width / 2});
   register_buffer("sin", {max_sequence, head_width / 2});
 }
@@ -38,11 +38,10 @@ void RotaryTables::initialize_buffers() {
   const Device device = Context::current().device();
   for (Buffer& buffer : own_buffers()) {
     if (buffer.tensor.device().type == DeviceType::meta) {
-      FSDP_CHECK(
-          device.type != DeviceType::meta,
-          "initialize_buffers() of '{}' needs memory, but the current device is meta; open a "
-          "DeviceScope of the device the model is to live on",
-          path());
+      FSDP_CHECK(device.type != DeviceType::meta,
+                 "initialize_buffers() of '{}' needs memory, but the current device is meta; open "
+                 "a DeviceScope of the device where the model belongs",
+                 path());
       const AllocationScope scope(MemoryKind::buffer,
                                   std::make_shared<const Owner>(Owner{"", buffer.name}));
       buffer.tensor = Tensor::empty(buffer.tensor.shape(), buffer.tensor.dtype(), device);
@@ -54,7 +53,7 @@ void RotaryTables::initialize_buffers() {
 }
 
 Variable RotaryTables::forward(const Variable&) {
-  fail("'{}' holds tables; it has no forward of its own", path());
+  fail("'{}' only holds tables and has no forward of its own", path());
 }
 
 Attention::Attention(const Options& options, std::shared_ptr<RotaryTables> rotary)

@@ -115,8 +115,8 @@ const Tensor& Module::buffer(std::string_view name) const {
   for (const Buffer& buffer : buffers_) {
     if (buffer.name != name) continue;
     FSDP_CHECK(buffer.is_initialized,
-               "buffer '{}' has not been initialized: a model built without memory must call "
-               "initialize_buffers() on each of its modules once it is given memory",
+               "buffer '{}' has not been initialized: after a model built without memory is "
+               "materialized, call initialize_buffers() on each of its modules",
                join(path_, buffer.name));
     return buffer.tensor;
   }

@@ -39,7 +39,7 @@ std::string_view name_of(CallState state) {
 
 CallObserverScope::CallObserverScope(CallObserver& observer) : previous_(call_observer) {
   FSDP_CHECK(previous_ == nullptr,
-             "this thread's module calls have an observer already, which cannot be replaced");
+             "this thread's module calls already have an observer, which cannot be replaced");
   call_observer = &observer;
 }
 CallObserverScope::~CallObserverScope() { call_observer = previous_; }

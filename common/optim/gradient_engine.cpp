@@ -9,7 +9,7 @@ namespace fsdp::optim {
 
 void StepPlan::validate() const {
   FSDP_CHECK(micro_steps > 0 && micro_steps_per_reduction > 0,
-             "a step has at least one micro-batch, and so has a reduction: got {} and {}",
+             "a step and a reduction each need at least one micro-batch: got {} and {}",
              micro_steps, micro_steps_per_reduction);
   FSDP_CHECK(micro_steps % micro_steps_per_reduction == 0,
              "{} micro-steps per reduction must divide the {} micro-steps of a step",
@@ -29,7 +29,7 @@ double norm_of(const ExactSquareSum& squares) {
 }
 
 double clip_factor(double norm, double max_norm) {
-  FSDP_CHECK(max_norm > 0, "the largest gradient norm must be positive, is {}", max_norm);
+  FSDP_CHECK(max_norm > 0, "the largest gradient norm must be positive, but is {}", max_norm);
   FSDP_CHECK(std::isfinite(norm),
              "the gradient norm is {}: a gradient overflowed; lower the learning rate, or look for "
              "the micro-batch whose loss is not finite",

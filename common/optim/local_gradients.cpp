@@ -39,7 +39,7 @@ void LocalGradients::begin_step(const StepPlan& plan) {
 
 void LocalGradients::end_micro_step() {
   FSDP_CHECK(micro_step_ < plan_.micro_steps,
-             "this step was planned with {} micro-steps, and all have ended", plan_.micro_steps);
+             "this step was planned with {} micro-steps, which have all ended", plan_.micro_steps);
   ++micro_step_;
   for (Entry& entry : entries_) {
     const Tensor& grad = entry.variable.grad();
@@ -51,7 +51,8 @@ void LocalGradients::end_micro_step() {
 
 void LocalGradients::finish_gradients() {
   FSDP_CHECK(micro_step_ == plan_.micro_steps && micro_step_ > 0,
-             "finish_gradients() after {} of {} micro-steps", micro_step_, plan_.micro_steps);
+             "finish_gradients() was called after {} of {} micro-steps", micro_step_,
+             plan_.micro_steps);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
     const auto leaves = static_cast<double>(entry.accumulator.leaves());

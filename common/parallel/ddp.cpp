@@ -109,7 +109,7 @@ void DdpGradients::Impl::close(Bucket& bucket) {
 DdpGradients::DdpGradients(std::vector<std::pair<std::string, Variable>> parameters,
                            std::shared_ptr<ProcessGroup> group, std::size_t bucket_bytes)
     : impl_(std::make_unique<Impl>()) {
-  FSDP_CHECK(group != nullptr, "DDP needs a process group");
+  FSDP_CHECK(group != nullptr, "DDP needs a process group, but got none");
   FSDP_CHECK(bucket_bytes > 0, "a DDP bucket needs room for at least one byte");
   impl_->group = std::move(group);
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
@@ -176,7 +176,7 @@ void DdpGradients::begin_step(const optim::StepPlan& plan) {
 
 void DdpGradients::end_micro_step() {
   FSDP_CHECK(impl_->micro_step < impl_->plan.micro_steps,
-             "this step was planned with {} micro-steps, and all have ended",
+             "this step was planned with {} micro-steps, which have all ended",
              impl_->plan.micro_steps);
   while (impl_->next_bucket < impl_->buckets.size()) {  // these wait for parameters nobody used
     impl_->close(*impl_->buckets[impl_->next_bucket++]);
@@ -193,7 +193,7 @@ void DdpGradients::end_micro_step() {
 
 void DdpGradients::finish_gradients() {
   FSDP_CHECK(impl_->micro_step == impl_->plan.micro_steps && impl_->micro_step > 0,
-             "finish_gradients() after {} of {} micro-steps", impl_->micro_step,
+             "finish_gradients() was called after {} of {} micro-steps", impl_->micro_step,
              impl_->plan.micro_steps);
   const double micro_batches = static_cast<double>(impl_->group->size()) * impl_->plan.micro_steps;
   auto piece = impl_->pieces.end();

@@ -9,4 +9,4 @@ for program in "$1"/bench_*; do
   echo "== $(basename "$program")"
   "$program"
 done
-[ $found = yes ] || { echo "bench.sh: no benchmark in $1" >&2; exit 1; }
+[ $found = yes ] || { echo "bench.sh: there is no benchmark in $1" >&2; exit 1; }

@@ -106,10 +106,10 @@ echo 'Needed for the demo and the tests'
 required compiler "$(compiler)" 'nothing can be built'
 required CMake "$(version_of cmake --version)" 'nothing can be built'
 required Ninja "$(version_of ninja --version)" 'nothing can be built'
-required BLAS "$(blas)" 'no matrix product, so no training'
+required BLAS "$(blas)" 'no matrix products, so no training'
 required Catch2 "$(catch2)" 'no tests'
 required fmt "$(fmt)" 'nothing can be built'
-required CLI11 "$(cli11)" 'no command lines, so no programs'
+required CLI11 "$(cli11)" 'no command-line parsing, so no programs'
 required nlohmann-json "$(nlohmann)" 'no checkpoints, no summaries'
 required zlib "$(sed -n 's/^#define ZLIB_VERSION "\(.*\)"/\1/p' "$(find_header zlib.h)" 2>/dev/null)" \
   'no checkpoints'
@@ -117,19 +117,19 @@ required 'toml++' "$(toml)" 'no configuration files'
 
 echo
 echo 'Conveniences'
-line ccache "$(version_of ccache --version)" 'building again from nothing takes its full time'
+line ccache "$(version_of ccache --version)" 'every rebuild from scratch takes the full time'
 line Doxygen "$(version_of doxygen --version)" '`make docs` would install it'
 line clang++ "$(version_of clang++ --version)" '`make check-clang` would install it'
 line clang-format "$(version_of clang-format --version)" '`make format` would install it'
 line codespell "$(version_of codespell --version)" '`make check` would install it'
 line clang-tidy "$(version_of clang-tidy --version)" '`make tidy` would install it'
-line Python "$(version_of python3 --version)" 'only scripts around the project use it'
+line Python "$(version_of python3 --version)" 'only the scripts around the project use it'
 
 echo
 if [ -z "$missing" ]; then
   first='make demo'
   [ -d solutions/task7_integration ] || first='make warm-up' # a student kit: nothing is written yet
-  echo "All that is needed is here: try \`$first\`."
+  echo "Everything needed is installed: try \`$first\`."
 else
   echo "Missing:$missing. Every target of make prints and installs what it needs."
 fi

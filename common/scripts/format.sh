@@ -9,7 +9,7 @@ version=$(clang-format --version | sed -n 's/.*version \([0-9]*\).*/\1/p')
 options=-i
 if [ "${1:-}" = --check ]; then
   if [ "$version" != $decides ]; then
-    echo "formatting: not checked (clang-format $decides decides, this is $version)"
+    echo "formatting was not checked: it needs clang-format $decides, but this is $version"
     exit 0
   fi
   options='--dry-run --Werror'

@@ -28,7 +28,7 @@ void check_pair(const char* op, const Tensor& a, const Tensor& b) {
   FSDP_CHECK(a.is_defined() && b.is_defined(), "{}: undefined tensor", op);
   FSDP_CHECK(a.shape() == b.shape(), "{}: shapes {} and {} differ", op, to_string(a.shape()),
              to_string(b.shape()));
-  FSDP_CHECK(a.device() == b.device(), "{}: one tensor on {}, the other on {}", op,
+  FSDP_CHECK(a.device() == b.device(), "{}: one tensor is on {}, the other on {}", op,
              to_string(a.device()), to_string(b.device()));
   if (a.device().type != DeviceType::meta) {
     a.raw();
@@ -118,7 +118,8 @@ void copy(const Tensor& out, const Tensor& in) {
 
 bool equal_bits(const Tensor& a, const Tensor& b) {
   check_pair("equal_bits", a, b);
-  FSDP_CHECK(a.dtype() == b.dtype(), "equal_bits: {} and {}", name_of(a.dtype()),
+  FSDP_CHECK(a.dtype() == b.dtype(),
+             "equal_bits: the tensors must have the same dtype, got {} and {}", name_of(a.dtype()),
              name_of(b.dtype()));
   FSDP_CHECK(a.is_contiguous() && b.is_contiguous(), "equal_bits: tensors must be contiguous");
   bool equal = true;

@@ -66,7 +66,7 @@ void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
   const std::int64_t rows = logits.size(0), width = logits.size(1);
   args.expect("logits", logits, {rows, width}).expect("lse", lse, {rows}).expect("loss", loss, {1});
   args.expect_indices("targets", targets, {rows});
-  FSDP_CHECK(rows > 0, "cross_entropy: no rows to average over");
+  FSDP_CHECK(rows > 0, "cross_entropy: there are no rows to average over");
   const auto n = static_cast<double>(logits.numel());
   dispatch(args.device(), cost_of(15 * n, n, args.dtype()), [&] {
     const std::int32_t* target = targets.data<std::int32_t>();
@@ -96,7 +96,7 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
   args.expect("logits", logits, {rows, width}).expect("dlogits", dlogits, {rows, width});
   args.expect("lse", lse, {rows}).expect("dloss", dloss, {1});
   args.expect_indices("targets", targets, {rows});
-  FSDP_CHECK(rows > 0, "cross_entropy_backward: no rows");
+  FSDP_CHECK(rows > 0, "cross_entropy_backward: there are no rows");
   const auto n = static_cast<double>(logits.numel());
   dispatch(args.device(), cost_of(12 * n, 2 * n, args.dtype()), [&] {
     const std::int32_t* target = targets.data<std::int32_t>();

@@ -196,8 +196,9 @@ ExactSquareSum::ExactSquareSum() {
 void ExactSquareSum::add(const Tensor& values) {
   FSDP_CHECK(values.is_defined() && values.dtype() == DType::float32 && values.is_contiguous(),
              "ExactSquareSum adds contiguous float32 tensors");
-  FSDP_CHECK(values.device() == counters_.device(), "counters on {}, values on {}",
-             to_string(counters_.device()), to_string(values.device()));
+  FSDP_CHECK(values.device() == counters_.device(),
+             "the counters are on {}, but the values are on {}", to_string(counters_.device()),
+             to_string(values.device()));
   const auto n = static_cast<double>(values.numel());
   dispatch(values.device(), Cost{.flops = 2 * n, .nbytes = 4 * n}, [&] {
     static_assert(sizeof(PieceCounters) <= ThreadPool::kScratchBytes);

@@ -50,12 +50,12 @@ void init_slice(const Tensor& out, const InitSpec& spec, std::uint64_t seed,
                 std::uint64_t stream_begin, std::int64_t begin) {
   ops::Operands args("init_slice");
   args.expect_like("out", out, out.shape());
-  FSDP_CHECK(begin >= 0, "init_slice: the slice begins at {}", begin);
+  FSDP_CHECK(begin >= 0, "init_slice: the slice begins at {}, but must begin at 0 or later", begin);
   if (spec.kind == InitSpec::Kind::zeros) return ops::fill(out, 0);
   if (spec.kind == InitSpec::Kind::ones) return ops::fill(out, 1);
   const bool normal = spec.kind == InitSpec::Kind::truncated_normal;
   FSDP_CHECK(!normal || (spec.cut > 0 && spec.cut <= kLargestQuantile),
-             "init_slice: a cut of {} standard deviations; it must lie in (0, {}]", spec.cut,
+             "init_slice: the cut of {} standard deviations must lie in (0, {}]", spec.cut,
              kLargestQuantile);
   const std::uint64_t first = stream_begin + static_cast<std::uint64_t>(begin);
   const auto n = static_cast<double>(out.numel());

@@ -35,8 +35,8 @@ void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
   const std::int64_t batch = x.size(0), length = x.size(1), heads = x.size(2), width = x.size(3);
   const std::int64_t pairs = width / 2, positions = cos.size(0);
   FSDP_CHECK(width % 2 == 0, "rope: the head width {} must be even", width);
-  FSDP_CHECK(length <= positions, "rope: a sequence of {} but tables for {} positions", length,
-             positions);
+  FSDP_CHECK(length <= positions, "rope: the sequence has {} positions, but the tables cover {}",
+             length, positions);
   args.expect("x", x, {batch, length, heads, width});
   args.expect("cos", cos, {positions, pairs}).expect("sin", sin, {positions, pairs});
   const auto n = static_cast<double>(x.numel());

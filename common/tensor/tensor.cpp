@@ -27,8 +27,8 @@ void check_extents(const Shape& shape) {
 
 int checked_dim(const Tensor& tensor, int dim) {
   const int result = dim < 0 ? dim + tensor.dims() : dim;
-  FSDP_CHECK(result >= 0 && result < tensor.dims(), "dimension {} of a tensor of shape {}", dim,
-             to_string(tensor.shape()));
+  FSDP_CHECK(result >= 0 && result < tensor.dims(),
+             "dimension {} does not exist in a tensor of shape {}", dim, to_string(tensor.shape()));
   return result;
 }
 
@@ -58,7 +58,7 @@ Tensor Tensor::zeros(Shape shape, DType dtype) {
 template <class T>
 Tensor Tensor::from(const std::vector<T>& values, Shape shape) {
   FSDP_CHECK(static_cast<std::int64_t>(values.size()) == numel_of(shape),
-             "{} values for a tensor of shape {}", values.size(), to_string(shape));
+             "{} values do not fit a tensor of shape {}", values.size(), to_string(shape));
   Tensor result = empty(std::move(shape), dtype_of<T>());
   if (result.device().has_data() && !values.empty()) {
     std::memcpy(result.raw(), values.data(), result.nbytes());
@@ -74,7 +74,7 @@ Tensor Tensor::view_of(std::shared_ptr<Storage> storage, std::int64_t begin, Sha
   result.numel_ = numel_of(shape);
   const auto capacity = static_cast<std::int64_t>(storage->nbytes() / size_of(dtype));
   FSDP_CHECK(begin >= 0 && begin <= capacity && result.numel_ <= capacity - begin,
-             "a view of {} elements from {} on does not fit a storage of {} {} elements",
+             "a view of {} elements from offset {} does not fit a storage of {} {} elements",
              result.numel_, begin, capacity, name_of(dtype));
   result.storage_ = std::move(storage);
   result.offset_ = begin;
@@ -99,7 +99,7 @@ bool Tensor::is_contiguous() const {
 }
 
 Tensor Tensor::view(Shape shape) const {
-  FSDP_CHECK(is_defined(), "view() of an undefined tensor");
+  FSDP_CHECK(is_defined(), "view() was called on an undefined tensor");
   FSDP_CHECK(is_contiguous(), "view() needs a contiguous tensor; this one of shape {} is strided",
              to_string(shape_));
   check_extents(shape);
@@ -132,7 +132,7 @@ Tensor Tensor::transpose(int a, int b) const {
 }
 
 std::byte* Tensor::raw() const {
-  FSDP_CHECK(is_defined(), "an undefined tensor has no bytes");
+  FSDP_CHECK(is_defined(), "an undefined tensor has no data");
   std::byte* bytes = storage_->data();
   if (bytes == nullptr) return nullptr;  // the fake device, or nothing at all
   return bytes + static_cast<std::size_t>(offset_) * size_of(dtype_);
@@ -158,8 +158,8 @@ std::vector<T> Tensor::to_vector() const {
 }
 
 double Tensor::item() const {
-  FSDP_CHECK(is_defined(), "item() of an undefined tensor");
-  FSDP_CHECK(numel_ == 1, "item() of a tensor of shape {}: it needs exactly one element",
+  FSDP_CHECK(is_defined(), "item() was called on an undefined tensor");
+  FSDP_CHECK(numel_ == 1, "item() needs exactly one element, but the tensor has shape {}",
              to_string(shape_));
   FSDP_CHECK(device().has_data(), "a tensor on {} has no values to read", to_string(device()));
   switch (dtype_) {

@@ -51,7 +51,7 @@ void TreeAccumulator::push(const Tensor& leaf) {
 }
 
 Tensor TreeAccumulator::fold() {
-  FSDP_CHECK(!partials_.empty(), "nothing was accumulated, so there is nothing to fold");
+  FSDP_CHECK(!partials_.empty(), "nothing was accumulated, so there is nothing to add up");
   while (partials_.size() > 1) {
     const Partial newer = std::move(partials_.back());
     partials_.pop_back();

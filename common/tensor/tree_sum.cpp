@@ -95,7 +95,7 @@ void sum_all(std::byte* bytes, std::span<const std::byte* const> in, std::int64_
 
 void tree_sum(std::byte* out, std::span<const std::byte* const> in, std::int64_t numel,
               DType dtype) {
-  FSDP_CHECK(!in.empty(), "tree_sum of nothing");
+  FSDP_CHECK(!in.empty(), "tree_sum needs at least one value");
   if (numel <= 0) return;
   if (in.size() == 1) {
     if (out != in[0]) std::memcpy(out, in[0], static_cast<std::size_t>(numel) * size_of(dtype));
@@ -115,7 +115,7 @@ void tree_sum(std::byte* out, std::span<const std::byte* const> in, std::int64_t
 }
 
 float tree_sum(std::span<const float> values) {
-  FSDP_CHECK(!values.empty(), "tree_sum of nothing");
+  FSDP_CHECK(!values.empty(), "tree_sum needs at least one value");
   if (values.size() == 1) return values[0];
   const std::size_t split = split_of(values.size());
   return tree_sum(values.first(split)) + tree_sum(values.subspan(split));

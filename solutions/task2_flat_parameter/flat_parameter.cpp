@@ -31,14 +31,14 @@ FlatParameter::FlatParameter(Unbuilt, std::string unit, std::vector<nn::NamedPar
       world_size_(world_size),
       device_(device) {
   FSDP_CHECK(!parameters_.empty(), "unit {}: a FlatParameter needs at least one parameter", unit_);
-  FSDP_CHECK(world_size >= 1 && rank >= 0 && rank < world_size, "rank {} of {} ranks", rank,
-             world_size);
+  FSDP_CHECK(world_size >= 1 && rank >= 0 && rank < world_size,
+             "rank {} does not exist in a group of {} ranks", rank, world_size);
   dtype_ = parameters_[0].variable.data().dtype();
   requires_grad_ = parameters_[0].variable.requires_grad();
   for (const nn::NamedParameter& parameter : parameters_) {
     FSDP_CHECK(parameter.variable.data().dtype() == dtype_,
-               "unit {}: {} is {}, the others are {}: one flat parameter has one dtype", unit_,
-               parameter.path, name_of(parameter.variable.data().dtype()), name_of(dtype_));
+               "unit {}: {} is {}, but the others are {}: a flat parameter has a single dtype",
+               unit_, parameter.path, name_of(parameter.variable.data().dtype()), name_of(dtype_));
     FSDP_CHECK(parameter.variable.requires_grad() == requires_grad_,
                "unit {}: {} mixes frozen and trainable parameters in one flat parameter", unit_,
                parameter.path);

@@ -201,7 +201,7 @@ void GradientReducer::end_of_backward() {
 void GradientReducer::finish_gradients() {
   // SOLUTION 4.7: todo(plan_, micro_step_, units_)
   FSDP_CHECK(micro_step_ == plan_.micro_steps,
-             "finish_gradients after {} of {} micro-steps: run backward once a micro-step",
+             "finish_gradients after {} of {} micro-steps: run backward once per micro-step",
              micro_step_, plan_.micro_steps);
   const double micro_batches = static_cast<double>(group_->size()) * plan_.micro_steps;
   for (const auto& gradients : units_) {

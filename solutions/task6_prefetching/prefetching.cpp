@@ -14,10 +14,10 @@ namespace fsdp {
 
 Prefetcher::Prefetcher(std::vector<ShardedUnit*> units, Options options)
     : units_(std::move(units)), options_(options) {
-  FSDP_CHECK(options_.depth >= 1, "a prefetch depth of {}: use 1 or more, or no Prefetcher at all",
-             options_.depth);
+  FSDP_CHECK(options_.depth >= 1,
+             "the prefetch depth is {}: use 1 or more, or no Prefetcher at all", options_.depth);
   FSDP_CHECK(options_.in_flight_limit >= 0,
-             "an in-flight limit of {}: use 1 or more, or 0 for the depth",
+             "the in-flight limit is {}: use 1 or more, or 0 for the depth",
              options_.in_flight_limit);
   if (options_.in_flight_limit == 0) options_.in_flight_limit = options_.depth;
 }

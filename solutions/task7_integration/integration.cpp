@@ -226,7 +226,7 @@ ShardedUnit& ShardedModel::unit(const std::string& name) {
     if (unit->name() == name) return *unit;
     names += " " + unit->name();
   }
-  fail("no unit is called {}; there are:{}", name, names);
+  fail("no unit is named {}; the units are:{}", name, names);
 }
 
 std::vector<FlatParameter*> ShardedModel::flat_parameters() const {

@@ -34,8 +34,10 @@ ShardedUnit::ShardedUnit(std::string name, nn::Module& module,
   options_.reshard_after_forward.validate(group_->size());
   const bool in_subgroups =
       options_.reshard_after_forward.kind == ReshardAfterForward::Kind::within;
-  FSDP_CHECK(in_subgroups == (subgroup_ != nullptr),
-             "unit {}: a subgroup goes with reshard_after_forward = s, and only with it", name_);
+  FSDP_CHECK(
+      in_subgroups == (subgroup_ != nullptr),
+      "unit {}: a subgroup is required with reshard_after_forward = s, and not allowed otherwise",
+      name_);
   module_.set_unit_name(name_);
 }
 

@@ -188,7 +188,7 @@ void bench_attention(const Model& m, Step& step) {
   step.add("attention", layers, flops, 4 * nbytes, [&] { ops::attention(out, lse, q, k, v); });
   step.add("attention backward", layers, 2.5 * flops, 8 * nbytes,
            [&] { ops::attention_backward(dq, dk, dv, dout, out, lse, q, k, v); });
-  step.add("rotation, 4 a layer", 4 * layers, 1.5 * nbytes, 2 * nbytes,
+  step.add("rotation, 4 per layer", 4 * layers, 1.5 * nbytes, 2 * nbytes,
            [&] { ops::rope(q, cos, sin, false); });
 }
 
@@ -314,7 +314,7 @@ int main(int argc, char** argv) {
   }
   const double triad = triad_bandwidth();
   for (const Model& model : models) {
-    fmt::print("\n{}: time a step, over the library's products\n", model.name);
+    fmt::print("\n{}: time per step, over the library's products\n", model.name);
     Step step{floor.at(model.name), ours.at(model.name)};
     print_line("products", step.total, step.total / step.floor, "");
     bench_attention(model, step);

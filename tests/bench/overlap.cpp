@@ -85,8 +85,9 @@ int main() {
   const double bytes = 3.0 * 4.0 / kRanks * static_cast<double>(model_config().parameter_count());
   const double compute = median_of_rounds(1, 0);
   const double balanced = bytes / compute;
-  fmt::print("{} ranks, {} parameters, {:.0f} MB received a step; on the link as it is {:.1f} ms\n",
-             kRanks, model_config().parameter_count(), bytes / 1e6, compute * 1e3);
+  fmt::print(
+      "{} ranks, {} parameters, {:.0f} MB received per step; {:.1f} ms on the unthrottled link\n",
+      kRanks, model_config().parameter_count(), bytes / 1e6, compute * 1e3);
   for (const double slower : {0.5, 1.0, 2.0}) {
     const double link = balanced / slower;
     const double serial = median_of_rounds(0, link);

@@ -45,7 +45,7 @@ Workload workload(const std::string& model) {
   if (model == "tiny") return {nn::TransformerConfig::tiny(), 8, 128, 20};
   if (model == "small") return {nn::TransformerConfig::small(), 8, 256, 3};
   if (model == "llama_124m") return {nn::TransformerConfig::llama_124m(), 4, 64, 3};
-  fail("no workload is called {}; there are tiny, small, llama_124m", model);
+  fail("no workload is named {}; the workloads are tiny, small and llama_124m", model);
 }
 
 double now() {
@@ -291,9 +291,9 @@ void compare(const std::string& program, const std::string& model) {
     std::vector<double> seconds;
     for (const Measured& each : all[kind]) seconds.push_back(each.seconds);
     const Measured& last = all[kind].back();
-    fmt::print("{:10} {:7} {:8.1f} ms a step", model, kind, median(seconds) * 1e3);
+    fmt::print("{:10} {:7} {:8.1f} ms per step", model, kind, median(seconds) * 1e3);
     if (kind != "floor") {
-      fmt::print("   {:6.0f} minor faults a step   peak RSS minus accounted {:6.1f} MB",
+      fmt::print("   {:6.0f} minor faults per step   peak RSS minus accounted {:6.1f} MB",
                  last.faults, (last.rss - last.accounted) / 1e6);
     }
     fmt::print("\n");

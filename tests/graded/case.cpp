@@ -14,7 +14,7 @@ Delivery delivery_from(const std::string& name) {
   for (std::size_t i = 0; i < kDeliveries.size(); ++i) {
     if (name == kDeliveries[i]) return static_cast<Delivery>(i);
   }
-  fail("a case cannot be delivered '{}'; there are plain, lazy, eager", name);
+  fail("unknown delivery '{}': use plain, lazy or eager", name);
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ Case case_from_json(const Json& json) {
             json.at("options"),
             json.at("nonce").get<std::string>()};
   } catch (const Json::exception& error) {
-    fail("a case that cannot be read: {}", error.what());
+    fail("the case cannot be read: {}", error.what());
   }
 }
 

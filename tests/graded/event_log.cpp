@@ -110,10 +110,10 @@ std::string EventLog::contradiction(const Trace& trace) const {
     return from == all.end() ? std::string("nothing more") : "`" + *from + "`";
   };
   return fmt::format(
-      "event {} of the trace is {}, but what happened there is {}. The library writes the trace, "
-      "and it must tell what the backend and the modules saw: leave the trace, Context::record and "
-      "the backend alone, issue collectives through ProcessGroup, and wait for them through their "
-      "Work.",
+      "event {} of the trace is {}, but the event that happened there is {}. The library writes "
+      "the trace, and it must match what the backend and the modules observed. Leave the trace, "
+      "Context::record and the backend alone; issue collectives through ProcessGroup and wait for "
+      "them through their Work.",
       ours - told.begin() + 1, show(told, ours), show(happened, theirs));
 }
 

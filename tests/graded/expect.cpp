@@ -41,16 +41,19 @@ std::vector<Cause> causes_of_bits(const std::vector<float>& observed,
   const auto w = static_cast<float>(world_size);
   const bool many = world_size > 1;
   return {
-      {in_padding, "only padding differs: the elements past the parameters must be zero"},
+      {in_padding,
+       "The values are right and only padding differs: set the elements past the last parameter to "
+       "zero"},
       {!in_padding && std::isnan(observed[first]),
-       "NaN: fresh memory was read before anything was written to it, or a collective's result "
+       "NaN: you read fresh memory before anything was written to it, or a collective's result "
        "before wait()"},
       {many && all_are(observed, expected, [&](float x) { return x * w; }),
-       fmt::format("every value is exactly W = {} times too large: averaged zero times",
+       fmt::format("Every value is exactly W = {} times too large: you averaged zero times",
                    world_size)},
       {many && all_are(observed, expected, [&](float x) { return x / w; }),
-       fmt::format("every value is exactly W = {} times too small: averaged twice", world_size)},
-      {all_are(observed, expected, [](float x) { return -x; }), "every sign is wrong"},
+       fmt::format("Every value is exactly W = {} times too small: you averaged twice",
+                   world_size)},
+      {all_are(observed, expected, [](float x) { return -x; }), "Every value has the wrong sign"},
   };
 }
 
@@ -158,7 +161,8 @@ void Lesson::refused(const std::string& what, const Json& attempt, const std::st
   std::vector<std::string> shown = parts;  // an empty one (the root's path) must be seen, too
   std::replace(shown.begin(), shown.end(), std::string(), std::string("\"\""));
   const std::string expected =
-      shown.empty() ? type : fmt::format("{} that says: {}", type, fmt::join(shown, " … "));
+      shown.empty() ? type
+                    : fmt::format("{} whose text contains: {}", type, fmt::join(shown, " … "));
   if (is == "none") return report(what + " was accepted", expected, {});
   const bool says_all = std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
     return said.find(part) != std::string::npos;
@@ -167,18 +171,21 @@ void Lesson::refused(const std::string& what, const Json& attempt, const std::st
   report(fmt::format("{}: {} \"{}\"", what, is, said), expected, {});
 }
 
-void Lesson::accepted(const std::string& what, const Json& attempt) {
+void Lesson::accepted(const std::string& what, const Json& attempt,
+                      const std::vector<Cause>& causes) {
   const auto type = attempt.at("type").get<std::string>();
   if (type == "none") return passed();
+  std::vector<Cause> all = causes;
+  all.push_back({true, kThrownCause});
   report(fmt::format("{}: {} \"{}\"", what, type, attempt.at("what").get<std::string>()),
-         "no error", {{true, kThrownCause}});
+         "no error", all);
 }
 
 void Lesson::nothing_on_heap(const Json& peak) {
-  at_most("the largest block taken from the heap", peak.at("heap").get<std::int64_t>(), 4095,
-          {{true, "a copy outside the memory tracker"}});
-  at_most("the most that was held on the heap at once", peak.at("heap held").get<std::int64_t>(),
-          16383, {{true, "a copy outside the memory tracker, in small blocks"}});
+  at_most("the largest block allocated on the heap", peak.at("heap").get<std::int64_t>(), 4095,
+          {{true, "You allocated a copy outside the memory tracker"}});
+  at_most("the most heap memory held at once", peak.at("heap held").get<std::int64_t>(), 16383,
+          {{true, "You allocated a copy outside the memory tracker, in small blocks"}});
 }
 
 std::vector<int> worlds(std::vector<int> given) {

@@ -22,9 +22,9 @@ struct Cause {
 
 /// Expectations about one run, for one step.
 ///
-///     Lesson lesson("3.3", "after reshard the full parameters have no bytes", seen);
+///     Lesson lesson("3.3", "reshard frees the full parameters", seen);
 ///     lesson.at(rank, "layers.0").equal("UNSHARDED_PARAM bytes", now, 0,
-///                                       {{now == before, "never freed"}});
+///                                       {{now == before, "You did not free the storage"}});
 ///
 /// A failed one is reported and counted, and the test goes on; `ok()` says whether all held.
 class Lesson {
@@ -57,7 +57,8 @@ class Lesson {
   void refused(const std::string& what, const Json& attempt, const std::string& type,
                const std::vector<std::string>& parts);
   /// … no error.
-  void accepted(const std::string& what, const Json& attempt);
+  void accepted(const std::string& what, const Json& attempt,
+                const std::vector<Cause>& causes = {});
   /// What Stage::peak() noted of the heap: no copy there, neither in one block nor in small ones.
   void nothing_on_heap(const Json& peak);
 

@@ -32,9 +32,9 @@ std::vector<std::string> words(const std::string& text) {
 
 std::vector<std::string> runner_command() {
   const std::string runner = variable("FSDP_RUNNER", "");
-  FSDP_CHECK(!runner.empty(),
-             "set FSDP_RUNNER to the runner this judge is to watch (make "
-             "test-task3 does)");
+  FSDP_CHECK(
+      !runner.empty(),
+      "FSDP_RUNNER is not set: set it to the path of the runner under test (make test-task3 does)");
   std::vector<std::string> command = words(variable("FSDP_JAIL", ""));
   command.push_back(runner);
   return command;
@@ -58,18 +58,18 @@ std::string ending(const ChildResult& child, int seconds) {
   }
   if (child.timed_out) {
     return fmt::format(
-        "did not end: stopped after {} s by the clock. A rank waits for something "
-        "that never comes, or loops.{}",
+        "did not end: it was stopped after {} s of wall-clock time. A rank is deadlocked or in an "
+        "endless loop.{}",
         6 * seconds, said);
   }
   if (child.signal == SIGXCPU || child.signal == SIGKILL) {
     return fmt::format(
-        "did not end: stopped after {} s of processor time, or for want of "
+        "did not end: it was stopped after {} s of processor time, or because it ran out of "
         "memory.{}",
         seconds, said);
   }
   if (child.signal != 0) {
-    return fmt::format("crashed: {}. make debug-n.m starts a debugger on it.{}",
+    return fmt::format("crashed: {}. Run make debug-n.m to see where, in a debugger.{}",
                        strsignal(child.signal), said);
   }
   return fmt::format("ended early, with exit code {} and without its observations.{}",
@@ -90,13 +90,11 @@ Json parse(const ChildResult& child, const Case& asked, int seconds) {
   if (bytes.empty()) fail("{}: the run {}", to_string(asked), ending(child, seconds));
   std::size_t size = 0;
   for (std::size_t i = 0; i < 4 && i < bytes.size(); ++i) size |= std::size_t{bytes[i]} << (8 * i);
-  FSDP_CHECK(bytes.size() == size + 4,
-             "{}: what came back is not what a runner writes, or not all "
-             "of it",
+  FSDP_CHECK(bytes.size() == size + 4, "{}: what came back is not a complete report of a runner",
              to_string(asked));
   Json seen = Json::from_cbor(bytes.begin() + 4, bytes.end(), true, false);
   FSDP_CHECK(seen.is_object() && seen.value("nonce", "") == asked.nonce,
-             "{}: what came back is not of this run", to_string(asked));
+             "{}: what came back does not belong to this run", to_string(asked));
   return seen;
 }
 
@@ -122,7 +120,8 @@ Json observe(const Case& asked) {
     if (!text.empty()) fail("{}: {}", to_string(asked), text);
   }
   FSDP_CHECK(seen.at("ranks").size() == static_cast<std::size_t>(asked.world_size),
-             "{}: observations of {} ranks", to_string(asked), seen.at("ranks").size());
+             "{}: the runner reported {} ranks instead of W", to_string(asked),
+             seen.at("ranks").size());
   return seen;
 }
 

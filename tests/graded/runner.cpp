@@ -38,8 +38,8 @@ Json run(const Case& asked) {
   const Scenarios all = scenarios();
   const auto scenario = all.find(asked.scenario);
   FSDP_CHECK(scenario != all.end(),
-             "no scenario is called '{}'; this kit's tests and its runner "
-             "do not fit together: make clean, then try again",
+             "there is no scenario '{}': this kit's tests and its runner do not match. Run make "
+             "clean, then try again",
              asked.scenario);
 
   std::vector<Json> ranks(static_cast<std::size_t>(asked.world_size), Json::object());

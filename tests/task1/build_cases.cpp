@@ -10,35 +10,46 @@ namespace {
 
 std::int64_t offset_of(const Case& asked) { return asked.options.value("offset", std::int64_t{0}); }
 
+/// A moment of a scenario, in words.
+std::string in_words(const std::string& when) {
+  if (when == "after") return "after build()";
+  if (when == "after the whole") return "after building a whole model";
+  if (when == "after the half") return "after a build that threw";
+  if (when == "after the inner half") return "after a nested build that threw";
+  return "after the outer build";
+}
+
 /// Generator, device and observer are as they were before. `drawn` words were by then.
 void check_surroundings(const Seen& seen, int rank, const std::string& when,
                         std::int64_t drawn = 0) {
   const bool is_inside = drawn > 0;
-  Lesson lesson("1.1", "a build leaves the generator, the device and the observer as they were",
-                seen);
+  const std::string then = in_words(when);
+  Lesson lesson("1.1", "build() restores the generator, the device and the observer", seen);
   const std::int64_t before = offset_of(seen.asked()) + drawn;
   const std::int64_t now = seen.number(rank, "offset " + when);
   const bool throws = when == "after the half";
   lesson.at(rank).equal(
-      "the generator's offset " + when, now, before,
+      "the generator's offset " + then, now, before,
       {{now != before && throws && seen.number(rank, "offset after the whole") == before,
-        "put back only if make_model returns: it belongs into the destructor of the scope"},
-       {now == 0 && before != 0, "put back to 0, not to where it was"},
+        "You restore the offset only if make_model() returns: do it in the destructor of the "
+        "scope, which also runs when make_model() throws"},
+       {now == 0 && before != 0, "You set the offset back to 0, not to its value before the build"},
        {now != before && now == static_cast<std::uint32_t>(before),
-        "the offset went through 32 bits"},
-       {now > before, "what make_model drew was not given back"}});
-  lesson.equal("the generator's seed " + when, seen.number(rank, "seed " + when),
+        "You truncated the offset to 32 bits"},
+       {now > before, "You did not restore the offset: make_model() advanced it"}});
+  lesson.equal("the generator's seed " + then, seen.number(rank, "seed " + when),
                static_cast<std::int64_t>(seen.asked().seed));
-  lesson.equal("the device " + when, seen.text(rank, "device " + when),
+  lesson.equal("the current device " + then, seen.text(rank, "device " + when),
                is_inside ? "meta" : seen.asked().options.value("current", std::string("cpu")));
   const bool observed = seen.at(rank, "observed " + when).get<bool>();
-  lesson.that(observed == is_inside,
-              observed ? "an observer is left installed" : "no observer is installed " + when,
-              is_inside ? "that of the outer build" : "none");
+  lesson.that(
+      observed == is_inside,
+      observed ? "an observer is still installed " + then : "no observer is installed " + then,
+      is_inside ? "the observer of the outer build" : "no observer");
 }
 
 void check_no_memory(const Seen& seen, int rank, const std::string& step) {
-  Lesson lesson(step, "a model that is only described needs no memory", seen);
+  Lesson lesson(step, "building a model on meta allocates no memory", seen);
   const Json& noted = seen.at(rank, "peak");
   const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                      noted.at("before").at("total").get<std::int64_t>();
@@ -55,43 +66,49 @@ void judge_scope(const Ask& ask) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     check_surroundings(seen, rank, "after");
     check_no_memory(seen, rank, "1.1");
-    Lesson inside("1.1", "inside, new tensors are made on meta, and build() returns the model",
+    Lesson inside("1.1", "within build(), new tensors are on meta, and build() returns the model",
                   seen);
-    inside.at(rank).equal("the device inside", seen.text(rank, "device inside"),
+    inside.at(rank).equal("the current device within build()", seen.text(rank, "device inside"),
                           std::string("meta"));
     inside.equal("what build() returned", seen.number(rank, "answer"), 42);
-    Lesson nested("1.1", "a build within a build gives back its own draws, and no others", seen);
+    Lesson nested("1.1", "a nested build restores the generator to where the nested build began",
+                  seen);
     const std::int64_t after_inner = seen.number(rank, "offset after inner");
     nested.at(rank).equal(
-        "the offset after the inner build", after_inner, before + draws[0],
+        "the generator's offset after the inner build", after_inner, before + draws[0],
         {{before != 0 && draws[0] != 0 && after_inner == before,
-          "put back to where the outer build began"},
-         {before != 0 && after_inner == 0, "put back to 0, not to where it was"}});
-    Lesson end("1.1", "when the scope closes it notes where an eager build would have come to",
+          "You restored the offset to where the outer build began, not the inner one"},
+         {before != 0 && after_inner == 0,
+          "You set the offset back to 0, not to its value before the build"}});
+    Lesson end("1.1",
+               "when its scope closes, a build records the offset at which an eager build would "
+               "have ended",
                seen);
     const std::int64_t outer = seen.number(rank, "end of outer");
     const std::int64_t words = draws[0] + draws[2];
-    end.at(rank).equal("where advance_generator() goes", outer, before + words,
-                       {{before != 0 && words > before && outer == words,
-                         "the number of words was noted, not the place where they end"},
-                        {words != 0 && outer == before,
-                         "the end was not noted, or noted after the generator was put back, or "
-                         "counted from the records: it is where the generator stands as the scope "
-                         "closes"}});
-    end.equal("… and that of the inner build", seen.number(rank, "end of inner"),
-              before + draws[0] + draws[1]);
+    end.at(rank).equal(
+        "the offset that advance_generator() sets", outer, before + words,
+        {{before != 0 && words > before && outer == words,
+          "You recorded the number of words drawn, not the offset at which they end"},
+         {words != 0 && outer == before,
+          "You did not record the end, recorded it after restoring the generator, or counted it "
+          "from the records: record the generator's offset when the scope closes, before you "
+          "restore it"}});
+    end.equal("the offset that advance_generator() sets for the inner build",
+              seen.number(rank, "end of inner"), before + draws[0] + draws[1]);
   }
 }
 
 void judge_scope_that_throws(const Ask& ask) {
   const Seen& seen = run("scope_that_throws", ask);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("1.1", "what make_model throws comes out of build()", seen);
-    lesson.at(rank).accepted("a whole model", seen.at(rank, "whole"));
+    Lesson lesson("1.1", "an exception in make_model() propagates out of build()", seen);
+    lesson.at(rank).accepted("building a whole model", seen.at(rank, "whole"));
     check_surroundings(seen, rank, "after the whole");
-    lesson.refused("half a model", seen.at(rank, "half"), "Error", {"the other half is missing"});
+    lesson.refused("a build that throws halfway", seen.at(rank, "half"), "Error",
+                   {"the other half is missing"});
     check_surroundings(seen, rank, "after the half");
-    lesson.refused("half a model within a build", seen.at(rank, "inner half"), "Error",
+    lesson.refused("a nested build that throws halfway", seen.at(rank, "inner half"), "Error",
                    {"the other half is missing"});
     check_surroundings(seen, rank, "after the inner half", 4);
     check_surroundings(seen, rank, "after all");
@@ -128,14 +145,14 @@ void check_found(const Seen& seen, int rank, const std::vector<std::string>& pat
   std::vector<std::string> next(paths.begin() + (paths.empty() ? 0 : 1), paths.end());
   next.push_back(kBeyondRecords);
   const auto missing = std::count(found.begin(), found.end(), kNotFound);
-  Lesson lesson("1.2", "the record of every parameter is found by parameter.id()", seen);
+  Lesson lesson("1.2", "record_of() finds the record of every parameter by parameter.id()", seen);
   lesson.at(rank).equal(
-      "whose record record_of() finds for each parameter", found, paths,
+      "the owner of the record that record_of() finds for each parameter", found, paths,
       {{!found.empty() && found == next,
-        "index_ leads to the record after the right one: records_.size() was read after the record "
-        "was added, and it is the new record's index only before"},
+        "You read records_.size() after adding the record: it is the new record's index only "
+        "before that"},
        {missing == static_cast<std::ptrdiff_t>(found.size()),
-        "no parameter is found: index_[parameter.id()] was not set, or set under another key"}});
+        "No parameter is found: you did not set index_[parameter.id()], or you used another key"}});
 }
 
 }  // namespace
@@ -170,33 +187,38 @@ void judge_records(const Ask& ask) {
     auto backwards = expected;
     std::reverse(backwards.begin(), backwards.end());
     Lesson lesson("1.2",
-                  "one record a parameter, in order, each with its own place in the stream: words "
-                  "are reserved as an eager build reserves them",
+                  "there is one record per parameter, in order, and each reserves the words that "
+                  "an eager build would draw",
                   seen);
     const auto is = [&](const std::vector<std::string>& lines) {
       return observed == lines && lines != expected;
     };
     lesson.at(rank).equal(
         "records()", observed, expected,
-        {{observed.empty(), "nothing was remembered"},
-         {is(records_of(eager, eager.begin(), every)), "constants took words, and they need none"},
-         {is(records_of(eager, eager.begin(), none)), "no words were reserved: all begin alike"},
+        {{observed.empty(), "You recorded nothing"},
+         {is(records_of(eager, eager.begin(), every)),
+          "You reserved words for constants, which draw none"},
+         {is(records_of(eager, eager.begin(), none)),
+          "You reserved no words: all records begin at the same word"},
          {is(records_of(eager, 0, as_drawn)),
-          "words were counted from 0, not from where the generator stood"},
+          "You counted the words from 0, not from the generator's offset"},
          {retry && is(records_of(eager, eager.end(), as_drawn)),
-          "they begin where the build that threw came to: its scope did not put the generator "
-          "back, "
-          "or the place was taken from the last record and not from the generator"},
+          "The records begin where the build that threw ended: its scope did not restore the "
+          "generator, or you took the offset from the last record instead of the generator"},
          {is(records_of(eager, eager.begin(), in_32_bits)),
-          "a parameter's number of words went through 32 bits"},
-         {is(backwards), "the records are in the wrong order"},
+          "You truncated a parameter's number of words to 32 bits"},
+         {is(backwards), "The records are in reverse order"},
          {is(records_of(eager, eager.begin(), in_bytes)),
-          "a float64 element takes one word, as every element does"}});
+          "You reserved one word per four bytes, but a float64 element takes one word, like every "
+          "element"}});
     check_found(seen, rank, paths, found);
     Lesson spec("1.2", "a record holds the specification of its parameter", seen);
     spec.at(rank).equal("the specifications", observed_specs, specs);
     check_no_memory(seen, rank, "1.2");
-    Lesson end("1.2", "the generator is put back, and can be moved to where it would be", seen);
+    Lesson end("1.2",
+               "build() restores the generator, and advance_generator() moves it to where an eager "
+               "build ends",
+               seen);
     end.at(rank).equal("the offset after build()", seen.number(rank, "offset after"),
                        static_cast<std::int64_t>(eager.begin()));
     end.equal("the offset after advance_generator()", seen.number(rank, "end"),

@@ -101,33 +101,37 @@ std::vector<Cause> causes_of(const Seen& seen, int rank, const Eager& eager, con
   const auto in_float = static_cast<std::int64_t>(static_cast<float>(first));
   return {
       {is(asked.seed, drawn.begin, 0),
-       "these are the parameter's first elements: `begin` was lost, or rounded down"},
+       "You drew the parameter's first elements: `begin` was lost, or rounded down"},
+      {first > 0 && is(asked.seed, drawn.begin + static_cast<std::uint64_t>(first), first),
+       "You counted `begin` twice: fsdp::init_slice() adds it to the record's first word"},
       {is(asked.seed, drawn.begin, static_cast<std::int32_t>(first)) ||
            is(asked.seed, drawn.begin, static_cast<std::uint32_t>(first)),
-       "`begin` went through 32 bits"},
-      {is(asked.seed, drawn.begin, in_float), "`begin` went through a float, which rounded it"},
+       "You truncated `begin` to 32 bits"},
+      {is(asked.seed, drawn.begin, in_float), "You computed `begin` in float, which rounded it"},
       {is(asked.seed, static_cast<std::uint32_t>(drawn.begin), first),
-       "the parameter's first word went through 32 bits"},
+       "You truncated the parameter's first word to 32 bits"},
       {is(static_cast<std::uint32_t>(asked.seed), drawn.begin, first),
-       "the seed went through 32 bits"},
+       "You truncated the seed to 32 bits"},
       {is(asked.seed, drawn.begin - eager.begin(), first),
-       "its words were counted from 0, and the generator did not stand there"},
+       "You counted the parameter's words from 0, but the generator's offset was not 0"},
       {(between != 0 || reseeded) && is(seed_now, now, first),
-       "its words come from where the generator stands now, not from its record"},
+       "You drew from the generator's current offset, not from the offset in the record"},
       {reseeded && is(seed_now, drawn.begin, first),
-       "the seed is that of the generator now, not of the one that build() saw"},
+       "You used the current generator's seed, not the seed that build() recorded"},
       {rank > 0 && is(asked.seed + number, drawn.begin, first),
-       fmt::format("drawn from seed {} + {}: the rank was added to the seed, and all ranks must "
-                   "draw from one stream",
+       fmt::format("You drew from seed {} + {}: you added the rank to the seed, but all ranks must "
+                   "draw from the same stream",
                    asked.seed, rank)},
       {rank > 0 && is(number, drawn.begin, first),
-       fmt::format("drawn from seed {}, this rank's number: all ranks must draw from one stream",
+       fmt::format("You drew from seed {}, this rank's number, but all ranks must draw from the "
+                   "same stream",
                    rank)},
       {is(0, drawn.begin, first),
-       fmt::format("drawn from seed 0, and the generator that build() saw has seed {}",
+       fmt::format("You drew from seed 0, but the generator had seed {} when build() ran",
                    asked.seed)},
       {drawn.begin != eager.begin() && is(asked.seed, eager.begin(), first),
-       "drawn as if it were the first parameter: each has its own place in the stream"},
+       "You drew this parameter as if it were the first: every parameter has its own words in the "
+       "stream"},
   };
 }
 
@@ -150,7 +154,7 @@ void check_slice(Lesson& lesson, const Seen& seen, int rank, const std::string& 
   const auto digits = seen.has(rank, key + " in full") ? seen.lines(rank, key + " in full")
                                                        : std::vector<std::string>{};
   lesson.equal("the values in float64", digits, digits_of(expected),
-               {{digits == rounded, "drawn in float32, and then converted"}});
+               {{digits == rounded, "You drew the values in float32 and then converted them"}});
 }
 
 }  // namespace fsdp::graded

@@ -14,7 +14,7 @@ TEST_CASE("Slices, other models", "[1.3][hidden]") {
                 .options = {{"model", "vast"}, {"offset", (std::int64_t{7} << 32) + 2}}});
 }
 
-TEST_CASE("Replaying the whole, other models", "[1.4][hidden]") {
+TEST_CASE("materialize, other models", "[1.4][hidden]") {
   judge_whole({.seed = 63, .options = {{"layers", 4}, {"width", 7}, {"offset", 99991}}});
   judge_whole({.world_size = 2, .seed = 12, .options = {{"model", "transformer"}, {"between", 3}}});
   judge_two_models({.seed = 4, .options = {{"model", "mixed"}, {"offset", 10}}});

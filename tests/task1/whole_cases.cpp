@@ -19,9 +19,9 @@ void check_values(const Seen& seen, int rank, const std::string& key, Eager& eag
     std::vector<Cause> all = causes;
     const bool empty = seen.floats(rank, key + each.path).empty();
     all.push_back({empty && seen.asked().options.value("elsewhere", false),
-                   "on meta, the current device here: its memory belongs on the device that was "
-                   "asked for"});
-    all.push_back({empty, "still on meta: it got no memory"});
+                   "The parameter is on meta, the current device here: allocate it on the device "
+                   "given to materialize()"});
+    all.push_back({empty, "The parameter is still on meta: you did not allocate it"});
     Lesson lesson("1.4", kSameBits, seen);
     for (const nn::NamedParameter& once : eager.model().named_parameters()) {
       if (once.variable.id() != each.variable.id()) continue;
@@ -33,8 +33,8 @@ void check_values(const Seen& seen, int rank, const std::string& key, Eager& eag
 }
 
 void check_memory(const Seen& seen, int rank, Eager& eager) {
-  Lesson lesson("1.4", "the model holds what an eager build holds, and nothing more is ever held",
-                seen);
+  Lesson lesson(
+      "1.4", "materialize() allocates what an eager build holds, and never more than that", seen);
   lesson.at(rank);
   std::int64_t tied = 0, total = 0;
   for (const nn::NamedParameter& each : eager.model().named_parameters_with_ties()) {
@@ -51,12 +51,13 @@ void check_memory(const Seen& seen, int rank, Eager& eager) {
     lesson.equal(
         name + " bytes of the model", grown, expected,
         {{parameters && grown == tied && tied != expected,
-          "a tied parameter got memory for both its paths"},
+          "You allocated a tied parameter once per path"},
          {parameters && grown == 2 * expected && seen.asked().options.value("retry", false),
-          "the parameters of the build that threw got memory, too: the module's parameters are to "
-          "be walked, not the records"},
+          "You also allocated the parameters of the build that threw: iterate over the module's "
+          "parameters, not over the records"},
          {parameters && grown == 0,
-          "the parameters are counted as something else: an AllocationScope says as what"}});
+          "The parameters are counted as another kind of memory: allocate them in an "
+          "AllocationScope"}});
   }
   const Json& noted = seen.at(rank, "peak");
   const auto peak = noted.at("peak").at("total").get<std::int64_t>() -
@@ -67,7 +68,7 @@ void check_memory(const Seen& seen, int rank, Eager& eager) {
   }
 }
 
-const char* kFilled = "every module of the tree fills its buffers: they are in no record";
+const char* kFilled = "every module in the tree initializes its buffers, which no record describes";
 
 void check_buffers(const Seen& seen, int rank, Eager& eager, const char* invariant = kFilled) {
   std::vector<std::string> expected;
@@ -83,13 +84,11 @@ void check_buffers(const Seen& seen, int rank, Eager& eager, const char* invaria
       return line.find(what) != std::string::npos;
     });
   };
-  lesson.at(rank).equal("the buffers", observed, expected,
-                        {{some_are(": not filled"),
-                          "initialize_buffers() of its module was not "
-                          "called"},
-                         {some_are(": filled on meta"),
-                          "it was made on the device that is current, "
-                          "and that is not the one asked for"}});
+  lesson.at(rank).equal(
+      "the buffers", observed, expected,
+      {{some_are(": not filled"), "You did not call initialize_buffers() on the buffer's module"},
+       {some_are(": filled on meta"),
+        "The buffer is on the current device, not on the one given to materialize()"}});
 }
 
 void check_offset(const Seen& seen, int rank, const std::string& key, const Eager& eager) {
@@ -97,11 +96,12 @@ void check_offset(const Seen& seen, int rank, const std::string& key, const Eage
   const auto begin = static_cast<std::int64_t>(eager.begin());
   const auto end = static_cast<std::int64_t>(eager.end());
   const auto between = seen.asked().options.value("between", std::int64_t{0});
-  Lesson lesson("1.4", "the generator goes on where an eager build would have left it", seen);
-  lesson.at(rank).equal("the generator's " + key, offset, end,
-                        {{offset == begin + between, "materialize() has not moved the generator"},
-                         {between != 0 && offset == end + between,
-                          "moved by the model's words, not to where they end"}});
+  Lesson lesson("1.4", "the generator continues where an eager build would have left it", seen);
+  lesson.at(rank).equal(
+      "the generator's " + key, offset, end,
+      {{offset == begin + between, "materialize() did not advance the generator"},
+       {between != 0 && offset == end + between,
+        "You advanced the generator by the model's number of words, not to where they end"}});
 }
 
 }  // namespace
@@ -118,8 +118,9 @@ void judge_whole(const Ask& ask) {
     }
     if (seen.asked().options.value("model", "toy") != "transformer") continue;
     const ContextScope scope(eager.context());
-    Lesson works("1.4", "the model works, and computes what an eager build computes", seen);
-    works.at(rank).accepted("its forward", seen.at(rank, "forward"));
+    Lesson works("1.4", "after materialize() the model computes what an eager build computes",
+                 seen);
+    works.at(rank).accepted("calling the model", seen.at(rank, "forward"));
     if (!seen.has(rank, "output")) continue;
     works.bits("the output", seen.floats(rank, "output"),
                eager.model()(Variable(some_tokens())).data().to_vector<float>());
@@ -135,7 +136,8 @@ void judge_two_models(const Ask& ask) {
       for (const auto& [path, values] : first.values()) {
         all = all && seen.floats(rank, key + path) == values;
       }
-      return Cause{all, "it equals the first model: materialize() did not move the generator"};
+      return Cause{
+          all, "This model equals the first one: materialize() left the generator where it was"};
     };
     check_values(seen, rank, "first ", first);
     check_values(seen, rank, "second ", second, {is_like_first("second ")});
@@ -156,17 +158,17 @@ void judge_by_parts(const Ask& ask) {
     if (each.path.starts_with("layers.1.")) expected.push_back(each.path);
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson part("1.4", "only what belongs to the given module gets memory", seen);
-    part.at(rank).equal("parameters with memory after materialize(layers.1)",
+    Lesson part("1.4", "materialize() allocates only the given module's parameters", seen);
+    part.at(rank).equal("parameters allocated after materialize(layers.1)",
                         seen.lines(rank, "made"), expected);
-    Lesson rest("1.4", "what was recorded stays known: a model may be materialized by parts", seen);
+    Lesson rest("1.4", "the records are kept, so a model can be materialized in parts", seen);
     rest.at(rank).accepted("materialize(model) after materialize(layers.1)",
                            seen.at(rank, "the rest"));
     if (!rest.ok()) continue;
-    Lesson alone("1.4", "a parameter that has memory is left alone", seen);
+    Lesson alone("1.4", "a parameter that is already allocated is left alone", seen);
     const auto replaced = seen.lines(rank, "replaced");
-    alone.at(rank).equal("parameters that got other memory", replaced, {},
-                         {{true, "every parameter was initialized, not only those on meta"}});
+    alone.at(rank).equal("parameters whose memory was replaced", replaced, {},
+                         {{true, "You initialized every parameter, not only those on meta"}});
     const auto numel = static_cast<std::size_t>(parameters.front().variable.data().numel());
     alone.at(rank, "", first)
         .bits("its values, which were set by hand", seen.floats(rank, first),
@@ -189,8 +191,9 @@ void judge_on_device(const Ask& ask) {
     }
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("1.4", "the model is made on the device that was asked for", seen);
-    lesson.at(rank).equal("what materialize(model, fake) made", seen.lines(rank, "made"), expected);
+    Lesson lesson("1.4", "the model is allocated on the given device", seen);
+    lesson.at(rank).equal("what materialize(model, fake) allocated", seen.lines(rank, "made"),
+                          expected);
   }
 }
 
@@ -198,11 +201,11 @@ void judge_loaded(const Ask& ask) {
   const Seen& seen = run("loaded", ask);
   Eager eager(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson alone("1.4", "a parameter that has memory is left alone", seen);
-    alone.at(rank).equal("parameters that got other memory", seen.lines(rank, "replaced"), {},
-                         {{true, "every parameter was initialized, not only those on meta"}});
+    Lesson alone("1.4", "a parameter that is already allocated is left alone", seen);
+    alone.at(rank).equal("parameters whose memory was replaced", seen.lines(rank, "replaced"), {},
+                         {{true, "You initialized every parameter, not only those on meta"}});
     check_buffers(seen, rank, eager,
-                  "buffers are filled, too, where every parameter has its memory already, as after "
+                  "buffers are initialized even if every parameter is already allocated, as after "
                   "loading them");
     check_offset(seen, rank, "offset", eager);
   }
@@ -211,7 +214,8 @@ void judge_loaded(const Ask& ask) {
 void judge_strangers(const Ask& ask) {
   const Seen& seen = run("strangers", ask);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("1.4", "a parameter on meta that was not recorded here is an error with its path",
+    Lesson lesson("1.4",
+                  "a parameter on meta that was not recorded throws an Error that reports its path",
                   seen);
     lesson.at(rank).accepted("a model that was built here", seen.at(rank, "own"));
     lesson.refused("a model that was built elsewhere", seen.at(rank, "stranger"), "Error",

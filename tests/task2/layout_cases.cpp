@@ -82,17 +82,38 @@ void judge_layout(const Ask& ask) {
   const Seen& seen = run("layout", ask);
   const Layout layout(seen.asked());
   std::vector<std::string> spans;
+  // Where the spans would lie if each began at its end, or if each were padded.
+  std::vector<std::string> at_ends, each_padded;
+  std::int64_t padded_begin = 0;
   for (std::size_t i = 0; i < layout.shapes.size(); ++i) {
-    spans.push_back(fmt::format("p{} {} at {}, {} elements", i, fsdp::to_string(layout.shapes[i]),
-                                layout.begins[i], layout.numels[i]));
+    const auto line = [&](std::int64_t begin) {
+      return fmt::format("p{} {} at {}, {} elements", i, fsdp::to_string(layout.shapes[i]), begin,
+                         layout.numels[i]);
+    };
+    spans.push_back(line(layout.begins[i]));
+    at_ends.push_back(line(layout.begins[i] + layout.numels[i]));
+    each_padded.push_back(line(padded_begin));
+    const std::int64_t w = layout.world_size;
+    padded_begin += (layout.numels[i] + w - 1) / w * w;
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson order("2.1", "parameters lie end to end in the order they were given, without gaps",
-                 seen);
-    order.at(rank, kUnit).equal("the spans", seen.lines(rank, "spans"), spans);
-    order.equal("N", seen.number(rank, "numel"), layout.numel,
-                {{seen.number(rank, "numel") == layout.padded() && layout.padded() != layout.numel,
-                  "padding was counted in N"}});
+    Lesson order("2.1", "parameters lie end to end in the given order, without gaps", seen);
+    const std::vector<std::string> lies = seen.lines(rank, "spans");
+    order.at(rank, kUnit)
+        .equal("the spans", lies, spans,
+               {{lies == at_ends,
+                 "You set span.begin after adding the parameter's elements: read it before"},
+                {lies == each_padded,
+                 "You padded every parameter to a multiple of W: only the whole vector is padded, "
+                 "at its end"}});
+    const std::int64_t numel = seen.number(rank, "numel");
+    order.equal("N", numel, layout.numel,
+                {{numel == layout.padded(),
+                  "You counted padding in N: N counts the parameters' elements only, and only the "
+                  "end of the whole vector is padded"},
+                 {numel == padded_begin,
+                  "You padded every parameter to a multiple of W: only the whole vector is padded, "
+                  "at its end"}});
     Lesson smallest("2.1", "P is the smallest multiple of W that is at least N", seen);
     const std::int64_t padded = seen.number(rank, "padded numel");
     const std::int64_t world = seen.world_size();
@@ -102,16 +123,16 @@ void judge_layout(const Ask& ask) {
     const std::int64_t down = layout.numel / world * world;
     smallest.at(rank, kUnit)
         .equal("P", padded, layout.padded(),
-               {{padded == down, "rounded down: the last N mod W elements have no place"},
+               {{padded == down, "You rounded down: the last N mod W elements are in no shard"},
                 {layout.numel == down && padded == down + world,
-                 "one multiple too many: W divides N already"},
-                {padded == layout.numel, "not padded: shards would differ in size"},
+                 "You added one multiple of W too many: W already divides N"},
+                {padded == layout.numel, "You did not pad: the shards would differ in size"},
                 {padded == in_float && padded != layout.padded(),
-                 "N / W was rounded up in float, which cannot count so far"},
-                {padded == layout.shard, "that is n, the size of one shard"},
+                 "You rounded N / W up in float, which is not exact for numbers this large"},
+                {padded == layout.shard, "You set P to n, the size of one shard"},
                 {padded == std::int64_t{static_cast<std::int32_t>(layout.shard)} * world ||
                      padded == static_cast<std::int32_t>(layout.padded()),
-                 "a count of elements went through 32 bits"}});
+                 "You truncated a number of elements to 32 bits"}});
   }
 }
 
@@ -157,27 +178,34 @@ void judge_pieces(const Ask& ask) {
       const auto in_flat = changed(expected, [&](Piece& each) {
         each.param_begin += layout.begins[static_cast<std::size_t>(each.span)];
       });
+      const auto in_parameter =
+          changed(expected, [](Piece& each) { each.shard_begin = each.param_begin; });
       const auto uncut =
           changed(expected, [&](Piece& each) { each.shard_begin += of * layout.shard; });
       Lesson lesson("2.2",
-                    "the pieces of a shard are its elements of each parameter, in order, and "
-                    "only those",
+                    "the pieces of a shard are exactly the elements of each parameter that lie in "
+                    "it, in order",
                     seen);
       lesson.at(rank, kUnit)
           .equal(fmt::format("pieces_of({})", of), to_lines(noted), to_lines(expected),
-                 {{not_empty == expected, "an empty piece was kept"},
+                 {{not_empty == expected, "You kept an empty piece"},
                   {stops_at_empty,
-                   "the walk ended at a parameter without elements: it has no piece here, those "
-                   "behind it do"},
+                   "Your loop ends at a parameter without elements: it has no piece, but later "
+                   "parameters do"},
                   {of != rank && noted == layout.pieces_of(rank),
-                   "asked about another rank's shard, answered with this rank's"},
+                   "You returned this rank's pieces instead of those of the given rank"},
                   {noted != expected && noted == layout.pieces_between(low, low + layout.shard),
-                   "the place where the shard begins went through 32 bits"},
-                  {noted == swapped,
-                   "the place in the shard and the place in the parameter are "
-                   "mixed up"},
-                  {noted == in_flat, "param_begin counts from the beginning of the flat vector"},
-                  {noted == uncut, "shard_begin counts from the beginning of the flat vector"}});
+                   "You truncated the beginning of the shard to 32 bits"},
+                  {noted == swapped, "You swapped param_begin and shard_begin"},
+                  {noted == in_flat,
+                   "You counted param_begin from the beginning of the flat vector, not of the "
+                   "parameter"},
+                  {noted == uncut,
+                   "You counted shard_begin from the beginning of the flat vector, not of the "
+                   "shard"},
+                  {noted == in_parameter,
+                   "You counted shard_begin from the beginning of the parameter, not of the "
+                   "shard"}});
     }
   }
 }

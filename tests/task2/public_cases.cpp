@@ -73,11 +73,11 @@ TEST_CASE("The pieces of a vast model", "[2.2]") {
 
 TEST_CASE("The shard is a slice of the padded flat vector", "[2.3]") { everywhere(judge_shard); }
 
-TEST_CASE("The shard of parameters that never had their bytes", "[2.3]") {
+TEST_CASE("The shard of parameters that were never allocated", "[2.3]") {
   everywhere(judge_shard, {{"meta", true}});
 }
 
-TEST_CASE("The shard is made without the whole", "[2.3]") {
+TEST_CASE("copy_shard allocates the shard and nothing else", "[2.3]") {
   for (const int world_size : worlds({4, 2, 1})) {
     judge_shard_peak({.world_size = world_size, .options = {{"shapes", kLarge}}});
   }
@@ -85,7 +85,7 @@ TEST_CASE("The shard is made without the whole", "[2.3]") {
   everywhere(judge_shard_peak);
 }
 
-TEST_CASE("The shard is made on the unit's device, whichever is current", "[2.3]") {
+TEST_CASE("The shard is on the unit's device, whichever is current", "[2.3]") {
   judge_shard({.world_size = 2, .options = {{"shapes", kLarge}, {"elsewhere", true}}});
 }
 
@@ -94,13 +94,13 @@ TEST_CASE("The shard of float64 parameters", "[2.3]") {
   everywhere(judge_shard, {{"wide", true}, {"meta", true}});
 }
 
-TEST_CASE("Parameters and gradient sinks are views of two described vectors", "[2.4]") {
+TEST_CASE("Parameters and gradient sinks are views of two flat vectors", "[2.4]") {
   everywhere(judge_views);
   judge_views({.world_size = 2, .options = {{"shapes", kLarge}}});
   judge_views({.world_size = 2, .options = {{"shapes", kLarge}, {"wide", true}}});
 }
 
-TEST_CASE("Views of a vast model, whose parameters never had bytes", "[2.4]") {
+TEST_CASE("Views of a vast model, whose parameters were never allocated", "[2.4]") {
   for (const int world_size : worlds({2, 3})) {
     judge_views({.world_size = world_size, .options = kVast});
   }
@@ -112,11 +112,13 @@ TEST_CASE("A frozen flat parameter has no gradients", "[2.4]") {
   everywhere(judge_views, {{"frozen", true}});
 }
 
-TEST_CASE("The views survive their bytes, and a read in between is an error", "[2.4]") {
+TEST_CASE("Views survive free and allocate, and a read in between throws", "[2.4]") {
   everywhere(judge_rounds);
 }
 
-TEST_CASE("Gradients go into the flat vector", "[2.4]") { everywhere(judge_gradients); }
+TEST_CASE("Backward writes the gradients into the flat vector", "[2.4]") {
+  everywhere(judge_gradients);
+}
 
 TEST_CASE("A parameter belongs to the unit around its module", "[2.5]") {
   judge_units({.options = {{"root_weight", true}, {"units", {"layers.0", "layers.1"}}}});
@@ -135,13 +137,13 @@ TEST_CASE("A frozen parameter has an owner, too", "[2.5]") {
                            {"ignored", {"layers.0.weight"}}}});
 }
 
-TEST_CASE("The root may be listed, at any place", "[2.5]") {
+TEST_CASE("The root may be listed at any position", "[2.5]") {
   judge_units({.options = {{"root_weight", true}, {"units", {"", "layers.0"}}}});
   judge_units({.options = {{"root_weight", true}, {"units", {"layers.0", "", "layers.1"}}}});
   judge_units({.options = {{"root_weight", true}, {"tied", true}, {"units", Json::array({""})}}});
 }
 
-TEST_CASE("Of nested units the innermost has the parameter, and nobody else", "[2.5]") {
+TEST_CASE("Of nested units only the innermost owns a parameter", "[2.5]") {
   for (const Json& units :
        {Json{"layers.0.inner", "layers.0", "layers.1"},
         Json{"layers.0", "layers.0.inner", "layers.1"}, Json{"layers.1.inner", "layers.0"}}) {

@@ -95,8 +95,8 @@ void shard(Stage& stage) {
     std::size_t i = 0;
     while (i < variables.size() && variables[i].id() != parameter.id()) ++i;
     FSDP_CHECK(i < variables.size(),
-               "the source was given a Variable that is none of the model's: it finds a parameter "
-               "by its id, so give it the parameter itself, not a copy");
+               "the source received a Variable that is not one of the model's: it finds a "
+               "parameter by its id, so pass the parameter itself, not a copy");
     return i;
   };
   const bool meta = stage.option("meta", false);

@@ -21,7 +21,7 @@ void check_description(Lesson& lesson, const Seen& seen, int rank, const Layout&
   lesson.at(rank, kUnit)
       .equal("the shard", is, described_shard(seen.asked(), layout, layout.shard),
              {{is == described_shard(seen.asked(), layout, layout.padded()),
-               "a view of a full vector: nothing is sharded"}});
+               "The shard is a view of a full vector: nothing is sharded"}});
 }
 
 /// What the source was asked for, as runs of elements in the order of the flat vector.
@@ -31,8 +31,10 @@ std::vector<Piece> covered(const Json& asked, const Layout& layout) {
   for (const Json& each : asked) {
     const auto span = each.at(0).get<std::size_t>();
     const auto begin = each.at(1).get<std::int64_t>(), numel = each.at(2).get<std::int64_t>();
-    FSDP_CHECK(begin >= 0 && numel >= 0 && begin <= layout.numels.at(span) - numel,
-               "the source was asked for p{}[{}:{})", span, begin, begin + numel);
+    FSDP_CHECK(
+        begin >= 0 && numel >= 0 && begin <= layout.numels.at(span) - numel,
+        "copy_shard() read p{}[{}:{}) from the source, and the parameter has no such elements",
+        span, begin, begin + numel);
     const auto from = marks.begin() + layout.begins[span] + begin;
     std::fill(from, from + numel, true);
   }
@@ -52,6 +54,23 @@ bool begins_alike(const std::vector<float>& a, const std::vector<float>& b, std:
   return a.size() == b.size() && std::equal(a.begin(), a.begin() + count, b.begin());
 }
 
+/// What may have made copy_shard() throw: a place in the shard and one in the parameter exchanged.
+std::vector<Cause> causes_of_error(const Seen& seen, int rank, const Layout& layout) {
+  const auto text = seen.at(rank, "copy_shard").at("what").get<std::string>();
+  const Json& asked = seen.at(rank, "asked");
+  bool wrong_read = false, wrong_cut = false;
+  for (const Piece& each : layout.pieces_of(rank)) {
+    if (each.param_begin == each.shard_begin) continue;
+    const Json read = {each.span, each.shard_begin, each.numel};
+    wrong_read |= !asked.empty() && asked.back() == read;
+    const auto cut = fmt::format("narrow(0, {}, {}) of shape", each.param_begin, each.numel);
+    wrong_cut |= text.find(cut) != std::string::npos;
+  }
+  return {{wrong_read,
+           "You passed a piece's shard_begin to the source: the source takes its param_begin"},
+          {wrong_cut, "You cut the shard at a piece's param_begin: it is cut at its shard_begin"}};
+}
+
 std::vector<std::string> runs(const std::vector<Piece>& pieces) {
   std::vector<std::string> lines;
   for (const Piece& each : pieces) {
@@ -68,12 +87,14 @@ void judge_shard(const Ask& ask) {
   const Layout layout(seen.asked());
   const std::vector<float> first = layout.shard_of(0);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson what("2.3",
-                seen.asked().options.value("elsewhere", false)
-                    ? "the shard lies on the unit's device, cpu, though meta is the current one"
-                    : "a rank's shard is n = P/W elements, counted as SHARDED_PARAM of its unit",
-                seen);
-    what.at(rank, kUnit).accepted("copy_shard()", seen.at(rank, "copy_shard"));
+    Lesson what(
+        "2.3",
+        seen.asked().options.value("elsewhere", false)
+            ? "the shard is on the unit's device, cpu, even if meta is current"
+            : "a rank's shard has n = P/W elements and is counted as SHARDED_PARAM of its unit",
+        seen);
+    what.at(rank, kUnit)
+        .accepted("copy_shard()", seen.at(rank, "copy_shard"), causes_of_error(seen, rank, layout));
     check_description(what, seen, rank, layout);
     if (!seen.has(rank, "shard")) continue;
     const std::vector<float> expected = layout.shard_of(rank);
@@ -85,24 +106,26 @@ void judge_shard(const Ask& ask) {
     values.at(rank, kUnit)
         .bits("shard", shard, expected, valid,
               {{numbers_right && valid == 0,
-                "this rank holds padding only, and that must be zero too"},
+                "This rank holds padding only, and that must be zero, too"},
                {rank != 0 && !numbers_right && begins_alike(shard, first, valid),
-                "every rank made the shard of rank 0"}});
+                "Every rank fills its shard with the elements of rank 0"}});
     std::vector<std::string> rounded;
     for (const float each : shard) rounded.push_back(fmt::format("{:.17g}", each));
     const auto digits = seen.lines(rank, "shard in full");
     values.equal("the shard in float64", digits, layout.digits_of_shard(rank),
-                 {{digits == rounded, "the values went through float32, which rounded them"}});
-    Lesson source("2.3", "the source is asked for what lies in this rank's shard, and no more",
-                  seen);
+                 {{digits == rounded, "You converted the values to float32, which rounded them"}});
+    Lesson source(
+        "2.3",
+        "copy_shard() reads from the source what lies in this rank's shard, and nothing else",
+        seen);
     const auto asked = covered(seen.at(rank, "asked"), layout);
     const std::int64_t count =
         std::accumulate(asked.begin(), asked.end(), std::int64_t{0},
                         [](std::int64_t sum, const Piece& each) { return sum + each.numel; });
     source.at(rank, kUnit)
-        .equal("what the source was asked for", runs(asked), runs(layout.pieces_of(rank)),
+        .equal("the elements read from the source", runs(asked), runs(layout.pieces_of(rank)),
                {{seen.world_size() > 1 && count == layout.numel,
-                 "asked for every parameter whole: that is the full copy, in pieces"}});
+                 "You read every parameter whole: that is the full vector, in pieces"}});
   }
 }
 
@@ -113,7 +136,7 @@ void judge_shard_peak(const Ask& ask) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson what("2.3", "a shard has the element type of its parameters", seen);
     check_description(what, seen, rank, layout);
-    Lesson lesson("2.3", "the full vector is never there, not even for a moment", seen);
+    Lesson lesson("2.3", "the full vector is never allocated, not even for a moment", seen);
     const Json& noted = seen.at(rank, "peak");
     const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                        noted.at("before").at("total").get<std::int64_t>();
@@ -123,12 +146,12 @@ void judge_shard_peak(const Ask& ask) {
     lesson.at(rank, kUnit)
         .equal("the peak of memory, above the parameters", grown, shard,
                {{many && grown == (layout.padded() + layout.shard) * size,
-                 "the full padded vector was made, then cut"},
+                 "You allocated the full padded vector beside the shard"},
                 {many && grown == (layout.numel + layout.shard) * size,
-                 "all parameters were copied once, then cut"},
+                 "You allocated a copy of all parameters beside the shard"},
                 {told_apart && grown == layout.padded() * size,
-                 "a view of a full vector: nothing is sharded"},
-                {told_apart && grown == 2 * shard, "the shard was made twice"}});
+                 "The shard is a view of a full vector: nothing is sharded"},
+                {told_apart && grown == 2 * shard, "You allocated the shard twice"}});
     lesson.nothing_on_heap(noted);
   }
 }

@@ -92,7 +92,9 @@ void judge_units(const Ask& ask) {
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     const auto lists = seen.at(rank, "lists").get<std::vector<Paths>>();
-    Lesson count("2.5", "one list a unit in the order given, the root's last unless it was listed",
+    Lesson count("2.5",
+                 "there is one list per unit, in the given order, with the root's last unless the "
+                 "root was listed",
                  seen);
     count.at(rank).equal("the number of lists", static_cast<std::int64_t>(lists.size()),
                          static_cast<std::int64_t>(units.size()));
@@ -132,28 +134,30 @@ void judge_units(const Ask& ask) {
                   "around all modules that registered it",
                   seen);
     lesson.at(rank).equal(
-        "who has which parameter", observed, expected,
+        "the lists of each parameter", observed, expected,
         {{lists != right_lists && std::is_permutation(lists.begin(), lists.end(),
                                                       right_lists.begin(), right_lists.end()),
-          "every list is right, but not its place: lists stand in the order of the units, and the "
-          "root's is last only if the root was not listed"},
+          "Every list is right, but not its position: the lists follow the order of the units, and "
+          "the root's is last only if the root was not listed"},
          {listed_twice_ignored,
-          "an ignored parameter was listed: its id is among `ignored` once for each of its paths"},
-         {ignored_listed, "an ignored parameter was listed: it stays whole on every rank"},
-         {twice, "no parameter twice: a unit takes only what no unit inside it has"},
-         {tied_twice, "a tied parameter in two lists: it is one parameter, with one owner"},
+          "You listed an ignored parameter: its id is in `ignored` once for each of its paths"},
+         {ignored_listed, "You listed an ignored parameter: it stays whole on every rank"},
+         {twice, "You listed a parameter twice: a unit takes only what no unit inside it takes"},
+         {tied_twice,
+          "You put a tied parameter into two lists: it is one parameter with one owner"},
          {some_missing && !trainable_missing,
-          "frozen parameters were left out: they have an owner, too"},
-         {some_missing, "a parameter without an owner would never be sharded, nor trained"},
+          "You left out frozen parameters: they have an owner, too"},
+         {some_missing,
+          "You left out a parameter: without an owner it would be neither sharded nor trained"},
          {tied_wrong && !plain_wrong,
-          "a tied parameter belongs to the lowest unit around all its users: in the unit of one "
-          "user it is freed while the other still needs it"},
+          "You gave a tied parameter to a unit that is not around all its users: it is freed there "
+          "while another user still needs it"},
          {tied_high && !plain_wrong,
-          "a tied parameter was given to a unit too far up: there is a lower unit around all its "
+          "You gave a tied parameter to a unit too far up: there is a lower unit around all its "
           "users"},
-         {plain_wrong, "a parameter belongs to the innermost unit around its module"}});
+         {plain_wrong, "You did not give a parameter to the innermost unit around its module"}});
     if (paths.empty()) continue;
-    Lesson once("2.5", "a module is a unit once", seen);
+    Lesson once("2.5", "a module can be a unit only once", seen);
     once.at(rank).refused("listing a module twice", seen.at(rank, "twice"), "Error",
                           {paths.front()});
   }

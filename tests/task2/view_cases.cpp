@@ -18,31 +18,40 @@ std::vector<std::string> places(const Layout& layout, const char* name) {
   return lines;
 }
 
-std::string described_full(const Case& asked, const Layout& layout, const char* kind) {
+/// A vector of `numel` elements as the runner describes it.
+std::string described(const Case& asked, std::int64_t numel, const char* kind) {
   const std::int64_t size = element_size(asked);
-  return fmt::format("{} ({}), {} of {}, {} bytes on cpu", size == 8 ? "float64" : "float32",
-                     layout.padded(), kind, kUnit, layout.padded() * size);
+  return fmt::format("{} ({}), {} of {}, {} bytes on cpu", size == 8 ? "float64" : "float32", numel,
+                     kind, kUnit, numel * size);
+}
+
+void check_full(Lesson& lesson, const Seen& seen, int rank, const Layout& layout, const char* name,
+                const char* kind) {
+  const std::string is = seen.text(rank, name);
+  lesson.equal(name, is, described(seen.asked(), layout.padded(), kind),
+               {{is == described(seen.asked(), layout.numel, kind),
+                 "You described N elements, not P: the vector includes the padding"}});
 }
 
 void check_memory(const Seen& seen, int rank, const Layout& layout) {
   const std::int64_t size = element_size(seen.asked());
-  Lesson described("2.4", "the flat vectors are described, not allocated", seen);
+  Lesson described("2.4", "make_views() describes the flat vectors and allocates nothing", seen);
   const Json& noted = seen.at(rank, "peak");
   const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                      noted.at("before").at("total").get<std::int64_t>();
   described.at(rank, kUnit)
       .equal("the peak of memory, above the parameters", grown, 0,
-             {{grown == layout.padded() * size, "one full vector was allocated"},
-              {grown == 2 * layout.padded() * size, "both full vectors were allocated"}});
+             {{grown == layout.padded() * size, "You allocated one full vector"},
+              {grown == 2 * layout.padded() * size, "You allocated both full vectors"}});
   described.nothing_on_heap(noted);
-  Lesson gone("2.4", "the parameters' own memory is given up", seen);
+  Lesson gone("2.4", "make_views() frees the parameters' own memory", seen);
   const std::int64_t had = seen.asked().options.value("meta", false) ? 0 : layout.numel * size;
   const std::int64_t left =
       seen.bytes(rank, "after", "total") - (seen.bytes(rank, "before", "total") - had);
   gone.at(rank, kUnit)
-      .equal("bytes of the parameters left", left, 0,
+      .equal("bytes of the old parameters still held", left, 0,
              {{left == layout.numel * size,
-               "all of it is still there: somebody holds the old tensors"}});
+               "Nothing was freed: something still refers to the old tensors"}});
 }
 
 }  // namespace
@@ -54,8 +63,8 @@ void judge_views(const Ask& ask) {
   const std::vector<std::string> none(layout.shapes.size(), "undefined");
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson made("2.4",
-                "make_views() needs the layout alone, and no shard: at every size and W, whichever "
-                "device is current",
+                "make_views() needs only the layout, not the shard, at every size and W and on any "
+                "current device",
                 seen);
     const Json& attempt = seen.at(rank, "make_views");
     const bool wants_shard = seen.has(rank, "make_views after copy_shard") &&
@@ -67,20 +76,21 @@ void judge_views(const Ask& ask) {
                           attempt.at("what").get<std::string>()),
               "no error",
               {{wants_shard,
-                "make_views() uses the shard: after copy_shard() the same call throws nothing. "
-                "`full` is another vector, at W = 1, too"}});
+                "make_views() uses the shard: after copy_shard() the same call succeeds. `full` is "
+                "another vector, also at W = 1."}});
     if (!made.ok()) continue;
     Lesson full("2.4", "`full` describes P elements, UNSHARDED_PARAM of the unit", seen);
-    full.at(rank, kUnit)
-        .equal("full", seen.text(rank, "full"),
-               described_full(seen.asked(), layout, "UNSHARDED_PARAM"));
+    check_full(full.at(rank, kUnit), seen, rank, layout, "full", "UNSHARDED_PARAM");
     Lesson grad("2.4",
-                frozen ? "a frozen vector has no gradients"
+                frozen ? "a frozen flat parameter has no gradients"
                        : "`full_grad` describes P elements, UNSHARDED_GRAD of the unit",
                 seen);
-    grad.at(rank, kUnit)
-        .equal("full_grad", seen.text(rank, "full_grad"),
-               frozen ? "undefined" : described_full(seen.asked(), layout, "UNSHARDED_GRAD"));
+    grad.at(rank, kUnit);
+    if (frozen) {
+      grad.equal("full_grad", seen.text(rank, "full_grad"), "undefined");
+    } else {
+      check_full(grad, seen, rank, layout, "full_grad", "UNSHARDED_GRAD");
+    }
     Lesson data("2.4", "every parameter is a view of `full`, in its shape, at its offset", seen);
     const auto lies = seen.lines(rank, "data");
     Layout at_zero = layout;
@@ -92,12 +102,14 @@ void judge_views(const Ask& ask) {
     data.at(rank, kUnit)
         .equal("where the model's parameters lie", lies, places(layout, "full"),
                {{its_own_only,
-                 "the flat parameter made Variables of its own; the model's were left as they "
-                 "were: set_data() belongs to those that were given"},
-                {elsewhere, "a storage of its own: what lands in `full` never gets there"},
-                {lies == places(at_zero, "full"), "every view begins at element 0"},
+                 "You made new Variables and left the model's as they were: call set_data() on "
+                 "those that were given"},
+                {elsewhere,
+                 "The parameter has a storage of its own: what is gathered into `full` never "
+                 "reaches it"},
+                {lies == places(at_zero, "full"), "You made every view begin at element 0"},
                 {!frozen && lies == places(layout, "full_grad"),
-                 "parameters and gradients share one vector"}});
+                 "You made the parameters views of `full_grad`"}});
     Lesson sinks("2.4",
                  frozen ? "a frozen parameter has no gradient sink"
                         : "every gradient sink is a view of `full_grad`, as the parameter is of "
@@ -105,10 +117,10 @@ void judge_views(const Ask& ask) {
                  seen);
     const auto sunk = seen.lines(rank, "sinks");
     sinks.at(rank, kUnit)
-        .equal("where the gradients go", sunk, frozen ? none : places(layout, "full_grad"),
-               {{!frozen && sunk == none, "no gradient sink was set"},
+        .equal("where the gradient sinks lie", sunk, frozen ? none : places(layout, "full_grad"),
+               {{!frozen && sunk == none, "You set no gradient sink"},
                 {!frozen && sunk == places(layout, "full"),
-                 "gradients would overwrite the parameters"}});
+                 "The sinks are views of `full`: gradients would overwrite the parameters"}});
     check_memory(seen, rank, layout);
   }
 }
@@ -117,7 +129,9 @@ void judge_rounds(const Ask& ask) {
   const Seen& seen = run("rounds", ask);
   const Layout layout(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson gone("2.4", "a parameter without bytes says whose they were; it never shows old ones",
+    Lesson gone("2.4",
+                "reading a parameter that is not allocated throws an error that names its unit, "
+                "and never returns old values",
                 seen);
     gone.at(rank, kUnit)
         .refused("reading a parameter before the first gather", seen.at(rank, "read before"),
@@ -129,17 +143,16 @@ void judge_rounds(const Ask& ask) {
       for (std::size_t i = 0; i < layout.shapes.size(); ++i) {
         const auto begin = content.begin() + layout.begins[i];
         const auto view = seen.floats(rank, fmt::format("{} p{}", name, i));
-        Lesson same("2.4", "what lands in `full` is what the model reads, in every round", seen);
+        Lesson same("2.4", "the model reads what was gathered into `full`, in every round", seen);
         same.at(rank, kUnit, fmt::format("p{} in {}", i, name))
             .bits("the view", view, {begin, begin + layout.numels[i]}, -1,
                   {{view.empty(),
-                    "`full` has its bytes and the view has none: it is a view of "
-                    "another storage"}});
+                    "`full` is allocated and the view is not: it is a view of another storage"}});
       }
       gone.accepted("reading it in " + name, seen.at(rank, name + " read"));
       gone.refused("reading it after " + name, seen.at(rank, name + " read freed"), "StorageError",
                    {kUnit});
-      Lesson freed("2.4", "free() takes the bytes away although views live", seen);
+      Lesson freed("2.4", "free() frees the storage although views of it remain", seen);
       freed.at(rank, kUnit)
           .equal("UNSHARDED_PARAM bytes after " + name,
                  seen.bytes(rank, name + " freed", "UNSHARDED_PARAM"), 0);

@@ -141,20 +141,20 @@ std::vector<Cause> causes_of(const Did& seen, const Did& right, const Layer& lay
         return -excess * group == flat.numel() * static_cast<std::int64_t>(size_of(flat.dtype()));
       });
   return {{!differs && seen.started != right.started,
-           "the flat parameters are gathered in another order than that of the unit"},
+           "You gathered the flat parameters in a different order from the unit's"},
           {differs && all_forward(seen).started == all_forward(right).started,
-           "a gather is labeled with another phase than the call was given"},
+           "You labeled a gather with a phase other than the one passed to the call"},
           {group > 1 && differs && seen.started == whole,
-           "parts were kept, and the whole was gathered over all ranks, not over the subgroup"},
+           "Parts were kept, but you gathered over all ranks instead of the subgroup"},
           {right.started.empty() && !seen.started.empty() && seen.error.empty(),
-           "gathered once more: what was gathered, or is on its way, is not started again"},
+           "You gathered once more: a unit that is gathered or in flight is not started again"},
           {!less.empty() && less.size() < all.size() &&
                std::includes(all.begin(), all.end(), less.begin(), less.end()),
-           "a flat parameter was not gathered: each is, frozen or not, in every phase"},
+           "You did not gather every flat parameter: gather each, frozen or not, in every phase"},
           {!differs && right.state == "unsharded" && group > 1 && excess == layer.bytes() / group,
-           "parts are held beside the full parameters: finish_unshard() drops them"},
+           "You still hold the parts beside the full parameters: drop them in finish_unshard()"},
           {!differs && right.state == "sharded" && lacks_one_part,
-           "one flat parameter kept no part: each does, frozen or not"}};
+           "You kept no part of one flat parameter: keep one of each, frozen or not"}};
 }
 
 }  // namespace
@@ -186,17 +186,17 @@ void judge_calls(const std::string& step, const Ask& ask) {
     }
     causes.insert(causes.begin(),
                   {observed == forward && forward != expected,
-                   "the phase is not passed on: every gather is labeled as one of forward"});
+                   "You did not pass the phase on: every gather is labeled forward"});
     Lesson lesson(step,
-                  "each call does what is missing and nothing else, from every state: two calls of "
-                  "a half gather once, and reshard frees everything",
+                  "from every state, each call does only what is missing: two calls of a half "
+                  "gather once, and reshard frees everything",
                   seen);
     lesson.at(rank, unit_name()).equal("what the calls did", observed, expected, causes);
     for (const auto& [i, factor] : gathered) {
       const std::string key = fmt::format("{} full", i);
       if (!seen.has(rank, key + ".0")) continue;
-      Lesson values(
-          step, "a unit that is unsharded holds what its shards held when it was gathered", seen);
+      Lesson values(step, "an unsharded unit holds the values its shards had when it was gathered",
+                    seen);
       values.at(rank, unit_name(), fmt::format("after call {}, {}", i + 1, name_of_call(calls[i])));
       check_values(values, seen, rank, key, unit.layer(), factor);
     }

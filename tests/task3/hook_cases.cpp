@@ -87,7 +87,7 @@ void check_pass(const Seen& seen, int rank, std::size_t index, const std::string
                 const Pass& expected, float factor) {
   const bool tape = kind != "eval";
   const std::string name = fmt::format("{} {}", index, kind);
-  Lesson order("3.5", "a unit's parameters come before it computes and go after it", seen);
+  Lesson order("3.5", "a unit is unsharded before it computes and resharded after it", seen);
   auto events = seen.lines(rank, name), expected_events = expected.events;
   if (seen.asked().options.value("group", 0) > 1) {
     // Parts are freed, too, when they have been gathered: bytes are checked below.
@@ -113,37 +113,40 @@ void check_pass(const Seen& seen, int rank, std::size_t index, const std::string
   order.at(rank).equal(
       title(index, kind), events, expected_events,
       {{frozen_go && tape,
-        "a frozen unit was resharded, and the options keep it: they say it for frozen units, too"},
-       {root_goes, "keep_until_backward was not asked first"},
-       {!tape && !all_sharded, "without a tape a unit is resharded always: ask grad_enabled()"}});
+        "You resharded a frozen unit that the options keep: they apply to frozen units, too"},
+       {root_goes, "You did not check keep_until_backward first"},
+       {!tape && !all_sharded,
+        "You kept a unit without a tape: check grad_enabled(), and always reshard if it is "
+        "false"}});
   order.equal("what was gathered in " + title(index, kind),
               collectives_of(seen.at(rank, name + " gathers")), expected.gathers);
   check_tensor(order, "the output of " + title(index, kind), seen, rank, name + " output.0",
                output);
   Lesson rule("3.5",
-              tape ? "between forward and backward a unit keeps what the options say, the root "
-                     "rule first"
-                   : "without a tape no backward will come: nothing is kept",
+              tape ? "between forward and backward a unit keeps what the options specify, and the "
+                     "root rule comes first"
+                   : "without a tape there is no backward, so nothing is kept",
               seen);
   rule.at(rank).equal("the states after " + title(index, kind), states, expected.states);
   const std::int64_t held = seen.bytes(rank, name + " memory", "UNSHARDED_PARAM");
   rule.equal("UNSHARDED_PARAM bytes after " + title(index, kind), held, expected.held,
              {{held > 0 && expected.held == 0 && sharded_but_parts,
-               "parts were kept for a backward that does not come: without a tape it is reshard(), "
-               "not reshard_to_subgroup()"},
-              {held > 0 && expected.held == 0, "never resharded"}});
-  Lesson slot("3.5", "the scheduler hears of every unit once it has its parameters", seen);
+               "You kept parts for a backward that never runs: without a tape call reshard(), not "
+               "reshard_to_subgroup()"},
+              {held > 0 && expected.held == 0, "You never resharded the unit"}});
+  Lesson slot("3.5", "the scheduler is notified of every unit once its parameters are unsharded",
+              seen);
   const bool too_early = std::any_of(heard.begin(), heard.end(), [](const std::string& line) {
     return !line.ends_with(" unsharded");
   });
   const bool none = heard.empty() && !expected.gathers.empty();
   slot.at(rank).equal(
-      "what it heard in " + title(index, kind), heard, expected.heard,
-      {{too_early, "told before finish_unshard"},
+      "what the scheduler saw in " + title(index, kind), heard, expected.heard,
+      {{too_early, "You notified the scheduler before finish_unshard()"},
        {none && tape,
-        "it heard nothing: the pre-forward hook calls `scheduler` as it is then, for it is set "
-        "after install_hooks()"},
-       {none && !tape, "it heard nothing: it is told of a unit without a tape, too"}});
+        "The scheduler was not notified: it is set after install_hooks(), so read `scheduler` when "
+        "the pre-forward hook runs"},
+       {none && !tape, "The scheduler was not notified: notify it without a tape, too"}});
 }
 
 }  // namespace
@@ -159,7 +162,8 @@ void judge_hooks(const Ask& ask) {
       const std::string name = fmt::format("{} {}", i, passes[i]);
       if (passes[i] == "reset") {
         units.reset();
-        Lesson floor("3.5", "after reshard() of all units nothing is left of a forward", seen);
+        Lesson floor("3.5", "after all units are resharded nothing of a forward stays allocated",
+                     seen);
         floor.at(rank).equal(fmt::format("bytes held after pass {}", i),
                              seen.bytes(rank, name + " memory", "total"),
                              seen.bytes(rank, "floor", "total"));
@@ -167,7 +171,7 @@ void judge_hooks(const Ask& ask) {
         factor *= 2;
       } else if (passes[i] == "throws") {
         units.first_is_left_unsharded();
-        Lesson comes_out("3.5", "what a module throws comes out of its call", seen);
+        Lesson comes_out("3.5", "an exception thrown by a module propagates out of its call", seen);
         comes_out.at(rank).refused("an input that is too wide", seen.at(rank, name), "Error", {});
       } else {
         const Pass expected = units.forward(passes[i] != "eval", passes[i] == "again");
@@ -180,20 +184,20 @@ void judge_hooks(const Ask& ask) {
 void judge_destroyed(const Ask& ask) {
   const Seen& seen = run("destroyed", ask);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson hooks("3.5", "a unit that is destroyed takes its hooks along", seen);
+    Lesson hooks("3.5", "destroying a unit removes its hooks", seen);
     hooks.at(rank, unit_name()).accepted("calling the module", seen.at(rank, "with its unit"));
     hooks.that(seen.text(rank, "state of the next") == "sharded",
-               "calling the module after its unit was destroyed called its pre-forward hook",
-               "no hook is left: every handle is in hooks_",
-               {{true, "the handle of register_forward_pre_hook() was not pushed to hooks_"}});
+               "calling the module after its unit was destroyed still ran the pre-forward hook",
+               "no hook left, because every handle is in hooks_",
+               {{true, "You did not push the handle of register_forward_pre_hook() to hooks_"}});
     hooks.refused("calling the module after its unit was destroyed", seen.at(rank, "without"),
                   "StorageError", {unit_name()});
-    hooks.accepted("calling the module when its parameters have bytes again",
+    hooks.accepted("calling the module when its parameters are allocated again",
                    seen.at(rank, "with bytes"));
     hooks.that(seen.text(rank, "state of the next, unsharded") == "unsharded",
-               "calling the module after its unit was destroyed called its post-forward hook",
-               "no hook is left: every handle is in hooks_",
-               {{true, "the handle of register_forward_hook() was not pushed to hooks_"}});
+               "calling the module after its unit was destroyed still ran the post-forward hook",
+               "no hook left, because every handle is in hooks_",
+               {{true, "You did not push the handle of register_forward_hook() to hooks_"}});
   }
 }
 

@@ -47,7 +47,7 @@ TEST_CASE("start_unshard gathers into the flat vector and does not wait", "[3.1]
   everywhere(judge_start);
 }
 
-TEST_CASE("start_unshard needs no memory but the flat vector", "[3.1]") {
+TEST_CASE("start_unshard allocates the flat vector and nothing else", "[3.1]") {
   for (const int world_size : worlds({2, 3, 4})) {
     judge_start_peak({.world_size = world_size, .options = {{"width", 128}}});
   }
@@ -62,15 +62,15 @@ TEST_CASE("start_unshard in every phase and under every option", "[3.1]") {
   in_order("3.1", {"s", "S"}, {.world_size = 3, .options = with(kTwoFlats, {{"wide", true}})});
 }
 
-TEST_CASE("finish_unshard waits for what start_unshard began", "[3.2]") {
+TEST_CASE("finish_unshard waits for the gather that start_unshard began", "[3.2]") {
   everywhere(judge_finish, Delivery::lazy);
 }
 
-TEST_CASE("finish_unshard by itself gathers too", "[3.2]") {
+TEST_CASE("finish_unshard alone also gathers", "[3.2]") {
   everywhere(judge_finish, Delivery::lazy, {{"started", false}});
 }
 
-TEST_CASE("The halves in every order and every phase", "[3.2]") {
+TEST_CASE("The two halves in every order and every phase", "[3.2]") {
   const std::vector<std::string> orders = {"f", "F", "sF", "Sf", "SF", "fsFS", "SsfF", "FfsS"};
   for (const Delivery delivery : {Delivery::lazy, Delivery::eager}) {
     in_order("3.2", orders, {.world_size = 3, .delivery = delivery, .options = kTwoFlats});
@@ -81,26 +81,26 @@ TEST_CASE("The halves in every order and every phase", "[3.2]") {
            {.world_size = 2, .delivery = Delivery::lazy, .options = {{"wide", true}}});
 }
 
-TEST_CASE("reshard frees the bytes and keeps the views", "[3.3]") { everywhere(judge_reshard); }
+TEST_CASE("reshard frees the storage and keeps the views", "[3.3]") { everywhere(judge_reshard); }
 
 TEST_CASE("reshard waits for a gather in flight", "[3.3]") {
   everywhere(judge_reshard, Delivery::lazy, {{"when", "unsharding"}});
 }
 
-TEST_CASE("Ten times gathered and resharded, with a step each time", "[3.3]") {
+TEST_CASE("Ten rounds of gather, reshard and optimizer step", "[3.3]") {
   for (const Json& options : {kTwoFlats, with(kTwoFlats, {{"wide", true}}), Json{{"width", 1}}}) {
     in_order("3.3", {"sfruSFrufrusfruFrusFruSfrusfruSFrufru"},
              {.world_size = 3, .delivery = Delivery::lazy, .options = options});
   }
 }
 
-TEST_CASE("The halves and reshard in every order", "[3.3]") {
+TEST_CASE("The two halves and reshard in every order", "[3.3]") {
   in_order("3.3", {"rrsrSrfrFr", "sSrrfFrrsfrf", "rurufsSrSsr", "fuFruf"},
            {.world_size = 2, .delivery = Delivery::lazy, .options = kTwoFlats});
   in_order("3.3", {"SrsrFrf"}, {.world_size = 4, .options = {{"group", 2}}});
 }
 
-TEST_CASE("Within a subgroup 1/s of the parameters stays", "[3.4]") {
+TEST_CASE("Within a subgroup a rank keeps 1/s of the parameters", "[3.4]") {
   for (const auto& [world_size, group] : {std::pair{4, 2}, {8, 2}, {8, 4}, {6, 3}}) {
     for (const int width : {1, 5, 8}) {
       judge_subgroup({.world_size = world_size,
@@ -143,7 +143,7 @@ TEST_CASE("What is kept until backward follows the options", "[3.5]") {
   judge_hooks({.world_size = 4, .options = {{"layers", 3}, {"group", 2}, {"keep", {0}}}});
 }
 
-TEST_CASE("Forwards that follow each other, with and without a backward in between", "[3.5]") {
+TEST_CASE("Several forwards in a row, with and without a tape", "[3.5]") {
   const std::vector<std::string> passes = {"tape", "eval",  "tape",   "reset", "update", "tape",
                                            "tape", "tape",  "update", "reset", "eval",   "again",
                                            "eval", "reset", "again",  "reset"};
@@ -159,7 +159,7 @@ TEST_CASE("Forwards that follow each other, with and without a backward in betwe
   judge_hooks({.world_size = 2, .options = with(model, {{"wide", true}, {"passes", {"tape"}}})});
 }
 
-TEST_CASE("Parts that no backward has gathered", "[3.5]") {
+TEST_CASE("Parts that no backward gathers", "[3.5]") {
   for (const int world_size : {4, 8}) {
     judge_hooks({.world_size = world_size,
                  .delivery = Delivery::lazy,
@@ -171,7 +171,7 @@ TEST_CASE("Parts that no backward has gathered", "[3.5]") {
   }
 }
 
-TEST_CASE("A module that throws leaves a unit that works", "[3.5]") {
+TEST_CASE("A unit still works after its module throws", "[3.5]") {
   for (const int group : {0, 1}) {
     judge_hooks({.world_size = 2,
                  .options = {{"layers", 2},
@@ -184,6 +184,6 @@ TEST_CASE("A module that throws leaves a unit that works", "[3.5]") {
 
 TEST_CASE("A unit is destroyed before its module", "[3.5]") { judge_destroyed({.world_size = 2}); }
 
-TEST_CASE("Without a scheduler the hooks work too", "[3.5]") {
+TEST_CASE("The hooks also work without a scheduler", "[3.5]") {
   judge_hooks({.world_size = 2, .options = {{"layers", 2}, {"scheduler", false}}});
 }

@@ -59,8 +59,8 @@ Tensor output_of(const Case& asked, float factor, bool again) {
 std::vector<std::string> collectives_of(const Json& noted) {
   std::vector<std::string> all;
   for (const Json& each : noted) {
-    all.push_back(fmt::format("{} {}/{} of {} {} elements a rank", each.at("op").get<std::string>(),
-                              each.at("unit").get<std::string>(),
+    all.push_back(fmt::format("{} {}/{} of {} {} elements per rank",
+                              each.at("op").get<std::string>(), each.at("unit").get<std::string>(),
                               each.at("phase").get<std::string>(), each.at("numel").get<int>(),
                               each.at("dtype").get<std::string>()));
   }
@@ -71,7 +71,7 @@ std::vector<std::string> gathers_of(const Layer& layer, const std::string& unit,
                                     const std::string& phase, int parts) {
   std::vector<std::string> all;
   for (const Tensor& flat : layer.flats) {
-    all.push_back(fmt::format("all_gather {}/{} of {} {} elements a rank", unit, phase,
+    all.push_back(fmt::format("all_gather {}/{} of {} {} elements per rank", unit, phase,
                               flat.numel() / parts, name_of(flat.dtype())));
   }
   return all;

@@ -37,37 +37,40 @@ void judge_start(const Ask& ask) {
   const Layer layer = layer_of(seen.asked());
   const std::string phase = "forward";
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson one("3.1", "a unit is gathered by one all-gather a flat parameter", seen);
+    Lesson one("3.1", "a unit is gathered with one all-gather per flat parameter", seen);
     one.at(rank, unit_name())
         .equal("what was started", collectives_of(seen.at(rank, "collectives")),
                gathers_of(layer, unit_name(), phase, seen.world_size()));
-    Lesson wait("3.1", "start_unshard starts and does not wait: only so can it be called ahead",
-                seen);
+    Lesson wait(
+        "3.1",
+        "start_unshard starts the gather and does not wait, so that it can be called ahead of time",
+        seen);
     wait.at(rank, unit_name())
         .equal("the trace", seen.lines(rank, "events"), lines("issue", layer),
                {{any_begins(seen.lines(rank, "events"), "wait "),
-                 "the first half waits: nothing can be hidden behind it"}});
-    Lesson room("3.1", "the gather lands in the flat vector itself, and nowhere else", seen);
+                 "You wait in start_unshard(): nothing can overlap the gather"}});
+    Lesson room("3.1", "the gather writes into the flat vector itself, and nowhere else", seen);
     const std::int64_t held = full_bytes(seen, rank, "started") - full_bytes(seen, rank, "before");
     room.at(rank, unit_name())
-        .equal("UNSHARDED_PARAM bytes after it", held, layer.bytes(),
-               {{held == 2 * layer.bytes(), "gathered into a second vector, then copied"}});
+        .equal(
+            "UNSHARDED_PARAM bytes after the gather was started", held, layer.bytes(),
+            {{held == 2 * layer.bytes(), "You gathered into a second vector and then copied it"}});
     const std::int64_t others =
         seen.bytes(rank, "started", "total") - full_bytes(seen, rank, "started");
     const std::int64_t had = seen.bytes(rank, "before", "total") - full_bytes(seen, rank, "before");
     room.equal("bytes of every other kind", others, had,
                {{others - had == layer.bytes() / seen.world_size(),
-                 "as much as the shard is held besides: gather from shard() itself, and into "
-                 "full() itself"}});
-    Lesson idempotent("3.1", "the halves are idempotent: a unit that is not sharded stays as it is",
-                      seen);
+                 "You hold another buffer of the shard's size: gather from shard() itself, and "
+                 "into full() itself"}});
+    Lesson idempotent(
+        "3.1", "start_unshard is idempotent: a unit that is not sharded stays as it is", seen);
     idempotent.at(rank, unit_name())
         .equal("the state", seen.text(rank, "state"), std::string("unsharding"));
     const auto again = collectives_of(seen.at(rank, "again"));
     idempotent.equal("what a second call started", again, {},
-                     {{!again.empty(), "gathered twice: the state was not looked at"}});
+                     {{!again.empty(), "You gathered twice: check the state first"}});
     idempotent.equal("the state", seen.text(rank, "state again"), std::string("unsharding"));
-    Lesson values("3.1", "after the gather the flat vector is the shards in rank order", seen);
+    Lesson values("3.1", "after the gather the flat vector holds the shards in rank order", seen);
     check_values(values.at(rank, unit_name()), seen, rank, "full", layer);
   }
 }
@@ -76,13 +79,14 @@ void judge_start_peak(const Ask& ask) {
   const Seen& seen = run("start_peak", ask);
   const Layer layer = layer_of(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("3.1", "nothing but the flat vector is needed to gather", seen);
+    Lesson lesson("3.1", "a gather allocates the flat vector and nothing else", seen);
     const Json& noted = seen.at(rank, "peak");
     const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                        noted.at("before").at("total").get<std::int64_t>();
     lesson.at(rank, unit_name())
-        .equal("the peak of memory, above what was held before", grown, layer.bytes(),
-               {{grown == 2 * layer.bytes(), "gathered into a second vector, then copied"}});
+        .equal(
+            "the peak of memory, above what was held before", grown, layer.bytes(),
+            {{grown == 2 * layer.bytes(), "You gathered into a second vector and then copied it"}});
     lesson.nothing_on_heap(noted);
   }
 }
@@ -92,8 +96,8 @@ void judge_finish(const Ask& ask) {
   const Layer layer = layer_of(seen.asked());
   const bool started = seen.asked().options.value("started", true);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson waits("3.2", "after finish_unshard the parameters can be read: their gather is over",
-                 seen);
+    Lesson waits(
+        "3.2", "after finish_unshard the gather has finished and the parameters can be read", seen);
     waits.at(rank, unit_name()).accepted("finish_unshard()", seen.at(rank, "finish"));
     std::vector<std::string> expected = lines("wait", layer);
     if (!started) {
@@ -103,14 +107,16 @@ void judge_finish(const Ask& ask) {
     const auto events = seen.lines(rank, "events");
     waits.at(rank, unit_name())
         .equal("the trace", events, expected,
-               {{started && events.empty(), "not waited for"},
-                {!started && events.empty(), "a unit nobody had started was not gathered"}});
+               {{started && events.empty(), "You did not wait for the gather"},
+                {!started && events.empty(),
+                 "finish_unshard() did not gather a unit that was not started"}});
     check_values(waits, seen, rank, "full", layer);
     waits.equal("the state", seen.text(rank, "state"), std::string("unsharded"));
-    Lesson idempotent("3.2", "the halves are idempotent: a unit that is unsharded stays so", seen);
+    Lesson idempotent("3.2", "finish_unshard is idempotent: an unsharded unit stays unsharded",
+                      seen);
     idempotent.at(rank, unit_name())
         .equal("what a second call did", seen.lines(rank, "again"), {},
-               {{true, "gathered or waited for twice"}});
+               {{true, "You gathered or waited a second time: check the state first"}});
   }
 }
 
@@ -119,41 +125,47 @@ void judge_reshard(const Ask& ask) {
   const Layer layer = layer_of(seen.asked());
   const bool in_flight = seen.asked().options.value("when", "unsharded") == "unsharding";
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson possible("3.3", "reshard() works in every state: a gather in flight is waited for",
+    Lesson possible("3.3", "reshard() works in every state, and waits for a gather in flight",
                     seen);
     possible.at(rank, unit_name())
         .accepted(in_flight ? "reshard() while a gather is in flight" : "reshard()",
                   seen.at(rank, "reshard"));
     if (!possible.ok()) continue;
-    Lesson frees("3.3", "after reshard the full parameters have no bytes", seen);
+    Lesson frees("3.3", "reshard frees the full parameters", seen);
     const std::int64_t left =
         full_bytes(seen, rank, "resharded") - full_bytes(seen, rank, "sharded");
     frees.at(rank, unit_name())
-        .equal("UNSHARDED_PARAM bytes left", left, 0,
-               {{left == layer.bytes() && in_flight,
-                 "the gather was in flight, and nothing was freed: wait for it, then free as ever"},
-                {left == layer.bytes(),
-                 "never freed: free() the storage, at W = 1 too; to drop it is not enough, for the "
-                 "views keep it alive"},
-                {is_one_of(layer, left),
-                 "one of the unit's flat parameters keeps its bytes: each is freed, frozen or "
-                 "not"}});
+        .equal(
+            "UNSHARDED_PARAM bytes left", left, 0,
+            {{left == layer.bytes() && in_flight,
+              "The gather was in flight, and you freed nothing: wait for it, then free as usual"},
+             {left == layer.bytes(),
+              "You did not free the storage: call free() on it, also at W = 1. Dropping the "
+              "reference is not enough, because the views keep the storage alive."},
+             {is_one_of(layer, left),
+              "You did not free one of the unit's flat parameters: free each of them, frozen or "
+              "not"}});
     frees.equal("the state", seen.text(rank, "state"), std::string("sharded"));
     frees.refused("reading a parameter of a sharded unit", seen.at(rank, "read"), "StorageError",
                   {unit_name()});
-    Lesson stays("3.3", "the storage is freed, not replaced: views are made once", seen);
+    Lesson stays(
+        "3.3",
+        "reshard frees the storage and does not replace it, because the views are made only once",
+        seen);
     stays.at(rank, unit_name())
         .that(seen.at(rank, "same storage").get<bool>(), "the flat vector has another storage",
               "the storage it was made with",
-              {{true, "dropped and made anew: every view made before is stale"}});
+              {{true,
+                "reshard() replaces the storage instead of freeing it: every view made before is "
+                "stale"}});
     check_values(stays, seen, rank, "full", layer);
     const auto all = layer.flats.front().to_vector<float>();
     const auto weight = seen.floats(rank, "weight");
     stays.at(rank, unit_name(), "weight")
         .bits("its view", weight, {all.begin(), all.begin() + std::ssize(weight)}, -1,
               {{weight != std::vector<float>(all.begin(), all.begin() + std::ssize(weight)),
-                "a stale view"}});
-    Lesson flight("3.3", "a gather in flight is waited for before its target is freed", seen);
+                "The view is stale: it does not show what was gathered"}});
+    Lesson flight("3.3", "reshard waits for a gather in flight before it frees the target", seen);
     std::vector<std::string> expected;
     if (in_flight) expected = lines("wait", layer);
     for (std::size_t i = 0; i < layer.flats.size(); ++i) {
@@ -163,7 +175,8 @@ void judge_reshard(const Ask& ask) {
     flight.at(rank, unit_name()).equal("the trace", events, expected);
     Lesson idempotent("3.3", "reshard is idempotent", seen);
     idempotent.at(rank, unit_name())
-        .equal("what a second call did", seen.lines(rank, "again"), {}, {{true, "freed twice"}});
+        .equal("what a second call did", seen.lines(rank, "again"), {},
+               {{true, "You freed a second time: check the state first"}});
   }
 }
 
@@ -186,21 +199,22 @@ void judge_subgroup(const Ask& ask) {
     };
     keeps.at(rank, unit_name())
         .equal("UNSHARDED_PARAM bytes kept", kept, layer.bytes() / parts,
-               {{kept == layer.bytes(), "never resharded"},
-                {kept == layer.bytes() / world, "kept the part of the whole group, n = P/W"},
+               {{kept == layer.bytes(), "You never resharded the unit"},
+                {kept == layer.bytes() / world,
+                 "You kept the part of the whole group, n = P/W, instead of the subgroup's, P/s"},
                 {kept == 0 && gathered_over(world),
-                 "kept nothing: backward will gather in the whole group"},
+                 "You kept nothing: backward will gather in the whole group"},
                 {kept == 0 && added == 0 && gathered_over(parts),
-                 "a part is kept that has no bytes of its own: a view of the full vector loses its "
-                 "bytes when the vector is freed. Copy the part to subgroup_storage(flat)"},
+                 "The part you kept has no memory of its own: a view of the full vector is freed "
+                 "with the vector. Copy the part to subgroup_storage(flat)."},
                 {kept == 0 && added == layer.bytes() / parts && gathered_over(parts),
-                 "a part is kept, counted as another kind of memory: put it over "
+                 "The part you kept is counted as another kind of memory: store it in "
                  "subgroup_storage(flat)"}});
     keeps.equal("the state", seen.text(rank, "state"), std::string("sharded"));
     const auto grown = peak.at("peak").at("total").get<std::int64_t>() - held_before;
     keeps.at_most("the peak of memory, above what was held before", grown, layer.bytes() / parts,
-                  {{grown > layer.bytes() / parts, "more than the part was copied"}});
-    Lesson again("3.4", "a unit that is sharded already keeps what it has", seen);
+                  {{grown > layer.bytes() / parts, "You copied more than the part"}});
+    Lesson again("3.4", "a unit that is already sharded keeps its parts", seen);
     again.at(rank, unit_name())
         .accepted("reshard_to_subgroup() of a sharded unit", seen.at(rank, "again"));
     if (!again.ok()) continue;
@@ -211,15 +225,16 @@ void judge_subgroup(const Ask& ask) {
         .equal("what was started", collectives_of(seen.at(rank, "collectives")),
                gathers_of(layer, unit_name(), "backward", parts));
     check_values(gathers, seen, rank, "full", layer);
-    gathers.equal("UNSHARDED_PARAM bytes after it", full_bytes(seen, rank, "gathered"),
-                  layer.bytes(),
+    gathers.equal("UNSHARDED_PARAM bytes after the gather was started",
+                  full_bytes(seen, rank, "gathered"), layer.bytes(),
                   {{full_bytes(seen, rank, "gathered") > layer.bytes(),
-                    "the parts are kept although the whole is there"}});
+                    "You still hold the parts although the full parameters are gathered"}});
     Lesson drops("3.4", "reshard drops the parts: after an update they would be stale", seen);
     drops.at(rank, unit_name())
         .equal("UNSHARDED_PARAM bytes left", full_bytes(seen, rank, "dropped"), 0,
                {{full_bytes(seen, rank, "dropped") == layer.bytes() / parts,
-                 "plain reshard(), step 3.3, must drop the parts too, also when it is sharded"}});
+                 "You did not drop the parts in reshard(), step 3.3: drop them even if the unit is "
+                 "already sharded"}});
     check_values(drops, seen, rank, "updated", layer, 2);
   }
 }

@@ -38,7 +38,7 @@ void judge_finish(const Ask& ask) {
     const int j = gradients.micro_batches();
     const auto factor = static_cast<float>(1.0 / j);
     for (int rank = 0; rank < world; ++rank) {
-      Lesson all("4.7", "gradients exist after all micro-steps, not before", seen);
+      Lesson all("4.7", "gradients exist only after all micro-steps", seen);
       all.at(rank).accepted("finish_gradients after all micro-steps",
                             seen.at(rank, at + "after all"));
       for (int m = 0; m < steps; ++m) {
@@ -49,34 +49,33 @@ void judge_finish(const Ask& ask) {
       const std::int64_t counted = seen.number(rank, at + "micro-steps");
       all.equal("micro_step() after finish_gradients", counted, 0,
                 {{counted == steps,
-                  "micro_step_ was not set back to 0: a second finish_gradients would count the "
+                  "You did not reset micro_step_ to 0: a second finish_gradients would count the "
                   "backwards of the first again"}});
       all.refused("a second finish_gradients", seen.at(rank, at + "again"), "Error",
                   {"0", std::to_string(steps)});
       const bool kept = options.value("kept", false);
       if (!kept || step == 0) {
-        all.equal(
-            "gradients defined before finish_gradients", seen.number(rank, at + "early"), 0,
-            {{true, "a shard_grad is set by another step than 4.7, or by a call that throws"}});
+        all.equal("gradients defined before finish_gradients", seen.number(rank, at + "early"), 0,
+                  {{true, "You set shard_grad outside step 4.7, or in a call that throws"}});
         all.equal("SHARDED_GRAD bytes before finish_gradients",
                   seen.bytes(rank, at + "accumulated", "SHARDED_GRAD"),
                   shard * partials(steps / per_reduction));
       }
-      Lesson held("4.7", "what is left of a step is one gradient of n elements per shard", seen);
+      Lesson held("4.7", "after a step only one gradient of n elements per shard is held", seen);
       held.at(rank).equal("collectives", std::ssize(seen.at(rank, at + "collectives")), 0);
       held.equal("SHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "SHARDED_GRAD"), shard);
       held.equal("UNSHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "UNSHARDED_GRAD"), 0);
       if (!kept) {
-        held.equal("SHARDED_GRAD bytes when the gradients have been dropped",
+        held.equal("SHARDED_GRAD bytes after the gradients were dropped",
                    seen.bytes(rank, at + "dropped", "SHARDED_GRAD"), 0,
-                   {{true, "something stays accumulated"}});
+                   {{true, "Part of the accumulated gradients stays allocated"}});
       }
       for (const UnitLayout& unit : units) {
         const auto flats = unit.trainable();
         for (std::size_t i = 0; i < flats.size(); ++i) {
           const std::string key = fmt::format("{}{}.{}", at, unit.name, i);
-          Lesson values("4.7", "a gradient is the sum over all micro-batches, times 1/J, once",
-                        seen);
+          Lesson values(
+              "4.7", "a gradient is the sum over all micro-batches, multiplied by 1/J once", seen);
           values.at(rank, unit.name);
           if (!seen.has(rank, key)) {
             values.that(false, "shard_grad is undefined", "a gradient", {});
@@ -95,20 +94,21 @@ void judge_finish(const Ask& ask) {
           values.bits(
               "shard_grad", observed, expected, valid_of(flats[i], rank, world),
               {{observed == in_two_steps(sum, world, steps),
-                "multiplied by 1/W and by 1/M: two roundings, where 1/J has one"},
-               {adds,
-                "added to the gradient of the step before, which was kept: it is to be replaced"},
+                "You multiplied by 1/W and then by 1/M: that is two roundings, where 1/J has one"},
+               {adds, "You added to the gradient of the previous step, which was kept: replace it"},
                {steps > 1 && world == 1 && observed == sum,
-                "not divided by the number of micro-steps"},
-               {steps > 1 && world > 1 && observed == sum, "the sum itself: never divided by J"},
+                "You did not divide by the number of micro-steps"},
+               {steps > 1 && world > 1 && observed == sum,
+                "This is the sum itself: you did not divide by J"},
                {per_reduction > 1 && is_sum_times(1.0 * per_reduction / j),
-                fmt::format("divided by the number of reductions, W * M / L with L = {}: every "
-                            "micro-batch counts{}",
+                fmt::format("You divided by the number of reductions, W * M / L with L = {}, but "
+                            "every micro-batch counts{}",
                             per_reduction,
-                            per_reduction == steps ? "; or by W, and not by M" : "")},
-               {steps > 1 && world > 1 && is_sum_times(1.0 / world), "divided by W, and not by M"},
+                            per_reduction == steps ? "; or you divided by W and not by M" : "")},
+               {steps > 1 && world > 1 && is_sum_times(1.0 / world),
+                "You divided by W, but not by M"},
                {steps > 1 && world > 1 && is_sum_times(1.0 / steps),
-                "divided by M, and not by W"}});
+                "You divided by M, but not by W"}});
         }
       }
     }

@@ -15,7 +15,7 @@ void judge_double_leaf(const Ask& ask) {
     std::vector<std::string> expected;
     for (std::size_t i = 0; i < unit.trainable().size(); ++i) {
       const FlatLayout flat = unit.trainable()[i];
-      expected.push_back(fmt::format("reduce_scatter {}/gradient of {} float64 a rank", unit.name,
+      expected.push_back(fmt::format("reduce_scatter {}/gradient of {} float64 per rank", unit.name,
                                      flat.shard(world)));
       std::vector<std::vector<double>> ranks;
       for (int r = 0; r < world; ++r) {

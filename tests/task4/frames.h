@@ -18,6 +18,8 @@ std::vector<std::string> backward_order(const Case& asked);
 std::string next_in_backward(const Case& asked, const std::string& unit);
 /// Those units, then those that are not reached, or of which a call stays open, last unit first.
 std::vector<std::string> reduction_order(const Case& asked);
+/// Whether backward reaches the unit in a micro-step, and does not in a later one.
+bool is_reached_only_before(const Case& asked, const std::string& unit);
 /// What backward gathers: the units it reaches, unless they kept their parameters. Sorted, one line
 /// per flat parameter.
 std::vector<std::string> gathers_of(const Case& asked);

@@ -60,6 +60,17 @@ std::vector<std::string> reduction_order(const Case& asked) {
   return order;
 }
 
+bool is_reached_only_before(const Case& asked, const std::string& name) {
+  bool reached = false;
+  for (int m = 0; m < asked.options.value("micro_steps", 1); ++m) {
+    const auto order = backward_order(in_micro_step(asked, m));
+    const bool now = std::find(order.begin(), order.end(), name) != order.end();
+    if (reached && !now) return true;
+    reached = reached || now;
+  }
+  return false;
+}
+
 std::vector<std::string> gathers_of(const Case& asked) {
   const auto reached = backward_order(asked);
   const auto kept = asked.options.value("keep", std::vector<std::string>{});

@@ -9,7 +9,7 @@
 
 namespace fsdp::graded {
 
-/// All but the gathers of parameters: "reduce_scatter layers.0/gradient of 8 float32 a rank".
+/// All but the gathers of parameters: "reduce_scatter layers.0/gradient of 8 float32 per rank".
 std::vector<std::string> reductions_in(const Json& collectives);
 /// The gathers of parameters: "all_gather layers.0/backward", sorted.
 std::vector<std::string> gathers_in(const Json& collectives);

@@ -14,7 +14,7 @@ std::vector<std::string> reductions_in(const Json& collectives) {
   std::vector<std::string> all;
   for (const Json& each : collectives) {
     if (each.at("op") == "all_gather") continue;
-    all.push_back(fmt::format("{} {}/{} of {} {} a rank", each.at("op").get<std::string>(),
+    all.push_back(fmt::format("{} {}/{} of {} {} per rank", each.at("op").get<std::string>(),
                               each.at("unit").get<std::string>(),
                               each.at("phase").get<std::string>(), each.at("numel").get<int>(),
                               each.at("dtype").get<std::string>()));
@@ -40,7 +40,7 @@ std::string gather_line(const std::string& unit) {
 std::vector<std::string> reductions_of(const UnitLayout& unit, int world_size) {
   std::vector<std::string> all;
   for (const FlatLayout& flat : unit.trainable()) {
-    all.push_back(fmt::format("reduce_scatter {}/gradient of {} float32 a rank", unit.name,
+    all.push_back(fmt::format("reduce_scatter {}/gradient of {} float32 per rank", unit.name,
                               flat.shard(world_size)));
   }
   return all;
@@ -63,9 +63,9 @@ std::int64_t grown(const Seen& seen, int rank, const std::string& key) {
 }
 
 void check_heap(Lesson& lesson, const Seen& seen, int rank, const std::string& key) {
-  lesson.at_most("the largest block taken from the heap",
+  lesson.at_most("the largest block allocated on the heap",
                  seen.at(rank, key).at("heap").get<std::int64_t>(), 4095,
-                 {{true, "a copy outside the memory tracker"}});
+                 {{true, "You allocated a copy outside the memory tracker"}});
 }
 
 std::vector<std::string> digits_in(const Seen& seen, int rank, const std::string& key) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <set>
 
@@ -49,48 +50,54 @@ void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& unit
     const Moments unit(lines, name);
     const bool reduces = !find(units, name).trainable().empty();
     const bool never = seen.asked().options.value("group", 0) == 1;
-    Lesson last("4.5", "a unit's gradient is sent after the last backward node of its last call",
+    Lesson last("4.5", "a unit's gradient is reduced after the last backward node of its last call",
                 seen);
     if (reduces) {
       last.at(rank, name)
           .that(
-              unit.issued > unit.end, "its reduction started before its end",
+              unit.issued > unit.end, "its reduction started before its backward had ended",
               "started after its last backward node",
               {{calls_repeat(seen.asked()) && unit.issued > first_of(lines, "backward_end " + name),
-                "its module was called more than once, and the gradient of "
-                "the calls that ran forward earlier is lost"}});
+                "The module was called more than once, and you reduced before its last backward: "
+                "the gradient of the calls that ran forward earlier is lost"}});
     }
-    Lesson drop("4.5", "the full parameters go before the reduction is issued", seen);
+    Lesson drop("4.5", "a unit is resharded before its reduction is issued", seen);
     drop.at(rank, name)
-        .that(unit.dropped > unit.end, "the full parameters are still there",
+        .that(unit.dropped > unit.end, "the full parameters are still allocated",
               "freed after its last backward node",
               {{unit.dropped <= unit.end && never,
-                "never() is about forward: after its backward a unit is resharded under every "
-                "option"},
+                "never() applies to forward only: after its backward a unit is resharded under "
+                "every option"},
                {unit.dropped <= unit.end && !reduces,
-                "a frozen unit has nothing to reduce, and gives its parameters up all the same"},
-               {unit.dropped < 0, "never resharded"}});
-    drop.that(unit.dropped < unit.issued, "the full parameters went after the reduction started",
-              "freed before", {{true, "reshard, then start: else the leaf comes on top"}});
+                "You did not reshard a frozen unit: it has nothing to reduce, but its parameters "
+                "are freed all the same"},
+               {unit.dropped < 0, "You never resharded the unit"}});
+    drop.that(unit.dropped < unit.issued,
+              "the full parameters were freed after the reduction started", "freed before it",
+              {{true,
+                "You started the reduction too early: reshard first, or the leaf is allocated on "
+                "top of the parameters"}});
     if (!reduces) continue;
-    Lesson finish("4.5", "the reduction before is finished before the next one starts", seen);
+    Lesson finish("4.5", "the previous reduction is finished before the next one starts", seen);
     if (!before.empty()) {
       const Moments other(lines, before);
       finish.at(rank, name)
-          .that(other.waited < unit.issued, "the reduction of " + before + " is still in flight",
-                "waited for before that of " + name + " starts",
-                {{other.issued < size && other.waited == size, "it is never waited for"},
-                 {other.waited < size, "started first, finished afterwards"}});
+          .that(
+              other.waited < unit.issued, "the reduction of " + before + " is still in flight",
+              "waited for before that of " + name + " starts",
+              {{other.issued < size && other.waited == size, "You never waited for it"},
+               {other.waited < size,
+                "You started the next reduction first and finished the previous one afterwards"}});
     }
     before = name;
     Lesson overlap("4.5", "a reduction runs while the next unit computes", seen);
     const std::string next = next_in_backward(seen.asked(), name);
     const std::ptrdiff_t until = next.empty() ? size : first_of(lines, "backward_end " + next);
     overlap.at(rank, name)
-        .that(unit.waited >= until, "its reduction was waited for at once",
+        .that(unit.waited >= until, "its reduction was waited for immediately",
               next.empty() ? "in flight when the last node has run"
                            : "in flight while " + next + " computes",
-              {{true, "nothing overlaps: it waits for its own reduction"}});
+              {{true, "The unit waits for its own reduction: nothing overlaps"}});
   }
 }
 
@@ -115,9 +122,9 @@ void check_gathers(const std::string& step, const Seen& seen, int rank, const Js
   once.at(rank).equal(
       "what backward gathered (sorted)", gathered, expected,
       {{!too_many.empty() && too_many == unreached,
-        "units that were not reached are gathered too: sending zeros needs no parameters"},
+        "You also gathered units that backward did not reach: reducing zeros needs no parameters"},
        {repeats && calls_repeat(asked) && gathered.size() > expected.size(),
-        "given up after the first of a module's calls, and gathered again for the next"}});
+        "You resharded after the first of a module's calls, and gathered again for the next"}});
 }
 
 void check_sums(const std::string& step, const Seen& seen, int rank,
@@ -129,11 +136,17 @@ void check_sums(const std::string& step, const Seen& seen, int rank,
     for (std::size_t i = 0; i < flats.size(); ++i) {
       const Floats observed = seen.floats(rank, fmt::format("sum {}.{}", name, i));
       const Floats expected = shard_of(gradients.of(flats[i]), rank, world);
-      Lesson values(step, "the reduced gradient has the bits of a single process", seen);
+      Lesson values(step, "the reduced gradient has the same bits as in a single process", seen);
       values.at(rank, name)
           .bits("the sum", observed, expected, valid_of(flats[i], rank, world),
                 {{observed == Floats(expected.size(), 0.0F) && observed != expected,
-                  "zeros: what backward had written was lost"}});
+                  "The sum is zero: what backward had written was lost"},
+                 {step == "4.6" &&
+                      std::any_of(observed.begin(), observed.end(),
+                                  [](float each) { return std::isnan(each); }) &&
+                      is_reached_only_before(seen.asked(), name),
+                  "NaN: you reduced fresh memory of a unit that backward did not reach. Arm its "
+                  "sinks, because an earlier micro-step left them marked as written."}});
     }
   }
 }
@@ -152,17 +165,17 @@ void judge_until_end(const Ask& ask) {
     }
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson one("4.5", "every trainable unit that backward passes sends its gradient once", seen);
+    Lesson one("4.5", "every trainable unit that backward reaches reduces its gradient once", seen);
     one.at(rank).equal("what was started besides gathers",
                        reductions_in(seen.at(rank, "collectives")), expected);
     check_order(seen, rank, units);
     check_gathers("4.5", seen, rank, seen.at(rank, "collectives"), seen.asked());
-    Lesson gone("4.5", "after a unit's backward its parameters are gone", seen);
+    Lesson gone("4.5", "after its backward a unit is sharded", seen);
     const auto states = seen.lines(rank, "states");
     for (const std::string& name : order) {
       gone.at(rank, name)
           .that(first_of(states, name + " sharded") < std::ssize(states), "the unit is not sharded",
-                "sharded", {{true, "never resharded after backward"}});
+                "sharded", {{true, "You never resharded the unit after its backward"}});
     }
     if (one.ok()) check_sums("4.5", seen, rank, units, gradients, order);
   }
@@ -175,16 +188,16 @@ void judge_two_gradients(const Ask& ask) {
   const auto count = static_cast<std::int64_t>(units.size());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson two("4.5",
-               "at most two full gradients exist: the unit's that computes, and the one "
+               "at most two full gradients exist: that of the unit that computes, and the one "
                "being reduced",
                seen);
     const std::int64_t most = seen.bytes(rank, "most", "UNSHARDED_GRAD");
-    two.at(rank).equal("UNSHARDED_GRAD bytes at the worst moment", most, 2 * full,
-                       {{most == count * full,
-                         "a full set of gradients: nothing is sharded until "
-                         "the end"},
-                        {most > 2 * full, "the reduction before is not finished in time"},
-                        {most == full, "it waits for its own reduction: nothing overlaps"}});
+    two.at(rank).equal(
+        "UNSHARDED_GRAD bytes at the worst moment", most, 2 * full,
+        {{most == count * full,
+          "All full gradients exist at once: nothing is sharded until the end of backward"},
+         {most > 2 * full, "The previous reduction is not finished in time"},
+         {most == full, "The unit waits for its own reduction: nothing overlaps"}});
     two.equal("REDUCE_SCATTER bytes at the worst moment",
               seen.bytes(rank, "most", "REDUCE_SCATTER"), full / seen.world_size());
     two.equal("UNSHARDED_PARAM bytes at the worst moment",
@@ -206,22 +219,22 @@ void judge_until_each_end(const Ask& ask) {
         for (const auto& line : reductions_of(*unit, seen.world_size())) sends.push_back(line);
       }
       const std::string at = std::to_string(m);
-      Lesson one("4.5", "every unit sends its gradient once per group of L micro-steps", seen);
+      Lesson one("4.5", "every unit reduces its gradient once per group of L micro-steps", seen);
       one.at(rank).equal(fmt::format("what micro-step {} started besides gathers", m + 1),
                          reductions_in(seen.at(rank, "collectives " + at)), sends);
       check_gathers("4.5", seen, rank, seen.at(rank, "collectives " + at), seen.asked());
-      Lesson least(
-          "4.5",
-          "under no_sync, too, a unit gives its parameters up and adds its gradient to its "
-          "sum when its own backward ends",
-          seen);
+      Lesson least("4.5",
+                   "under no_sync, too, a unit reshards and adds its gradient to its sum when its "
+                   "own backward ends",
+                   seen);
       const Json& most = seen.at(rank, "most " + at);
       const auto bytes = [&](const char* kind) { return most.value(kind, std::int64_t{0}); };
       least.at(rank).equal(
           fmt::format("UNSHARDED_PARAM bytes at the worst moment of micro-step {}", m + 1),
           bytes("UNSHARDED_PARAM"), full,
           {{bytes("UNSHARDED_PARAM") == count * full,
-            "the parameters of all units are there at once: they stay until the end of backward"}});
+            "The parameters of all units are allocated at once: they stay until the end of "
+            "backward"}});
       least.at_most(fmt::format("UNSHARDED_GRAD bytes at the worst moment of micro-step {}", m + 1),
                     bytes("UNSHARDED_GRAD"), most_full_gradients(seen.asked(), m));
       least.at_most(fmt::format("REDUCE_SCATTER bytes at the worst moment of micro-step {}", m + 1),
@@ -247,8 +260,8 @@ void judge_until_end_peak(const Ask& ask) {
                           noted.at("peak").at("total").get<std::int64_t>() -
                               noted.at("before").at("total").get<std::int64_t>(),
                           3 * full + (1 + std::ssize(units)) * shard + small);
-    peak.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
-                 4095, {{true, "a copy outside the memory tracker"}});
+    peak.at_most("the largest block allocated on the heap", noted.at("heap").get<std::int64_t>(),
+                 4095, {{true, "You allocated a copy outside the memory tracker"}});
   }
 }
 
@@ -297,8 +310,8 @@ void judge_whole_backward(const Ask& ask) {
       const auto count = seen.number(rank, fmt::format("open calls of {} {}", unit.name, m - 1));
       if (count <= 0) continue;
       return fmt::format(
-          "the backward before this one ended with open_calls = {} in unit {}: that count was not "
-          "reset, so the unit now waits for more calls than there are, until backward ends",
+          "The previous backward ended with open_calls = {} in unit {}: you did not reset that "
+          "count, so the unit now waits for more calls than there are, until backward ends",
           count, unit.name);
     }
     return "";
@@ -310,15 +323,15 @@ void judge_whole_backward(const Ask& ask) {
       const std::string at = std::to_string(m), memory = "memory " + at;
       const bool reduces = (m + 1) % group == 0;
       Lesson runs("4.6",
-                  "the next backward begins as if there had been none before it: no unit's count "
-                  "of calls or other state of the last one is left",
+                  "every backward begins with a clean state: no unit's count of calls or other "
+                  "state is left over from the previous one",
                   seen);
       runs.at(rank).accepted(fmt::format("the backward of micro-step {} of {}", m + 1, steps),
                              seen.at(rank, "backward " + at));
       if (!runs.ok()) return;
       Lesson all("4.6",
-                 "every trainable unit takes part in every reduction, reached or not, last "
-                 "unit first",
+                 "every trainable unit takes part in every reduction, whether backward reached it "
+                 "or not, last unit first",
                  seen);
       const auto started = reductions_in(seen.at(rank, "collectives " + at));
       const std::string left = calls_left_to(rank, m);
@@ -326,12 +339,12 @@ void judge_whole_backward(const Ask& ask) {
       all.at(rank).equal("what was started besides gathers", started,
                          reduces ? sends : std::vector<std::string>{},
                          {{reduces && started != sends && started == reached_in(m, sends),
-                           "a unit that backward did not reach sent nothing"},
+                           "A unit that backward did not reach sent nothing"},
                           {reduces && started != sends && started == unreached_turned(m, sends),
-                           "those that backward did not reach were sent first to last: they go "
-                           "last unit first"},
+                           "You reduced the units that backward did not reach first to last: they "
+                           "go last unit first"},
                           {reduces && started.empty() && is_open,
-                           "a forward whose loss was dropped left calls open, and the units wait "
+                           "A forward whose loss was dropped left calls open, and the units wait "
                            "for their backward: nothing was sent"},
                           {!left.empty(), left}});
       all_sent = all_sent && all.ok();
@@ -345,7 +358,7 @@ void judge_whole_backward(const Ask& ask) {
       clean.equal("the unit whose reduction is in flight", seen.text(rank, "reducing " + at), "");
       clean.equal(
           "REDUCE_SCATTER bytes", seen.bytes(rank, memory, "REDUCE_SCATTER"), 0,
-          {{!seen.text(rank, "reducing " + at).empty(), "the last reduction was not finished"}});
+          {{!seen.text(rank, "reducing " + at).empty(), "You did not finish the last reduction"}});
       const std::int64_t held = seen.bytes(rank, memory, "UNSHARDED_GRAD");
       std::int64_t of_reached = 0;
       for (const std::string& name : backward_order(in_micro_step(seen.asked(), m))) {
@@ -353,18 +366,20 @@ void judge_whole_backward(const Ask& ask) {
       }
       clean.equal("UNSHARDED_GRAD bytes", held, full * partials((m + 1) % group),
                   {{(m + 1) % group == 1 && held == of_reached && held < full,
-                    "only the units that backward reached hold a gradient: under no_sync, too, "
-                    "the others hold zeros"}});
+                    "Only the units that backward reached hold a gradient: under no_sync, too, the "
+                    "others hold zeros"}});
       clean.equal("SHARDED_GRAD bytes", seen.bytes(rank, memory, "SHARDED_GRAD"),
                   shard * partials((m + 1) / group));
       Lesson count("4.6", "a backward counts as one micro-step", seen);
       const std::int64_t counted = seen.number(rank, "micro-steps " + at);
       count.at(rank).equal(
           "micro_step()", counted, m + 1,
-          {{counted == 0, "not counted"}, {counted > m + 1, "counted more than once a backward"}});
+          {{counted == 0, "You did not count the micro-step"},
+           {counted > m + 1, "You counted more than one micro-step per backward"}});
       Lesson one("4.6",
-                 left.empty() ? "units that were not reached send their zeros one after the other"
-                              : "no unit's count of calls is left to the next backward",
+                 left.empty()
+                     ? "units that backward did not reach send their zeros one after the other"
+                     : "no unit's count of calls is left over for the next backward",
                  seen);
       const Json& most = seen.at(rank, "most " + at);
       const Case now = in_micro_step(seen.asked(), m);

@@ -74,13 +74,13 @@ const std::vector<Json> kFrozen = {
 
 }  // namespace
 
-TEST_CASE("Before its backward a unit has its parameters and room for its gradients", "[4.1]") {
+TEST_CASE("pre_backward unshards a unit and allocates its gradients", "[4.1]") {
   for (const Json& unit : kUnits) at_all(judge_pre_backward, unit, Delivery::lazy);
   at_all(judge_pre_backward, {{"frozen", Json::array({"layers.0"})}}, Delivery::lazy, {2});
   at_all(judge_pre_backward, {{"micro_steps", 2}, {"micro_step", 1}}, Delivery::lazy, {1, 2});
 }
 
-TEST_CASE("What was kept between forward and backward is not gathered again", "[4.1]") {
+TEST_CASE("Parameters kept since forward are not gathered again", "[4.1]") {
   at_all(judge_pre_backward, {{"kept", true}}, Delivery::plain, {2, 3});
   at_all(judge_pre_backward, {{"scheduler", false}}, Delivery::plain, {2});
   at_all(judge_pre_backward, {{"group", 1}}, Delivery::plain, {2});
@@ -100,14 +100,14 @@ TEST_CASE("A gradient is completed in place", "[4.2]") {
   at_all(judge_complete, {{"width", 128}}, Delivery::plain, {3});
 }
 
-TEST_CASE("A unit's gradient is sent by one reduce-scatter, which sums", "[4.3]") {
+TEST_CASE("A unit's gradient is summed by one reduce-scatter", "[4.3]") {
   for (const Json& unit : kUnits) {
     at_all(judge_start_reduce, unit, Delivery::lazy);
     at_all(judge_start_reduce, unit, Delivery::eager, {3});
   }
 }
 
-TEST_CASE("Under no_sync micro-steps are added first, and sent once", "[4.3]") {
+TEST_CASE("Under no_sync micro-steps are added first and reduced once", "[4.3]") {
   for (const Plan& plan : {Plan{2, 2}, {3, 3}, {4, 4}}) {
     at_all(judge_start_reduce, planned({{"width", 5}}, plan), Delivery::lazy);
     at_all(judge_start_reduce, planned({{"width", 1}}, plan), Delivery::eager);
@@ -115,13 +115,13 @@ TEST_CASE("Under no_sync micro-steps are added first, and sent once", "[4.3]") {
   at_all(judge_start_reduce, planned(kUnits[3], {2, 2}), Delivery::lazy);
 }
 
-TEST_CASE("A step may have several such groups", "[4.3]") {
+TEST_CASE("A step may have several groups of micro-steps", "[4.3]") {
   for (const Plan& plan : {Plan{3, 1}, {4, 2}, {6, 3}}) {
     at_all(judge_start_reduce, planned({{"width", 5}}, plan), Delivery::lazy, {2, 3});
   }
 }
 
-TEST_CASE("A reduction needs no memory but its leaf", "[4.3]") {
+TEST_CASE("A reduction allocates its leaf and nothing else", "[4.3]") {
   at_all(judge_start_reduce_peak, {{"width", 128}}, Delivery::plain, {2, 3, 4});
   for (const Plan& plan : {Plan{2, 2}, {3, 3}, {8, 4}}) {
     at_all(judge_start_reduce_peak, planned({{"width", 128}}, plan), Delivery::plain, {2, 3});
@@ -135,7 +135,7 @@ TEST_CASE("A leaf has the dtype of its gradient", "[4.3]") {
   }
 }
 
-TEST_CASE("A finished reduction leaves a shard, and no full gradient", "[4.4]") {
+TEST_CASE("A finished reduction leaves a shard and no full gradient", "[4.4]") {
   for (const Json& unit : kUnits) {
     at_all(judge_finish_reduce, unit, Delivery::lazy);
     at_all(judge_finish_reduce, unit, Delivery::eager, {3});
@@ -150,24 +150,24 @@ TEST_CASE("Shards are summed over the micro-steps", "[4.4]") {
   }
 }
 
-TEST_CASE("A finished reduction needs no memory", "[4.4]") {
+TEST_CASE("Finishing a reduction allocates nothing", "[4.4]") {
   for (const Plan& plan : {Plan{5, 1}, {4, 2}}) {
     at_all(judge_finish_reduce_peak, planned({{"width", 128}}, plan), Delivery::plain, {2, 3});
   }
 }
 
-TEST_CASE("A unit gives its parameters up and sends its gradient", "[4.5]") {
+TEST_CASE("After its backward a unit reshards and reduces its gradient", "[4.5]") {
   for (const Json& model : kModels) at_all(judge_until_end, model, Delivery::lazy);
   at_all(judge_until_end, kModels.front(), Delivery::eager);
   at_all(judge_until_end, {{"group", 1}}, Delivery::plain, {2});
   at_all(judge_until_end, {{"keep", {"layers.2"}}}, Delivery::plain, {2});
 }
 
-TEST_CASE("A module called twice sends its gradient after the last call", "[4.5]") {
+TEST_CASE("A module called twice reduces its gradient after the last call", "[4.5]") {
   for (const Json& order : kOrders) at_all(judge_until_end, order, Delivery::lazy, {1, 2, 3});
 }
 
-TEST_CASE("Frozen units only give their parameters up", "[4.5]") {
+TEST_CASE("Frozen units only reshard", "[4.5]") {
   for (const Json& frozen : kFrozen) at_all(judge_until_end, frozen, Delivery::lazy, {2, 3});
 }
 
@@ -176,14 +176,14 @@ TEST_CASE("There are never more than two full gradients", "[4.5]") {
   at_all(judge_until_end_peak, {{"width", 128}, {"layers", 4}}, Delivery::plain, {2, 4});
 }
 
-TEST_CASE("Under no_sync there are the sums besides, and nothing else", "[4.5]") {
+TEST_CASE("Under no_sync a unit holds only its sums in addition", "[4.5]") {
   for (const Plan& plan : {Plan{2, 2}, {4, 4}}) {
     at_all(judge_until_each_end, planned({{"width", 6}, {"layers", 4}}, plan), Delivery::lazy,
            {2, 3});
   }
 }
 
-TEST_CASE("After backward nothing is left but sharded gradients", "[4.6]") {
+TEST_CASE("After backward only sharded gradients remain", "[4.6]") {
   for (const Json& model : kModels) {
     at_all(judge_whole_backward, model, Delivery::lazy);
     at_all(judge_whole_backward, planned(model, {2, 2}), Delivery::eager, {2, 3});
@@ -208,7 +208,7 @@ TEST_CASE("Units that backward does not reach contribute +0", "[4.6]") {
   at_all(judge_whole_backward, {{"ahead", true}}, Delivery::lazy, {1, 2, 3});
 }
 
-TEST_CASE("So they do when the micro-step before reached them", "[4.6]") {
+TEST_CASE("Units that only an earlier micro-step reached contribute +0", "[4.6]") {
   for (const Json& changing : kChanging) {
     for (const Plan& plan : {Plan{2, 1}, {2, 2}, {3, 1}, {4, 4}}) {
       at_all(judge_whole_backward, planned(changing, plan), Delivery::lazy, {1, 2, 3});
@@ -216,7 +216,7 @@ TEST_CASE("So they do when the micro-step before reached them", "[4.6]") {
   }
 }
 
-TEST_CASE("Evaluating between forward and backward changes nothing", "[4.6]") {
+TEST_CASE("An evaluation between forward and backward changes nothing", "[4.6]") {
   for (const Json& kept : {Json{{"root", true}}, {{"group", 1}}, {{"keep", {"layers.2"}}}}) {
     at_all(judge_whole_backward, with(planned(kept, {2, 1}), {{"evaluate", true}}), Delivery::plain,
            {2, 3});
@@ -224,7 +224,7 @@ TEST_CASE("Evaluating between forward and backward changes nothing", "[4.6]") {
   at_all(judge_whole_backward, {{"group", 2}, {"evaluate", true}}, Delivery::plain, {4});
 }
 
-TEST_CASE("A backward that throws leaves nothing to the step after it", "[4.6]") {
+TEST_CASE("A backward that throws does not affect the next step", "[4.6]") {
   for (const Json& model : {kModels[0], kModels[3], kChanging[0]}) {
     at_all(judge_whole_backward, with(planned(model, {2, 1}), {{"fails", true}}), Delivery::lazy,
            {2, 3});
@@ -233,7 +233,7 @@ TEST_CASE("A backward that throws leaves nothing to the step after it", "[4.6]")
          Delivery::eager, {3});
 }
 
-TEST_CASE("Units go by their place, not by their name", "[4.6]") {
+TEST_CASE("Units are ordered by position, not by name", "[4.6]") {
   at_all(judge_whole_backward, {{"width", 2}, {"layers", 12}, {"order", {3, 10, 2, 0}}},
          Delivery::lazy, {2});
 }
@@ -263,7 +263,7 @@ TEST_CASE("A layer whose output is not used counts as not reached", "[4.6]") {
   }
 }
 
-TEST_CASE("Gradients are the average, with the bits of a single process", "[4.7]") {
+TEST_CASE("Gradients are averages with the bits of a single process", "[4.7]") {
   for (const Json& model : kModels) {
     at_all(judge_finish, planned(model, {1, 1}));
     for (const Plan& plan : {Plan{2, 1}, {2, 2}, {4, 2}}) {
@@ -275,7 +275,7 @@ TEST_CASE("Gradients are the average, with the bits of a single process", "[4.7]
   }
 }
 
-TEST_CASE("So they are whatever the model does", "[4.7]") {
+TEST_CASE("Gradients are right whatever the model does", "[4.7]") {
   for (const auto* all : {&kOrders, &kUnreached, &kChanging, &kAside, &kFrozen}) {
     for (const Json& model : *all) {
       at_all(judge_finish, planned(model, {2, 1}), Delivery::lazy, {2, 3});
@@ -283,20 +283,20 @@ TEST_CASE("So they are whatever the model does", "[4.7]") {
   }
 }
 
-TEST_CASE("The average divides by W times M once", "[4.7]") {
+TEST_CASE("The average divides once by W times M", "[4.7]") {
   for (const Plan& plan : {Plan{3, 1}, {3, 3}, {6, 3}, {5, 1}}) {
     at_all(judge_finish, planned({{"width", 3}}, plan), Delivery::plain, {3, 5});
   }
 }
 
-TEST_CASE("Parameters of float64 have gradients of float64", "[4.7]") {
+TEST_CASE("float64 parameters have float64 gradients", "[4.7]") {
   for (const Plan& plan : {Plan{1, 1}, {2, 1}, {3, 3}}) {
     at_all(judge_double_average, planned({{"width", 3}, {"root", true}, {"double", true}}, plan),
            Delivery::plain, {2, 3});
   }
 }
 
-TEST_CASE("One backward too many is an error, and the next step is right", "[4.7]") {
+TEST_CASE("One backward too many throws, and the next step is right", "[4.7]") {
   for (const Plan& plan : {Plan{1, 1}, {2, 1}, {2, 2}, {4, 2}}) {
     at_all(judge_finish, planned({{"extra", true}}, plan), Delivery::plain, {1, 2, 3});
   }
@@ -312,7 +312,7 @@ TEST_CASE("Every step gives the same bits, whatever came before it", "[4.7]") {
          Delivery::plain, {2});
 }
 
-TEST_CASE("The next step begins with nothing", "[4.7]") {
+TEST_CASE("The next step starts from nothing", "[4.7]") {
   at_all(judge_finish, planned({{"steps", 3}}, {3, 1}), Delivery::eager);
   at_all(judge_finish, planned({{"steps", 2}, {"spare", true}}, {4, 4}), Delivery::lazy);
 }

@@ -21,7 +21,7 @@ Floats one_after_the_other(const std::vector<Floats>& leaves) {
 
 bool check_started(const Seen& seen, int steps) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("4.3", "every micro-step adds its gradient or sends it", seen);
+    Lesson lesson("4.3", "every micro-step adds its gradient to a sum or reduces it", seen);
     for (int m = 0; m < steps && lesson.ok(); ++m) {
       lesson.at(rank).accepted(fmt::format("start_reduce in micro-step {} of {}", m + 1, steps),
                                seen.at(rank, fmt::format("reduction {}", m)));
@@ -49,8 +49,9 @@ void judge_start_reduce(const Ask& ask) {
       const bool reduces = (m + 1) % group == 0;
       const std::string at = std::to_string(m);
       Lesson one("4.3",
-                 reduces ? "a gradient is reduced by one reduce-scatter a trainable flat parameter"
-                         : "under no_sync only the last micro-step of a group sends anything",
+                 reduces
+                     ? "a gradient is reduced with one reduce-scatter per trainable flat parameter"
+                     : "under no_sync only the last micro-step of a group reduces",
                  seen);
       const auto started = reductions_in(seen.at(rank, "collectives " + at));
       std::vector<std::string> expected, events;
@@ -59,30 +60,37 @@ void judge_start_reduce(const Ask& ask) {
       one.at(rank, unit.name)
           .equal(fmt::format("what micro-step {} of {} started", m + 1, steps), started, expected,
                  {{started.size() > expected.size() && !reduces,
-                   "reduced at every micro-step: no_sync syncs"},
+                   "You reduced in a micro-step that is not the last of its group: under no_sync "
+                   "it only adds"},
                   {reduces && once && m + 1 < steps,
-                   fmt::format("a group has L = {} micro-steps, and the step has M = {}: only the "
-                               "last micro-step of the step sent anything",
+                   fmt::format("You reduced only in the last micro-step of the step: a group has L "
+                               "= {} micro-steps, and the step has M = {}",
                                group, steps)},
                   {!started.empty() && started.front().starts_with("all_reduce"),
-                   "an all-reduce: twice the bytes, and every rank holds everything"}});
+                   "You used an all-reduce: it moves twice the bytes, and every rank holds the "
+                   "whole sum"}});
       one.equal("what was gathered meanwhile", gathers_in(seen.at(rank, "collectives " + at)), {},
-                {{true, "a reduction needs the gradient only, not the parameters"}});
+                {{true, "You gathered parameters: a reduction needs only the gradient"}});
       all_hold = all_hold && one.ok();
       Lesson flight("4.3",
-                    "the reduction is started, not waited for: the next unit computes "
-                    "meanwhile",
+                    "start_reduce starts the reduction and does not wait, so that the next unit "
+                    "computes meanwhile",
                     seen);
       flight.at(rank, unit.name).equal("the trace", seen.lines(rank, "events " + at), events);
       flight.equal("the unit whose reduction is in flight", seen.text(rank, "reducing " + at),
                    reduces ? unit.name : "");
       Lesson room("4.3",
-                  "the shard lands in a fresh leaf of n elements; sums of micro-steps are "
+                  "the shard is reduced into a new leaf of n elements, and sums of micro-steps are "
                   "kept like the carries of a binary counter",
                   seen);
+      const std::int64_t leaves = seen.bytes(rank, "after " + at, "REDUCE_SCATTER");
+      const std::int64_t more =
+          seen.bytes(rank, "after " + at, "total") - seen.bytes(rank, "before " + at, "total");
       room.at(rank, unit.name)
-          .equal("REDUCE_SCATTER bytes", seen.bytes(rank, "after " + at, "REDUCE_SCATTER"),
-                 reduces ? shard_grad_bytes(unit, world) : 0);
+          .equal("REDUCE_SCATTER bytes", leaves, reduces ? shard_grad_bytes(unit, world) : 0,
+                 {{group == 1 && leaves == 0 && more == shard_grad_bytes(unit, world),
+                   "You allocated the leaf as another kind of memory: use an AllocationScope with "
+                   "MemoryKind::reduce_scatter"}});
       room.equal(fmt::format("UNSHARDED_GRAD bytes after micro-step {} of {}", m + 1, steps),
                  seen.bytes(rank, "after " + at, "UNSHARDED_GRAD"),
                  full_grad_bytes(unit, world) * (reduces ? 1 : partials((m + 1) % group)));
@@ -106,20 +114,23 @@ void judge_start_reduce(const Ask& ask) {
       const Floats leaf = seen.floats(rank, key_of(fmt::format("leaf {}", last - 1), i));
       const auto my = [&](const Floats& whole) { return shard_of(whole, rank, world); };
       const bool many = world > 1;
-      Lesson sum("4.3", "the leaf is the sum over the ranks, micro-steps of a rank added first",
-                 seen);
+      Lesson sum(
+          "4.3",
+          "the leaf is the sum over the ranks, after each rank has added its own micro-steps",
+          seen);
       sum.at(rank, unit.name)
           .bits("the leaf", leaf, expected, -1,
                 {{many && same(leaf, times(expected, 1.0F / static_cast<float>(world))),
-                  "averaged by the collective: it is to sum, and step 4.7 divides once"},
+                  "The collective averages: let it sum, because step 4.7 divides once"},
                  {many && same(leaf, my(ranks[static_cast<std::size_t>(rank)])),
-                  "this rank's own gradient: nothing was reduced"},
+                  "The leaf is this rank's own gradient: nothing was reduced"},
                  {group > 3 && same(leaf, my(tree(in_turn))),
-                  fmt::format("the micro-steps of a rank were added one after the other: with L = "
+                  fmt::format("You added the micro-steps of a rank one after the other: with L = "
                               "{} the canonical order adds (0 + 1) + (2 + 3)",
                               group)},
                  {group > 1 && same(leaf, my(tree(last_only))),
-                  "the gradient of the last micro-step alone"}});
+                  "The leaf has the gradient of the last micro-step only: add those of the whole "
+                  "group"}});
     }
   }
 }
@@ -131,8 +142,8 @@ void judge_start_reduce_peak(const Ask& ask) {
   const int group = seen.asked().options.value("per_reduction", 1);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson lesson("4.3",
-                  "nothing but a leaf of n elements is needed to reduce; adding micro-steps frees "
-                  "more than that",
+                  "a reduction allocates a leaf of n elements and nothing else, and adding "
+                  "micro-steps frees more than that",
                   seen);
     for (int m = 0; m < steps; ++m) {
       const bool reduces = (m + 1) % group == 0;
@@ -152,7 +163,9 @@ void judge_finish_reduce_peak(const Ask& ask) {
   const Seen& seen = run("finish_reduce_peak", ask);
   const UnitLayout unit = units_of(seen.asked()).front();
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("4.4", "a finished reduction needs no memory: its leaf moves into the sum", seen);
+    Lesson lesson("4.4",
+                  "finishing a reduction allocates nothing, because its leaf moves into the sum",
+                  seen);
     for (int m = 0; m < seen.asked().options.value("micro_steps", 1); ++m) {
       const std::string key = fmt::format("peak {}", m);
       lesson.at(rank, unit.name)
@@ -173,42 +186,42 @@ void judge_finish_reduce(const Ask& ask) {
   for (int rank = 0; rank < world; ++rank) {
     Lesson idle("4.4", "without a reduction in flight there is nothing to finish", seen);
     idle.at(rank, unit.name)
-        .equal("what a call at first did", seen.lines(rank, "nothing in flight"), {});
+        .equal("what a call before any reduction did", seen.lines(rank, "nothing in flight"), {});
     for (int m = 0; m < steps; ++m) {
       const bool reduces = (m + 1) % group == 0;
       const int groups = (m + 1) / group;
       const std::string at = std::to_string(m), after = "after " + at;
-      Lesson waits("4.4", "a shard can be read when its reduction is over, not before", seen);
+      Lesson waits("4.4", "a shard can be read only after its reduction has finished", seen);
       std::vector<std::string> events;
       if (reduces) events = for_each_flat(unit, "wait reduce_scatter " + unit.name + "/gradient");
       const auto observed = seen.lines(rank, "events " + at);
       waits.at(rank, unit.name)
           .equal("the trace", observed, events,
                  {{seen.lines(rank, "started " + at).empty() && observed.empty(),
-                   "nothing was in flight: step 4.3 started no reduction in this micro-step"},
+                   "Nothing was in flight: step 4.3 started no reduction in this micro-step"},
                   {seen.lines(rank, "started " + at) ==
                            for_each_flat(unit, "issue reduce_scatter " + unit.name + "/gradient") &&
                        observed.empty(),
-                   "not waited for"}});
-      waits.equal("collectives that are kept", seen.number(rank, "works " + at), 0,
-                  {{true, "reductions_ is not cleared: it grows with every reduction"}});
+                   "You did not wait for the reduction"}});
+      waits.equal("the number of collectives in reductions_", seen.number(rank, "works " + at), 0,
+                  {{true, "You did not clear reductions_: it grows with every reduction"}});
       waits.equal("the unit whose reduction is in flight", seen.text(rank, "reducing " + at), "");
-      Lesson frees("4.4", "the full gradient goes as soon as its reduction is over", seen);
+      Lesson frees("4.4", "the full gradient is freed as soon as its reduction has finished", seen);
       const std::int64_t left = seen.bytes(rank, after, "UNSHARDED_GRAD");
       frees.at(rank, unit.name)
           .equal(fmt::format("UNSHARDED_GRAD bytes after micro-step {}", m + 1), left,
                  full_grad_bytes(unit, world) * partials((m + 1) % group),
                  {{reduces && left == seen.number(rank, "full gradients " + at),
-                   "the full gradient was not freed"},
+                   "You did not free the full gradient"},
                   {reduces && left == seen.number(rank, "inputs " + at),
-                   "the full gradient was freed, the sum of micro-steps that was sent was not: "
+                   "You freed the full gradient, but not the sum of micro-steps that was sent: "
                    "with L > 1 `input` is a tensor of its own"}});
-      Lesson keeps("4.4", "the leaf becomes one more leaf of the unit's sharded sum", seen);
+      Lesson keeps("4.4", "the leaf is pushed to the unit's sharded sum", seen);
       keeps.at(rank, unit.name)
-          .equal("leaves of the sum", seen.number(rank, "leaves " + at), groups,
+          .equal("the number of leaves of the sum", seen.number(rank, "leaves " + at), groups,
                  {{reduces && seen.number(rank, "leaves " + at) == 1 && groups > 1,
-                   "one leaf at most: what was reduced before was overwritten, or added to a "
-                   "running sum, whose order is not the canonical one"}});
+                   "The sum has one leaf at most: you overwrote what was reduced before, or added "
+                   "to a running sum, whose order is not the canonical one"}});
       keeps.equal("SHARDED_GRAD bytes", seen.bytes(rank, after, "SHARDED_GRAD"),
                   shard_grad_bytes(unit, world) * partials(groups));
       keeps.equal("REDUCE_SCATTER bytes", seen.bytes(rank, after, "REDUCE_SCATTER"), 0);
@@ -234,7 +247,7 @@ void judge_finish_reduce(const Ask& ask) {
       keeps.at(rank, unit.name)
           .bits("the sum", sum, shard_of(tree(reductions), rank, world), -1,
                 {{steps > group && same(sum, shard_of(reductions.back(), rank, world)),
-                  "the sum of the micro-steps before was overwritten"}});
+                  "You overwrote the sum of the earlier micro-steps"}});
     }
   }
 }

@@ -15,7 +15,7 @@ const Json kFlats = Json::array(
 
 }  // namespace
 
-TEST_CASE("Clipping, other gradients", "[5.4][hidden]") {
+TEST_CASE("Clipping other gradients", "[5.4][hidden]") {
   for (const int world_size : {6, 7}) {
     for (const double max_norm : {0.125, 100.0}) {
       judge_clip({.world_size = world_size,
@@ -29,7 +29,7 @@ TEST_CASE("Clipping, other gradients", "[5.4][hidden]") {
               .options = {{"flats", kFlats}, {"bad", "nan"}, {"bad_rank", 4}}});
 }
 
-TEST_CASE("The training state, other models", "[5.5][hidden]") {
+TEST_CASE("The training state of other models", "[5.5][hidden]") {
   judge_state({.world_size = 6, .seed = 12, .options = {{"flats", kFlats}, {"steps", 2}}});
   judge_state({.world_size = 7, .seed = 12, .options = {{"flats", kFlats}, {"steps", 1}}});
   judge_reload({.world_size = 1,

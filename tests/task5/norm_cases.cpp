@@ -68,19 +68,22 @@ void judge_squares(const Ask& ask) {
         squares_of_those(asked, rank, [&](const FlatSpec& spec, const Floats& shard, bool) {
           return std::ssize(shard) == shard_numel(spec, asked.world_size);
         });
-    Lesson lesson("5.3", "over all ranks every element of the gradient counts once, padding never",
-                  seen);
-    lesson.at(rank).equal("collectives", std::ssize(seen.at(rank, "collectives")), 0,
-                          {{true, "adding over the ranks comes in step 5.4"}});
-    lesson.equal("the sum of squares, with 9 that were there before", digits(value),
+    Lesson lesson(
+        "5.3", "over all ranks, every gradient element counts once and padding never counts", seen);
+    lesson.at(rank).equal(
+        "the number of collectives", std::ssize(seen.at(rank, "collectives")), 0,
+        {{true, "the squares are added over the ranks, but that comes in step 5.4"}});
+    lesson.equal("the sum of squares, which already held 9,", digits(value),
                  digits(squares_of(mine)),
                  {{value == squares_of(padded), "padding was counted"},
-                  {value == without, "what was in the sum before is gone"},
-                  {value == squares_of(whole), "the squares of all ranks"},
+                  {value == without, "the sum lost the 9 that it already held"},
+                  {value == squares_of(whole), "the sum holds the squares of all ranks"},
                   {value == firsts && value != full_ones,
-                   "one flat parameter a unit: a unit may hold several that are trained"},
+                   "only one flat parameter per unit was counted, but a unit can hold several "
+                   "trainable ones"},
                   {value == full_ones && value != firsts,
-                   "a shard that ends in padding was left out whole, its own elements too"}});
+                   "a shard that ends in padding was left out entirely, although its other "
+                   "elements count"}});
     const Json& noted = seen.at(rank, "peak");
     lesson.equal("the peak of memory, above what was held before",
                  noted.at("peak").at("total").get<std::int64_t>() -
@@ -109,10 +112,10 @@ void judge_clip(const Ask& ask) {
   std::vector<std::vector<Floats>> mine_clipped(static_cast<std::size_t>(world));
   for (int rank = 0; rank < world; ++rank) {
     std::vector<Floats> all_clipped;
-    Lesson can("5.4", "gradients of which the norm is finite can be clipped", seen);
+    Lesson can("5.4", "gradients with a finite norm can be clipped", seen);
     can.at(rank).accepted("clip_grad_norm()", seen.at(rank, "clipping"));
     if (!can.ok()) return;
-    Lesson one("5.4", "the counters are added over the ranks by one all-reduce, of integers", seen);
+    Lesson one("5.4", "one all-reduce of integers adds the counters over the ranks", seen);
     std::vector<std::string> calls;
     for (const Json& each : seen.at(rank, "collectives")) {
       calls.push_back(fmt::format("{} of {} {} for {}/{}", each.at("op").get<std::string>(),
@@ -125,25 +128,28 @@ void judge_clip(const Ask& ask) {
     const double observed = seen.at(rank, "norm").get<double>();
     const double local = std::sqrt(squares_of(gradients_of(asked, 1, rank)));
     one.at(rank).equal(
-        "collectives", calls, expected,
+        "the collectives", calls, expected,
         {{calls.empty() && std::isinf(max_norm) && observed != norm,
-          "max_norm is infinite, and nothing is clipped: the norm is asked for all the same"},
-         {calls.empty() && world > 1 && observed == local, "the norm of this rank's shard alone"},
+          "nothing is clipped when max_norm is infinite, but the norm must still be computed"},
+         {calls.empty() && world > 1 && observed == local,
+          "this is the norm of this rank's shard alone"},
          {calls.size() > 1 && calls.size() == trainable && calls.front() == expected.front(),
-          "one all-reduce for each trainable flat parameter: the counters of all go together"}});
-    Lesson whole("5.4",
-                 "the norm is that of the whole gradient: the same number on every rank, at "
-                 "every W",
-                 seen);
-    whole.at(rank).equal(
-        "the norm", digits(observed), digits(norm),
-        {{observed == local, "the norm of this rank's shard alone"},
-         {has_others && observed == std::sqrt(squares_of(gradients_of(asked, 1))),
-          "the norm of the shards alone: `squares`, which holds the rest of the gradient, does not "
-          "count"},
-         {observed == norm * std::min(factor, 1.0), "the norm after clipping, not before"},
-         {observed != norm && std::abs(observed / norm - 1) < 1e-6,
-          "close, but rounded on the way: floating-point sums depend on how they are cut"}});
+          "there was one all-reduce per trainable flat parameter, but a single one carries the "
+          "counters of all"}});
+    Lesson whole(
+        "5.4",
+        "the norm is that of the whole gradient, and the same number on every rank and at every W",
+        seen);
+    whole.at(rank).equal("the norm", digits(observed), digits(norm),
+                         {{observed == local, "this is the norm of this rank's shard alone"},
+                          {has_others && observed == std::sqrt(squares_of(gradients_of(asked, 1))),
+                           "this is the norm of the shards alone, without `squares`, which holds "
+                           "the rest of the gradient"},
+                          {observed == norm * std::min(factor, 1.0),
+                           "this is the norm after clipping, not before it"},
+                          {observed != norm && std::abs(observed / norm - 1) < 1e-6,
+                           "the norm is close but was rounded: a floating-point sum depends on how "
+                           "the gradient is split"}});
     std::size_t next = 0;
     const auto gradients = gradients_of(asked, 1, rank);
     for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -159,22 +165,24 @@ void judge_clip(const Ask& ask) {
       Floats without_eps = before;
       for (float& value : without_eps) value *= static_cast<float>(std::min(max_norm / norm, 1.0));
       all_clipped.push_back(clipped);
-      Lesson scaled("5.4", "gradients are scaled by max_norm / (norm + 1e-6), down and never up",
+      Lesson scaled("5.4",
+                    "gradients are scaled down by max_norm / (norm + 1e-6), and never scaled up",
                     seen);
       scaled.at(rank, specs[i].unit)
-          .bits(
-              fmt::format("the gradient of flat parameter {}", i), after, clipped, -1,
-              {{after == before && factor < 1 && norm <= max_norm,
-                "scaled only above max_norm: the factor is below 1 for this norm already, by the "
-                "1e-6 beside it"},
-               {after == before && factor < 1, "not scaled"},
-               {after == without_eps && factor < 1, "scaled by max_norm / norm, without the 1e-6"},
-               {after == up && factor == 1, "scaled up: the norm is below the limit"}});
+          .bits(fmt::format("the gradient of flat parameter {}", i), after, clipped, -1,
+                {{after == before && factor < 1 && norm <= max_norm,
+                  "the gradient is scaled only above max_norm, but the 1e-6 already makes the "
+                  "factor less than 1 at this norm"},
+                 {after == before && factor < 1, "the gradient was not scaled"},
+                 {after == without_eps && factor < 1,
+                  "the gradient was scaled by max_norm / norm, without the 1e-6"},
+                 {after == up && factor == 1,
+                  "the gradient was scaled up, although the norm is below the limit"}});
     }
     mine_clipped[static_cast<std::size_t>(rank)] = all_clipped;
     if (!seen.has(rank, "bad")) continue;
-    Lesson finite("5.4", "a norm that is not finite is an Error, on all ranks", seen);
-    finite.at(rank).refused("clipping with one infinite or undefined gradient on one rank",
+    Lesson finite("5.4", "a norm that is not finite throws an Error on all ranks", seen);
+    finite.at(rank).refused("clipping with one infinite or NaN gradient on one rank",
                             seen.at(rank, "bad"), "Error", {"norm"});
     const auto second = gradients_of(asked, 2, rank);
     for (std::size_t i = 0, next_of = 0; i < specs.size(); ++i) {
@@ -189,10 +197,10 @@ void judge_clip(const Ask& ask) {
   everything.push_back(others);
   const double now = std::sqrt(squares_of(everything));
   for (int rank = 0; rank < world; ++rank) {
-    Lesson again("5.4", "every call finds the norm of the gradients as they are then", seen);
+    Lesson again("5.4", "every call computes the norm of the current gradients", seen);
     const double observed = seen.at(rank, "norm again").get<double>();
     again.at(rank).equal("the norm of a second call", digits(observed), digits(now),
-                         {{observed == norm && now != norm, "that of the first call"}});
+                         {{observed == norm && now != norm, "this is the norm of the first call"}});
   }
 }
 

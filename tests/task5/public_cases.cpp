@@ -49,7 +49,7 @@ TEST_CASE("Pieces are trainable shards, under keys that name their place", "[5.1
   for (const Json& each : kModels) at_all(judge_pieces, each);
 }
 
-TEST_CASE("Steps on shards have the bits of steps on the whole", "[5.2]") {
+TEST_CASE("Steps on shards give the same bits as steps on whole parameters", "[5.2]") {
   for (const Json& each : kModels) {
     at_all(judge_step, with(each, {{"steps", 3}}), Delivery::plain, {2, 1, 3, 4, 5, 8});
     at_all(judge_step, with(each, {{"steps", 2}, {"optimizer", "momentum"}}), Delivery::plain,
@@ -58,11 +58,11 @@ TEST_CASE("Steps on shards have the bits of steps on the whole", "[5.2]") {
   at_all(judge_step, {{"steps", 4}, {"optimizer", "sgd"}}, Delivery::plain, {2, 3});
 }
 
-TEST_CASE("So they have when the optimizer has made steps before", "[5.2]") {
+TEST_CASE("The same holds for an optimizer that has already made steps", "[5.2]") {
   at_all(judge_step, {{"steps", 2}, {"begin_at", 7}}, Delivery::plain, {1, 3});
 }
 
-TEST_CASE("After a step padding is zero, whatever was there", "[5.2]") {
+TEST_CASE("After a step padding is zero, whatever it held before", "[5.2]") {
   for (const Json& each : kModels) {
     at_all(judge_step, with(each, {{"steps", 3}, {"poison", true}}), Delivery::plain, {2, 3, 4, 7});
   }
@@ -72,7 +72,7 @@ TEST_CASE("After a step padding is zero, whatever was there", "[5.2]") {
   }
 }
 
-TEST_CASE("Shards of float64 have the bits of steps on the whole", "[5.2]") {
+TEST_CASE("Steps on float64 shards give the same bits as steps on whole parameters", "[5.2]") {
   for (const char* optimizer : {"adamw", "momentum"}) {
     at_all(judge_double_step,
            {{"steps", 3}, {"double", true}, {"optimizer", optimizer}, {"poison", true}},
@@ -80,8 +80,7 @@ TEST_CASE("Shards of float64 have the bits of steps on the whole", "[5.2]") {
   }
 }
 
-TEST_CASE("A step with nothing to train counts, and clears the padding of what is frozen",
-          "[5.2]") {
+TEST_CASE("A step with nothing to train counts, and clears the padding of frozen shards", "[5.2]") {
   const Json frozen = model({flat("a", {{4, 2}, {5}}, false), flat("b", {{7}}, false)});
   for (const bool poison : {false, true}) {
     at_all(judge_step, with(frozen, {{"steps", 3}, {"poison", poison}}), Delivery::plain,
@@ -89,7 +88,7 @@ TEST_CASE("A step with nothing to train counts, and clears the padding of what i
   }
 }
 
-TEST_CASE("A step needs no memory but its state", "[5.2]") {
+TEST_CASE("A step needs no memory besides the optimizer's state", "[5.2]") {
   at_all(judge_step, model({flat("a", {{128, 96}}), flat("b", {{96, 128}})}, {{"steps", 2}}),
          Delivery::plain, {2, 3});
 }
@@ -102,7 +101,7 @@ TEST_CASE("The squares of a rank's gradients, without padding", "[5.3]") {
   at_all(judge_squares, model({flat("a", {{128, 96}})}), Delivery::plain, {3});
 }
 
-TEST_CASE("Clipping is by the norm of the whole, equal at every W", "[5.4]") {
+TEST_CASE("Clipping uses the norm of the whole gradient, which is equal at every W", "[5.4]") {
   for (const Json& each : kModels) {
     for (const Delivery delivery : {Delivery::lazy, Delivery::eager}) {
       at_all(judge_clip, with(each, {{"max_norm", 0.25}}), delivery, {2, 1, 3, 4, 5, 8});
@@ -126,7 +125,7 @@ TEST_CASE("Without a limit nothing is clipped, and the norm is returned", "[5.4]
   }
 }
 
-TEST_CASE("Beside max_norm, the 1e-6 decides", "[5.4]") {
+TEST_CASE("Close to max_norm, the 1e-6 decides", "[5.4]") {
   for (const double distance : {0.0, 5e-7, -1e-3, 1e-3}) {
     for (const int world_size : worlds({2, 3})) {
       judge_clip_beside({.world_size = world_size, .options = kMixed}, distance);
@@ -134,7 +133,7 @@ TEST_CASE("Beside max_norm, the 1e-6 decides", "[5.4]") {
   }
 }
 
-TEST_CASE("Zero, tiny and huge gradients have a norm, too", "[5.4]") {
+TEST_CASE("Zero, tiny and huge gradients also have a norm", "[5.4]") {
   for (const double scale : {0.0, 1e-12, 1e18}) {
     for (const Json& each : {kMixed, kTiny}) {
       at_all(judge_clip, with(each, {{"scale", scale}, {"max_norm", 0.5}}), Delivery::plain,
@@ -158,7 +157,7 @@ TEST_CASE("Slices name every element of the training state once", "[5.5]") {
   at_all(judge_state, {{"steps", 2}, {"optimizer", "momentum"}}, Delivery::plain, {3});
 }
 
-TEST_CASE("Saved at one W, loaded at another", "[5.5]") {
+TEST_CASE("A state saved at one W loads at another", "[5.5]") {
   for (const auto& [saved_at, loaded_at] : {std::pair{4, 2}, {2, 4}, {1, 3}, {3, 1}, {5, 4}}) {
     for (const Json& each : kModels) {
       judge_reload({.world_size = 1,

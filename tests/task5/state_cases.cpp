@@ -52,18 +52,20 @@ std::vector<Cause> causes_of_lines(const Case& asked, const std::vector<std::str
     for (std::string& line : lines) line.erase(line.find('('), line.find(')') - line.find('('));
     return lines;
   };
-  return {{any(observed, ": 0 elements"), "a slice without elements"},
-          {observed == parameters && asked.options.value("steps", 1) == 0,
-           "the optimizer's states are missing: before the first step, too, it has them (zeros), "
-           "and what is loaded goes there"},
-          {observed == parameters, "the optimizer's states are missing"},
-          {observed == trained, "frozen parameters are left out: they are saved like the others"},
-          {without_shapes(observed) == without_shapes(expected),
-           "the shape is not that of the whole parameter"},
-          {observed.empty() && !expected.empty(), "nothing at all: this rank's part is lost"},
-          {names(observed) == names(expected),
-           "the right tensors, but from another place: a slice begins where its parameter's "
-           "elements do, not those of the shard or the flat vector"}};
+  return {
+      {any(observed, ": 0 elements"), "there is a slice without elements"},
+      {observed == parameters && asked.options.value("steps", 1) == 0,
+       "the optimizer's states are missing; they exist before the first step too, as zeros, and a "
+       "load writes into them"},
+      {observed == parameters, "the optimizer's states are missing"},
+      {observed == trained, "frozen parameters are left out, but they are saved like the others"},
+      {without_shapes(observed) == without_shapes(expected),
+       "the shape is not that of the whole parameter"},
+      {observed.empty() && !expected.empty(),
+       "this rank returned no slices, so its part would be lost"},
+      {names(observed) == names(expected),
+       "the tensors are right but the offsets are not: a slice's offset counts within its "
+       "parameter, not within the shard or the flat vector"}};
 }
 
 }  // namespace
@@ -75,7 +77,7 @@ void judge_state(const Ask& ask) {
   const Training now = train(asked, steps), later = train(asked, steps + 1);
   for (int rank = 0; rank < world; ++rank) {
     Lesson can("5.5",
-               "the training state can be cut into slices at any moment, whatever states the "
+               "the training state can be split into slices at any time, whatever states the "
                "optimizer has",
                seen);
     can.at(rank).accepted("state_slices()", seen.at(rank, "cutting"));
@@ -83,32 +85,35 @@ void judge_state(const Ask& ask) {
     const auto expected = slices_of(asked, rank, world, now);
     const auto observed = slices_in(seen.at(rank, "slices"));
     Lesson parts("5.5",
-                 "a rank's part: a slice for every piece of a parameter in its shard, and "
-                 "for each of its states; no padding",
+                 "a rank's part is one slice per parameter in its shard and one per optimizer "
+                 "state of it, without padding",
                  seen);
     parts.at(rank).equal("the slices", lines_of(observed), lines_of(expected),
                          causes_of_lines(asked, lines_of(observed), lines_of(expected)));
-    parts.equal("collectives", std::ssize(seen.at(rank, "collectives")), 0,
-                {{true, "every rank saves its own part: nothing needs to be gathered"}});
+    parts.equal("the number of collectives", std::ssize(seen.at(rank, "collectives")), 0,
+                {{true, "every rank saves its own part, so nothing needs to be gathered"}});
     if (!parts.ok()) continue;
-    Lesson values("5.5", "a slice holds the elements it says", seen);
+    Lesson values("5.5", "a slice holds the values of the elements that it names", seen);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       values.at(rank, "", expected[i].line)
           .bits("the slice", observed[i].values, expected[i].values);
     }
     if (!values.ok()) continue;
-    Lesson live("5.5", "slices are views of what trains: saving reads them, loading writes them",
-                seen);
+    Lesson live(
+        "5.5",
+        "slices are views of the live shards and states: saving reads them and loading writes them",
+        seen);
     const auto after = slices_in(seen.at(rank, "later"));
     const auto trained = slices_of(asked, rank, world, later);
     for (std::size_t i = 0; i < trained.size(); ++i) {
       live.at(rank, "", trained[i].line)
           .bits("the slice after one more step", after[i].values, trained[i].values, -1,
-                {{after[i].values == expected[i].values, "a copy: it kept the values of before"}});
+                {{after[i].values == expected[i].values,
+                  "the slice is a copy, so it kept the old values"}});
     }
     if (steps == 0) continue;  // the state is made when it is asked for
-    Lesson room("5.5", "a view costs nothing", seen);
-    room.at(rank).equal("bytes held afterwards", seen.bytes(rank, "after", "total"),
+    Lesson room("5.5", "a view allocates nothing", seen);
+    room.at(rank).equal("the number of bytes held afterwards", seen.bytes(rank, "after", "total"),
                         seen.bytes(rank, "before", "total"));
   }
 }
@@ -137,10 +142,10 @@ void judge_reload(const Ask& ask) {
     std::sort(expected.begin(), expected.end(),
               [](const Slice& a, const Slice& b) { return a.line < b.line; });
     const auto observed = slices_in(seen.at(0, key));
-    Lesson lesson("5.5",
-                  "what was saved at one W loads at any other, and training goes on with "
-                  "the same bits",
-                  seen);
+    Lesson lesson(
+        "5.5",
+        "what was saved at one W loads at any other, and training continues with the same bits",
+        seen);
     lesson.at(0).equal(fmt::format("the slices when {}", key), lines_of(observed),
                        lines_of(expected));
     for (std::size_t i = 0; lesson.ok() && i < expected.size(); ++i) {

@@ -53,9 +53,9 @@ std::vector<std::string> expected_pieces(const Case& asked, Counted counted, boo
 void check_dropped(Lesson& lesson, const Seen& seen, int rank) {
   const std::int64_t held = seen.bytes(rank, "dropped", "SHARDED_GRAD");
   lesson.at(rank).equal(
-      "SHARDED_GRAD bytes when the flat parameters' gradients have been dropped", held, 0,
+      "the number of SHARDED_GRAD bytes after the flat parameters' gradients were dropped", held, 0,
       {{held == trainable_bytes(seen.asked(), 4, false),
-        "something else still holds all gradients, perhaps pieces that were kept"}});
+        "something else still holds all the gradients, perhaps pieces kept from an earlier call"}});
 }
 
 /// Shards and gradients are as they were: `shards` and those of step `step`, if any.
@@ -74,20 +74,21 @@ void check_unchanged(Lesson& lesson, const Seen& seen, int rank, const std::stri
     const Floats& given = gradients[next++];
     if (!seen.has(rank, key)) {
       lesson.that(false, fmt::format("the gradient of flat parameter {} is undefined", i),
-                  "the gradient that was given");
+                  "the gradient that the test set");
       continue;
     }
     const Floats observed = seen.floats(rank, key);
     const auto zeros = static_cast<std::ptrdiff_t>(observed.size());
     lesson.bits(fmt::format("the gradient of flat parameter {}", i), observed, given, -1,
                 {{std::count(observed.begin(), observed.end(), 0.0F) == zeros,
-                  "zeroed: gradients stay until the caller drops them"}});
+                  "the gradient was set to zero, but gradients stay as they are until the caller "
+                  "drops them"}});
   }
 }
 
 /// No step threw.
 bool check_stepped(const Seen& seen, int rank, int steps) {
-  Lesson lesson("5.2", "all pieces can make a step at any moment", seen);
+  Lesson lesson("5.2", "the optimizer can step all pieces at any time", seen);
   for (int step = 1; step <= steps && lesson.ok(); ++step) {
     if (step == 2) continue;  // measured
     lesson.at(rank).accepted(fmt::format("step {}", step),
@@ -115,36 +116,45 @@ void judge_pieces(const Ask& ask) {
   const Case& asked = seen.asked();
   const auto expected = expected_pieces(asked, Counted::in_unit, false);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("5.1", "one piece a trainable flat parameter, under a key that names its place",
+    Lesson lesson("5.1",
+                  "there is one piece per trainable flat parameter, and its key names its place",
                   seen);
     const auto pieces = seen.lines(rank, "pieces");
     lesson.at(rank).equal(
         "the pieces", pieces, expected,
-        {{pieces == expected_pieces(asked, Counted::in_unit, true), "frozen ones are pieces too"},
+        {{pieces == expected_pieces(asked, Counted::in_unit, true),
+          "frozen flat parameters are listed, but only trainable ones have a piece"},
          {pieces == with_elements(asked, rank, expected),
-          "a shard of nothing but padding is no piece here: every rank has one for each flat "
-          "parameter"},
+          "shards that hold only padding are left out, but every rank has one piece per trainable "
+          "flat parameter"},
          {pieces == expected_pieces(asked, Counted::trainable_only, false),
-          "the index leaves frozen flat parameters out: a key changes when a neighbor is frozen"},
+          "the index does not count frozen flat parameters, so a key changes when a neighbor is "
+          "frozen"},
          {pieces == expected_pieces(asked, Counted::over_all, false),
-          "the index counts over all units"},
+          "the index counts over all units instead of starting at 0 in each unit"},
          {is_sorted_by_unit(pieces) && !is_sorted_by_unit(expected) &&
               std::is_permutation(pieces.begin(), pieces.end(), expected.begin(), expected.end()),
-          "sorted by the names of the units: pieces come in the order of the flat parameters"},
+          "the pieces are sorted by the names of their units, but they belong in the order of the "
+          "flat parameters"},
          {pieces.size() == expected.size() &&
               without_decay_flags(pieces) == without_decay_flags(expected),
-          "the flat parameter's decay flag is not passed on"}});
+          "the flat parameter's decay flag is not copied into the piece"}});
     if (!lesson.ok()) continue;
-    Lesson views("5.1", "a piece is the shard and the shard's gradient themselves", seen);
+    Lesson views("5.1", "a piece holds the shard and its gradient themselves, not copies", seen);
     const auto places = seen.lines(rank, "places");
     views.at(rank).equal(
         "what the pieces hold", places,
         std::vector<std::string>(expected.size(), "param is the shard, grad is its gradient"),
-        {{true, "a copy, or a vector of another size: an update would not reach the shard"}});
-    views.equal("pieces before there are gradients", seen.number(rank, "before gradients"),
-                std::ssize(expected));
-    views.that(seen.at(rank, "fresh").get<bool>(), "a piece holds the gradient of an earlier step",
-               "that of this step", {{true, "stored once: gradients come and go with every step"}});
+        {{true,
+          "a piece holds a copy, or a tensor of another size, so an update would not reach the "
+          "shard"}});
+    views.equal("the number of pieces before there are gradients",
+                seen.number(rank, "before gradients"), std::ssize(expected));
+    views.that(
+        seen.at(rank, "fresh").get<bool>(), "a piece holds the gradient of an earlier step",
+        "the gradient of this step",
+        {{true,
+          "the gradient was stored once, but every step allocates and frees its own gradients"}});
     views.equal("the peak of memory, above what was held before", grown(seen, rank, "peak"), 0);
     std::vector<Floats> shards;
     for (std::size_t i = 0; i < specs_of(asked).size(); ++i) {
@@ -170,40 +180,45 @@ void judge_step(const Ask& ask) {
   const std::int64_t bytes = trainable_bytes(asked, 4 * states_of(asked), false);
   for (int rank = 0; rank < world; ++rank) {
     if (!check_stepped(seen, rank, steps)) return;
-    Lesson small("5.2", "a rank has state for its shards only: 8 n bytes with AdamW", seen);
+    Lesson small("5.2",
+                 "a rank holds optimizer state for its shards only, which is 8 n bytes with AdamW",
+                 seen);
     const std::int64_t held = seen.bytes(rank, "after", "OPTIMIZER");
-    small.at(rank).equal("OPTIMIZER bytes", held, bytes,
-                         {{world > 1 && held == trainable_bytes(asked, 4 * states_of(asked), true),
-                           "state for the whole parameters on every rank: W times too much"}});
+    small.at(rank).equal(
+        "the number of OPTIMIZER bytes", held, bytes,
+        {{world > 1 && held == trainable_bytes(asked, 4 * states_of(asked), true),
+          "every rank holds state for the whole parameters, which is W times too much"}});
     small.equal(
-        "bytes of every other kind",
+        "the number of bytes of all other kinds",
         seen.bytes(rank, "after", "total") - held - seen.bytes(rank, "after", "SHARDED_GRAD"),
         seen.bytes(rank, "before", "total") - seen.bytes(rank, "before", "OPTIMIZER"));
-    Lesson alone("5.2", "an elementwise step needs no other rank", seen);
+    Lesson alone("5.2", "an elementwise step needs no communication", seen);
     std::vector<std::string> started;
     for (const Json& each : seen.at(rank, "collectives 1")) {
       started.push_back(each.at("op").get<std::string>());
     }
-    alone.at(rank).equal("what the first step started", started, {});
+    alone.at(rank).equal("the collectives that the first step started", started, {});
     if (seen.has(rank, "peak")) {
       small.equal("the peak of memory in a second step, above what was held before",
                   grown(seen, rank, "peak"), 0);
       check_heap(small, seen, rank, "peak");
     }
-    Lesson once("5.2", "a step is one step of the optimizer over all pieces", seen);
+    Lesson once("5.2", "a step calls the optimizer once, with all pieces", seen);
     const auto pieces = static_cast<std::int64_t>(gradients_of(asked, 1).size());
     const auto made = std::ssize(seen.lines(rank, "events 1"));
-    once.at(rank).equal("step events", made, 1,
+    once.at(rank).equal("the number of step events", made, 1,
                         {{pieces == 0 && made == 0,
-                          "nothing is trained, and the optimizer was not called: a step counts "
-                          "with no piece, too"}});
+                          "nothing is trainable and the optimizer was not called, but a step "
+                          "without pieces counts too"}});
     const int begin = asked.options.value("begin_at", 0);
-    once.equal(fmt::format("steps counted, from {} on", begin), seen.number(rank, "steps") - begin,
-               steps,
-               {{pieces > 1 && seen.number(rank, "steps") - begin == steps * pieces,
-                 "one for each piece: the bias correction of AdamW would be of a later step"},
-                {begin > 0 && seen.number(rank, "steps") == steps,
-                 "the optimizer's own count is overwritten: after a load it does not begin at 0"}});
+    once.equal(
+        fmt::format("the number of counted steps, starting from {},", begin),
+        seen.number(rank, "steps") - begin, steps,
+        {{pieces > 1 && seen.number(rank, "steps") - begin == steps * pieces,
+          "one step was counted per piece, so AdamW's bias correction would be that of a later "
+          "step"},
+         {begin > 0 && seen.number(rank, "steps") == steps,
+          "the optimizer's own count is overwritten, but after a load it does not start at 0"}});
     bool values_hold = true;
     for (std::size_t i = 0; i < specs.size(); ++i) {
       const std::int64_t valid = valid_numel(specs[i], rank, world);
@@ -216,9 +231,10 @@ void judge_step(const Ask& ask) {
             observed.size() == shard.size() &&
             std::equal(shard.begin(), shard.begin() + valid, observed.begin());
         Lesson values("5.2",
-                      numbers_hold ? "after a step padding is zero, in shards and in state, "
-                                     "whatever was there"
-                                   : "a step on shards has the bits of a step on the whole",
+                      numbers_hold
+                          ? "after a step the padding of shards and optimizer state is zero, "
+                            "whatever it held before"
+                          : "a step on shards gives the same bits as a step on whole parameters",
                       seen);
         const auto has_its_bits = [&](int other, const auto& training) {
           return seen.floats(other, fmt::format("{}.{}", name, i)) ==
@@ -227,12 +243,12 @@ void judge_step(const Ask& ask) {
         values.at(rank, specs[i].unit, specs[i].trainable ? "" : "a frozen flat parameter")
             .bits(fmt::format("{} of flat parameter {}", name, i), observed, shard, valid,
                   {{numbers_hold && rank + 1 < world && has_its_bits(world - 1, expected),
-                    "the last rank's padding is zero, this one's is not: a rank before the last "
-                    "may hold padding, too"},
+                    "the last rank's padding is zero, but this rank's is not: ranks before the "
+                    "last can hold padding too"},
                    {!numbers_hold && steps > 1 &&
                         has_its_bits(rank, train(asked, steps, Applied::first_gradients)),
-                    "every step applied the gradients of the first: pieces are made anew for "
-                    "each step"}});
+                    "every step applied the gradients of the first step: collect the pieces again "
+                    "before each step"}});
         values_hold = values_hold && values.ok();
       }
     }
@@ -240,18 +256,20 @@ void judge_step(const Ask& ask) {
     for (std::size_t i = 0; i < specs.size(); ++i) {
       shards.push_back(shard_of(expected.at("param")[i], specs[i], rank, world));
     }
-    Lesson stays("5.2", "a step reads the gradients: they stay as they are until they are dropped",
+    Lesson stays("5.2",
+                 "a step only reads the gradients; they stay as they are until they are dropped",
                  seen);
     if (values_hold) check_unchanged(stays, seen, rank, "", shards, steps);
     if (pieces == 0) continue;  // no gradient that could be missing
     Lesson drops("5.2", "a step does not keep the gradients alive", seen);
     check_dropped(drops, seen, rank);
-    Lesson refuses("5.2", "a step without all gradients is an Error, and changes nothing", seen);
+    Lesson refuses("5.2", "a step with a missing gradient throws an Error and changes nothing",
+                   seen);
     refuses.at(rank).refused("a step without all gradients", seen.at(rank, "without a gradient"),
                              "Error", {"has no gradient"});
     refuses.refused("a step without any gradient", seen.at(rank, "without any gradient"), "Error",
                     {"has no gradient"});
-    refuses.equal("steps counted afterwards", seen.number(rank, "steps then"),
+    refuses.equal("the number of steps counted afterwards", seen.number(rank, "steps then"),
                   seen.number(rank, "steps"));
     if (values_hold) check_unchanged(refuses, seen, rank, "then ", shards, 0);
   }
@@ -276,7 +294,8 @@ void judge_double_step(const Ask& ask) {
         const auto& bits = noted.at("bits").get_binary();
         std::vector<double> observed(bits.size() / sizeof(double));
         if (!observed.empty()) std::memcpy(observed.data(), bits.data(), 8 * observed.size());
-        Lesson values("5.2", "shards and state of float64 have the bits of one process, too", seen);
+        Lesson values("5.2", "float64 shards and state also have the bits of a single process",
+                      seen);
         values.at(rank, specs[i].unit)
             .equal("the dtype", noted.at("dtype").get<std::string>(), "float64");
         const auto shard = shard_of(flats[i], specs[i], rank, seen.world_size());

@@ -5,7 +5,7 @@
 
 using namespace fsdp::graded;
 
-TEST_CASE("Forward, other orders", "[6.4][hidden]") {
+TEST_CASE("Forward in other orders", "[6.4][hidden]") {
   const Json six = {0, 1, 2, 3, 4, 5};
   judge_iterations(
       "6.4", {.world_size = 3,
@@ -26,7 +26,7 @@ TEST_CASE("Forward, other orders", "[6.4][hidden]") {
   judge_time("6.4", {.options = {{"units", 11}, {"ranks", 4}, {"ps_per_byte", 17}, {"depth", 2}}});
 }
 
-TEST_CASE("Backward, other orders", "[6.5][hidden]") {
+TEST_CASE("Backward in other orders", "[6.5][hidden]") {
   const Json six = {0, 1, 2, 3, 4, 5};
   judge_iterations("6.5", {.world_size = 4,
                            .delivery = Delivery::lazy,

@@ -61,50 +61,51 @@ Passes play(const Case& asked, const Handout::Options& options) {
   return passes;
 }
 
-/// What is told of a slip.
+/// How a message names a slip.
 struct Told {
   Slip slip;
   const char* text;
 };
 constexpr Told kForwardSlips[] = {
     {Slip::starts_nothing, "nothing is gathered ahead"},
-    {Slip::one_ahead, "one unit ahead, whatever the depth"},
+    {Slip::one_ahead, "one unit is gathered ahead, whatever the depth"},
     {Slip::one_more, "one unit more than the depth is started"},
-    {Slip::unlimited, "the limit of gathers in flight is not kept"},
+    {Slip::unlimited, "the limit of gathers in flight is not respected"},
     {Slip::waits,
-     "what is gathered ahead is waited for at once: finish_unshard, not start_unshard"},
-    {Slip::from_itself, "started before the cursor moved past the unit that computes"},
-    {Slip::next_but_one, "the wrong neighbor: the next unit but one is started"},
-    {Slip::never_gives_up, "what is stale is not given up"},
+     "a unit gathered ahead is waited for at once, by finish_unshard() instead of start_unshard()"},
+    {Slip::from_itself, "gathers are started before the cursor moves past the unit that computes"},
+    {Slip::next_but_one, "the wrong neighbor is gathered: the unit after the next one"},
+    {Slip::never_gives_up, "stale units are not resharded"},
     {Slip::one_more_in_flight, "one gather more than the limit is in flight"},
     {Slip::stale_last, "the next units are started before the stale ones are resharded"},
     {Slip::first_is_guessed,
-     "units are gathered ahead in the first forward: before a record there is no guess"},
+     "units are gathered ahead in the first forward, although there is no guess before the first "
+     "record"},
     {Slip::needs_tape, "nothing is gathered ahead in a forward without a tape"},
     {Slip::frozen_left_out, "units that are not trained are left out of the record"},
 };
 constexpr Told kBackwardSlips[] = {
     {Slip::starts_nothing, "nothing is gathered ahead"},
-    {Slip::one_ahead, "one unit ahead, whatever the depth"},
+    {Slip::one_ahead, "one unit is gathered ahead, whatever the depth"},
     {Slip::one_more, "one unit more than the depth is started"},
-    {Slip::unlimited, "the limit of gathers in flight is not kept"},
+    {Slip::unlimited, "the limit of gathers in flight is not respected"},
     {Slip::waits,
-     "what is gathered ahead is waited for at once: finish_unshard, not start_unshard"},
-    {Slip::next_but_one, "the wrong neighbor: the next unit but one is started"},
+     "a unit gathered ahead is waited for at once, by finish_unshard() instead of start_unshard()"},
+    {Slip::next_but_one, "the wrong neighbor is gathered: the unit after the next one"},
     {Slip::same_order, "the order is that of forward, not its reverse"},
-    {Slip::order_before, "the order is that of the forward before this one"},
+    {Slip::order_before, "the order is that of the previous forward, not of this one"},
     {Slip::kept_in_order, "units kept until backward take a place in the order"},
     {Slip::kept_silent, "the report of a kept unit starts nothing"},
     {Slip::guess_once, "the guess is made in the first iteration only"},
     {Slip::first_record, "the order is that of the first forward, not of the last one"},
-    {Slip::all_units_backward, "the order holds all units, whatever forward called"},
-    {Slip::no_repeats_backward, "a unit that forward called twice is once in the order"},
+    {Slip::all_units_backward, "the order holds all units, not only those that forward called"},
+    {Slip::no_repeats_backward, "a unit that forward called twice is in the order only once"},
     {Slip::begins_at_first,
-     "the first unit that reports in backward is taken for the first one of the guess; if the last "
-     "layers have no backward, it is another one: advance() finds it, and what was gathered before "
-     "it is stale"},
+     "the first unit that reports in backward is assumed to be the first one of the guess, but it "
+     "is a later one if the last layers have no backward: advance() finds it, and the units "
+     "gathered before it are stale"},
     {Slip::one_more_in_flight, "one gather more than the limit is in flight"},
-    {Slip::never_gives_up, "what is stale is not given up"},
+    {Slip::never_gives_up, "stale units are not resharded"},
     {Slip::frozen_left_out, "units that are not trained are left out of the order"},
 };
 
@@ -191,9 +192,9 @@ class IterationJudge {
     record.at(rank).equal(
         "recorded_order() after " + name, recorded, as_text(right_.records[index]),
         {{recorded == as_text(trained), "units that are not trained are left out of the record"},
-         {recorded == as_text(once), "a unit that is called twice is recorded once"},
+         {recorded == as_text(once), "a unit that is called twice is recorded only once"},
          {recorded == "[]" && is_without_tape(i),
-          "a forward without a tape is not recorded: it is a forward like any other"}});
+          "a forward without a tape is not recorded, but it counts like any other forward"}});
     if (is_thrown(seen_.asked(), i)) return;
     Lesson value(step_, "prefetching changes no bit of the result", seen_);
     value.at(rank).bits("the loss of iteration " + std::to_string(i),
@@ -205,7 +206,7 @@ class IterationJudge {
     const std::string name = "backward " + std::to_string(i);
     check_lines(rank, name, i, &Passes::backward);
     check_held(rank, name, right_.backward[static_cast<std::size_t>(i)].most);
-    Lesson left(step_, "when backward has ended every unit is sharded", seen_);
+    Lesson left(step_, "after backward every unit is sharded", seen_);
     const Lines states = seen_.lines(rank, "states after " + name);
     left.at(rank).equal("the states after " + name, states, Lines(states.size(), "sharded"));
     if (!std::has_single_bit(static_cast<unsigned>(seen_.world_size()))) return;
@@ -226,10 +227,10 @@ class IterationJudge {
                    std::vector<Handout::Pass> Passes::*pass) {
     const Lines observed = in_order(seen_.lines(rank, name));
     const Lines expected = in_order((right_.*pass)[static_cast<std::size_t>(i)].lines);
-    Lesson lesson(step_,
-                  "unit k + 1 (in backward k - 1) is gathered before unit k computes, in the order "
-                  "recorded before",
-                  seen_);
+    Lesson lesson(
+        step_,
+        "unit k + 1 (k - 1 in backward) is gathered before unit k computes, in the recorded order",
+        seen_);
     const std::string causes = observed == expected ? "" : slips_of(rank, pass);
     lesson.at(rank).equal(name, observed, expected, {{!causes.empty(), causes}});
   }
@@ -252,9 +253,10 @@ class IterationJudge {
 
   void check_held(int rank, const std::string& name, int bound) {
     if (seen_.asked().options.value("group", 0) > 1) return;  // parts are counted too
-    Lesson lesson(step_, "at most `depth` units are held ahead of the one that computes", seen_);
+    Lesson lesson(step_, "at most `depth` units are unsharded ahead of the one that computes",
+                  seen_);
     const std::int64_t most = seen_.number(rank, "held in " + name);
-    lesson.at(rank).at_most("units in memory at once in " + name, most, bound);
+    lesson.at(rank).at_most("the number of units in memory at once in " + name, most, bound);
   }
 
   bool is_without_tape(int i) const {

@@ -63,7 +63,7 @@ TEST_CASE("A report moves the cursor of the guess", "[6.1]") {
   reports(Json::array(), 0, {0, 1});                // no guess yet
 }
 
-TEST_CASE("What is not among the next units of the guess is given up", "[6.1]") {
+TEST_CASE("Units gathered ahead that do not come next in the guess are resharded", "[6.1]") {
   for (const int world_size : worlds({1, 2, 3, 4})) {
     const auto stale = [&](const Json& options) {
       judge_stale({.world_size = world_size,
@@ -100,7 +100,7 @@ TEST_CASE("The next units are started, as far as depth and limit allow", "[6.2]"
   }
 }
 
-TEST_CASE("Units that are there, or on their way, take their place", "[6.2]") {
+TEST_CASE("Units that are unsharded or in flight count toward the depth", "[6.2]") {
   const auto start = [&](const Json& options) {
     judge_start({.world_size = 2, .options = with({{"guess", kAll}}, options)});
   };
@@ -112,7 +112,7 @@ TEST_CASE("Units that are there, or on their way, take their place", "[6.2]") {
   start({{"guess", {0, 1, 1, 2, 1}}, {"cursor", 1}, {"depth", 4}});  // started once
 }
 
-TEST_CASE("No more gathers than the limit are in flight, whoever started them", "[6.2]") {
+TEST_CASE("The gathers in flight never exceed the limit, wherever they were started", "[6.2]") {
   const auto start = [&](const Json& options) {
     judge_start({.world_size = 2, .options = with({{"guess", kAll}, {"depth", 4}}, options)});
   };
@@ -139,7 +139,7 @@ TEST_CASE("A forward begins: the record becomes the guess, and the rest is clear
   }
 }
 
-TEST_CASE("A forward ends: the recording is the record, and nothing is left ahead", "[6.3]") {
+TEST_CASE("A forward ends: the recording becomes the record, and nothing is left ahead", "[6.3]") {
   for (const int world_size : worlds({1, 2, 3})) {
     const Ask ask{.world_size = world_size, .delivery = Delivery::lazy};
     const auto ends = [&](const Json& options) {
@@ -165,7 +165,7 @@ TEST_CASE("Forward: unit k + 1 is gathered before unit k computes", "[6.4]") {
   judge_iterations("6.4", {.world_size = 2, .delivery = Delivery::eager, .options = three(1)});
 }
 
-TEST_CASE("Forward: depth, limit, and what is kept", "[6.4]") {
+TEST_CASE("Forward: depth, limit and kept units", "[6.4]") {
   const Json five = {{"layers", 5}, {"keep", {4}}, {"orders", {kAll, kAll, kAll}}};
   for (const auto& [depth, limit] : {std::pair{2, 1}, {3, 2}, {9, 0}}) {
     judge_iterations(
@@ -187,7 +187,7 @@ TEST_CASE("Forward: the order may change", "[6.4]") {
   }
 }
 
-TEST_CASE("Forward: units whose names do not sort, and one that is used ten times", "[6.4]") {
+TEST_CASE("Forward: units out of alphabetical order, and one that is used ten times", "[6.4]") {
   judge_iterations("6.4", {.world_size = 2, .options = twelve()});
   judge_iterations("6.4", {.world_size = 1, .options = kOftenUsed});
 }
@@ -223,7 +223,7 @@ TEST_CASE("A forward that throws leaves no record", "[6.4]") {
   }
 }
 
-TEST_CASE("The virtual time of a forward is the formula's", "[6.4]") {
+TEST_CASE("The virtual time of a forward matches the formula", "[6.4]") {
   for (const double link : kLinks) {
     judge_time("6.4", {.options = {{"units", 6}, {"ps_per_byte", link}}});
     judge_time("6.4", {.options = {{"units", 6}, {"ps_per_byte", link}, {"depth", 3}}});
@@ -241,7 +241,7 @@ TEST_CASE("Backward: unit k - 1 is gathered before unit k computes", "[6.5]") {
   judge_iterations("6.5", {.world_size = 2, .delivery = Delivery::eager, .options = three(1)});
 }
 
-TEST_CASE("Backward: what is kept takes no place in the order", "[6.5]") {
+TEST_CASE("Backward: kept units take no place in the order", "[6.5]") {
   for (const Json& kept : {Json{0}, Json{4}, Json{2, 4}, Json{0, 1}, Json::array()}) {
     for (const int depth : {1, 2}) {
       judge_iterations("6.5",
@@ -255,7 +255,8 @@ TEST_CASE("Backward: what is kept takes no place in the order", "[6.5]") {
       "6.5", {.world_size = 4, .options = {{"group", 2}, {"keep", {4}}, {"orders", {kAll, kAll}}}});
 }
 
-TEST_CASE("Backward: the reverse of this iteration's forward, whatever it was before", "[6.5]") {
+TEST_CASE("Backward: the order is the reverse of this iteration's forward, whatever it was before",
+          "[6.5]") {
   for (const Json& orders : kPrograms) {
     for (const int depth : {1, 2}) {
       judge_iterations("6.5", {.world_size = 2,
@@ -274,7 +275,7 @@ TEST_CASE("Backward: depth and limit", "[6.5]") {
   judge_iterations("6.5", {.world_size = 2, .options = twelve()});
 }
 
-TEST_CASE("Backward: units that it does not reach are stale, and given up", "[6.5]") {
+TEST_CASE("Backward: units that it does not reach are stale and resharded", "[6.5]") {
   const auto steps = [](const Json& orders, const Json& more) {
     for (const int depth : {1, 2}) {
       judge_iterations("6.5", {.world_size = 2,
@@ -315,7 +316,7 @@ TEST_CASE("Backward: after evaluations, dropped losses, and in several micro-ste
   steps(kOftenUsed);
 }
 
-TEST_CASE("The virtual time of a backward is the formula's", "[6.5]") {
+TEST_CASE("The virtual time of a backward matches the formula", "[6.5]") {
   for (const double link : kLinks) {
     for (const int factor : {1, 3}) {
       const Json options = {{"units", 6}, {"ps_per_byte", link}, {"reduce_factor", factor}};

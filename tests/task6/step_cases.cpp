@@ -72,9 +72,9 @@ std::vector<Cause> causes_at_borders(const Seen& seen, int rank) {
   const bool as_before = seen.lines(rank, "states") == names_of(before.states);
   const std::string ahead = numbers(seen, rank, "ahead");
   return {{as_before && !before.ahead.empty() && ahead == "[]",
-           "forgotten, but not resharded: nobody will"},
+           "the units were removed from ahead_ but not resharded, so nothing reshards them later"},
           {as_before && !before.ahead.empty() && ahead == sorted(before.ahead),
-           "what was gathered ahead is left as it was"}};
+           "the units that were gathered ahead are left as they were"}};
 }
 
 /// States of all units, and what is ahead.
@@ -82,7 +82,8 @@ void check_units(Lesson& lesson, const Seen& seen, int rank, const Handout& hand
                  const std::vector<Cause>& causes = {}) {
   lesson.at(rank).equal("the units' states", seen.lines(rank, "states"), names_of(handout.states),
                         causes);
-  lesson.equal("what is in ahead_", numbers(seen, rank, "ahead"), sorted(handout.ahead), causes);
+  lesson.equal("the content of ahead_", numbers(seen, rank, "ahead"), sorted(handout.ahead),
+               causes);
 }
 
 }  // namespace
@@ -93,8 +94,8 @@ void judge_walk(const Ask& ask) {
   const auto reports = seen.asked().options.at("reports").get<Numbers>();
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson lesson("6.1",
-                  "a report finds its unit at the cursor or after it, and the cursor goes behind "
-                  "it; a unit that is not there leaves it alone",
+                  "a report searches for its unit from the cursor on and moves the cursor past it; "
+                  "a unit that is not found leaves the cursor where it is",
                   seen);
     Handout::Guess guess = guess_of(seen.asked());
     for (std::size_t i = 0; i < reports.size(); ++i) {
@@ -107,16 +108,19 @@ void judge_walk(const Ask& ask) {
       const auto right = static_cast<std::int64_t>(guess.cursor);
       const auto was = static_cast<std::int64_t>(before);
       lesson.at(rank, unit_name(unit))
-          .equal(fmt::format("the cursor after its report, in {} from {}", text_of(order), before),
+          .equal(fmt::format("the cursor after its report, searching {} from {} on,",
+                             text_of(order), before),
                  cursor, right,
                  {{cursor < was && cursor == front + 1,
-                   "searched from the front: a unit that is used twice puts the cursor back"},
+                   "the guess is searched from the front, so a unit that is used twice moves the "
+                   "cursor back"},
                   {guess.cursor == before && cursor == std::ssize(order),
-                   "a unit that the guess does not hold threw the rest of it away"},
-                  {right == was + 1 && cursor == was, "the cursor stays at the unit just used"}});
+                   "a unit that is not in the guess moved the cursor to its end"},
+                  {right == was + 1 && cursor == was,
+                   "the cursor stays at the unit just used instead of moving past it"}});
       lesson.that(step.at("expected").get<bool>() == expected,
                   fmt::format("advance returned {}", step.at("expected").dump()),
-                  fmt::format("{}: only the unit at the cursor is the one expected", expected));
+                  fmt::format("{}: only the unit at the cursor is expected", expected));
       if (!lesson.ok()) return;  // what follows would only follow from it
     }
   }
@@ -131,8 +135,8 @@ void judge_stale(const Ask& ask) {
   by_front.give_up_stale(without_passed(guess_of(seen.asked())));
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson lesson("6.1",
-                  "what was gathered ahead and is not among the next `depth` of the guess is "
-                  "resharded, and nothing else",
+                  "units that were gathered ahead and are not among the next `depth` units of the "
+                  "guess are resharded, and no others",
                   seen);
     const bool is_as_before = seen.lines(rank, "states") == names_of(before.states);
     const auto ahead = numbers(seen, rank, "ahead");
@@ -148,20 +152,22 @@ void judge_stale(const Ask& ask) {
     const bool by_first_place = seen.lines(rank, "states") == names_of(by_front.states);
     const int depth = seen.asked().options.value("depth", 1);
     const bool one_more = with_depth(depth + 1), all = with_depth(depth + 100);
-    check_units(lesson, seen, rank, handout,
-                {{is_as_before && ahead == sorted(before.ahead), "nothing was given up"},
-                 {by_first_place && ahead != "[]",
-                  "searched from the front: a unit that is used twice may have been passed once"},
-                 {one_more && !all, "one unit more than the depth counts as coming next"},
-                 {all && !one_more, "all the rest of the guess counts as coming next"},
-                 {is_as_before && ahead == sorted(handout.ahead),
-                  "forgotten, but not resharded: nobody will"},
-                 {ahead == "[]" && !handout.ahead.empty(), "what comes next was given up too"}});
+    check_units(
+        lesson, seen, rank, handout,
+        {{is_as_before && ahead == sorted(before.ahead), "nothing was resharded"},
+         {by_first_place && ahead != "[]",
+          "the guess is searched from the front, but a unit that is used twice can come again "
+          "after the cursor"},
+         {one_more && !all, "one unit more than the depth counts as coming next"},
+         {all && !one_more, "all the rest of the guess counts as coming next"},
+         {is_as_before && ahead == sorted(handout.ahead),
+          "the units were removed from ahead_ but not resharded, so nothing reshards them later"},
+         {ahead == "[]" && !handout.ahead.empty(), "units that come next were resharded too"}});
     const auto held = std::count_if(handout.states.begin(), handout.states.end(),
                                     [](UnitState state) { return state != UnitState::sharded; });
     const std::int64_t world = seen.world_size();
     const std::int64_t bytes = 4 * ((30 + world - 1) / world * world);
-    lesson.equal("UNSHARDED_PARAM bytes",
+    lesson.equal("the number of UNSHARDED_PARAM bytes",
                  seen.bytes(rank, "memory", "UNSHARDED_PARAM") -
                      seen.bytes(rank, "sharded", "UNSHARDED_PARAM"),
                  held * bytes);
@@ -196,31 +202,37 @@ void judge_start(const Ask& ask) {
     const auto events = seen.lines(rank, "events");
     const std::string slips = all_that_apply(
         {{events == slipped(Slip::unlimited),
-          "the limit of gathers in flight was not looked at before each one"},
-         {events == slipped(Slip::one_ahead), "one unit ahead, whatever the depth"},
-         {events == slipped(Slip::one_more), "one unit more than the depth"},
+          "the limit of gathers in flight is not checked before each gather"},
+         {events == slipped(Slip::one_ahead), "one unit is gathered ahead, whatever the depth"},
+         {events == slipped(Slip::one_more), "one unit more than the depth is started"},
          {events == slipped(Slip::one_more_in_flight),
-          "one gather more than the limit: start while fewer than the limit are in flight"},
+          "one gather more than the limit is in flight: start a gather only while fewer are"},
          {handout.lines.size() > 1 && events == std::vector{handout.lines.back()},
-          "only the farthest of the `depth` units is started: the nearer ones are sharded, too"},
-         {events == walker.lines, "walked past units that are there: they take a place, too"}});
+          "only the farthest of the next `depth` units is started, although the nearer ones are "
+          "sharded too"},
+         {events == walker.lines,
+          "units that are already unsharded are not counted toward the depth, but they must be"}});
     Lesson first("6.2",
-                 "of the next `depth` units of the guess those that are sharded are started, in "
-                 "order, while fewer than the limit are in flight; nothing is waited for",
+                 "among the next `depth` units of the guess, the sharded ones are started in order "
+                 "while fewer gathers than the limit are in flight, and nothing is waited for",
                  seen);
     const bool waits = std::any_of(events.begin(), events.end(), [](const std::string& line) {
       return line.starts_with("wait ");
     });
-    first.at(rank).equal("the trace", events, handout.lines,
-                         {{waits, "waited for: that is finish_unshard; the first half is enough"},
-                          {events.empty(), "nothing was started"},
-                          {!slips.empty(), slips}});
-    Lesson second("6.2", "what was started here, and nothing else, is in ahead_", seen);
-    check_units(second, seen, rank, handout,
-                {{numbers(seen, rank, "ahead") == sorted(prepared(seen.asked()).ahead),
-                  "what was started is not remembered: nobody can give it up"},
-                 {takes_more(seen, rank, handout.ahead),
-                  "a unit that was there already is taken for one that was started here"}});
+    first.at(rank).equal(
+        "the trace", events, handout.lines,
+        {{waits,
+          "the gather is waited for, as finish_unshard() does: call only start_unshard() here"},
+         {events.empty(), "nothing was started"},
+         {!slips.empty(), slips}});
+    Lesson second("6.2", "units that are started here are added to ahead_, and no others", seen);
+    check_units(
+        second, seen, rank, handout,
+        {{numbers(seen, rank, "ahead") == sorted(prepared(seen.asked()).ahead),
+          "the started units are not added to ahead_, so nothing can reshard them when they are "
+          "stale"},
+         {takes_more(seen, rank, handout.ahead),
+          "a unit that was already unsharded is added to ahead_ as if it had been started here"}});
   }
 }
 
@@ -232,21 +244,22 @@ void judge_begins(const Ask& ask) {
   Handout handout = prepared(seen.asked());
   handout.give_up_stale({});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson clean("6.3", "when a forward begins, nothing of before is ahead", seen);
+    Lesson clean("6.3", "when a forward begins, no unit gathered earlier is left ahead", seen);
     check_units(clean, seen, rank, handout, causes_at_borders(seen, rank));
     clean.that(seen.at(rank, "started").empty(), "gathers were started", "none");
-    Lesson anew("6.3", "recording starts anew, and the previous record becomes the guess", seen);
+    Lesson anew(
+        "6.3", "the recording starts empty again, and the previous record becomes the guess", seen);
     anew.at(rank).equal("the recording", numbers(seen, rank, "recording"), std::string("[]"));
     const std::string guess = numbers(seen, rank, "guess");
     anew.equal("the guess of forward", guess, text_of(record),
                {{guess == text_of(guess_of(seen.asked()).order),
-                 "the guess is the one of the forward before, and so is its cursor"}});
-    anew.equal("its cursor", seen.number(rank, "cursor"), 0);
+                 "the guess and its cursor are still those of the previous forward"}});
+    anew.equal("the cursor of the guess", seen.number(rank, "cursor"), 0);
     anew.equal("the record", numbers(seen, rank, "recorded"), text_of(record));
-    Lesson backward("6.3", "a new forward has had no backward yet", seen);
+    Lesson backward("6.3", "a new forward starts with no backward begun", seen);
     backward.at(rank).that(!seen.at(rank, "backward begun").get<bool>(),
-                           "a backward has begun: its guess would be the one of before",
-                           "none has");
+                           "the backward counts as begun, so it would use the old guess",
+                           "no backward has begun");
   }
 }
 
@@ -259,17 +272,19 @@ void judge_ends(const Ask& ask) {
   Handout handout = prepared(seen.asked());
   handout.give_up_stale({});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson clean("6.3", "after forward_ends no unit is left that was gathered ahead and not used",
-                 seen);
+    Lesson clean(
+        "6.3",
+        "after forward_ends() no unit that was gathered ahead and not used is left unsharded",
+        seen);
     check_units(clean, seen, rank, handout, causes_at_borders(seen, rank));
-    Lesson record("6.3", "the recording of a complete forward is the record", seen);
+    Lesson record("6.3", "the recording of a complete forward becomes the record", seen);
     const auto observed = numbers(seen, rank, "recorded");
     record.at(rank).equal(
         "recorded_order()", observed, text_of(recording),
         {{observed == text_of(before),
           seen.asked().options.value("tape", true)
-              ? "the record is still the one of the forward before"
-              : "a forward without a tape is not recorded: it is a forward like any other"}});
+              ? "the record is still that of the previous forward"
+              : "a forward without a tape is not recorded, but it counts like any other forward"}});
   }
 }
 

@@ -43,9 +43,11 @@ void judge_time(const char* step, const Ask& ask) {
   const std::string half = backward ? "backward" : "forward";
   const auto check = [&](const std::string& name, std::int64_t expected, std::int64_t slow) {
     const std::int64_t observed = seen.number(0, name);
-    lesson.at(0).equal("the virtual time of " + name + ", in picoseconds", observed, expected,
-                       {{observed == slow, "the time of depth 0: nothing is hidden"},
-                        {observed > slow, "more than depth 0 takes: gathers for nothing"}});
+    lesson.at(0).equal(
+        "the virtual time of " + name + ", in picoseconds", observed, expected,
+        {{observed == slow, "this is the time of depth 0: no gather overlaps with computation"},
+         {observed > slow,
+          "this is longer than depth 0 takes: some gathered units are never used"}});
   };
   if (backward) {
     check("backward 0", right.backward, serial.backward);  // knows its order already

@@ -56,7 +56,8 @@ void check_given(Lesson& lesson, const Given& given, const State& right, const J
     lesson.at_rank_of(static_cast<int>(rank), ranks)
         .equal("the replicated tensors", names_in(given.replicated[rank]), names_in(whole),
                {{names_in(given.replicated[rank]) == with_state(whole),
-                 "what is frozen is left out: it has no optimizer state, but it has values"}});
+                 "a frozen parameter is left out; it has no optimizer state, but its values are "
+                 "saved"}});
     if (lesson.ok()) {
       check_state(lesson, given.replicated[rank], whole, {{is_only_rank_0, only_rank_0}});
     }
@@ -71,8 +72,10 @@ std::vector<Json> of_ranks(const Json& noted, const char* key) {
 
 // Only rank 0 makes and publishes the folder: what it finds there does not depend on the others.
 void check_barriers(const Seen& seen, int ranks) {
-  Lesson barriers(
-      "7.6", "three barriers: the folder is there; every file is written; it can be loaded", seen);
+  Lesson barriers("7.6",
+                  "three barriers mark that the folder exists, that every file is written, and "
+                  "that the checkpoint can be loaded",
+                  seen);
   const bool failed = !seen.text(0, "saving failed").empty();  // then some moments never came
   bool met_begun = false, met_written = false, has_written = false, has_published = false;
   for (const Json& moment : seen.at(0, "moments").at(0)) {
@@ -81,40 +84,44 @@ void check_barriers(const Seen& seen, int ranks) {
     met_begun = met_begun || (moment.at("begun").get<bool>() && !has_written);
     met_written = met_written || (has_written && !has_published);
   }
-  barriers.at_rank_of(0, ranks).that(met_begun || (failed && !has_written),
-                                     "nobody waits for the folder before writing into it",
-                                     "a barrier between begin() and write_slices()");
+  barriers.at_rank_of(0, ranks).that(
+      met_begun || (failed && !has_written),
+      "the ranks do not wait for the folder before they write into it",
+      "a barrier between begin() and write_slices()");
   barriers.that(met_written || (failed && !has_published),
                 "rank 0 publishes without waiting for the other ranks' files",
                 "a barrier between write_slices() and publish()");
   barriers.that(has_published || failed,
-                "rank 0 publishes after the last collective: the others return before",
+                "rank 0 publishes after the last collective, so the others return before the "
+                "checkpoint exists",
                 "a barrier after publish()");
 }
 
 /// `before`: what had been loaded before the training that was saved; -1 if nothing.
 void check_counts(const Seen& seen, const Json& noted, int rank, int ranks, int steps,
                   int before = -1) {
-  Lesson count("7.6", "the count of steps goes on: AdamW's correction depends on it", seen);
+  Lesson count(
+      "7.6", "the step count continues after a load, because AdamW's bias correction depends on it",
+      seen);
   const auto observed = noted.at("steps").get<std::int64_t>();
   count.at_rank_of(rank, ranks)
-      .equal("that of the optimizer of the shards, after loading,", observed, steps,
+      .equal("the step count of the optimizer of the shards, after loading,", observed, steps,
              {{observed == before,
-               "the count in the metadata that the caller handed in, not the optimizer's"},
-              {observed == 0, "not restored"}});
+               "this is the count in the metadata that the caller passed in, not the optimizer's"},
+              {observed == 0, "the count was not restored"}});
   if (noted.at("replicated steps").is_null()) return;
-  count.equal("that of the optimizer of what is ignored, after loading,",
+  count.equal("the step count of the optimizer of ignored parameters, after loading,",
               noted.at("replicated steps").get<std::int64_t>(), steps,
-              {{observed == steps, "restored in one optimizer of the two"}});
+              {{observed == steps, "the count was restored in only one of the two optimizers"}});
 }
 
 /// What a load that reads too early says, by damage.
 std::string read_too_early(const std::string& damage) {
   if (damage == "vocabulary") {
-    return "what is sharded was read before what is ignored had been checked";
+    return "sharded tensors were read before the ignored ones had been checked";
   }
-  if (damage == "count") return "read before \"optimizer_steps\" was looked for";
-  return "read before every rank had found the folder right";
+  if (damage == "count") return "tensors were read before \"optimizer_steps\" had been checked";
+  return "tensors were read before every rank had found the folder valid";
 }
 
 /// What was done to the checkpoint, and who wrote and loads it.
@@ -135,13 +142,13 @@ std::vector<Cause> causes_of_blindness(const Seen& seen) {
   const auto found = seen.at(0, "files in which it is found").get<std::vector<int>>();
   std::vector<int> own(static_cast<std::size_t>(seen.asked().options.value("heirs", 2)));
   std::iota(own.begin(), own.end(), 0);
-  return {{found.empty(), "nobody compares a file with its checksums: it is found in no file"},
-          {found == own,
-           fmt::format("each rank verifies one file alone: the same damage is found in the files "
-                       "[{}] only. Rank r of R verifies the files r, r + R, …",
-                       fmt::join(found, ", "))},
-          {true,
-           fmt::format("the same damage is found in the files [{}] only", fmt::join(found, ", "))}};
+  return {
+      {found.empty(), "no file is compared with its checksums, so the damage is found in no file"},
+      {found == own, fmt::format("each rank verifies only one file, so the same damage is found in "
+                                 "the files [{}] only; rank r of R verifies the files r, r + R, …",
+                                 fmt::join(found, ", "))},
+      {true,
+       fmt::format("the same damage is found in the files [{}] only", fmt::join(found, ", "))}};
 }
 
 Json without_ignored(Json options) {
@@ -163,11 +170,11 @@ void judge_slices(const Ask& ask) {
     sharded.push_back(seen.at(rank, "sharded"));
   }
   Lesson lesson("7.6",
-                "the slices of all ranks are the training state; what is ignored is given whole, "
-                "with its optimizer state, if it is asked for",
+                "the slices of all ranks make up the training state, and ignored parameters are "
+                "included whole, with their optimizer state, if the caller requests them",
                 seen);
   check_given(lesson, given_by(asked.options, all), right.state, asked.options);
-  Lesson without("7.6", "what is ignored is left out unless it is asked for", seen);
+  Lesson without("7.6", "ignored parameters are left out unless the caller requests them", seen);
   for (std::size_t rank = 0; rank < sharded.size(); ++rank) {
     const Given own = given_by(asked.options, {sharded[rank]});
     without.at(static_cast<int>(rank))
@@ -185,22 +192,24 @@ void judge_resume(const Ask& ask) {
 
   check_barriers(seen, ranks);
   const std::string failure = seen.text(0, "saving failed");
-  Lesson saved("7.6", "every rank writes its file into the folder that rank 0 made", seen);
+  Lesson saved("7.6", "every rank writes its file into the folder that rank 0 created", seen);
   saved.at_rank_of(0, ranks).that(failure.empty(), failure, "a checkpoint");
   if (!saved.ok()) return;
 
-  Lesson files("7.6", "a checkpoint is one folder with a file a rank, and `latest` names it", seen);
-  files.at_rank_of(0, ranks).equal("what lies in the parent folder", seen.lines(0, "listing"),
+  Lesson files("7.6", "a checkpoint is one folder with one file per rank, and `latest` names it",
+               seen);
+  files.at_rank_of(0, ranks).equal("the content of the parent folder", seen.lines(0, "listing"),
                                    Names{"latest", name});
   files.equal("`latest`", seen.text(0, "latest"), name);
   const auto count = std::ssize(seen.at(0, "files"));
-  files.equal(
-      "the number of files in it", count, ranks,
-      {{count == 1 && ranks > 1, "only one rank wrote: the shards of the others are lost"},
-       {count > ranks, "what a save that crashed had left is among them: begin() clears it"}});
+  files.equal("the number of files in it", count, ranks,
+              {{count == 1 && ranks > 1,
+                "only one rank wrote its file, so the shards of the others are lost"},
+               {count > ranks,
+                "files left by a save that crashed are among them, but begin() removes those"}});
   if (!files.ok()) return;  // it cannot be loaded
   for (int rank = 0; rank < ranks; ++rank) {
-    Lesson lean("7.6", "what is written are views of what is there: saving needs no memory", seen);
+    Lesson lean("7.6", "saving writes views of existing tensors and allocates nothing", seen);
     const Json& noted = seen.at(0, "savers").at(static_cast<std::size_t>(rank));
     lean.at_rank_of(rank, ranks)
         .equal("the peak of memory while saving, above what was held before",
@@ -208,20 +217,20 @@ void judge_resume(const Ask& ask) {
   }
 
   const std::string refusal = seen.text(0, "loading failed");
-  Lesson open("7.6", "what was saved at one W is loaded at another", seen);
+  Lesson open("7.6", "what was saved at one W loads at another", seen);
   open.at_rank_of(0, heirs).that(refusal.empty(), refusal, "the training state");
   if (!open.ok()) return;
 
   const Json& heirs_noted = seen.at(0, "heirs");
   for (int rank = 0; rank < heirs; ++rank) {
     const Json& metadata = heirs_noted.at(static_cast<std::size_t>(rank)).at("metadata");
-    Lesson lesson("7.6", "the metadata comes back, with the count of steps", seen);
+    Lesson lesson("7.6", "loading returns the metadata, with the step count", seen);
     lesson.at_rank_of(rank, heirs)
         .equal("\"optimizer_steps\"", metadata.value("optimizer_steps", "(missing)"),
                std::to_string(half),
                {{metadata.value("optimizer_steps", "") == std::to_string(number),
-                 "the number of the folder, which the caller chooses as it likes"}});
-    lesson.equal("what the caller put there", metadata.value("note", "(missing)"),
+                 "this is the number of the folder, which the caller chooses freely"}});
+    lesson.equal("the caller's own entry \"note\"", metadata.value("note", "(missing)"),
                  std::string("from a test"));
     const Json& noted = heirs_noted.at(static_cast<std::size_t>(rank));
     check_counts(seen, noted, rank, heirs, half);
@@ -232,20 +241,20 @@ void judge_resume(const Ask& ask) {
   }
   const int micro_batches = asked.options.at("micro_batches").get<int>();
   const Single& then = single(asked.options, asked.seed, micro_batches, half);
-  Lesson loaded("7.6", "what was saved at one W is loaded at another", seen);
+  Lesson loaded("7.6", "what was saved at one W loads at another", seen);
   check_given(loaded, given_by(asked.options, of_ranks(heirs_noted, "loaded")), then.state,
               asked.options,
-              "only rank 0 has the saved values of what is ignored: every rank loads them, with "
-              "their optimizer state");
+              "only rank 0 has the saved values of ignored parameters, but every rank loads them, "
+              "with their optimizer state");
   for (int rank = 0; rank < heirs; ++rank) {
-    Lesson now("7.6", "what is computed after loading is computed with what was loaded", seen);
+    Lesson now("7.6", "after loading, the model computes with the loaded values", seen);
     check_evaluation(now.at_rank_of(rank, heirs),
                      heirs_noted.at(static_cast<std::size_t>(rank)).at("loss"),
                      then.evaluations.back());
   }
   if (!loaded.ok()) return;
   const Single& right = single(asked.options, asked.seed, micro_batches, steps);
-  Lesson lesson("7.6", "the training goes on as if it had never been interrupted", seen);
+  Lesson lesson("7.6", "training continues as if it had never been interrupted", seen);
   check_given(lesson, given_by(asked.options, of_ranks(heirs_noted, "all")), right.state,
               asked.options);
   if (!asked.options.value("again", false)) return;
@@ -253,7 +262,7 @@ void judge_resume(const Ask& ask) {
   for (int rank = 0; rank < ranks; ++rank) {
     check_counts(seen, again.at(static_cast<std::size_t>(rank)), rank, ranks, steps, half);
   }
-  Lesson twice("7.6", "what was loaded, trained and saved again is loaded again", seen);
+  Lesson twice("7.6", "a state that was loaded, trained and saved again loads again", seen);
   check_given(twice, given_by(asked.options, of_ranks(again, "all")), right.state, asked.options);
 }
 
@@ -262,7 +271,7 @@ void judge_damaged(const Ask& ask) {
   const Case& asked = seen.asked();
   const int heirs = asked.options.value("heirs", 2);
   const std::string damage = asked.options.value("damage", "bit");
-  Lesson whole("7.6", "a checkpoint that is whole is loaded", seen);
+  Lesson whole("7.6", "an intact checkpoint loads", seen);
   const Single& right =
       single(asked.options, asked.seed, asked.options.at("micro_batches").get<int>(), 1);
   for (int rank = 0; rank < heirs; ++rank) {
@@ -274,7 +283,8 @@ void judge_damaged(const Ask& ask) {
   check_given(whole, given_by(asked.options, of_ranks(seen.at(0, "whole"), "after")), right.state,
               asked.options);
 
-  Lesson refused("7.6", "a checkpoint that is damaged, or another model's, is refused", seen);
+  Lesson refused("7.6", "a checkpoint that is damaged or belongs to another model is refused",
+                 seen);
   const auto types = of_ranks(seen.at(0, "broken"), "type");
   const bool anybody = std::find(types.begin(), types.end(), "InputError") != types.end();
   refused.at_rank_of(0, heirs).that(anybody, "no rank found " + damage_text(asked), "an InputError",
@@ -282,18 +292,20 @@ void judge_damaged(const Ask& ask) {
   for (int rank = 0; rank < heirs; ++rank) {
     const Json& noted = seen.at(0, "broken").at(static_cast<std::size_t>(rank));
     refused.at_rank_of(rank, heirs)
-        .that(noted.at("type") != "none", "it was loaded", "InputError, or Aborted with the others",
-              {{anybody, "another rank found the damage, and this one did not wait for it"}});
-    Lesson same("7.6", "everything is checked on all ranks before anything changes on one", seen);
+        .that(noted.at("type") != "none", "the checkpoint was loaded",
+              "an InputError, or Aborted along with the other ranks",
+              {{anybody,
+                "another rank found the damage, but this rank did not wait for the verdict"}});
+    Lesson same("7.6", "all ranks check everything before any rank changes anything", seen);
     const Json options = without_ignored(asked.options);
     Assembled before, after;
     add_slices(before, noted.at("before"));
     add_slices(after, noted.at("after"));
     check_state(same.at_rank_of(rank, heirs), after.values, before.values,
                 {{true, read_too_early(damage)}});
-    same.equal("the optimizer's count of steps", noted.at("steps").get<std::int64_t>(), 0);
+    same.equal("the optimizer's step count", noted.at("steps").get<std::int64_t>(), 0);
     if (noted.at("replicated steps").is_null()) continue;
-    same.equal("that of the optimizer of what is ignored",
+    same.equal("the step count of the optimizer of ignored parameters",
                noted.at("replicated steps").get<std::int64_t>(), 0);
   }
 }

@@ -12,7 +12,7 @@ const Json kOther = {{"layers", 3},        {"vocabulary", 29}, {"ffn", 36},
 
 }  // namespace
 
-TEST_CASE("A training, other models", "[7.4][hidden]") {
+TEST_CASE("Training other models", "[7.4][hidden]") {
   const Json ignored = {{"ignored", {"model.layers.2.input_layernorm", "lm_head.weight"}}};
   judge_training({.world_size = 8, .seed = 21, .options = with(kOther, {{"depth", 2}})});
   judge_training({.world_size = 4,
@@ -30,7 +30,7 @@ TEST_CASE("A training, other models", "[7.4][hidden]") {
                             {"no_decay", {"norm"}}}});
 }
 
-TEST_CASE("Checkpoints, other models", "[7.6][hidden]") {
+TEST_CASE("Checkpoints of other models", "[7.6][hidden]") {
   judge_resume({.seed = 31,
                 .options = with(kOther, {{"ranks", 8},
                                          {"heirs", 4},

@@ -81,17 +81,17 @@ void judge_hooks(const Ask& ask) {
   Wire wire(units, std::min(depth, limit));
   Wire serial(units, 0);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson slots("7.2", "the prefetcher, if there is one, is in every unit's slot", seen);
+    Lesson slots("7.2", "if there is a prefetcher, every unit's slot holds it", seen);
     slots.at(rank).that(seen.at(rank, "prefetcher").get<bool>() == (depth > 0),
                         depth > 0 ? "there is no prefetcher" : "there is a prefetcher at depth 0",
                         depth > 0 ? "one" : "none");
     slots.equal("the units whose slot holds something else",
                 seen.lines(rank, "without the prefetcher"), {},
                 {{seen.lines(rank, "without the prefetcher") == units,
-                  "the slots were never filled: nobody tells the prefetcher"}});
+                  "the slots were never filled, so the prefetcher is never called"}});
     if (depth > 0 && seen.has(rank, "depth")) {
-      slots.equal("its depth", seen.number(rank, "depth"), depth);
-      slots.equal("its limit of gathers in flight", seen.number(rank, "limit"), limit);
+      slots.equal("the prefetcher's depth", seen.number(rank, "depth"), depth);
+      slots.equal("the prefetcher's limit of gathers in flight", seen.number(rank, "limit"), limit);
     }
     slots.that(seen.at(rank, "reducer").get<bool>(), "there is no reducer", "one");
     if (!slots.ok()) return;
@@ -104,14 +104,15 @@ void judge_hooks(const Ask& ask) {
       const Lines forward = seen.lines(rank, "forward " + name);
       order.at(rank).equal("forward " + name, forward, wire.forward(i > 0),
                            {{i > 0 && depth > 0 && forward == serial.forward(false),
-                             "nothing is gathered ahead although the order is known: does the "
-                             "prefetcher hear of beginning and end?"}});
+                             "nothing is gathered ahead although the order is known; check that "
+                             "the prefetcher's hooks run when a forward begins and ends"}});
       if (depth > 0) {
         const Names record = seen.lines(rank, "record " + name);
-        order.equal("the recorded order", record, units,
-                    {{record == Names(units.begin() + 1, units.end()),
-                      "the first unit reported before the forward began"},
-                     {record.empty(), "the prefetcher never heard of the end"}});
+        order.equal(
+            "the recorded order", record, units,
+            {{record == Names(units.begin() + 1, units.end()),
+              "the first unit reported before the forward began"},
+             {record.empty(), "the prefetcher was never notified of the end of the forward"}});
       }
       const Lines backward = seen.lines(rank, "backward " + name);
       order.equal("backward " + name, backward, wire.backward(),
@@ -126,8 +127,9 @@ void judge_hooks(const Ask& ask) {
       value.at(rank).bits("the loss", seen.floats(rank, "loss " + name),
                           {static_cast<float>(alone.losses.at({0, rank}))});
     }
-    Lesson left("7.2", "every rank leaves backward with all units sharded", seen);
-    left.at(rank).equal("the number of units that are not", seen.number(rank, "not sharded"), 0);
+    Lesson left("7.2", "after backward all units are sharded on every rank", seen);
+    left.at(rank).equal("the number of units that are not sharded",
+                        seen.number(rank, "not sharded"), 0);
   }
 }
 
@@ -158,23 +160,26 @@ void judge_left_out(const Ask& ask) {
   std::rotate(ends_early.begin() + 1, ends_early.begin() + 2, ends_early.end());
   std::reverse(first_to_last.begin() + 2, first_to_last.end());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson end("7.2", "the prefetcher hears of the end of a forward when the root's unit is done",
-               seen);
+    Lesson end(
+        "7.2",
+        "the prefetcher is notified of the end of a forward after the root's unit has finished",
+        seen);
     const Lines observed = those_with(seen.lines(rank, "freed"), " unsharded_param ");
-    end.at(rank).equal(
-        "what a forward without a tape, which left layers out, freed", observed, freed,
-        {{depth > 0 && observed == ends_early,
-          "the prefetcher hears of the end before the root's own hook after its forward: what was "
-          "gathered ahead for nothing is freed first"}});
+    end.at(rank).equal("what a forward without a tape freed when it skipped layers", observed,
+                       freed,
+                       {{depth > 0 && observed == ends_early,
+                         "the prefetcher is notified of the end before the root's own post-forward "
+                         "hook runs, so units gathered ahead and not used are freed first"}});
     Lesson order("7.2",
-                 "the reducer gets the units in forward order: those that backward did not reach "
-                 "are sent last unit first",
+                 "the reducer gets the units in forward order, and sends those that backward did "
+                 "not reach from the last to the first",
                  seen);
     const Lines reductions = those_with(seen.lines(rank, "sent"), "reduce_scatter");
-    order.at(rank).equal("what a backward that left layers out sent", reductions, sent,
-                         {{reductions == first_to_last,
-                           "first to last: the reducer was given the units in another order, and "
-                           "a rank that reached one of them sends in another turn"}});
+    order.at(rank).equal(
+        "what a backward that skipped layers sent", reductions, sent,
+        {{reductions == first_to_last,
+          "they are sent first to last: the reducer was given the units in another order, so a "
+          "rank that did reach one of them sends in a different order"}});
   }
 }
 

@@ -15,7 +15,7 @@ void judge_splits(const Ask& ask) {
     lesson.at_rank_of(static_cast<int>(rank), static_cast<int>(counts.size()))
         .equal("the number of splits", counts[rank],
                seen.asked().options.value("group", 0) > 1 ? 1 : 0,
-               {{counts[rank] == units, "a subgroup for each unit"}});
+               {{counts[rank] == units, "each unit made a subgroup of its own"}});
   }
 }
 
@@ -24,7 +24,8 @@ void judge_gone(const Ask& ask) {
   Names units;
   for (const WantedUnit& unit : plan_of(seen.asked()).units) units.push_back(unit.name);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("7.2", "once the sharded model is gone, none of its hooks is left on the module",
+    Lesson lesson("7.2",
+                  "after the sharded model is destroyed, none of its hooks is left on the module",
                   seen);
     const Names before = seen.lines(rank, "record");
     const Names after = seen.lines(rank, "record afterwards");
@@ -38,17 +39,17 @@ void judge_gone(const Ask& ask) {
     const Names middle = seen.lines(rank, "record in the middle");
     const Names ended = {units[0], units[1]}, begun(units.begin() + 2, units.end());
     lesson.equal(
-        "the order that another model's prefetcher has recorded, once the plain module is "
-        "called in the middle of that model's forward",
+        "the order that another model's prefetcher has recorded, after the plain module was called "
+        "in the middle of that model's forward,",
         middle, before,
         {{middle == ended,
-          "the hook on the root that tells the prefetcher of the end of a forward is "
-          "still called: keep its handle in hooks_"}});
+          "the hook on the root that notifies the prefetcher of the end of a forward is still "
+          "called: keep its handle in hooks_"}});
     const Names whole = seen.lines(rank, "record of the forward");
-    lesson.equal("the order that is recorded when that forward has ended", whole, before,
+    lesson.equal("the order recorded after that forward has ended", whole, before,
                  {{whole == begun,
-                   "the hook on the root that tells the prefetcher of the beginning of a forward "
-                   "is still called: keep its handle in hooks_"}});
+                   "the hook on the root that notifies the prefetcher of the beginning of a "
+                   "forward is still called: keep its handle in hooks_"}});
   }
 }
 
@@ -56,15 +57,16 @@ void judge_handover(const Ask& ask) {
   const Seen& seen = run("handover", ask);
   const Case& asked = seen.asked();
   const int ranks = asked.options.value("ranks", 3), heirs = asked.options.value("heirs", 2);
-  Lesson files("7.5", "the folder appears whole, its parents with it, and nothing else is left",
+  Lesson files("7.5",
+               "the folder appears complete, its parents are created, and nothing else is left",
                seen);
   files.at_rank_of(0, ranks);
   if (asked.options.value("crash", false)) {
     files.that(!seen.at(0, "there after the crash").get<bool>(),
-               "a save that ended in the middle has left the final folder", "no such folder");
+               "a save that failed halfway left the final folder behind", "no such folder");
   }
-  files.equal("what lies beside the folder", seen.lines(0, "beside"), Names{"whole"});
-  files.equal("what lies in the folder", seen.lines(0, "files"),
+  files.equal("the content of the parent folder", seen.lines(0, "beside"), Names{"whole"});
+  files.equal("the content of the folder", seen.lines(0, "files"),
               Names{"config.json", "model.safetensors"});
   const State saved = eager(asked.options, asked.seed + 1).state;
   Assembled sharded;
@@ -74,10 +76,10 @@ void judge_handover(const Ask& ask) {
       const auto path = slice.at("name").get<std::string>().substr(6);
       add_slices(is_ignored(asked.options, path) ? own : sharded, Json::array({slice}));
     }
-    Lesson copies("7.5", "every rank reads what is ignored, whole", seen);
+    Lesson copies("7.5", "every rank reads the ignored parameters whole", seen);
     check_state(copies.at_rank_of(rank, heirs), own.values, part_of(saved, asked.options, true));
   }
-  Lesson values("7.5", "what some ranks saved, any number of ranks loads", seen);
+  Lesson values("7.5", "what one number of ranks saved, any other number can load", seen);
   const State expected = part_of(saved, asked.options, false);
   check_cover(values.at_rank_of(0, heirs), sharded, names_in(expected));
   if (values.ok()) check_state(values, sharded.values, expected);

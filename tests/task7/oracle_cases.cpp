@@ -118,8 +118,8 @@ void check_evaluation(Lesson& lesson, const Json& twice, double expected, bool e
   lesson.that(fits(first), fmt::format("the loss without a tape is {:.9g}", first),
               fmt::format("{:.9g}", expected),
               {{fits(second),
-                "a unit that an earlier forward left unsharded computes with what the shards were: "
-                "call reshard() before they change"}});
+                "a unit that an earlier forward left unsharded still computes with the old values: "
+                "call reshard() before the shards change"}});
 }
 
 std::vector<float> floats_of(const Json& bits) {
@@ -153,12 +153,13 @@ void check_cover(Lesson& lesson, const Assembled& whole, const std::vector<std::
   lesson.that(whole.wrong.empty(), whole.wrong, "slices within their tensors");
   std::vector<std::string> given;
   for (const auto& [name, times] : whole.times) given.push_back(name);
-  lesson.equal("the tensors that are given", given, names);
+  lesson.equal("the names of the tensors in the slices", given, names);
   for (const auto& [name, times] : whole.times) {
     for (std::size_t i = 0; i < times.size(); ++i) {
       if (times[i] == 1) continue;
-      lesson.that(false, fmt::format("{}[{}] is given {} times", name, i, times[i]),
-                  "every element once", {{times[i] == 0, "elements that nobody has"}});
+      lesson.that(false, fmt::format("{}[{}] is in {} slices", name, i, times[i]),
+                  "every element in exactly one slice",
+                  {{times[i] == 0, "some elements are in no slice"}});
       return;
     }
   }

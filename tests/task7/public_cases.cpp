@@ -47,13 +47,14 @@ TEST_CASE("The units are in the order of the policy, not that of the module tree
   }
 }
 
-TEST_CASE("One flat parameter a kind: trained or frozen, dtype, decay", "[7.1]") {
+TEST_CASE("One flat parameter per kind: trainable or frozen, dtype, decay", "[7.1]") {
   units(2, {{"no_decay", {"norm"}}});
   units(2, {{"no_decay", {"norm"}}, {"frozen", {"model.layers.0.mlp", "lm_head"}}});
   units(3, {{"model", "mixed"}, {"no_decay", {"wide_d"}}, {"frozen", {"mixed.c"}}});
 }
 
-TEST_CASE("What is ignored is in no unit, and a module without parameters is none", "[7.1]") {
+TEST_CASE("Ignored parameters are in no unit, and a module without parameters is no unit",
+          "[7.1]") {
   units(2, kIgnored);
   units(2, {{"ignored", {"model.norm", "lm_head"}}});
   units(2, {{"ignored", {"model.embed_tokens"}}, {"tied", true}});
@@ -71,7 +72,7 @@ TEST_CASE("Under within(s) the units gather in a subgroup", "[7.1]") {
   units(2, {{"group", 1}});
 }
 
-TEST_CASE("Hooks: who hears of what, and when", "[7.2]") {
+TEST_CASE("Hooks: which ones run, and when", "[7.2]") {
   for (const int world_size : worlds({1, 2, 3})) {
     for (const int depth : {0, 1, 2}) {
       judge_hooks({.world_size = world_size,
@@ -92,7 +93,7 @@ TEST_CASE("Hooks: a root with a weight of its own is gathered first and kept", "
   }
 }
 
-TEST_CASE("Hooks: a forward that leaves layers out", "[7.2]") {
+TEST_CASE("Hooks: a forward that skips layers", "[7.2]") {
   for (const int depth : {0, 1, 2}) {
     judge_left_out(
         {.world_size = 2,
@@ -101,7 +102,7 @@ TEST_CASE("Hooks: a forward that leaves layers out", "[7.2]") {
   }
 }
 
-TEST_CASE("What is ignored stays whole, after an eager build as after a meta start", "[7.3]") {
+TEST_CASE("Ignored parameters stay whole, after an eager build and after a meta start", "[7.3]") {
   for (const int world_size : worlds({1, 2, 3})) {
     for (const bool meta : {false, true}) {
       judge_replicated({.world_size = world_size, .options = with(kIgnored, {{"meta", meta}})});
@@ -120,7 +121,7 @@ TEST_CASE("Buffers and the generator after a meta start", "[7.3]") {
                     .options = {{"meta", true}, {"width", 64}, {"ffn", 170}, {"vocabulary", 64}}});
 }
 
-TEST_CASE("What is ignored and frozen needs no all-reduce", "[7.3]") {
+TEST_CASE("Ignored, frozen parameters need no all-reduce", "[7.3]") {
   for (const bool meta : {false, true}) {
     judge_replicated(
         {.world_size = 2,
@@ -128,7 +129,7 @@ TEST_CASE("What is ignored and frozen needs no all-reduce", "[7.3]") {
   }
 }
 
-TEST_CASE("Gradients, their norm, and clipping, of shards and of what is replicated", "[7.4]") {
+TEST_CASE("Gradients, norm and clipping of shards and of replicated parameters", "[7.4]") {
   for (const int world_size : worlds({1, 2, 4})) {
     judge_gradients({.world_size = world_size, .delivery = Delivery::lazy, .options = kFour});
     judge_gradients({.world_size = world_size, .options = with(kFour, kIgnored)});
@@ -138,7 +139,7 @@ TEST_CASE("Gradients, their norm, and clipping, of shards and of what is replica
                    .options = with(with(kFour, kIgnored), {{"no_sync", true}})});
 }
 
-TEST_CASE("A training has the bits of a single process", "[7.4]") {
+TEST_CASE("Training gives the same bits as a single process", "[7.4]") {
   for (const int world_size : worlds({1, 2, 4})) {
     judge_training({.world_size = world_size, .delivery = Delivery::lazy, .options = kFour});
     judge_training(
@@ -146,7 +147,7 @@ TEST_CASE("A training has the bits of a single process", "[7.4]") {
   }
 }
 
-TEST_CASE("… with what is ignored, tied, frozen, without decay, in subgroups", "[7.4]") {
+TEST_CASE("… with ignored, tied and frozen parameters, without decay, in subgroups", "[7.4]") {
   for (const int world_size : worlds({1, 2, 4})) {
     judge_training({.world_size = world_size,
                     .options = with(with(kFour, kIgnored), {{"steps", 3}, {"meta", true}})});
@@ -159,7 +160,7 @@ TEST_CASE("… with what is ignored, tied, frozen, without decay, in subgroups",
   judge_training({.world_size = 4, .options = with(kFour, {{"group", 2}, {"depth", 0}})});
 }
 
-TEST_CASE("A training at three ranks is right, if not to the last bit", "[7.4]") {
+TEST_CASE("Training on three ranks is correct, but not to the last bit", "[7.4]") {
   judge_training({.world_size = 3, .options = {{"micro_batches", 6}, {"clip", 0.5}}});
 }
 
@@ -169,7 +170,7 @@ TEST_CASE("A backward that reaches no unit counts as a micro-step", "[7.4]") {
       {.world_size = 2, .options = with(with(kFour, kIgnored), {{"without_model", {0}}})});
 }
 
-TEST_CASE("The peak of memory is the formula's", "[7.4]") {
+TEST_CASE("The peak of memory matches the formula", "[7.4]") {
   const Json wide = {
       {"width", 64}, {"ffn", 170}, {"vocabulary", 96}, {"clip", 0.5}, {"micro_batches", 8}};
   for (const int world_size : worlds({1, 2, 4})) {
@@ -187,7 +188,7 @@ TEST_CASE("The full state, unit by unit", "[7.5]") {
   judge_visit({.world_size = 4, .options = {{"width", 64}, {"ffn", 170}, {"vocabulary", 64}}});
 }
 
-TEST_CASE("save_full writes what from_pretrained loads, and the folder appears whole", "[7.5]") {
+TEST_CASE("save_full writes what from_pretrained loads, and the folder appears complete", "[7.5]") {
   for (const int ranks : {1, 2, 3}) judge_save_full({.options = {{"ranks", ranks}}});
   judge_save_full({.options = with(kIgnored, {{"ranks", 2}, {"no_decay", {"norm"}}})});
   judge_save_full({.options = {{"ranks", 2}, {"tied", true}}});
@@ -206,7 +207,7 @@ TEST_CASE("The slices of all ranks are the training state", "[7.6]") {
   }
 }
 
-TEST_CASE("A checkpoint of four ranks goes on at two, to the same bits", "[7.6]") {
+TEST_CASE("A checkpoint of four ranks continues on two, with the same bits", "[7.6]") {
   for (const auto& [ranks, heirs] : {std::pair{4, 2}, {2, 4}, {1, 2}, {2, 1}}) {
     judge_resume({.options = with(kFour, {{"ranks", ranks}, {"heirs", heirs}})});
   }

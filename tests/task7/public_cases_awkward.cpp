@@ -16,7 +16,8 @@ const Json kAbandons = {{"abandons", true}, {"evaluates", true}, {"steps", 4}};
 
 }  // namespace
 
-TEST_CASE("Units stay in the order of the model, also where their names sort otherwise", "[7.1]") {
+TEST_CASE("Units stay in the order of the model, even where their names sort differently",
+          "[7.1]") {
   judge_units({.world_size = 2, .options = with(kToy, {{"layers", 12}})});
 }
 
@@ -39,7 +40,7 @@ TEST_CASE("The group is split once for all units", "[7.1]") {
   judge_splits({.options = with(kToy, {{"ranks", 4}, {"group", 1}, {"layers", 4}})});
 }
 
-TEST_CASE("When the sharded model is gone, its hooks are gone", "[7.2]") {
+TEST_CASE("A sharded model that is destroyed removes its hooks", "[7.2]") {
   for (const int world_size : worlds({1, 2, 3, 4})) {
     judge_gone({.world_size = world_size, .options = with(kToy, {{"width", 5}})});
   }
@@ -65,7 +66,7 @@ TEST_CASE("An ignored parameter of float64 stays one", "[7.3]") {
   }
 }
 
-TEST_CASE("What is ignored and tied, frozen or in a deep model is trained like the rest", "[7.4]") {
+TEST_CASE("Ignored, tied, frozen and deep models train like any other", "[7.4]") {
   judge_training(
       {.world_size = 2,
        .options = with(with(kToy, kEight),
@@ -106,13 +107,13 @@ TEST_CASE("Four steps, with evaluations and with forwards that no backward follo
       {.world_size = 2, .options = with(with(kEight, kAbandons), {{"ignored", {"model.norm"}}})});
 }
 
-TEST_CASE("The peak of memory is the formula's where weights are small, too", "[7.4]") {
+TEST_CASE("The peak of memory matches the formula for small weights too", "[7.4]") {
   judge_memory({.world_size = 2, .options = {{"clip", 0.5}, {"micro_batches", 4}}});
   judge_memory(
       {.world_size = 4, .options = {{"micro_batches", 8}, {"ignored", {"model.norm", "lm_head"}}}});
 }
 
-TEST_CASE("A visit reshards the units that a forward left unsharded, too", "[7.5]") {
+TEST_CASE("A visit also reshards the units that a forward left unsharded", "[7.5]") {
   for (const int world_size : worlds({1, 2, 3, 4})) {
     judge_visit({.world_size = world_size, .options = {{"abandons", true}}});
   }
@@ -137,7 +138,7 @@ TEST_CASE("load_full refuses a file with tensors that the model would not read",
   }
 }
 
-TEST_CASE("What three ranks saved two ranks load, also after a save that crashed", "[7.5]") {
+TEST_CASE("Two ranks load what three saved, even after a save that crashed", "[7.5]") {
   judge_handover({.options = {{"ranks", 3}, {"heirs", 2}, {"ignored", {"model.norm"}}}});
   judge_handover({.options = {{"ranks", 2}, {"heirs", 3}, {"crash", true}}});
 }
@@ -147,13 +148,13 @@ TEST_CASE("A checkpoint's number is not the count of steps", "[7.6]") {
       {.options = with(kEight, {{"ranks", 2}, {"number", 700}, {"ignored", {"lm_head"}}})});
 }
 
-TEST_CASE("What is ignored and frozen is saved with everything else", "[7.6]") {
+TEST_CASE("Ignored, frozen parameters are saved with everything else", "[7.6]") {
   judge_resume({.options = with(kEight, {{"ranks", 2},
                                          {"ignored", {"model.embed_tokens", "model.norm"}},
                                          {"frozen", {"model.embed_tokens"}}})});
 }
 
-TEST_CASE("What was loaded is trained, saved and loaded again", "[7.6]") {
+TEST_CASE("A loaded state is trained, saved and loaded again", "[7.6]") {
   judge_resume(
       {.options = with(
            kEight, {{"ranks", 4}, {"steps", 3}, {"again", true}, {"ignored", {"model.norm"}}})});
@@ -167,7 +168,7 @@ TEST_CASE("A save that crashed leaves nothing in the next checkpoint", "[7.6]") 
   judge_resume({.options = with(kEight, {{"ranks", 2}, {"crash", true}})});
 }
 
-TEST_CASE("A checkpoint of which one part does not fit changes nothing", "[7.6]") {
+TEST_CASE("A checkpoint with one part that does not fit changes nothing", "[7.6]") {
   judge_damaged({.options = with(kIgnoredEnds, {{"damage", "vocabulary"}})});
   judge_damaged({.options = {{"micro_batches", 4}, {"damage", "count"}}});
 }

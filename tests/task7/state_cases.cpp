@@ -34,11 +34,13 @@ Names owners_of(const Plan& plan) {
 /// What a load that reads too early says, by damage.
 std::string too_early(const std::string& damage) {
   if (damage == "vocabulary") {
-    return "what is sharded was read before what is ignored had been checked";
+    return "sharded tensors were read before the ignored ones had been checked";
   }
-  if (damage == "lacks") return "a tensor that the file lacks was noticed only when it was read";
-  if (damage == "shape") return "as many elements, but another shape: that is another tensor";
-  return "read before every rank had found the file right";
+  if (damage == "lacks")
+    return "a tensor that is missing from the file was noticed only when it was read";
+  if (damage == "shape")
+    return "the tensor has as many elements but another shape, so it does not fit";
+  return "tensors were read before every rank had found the file valid";
 }
 
 /// What is wrong with the file of a damage.
@@ -47,7 +49,7 @@ std::string misfit_text(const Case& asked, const std::string& damage) {
   auto others = eager(misfit_of(asked.options, damage), asked.seed).shapes;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     auto& [path, shape] = others[i];
-    if (path != shapes[i].first) return path + " is too many";
+    if (path != shapes[i].first) return path + " is one tensor too many";
     const bool is_norm = path == "model.norm.weight";
     if (is_norm && damage == "lacks") return path + " is missing";
     if (is_norm && damage == "shape") shape = {1, numel_of(shape)};
@@ -78,13 +80,13 @@ State scaled(const Case& asked) {
 }
 
 void check_one_unit(const Seen& seen, int rank, const char* what, std::int64_t grown, int ranks) {
-  Lesson lean("7.5", "never more than one unit is whole at a time", seen);
+  Lesson lean("7.5", "at most one unit is unsharded at a time", seen);
   const PlanBytes bytes = bytes_of(plan_of(seen.asked()), ranks);
   lean.at(rank).at_most(
       fmt::format("the peak of memory while {}, above what was held before", what), grown,
       bytes.largest_unit,
       {{grown >= bytes.shards * ranks, "the whole model is gathered"},
-       {grown > bytes.largest_unit, "more than one unit is whole"}});
+       {grown > bytes.largest_unit, "more than one unit is unsharded at a time"}});
 }
 
 int ranks_of(const Case& asked) { return asked.options.value("ranks", 2); }
@@ -101,8 +103,7 @@ void judge_visit(const Ask& ask) {
       paths.push_back(each.at("path").get<std::string>());
     }
     order.at(rank).equal("the visits", paths, order_of(plan));
-    Lesson one("7.5", "one unit at a time is unsharded: the one whose parameters are visited",
-               seen);
+    Lesson one("7.5", "only the unit whose parameters are visited is unsharded", seen);
     const Names owners = owners_of(plan);
     const Names before = seen.lines(rank, "unsharded before");
     Names units;
@@ -122,11 +123,11 @@ void judge_visit(const Ask& ask) {
         const auto here = std::find(units.begin(), units.end(), owners[i]);
         const bool never = unsharded == Names(units.begin(), here + 1);
         one.at(rank).equal("the unsharded units" + when, unsharded, Names{owners[i]},
-                           {{never, "gathered for the visit, and never resharded"},
+                           {{never, "the unit was gathered for the visit and never resharded"},
                             {unsharded == units, "the whole model is gathered"}});
       }
     }
-    Lesson values("7.5", "what is visited is made of the shards of all ranks, as they are now",
+    Lesson values("7.5", "a visit passes values assembled from the current shards of all ranks",
                   seen);
     check_state(values.at(rank), state_of(seen.at(rank, "visited")), scaled(seen.asked()));
     Lesson left("7.5", "afterwards every unit is sharded", seen);
@@ -134,11 +135,11 @@ void judge_visit(const Ask& ask) {
     const bool were_whole = std::all_of(unsharded.begin(), unsharded.end(), [&](const auto& unit) {
       return std::find(before.begin(), before.end(), unit) != before.end();
     });
-    left.at(rank).equal("the units that are not", unsharded, {},
+    left.at(rank).equal("the units that are not sharded", unsharded, {},
                         {{were_whole,
-                          "a forward without a backward had left them unsharded before the visit: "
-                          "reshard every unit that was visited, not only those gathered for it"},
-                         {true, "gathered for the visit, and never resharded"}});
+                          "a forward without a backward left them unsharded before the visit: "
+                          "reshard every visited unit, not only those gathered for the visit"},
+                         {true, "the unit was gathered for the visit and never resharded"}});
     const Json& peak = seen.at(rank, "visiting");
     check_one_unit(seen, rank, "visiting",
                    peak.at("peak").at("total").get<std::int64_t>() -
@@ -154,42 +155,43 @@ void judge_visit(const Ask& ask) {
 void judge_save_full(const Ask& ask) {
   const Seen& seen = run("save_full", ask);
   const Case& asked = seen.asked();
-  Lesson files("7.5", "the folder appears whole: what is incomplete has another name", seen);
+  Lesson files("7.5", "the folder appears complete; an incomplete one has another name", seen);
   const std::string refusal = seen.text(0, "saving again failed");
   const bool is_foreign = seen.at(0, "replacing").at("type") != "none";
   files.at_rank_of(0, ranks_of(asked))
       .that(refusal.empty(), "saving into the folder of an earlier save: " + refusal,
             "the folder is replaced",
             {{is_foreign,
-              "a file was written into the folder after publish_folder(), which lists what is "
-              "complete: write all files, config.json too, into the temporary folder before"}});
+              "a file was written into the folder after publish_folder(), which lists the complete "
+              "files: write all files, including config.json, into the temporary folder first"}});
   if (!files.ok()) return;
-  files.at(0).equal("what lies in the parent folder", seen.lines(0, "listing"), Names{"model"});
-  files.equal("what lies in the folder", seen.lines(0, "files"),
+  files.at(0).equal("the content of the parent folder", seen.lines(0, "listing"), Names{"model"});
+  files.equal("the content of the folder", seen.lines(0, "files"),
               Names{"config.json", "model.safetensors"});
   files.equal("config.json", seen.text(0, "config"), io::to_hf_config(config_of(asked.options)));
-  Lesson values("7.5", "the file holds every parameter under its path, as it is now", seen);
+  Lesson values("7.5", "the file holds the current value of every parameter under its path", seen);
   const State observed = state_of(seen.at(0, "tensors"));
   check_state(values.at(0), observed, scaled(asked),
               {{observed == eager(asked.options, asked.seed + 1).state,
-                "the folder of the save before: it was not replaced"}});
+                "this is the folder of the previous save, which was not replaced"}});
   for (int rank = 0; rank < ranks_of(asked); ++rank) {
     const Json& noted = seen.at(0, "ranks").at(static_cast<std::size_t>(rank));
     const Json& there = seen.at(0, "there").at(static_cast<std::size_t>(rank));
     check_one_unit(seen, rank, "saving", noted.at("peak").get<std::int64_t>(), ranks_of(asked));
     Lesson left("7.5", "afterwards every unit is sharded", seen);
     left.at_rank_of(rank, ranks_of(asked))
-        .equal("the units that are not", noted.at("left").get<Names>(), {});
-    Lesson together("7.5", "no rank returns from save_full before the folder is there", seen);
+        .equal("the units that are not sharded", noted.at("left").get<Names>(), {});
+    Lesson together("7.5", "no rank returns from save_full before the folder exists", seen);
     together.at_rank_of(rank, ranks_of(asked))
-        .that(noted.at("found").get<bool>(), "the folder was not there", "it is");
+        .that(noted.at("found").get<bool>(), "the folder did not exist", "it exists");
     if (rank > 0) continue;  // only rank 0 publishes, so only there the order is certain
     const bool published = !there.empty() && there.back().get<bool>();
-    together.that(published, "rank 0 publishes after the last collective: nobody waits for it",
+    together.that(published, "rank 0 publishes after the last collective, so no rank waits for it",
                   "a barrier after the folder has been published");
     together.that(!there.empty() && !there.front().get<bool>(),
-                  "the folder is there while units are still gathered", "it appears at the end",
-                  {{true, "written in place: a crash leaves half of it"}});
+                  "the folder exists while units are still being gathered",
+                  "the folder appears at the end",
+                  {{true, "the folder is written in place, so a crash leaves half of it"}});
   }
 }
 
@@ -208,12 +210,12 @@ void judge_load_full(const Ask& ask) {
           is_ignored(asked.options, slice.at("name").get<std::string>().substr(6));
       add_slices(is_whole ? own : whole, Json::array({slice}));
     }
-    Lesson copies("7.5", "every rank reads what is ignored, whole", seen);
+    Lesson copies("7.5", "every rank reads the ignored parameters whole", seen);
     check_state(copies.at_rank_of(rank, ranks_of(asked)), own.values, ignored);
-    Lesson now("7.5", "what is computed after load_full is computed with what was loaded", seen);
+    Lesson now("7.5", "after load_full the model computes with the loaded values", seen);
     check_evaluation(now.at_rank_of(rank, ranks_of(asked)), noted.at("loss"),
                      loss_of_build(asked.options, asked.seed + 1, asked.seed));
-    Lesson lean("7.5", "a rank reads its own slices, straight into the shard", seen);
+    Lesson lean("7.5", "a rank reads its own slices directly into the shard", seen);
     lean.at_rank_of(rank, ranks_of(asked))
         .equal("the peak of memory, above what was held before",
                noted.at("peak").get<std::int64_t>(), 0);
@@ -230,21 +232,20 @@ void judge_load_full(const Ask& ask) {
     const bool is_misled = std::find(misled.begin(), misled.end(), rank) != misled.end();
     Lesson refused("7.5", "a file that does not fit is refused", seen);
     refused.at_rank_of(rank, ranks_of(asked))
-        .equal(is_misled ? "what load_full threw for a file in which " + misfit
-                         : "what load_full threw for a file that fits, where another rank's does "
-                           "not,",
-               noted.at("type").get<std::string>(),
-               std::string(is_misled ? "InputError" : "Aborted"),
-               {{!is_misled && noted.at("type") == "none",
-                 "found it right, and did not wait for the rank that did not"},
-                {damage == "shape" && noted.at("type") == "none", too_early(damage)},
-                {damage == "deeper" && noted.at("type") == "none",
-                 "only the model's own tensors are looked for: what else the file holds is left "
-                 "unread; check_hf_parameters() refuses it"},
-                {damage != "lacks" && noted.at("type") == "none",
-                 "every name is in the file, and another shape is not refused: compare the shapes, "
-                 "too, as require() does"}});
-    Lesson same("7.5", "nothing changes on any rank unless all of it fits on all ranks", seen);
+        .equal(
+            is_misled ? "what load_full threw for a file in which " + misfit
+                      : "what load_full threw for a file that fits, while another rank's does not,",
+            noted.at("type").get<std::string>(), std::string(is_misled ? "InputError" : "Aborted"),
+            {{!is_misled && noted.at("type") == "none",
+              "this rank found its file valid, but did not wait for the rank that did not"},
+             {damage == "shape" && noted.at("type") == "none", too_early(damage)},
+             {damage == "deeper" && noted.at("type") == "none",
+              "only the model's own tensors are checked, and others in the file are passed over; "
+              "check_hf_parameters() refuses them"},
+             {damage != "lacks" && noted.at("type") == "none",
+              "every name is in the file, but a different shape is not refused: compare the shapes "
+              "too, as require() does"}});
+    Lesson same("7.5", "nothing changes on any rank unless the whole file fits on all ranks", seen);
     Assembled before, after;
     add_slices(before, noted.at("before"));
     add_slices(after, noted.at("after"));

@@ -57,8 +57,7 @@ void check_losses(Lesson& lesson, const Seen& seen, int rank, const Single& expe
 
 void check_evaluations(const Seen& seen, int rank, const Single& expected) {
   const Json& observed = seen.at(rank, "evaluations");
-  Lesson lesson("7.4", "an evaluation after a step sees the parameters that the step has made",
-                seen);
+  Lesson lesson("7.4", "an evaluation after a step uses the updated parameters", seen);
   const bool exact = std::has_single_bit(static_cast<unsigned>(seen.world_size()));
   for (std::size_t step = 0; step < observed.size() && lesson.ok(); ++step) {
     check_evaluation(lesson.at(rank), observed.at(step), expected.evaluations.at(step), exact);
@@ -78,24 +77,26 @@ void check_reductions(const Seen& seen, int rank) {
   for (const WantedUnit& unit : plan_of(asked).units) {
     for (const WantedFlat& flat : unit.flats) flats += flat.trainable ? 1 : 0;
   }
-  Lesson lesson("7.4", "begin_step hands the plan on: one reduction for every L micro-steps", seen);
+  Lesson lesson("7.4", "begin_step passes the plan on: one reduction per L micro-steps", seen);
   lesson.at(rank).equal("the number of reduce-scatters in a step", observed,
                         flats * (micro_steps / per_reduction),
                         {{per_reduction > 1 && observed == flats,
-                          "one reduction a step, although L is smaller than M"},
+                          "there is one reduction per step, although L is smaller than M"},
                          {per_reduction > 1 && observed == flats * micro_steps,
-                          "one reduction a micro-step: L was not handed on"}});
+                          "there is one reduction per micro-step: L was not passed on"}});
 }
 
 void check_counts_of(const Seen& seen, int rank, std::int64_t steps) {
   const auto counts = seen.at(rank, "counts").get<std::vector<std::int64_t>>();
-  Lesson lesson("7.4", "each of the two optimizers is stepped once a step", seen);
-  lesson.at(rank).equal(
-      "the count of the optimizer of the shards", counts[0], steps,
-      {{counts[0] == 2 * steps, "stepped twice: once for the shards, once for what is ignored"}});
+  Lesson lesson("7.4", "each of the two optimizers is called once per step", seen);
+  lesson.at(rank).equal("the step count of the optimizer of the shards", counts[0], steps,
+                        {{counts[0] == 2 * steps,
+                          "the optimizer was called twice, once for the shards and once for the "
+                          "ignored parameters"}});
   if (counts[1] < 0) return;
-  lesson.equal("that of the optimizer of what is ignored", counts[1], steps,
-               {{counts[1] == 0, "what is ignored is as it was built: never updated"}});
+  lesson.equal("the step count of the optimizer of ignored parameters", counts[1], steps,
+               {{counts[1] == 0,
+                 "ignored parameters still have their initial values: they were never updated"}});
 }
 
 /// The squares that a norm is made of.
@@ -127,18 +128,19 @@ NormParts parts_of(const State& gradients, const Plan& plan, int world_size) {
 
 /// What is left of the gradients.
 void check_zeroed(const Seen& seen, int rank, const std::string& key) {
-  Lesson lesson("7.4", "after zero_grad no gradient has bytes", seen);
+  Lesson lesson("7.4", "after zero_grad no gradient is allocated", seen);
   const Json& left = seen.at(rank, "gradients " + key);
   const int count = left.at("count").get<int>();
   lesson.at(rank).equal(
-      "SHARDED_GRAD bytes " + key, seen.bytes(rank, key, "SHARDED_GRAD"), 0,
+      "the number of SHARDED_GRAD bytes " + key, seen.bytes(rank, key, "SHARDED_GRAD"), 0,
       {{count > 0 && left.at("zero").get<bool>(),
-        fmt::format("{} shards have a gradient, full of zeros: zero_grad() frees it, with "
+        fmt::format("{} shards have a gradient full of zeros, but zero_grad() frees it, with "
                     "set_shard_grad(Tensor())",
                     count)},
        {count > 0, fmt::format("{} shards still have their gradient after zero_grad()", count)},
-       {true, "no shard has a gradient any more, so somebody still holds a view of one"}});
-  lesson.equal("UNSHARDED_GRAD bytes " + key, seen.bytes(rank, key, "UNSHARDED_GRAD"), 0);
+       {true, "no shard has a gradient anymore, so something still holds a view of one"}});
+  lesson.equal("the number of UNSHARDED_GRAD bytes " + key, seen.bytes(rank, key, "UNSHARDED_GRAD"),
+               0);
 }
 
 }  // namespace
@@ -157,30 +159,30 @@ void judge_gradients(const Ask& ask) {
     const State& all = clipped ? right.clipped : right.first_gradients;
     Lesson lesson("7.4",
                   !clipped ? "the gradient is the sum over all micro-batches of all ranks, times "
-                             "1/J, for shards and for what is replicated"
+                             "1/J, for shards and for replicated parameters"
                   : key == "clipped"
-                      ? "clipping scales every gradient, of shards and of what is replicated, by "
-                        "the norm of the whole"
+                      ? "clipping scales every gradient, sharded or replicated, by the norm of the "
+                        "whole gradient"
                       : "the gradients stay as they are until zero_grad: step only reads them",
                   seen);
     Assembled whole;
     for (int rank = 0; rank < world_size; ++rank) {
-      Lesson now("7.4", "pieces() hold the gradients that there are when it is called", seen);
+      Lesson now("7.4", "pieces() holds the gradients that exist when it is called", seen);
       const Names without = seen.lines(rank, key + " without");
       if (!seen.at(rank, key).empty()) {
         now.at(rank).equal(
             "the pieces without a gradient, after finish_gradients()", without, {},
             {{std::ssize(without) == std::ssize(piece_keys(plan_of(asked), asked.options)),
-              "those of a call before there were gradients: pieces are made anew "
-              "by every call"}});
+              "these are the pieces of a call before there were gradients: make them again in "
+              "every call"}});
       }
       if (!now.ok()) return;
       add_slices(whole, seen.at(rank, key));
       Assembled own;
       add_slices(own, seen.at(rank, key + " replicated"));
       const bool freed = key == "updated" && seen.at(rank, key).empty();
-      lesson.at(rank).that(!freed, "after step() no gradient of a shard is left", "all of them",
-                           {{true, "step() frees them: that is for zero_grad()"}});
+      lesson.at(rank).that(!freed, "after step() no shard has a gradient", "all of them",
+                           {{true, "step() frees them, but only zero_grad() should"}});
       if (!lesson.ok()) break;
       const State copies = part_of(all, asked.options, true);
       lesson.at(rank).that(own.values.empty() <= copies.empty(),
@@ -208,11 +210,11 @@ void judge_gradients(const Ask& ask) {
       one.at(rank).that(
           same, fmt::format("the norm is {:.17g}", observed), fmt::format("{:.17g}", norm),
           {{is_shared && is(world_size * parts.copies),
-            "replicated gradients count on every rank: W times"},
+            "replicated gradients count on every rank, which is W times"},
            {parts.copies > 0 && is(0), "replicated gradients do not count at all"},
            {is_shared && std::any_of(parts.dealt.begin(), parts.dealt.end(), is),
-            "replicated gradients count on one rank, but DdpGradients::add_squares deals them out "
-            "to all ranks: call it on each"}});
+            "replicated gradients count on one rank only, but DdpGradients::add_squares divides "
+            "them among the ranks: call it on each rank"}});
       Lesson clip("7.4", "clip_grad_norm returns the norm of the whole gradient", seen);
       clip.at(rank).equal("the norm that it returned",
                           fmt::format("{:.17g}", seen.at(rank, "clipped by").get<double>()),
@@ -222,8 +224,9 @@ void judge_gradients(const Ask& ask) {
   for (int rank = 0; rank < world_size; ++rank) {
     check_zeroed(seen, rank, "zeroed");
     Lesson left("7.4", "after zero_grad there are no gradients", seen);
-    left.at(rank).equal("the number of shards that have one", std::ssize(seen.at(rank, "left")), 0);
-    left.equal("the number of replicated pieces that have one",
+    left.at(rank).equal("the number of shards that have a gradient",
+                        std::ssize(seen.at(rank, "left")), 0);
+    left.equal("the number of replicated pieces that have a gradient",
                std::ssize(seen.at(rank, "left replicated")), 0);
   }
 }
@@ -235,10 +238,10 @@ void judge_training(const Ask& ask) {
   const Single& right = single(alone(asked), asked.seed, micro_batches_of(asked), steps);
   const State trained = part_of(right.state, asked.options, false);
   const State built = eager(asked.options, asked.seed).state;
-  Lesson lesson("7.4",
-                "a training on W ranks is the training of a single process: losses, parameters and "
-                "optimizer state",
-                seen);
+  Lesson lesson(
+      "7.4",
+      "training on W ranks gives the losses, parameters and optimizer state of a single process",
+      seen);
   Assembled whole;
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     check_counts_of(seen, rank, steps);
@@ -252,10 +255,10 @@ void judge_training(const Ask& ask) {
     lesson.at(rank);
     check_values(lesson, own.values, parameters, seen.world_size(),
                  {{own.values == part_of(built, asked.options, true),
-                   "what is ignored is as it was built: never updated"}});
+                   "ignored parameters still have their initial values: they were never updated"}});
     check_losses(lesson, seen, rank, right);
     check_evaluations(seen, rank, right);
-    Lesson equal("7.4", "what is replicated is the same on all ranks, to the last bit", seen);
+    Lesson equal("7.4", "replicated parameters are the same on all ranks, to the last bit", seen);
     Assembled others;
     add_slices(others, seen.at(0, "replicated"));
     check_state(equal.at(rank), own.values, others.values);
@@ -263,7 +266,7 @@ void judge_training(const Ask& ask) {
       lesson.equal("the gradient norms", exact(seen.at(rank, "norms").get<std::vector<double>>()),
                    exact(right.norms));
     }
-    Lesson pieces("7.4", "pieces() are the optimizer's pieces and the replicated ones", seen);
+    Lesson pieces("7.4", "pieces() holds the optimizer's pieces and the replicated ones", seen);
     for (int step = 0; step < steps; ++step) {
       const std::string name = std::to_string(step);
       check_zeroed(seen, rank, "after step " + name);
@@ -274,7 +277,7 @@ void judge_training(const Ask& ask) {
       }
       std::sort(keys.begin(), keys.end());
       std::sort(wanted.begin(), wanted.end());
-      pieces.at(rank).equal("their keys", keys, wanted);
+      pieces.at(rank).equal("the keys of the pieces", keys, wanted);
     }
   }
   lesson.at(0);
@@ -308,16 +311,17 @@ void judge_memory(const Ask& ask) {
   const estimate::MemoryFormula replicated(config, given);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Lesson lesson("7.4",
-                  "the peak of a step is the formula's: shards, the units that are whole for a "
-                  "moment, and activations",
+                  "the peak of a step matches the formula: shards, the units that are unsharded "
+                  "for a moment, and activations",
                   seen);
     for (int step = 0; step < options.value("steps", 2); ++step) {
       const Json& noted = seen.at(rank, "step " + std::to_string(step));
       const auto peak = noted.at("peak").at("total").get<std::int64_t>();
-      lesson.at(rank).at_most(fmt::format("the peak of step {}, in bytes,", step), peak,
-                              formula.step(step).peak().total(),
-                              {{peak >= replicated.step(step).peak().total(),
-                                "as much as DDP needs: what is sharded is held whole"}});
+      lesson.at(rank).at_most(
+          fmt::format("the peak of step {}, in bytes,", step), peak,
+          formula.step(step).peak().total(),
+          {{peak >= replicated.step(step).peak().total(),
+            "this is as much as DDP needs: sharded parameters are held whole"}});
       lesson.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
                      16384, {{true, "a copy outside the memory tracker"}});
     }

@@ -111,40 +111,42 @@ void judge_units(const Ask& ask) {
     for (Json& unit : every_kept) {
       unit["kept"] = unit.at("kept").get<bool>() || &unit == &every_kept.back();
     }
-    Lesson lesson("7.1",
-                  "every parameter that is not ignored is in one unit, in one flat parameter a "
-                  "kind; the root's unit comes first; kept is the root's unit, or else the last",
-                  seen);
+    Lesson lesson(
+        "7.1",
+        "every parameter that is not ignored is in one unit, with one flat parameter per kind; the "
+        "root's unit comes first and is kept, and without one the last unit is kept",
+        seen);
     lesson.at(rank).equal(
         "the list of units", texts_of(units), texts_of(expected),
         {{twice, "a parameter is in two units"},
          {std::count(names.begin(), names.end(), "root") > 1,
-          "the policy has returned the root, and it is added once more"},
+          "the policy returned the root, but the root is added once more"},
          {wanted != by_name && names == by_name && !asked.options.contains("wrap"),
-          "the units are in the order of their names, which is not that of the forward"},
+          "the units are sorted by name, which is not the order of the forward"},
          {names != wanted &&
               std::is_permutation(names.begin(), names.end(), wanted.begin(), wanted.end()) &&
               asked.options.contains("wrap"),
-          fmt::format("the units are [{}], and the policy returned [{}]: its order is the units'",
+          fmt::format("the units are [{}], but the policy returned [{}]: keep the policy's order",
                       fmt::join(names, ", "),
                       fmt::join(asked.options.value("wrap", Names{}), ", "))},
          {texts_of(units) == texts_of(every_kept),
-          "the root's unit is kept, and the last one besides: the last is kept only if the root "
-          "is no unit"},
-         {empty, "a module that is left without parameters is a unit"},
+          "both the root's unit and the last one are kept, but the last is kept only if the root "
+          "is not a unit"},
+         {empty, "a module that is left without parameters became a unit"},
          {nobody && texts_of(with_kept(expected, "")) == texts_of(units),
           "no unit is kept until backward"},
          {texts_of(with_kept(expected, last)) == texts_of(units),
-          "the last unit is kept although the root's is a unit"},
+          "the last unit is kept although the root is a unit"},
          {texts_of(units) == texts_of(all_decaying(expected)),
-          "what does not decay is apart, but FlatParameter::decay does not say so"},
+          "parameters without weight decay have a flat parameter of their own, but its "
+          "FlatParameter::decay is still true"},
          {names == wanted && texts_of(units) == texts_of(with_other_order(expected, units)),
-          "the right flat parameters in another order: that of the first parameter of each kind "
-          "counts"},
+          "the flat parameters are right but in another order: sort them by the first parameter of "
+          "each kind"},
          {texts_of(units) == texts_of(undivided),
-          "what decays and what does not are in one flat parameter"}});
+          "one flat parameter mixes parameters with and without weight decay"}});
     const Names replicated = seen.lines(rank, "replicated");
-    lesson.equal("what is left to be replicated", replicated, plan.replicated,
+    lesson.equal("the parameters left to be replicated", replicated, plan.replicated,
                  {{replicated.size() > plan.replicated.size(),
                    "a tied parameter is ignored once for each of its paths"}});
     for (const Json& unit : units) {
@@ -153,24 +155,26 @@ void judge_units(const Ask& ask) {
     }
     add_slices(whole, seen.at(rank, "slices"));
 
-    Lesson lean("7.1", "making the units needs the shards and at most one unit besides", seen);
+    Lesson lean("7.1", "making the units needs memory for the shards and at most one whole unit",
+                seen);
     const PlanBytes bytes = bytes_of(plan, seen.world_size());
     const Json& making = seen.at(rank, "making");
     const std::int64_t grown = making.at("peak").at("total").get<std::int64_t>() -
                                making.at("before").at("total").get<std::int64_t>();
     lean.at(rank).at_most("the peak of memory, above what was held before", grown,
                           bytes.shards + bytes.largest_unit);
-    lean.equal("SHARDED_PARAM bytes", seen.bytes(rank, "made", "SHARDED_PARAM"), bytes.shards);
+    lean.equal("the number of SHARDED_PARAM bytes", seen.bytes(rank, "made", "SHARDED_PARAM"),
+               bytes.shards);
     lean.at_most("the largest block taken from the heap", making.at("heap").get<std::int64_t>(),
                  4095, {{true, "a copy outside the memory tracker"}});
   }
   const State all = part_of(eager(asked.options, asked.seed).state, asked.options, false);
-  Lesson values("7.1", "the shards of all ranks are the parameters of an eager build", seen);
+  Lesson values("7.1", "the shards of all ranks make up the parameters of an eager build", seen);
   values.at(0);
   check_cover(values, whole, names_in(all));
   if (values.ok()) check_state(values, whole.values, all);
   if (asked.options.value("group", 0) < 2) return;
-  Lesson parts("7.1", "under within(s) the units gather again within s consecutive ranks", seen);
+  Lesson parts("7.1", "under within(s) the units gather again among s consecutive ranks", seen);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     std::size_t at = 0;
     for (const WantedUnit& unit : plan.units) {
@@ -227,21 +231,21 @@ void judge_replicated(const Ask& ask) {
   std::int64_t buffer_bytes = 0;
   for (const auto& [name, values] : build.buffers) buffer_bytes += 4 * std::ssize(values);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson there("7.3", "after a meta start every ignored parameter has its memory", seen);
+    Lesson there("7.3", "after a meta start every ignored parameter is allocated", seen);
     const Names on_meta = seen.lines(rank, "on meta");
     there.at(rank).equal("the ignored parameters that are still on meta", on_meta, {},
                          {{on_meta == frozen_of(plan, asked.options),
-                           "frozen or not, what is ignored needs its bytes"}});
+                           "an ignored parameter needs memory whether it is frozen or not"}});
     if (!there.ok()) return;
     Assembled whole;
     const Json& noted_parameters = seen.at(rank, "replicated");
     add_slices(whole, noted_parameters);
-    Lesson values("7.3", "ignored parameters have the bits of an eager build, whole, on every rank",
+    Lesson values("7.3",
+                  "every rank holds the ignored parameters whole, with the bits of an eager build",
                   seen);
     check_state(values.at(rank), whole.values, ignored);
 
-    Lesson buffers("7.3", "buffers are not loaded from anywhere: somebody has to compute them",
-                   seen);
+    Lesson buffers("7.3", "buffers are not loaded from a file, so they must be computed", seen);
     const Json& noted = seen.at(rank, "buffers");
     buffers.at(rank).equal("the number of buffers", std::ssize(noted), std::ssize(build.buffers));
     for (std::size_t i = 0; i < build.buffers.size() && buffers.ok(); ++i) {
@@ -251,46 +255,50 @@ void judge_replicated(const Ask& ask) {
       const bool is_bare = noted.at(i).at("bare").get<bool>();
       buffers.that(initialized,
                    fmt::format("buffer '{}' of module '{}' has not been initialized", name, module),
-                   "it is",
+                   "an initialized buffer",
                    {{meta, fmt::format("initialize_buffers() was not called on '{}'{}: after a "
                                        "meta start call it on every module of the tree",
                                        module, is_bare ? ", which has no parameter" : "")}});
       if (initialized) buffers.bits("buffer " + name, floats_of(noted.at(i).at("bits")), expected);
     }
-    Lesson generator("7.3", "the generator is where an eager build leaves it", seen);
+    Lesson generator("7.3", "the generator ends at the offset where an eager build leaves it",
+                     seen);
     const auto offset = seen.number(rank, "generator");
     generator.at(rank).equal(
-        "its offset", offset, static_cast<std::int64_t>(build.generator),
-        {{offset == 0, "not moved: the next draw repeats the first weights"},
-         {offset == 2 * static_cast<std::int64_t>(build.generator), "moved twice"}});
-    Lesson engine("7.3", "only what is ignored and trainable needs an all-reduce", seen);
+        "the generator's offset", offset, static_cast<std::int64_t>(build.generator),
+        {{offset == 0,
+          "the generator was not advanced, so the next draw repeats the initial weights"},
+         {offset == 2 * static_cast<std::int64_t>(build.generator),
+          "the generator was advanced twice"}});
+    Lesson engine("7.3", "only ignored, trainable parameters need an all-reduce", seen);
     const Names keys = piece_keys(plan, asked.options);
     const bool trainable = std::any_of(keys.begin(), keys.end(), [](const std::string& key) {
       return key.find('#') == std::string::npos;
     });
     engine.at(rank).that(seen.at(rank, "engine").get<bool>() == trainable,
-                         trainable ? "no DdpGradients" : "a DdpGradients",
-                         trainable ? "one" : "none: nothing is ignored and trainable");
+                         trainable ? "there is no DdpGradients" : "there is a DdpGradients",
+                         trainable ? "one" : "none, because no parameter is ignored and trainable");
     Lesson types("7.3", "an ignored parameter keeps its dtype", seen);
     for (const Json& each : noted_parameters) {
       const std::string path = each.at("name").get<std::string>().substr(6);
       types.at(rank).equal("the dtype of " + path, each.at("dtype").get<std::string>(),
                            build.dtypes.at(path));
     }
-    Lesson decay("7.3", "weight decay is for the ignored what it is for the others", seen);
+    Lesson decay("7.3", "weight decay applies to ignored parameters as it does to the others",
+                 seen);
     decay.at(rank);
     for (const auto& [path, observed] : seen.at(rank, "decays").items()) {
       const bool expected = decays(asked.options, path);
       decay.that(observed.get<bool>() == expected,
                  fmt::format("the piece of {} {}", path, expected ? "does not decay" : "decays"),
-                 expected ? "it decays" : "it does not: options_.decays says so",
+                 expected ? "it decays" : "it does not decay, as options_.decays returns false",
                  {{is_of_another(seen.at(rank, "decays"), plan, asked.options),
                    "the pieces are those of the trainable parameters only: the i-th piece is not "
                    "the i-th ignored parameter"},
-                  {!expected, "options_.decays was not asked"}});
+                  {!expected, "options_.decays was not called"}});
     }
-    Lesson memory("7.3", "what stays whole is counted as UNSHARDED_PARAM", seen);
-    memory.at(rank).equal("UNSHARDED_PARAM bytes",
+    Lesson memory("7.3", "parameters that stay whole are counted as UNSHARDED_PARAM", seen);
+    memory.at(rank).equal("the number of UNSHARDED_PARAM bytes",
                           seen.bytes(rank, "started", "UNSHARDED_PARAM") -
                               seen.bytes(rank, "before", "UNSHARDED_PARAM"),
                           bytes.replicated);

@@ -79,10 +79,10 @@ TEST_CASE("summary and picture are tried before the first step, too", "[train][o
   options.picture_folder = home / "picture";
   CHECK(attempt(options).steps == 2);
   write(home / "picture" / "trace.json");
-  check_refused(attempt(options), "--picture", "trace.json: is there already");
+  check_refused(attempt(options), "--picture", "trace.json: already exists");
   fs::remove(home / "picture" / "trace.json");
   write(home / "summary.json");
-  check_refused(attempt(options), "--summary", "summary.json: is there already");
+  check_refused(attempt(options), "--summary", "summary.json: already exists");
   options.summary = "/proc/none/summary.json";
   check_refused(attempt(options), "--summary", "/proc/none: cannot make this folder");
 }

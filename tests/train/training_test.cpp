@@ -201,7 +201,7 @@ TEST_CASE("a damaged checkpoint is refused by every strategy", "[train][checkpoi
     std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
   };
   damage(whole.substr(0, whole.size() - 1));
-  refused("not a whole safetensors file");
+  refused("not a complete safetensors file");
   damage(whole.substr(0, 100));
   refused("its header should take");
   std::string flipped = whole;

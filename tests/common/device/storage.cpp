@@ -122,7 +122,7 @@ TEST_CASE("reading freed bytes is an error that names unit, parameter and reason
   storage.free("reshard after forward");
   CHECK_THAT(message(), contains("unit blocks.0, parameter wq.weight"));
   CHECK_THAT(message(), contains("UNSHARDED_PARAM"));
-  CHECK_THAT(message(), contains("64 when it has"));
+  CHECK_THAT(message(), contains("64 bytes when it is"));
   CHECK_THAT(message(), contains("it was freed, last: reshard after forward"));
   CHECK_THAT(message(), contains("Unshard the unit"));
 

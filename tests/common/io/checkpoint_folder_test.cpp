@@ -206,7 +206,7 @@ TEST_CASE("what a checkpoint folder holds besides checkpoints stays", "[checkpoi
     CHECK(read_text(root / name / "thesis.tex") == "mine");
   }
   write_text_atomically(root / "latest.tmp", "mine");
-  refused(5, "latest.tmp: is there already");
+  refused(5, "latest.tmp: already exists");
   CHECK(loadable(folder) == "four");
 }
 

@@ -139,7 +139,7 @@ TEST_CASE("weights of another model change nothing", "[hf]") {
   nn::TransformerConfig wider = nn::TransformerConfig::nano();
   wider.ffn_width = 44;
   save_hf_folder(*make_model(wider, 2), folder / "model");
-  refused("has shape (44, 16), the model's has (40, 16)");
+  refused("has shape (44, 16), but the model's has (40, 16)");
   nn::TransformerConfig deeper = nn::TransformerConfig::nano();
   deeper.layers = 3;
   save_hf_folder(*make_model(deeper, 2), folder / "model");
@@ -152,7 +152,7 @@ TEST_CASE("weights of another model change nothing", "[hf]") {
   save_hf_folder(*make_model(nn::TransformerConfig::nano(), 2), folder / "model");
   const auto file = folder / "model" / "model.safetensors";
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
-  refused("not a whole safetensors file");
+  refused("not a complete safetensors file");
 }
 
 TEST_CASE("tables and tied heads that follow from the rest are passed over", "[hf]") {

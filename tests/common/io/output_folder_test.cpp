@@ -154,10 +154,10 @@ TEST_CASE("a file is replaced only if it says that it is ours", "[output]") {
     CHECK_THAT(message_of<InputError>([&] { write_output_file(path, text); }), contains(path));
   };
   write_text_atomically(home / "mine", "years");
-  refused(home / "mine", "is there already, and this program did not write it");
+  refused(home / "mine", "already exists and was not written by this program");
   CHECK(read_text(home / "mine") == "years");
   write_text_atomically(home / "other.tmp", "years");
-  refused(home / "other", "other.tmp: is there already");
+  refused(home / "other", "other.tmp: already exists");
   CHECK(read_text(home / "other.tmp") == "years");
   fs::create_directory(home / "folder");
   refused(home / "folder", "is a folder");
@@ -166,7 +166,7 @@ TEST_CASE("a file is replaced only if it says that it is ours", "[output]") {
   CHECK_FALSE(fs::exists(home / "deep" / "file"));
   CHECK_FALSE(fs::exists(home / "deep" / "file.tmp"));
   CHECK_THAT(message_of<Error>([&] { write_output_file(home / "x", "no mark"); }),
-             contains("by which it is known again"));
+             contains("the mark by which the program recognizes"));
 }
 
 }  // namespace fsdp::io
