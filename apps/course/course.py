@@ -57,7 +57,8 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
     if is_own and not any(chosen.values()):
         history.store(ROOT, task, digest, cases, options.only)
     found = verdicts.judge_steps(task, cases, [options.only] if options.only else [],
-                                 history.unmet_before(ROOT, course, task) if is_own else "")
+                                 history.unmet_before(ROOT, course, task) if is_own else "",
+                                 [step.id for step in unwritten.steps(ROOT, task)] if is_own else ())
     whose = "your code" if is_own else "the reference"
     count = f"{len(cases)} public case{'s' * (len(cases) != 1)}"
     lines = results.failures(found)

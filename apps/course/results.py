@@ -37,7 +37,8 @@ def table(found: list[verdicts.Verdict], paper: terminal.Paper = terminal.PLAIN)
 
 
 def failures(found: list[verdicts.Verdict]) -> list[str]:
-    """The first failing step's message in full, then a line for each other failing case."""
+    """The first failing step's message in full, then a line for each other failing case; one for
+    all cases of a step that is not written or cannot work yet."""
     # What is blocked comes last: its message is not where to begin.
     order = [verdict for state in ("failed", "todo", "blocked") for verdict in found
              if verdict.state == state]
@@ -45,8 +46,9 @@ def failures(found: list[verdicts.Verdict]) -> list[str]:
     lines: list[str] = []
     told: set[str] = set()
     for verdict in order:
-        for case in verdict.cases:
-            if case.passed or case.name in told:
+        failing = [case for case in verdict.cases if not case.passed and case.name not in told]
+        for case in failing:
+            if case.name in told:
                 continue
             told.add(case.name)
             if len(told) == 1:
@@ -57,7 +59,12 @@ def failures(found: list[verdicts.Verdict]) -> list[str]:
                 continue
             if len(told) == 2:
                 lines += ["", "After that:"]
-            lines.append(f'  {verdict.step.id} "{case.name}": {_one_line(case, verdict)}')
+            which = f'"{case.name}"'
+            rest = [each.name for each in failing if each.name not in told]
+            if verdict.state != "failed" and rest:
+                told.update(rest)
+                which = f"{which} and {len(rest)} more"
+            lines.append(f"  {verdict.step.id} {which}: {_one_line(case, verdict)}")
     return lines
 
 

@@ -119,6 +119,8 @@ def submit(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int
     public = sum(task.public for task in course.tasks)
     print(f"\npublic {total}/{public}; the other {manifest.TOTAL - public} points (hidden cases, "
           "accounting questions) are graded on submission")
+    if missing := answers.overview(root, course):
+        terminal.say(missing)
     print(f"all together (no points): {history.integrated(root, course)[1]}")
     path = root / ARCHIVE
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,8 +136,9 @@ def _answer_problems(fresh: Path, task: manifest.Task) -> list[str]:
     if not (fresh / name).is_file():
         return [f"{name}: missing, so the accounting questions get no points"]
     problems = questions.check(fresh / name, task.number)
-    reminder = answers.reminder(fresh, task)
-    return [*problems, *([reminder] if reminder else [])]
+    count = answers.unanswered(fresh, task)
+    return [*problems, *([f"accounting questions: {count} of {task.questions} not answered"]
+                         if count else [])]
 
 
 def _score(root: Path, task: manifest.Task, tools: builder.Builder,

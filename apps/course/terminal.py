@@ -27,7 +27,7 @@ class Paper:
 
     def paint(self, text: str, kind: str) -> str:
         """`text` in the color of "good", "bad", "waiting" or "dim"."""
-        if not self.is_colored or kind not in _CODES:
+        if not (self.is_colored and text) or kind not in _CODES:
             return text
         return f"\x1b[{_CODES[kind]}m{text}\x1b[0m"
 

@@ -268,14 +268,17 @@ def _list(judge: Path, *options: str) -> str:
 
 
 def judge_steps(task: manifest.Task, cases: Iterable[Case],
-                only: Iterable[str] = (), unmet: str = "") -> list[Verdict]:
+                only: Iterable[str] = (), unmet: str = "",
+                unsolved: Iterable[str] = ()) -> list[Verdict]:
     """A verdict for each step of the task (or of `only`), with the points it earns. `unmet` is a
-    step of an earlier task that does not work yet and is relied on (in a student kit)."""
+    step of an earlier task that does not work yet and is relied on (in a student kit). `unsolved`
+    are steps that are known not to be written, whether or not a case got that far."""
     cases = list(cases)
     wanted = list(only) or [step.id for step in task.steps]
     of_step = {step.id: [c for c in cases if step.id in c.steps] for step in task.steps}
     failing = {step for step, each in of_step.items() if any(not case.passed for case in each)}
-    unwritten = {todo for case in cases if not case.passed for todo in case.todos}
+    unsolved = set(unsolved)
+    unwritten = unsolved | {todo for case in cases if not case.passed for todo in case.todos}
     verdicts = []
     for step in task.steps:
         mine = of_step[step.id]
@@ -285,7 +288,8 @@ def judge_steps(task: manifest.Task, cases: Iterable[Case],
         if not mine:
             state = "not run"
         elif step.id in failing:
-            state, blocker = _why(task, step, mine, failing, unmet)
+            state, blocker = (("todo", "") if step.id in unsolved else
+                              _why(task, step, mine, failing, unmet))
         public, hidden = ([case for case in mine if case.hidden == flag] for flag in (False, True))
         verdicts.append(Verdict(step, state, blocker, mine, _earned(step.public, public),
                                 _earned(step.hidden, hidden), blocker in unwritten))

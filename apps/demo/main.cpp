@@ -32,14 +32,15 @@ struct Job {
 constexpr Job kJobs[] = {{"single", 1, 2}, {"fsdp", 1, 2}, {"fsdp", 2, 1}, {"fsdp", 4, 1}};
 
 TrainConfig configure(const Job& job) {
-  return load_config(std::nullopt,
-                     {"--model.preset=tiny", "--training.steps=" + std::to_string(kSteps),
-                      "--training.local_batch_size=1", "--training.global_batch_size=8",
-                      "--schedule.kind=warmup_cosine", "--schedule.lr=4e-3",
-                      "--schedule.lr_min=4e-4", "--schedule.warmup=8", "--sample.tokens=240",
-                      "--sample.prompt=The ", fmt::format("--parallel.strategy={}", job.strategy),
-                      fmt::format("--parallel.ranks={}", job.ranks),
-                      fmt::format("--parallel.threads_per_rank={}", job.threads)});
+  return load_config(
+      std::nullopt,
+      {"--model.preset=tiny", "--training.steps=" + std::to_string(kSteps),
+       "--training.local_batch_size=1", "--training.global_batch_size=8",
+       "--lr_scheduler.kind=warmup_cosine", "--optimizer.lr=4e-3", "--lr_scheduler.min_lr=4e-4",
+       "--lr_scheduler.warmup_steps=8", "--sample.max_new_tokens=240", "--sample.prompt=The ",
+       fmt::format("--parallel.strategy={}", job.strategy),
+       fmt::format("--parallel.ranks={}", job.ranks),
+       fmt::format("--parallel.threads_per_rank={}", job.threads)});
 }
 
 using program::print_line;

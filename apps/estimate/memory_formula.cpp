@@ -14,9 +14,10 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
   FSDP_CHECK(world_size >= 1, "a world of {} ranks", world_size);
   FSDP_CHECK(options.placement != Placement::single || world_size == 1,
              "placement single is one process, not {}", world_size);
-  FSDP_CHECK(options.batch >= 1 && options.length >= 0 && options.length <= config.max_sequence,
-             "a micro-batch of {} sequences of {} tokens; the model takes up to {}", options.batch,
-             options.length, config.max_sequence);
+  FSDP_CHECK(
+      options.batch >= 1 && options.length >= 0 && options.length <= config.max_position_embeddings,
+      "a micro-batch of {} sequences of {} tokens; the model takes up to {}", options.batch,
+      options.length, config.max_position_embeddings);
   const int per_reduction = options.micro_steps_per_reduction;
   FSDP_CHECK(
       options.micro_steps >= 1 && per_reduction >= 1 && options.micro_steps % per_reduction == 0,
@@ -46,7 +47,7 @@ Breakdown StepMemory::peak() const {
 
 MemoryFormula::MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options) {
   check(config, options);
-  const std::int64_t length = options.length == 0 ? config.max_sequence : options.length;
+  const std::int64_t length = options.length == 0 ? config.max_position_embeddings : options.length;
   Schedule schedule(model_shape(config, options), activation_table(config, options.batch, length),
                     options);
   before_ = schedule.held();

@@ -23,7 +23,7 @@ struct MemoryOptions {
   Placement placement = Placement::sharded;
   int world_size = 1;                 ///< W
   std::int64_t batch = 1;             ///< B, sequences of a micro-batch
-  std::int64_t length = 0;            ///< T, tokens of a sequence; 0 = the model's max_sequence
+  std::int64_t length = 0;            ///< T, tokens of a sequence; 0 = all that the model can take
   int micro_steps = 1;                ///< M: micro-batches of a rank and step
   int micro_steps_per_reduction = 1;  ///< L: 1, or M under no_sync
   int threads = 1;                    ///< of a rank

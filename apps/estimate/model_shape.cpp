@@ -19,31 +19,32 @@ struct Segment {
 };
 
 Segment block_segment(const nn::TransformerConfig& config, std::int64_t layer) {
-  const std::int64_t d = config.width;
-  const std::int64_t kv = config.effective_kv_heads() * config.head_width();
+  const std::int64_t d = config.hidden_size;
+  const std::int64_t kv = config.effective_kv_heads() * config.head_dim();
   Segment block{fmt::format("model.layers.{}", layer), {}};
-  for (const auto& [name, numel] :
-       std::vector<std::pair<const char*, std::int64_t>>{{"self_attn.q_proj", d * d},
-                                                         {"self_attn.k_proj", d * kv},
-                                                         {"self_attn.v_proj", d * kv},
-                                                         {"self_attn.o_proj", d * d},
-                                                         {"mlp.gate_proj", d * config.ffn_width},
-                                                         {"mlp.up_proj", d * config.ffn_width},
-                                                         {"mlp.down_proj", d * config.ffn_width},
-                                                         {"input_layernorm", d},
-                                                         {"post_attention_layernorm", d}}) {
+  for (const auto& [name, numel] : std::vector<std::pair<const char*, std::int64_t>>{
+           {"self_attn.q_proj", d * d},
+           {"self_attn.k_proj", d * kv},
+           {"self_attn.v_proj", d * kv},
+           {"self_attn.o_proj", d * d},
+           {"mlp.gate_proj", d * config.intermediate_size},
+           {"mlp.up_proj", d * config.intermediate_size},
+           {"mlp.down_proj", d * config.intermediate_size},
+           {"input_layernorm", d},
+           {"post_attention_layernorm", d}}) {
     block.parameters.push_back({fmt::format("{}.{}.weight", block.path, name), numel});
   }
   return block;
 }
 
 std::vector<Segment> segments_of(const nn::TransformerConfig& config) {
-  const std::int64_t table = config.vocabulary * config.width;
+  const std::int64_t table = config.vocab_size * config.hidden_size;
   std::vector<Segment> segments;
   segments.push_back({"model.embed_tokens", {{"model.embed_tokens.weight", table}}});
-  for (std::int64_t i = 0; i < config.layers; ++i) segments.push_back(block_segment(config, i));
-  segments.push_back({"model.norm+lm_head", {{"model.norm.weight", config.width}}});
-  if (!config.tie_embeddings) segments.back().parameters.push_back({"lm_head.weight", table});
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
+    segments.push_back(block_segment(config, i));
+  segments.push_back({"model.norm+lm_head", {{"model.norm.weight", config.hidden_size}}});
+  if (!config.tie_word_embeddings) segments.back().parameters.push_back({"lm_head.weight", table});
   return segments;
 }
 
@@ -89,7 +90,7 @@ ModelShape model_shape(const nn::TransformerConfig& config, const MemoryOptions&
       if (is_whole(parameter, options)) {
         shape.whole += parameter.numel;
       } else {
-        (config.tie_embeddings && !is_block ? root_flats : flats).add(parameter);
+        (config.tie_word_embeddings && !is_block ? root_flats : flats).add(parameter);
       }
     }
     shape.segments.push_back(segment.path);
@@ -108,7 +109,7 @@ ModelShape model_shape(const nn::TransformerConfig& config, const MemoryOptions&
   // The root rule: the root is used first and last; without one the last unit is needed again at
   // once.
   if (shape.root == ModelShape::kNoUnit && !shape.units.empty()) shape.units.back().keep = true;
-  shape.buffers = 2 * config.max_sequence * (config.head_width() / 2) * 4;  // cos and sin
+  shape.buffers = 2 * config.max_position_embeddings * (config.head_dim() / 2) * 4;  // cos and sin
   return shape;
 }
 

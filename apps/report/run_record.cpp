@@ -48,6 +48,13 @@ RankRecord RankRecorder::finish() {
   return record;
 }
 
+void record_rank(RunRecord& record, const std::function<void()>& body) {
+  RankRecord& place = record.ranks.at(static_cast<std::size_t>(Context::current().rank()));
+  RankRecorder recorder(Context::current());
+  body();
+  place = recorder.finish();
+}
+
 std::vector<std::string> units_of(const RunRecord& record) {
   std::vector<std::string> units;
   std::set<std::string> seen{""};

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,6 +58,10 @@ class RankRecorder {
   std::size_t opening_ = 0;
   std::int64_t begin_ = 0;
 };
+
+/// Records `body` on this rank: what happens goes to the rank's place in `record.ranks`, which must
+/// be there. May be called by all ranks at once.
+void record_rank(RunRecord& record, const std::function<void()>& body);
 
 /// The units of a run, in the order in which they first computed; what only held memory comes last.
 std::vector<std::string> units_of(const RunRecord& record);

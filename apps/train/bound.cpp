@@ -15,7 +15,7 @@ std::int64_t bound_bytes(const TrainConfig& config) {
   options.micro_steps = config.plan().micro_steps;
   options.micro_steps_per_reduction = config.plan().micro_steps_per_reduction;
   options.threads = static_cast<int>(config.parallel.threads_per_rank);
-  options.clips = config.training.clip > 0;
+  options.clips = config.training.max_norm > 0;
   options.optimizer_states = static_cast<int>(config.make_optimizer()->state_names().size());
   const ReshardAfterForward& reshard = config.parallel.reshard_after_forward;
   options.reshard_group = reshard.kind == ReshardAfterForward::Kind::never ? 1 : reshard.ranks;

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdp::train {
@@ -29,11 +30,10 @@ struct TrainingConfig {
   std::int64_t steps = 100;
   std::int64_t local_batch_size = 8;   ///< sequences of one micro-batch of one rank
   std::int64_t global_batch_size = 0;  ///< sequences of a step; 0 = local_batch_size · ranks
-  std::int64_t seq_len = 0;            ///< 0 = model.max_sequence
+  std::int64_t seq_len = 0;            ///< 0 = model.max_position_embeddings
   std::int64_t seed = 1;               ///< of initialization and of the order of the data
-  double clip = 1.0;                   ///< largest norm of the whole gradient; 0 = off
-  bool no_sync = false;                ///< reduce once a step, not once a micro-batch
-  std::int64_t log_every = 1;          ///< steps between two progress lines
+  double max_norm = 1.0;               ///< largest norm of the whole gradient; 0 = off
+  bool no_sync = false;                ///< reduce once per step, not once per micro-batch
 };
 
 struct OptimizerConfig {
@@ -54,13 +54,17 @@ struct ParallelConfig {
 };
 
 struct CheckpointConfig {
-  std::string folder;      ///< empty = no checkpoints
-  std::int64_t every = 0;  ///< steps; 0 = only after the last
-  bool resume = true;      ///< go on from the latest, if there is one
+  std::string folder;         ///< empty = no checkpoints
+  std::int64_t interval = 0;  ///< steps between two; 0 = only after the last
+  bool resume = true;         ///< go on from the latest, if there is one
+};
+
+struct MetricsConfig {
+  std::int64_t log_freq = 1;  ///< steps between two progress lines
 };
 
 struct SampleConfig {
-  std::int64_t tokens = 0;  ///< generated after the last step
+  std::int64_t max_new_tokens = 0;  ///< generated after the last step
   std::string prompt = "The ";
   double temperature = 0.8;
   std::int64_t top_k = 40;
@@ -77,17 +81,24 @@ struct TrainConfig {
   optim::Schedule schedule;
   ParallelConfig parallel;
   CheckpointConfig checkpoint;
+  MetricsConfig metrics;
   SampleConfig sample;
   /// Every key there is, with its value as text; what a checkpoint records is made of it.
   std::map<std::string, std::string> settings;
-  std::vector<std::string> given;  ///< keys that are not left at their defaults
-  /// Settings that were given and change nothing, a sentence each.
+  /// Every key that was given, with the place: "tiny.toml:12", "command line".
+  std::map<std::string, std::string> origins;
+  /// Settings that were given and change nothing, one sentence each.
   std::vector<std::string> remarks;
 
   int world_size() const { return static_cast<int>(parallel.ranks); }
   std::int64_t sequence_length() const;
   /// J, the micro-batches a step is cut into.
   std::int64_t micro_batches() const;
+  /// Place and key as a message begins: "tiny.toml:12: training.steps".
+  std::string origin(const std::string& key) const;
+  /// @throws InputError for values that contradict each other, or would silently do something other
+  /// than what was asked. Fills in training.global_batch_size and the remarks.
+  void check();
   /// How a rank takes its share of them.
   optim::StepPlan plan() const;
   std::shared_ptr<optim::Optimizer> make_optimizer() const;
@@ -99,19 +110,12 @@ struct TrainConfig {
 /// "--section.key", "value".
 /// @throws InputError naming file and line (or the command line), key and remedy, for an unknown
 /// key, a wrong type, a value out of range, or values that do not fit together. Of several, the one
-/// that comes first in the file.
+/// that comes first: in the file, then on the command line.
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
                         const std::vector<std::string>& overrides);
 
-/// A key that a configuration may have.
-struct KeyDescription {
-  std::string key;       ///< "training.steps"
-  std::string fallback;  ///< its default
-  std::string meaning;
-  std::string value;   ///< as it was read, in one spelling: 1e-3 is "0.001"
-  std::string values;  ///< "whole number, at least 0", "true or false", "one of a, b", "text"
-};
-std::vector<KeyDescription> known_keys();
+/// Every key with its values: "whole number, at least 0", "true or false", "one of a, b", "text".
+std::vector<std::pair<std::string, std::string>> known_keys();
 
 /// Every key with its default, its meaning and its values, one per line.
 std::string describe_keys();

@@ -40,7 +40,7 @@ void check_tokens(const std::vector<std::uint16_t>& tokens, const std::string& n
   if (outside == tokens.end()) return;
   const std::uint16_t largest = *std::max_element(tokens.begin(), tokens.end());
   reject(name, fmt::format("token {} at position {} is outside the vocabulary of {}; set "
-                           "model.vocabulary to {} or more, or make the file anew",
+                           "model.vocab_size to {} or more, or make the file anew",
                            *outside, outside - tokens.begin(), vocabulary, largest + 1));
 }
 

@@ -8,9 +8,8 @@
 #include "program/stop_signals.h"
 #include "report/chrome_trace.h"
 #include "report/html_page.h"
-#include "train/config_values.h"
+#include "report/runs/short_run.h"
 #include "train/memory_check.h"
-#include "train/outputs.h"
 #include "train/run_state.h"
 #include "train/summary.h"
 #include "train/trainer.h"
@@ -19,11 +18,12 @@
 
 #include <csignal>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace fsdp::train {
@@ -31,12 +31,17 @@ namespace {
 
 using program::print_line;
 
+// The files of a picture, in its folder.
+constexpr const char* kPicturePage = "timeline.html";
+constexpr const char* kPictureTrace = "trace.json";
+
 struct CommandLine {
   std::optional<std::string> config;
   std::optional<std::string> summary;
   std::optional<std::string> export_folder;
   std::optional<std::string> picture;
   std::vector<std::string> overrides;
+  std::map<std::string, std::string> short_forms;  // of keys
 };
 
 void print_start(const TrainConfig& config, const TokenData& data) {
@@ -60,6 +65,16 @@ void warn_if_replaced(const std::string& folder) {
   if (!std::filesystem::current_path(error).empty()) return;  // it is gone: it has no name
   print_line(
       fmt::format("note: the export replaced the current folder; enter it anew (cd {})", folder));
+}
+
+/// A picture of the last step, to be filled by the ranks.
+report::RunRecord empty_record(const TrainConfig& config) {
+  report::RunRecord record;
+  record.world_size = config.world_size();
+  record.title = fmt::format("{} over {} rank{}, {}", config.preset, record.world_size,
+                             record.world_size == 1 ? "" : "s", config.parallel.strategy);
+  record.ranks.resize(static_cast<std::size_t>(record.world_size));
+  return record;
 }
 
 void draw(const report::RunRecord& record, const std::filesystem::path& folder) {
@@ -90,8 +105,8 @@ RunResult train_until_stopped(const TrainConfig& config, const TokenData& data,
     }
   };
   options.on_step = [&](const StepReport& step) {
-    if (step.step % config.training.log_every == 0 || step.step == step.steps) {
-      options.on_note(describe(step, config.training.clip > 0));
+    if (step.step % config.metrics.log_freq == 0 || step.step == step.steps) {
+      options.on_note(describe(step, config.training.max_norm > 0));
     }
   };
   options.poll_stop = [&] { return is_closed ? SIGPIPE : signals->poll(); };
@@ -111,18 +126,42 @@ int end_early(const TrainConfig& config, const RunResult& result) {
   return program::kSignalled + result.stopped_by;
 }
 
+/// A key that is given twice has its last value; but of a short form and its key, neither is meant
+/// more.
+TrainConfig configure(const CommandLine& line) {
+  std::vector<std::string> words;
+  for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
+  words.insert(words.end(), line.overrides.begin(), line.overrides.end());
+  TrainConfig config = load_config(line.config, words);
+  for (const auto& [key, value] : line.short_forms) {
+    if (config.settings.at(key) == value) continue;
+    throw InputError(fmt::format("command line: {}: is {}, but --{} is {}; give one of them", key,
+                                 config.settings.at(key), key.substr(key.find('.') + 1), value));
+  }
+  return config;
+}
+
 int train(const CommandLine& line) {
-  const TrainConfig config = load_config(line.config, line.overrides);
+  const TrainConfig config = configure(line);
   check_memory(config, program::free_memory());
-  const TokenData data = TokenData::open(config.data, config.model.vocabulary);
-  if (config.sample.tokens > 0)
+  const TokenData data = TokenData::open(config.data, config.model.vocab_size);
+  if (config.sample.max_new_tokens > 0)
     prompt_tokens(config, data);  // a bad prompt is said before the work
 
   RunOptions options;
   options.export_folder = whole_path(line.export_folder);
-  options.records_last_step = line.picture.has_value();
-  options.picture_folder = whole_path(line.picture);
-  options.summary = whole_path(line.summary);
+  const std::filesystem::path summary = whole_path(line.summary);
+  const std::filesystem::path picture = whole_path(line.picture);
+  report::RunRecord record = empty_record(config);
+  if (line.summary) options.planned_files.push_back({"--summary", summary});
+  if (line.picture) {
+    options.planned_files.push_back({"--picture", picture / kPicturePage});
+    options.planned_files.push_back({"--picture", picture / kPictureTrace});
+    options.around_last_step = [&](nn::TransformerLM& model, const std::function<void()>& step) {
+      if (config.parallel.strategy != "fsdp") report::name_units(model);
+      report::record_rank(record, step);
+    };
+  }
   const RunResult result = train_until_stopped(config, data, options);
   if (result.stopped_by != 0) return end_early(config, result);
   print_line(fmt::format("parameters sha256 {}", result.param_sha256));
@@ -130,26 +169,13 @@ int train(const CommandLine& line) {
   if (line.picture && result.losses.empty()) {
     print_line("no step was left to train, so there is no picture of the last one");
   } else if (line.picture) {
-    draw(result.last_step, options.picture_folder);
+    draw(record, picture);
   }
   if (line.summary) {
-    io::write_output_file(options.summary, to_json({{result, result.peak_bytes}}));
+    io::write_output_file(summary, to_json({{result, result.peak_bytes}}));
   }
   if (line.export_folder) warn_if_replaced(options.export_folder);
   return 0;
-}
-
-/// The short forms of two keys. Given twice with different values, neither is meant more.
-void add_short_form(CommandLine& line, const std::string& option, const std::string& key,
-                    const std::optional<std::string>& value) {
-  if (!value) return;
-  for (const GivenValue& given : values_of_command_line(line.overrides)) {
-    const auto* other = std::get_if<GivenValue::Text>(&given.value);
-    if (given.key != key || other == nullptr || other->text == *value) continue;
-    throw InputError(fmt::format("command line: {}: is {}, but {} is {}; give one of them", key,
-                                 other->text, option, *value));
-  }
-  line.overrides.insert(line.overrides.end(), {"--" + key, *value});
 }
 
 int run(int argc, char** argv) {
@@ -182,8 +208,8 @@ int run(int argc, char** argv) {
     if (value && value->empty()) throw InputError(fmt::format("{}: is empty; give a path", name));
   }
   line.overrides = app.remaining();
-  add_short_form(line, "--strategy", "parallel.strategy", strategy);
-  add_short_form(line, "--ranks", "parallel.ranks", ranks);
+  if (strategy) line.short_forms["parallel.strategy"] = *strategy;
+  if (ranks) line.short_forms["parallel.ranks"] = *ranks;
   return train(line);
 }
 

@@ -22,11 +22,12 @@ constexpr double kMostShown = 9e18;
 double rough_bytes(const TrainConfig& config) {
   const nn::TransformerConfig& model = config.model;
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
-  const double d = real(model.width);
-  const double kv_width = real(model.effective_kv_heads()) * real(model.head_width());
-  const double block = 2 * d * d + 2 * d * kv_width + 3 * d * real(model.ffn_width) + 2 * d;
-  const double table = real(model.vocabulary) * d;
-  const double parameters = (model.tie_embeddings ? 1 : 2) * table + real(model.layers) * block + d;
+  const double d = real(model.hidden_size);
+  const double kv_width = real(model.effective_kv_heads()) * real(model.head_dim());
+  const double block = 2 * d * d + 2 * d * kv_width + 3 * d * real(model.intermediate_size) + 2 * d;
+  const double table = real(model.vocab_size) * d;
+  const double parameters =
+      (model.tie_word_embeddings ? 1 : 2) * table + real(model.num_hidden_layers) * block + d;
   const double states = config.optimizer.name == "adamw" ? 2
                         : config.optimizer.momentum > 0  ? 1
                                                          : 0;
@@ -35,9 +36,11 @@ double rough_bytes(const TrainConfig& config) {
   const double held =
       config.parallel.strategy == "fsdp" ? copies / ranks + 2 * std::max(block, table) : copies;
   const double rows = real(config.training.local_batch_size) * real(config.sequence_length());
-  const double kept = 6 * d + 2 * kv_width + 3 * real(model.ffn_width) + real(model.heads) + 2;
-  const double activations = rows * (real(model.layers) * kept + real(model.vocabulary) + 2);
-  const double positions = real(model.max_sequence) * real(model.head_width());
+  const double kept = 6 * d + 2 * kv_width + 3 * real(model.intermediate_size) +
+                      real(model.num_attention_heads) + 2;
+  const double activations =
+      rows * (real(model.num_hidden_layers) * kept + real(model.vocab_size) + 2);
+  const double positions = real(model.max_position_embeddings) * real(model.head_dim());
   return 4 * ranks * (held + activations + positions);
 }
 
@@ -50,7 +53,7 @@ double data_bytes(const TrainConfig& config) {
 
 struct Saving {
   std::string key;
-  std::string change;  // "half the model.width"
+  std::string change;  // "half the model.hidden_size"
   double bytes = 0;    // needed with it
 };
 
@@ -73,11 +76,12 @@ Saving best_saving(const TrainConfig& config) {
   halve("training.local_batch_size",
         [](Config& c) -> Field { return c.training.local_batch_size; });
   halve("training.seq_len", [](Config& c) -> Field { return c.training.seq_len; });
-  halve("model.vocabulary", [](Config& c) -> Field { return c.model.vocabulary; });
-  halve("model.width", [](Config& c) -> Field { return c.model.width; });
-  halve("model.layers", [](Config& c) -> Field { return c.model.layers; });
-  halve("model.ffn_width", [](Config& c) -> Field { return c.model.ffn_width; });
-  halve("model.max_sequence", [](Config& c) -> Field { return c.model.max_sequence; });
+  halve("model.vocab_size", [](Config& c) -> Field { return c.model.vocab_size; });
+  halve("model.hidden_size", [](Config& c) -> Field { return c.model.hidden_size; });
+  halve("model.num_hidden_layers", [](Config& c) -> Field { return c.model.num_hidden_layers; });
+  halve("model.intermediate_size", [](Config& c) -> Field { return c.model.intermediate_size; });
+  halve("model.max_position_embeddings",
+        [](Config& c) -> Field { return c.model.max_position_embeddings; });
   halve("parallel.ranks", [](Config& c) -> Field { return c.parallel.ranks; });
   TrainConfig sharded = config;
   if (config.parallel.strategy == "ddp") sharded.parallel.strategy = "fsdp";
@@ -87,8 +91,7 @@ Saving best_saving(const TrainConfig& config) {
                        [](const Saving& a, const Saving& b) { return a.bytes < b.bytes; });
   const double good_enough = best->bytes + 0.1 * (rough_bytes(config) - best->bytes);
   const auto given = std::find_if(savings.begin(), savings.end(), [&](const Saving& each) {
-    return each.bytes <= good_enough &&
-           std::find(config.given.begin(), config.given.end(), each.key) != config.given.end();
+    return each.bytes <= good_enough && config.origins.contains(each.key);
   });
   return given != savings.end() ? *given : *best;
 }

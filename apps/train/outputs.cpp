@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 // Whatever fails in `body`, the user learns which option or key it comes from.
 template <class Body>
-void under(const char* option, Body&& body) {
+void under(const std::string& option, Body&& body) {
   try {
     body();
   } catch (const InputError& error) {  // says what to do
@@ -59,7 +59,7 @@ void check_checkpoints(const TrainConfig& config, const TokenData& data) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder.root())) {
     const std::int64_t step = step_in(entry.path().filename().string());
     const bool is_due = step == config.training.steps ||
-                        (checkpoint.every > 0 && step > 0 && step % checkpoint.every == 0);
+                        (checkpoint.interval > 0 && step > 0 && step % checkpoint.interval == 0);
     if (step > done && step <= config.training.steps && is_due)
       io::check_folder_is_ours(folder.final(step));
   }
@@ -68,17 +68,15 @@ void check_checkpoints(const TrainConfig& config, const TokenData& data) {
 // An export replaces its folder as a whole, with all that lies in it.
 void check_nothing_inside(const RunOptions& options, const TrainConfig& config) {
   const fs::path folder = io::resolved(options.export_folder);
-  const std::vector<std::pair<const char*, std::string>> others = {
-      {"checkpoint.folder", config.checkpoint.folder},
-      {"--picture", options.picture_folder},
-      {"--summary", options.summary}};
+  std::vector<PlannedFile> others = options.planned_files;
+  others.push_back({"checkpoint.folder", config.checkpoint.folder});
   for (const auto& [option, path] : others) {
     if (path.empty()) continue;
     const fs::path inside = io::resolved(path).lexically_relative(folder);
     if (inside.empty() || *inside.begin() == "..") continue;
     throw InputError(fmt::format(
         "--export: {} is replaced as a whole, and {} {} lies in it; give another place to one",
-        options.export_folder, option, path));
+        options.export_folder, option, path.string()));
   }
 }
 
@@ -98,12 +96,9 @@ OutputClaims claim_outputs(const TrainConfig& config, const TokenData& data,
     under("--export",
           [&] { claims.export_folder = std::make_unique<io::FolderClaim>(options.export_folder); });
   }
-  if (!options.picture_folder.empty()) {
-    const fs::path folder = options.picture_folder;
-    under("--picture", [&] { io::probe_file(folder / kPicturePage); });
-    under("--picture", [&] { io::probe_file(folder / kPictureTrace); });
+  for (const auto& [option, path] : options.planned_files) {
+    under(option, [&, &file = path] { io::probe_file(file); });
   }
-  if (!options.summary.empty()) under("--summary", [&] { io::probe_file(options.summary); });
   return claims;
 }
 

@@ -12,19 +12,15 @@
 
 namespace fsdp::train {
 
-/// The files of a picture, in its folder.
-inline constexpr const char* kPicturePage = "timeline.html";
-inline constexpr const char* kPictureTrace = "trace.json";
-
 /// Keeps every other process out of the folders of a run as long as it lives.
 struct OutputClaims {
   std::unique_ptr<io::FolderLock> checkpoints;     ///< null without checkpoints
   std::unique_ptr<io::FolderClaim> export_folder;  ///< null without an export
 };
 
-/// Claims the checkpoint folder and the export, and finds out whether checkpoints, export, picture
-/// and summary can be written where they are to go: that the place can be written, and that nothing
-/// is there that is not ours.
+/// Claims the checkpoint folder and the export, and finds out whether checkpoints, export and the
+/// planned files can be written where they are to go: that the place can be written, and that
+/// nothing is there that is not ours.
 /// @throws InputError naming the option or key, the path and the remedy.
 OutputClaims claim_outputs(const TrainConfig& config, const TokenData& data,
                            const RunOptions& options);

@@ -3,18 +3,16 @@
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "nn/generate.h"
-#include "report/runs/short_run.h"
 #include "tensor/ops.h"
 #include "tensor/tree_sum.h"
+#include "train/fingerprint.h"
 #include "train/run_state.h"
-#include "train/sha256.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <map>
 #include <utility>
 
 namespace fsdp::train {
@@ -24,7 +22,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// The recording of a step counts its peak anew; the run's is the highest of all.
+/// Who watches a step may count its peak anew; the run's is the highest of all.
 Breakdown highest(const Breakdown& before, const Breakdown& now) {
   return now.total() > before.total() ? now : before;
 }
@@ -54,16 +52,16 @@ RankResult RankTrainer::run() {
   RankResult result;
   resume(result);
   const std::int64_t steps = config_.training.steps;
-  const std::int64_t every = config_.checkpoint.every;
+  const std::int64_t interval = config_.checkpoint.interval;
   const double tokens_per_step =
       static_cast<double>(config_.training.global_batch_size * config_.sequence_length());
   double seconds = 0;
   for (std::int64_t step = result.first_step; step < steps && result.stopped_by == 0; ++step) {
     const auto begin = std::chrono::steady_clock::now();
     StepReport report{.step = step + 1, .steps = steps};
-    const bool is_recorded = options_.records_last_step && step + 1 == steps;
+    const bool is_watched = options_.around_last_step && step + 1 == steps;
     const StepOutcome outcome =
-        is_recorded ? record_step(step, report, result) : train_step(step, report);
+        is_watched ? last_step(step, report, result) : train_step(step, report);
     report.loss = outcome.loss;
     result.losses.push_back(report.loss);
     const double took = seconds_since(begin);
@@ -78,7 +76,7 @@ RankResult RankTrainer::run() {
     }
     check_step(step + 1, outcome);
     result.stopped_by = outcome.stop;
-    const bool is_due = every > 0 && (step + 1) % every == 0;
+    const bool is_due = interval > 0 && (step + 1) % interval == 0;
     if (step + 1 == steps || is_due || outcome.stop != 0) save(step + 1);
   }
   if (rank_ == 0 && options_.on_trained) options_.on_trained();
@@ -100,13 +98,11 @@ void RankTrainer::finish(RankResult& result) {
   result.sample = sample();
 }
 
-StepOutcome RankTrainer::record_step(std::int64_t step, StepReport& report, RankResult& result) {
-  if (config_.parallel.strategy != "fsdp") report::name_units(strategy_->model());
+StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankResult& result) {
   result.peak = highest(result.peak, Context::current().tracker().peak());
-  if (group_ != nullptr) group_->barrier({}).wait();  // all ranks share their zero of time
-  report::RankRecorder recorder(Context::current());
-  const StepOutcome outcome = train_step(step, report);
-  result.last_step = recorder.finish();
+  if (group_ != nullptr) group_->barrier({}).wait();
+  StepOutcome outcome;
+  options_.around_last_step(strategy_->model(), [&] { outcome = train_step(step, report); });
   return outcome;
 }
 
@@ -123,7 +119,7 @@ StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
   }
   gradients.finish_gradients();
   bool is_finite = true;
-  if (config_.training.clip > 0) {
+  if (config_.training.max_norm > 0) {
     report.norm = clip(step);
   } else {
     for (const optim::Piece& piece : gradients.pieces()) {
@@ -139,7 +135,7 @@ StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
 // The norm is equal on all ranks, and so is the error when it is not finite.
 double RankTrainer::clip(std::int64_t step) {
   try {
-    return strategy_->clip(config_.training.clip);
+    return strategy_->clip(config_.training.max_norm);
   } catch (const Aborted&) {
     throw;
   } catch (const Error& error) {
@@ -185,13 +181,14 @@ float RankTrainer::mean_loss(const std::vector<float>& gathered, std::size_t str
 // Equal on all ranks, and what comes out of it (an abort of all) too.
 void RankTrainer::check_step(std::int64_t step, const StepOutcome& outcome) const {
   FSDP_CHECK(std::isfinite(outcome.loss),
-             "step {}: the loss is {}: training has diverged; lower schedule.lr, lengthen "
-             "schedule.warmup, or set training.clip{}",
+             "step {}: the loss is {}: training has diverged; lower optimizer.lr, lengthen "
+             "lr_scheduler.warmup_steps, or set training.max_norm{}",
              step, std::fabs(outcome.loss), where_to_go_on());  // a NaN may have a sign
-  FSDP_CHECK(outcome.is_finite,
-             "step {}: the loss is {}, but its gradient is not finite; lower schedule.lr, lengthen "
-             "schedule.warmup, or set training.clip{}",
-             step, outcome.loss, where_to_go_on());
+  FSDP_CHECK(
+      outcome.is_finite,
+      "step {}: the loss is {}, but its gradient is not finite; lower optimizer.lr, lengthen "
+      "lr_scheduler.warmup_steps, or set training.max_norm{}",
+      step, outcome.loss, where_to_go_on());
 }
 
 // A finite gradient can still lead to infinity. Asked only before anything is written.
@@ -203,7 +200,7 @@ void RankTrainer::check_parameters(std::int64_t steps_done) {
   const std::vector<float> all = gather({is_finite ? 1.0F : 0.0F}, "finite");
   FSDP_CHECK(std::find(all.begin(), all.end(), 0.0F) == all.end(),
              "step {}: its gradient was finite, but a parameter is not any more; nothing was "
-             "written; lower schedule.lr{}",
+             "written; lower optimizer.lr{}",
              steps_done, where_to_go_on());
 }
 
@@ -239,21 +236,18 @@ void RankTrainer::save(std::int64_t steps_done) {
 }
 
 std::string RankTrainer::fingerprint() {
-  std::map<std::string, std::string> digests;
-  strategy_->for_each_full_parameter([&](const std::string& path, const Tensor& full) {
-    digests[path] = sha256_of({full.raw(), full.nbytes()});
-  });
-  std::string lines;
-  for (const auto& [path, digest] : digests) lines += path + " " + digest + "\n";
-  return sha256_of(std::as_bytes(std::span(lines)));
+  ParameterFingerprint fingerprint;
+  strategy_->for_each_full_parameter(
+      [&](const std::string& path, const Tensor& full) { fingerprint.add(path, full); });
+  return fingerprint.sha256();
 }
 
 std::vector<std::int32_t> RankTrainer::sample() {
   const SampleConfig& options = config_.sample;
-  if (options.tokens == 0) return {};
+  if (options.max_new_tokens == 0) return {};
   Generator generator(static_cast<std::uint64_t>(config_.training.seed));
   return nn::generate(strategy_->model(), prompt_tokens(config_, data_),
-                      static_cast<int>(options.tokens), config_.sequence_length(),
+                      static_cast<int>(options.max_new_tokens), config_.sequence_length(),
                       {options.temperature, static_cast<int>(options.top_k)}, generator);
 }
 

@@ -24,7 +24,6 @@ struct RankResult {
   std::int64_t comm_bytes = 0;
   double tokens_per_second = 0;
   std::vector<std::int32_t> sample;
-  report::RankRecord last_step;
   int stopped_by = 0;
 };
 
@@ -46,7 +45,7 @@ class RankTrainer {
  private:
   void resume(RankResult& result);
   StepOutcome train_step(std::int64_t step, StepReport& report);
-  StepOutcome record_step(std::int64_t step, StepReport& report, RankResult& result);
+  StepOutcome last_step(std::int64_t step, StepReport& report, RankResult& result);
   double clip(std::int64_t step);
   /// One gather tells every rank the losses of all, whether any gradient is not finite, and whether
   /// rank 0 was asked to stop.

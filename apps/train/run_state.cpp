@@ -44,16 +44,17 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
   if (key.starts_with("parallel.") || key == "training.no_sync") return true;
   // What is written and said beside them.
   if (key.starts_with("checkpoint.") || key.starts_with("sample.")) return true;
-  if (key == "training.log_every") return true;
+  if (key == "metrics.log_freq") return true;
   // Only names: the sizes that a preset stands for, and the tokens in the data, are compared.
   if (key == "model.preset" || key.starts_with("data.")) return true;
   // On purpose: to train longer, and to go on at a lower rate after the loss has diverged.
-  if (key == "training.steps" || key == "schedule.lr") return true;
+  if (key == "training.steps" || key == "optimizer.lr") return true;
   // What a schedule does not look at: only a cosine has an end, and a constant has nothing.
   using Kind = optim::Schedule::Kind;
   const Kind kind = config.schedule.kind;
-  if (key == "schedule.total") return kind != Kind::warmup_cosine;
-  return kind == Kind::constant && (key == "schedule.warmup" || key == "schedule.lr_min");
+  if (key == "lr_scheduler.total_steps") return kind != Kind::warmup_cosine;
+  return kind == Kind::constant &&
+         (key == "lr_scheduler.warmup_steps" || key == "lr_scheduler.min_lr");
 }
 
 std::map<std::string, std::string> describe_run(const TrainConfig& config, const TokenData& data,
@@ -64,7 +65,7 @@ std::map<std::string, std::string> describe_run(const TrainConfig& config, const
     if (!may_differ(config, key)) run[key] = value;
   }
   // Where a value stands for another one, that one.
-  run["model.kv_heads"] = std::to_string(config.model.effective_kv_heads());
+  run["model.num_key_value_heads"] = std::to_string(config.model.effective_kv_heads());
   run["training.global_batch_size"] = std::to_string(config.training.global_batch_size);
   run["training.seq_len"] = std::to_string(config.sequence_length());
   return run;
@@ -106,11 +107,11 @@ std::vector<std::int32_t> prompt_tokens(const TrainConfig& config, const TokenDa
   std::vector<std::int32_t> tokens;
   for (const char c : prompt) {
     tokens.push_back(static_cast<unsigned char>(c));
-    if (tokens.back() >= config.model.vocabulary) {
+    if (tokens.back() >= config.model.vocab_size) {
       throw InputError(
           fmt::format("sample.prompt: byte {} is outside the vocabulary of {}; use "
                       "another prompt",
-                      tokens.back(), config.model.vocabulary));
+                      tokens.back(), config.model.vocab_size));
     }
   }
   return tokens;

@@ -1,18 +1,158 @@
 #include "train/strategy.h"
 
 #include "base/check.h"
+#include "io/hf_folder.h"
+#include "io/sharded_checkpoint.h"
+#include "optim/local_gradients.h"
+#include "parallel/ddp.h"
+#include "task7_integration/integration.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace fsdp::train {
+namespace {
+
+// "single" and "ddp": every rank holds the whole model.
+class ReplicatedStrategy : public Strategy {
+ public:
+  ReplicatedStrategy(const TrainConfig& config, std::shared_ptr<ProcessGroup> group)
+      : group_(std::move(group)),
+        model_(std::make_shared<nn::TransformerLM>(config.model)),
+        optimizer_(config.make_optimizer()) {
+    if (group_ == nullptr) {
+      gradients_ = std::make_unique<optim::LocalGradients>(model_->variables());
+    } else {
+      gradients_ = std::make_unique<parallel::DdpGradients>(model_->variables(), group_);
+    }
+    for (optim::Piece& piece : gradients_->pieces()) piece.decay = config.decays(piece.key);
+  }
+
+  nn::TransformerLM& model() override { return *model_; }
+  optim::GradientEngine& gradients() override { return *gradients_; }
+  double clip(double max_norm) override {
+    return optim::clip_by_global_norm(*gradients_, group_.get(), max_norm);
+  }
+  void step(double lr) override { optimizer_->step(gradients_->pieces(), lr); }
+
+  void for_each_full_parameter(const Visit& visit) override {
+    for (const nn::NamedParameter& each : model_->named_parameters()) {
+      visit(each.path, each.variable.data());
+    }
+  }
+
+  // All ranks hold the same: rank 0 writes one shard that is everything.
+  void save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
+                       Metadata metadata) override {
+    if (is_first()) {
+      metadata["optimizer_steps"] = std::to_string(optimizer_->steps());
+      folder.begin(step);
+      io::write_slices(folder.temporary(step), 0, 1, state_slices(), metadata);
+      folder.publish(step);
+    }
+    barrier("save");
+  }
+
+  Metadata load_checkpoint(const std::filesystem::path& folder) override {
+    const io::SliceReader reader(folder);
+    const std::vector<io::StateSlice> slices = state_slices();
+    reader.check(slices, model_->named_parameters());
+    const std::int64_t steps = io::integer_of(reader.metadata(), "optimizer_steps", folder);
+    reader.verify(group_ == nullptr ? 0 : group_->rank(), group_ == nullptr ? 1 : group_->size());
+    barrier("load");  // every rank found it right
+    reader.read(slices);
+    optimizer_->set_steps(steps);
+    return reader.metadata();
+  }
+
+  void save_full(const std::filesystem::path& folder) override {
+    if (is_first()) io::save_hf_folder(*model_, folder);
+    barrier("save_full");
+  }
+
+ private:
+  bool is_first() const { return group_ == nullptr || group_->rank() == 0; }
+
+  void barrier(const char* what) {
+    if (group_ != nullptr) group_->barrier({what, Phase::checkpoint}).wait();
+  }
+
+  // Named as the sharded strategy names them, so that each loads what the other wrote.
+  std::vector<io::StateSlice> state_slices() {
+    std::vector<io::StateSlice> slices;
+    const auto add = [&](const std::string& name, const Shape& shape, const Tensor& values) {
+      slices.push_back({name, shape, 0, values.view({values.numel()})});
+    };
+    std::map<std::string, Shape> shapes;
+    for (const nn::NamedParameter& each : model_->named_parameters()) {
+      const Tensor& data = each.variable.data();
+      shapes[each.path] = data.shape();
+      add("param/" + each.path, data.shape(), data);
+    }
+    for (const optim::Piece& piece : gradients_->pieces()) {
+      for (const auto& [name, state] : optimizer_->state(piece)) {
+        add(name + "/" + piece.key, shapes.at(piece.key), state);
+      }
+    }
+    return slices;
+  }
+
+  std::shared_ptr<ProcessGroup> group_;  // null: alone
+  std::shared_ptr<nn::TransformerLM> model_;
+  std::shared_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<optim::GradientEngine> gradients_;
+};
+
+// "fsdp": every rank holds 1/W of the model, and the unit it is working on.
+class ShardedStrategy : public Strategy {
+ public:
+  // A meta start: no rank ever holds the whole model, not even at the beginning.
+  ShardedStrategy(const TrainConfig& config, std::shared_ptr<ProcessGroup> group)
+      : model_(deferred_.build([&] { return std::make_shared<nn::TransformerLM>(config.model); })) {
+    FullyShardOptions options;
+    options.reshard_after_forward = config.parallel.reshard_after_forward;
+    options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
+    options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
+    options.deferred = &deferred_;
+    options.decays = [&config](const nn::NamedParameter& each) { return config.decays(each.path); };
+    sharded_ = fully_shard(*model_, std::move(group), std::move(options));
+    sharded_->attach_optimizer([&config] { return config.make_optimizer(); });
+  }
+
+  nn::TransformerLM& model() override { return *model_; }
+  optim::GradientEngine& gradients() override { return *sharded_; }
+  double clip(double max_norm) override { return sharded_->clip_grad_norm(max_norm); }
+  void step(double lr) override { sharded_->step(lr); }
+
+  void for_each_full_parameter(const Visit& visit) override {
+    sharded_->for_each_full_parameter(
+        [&](const nn::NamedParameter& each, const Tensor& full) { visit(each.path, full); });
+  }
+  void save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
+                       Metadata metadata) override {
+    sharded_->save_checkpoint(folder, step, std::move(metadata));
+  }
+  Metadata load_checkpoint(const std::filesystem::path& folder) override {
+    return sharded_->load_checkpoint(folder);
+  }
+  void save_full(const std::filesystem::path& folder) override { sharded_->save_full(folder); }
+
+ private:
+  DeferredInit deferred_;  // outlives what was built under it
+  std::shared_ptr<nn::TransformerLM> model_;
+  std::unique_ptr<ShardedModel> sharded_;
+};
+
+}  // namespace
 
 std::unique_ptr<Strategy> make_strategy(const TrainConfig& config,
                                         std::shared_ptr<ProcessGroup> group) {
   const std::string& name = config.parallel.strategy;
   FSDP_CHECK((group == nullptr) == (name == "single"), "strategy {} {} a process group", name,
              group == nullptr ? "needs" : "has no use for");
-  if (name == "fsdp") return make_sharded_strategy(config, std::move(group));
-  return make_replicated_strategy(config, std::move(group));
+  if (name == "fsdp") return std::make_unique<ShardedStrategy>(config, std::move(group));
+  return std::make_unique<ReplicatedStrategy>(config, std::move(group));
 }
 
 }  // namespace fsdp::train

@@ -50,10 +50,4 @@ class Strategy {
 std::unique_ptr<Strategy> make_strategy(const TrainConfig& config,
                                         std::shared_ptr<ProcessGroup> group);
 
-// What it chooses from.
-std::unique_ptr<Strategy> make_replicated_strategy(const TrainConfig& config,
-                                                   std::shared_ptr<ProcessGroup> group);
-std::unique_ptr<Strategy> make_sharded_strategy(const TrainConfig& config,
-                                                std::shared_ptr<ProcessGroup> group);
-
 }  // namespace fsdp::train

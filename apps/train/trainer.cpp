@@ -7,8 +7,6 @@
 #include "train/rank_trainer.h"
 #include "train/strategy.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -59,11 +57,7 @@ RunResult run_training(const TrainConfig& config, const TokenData& data,
   result.tokens_per_second = ranks[0].tokens_per_second;
   result.sample = std::move(ranks[0].sample);
   result.stopped_by = ranks[0].stopped_by;
-  result.last_step.world_size = world_size;
-  result.last_step.title = fmt::format("{} over {} rank{}, {}", config.preset, world_size,
-                                       world_size == 1 ? "" : "s", config.parallel.strategy);
-  for (RankResult& rank : ranks) {
-    if (options.records_last_step) result.last_step.ranks.push_back(std::move(rank.last_step));
+  for (const RankResult& rank : ranks) {
     result.comm_bytes = std::max(result.comm_bytes, rank.comm_bytes);
     if (rank.peak.total() > result.peak_bytes) {
       result.peak_bytes = rank.peak.total();

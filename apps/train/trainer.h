@@ -4,11 +4,12 @@
 #pragma once
 
 #include "device/memory_tracker.h"
-#include "report/run_record.h"
+#include "nn/transformer.h"
 #include "train/config.h"
 #include "train/data.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -32,16 +33,19 @@ struct RunResult {
   int world_size = 1;
   std::int64_t first_step = 0;  ///< > 0 when resumed
   std::vector<float> losses;    ///< one a step
-  /// SHA-256 over a line "path sha256-of-its-bytes" for each parameter, by path: equal if and only
-  /// if every bit of every parameter is, and computed one unit at a time.
-  std::string param_sha256;
+  std::string param_sha256;     ///< ParameterFingerprint of the parameters at the end
   std::int64_t peak_bytes = 0;  ///< of the rank that needed most, over the whole run
   Breakdown categories;         ///< that rank's bytes at its peak
   std::int64_t comm_bytes = 0;  ///< sent by a rank over all steps (the rank that sent most)
   double tokens_per_second = 0;
   std::vector<std::int32_t> sample;
-  report::RunRecord last_step;  ///< if RunOptions::records_last_step
-  int stopped_by = 0;           ///< what poll_stop() returned: nothing was exported or sampled
+  int stopped_by = 0;  ///< what poll_stop() returned: nothing was exported or sampled
+};
+
+/// A file that a program writes, and the option that asked for it.
+struct PlannedFile {
+  std::string option;  ///< "--summary"
+  std::filesystem::path path;
 };
 
 struct RunOptions {
@@ -52,10 +56,11 @@ struct RunOptions {
   std::function<int()> poll_stop;
   std::function<void()> on_trained;  ///< called by rank 0 when poll_stop will not be called again
   std::string export_folder;  ///< where to put a Hugging Face folder at the end; empty = nowhere
-  bool records_last_step = false;  ///< for a picture of it
-  /// What the caller will write when the run is over: only tried before the first step. Empty =
-  /// nothing.
-  std::string summary, picture_folder;
+  /// Called on every rank's thread, in its Context, in place of the last step: it must call `step`
+  /// once, and may watch it. Nothing is in flight then, and all ranks have just met.
+  std::function<void(nn::TransformerLM& model, const std::function<void()>& step)> around_last_step;
+  /// What the caller will write when the run is over: only tried before the first step.
+  std::vector<PlannedFile> planned_files;
 };
 
 /// Trains as `config` says, on `data`; ranks are threads of this process. The checkpoint folder and

@@ -5,6 +5,12 @@ find_package(ZLIB REQUIRED)  # CRC-32 of checkpoints
 find_package(CLI11 REQUIRED)
 find_package(tomlplusplus REQUIRED)
 
+find_path(FSDP_MD_INCLUDE sha2.h REQUIRED)
+find_library(FSDP_MD_LIBRARY NAMES md REQUIRED)  # SHA-256 of the parameters
+add_library(fsdp_md INTERFACE)
+target_include_directories(fsdp_md SYSTEM INTERFACE ${FSDP_MD_INCLUDE})
+target_link_libraries(fsdp_md INTERFACE ${FSDP_MD_LIBRARY})
+
 # OpenBLAS, told at run time to use one thread a call: threads are shared out by our own pool. The
 # builds with threads first, because only they may be called from several of ours at once (measured:
 # Debian's serial build then gives a wrong product now and then; common/tensor/blas.cpp takes it one

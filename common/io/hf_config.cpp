@@ -100,23 +100,23 @@ std::string to_hf_config(const nn::TransformerConfig& config) {
   nlohmann::ordered_json out;
   out["architectures"] = {"LlamaForCausalLM"};
   out["model_type"] = "llama";
-  out["vocab_size"] = config.vocabulary;
-  out["hidden_size"] = config.width;
-  out["intermediate_size"] = config.ffn_width;
-  out["num_hidden_layers"] = config.layers;
-  out["num_attention_heads"] = config.heads;
+  out["vocab_size"] = config.vocab_size;
+  out["hidden_size"] = config.hidden_size;
+  out["intermediate_size"] = config.intermediate_size;
+  out["num_hidden_layers"] = config.num_hidden_layers;
+  out["num_attention_heads"] = config.num_attention_heads;
   out["num_key_value_heads"] = config.effective_kv_heads();
-  out["head_dim"] = config.head_width();
-  out["max_position_embeddings"] = config.max_sequence;
-  out["rms_norm_eps"] = config.norm_eps;
+  out["head_dim"] = config.head_dim();
+  out["max_position_embeddings"] = config.max_position_embeddings;
+  out["rms_norm_eps"] = config.rms_norm_eps;
   out["rope_theta"] = config.rope_theta;
   out["rope_scaling"] = nullptr;
   out["hidden_act"] = "silu";
   out["attention_bias"] = false;
   out["attention_dropout"] = 0.0;
   out["mlp_bias"] = false;
-  out["tie_word_embeddings"] = config.tie_embeddings;
-  out["initializer_range"] = config.init_std;
+  out["tie_word_embeddings"] = config.tie_word_embeddings;
+  out["initializer_range"] = config.initializer_range;
   out["bos_token_id"] = nullptr;
   out["eos_token_id"] = nullptr;
   out["pad_token_id"] = nullptr;
@@ -132,24 +132,25 @@ nn::TransformerConfig read_hf_config(const std::filesystem::path& path) {
   file.only("attention_bias", false);
   file.only("mlp_bias", false);
   nn::TransformerConfig config;
-  config.vocabulary = file.required<std::int64_t>("vocab_size");
-  config.width = file.required<std::int64_t>("hidden_size");
-  config.ffn_width = file.required<std::int64_t>("intermediate_size");
-  config.layers = file.required<std::int64_t>("num_hidden_layers");
-  config.heads = file.required<int>("num_attention_heads");
-  config.kv_heads = file.optional<int>("num_key_value_heads", config.heads);
-  if (config.kv_heads == config.heads) config.kv_heads = 0;
-  config.max_sequence = file.optional<std::int64_t>("max_position_embeddings", 2048);
-  config.norm_eps = file.optional("rms_norm_eps", 1e-6);
+  config.vocab_size = file.required<std::int64_t>("vocab_size");
+  config.hidden_size = file.required<std::int64_t>("hidden_size");
+  config.intermediate_size = file.required<std::int64_t>("intermediate_size");
+  config.num_hidden_layers = file.required<std::int64_t>("num_hidden_layers");
+  config.num_attention_heads = file.required<int>("num_attention_heads");
+  config.num_key_value_heads =
+      file.optional<int>("num_key_value_heads", config.num_attention_heads);
+  if (config.num_key_value_heads == config.num_attention_heads) config.num_key_value_heads = 0;
+  config.max_position_embeddings = file.optional<std::int64_t>("max_position_embeddings", 2048);
+  config.rms_norm_eps = file.optional("rms_norm_eps", 1e-6);
   config.rope_theta = read_rope_theta(file);
-  config.tie_embeddings = file.optional("tie_word_embeddings", false);
-  config.init_std = file.optional("initializer_range", 0.02);
+  config.tie_word_embeddings = file.optional("tie_word_embeddings", false);
+  config.initializer_range = file.optional("initializer_range", 0.02);
   try {
     config.validate();
   } catch (const InputError& error) {
     file.complain(error.what());
   }
-  file.only("head_dim", config.head_width());
+  file.only("head_dim", config.head_dim());
   return config;
 }
 

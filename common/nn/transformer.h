@@ -10,21 +10,24 @@
 
 namespace fsdp::nn {
 
+/// The sizes of a model, named as in Hugging Face's LlamaConfig.
 struct TransformerConfig {
-  std::int64_t vocabulary = 256;    ///< V
-  std::int64_t width = 128;         ///< d
-  std::int64_t layers = 4;          ///< L
-  int heads = 4;                    ///< H, divides d
-  int kv_heads = 0;                 ///< G, divides H; 0 = H
-  std::int64_t ffn_width = 352;     ///< F
-  std::int64_t max_sequence = 128;  ///< T
-  double norm_eps = 1e-5;
+  std::int64_t vocab_size = 256;               ///< V
+  std::int64_t hidden_size = 128;              ///< d
+  std::int64_t num_hidden_layers = 4;          ///< L
+  int num_attention_heads = 4;                 ///< H, divides d
+  int num_key_value_heads = 0;                 ///< G, divides H; 0 = H
+  std::int64_t intermediate_size = 352;        ///< F
+  std::int64_t max_position_embeddings = 128;  ///< T
+  double rms_norm_eps = 1e-5;
   double rope_theta = 10000;
-  bool tie_embeddings = false;
-  double init_std = 0.02;  ///< outputs of a residual branch: divided by sqrt(2 L)
+  bool tie_word_embeddings = false;
+  double initializer_range = 0.02;  ///< outputs of a residual branch: divided by sqrt(2 L)
 
-  int effective_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
-  std::int64_t head_width() const { return width / heads; }
+  int effective_kv_heads() const {
+    return num_key_value_heads == 0 ? num_attention_heads : num_key_value_heads;
+  }
+  std::int64_t head_dim() const { return hidden_size / num_attention_heads; }
   /// @throws InputError naming the field and what it must be.
   void validate() const;
   /// Parameters by closed form; tied embeddings counted once.

@@ -10,23 +10,23 @@ namespace fsdp::optim {
 
 double Schedule::at(std::int64_t step) const {
   const auto i = static_cast<double>(step);
-  const auto ramp = static_cast<double>(warmup);
-  const bool is_warming = step < warmup;
+  const auto ramp = static_cast<double>(warmup_steps);
+  const bool is_warming = step < warmup_steps;
   switch (kind) {
     case Kind::constant:
       return lr;
     case Kind::warmup_linear:
-      return is_warming ? lr_min + (lr - lr_min) * (i + 1) / ramp : lr;
+      return is_warming ? min_lr + (lr - min_lr) * (i + 1) / ramp : lr;
     case Kind::warmup_cosine: {
       if (is_warming) return lr * (i + 1) / ramp;
-      const auto decay = static_cast<double>(std::max<std::int64_t>(total - warmup, 1));
+      const auto decay = static_cast<double>(std::max<std::int64_t>(total_steps - warmup_steps, 1));
       const double done = std::min((i - ramp) / decay, 1.0);
-      return lr_min + (lr - lr_min) * (1 + std::cos(std::numbers::pi * done)) / 2;
+      return min_lr + (lr - min_lr) * (1 + std::cos(std::numbers::pi * done)) / 2;
     }
     case Kind::warmup_log:
       // DeepSpeed takes at least two warm-up steps, lest it divide by ln 1 = 0.
       if (!is_warming) return lr;
-      return lr_min + (lr - lr_min) * std::log(i + 1) / std::log(std::max(ramp, 2.0));
+      return min_lr + (lr - min_lr) * std::log(i + 1) / std::log(std::max(ramp, 2.0));
   }
   fail("unknown schedule number {}", static_cast<int>(kind));
 }

@@ -96,6 +96,11 @@ toml() {
   dotted "$header" TOML_LIB_MAJOR TOML_LIB_MINOR TOML_LIB_PATCH
 }
 
+# Its header bears no version.
+libmd() {
+  [ -z "$(find_header sha2.h)" ] || echo found
+}
+
 echo 'This machine'
 line system "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release 2>/dev/null)" 'unknown system'
 line processors "$(nproc 2>/dev/null)" 'unknown number'
@@ -113,6 +118,7 @@ required CLI11 "$(cli11)" 'no command-line parsing, so no programs'
 required nlohmann-json "$(nlohmann)" 'no checkpoints, no summaries'
 required zlib "$(sed -n 's/^#define ZLIB_VERSION "\(.*\)"/\1/p' "$(find_header zlib.h)" 2>/dev/null)" \
   'no checkpoints'
+required libmd "$(libmd)" 'no fingerprints of models, so no training'
 required 'toml++' "$(toml)" 'no configuration files'
 
 echo

@@ -9,10 +9,10 @@ report=   # … and why, a line each
 wishes=   # what is missing, and can be done without
 python=   # whether the course's programs will run
 
-# What this was tried on; a container has it on every other system. Ubuntu 22.04, for one, has no
-# toml++, and a Python that is too old.
+# Every other system can use the container. Ubuntu 22.04, for one, has no toml++, and a Python that
+# is too old.
 system=$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release 2>/dev/null || true)
-supported='Unshard is tested on Debian 12 and 13 and Ubuntu 24.04.'
+supported='Debian 12, Debian 13 and Ubuntu 24.04 have all that it takes.'
 # shellcheck disable=SC2016  # for the reader to expand
 elsewhere='Elsewhere use its container: docker build -t unshard . &&
   docker run --rm -it -v "$PWD":/unshard unshard'
@@ -82,6 +82,7 @@ for group in "$@"; do
       need nlohmann-json3-dev 'reads and writes JSON' nlohmann/json.hpp
       need libtomlplusplus-dev 'reads configuration files' toml++/toml.h
       need zlib1g-dev 'checks checkpoints (CRC-32)' zlib.h
+      need libmd-dev 'takes the fingerprint of a model (SHA-256)' sha2.h
       # Not the serial build: it is not safe to call from several threads (common/tensor/blas.cpp).
       need libopenblas-pthread-dev 'multiplies matrices (BLAS)' \
         openblas-pthread/cblas.h openblas-openmp/cblas.h openblas/cblas.h

@@ -25,7 +25,7 @@ std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<Pr
 std::vector<nn::Module*> default_wrap_policy(nn::Module& root) {
   std::vector<nn::Module*> modules;
   if (auto* transformer = dynamic_cast<nn::TransformerLM*>(&root)) {
-    const bool tied = transformer->config().tie_embeddings;
+    const bool tied = transformer->config().tie_word_embeddings;
     if (!tied) modules.push_back(&transformer->embedding());
     for (const auto& block : transformer->blocks()) modules.push_back(block.get());
     if (!tied) modules.push_back(&transformer->head());

@@ -26,8 +26,8 @@ constexpr int kRounds = 3;
 
 nn::TransformerConfig model_config() {
   nn::TransformerConfig config = nn::TransformerConfig::small();
-  config.layers = 12;
-  config.max_sequence = 128;
+  config.num_hidden_layers = 12;
+  config.max_position_embeddings = 128;
   return config;
 }
 
@@ -48,8 +48,9 @@ double step_seconds(int prefetch_depth, double bytes_per_second) {
     const auto sharded = fully_shard(model, {&group, [](ProcessGroup*) {}}, options);
     sharded->attach_optimizer(
         [] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
-    const std::vector<std::int32_t> text(static_cast<std::size_t>(config.max_sequence), 42);
-    const Tensor tokens = Tensor::from(text, {1, config.max_sequence});
+    const std::vector<std::int32_t> text(static_cast<std::size_t>(config.max_position_embeddings),
+                                         42);
+    const Tensor tokens = Tensor::from(text, {1, config.max_position_embeddings});
     std::vector<double> seconds;
     for (int step = -2; step < kSteps; ++step) {
       const auto begin = std::chrono::steady_clock::now();

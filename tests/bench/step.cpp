@@ -85,20 +85,20 @@ class Floor {
   explicit Floor(const Workload& work) : sgemm_(native_sgemm()) {
     const nn::TransformerConfig& config = work.config;
     rows_ = work.batch * work.sequence;
-    const std::int64_t d = config.width;
-    const std::int64_t kv = config.effective_kv_heads() * config.head_width();
-    for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    const std::int64_t d = config.hidden_size;
+    const std::int64_t kv = config.effective_kv_heads() * config.head_dim();
+    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
       for (const auto& [out, in] : {std::pair{d, d},
                                     {kv, d},
                                     {kv, d},
                                     {d, d},
-                                    {config.ffn_width, d},
-                                    {config.ffn_width, d},
-                                    {d, config.ffn_width}}) {
+                                    {config.intermediate_size, d},
+                                    {config.intermediate_size, d},
+                                    {d, config.intermediate_size}}) {
         add(out, in);
       }
     }
-    add(config.vocabulary, d);
+    add(config.vocab_size, d);
   }
 
   double step_seconds() {
@@ -179,7 +179,7 @@ class Training {
     std::vector<std::int32_t> tokens;
     const std::int64_t batch = work.batch / ranks_;
     for (std::int64_t i = 0; i < batch * work.sequence; ++i) {
-      const auto vocabulary = static_cast<std::uint32_t>(work.config.vocabulary);
+      const auto vocabulary = static_cast<std::uint32_t>(work.config.vocab_size);
       tokens.push_back(
           static_cast<std::int32_t>(random_word(7, static_cast<std::uint64_t>(i)) % vocabulary));
     }

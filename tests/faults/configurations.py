@@ -126,7 +126,7 @@ def misspelled(draw: random.Random, keys: list[Key]) -> Fault:
     at = draw.randrange(len(key))
     name = draw.choice([key[:at] + "q" + key[at + 1:], key + "s", key[:-1], "x" + key])
     if name.count(".") != 1 or name in {each.name for each in keys} or name.endswith("."):
-        name = "model.widht"
+        name = "model.hiden_size"
     if draw.random() < 0.5:
         return Fault(f"misspelled {name}", name, [f"--{name}", "1"])
     section, _, last = name.partition(".")
@@ -156,26 +156,28 @@ def contradiction(draw: random.Random, keys: list[Key]) -> Fault:
         Fault("single with ranks", "parallel.ranks", ["--ranks", str(n)]),
         Fault("a short form and its key", "parallel.ranks",
               [*sharded, "2", "--parallel.ranks", "3"]),
-        Fault("heads", "model.heads",
-              ["--model.width", str(2 * n), "--model.heads", str(2 * n + 1)]),
-        Fault("odd heads", "model.heads", ["--model.width", "15", "--model.heads", "3"]),
-        Fault("kv_heads", "model.kv_heads", ["--model.kv_heads", "3"]),
+        Fault("heads", "model.num_attention_heads",
+              ["--model.hidden_size", str(2 * n), "--model.num_attention_heads", str(2 * n + 1)]),
+        Fault("odd heads", "model.num_attention_heads",
+              ["--model.hidden_size", "15", "--model.num_attention_heads", "3"]),
+        Fault("key/value heads", "model.num_key_value_heads", ["--model.num_key_value_heads", "3"]),
         Fault("seq_len", "training.seq_len", ["--training.seq_len", str(128 + n)]),
         Fault("batch", "training.global_batch_size",
               ["--training.local_batch_size", str(n), "--training.global_batch_size", str(n + 1)]),
         Fault("group", "parallel.reshard_after_forward",
               [*sharded, "4", "--parallel.reshard_after_forward", str(3 + n)]),
-        Fault("warm-up", "schedule.warmup",
-              ["--schedule.kind", draw.choice(["warmup_linear", "warmup_cosine", "warmup_log"]),
-               "--training.steps", str(n), "--schedule.warmup", str(n + 1)]),
-        Fault("lr_min", "schedule.lr_min", ["--schedule.kind", "warmup_cosine", "--schedule.lr",
-                                            "0.001", "--schedule.lr_min", f"0.0{n}"]),
-        Fault("every without folder", "checkpoint.every", ["--checkpoint.every", str(n)]),
+        Fault("warm-up", "lr_scheduler.warmup_steps",
+              ["--lr_scheduler.kind", draw.choice(["warmup_linear", "warmup_cosine", "warmup_log"]),
+               "--training.steps", str(n), "--lr_scheduler.warmup_steps", str(n + 1)]),
+        Fault("min_lr", "lr_scheduler.min_lr",
+              ["--lr_scheduler.kind", "warmup_cosine", "--optimizer.lr", "0.001",
+               "--lr_scheduler.min_lr", f"0.0{n}"]),
+        Fault("interval without folder", "checkpoint.interval", ["--checkpoint.interval", str(n)]),
         Fault("resume without folder", "checkpoint.resume", ["--checkpoint.resume", "true"]),
-        Fault("vocabulary", "model.vocabulary", ["--model.vocabulary", str(n)]),
-        Fault("prompt", "sample.prompt", ["--sample.tokens", "3", "--sample.prompt", ""]),
+        Fault("vocabulary", "model.vocab_size", ["--model.vocab_size", str(n)]),
+        Fault("prompt", "sample.prompt", ["--sample.max_new_tokens", "3", "--sample.prompt", ""]),
         Fault("too little data", "training.seq_len",
-              ["--model.max_sequence", "1000000", "--training.seq_len", "900000",
+              ["--model.max_position_embeddings", "1000000", "--training.seq_len", "900000",
                "--training.local_batch_size", "1", "--parallel.check_memory", "false"]),
         Fault("a value that is missing", "training.steps", ["--training.steps"]),
         Fault("a word too many", "cucumber", ["cucumber"]),
@@ -187,11 +189,11 @@ def absurd(draw: random.Random, keys: list[Key]) -> Fault:
     """Sizes that are in range, each, and fit no machine."""
     del keys
     big = draw.choice(["1000000000", "500000000", "123456790"])
-    choice = draw.choice(["model.vocabulary", "model.ffn_width", "model.max_sequence",
-                          "training.local_batch_size"])
+    choice = draw.choice(["model.vocab_size", "model.intermediate_size",
+                          "model.max_position_embeddings", "training.local_batch_size"])
     words = [f"--{choice}", big]
-    if choice == "model.max_sequence":
-        words += ["--training.seq_len", "8", "--model.width", "4096"]
+    if choice == "model.max_position_embeddings":
+        words += ["--training.seq_len", "8", "--model.hidden_size", "4096"]
     if choice == "training.local_batch_size":
         words += ["--training.seq_len", "128"]
     if draw.random() < 0.5:
@@ -227,7 +229,7 @@ KINDS = {bad_value: 10, bad_token: 8, misspelled: 4, section: 3, contradiction: 
 def good_words(draw: random.Random, fault: Fault) -> list[str]:
     """Right settings around the fault, which must not be blamed."""
     right = ["--data.format=text", "--optimizer.name=adamw", "--sample.prompt=a b",
-             "--training.clip=0.5", "--training.seed=7", "--model.norm_eps=1e-6"]
+             "--training.max_norm=0.5", "--training.seed=7", "--model.rms_norm_eps=1e-6"]
     used = " ".join(fault.words) + (fault.text or "")
     # A right value on the command line beats a wrong one in the file.
     return [word for word in right if draw.random() < 0.4

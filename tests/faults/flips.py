@@ -33,7 +33,8 @@ def main() -> None:
         for ranks in (1, 2):
             folders[ranks] = pathlib.Path(home) / str(ranks)
             folders[ranks].mkdir()
-            saved = trials.run([*trials.arguments(folders[ranks], ranks), "--schedule.total", "13"])
+            saved = trials.run([*trials.arguments(folders[ranks], ranks),
+                                "--lr_scheduler.total_steps", "13"])
             assert saved.returncode == 0, saved.stderr
         for _ in range(int(sys.argv[1])):
             folder = folders[draw.choice([1, 2])]

@@ -28,7 +28,7 @@ RUNS = [("single", 1), ("ddp", 2), ("ddp", 3), ("fsdp", 2), ("fsdp", 3), ("fsdp"
 
 
 def command(program: Path, folder: Path, strategy: str, ranks: int, *more: str) -> list[str]:
-    return [str(program), "--model.preset=nano", "--model.vocabulary=128",
+    return [str(program), "--model.preset=nano", "--model.vocab_size=128",
             "--training.local_batch_size=1", "--training.global_batch_size=12",
             f"--training.steps={STEPS}", f"--data.path={folder / 'text'}",
             "--strategy", strategy, "--ranks", str(ranks), *more]
@@ -51,7 +51,7 @@ def stopped(program: Path, folder: Path, draw: random.Random, whole: dict) -> st
     every = draw.choice([0, 1, 7])
     with tempfile.TemporaryDirectory(dir=folder) as checkpoints:
         words = command(program, folder, strategy, ranks, f"--checkpoint.folder={checkpoints}",
-                        f"--checkpoint.every={every}")
+                        f"--checkpoint.interval={every}")
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True) as process:
             for _ in range(draw.randrange(2, 2 + STEPS)):

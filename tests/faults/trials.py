@@ -16,10 +16,10 @@ def arguments(folder: pathlib.Path, ranks: int) -> list[str]:
         text.write_text("the cat sat on the mat and the dog sat on the log. " * 40,
                         encoding="utf-8")
     strategy = "single" if ranks == 1 else "fsdp"
-    return [str(PROGRAM), "--model.preset=nano", "--model.vocabulary=128", "--data.path", str(text),
+    return [str(PROGRAM), "--model.preset=nano", "--model.vocab_size=128", "--data.path", str(text),
             f"--training.steps={STEPS}", "--training.local_batch_size=1",
-            "--training.global_batch_size=4", "--schedule.kind=warmup_cosine",
-            "--schedule.warmup=2", "--checkpoint.every=1", f"--strategy={strategy}",
+            "--training.global_batch_size=4", "--lr_scheduler.kind=warmup_cosine",
+            "--lr_scheduler.warmup_steps=2", "--checkpoint.interval=1", f"--strategy={strategy}",
             f"--ranks={ranks}", "--checkpoint.folder", str(folder / "runs"),
             "--export", str(folder / "model"), "--summary", str(folder / "summary.json")]
 

@@ -216,6 +216,14 @@ class ResultsTest(InRoot):
         self.assertIn('"case of 3.5": waits for 3.4, which is not written yet',
                       results.failures(found)[-1])
 
+    def test_a_step_that_cannot_work_yet_is_one_line(self):
+        todo = "TODO 3.1: start_unshard (tasks/task3_forward/forward.cpp:9, w)"
+        cases = [case("3.1", todo)] + [
+            verdicts.Case(f"{name} of 3.2", ("3.2",), False, False, True, [todo])
+            for name in ("one", "two", "three")]
+        self.assertEqual(results.failures(verdicts.judge_steps(self.task, cases))[-1],
+                         '  3.2 "one of 3.2" and 2 more: waits for 3.1, which is not written yet')
+
     def test_an_exception_is_told_with_the_usual_mistakes_of_the_step(self):
         message = ("unit W=4 seed 1\n  observed: the run threw Error: narrow(0, 4, 2) of shape (4)\n"
                    f"  expected: no exception: it runs to its end\n  likely:   {hints.THROWN}")
@@ -389,8 +397,8 @@ class SubmissionTest(InRoot):
     def test_submit_counts_open_questions(self):
         self.fill()
         self.put(self.root / "tasks/task3_forward/answers.toml", 'id = ""\n')
-        self.assertIn("all 2 not answered",
-                      "".join(submission._answer_problems(self.root, self.task)))
+        self.assertEqual(submission._answer_problems(self.root, self.task),
+                         ["accounting questions: 2 of 2 not answered"])
 
 
 class IntegratedTest(unittest.TestCase):

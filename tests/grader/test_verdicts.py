@@ -191,6 +191,13 @@ class StepTest(unittest.TestCase):
         self.assertEqual([(each.state, each.blocked_by) for each in found[:3]],
                          [("failed", ""), ("blocked", "5.1"), ("not run", "")])
 
+    def test_a_step_known_to_be_unwritten_does_not_wait(self):
+        todo = "TODO 3.1: start_unshard (x.cpp:1, w)"
+        found = verdicts.judge_steps(self.task, [case("3.1", False, message=todo),
+                                                 case("3.2", False, message=todo)],
+                                     unsolved=["3.1", "3.2"])
+        self.assertEqual([each.state for each in found[:2]], ["todo", "todo"])
+
     def test_a_step_of_an_earlier_task_comes_first(self):
         todo = "TODO 2.4: make_views (x.cpp:1)"
         found = verdicts.judge_steps(self.task, [case("3.1", False, message=todo),

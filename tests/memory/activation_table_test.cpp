@@ -23,13 +23,13 @@ struct Sizes {
 
 std::vector<Sizes> all_sizes() {
   nn::TransformerConfig grouped = nn::TransformerConfig::nano();
-  grouped.kv_heads = 1;
+  grouped.num_key_value_heads = 1;
   nn::TransformerConfig narrow_ffn = odd_model();
-  narrow_ffn.ffn_width = 3;
+  narrow_ffn.intermediate_size = 3;
   nn::TransformerConfig large_vocabulary = odd_model();
-  large_vocabulary.vocabulary = 1001;
+  large_vocabulary.vocab_size = 1001;
   nn::TransformerConfig one_layer = nn::TransformerConfig::nano();
-  one_layer.layers = 1;
+  one_layer.num_hidden_layers = 1;
   return {{nn::TransformerConfig::nano(), 2, 8},
           {grouped, 3, 5},
           {odd_model(), 1, 7},
@@ -67,7 +67,7 @@ std::vector<std::pair<std::string, const SegmentMemory*>> segments(
     const nn::TransformerConfig& config, const ActivationTable& table) {
   std::vector<std::pair<std::string, const SegmentMemory*>> result{
       {"model.embed_tokens", &table.embedding}};
-  for (std::int64_t i = 0; i < config.layers; ++i) {
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     result.emplace_back("model.layers." + std::to_string(i), &table.block);
   }
   result.emplace_back("model.norm+lm_head", &table.head);
@@ -80,8 +80,8 @@ TEST_CASE("A segment enters, peaks and leaves as the table says") {
   for (const Sizes& sizes : all_sizes()) {
     for (const bool is_tied : {false, true}) {
       nn::TransformerConfig config = sizes.model;
-      config.tie_embeddings = is_tied;
-      CAPTURE(config.width, config.ffn_width, sizes.batch, sizes.length, is_tied);
+      config.tie_word_embeddings = is_tied;
+      CAPTURE(config.hidden_size, config.intermediate_size, sizes.batch, sizes.length, is_tied);
       Context context({.threads = 1 + static_cast<int>(sizes.batch % 2)});
       ContextScope scope(context);
       context.pool();
@@ -90,7 +90,7 @@ TEST_CASE("A segment enters, peaks and leaves as the table says") {
       const ActivationTable table = activation_table(config, sizes.batch, sizes.length);
 
       nn::TransformerConfig batch_config = config;
-      batch_config.max_sequence = sizes.length;
+      batch_config.max_position_embeddings = sizes.length;
       const std::int64_t before = tracker.current_total();
       const MicroBatch micro = make_micro_batch(batch_config, sizes.batch, 1, 0, 0);
       CHECK(tracker.current_total() - before == table.data);
@@ -154,7 +154,7 @@ TEST_CASE("A single process holds what the formula says, at every state and at t
   for (const Sizes& sizes : all_sizes()) {
     for (const int threads : {1, 2}) {
       MemoryCase test_case{.model = sizes.model, .options = {}};
-      test_case.model.tie_embeddings = threads == 2;
+      test_case.model.tie_word_embeddings = threads == 2;
       test_case.options.placement = Placement::single;
       test_case.options.batch = sizes.batch;
       test_case.options.length = sizes.length;

@@ -21,14 +21,14 @@ namespace {
 class ClosedForm {
  public:
   ClosedForm(const nn::TransformerConfig& config, const MemoryOptions& options)
-      : table_(activation_table(config, options.batch, config.max_sequence)),
+      : table_(activation_table(config, options.batch, config.max_position_embeddings)),
         depth_(static_cast<std::size_t>(options.prefetch_depth)) {
-    const std::int64_t d = config.width;
-    const std::int64_t kv = config.effective_kv_heads() * config.head_width();
-    const std::int64_t block = 2 * d * d + 2 * d * kv + 3 * d * config.ffn_width + 2 * d;
-    u_.push_back(config.vocabulary * d);
-    for (std::int64_t i = 0; i < config.layers; ++i) u_.push_back(block);
-    u_.push_back(config.vocabulary * d + d);
+    const std::int64_t d = config.hidden_size;
+    const std::int64_t kv = config.effective_kv_heads() * config.head_dim();
+    const std::int64_t block = 2 * d * d + 2 * d * kv + 3 * d * config.intermediate_size + 2 * d;
+    u_.push_back(config.vocab_size * d);
+    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) u_.push_back(block);
+    u_.push_back(config.vocab_size * d + d);
     for (std::int64_t& u : u_) {
       n_.push_back((u + options.world_size - 1) / options.world_size);
       u = n_.back() * options.world_size;  // padded
@@ -38,7 +38,7 @@ class ClosedForm {
     segments_.back() = &table_.head;
     // (p_s + o)·Σ n, the tables, the threads' scratch, the micro-batch.
     fixed_ = 4 * (1 + options.optimizer_states) * sum(n_, 0, n_.size()) +
-             4 * config.max_sequence * config.head_width() +
+             4 * config.max_position_embeddings * config.head_dim() +
              options.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes) + table_.data;
   }
 
@@ -108,7 +108,7 @@ TEST_CASE("The closed form and the walk through the schedule agree") {
         options.batch = 4;
         options.micro_steps = 4;
         options.prefetch_depth = depth;
-        CAPTURE(config.width, world_size, depth);
+        CAPTURE(config.hidden_size, world_size, depth);
         const ClosedForm closed(config, options);
         const StepMemory step = MemoryFormula(config, options).step(1);
         for (int m = 0; m < options.micro_steps; ++m) {

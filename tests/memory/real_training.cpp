@@ -21,13 +21,13 @@ using estimate::Placement;
 using estimate::StepMemory;
 
 nn::TransformerConfig odd_model() {
-  return {.vocabulary = 37,
-          .width = 20,
-          .layers = 3,
-          .heads = 10,
-          .kv_heads = 5,
-          .ffn_width = 51,
-          .max_sequence = 7};
+  return {.vocab_size = 37,
+          .hidden_size = 20,
+          .num_hidden_layers = 3,
+          .num_attention_heads = 10,
+          .num_key_value_heads = 5,
+          .intermediate_size = 51,
+          .max_position_embeddings = 7};
 }
 
 StateRecorder::StateRecorder(nn::TransformerLM& model) {
@@ -139,7 +139,7 @@ class RankMemory {
   MicroStepMemory micro_step(int step, std::int64_t j) {
     MicroStepMemory memory;
     nn::TransformerConfig batch_config = model_config_;
-    if (options_.length > 0) batch_config.max_sequence = options_.length;
+    if (options_.length > 0) batch_config.max_position_embeddings = options_.length;
     const MicroBatch micro =
         make_micro_batch(batch_config, options_.batch, 1, step, static_cast<int>(j));
     tracker().reset_peak();
@@ -246,10 +246,10 @@ std::string difference(const MemoryCase& test_case) {
 std::string describe(const MemoryCase& test_case) {
   const MemoryOptions& options = test_case.options;
   return fmt::format("d {}, W {}, reshard {}, depth {}, limit {}, M {}, L {}, {} threads{}",
-                     test_case.model.width, options.world_size, options.reshard_group,
+                     test_case.model.hidden_size, options.world_size, options.reshard_group,
                      options.prefetch_depth, options.in_flight_limit, options.micro_steps,
                      options.micro_steps_per_reduction, options.threads,
-                     test_case.model.tie_embeddings ? ", tied" : "");
+                     test_case.model.tie_word_embeddings ? ", tied" : "");
 }
 
 }  // namespace fsdp::testing

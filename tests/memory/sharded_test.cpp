@@ -23,7 +23,7 @@ MemoryCase sharded_case(int world_size) {
 }
 
 nn::TransformerConfig tied(nn::TransformerConfig config) {
-  config.tie_embeddings = true;
+  config.tie_word_embeddings = true;
   return config;
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("FSDP holds what the formula says: world sizes, prefetch, reshard, no_
           if (!kAll && (number++ + depth + (no_sync ? 1 : 0)) % 5 != 0) continue;
           MemoryCase test_case = sharded_case(world_size);
           if (is_odd) test_case.model = odd_model();
-          test_case.model.tie_embeddings = is_tied;
+          test_case.model.tie_word_embeddings = is_tied;
           test_case.options.prefetch_depth = depth;
           test_case.options.reshard_group = reshard_group;
           test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
@@ -68,8 +68,12 @@ TEST_CASE("FSDP holds what the formula says: reshard within groups of two") {
 
 TEST_CASE("FSDP holds what the formula says: more ranks than some unit has elements") {
   MemoryCase test_case = sharded_case(8);
-  test_case.model = {
-      .vocabulary = 3, .width = 2, .layers = 2, .heads = 1, .ffn_width = 1, .max_sequence = 4};
+  test_case.model = {.vocab_size = 3,
+                     .hidden_size = 2,
+                     .num_hidden_layers = 2,
+                     .num_attention_heads = 1,
+                     .intermediate_size = 1,
+                     .max_position_embeddings = 4};
   CHECK(difference(test_case) == "");
 }
 

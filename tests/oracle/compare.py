@@ -87,8 +87,8 @@ def back(programs, folder, size, variant):
     heads = oracle.SIZES[size]["num_attention_heads"]
     tie = str(changes["tie_word_embeddings"]).lower()
     subprocess.run([programs / "unshard-train", "--strategy", "fsdp", "--ranks", "2",
-                    "--model.preset", size, "--model.tie_embeddings", tie,
-                    "--model.vocabulary", "256", "--model.kv_heads",
+                    "--model.preset", size, "--model.tie_word_embeddings", tie,
+                    "--model.vocab_size", "256", "--model.num_key_value_heads",
                     str(heads // changes.get("group", 1)), "--data.path", "README.md",
                     "--training.steps", "3", "--training.local_batch_size", "2",
                     "--export", folder / "exported"], check=True, stdout=subprocess.DEVNULL)

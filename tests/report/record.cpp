@@ -78,7 +78,7 @@ std::vector<report::ShortRun> unusual_runs() {
   runs.push_back(run);
   runs.back().reshard = ReshardAfterForward::within(2);
   runs.push_back(run);
-  runs.back().model.tie_embeddings = true;
+  runs.back().model.tie_word_embeddings = true;
   runs.push_back(run);
   runs.back().prefetch_depth = 3;
   runs.push_back(run);

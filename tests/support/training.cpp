@@ -16,7 +16,7 @@ namespace fsdp::testing {
 
 MicroBatch make_micro_batch(const nn::TransformerConfig& model, std::int64_t batch,
                             std::uint64_t seed, int step, int j) {
-  const std::int64_t length = model.max_sequence + 1;
+  const std::int64_t length = model.max_position_embeddings + 1;
   const auto stream =
       (static_cast<std::uint64_t>(step) << 40) | (static_cast<std::uint64_t>(j) << 24);
   std::vector<std::int32_t> tokens;
@@ -25,13 +25,13 @@ MicroBatch make_micro_batch(const nn::TransformerConfig& model, std::int64_t bat
     for (std::int64_t t = 0; t < length; ++t) {
       const auto word = random_word(seed, stream + static_cast<std::uint64_t>(b * length + t));
       const auto token =
-          static_cast<std::int32_t>(word % static_cast<std::uint32_t>(model.vocabulary));
+          static_cast<std::int32_t>(word % static_cast<std::uint32_t>(model.vocab_size));
       if (t + 1 < length) tokens.push_back(token);
       if (t > 0) targets.push_back(token);
     }
   }
-  return {Tensor::from(tokens, {batch, model.max_sequence}),
-          Tensor::from(targets, {batch, model.max_sequence})};
+  return {Tensor::from(tokens, {batch, model.max_position_embeddings}),
+          Tensor::from(targets, {batch, model.max_position_embeddings})};
 }
 
 namespace {

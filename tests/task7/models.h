@@ -26,13 +26,13 @@ using Names = std::vector<std::string>;
 /// nano, unless the case says otherwise.
 inline nn::TransformerConfig config_of(const Json& options) {
   nn::TransformerConfig config = nn::TransformerConfig::nano();
-  config.width = options.value("width", config.width);
-  config.layers = options.value("layers", config.layers);
-  config.vocabulary = options.value("vocabulary", config.vocabulary);
-  config.ffn_width = options.value("ffn", config.ffn_width);
-  config.heads = options.value("heads", config.heads);
-  config.max_sequence = options.value("length", config.max_sequence);
-  config.tie_embeddings = options.value("tied", false);
+  config.hidden_size = options.value("width", config.hidden_size);
+  config.num_hidden_layers = options.value("layers", config.num_hidden_layers);
+  config.vocab_size = options.value("vocabulary", config.vocab_size);
+  config.intermediate_size = options.value("ffn", config.intermediate_size);
+  config.num_attention_heads = options.value("heads", config.num_attention_heads);
+  config.max_position_embeddings = options.value("length", config.max_position_embeddings);
+  config.tie_word_embeddings = options.value("tied", false);
   return config;
 }
 
@@ -41,9 +41,9 @@ inline nn::TransformerConfig config_of(const Json& options) {
 /// "other" fits: code that reads before all is checked has read it by then.
 inline Json misfit_of(Json options, const std::string& damage) {
   const nn::TransformerConfig config = config_of(options);
-  if (damage == "other") options["ffn"] = config.ffn_width + 4;
-  if (damage == "vocabulary") options["vocabulary"] = config.vocabulary + 4;
-  if (damage == "deeper") options["layers"] = config.layers + 1;
+  if (damage == "other") options["ffn"] = config.intermediate_size + 4;
+  if (damage == "vocabulary") options["vocabulary"] = config.vocab_size + 4;
+  if (damage == "deeper") options["layers"] = config.num_hidden_layers + 1;
   return options;
 }
 
@@ -110,14 +110,14 @@ inline Variable loss_of(nn::Module& model, const Json& options, std::uint64_t se
   }
   const nn::TransformerConfig config = config_of(options);
   const std::int64_t rows = options.value("batch", std::int64_t{2});
-  const std::int64_t length = config.max_sequence;
+  const std::int64_t length = config.max_position_embeddings;
   const auto stream =
       (static_cast<std::uint64_t>(step) << 40) | (static_cast<std::uint64_t>(j) << 20);
   std::vector<std::int32_t> tokens, targets;
   for (std::int64_t i = 0; i < rows * (length + 1); ++i) {
     const auto word = random_word(seed + 1000, stream + static_cast<std::uint64_t>(i));
     const auto token =
-        static_cast<std::int32_t>(word % static_cast<std::uint32_t>(config.vocabulary));
+        static_cast<std::int32_t>(word % static_cast<std::uint32_t>(config.vocab_size));
     const std::int64_t t = i % (length + 1);
     if (t < length) tokens.push_back(token);
     if (t > 0) targets.push_back(token);

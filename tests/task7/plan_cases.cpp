@@ -28,14 +28,14 @@ Wanted wanted_of(const Json& options) {
   }
   if (kind == "mixed") return {.prefixes = {{"mixed", {"mixed"}}}};
   const nn::TransformerConfig config = config_of(options);
-  if (!config.tie_embeddings) {
+  if (!config.tie_word_embeddings) {
     wanted.prefixes.push_back({"model.embed_tokens", {"model.embed_tokens"}});
   }
-  for (std::int64_t i = 0; i < config.layers; ++i) {
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const std::string path = "model.layers." + std::to_string(i);
     wanted.prefixes.push_back({path, {path}});
   }
-  if (!config.tie_embeddings) {
+  if (!config.tie_word_embeddings) {
     wanted.prefixes.push_back({"model.norm+lm_head", {"model.norm", "lm_head"}});
   }
   return wanted;

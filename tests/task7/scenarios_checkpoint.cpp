@@ -221,8 +221,8 @@ void damaged(Stage& stage) {
     std::filesystem::copy_file(later.final(2) / shard_file(which, ranks), file,
                                std::filesystem::copy_options::overwrite_existing);
   }
-  if (damage == "other") options["ffn"] = config_of(options).ffn_width + 4;
-  if (damage == "vocabulary") options["vocabulary"] = config_of(options).vocabulary + 4;
+  if (damage == "other") options["ffn"] = config_of(options).intermediate_size + 4;
+  if (damage == "vocabulary") options["vocabulary"] = config_of(options).vocab_size + 4;
   if (damage == "count") {
     std::filesystem::remove_all(folder.final(1));
     save_without_count(options, ranks, stage.seed(), folder.final(1));

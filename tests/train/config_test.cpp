@@ -33,19 +33,21 @@ std::string complaint_about(const std::string& text) {
 TEST_CASE("an override beats the file, and the file beats the default", "[config]") {
   const TemporaryFolder folder;
   io::write_text_atomically(folder / "run.toml",
-                            "[model]\npreset = \"nano\"\nheads = 4\n"
-                            "[training]\nsteps = 7\nclip = 2\nno_sync = true\n"
-                            "[schedule]\nkind = \"warmup_cosine\"\nlr = 1e-3\n");
+                            "[model]\nnum_attention_heads = 4\npreset = \"nano\"\n"
+                            "[training]\nsteps = 7\nmax_norm = 2\nno_sync = true\n"
+                            "[optimizer]\nlr = 3e-3\n"
+                            "[lr_scheduler]\nkind = \"warmup_cosine\"\n");
   const TrainConfig config = load_config(
       folder / "run.toml", {"--training.steps", "9", "--data.path=x=y", "--training.steps=11"});
-  CHECK(config.model.width == 16);
-  CHECK(config.model.heads == 4);
+  CHECK(config.model.hidden_size == 16);
+  CHECK(config.model.num_attention_heads == 4);
   CHECK(config.training.steps == 11);
-  CHECK(config.training.clip == 2.0);
+  CHECK(config.training.max_norm == 2.0);
   CHECK(config.training.no_sync);
   CHECK(config.training.seed == 1);
   CHECK(config.data.path == "x=y");
-  CHECK(config.schedule.total == 11);
+  CHECK(config.schedule.lr == 3e-3);
+  CHECK(config.schedule.total_steps == 11);
   CHECK(config.schedule.kind == optim::Schedule::Kind::warmup_cosine);
   CHECK(config.sequence_length() == 8);
 }
@@ -53,10 +55,10 @@ TEST_CASE("an override beats the file, and the file beats the default", "[config
 TEST_CASE("the configurations of the repository are right", "[config]") {
   const std::filesystem::path folder = FSDP_PROJECT_ROOT "/apps/train/configs";
   const auto load = [&](const char* name) { return load_config(folder / name, {}); };
-  CHECK(load("tiny.toml").model.width == 128);
+  CHECK(load("tiny.toml").model.hidden_size == 128);
   CHECK(load("tiny.toml").micro_batches() == 8);
-  CHECK(load("small.toml").model.width == 384);
-  CHECK(load("llama_124m.toml").model.tie_embeddings);
+  CHECK(load("small.toml").model.hidden_size == 384);
+  CHECK(load("llama_124m.toml").model.tie_word_embeddings);
   CHECK(load("llama_2b.toml").model.parameter_count() == 2'127'208'000);
 }
 
@@ -69,8 +71,9 @@ TEST_CASE("an unknown key is named, with the one that was meant", "[config]") {
   CHECK_THAT(complaint_about("[cucumber]\n"), contains("unknown key cucumber; --help"));
   CHECK_THAT(complaint_about("training = 5\n"),
              contains(":1: training: is a section with keys of its own, such as training.steps"));
-  CHECK_THAT(complaint({"--model.widht", "64"}),
-             contains("command line: unknown key model.widht; did you mean model.width?"));
+  CHECK_THAT(
+      complaint({"--model.hiden_size", "64"}),
+      contains("command line: unknown key model.hiden_size; did you mean model.hidden_size?"));
   // The misspelled key is why the batch does not fit: it is said first.
   CHECK_THAT(complaint({"--training.global_batch_size", "8", "--training.local_batch_sice", "8",
                         "--training.local_batch_size", "5"}),
@@ -82,19 +85,54 @@ TEST_CASE("a value of the wrong type says which is right", "[config]") {
              contains(":2: training.steps: needs a whole number, got the text \"many\""));
   CHECK_THAT(complaint_about("[training]\nsteps = 2.5\n"),
              contains("training.steps: needs a whole number, got 2.5"));
-  CHECK_THAT(complaint_about("[training]\nsteps = [1]\n"), contains("a list"));
+  CHECK_THAT(complaint_about("[training]\nsteps = [1]\n"),
+             contains("needs a whole number, got [ 1 ]"));
   CHECK_THAT(complaint_about("[training]\nno_sync = 1\n"),
              contains("training.no_sync: needs true or false, got 1"));
   CHECK_THAT(complaint_about("[data]\npath = 3\n"), contains("data.path: needs a text in quotes"));
-  CHECK_THAT(complaint_about("[schedule]\nlr = true\n"), contains("schedule.lr: needs a number"));
+  CHECK_THAT(complaint_about("[optimizer]\nlr = true\n"), contains("optimizer.lr: needs a number"));
   CHECK_THAT(complaint({"--training.steps", "3x"}),
-             contains("command line: training.steps: needs a whole number, got \"3x\""));
-  CHECK_THAT(complaint({"--schedule.lr", "fast"}), contains("needs a number, got \"fast\""));
-  CHECK_THAT(complaint({"--schedule.lr", "nan"}), contains("schedule.lr: is nan"));
-  CHECK_THAT(complaint({"--training.no_sync", "yes"}),
-             contains("needs true or false, got \"yes\""));
+             contains("command line: training.steps: needs a whole number, got 3x"));
+  CHECK_THAT(complaint({"--optimizer.lr", "fast"}), contains("needs a number, got fast"));
+  CHECK_THAT(complaint({"--optimizer.lr", "nan"}), contains("optimizer.lr: is nan"));
+  CHECK_THAT(complaint({"--training.no_sync", "yes"}), contains("needs true or false, got yes"));
   CHECK_THAT(complaint({"--parallel.reshard_after_forward", "maybe"}),
              contains("needs true, false or a whole number"));
+}
+
+TEST_CASE("a file and the command line are told the same", "[config]") {
+  const auto both = [](const std::string& section, const std::string& name,
+                       const std::string& value) {
+    const std::string file = complaint_about("[" + section + "]\n" + name + " = " + value + "\n");
+    const std::string line = complaint({"--" + section + "." + name, value});
+    CHECK(file.substr(file.find(":2: ") + 4) == line.substr(std::string("command line: ").size()));
+  };
+  both("training", "steps", "0");
+  both("training", "steps", "2.5");
+  both("training", "no_sync", "1");
+  both("optimizer", "lr", "-1");
+  both("optimizer", "lr", "nan");
+  both("parallel", "reshard_after_forward", "2.5");
+  both("model", "num_attention_heads", "3");
+  both("model", "hiden_size", "64");
+}
+
+TEST_CASE("any text is a value, even one that looks like an option", "[config]") {
+  for (const std::string text : {"", "-x", "--", "--data.path=", "[a]", "a=b", "The \xC3\xA9"}) {
+    INFO(text);
+    CHECK(load_config(std::nullopt, {"--sample.prompt=" + text}).sample.prompt == text);
+    const TemporaryFolder folder;
+    io::write_text_atomically(folder / "run.toml", "[sample]\nprompt = \"" + text + "\"\n");
+    CHECK(load_config(folder / "run.toml", {}).sample.prompt == text);
+  }
+}
+
+TEST_CASE("a number is the nearest one there is, to the last bit", "[config]") {
+  // Just above the middle of two doubles: rounded to a long double first, it would be 0.5.
+  const TrainConfig config =
+      load_config(std::nullopt, {"--optimizer.lr=0.500000000000000055511177701037"});
+  CHECK(config.schedule.lr == 0x1.0000000000001p-1);
+  CHECK(config.settings.at("optimizer.lr") == "0.5000000000000001");
 }
 
 TEST_CASE("a value out of range says the range", "[config]") {
@@ -106,10 +144,12 @@ TEST_CASE("a value out of range says the range", "[config]") {
   CHECK_THAT(complaint({"--parallel.strategy", "zero"}),
              contains("is \"zero\", must be one of single, ddp, fsdp"));
   CHECK_THAT(complaint({"--model.preset", "huge"}), contains("llama_124m, llama_2b, nano"));
-  CHECK_THAT(complaint({"--model.heads", "3"}), contains("model.heads: must divide width 128"));
-  CHECK_THAT(complaint({"--model.kv_heads", "3"}), contains("model.kv_heads"));
+  CHECK_THAT(complaint({"--model.num_attention_heads", "3"}),
+             contains("model.num_attention_heads: must divide hidden_size 128"));
+  CHECK_THAT(complaint({"--model.num_key_value_heads", "3"}),
+             contains("model.num_key_value_heads"));
   CHECK_THAT(complaint({"--training.seq_len", "129"}),
-             contains("training.seq_len: is 129, at most model.max_sequence = 128"));
+             contains("training.seq_len: is 129, at most model.max_position_embeddings = 128"));
 }
 
 TEST_CASE("a batch that cannot be cut says which could", "[config]") {
@@ -160,7 +200,8 @@ TEST_CASE("a file that is not TOML, or not there, says where", "[config]") {
 TEST_CASE("a command line that is no setting says what one looks like", "[config]") {
   CHECK_THAT(complaint({"--training.steps"}), contains("training.steps: a value must follow"));
   CHECK_THAT(complaint({"steps", "3"}), contains("unexpected \"steps\""));
-  CHECK_THAT(complaint({"--steps", "3"}), contains("--training.steps 100"));
+  CHECK_THAT(complaint({"--steps", "3"}),
+             contains("unknown key steps") && contains("--training.steps 100"));
 }
 
 TEST_CASE("every key is described", "[config]") {
@@ -172,8 +213,8 @@ TEST_CASE("every key is described", "[config]") {
 namespace {
 
 // Values that the key cannot have, as they are given on the command line.
-std::vector<std::string> wrong_values(const KeyDescription& known) {
-  const auto is = [&](const char* type) { return known.values.starts_with(type); };
+std::vector<std::string> wrong_values(const std::string& values) {
+  const auto is = [&](const char* type) { return values.starts_with(type); };
   if (is("whole number")) {
     return {"abc",
             "",
@@ -197,9 +238,9 @@ std::vector<std::string> wrong_values(const KeyDescription& known) {
 }
 
 // The same in a file.
-std::vector<std::string> wrong_tokens(const KeyDescription& known) {
+std::vector<std::string> wrong_tokens(const std::string& values) {
   std::vector<std::string> wrong = {"[1]", "{}", "{ a = 1 }", "[]", "2026-01-01"};
-  const auto is = [&](const char* type) { return known.values.starts_with(type); };
+  const auto is = [&](const char* type) { return values.starts_with(type); };
   if (!is("true or false") && !is("true, false")) wrong.insert(wrong.end(), {"true"});
   if (!is("whole number") && !is("number") && !is("true, false")) wrong.push_back("3");
   if (!is("number")) wrong.insert(wrong.end(), {"2.5", "nan", "inf"});
@@ -218,15 +259,15 @@ TEST_CASE("whatever is wrong with a key, the message begins with it", "[config]"
   };
   const TemporaryFolder folder;
   const std::string file = folder / "run.toml";
-  for (const KeyDescription& known : known_keys()) {
-    for (const std::string& value : wrong_values(known)) {
-      begins(complaint({"--" + known.key, value}), "command line: " + known.key + ": ");
-      begins(complaint({"--" + known.key + "=" + value}), "command line: " + known.key + ": ");
+  for (const auto& [key, values] : known_keys()) {
+    for (const std::string& value : wrong_values(values)) {
+      begins(complaint({"--" + key, value}), "command line: " + key + ": ");
+      begins(complaint({"--" + key + "=" + value}), "command line: " + key + ": ");
     }
-    for (const std::string& value : wrong_tokens(known)) {
-      const std::string text = "\n" + known.key + " = " + value + "\n";
+    for (const std::string& value : wrong_tokens(values)) {
+      const std::string text = "\n" + key + " = " + value + "\n";
       begins(complaint_about(text).erase(0, complaint_about(text).find("run.toml:")),
-             "run.toml:2: " + known.key + ": ");
+             "run.toml:2: " + key + ": ");
     }
   }
   CHECK(tried > 900);
@@ -234,8 +275,9 @@ TEST_CASE("whatever is wrong with a key, the message begins with it", "[config]"
 
 TEST_CASE("the first of several errors is told, in the order of the user", "[config]") {
   // Whatever comes first, the others neither hide it nor become unknown.
-  for (const char* key : {"model.heads", "schedule.warmup", "sample.top_k"}) {
-    for (const char* other : {"model.preset", "data.format", "checkpoint.every", "no.such"}) {
+  for (const char* key :
+       {"model.num_attention_heads", "lr_scheduler.warmup_steps", "sample.top_k"}) {
+    for (const char* other : {"model.preset", "data.format", "checkpoint.interval", "no.such"}) {
       const auto first = [](const std::string& a, const std::string& b) {
         return complaint({"--" + a, "abc", "--" + b, "abc"});
       };
@@ -243,7 +285,7 @@ TEST_CASE("the first of several errors is told, in the order of the user", "[con
       CHECK_THAT(first(other, key), contains(other) && !contains(key));
     }
   }
-  CHECK_THAT(complaint_about("[training]\nsteps = 0\n[model]\nheads = 0\n"),
+  CHECK_THAT(complaint_about("[training]\nsteps = 0\n[model]\nnum_attention_heads = 0\n"),
              contains(":2: training.steps: is 0"));
   // Contradictions come last: what is wrong by itself may be their reason.
   CHECK_THAT(complaint({"--parallel.ranks", "2", "--parallel.strategy", "zero"}),
@@ -259,7 +301,7 @@ TEST_CASE("a section is no value, and a value is no section", "[config]") {
   CHECK_THAT(complaint_about("[training.steps]\nmany = 3\n"),
              contains("training.steps: is one value (whole number, between 1 and 1000000000), not "
                       "a section with a key many"));
-  CHECK_THAT(complaint_about("[training]\nsteps = 3\n\n[training]\nclip = 1\n"),
+  CHECK_THAT(complaint_about("[training]\nsteps = 3\n\n[training]\nmax_norm = 1\n"),
              contains(":4: not TOML"));
   CHECK_THAT(complaint_about("\"training.steps\" = 7\n[training]\nsteps = 3\n"),
              contains(":1: \"training.steps\" is one name with a dot in it"));
@@ -276,22 +318,24 @@ TEST_CASE("a configuration that is empty, or no file, is refused", "[config]") {
 }
 
 TEST_CASE("what would silently do something else is refused", "[config]") {
-  CHECK_THAT(complaint({"--checkpoint.every", "4"}),
-             contains("command line: checkpoint.every: is 4, but without a checkpoint.folder"));
+  CHECK_THAT(complaint({"--checkpoint.interval", "4"}),
+             contains("command line: checkpoint.interval: is 4, but without a checkpoint.folder"));
   CHECK_THAT(complaint({"--checkpoint.resume", "true"}), contains("nothing to resume"));
   CHECK(complaint({"--checkpoint.resume", "false"}).empty());
   for (const char* kind : {"warmup_linear", "warmup_cosine", "warmup_log"}) {
-    const std::vector<std::string> base = {"--schedule.kind", kind, "--training.steps", "10"};
+    const std::vector<std::string> base = {"--lr_scheduler.kind", kind, "--training.steps", "10"};
     const auto with = [&](const std::string& key, const std::string& value) {
       std::vector<std::string> all = base;
       all.insert(all.end(), {key, value});
       return complaint(all);
     };
-    CHECK_THAT(with("--schedule.warmup", "11"),
-               contains("command line: schedule.warmup: is 11 steps, but schedule.total is 10"));
-    CHECK(with("--schedule.warmup", "10").empty());
-    CHECK_THAT(with("--schedule.lr_min", "0.1"),
-               contains("command line: schedule.lr_min: is 0.1, more than schedule.lr 0.001"));
+    CHECK_THAT(
+        with("--lr_scheduler.warmup_steps", "11"),
+        contains(
+            "command line: lr_scheduler.warmup_steps: is 11, but lr_scheduler.total_steps is 10"));
+    CHECK(with("--lr_scheduler.warmup_steps", "10").empty());
+    CHECK_THAT(with("--lr_scheduler.min_lr", "0.1"),
+               contains("command line: lr_scheduler.min_lr: is 0.1, more than optimizer.lr 0.001"));
   }
 }
 
@@ -300,15 +344,17 @@ TEST_CASE("what has no effect is remarked on", "[config]") {
     return load_config(std::nullopt, overrides).remarks;
   };
   CHECK(remarks({}).empty());
-  CHECK(remarks({"--schedule.warmup", "5", "--sample.top_k=3"}) ==
-        std::vector<std::string>{
-            "command line: schedule.warmup: has no effect with schedule.kind constant",
-            "command line: sample.top_k: has no effect while sample.tokens is 0"});
+  CHECK(
+      remarks({"--lr_scheduler.warmup_steps", "5", "--sample.top_k=3"}) ==
+      std::vector<std::string>{
+          "command line: lr_scheduler.warmup_steps: has no effect with lr_scheduler.kind constant",
+          "command line: sample.top_k: has no effect while sample.max_new_tokens is 0"});
   CHECK(remarks({"--optimizer.name=sgd", "--optimizer.eps=1e-9"}).size() == 1);
   CHECK(remarks({"--parallel.prefetch_depth=2"}).size() == 1);
   CHECK(remarks({"--parallel.prefetch_depth=2", "--parallel.strategy=fsdp"}).empty());
-  CHECK_THAT(remarks({"--schedule.kind=warmup_cosine", "--schedule.total=9"}).at(0),
-             contains("schedule.total: after step 9 the rate stays at schedule.lr_min = 0"));
+  CHECK_THAT(
+      remarks({"--lr_scheduler.kind=warmup_cosine", "--lr_scheduler.total_steps=9"}).at(0),
+      contains("lr_scheduler.total_steps: after step 9 the rate stays at lr_scheduler.min_lr = 0"));
 }
 
 }  // namespace fsdp::train

@@ -1,11 +1,13 @@
-// The published test vectors of SHA-256, and the summary it goes into.
+// The fingerprint of a model, and the summary it goes into.
+#include "train/fingerprint.h"
 #include "support/catch.h"
 #include "train/run_state.h"
-#include "train/sha256.h"
 #include "train/summary.h"
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace fsdp::train {
 namespace {
@@ -23,16 +25,22 @@ TEST_CASE("SHA-256 gives the published digests", "[sha256]") {
         "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-TEST_CASE("SHA-256 does not depend on how the bytes are cut", "[sha256]") {
-  for (std::size_t length = 0; length < 200; ++length) {
-    const std::string text(length, 'x');
-    Sha256 sha;
-    for (std::size_t begin = 0; begin < length; begin += 7) {
-      const std::string part = text.substr(begin, 7);
-      sha.update(std::as_bytes(std::span(part)));
-    }
-    CHECK(sha.finish() == digest(text));
-  }
+TEST_CASE("a fingerprint depends on every bit and on every path, but on no order", "[sha256]") {
+  const Tensor one = Tensor::from(std::vector<float>{1, 2}, {2});
+  const Tensor zero = Tensor::from(std::vector<float>{0}, {1});
+  const Tensor minus_zero = Tensor::from(std::vector<float>{-0.0F}, {1});
+  const auto fingerprint = [](const std::vector<std::pair<std::string, Tensor>>& parameters) {
+    ParameterFingerprint taken;
+    for (const auto& [path, full] : parameters) taken.add(path, full);
+    return taken.sha256();
+  };
+  const std::string whole = fingerprint({{"a", one}, {"b", zero}});
+  CHECK(fingerprint({{"b", zero}, {"a", one}}) == whole);
+  CHECK(fingerprint({{"a", one}, {"b", minus_zero}}) != whole);
+  CHECK(fingerprint({{"a", one}, {"c", zero}}) != whole);
+  const std::string lines = "a " + sha256_of({one.raw(), one.nbytes()}) + "\nb " +
+                            sha256_of({zero.raw(), zero.nbytes()}) + "\n";
+  CHECK(digest(lines) == whole);
 }
 
 TEST_CASE("a summary says whether the runs agree to the last bit", "[summary]") {

@@ -58,7 +58,7 @@ void compare(const std::string& file, const nn::TransformerConfig& config) {
     ++compared;
   }
   // 9 a layer, the final norm, the embedding, and a head if it is not the same.
-  CHECK(compared == (config.tie_embeddings ? 20U : 21U));
+  CHECK(compared == (config.tie_word_embeddings ? 20U : 21U));
 }
 
 }  // namespace
@@ -69,8 +69,8 @@ TEST_CASE("a model with its own head computes what PyTorch computes", "[oracle]"
 
 TEST_CASE("a tied model with grouped queries computes what PyTorch computes", "[oracle]") {
   nn::TransformerConfig config = nn::TransformerConfig::nano();
-  config.tie_embeddings = true;
-  config.kv_heads = 1;
+  config.tie_word_embeddings = true;
+  config.num_key_value_heads = 1;
   compare("nano_tied_grouped.safetensors", config);
 }
 

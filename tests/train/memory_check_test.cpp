@@ -56,28 +56,30 @@ TEST_CASE("the key that would save most is named", "[train]") {
     return message.substr(0, message.find(':'));
   };
   CHECK(named({"--training.local_batch_size=1000"}) == "training.local_batch_size");
-  CHECK(named({"--model.vocabulary=50000000"}) == "model.vocabulary");
-  CHECK(named({"--model.max_sequence=100000000", "--training.seq_len=8"}) == "model.max_sequence");
-  CHECK(named({"--model.ffn_width=10000000", "--training.local_batch_size=1"}) ==
-        "model.ffn_width");
-  CHECK(named({"--model.width=4096", "--model.layers=32", "--training.local_batch_size=1",
-               "--training.seq_len=4", "--parallel.strategy=ddp", "--parallel.ranks=16"}) ==
-        "parallel.strategy");
+  CHECK(named({"--model.vocab_size=50000000"}) == "model.vocab_size");
+  CHECK(named({"--model.max_position_embeddings=100000000", "--training.seq_len=8"}) ==
+        "model.max_position_embeddings");
+  CHECK(named({"--model.intermediate_size=10000000", "--training.local_batch_size=1"}) ==
+        "model.intermediate_size");
+  CHECK(named({"--model.hidden_size=4096", "--model.num_hidden_layers=32",
+               "--training.local_batch_size=1", "--training.seq_len=4", "--parallel.strategy=ddp",
+               "--parallel.ranks=16"}) == "parallel.strategy");
 }
 
 TEST_CASE("absurd sizes are refused without overflow", "[train]") {
   const std::string most = "1000000000";
   for (const std::vector<std::string>& overrides :
-       {std::vector<std::string>{"--model.width=" + most, "--model.ffn_width=" + most,
-                                 "--model.layers=10000", "--model.vocabulary=" + most,
-                                 "--model.max_sequence=" + most, "--model.heads=100000",
+       {std::vector<std::string>{"--model.hidden_size=" + most, "--model.intermediate_size=" + most,
+                                 "--model.num_hidden_layers=10000", "--model.vocab_size=" + most,
+                                 "--model.max_position_embeddings=" + most,
+                                 "--model.num_attention_heads=100000",
                                  "--training.local_batch_size=" + most},
         {"--training.local_batch_size=" + most},
-        {"--model.max_sequence=" + most},
-        {"--model.width=" + most},
-        {"--model.layers=10000", "--model.width=8192", "--parallel.strategy=fsdp",
+        {"--model.max_position_embeddings=" + most},
+        {"--model.hidden_size=" + most},
+        {"--model.num_hidden_layers=10000", "--model.hidden_size=8192", "--parallel.strategy=fsdp",
          "--parallel.ranks=256"},
-        {"--model.layers=10000", "--parallel.strategy=fsdp", "--parallel.ranks=256",
+        {"--model.num_hidden_layers=10000", "--parallel.strategy=fsdp", "--parallel.ranks=256",
          "--training.local_batch_size=1", "--training.global_batch_size=256000000"}}) {
     const TrainConfig config = load_config(std::nullopt, overrides);
     CHECK(needed_bytes(config) > std::int64_t{100} << 30);
@@ -85,10 +87,11 @@ TEST_CASE("absurd sizes are refused without overflow", "[train]") {
   }
   CHECK_THAT(message_of<InputError>([&] {
                const TrainConfig config =
-                   load_config(std::nullopt, {"--model.width=" + most, "--model.layers=10000"});
+                   load_config(std::nullopt,
+                               {"--model.hidden_size=" + most, "--model.num_hidden_layers=10000"});
                config.model.parameter_count();
              }),
-             contains("model.width: 1000000000 x 10000 layers has more parameters than"));
+             contains("model.hidden_size: 1000000000 x 10000 layers has more parameters than"));
 }
 
 TEST_CASE("data larger than the memory are named", "[train]") {

@@ -22,9 +22,9 @@ struct Attempt {
 };
 
 Attempt attempt(RunOptions options, const std::vector<std::string>& overrides = {}) {
-  std::vector<std::string> all = {"--model.preset=nano", "--model.vocabulary=128",
+  std::vector<std::string> all = {"--model.preset=nano", "--model.vocab_size=128",
                                   "--training.local_batch_size=1", "--training.steps=2",
-                                  "--schedule.lr=1e-2"};
+                                  "--optimizer.lr=1e-2"};
   all.insert(all.end(), overrides.begin(), overrides.end());
   Attempt done;
   options.on_step = [&](const StepReport&) { ++done.steps; };
@@ -72,18 +72,19 @@ TEST_CASE("a folder with a user's file in it is not exported to", "[train][outpu
   check_refused(attempt(options), "--export", "model: holds notes.txt");
 }
 
-TEST_CASE("summary and picture are tried before the first step, too", "[train][output]") {
+TEST_CASE("the planned files are tried before the first step, too", "[train][output]") {
   const TemporaryFolder home;
   RunOptions options;
-  options.summary = home / "summary.json";
-  options.picture_folder = home / "picture";
+  options.planned_files = {{"--summary", home / "summary.json"},
+                           {"--picture", home / "picture" / "timeline.html"},
+                           {"--picture", home / "picture" / "trace.json"}};
   CHECK(attempt(options).steps == 2);
   write(home / "picture" / "trace.json");
   check_refused(attempt(options), "--picture", "trace.json: already exists");
   fs::remove(home / "picture" / "trace.json");
   write(home / "summary.json");
   check_refused(attempt(options), "--summary", "summary.json: already exists");
-  options.summary = "/proc/none/summary.json";
+  options.planned_files = {{"--summary", "/proc/none/summary.json"}};
   check_refused(attempt(options), "--summary", "/proc/none: cannot make this folder");
 }
 
@@ -93,17 +94,16 @@ TEST_CASE("nothing else is written into a folder that is replaced", "[train][out
   options.export_folder = home / "model";
   const std::vector<std::string> there = {"--checkpoint.folder=" + (home / "model").string()};
   check_refused(attempt(options, there), "--export", "and checkpoint.folder");
-  options.summary = home / "model/summary.json";
+  options.planned_files = {{"--summary", home / "model/summary.json"}};
   check_refused(attempt(options), "--export", "and --summary");
-  options.summary = "";
-  options.picture_folder = home / "model/deep/down";
+  options.planned_files = {{"--picture", home / "model/deep/down/trace.json"}};
   check_refused(attempt(options), "--export", "and --picture");
 }
 
 TEST_CASE("a checkpoint that will be written finds its place free", "[train][output]") {
   const TemporaryFolder home;
   const std::vector<std::string> there = {"--checkpoint.folder=" + home.path().string(),
-                                          "--checkpoint.every=2", "--training.steps=5"};
+                                          "--checkpoint.interval=2", "--training.steps=5"};
   const auto refused = [&](const std::string& name) {
     write(home / name / "thesis.tex");
     check_refused(attempt({}, there), "checkpoint.folder", name);

@@ -1,5 +1,6 @@
 // Recording the last step of a training changes nothing about it.
 #include "report/memory_curve.h"
+#include "report/runs/short_run.h"
 #include "report/timeline.h"
 #include "support/catch.h"
 #include "train/trainer.h"
@@ -9,15 +10,23 @@
 namespace fsdp::train {
 namespace {
 
-RunResult run(const std::string& strategy, int ranks, bool records) {
+// Records the last step into `record`, if there is one.
+RunResult run(const std::string& strategy, int ranks, report::RunRecord* record) {
   const TrainConfig config =
       load_config(std::nullopt,
-                  {"--model.preset=nano", "--model.vocabulary=128", "--training.steps=3",
+                  {"--model.preset=nano", "--model.vocab_size=128", "--training.steps=3",
                    "--training.local_batch_size=1", "--training.global_batch_size=4",
                    "--parallel.strategy=" + strategy, "--parallel.ranks=" + std::to_string(ranks)});
   const std::string text(400, 'x');
   RunOptions options;
-  options.records_last_step = records;
+  if (record != nullptr) {
+    record->world_size = ranks;
+    record->ranks.resize(static_cast<std::size_t>(ranks));
+    options.around_last_step = [&](nn::TransformerLM& model, const std::function<void()>& step) {
+      if (strategy != "fsdp") report::name_units(model);
+      report::record_rank(*record, step);
+    };
+  }
   return run_training(config, TokenData::from_text(text, "a text", 128), options);
 }
 
@@ -32,16 +41,13 @@ bool has_bar(const report::RunRecord& record, const report::RankRecord& rank,
 TEST_CASE("a recorded training is the same training", "[train]") {
   for (const auto& [strategy, ranks] : {std::pair("single", 1), {"ddp", 2}, {"fsdp", 2}}) {
     INFO(strategy);
-    const RunResult plain = run(strategy, ranks, false);
-    const RunResult recorded = run(strategy, ranks, true);
+    const RunResult plain = run(strategy, ranks, nullptr);
+    report::RunRecord record;
+    const RunResult recorded = run(strategy, ranks, &record);
     CHECK(recorded.losses == plain.losses);
     CHECK(recorded.param_sha256 == plain.param_sha256);
     CHECK(recorded.peak_bytes == plain.peak_bytes);
     CHECK(recorded.comm_bytes == plain.comm_bytes);
-    CHECK(plain.last_step.ranks.empty());
-
-    const report::RunRecord& record = recorded.last_step;
-    REQUIRE(static_cast<int>(record.ranks.size()) == ranks);
     for (const report::RankRecord& rank : record.ranks) {
       CHECK(rank.rank == &rank - record.ranks.data());
       CHECK(peak_of(memory_curve(rank)).bytes == rank.peak);

@@ -25,7 +25,7 @@ Finished unshard_train(const TemporaryFolder& folder, const std::string& argumen
 
 std::string short_run(const TemporaryFolder& folder) {
   io::write_text_atomically(folder / "text.txt", std::string(400, 'a') + "bcd");
-  return "--model.preset=nano --model.vocabulary=128 --training.local_batch_size=1 "
+  return "--model.preset=nano --model.vocab_size=128 --training.local_batch_size=1 "
          "--training.steps=2 --data.path='" +
          (folder / "text.txt").string() + "' ";
 }
@@ -36,7 +36,7 @@ std::vector<std::string> long_run(const TemporaryFolder& folder, const std::stri
   short_run(folder);
   return {FSDP_TRAIN_PROGRAM,
           "--model.preset=nano",
-          "--model.vocabulary=128",
+          "--model.vocab_size=128",
           "--training.local_batch_size=1",
           "--training.steps=100000000",
           "--data.path=" + (folder / "text.txt").string(),
@@ -77,7 +77,7 @@ TEST_CASE("what the user got wrong exits with 2, on the error stream", "[train][
   refused("--config /no/such/file.toml", "/no/such/file.toml");
   refused("--data.path /no/such/text", "/no/such/text");
   refused("--strategy fsdp --ranks 2 --training.global_batch_size 3", "global_batch_size");
-  refused("--model.vocabulary 50", "vocabulary");  // 'a' is byte 97
+  refused("--model.vocab_size 50", "vocabulary");  // 'a' is byte 97
 }
 
 TEST_CASE("what cannot be written is known before the first step", "[train][program]") {
@@ -115,7 +115,7 @@ TEST_CASE("an export to the current folder works, and other outputs arrive", "[t
 TEST_CASE("a configuration from a pipe is read", "[train][program]") {
   const TemporaryFolder folder;
   const std::string text =
-      "[model]\npreset = \"nano\"\nvocabulary = 128\n[training]\nsteps = 1\n"
+      "[model]\npreset = \"nano\"\nvocab_size = 128\n[training]\nsteps = 1\n"
       "local_batch_size = 1\n";
   short_run(folder);
   io::write_text_atomically(folder / "run.toml", text);
@@ -150,8 +150,8 @@ TEST_CASE("an option that says nothing, or two things, is refused", "[train][pro
   refused("--strategy fsdp --ranks 2 --parallel.ranks 4",
           "parallel.ranks: is 4, but --ranks is 2; give one of them");
   refused("--config a --config b", "--config");
-  refused("--model.vocabulary 1000000000 --model.width 64",
-          "model.vocabulary: this training needs");
+  refused("--model.vocab_size 1000000000 --model.hidden_size 64",
+          "model.vocab_size: this training needs");
   refused("--config= --training.steps 1", "--config: is empty");
   CHECK(unshard_train(folder, good + "--strategy ddp --ranks 2 --parallel.ranks 2").code == 0);
 }

@@ -16,11 +16,14 @@ namespace {
 using testing::TemporaryFolder;
 
 TrainConfig configure(const TemporaryFolder& folder, const std::vector<std::string>& changes) {
-  std::vector<std::string> all = {
-      "--model.preset=nano",           "--model.vocabulary=128",
-      "--training.local_batch_size=1", "--training.steps=2",
-      "--schedule.kind=warmup_cosine", "--schedule.total=8",
-      "--schedule.warmup=1",           "--checkpoint.folder=" + folder.path().string()};
+  std::vector<std::string> all = {"--model.preset=nano",
+                                  "--model.vocab_size=128",
+                                  "--training.local_batch_size=1",
+                                  "--training.steps=2",
+                                  "--lr_scheduler.kind=warmup_cosine",
+                                  "--lr_scheduler.total_steps=8",
+                                  "--lr_scheduler.warmup_steps=1",
+                                  "--checkpoint.folder=" + folder.path().string()};
   all.insert(all.end(), changes.begin(), changes.end());
   return load_config(std::nullopt, all);
 }
@@ -46,37 +49,38 @@ TEST_CASE("what changes the numbers may not change when a training is resumed", 
                    contains("was saved with " + key + " = " + before + ", now it is " + now) &&
                    contains("use the same value (--" + key + " " + before + ")"));
   };
-  refused("model.layers", "2", "1");
-  refused("model.tie_embeddings", "false", "true");
-  refused("model.heads", "2", "4");
-  refused("model.kv_heads", "2", "1");
-  refused("model.norm_eps", "1e-05", "1e-06");
+  refused("model.num_hidden_layers", "2", "1");
+  refused("model.tie_word_embeddings", "false", "true");
+  refused("model.num_attention_heads", "2", "4");
+  refused("model.num_key_value_heads", "2", "1");
+  refused("model.rms_norm_eps", "1e-05", "1e-06");
   refused("model.rope_theta", "10000", "500000");
-  refused("model.ffn_width", "40", "44");
+  refused("model.intermediate_size", "40", "44");
   refused("optimizer.name", "adamw", "sgd");
   refused("optimizer.beta1", "0.9", "0.8");
   refused("optimizer.beta2", "0.95", "0.99");
   refused("optimizer.eps", "1e-08", "1e-07");
   refused("optimizer.weight_decay", "0.1", "0");
   refused("optimizer.decay_norms", "true", "false");
-  refused("training.clip", "1", "0");
+  refused("training.max_norm", "1", "0");
   refused("training.seed", "1", "2");
   refused("training.global_batch_size", "1", "2");
   refused("training.seq_len", "8", "4");
-  refused("schedule.kind", "warmup_cosine", "warmup_linear");
-  refused("schedule.total", "8", "9");
-  refused("schedule.warmup", "1", "2");
+  refused("lr_scheduler.kind", "warmup_cosine", "warmup_linear");
+  refused("lr_scheduler.total_steps", "8", "9");
+  refused("lr_scheduler.warmup_steps", "1", "2");
 }
 
 TEST_CASE("what does not change the numbers may change, and what says the same may be said anew",
           "[train][resume]") {
   const TemporaryFolder folder;
   run_training(configure(folder, {}), some_text());
-  const TrainConfig config = configure(
-      folder, {"--parallel.strategy=fsdp", "--parallel.threads_per_rank=2", "--model.kv_heads=2",
-               "--training.seq_len=8", "--training.global_batch_size=1", "--model.norm_eps=0.00001",
-               "--schedule.lr=1e-4", "--training.steps=3", "--training.log_every=7",
-               "--sample.tokens=1", "--checkpoint.every=1"});
+  const TrainConfig config =
+      configure(folder, {"--parallel.strategy=fsdp", "--parallel.threads_per_rank=2",
+                         "--model.num_key_value_heads=2", "--training.seq_len=8",
+                         "--training.global_batch_size=1", "--model.rms_norm_eps=0.00001",
+                         "--optimizer.lr=1e-4", "--training.steps=3", "--metrics.log_freq=7",
+                         "--sample.max_new_tokens=1", "--checkpoint.interval=1"});
   CHECK(run_training(config, some_text()).first_step == 2);
 }
 
@@ -89,7 +93,8 @@ TEST_CASE("every key that is not listed as free is compared", "[train][resume]")
   int compared = 0;
   for (const auto& [key, value] : config.settings) {
     // These three stand for other values, and are compared above.
-    if (key == "model.kv_heads" || key == "training.global_batch_size" || key == "training.seq_len")
+    if (key == "model.num_key_value_heads" || key == "training.global_batch_size" ||
+        key == "training.seq_len")
       continue;
     INFO(key);
     TrainConfig other = config;

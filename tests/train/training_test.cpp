@@ -20,15 +20,15 @@ using testing::TemporaryFolder;
 
 TrainConfig make_config(const std::vector<std::string>& overrides) {
   std::vector<std::string> all = {"--model.preset=nano",
-                                  "--model.vocabulary=128",
+                                  "--model.vocab_size=128",
                                   "--training.seq_len=8",
                                   "--training.local_batch_size=1",
                                   "--training.steps=6",
                                   "--training.global_batch_size=8",
-                                  "--schedule.kind=warmup_cosine",
-                                  "--schedule.lr=1e-2",
-                                  "--schedule.warmup=2",
-                                  "--schedule.total=6"};
+                                  "--lr_scheduler.kind=warmup_cosine",
+                                  "--optimizer.lr=1e-2",
+                                  "--lr_scheduler.warmup_steps=2",
+                                  "--lr_scheduler.total_steps=6"};
   all.insert(all.end(), overrides.begin(), overrides.end());
   return load_config(std::nullopt, all);
 }
@@ -118,7 +118,7 @@ TEST_CASE("FSDP needs less memory than a single process", "[train]") {
 
 TEST_CASE("the loss falls quickly on real text", "[train]") {
   const RunResult result =
-      run({"--training.steps=40", "--schedule.kind=constant", "--training.local_batch_size=4",
+      run({"--training.steps=40", "--lr_scheduler.kind=constant", "--training.local_batch_size=4",
            "--training.global_batch_size=32"});
   CHECK(result.losses.front() > 4.5F);  // ln 128 = 4.85
   CHECK(result.losses.back() < 3.0F);
@@ -153,7 +153,7 @@ TEST_CASE("a stopped training goes on with the same bits", "[train][checkpoint]"
 
 TEST_CASE("checkpoints are made as often as asked", "[train][checkpoint]") {
   const TemporaryFolder folder;
-  run({"--checkpoint.folder=" + folder.path().string(), "--checkpoint.every=4"});
+  run({"--checkpoint.folder=" + folder.path().string(), "--checkpoint.interval=4"});
   CHECK(std::filesystem::exists(folder / "step_4"));
   CHECK(std::filesystem::exists(folder / "step_6"));
   CHECK_FALSE(std::filesystem::exists(folder / "step_3"));
@@ -175,8 +175,8 @@ TEST_CASE("a checkpoint of another training is refused", "[train][checkpoint]") 
   refuse({"--training.seed=2"}, "saved with training.seed = 1, now it is 2");
   refuse({"--training.global_batch_size=16"}, "training.global_batch_size = 8, now it is 16");
   refuse({"--optimizer.name=sgd"}, "optimizer.name = adamw");
-  refuse({"--model.ffn_width=44"}, "model.ffn_width = 40, now it is 44");
-  refuse({"--model.layers=3"}, "model.layers = 2, now it is 3");
+  refuse({"--model.intermediate_size=44"}, "model.intermediate_size = 40, now it is 44");
+  refuse({"--model.num_hidden_layers=3"}, "model.num_hidden_layers = 2, now it is 3");
   CHECK_THAT(message_of<InputError>(
                  [&] { run(there + std::vector<std::string>{"--checkpoint.resume=false"}); }),
              contains("holds a training already (step_2)"));
@@ -223,21 +223,21 @@ TEST_CASE("the exported model is the trained one, whatever the strategy", "[trai
     // Three ranks cannot share a power of two: compare what they start from.
     run_training(make_config(how + std::vector<std::string>{"--training.steps=1",
                                                             "--training.global_batch_size=12",
-                                                            "--schedule.lr=0"}),
+                                                            "--optimizer.lr=0"}),
                  make_data(), options);
-    CHECK(io::read_hf_config(options.export_folder + "/config.json").width == 16);
+    CHECK(io::read_hf_config(options.export_folder + "/config.json").hidden_size == 16);
     files.push_back(io::read_text(options.export_folder + "/model.safetensors"));
   }
   CHECK(files[0] == files[1]);
 }
 
 TEST_CASE("every rank samples the same text", "[train]") {
-  const std::vector<std::string> sampled = {"--sample.tokens=12", "--sample.prompt=the"};
+  const std::vector<std::string> sampled = {"--sample.max_new_tokens=12", "--sample.prompt=the"};
   const RunResult single = run(sampled);
   CHECK(single.sample.size() == 15);
   CHECK(run(sampled + strategy("fsdp", 2)).sample == single.sample);
   CHECK_THAT(message_of<InputError>([&] {
-               run({"--sample.tokens=1", "--sample.prompt=\xff"});
+               run({"--sample.max_new_tokens=1", "--sample.prompt=\xff"});
              }),
              contains("sample.prompt"));
 }
@@ -249,12 +249,14 @@ TEST_CASE("what is not finite stops every strategy before it is saved", "[train]
   };
   // Found by trying: an infinite gradient of a finite loss, a loss that is NaN, and a gradient of
   // which only the norm tells.
-  const Case cases[] = {
-      {{"--optimizer.name=sgd", "--schedule.lr=1e6", "--training.clip=0"}, "its gradient is not"},
-      {{"--schedule.lr=1e6", "--training.clip=0"}, "the loss is nan"},
-      {{"--optimizer.name=sgd", "--schedule.lr=1e6", "--training.clip=1e30"}, "the gradient norm"}};
-  const std::vector<std::string> base = {"--schedule.kind=constant", "--training.steps=60",
-                                         "--training.global_batch_size=12", "--checkpoint.every=1"};
+  const Case cases[] = {{{"--optimizer.name=sgd", "--optimizer.lr=1e6", "--training.max_norm=0"},
+                         "its gradient is not"},
+                        {{"--optimizer.lr=1e6", "--training.max_norm=0"}, "the loss is nan"},
+                        {{"--optimizer.name=sgd", "--optimizer.lr=1e6", "--training.max_norm=1e30"},
+                         "the gradient norm"}};
+  const std::vector<std::string> base = {"--lr_scheduler.kind=constant", "--training.steps=60",
+                                         "--training.global_batch_size=12",
+                                         "--checkpoint.interval=1"};
   for (const Case& each : cases) {
     std::string first;
     for (const auto& how : every_strategy()) {
@@ -285,7 +287,7 @@ TEST_CASE("what is not finite stops every strategy before it is saved", "[train]
 
 TEST_CASE("a parameter that a finite gradient makes infinite is never written",
           "[train][checkpoint]") {
-  const std::vector<std::string> base = {"--schedule.kind=constant",
+  const std::vector<std::string> base = {"--lr_scheduler.kind=constant",
                                          "--training.global_batch_size=12"};
   const std::vector<std::string> once = {"--training.steps=1"}, twice = {"--training.steps=2"};
   const auto run_wildly = [](TrainConfig config, const RunOptions& options) {

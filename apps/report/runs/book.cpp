@@ -14,12 +14,12 @@ namespace {
 ShortRun book_run() {
   ShortRun run;
   run.model_name = "4 blocks";
-  run.model = {.vocabulary = 256,
-               .width = 256,
-               .layers = 4,
-               .heads = 4,
-               .ffn_width = 512,
-               .max_sequence = 128};
+  run.model = {.vocab_size = 256,
+               .hidden_size = 256,
+               .num_hidden_layers = 4,
+               .num_attention_heads = 4,
+               .intermediate_size = 512,
+               .max_position_embeddings = 128};
   run.ranks = 4;
   return run;
 }

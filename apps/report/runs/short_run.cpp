@@ -94,14 +94,14 @@ class RankRun {
 
   /// Micro-batch j of a step: any tokens will do; the targets are the same ones, one place on.
   Tensor tokens(int step, std::int64_t j, std::int64_t shift) const {
-    const Shape shape{run_.batch, run_.model.max_sequence};
+    const Shape shape{run_.batch, run_.model.max_position_embeddings};
     if (!Context::current().device().has_data()) return Tensor::empty(shape, DType::int32);
     std::vector<std::int32_t> values;
     const auto stream = (static_cast<std::uint64_t>(step) << 40) +
                         (static_cast<std::uint64_t>(j) << 24) + static_cast<std::uint64_t>(shift);
     for (std::int64_t i = 0; i < numel_of(shape); ++i) {
       const auto word = random_word(kSeed, stream + static_cast<std::uint64_t>(i));
-      const auto vocabulary = static_cast<std::uint32_t>(run_.model.vocabulary);
+      const auto vocabulary = static_cast<std::uint32_t>(run_.model.vocab_size);
       values.push_back(static_cast<std::int32_t>(word % vocabulary));
     }
     return Tensor::from(values, shape);

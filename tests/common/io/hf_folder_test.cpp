@@ -40,13 +40,13 @@ bool same_parameters(nn::TransformerLM& a, nn::TransformerLM& b) {
 
 nn::TransformerConfig grouped() {
   nn::TransformerConfig config = nn::TransformerConfig::nano();
-  config.kv_heads = 1;
+  config.num_key_value_heads = 1;
   return config;
 }
 
 nn::TransformerConfig tied() {
   nn::TransformerConfig config = nn::TransformerConfig::nano();
-  config.tie_embeddings = true;
+  config.tie_word_embeddings = true;
   return config;
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("a model comes back from its folder bit by bit", "[hf]") {
     CHECK(same_parameters(*model, *other));
     const SafetensorsReader reader(folder / "model" / "model.safetensors");
     CHECK(reader.metadata().at("format") == "pt");
-    CHECK(reader.contains("lm_head.weight") != config.tie_embeddings);
+    CHECK(reader.contains("lm_head.weight") != config.tie_word_embeddings);
     CHECK(reader.contains("model.layers.1.self_attn.k_proj.weight"));
     // Saved again, over the old one.
     save_hf_folder(*make_model(config, 3), folder / "model");
@@ -87,19 +87,19 @@ TEST_CASE("a configuration comes back from config.json", "[hf]") {
   const TemporaryFolder folder;
   for (nn::TransformerConfig config : {nn::TransformerConfig::nano(), grouped(), tied()}) {
     config.rope_theta = 5e5;
-    config.norm_eps = 1e-6;
+    config.rms_norm_eps = 1e-6;
     write_text_atomically(folder / "config.json", to_hf_config(config));
     const nn::TransformerConfig back = read_hf_config(folder / "config.json");
-    CHECK(back.vocabulary == config.vocabulary);
-    CHECK(back.width == config.width);
-    CHECK(back.layers == config.layers);
-    CHECK(back.heads == config.heads);
+    CHECK(back.vocab_size == config.vocab_size);
+    CHECK(back.hidden_size == config.hidden_size);
+    CHECK(back.num_hidden_layers == config.num_hidden_layers);
+    CHECK(back.num_attention_heads == config.num_attention_heads);
     CHECK(back.effective_kv_heads() == config.effective_kv_heads());
-    CHECK(back.ffn_width == config.ffn_width);
-    CHECK(back.max_sequence == config.max_sequence);
-    CHECK(back.norm_eps == config.norm_eps);
+    CHECK(back.intermediate_size == config.intermediate_size);
+    CHECK(back.max_position_embeddings == config.max_position_embeddings);
+    CHECK(back.rms_norm_eps == config.rms_norm_eps);
     CHECK(back.rope_theta == config.rope_theta);
-    CHECK(back.tie_embeddings == config.tie_embeddings);
+    CHECK(back.tie_word_embeddings == config.tie_word_embeddings);
   }
 }
 
@@ -137,15 +137,15 @@ TEST_CASE("weights of another model change nothing", "[hf]") {
   };
   refused("cannot be read");
   nn::TransformerConfig wider = nn::TransformerConfig::nano();
-  wider.ffn_width = 44;
+  wider.intermediate_size = 44;
   save_hf_folder(*make_model(wider, 2), folder / "model");
   refused("has shape (44, 16), but the model's has (40, 16)");
   nn::TransformerConfig deeper = nn::TransformerConfig::nano();
-  deeper.layers = 3;
+  deeper.num_hidden_layers = 3;
   save_hf_folder(*make_model(deeper, 2), folder / "model");
   refused("\"model.layers.2.input_layernorm.weight\" is not part of the model");
   nn::TransformerConfig shallower = nn::TransformerConfig::nano();
-  shallower.layers = 1;
+  shallower.num_hidden_layers = 1;
   save_hf_folder(*make_model(shallower, 2), folder / "model");
   refused("holds no tensor \"model.layers.1.");
   // Whole, then cut short at the very end.

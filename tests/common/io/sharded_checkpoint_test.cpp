@@ -99,7 +99,7 @@ TEST_CASE("a tensor that the model would not read is an error", "[slices]") {
   const ContextScope scope(context);
   nn::TransformerConfig config = nn::TransformerConfig::nano();
   const auto deep = std::make_unique<nn::TransformerLM>(config);
-  config.layers = 1;
+  config.num_hidden_layers = 1;
   const auto shallow = std::make_unique<nn::TransformerLM>(config);
   const auto slices_of = [](nn::TransformerLM& model, const std::vector<std::string>& kinds) {
     std::vector<StateSlice> slices;

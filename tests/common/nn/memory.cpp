@@ -15,11 +15,11 @@ struct Activations {
   Activations(const TransformerConfig& c, std::int64_t batch, std::int64_t length)
       : b(batch),
         t(length),
-        d(c.width),
-        f(c.ffn_width),
-        v(c.vocabulary),
-        h(c.heads),
-        g(c.effective_kv_heads() * c.head_width()) {}
+        d(c.hidden_size),
+        f(c.intermediate_size),
+        v(c.vocab_size),
+        h(c.num_attention_heads),
+        g(c.effective_kv_heads() * c.head_dim()) {}
   std::int64_t rows() const { return b * t; }
   std::int64_t embedding() const { return rows() * d; }
   /// d wide: normed, q, mixed, middle, normed again, and the output, which the unit after keeps;
@@ -45,8 +45,8 @@ struct Watcher : CallObserver {
 TEST_CASE(
     "activations of embedding, blocks, head and loss are the closed form, and go in backward") {
   TransformerConfig config = TransformerConfig::nano();
-  config.kv_heads = GENERATE(0, 1);
-  config.tie_embeddings = GENERATE(false, true);
+  config.num_key_value_heads = GENERATE(0, 1);
+  config.tie_word_embeddings = GENERATE(false, true);
   const std::int64_t batch = 3, length = 5;
   Context context({.threads = 2});
   const ContextScope scope(context);

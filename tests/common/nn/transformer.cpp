@@ -12,14 +12,14 @@ namespace {
 
 /// Small enough for differences in every element of every parameter.
 TransformerConfig pico() {
-  return {.vocabulary = 7,
-          .width = 8,
-          .layers = 2,
-          .heads = 2,
-          .kv_heads = 1,
-          .ffn_width = 6,
-          .max_sequence = 4,
-          .init_std = 0.4};
+  return {.vocab_size = 7,
+          .hidden_size = 8,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 2,
+          .num_key_value_heads = 1,
+          .intermediate_size = 6,
+          .max_position_embeddings = 4,
+          .initializer_range = 0.4};
 }
 
 std::vector<float> values_of(Module& module) {
@@ -48,7 +48,7 @@ TEST_CASE("parameter paths are those of Hugging Face's LlamaForCausalLM") {
   expected.insert(expected.end(), {"model.norm.weight", "lm_head.weight"});
   CHECK(paths_of(model.named_parameters()) == expected);
 
-  config.tie_embeddings = true;
+  config.tie_word_embeddings = true;
   TransformerLM tied(config);
   CHECK(paths_of(tied.named_parameters_with_ties()) == [&] {
     Lines lines = expected;
@@ -67,11 +67,12 @@ TEST_CASE("the closed form counts what the tree holds") {
        {TransformerConfig::nano(), TransformerConfig::tiny(), TransformerConfig::small(),
         TransformerConfig::llama_124m(), TransformerConfig::llama_2b()}) {
     for (const bool tied : {false, true}) {
-      config.tie_embeddings = tied;
-      config.kv_heads = config.heads % 2 == 0 ? config.heads / 2 : 1;
+      config.tie_word_embeddings = tied;
+      config.num_key_value_heads =
+          config.num_attention_heads % 2 == 0 ? config.num_attention_heads / 2 : 1;
       const DeviceScope meta(kMeta);
       CHECK(TransformerLM(config).parameter_count() == config.parameter_count());
-      config.kv_heads = 0;
+      config.num_key_value_heads = 0;
       CHECK(TransformerLM(config).parameter_count() == config.parameter_count());
     }
   }
@@ -96,7 +97,7 @@ TEST_CASE("on the fake device a model is counted but not made") {
   TransformerLM model(TransformerConfig::nano());
   const TransformerConfig& c = model.config();
   CHECK(context.tracker().current()[MemoryKind::unsharded_param] == 4 * c.parameter_count());
-  CHECK(context.tracker().current()[MemoryKind::buffer] == 4 * 2 * 8 * c.head_width() / 2);
+  CHECK(context.tracker().current()[MemoryKind::buffer] == 4 * 2 * 8 * c.head_dim() / 2);
 
   const Tensor tokens = Tensor::empty({2, 8}, DType::int32);
   const Variable loss = cross_entropy(model(Variable(tokens)), tokens);
@@ -111,14 +112,19 @@ TEST_CASE("a configuration is checked field by field") {
     return message_of<InputError>([&] { config.validate(); });
   };
   CHECK(message_with([](auto&) {}).empty());
-  CHECK(message_with([](auto& c) { c.vocabulary = 0; }).find("vocabulary") != std::string::npos);
-  CHECK(message_with([](auto& c) { c.layers = -1; }).find("layers") != std::string::npos);
-  CHECK(message_with([](auto& c) { c.heads = 3; }).find("heads") != std::string::npos);
-  CHECK(message_with([](auto& c) { c.heads = 16; }).find("even") != std::string::npos);
-  CHECK(message_with([](auto& c) { c.kv_heads = 3; }).find("kv_heads") != std::string::npos);
-  CHECK(message_with([](auto& c) { c.kv_heads = -1; }).find("kv_heads") != std::string::npos);
-  CHECK(message_with([](auto& c) { c.norm_eps = 0; }).find("norm_eps") != std::string::npos);
-  CHECK(message_with([](auto& c) { c.init_std = std::nan(""); }).find("init_std") !=
+  CHECK(message_with([](auto& c) { c.vocab_size = 0; }).find("vocabulary") != std::string::npos);
+  CHECK(message_with([](auto& c) { c.num_hidden_layers = -1; }).find("layers") !=
+        std::string::npos);
+  CHECK(message_with([](auto& c) { c.num_attention_heads = 3; }).find("heads") !=
+        std::string::npos);
+  CHECK(message_with([](auto& c) { c.num_attention_heads = 16; }).find("even") !=
+        std::string::npos);
+  CHECK(message_with([](auto& c) { c.num_key_value_heads = 3; }).find("kv_heads") !=
+        std::string::npos);
+  CHECK(message_with([](auto& c) { c.num_key_value_heads = -1; }).find("kv_heads") !=
+        std::string::npos);
+  CHECK(message_with([](auto& c) { c.rms_norm_eps = 0; }).find("norm_eps") != std::string::npos);
+  CHECK(message_with([](auto& c) { c.initializer_range = std::nan(""); }).find("init_std") !=
         std::string::npos);
 }
 
@@ -174,7 +180,7 @@ TEST_CASE("a model built on meta must initialize its buffers once it has memory"
 
 TEST_CASE("every gradient of a whole model equals finite differences") {
   TransformerConfig config = pico();
-  config.tie_embeddings = GENERATE(false, true);
+  config.tie_word_embeddings = GENERATE(false, true);
   TransformerLM model(config);
   model.convert(DType::float64);
   const Variable tokens(int_tensor({1, 2, 3, 1, 6, 0}, {2, 3}));
@@ -186,7 +192,7 @@ TEST_CASE("every gradient of a whole model equals finite differences") {
 
 TEST_CASE("a tied weight is complete once, after embedding and head both contributed") {
   TransformerConfig config = pico();
-  config.tie_embeddings = true;
+  config.tie_word_embeddings = true;
   TransformerLM model(config);
   int calls = 0, calls_when_blocks_ended = -1;
   model.named_parameters()[0].variable.register_post_accumulate_grad_hook(

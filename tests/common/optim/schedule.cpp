@@ -17,7 +17,7 @@ bool is_near(double value, double expected) {
 TEST_CASE("constant and linear warm-up") {
   CHECK(Schedule{.lr = 0.3}.at(0) == 0.3);
   CHECK(Schedule{.lr = 0.3}.at(1000000) == 0.3);
-  const Schedule linear{.kind = Kind::warmup_linear, .lr = 1, .lr_min = 0.2, .warmup = 4};
+  const Schedule linear{.kind = Kind::warmup_linear, .lr = 1, .min_lr = 0.2, .warmup_steps = 4};
   CHECK(is_near(linear.at(0), 0.4));
   CHECK(is_near(linear.at(2), 0.8));
   CHECK(linear.at(3) == 1);
@@ -25,9 +25,10 @@ TEST_CASE("constant and linear warm-up") {
   CHECK(linear.at(400) == 1);
 }
 
-TEST_CASE("cosine after a warm-up: to lr at its end, half way in the middle, lr_min at total") {
+TEST_CASE(
+    "cosine after a warm-up: to lr at its end, half way in the middle, min_lr at total_steps") {
   const Schedule cosine{
-      .kind = Kind::warmup_cosine, .lr = 1, .lr_min = 0.1, .warmup = 10, .total = 110};
+      .kind = Kind::warmup_cosine, .lr = 1, .min_lr = 0.1, .warmup_steps = 10, .total_steps = 110};
   CHECK(is_near(cosine.at(0), 0.1));
   CHECK(is_near(cosine.at(9), 1));
   CHECK(is_near(cosine.at(10), 1));
@@ -38,24 +39,25 @@ TEST_CASE("cosine after a warm-up: to lr at its end, half way in the middle, lr_
 }
 
 TEST_CASE("DeepSpeed's WarmupLR is logarithmic") {
-  const Schedule log{.kind = Kind::warmup_log, .lr = 1e-3, .warmup = 1000};
+  const Schedule log{.kind = Kind::warmup_log, .lr = 1e-3, .warmup_steps = 1000};
   CHECK(log.at(0) == 0);
   CHECK(is_near(log.at(9), 1e-3 / 3));  // ln 10 / ln 1000
   CHECK(std::abs(log.at(499) - 8.997e-4) < 5e-8);
   CHECK(is_near(log.at(999), 1e-3));
   CHECK(log.at(1000) == 1e-3);
-  const Schedule raised{.kind = Kind::warmup_log, .lr = 1e-3, .lr_min = 1e-4, .warmup = 1000};
+  const Schedule raised{.kind = Kind::warmup_log, .lr = 1e-3, .min_lr = 1e-4, .warmup_steps = 1000};
   CHECK(raised.at(0) == 1e-4);
   CHECK(is_near(raised.at(9), 4e-4));
 }
 
 TEST_CASE("warm-ups of 0 and 1 steps, and cosines that end where they begin, divide by nothing") {
   for (const Kind kind : {Kind::warmup_linear, Kind::warmup_cosine, Kind::warmup_log}) {
-    for (const std::int64_t warmup : {0, 1}) {
-      const Schedule schedule{.kind = kind, .lr = 1, .warmup = warmup, .total = warmup};
+    for (const std::int64_t warmup_steps : {0, 1}) {
+      const Schedule schedule{
+          .kind = kind, .lr = 1, .warmup_steps = warmup_steps, .total_steps = warmup_steps};
       CHECK(std::isfinite(schedule.at(0)));
-      CHECK(std::isfinite(schedule.at(warmup)));
-      CHECK(std::isfinite(schedule.at(warmup + 1)));
+      CHECK(std::isfinite(schedule.at(warmup_steps)));
+      CHECK(std::isfinite(schedule.at(warmup_steps + 1)));
     }
   }
 }

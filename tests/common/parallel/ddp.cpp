@@ -54,7 +54,7 @@ Tensor tokens_of(std::int64_t j, int step, std::int64_t shift) {
 
 Outcome train_rank(const Run& run, const std::shared_ptr<ProcessGroup>& group) {
   nn::TransformerConfig config = nn::TransformerConfig::nano();
-  config.tie_embeddings = run.tied;
+  config.tie_word_embeddings = run.tied;
   nn::TransformerLM model(config);
   std::unique_ptr<optim::GradientEngine> engine;
   if (run.is_ddp) {

@@ -28,7 +28,7 @@ struct Rank {
 
 std::shared_ptr<nn::TransformerLM> make_transformer(bool tied = false) {
   nn::TransformerConfig config = nn::TransformerConfig::nano();
-  config.tie_embeddings = tied;
+  config.tie_word_embeddings = tied;
   return std::make_shared<nn::TransformerLM>(config);
 }
 
@@ -46,10 +46,10 @@ void check_equal_parameters(nn::Module& model, nn::Module& expected) {
 
 Tensor tokens_of(const nn::TransformerConfig& config) {
   std::vector<std::int32_t> tokens;
-  for (std::int64_t i = 0; i < config.max_sequence; ++i) {
-    tokens.push_back(static_cast<std::int32_t>(i * 7 % config.vocabulary));
+  for (std::int64_t i = 0; i < config.max_position_embeddings; ++i) {
+    tokens.push_back(static_cast<std::int32_t>(i * 7 % config.vocab_size));
   }
-  return Tensor::from(tokens, {1, config.max_sequence});
+  return Tensor::from(tokens, {1, config.max_position_embeddings});
 }
 
 }  // namespace

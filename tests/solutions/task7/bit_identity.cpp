@@ -153,7 +153,7 @@ TEST_CASE("Frozen parameters stay as they are and change no other bit") {
 
 TEST_CASE("Tied embeddings belong to the root and change no bit") {
   TrainingCase base;
-  base.model.tie_embeddings = true;
+  base.model.tie_word_embeddings = true;
   const TrainingResult expected = single(base);
   const int world_size = GENERATE(1, 2, 4);
   TrainingCase options = fsdp_case(world_size);

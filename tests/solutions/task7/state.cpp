@@ -58,7 +58,7 @@ void flip_byte(const std::filesystem::path& file, std::int64_t from_end) {
 
 TEST_CASE("A full checkpoint of a sharded model is the one of the whole model, byte for byte") {
   nn::TransformerConfig config = nn::TransformerConfig::nano();
-  config.tie_embeddings = GENERATE(false, true);
+  config.tie_word_embeddings = GENERATE(false, true);
   const int world_size = GENERATE(1, 2, 3, 4);
   const TemporaryFolder folder;
   run_ranks({.world_size = world_size, .seed = 5}, [&](ProcessGroup& group) {
@@ -210,7 +210,7 @@ TEST_CASE("A checkpoint of another model is refused with the tensor that differs
   const std::string message = message_of<InputError>([&] {
     run_ranks(2, [&](ProcessGroup& group) {
       nn::TransformerConfig wider = nn::TransformerConfig::nano();
-      wider.ffn_width += 8;
+      wider.intermediate_size += 8;
       nn::TransformerLM model(wider);
       const auto sharded = fully_shard(model, borrow(group));
       sharded->attach_optimizer(adamw);
