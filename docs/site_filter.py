@@ -23,7 +23,6 @@ FENCED = re.compile(r"^(```.*?^```$)", re.M | re.S)
 SECTION = re.compile(r"^(##+) (.*)$", re.M)
 LINK = re.compile(r"(!?)\[([^\[\]]+)\]\(([^()\s#]*)(#[^()\s]*)?\)")
 HEADING = re.compile(r"\A# (?:(\d+)\. )?(.*)$(\n\n)?", re.M)
-SECTION = re.compile(r"^## ", re.M)
 BOLD = re.compile(r"\*\*(`[^*]+)\*\*")  # Doxygen sees no emphasis that code begins
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 PLAIN = str.maketrans({"\n": " ", "`": None})
@@ -105,7 +104,7 @@ def filtered(text: str, path: str) -> str:
         # "3. Forward" would begin a list.
         number = f"Chapter {match[1]}. " if match[1] else ""
         # The blank line below it becomes the table of contents, of a text that is worth one.
-        below = "\n[TOC]\n" if match[3] and len(SECTION.findall(match.string)) > 2 else match[3]
+        below = "\n[TOC]\n" if match[3] and len(re.findall(r"^## ", match.string, re.M)) > 2 else match[3]
         return f"# {number}{match[2]} {{#{label(path)}}}{below or ''}"
 
     def named(match: re.Match[str]) -> str:

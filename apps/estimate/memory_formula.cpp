@@ -1,7 +1,7 @@
 #include "estimate/memory_formula.h"
 
 #include "base/check.h"
-#include "estimate/schedule.h"
+#include "estimate/step_simulation.h"
 
 #include <utility>
 
@@ -48,8 +48,8 @@ Breakdown StepMemory::peak() const {
 MemoryFormula::MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options) {
   check(config, options);
   const std::int64_t length = options.length == 0 ? config.max_position_embeddings : options.length;
-  Schedule schedule(model_shape(config, options), activation_table(config, options.batch, length),
-                    options);
+  StepSimulation schedule(model_shape(config, options),
+                          activation_table(config, options.batch, length), options);
   before_ = schedule.held();
   first_ = schedule.next_step();
   later_ = schedule.next_step();

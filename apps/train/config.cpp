@@ -65,7 +65,7 @@ void add_training(ConfigOptions& to, TrainConfig& config) {
 void add_optimizer(ConfigOptions& to, TrainConfig& config) {
   OptimizerConfig& optimizer = config.optimizer;
   optim::AdamW::Options& adamw = optimizer.adamw;
-  optim::Schedule& schedule = config.schedule;
+  optim::LrSchedule& schedule = config.schedule;
   to.add("optimizer.name", optimizer.name, one_of({"adamw", "sgd"}), "which one");
   to.add("optimizer.lr", schedule.lr, real(0, 1e6), "the highest learning rate");
   to.add("optimizer.beta1", adamw.beta1, real(0, 0.9999999), "adamw");
@@ -147,7 +147,7 @@ TrainConfig load_config(const std::optional<std::filesystem::path>& file,
     options.set(overrides, "command line");
   }
   config.origins = options.origins();
-  config.schedule.kind = optim::schedule_kind(config.settings.at("lr_scheduler.kind"));
+  config.schedule.kind = optim::lr_schedule_kind(config.settings.at("lr_scheduler.kind"));
   if (!config.origins.contains("lr_scheduler.total_steps")) {
     config.schedule.total_steps = config.training.steps;
   }

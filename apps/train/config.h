@@ -6,8 +6,8 @@
 #include "nn/generate.h"
 #include "nn/transformer.h"
 #include "optim/gradient_engine.h"
+#include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
-#include "optim/schedule.h"
 #include "task3_forward/forward.h"
 
 #include <cstdint>
@@ -78,7 +78,7 @@ struct TrainConfig {
   DataConfig data;
   TrainingConfig training;
   OptimizerConfig optimizer;
-  optim::Schedule schedule;
+  optim::LrSchedule schedule;
   ParallelConfig parallel;
   CheckpointConfig checkpoint;
   MetricsConfig metrics;

@@ -39,7 +39,9 @@ void check_ranks(const TrainConfig& config) {
   const ReshardAfterForward& reshard = config.parallel.reshard_after_forward;
   const int group = reshard.ranks;
   const std::string key = "parallel.reshard_after_forward";
-  refuse_if(reshard.kind == ReshardAfterForward::Kind::within && (group < 0 || group >= ranks || ranks % group != 0), config, key,
+  refuse_if(reshard.kind == ReshardAfterForward::Kind::within &&
+                (group < 0 || group >= ranks || ranks % group != 0),
+            config, key,
             "is {}: a number s must divide the {} ranks and lie strictly between 1 and {}; use "
             "true, false, or such a number",
             config.settings.at(key), ranks, ranks);
@@ -74,7 +76,7 @@ void check_batch(TrainConfig& config) {
 
 void check_schedule(TrainConfig& config) {
   const auto& [kind, lr, min_lr, warmup_steps, total_steps] = config.schedule;
-  if (kind == optim::Schedule::Kind::constant) return;
+  if (kind == optim::LrSchedule::Kind::constant) return;
   refuse_if(warmup_steps > total_steps, config, "lr_scheduler.warmup_steps",
             "is {}, but lr_scheduler.total_steps is {}: the rate would never reach optimizer.lr; "
             "use a shorter warm-up, or set lr_scheduler.total_steps to the length of the whole "
@@ -82,7 +84,7 @@ void check_schedule(TrainConfig& config) {
             warmup_steps, total_steps);
   refuse_if(min_lr > lr, config, "lr_scheduler.min_lr",
             "is {}, more than optimizer.lr {}; use at most that", min_lr, lr);
-  if (kind == optim::Schedule::Kind::warmup_cosine && config.training.steps > total_steps) {
+  if (kind == optim::LrSchedule::Kind::warmup_cosine && config.training.steps > total_steps) {
     config.remarks.push_back(
         fmt::format("{}: after step {} the rate stays at lr_scheduler.min_lr = {}",
                     config.origin("lr_scheduler.total_steps"), total_steps, min_lr));
@@ -106,7 +108,7 @@ void remark(TrainConfig& config) {
       config.remarks.push_back(fmt::format("{}: has no effect {}", config.origin(key), why));
     }
   };
-  idle(config.schedule.kind == optim::Schedule::Kind::constant,
+  idle(config.schedule.kind == optim::LrSchedule::Kind::constant,
        {"lr_scheduler.min_lr", "lr_scheduler.warmup_steps", "lr_scheduler.total_steps"},
        "with lr_scheduler.kind constant");
   idle(config.optimizer.name != "sgd", {"optimizer.momentum"}, "with optimizer.name adamw");

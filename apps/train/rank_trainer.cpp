@@ -31,7 +31,7 @@ Breakdown highest(const Breakdown& before, const Breakdown& now) {
 
 RankTrainer::RankTrainer(const TrainConfig& config, const TokenData& data,
                          const RunOptions& options, std::shared_ptr<ProcessGroup> group,
-                         std::shared_ptr<Ledger> ledger)
+                         std::shared_ptr<CollectiveLog> ledger)
     : config_(config),
       data_(data),
       options_(options),

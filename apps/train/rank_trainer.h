@@ -39,7 +39,7 @@ class RankTrainer {
  public:
   /// `group` and `ledger` are null for a single process.
   RankTrainer(const TrainConfig& config, const TokenData& data, const RunOptions& options,
-              std::shared_ptr<ProcessGroup> group, std::shared_ptr<Ledger> ledger);
+              std::shared_ptr<ProcessGroup> group, std::shared_ptr<CollectiveLog> ledger);
   RankResult run();
 
  private:
@@ -66,8 +66,8 @@ class RankTrainer {
   const TrainConfig& config_;
   const TokenData& data_;
   const RunOptions& options_;
-  std::shared_ptr<ProcessGroup> group_;  // null: alone
-  std::shared_ptr<Ledger> ledger_;       // null: alone
+  std::shared_ptr<ProcessGroup> group_;    // null: alone
+  std::shared_ptr<CollectiveLog> ledger_;  // null: alone
   int rank_;
   int world_size_;
   optim::StepPlan plan_;

@@ -50,7 +50,7 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
   // On purpose: to train longer, and to go on at a lower rate after the loss has diverged.
   if (key == "training.steps" || key == "optimizer.lr") return true;
   // What a schedule does not look at: only a cosine has an end, and a constant has nothing.
-  using Kind = optim::Schedule::Kind;
+  using Kind = optim::LrSchedule::Kind;
   const Kind kind = config.schedule.kind;
   if (key == "lr_scheduler.total_steps") return kind != Kind::warmup_cosine;
   return kind == Kind::constant &&

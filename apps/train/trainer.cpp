@@ -35,11 +35,11 @@ RunResult run_training(const TrainConfig& config, const TokenData& data,
     ranks[0] = RankTrainer(config, data, options, nullptr, nullptr).run();
   } else {
     // Each rank's ledger, handed from the decorator to the body on that rank's thread.
-    std::vector<std::shared_ptr<Ledger>> ledgers(static_cast<std::size_t>(world_size));
+    std::vector<std::shared_ptr<CollectiveLog>> ledgers(static_cast<std::size_t>(world_size));
     RankOptions rank_options{.world_size = world_size, .threads_per_rank = threads, .seed = seed};
     rank_options.decorate = [&](std::shared_ptr<Backend> inner) {
       auto& ledger = ledgers[static_cast<std::size_t>(inner->rank())];
-      ledger = std::make_shared<Ledger>();
+      ledger = std::make_shared<CollectiveLog>();
       return make_recording(std::move(inner), ledger);
     };
     run_ranks(rank_options, [&](ProcessGroup& group) {

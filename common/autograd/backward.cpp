@@ -11,16 +11,16 @@
 namespace fsdp {
 
 /// One run over a tape.
-class Engine {
+class BackwardPass {
  public:
-  Engine() : outer_(std::exchange(current, this)) {}
-  ~Engine() {
+  BackwardPass() : outer_(std::exchange(current, this)) {}
+  ~BackwardPass() {
     // After an exception some nodes have not run: whatever they hold must go too.
     for (const std::shared_ptr<Node>& node : reached_) node->finish();
     current = outer_;
   }
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  BackwardPass(const BackwardPass&) = delete;
+  BackwardPass& operator=(const BackwardPass&) = delete;
 
   void run(const Variable& root);
   void queue(std::function<void()> callback) {
@@ -28,7 +28,7 @@ class Engine {
     callbacks_.push_back(std::move(callback));
   }
 
-  static thread_local Engine* current;
+  static thread_local BackwardPass* current;
 
  private:
   struct FrameState {
@@ -48,7 +48,7 @@ class Engine {
   void close_frames(CallFrame* frame);
   void contributed(const std::shared_ptr<Variable::Impl>& leaf);
 
-  Engine* outer_;
+  BackwardPass* outer_;
   std::vector<std::shared_ptr<Node>> reached_;
   std::unordered_map<Variable::Impl*, int> leaf_awaits_;
   std::unordered_map<CallFrame*, FrameState> frames_;
@@ -57,9 +57,9 @@ class Engine {
   std::vector<std::function<void()>> callbacks_;
 };
 
-thread_local Engine* Engine::current = nullptr;
+thread_local BackwardPass* BackwardPass::current = nullptr;
 
-void Engine::reach(const std::shared_ptr<Node>& node) {
+void BackwardPass::reach(const std::shared_ptr<Node>& node) {
   FSDP_CHECK(node->state_ == Node::State::recorded,
              "backward() reached {}, whose tape was already used: run forward again", node->name());
   node->state_ = Node::State::reached;
@@ -69,7 +69,7 @@ void Engine::reach(const std::shared_ptr<Node>& node) {
   }
 }
 
-void Engine::find_reachable(const std::shared_ptr<Node>& root) {
+void BackwardPass::find_reachable(const std::shared_ptr<Node>& root) {
   reach(root);
   for (std::size_t i = 0; i < reached_.size(); ++i) {  // grows while it is walked
     for (const Node::Edge& edge : reached_[i]->edges_) {
@@ -81,7 +81,7 @@ void Engine::find_reachable(const std::shared_ptr<Node>& root) {
   }
 }
 
-void Engine::run(const Variable& root) {
+void BackwardPass::run(const Variable& root) {
   const Tensor& loss = root.data();
   FSDP_CHECK(loss.numel() == 1,
              "backward() starts at a single number, but this variable has shape {}",
@@ -110,7 +110,7 @@ void Engine::run(const Variable& root) {
   }
 }
 
-void Engine::run_node(Node& node) {
+void BackwardPass::run_node(Node& node) {
   const std::shared_ptr<CallFrame> frame = node.frame_;
   open_frames(frame.get());
   {
@@ -132,7 +132,7 @@ void Engine::run_node(Node& node) {
   close_frames(frame.get());
 }
 
-void Engine::contributed(const std::shared_ptr<Variable::Impl>& leaf) {
+void BackwardPass::contributed(const std::shared_ptr<Variable::Impl>& leaf) {
   if (--leaf_awaits_[leaf.get()] != 0) return;
   Variable handle;
   handle.impl_ = leaf;
@@ -140,29 +140,30 @@ void Engine::contributed(const std::shared_ptr<Variable::Impl>& leaf) {
   for (const auto& hook : hooks) hook.second(handle);
 }
 
-void Engine::open_frames(CallFrame* frame) {
+void BackwardPass::open_frames(CallFrame* frame) {
   if (!frame || frames_[frame].is_open) return;
   open_frames(frame->parent.get());
   frames_[frame].is_open = true;
   if (frame->before_first) frame->before_first();
 }
 
-void Engine::close_frames(CallFrame* frame) {
+void BackwardPass::close_frames(CallFrame* frame) {
   for (; frame; frame = frame->parent.get()) {
     if (--frames_[frame].nodes == 0 && frame->after_last) frame->after_last();
   }
 }
 
 void backward(const Variable& root) {
-  Engine engine;
+  BackwardPass engine;
   engine.run(root);
 }
 
 void queue_backward_callback(std::function<void()> callback) {
-  FSDP_CHECK(Engine::current != nullptr, "queue_backward_callback() was called outside a backward");
-  Engine::current->queue(std::move(callback));
+  FSDP_CHECK(BackwardPass::current != nullptr,
+             "queue_backward_callback() was called outside a backward");
+  BackwardPass::current->queue(std::move(callback));
 }
 
-bool in_backward() { return Engine::current != nullptr; }
+bool in_backward() { return BackwardPass::current != nullptr; }
 
 }  // namespace fsdp

@@ -74,14 +74,14 @@ class Node {
  protected:
   /// Whether input i needs a gradient.
   bool wants(std::size_t i) const;
-  /// The place for input i's next contribution: for leaves the sink or the grad, for others the
+  /// The place for input i's next contribution: for leaves the gradient buffer or the grad, for others the
   /// gradient summed so far. Call it once per backward and input, right before you write all of it.
   GradTarget target(std::size_t i);
   /// Passes `grad` unchanged as input i's contribution: shares the first one, adds later ones.
   void pass(std::size_t i, const Tensor& grad);
 
  private:
-  friend class Engine;
+  friend class BackwardPass;
 
   /// Where the gradient of one input goes: to the node that made it, or to the leaf it is; to
   /// neither if none is needed. Not a Variable: it would keep the input's data until backward.

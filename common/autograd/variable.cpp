@@ -46,7 +46,7 @@ void Variable::set_grad(Tensor grad) {
              "a gradient of shape {} does not fit data of shape {}", to_string(grad.shape()),
              to_string(impl.data.shape()));
   impl.grad = std::move(grad);
-  if (!impl.grad.is_defined()) impl.sink_written = false;
+  if (!impl.grad.is_defined()) impl.grad_written = false;
 }
 
 void Variable::set_data(Tensor view) {
@@ -75,26 +75,27 @@ void Variable::convert(DType dtype) {
   impl.grad = {};
 }
 
-void Variable::set_grad_sink(Tensor view) {
+void Variable::set_grad_buffer(Tensor view) {
   Impl& impl = checked(impl_.get());
-  FSDP_CHECK(impl.node == nullptr, "set_grad_sink() can only be called on a leaf");
+  FSDP_CHECK(impl.node == nullptr, "set_grad_buffer() can only be called on a leaf");
   FSDP_CHECK(!view.is_defined() ||
                  (view.shape() == impl.data.shape() && view.dtype() == impl.data.dtype()),
-             "a gradient sink of {} {} does not fit data of {} {}", name_of(view.dtype()),
+             "a gradient buffer of {} {} does not fit data of {} {}", name_of(view.dtype()),
              to_string(view.shape()), name_of(impl.data.dtype()), to_string(impl.data.shape()));
-  impl.sink = std::move(view);
+  impl.grad_buffer = std::move(view);
   impl.grad = {};
-  impl.sink_written = false;
+  impl.grad_written = false;
 }
 
-const Tensor& Variable::grad_sink() const { return checked(impl_.get()).sink; }
-bool Variable::sink_written() const { return checked(impl_.get()).sink_written; }
+const Tensor& Variable::grad_buffer() const { return checked(impl_.get()).grad_buffer; }
+bool Variable::grad_written() const { return checked(impl_.get()).grad_written; }
 
-void Variable::arm_sink() {
+void Variable::reset_grad_buffer() {
   Impl& impl = checked(impl_.get());
-  FSDP_CHECK(impl.sink.is_defined(), "arm_sink() was called without set_grad_sink()");
+  FSDP_CHECK(impl.grad_buffer.is_defined(),
+             "reset_grad_buffer() was called without set_grad_buffer()");
   impl.grad = {};
-  impl.sink_written = false;
+  impl.grad_written = false;
 }
 
 int Variable::register_post_accumulate_grad_hook(GradHook hook) {
@@ -113,10 +114,10 @@ void Variable::backward() const { fsdp::backward(*this); }
 Variable Variable::detach() const { return Variable(data()); }
 
 GradTarget Variable::Impl::grad_target() {
-  if (sink.is_defined()) {
-    const auto write = std::exchange(sink_written, true) ? ops::Write::add : ops::Write::set;
-    grad = sink;
-    return {sink, write};
+  if (grad_buffer.is_defined()) {
+    const auto write = std::exchange(grad_written, true) ? ops::Write::add : ops::Write::set;
+    grad = grad_buffer;
+    return {grad_buffer, write};
   }
   if (grad.is_defined()) return {grad, ops::Write::add};
   const Owner* owner = data.storage()->owner();

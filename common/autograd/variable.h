@@ -14,7 +14,7 @@
 namespace fsdp {
 
 class Node;
-class Engine;
+class BackwardPass;
 class Variable;
 
 /// Called with the leaf whose gradient is complete.
@@ -51,14 +51,14 @@ class Variable {
   /// Replaces the data of a leaf by a copy of another element type (checks in float64).
   void convert(DType dtype);
   /// Writes gradients to `view` (of the data's shape) instead of their own tensor; undefined ends
-  /// that. It need only be allocated while backward writes. The first contribution after arm_sink()
-  /// (or set_grad_sink) overwrites; later ones add in place.
-  void set_grad_sink(Tensor view);
-  const Tensor& grad_sink() const;
-  /// The next contribution overwrites the sink. grad() is undefined until then.
-  void arm_sink();
-  /// True if a contribution has been written since arm_sink().
-  bool sink_written() const;
+  /// that. It need only be allocated while backward writes. The first contribution after reset_grad_buffer()
+  /// (or set_grad_buffer) overwrites; later ones add in place.
+  void set_grad_buffer(Tensor view);
+  const Tensor& grad_buffer() const;
+  /// The next contribution overwrites the buffer. grad() is undefined until then.
+  void reset_grad_buffer();
+  /// True if a contribution has been written since reset_grad_buffer().
+  bool grad_written() const;
 
   /// Called once per backward, after the last contribution to this leaf that the tape recorded, on
   /// the thread that called backward. Not called without a contribution. Returns a handle.
@@ -83,7 +83,7 @@ class Variable {
 
  private:
   friend class Node;
-  friend class Engine;
+  friend class BackwardPass;
   std::shared_ptr<Impl> impl_;
 };
 

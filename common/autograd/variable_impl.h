@@ -18,8 +18,8 @@ struct Variable::Impl {
   std::shared_ptr<Node> node;  ///< that computed it; null for a leaf
 
   Tensor grad;
-  Tensor sink;
-  bool sink_written = false;
+  Tensor grad_buffer;
+  bool grad_written = false;
   std::vector<std::pair<int, GradHook>> hooks;
   int next_hook = 0;
 

@@ -10,7 +10,7 @@ namespace {
 
 class Recording : public Decorated {
  public:
-  Recording(std::shared_ptr<Backend> inner, std::shared_ptr<Ledger> ledger)
+  Recording(std::shared_ptr<Backend> inner, std::shared_ptr<CollectiveLog> ledger)
       : Decorated(std::move(inner)), ledger_(std::move(ledger)) {}
 
   std::unique_ptr<Work::Pending> start(const Collective& call) override {
@@ -28,7 +28,7 @@ class Recording : public Decorated {
     return make_recording(std::move(part), ledger_);
   }
 
-  std::shared_ptr<Ledger> ledger_;
+  std::shared_ptr<CollectiveLog> ledger_;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -83,14 +83,14 @@ class Throttled : public Decorated {
 
 }  // namespace
 
-std::int64_t Ledger::received_bytes() const {
+std::int64_t CollectiveLog::received_bytes() const {
   std::int64_t total = 0;
-  for (const LedgerEntry& entry : entries_) total += entry.received_bytes;
+  for (const CollectiveRecord& entry : entries_) total += entry.received_bytes;
   return total;
 }
 
 std::shared_ptr<Backend> make_recording(std::shared_ptr<Backend> inner,
-                                        std::shared_ptr<Ledger> ledger) {
+                                        std::shared_ptr<CollectiveLog> ledger) {
   return std::make_shared<Recording>(std::move(inner), std::move(ledger));
 }
 

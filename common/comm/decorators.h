@@ -41,7 +41,7 @@ class Decorated : public Backend {
 };
 
 /// One collective on the wire, as a rank sees it.
-struct LedgerEntry {
+struct CollectiveRecord {
   CollectiveOp op;
   Label label;
   DType dtype;
@@ -50,23 +50,23 @@ struct LedgerEntry {
 };
 
 /// Every collective a rank started, in order. One per rank; only that rank's thread uses it.
-class Ledger {
+class CollectiveLog {
  public:
-  void add(LedgerEntry entry) { entries_.push_back(std::move(entry)); }
-  const std::vector<LedgerEntry>& entries() const { return entries_; }
+  void add(CollectiveRecord entry) { entries_.push_back(std::move(entry)); }
+  const std::vector<CollectiveRecord>& entries() const { return entries_; }
   std::int64_t received_bytes() const;
   void clear() { entries_.clear(); }
   /// Reserves memory for `count` entries, so that add() need not allocate.
   void reserve(std::size_t count) { entries_.reserve(count); }
 
  private:
-  std::vector<LedgerEntry> entries_;
+  std::vector<CollectiveRecord> entries_;
 };
 
 /// Writes every call to `ledger`, also those of groups split off from it. (Splits themselves move
 /// no data and are left out.)
 std::shared_ptr<Backend> make_recording(std::shared_ptr<Backend> inner,
-                                        std::shared_ptr<Ledger> ledger);
+                                        std::shared_ptr<CollectiveLog> ledger);
 
 /// A slower link on the real clock: a collective takes at least (W-1)·alpha + bytes/bandwidth from
 /// when this rank issues it or its channel is free, whichever is later. Each rank has one channel,

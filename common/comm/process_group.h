@@ -125,7 +125,7 @@ class Backend {
 /// wrong shape is an Error everywhere, not a hang.
 ///
 /// A group and its Works belong to the thread that made the group: the rank's own. A call from any
-/// other thread (a second one of the same rank, a piece of a kernel, another rank's) throws an
+/// other thread (a second one of the same rank, a chunk of a kernel, another rank's) throws an
 /// Error and changes nothing. Only abort() may be called from any thread. If another thread waits
 /// for a Work or destroys it, all ranks fail.
 class ProcessGroup {

@@ -11,23 +11,23 @@ namespace {
 
 class ThreadPending : public Work::Pending {
  public:
-  ThreadPending(std::shared_ptr<Scheduler> scheduler, std::shared_ptr<Operation> operation,
+  ThreadPending(std::shared_ptr<Rendezvous> rendezvous, std::shared_ptr<Operation> operation,
                 int world_rank)
-      : scheduler_(std::move(scheduler)),
+      : rendezvous_(std::move(rendezvous)),
         operation_(std::move(operation)),
         world_rank_(world_rank) {}
   ~ThreadPending() override {
-    if (is_held_) scheduler_->let_go(world_rank_, *operation_);
+    if (is_held_) rendezvous_->let_go(world_rank_, *operation_);
   }
 
-  bool is_done() const override { return scheduler_->is_done(world_rank_, *operation_); }
+  bool is_done() const override { return rendezvous_->is_done(world_rank_, *operation_); }
   void wait() override {
     is_held_ = false;
-    scheduler_->wait(world_rank_, *operation_);
+    rendezvous_->wait(world_rank_, *operation_);
   }
 
  private:
-  std::shared_ptr<Scheduler> scheduler_;
+  std::shared_ptr<Rendezvous> rendezvous_;
   std::shared_ptr<Operation> operation_;
   int world_rank_;
   bool is_held_ = true;
@@ -35,8 +35,8 @@ class ThreadPending : public Work::Pending {
 
 class ThreadBackend : public Backend {
  public:
-  ThreadBackend(std::shared_ptr<Scheduler> scheduler, std::shared_ptr<Group> group, int member)
-      : scheduler_(std::move(scheduler)), group_(std::move(group)), member_(member) {}
+  ThreadBackend(std::shared_ptr<Rendezvous> rendezvous, std::shared_ptr<Group> group, int member)
+      : rendezvous_(std::move(rendezvous)), group_(std::move(group)), member_(member) {}
 
   int rank() const override { return member_; }
   int size() const override { return group_->size(); }
@@ -47,36 +47,36 @@ class ThreadBackend : public Backend {
                "{} of {}: the thread group copies real bytes, but this tensor has none; a tensor "
                "on the fake device needs the fake group",
                name_of(call.op), to_string(call.label));
-    return std::make_unique<ThreadPending>(scheduler_, scheduler_->call(group_, member_, call),
+    return std::make_unique<ThreadPending>(rendezvous_, rendezvous_->call(group_, member_, call),
                                            world_rank());
   }
 
   std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) override {
     Collective call{.op = CollectiveOp::split};
     call.sequence = sequence;
-    const auto operation = scheduler_->call(group_, member_, call, {.color = color, .key = key});
-    scheduler_->wait(world_rank(), *operation);
+    const auto operation = rendezvous_->call(group_, member_, call, {.color = color, .key = key});
+    rendezvous_->wait(world_rank(), *operation);
 
     const std::shared_ptr<Group>& part = operation->parts[static_cast<std::size_t>(member_)];
-    const auto seat = std::find(part->members.begin(), part->members.end(), world_rank());
-    return make_backend(scheduler_, part, static_cast<int>(seat - part->members.begin()));
+    const auto progress = std::find(part->members.begin(), part->members.end(), world_rank());
+    return make_backend(rendezvous_, part, static_cast<int>(progress - part->members.begin()));
   }
 
-  void abort(const std::string& reason) override { scheduler_->abort(world_rank(), reason); }
+  void abort(const std::string& reason) override { rendezvous_->abort(world_rank(), reason); }
 
  private:
   int world_rank() const { return group_->members[static_cast<std::size_t>(member_)]; }
 
-  std::shared_ptr<Scheduler> scheduler_;
+  std::shared_ptr<Rendezvous> rendezvous_;
   std::shared_ptr<Group> group_;
   int member_;
 };
 
 }  // namespace
 
-std::shared_ptr<Backend> make_backend(std::shared_ptr<Scheduler> scheduler,
+std::shared_ptr<Backend> make_backend(std::shared_ptr<Rendezvous> rendezvous,
                                       std::shared_ptr<Group> group, int member) {
-  return std::make_shared<ThreadBackend>(std::move(scheduler), std::move(group), member);
+  return std::make_shared<ThreadBackend>(std::move(rendezvous), std::move(group), member);
 }
 
 }  // namespace fsdp::threads

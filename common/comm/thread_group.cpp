@@ -36,13 +36,13 @@ bool agree(const Collective& a, const Collective& b) {
 
 }  // namespace
 
-Group::Group(std::vector<int> ranks) : members(std::move(ranks)), seats(members.size()) {}
+Group::Group(std::vector<int> ranks) : members(std::move(ranks)), progress(members.size()) {}
 
 std::vector<int> missing_members(const Operation& operation) {
   std::vector<int> missing;
-  const std::vector<Group::Seat>& seats = operation.group->seats;
-  for (std::size_t member = 0; member < seats.size(); ++member)
-    if (seats[member].called <= operation.sequence) missing.push_back(static_cast<int>(member));
+  const std::vector<Group::Progress>& progress = operation.group->progress;
+  for (std::size_t member = 0; member < progress.size(); ++member)
+    if (progress[member].called <= operation.sequence) missing.push_back(static_cast<int>(member));
   return missing;
 }
 

@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup comm
 /// The data that the ranks of the thread backend share: which rank called which collective of which
-/// group, and which waits for it. Plain data, all guarded by the Scheduler's one mutex.
+/// group, and which waits for it. Plain data, all guarded by the Rendezvous's one mutex.
 #pragma once
 
 #include "comm/process_group.h"
@@ -29,7 +29,7 @@ struct SplitChoice {
 
 /// One collective of one group, from a rank's first call to the last byte.
 ///
-///     calls arrive -> all are there and match -> its turn in the group -> pieces run -> done
+///     calls arrive -> all are there and match -> its turn in the group -> chunks run -> done
 struct Operation {
   std::shared_ptr<Group> group;
   std::int64_t sequence = 0;
@@ -37,8 +37,8 @@ struct Operation {
   int arrived = 0;
   std::optional<Transfer> transfer;  // set when its turn has come
   std::int64_t next_piece = 0;
-  std::int64_t running = 0;   // pieces running now: no buffer may be freed
-  std::int64_t finished = 0;  // pieces done
+  std::int64_t running = 0;   // chunks running now: no buffer may be freed
+  std::int64_t finished = 0;  // chunks done
   bool done = false;
 
   std::vector<SplitChoice> choices;           // split only, by group rank
@@ -52,11 +52,11 @@ struct Group {
   int size() const { return static_cast<int>(members.size()); }
   std::vector<int> members;  // world ranks, by group rank
 
-  struct Seat {
+  struct Progress {
     std::int64_t called = 0;  // collectives this rank has called here
     Collective last;
   };
-  std::vector<Seat> seats;  // by group rank
+  std::vector<Progress> progress;  // by group rank
 
   // The unfinished operations, oldest first. At most the first one moves data, because a collective
   // may read what the one before it wrote.

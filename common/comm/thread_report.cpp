@@ -89,8 +89,8 @@ const Collective* last_seen(const std::vector<RankState>& ranks, const Group& gr
   const RankState& state = state_of(ranks, group.members[member]);
   if (is_waiting(state) && state.waits_for->group.get() == &group)
     return &state.waits_for->calls[member];
-  const Group::Seat& seat = group.seats[member];
-  return seat.called > 0 ? &seat.last : nullptr;
+  const Group::Progress& progress = group.progress[member];
+  return progress.called > 0 ? &progress.last : nullptr;
 }
 
 std::string table(const std::vector<RankState>& ranks, const Group& group) {

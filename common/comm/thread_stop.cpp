@@ -1,7 +1,7 @@
-// How a world of ranks ends: the second half of Scheduler.
+// How a world of ranks ends: the second half of Rendezvous.
 #include "base/check.h"
+#include "comm/thread_rendezvous.h"
 #include "comm/thread_report.h"
-#include "comm/thread_scheduler.h"
 
 #include <fmt/format.h>
 
@@ -25,19 +25,19 @@ std::string what_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-void Scheduler::abort(int rank, const std::string& reason) {
+void Rendezvous::abort(int rank, const std::string& reason) {
   const Lock lock(mutex_);
   const std::string text = fmt::format("rank {}: {}\n{}", rank, reason, tables());
   if (!stopped_) stop(text);
   if (culprit_ == rank && !reason_) settle(text);
 }
 
-void Scheduler::on_start(int rank) {
+void Rendezvous::on_start(int rank) {
   const Lock lock(mutex_);
   state(rank).thread = std::this_thread::get_id();
 }
 
-void Scheduler::on_return(int rank) {
+void Rendezvous::on_return(int rank) {
   const Lock lock(mutex_);
   RankState& self = state(rank);
   self.activity = Activity::returned;
@@ -50,10 +50,10 @@ void Scheduler::on_return(int rank) {
                     rank, describe(*self.held.front(), rank), tables()));
   for (int other = 0; other < world()->size() && !stopped_; ++other)
     if (state(other).activity == Activity::waits || state(other).activity == Activity::polls)
-      look_for_dead_end(other);
+      detect_deadlock(other);
 }
 
-void Scheduler::on_throw(int rank, const std::exception_ptr& error) {
+void Rendezvous::on_throw(int rank, const std::exception_ptr& error) {
   const std::string what = what_of(error);
   const Lock lock(mutex_);
   state(rank).activity = Activity::threw;
@@ -70,7 +70,7 @@ void Scheduler::on_throw(int rank, const std::exception_ptr& error) {
   }
 }
 
-void Scheduler::end_communication_threads() {
+void Rendezvous::end_communication_threads() {
   {
     const Lock lock(mutex_);
     closing_ = true;
@@ -78,7 +78,7 @@ void Scheduler::end_communication_threads() {
   work_or_close_.notify_all();
 }
 
-void Scheduler::close() {
+void Rendezvous::close() {
   {
     const Lock lock(mutex_);
     if (!stopped_) {
@@ -93,7 +93,7 @@ void Scheduler::close() {
   threads_.clear();
 }
 
-Scheduler::Failure Scheduler::failure() const {
+Rendezvous::Failure Rendezvous::failure() const {
   const Lock lock(mutex_);
   if (failure_.error || !stopped_) return failure_;
   return {std::make_exception_ptr(Aborted(*reason_)), -1};
@@ -101,7 +101,7 @@ Scheduler::Failure Scheduler::failure() const {
 
 // Polling is no waiting: who polls may call what others wait for after all. But a rank that has
 // ended calls nothing any more, and who has asked so often does nothing else.
-void Scheduler::note_poll(int rank, const Operation& operation) {
+void Rendezvous::note_poll(int rank, const Operation& operation) {
   RankState& self = state(rank);
   if (self.asked_about != &operation) self.times_asked = 0;
   self.asked_about = &operation;
@@ -109,31 +109,31 @@ void Scheduler::note_poll(int rank, const Operation& operation) {
   if (++self.times_asked < kPollsThatAreAWait && !is_hopeless) return;
   self.activity = Activity::polls;
   self.waits_for = &operation;
-  look_for_dead_end(rank);
+  detect_deadlock(rank);
 }
 
-void Scheduler::look_for_dead_end(int from) {
+void Rendezvous::detect_deadlock(int from) {
   const auto chain = find_dead_end(ranks_, from);
   if (!chain) return;
   stop_for(*chain, explain(ranks_, *chain) + "\n" + tables());
 }
 
 // The reason is an exception rather, if one is on its way up in a rank that is involved.
-void Scheduler::stop_for(const std::vector<int>& involved, const std::string& reason) {
+void Rendezvous::stop_for(const std::vector<int>& involved, const std::string& reason) {
   for (const int rank : involved)
     if (state(rank).unwinding && state(rank).activity != Activity::returned)
       return stop_and_ask(rank, reason);
   stop(reason);
 }
 
-void Scheduler::stop(const std::string& reason) {
+void Rendezvous::stop(const std::string& reason) {
   stopped_ = true;
   active_.clear();
   settle(reason);
 }
 
 // See the class: the reason is what `culprit` will have thrown.
-void Scheduler::stop_and_ask(int culprit, const std::string& reason) {
+void Rendezvous::stop_and_ask(int culprit, const std::string& reason) {
   stopped_ = true;
   active_.clear();
   culprit_ = culprit;
@@ -142,24 +142,24 @@ void Scheduler::stop_and_ask(int culprit, const std::string& reason) {
   for (RankState& rank : ranks_) rank.wake.notify_one();  // from now on they sleep with an end
 }
 
-void Scheduler::settle(const std::string& reason) {
+void Rendezvous::settle(const std::string& reason) {
   reason_ = reason.starts_with("Aborted: ") ? reason : "Aborted: " + reason;
   for (RankState& rank : ranks_) rank.wake.notify_one();
 }
 
-void Scheduler::settle_if_swallowed(int rank) {
+void Rendezvous::settle_if_swallowed(int rank) {
   if (culprit_ != rank || std::uncaught_exceptions() > 0) return;
   if (!reason_) settle(provisional_reason_);
   culprit_ = -1;  // what it may throw from now on is a consequence
 }
 
-void Scheduler::sleep(Lock& lock, RankState& self) {
+void Rendezvous::sleep(Lock& lock, RankState& self) {
   if (!stopped_ || reason_) return self.wake.wait(lock);
   const bool in_time = self.wake.wait_until(lock, end_of_patience_) == std::cv_status::no_timeout;
   if (!in_time && !reason_) settle(provisional_reason_);
 }
 
-void Scheduler::throw_aborted(Lock& lock, int rank) {
+void Rendezvous::throw_aborted(Lock& lock, int rank) {
   settle_if_swallowed(rank);
   const bool is_rank = state(rank).thread == std::this_thread::get_id();
   if (culprit_ != rank && is_rank)
@@ -168,14 +168,14 @@ void Scheduler::throw_aborted(Lock& lock, int rank) {
 }
 
 // ---- who may call
-std::string Scheduler::stranger() const {
+std::string Rendezvous::stranger() const {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
     if (ranks_[rank].thread == std::this_thread::get_id())
       return fmt::format("the thread of rank {}", rank);
   return "a thread that is no rank's";
 }
 
-void Scheduler::check_thread(int rank, std::string_view what) const {
+void Rendezvous::check_thread(int rank, std::string_view what) const {
   FSDP_CHECK(
       state(rank).thread == std::this_thread::get_id(),
       "{} on a group of rank {} was called by {}: a ProcessGroup and its Works belong to the "
@@ -183,13 +183,13 @@ void Scheduler::check_thread(int rank, std::string_view what) const {
       what, rank, stranger());
 }
 
-void Scheduler::wait_as_stranger(Lock& lock, int rank, const Operation& operation) {
+void Rendezvous::wait_as_stranger(Lock& lock, int rank, const Operation& operation) {
   if (!stopped_)
     stop(
         fmt::format("rank {}: its Work of {} was waited for or destroyed by {}, but a Work "
                     "belongs to the thread that made it\n{}",
                     rank, describe(operation, rank), stranger(), tables()));
-  while (operation.running > 0) {  // a piece takes no longer than a time slice
+  while (operation.running > 0) {  // a chunk takes no longer than a time slice
     lock.unlock();
     std::this_thread::yield();
     lock.lock();
@@ -197,6 +197,6 @@ void Scheduler::wait_as_stranger(Lock& lock, int rank, const Operation& operatio
   throw_aborted(lock, rank);
 }
 
-std::string Scheduler::tables() const { return threads::tables(ranks_, groups_); }
+std::string Rendezvous::tables() const { return threads::tables(ranks_, groups_); }
 
 }  // namespace fsdp::threads

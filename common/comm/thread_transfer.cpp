@@ -12,13 +12,13 @@
 namespace fsdp::threads {
 namespace {
 
-// Sizes were chosen by tests/bench/collectives.cpp. A piece is long beside the lock it takes to get
+// Sizes were chosen by tests/bench/collectives.cpp. A chunk is long beside the lock it takes to get
 // one and short beside a time slice; a whole below kSmallBytes is done sooner than a thread wakes.
 constexpr std::int64_t kPieceBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kSmallBytes = std::int64_t{64} << 10;
 constexpr std::int64_t kStreamBytes = std::int64_t{16} << 20;
 constexpr std::size_t kBlockBytes = std::size_t{16} << 10;  // stays in the first-level cache
-constexpr std::int64_t kRangeMultiple = 64;                 // elements: no two pieces share a line
+constexpr std::int64_t kRangeMultiple = 64;                 // elements: no two chunks share a line
 
 template <class T>
 void scale(std::byte* bytes, std::int64_t numel, T factor) {
@@ -57,9 +57,9 @@ Transfer::Transfer(std::vector<Collective> calls)
   ranges_ = (numel_ + range_ - 1) / range_;
 }
 
-void Transfer::run(std::int64_t piece) const {
-  const auto slot = static_cast<int>(piece / ranges_);
-  const std::int64_t begin = piece % ranges_ * range_;
+void Transfer::run(std::int64_t chunk) const {
+  const auto slot = static_cast<int>(chunk / ranges_);
+  const std::int64_t begin = chunk % ranges_ * range_;
   run_range(slot, begin, std::min(begin + range_, numel_));
 }
 

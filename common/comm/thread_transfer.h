@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup comm
-/// The data plane of the thread backend: the data of one collective, cut into pieces.
+/// The data plane of the thread backend: the data of one collective, cut into chunks.
 #pragma once
 
 #include "comm/process_group.h"
@@ -11,25 +11,25 @@
 
 namespace fsdp::threads {
 
-/// One matched collective as a list of pieces. A piece reads a range of elements of some ranks'
-/// inputs and writes a range of some ranks' outputs. No two pieces touch the same bytes unless both
-/// only read. So any thread may run any piece, in any order, with the same result.
+/// One matched collective as a list of chunks. A chunk reads a range of elements of some ranks'
+/// inputs and writes a range of some ranks' outputs. No two chunks touch the same bytes unless both
+/// only read. So any thread may run any chunk, in any order, with the same result.
 ///
-///     all_gather      piece = (rank q, range)   in_q      -> out_r[q] for every r: read once
-///     reduce_scatter  piece = (rank r, range)   in_q[r]   -> tree sum -> out_r
-///     all_reduce      piece = range             data_q    -> tree sum -> data_r for every r
+///     all_gather      chunk = (rank q, range)   in_q      -> out_r[q] for every r: read once
+///     reduce_scatter  chunk = (rank r, range)   in_q[r]   -> tree sum -> out_r
+///     all_reduce      chunk = range             data_q    -> tree sum -> data_r for every r
 ///
-/// So all_reduce works in place without a second phase: only the piece that overwrites a range
+/// So all_reduce works in place without a second phase: only the chunk that overwrites a range
 /// reads it.
 class Transfer {
  public:
   /// `calls`: the matching calls of all ranks of the group, by group rank.
   explicit Transfer(std::vector<Collective> calls);
 
-  std::int64_t pieces() const { return slots_ * ranges_; }
-  /// True if the collective is not worth waking another thread for. Then it is one piece.
+  std::int64_t chunks() const { return slots_ * ranges_; }
+  /// True if the collective is not worth waking another thread for. Then it is one chunk.
   bool is_small() const { return small_; }
-  void run(std::int64_t piece) const;
+  void run(std::int64_t chunk) const;
 
  private:
   void run_range(int slot, std::int64_t begin, std::int64_t end) const;
@@ -45,7 +45,7 @@ class Transfer {
   std::size_t element_size_;
   std::int64_t numel_;       // elements of one slot
   int slots_ = 1;            // runs of elements that are cut separately
-  std::int64_t ranges_ = 0;  // pieces a slot is cut into
+  std::int64_t ranges_ = 0;  // chunks a slot is cut into
   std::int64_t range_ = 0;   // elements of one of them
   bool small_ = true;
   bool streamed_ = false;  // results bypass the cache

@@ -48,9 +48,9 @@ struct ScratchDelete {
 
 }  // namespace
 
-// A job is published by setting `unclaimed_` to its number of pieces, and claimed piece by piece by
-// counting it down. Who has claimed a piece keeps the job alive, because run() returns only when
-// `finished_` has reached the number of pieces; so the job's description is read after a claim, and
+// A job is published by setting `unclaimed_` to its number of chunks, and claimed chunk by chunk by
+// counting it down. Who has claimed a chunk keeps the job alive, because run() returns only when
+// `finished_` has reached the number of chunks; so the job's description is read after a claim, and
 // never while it is being written. Nobody waits for a worker that did not wake up in time.
 struct ThreadPool::Impl {
   Impl(int threads, bool spin)
@@ -65,41 +65,41 @@ struct ThreadPool::Impl {
 
   bool has_work() const { return unclaimed_.load(std::memory_order_acquire) > 0; }
 
-  // Runs pieces until none is left, and reports them all at once.
+  // Runs chunks until none is left, and reports them all at once.
   void work(std::byte* scratch) {
     std::int64_t ran = 0;
-    std::int64_t pieces = 0;
+    std::int64_t chunks = 0;
     std::int64_t left = unclaimed_.load(std::memory_order_acquire);
     while (left > 0) {
       if (!unclaimed_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel,
                                             std::memory_order_acquire)) {
         continue;
       }
-      // A claim keeps the job alive, so all pieces of this loop are of one job… until it reports.
-      pieces = pieces_;
-      run_piece(pieces - left, scratch);
+      // A claim keeps the job alive, so all chunks of this loop are of one job… until it reports.
+      chunks = chunks_;
+      run_chunk(chunks - left, scratch);
       ++ran;
       left = unclaimed_.load(std::memory_order_acquire);
     }
     if (ran == 0) return;
-    if (finished_.fetch_add(ran, std::memory_order_seq_cst) + ran == pieces &&
+    if (finished_.fetch_add(ran, std::memory_order_seq_cst) + ran == chunks &&
         caller_sleeps_.load(std::memory_order_seq_cst)) {
       const std::lock_guard lock(mutex_);
       finished_changed_.notify_one();
     }
   }
 
-  // After a throw only lower pieces still run: they have been claimed already, as pieces are
+  // After a throw only lower chunks still run: they have been claimed already, as chunks are
   // claimed in order, and what they throw takes precedence. So the outcome is that of running them
   // in turn.
-  void run_piece(std::int64_t piece, std::byte* scratch) {
-    if (piece > failed_piece_.load(std::memory_order_relaxed)) return;
+  void run_chunk(std::int64_t chunk, std::byte* scratch) {
+    if (chunk > failed_piece_.load(std::memory_order_relaxed)) return;
     try {
-      call_(context_, piece, scratch);
+      call_(context_, chunk, scratch);
     } catch (...) {
       const std::lock_guard lock(mutex_);
-      if (piece < failed_piece_.load(std::memory_order_relaxed)) {
-        failed_piece_.store(piece, std::memory_order_relaxed);
+      if (chunk < failed_piece_.load(std::memory_order_relaxed)) {
+        failed_piece_.store(chunk, std::memory_order_relaxed);
         exception_ = std::current_exception();
       }
     }
@@ -127,20 +127,20 @@ struct ThreadPool::Impl {
     work_changed_.notify_all();
   }
 
-  void run_parallel(std::int64_t pieces, Call call, void* context) {
+  void run_parallel(std::int64_t chunks, Call call, void* context) {
     call_ = call;
     context_ = context;
-    pieces_ = pieces;
+    chunks_ = chunks;
     failed_piece_.store(kNone, std::memory_order_relaxed);
     finished_.store(0, std::memory_order_relaxed);
     // Sequentially consistent, like the sleeper's count and look: one of the two sees the other.
-    unclaimed_.store(pieces, std::memory_order_seq_cst);
+    unclaimed_.store(chunks, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) > 0) {
       { const std::lock_guard lock(mutex_); }
       work_changed_.notify_all();
     }
     work(scratch_of(0));
-    const auto all_finished = [&] { return finished_.load(std::memory_order_seq_cst) == pieces; };
+    const auto all_finished = [&] { return finished_.load(std::memory_order_seq_cst) == chunks; };
     if (!all_finished() && !(spin_ && spin_until(all_finished))) {
       caller_sleeps_.store(true, std::memory_order_seq_cst);
       std::unique_lock lock(mutex_);
@@ -158,10 +158,10 @@ struct ThreadPool::Impl {
   std::unique_ptr<std::byte[], ScratchDelete> scratch_;
   std::atomic<bool> running_ = false;
 
-  // The job. Written by the caller while no piece is claimed.
+  // The job. Written by the caller while no chunk is claimed.
   Call call_ = nullptr;
   void* context_ = nullptr;
-  std::int64_t pieces_ = 0;
+  std::int64_t chunks_ = 0;
 
   alignas(kCacheLine) std::atomic<std::int64_t> unclaimed_ = 0;
   alignas(kCacheLine) std::atomic<std::int64_t> finished_ = 0;
@@ -195,22 +195,22 @@ ThreadPool::~ThreadPool() {
 
 int ThreadPool::threads() const { return impl_->threads_; }
 
-void ThreadPool::run(std::int64_t pieces, Call call, void* context) {
-  if (pieces <= 0) return;
+void ThreadPool::run(std::int64_t chunks, Call call, void* context) {
+  if (chunks <= 0) return;
   struct Running {
     std::atomic<bool>& flag;
     ~Running() { flag.store(false, std::memory_order_release); }
   };
   FSDP_CHECK(!impl_->running_.exchange(true, std::memory_order_acquire),
-             "for_each() was called from inside a piece (or from two threads): a thread pool runs "
+             "for_each() was called from inside a chunk (or from two threads): a thread pool runs "
              "one kernel at a time");
   const Running running{impl_->running_};
-  if (impl_->threads_ == 1 || pieces == 1) {
+  if (impl_->threads_ == 1 || chunks == 1) {
     std::byte* scratch = impl_->scratch_of(0);
-    for (std::int64_t piece = 0; piece < pieces; ++piece) call(context, piece, scratch);
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) call(context, chunk, scratch);
     return;
   }
-  impl_->run_parallel(pieces, call, context);
+  impl_->run_parallel(chunks, call, context);
 }
 
 }  // namespace fsdp

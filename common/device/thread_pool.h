@@ -10,8 +10,8 @@
 
 namespace fsdp {
 
-/// Runs the pieces of a kernel on a fixed number of threads, the caller among them. The kernel cuts
-/// its work into pieces, by shapes alone. Which thread runs a piece is not determined, and must not
+/// Runs the chunks of a kernel on a fixed number of threads, the caller among them. The kernel cuts
+/// its work into chunks, by shapes alone. Which thread runs a chunk is not determined, and must not
 /// matter.
 class ThreadPool {
  public:
@@ -25,18 +25,18 @@ class ThreadPool {
 
   int threads() const;
 
-  /// Calls body(piece, scratch) for every piece in [0, pieces) and returns when all are done.
+  /// Calls body(chunk, scratch) for every chunk in [0, chunks) and returns when all are done.
   /// `scratch` is this worker's arena of kScratchBytes, 64-byte aligned, contents undefined.
-  /// If a piece throws, pieces not yet begun are skipped and the others end. Then the exception of
-  /// the lowest piece that threw is rethrown here: the same one for any number of threads. With one
+  /// If a chunk throws, chunks not yet begun are skipped and the others end. Then the exception of
+  /// the lowest chunk that threw is rethrown here: the same one for any number of threads. With one
   /// thread everything runs inline. Not reentrant.
-  /// @throws Error if called from inside a piece.
+  /// @throws Error if called from inside a chunk.
   template <class Body>
-  void for_each(std::int64_t pieces, Body&& body) {
+  void for_each(std::int64_t chunks, Body&& body) {
     run(
-        pieces,
-        [](void* context, std::int64_t piece, std::byte* scratch) {
-          (*static_cast<std::remove_reference_t<Body>*>(context))(piece, scratch);
+        chunks,
+        [](void* context, std::int64_t chunk, std::byte* scratch) {
+          (*static_cast<std::remove_reference_t<Body>*>(context))(chunk, scratch);
         },
         &body);
   }
@@ -44,8 +44,8 @@ class ThreadPool {
   static constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
 
  private:
-  using Call = void (*)(void* context, std::int64_t piece, std::byte* scratch);
-  void run(std::int64_t pieces, Call call, void* context);
+  using Call = void (*)(void* context, std::int64_t chunk, std::byte* scratch);
+  void run(std::int64_t chunks, Call call, void* context);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -71,7 +71,7 @@ void DdpGradients::Impl::start_micro_step() {
     bucket->missing = bucket->slots.size();
     for (Slot& slot : bucket->slots) {
       slot.is_complete = false;
-      slot.variable.arm_sink();
+      slot.variable.reset_grad_buffer();
     }
   }
 }
@@ -94,7 +94,7 @@ void DdpGradients::Impl::on_gradient(Bucket& bucket, std::size_t i) {
 // The bucket is this micro-step's leaf from here on; at the last of a reduction it goes on its way.
 void DdpGradients::Impl::close(Bucket& bucket) {
   for (const Slot& slot : bucket.slots) {
-    if (!slot.variable.sink_written()) ops::fill(slot.variable.grad_sink(), 0);
+    if (!slot.variable.grad_written()) ops::fill(slot.variable.grad_buffer(), 0);
   }
   if (plan.micro_steps_per_reduction > 1) {
     bucket.micro_batches.push(bucket.flat);
@@ -139,7 +139,7 @@ DdpGradients::DdpGradients(std::vector<std::pair<std::string, Variable>> paramet
     for (std::size_t i = begin; i < end; ++i) {
       auto& [path, variable] = parameters[i];
       bucket.slots.push_back({.path = path, .variable = variable, .begin = at});
-      variable.set_grad_sink(
+      variable.set_grad_buffer(
           Tensor::view_of(bucket.flat.storage(), at, variable.shape(), last.dtype()));
       at += variable.data().numel();
       const std::size_t index = bucket.slots.size() - 1;
@@ -156,7 +156,7 @@ DdpGradients::~DdpGradients() {
   for (const auto& bucket : impl_->buckets) {
     for (Slot& slot : bucket->slots) {
       slot.variable.remove_post_accumulate_grad_hook(slot.hook);
-      slot.variable.set_grad_sink({});
+      slot.variable.set_grad_buffer({});
     }
   }
 }

@@ -109,7 +109,7 @@ void FlatParameter::copy_shard(const SliceSource& source) {
 
 // ------------------------------------------------------------------- TODO 2.4
 // Describe `full` (and `full_grad`, if trainable) without allocating them. Turn every parameter
-// into a view: its data into full, its gradient sink into full_grad.
+// into a view: its data into full, its gradient buffer into full_grad.
 //
 // Keep:  make the storages once and never replace them. From now on, unshard and reshard only call
 //        allocate() and free() on them. The parameters' own memory is freed here.
@@ -128,7 +128,7 @@ void FlatParameter::make_views() {
     Variable& variable = parameters_[i].variable;
     variable.set_data(full_.narrow(0, span.begin, span.numel).view(span.shape));
     if (requires_grad_) {
-      variable.set_grad_sink(full_grad_.narrow(0, span.begin, span.numel).view(span.shape));
+      variable.set_grad_buffer(full_grad_.narrow(0, span.begin, span.numel).view(span.shape));
     }
   }
   // END SOLUTION

@@ -67,7 +67,7 @@ bool GradientReducer::reduces_now() const {
 // Keep:  everything that backward.h promises for pre_backward, in that order. It may be called
 //        again in the same backward (a module that was called twice). Gradients written so far must
 //        survive that.
-// Hint:  Variable::arm_sink.
+// Hint:  Variable::reset_grad_buffer.
 void GradientReducer::pre_backward(UnitGradients& gradients) {
   // SOLUTION 4.1: todo(gradients)
   ShardedUnit& unit = *gradients.unit;
@@ -78,7 +78,7 @@ void GradientReducer::pre_backward(UnitGradients& gradients) {
   for (FlatGradient& each : gradients.flats) {
     each.flat->full_grad().storage()->allocate();
     for (const nn::NamedParameter& parameter : each.flat->parameters()) {
-      Variable(parameter.variable).arm_sink();
+      Variable(parameter.variable).reset_grad_buffer();
     }
   }
   // END SOLUTION
@@ -87,13 +87,13 @@ void GradientReducer::pre_backward(UnitGradients& gradients) {
 // ------------------------------------------------------------------- TODO 4.2
 // Complete the full gradient: +0 where no contribution came, and in the padding.
 //
-// Hint:  Variable::sink_written, Variable::grad_sink.
+// Hint:  Variable::grad_written, Variable::grad_buffer.
 void GradientReducer::complete_gradients(UnitGradients& gradients) {
   // SOLUTION 4.2: todo(gradients.flats)
   for (FlatGradient& each : gradients.flats) {
     const FlatParameter& flat = *each.flat;
     for (const nn::NamedParameter& parameter : flat.parameters()) {
-      if (!parameter.variable.sink_written()) ops::fill(parameter.variable.grad_sink(), 0);
+      if (!parameter.variable.grad_written()) ops::fill(parameter.variable.grad_buffer(), 0);
     }
     const std::int64_t padding = flat.padded_numel() - flat.numel();
     ops::fill(flat.full_grad().narrow(0, flat.numel(), padding), 0);
@@ -179,7 +179,7 @@ void GradientReducer::end_of_backward() {
         flat.flat->full_grad().storage()->allocate();
         if (gradients.is_prepared) continue;
         for (const nn::NamedParameter& parameter : flat.flat->parameters()) {
-          Variable(parameter.variable).arm_sink();
+          Variable(parameter.variable).reset_grad_buffer();
         }
       }
       gradients.open_calls = 0;

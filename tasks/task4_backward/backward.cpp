@@ -67,7 +67,7 @@ bool GradientReducer::reduces_now() const {
 // Keep:  everything that backward.h promises for pre_backward, in that order. It may be called
 //        again in the same backward (a module that was called twice). Gradients written so far must
 //        survive that.
-// Hint:  Variable::arm_sink.
+// Hint:  Variable::reset_grad_buffer.
 void GradientReducer::pre_backward(UnitGradients& gradients) {
   todo("4.1", gradients);
 }
@@ -75,7 +75,7 @@ void GradientReducer::pre_backward(UnitGradients& gradients) {
 // ------------------------------------------------------------------- TODO 4.2
 // Complete the full gradient: +0 where no contribution came, and in the padding.
 //
-// Hint:  Variable::sink_written, Variable::grad_sink.
+// Hint:  Variable::grad_written, Variable::grad_buffer.
 void GradientReducer::complete_gradients(UnitGradients& gradients) {
   todo("4.2", gradients.flats);
 }

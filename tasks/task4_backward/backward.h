@@ -61,7 +61,7 @@ class GradientReducer {
   void begin_step(const optim::StepPlan& plan);
 
   /// 4.1  Before a unit's first backward node. Afterwards its parameters are unsharded, the
-  /// scheduler has been notified, the full gradient is allocated, and all sinks are armed (the next
+  /// scheduler has been notified, the full gradient is allocated, and all gradient buffers are reset (the next
   /// contribution overwrites).
   void pre_backward(UnitGradients& gradients);
 
@@ -72,7 +72,7 @@ class GradientReducer {
 
   /// 4.6  After loss.backward() has returned; every rank calls it, whatever its loss reached (task 7
   /// does, in end_micro_step). Units that backward never reached contribute +0. Their
-  /// gradients need memory and armed sinks like all others: an earlier micro-step may have written
+  /// gradients need memory and reset gradient buffers like all others: an earlier micro-step may have written
   /// them. Then nothing is in flight, every unit is sharded, and the micro-step is counted.
   void end_of_backward();
 

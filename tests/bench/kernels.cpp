@@ -165,12 +165,12 @@ void print_line(const std::string& what, double seconds, double over, const std:
 
 /// Time of a kernel that runs `count` times a step; adds to the step's total.
 struct Step {
-  double floor, total;
+  double lower_bound, total;
   void add(const std::string& what, double count, double flops, double nbytes,
            const std::function<void()>& call) {
     const double once = best_time(call, 0.5);
     total += count * once;
-    print_line(what, count * once, count * once / floor,
+    print_line(what, count * once, count * once / lower_bound,
                fmt::format("{:.1f} GF/s {:.1f} GB/s", flops / once * 1e-9, nbytes / once * 1e-9));
   }
 };
@@ -306,21 +306,21 @@ int main(int argc, char** argv) {
     }
     return 0;
   }
-  const auto floor = time_library(argv[0], threads, shapes, models);
+  const auto lower_bound = time_library(argv[0], threads, shapes, models);
   const auto ours = time_products(run_ours, shapes, models);
   fmt::print("products of a step on {} threads: ours, over the library's own\n", threads);
   for (const auto& [name, seconds] : ours) {
-    print_line(name, seconds, seconds / floor.at(name), "");
+    print_line(name, seconds, seconds / lower_bound.at(name), "");
   }
   const double triad = triad_bandwidth();
   for (const Model& model : models) {
     fmt::print("\n{}: time per step, over the library's products\n", model.name);
-    Step step{floor.at(model.name), ours.at(model.name)};
-    print_line("products", step.total, step.total / step.floor, "");
+    Step step{lower_bound.at(model.name), ours.at(model.name)};
+    print_line("products", step.total, step.total / step.lower_bound, "");
     bench_attention(model, step);
     bench_rows(model, step);
     bench_optimizer(model, triad, step);
-    print_line("sum", step.total, step.total / step.floor, "");
+    print_line("sum", step.total, step.total / step.lower_bound, "");
   }
   bench_tree_sum();
   return 0;

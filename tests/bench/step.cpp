@@ -58,7 +58,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// ------------------------------------------------------------------------------------- the floor
+// ------------------------------------------------------------------------------------- the lower_bound
 
 using Sgemm = decltype(&cblas_sgemm);
 
@@ -80,9 +80,9 @@ Sgemm native_sgemm() {
 
 /// The products of one step: y = x·Wᵀ, dx = dy·W, dW = dyᵀ·x for every linear layer, weights
 /// distinct.
-class Floor {
+class LowerBound {
  public:
-  explicit Floor(const Workload& work) : sgemm_(native_sgemm()) {
+  explicit LowerBound(const Workload& work) : sgemm_(native_sgemm()) {
     const nn::TransformerConfig& config = work.config;
     rows_ = work.batch * work.sequence;
     const std::int64_t d = config.hidden_size;
@@ -230,11 +230,11 @@ void time_steps(Training& training, int steps, Measured& measured, bool is_first
 
 Measured measure(const std::string& what, const Workload& work) {
   Measured measured;
-  if (what == "floor") {
-    Floor floor(work);
-    floor.step_seconds();
+  if (what == "bound") {
+    LowerBound lower_bound(work);
+    lower_bound.step_seconds();
     std::vector<double> seconds;
-    for (int i = 0; i < work.steps; ++i) seconds.push_back(floor.step_seconds());
+    for (int i = 0; i < work.steps; ++i) seconds.push_back(lower_bound.step_seconds());
     measured.seconds = median(seconds);
   } else if (what == "single") {
     Context context({.threads = kThreads, .seed = 1});
@@ -274,7 +274,7 @@ Measured measure_in_child(const std::string& program, const std::string& what,
 }
 
 void compare(const std::string& program, const std::string& model) {
-  const std::vector<std::string> kinds{"floor", "single", "ddp", "fsdp"};
+  const std::vector<std::string> kinds{"bound", "single", "ddp", "fsdp"};
   std::map<std::string, std::vector<Measured>> all;
   for (int round = 0; round < kRounds; ++round) {
     for (const std::string& kind : kinds)
@@ -292,14 +292,14 @@ void compare(const std::string& program, const std::string& model) {
     for (const Measured& each : all[kind]) seconds.push_back(each.seconds);
     const Measured& last = all[kind].back();
     fmt::print("{:10} {:7} {:8.1f} ms per step", model, kind, median(seconds) * 1e3);
-    if (kind != "floor") {
+    if (kind != "bound") {
       fmt::print("   {:6.0f} minor faults per step   peak RSS minus accounted {:6.1f} MB",
                  last.faults, (last.rss - last.accounted) / 1e6);
     }
     fmt::print("\n");
   }
-  fmt::print("{:10} step / floor {:.2f}   ddp / single {:.2f}   fsdp / single {:.2f}\n\n", model,
-             ratio("single", "floor"), ratio("ddp", "single"), ratio("fsdp", "single"));
+  fmt::print("{:10} step / bound {:.2f}   ddp / single {:.2f}   fsdp / single {:.2f}\n\n", model,
+             ratio("single", "bound"), ratio("ddp", "single"), ratio("fsdp", "single"));
   std::fflush(stdout);
 }
 

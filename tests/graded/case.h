@@ -28,7 +28,7 @@ struct Case {
   std::uint64_t seed = 1;
   Delivery delivery = Delivery::plain;
   bool traced = true;             ///< the trace records; the order of events is seen in any case
-  Json options = Json::object();  ///< what the scenario reads with Stage::option()
+  Json options = Json::object();  ///< what the scenario reads with Recorder::option()
   std::string nonce;              ///< comes back with the observations: they are of this run
 };
 

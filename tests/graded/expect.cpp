@@ -59,23 +59,23 @@ std::vector<Cause> causes_of_bits(const std::vector<float>& observed,
 
 }  // namespace
 
-Lesson::Lesson(std::string step, std::string invariant, const Seen& seen)
+Check::Check(std::string step, std::string invariant, const Observations& seen)
     : step_(std::move(step)), invariant_(std::move(invariant)), seen_(seen) {}
 
-Lesson& Lesson::at(int rank, std::string unit, std::string parameter) {
+Check& Check::at(int rank, std::string unit, std::string parameter) {
   place_ = fmt::format("rank {} of {}", rank, seen_.world_size());
   if (!unit.empty()) place_ += ", unit " + unit;
   if (!parameter.empty()) place_ += ", " + parameter;
   return *this;
 }
 
-Lesson& Lesson::at_rank_of(int rank, int world_size) {
+Check& Check::at_rank_of(int rank, int world_size) {
   place_ = fmt::format("rank {} of {}", rank, world_size);
   return *this;
 }
 
-void Lesson::report(const std::string& observed, const std::string& expected,
-                    const std::vector<Cause>& causes) {
+void Check::report(const std::string& observed, const std::string& expected,
+                   const std::vector<Cause>& causes) {
   ok_ = false;
   const auto cause =
       std::find_if(causes.begin(), causes.end(), [](const Cause& each) { return each.applies; });
@@ -88,26 +88,26 @@ void Lesson::report(const std::string& observed, const std::string& expected,
                   kChapters[task], step_, step_)));
 }
 
-void Lesson::equal(const std::string& what, std::int64_t observed, std::int64_t expected,
-                   const std::vector<Cause>& causes) {
+void Check::equal(const std::string& what, std::int64_t observed, std::int64_t expected,
+                  const std::vector<Cause>& causes) {
   if (observed == expected) return passed();
   report(fmt::format("{} is {}", what, observed), std::to_string(expected), causes);
 }
 
-void Lesson::at_most(const std::string& what, std::int64_t observed, std::int64_t bound,
-                     const std::vector<Cause>& causes) {
+void Check::at_most(const std::string& what, std::int64_t observed, std::int64_t bound,
+                    const std::vector<Cause>& causes) {
   if (observed <= bound) return passed();
   report(fmt::format("{} is {}", what, observed), fmt::format("at most {}", bound), causes);
 }
 
-void Lesson::equal(const std::string& what, const std::string& observed,
-                   const std::string& expected, const std::vector<Cause>& causes) {
+void Check::equal(const std::string& what, const std::string& observed, const std::string& expected,
+                  const std::vector<Cause>& causes) {
   if (observed == expected) return passed();
   report(fmt::format("{} is \"{}\"", what, observed), fmt::format("\"{}\"", expected), causes);
 }
 
-void Lesson::equal(const std::string& what, const std::vector<std::string>& observed,
-                   const std::vector<std::string>& expected, const std::vector<Cause>& causes) {
+void Check::equal(const std::string& what, const std::vector<std::string>& observed,
+                  const std::vector<std::string>& expected, const std::vector<Cause>& causes) {
   if (observed == expected) return passed();
   const auto [ours, theirs] =
       std::mismatch(observed.begin(), observed.end(), expected.begin(), expected.end());
@@ -126,9 +126,9 @@ void Lesson::equal(const std::string& what, const std::vector<std::string>& obse
          show(expected, theirs), causes);
 }
 
-void Lesson::bits(const std::string& what, const std::vector<float>& observed,
-                  const std::vector<float>& expected, std::int64_t valid,
-                  const std::vector<Cause>& causes) {
+void Check::bits(const std::string& what, const std::vector<float>& observed,
+                 const std::vector<float>& expected, std::int64_t valid,
+                 const std::vector<Cause>& causes) {
   if (observed.size() != expected.size()) {
     return report(fmt::format("{} has {} elements", what, observed.size()),
                   fmt::format("{} elements", expected.size()), causes);
@@ -148,14 +148,14 @@ void Lesson::bits(const std::string& what, const std::vector<float>& observed,
          fmt::format("{:.9g}", expected[first]), all);
 }
 
-void Lesson::that(bool holds, const std::string& observed, const std::string& expected,
-                  const std::vector<Cause>& causes) {
+void Check::that(bool holds, const std::string& observed, const std::string& expected,
+                 const std::vector<Cause>& causes) {
   if (holds) return passed();
   report(observed, expected, causes);
 }
 
-void Lesson::refused(const std::string& what, const Json& attempt, const std::string& type,
-                     const std::vector<std::string>& parts) {
+void Check::refused(const std::string& what, const Json& attempt, const std::string& type,
+                    const std::vector<std::string>& parts) {
   const auto is = attempt.at("type").get<std::string>();
   const auto said = attempt.at("what").get<std::string>();
   std::vector<std::string> shown = parts;  // an empty one (the root's path) must be seen, too
@@ -171,8 +171,8 @@ void Lesson::refused(const std::string& what, const Json& attempt, const std::st
   report(fmt::format("{}: {} \"{}\"", what, is, said), expected, {});
 }
 
-void Lesson::accepted(const std::string& what, const Json& attempt,
-                      const std::vector<Cause>& causes) {
+void Check::accepted(const std::string& what, const Json& attempt,
+                     const std::vector<Cause>& causes) {
   const auto type = attempt.at("type").get<std::string>();
   if (type == "none") return passed();
   std::vector<Cause> all = causes;
@@ -181,7 +181,7 @@ void Lesson::accepted(const std::string& what, const Json& attempt,
          "no error", all);
 }
 
-void Lesson::nothing_on_heap(const Json& peak) {
+void Check::nothing_on_heap(const Json& peak) {
   at_most("the largest block allocated on the heap", peak.at("heap").get<std::int64_t>(), 4095,
           {{true, "You allocated a copy outside the memory tracker"}});
   at_most("the most heap memory held at once", peak.at("heap held").get<std::int64_t>(), 16383,

@@ -22,19 +22,19 @@ struct Cause {
 
 /// Expectations about one run, for one step.
 ///
-///     Lesson lesson("3.3", "reshard frees the full parameters", seen);
-///     lesson.at(rank, "layers.0").equal("UNSHARDED_PARAM bytes", now, 0,
+///     Check check("3.3", "reshard frees the full parameters", seen);
+///     check.at(rank, "layers.0").equal("UNSHARDED_PARAM bytes", now, 0,
 ///                                       {{now == before, "You did not free the storage"}});
 ///
 /// A failed one is reported and counted, and the test goes on; `ok()` says whether all held.
-class Lesson {
+class Check {
  public:
-  Lesson(std::string step, std::string invariant, const Seen& seen);
+  Check(std::string step, std::string invariant, const Observations& seen);
 
   /// What the next expectations are about.
-  Lesson& at(int rank, std::string unit = "", std::string parameter = "");
+  Check& at(int rank, std::string unit = "", std::string parameter = "");
   /// … of a world inside the case.
-  Lesson& at_rank_of(int rank, int world_size);
+  Check& at_rank_of(int rank, int world_size);
 
   void equal(const std::string& what, std::int64_t observed, std::int64_t expected,
              const std::vector<Cause>& causes = {});
@@ -53,13 +53,13 @@ class Lesson {
   /// For what has no two values: `observed` is said when `holds` is false.
   void that(bool holds, const std::string& observed, const std::string& expected,
             const std::vector<Cause>& causes = {});
-  /// What Stage::attempt() noted: an error of this type whose text contains all of `parts`.
+  /// What Recorder::attempt() noted: an error of this type whose text contains all of `parts`.
   void refused(const std::string& what, const Json& attempt, const std::string& type,
                const std::vector<std::string>& parts);
   /// … no error.
   void accepted(const std::string& what, const Json& attempt,
                 const std::vector<Cause>& causes = {});
-  /// What Stage::peak() noted of the heap: no copy there, neither in one block nor in small ones.
+  /// What Recorder::peak() noted of the heap: no copy there, neither in one block nor in small ones.
   void nothing_on_heap(const Json& peak);
 
   bool ok() const { return ok_; }
@@ -69,7 +69,7 @@ class Lesson {
               const std::vector<Cause>& causes);
 
   std::string step_, invariant_;
-  const Seen& seen_;
+  const Observations& seen_;
   std::string place_;
   bool ok_ = true;
 };

@@ -127,13 +127,13 @@ Json observe(const Case& asked) {
 
 }  // namespace
 
-const Seen& run(const std::string& scenario, const Ask& ask) {
+const Observations& run(const std::string& scenario, const Setup& setup) {
   // Results of this process, by what was asked; failures are remembered as their sentence. A judge
   // is one thread.
-  static std::map<std::string, std::pair<Seen, std::string>> known;
+  static std::map<std::string, std::pair<Observations, std::string>> known;
   // Some runs without a trace: what a submission does must not depend on being watched.
-  const bool traced = ask.world_size % 2 == 0;
-  Case asked{scenario, ask.world_size, ask.seed, ask.delivery, traced, ask.options, ""};
+  const bool traced = setup.world_size % 2 == 0;
+  Case asked{scenario, setup.world_size, setup.seed, setup.delivery, traced, setup.options, ""};
   const std::string key = to_json(asked).dump();
   auto found = known.find(key);
   if (found == known.end()) {
@@ -145,7 +145,7 @@ const Seen& run(const std::string& scenario, const Ask& ask) {
     } catch (const std::exception& error) {
       failure = error.what();
     }
-    found = known.emplace(key, std::pair(Seen(asked, std::move(seen)), failure)).first;
+    found = known.emplace(key, std::pair(Observations(asked, std::move(seen)), failure)).first;
   }
   if (!found->second.second.empty()) throw Error(found->second.second);
   return found->second.first;

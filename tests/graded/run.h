@@ -2,14 +2,14 @@
 /// Judge: runs a case in the student's runner, under limits.
 #pragma once
 
-#include "graded/seen.h"
+#include "graded/observations.h"
 
 #include <string>
 
 namespace fsdp::graded {
 
 /// How a case is to be run; the scenario apart.
-struct Ask {
+struct Setup {
   int world_size = 1;
   std::uint64_t seed = 1;
   Delivery delivery = Delivery::plain;
@@ -21,6 +21,6 @@ struct Ask {
 /// Fails the test case, with the runner's own words, if the run reached an unsolved step, threw,
 /// crashed, hung (FSDP_SECONDS of processor time, default 20; six times that by the clock), or
 /// ended without observations. FSDP_MOST_HANGS: after so many that hung, no further run is started.
-const Seen& run(const std::string& scenario, const Ask& ask);
+const Observations& run(const std::string& scenario, const Setup& setup);
 
 }  // namespace fsdp::graded

@@ -8,7 +8,7 @@
 #include "comm/thread_world.h"
 #include "graded/delivery.h"
 #include "graded/event_log.h"
-#include "graded/stage.h"
+#include "graded/recorder.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -43,9 +43,9 @@ Json run(const Case& asked) {
              asked.scenario);
 
   std::vector<Json> ranks(static_cast<std::size_t>(asked.world_size), Json::object());
-  std::vector<std::shared_ptr<Ledger>> ledgers;
+  std::vector<std::shared_ptr<CollectiveLog>> ledgers;
   for (int rank = 0; rank < asked.world_size; ++rank) {
-    ledgers.push_back(std::make_shared<Ledger>());
+    ledgers.push_back(std::make_shared<CollectiveLog>());
   }
   std::vector<std::shared_ptr<EventLog>> logs(ranks.size());
   Json contradictions = Json::array();  // of the trace, by rank; empty: there is none
@@ -64,14 +64,14 @@ Json run(const Case& asked) {
       const auto rank = static_cast<std::size_t>(group.rank());
       const EventObserverScope events(*logs.at(rank));
       const nn::CallObserverScope calls(*logs.at(rank));
-      Stage stage(asked, group, ledgers.at(rank), logs.at(rank));
+      Recorder recorder(asked, group, ledgers.at(rank), logs.at(rank));
       try {
-        scenario->second(stage);
+        scenario->second(recorder);
       } catch (...) {
-        ranks.at(rank) = stage.seen();
+        ranks.at(rank) = recorder.seen();
         throw;
       }
-      ranks.at(rank) = stage.seen();
+      ranks.at(rank) = recorder.seen();
       contradictions.at(rank) = logs.at(rank)->contradiction(Context::current().trace());
     });
   } catch (const std::exception& error) {

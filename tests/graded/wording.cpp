@@ -1,6 +1,6 @@
 #include "graded/wording.h"
 
-#include "graded/seen.h"
+#include "graded/observations.h"
 
 #include <fmt/format.h>
 

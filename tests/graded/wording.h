@@ -12,7 +12,7 @@ namespace fsdp::graded {
 /// the usual mistakes of the step here (apps/course/hints/, `throws`).
 inline constexpr const char* kThrownCause = "cause not determined: an exception";
 
-/// The verdict on a run that an exception ended, in the parts that a Lesson reports.
+/// The verdict on a run that an exception ended, in the parts that a Check reports.
 std::string thrown(const Case& asked, const std::string& type, std::string what);
 
 /// `text` with every "-nan" as "nan": the sign of a NaN means nothing, and formatting shows it.

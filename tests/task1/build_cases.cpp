@@ -20,15 +20,15 @@ std::string in_words(const std::string& when) {
 }
 
 /// Generator, device and observer are as they were before. `drawn` words were by then.
-void check_surroundings(const Seen& seen, int rank, const std::string& when,
+void check_surroundings(const Observations& seen, int rank, const std::string& when,
                         std::int64_t drawn = 0) {
   const bool is_inside = drawn > 0;
   const std::string then = in_words(when);
-  Lesson lesson("1.1", "build() restores the generator, the device and the observer", seen);
+  Check check("1.1", "build() restores the generator, the device and the observer", seen);
   const std::int64_t before = offset_of(seen.asked()) + drawn;
   const std::int64_t now = seen.number(rank, "offset " + when);
   const bool throws = when == "after the half";
-  lesson.at(rank).equal(
+  check.at(rank).equal(
       "the generator's offset " + then, now, before,
       {{now != before && throws && seen.number(rank, "offset after the whole") == before,
         "You restore the offset only if make_model() returns: do it in the destructor of the "
@@ -37,42 +37,42 @@ void check_surroundings(const Seen& seen, int rank, const std::string& when,
        {now != before && now == static_cast<std::uint32_t>(before),
         "You truncated the offset to 32 bits"},
        {now > before, "You did not restore the offset: make_model() advanced it"}});
-  lesson.equal("the generator's seed " + then, seen.number(rank, "seed " + when),
-               static_cast<std::int64_t>(seen.asked().seed));
-  lesson.equal("the current device " + then, seen.text(rank, "device " + when),
-               is_inside ? "meta" : seen.asked().options.value("current", std::string("cpu")));
+  check.equal("the generator's seed " + then, seen.number(rank, "seed " + when),
+              static_cast<std::int64_t>(seen.asked().seed));
+  check.equal("the current device " + then, seen.text(rank, "device " + when),
+              is_inside ? "meta" : seen.asked().options.value("current", std::string("cpu")));
   const bool observed = seen.at(rank, "observed " + when).get<bool>();
-  lesson.that(
+  check.that(
       observed == is_inside,
       observed ? "an observer is still installed " + then : "no observer is installed " + then,
       is_inside ? "the observer of the outer build" : "no observer");
 }
 
-void check_no_memory(const Seen& seen, int rank, const std::string& step) {
-  Lesson lesson(step, "building a model on meta allocates no memory", seen);
+void check_no_memory(const Observations& seen, int rank, const std::string& step) {
+  Check check(step, "building a model on meta allocates no memory", seen);
   const Json& noted = seen.at(rank, "peak");
   const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                      noted.at("before").at("total").get<std::int64_t>();
-  lesson.at(rank).equal("bytes allocated while building", grown, 0);
-  lesson.nothing_on_heap(noted);
+  check.at(rank).equal("bytes allocated while building", grown, 0);
+  check.nothing_on_heap(noted);
 }
 
 }  // namespace
 
-void judge_scope(const Ask& ask) {
-  const Seen& seen = run("scope", ask);
+void judge_scope(const Setup& setup) {
+  const Observations& seen = run("scope", setup);
   const auto draws = seen.asked().options.value("draws", std::vector<std::int64_t>{0, 0, 0});
   const std::int64_t before = offset_of(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     check_surroundings(seen, rank, "after");
     check_no_memory(seen, rank, "1.1");
-    Lesson inside("1.1", "within build(), new tensors are on meta, and build() returns the model",
-                  seen);
+    Check inside("1.1", "within build(), new tensors are on meta, and build() returns the model",
+                 seen);
     inside.at(rank).equal("the current device within build()", seen.text(rank, "device inside"),
                           std::string("meta"));
     inside.equal("what build() returned", seen.number(rank, "answer"), 42);
-    Lesson nested("1.1", "a nested build restores the generator to where the nested build began",
-                  seen);
+    Check nested("1.1", "a nested build restores the generator to where the nested build began",
+                 seen);
     const std::int64_t after_inner = seen.number(rank, "offset after inner");
     nested.at(rank).equal(
         "the generator's offset after the inner build", after_inner, before + draws[0],
@@ -80,10 +80,10 @@ void judge_scope(const Ask& ask) {
           "You restored the offset to where the outer build began, not the inner one"},
          {before != 0 && after_inner == 0,
           "You set the offset back to 0, not to its value before the build"}});
-    Lesson end("1.1",
-               "when its scope closes, a build records the offset at which an eager build would "
-               "have ended",
-               seen);
+    Check end("1.1",
+              "when its scope closes, a build records the offset at which an eager build would "
+              "have ended",
+              seen);
     const std::int64_t outer = seen.number(rank, "end of outer");
     const std::int64_t words = draws[0] + draws[2];
     end.at(rank).equal(
@@ -99,17 +99,17 @@ void judge_scope(const Ask& ask) {
   }
 }
 
-void judge_scope_that_throws(const Ask& ask) {
-  const Seen& seen = run("scope_that_throws", ask);
+void judge_scope_that_throws(const Setup& setup) {
+  const Observations& seen = run("scope_that_throws", setup);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("1.1", "an exception in make_model() propagates out of build()", seen);
-    lesson.at(rank).accepted("building a whole model", seen.at(rank, "whole"));
+    Check check("1.1", "an exception in make_model() propagates out of build()", seen);
+    check.at(rank).accepted("building a whole model", seen.at(rank, "whole"));
     check_surroundings(seen, rank, "after the whole");
-    lesson.refused("a build that throws halfway", seen.at(rank, "half"), "Error",
-                   {"the other half is missing"});
+    check.refused("a build that throws halfway", seen.at(rank, "half"), "Error",
+                  {"the other half is missing"});
     check_surroundings(seen, rank, "after the half");
-    lesson.refused("a nested build that throws halfway", seen.at(rank, "inner half"), "Error",
-                   {"the other half is missing"});
+    check.refused("a nested build that throws halfway", seen.at(rank, "inner half"), "Error",
+                  {"the other half is missing"});
     check_surroundings(seen, rank, "after the inner half", 4);
     check_surroundings(seen, rank, "after all");
   }
@@ -140,13 +140,13 @@ std::string text_of(const InitSpec& spec) {
 
 /// Looking a parameter up by its id leads to its own record: `found[i]` names the parameter whose
 /// record is found for `paths[i]`.
-void check_found(const Seen& seen, int rank, const std::vector<std::string>& paths,
+void check_found(const Observations& seen, int rank, const std::vector<std::string>& paths,
                  const std::vector<std::string>& found) {
   std::vector<std::string> next(paths.begin() + (paths.empty() ? 0 : 1), paths.end());
   next.push_back(kBeyondRecords);
   const auto missing = std::count(found.begin(), found.end(), kNotFound);
-  Lesson lesson("1.2", "record_of() finds the record of every parameter by parameter.id()", seen);
-  lesson.at(rank).equal(
+  Check check("1.2", "record_of() finds the record of every parameter by parameter.id()", seen);
+  check.at(rank).equal(
       "the owner of the record that record_of() finds for each parameter", found, paths,
       {{!found.empty() && found == next,
         "You read records_.size() after adding the record: it is the new record's index only "
@@ -157,8 +157,8 @@ void check_found(const Seen& seen, int rank, const std::vector<std::string>& pat
 
 }  // namespace
 
-void judge_records(const Ask& ask) {
-  const Seen& seen = run("records", ask);
+void judge_records(const Setup& setup) {
+  const Observations& seen = run("records", setup);
   const Eager eager(seen.asked());
   const auto as_drawn = [](const Drawn& each) { return each.spec.is_random() ? each.numel : 0; };
   const auto every = [](const Drawn& each) { return each.numel; };
@@ -186,14 +186,14 @@ void judge_records(const Ask& ask) {
     }
     auto backwards = expected;
     std::reverse(backwards.begin(), backwards.end());
-    Lesson lesson("1.2",
-                  "there is one record per parameter, in order, and each reserves the words that "
-                  "an eager build would draw",
-                  seen);
+    Check check("1.2",
+                "there is one record per parameter, in order, and each reserves the words that "
+                "an eager build would draw",
+                seen);
     const auto is = [&](const std::vector<std::string>& lines) {
       return observed == lines && lines != expected;
     };
-    lesson.at(rank).equal(
+    check.at(rank).equal(
         "records()", observed, expected,
         {{observed.empty(), "You recorded nothing"},
          {is(records_of(eager, eager.begin(), every)),
@@ -212,13 +212,13 @@ void judge_records(const Ask& ask) {
           "You reserved one word per four bytes, but a float64 element takes one word, like every "
           "element"}});
     check_found(seen, rank, paths, found);
-    Lesson spec("1.2", "a record holds the specification of its parameter", seen);
+    Check spec("1.2", "a record holds the specification of its parameter", seen);
     spec.at(rank).equal("the specifications", observed_specs, specs);
     check_no_memory(seen, rank, "1.2");
-    Lesson end("1.2",
-               "build() restores the generator, and advance_generator() moves it to where an eager "
-               "build ends",
-               seen);
+    Check end("1.2",
+              "build() restores the generator, and advance_generator() moves it to where an eager "
+              "build ends",
+              seen);
     end.at(rank).equal("the offset after build()", seen.number(rank, "offset after"),
                        static_cast<std::int64_t>(eager.begin()));
     end.equal("the offset after advance_generator()", seen.number(rank, "end"),

@@ -6,17 +6,17 @@
 
 namespace fsdp::graded {
 
-void judge_scope(const Ask& ask);
-void judge_scope_that_throws(const Ask& ask);
-void judge_records(const Ask& ask);
-void judge_slices(const Ask& ask);
-void judge_slice_peak(const Ask& ask);
-void judge_slice_errors(const Ask& ask);
-void judge_whole(const Ask& ask);
-void judge_on_device(const Ask& ask);
-void judge_two_models(const Ask& ask);
-void judge_by_parts(const Ask& ask);
-void judge_loaded(const Ask& ask);
-void judge_strangers(const Ask& ask);
+void judge_scope(const Setup& setup);
+void judge_scope_that_throws(const Setup& setup);
+void judge_records(const Setup& setup);
+void judge_slices(const Setup& setup);
+void judge_slice_peak(const Setup& setup);
+void judge_slice_errors(const Setup& setup);
+void judge_whole(const Setup& setup);
+void judge_on_device(const Setup& setup);
+void judge_two_models(const Setup& setup);
+void judge_by_parts(const Setup& setup);
+void judge_loaded(const Setup& setup);
+void judge_strangers(const Setup& setup);
 
 }  // namespace fsdp::graded

@@ -51,7 +51,7 @@ Tensor draw(const InitSpec& spec, std::uint64_t seed, std::uint64_t word, std::i
             std::int64_t count, DType dtype = DType::float32);
 
 /// Checks what `rank` noted under `key`: elements [first, first + count) of a parameter.
-void check_slice(Lesson& lesson, const Seen& seen, int rank, const std::string& key,
+void check_slice(Check& check, const Observations& seen, int rank, const std::string& key,
                  const Eager& eager, const Drawn& drawn, std::int64_t first, std::int64_t count,
                  std::vector<Cause> causes = {});
 

@@ -81,8 +81,9 @@ Tensor draw(const InitSpec& spec, std::uint64_t seed, std::uint64_t word, std::i
 namespace {
 
 /// What may have gone wrong with elements [first, …) of a parameter.
-std::vector<Cause> causes_of(const Seen& seen, int rank, const Eager& eager, const Drawn& drawn,
-                             std::int64_t first, const std::vector<float>& observed) {
+std::vector<Cause> causes_of(const Observations& seen, int rank, const Eager& eager,
+                             const Drawn& drawn, std::int64_t first,
+                             const std::vector<float>& observed) {
   const Case& asked = seen.asked();
   const auto count = static_cast<std::int64_t>(observed.size());
   const auto drawn_from = [&](std::uint64_t seed, std::uint64_t word, std::int64_t from) {
@@ -137,7 +138,7 @@ std::vector<Cause> causes_of(const Seen& seen, int rank, const Eager& eager, con
 
 }  // namespace
 
-void check_slice(Lesson& lesson, const Seen& seen, int rank, const std::string& key,
+void check_slice(Check& check, const Observations& seen, int rank, const std::string& key,
                  const Eager& eager, const Drawn& drawn, std::int64_t first, std::int64_t count,
                  std::vector<Cause> causes) {
   const Tensor expected =
@@ -147,14 +148,14 @@ void check_slice(Lesson& lesson, const Seen& seen, int rank, const std::string& 
     causes.push_back(std::move(each));
   }
   const bool same_size = std::ssize(observed) == count;
-  lesson.bits("the values", observed, floats_of(expected), -1, causes);
+  check.bits("the values", observed, floats_of(expected), -1, causes);
   if (drawn.dtype != DType::float64 || !same_size) return;
   std::vector<std::string> rounded;
   for (const float each : observed) rounded.push_back(fmt::format("{:.17g}", each));
   const auto digits = seen.has(rank, key + " in full") ? seen.lines(rank, key + " in full")
                                                        : std::vector<std::string>{};
-  lesson.equal("the values in float64", digits, digits_of(expected),
-               {{digits == rounded, "You drew the values in float32 and then converted them"}});
+  check.equal("the values in float64", digits, digits_of(expected),
+              {{digits == rounded, "You drew the values in float32 and then converted them"}});
 }
 
 }  // namespace fsdp::graded

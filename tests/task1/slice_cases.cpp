@@ -9,49 +9,49 @@ namespace fsdp::graded {
 namespace {
 
 /// Whether slices of a vast parameter were made without the whole. If not, the run has ended there.
-bool check_slices_need_little(const Seen& seen, int rank, const Drawn& drawn) {
-  Lesson lesson("1.3", "a slice is drawn without allocating the whole parameter", seen);
+bool check_slices_need_little(const Observations& seen, int rank, const Drawn& drawn) {
+  Check check("1.3", "a slice is drawn without allocating the whole parameter", seen);
   const Json& noted = seen.at(rank, drawn.path + " peak");
   const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                      noted.at("before").at("total").get<std::int64_t>();
-  lesson.at(rank, "", drawn.path)
+  check.at(rank, "", drawn.path)
       .at_most("the peak of memory, above what was held before", grown, kMuchForSlices - 1,
                {{true, "You allocated more than the slice"}});
-  lesson.nothing_on_heap(noted);
-  return lesson.ok();
+  check.nothing_on_heap(noted);
+  return check.ok();
 }
 
 }  // namespace
 
-void judge_slices(const Ask& ask) {
-  const Seen& seen = run("slices", ask);
+void judge_slices(const Setup& setup) {
+  const Observations& seen = run("slices", setup);
   const Eager eager(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("1.3", "a slice has the same bits as that slice of an eager build", seen);
+    Check check("1.3", "a slice has the same bits as that slice of an eager build", seen);
     for (const Drawn& drawn : eager.drawn()) {
       if (is_vast(seen.asked()) && !check_slices_need_little(seen, rank, drawn)) break;
       for (const auto& [first, length] : slices_of(drawn.numel)) {
         const std::string name = fmt::format("{}[{}:{})", drawn.path, first, first + length);
-        check_slice(lesson.at(rank, "", name), seen, rank, name, eager, drawn, first, length);
+        check_slice(check.at(rank, "", name), seen, rank, name, eager, drawn, first, length);
       }
     }
-    Lesson still("1.3",
-                 "init_slice() leaves the generator alone, because the record holds the position "
-                 "of every word",
-                 seen);
+    Check still("1.3",
+                "init_slice() leaves the generator alone, because the record holds the position "
+                "of every word",
+                seen);
     still.at(rank).that(!seen.at(rank, "drawn").get<bool>(), "the generator has moved",
                         "the generator stays where it was");
   }
 }
 
-void judge_slice_peak(const Ask& ask) {
-  const Seen& seen = run("slice_peak", ask);
+void judge_slice_peak(const Setup& setup) {
+  const Observations& seen = run("slice_peak", setup);
   const Eager eager(seen.asked());
   const Drawn& drawn = eager.drawn().front();
   const auto expected =
       floats_of(draw(drawn.spec, seen.asked().seed, drawn.begin, drawn.numel / 2, 10));
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson memory("1.3", "a slice is drawn without allocating the whole parameter", seen);
+    Check memory("1.3", "a slice is drawn without allocating the whole parameter", seen);
     const Json& noted = seen.at(rank, "peak");
     const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                        noted.at("before").at("total").get<std::int64_t>();
@@ -61,32 +61,32 @@ void judge_slice_peak(const Ask& ask) {
                  "You initialized the whole parameter and cut the slice out of it"}});
     memory.nothing_on_heap(noted);
     memory.equal("the parameter's device", seen.text(rank, "device"), std::string("meta"));
-    Lesson around("1.3", "only the elements of `out` are written", seen);
+    Check around("1.3", "only the elements of `out` are written", seen);
     std::vector<float> frame(12, 0.0F);
     std::copy(expected.begin(), expected.end(), frame.begin() + 1);
     around.at(rank, "", drawn.path)
         .bits("`out` and its neighbors", seen.floats(rank, "frame"), frame);
-    Lesson later("1.3",
-                 "init_slice() also works on an allocated parameter, and leaves its values alone",
-                 seen);
+    Check later("1.3",
+                "init_slice() also works on an allocated parameter, and leaves its values alone",
+                seen);
     later.at(rank, "", drawn.path).bits("the slice", seen.floats(rank, "again"), expected);
     later.bits("the parameter", seen.floats(rank, "weight"), std::vector<float>(10, 0.0F));
   }
 }
 
-void judge_slice_errors(const Ask& ask) {
-  const Seen& seen = run("slice_errors", ask);
+void judge_slice_errors(const Setup& setup) {
+  const Observations& seen = run("slice_errors", setup);
   const Eager eager(seen.asked());
   const std::int64_t numel = eager.drawn().front().numel;
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("1.3", "a slice outside its parameter throws an Error that reports the numbers",
-                  seen);
-    lesson.at(rank).accepted("the last four elements", seen.at(rank, "the last"));
-    lesson.refused("a slice past the end", seen.at(rank, "past the end"), "Error",
-                   {std::to_string(numel - 3), std::to_string(numel)});
-    lesson.refused("a slice before the beginning", seen.at(rank, "before the first"), "Error",
-                   {"-1", std::to_string(numel)});
-    Lesson unknown("1.3", "a slice of a parameter that was not recorded throws an Error", seen);
+    Check check("1.3", "a slice outside its parameter throws an Error that reports the numbers",
+                seen);
+    check.at(rank).accepted("the last four elements", seen.at(rank, "the last"));
+    check.refused("a slice past the end", seen.at(rank, "past the end"), "Error",
+                  {std::to_string(numel - 3), std::to_string(numel)});
+    check.refused("a slice before the beginning", seen.at(rank, "before the first"), "Error",
+                  {"-1", std::to_string(numel)});
+    Check unknown("1.3", "a slice of a parameter that was not recorded throws an Error", seen);
     const Json& attempt = seen.at(rank, "unknown");
     unknown.at(rank).that(
         attempt.at("type") == "Error",

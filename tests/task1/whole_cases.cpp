@@ -12,7 +12,7 @@ const char* kSameBits = "after materialize() every parameter has the bits of an 
 
 /// The parameters noted under `key`, tied ones under both paths. Paths in `except` are not looked
 /// at.
-void check_values(const Seen& seen, int rank, const std::string& key, Eager& eager,
+void check_values(const Observations& seen, int rank, const std::string& key, Eager& eager,
                   const std::vector<Cause>& causes = {}, const std::string& except = "") {
   for (const nn::NamedParameter& each : eager.model().named_parameters_with_ties()) {
     if (each.path == except) continue;
@@ -22,20 +22,20 @@ void check_values(const Seen& seen, int rank, const std::string& key, Eager& eag
                    "The parameter is on meta, the current device here: allocate it on the device "
                    "given to materialize()"});
     all.push_back({empty, "The parameter is still on meta: you did not allocate it"});
-    Lesson lesson("1.4", kSameBits, seen);
+    Check check("1.4", kSameBits, seen);
     for (const nn::NamedParameter& once : eager.model().named_parameters()) {
       if (once.variable.id() != each.variable.id()) continue;
       const Drawn& drawn = eager.drawn(once.path);
-      check_slice(lesson.at(rank, "", key + each.path), seen, rank, key + each.path, eager, drawn,
-                  0, drawn.numel, all);
+      check_slice(check.at(rank, "", key + each.path), seen, rank, key + each.path, eager, drawn, 0,
+                  drawn.numel, all);
     }
   }
 }
 
-void check_memory(const Seen& seen, int rank, Eager& eager) {
-  Lesson lesson(
-      "1.4", "materialize() allocates what an eager build holds, and never more than that", seen);
-  lesson.at(rank);
+void check_memory(const Observations& seen, int rank, Eager& eager) {
+  Check check("1.4", "materialize() allocates what an eager build holds, and never more than that",
+              seen);
+  check.at(rank);
   std::int64_t tied = 0, total = 0;
   for (const nn::NamedParameter& each : eager.model().named_parameters_with_ties()) {
     const Tensor& data = each.variable.data();
@@ -48,7 +48,7 @@ void check_memory(const Seen& seen, int rank, Eager& eager) {
     const std::int64_t grown = seen.bytes(rank, "after", name) - seen.bytes(rank, "before", name);
     const bool parameters = each == MemoryKind::unsharded_param;
     total += expected;
-    lesson.equal(
+    check.equal(
         name + " bytes of the model", grown, expected,
         {{parameters && grown == tied && tied != expected,
           "You allocated a tied parameter once per path"},
@@ -62,42 +62,43 @@ void check_memory(const Seen& seen, int rank, Eager& eager) {
   const Json& noted = seen.at(rank, "peak");
   const auto peak = noted.at("peak").at("total").get<std::int64_t>() -
                     noted.at("before").at("total").get<std::int64_t>();
-  lesson.equal("the peak of memory, above what was held before", peak, total);
+  check.equal("the peak of memory, above what was held before", peak, total);
   if (seen.asked().options.value("model", "toy") == "toy") {
-    lesson.nothing_on_heap(noted);
+    check.nothing_on_heap(noted);
   }
 }
 
 const char* kFilled = "every module in the tree initializes its buffers, which no record describes";
 
-void check_buffers(const Seen& seen, int rank, Eager& eager, const char* invariant = kFilled) {
+void check_buffers(const Observations& seen, int rank, Eager& eager,
+                   const char* invariant = kFilled) {
   std::vector<std::string> expected;
   for (nn::Module* module : eager.model().modules()) {
     for (const nn::Buffer& each : module->own_buffers()) {
       expected.push_back(fmt::format("{}.{}: filled on cpu", module->path(), each.name));
     }
   }
-  Lesson lesson("1.4", invariant, seen);
+  Check check("1.4", invariant, seen);
   const auto observed = seen.lines(rank, "buffers");
   const auto some_are = [&](const char* what) {
     return std::any_of(observed.begin(), observed.end(), [&](const std::string& line) {
       return line.find(what) != std::string::npos;
     });
   };
-  lesson.at(rank).equal(
+  check.at(rank).equal(
       "the buffers", observed, expected,
       {{some_are(": not filled"), "You did not call initialize_buffers() on the buffer's module"},
        {some_are(": filled on meta"),
         "The buffer is on the current device, not on the one given to materialize()"}});
 }
 
-void check_offset(const Seen& seen, int rank, const std::string& key, const Eager& eager) {
+void check_offset(const Observations& seen, int rank, const std::string& key, const Eager& eager) {
   const std::int64_t offset = seen.number(rank, key);
   const auto begin = static_cast<std::int64_t>(eager.begin());
   const auto end = static_cast<std::int64_t>(eager.end());
   const auto between = seen.asked().options.value("between", std::int64_t{0});
-  Lesson lesson("1.4", "the generator continues where an eager build would have left it", seen);
-  lesson.at(rank).equal(
+  Check check("1.4", "the generator continues where an eager build would have left it", seen);
+  check.at(rank).equal(
       "the generator's " + key, offset, end,
       {{offset == begin + between, "materialize() did not advance the generator"},
        {between != 0 && offset == end + between,
@@ -106,8 +107,8 @@ void check_offset(const Seen& seen, int rank, const std::string& key, const Eage
 
 }  // namespace
 
-void judge_whole(const Ask& ask) {
-  const Seen& seen = run("whole", ask);
+void judge_whole(const Setup& setup) {
+  const Observations& seen = run("whole", setup);
   Eager eager(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     check_values(seen, rank, "", eager);
@@ -118,8 +119,7 @@ void judge_whole(const Ask& ask) {
     }
     if (seen.asked().options.value("model", "toy") != "transformer") continue;
     const ContextScope scope(eager.context());
-    Lesson works("1.4", "after materialize() the model computes what an eager build computes",
-                 seen);
+    Check works("1.4", "after materialize() the model computes what an eager build computes", seen);
     works.at(rank).accepted("calling the model", seen.at(rank, "forward"));
     if (!seen.has(rank, "output")) continue;
     works.bits("the output", seen.floats(rank, "output"),
@@ -127,8 +127,8 @@ void judge_whole(const Ask& ask) {
   }
 }
 
-void judge_two_models(const Ask& ask) {
-  const Seen& seen = run("two_models", ask);
+void judge_two_models(const Setup& setup) {
+  const Observations& seen = run("two_models", setup);
   Eager first(seen.asked()), second(seen.asked(), 1), third(seen.asked(), 2);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     const auto is_like_first = [&](const std::string& key) {
@@ -148,8 +148,8 @@ void judge_two_models(const Ask& ask) {
   }
 }
 
-void judge_by_parts(const Ask& ask) {
-  const Seen& seen = run("by_parts", ask);
+void judge_by_parts(const Setup& setup) {
+  const Observations& seen = run("by_parts", setup);
   Eager eager(seen.asked());
   const auto parameters = eager.model().named_parameters();
   const std::string first = parameters.front().path;
@@ -158,14 +158,14 @@ void judge_by_parts(const Ask& ask) {
     if (each.path.starts_with("layers.1.")) expected.push_back(each.path);
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson part("1.4", "materialize() allocates only the given module's parameters", seen);
+    Check part("1.4", "materialize() allocates only the given module's parameters", seen);
     part.at(rank).equal("parameters allocated after materialize(layers.1)",
                         seen.lines(rank, "made"), expected);
-    Lesson rest("1.4", "the records are kept, so a model can be materialized in parts", seen);
+    Check rest("1.4", "the records are kept, so a model can be materialized in parts", seen);
     rest.at(rank).accepted("materialize(model) after materialize(layers.1)",
                            seen.at(rank, "the rest"));
     if (!rest.ok()) continue;
-    Lesson alone("1.4", "a parameter that is already allocated is left alone", seen);
+    Check alone("1.4", "a parameter that is already allocated is left alone", seen);
     const auto replaced = seen.lines(rank, "replaced");
     alone.at(rank).equal("parameters whose memory was replaced", replaced, {},
                          {{true, "You initialized every parameter, not only those on meta"}});
@@ -178,8 +178,8 @@ void judge_by_parts(const Ask& ask) {
   }
 }
 
-void judge_on_device(const Ask& ask) {
-  const Seen& seen = run("on_device", ask);
+void judge_on_device(const Setup& setup) {
+  const Observations& seen = run("on_device", setup);
   Eager eager(seen.asked());
   std::vector<std::string> expected;
   for (const nn::NamedParameter& each : eager.model().named_parameters()) {
@@ -191,17 +191,17 @@ void judge_on_device(const Ask& ask) {
     }
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("1.4", "the model is allocated on the given device", seen);
-    lesson.at(rank).equal("what materialize(model, fake) allocated", seen.lines(rank, "made"),
-                          expected);
+    Check check("1.4", "the model is allocated on the given device", seen);
+    check.at(rank).equal("what materialize(model, fake) allocated", seen.lines(rank, "made"),
+                         expected);
   }
 }
 
-void judge_loaded(const Ask& ask) {
-  const Seen& seen = run("loaded", ask);
+void judge_loaded(const Setup& setup) {
+  const Observations& seen = run("loaded", setup);
   Eager eager(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson alone("1.4", "a parameter that is already allocated is left alone", seen);
+    Check alone("1.4", "a parameter that is already allocated is left alone", seen);
     alone.at(rank).equal("parameters whose memory was replaced", seen.lines(rank, "replaced"), {},
                          {{true, "You initialized every parameter, not only those on meta"}});
     check_buffers(seen, rank, eager,
@@ -211,15 +211,15 @@ void judge_loaded(const Ask& ask) {
   }
 }
 
-void judge_strangers(const Ask& ask) {
-  const Seen& seen = run("strangers", ask);
+void judge_strangers(const Setup& setup) {
+  const Observations& seen = run("strangers", setup);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("1.4",
-                  "a parameter on meta that was not recorded throws an Error that reports its path",
-                  seen);
-    lesson.at(rank).accepted("a model that was built here", seen.at(rank, "own"));
-    lesson.refused("a model that was built elsewhere", seen.at(rank, "stranger"), "Error",
-                   {"layers."});
+    Check check("1.4",
+                "a parameter on meta that was not recorded throws an Error that reports its path",
+                seen);
+    check.at(rank).accepted("a model that was built here", seen.at(rank, "own"));
+    check.refused("a model that was built elsewhere", seen.at(rank, "stranger"), "Error",
+                  {"layers."});
   }
 }
 

@@ -6,13 +6,13 @@
 
 namespace fsdp::graded {
 
-void judge_layout(const Ask& ask);
-void judge_pieces(const Ask& ask);
-void judge_shard(const Ask& ask);
-void judge_shard_peak(const Ask& ask);
-void judge_views(const Ask& ask);
-void judge_rounds(const Ask& ask);
-void judge_gradients(const Ask& ask);
-void judge_units(const Ask& ask);
+void judge_layout(const Setup& setup);
+void judge_pieces(const Setup& setup);
+void judge_shard(const Setup& setup);
+void judge_shard_peak(const Setup& setup);
+void judge_views(const Setup& setup);
+void judge_rounds(const Setup& setup);
+void judge_gradients(const Setup& setup);
+void judge_units(const Setup& setup);
 
 }  // namespace fsdp::graded

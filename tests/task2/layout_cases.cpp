@@ -78,8 +78,8 @@ std::vector<std::string> to_lines(const std::vector<Piece>& pieces) {
 
 std::int64_t element_size(const Case& asked) { return asked.options.value("wide", false) ? 8 : 4; }
 
-void judge_layout(const Ask& ask) {
-  const Seen& seen = run("layout", ask);
+void judge_layout(const Setup& setup) {
+  const Observations& seen = run("layout", setup);
   const Layout layout(seen.asked());
   std::vector<std::string> spans;
   // Where the spans would lie if each began at its end, or if each were padded.
@@ -97,7 +97,7 @@ void judge_layout(const Ask& ask) {
     padded_begin += (layout.numels[i] + w - 1) / w * w;
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson order("2.1", "parameters lie end to end in the given order, without gaps", seen);
+    Check order("2.1", "parameters lie end to end in the given order, without gaps", seen);
     const std::vector<std::string> lies = seen.lines(rank, "spans");
     order.at(rank, kUnit)
         .equal("the spans", lies, spans,
@@ -114,7 +114,7 @@ void judge_layout(const Ask& ask) {
                  {numel == padded_begin,
                   "You padded every parameter to a multiple of W: only the whole vector is padded, "
                   "at its end"}});
-    Lesson smallest("2.1", "P is the smallest multiple of W that is at least N", seen);
+    Check smallest("2.1", "P is the smallest multiple of W that is at least N", seen);
     const std::int64_t padded = seen.number(rank, "padded numel");
     const std::int64_t world = seen.world_size();
     const auto in_float =
@@ -156,8 +156,8 @@ std::vector<Piece> changed(std::vector<Piece> pieces, const Change& change) {
 
 }  // namespace
 
-void judge_pieces(const Ask& ask) {
-  const Seen& seen = run("pieces", ask);
+void judge_pieces(const Setup& setup) {
+  const Observations& seen = run("pieces", setup);
   const Layout layout(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     for (int of = 0; of < seen.world_size(); ++of) {
@@ -182,11 +182,11 @@ void judge_pieces(const Ask& ask) {
           changed(expected, [](Piece& each) { each.shard_begin = each.param_begin; });
       const auto uncut =
           changed(expected, [&](Piece& each) { each.shard_begin += of * layout.shard; });
-      Lesson lesson("2.2",
-                    "the pieces of a shard are exactly the elements of each parameter that lie in "
-                    "it, in order",
-                    seen);
-      lesson.at(rank, kUnit)
+      Check check("2.2",
+                  "the pieces of a shard are exactly the elements of each parameter that lie in "
+                  "it, in order",
+                  seen);
+      check.at(rank, kUnit)
           .equal(fmt::format("pieces_of({})", of), to_lines(noted), to_lines(expected),
                  {{not_empty == expected, "You kept an empty piece"},
                   {stops_at_empty,

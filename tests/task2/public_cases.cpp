@@ -94,7 +94,7 @@ TEST_CASE("The shard of float64 parameters", "[2.3]") {
   everywhere(judge_shard, {{"wide", true}, {"meta", true}});
 }
 
-TEST_CASE("Parameters and gradient sinks are views of two flat vectors", "[2.4]") {
+TEST_CASE("Parameters and gradient buffers are views of two flat vectors", "[2.4]") {
   everywhere(judge_views);
   judge_views({.world_size = 2, .options = {{"shapes", kLarge}}});
   judge_views({.world_size = 2, .options = {{"shapes", kLarge}, {"wide", true}}});

@@ -7,7 +7,7 @@
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "base/todo.h"
-#include "graded/stage.h"
+#include "graded/recorder.h"
 #include "support/numbers.h"
 #include "task2/given.h"
 #include "task2/probe.h"
@@ -27,20 +27,21 @@ struct Given {
 };
 
 /// Nothing but the layout has been made.
-Given laid_out(Stage& stage) {
+Given laid_out(Recorder& recorder) {
   Context::current().pool();  // its scratch is there from now on
-  const bool trainable = !stage.option("frozen", false);
-  const bool meta = stage.option("meta", false);
-  const std::vector<Shape> shapes = given_shapes(stage.asked());
+  const bool trainable = !recorder.option("frozen", false);
+  const bool meta = recorder.option("meta", false);
+  const std::vector<Shape> shapes = given_shapes(recorder.asked());
   Given given;
   std::vector<nn::NamedParameter> parameters;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    given.variables.emplace_back(meta ? Tensor::empty(shapes[i], given_dtype(stage.asked()), kMeta)
-                                      : given_values(stage.asked(), i),
-                                 trainable);
+    given.variables.emplace_back(
+        meta ? Tensor::empty(shapes[i], given_dtype(recorder.asked()), kMeta)
+             : given_values(recorder.asked(), i),
+        trainable);
     parameters.push_back({"p" + std::to_string(i), given.variables.back(), nullptr});
   }
-  given.flat = StepProbe::unbuilt(std::move(parameters), stage.rank(), stage.world_size());
+  given.flat = StepProbe::unbuilt(std::move(parameters), recorder.rank(), recorder.world_size());
   StepProbe::build_layout(*given.flat);
   return given;
 }
@@ -57,37 +58,37 @@ std::string describe(const Tensor& tensor) {
 
 // ------------------------------------------------------------------------------------------- 2.1
 
-void layout(Stage& stage) {
-  const auto flat = laid_out(stage).flat;
+void layout(Recorder& recorder) {
+  const auto flat = laid_out(recorder).flat;
   Json spans = Json::array();
   for (const Span& span : flat->spans()) {
     spans.push_back(fmt::format("{} {} at {}, {} elements", span.path, to_string(span.shape),
                                 span.begin, span.numel));
   }
-  stage.note("spans", spans);
-  stage.note("numel", flat->numel());
-  stage.note("padded numel", flat->padded_numel());
+  recorder.note("spans", spans);
+  recorder.note("numel", flat->numel());
+  recorder.note("padded numel", flat->padded_numel());
 }
 
 // ------------------------------------------------------------------------------------------- 2.2
 
-void pieces(Stage& stage) {
-  const auto flat = laid_out(stage).flat;
+void pieces(Recorder& recorder) {
+  const auto flat = laid_out(recorder).flat;
   Json all = Json::array();
-  for (int rank = 0; rank < stage.world_size(); ++rank) {
+  for (int rank = 0; rank < recorder.world_size(); ++rank) {
     Json of_rank = Json::array();
     for (const ShardPiece& each : flat->pieces_of(rank)) {
       of_rank.push_back({each.span, each.param_begin, each.shard_begin, each.numel});
     }
     all.push_back(of_rank);
   }
-  stage.note("pieces", all);
+  recorder.note("pieces", all);
 }
 
 // ------------------------------------------------------------------------------------------- 2.3
 
-void shard(Stage& stage) {
-  const Given given = laid_out(stage);
+void shard(Recorder& recorder) {
+  const Given given = laid_out(recorder);
   const auto& flat = given.flat;
   const auto& variables = given.variables;
   Json asked = Json::array();
@@ -99,28 +100,28 @@ void shard(Stage& stage) {
                "parameter by its id, so pass the parameter itself, not a copy");
     return i;
   };
-  const bool meta = stage.option("meta", false);
+  const bool meta = recorder.option("meta", false);
   const SliceSource source = [&](const Variable& parameter, std::int64_t begin, const Tensor& out) {
     const std::size_t i = index_of(parameter);
     asked.push_back({i, begin, out.numel()});
-    copy_slice(meta ? Variable(given_values(stage.asked(), i)) : parameter, begin, out);
+    copy_slice(meta ? Variable(given_values(recorder.asked(), i)) : parameter, begin, out);
   };
-  stage.attempt("copy_shard", [&] {
-    const DeviceScope elsewhere(stage.option("elsewhere", false) ? kMeta : kCpu);
+  recorder.attempt("copy_shard", [&] {
+    const DeviceScope elsewhere(recorder.option("elsewhere", false) ? kMeta : kCpu);
     StepProbe::copy_shard(*flat, source);
   });
-  stage.note("asked", asked);
-  stage.note("is", describe(flat->shard()));
+  recorder.note("asked", asked);
+  recorder.note("is", describe(flat->shard()));
   if (!flat->shard().is_defined() || flat->shard().device() != kCpu) return;
-  stage.values("shard", Tensor::from(testing::floats_of(flat->shard()), flat->shard().shape()));
-  stage.note("shard in full", testing::digits_of(flat->shard()));
+  recorder.values("shard", Tensor::from(testing::floats_of(flat->shard()), flat->shard().shape()));
+  recorder.note("shard in full", testing::digits_of(flat->shard()));
 }
 
-void shard_peak(Stage& stage) {
-  const Given given = laid_out(stage);
+void shard_peak(Recorder& recorder) {
+  const Given given = laid_out(recorder);
   const auto& flat = given.flat;
-  stage.peak("peak", [&] { StepProbe::copy_shard(*flat, copy_slice); });
-  stage.note("is", describe(flat->shard()));
+  recorder.peak("peak", [&] { StepProbe::copy_shard(*flat, copy_slice); });
+  recorder.note("is", describe(flat->shard()));
 }
 
 // ------------------------------------------------------------------------------------------- 2.4
@@ -137,34 +138,34 @@ std::string place_of(const Tensor& tensor, const FlatParameter& flat) {
   return fmt::format("{} at {} {}", where, tensor.offset(), to_string(tensor.shape()));
 }
 
-void views(Stage& stage) {
-  const Given given = laid_out(stage);
+void views(Recorder& recorder) {
+  const Given given = laid_out(recorder);
   const auto& flat = given.flat;
   const auto& variables = given.variables;
-  stage.memory("before");
+  recorder.memory("before");
   bool made = false;
   const auto make_views = [&](FlatParameter& of) {
-    const DeviceScope elsewhere(stage.option("elsewhere", false) ? kMeta : kCpu);
+    const DeviceScope elsewhere(recorder.option("elsewhere", false) ? kMeta : kCpu);
     StepProbe::make_views(of);
     made = true;
   };
-  stage.peak("peak", [&] { stage.attempt("make_views", [&] { make_views(*flat); }); });
-  stage.memory("after");
-  stage.note("full", describe(flat->full()));
-  stage.note("full_grad", describe(flat->full_grad()));
+  recorder.peak("peak", [&] { recorder.attempt("make_views", [&] { make_views(*flat); }); });
+  recorder.memory("after");
+  recorder.note("full", describe(flat->full()));
+  recorder.note("full_grad", describe(flat->full_grad()));
   // Of the model's own variables, and of those that the flat parameter has.
-  Json data = Json::array(), sinks = Json::array(), theirs = Json::array();
+  Json data = Json::array(), buffers = Json::array(), theirs = Json::array();
   for (std::size_t i = 0; i < variables.size(); ++i) {
     data.push_back(place_of(variables[i].data(), *flat));
-    sinks.push_back(place_of(variables[i].grad_sink(), *flat));
+    buffers.push_back(place_of(variables[i].grad_buffer(), *flat));
     theirs.push_back(place_of(flat->parameters().at(i).variable.data(), *flat));
   }
-  stage.note("data", data);
-  stage.note("sinks", sinks);
-  stage.note("data of its variables", theirs);
-  if (made || stage.option("vast", false)) return;  // a vast shard fits into no memory
-  const Given other = laid_out(stage);              // is it the shard that is missing?
-  stage.attempt("make_views after copy_shard", [&] {
+  recorder.note("data", data);
+  recorder.note("buffers", buffers);
+  recorder.note("data of its variables", theirs);
+  if (made || recorder.option("vast", false)) return;  // a vast shard fits into no memory
+  const Given other = laid_out(recorder);              // is it the shard that is missing?
+  recorder.attempt("make_views after copy_shard", [&] {
     try {
       StepProbe::copy_shard(*other.flat, copy_slice);
     } catch (const TodoError& todo) {
@@ -175,15 +176,15 @@ void views(Stage& stage) {
 }
 
 /// The bytes come and go ten times; views made before the first time see every new content.
-void rounds(Stage& stage) {
-  const Given given = laid_out(stage);
+void rounds(Recorder& recorder) {
+  const Given given = laid_out(recorder);
   const auto& flat = given.flat;
   const auto& variables = given.variables;
   StepProbe::make_views(*flat);
   std::vector<Tensor> views;
   for (const Variable& each : variables) views.push_back(each.data());
   const auto read = [&] { (void)variables.front().data().to_vector<float>(); };
-  stage.attempt("read before", read);
+  recorder.attempt("read before", read);
   for (int round = 0; round < kRounds; ++round) {
     const std::string name = "round " + std::to_string(round);
     flat->full().storage()->allocate();
@@ -191,25 +192,25 @@ void rounds(Stage& stage) {
     ops::copy(flat->full(), testing::noise({flat->padded_numel()}, stream));
     for (std::size_t i = 0; i < views.size(); ++i) {
       const bool readable = views[i].storage()->is_allocated();
-      stage.values(fmt::format("{} p{}", name, i), readable ? views[i] : Tensor::empty({0}));
+      recorder.values(fmt::format("{} p{}", name, i), readable ? views[i] : Tensor::empty({0}));
     }
-    stage.attempt(name + " read", read);
+    recorder.attempt(name + " read", read);
     flat->full().storage()->free();
-    stage.attempt(name + " read freed", read);
-    stage.memory(name + " freed");
+    recorder.attempt(name + " read freed", read);
+    recorder.memory(name + " freed");
   }
 }
 
 /// Some backwards that reach every parameter; the bytes are away in between.
-void gradients(Stage& stage) {
-  const Given given = laid_out(stage);
+void gradients(Recorder& recorder) {
+  const Given given = laid_out(recorder);
   const auto& flat = given.flat;
   const auto& variables = given.variables;
   StepProbe::make_views(*flat);
   for (int round = 0; round < kRounds; ++round) {
     flat->full().storage()->allocate();
     for (std::size_t i = 0; i < variables.size(); ++i) {
-      ops::copy(variables[i].data(), given_values(stage.asked(), i));
+      ops::copy(variables[i].data(), given_values(recorder.asked(), i));
     }
     ops::scale(flat->full(), 1 << round);
     Variable total = sum(multiply(variables[0], variables[0]));
@@ -217,9 +218,9 @@ void gradients(Stage& stage) {
       total = add(total, sum(multiply(variables[i], variables[i])));
     }
     flat->full_grad().storage()->allocate();
-    for (Variable each : variables) each.arm_sink();
+    for (Variable each : variables) each.reset_grad_buffer();
     total.backward();
-    stage.values(fmt::format("gradients {}", round), flat->full_grad());
+    recorder.values(fmt::format("gradients {}", round), flat->full_grad());
     flat->full().storage()->free();
     flat->full_grad().storage()->free();
   }

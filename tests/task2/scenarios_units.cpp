@@ -9,9 +9,9 @@
 
 namespace fsdp::graded {
 
-void units(Stage& stage) {
-  const auto model = model_of(stage.asked());
-  const auto ignored_paths = stage.option("ignored", std::set<std::string>{});
+void units(Recorder& recorder) {
+  const auto model = model_of(recorder.asked());
+  const auto ignored_paths = recorder.option("ignored", std::set<std::string>{});
   std::map<const void*, std::string> path_of;  // a tied parameter has several; the first counts
   std::vector<const void*> ignored;
   for (const nn::NamedParameter& each : model->named_parameters()) {
@@ -21,7 +21,7 @@ void units(Stage& stage) {
     if (ignored_paths.count(each.path) != 0) ignored.push_back(each.variable.id());
   }
   std::vector<nn::Module*> modules;
-  for (const auto& path : stage.option("units", std::vector<std::string>{})) {
+  for (const auto& path : recorder.option("units", std::vector<std::string>{})) {
     modules.push_back(model->find(path));
   }
   Json lists = Json::array();
@@ -30,10 +30,10 @@ void units(Stage& stage) {
     for (const nn::NamedParameter& each : list) paths.push_back(path_of.at(each.variable.id()));
     lists.push_back(paths);
   }
-  stage.note("lists", lists);
+  recorder.note("lists", lists);
   if (modules.empty()) return;
   modules.push_back(modules.front());
-  stage.attempt("twice", [&] { (void)parameters_of_units(*model, modules, ignored); });
+  recorder.attempt("twice", [&] { (void)parameters_of_units(*model, modules, ignored); });
 }
 
 }  // namespace fsdp::graded

@@ -16,9 +16,9 @@ std::string described_shard(const Case& asked, const Layout& layout, std::int64_
                      layout.shard, kUnit, numel * element_size(asked));
 }
 
-void check_description(Lesson& lesson, const Seen& seen, int rank, const Layout& layout) {
+void check_description(Check& check, const Observations& seen, int rank, const Layout& layout) {
   const std::string is = seen.text(rank, "is");
-  lesson.at(rank, kUnit)
+  check.at(rank, kUnit)
       .equal("the shard", is, described_shard(seen.asked(), layout, layout.shard),
              {{is == described_shard(seen.asked(), layout, layout.padded()),
                "The shard is a view of a full vector: nothing is sharded"}});
@@ -55,7 +55,7 @@ bool begins_alike(const std::vector<float>& a, const std::vector<float>& b, std:
 }
 
 /// What may have made copy_shard() throw: a place in the shard and one in the parameter exchanged.
-std::vector<Cause> causes_of_error(const Seen& seen, int rank, const Layout& layout) {
+std::vector<Cause> causes_of_error(const Observations& seen, int rank, const Layout& layout) {
   const auto text = seen.at(rank, "copy_shard").at("what").get<std::string>();
   const Json& asked = seen.at(rank, "asked");
   bool wrong_read = false, wrong_cut = false;
@@ -82,12 +82,12 @@ std::vector<std::string> runs(const std::vector<Piece>& pieces) {
 
 }  // namespace
 
-void judge_shard(const Ask& ask) {
-  const Seen& seen = run("shard", ask);
+void judge_shard(const Setup& setup) {
+  const Observations& seen = run("shard", setup);
   const Layout layout(seen.asked());
   const std::vector<float> first = layout.shard_of(0);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson what(
+    Check what(
         "2.3",
         seen.asked().options.value("elsewhere", false)
             ? "the shard is on the unit's device, cpu, even if meta is current"
@@ -101,8 +101,8 @@ void judge_shard(const Ask& ask) {
     const std::vector<float> shard = seen.floats(rank, "shard");
     const std::int64_t valid = layout.valid(rank);
     const bool numbers_right = begins_alike(shard, expected, valid);
-    Lesson values("2.3", "the shard holds this rank's elements of the flat vector, then zeros",
-                  seen);
+    Check values("2.3", "the shard holds this rank's elements of the flat vector, then zeros",
+                 seen);
     values.at(rank, kUnit)
         .bits("shard", shard, expected, valid,
               {{numbers_right && valid == 0,
@@ -114,7 +114,7 @@ void judge_shard(const Ask& ask) {
     const auto digits = seen.lines(rank, "shard in full");
     values.equal("the shard in float64", digits, layout.digits_of_shard(rank),
                  {{digits == rounded, "You converted the values to float32, which rounded them"}});
-    Lesson source(
+    Check source(
         "2.3",
         "copy_shard() reads from the source what lies in this rank's shard, and nothing else",
         seen);
@@ -129,21 +129,21 @@ void judge_shard(const Ask& ask) {
   }
 }
 
-void judge_shard_peak(const Ask& ask) {
-  const Seen& seen = run("shard_peak", ask);
+void judge_shard_peak(const Setup& setup) {
+  const Observations& seen = run("shard_peak", setup);
   const Layout layout(seen.asked());
   const std::int64_t size = element_size(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson what("2.3", "a shard has the element type of its parameters", seen);
+    Check what("2.3", "a shard has the element type of its parameters", seen);
     check_description(what, seen, rank, layout);
-    Lesson lesson("2.3", "the full vector is never allocated, not even for a moment", seen);
+    Check check("2.3", "the full vector is never allocated, not even for a moment", seen);
     const Json& noted = seen.at(rank, "peak");
     const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                        noted.at("before").at("total").get<std::int64_t>();
     const std::int64_t shard = layout.shard * size;
     const bool many = seen.world_size() > 1;
     const bool told_apart = seen.world_size() > 2;  // for two ranks P = 2n
-    lesson.at(rank, kUnit)
+    check.at(rank, kUnit)
         .equal("the peak of memory, above the parameters", grown, shard,
                {{many && grown == (layout.padded() + layout.shard) * size,
                  "You allocated the full padded vector beside the shard"},
@@ -152,7 +152,7 @@ void judge_shard_peak(const Ask& ask) {
                 {told_apart && grown == layout.padded() * size,
                  "The shard is a view of a full vector: nothing is sharded"},
                 {told_apart && grown == 2 * shard, "You allocated the shard twice"}});
-    lesson.nothing_on_heap(noted);
+    check.nothing_on_heap(noted);
   }
 }
 

@@ -79,8 +79,8 @@ std::string line_of(const std::string& path, const std::vector<std::size_t>& lis
 
 }  // namespace
 
-void judge_units(const Ask& ask) {
-  const Seen& seen = run("units", ask);
+void judge_units(const Setup& setup) {
+  const Observations& seen = run("units", setup);
   const Case& asked = seen.asked();
   const auto model = model_of(asked);
   const auto paths = asked.options.value("units", Paths{});
@@ -92,10 +92,10 @@ void judge_units(const Ask& ask) {
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     const auto lists = seen.at(rank, "lists").get<std::vector<Paths>>();
-    Lesson count("2.5",
-                 "there is one list per unit, in the given order, with the root's last unless the "
-                 "root was listed",
-                 seen);
+    Check count("2.5",
+                "there is one list per unit, in the given order, with the root's last unless the "
+                "root was listed",
+                seen);
     count.at(rank).equal("the number of lists", static_cast<std::int64_t>(lists.size()),
                          static_cast<std::int64_t>(units.size()));
     std::vector<Paths> right_lists(units.size());
@@ -129,11 +129,11 @@ void judge_units(const Ask& ask) {
       listed_twice_ignored |=
           is_ignored && std::count_if(each.paths.begin(), each.paths.end(), is_listed) > 1;
     }
-    Lesson lesson("2.5",
-                  "a parameter that is not ignored is in exactly one list: that of the lowest unit "
-                  "around all modules that registered it",
-                  seen);
-    lesson.at(rank).equal(
+    Check check("2.5",
+                "a parameter that is not ignored is in exactly one list: that of the lowest unit "
+                "around all modules that registered it",
+                seen);
+    check.at(rank).equal(
         "the lists of each parameter", observed, expected,
         {{lists != right_lists && std::is_permutation(lists.begin(), lists.end(),
                                                       right_lists.begin(), right_lists.end()),
@@ -157,7 +157,7 @@ void judge_units(const Ask& ask) {
           "users"},
          {plain_wrong, "You did not give a parameter to the innermost unit around its module"}});
     if (paths.empty()) continue;
-    Lesson once("2.5", "a module can be a unit only once", seen);
+    Check once("2.5", "a module can be a unit only once", seen);
     once.at(rank).refused("listing a module twice", seen.at(rank, "twice"), "Error",
                           {paths.front()});
   }

@@ -25,17 +25,17 @@ std::string described(const Case& asked, std::int64_t numel, const char* kind) {
                      kind, kUnit, numel * size);
 }
 
-void check_full(Lesson& lesson, const Seen& seen, int rank, const Layout& layout, const char* name,
-                const char* kind) {
+void check_full(Check& check, const Observations& seen, int rank, const Layout& layout,
+                const char* name, const char* kind) {
   const std::string is = seen.text(rank, name);
-  lesson.equal(name, is, described(seen.asked(), layout.padded(), kind),
-               {{is == described(seen.asked(), layout.numel, kind),
-                 "You described N elements, not P: the vector includes the padding"}});
+  check.equal(name, is, described(seen.asked(), layout.padded(), kind),
+              {{is == described(seen.asked(), layout.numel, kind),
+                "You described N elements, not P: the vector includes the padding"}});
 }
 
-void check_memory(const Seen& seen, int rank, const Layout& layout) {
+void check_memory(const Observations& seen, int rank, const Layout& layout) {
   const std::int64_t size = element_size(seen.asked());
-  Lesson described("2.4", "make_views() describes the flat vectors and allocates nothing", seen);
+  Check described("2.4", "make_views() describes the flat vectors and allocates nothing", seen);
   const Json& noted = seen.at(rank, "peak");
   const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                      noted.at("before").at("total").get<std::int64_t>();
@@ -44,7 +44,7 @@ void check_memory(const Seen& seen, int rank, const Layout& layout) {
              {{grown == layout.padded() * size, "You allocated one full vector"},
               {grown == 2 * layout.padded() * size, "You allocated both full vectors"}});
   described.nothing_on_heap(noted);
-  Lesson gone("2.4", "make_views() frees the parameters' own memory", seen);
+  Check gone("2.4", "make_views() frees the parameters' own memory", seen);
   const std::int64_t had = seen.asked().options.value("meta", false) ? 0 : layout.numel * size;
   const std::int64_t left =
       seen.bytes(rank, "after", "total") - (seen.bytes(rank, "before", "total") - had);
@@ -56,16 +56,16 @@ void check_memory(const Seen& seen, int rank, const Layout& layout) {
 
 }  // namespace
 
-void judge_views(const Ask& ask) {
-  const Seen& seen = run("views", ask);
+void judge_views(const Setup& setup) {
+  const Observations& seen = run("views", setup);
   const Layout layout(seen.asked());
   const bool frozen = seen.asked().options.value("frozen", false);
   const std::vector<std::string> none(layout.shapes.size(), "undefined");
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson made("2.4",
-                "make_views() needs only the layout, not the shard, at every size and W and on any "
-                "current device",
-                seen);
+    Check made("2.4",
+               "make_views() needs only the layout, not the shard, at every size and W and on any "
+               "current device",
+               seen);
     const Json& attempt = seen.at(rank, "make_views");
     const bool wants_shard = seen.has(rank, "make_views after copy_shard") &&
                              seen.at(rank, "make_views after copy_shard").at("type") == "none";
@@ -79,19 +79,19 @@ void judge_views(const Ask& ask) {
                 "make_views() uses the shard: after copy_shard() the same call succeeds. `full` is "
                 "another vector, also at W = 1."}});
     if (!made.ok()) continue;
-    Lesson full("2.4", "`full` describes P elements, UNSHARDED_PARAM of the unit", seen);
+    Check full("2.4", "`full` describes P elements, UNSHARDED_PARAM of the unit", seen);
     check_full(full.at(rank, kUnit), seen, rank, layout, "full", "UNSHARDED_PARAM");
-    Lesson grad("2.4",
-                frozen ? "a frozen flat parameter has no gradients"
-                       : "`full_grad` describes P elements, UNSHARDED_GRAD of the unit",
-                seen);
+    Check grad("2.4",
+               frozen ? "a frozen flat parameter has no gradients"
+                      : "`full_grad` describes P elements, UNSHARDED_GRAD of the unit",
+               seen);
     grad.at(rank, kUnit);
     if (frozen) {
       grad.equal("full_grad", seen.text(rank, "full_grad"), "undefined");
     } else {
       check_full(grad, seen, rank, layout, "full_grad", "UNSHARDED_GRAD");
     }
-    Lesson data("2.4", "every parameter is a view of `full`, in its shape, at its offset", seen);
+    Check data("2.4", "every parameter is a view of `full`, in its shape, at its offset", seen);
     const auto lies = seen.lines(rank, "data");
     Layout at_zero = layout;
     at_zero.begins.assign(layout.begins.size(), 0);
@@ -110,29 +110,29 @@ void judge_views(const Ask& ask) {
                 {lies == places(at_zero, "full"), "You made every view begin at element 0"},
                 {!frozen && lies == places(layout, "full_grad"),
                  "You made the parameters views of `full_grad`"}});
-    Lesson sinks("2.4",
-                 frozen ? "a frozen parameter has no gradient sink"
-                        : "every gradient sink is a view of `full_grad`, as the parameter is of "
-                          "`full`",
-                 seen);
-    const auto sunk = seen.lines(rank, "sinks");
-    sinks.at(rank, kUnit)
-        .equal("where the gradient sinks lie", sunk, frozen ? none : places(layout, "full_grad"),
-               {{!frozen && sunk == none, "You set no gradient sink"},
+    Check buffers("2.4",
+                  frozen ? "a frozen parameter has no gradient buffer"
+                         : "every gradient buffer is a view of `full_grad`, as the parameter is of "
+                           "`full`",
+                  seen);
+    const auto sunk = seen.lines(rank, "buffers");
+    buffers.at(rank, kUnit)
+        .equal("where the gradient buffers lie", sunk, frozen ? none : places(layout, "full_grad"),
+               {{!frozen && sunk == none, "You set no gradient buffer"},
                 {!frozen && sunk == places(layout, "full"),
-                 "The sinks are views of `full`: gradients would overwrite the parameters"}});
+                 "The buffers are views of `full`: gradients would overwrite the parameters"}});
     check_memory(seen, rank, layout);
   }
 }
 
-void judge_rounds(const Ask& ask) {
-  const Seen& seen = run("rounds", ask);
+void judge_rounds(const Setup& setup) {
+  const Observations& seen = run("rounds", setup);
   const Layout layout(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson gone("2.4",
-                "reading a parameter that is not allocated throws an error that names its unit, "
-                "and never returns old values",
-                seen);
+    Check gone("2.4",
+               "reading a parameter that is not allocated throws an error that names its unit, "
+               "and never returns old values",
+               seen);
     gone.at(rank, kUnit)
         .refused("reading a parameter before the first gather", seen.at(rank, "read before"),
                  "StorageError", {kUnit});
@@ -143,7 +143,7 @@ void judge_rounds(const Ask& ask) {
       for (std::size_t i = 0; i < layout.shapes.size(); ++i) {
         const auto begin = content.begin() + layout.begins[i];
         const auto view = seen.floats(rank, fmt::format("{} p{}", name, i));
-        Lesson same("2.4", "the model reads what was gathered into `full`, in every round", seen);
+        Check same("2.4", "the model reads what was gathered into `full`, in every round", seen);
         same.at(rank, kUnit, fmt::format("p{} in {}", i, name))
             .bits("the view", view, {begin, begin + layout.numels[i]}, -1,
                   {{view.empty(),
@@ -152,7 +152,7 @@ void judge_rounds(const Ask& ask) {
       gone.accepted("reading it in " + name, seen.at(rank, name + " read"));
       gone.refused("reading it after " + name, seen.at(rank, name + " read freed"), "StorageError",
                    {kUnit});
-      Lesson freed("2.4", "free() frees the storage although views of it remain", seen);
+      Check freed("2.4", "free() frees the storage although views of it remain", seen);
       freed.at(rank, kUnit)
           .equal("UNSHARDED_PARAM bytes after " + name,
                  seen.bytes(rank, name + " freed", "UNSHARDED_PARAM"), 0);
@@ -160,8 +160,8 @@ void judge_rounds(const Ask& ask) {
   }
 }
 
-void judge_gradients(const Ask& ask) {
-  const Seen& seen = run("gradients", ask);
+void judge_gradients(const Setup& setup) {
+  const Observations& seen = run("gradients", setup);
   const Layout layout(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     std::vector<float> expected(layout.values.begin(), layout.values.begin() + layout.numel);
@@ -169,9 +169,9 @@ void judge_gradients(const Ask& ask) {
       for (float& each : expected) each *= 2;  // d(x · x) = 2x, and x doubles each time
       std::vector<float> gradients = seen.floats(rank, fmt::format("gradients {}", round));
       gradients.resize(static_cast<std::size_t>(layout.numel));  // padding is not zeroed yet
-      Lesson lesson(
-          "2.4", "backward writes the gradients straight into `full_grad`, in every round", seen);
-      lesson.at(rank, kUnit, fmt::format("round {}", round)).bits("full_grad", gradients, expected);
+      Check check("2.4", "backward writes the gradients straight into `full_grad`, in every round",
+                  seen);
+      check.at(rank, kUnit, fmt::format("round {}", round)).bits("full_grad", gradients, expected);
     }
   }
 }

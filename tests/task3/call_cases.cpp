@@ -97,7 +97,7 @@ class Unit {
   float factor_ = 1, gathered_ = 1;
 };
 
-Did seen_of(const Seen& seen, int rank, const std::string& key) {
+Did seen_of(const Observations& seen, int rank, const std::string& key) {
   const Json& attempt = seen.at(rank, key);
   Did did;
   if (attempt.at("type") != "none") {
@@ -159,8 +159,8 @@ std::vector<Cause> causes_of(const Did& seen, const Did& right, const Layer& lay
 
 }  // namespace
 
-void judge_calls(const std::string& step, const Ask& ask) {
-  const Seen& seen = run("calls", ask);
+void judge_calls(const std::string& step, const Setup& setup) {
+  const Observations& seen = run("calls", setup);
   const auto calls = seen.asked().options.value("calls", std::string());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Unit unit(seen.asked());
@@ -187,16 +187,16 @@ void judge_calls(const std::string& step, const Ask& ask) {
     causes.insert(causes.begin(),
                   {observed == forward && forward != expected,
                    "You did not pass the phase on: every gather is labeled forward"});
-    Lesson lesson(step,
-                  "from every state, each call does only what is missing: two calls of a half "
-                  "gather once, and reshard frees everything",
-                  seen);
-    lesson.at(rank, unit_name()).equal("what the calls did", observed, expected, causes);
+    Check check(step,
+                "from every state, each call does only what is missing: two calls of a half "
+                "gather once, and reshard frees everything",
+                seen);
+    check.at(rank, unit_name()).equal("what the calls did", observed, expected, causes);
     for (const auto& [i, factor] : gathered) {
       const std::string key = fmt::format("{} full", i);
       if (!seen.has(rank, key + ".0")) continue;
-      Lesson values(step, "an unsharded unit holds the values its shards had when it was gathered",
-                    seen);
+      Check values(step, "an unsharded unit holds the values its shards had when it was gathered",
+                   seen);
       values.at(rank, unit_name(), fmt::format("after call {}, {}", i + 1, name_of_call(calls[i])));
       check_values(values, seen, rank, key, unit.layer(), factor);
     }

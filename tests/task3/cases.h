@@ -8,14 +8,14 @@
 
 namespace fsdp::graded {
 
-void judge_start(const Ask& ask);
-void judge_start_peak(const Ask& ask);
-void judge_finish(const Ask& ask);
-void judge_reshard(const Ask& ask);
-void judge_subgroup(const Ask& ask);
+void judge_start(const Setup& setup);
+void judge_start_peak(const Setup& setup);
+void judge_finish(const Setup& setup);
+void judge_reshard(const Setup& setup);
+void judge_subgroup(const Setup& setup);
 /// Calls on one unit in the order of option "calls", letter by letter (scenarios.cpp).
-void judge_calls(const std::string& step, const Ask& ask);
-void judge_hooks(const Ask& ask);
-void judge_destroyed(const Ask& ask);
+void judge_calls(const std::string& step, const Setup& setup);
+void judge_hooks(const Setup& setup);
+void judge_destroyed(const Setup& setup);
 
 }  // namespace fsdp::graded

@@ -83,11 +83,11 @@ std::string title(std::size_t index, const std::string& pass) {
   return index > 0 ? text + fmt::format(" (the case's pass {})", index + 1) : text;
 }
 
-void check_pass(const Seen& seen, int rank, std::size_t index, const std::string& kind,
+void check_pass(const Observations& seen, int rank, std::size_t index, const std::string& kind,
                 const Pass& expected, float factor) {
   const bool tape = kind != "eval";
   const std::string name = fmt::format("{} {}", index, kind);
-  Lesson order("3.5", "a unit is unsharded before it computes and resharded after it", seen);
+  Check order("3.5", "a unit is unsharded before it computes and resharded after it", seen);
   auto events = seen.lines(rank, name), expected_events = expected.events;
   if (seen.asked().options.value("group", 0) > 1) {
     // Parts are freed, too, when they have been gathered: bytes are checked below.
@@ -122,11 +122,11 @@ void check_pass(const Seen& seen, int rank, std::size_t index, const std::string
               collectives_of(seen.at(rank, name + " gathers")), expected.gathers);
   check_tensor(order, "the output of " + title(index, kind), seen, rank, name + " output.0",
                output);
-  Lesson rule("3.5",
-              tape ? "between forward and backward a unit keeps what the options specify, and the "
-                     "root rule comes first"
-                   : "without a tape there is no backward, so nothing is kept",
-              seen);
+  Check rule("3.5",
+             tape ? "between forward and backward a unit keeps what the options specify, and the "
+                    "root rule comes first"
+                  : "without a tape there is no backward, so nothing is kept",
+             seen);
   rule.at(rank).equal("the states after " + title(index, kind), states, expected.states);
   const std::int64_t held = seen.bytes(rank, name + " memory", "UNSHARDED_PARAM");
   rule.equal("UNSHARDED_PARAM bytes after " + title(index, kind), held, expected.held,
@@ -134,8 +134,8 @@ void check_pass(const Seen& seen, int rank, std::size_t index, const std::string
                "You kept parts for a backward that never runs: without a tape call reshard(), not "
                "reshard_to_subgroup()"},
               {held > 0 && expected.held == 0, "You never resharded the unit"}});
-  Lesson slot("3.5", "the scheduler is notified of every unit once its parameters are unsharded",
-              seen);
+  Check slot("3.5", "the scheduler is notified of every unit once its parameters are unsharded",
+             seen);
   const bool too_early = std::any_of(heard.begin(), heard.end(), [](const std::string& line) {
     return !line.ends_with(" unsharded");
   });
@@ -151,8 +151,8 @@ void check_pass(const Seen& seen, int rank, std::size_t index, const std::string
 
 }  // namespace
 
-void judge_hooks(const Ask& ask) {
-  const Seen& seen = run("hooks", ask);
+void judge_hooks(const Setup& setup) {
+  const Observations& seen = run("hooks", setup);
   const auto passes = seen.asked().options.value(
       "passes", std::vector<std::string>{"tape", "reset", "eval", "reset"});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
@@ -162,8 +162,8 @@ void judge_hooks(const Ask& ask) {
       const std::string name = fmt::format("{} {}", i, passes[i]);
       if (passes[i] == "reset") {
         units.reset();
-        Lesson floor("3.5", "after all units are resharded nothing of a forward stays allocated",
-                     seen);
+        Check floor("3.5", "after all units are resharded nothing of a forward stays allocated",
+                    seen);
         floor.at(rank).equal(fmt::format("bytes held after pass {}", i),
                              seen.bytes(rank, name + " memory", "total"),
                              seen.bytes(rank, "floor", "total"));
@@ -171,7 +171,7 @@ void judge_hooks(const Ask& ask) {
         factor *= 2;
       } else if (passes[i] == "throws") {
         units.first_is_left_unsharded();
-        Lesson comes_out("3.5", "an exception thrown by a module propagates out of its call", seen);
+        Check comes_out("3.5", "an exception thrown by a module propagates out of its call", seen);
         comes_out.at(rank).refused("an input that is too wide", seen.at(rank, name), "Error", {});
       } else {
         const Pass expected = units.forward(passes[i] != "eval", passes[i] == "again");
@@ -181,10 +181,10 @@ void judge_hooks(const Ask& ask) {
   }
 }
 
-void judge_destroyed(const Ask& ask) {
-  const Seen& seen = run("destroyed", ask);
+void judge_destroyed(const Setup& setup) {
+  const Observations& seen = run("destroyed", setup);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson hooks("3.5", "destroying a unit removes its hooks", seen);
+    Check hooks("3.5", "destroying a unit removes its hooks", seen);
     hooks.at(rank, unit_name()).accepted("calling the module", seen.at(rank, "with its unit"));
     hooks.that(seen.text(rank, "state of the next") == "sharded",
                "calling the module after its unit was destroyed still ran the pre-forward hook",

@@ -31,9 +31,9 @@ void everywhere(const Judge& judge, Delivery delivery = Delivery::plain,
 
 /// Runs judge_calls() for all of `calls` (s, S: start_unshard in forward, backward; f, F:
 /// finish_unshard; r: reshard; k: reshard_to_subgroup; u: an optimizer step).
-void in_order(const std::string& step, const std::vector<std::string>& calls, const Ask& ask) {
+void in_order(const std::string& step, const std::vector<std::string>& calls, const Setup& setup) {
   for (const std::string& each : calls) {
-    Ask asked = ask;
+    Setup asked = setup;
     asked.options["calls"] = each;
     judge_calls(step, asked);
   }

@@ -3,7 +3,7 @@
 // Options of every scenario: those of the model (models.h; frozen parameters make a second flat
 // parameter), group (0 always, 1 never, s within s ranks), keep (layers that keep their parameters
 // until backward).
-#include "graded/stage.h"
+#include "graded/recorder.h"
 #include "support/numbers.h"
 #include "support/reshard.h"
 #include "task3/models.h"
@@ -29,20 +29,21 @@ std::string name_of(ShardedUnit::State state) {
 /// A model whose layers are units, put together by hand.
 class Tower {
  public:
-  explicit Tower(Stage& stage) : model_(config_of(stage.asked())) {
+  explicit Tower(Recorder& recorder) : model_(config_of(recorder.asked())) {
     Context::current().pool();  // its scratch is there from now on
-    widen(model_, stage.asked());
-    const int group = stage.option("group", 0);
+    widen(model_, recorder.asked());
+    const int group = recorder.option("group", 0);
     std::shared_ptr<ProcessGroup> subgroup;
-    if (group > 1) subgroup = stage.group().split_contiguous(group);
-    const auto kept = stage.option("keep", std::vector<int>{});
+    if (group > 1) subgroup = recorder.group().split_contiguous(group);
+    const auto kept = recorder.option("keep", std::vector<int>{});
     for (const auto& layer : model_.layers()) {
       const auto index = static_cast<int>(units_.size());
       const ShardedUnit::Options options{
           .reshard_after_forward = testing::reshard_of(group),
           .keep_until_backward = std::find(kept.begin(), kept.end(), index) != kept.end()};
-      units_.push_back(std::make_unique<ShardedUnit>(layer->path(), *layer, flats_of(*layer, stage),
-                                                     stage.shared_group(), subgroup, options));
+      units_.push_back(std::make_unique<ShardedUnit>(layer->path(), *layer,
+                                                     flats_of(*layer, recorder),
+                                                     recorder.shared_group(), subgroup, options));
     }
   }
   Toy& model() { return model_; }
@@ -63,7 +64,8 @@ class Tower {
   }
 
   // Trainable and frozen parameters go into flat parameters of their own.
-  static std::vector<std::unique_ptr<FlatParameter>> flats_of(nn::Module& layer, Stage& stage) {
+  static std::vector<std::unique_ptr<FlatParameter>> flats_of(nn::Module& layer,
+                                                              Recorder& recorder) {
     std::vector<std::unique_ptr<FlatParameter>> flats;
     for (const bool trainable : {true, false}) {
       std::vector<nn::NamedParameter> some;
@@ -71,8 +73,8 @@ class Tower {
         if (each.variable.requires_grad() == trainable) some.push_back(each);
       }
       if (some.empty()) continue;
-      flats.push_back(std::make_unique<FlatParameter>(layer.path(), some, stage.rank(),
-                                                      stage.world_size(), kCpu, copy_slice));
+      flats.push_back(std::make_unique<FlatParameter>(layer.path(), some, recorder.rank(),
+                                                      recorder.world_size(), kCpu, copy_slice));
     }
     return flats;
   }
@@ -82,14 +84,14 @@ class Tower {
   std::vector<std::unique_ptr<ShardedUnit>> units_;
 };
 
-void note_values(Stage& stage, const std::string& key, const std::vector<Tensor>& vectors) {
+void note_values(Recorder& recorder, const std::string& key, const std::vector<Tensor>& vectors) {
   for (std::size_t i = 0; i < vectors.size(); ++i) {
     const std::string name = key + "." + std::to_string(i);
     // Without bytes it has no elements; judges say so.
     const Tensor vector =
         vectors[i].storage()->is_allocated() ? vectors[i] : Tensor::empty({0}, vectors[i].dtype());
-    stage.values(name, Tensor::from(testing::floats_of(vector), vector.shape()));
-    stage.note(name + " in full", testing::digits_of(vector));
+    recorder.values(name, Tensor::from(testing::floats_of(vector), vector.shape()));
+    recorder.note(name + " in full", testing::digits_of(vector));
   }
 }
 
@@ -97,98 +99,98 @@ const std::vector<EventKind> kTransfers = {EventKind::issue, EventKind::wait};
 
 // ------------------------------------------------------------------------------------------- 3.1
 
-void start(Stage& stage) {
-  Tower tower(stage);
+void start(Recorder& recorder) {
+  Tower tower(recorder);
   const std::vector<Tensor> full = tower.full();
-  stage.memory("before");
-  stage.events(
+  recorder.memory("before");
+  recorder.events(
       "events",
       [&] {
-        stage.collectives("collectives", [&] { tower.unit().start_unshard(Phase::forward); });
+        recorder.collectives("collectives", [&] { tower.unit().start_unshard(Phase::forward); });
       },
       kTransfers);
-  stage.memory("started");
-  stage.note("state", name_of(tower.unit().state()));
-  stage.collectives("again", [&] { tower.unit().start_unshard(Phase::forward); });
-  stage.note("state again", name_of(tower.unit().state()));
+  recorder.memory("started");
+  recorder.note("state", name_of(tower.unit().state()));
+  recorder.collectives("again", [&] { tower.unit().start_unshard(Phase::forward); });
+  recorder.note("state again", name_of(tower.unit().state()));
   tower.units().clear();  // the gathers end with the unit
-  note_values(stage, "full", full);
+  note_values(recorder, "full", full);
 }
 
-void start_peak(Stage& stage) {
-  Tower tower(stage);
-  stage.peak("peak", [&] { tower.unit().start_unshard(Phase::forward); });
+void start_peak(Recorder& recorder) {
+  Tower tower(recorder);
+  recorder.peak("peak", [&] { tower.unit().start_unshard(Phase::forward); });
 }
 
 // ------------------------------------------------------------------------------------------- 3.2
 
-void finish(Stage& stage) {
-  Tower tower(stage);
-  if (stage.option("started", true)) tower.unit().start_unshard(Phase::forward);
+void finish(Recorder& recorder) {
+  Tower tower(recorder);
+  if (recorder.option("started", true)) tower.unit().start_unshard(Phase::forward);
   const auto finish = [&] {
-    stage.attempt("finish", [&] { tower.unit().finish_unshard(Phase::forward); });
+    recorder.attempt("finish", [&] { tower.unit().finish_unshard(Phase::forward); });
   };
-  stage.events("events", finish, kTransfers);
-  stage.note("state", name_of(tower.unit().state()));
-  note_values(stage, "full", tower.full());
-  stage.events(
+  recorder.events("events", finish, kTransfers);
+  recorder.note("state", name_of(tower.unit().state()));
+  note_values(recorder, "full", tower.full());
+  recorder.events(
       "again", [&] { tower.unit().finish_unshard(Phase::backward); }, kTransfers);
-  stage.memory("finished");
+  recorder.memory("finished");
 }
 
 // ------------------------------------------------------------------------------------------- 3.3
 
-void reshard(Stage& stage) {
-  Tower tower(stage);
+void reshard(Recorder& recorder) {
+  Tower tower(recorder);
   ShardedUnit& unit = tower.unit();
   const Variable weight = tower.model().layers().front()->weight();
-  stage.memory("sharded");
-  const std::string when = stage.option("when", std::string("unsharded"));
+  recorder.memory("sharded");
+  const std::string when = recorder.option("when", std::string("unsharded"));
   std::vector<Storage*> before;
   for (const Tensor& each : tower.full()) before.push_back(each.storage().get());
   unit.start_unshard(Phase::forward);
   if (when == "unsharded") unit.finish_unshard(Phase::forward);
-  stage.events("events", [&] { stage.attempt("reshard", [&] { unit.reshard(); }); });
-  if (stage.seen().at("reshard").at("type") != "none") return;
-  stage.note("state", name_of(unit.state()));
-  stage.memory("resharded");
+  recorder.events("events", [&] { recorder.attempt("reshard", [&] { unit.reshard(); }); });
+  if (recorder.seen().at("reshard").at("type") != "none") return;
+  recorder.note("state", name_of(unit.state()));
+  recorder.memory("resharded");
   bool same = true;
   for (std::size_t i = 0; i < before.size(); ++i) {
     same = same && tower.full()[i].storage().get() == before[i];
   }
-  stage.note("same storage", same);
-  stage.attempt("read", [&] { (void)weight.data().to_vector<float>(); });
-  stage.events("again", [&] { unit.reshard(); });
+  recorder.note("same storage", same);
+  recorder.attempt("read", [&] { (void)weight.data().to_vector<float>(); });
+  recorder.events("again", [&] { unit.reshard(); });
   unit.finish_unshard(Phase::forward);
-  note_values(stage, "full", tower.full());
-  stage.values("weight",
-               weight.data().storage()->is_allocated() ? weight.data() : Tensor::empty({0}));
+  note_values(recorder, "full", tower.full());
+  recorder.values("weight",
+                  weight.data().storage()->is_allocated() ? weight.data() : Tensor::empty({0}));
 }
 
 // ------------------------------------------------------------------------------------------- 3.4
 
-void subgroup(Stage& stage) {
-  Tower tower(stage);
+void subgroup(Recorder& recorder) {
+  Tower tower(recorder);
   ShardedUnit& unit = tower.unit();
   unit.finish_unshard(Phase::forward);
-  stage.peak("keeping", [&] { unit.reshard_to_subgroup(); });
-  stage.note("state", name_of(unit.state()));
-  stage.memory("kept");
-  stage.attempt("again", [&] { unit.reshard_to_subgroup(); });
-  if (stage.seen().at("again").at("type") != "none") return;
-  stage.memory("kept again");
-  stage.collectives("collectives", [&] { unit.finish_unshard(Phase::backward); });
-  note_values(stage, "full", tower.full());
-  stage.memory("gathered");
+  recorder.peak("keeping", [&] { unit.reshard_to_subgroup(); });
+  recorder.note("state", name_of(unit.state()));
+  recorder.memory("kept");
+  recorder.attempt("again", [&] { unit.reshard_to_subgroup(); });
+  if (recorder.seen().at("again").at("type") != "none") return;
+  recorder.memory("kept again");
+  recorder.collectives("collectives", [&] { unit.finish_unshard(Phase::backward); });
+  note_values(recorder, "full", tower.full());
+  recorder.memory("gathered");
   unit.reshard();
   // Kept parts must not outlive the values they are copies of.
   unit.finish_unshard(Phase::forward);
   unit.reshard_to_subgroup();
   unit.reshard();
-  stage.memory("dropped");
+  recorder.memory("dropped");
   for (const auto& flat : unit.flat_parameters()) ops::scale(flat->shard(), 2);
-  stage.collectives("after an update", [&] { unit.finish_unshard(Phase::forward); });
-  note_values(stage, "updated", tower.full());
+  recorder.collectives("after an update", [&] { unit.finish_unshard(Phase::forward); });
+  note_values(recorder, "updated", tower.full());
 }
 
 // ------------------------------------------------------------------------------------------- 3.x
@@ -215,22 +217,22 @@ void make_call(Tower& tower, char call) {
 }
 
 /// The calls of option "calls" on one unit, one after the other; one that throws is the last.
-void calls(Stage& stage) {
-  Tower tower(stage);
-  const auto all = stage.option("calls", std::string());
+void calls(Recorder& recorder) {
+  Tower tower(recorder);
+  const auto all = recorder.option("calls", std::string());
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::string key = std::to_string(i);
-    const auto call = [&] { stage.attempt(key, [&] { make_call(tower, all[i]); }); };
-    stage.events(
-        key + " events", [&] { stage.collectives(key + " started", call); }, kTransfers);
-    stage.note(key + " state", name_of(tower.unit().state()));
-    stage.memory(key + " memory");
-    if (stage.seen().at(key).at("type") != "none") return;
+    const auto call = [&] { recorder.attempt(key, [&] { make_call(tower, all[i]); }); };
+    recorder.events(
+        key + " events", [&] { recorder.collectives(key + " started", call); }, kTransfers);
+    recorder.note(key + " state", name_of(tower.unit().state()));
+    recorder.memory(key + " memory");
+    if (recorder.seen().at(key).at("type") != "none") return;
     const std::vector<Tensor> full = tower.full();
     const bool readable = std::all_of(full.begin(), full.end(), [](const Tensor& each) {
       return each.storage()->is_allocated();
     });
-    if (readable && all[i] != 's' && all[i] != 'S') note_values(stage, key + " full", full);
+    if (readable && all[i] != 's' && all[i] != 'S') note_values(recorder, key + " full", full);
   }
 }
 
@@ -255,74 +257,74 @@ const std::vector<EventKind> kPass = {EventKind::issue, EventKind::wait, EventKi
 ///   tape    a forward with a tape that is given up        eval   one without a tape
 ///   again   as tape, and the first layer is called again  reset  reshard() of all units
 ///   throws  the first layer throws                        update an optimizer step
-void hooks(Stage& stage) {
-  Tower tower(stage);
+void hooks(Recorder& recorder) {
+  Tower tower(recorder);
   Listener listener;
   for (const auto& unit : tower.units()) {
     unit->install_hooks();
-    if (stage.option("scheduler", true)) unit->scheduler = &listener;
+    if (recorder.option("scheduler", true)) unit->scheduler = &listener;
   }
-  const Variable x = input_of(stage.asked()), misfit = input_of(stage.asked(), 1);
+  const Variable x = input_of(recorder.asked()), misfit = input_of(recorder.asked(), 1);
   const std::vector<int> order = tower.model().order;
-  stage.memory("floor");
+  recorder.memory("floor");
   const auto pass = [&](const std::string& name) {
     const Variable y = tower.model()(x);
     std::vector<std::string> states;
     for (const auto& unit : tower.units()) states.push_back(name_of(unit->state()));
-    stage.note(name + " states", states);
-    stage.memory(name + " memory");
-    note_values(stage, name + " output", {y.data()});
+    recorder.note(name + " states", states);
+    recorder.memory(name + " memory");
+    note_values(recorder, name + " output", {y.data()});
   };
   const auto passes =
-      stage.option("passes", std::vector<std::string>{"tape", "reset", "eval", "reset"});
+      recorder.option("passes", std::vector<std::string>{"tape", "reset", "eval", "reset"});
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const std::string name = fmt::format("{} {}", i, passes[i]);
     listener.heard.clear();
     if (passes[i] == "reset") {
       for (const auto& unit : tower.units()) unit->reshard();
-      stage.memory(name + " memory");
+      recorder.memory(name + " memory");
     } else if (passes[i] == "update") {
       tower.update();
     } else if (passes[i] == "throws") {
-      stage.attempt(name, [&] { tower.model()(misfit); });
+      recorder.attempt(name, [&] { tower.model()(misfit); });
     } else {
       tower.model().order = order;
       if (passes[i] == "again") tower.model().order.push_back(order.front());
       std::optional<NoGradScope> no_grad;
       if (passes[i] == "eval") no_grad.emplace();
-      stage.events(
-          name, [&] { stage.collectives(name + " gathers", [&] { pass(name); }); }, kPass);
-      stage.note(name + " heard", listener.heard);
+      recorder.events(
+          name, [&] { recorder.collectives(name + " gathers", [&] { pass(name); }); }, kPass);
+      recorder.note(name + " heard", listener.heard);
     }
   }
 }
 
 /// A unit is destroyed before its module, and a unit of another module takes its place in memory: a
 /// hook that was left behind is seen by what it does to that one.
-void destroyed(Stage& stage) {
-  Toy model(config_of(stage.asked())), other(config_of(stage.asked()));
+void destroyed(Recorder& recorder) {
+  Toy model(config_of(recorder.asked())), other(config_of(recorder.asked()));
   nn::Module& layer = *model.layers().front();
   void* place = ::operator new(sizeof(ShardedUnit));
   const auto make = [&](nn::Module& module) {
-    return new (place) ShardedUnit("layers.0", module, Tower::flats_of(module, stage),
-                                   stage.shared_group(), nullptr, {});
+    return new (place) ShardedUnit("layers.0", module, Tower::flats_of(module, recorder),
+                                   recorder.shared_group(), nullptr, {});
   };
   ShardedUnit* unit = make(layer);
   unit->install_hooks();
-  const Variable x = input_of(stage.asked());
-  stage.attempt("with its unit", [&] { layer(x); });
+  const Variable x = input_of(recorder.asked());
+  recorder.attempt("with its unit", [&] { layer(x); });
   unit->~ShardedUnit();
   unit = make(*other.layers().front());
-  stage.attempt("without", [&] { layer(x); });
-  stage.note("state of the next", name_of(unit->state()));
+  recorder.attempt("without", [&] { layer(x); });
+  recorder.note("state of the next", name_of(unit->state()));
   // With its bytes the module computes, and comes to its post-forward hooks.
   for (const auto& [name, parameter] : layer.own_parameters()) {
     Storage& storage = *parameter.data().storage();
     if (!storage.is_allocated()) storage.allocate();
   }
   unit->finish_unshard(Phase::forward);
-  stage.attempt("with bytes", [&] { layer(x); });
-  stage.note("state of the next, unsharded", name_of(unit->state()));
+  recorder.attempt("with bytes", [&] { layer(x); });
+  recorder.note("state of the next, unsharded", name_of(unit->state()));
   unit->~ShardedUnit();
   ::operator delete(place);
 }

@@ -26,17 +26,17 @@ std::string unit_name(std::size_t index = 0);
 /// first layer is called once more.
 Tensor output_of(const Case& asked, float factor = 1, bool again = false);
 /// "all_gather layers.0/forward of 4 float32 elements per rank": what makes a collective the right
-/// one, of those that Stage::collectives() noted.
+/// one, of those that Recorder::collectives() noted.
 std::vector<std::string> collectives_of(const Json& noted);
 /// … and what it must be for `layer`, each rank of the group having one of `parts`.
 std::vector<std::string> gathers_of(const Layer& layer, const std::string& unit,
                                     const std::string& phase, int parts);
 
 /// Checks a tensor that a scenario noted under `key`.
-void check_tensor(Lesson& lesson, const std::string& what, const Seen& seen, int rank,
+void check_tensor(Check& check, const std::string& what, const Observations& seen, int rank,
                   const std::string& key, const Tensor& expected, std::int64_t valid = -1);
 /// Checks the vectors noted as "<key>.0", … against `layer`, times `factor`.
-void check_values(Lesson& lesson, const Seen& seen, int rank, const std::string& key,
+void check_values(Check& check, const Observations& seen, int rank, const std::string& key,
                   const Layer& layer, float factor = 1);
 
 }  // namespace fsdp::graded

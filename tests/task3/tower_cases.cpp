@@ -77,20 +77,20 @@ std::vector<std::string> gathers_of(const Layer& layer, const std::string& unit,
   return all;
 }
 
-void check_tensor(Lesson& lesson, const std::string& what, const Seen& seen, int rank,
+void check_tensor(Check& check, const std::string& what, const Observations& seen, int rank,
                   const std::string& key, const Tensor& expected, std::int64_t valid) {
-  lesson.bits(what, seen.floats(rank, key), testing::floats_of(expected), valid);
-  lesson.equal(what + " in float64", seen.lines(rank, key + " in full"),
-               testing::digits_of(expected));
+  check.bits(what, seen.floats(rank, key), testing::floats_of(expected), valid);
+  check.equal(what + " in float64", seen.lines(rank, key + " in full"),
+              testing::digits_of(expected));
 }
 
-void check_values(Lesson& lesson, const Seen& seen, int rank, const std::string& key,
+void check_values(Check& check, const Observations& seen, int rank, const std::string& key,
                   const Layer& layer, float factor) {
   for (std::size_t i = 0; i < layer.flats.size(); ++i) {
     const Tensor expected = Tensor::empty(layer.flats[i].shape(), layer.flats[i].dtype());
     ops::copy(expected, layer.flats[i]);
     ops::scale(expected, factor);
-    check_tensor(lesson, "the flat vector", seen, rank, key + "." + std::to_string(i), expected,
+    check_tensor(check, "the flat vector", seen, rank, key + "." + std::to_string(i), expected,
                  layer.valid[i]);
   }
 }

@@ -26,22 +26,22 @@ bool is_one_of(const Layer& layer, std::int64_t bytes) {
          });
 }
 
-std::int64_t full_bytes(const Seen& seen, int rank, const std::string& key) {
+std::int64_t full_bytes(const Observations& seen, int rank, const std::string& key) {
   return seen.bytes(rank, key, "UNSHARDED_PARAM");
 }
 
 }  // namespace
 
-void judge_start(const Ask& ask) {
-  const Seen& seen = run("start", ask);
+void judge_start(const Setup& setup) {
+  const Observations& seen = run("start", setup);
   const Layer layer = layer_of(seen.asked());
   const std::string phase = "forward";
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson one("3.1", "a unit is gathered with one all-gather per flat parameter", seen);
+    Check one("3.1", "a unit is gathered with one all-gather per flat parameter", seen);
     one.at(rank, unit_name())
         .equal("what was started", collectives_of(seen.at(rank, "collectives")),
                gathers_of(layer, unit_name(), phase, seen.world_size()));
-    Lesson wait(
+    Check wait(
         "3.1",
         "start_unshard starts the gather and does not wait, so that it can be called ahead of time",
         seen);
@@ -49,7 +49,7 @@ void judge_start(const Ask& ask) {
         .equal("the trace", seen.lines(rank, "events"), lines("issue", layer),
                {{any_begins(seen.lines(rank, "events"), "wait "),
                  "You wait in start_unshard(): nothing can overlap the gather"}});
-    Lesson room("3.1", "the gather writes into the flat vector itself, and nowhere else", seen);
+    Check room("3.1", "the gather writes into the flat vector itself, and nowhere else", seen);
     const std::int64_t held = full_bytes(seen, rank, "started") - full_bytes(seen, rank, "before");
     room.at(rank, unit_name())
         .equal(
@@ -62,7 +62,7 @@ void judge_start(const Ask& ask) {
                {{others - had == layer.bytes() / seen.world_size(),
                  "You hold another buffer of the shard's size: gather from shard() itself, and "
                  "into full() itself"}});
-    Lesson idempotent(
+    Check idempotent(
         "3.1", "start_unshard is idempotent: a unit that is not sharded stays as it is", seen);
     idempotent.at(rank, unit_name())
         .equal("the state", seen.text(rank, "state"), std::string("unsharding"));
@@ -70,33 +70,33 @@ void judge_start(const Ask& ask) {
     idempotent.equal("what a second call started", again, {},
                      {{!again.empty(), "You gathered twice: check the state first"}});
     idempotent.equal("the state", seen.text(rank, "state again"), std::string("unsharding"));
-    Lesson values("3.1", "after the gather the flat vector holds the shards in rank order", seen);
+    Check values("3.1", "after the gather the flat vector holds the shards in rank order", seen);
     check_values(values.at(rank, unit_name()), seen, rank, "full", layer);
   }
 }
 
-void judge_start_peak(const Ask& ask) {
-  const Seen& seen = run("start_peak", ask);
+void judge_start_peak(const Setup& setup) {
+  const Observations& seen = run("start_peak", setup);
   const Layer layer = layer_of(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("3.1", "a gather allocates the flat vector and nothing else", seen);
+    Check check("3.1", "a gather allocates the flat vector and nothing else", seen);
     const Json& noted = seen.at(rank, "peak");
     const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                        noted.at("before").at("total").get<std::int64_t>();
-    lesson.at(rank, unit_name())
+    check.at(rank, unit_name())
         .equal(
             "the peak of memory, above what was held before", grown, layer.bytes(),
             {{grown == 2 * layer.bytes(), "You gathered into a second vector and then copied it"}});
-    lesson.nothing_on_heap(noted);
+    check.nothing_on_heap(noted);
   }
 }
 
-void judge_finish(const Ask& ask) {
-  const Seen& seen = run("finish", ask);
+void judge_finish(const Setup& setup) {
+  const Observations& seen = run("finish", setup);
   const Layer layer = layer_of(seen.asked());
   const bool started = seen.asked().options.value("started", true);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson waits(
+    Check waits(
         "3.2", "after finish_unshard the gather has finished and the parameters can be read", seen);
     waits.at(rank, unit_name()).accepted("finish_unshard()", seen.at(rank, "finish"));
     std::vector<std::string> expected = lines("wait", layer);
@@ -112,26 +112,25 @@ void judge_finish(const Ask& ask) {
                  "finish_unshard() did not gather a unit that was not started"}});
     check_values(waits, seen, rank, "full", layer);
     waits.equal("the state", seen.text(rank, "state"), std::string("unsharded"));
-    Lesson idempotent("3.2", "finish_unshard is idempotent: an unsharded unit stays unsharded",
-                      seen);
+    Check idempotent("3.2", "finish_unshard is idempotent: an unsharded unit stays unsharded",
+                     seen);
     idempotent.at(rank, unit_name())
         .equal("what a second call did", seen.lines(rank, "again"), {},
                {{true, "You gathered or waited a second time: check the state first"}});
   }
 }
 
-void judge_reshard(const Ask& ask) {
-  const Seen& seen = run("reshard", ask);
+void judge_reshard(const Setup& setup) {
+  const Observations& seen = run("reshard", setup);
   const Layer layer = layer_of(seen.asked());
   const bool in_flight = seen.asked().options.value("when", "unsharded") == "unsharding";
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson possible("3.3", "reshard() works in every state, and waits for a gather in flight",
-                    seen);
+    Check possible("3.3", "reshard() works in every state, and waits for a gather in flight", seen);
     possible.at(rank, unit_name())
         .accepted(in_flight ? "reshard() while a gather is in flight" : "reshard()",
                   seen.at(rank, "reshard"));
     if (!possible.ok()) continue;
-    Lesson frees("3.3", "reshard frees the full parameters", seen);
+    Check frees("3.3", "reshard frees the full parameters", seen);
     const std::int64_t left =
         full_bytes(seen, rank, "resharded") - full_bytes(seen, rank, "sharded");
     frees.at(rank, unit_name())
@@ -148,7 +147,7 @@ void judge_reshard(const Ask& ask) {
     frees.equal("the state", seen.text(rank, "state"), std::string("sharded"));
     frees.refused("reading a parameter of a sharded unit", seen.at(rank, "read"), "StorageError",
                   {unit_name()});
-    Lesson stays(
+    Check stays(
         "3.3",
         "reshard frees the storage and does not replace it, because the views are made only once",
         seen);
@@ -165,7 +164,7 @@ void judge_reshard(const Ask& ask) {
         .bits("its view", weight, {all.begin(), all.begin() + std::ssize(weight)}, -1,
               {{weight != std::vector<float>(all.begin(), all.begin() + std::ssize(weight)),
                 "The view is stale: it does not show what was gathered"}});
-    Lesson flight("3.3", "reshard waits for a gather in flight before it frees the target", seen);
+    Check flight("3.3", "reshard waits for a gather in flight before it frees the target", seen);
     std::vector<std::string> expected;
     if (in_flight) expected = lines("wait", layer);
     for (std::size_t i = 0; i < layer.flats.size(); ++i) {
@@ -173,20 +172,20 @@ void judge_reshard(const Ask& ask) {
     }
     const auto events = seen.lines(rank, "events");
     flight.at(rank, unit_name()).equal("the trace", events, expected);
-    Lesson idempotent("3.3", "reshard is idempotent", seen);
+    Check idempotent("3.3", "reshard is idempotent", seen);
     idempotent.at(rank, unit_name())
         .equal("what a second call did", seen.lines(rank, "again"), {},
                {{true, "You freed a second time: check the state first"}});
   }
 }
 
-void judge_subgroup(const Ask& ask) {
-  const Seen& seen = run("subgroup", ask);
+void judge_subgroup(const Setup& setup) {
+  const Observations& seen = run("subgroup", setup);
   const Layer layer = layer_of(seen.asked());
   const int parts = seen.asked().options.value("group", 0);
   const int world = seen.world_size();
   for (int rank = 0; rank < world; ++rank) {
-    Lesson keeps("3.4", "a rank keeps 1/s of the full parameters, and frees the rest", seen);
+    Check keeps("3.4", "a rank keeps 1/s of the full parameters, and frees the rest", seen);
     const std::int64_t kept = full_bytes(seen, rank, "kept");
     const Json& peak = seen.at(rank, "keeping");
     const auto held_before = peak.at("before").at("total").get<std::int64_t>();
@@ -214,13 +213,13 @@ void judge_subgroup(const Ask& ask) {
     const auto grown = peak.at("peak").at("total").get<std::int64_t>() - held_before;
     keeps.at_most("the peak of memory, above what was held before", grown, layer.bytes() / parts,
                   {{grown > layer.bytes() / parts, "You copied more than the part"}});
-    Lesson again("3.4", "a unit that is already sharded keeps its parts", seen);
+    Check again("3.4", "a unit that is already sharded keeps its parts", seen);
     again.at(rank, unit_name())
         .accepted("reshard_to_subgroup() of a sharded unit", seen.at(rank, "again"));
     if (!again.ok()) continue;
     again.equal("UNSHARDED_PARAM bytes after a second call", full_bytes(seen, rank, "kept again"),
                 layer.bytes() / parts);
-    Lesson gathers("3.4", "the next gather is over the subgroup, from the parts", seen);
+    Check gathers("3.4", "the next gather is over the subgroup, from the parts", seen);
     gathers.at(rank, unit_name())
         .equal("what was started", collectives_of(seen.at(rank, "collectives")),
                gathers_of(layer, unit_name(), "backward", parts));
@@ -229,7 +228,7 @@ void judge_subgroup(const Ask& ask) {
                   full_bytes(seen, rank, "gathered"), layer.bytes(),
                   {{full_bytes(seen, rank, "gathered") > layer.bytes(),
                     "You still hold the parts although the full parameters are gathered"}});
-    Lesson drops("3.4", "reshard drops the parts: after an update they would be stale", seen);
+    Check drops("3.4", "reshard drops the parts: after an update they would be stale", seen);
     drops.at(rank, unit_name())
         .equal("UNSHARDED_PARAM bytes left", full_bytes(seen, rank, "dropped"), 0,
                {{full_bytes(seen, rank, "dropped") == layer.bytes() / parts,

@@ -16,8 +16,8 @@ Floats in_two_steps(Floats sum, int world, int steps) {
 
 }  // namespace
 
-void judge_finish(const Ask& ask) {
-  const Seen& seen = run("finish", ask);
+void judge_finish(const Setup& setup) {
+  const Observations& seen = run("finish", setup);
   const Json& options = seen.asked().options;
   const int steps = options.value("micro_steps", 1), world = seen.world_size();
   const auto units = units_of(seen.asked());
@@ -25,8 +25,8 @@ void judge_finish(const Ask& ask) {
   std::int64_t shard = 0;
   for (const UnitLayout& unit : units) shard += shard_grad_bytes(unit, world);
   for (int rank = 0; options.value("extra", false) && rank < world; ++rank) {
-    Lesson many("4.7", "a step has as many backwards as its plan has micro-steps, and no more",
-                seen);
+    Check many("4.7", "a step has as many backwards as its plan has micro-steps, and no more",
+               seen);
     many.at(rank).refused(
         fmt::format("finish_gradients after {} of {} micro-steps", steps + 1, steps),
         seen.at(rank, "after too many"), "Error",
@@ -38,7 +38,7 @@ void judge_finish(const Ask& ask) {
     const int j = gradients.micro_batches();
     const auto factor = static_cast<float>(1.0 / j);
     for (int rank = 0; rank < world; ++rank) {
-      Lesson all("4.7", "gradients exist only after all micro-steps", seen);
+      Check all("4.7", "gradients exist only after all micro-steps", seen);
       all.at(rank).accepted("finish_gradients after all micro-steps",
                             seen.at(rank, at + "after all"));
       for (int m = 0; m < steps; ++m) {
@@ -61,7 +61,7 @@ void judge_finish(const Ask& ask) {
                   seen.bytes(rank, at + "accumulated", "SHARDED_GRAD"),
                   shard * partials(steps / per_reduction));
       }
-      Lesson held("4.7", "after a step only one gradient of n elements per shard is held", seen);
+      Check held("4.7", "after a step only one gradient of n elements per shard is held", seen);
       held.at(rank).equal("collectives", std::ssize(seen.at(rank, at + "collectives")), 0);
       held.equal("SHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "SHARDED_GRAD"), shard);
       held.equal("UNSHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "UNSHARDED_GRAD"), 0);
@@ -74,7 +74,7 @@ void judge_finish(const Ask& ask) {
         const auto flats = unit.trainable();
         for (std::size_t i = 0; i < flats.size(); ++i) {
           const std::string key = fmt::format("{}{}.{}", at, unit.name, i);
-          Lesson values(
+          Check values(
               "4.7", "a gradient is the sum over all micro-batches, multiplied by 1/J once", seen);
           values.at(rank, unit.name);
           if (!seen.has(rank, key)) {

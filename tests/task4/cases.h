@@ -6,22 +6,22 @@
 
 namespace fsdp::graded {
 
-void judge_pre_backward(const Ask& ask);
-void judge_complete(const Ask& ask);
-void judge_start_reduce(const Ask& ask);
-void judge_start_reduce_peak(const Ask& ask);
-void judge_finish_reduce(const Ask& ask);
-void judge_finish_reduce_peak(const Ask& ask);
-void judge_until_end(const Ask& ask);
+void judge_pre_backward(const Setup& setup);
+void judge_complete(const Setup& setup);
+void judge_start_reduce(const Setup& setup);
+void judge_start_reduce_peak(const Setup& setup);
+void judge_finish_reduce(const Setup& setup);
+void judge_finish_reduce_peak(const Setup& setup);
+void judge_until_end(const Setup& setup);
 /// Units of one size, in order: at most two full gradients.
-void judge_two_gradients(const Ask& ask);
-void judge_until_end_peak(const Ask& ask);
+void judge_two_gradients(const Setup& setup);
+void judge_until_end_peak(const Setup& setup);
 /// Several micro-steps; units of one size.
-void judge_until_each_end(const Ask& ask);
-void judge_whole_backward(const Ask& ask);
-void judge_finish(const Ask& ask);
+void judge_until_each_end(const Setup& setup);
+void judge_whole_backward(const Setup& setup);
+void judge_finish(const Setup& setup);
 /// Parameters of float64: a leaf, and the average.
-void judge_double_leaf(const Ask& ask);
-void judge_double_average(const Ask& ask);
+void judge_double_leaf(const Setup& setup);
+void judge_double_average(const Setup& setup);
 
 }  // namespace fsdp::graded

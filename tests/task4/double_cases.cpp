@@ -5,13 +5,13 @@
 
 namespace fsdp::graded {
 
-void judge_double_leaf(const Ask& ask) {
-  const Seen& seen = run("start_reduce", ask);
+void judge_double_leaf(const Setup& setup) {
+  const Observations& seen = run("start_reduce", setup);
   const UnitLayout unit = units_of(seen.asked()).front();
   const int world = seen.world_size(), last = seen.asked().options.value("micro_steps", 1) - 1;
   if (!check_started(seen, last + 1)) return;
   for (int rank = 0; rank < world; ++rank) {
-    Lesson like("4.3", "a leaf has the dtype of the gradient that is reduced", seen);
+    Check like("4.3", "a leaf has the dtype of the gradient that is reduced", seen);
     std::vector<std::string> expected;
     for (std::size_t i = 0; i < unit.trainable().size(); ++i) {
       const FlatLayout flat = unit.trainable()[i];
@@ -35,8 +35,8 @@ void judge_double_leaf(const Ask& ask) {
   }
 }
 
-void judge_double_average(const Ask& ask) {
-  const Seen& seen = run("finish", ask);
+void judge_double_average(const Setup& setup) {
+  const Observations& seen = run("finish", setup);
   const int world = seen.world_size();
   const GradientsOf<double> gradients(seen.asked());
   const double factor = 1.0 / gradients.micro_batches();
@@ -44,8 +44,8 @@ void judge_double_average(const Ask& ask) {
     for (const UnitLayout& unit : units_of(seen.asked())) {
       for (std::size_t i = 0; i < unit.trainable().size(); ++i) {
         const std::string key = fmt::format("step 0 {}.{}", unit.name, i);
-        Lesson values("4.7", "gradients of float64 parameters have the bits of one process, too",
-                      seen);
+        Check values("4.7", "gradients of float64 parameters have the bits of one process, too",
+                     seen);
         values.at(rank, unit.name)
             .that(seen.has(rank, key), "shard_grad is undefined", "a gradient");
         if (!values.ok()) continue;

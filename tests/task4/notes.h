@@ -24,16 +24,16 @@ std::int64_t partials(int leaves);
 /// "name.3".
 std::string key_of(const std::string& name, std::size_t index);
 /// The peak of memory under `key`, above what was held before.
-std::int64_t grown(const Seen& seen, int rank, const std::string& key);
+std::int64_t grown(const Observations& seen, int rank, const std::string& key);
 /// No copy was made outside the memory tracker while the peak under `key` was watched.
-void check_heap(Lesson& lesson, const Seen& seen, int rank, const std::string& key);
+void check_heap(Check& check, const Observations& seen, int rank, const std::string& key);
 
-/// The elements of a float64 tensor noted with Stage::values(), with all their digits.
-std::vector<std::string> digits_in(const Seen& seen, int rank, const std::string& key);
+/// The elements of a float64 tensor noted with Recorder::values(), with all their digits.
+std::vector<std::string> digits_in(const Observations& seen, int rank, const std::string& key);
 std::vector<std::string> digits_of(const std::vector<double>& values);
 
 /// No micro-step of "start_reduce" threw; else a failure of 4.3.
-bool check_started(const Seen& seen, int steps);
+bool check_started(const Observations& seen, int steps);
 
 /// As vectors of bits: NaN equals NaN, and +0 is not -0.
 bool same(const Floats& a, const Floats& b);

@@ -56,19 +56,19 @@ std::string key_of(const std::string& name, std::size_t index) {
   return fmt::format("{}.{}", name, index);
 }
 
-std::int64_t grown(const Seen& seen, int rank, const std::string& key) {
+std::int64_t grown(const Observations& seen, int rank, const std::string& key) {
   const Json& noted = seen.at(rank, key);
   return noted.at("peak").at("total").get<std::int64_t>() -
          noted.at("before").at("total").get<std::int64_t>();
 }
 
-void check_heap(Lesson& lesson, const Seen& seen, int rank, const std::string& key) {
-  lesson.at_most("the largest block allocated on the heap",
-                 seen.at(rank, key).at("heap").get<std::int64_t>(), 4095,
-                 {{true, "You allocated a copy outside the memory tracker"}});
+void check_heap(Check& check, const Observations& seen, int rank, const std::string& key) {
+  check.at_most("the largest block allocated on the heap",
+                seen.at(rank, key).at("heap").get<std::int64_t>(), 4095,
+                {{true, "You allocated a copy outside the memory tracker"}});
 }
 
-std::vector<std::string> digits_in(const Seen& seen, int rank, const std::string& key) {
+std::vector<std::string> digits_in(const Observations& seen, int rank, const std::string& key) {
   const Json& noted = seen.at(rank, key);
   FSDP_CHECK(noted.at("dtype") == "float64", "'{}' is not float64", key);
   const auto& bits = noted.at("bits").get_binary();

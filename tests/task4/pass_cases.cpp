@@ -42,7 +42,7 @@ struct Moments {
   std::ptrdiff_t end, dropped, issued, waited;
 };
 
-void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& units) {
+void check_order(const Observations& seen, int rank, const std::vector<UnitLayout>& units) {
   const auto lines = seen.lines(rank, "events");
   const auto size = std::ssize(lines);
   std::string before;  // whose reduction was started last
@@ -50,8 +50,8 @@ void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& unit
     const Moments unit(lines, name);
     const bool reduces = !find(units, name).trainable().empty();
     const bool never = seen.asked().options.value("group", 0) == 1;
-    Lesson last("4.5", "a unit's gradient is reduced after the last backward node of its last call",
-                seen);
+    Check last("4.5", "a unit's gradient is reduced after the last backward node of its last call",
+               seen);
     if (reduces) {
       last.at(rank, name)
           .that(
@@ -61,7 +61,7 @@ void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& unit
                 "The module was called more than once, and you reduced before its last backward: "
                 "the gradient of the calls that ran forward earlier is lost"}});
     }
-    Lesson drop("4.5", "a unit is resharded before its reduction is issued", seen);
+    Check drop("4.5", "a unit is resharded before its reduction is issued", seen);
     drop.at(rank, name)
         .that(unit.dropped > unit.end, "the full parameters are still allocated",
               "freed after its last backward node",
@@ -78,7 +78,7 @@ void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& unit
                 "You started the reduction too early: reshard first, or the leaf is allocated on "
                 "top of the parameters"}});
     if (!reduces) continue;
-    Lesson finish("4.5", "the previous reduction is finished before the next one starts", seen);
+    Check finish("4.5", "the previous reduction is finished before the next one starts", seen);
     if (!before.empty()) {
       const Moments other(lines, before);
       finish.at(rank, name)
@@ -90,7 +90,7 @@ void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& unit
                 "You started the next reduction first and finished the previous one afterwards"}});
     }
     before = name;
-    Lesson overlap("4.5", "a reduction runs while the next unit computes", seen);
+    Check overlap("4.5", "a reduction runs while the next unit computes", seen);
     const std::string next = next_in_backward(seen.asked(), name);
     const std::ptrdiff_t until = next.empty() ? size : first_of(lines, "backward_end " + next);
     overlap.at(rank, name)
@@ -102,8 +102,8 @@ void check_order(const Seen& seen, int rank, const std::vector<UnitLayout>& unit
 }
 
 /// Backward gathers what it reaches, once. `asked` has the order of the micro-step.
-void check_gathers(const std::string& step, const Seen& seen, int rank, const Json& collectives,
-                   const Case& asked) {
+void check_gathers(const std::string& step, const Observations& seen, int rank,
+                   const Json& collectives, const Case& asked) {
   const auto gathered = gathers_in(collectives), expected = gathers_of(asked);
   std::vector<std::string> too_many, unreached;
   std::set_difference(gathered.begin(), gathered.end(), expected.begin(), expected.end(),
@@ -118,7 +118,7 @@ void check_gathers(const std::string& step, const Seen& seen, int rank, const Js
   const bool repeats =
       !too_many.empty() && std::all_of(too_many.begin(), too_many.end(),
                                        [&](const auto& line) { return distinct.contains(line); });
-  Lesson once(step, "backward gathers the units that it reaches, once each, and no others", seen);
+  Check once(step, "backward gathers the units that it reaches, once each, and no others", seen);
   once.at(rank).equal(
       "what backward gathered (sorted)", gathered, expected,
       {{!too_many.empty() && too_many == unreached,
@@ -127,7 +127,7 @@ void check_gathers(const std::string& step, const Seen& seen, int rank, const Js
         "You resharded after the first of a module's calls, and gathered again for the next"}});
 }
 
-void check_sums(const std::string& step, const Seen& seen, int rank,
+void check_sums(const std::string& step, const Observations& seen, int rank,
                 const std::vector<UnitLayout>& units, const Gradients& gradients,
                 const std::vector<std::string>& names) {
   const int world = seen.world_size();
@@ -136,7 +136,7 @@ void check_sums(const std::string& step, const Seen& seen, int rank,
     for (std::size_t i = 0; i < flats.size(); ++i) {
       const Floats observed = seen.floats(rank, fmt::format("sum {}.{}", name, i));
       const Floats expected = shard_of(gradients.of(flats[i]), rank, world);
-      Lesson values(step, "the reduced gradient has the same bits as in a single process", seen);
+      Check values(step, "the reduced gradient has the same bits as in a single process", seen);
       values.at(rank, name)
           .bits("the sum", observed, expected, valid_of(flats[i], rank, world),
                 {{observed == Floats(expected.size(), 0.0F) && observed != expected,
@@ -145,16 +145,16 @@ void check_sums(const std::string& step, const Seen& seen, int rank,
                       std::any_of(observed.begin(), observed.end(),
                                   [](float each) { return std::isnan(each); }) &&
                       is_reached_only_before(seen.asked(), name),
-                  "NaN: you reduced fresh memory of a unit that backward did not reach. Arm its "
-                  "sinks, because an earlier micro-step left them marked as written."}});
+                  "NaN: you reduced fresh memory of a unit that backward did not reach. Reset "
+                  "its gradient buffers, because an earlier micro-step left them marked as written."}});
     }
   }
 }
 
 }  // namespace
 
-void judge_until_end(const Ask& ask) {
-  const Seen& seen = run("until_end", ask);
+void judge_until_end(const Setup& setup) {
+  const Observations& seen = run("until_end", setup);
   const auto units = units_of(seen.asked());
   const Gradients gradients(seen.asked());
   const auto order = backward_order(seen.asked());
@@ -165,12 +165,12 @@ void judge_until_end(const Ask& ask) {
     }
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson one("4.5", "every trainable unit that backward reaches reduces its gradient once", seen);
+    Check one("4.5", "every trainable unit that backward reaches reduces its gradient once", seen);
     one.at(rank).equal("what was started besides gathers",
                        reductions_in(seen.at(rank, "collectives")), expected);
     check_order(seen, rank, units);
     check_gathers("4.5", seen, rank, seen.at(rank, "collectives"), seen.asked());
-    Lesson gone("4.5", "after its backward a unit is sharded", seen);
+    Check gone("4.5", "after its backward a unit is sharded", seen);
     const auto states = seen.lines(rank, "states");
     for (const std::string& name : order) {
       gone.at(rank, name)
@@ -181,16 +181,16 @@ void judge_until_end(const Ask& ask) {
   }
 }
 
-void judge_two_gradients(const Ask& ask) {
-  const Seen& seen = run("until_end", ask);
+void judge_two_gradients(const Setup& setup) {
+  const Observations& seen = run("until_end", setup);
   const auto units = units_of(seen.asked());
   const std::int64_t full = full_grad_bytes(units.front(), seen.world_size());
   const auto count = static_cast<std::int64_t>(units.size());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson two("4.5",
-               "at most two full gradients exist: that of the unit that computes, and the one "
-               "being reduced",
-               seen);
+    Check two("4.5",
+              "at most two full gradients exist: that of the unit that computes, and the one "
+              "being reduced",
+              seen);
     const std::int64_t most = seen.bytes(rank, "most", "UNSHARDED_GRAD");
     two.at(rank).equal(
         "UNSHARDED_GRAD bytes at the worst moment", most, 2 * full,
@@ -205,8 +205,8 @@ void judge_two_gradients(const Ask& ask) {
   }
 }
 
-void judge_until_each_end(const Ask& ask) {
-  const Seen& seen = run("until_each_end", ask);
+void judge_until_each_end(const Setup& setup) {
+  const Observations& seen = run("until_each_end", setup);
   const auto units = units_of(seen.asked());
   const std::int64_t full = full_grad_bytes(units.front(), seen.world_size());
   const auto count = static_cast<std::int64_t>(units.size());
@@ -219,14 +219,14 @@ void judge_until_each_end(const Ask& ask) {
         for (const auto& line : reductions_of(*unit, seen.world_size())) sends.push_back(line);
       }
       const std::string at = std::to_string(m);
-      Lesson one("4.5", "every unit reduces its gradient once per group of L micro-steps", seen);
+      Check one("4.5", "every unit reduces its gradient once per group of L micro-steps", seen);
       one.at(rank).equal(fmt::format("what micro-step {} started besides gathers", m + 1),
                          reductions_in(seen.at(rank, "collectives " + at)), sends);
       check_gathers("4.5", seen, rank, seen.at(rank, "collectives " + at), seen.asked());
-      Lesson least("4.5",
-                   "under no_sync, too, a unit reshards and adds its gradient to its sum when its "
-                   "own backward ends",
-                   seen);
+      Check least("4.5",
+                  "under no_sync, too, a unit reshards and adds its gradient to its sum when its "
+                  "own backward ends",
+                  seen);
       const Json& most = seen.at(rank, "most " + at);
       const auto bytes = [&](const char* kind) { return most.value(kind, std::int64_t{0}); };
       least.at(rank).equal(
@@ -243,18 +243,18 @@ void judge_until_each_end(const Ask& ask) {
   }
 }
 
-void judge_until_end_peak(const Ask& ask) {
-  const Seen& seen = run("until_end_peak", ask);
+void judge_until_end_peak(const Setup& setup) {
+  const Observations& seen = run("until_end_peak", setup);
   const auto units = units_of(seen.asked());
   const std::int64_t full = full_grad_bytes(units.front(), seen.world_size());
   const std::int64_t shard = full / seen.world_size();
   // Gradients of activations: a few of 4 rows.
   const std::int64_t small = 8 * 4 * 4 * seen.asked().options.value("width", 5);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson peak("4.5",
-                "backward needs the parameters of one unit, two full gradients, a leaf, and "
-                "sharded gradients",
-                seen);
+    Check peak("4.5",
+               "backward needs the parameters of one unit, two full gradients, a leaf, and "
+               "sharded gradients",
+               seen);
     const Json& noted = seen.at(rank, "peak");
     peak.at(rank).at_most("the peak of memory, above what was held before",
                           noted.at("peak").at("total").get<std::int64_t>() -
@@ -265,8 +265,8 @@ void judge_until_end_peak(const Ask& ask) {
   }
 }
 
-void judge_whole_backward(const Ask& ask) {
-  const Seen& seen = run("whole_backward", ask);
+void judge_whole_backward(const Setup& setup) {
+  const Observations& seen = run("whole_backward", setup);
   const Json& options = seen.asked().options;
   const int steps = options.value("micro_steps", 1), group = options.value("per_reduction", 1);
   const int world = seen.world_size();
@@ -322,17 +322,17 @@ void judge_whole_backward(const Ask& ask) {
       const auto& sends = sent_in[static_cast<std::size_t>(m)];
       const std::string at = std::to_string(m), memory = "memory " + at;
       const bool reduces = (m + 1) % group == 0;
-      Lesson runs("4.6",
-                  "every backward begins with a clean state: no unit's count of calls or other "
-                  "state is left over from the previous one",
-                  seen);
+      Check runs("4.6",
+                 "every backward begins with a clean state: no unit's count of calls or other "
+                 "state is left over from the previous one",
+                 seen);
       runs.at(rank).accepted(fmt::format("the backward of micro-step {} of {}", m + 1, steps),
                              seen.at(rank, "backward " + at));
       if (!runs.ok()) return;
-      Lesson all("4.6",
-                 "every trainable unit takes part in every reduction, whether backward reached it "
-                 "or not, last unit first",
-                 seen);
+      Check all("4.6",
+                "every trainable unit takes part in every reduction, whether backward reached it "
+                "or not, last unit first",
+                seen);
       const auto started = reductions_in(seen.at(rank, "collectives " + at));
       const std::string left = calls_left_to(rank, m);
       const bool is_open = in_micro_step(seen.asked(), m).options.value("open", Json()) == -1;
@@ -352,7 +352,7 @@ void judge_whole_backward(const Ask& ask) {
         check_gathers("4.6", seen, rank, seen.at(rank, "collectives " + at),
                       in_micro_step(seen.asked(), m));
       }
-      Lesson clean("4.6", "after backward every unit is sharded and nothing is in flight", seen);
+      Check clean("4.6", "after backward every unit is sharded and nothing is in flight", seen);
       clean.at(rank).equal("the states", seen.lines(rank, "states " + at), sharded);
       clean.equal("UNSHARDED_PARAM bytes", seen.bytes(rank, memory, "UNSHARDED_PARAM"), 0);
       clean.equal("the unit whose reduction is in flight", seen.text(rank, "reducing " + at), "");
@@ -370,17 +370,17 @@ void judge_whole_backward(const Ask& ask) {
                     "others hold zeros"}});
       clean.equal("SHARDED_GRAD bytes", seen.bytes(rank, memory, "SHARDED_GRAD"),
                   shard * partials((m + 1) / group));
-      Lesson count("4.6", "a backward counts as one micro-step", seen);
+      Check count("4.6", "a backward counts as one micro-step", seen);
       const std::int64_t counted = seen.number(rank, "micro-steps " + at);
       count.at(rank).equal(
           "micro_step()", counted, m + 1,
           {{counted == 0, "You did not count the micro-step"},
            {counted > m + 1, "You counted more than one micro-step per backward"}});
-      Lesson one("4.6",
-                 left.empty()
-                     ? "units that backward did not reach send their zeros one after the other"
-                     : "no unit's count of calls is left over for the next backward",
-                 seen);
+      Check one("4.6",
+                left.empty()
+                    ? "units that backward did not reach send their zeros one after the other"
+                    : "no unit's count of calls is left over for the next backward",
+                seen);
       const Json& most = seen.at(rank, "most " + at);
       const Case now = in_micro_step(seen.asked(), m);
       if (!calls_repeat(now)) {

@@ -19,20 +19,20 @@ Floats one_after_the_other(const std::vector<Floats>& leaves) {
 
 }  // namespace
 
-bool check_started(const Seen& seen, int steps) {
+bool check_started(const Observations& seen, int steps) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("4.3", "every micro-step adds its gradient to a sum or reduces it", seen);
-    for (int m = 0; m < steps && lesson.ok(); ++m) {
-      lesson.at(rank).accepted(fmt::format("start_reduce in micro-step {} of {}", m + 1, steps),
-                               seen.at(rank, fmt::format("reduction {}", m)));
+    Check check("4.3", "every micro-step adds its gradient to a sum or reduces it", seen);
+    for (int m = 0; m < steps && check.ok(); ++m) {
+      check.at(rank).accepted(fmt::format("start_reduce in micro-step {} of {}", m + 1, steps),
+                              seen.at(rank, fmt::format("reduction {}", m)));
     }
-    if (!lesson.ok()) return false;
+    if (!check.ok()) return false;
   }
   return true;
 }
 
-void judge_start_reduce(const Ask& ask) {
-  const Seen& seen = run("start_reduce", ask);
+void judge_start_reduce(const Setup& setup) {
+  const Observations& seen = run("start_reduce", setup);
   const UnitLayout unit = units_of(seen.asked()).front();
   const int world = seen.world_size();
   const int steps = seen.asked().options.value("micro_steps", 1);
@@ -48,11 +48,11 @@ void judge_start_reduce(const Ask& ask) {
     for (int m = 0; m < steps; ++m) {
       const bool reduces = (m + 1) % group == 0;
       const std::string at = std::to_string(m);
-      Lesson one("4.3",
-                 reduces
-                     ? "a gradient is reduced with one reduce-scatter per trainable flat parameter"
-                     : "under no_sync only the last micro-step of a group reduces",
-                 seen);
+      Check one("4.3",
+                reduces
+                    ? "a gradient is reduced with one reduce-scatter per trainable flat parameter"
+                    : "under no_sync only the last micro-step of a group reduces",
+                seen);
       const auto started = reductions_in(seen.at(rank, "collectives " + at));
       std::vector<std::string> expected, events;
       if (reduces) expected = reductions_of(unit, world);
@@ -72,17 +72,17 @@ void judge_start_reduce(const Ask& ask) {
       one.equal("what was gathered meanwhile", gathers_in(seen.at(rank, "collectives " + at)), {},
                 {{true, "You gathered parameters: a reduction needs only the gradient"}});
       all_hold = all_hold && one.ok();
-      Lesson flight("4.3",
-                    "start_reduce starts the reduction and does not wait, so that the next unit "
-                    "computes meanwhile",
-                    seen);
+      Check flight("4.3",
+                   "start_reduce starts the reduction and does not wait, so that the next unit "
+                   "computes meanwhile",
+                   seen);
       flight.at(rank, unit.name).equal("the trace", seen.lines(rank, "events " + at), events);
       flight.equal("the unit whose reduction is in flight", seen.text(rank, "reducing " + at),
                    reduces ? unit.name : "");
-      Lesson room("4.3",
-                  "the shard is reduced into a new leaf of n elements, and sums of micro-steps are "
-                  "kept like the carries of a binary counter",
-                  seen);
+      Check room("4.3",
+                 "the shard is reduced into a new leaf of n elements, and sums of micro-steps are "
+                 "kept like the carries of a binary counter",
+                 seen);
       const std::int64_t leaves = seen.bytes(rank, "after " + at, "REDUCE_SCATTER");
       const std::int64_t more =
           seen.bytes(rank, "after " + at, "total") - seen.bytes(rank, "before " + at, "total");
@@ -114,10 +114,9 @@ void judge_start_reduce(const Ask& ask) {
       const Floats leaf = seen.floats(rank, key_of(fmt::format("leaf {}", last - 1), i));
       const auto my = [&](const Floats& whole) { return shard_of(whole, rank, world); };
       const bool many = world > 1;
-      Lesson sum(
-          "4.3",
-          "the leaf is the sum over the ranks, after each rank has added its own micro-steps",
-          seen);
+      Check sum("4.3",
+                "the leaf is the sum over the ranks, after each rank has added its own micro-steps",
+                seen);
       sum.at(rank, unit.name)
           .bits("the leaf", leaf, expected, -1,
                 {{many && same(leaf, times(expected, 1.0F / static_cast<float>(world))),
@@ -135,63 +134,63 @@ void judge_start_reduce(const Ask& ask) {
   }
 }
 
-void judge_start_reduce_peak(const Ask& ask) {
-  const Seen& seen = run("start_reduce_peak", ask);
+void judge_start_reduce_peak(const Setup& setup) {
+  const Observations& seen = run("start_reduce_peak", setup);
   const UnitLayout unit = units_of(seen.asked()).front();
   const int steps = seen.asked().options.value("micro_steps", 1);
   const int group = seen.asked().options.value("per_reduction", 1);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("4.3",
-                  "a reduction allocates a leaf of n elements and nothing else, and adding "
-                  "micro-steps frees more than that",
-                  seen);
+    Check check("4.3",
+                "a reduction allocates a leaf of n elements and nothing else, and adding "
+                "micro-steps frees more than that",
+                seen);
     for (int m = 0; m < steps; ++m) {
       const bool reduces = (m + 1) % group == 0;
       const std::string key = fmt::format("peak {}", m);
-      lesson.at(rank, unit.name)
+      check.at(rank, unit.name)
           .equal(
               fmt::format("the peak of memory in micro-step {} of {}, above what was held before",
                           m + 1, steps),
               grown(seen, rank, key),
               reduces && group == 1 ? shard_grad_bytes(unit, seen.world_size()) : 0);
-      check_heap(lesson, seen, rank, key);
+      check_heap(check, seen, rank, key);
     }
   }
 }
 
-void judge_finish_reduce_peak(const Ask& ask) {
-  const Seen& seen = run("finish_reduce_peak", ask);
+void judge_finish_reduce_peak(const Setup& setup) {
+  const Observations& seen = run("finish_reduce_peak", setup);
   const UnitLayout unit = units_of(seen.asked()).front();
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("4.4",
-                  "finishing a reduction allocates nothing, because its leaf moves into the sum",
-                  seen);
+    Check check("4.4",
+                "finishing a reduction allocates nothing, because its leaf moves into the sum",
+                seen);
     for (int m = 0; m < seen.asked().options.value("micro_steps", 1); ++m) {
       const std::string key = fmt::format("peak {}", m);
-      lesson.at(rank, unit.name)
+      check.at(rank, unit.name)
           .equal(
               fmt::format("the peak of memory in micro-step {}, above what was held before", m + 1),
               grown(seen, rank, key), 0);
-      check_heap(lesson, seen, rank, key);
+      check_heap(check, seen, rank, key);
     }
   }
 }
 
-void judge_finish_reduce(const Ask& ask) {
-  const Seen& seen = run("finish_reduce", ask);
+void judge_finish_reduce(const Setup& setup) {
+  const Observations& seen = run("finish_reduce", setup);
   const UnitLayout unit = units_of(seen.asked()).front();
   const int world = seen.world_size();
   const int steps = seen.asked().options.value("micro_steps", 1);
   const int group = seen.asked().options.value("per_reduction", 1);
   for (int rank = 0; rank < world; ++rank) {
-    Lesson idle("4.4", "without a reduction in flight there is nothing to finish", seen);
+    Check idle("4.4", "without a reduction in flight there is nothing to finish", seen);
     idle.at(rank, unit.name)
         .equal("what a call before any reduction did", seen.lines(rank, "nothing in flight"), {});
     for (int m = 0; m < steps; ++m) {
       const bool reduces = (m + 1) % group == 0;
       const int groups = (m + 1) / group;
       const std::string at = std::to_string(m), after = "after " + at;
-      Lesson waits("4.4", "a shard can be read only after its reduction has finished", seen);
+      Check waits("4.4", "a shard can be read only after its reduction has finished", seen);
       std::vector<std::string> events;
       if (reduces) events = for_each_flat(unit, "wait reduce_scatter " + unit.name + "/gradient");
       const auto observed = seen.lines(rank, "events " + at);
@@ -206,7 +205,7 @@ void judge_finish_reduce(const Ask& ask) {
       waits.equal("the number of collectives in reductions_", seen.number(rank, "works " + at), 0,
                   {{true, "You did not clear reductions_: it grows with every reduction"}});
       waits.equal("the unit whose reduction is in flight", seen.text(rank, "reducing " + at), "");
-      Lesson frees("4.4", "the full gradient is freed as soon as its reduction has finished", seen);
+      Check frees("4.4", "the full gradient is freed as soon as its reduction has finished", seen);
       const std::int64_t left = seen.bytes(rank, after, "UNSHARDED_GRAD");
       frees.at(rank, unit.name)
           .equal(fmt::format("UNSHARDED_GRAD bytes after micro-step {}", m + 1), left,
@@ -216,7 +215,7 @@ void judge_finish_reduce(const Ask& ask) {
                   {reduces && left == seen.number(rank, "inputs " + at),
                    "You freed the full gradient, but not the sum of micro-steps that was sent: "
                    "with L > 1 `input` is a tensor of its own"}});
-      Lesson keeps("4.4", "the leaf is pushed to the unit's sharded sum", seen);
+      Check keeps("4.4", "the leaf is pushed to the unit's sharded sum", seen);
       keeps.at(rank, unit.name)
           .equal("the number of leaves of the sum", seen.number(rank, "leaves " + at), groups,
                  {{reduces && seen.number(rank, "leaves " + at) == 1 && groups > 1,
@@ -242,8 +241,8 @@ void judge_finish_reduce(const Ask& ask) {
         reductions.push_back(tree(ranks));
       }
       const Floats sum = seen.floats(rank, key_of("sum", i));
-      Lesson keeps("4.4", "reduced shards are summed over the micro-steps, in the canonical order",
-                   seen);
+      Check keeps("4.4", "reduced shards are summed over the micro-steps, in the canonical order",
+                  seen);
       keeps.at(rank, unit.name)
           .bits("the sum", sum, shard_of(tree(reductions), rank, world), -1,
                 {{steps > group && same(sum, shard_of(reductions.back(), rank, world)),

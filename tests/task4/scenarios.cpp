@@ -31,123 +31,125 @@ class Listener : public UnshardScheduler {
   std::vector<std::string> heard;
 };
 
-void pre_backward(Stage& stage) {
-  ShardedToy toy(stage);
+void pre_backward(Recorder& recorder) {
+  ShardedToy toy(recorder);
   ShardedUnit& unit = toy.unit();
   const std::vector<FlatParameter*> flats = trainable_flats(unit);
   Listener listener;
-  if (stage.option("scheduler", true)) unit.scheduler = &listener;
+  if (recorder.option("scheduler", true)) unit.scheduler = &listener;
   // An earlier backward wrote to the gradients.
   unit.finish_unshard(Phase::forward);
   for (FlatParameter* flat : flats) {
     flat->full_grad().storage()->allocate();
-    contribute(stage, *flat, 0);
+    contribute(recorder, *flat, 0);
     flat->full_grad().storage()->free();
   }
-  if (!stage.option("kept", false)) unit.reshard();
+  if (!recorder.option("kept", false)) unit.reshard();
 
-  for (int m = 0; m < stage.option("micro_step", 0); ++m) {
+  for (int m = 0; m < recorder.option("micro_step", 0); ++m) {
     StepProbe::count_micro_step(toy.reducer());
   }
   const auto prepare = [&] { unit.backward->pre_backward(); };
-  stage.memory("before");
+  recorder.memory("before");
   inside_backward([&] {
-    stage.events("events", prepare, {EventKind::issue, EventKind::wait, EventKind::alloc});
+    recorder.events("events", prepare, {EventKind::issue, EventKind::wait, EventKind::alloc});
   });
-  stage.memory("prepared");
-  stage.note("state", states_of(toy).front());
-  stage.note("heard", listener.heard);
+  recorder.memory("prepared");
+  recorder.note("state", states_of(toy).front());
+  recorder.note("heard", listener.heard);
   listener.heard.clear();
   const auto write = [&] {
-    for (FlatParameter* flat : flats) contribute(stage, *flat, 0);
+    for (FlatParameter* flat : flats) contribute(recorder, *flat, 0);
   };
   const auto note_gradients = [&](const std::string& name) {
     for (std::size_t i = 0; i < flats.size(); ++i) {
       const Variable& parameter = flats[i]->parameters().front().variable;
-      stage.values(key_of(name, i), parameter.grad_sink());
+      recorder.values(key_of(name, i), parameter.grad_buffer());
     }
   };
-  stage.attempt("writing", [&] {
+  recorder.attempt("writing", [&] {
     write();
     note_gradients("first");
     // The module was called twice: its second frame opens in the same backward.
-    inside_backward([&] { stage.collectives("again", prepare); });
+    inside_backward([&] { recorder.collectives("again", prepare); });
     note_gradients("again");
     write();
     note_gradients("second");
   });
-  stage.note("heard again", listener.heard);
+  recorder.note("heard again", listener.heard);
   // Its parameters were given up in between, as a scheduler may do.
   unit.reshard();
-  inside_backward([&] { stage.collectives("given up", prepare); });
-  stage.note("state then", states_of(toy).front());
+  inside_backward([&] { recorder.collectives("given up", prepare); });
+  recorder.note("state then", states_of(toy).front());
 }
 
 // ------------------------------------------------------------------------------------------- 4.2
 
-void complete(Stage& stage) {
-  ShardedToy toy(stage);
+void complete(Recorder& recorder) {
+  ShardedToy toy(recorder);
   ShardedUnit& unit = toy.unit();
   unit.finish_unshard(Phase::backward);
-  const auto written = stage.option("written", std::vector<int>{0});
+  const auto written = recorder.option("written", std::vector<int>{0});
   std::vector<FlatParameter*> flats = trainable_flats(unit);
   for (FlatParameter* flat : flats) {
     flat->full_grad().storage()->allocate();
-    if (stage.option("poison", false)) ops::fill(flat->full_grad(), 7);
-    for (const nn::NamedParameter& each : flat->parameters()) Variable(each.variable).arm_sink();
-    for (const int index : written) contribute(stage, *flat, static_cast<std::size_t>(index));
+    if (recorder.option("poison", false)) ops::fill(flat->full_grad(), 7);
+    for (const nn::NamedParameter& each : flat->parameters())
+      Variable(each.variable).reset_grad_buffer();
+    for (const int index : written) contribute(recorder, *flat, static_cast<std::size_t>(index));
   }
-  stage.memory("before");
-  stage.peak("peak", [&] { StepProbe::complete_gradients(toy.reducer(), unit); });
-  stage.memory("after");
+  recorder.memory("before");
+  recorder.peak("peak", [&] { StepProbe::complete_gradients(toy.reducer(), unit); });
+  recorder.memory("after");
   for (std::size_t i = 0; i < flats.size(); ++i) {
-    stage.values(key_of("full gradient", i), flats[i]->full_grad());
+    recorder.values(key_of("full gradient", i), flats[i]->full_grad());
   }
 }
 
 // ------------------------------------------------------------------------------------------- 4.3
 
-void fill_unit(Stage& stage, const ShardedUnit& unit, int m) {
-  for (const FlatParameter* flat : trainable_flats(unit)) fill_full_grad(stage, *flat, m);
+void fill_unit(Recorder& recorder, const ShardedUnit& unit, int m) {
+  for (const FlatParameter* flat : trainable_flats(unit)) fill_full_grad(recorder, *flat, m);
 }
 
 const std::vector<EventKind> kTransfers = {EventKind::issue, EventKind::wait};
 
 /// M micro-steps; each reduction is dropped when it has been looked at.
-void start_reduce(Stage& stage) {
-  ShardedToy toy(stage);
+void start_reduce(Recorder& recorder) {
+  ShardedToy toy(recorder);
   ShardedUnit& unit = toy.unit();
   for (int m = 0; m < toy.plan().micro_steps; ++m) {
     const std::string name = std::to_string(m);
     const auto start = [&] { StepProbe::start_reduce(toy.reducer(), unit); };
-    fill_unit(stage, unit, m);
-    stage.memory("before " + name);
-    stage.events(
+    fill_unit(recorder, unit, m);
+    recorder.memory("before " + name);
+    recorder.events(
         "events " + name,
         [&] {
-          stage.collectives("collectives " + name,
-                            [&] { stage.attempt("reduction " + name, start); });
+          recorder.collectives("collectives " + name,
+                               [&] { recorder.attempt("reduction " + name, start); });
         },
         kTransfers);
-    if (stage.seen().at("reduction " + name).at("type") != "none") return;
-    stage.memory("after " + name);
-    stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
+    if (recorder.seen().at("reduction " + name).at("type") != "none") return;
+    recorder.memory("after " + name);
+    recorder.note("reducing " + name, StepProbe::reducing(toy.reducer()));
     StepProbe::wait(toy.reducer());
     for (std::size_t i = 0; i < trainable_flats(unit).size(); ++i) {
       const Tensor leaf = StepProbe::leaf(toy.reducer(), unit, i);
-      if (leaf.is_defined()) stage.values(key_of("leaf " + name, i), leaf);
+      if (leaf.is_defined()) recorder.values(key_of("leaf " + name, i), leaf);
     }
     StepProbe::drop(toy.reducer());
     StepProbe::count_micro_step(toy.reducer());
   }
 }
 
-void start_reduce_peak(Stage& stage) {
-  ShardedToy toy(stage);
+void start_reduce_peak(Recorder& recorder) {
+  ShardedToy toy(recorder);
   ShardedUnit& unit = toy.unit();
   for (int m = 0; m < toy.plan().micro_steps; ++m) {
-    fill_unit(stage, unit, m);
-    stage.peak("peak " + std::to_string(m), [&] { StepProbe::start_reduce(toy.reducer(), unit); });
+    fill_unit(recorder, unit, m);
+    recorder.peak("peak " + std::to_string(m),
+                  [&] { StepProbe::start_reduce(toy.reducer(), unit); });
     StepProbe::drop(toy.reducer());
     StepProbe::count_micro_step(toy.reducer());
   }
@@ -155,38 +157,38 @@ void start_reduce_peak(Stage& stage) {
 
 // ------------------------------------------------------------------------------------------- 4.4
 
-void finish_reduce(Stage& stage) {
-  ShardedToy toy(stage);
+void finish_reduce(Recorder& recorder) {
+  ShardedToy toy(recorder);
   ShardedUnit& unit = toy.unit();
   const auto finish = [&] { StepProbe::finish_reduce(toy.reducer()); };
-  stage.events("nothing in flight", finish);
+  recorder.events("nothing in flight", finish);
   for (int m = 0; m < toy.plan().micro_steps; ++m) {
     const std::string name = std::to_string(m);
-    fill_unit(stage, unit, m);
-    stage.events("started " + name, [&] { StepProbe::start_reduce(toy.reducer(), unit); },
-                 {EventKind::issue});
-    stage.events("events " + name, finish, kTransfers);
-    stage.memory("after " + name);
-    stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
-    stage.note("full gradients " + name, StepProbe::full_gradients(toy.reducer(), unit));
-    stage.note("inputs " + name, StepProbe::inputs(toy.reducer(), unit));
-    stage.note("works " + name, StepProbe::works(toy.reducer()));
-    stage.note("leaves " + name, StepProbe::leaves(toy.reducer(), unit, 0));
-    stage.events("again " + name, finish);
+    fill_unit(recorder, unit, m);
+    recorder.events("started " + name, [&] { StepProbe::start_reduce(toy.reducer(), unit); },
+                    {EventKind::issue});
+    recorder.events("events " + name, finish, kTransfers);
+    recorder.memory("after " + name);
+    recorder.note("reducing " + name, StepProbe::reducing(toy.reducer()));
+    recorder.note("full gradients " + name, StepProbe::full_gradients(toy.reducer(), unit));
+    recorder.note("inputs " + name, StepProbe::inputs(toy.reducer(), unit));
+    recorder.note("works " + name, StepProbe::works(toy.reducer()));
+    recorder.note("leaves " + name, StepProbe::leaves(toy.reducer(), unit, 0));
+    recorder.events("again " + name, finish);
     StepProbe::count_micro_step(toy.reducer());
   }
   for (std::size_t i = 0; i < trainable_flats(unit).size(); ++i) {
-    stage.values(key_of("sum", i), StepProbe::take_sum(toy.reducer(), unit, i));
+    recorder.values(key_of("sum", i), StepProbe::take_sum(toy.reducer(), unit, i));
   }
 }
 
-void finish_reduce_peak(Stage& stage) {
-  ShardedToy toy(stage);
+void finish_reduce_peak(Recorder& recorder) {
+  ShardedToy toy(recorder);
   ShardedUnit& unit = toy.unit();
   for (int m = 0; m < toy.plan().micro_steps; ++m) {
-    fill_unit(stage, unit, m);
+    fill_unit(recorder, unit, m);
     StepProbe::start_reduce(toy.reducer(), unit);
-    stage.peak("peak " + std::to_string(m), [&] { StepProbe::finish_reduce(toy.reducer()); });
+    recorder.peak("peak " + std::to_string(m), [&] { StepProbe::finish_reduce(toy.reducer()); });
     StepProbe::count_micro_step(toy.reducer());
   }
 }

@@ -2,7 +2,7 @@
 /// Runner: the scenarios of task 4 are spread over two files.
 #pragma once
 
-#include "graded/stage.h"
+#include "graded/recorder.h"
 
 namespace fsdp::graded {
 

@@ -15,7 +15,7 @@ namespace fsdp::graded {
 namespace {
 
 /// Runs `call`; notes the most bytes that were held of each kind at any moment of it.
-void note_most(Stage& stage, const std::string& key, const std::function<void()>& call) {
+void note_most(Recorder& recorder, const std::string& key, const std::function<void()>& call) {
   using What = MemoryTracker::LogEntry::What;
   MemoryTracker& tracker = Context::current().tracker();
   tracker.set_logging(true);  // opens with what is held now
@@ -35,16 +35,16 @@ void note_most(Stage& stage, const std::string& key, const std::function<void()>
     most[kind] = std::max(most[kind], held[kind]);
   }
   tracker.set_logging(false);
-  stage.note(key, most);
+  recorder.note(key, most);
 }
 
 /// The sums of reduced shards that are there, taken out of the reducer.
-void note_sums(Stage& stage, ShardedToy& toy) {
+void note_sums(Recorder& recorder, ShardedToy& toy) {
   for (const auto& unit : toy.units()) {
     for (std::size_t i = 0; i < trainable_flats(*unit).size(); ++i) {
       if (StepProbe::leaves(toy.reducer(), *unit, i) == 0) continue;
-      stage.values("sum " + unit->name() + "." + std::to_string(i),
-                   StepProbe::take_sum(toy.reducer(), *unit, i));
+      recorder.values("sum " + unit->name() + "." + std::to_string(i),
+                      StepProbe::take_sum(toy.reducer(), *unit, i));
     }
   }
 }
@@ -60,27 +60,27 @@ int count_gradients(ShardedToy& toy) {
   return count;
 }
 
-void note_gradients(Stage& stage, ShardedToy& toy, const std::string& key) {
+void note_gradients(Recorder& recorder, ShardedToy& toy, const std::string& key) {
   for (const auto& unit : toy.units()) {
     const auto flats = trainable_flats(*unit);
     for (std::size_t i = 0; i < flats.size(); ++i) {
       if (!flats[i]->shard_grad().is_defined()) continue;
-      stage.values(key + " " + unit->name() + "." + std::to_string(i), flats[i]->shard_grad());
+      recorder.values(key + " " + unit->name() + "." + std::to_string(i), flats[i]->shard_grad());
     }
   }
 }
 
 /// Forwards whose loss is not used, before micro-step `m`.
-void drop_losses(Stage& stage, ShardedToy& toy, int m) {
-  const auto dropped = stage.option("dropped", std::vector<int>{});
+void drop_losses(Recorder& recorder, ShardedToy& toy, int m) {
+  const auto dropped = recorder.option("dropped", std::vector<int>{});
   if (static_cast<std::size_t>(m) >= dropped.size()) return;
   for (int i = 0; i < dropped[static_cast<std::size_t>(m)]; ++i) (void)toy.loss(99 + i);
 }
 
 /// The loss of a micro-step; the option "evaluate" lets a forward without a tape follow.
-Variable loss_of(Stage& stage, ShardedToy& toy, int m, int step = 0) {
+Variable loss_of(Recorder& recorder, ShardedToy& toy, int m, int step = 0) {
   Variable loss = toy.loss(m, step);
-  if (stage.option("evaluate", false)) {
+  if (recorder.option("evaluate", false)) {
     const NoGradScope no_grad;
     (void)toy.loss(m, step);
   }
@@ -88,8 +88,8 @@ Variable loss_of(Stage& stage, ShardedToy& toy, int m, int step = 0) {
 }
 
 /// A backward that throws when its second unit is done, and a new beginning.
-void fail_first(Stage& stage, ShardedToy& toy) {
-  if (!stage.option("fails", false)) return;
+void fail_first(Recorder& recorder, ShardedToy& toy) {
+  if (!recorder.option("fails", false)) return;
   backward_up_to(*toy.model().layers().at(1), toy.loss(98));
   toy.reducer().begin_step(toy.plan());
 }
@@ -101,40 +101,40 @@ const std::vector<EventKind> kEvents = {EventKind::issue,          EventKind::wa
 // ------------------------------------------------------------------------------------------- 4.5
 
 /// One backward up to its last node.
-void until_end(Stage& stage) {
-  ShardedToy toy(stage);
+void until_end(Recorder& recorder) {
+  ShardedToy toy(recorder);
   const Variable loss = toy.loss(0);
-  stage.events(
+  recorder.events(
       "events",
       [&] {
-        stage.collectives("collectives", [&] {
-          note_most(stage, "most", [&] { backward_up_to(toy.model(), loss); });
+        recorder.collectives("collectives", [&] {
+          note_most(recorder, "most", [&] { backward_up_to(toy.model(), loss); });
         });
       },
       kEvents);
-  stage.note("states", states_of(toy));
-  stage.memory("memory");
+  recorder.note("states", states_of(toy));
+  recorder.memory("memory");
   StepProbe::finish_reduce(toy.reducer());
-  note_sums(stage, toy);
+  note_sums(recorder, toy);
 }
 
-void until_end_peak(Stage& stage) {
-  ShardedToy toy(stage);
+void until_end_peak(Recorder& recorder) {
+  ShardedToy toy(recorder);
   const Variable loss = toy.loss(0);
-  stage.note("shard bytes", toy.unit().padded_numel() / stage.world_size() * 4);
-  stage.peak("peak", [&] { backward_up_to(toy.model(), loss); });
+  recorder.note("shard bytes", toy.unit().padded_numel() / recorder.world_size() * 4);
+  recorder.peak("peak", [&] { backward_up_to(toy.model(), loss); });
   StepProbe::finish_reduce(toy.reducer());
 }
 
 /// For each micro-step m a model whose sums hold m micro-steps already; one backward up to its last
 /// node.
-void until_each_end(Stage& stage) {
-  for (int m = 0; m < stage.option("micro_steps", 1); ++m) {
-    ShardedToy toy(stage);
+void until_each_end(Recorder& recorder) {
+  for (int m = 0; m < recorder.option("micro_steps", 1); ++m) {
+    ShardedToy toy(recorder);
     for (int before = 0; before < m; ++before) {
       for (const auto& unit : toy.units()) {
         for (const FlatParameter* flat : trainable_flats(*unit)) {
-          fill_full_grad(stage, *flat, before);
+          fill_full_grad(recorder, *flat, before);
         }
         StepProbe::start_reduce(toy.reducer(), *unit);
       }
@@ -142,8 +142,8 @@ void until_each_end(Stage& stage) {
     }
     const std::string name = std::to_string(m);
     const Variable loss = toy.loss(m);
-    stage.collectives("collectives " + name, [&] {
-      note_most(stage, "most " + name, [&] { backward_up_to(toy.model(), loss); });
+    recorder.collectives("collectives " + name, [&] {
+      note_most(recorder, "most " + name, [&] { backward_up_to(toy.model(), loss); });
     });
     StepProbe::finish_reduce(toy.reducer());
   }
@@ -162,66 +162,68 @@ class WrongGuess : public UnshardScheduler {
   ShardedUnit& last_;
 };
 
-void whole_backward(Stage& stage) {
-  ShardedToy toy(stage);
+void whole_backward(Recorder& recorder) {
+  ShardedToy toy(recorder);
   WrongGuess guess(*toy.units().back());
-  if (stage.option("ahead", false)) toy.unit().scheduler = &guess;
-  fail_first(stage, toy);
+  if (recorder.option("ahead", false)) toy.unit().scheduler = &guess;
+  fail_first(recorder, toy);
   for (int m = 0; m < toy.plan().micro_steps; ++m) {
     const std::string name = std::to_string(m);
-    drop_losses(stage, toy, m);
-    const Variable loss = loss_of(stage, toy, m);
-    const auto backward = [&] { stage.attempt("backward " + name, [&] { toy.backward(loss); }); };
-    stage.events(
+    drop_losses(recorder, toy, m);
+    const Variable loss = loss_of(recorder, toy, m);
+    const auto backward = [&] {
+      recorder.attempt("backward " + name, [&] { toy.backward(loss); });
+    };
+    recorder.events(
         "events " + name,
         [&] {
-          stage.collectives("collectives " + name,
-                            [&] { note_most(stage, "most " + name, backward); });
+          recorder.collectives("collectives " + name,
+                               [&] { note_most(recorder, "most " + name, backward); });
         },
         kEvents);
-    if (stage.seen().at("backward " + name).at("type") != "none") return;
-    stage.note("states " + name, states_of(toy));
+    if (recorder.seen().at("backward " + name).at("type") != "none") return;
+    recorder.note("states " + name, states_of(toy));
     for (const auto& unit : toy.units()) {
-      stage.note("open calls of " + unit->name() + " " + name,
-                 StepProbe::open_calls(toy.reducer(), *unit));
+      recorder.note("open calls of " + unit->name() + " " + name,
+                    StepProbe::open_calls(toy.reducer(), *unit));
     }
-    stage.memory("memory " + name);
-    stage.note("reducing " + name, StepProbe::reducing(toy.reducer()));
-    stage.note("micro-steps " + name, toy.reducer().micro_step());
+    recorder.memory("memory " + name);
+    recorder.note("reducing " + name, StepProbe::reducing(toy.reducer()));
+    recorder.note("micro-steps " + name, toy.reducer().micro_step());
   }
-  note_sums(stage, toy);
+  note_sums(recorder, toy);
 }
 
 // ------------------------------------------------------------------------------------------- 4.7
 
-void finish(Stage& stage) {
-  ShardedToy toy(stage);
+void finish(Recorder& recorder) {
+  ShardedToy toy(recorder);
   const auto finish_gradients = [&] { toy.reducer().finish_gradients(); };
-  if (stage.option("extra", false)) {
+  if (recorder.option("extra", false)) {
     for (int m = 0; m <= toy.plan().micro_steps; ++m) toy.backward(toy.loss(m));
-    stage.attempt("after too many", finish_gradients);
+    recorder.attempt("after too many", finish_gradients);
   }
-  for (int step = 0; step < stage.option("steps", 1); ++step) {
+  for (int step = 0; step < recorder.option("steps", 1); ++step) {
     const std::string name = "step " + std::to_string(step);
     toy.reducer().begin_step(toy.plan());
     for (int m = 0; m < toy.plan().micro_steps; ++m) {
-      stage.attempt(name + " after " + std::to_string(m), finish_gradients);
-      drop_losses(stage, toy, m);
-      toy.backward(loss_of(stage, toy, m, step));
+      recorder.attempt(name + " after " + std::to_string(m), finish_gradients);
+      drop_losses(recorder, toy, m);
+      toy.backward(loss_of(recorder, toy, m, step));
     }
-    stage.memory(name + " accumulated");
-    stage.note(name + " early", count_gradients(toy));
-    stage.collectives(name + " collectives",
-                      [&] { stage.attempt(name + " after all", finish_gradients); });
-    stage.memory(name + " finished");
-    stage.note(name + " micro-steps", toy.reducer().micro_step());
-    note_gradients(stage, toy, name);
-    stage.attempt(name + " again", finish_gradients);
-    if (stage.option("kept", false)) continue;
+    recorder.memory(name + " accumulated");
+    recorder.note(name + " early", count_gradients(toy));
+    recorder.collectives(name + " collectives",
+                         [&] { recorder.attempt(name + " after all", finish_gradients); });
+    recorder.memory(name + " finished");
+    recorder.note(name + " micro-steps", toy.reducer().micro_step());
+    note_gradients(recorder, toy, name);
+    recorder.attempt(name + " again", finish_gradients);
+    if (recorder.option("kept", false)) continue;
     for (const auto& unit : toy.units()) {
       for (FlatParameter* flat : trainable_flats(*unit)) flat->set_shard_grad(Tensor());
     }
-    stage.memory(name + " dropped");
+    recorder.memory(name + " dropped");
   }
 }
 

@@ -14,8 +14,8 @@ using testing::noise;
 /// Ends a backward that a scenario wants to see the first part of.
 struct Stopped {};
 
-DType dtype_of(const Stage& stage) {
-  return stage.option("double", false) ? DType::float64 : DType::float32;
+DType dtype_of(const Recorder& recorder) {
+  return recorder.option("double", false) ? DType::float64 : DType::float32;
 }
 
 /// In which flat parameter of its unit a parameter goes: trainable ones first.
@@ -25,43 +25,44 @@ int kind_of(const nn::NamedParameter& parameter, bool split) {
 }
 
 std::vector<std::unique_ptr<FlatParameter>> make_flats(
-    const std::string& unit, const std::vector<nn::NamedParameter>& parameters, Stage& stage) {
+    const std::string& unit, const std::vector<nn::NamedParameter>& parameters,
+    Recorder& recorder) {
   std::vector<std::unique_ptr<FlatParameter>> flats;
   for (int kind = 0; kind < 3; ++kind) {
     std::vector<nn::NamedParameter> some;
     for (const nn::NamedParameter& each : parameters) {
-      if (kind_of(each, stage.option("split", false)) == kind) some.push_back(each);
+      if (kind_of(each, recorder.option("split", false)) == kind) some.push_back(each);
     }
     if (some.empty()) continue;
-    flats.push_back(std::make_unique<FlatParameter>(unit, some, stage.rank(), stage.world_size(),
-                                                    kCpu, copy_slice));
+    flats.push_back(std::make_unique<FlatParameter>(unit, some, recorder.rank(),
+                                                    recorder.world_size(), kCpu, copy_slice));
   }
   return flats;
 }
 
 }  // namespace
 
-ShardedToy::ShardedToy(Stage& stage)
-    : stage_(stage),
-      model_({.width = stage.option("width", 5),
-              .layers = stage.option("layers", 3),
-              .root_weight = stage.option("root", false),
-              .tied = stage.option("tied", false),
-              .unused = stage.option("spare", false),
-              .nested = stage.option("nested", false),
-              .frozen = stage.option("frozen", std::vector<std::string>{}),
-              .shared = stage.option("shared", false)}),
-      plan_{stage.option("micro_steps", 1), stage.option("per_reduction", 1)} {
-  model_.order = stage.option("order", model_.order);
-  if (dtype_of(stage) != DType::float32) {
+ShardedToy::ShardedToy(Recorder& recorder)
+    : recorder_(recorder),
+      model_({.width = recorder.option("width", 5),
+              .layers = recorder.option("layers", 3),
+              .root_weight = recorder.option("root", false),
+              .tied = recorder.option("tied", false),
+              .unused = recorder.option("spare", false),
+              .nested = recorder.option("nested", false),
+              .frozen = recorder.option("frozen", std::vector<std::string>{}),
+              .shared = recorder.option("shared", false)}),
+      plan_{recorder.option("micro_steps", 1), recorder.option("per_reduction", 1)} {
+  model_.order = recorder.option("order", model_.order);
+  if (dtype_of(recorder) != DType::float32) {
     for (const nn::NamedParameter& each : model_.named_parameters()) {
-      Variable(each.variable).convert(dtype_of(stage));
+      Variable(each.variable).convert(dtype_of(recorder));
     }
   }
-  const int group = stage.option("group", 0);
+  const int group = recorder.option("group", 0);
   std::shared_ptr<ProcessGroup> subgroup;
-  if (group > 1) subgroup = stage.group().split_contiguous(group);
-  const auto kept = stage.option("keep", std::vector<std::string>{});
+  if (group > 1) subgroup = recorder.group().split_contiguous(group);
+  const auto kept = recorder.option("keep", std::vector<std::string>{});
 
   std::vector<nn::Module*> modules;
   for (const auto& layer : model_.layers()) modules.push_back(layer.get());
@@ -74,30 +75,30 @@ ShardedToy::ShardedToy(Stage& stage)
     const bool keeps =
         modules[i] == &model_ || std::find(kept.begin(), kept.end(), name) != kept.end();
     units_.push_back(std::make_unique<ShardedUnit>(
-        name, *modules[i], make_flats(name, lists[i], stage), stage.shared_group(), subgroup,
+        name, *modules[i], make_flats(name, lists[i], recorder), recorder.shared_group(), subgroup,
         ShardedUnit::Options{.reshard_after_forward = testing::reshard_of(group),
                              .keep_until_backward = keeps}));
     units_.back()->install_hooks();
   }
   std::vector<ShardedUnit*> units;
   for (const auto& unit : units_) units.push_back(unit.get());
-  reducer_ = std::make_unique<GradientReducer>(units, stage.shared_group());
+  reducer_ = std::make_unique<GradientReducer>(units, recorder.shared_group());
   reducer_->begin_step(plan_);
 }
 
 Variable ShardedToy::loss(int m, int step) {
-  const auto j = plan_.micro_batch(m, stage_.rank(), stage_.world_size());
-  const auto orders = stage_.option("orders", std::vector<std::vector<int>>{});
+  const auto j = plan_.micro_batch(m, recorder_.rank(), recorder_.world_size());
+  const auto orders = recorder_.option("orders", std::vector<std::vector<int>>{});
   if (!orders.empty()) model_.order = orders.at(static_cast<std::size_t>(m) % orders.size());
-  const auto asides = stage_.option("aside", std::vector<std::vector<int>>{});
+  const auto asides = recorder_.option("aside", std::vector<std::vector<int>>{});
   if (!asides.empty()) {
-    const Variable x(noise({4, stage_.option("width", 5)}, 3));
+    const Variable x(noise({4, recorder_.option("width", 5)}, 3));
     for (const int layer : asides.at(static_cast<std::size_t>(m) % asides.size())) {
       (void)(*model_.layers().at(static_cast<std::size_t>(layer)))(x);
     }
   }
-  return toy_loss(model_, stage_.option("width", 5), static_cast<int>(stage_.seed()) + step,
-                  static_cast<int>(j), dtype_of(stage_));
+  return toy_loss(model_, recorder_.option("width", 5), static_cast<int>(recorder_.seed()) + step,
+                  static_cast<int>(j), dtype_of(recorder_));
 }
 
 void ShardedToy::backward(const Variable& loss) {
@@ -122,23 +123,23 @@ std::vector<std::string> states_of(ShardedToy& toy) {
   return states;
 }
 
-Tensor given_gradient(const Stage& stage, Shape shape, std::size_t index) {
-  const Tensor values = noise(std::move(shape), 100 * stage.seed() + index);
+Tensor given_gradient(const Recorder& recorder, Shape shape, std::size_t index) {
+  const Tensor values = noise(std::move(shape), 100 * recorder.seed() + index);
   *values.data<float>() = -0.0F;
   return values;
 }
 
-void contribute(const Stage& stage, const FlatParameter& flat, std::size_t index) {
+void contribute(const Recorder& recorder, const FlatParameter& flat, std::size_t index) {
   const Variable& parameter = flat.parameters().at(index).variable;
-  const Variable factor(given_gradient(stage, parameter.shape(), index));
+  const Variable factor(given_gradient(recorder, parameter.shape(), index));
   sum(multiply(parameter, factor)).backward();
 }
 
-void fill_full_grad(const Stage& stage, const FlatParameter& flat, int m) {
-  const auto stream = static_cast<std::uint64_t>(100 * stage.rank() + m);
+void fill_full_grad(const Recorder& recorder, const FlatParameter& flat, int m) {
+  const auto stream = static_cast<std::uint64_t>(100 * recorder.rank() + m);
   flat.full_grad().storage()->allocate();
-  Variable values(noise({flat.padded_numel()}, 10000 * stage.seed() + stream));
-  if (dtype_of(stage) != DType::float32) values.convert(dtype_of(stage));
+  Variable values(noise({flat.padded_numel()}, 10000 * recorder.seed() + stream));
+  if (dtype_of(recorder) != DType::float32) values.convert(dtype_of(recorder));
   ops::copy(flat.full_grad(), values.data());
 }
 

@@ -12,7 +12,7 @@
 /// (parameters are float64).
 #pragma once
 
-#include "graded/stage.h"
+#include "graded/recorder.h"
 #include "support/toy_model.h"
 #include "task4_backward/backward.h"
 
@@ -25,7 +25,7 @@ namespace fsdp::graded {
 
 class ShardedToy {
  public:
-  explicit ShardedToy(Stage& stage);
+  explicit ShardedToy(Recorder& recorder);
 
   testing::Toy& model() { return model_; }
   GradientReducer& reducer() { return *reducer_; }
@@ -40,7 +40,7 @@ class ShardedToy {
   void backward(const Variable& loss);
 
  private:
-  Stage& stage_;
+  Recorder& recorder_;
   testing::Toy model_;
   optim::StepPlan plan_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
@@ -54,11 +54,11 @@ std::vector<std::string> states_of(ShardedToy& toy);
 
 /// The gradient that a scenario gives parameter number `index` of a flat parameter by hand. One
 /// element is -0.
-Tensor given_gradient(const Stage& stage, Shape shape, std::size_t index);
+Tensor given_gradient(const Recorder& recorder, Shape shape, std::size_t index);
 /// Adds it to the parameter's gradient as a backward would: through the tape.
-void contribute(const Stage& stage, const FlatParameter& flat, std::size_t index);
+void contribute(const Recorder& recorder, const FlatParameter& flat, std::size_t index);
 /// A full gradient that depends on rank and micro-step, padding included.
-void fill_full_grad(const Stage& stage, const FlatParameter& flat, int m);
+void fill_full_grad(const Recorder& recorder, const FlatParameter& flat, int m);
 
 /// Runs `call` inside a backward, and ends that backward there.
 void inside_backward(const std::function<void()>& call);

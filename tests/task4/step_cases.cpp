@@ -22,15 +22,15 @@ std::vector<std::string> without(std::vector<std::string> lines, const std::stri
 
 }  // namespace
 
-void judge_pre_backward(const Ask& ask) {
-  const Seen& seen = run("pre_backward", ask);
+void judge_pre_backward(const Setup& setup) {
+  const Observations& seen = run("pre_backward", setup);
   const UnitLayout unit = units_of(seen.asked()).front();
   const bool kept = seen.asked().options.value("kept", false);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson there("4.1", "a unit is unsharded before its first backward node runs", seen);
+    Check there("4.1", "a unit is unsharded before its first backward node runs", seen);
     there.at(rank, unit.name)
         .equal("the state", seen.text(rank, "state"), unit.name + " not sharded");
-    Lesson order(
+    Check order(
         "4.1",
         "pre_backward first unshards, then notifies the scheduler, then allocates the gradients",
         seen);
@@ -53,15 +53,15 @@ void judge_pre_backward(const Ask& ask) {
     for (std::string& line : heard) line = unit.name + ", parameters, room for gradients";
     if (unit.trainable().empty() && !heard.empty()) heard.front() = seen.lines(rank, "heard").at(0);
     const auto heard_again = seen.lines(rank, "heard again");
-    Lesson told("4.1", "the scheduler is notified at every call of a module, not only at the first",
-                seen);
+    Check told("4.1", "the scheduler is notified at every call of a module, not only at the first",
+               seen);
     told.at(rank, unit.name)
         .equal("what the scheduler saw in a second pre_backward of the same backward", heard_again,
                heard,
                {{!heard.empty() && heard_again.empty(),
                  "pre_backward returns before it notifies the scheduler if the unit is already "
                  "prepared"}});
-    Lesson room("4.1", "pre_backward allocates the full gradients", seen);
+    Check room("4.1", "pre_backward allocates the full gradients", seen);
     room.at(rank, unit.name)
         .equal("UNSHARDED_GRAD bytes", seen.bytes(rank, "prepared", "UNSHARDED_GRAD"),
                full_grad_bytes(unit, seen.world_size()));
@@ -70,36 +70,38 @@ void judge_pre_backward(const Ask& ask) {
     const auto flats = unit.trainable();
     for (std::size_t i = 0; i < flats.size(); ++i) {
       const Floats given = given_gradient_of(seen.asked(), flats[i].sizes.front(), 0);
-      Lesson first("4.1", "the first contribution overwrites, because every sink is armed", seen);
+      Check first(
+          "4.1", "the first contribution overwrites, because every gradient buffer is reset", seen);
       const Floats once = seen.floats(rank, key_of("first", i));
       first.at(rank, unit.name, flats[i].paths.front())
           .bits("the gradient", once, given, -1,
                 {{same(once, added_to_zeros(given)),
-                  "You zeroed the gradient instead of arming its sink: the contribution was added "
+                  "You zeroed the gradient instead of resetting its buffer: the contribution was added "
                   "to zeros, and 0 + (-0) is +0, not -0"},
                  {std::isnan(once.back()),
                   seen.asked().options.value("micro_step", 0) > 0
-                      ? "You did not arm the sink in this micro-step, the second of the step: the "
+                      ? "You did not reset the buffer in this micro-step, the second of the step: "
+                        "the "
                         "contribution was added to what fresh memory held"
-                      : "You did not arm the sink: the contribution was added to what fresh memory "
+                      : "You did not reset the gradient buffer: the contribution was added to what fresh memory "
                         "held"}});
-      Lesson survives("4.1", "the gradient that one call's backward wrote survives the next call's",
-                      seen);
+      Check survives("4.1", "the gradient that one call's backward wrote survives the next call's",
+                     seen);
       survives.at(rank, unit.name, flats[i].paths.front())
           .bits("the gradient after a second pre_backward", seen.floats(rank, key_of("again", i)),
                 once);
       const Floats twice = seen.floats(rank, key_of("second", i));
-      survives.bits(
-          "the gradient of both calls", twice, times(given, 2), -1,
-          {{same(twice, given),
-            "You armed the sinks again in the second call: the gradient of the first is lost"}});
+      survives.bits("the gradient of both calls", twice, times(given, 2), -1,
+                    {{same(twice, given),
+                      "You reset the gradient buffers again in the second call: the gradient of "
+                      "the first is lost"}});
     }
-    Lesson idle("4.1", "a unit that is already unsharded is not gathered again", seen);
+    Check idle("4.1", "a unit that is already unsharded is not gathered again", seen);
     idle.at(rank, unit.name)
         .equal("collectives of a second call",
                static_cast<std::int64_t>(seen.at(rank, "again").size()), 0);
-    Lesson back("4.1", "every call unshards the unit, even if it was resharded since the last call",
-                seen);
+    Check back("4.1", "every call unshards the unit, even if it was resharded since the last call",
+               seen);
     const std::string then = seen.text(rank, "state then");
     back.at(rank, unit.name)
         .equal("the state after reshard() and one more pre_backward", then,
@@ -109,8 +111,8 @@ void judge_pre_backward(const Ask& ask) {
   }
 }
 
-void judge_complete(const Ask& ask) {
-  const Seen& seen = run("complete", ask);
+void judge_complete(const Setup& setup) {
+  const Observations& seen = run("complete", setup);
   const UnitLayout unit = units_of(seen.asked()).front();
   const auto written = seen.asked().options.value("written", std::vector<int>{0});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
@@ -137,11 +139,11 @@ void judge_complete(const Ask& ask) {
         const bool is_later = is_written.begin() + static_cast<std::ptrdiff_t>(e) > gap;
         later_zero = later_zero && (is_later ? same({full[e]}, {0.0F}) : !differs);
       }
-      Lesson lesson("4.2",
-                    "a complete gradient is what backward wrote, and +0 everywhere else: in unused "
-                    "parameters and in the padding",
-                    seen);
-      lesson.at(rank, unit.name)
+      Check check("4.2",
+                  "a complete gradient is what backward wrote, and +0 everywhere else: in unused "
+                  "parameters and in the padding",
+                  seen);
+      check.at(rank, unit.name)
           .bits("the full gradient", full, expected, flats[i].numel,
                 {{written_differs && later_zero && std::isfinite(full.back()),
                   "You zeroed everything after the first parameter without a contribution: a later "
@@ -151,7 +153,7 @@ void judge_complete(const Ask& ask) {
                   "A parameter without a contribution is not +0: you left it as it was, or "
                   "multiplied it by 0, which keeps NaN and signs"}});
     }
-    Lesson room("4.2", "the full gradient is completed in place", seen);
+    Check room("4.2", "the full gradient is completed in place", seen);
     room.at(rank, unit.name)
         .equal("the peak of memory, above what was held before", grown(seen, rank, "peak"), 0);
     room.equal("UNSHARDED_GRAD bytes", seen.bytes(rank, "after", "UNSHARDED_GRAD"),

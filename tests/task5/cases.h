@@ -6,15 +6,15 @@
 
 namespace fsdp::graded {
 
-void judge_pieces(const Ask& ask);
-void judge_step(const Ask& ask);
+void judge_pieces(const Setup& setup);
+void judge_step(const Setup& setup);
 /// Parameters of float64.
-void judge_double_step(const Ask& ask);
-void judge_squares(const Ask& ask);
-void judge_clip(const Ask& ask);
+void judge_double_step(const Setup& setup);
+void judge_squares(const Setup& setup);
+void judge_clip(const Setup& setup);
 /// The same with max_norm so far above the norm of the gradient.
-void judge_clip_beside(const Ask& ask, double distance);
-void judge_state(const Ask& ask);
-void judge_reload(const Ask& ask);
+void judge_clip_beside(const Setup& setup, double distance);
+void judge_state(const Setup& setup);
+void judge_reload(const Setup& setup);
 
 }  // namespace fsdp::graded

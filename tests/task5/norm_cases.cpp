@@ -53,8 +53,8 @@ double squares_of_those(const Case& asked, int rank, const Counts& counts) {
 
 }  // namespace
 
-void judge_squares(const Ask& ask) {
-  const Seen& seen = run("squares", ask);
+void judge_squares(const Setup& setup) {
+  const Observations& seen = run("squares", setup);
   const Case& asked = seen.asked();
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     std::vector<Floats> mine = gradients_of(asked, 1, rank), padded = with_padding(asked, rank);
@@ -68,34 +68,34 @@ void judge_squares(const Ask& ask) {
         squares_of_those(asked, rank, [&](const FlatSpec& spec, const Floats& shard, bool) {
           return std::ssize(shard) == shard_numel(spec, asked.world_size);
         });
-    Lesson lesson(
+    Check check(
         "5.3", "over all ranks, every gradient element counts once and padding never counts", seen);
-    lesson.at(rank).equal(
+    check.at(rank).equal(
         "the number of collectives", std::ssize(seen.at(rank, "collectives")), 0,
         {{true, "the squares are added over the ranks, but that comes in step 5.4"}});
-    lesson.equal("the sum of squares, which already held 9,", digits(value),
-                 digits(squares_of(mine)),
-                 {{value == squares_of(padded), "padding was counted"},
-                  {value == without, "the sum lost the 9 that it already held"},
-                  {value == squares_of(whole), "the sum holds the squares of all ranks"},
-                  {value == firsts && value != full_ones,
-                   "only one flat parameter per unit was counted, but a unit can hold several "
-                   "trainable ones"},
-                  {value == full_ones && value != firsts,
-                   "a shard that ends in padding was left out entirely, although its other "
-                   "elements count"}});
+    check.equal("the sum of squares, which already held 9,", digits(value),
+                digits(squares_of(mine)),
+                {{value == squares_of(padded), "padding was counted"},
+                 {value == without, "the sum lost the 9 that it already held"},
+                 {value == squares_of(whole), "the sum holds the squares of all ranks"},
+                 {value == firsts && value != full_ones,
+                  "only one flat parameter per unit was counted, but a unit can hold several "
+                  "trainable ones"},
+                 {value == full_ones && value != firsts,
+                  "a shard that ends in padding was left out entirely, although its other "
+                  "elements count"}});
     const Json& noted = seen.at(rank, "peak");
-    lesson.equal("the peak of memory, above what was held before",
-                 noted.at("peak").at("total").get<std::int64_t>() -
-                     noted.at("before").at("total").get<std::int64_t>(),
-                 0);
-    lesson.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
-                   4095, {{true, "a copy outside the memory tracker"}});
+    check.equal("the peak of memory, above what was held before",
+                noted.at("peak").at("total").get<std::int64_t>() -
+                    noted.at("before").at("total").get<std::int64_t>(),
+                0);
+    check.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
+                  4095, {{true, "a copy outside the memory tracker"}});
   }
 }
 
-void judge_clip(const Ask& ask) {
-  const Seen& seen = run("clip", ask);
+void judge_clip(const Setup& setup) {
+  const Observations& seen = run("clip", setup);
   const Case& asked = seen.asked();
   const int world = seen.world_size();
   const bool has_others = asked.options.value("others", false);
@@ -112,10 +112,10 @@ void judge_clip(const Ask& ask) {
   std::vector<std::vector<Floats>> mine_clipped(static_cast<std::size_t>(world));
   for (int rank = 0; rank < world; ++rank) {
     std::vector<Floats> all_clipped;
-    Lesson can("5.4", "gradients with a finite norm can be clipped", seen);
+    Check can("5.4", "gradients with a finite norm can be clipped", seen);
     can.at(rank).accepted("clip_grad_norm()", seen.at(rank, "clipping"));
     if (!can.ok()) return;
-    Lesson one("5.4", "one all-reduce of integers adds the counters over the ranks", seen);
+    Check one("5.4", "one all-reduce of integers adds the counters over the ranks", seen);
     std::vector<std::string> calls;
     for (const Json& each : seen.at(rank, "collectives")) {
       calls.push_back(fmt::format("{} of {} {} for {}/{}", each.at("op").get<std::string>(),
@@ -136,7 +136,7 @@ void judge_clip(const Ask& ask) {
          {calls.size() > 1 && calls.size() == trainable && calls.front() == expected.front(),
           "there was one all-reduce per trainable flat parameter, but a single one carries the "
           "counters of all"}});
-    Lesson whole(
+    Check whole(
         "5.4",
         "the norm is that of the whole gradient, and the same number on every rank and at every W",
         seen);
@@ -165,9 +165,9 @@ void judge_clip(const Ask& ask) {
       Floats without_eps = before;
       for (float& value : without_eps) value *= static_cast<float>(std::min(max_norm / norm, 1.0));
       all_clipped.push_back(clipped);
-      Lesson scaled("5.4",
-                    "gradients are scaled down by max_norm / (norm + 1e-6), and never scaled up",
-                    seen);
+      Check scaled("5.4",
+                   "gradients are scaled down by max_norm / (norm + 1e-6), and never scaled up",
+                   seen);
       scaled.at(rank, specs[i].unit)
           .bits(fmt::format("the gradient of flat parameter {}", i), after, clipped, -1,
                 {{after == before && factor < 1 && norm <= max_norm,
@@ -181,7 +181,7 @@ void judge_clip(const Ask& ask) {
     }
     mine_clipped[static_cast<std::size_t>(rank)] = all_clipped;
     if (!seen.has(rank, "bad")) continue;
-    Lesson finite("5.4", "a norm that is not finite throws an Error on all ranks", seen);
+    Check finite("5.4", "a norm that is not finite throws an Error on all ranks", seen);
     finite.at(rank).refused("clipping with one infinite or NaN gradient on one rank",
                             seen.at(rank, "bad"), "Error", {"norm"});
     const auto second = gradients_of(asked, 2, rank);
@@ -197,21 +197,21 @@ void judge_clip(const Ask& ask) {
   everything.push_back(others);
   const double now = std::sqrt(squares_of(everything));
   for (int rank = 0; rank < world; ++rank) {
-    Lesson again("5.4", "every call computes the norm of the current gradients", seen);
+    Check again("5.4", "every call computes the norm of the current gradients", seen);
     const double observed = seen.at(rank, "norm again").get<double>();
     again.at(rank).equal("the norm of a second call", digits(observed), digits(now),
                          {{observed == norm && now != norm, "this is the norm of the first call"}});
   }
 }
 
-void judge_clip_beside(const Ask& ask, double distance) {
+void judge_clip_beside(const Setup& setup, double distance) {
   const Case asked{.scenario = "clip",
-                   .world_size = ask.world_size,
-                   .seed = ask.seed,
-                   .delivery = ask.delivery,
-                   .options = ask.options,
+                   .world_size = setup.world_size,
+                   .seed = setup.seed,
+                   .delivery = setup.delivery,
+                   .options = setup.options,
                    .nonce = {}};
-  Ask beside = ask;
+  Setup beside = setup;
   beside.options["max_norm"] = std::sqrt(squares_of(gradients_of(asked, 1))) + distance;
   judge_clip(beside);
 }

@@ -3,7 +3,7 @@
 // Options of every scenario: flats, scale, double (flats.h), optimizer ("adamw", "momentum" or
 // "sgd"), steps, begin_at (the number of steps that the optimizer begins with). Of "clip":
 // max_norm, unlimited (max_norm is infinite).
-#include "graded/stage.h"
+#include "graded/recorder.h"
 #include "task5/shards.h"
 #include "tensor/ops.h"
 
@@ -25,27 +25,27 @@ Tensor filled(std::int64_t numel, double value) {
 }
 
 /// All shards and, without padding, their gradients.
-void note_values(Stage& stage, const Shards& shards, const std::string& when) {
+void note_values(Recorder& recorder, const Shards& shards, const std::string& when) {
   for (std::size_t i = 0; i < shards.flats().size(); ++i) {
     const FlatParameter& flat = *shards.flats()[i];
-    stage.values(when + key_of("shard", i), flat.shard());
+    recorder.values(when + key_of("shard", i), flat.shard());
     if (!flat.requires_grad() || !flat.shard_grad().is_defined()) continue;
-    stage.values(when + key_of("gradient", i),
-                 flat.shard_grad().narrow(0, 0, flat.valid_shard_numel()));
+    recorder.values(when + key_of("gradient", i),
+                    flat.shard_grad().narrow(0, 0, flat.valid_shard_numel()));
   }
 }
 
 // ------------------------------------------------------------------------------------------- 5.1
 
-void pieces(Stage& stage) {
-  Shards shards(stage.asked(), stage.rank(), stage.world_size());
-  const ShardedOptimizer optimizer(shards.pointers(), optimizer_of(stage.asked()),
-                                   stage.shared_group());
-  stage.note("before gradients", optimizer.pieces().size());
+void pieces(Recorder& recorder) {
+  Shards shards(recorder.asked(), recorder.rank(), recorder.world_size());
+  const ShardedOptimizer optimizer(shards.pointers(), optimizer_of(recorder.asked()),
+                                   recorder.shared_group());
+  recorder.note("before gradients", optimizer.pieces().size());
   shards.set_gradients(1);
-  note_values(stage, shards, "");
+  note_values(recorder, shards, "");
   std::vector<optim::Piece> all;
-  stage.peak("peak", [&] { all = optimizer.pieces(); });
+  recorder.peak("peak", [&] { all = optimizer.pieces(); });
   const std::vector<FlatParameter*> flats = shards.trainable();
   Json lines = Json::array(), places = Json::array();
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -62,19 +62,19 @@ void pieces(Stage& stage) {
                     is(piece.param, flats[i]->shard()) ? "the shard" : "another tensor",
                     is(piece.grad, flats[i]->shard_grad()) ? "its gradient" : "another tensor"));
   }
-  stage.note("pieces", lines);
-  stage.note("places", places);
-  note_values(stage, shards, "afterwards ");
+  recorder.note("pieces", lines);
+  recorder.note("places", places);
+  note_values(recorder, shards, "afterwards ");
   all.clear();
   shards.drop_gradients();
-  stage.memory("dropped");
+  recorder.memory("dropped");
   shards.set_gradients(2);
   bool fresh = true;
   all = optimizer.pieces();
   for (std::size_t i = 0; i < all.size() && i < flats.size(); ++i) {
     fresh = fresh && all[i].grad.storage() == flats[i]->shard_grad().storage();
   }
-  stage.note("fresh", fresh);
+  recorder.note("fresh", fresh);
 }
 
 // ------------------------------------------------------------------------------------------- 5.2
@@ -95,106 +95,110 @@ std::vector<Tensor> paddings(const Shards& shards, ShardedOptimizer& optimizer, 
   return all;
 }
 
-void step(Stage& stage) {
-  Shards shards(stage.asked(), stage.rank(), stage.world_size());
-  ShardedOptimizer optimizer(shards.pointers(), optimizer_of(stage.asked()), stage.shared_group());
-  const int steps = stage.option("steps", 1);
-  optimizer.optimizer().set_steps(stage.option("begin_at", 0));
-  stage.memory("before");
+void step(Recorder& recorder) {
+  Shards shards(recorder.asked(), recorder.rank(), recorder.world_size());
+  ShardedOptimizer optimizer(shards.pointers(), optimizer_of(recorder.asked()),
+                             recorder.shared_group());
+  const int steps = recorder.option("steps", 1);
+  optimizer.optimizer().set_steps(recorder.option("begin_at", 0));
+  recorder.memory("before");
   for (int i = 1; i <= steps; ++i) {
     shards.set_gradients(i);
-    if (stage.option("poison", false)) {
+    if (recorder.option("poison", false)) {
       for (const Tensor& padding : paddings(shards, optimizer, true)) ops::fill(padding, 7);
     }
     const std::string name = std::to_string(i);
     const auto once = [&] { optimizer.step(learning_rate(i)); };
     if (i == 2) {
-      stage.peak("peak", once);
+      recorder.peak("peak", once);
       continue;
     }
-    const auto tried = [&] { stage.attempt("step " + name, once); };
-    stage.events("events " + name, [&] { stage.collectives("collectives " + name, tried); },
-                 {EventKind::step});
-    if (stage.seen().at("step " + name).at("type") != "none") return;
+    const auto tried = [&] { recorder.attempt("step " + name, once); };
+    recorder.events("events " + name, [&] { recorder.collectives("collectives " + name, tried); },
+                    {EventKind::step});
+    if (recorder.seen().at("step " + name).at("type") != "none") return;
   }
-  stage.memory("after");
-  stage.note("steps", optimizer.optimizer().steps());
+  recorder.memory("after");
+  recorder.note("steps", optimizer.optimizer().steps());
   std::vector<optim::Piece> pieces = optimizer.pieces();
   std::size_t next = 0;
   for (std::size_t i = 0; i < shards.flats().size(); ++i) {
     const FlatParameter& flat = *shards.flats()[i];
-    stage.values(key_of("param", i), flat.shard());
+    recorder.values(key_of("param", i), flat.shard());
     if (!flat.requires_grad()) continue;
     for (const auto& [name, tensor] : optimizer.optimizer().state(pieces.at(next++))) {
-      stage.values(key_of(name, i), tensor);
+      recorder.values(key_of(name, i), tensor);
     }
   }
   pieces.clear();
-  note_values(stage, shards, "");
+  note_values(recorder, shards, "");
   if (shards.trainable().empty()) return;
   shards.trainable().back()->set_shard_grad(Tensor());
-  stage.attempt("without a gradient", [&] { optimizer.step(0.1); });
+  recorder.attempt("without a gradient", [&] { optimizer.step(0.1); });
   shards.drop_gradients();
-  stage.memory("dropped");
-  stage.attempt("without any gradient", [&] { optimizer.step(0.1); });
-  stage.note("steps then", optimizer.optimizer().steps());
-  note_values(stage, shards, "then ");
+  recorder.memory("dropped");
+  recorder.attempt("without any gradient", [&] { optimizer.step(0.1); });
+  recorder.note("steps then", optimizer.optimizer().steps());
+  note_values(recorder, shards, "then ");
 }
 
 // ------------------------------------------------------------------------------------------- 5.3
 
-void squares(Stage& stage) {
-  Shards shards(stage.asked(), stage.rank(), stage.world_size());
-  const ShardedOptimizer optimizer(shards.pointers(), optimizer_of(stage.asked()),
-                                   stage.shared_group());
+void squares(Recorder& recorder) {
+  Shards shards(recorder.asked(), recorder.rank(), recorder.world_size());
+  const ShardedOptimizer optimizer(shards.pointers(), optimizer_of(recorder.asked()),
+                                   recorder.shared_group());
   shards.set_gradients(1);
   for (FlatParameter* flat : shards.trainable()) {
-    ops::fill(padding_of(*flat, flat->shard_grad()), stage.option("poison", 0.0));
+    ops::fill(padding_of(*flat, flat->shard_grad()), recorder.option("poison", 0.0));
   }
   ExactSquareSum sum;
   sum.add(filled(1, 3));  // somebody else's
-  stage.collectives("collectives",
-                    [&] { stage.peak("peak", [&] { optimizer.add_squares(sum); }); });
-  stage.note("value", sum.value());
+  recorder.collectives("collectives",
+                       [&] { recorder.peak("peak", [&] { optimizer.add_squares(sum); }); });
+  recorder.note("value", sum.value());
 }
 
 // ------------------------------------------------------------------------------------------- 5.4
 
-void clip(Stage& stage) {
-  Shards shards(stage.asked(), stage.rank(), stage.world_size());
-  ShardedOptimizer optimizer(shards.pointers(), optimizer_of(stage.asked()), stage.shared_group());
+void clip(Recorder& recorder) {
+  Shards shards(recorder.asked(), recorder.rank(), recorder.world_size());
+  ShardedOptimizer optimizer(shards.pointers(), optimizer_of(recorder.asked()),
+                             recorder.shared_group());
   shards.set_gradients(1);
   for (FlatParameter* flat : shards.trainable()) {
-    ops::fill(padding_of(*flat, flat->shard_grad()), stage.option("poison", 0.0));
+    ops::fill(padding_of(*flat, flat->shard_grad()), recorder.option("poison", 0.0));
   }
   double norm = 0;
-  const double max_norm = stage.option("unlimited", false) ? std::numeric_limits<double>::infinity()
-                                                           : stage.option("max_norm", 1.0);
+  const double max_norm = recorder.option("unlimited", false)
+                              ? std::numeric_limits<double>::infinity()
+                              : recorder.option("max_norm", 1.0);
   const auto others = [&] {  // what counts besides the shards
     ExactSquareSum squares;
-    if (stage.option("others", false)) squares.add(filled(1, 3));
+    if (recorder.option("others", false)) squares.add(filled(1, 3));
     return squares;
   };
   const auto clipping = [&] { norm = optimizer.clip_grad_norm(max_norm, others()); };
-  stage.collectives("collectives", [&] { stage.attempt("clipping", clipping); });
-  if (stage.seen().at("clipping").at("type") != "none") return;
-  stage.note("norm", norm);
+  recorder.collectives("collectives", [&] { recorder.attempt("clipping", clipping); });
+  if (recorder.seen().at("clipping").at("type") != "none") return;
+  recorder.note("norm", norm);
   for (std::size_t i = 0; i < shards.flats().size(); ++i) {
     const FlatParameter& flat = *shards.flats()[i];
     if (!flat.requires_grad()) continue;
-    stage.values(key_of("gradient", i), flat.shard_grad().narrow(0, 0, flat.valid_shard_numel()));
+    recorder.values(key_of("gradient", i),
+                    flat.shard_grad().narrow(0, 0, flat.valid_shard_numel()));
   }
-  stage.note("norm again", optimizer.clip_grad_norm(max_norm, others()));
-  const std::string bad = stage.option("bad", std::string());
+  recorder.note("norm again", optimizer.clip_grad_norm(max_norm, others()));
+  const std::string bad = recorder.option("bad", std::string());
   if (bad.empty()) return;
   shards.set_gradients(2);
-  if (stage.rank() == stage.option("bad_rank", 0)) {
+  if (recorder.rank() == recorder.option("bad_rank", 0)) {
     const double value = bad == "inf" ? std::numeric_limits<double>::infinity()
                                       : std::numeric_limits<double>::quiet_NaN();
     ops::fill(shards.trainable().front()->shard_grad().narrow(0, 0, 1), value);
   }
-  stage.attempt("bad", [&] { optimizer.clip_grad_norm(1); });
-  note_values(stage, shards, "bad ");
+  recorder.attempt("bad", [&] { optimizer.clip_grad_norm(1); });
+  note_values(recorder, shards, "bad ");
 }
 
 // ------------------------------------------------------------------------------------------- 5.5
@@ -206,30 +210,32 @@ Json to_json(const io::StateSlice& slice) {
           {"values", slice.values.to_vector<float>()}};
 }
 
-void note_slices(Stage& stage, const std::string& key, const std::vector<io::StateSlice>& slices) {
+void note_slices(Recorder& recorder, const std::string& key,
+                 const std::vector<io::StateSlice>& slices) {
   Json all = Json::array();
   for (const io::StateSlice& slice : slices) all.push_back(to_json(slice));
-  stage.note(key, std::move(all));
+  recorder.note(key, std::move(all));
 }
 
-void state(Stage& stage) {
-  Shards shards(stage.asked(), stage.rank(), stage.world_size());
-  ShardedOptimizer optimizer(shards.pointers(), optimizer_of(stage.asked()), stage.shared_group());
-  const int steps = stage.option("steps", 1);
+void state(Recorder& recorder) {
+  Shards shards(recorder.asked(), recorder.rank(), recorder.world_size());
+  ShardedOptimizer optimizer(shards.pointers(), optimizer_of(recorder.asked()),
+                             recorder.shared_group());
+  const int steps = recorder.option("steps", 1);
   for (int i = 1; i <= steps; ++i) {
     shards.set_gradients(i);
     optimizer.step(learning_rate(i));
   }
-  stage.memory("before");
+  recorder.memory("before");
   std::vector<io::StateSlice> slices;
   const auto cut = [&] { slices = optimizer.state_slices(); };
-  stage.collectives("collectives", [&] { stage.attempt("cutting", cut); });
-  if (stage.seen().at("cutting").at("type") != "none") return;
-  stage.memory("after");
-  note_slices(stage, "slices", slices);
+  recorder.collectives("collectives", [&] { recorder.attempt("cutting", cut); });
+  if (recorder.seen().at("cutting").at("type") != "none") return;
+  recorder.memory("after");
+  note_slices(recorder, "slices", slices);
   shards.set_gradients(steps + 1);
   optimizer.step(learning_rate(steps + 1));
-  note_slices(stage, "later", slices);  // the same ones: they are views
+  note_slices(recorder, "later", slices);  // the same ones: they are views
 }
 
 /// W' ranks of a world, one after the other: steps, saving and loading need no communication.
@@ -279,21 +285,21 @@ void load(Ranks& ranks, const Saved& saved, int steps) {
 
 /// Steps at one W, saves, loads at another W, makes one step more; saves what it loaded, and loads
 /// that at the first W into ranks that have not made a step.
-void reload(Stage& stage) {
-  const int steps = stage.option("steps", 2);
-  Ranks first(stage.asked(), stage.option("saved_at", 1));
+void reload(Recorder& recorder) {
+  const int steps = recorder.option("steps", 2);
+  Ranks first(recorder.asked(), recorder.option("saved_at", 1));
   for (int i = 1; i <= steps; ++i) first.step(i);
-  Ranks ranks(stage.asked(), stage.option("loaded_at", 1));
+  Ranks ranks(recorder.asked(), recorder.option("loaded_at", 1));
   ranks.step(99);  // whatever it was before
   load(ranks, save(first), steps);
-  note_slices(stage, "loaded", ranks.slices());
+  note_slices(recorder, "loaded", ranks.slices());
   ranks.step(steps + 1);
-  note_slices(stage, "continued", ranks.slices());
-  Ranks last(stage.asked(), stage.option("saved_at", 1));
+  note_slices(recorder, "continued", ranks.slices());
+  Ranks last(recorder.asked(), recorder.option("saved_at", 1));
   load(last, save(ranks), steps + 1);
-  note_slices(stage, "loaded again", last.slices());
+  note_slices(recorder, "loaded again", last.slices());
   last.step(steps + 2);
-  note_slices(stage, "continued again", last.slices());
+  note_slices(recorder, "continued again", last.slices());
 }
 
 }  // namespace

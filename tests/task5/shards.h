@@ -2,7 +2,7 @@
 /// Runner: the flat parameters of one rank, made of numbers that are known.
 #pragma once
 
-#include "graded/stage.h"
+#include "graded/recorder.h"
 #include "task5/flats.h"
 #include "task5_sharded_optimizer/sharded_optimizer.h"
 

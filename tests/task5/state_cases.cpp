@@ -70,36 +70,36 @@ std::vector<Cause> causes_of_lines(const Case& asked, const std::vector<std::str
 
 }  // namespace
 
-void judge_state(const Ask& ask) {
-  const Seen& seen = run("state", ask);
+void judge_state(const Setup& setup) {
+  const Observations& seen = run("state", setup);
   const Case& asked = seen.asked();
   const int steps = asked.options.value("steps", 1), world = seen.world_size();
   const Training now = train(asked, steps), later = train(asked, steps + 1);
   for (int rank = 0; rank < world; ++rank) {
-    Lesson can("5.5",
-               "the training state can be split into slices at any time, whatever states the "
-               "optimizer has",
-               seen);
+    Check can("5.5",
+              "the training state can be split into slices at any time, whatever states the "
+              "optimizer has",
+              seen);
     can.at(rank).accepted("state_slices()", seen.at(rank, "cutting"));
     if (!can.ok()) return;
     const auto expected = slices_of(asked, rank, world, now);
     const auto observed = slices_in(seen.at(rank, "slices"));
-    Lesson parts("5.5",
-                 "a rank's part is one slice per parameter in its shard and one per optimizer "
-                 "state of it, without padding",
-                 seen);
+    Check parts("5.5",
+                "a rank's part is one slice per parameter in its shard and one per optimizer "
+                "state of it, without padding",
+                seen);
     parts.at(rank).equal("the slices", lines_of(observed), lines_of(expected),
                          causes_of_lines(asked, lines_of(observed), lines_of(expected)));
     parts.equal("the number of collectives", std::ssize(seen.at(rank, "collectives")), 0,
                 {{true, "every rank saves its own part, so nothing needs to be gathered"}});
     if (!parts.ok()) continue;
-    Lesson values("5.5", "a slice holds the values of the elements that it names", seen);
+    Check values("5.5", "a slice holds the values of the elements that it names", seen);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       values.at(rank, "", expected[i].line)
           .bits("the slice", observed[i].values, expected[i].values);
     }
     if (!values.ok()) continue;
-    Lesson live(
+    Check live(
         "5.5",
         "slices are views of the live shards and states: saving reads them and loading writes them",
         seen);
@@ -112,14 +112,14 @@ void judge_state(const Ask& ask) {
                   "the slice is a copy, so it kept the old values"}});
     }
     if (steps == 0) continue;  // the state is made when it is asked for
-    Lesson room("5.5", "a view allocates nothing", seen);
+    Check room("5.5", "a view allocates nothing", seen);
     room.at(rank).equal("the number of bytes held afterwards", seen.bytes(rank, "after", "total"),
                         seen.bytes(rank, "before", "total"));
   }
 }
 
-void judge_reload(const Ask& ask) {
-  const Seen& seen = run("reload", ask);
+void judge_reload(const Setup& setup) {
+  const Observations& seen = run("reload", setup);
   const Case& asked = seen.asked();
   const int steps = asked.options.value("steps", 2);
   struct Moment {
@@ -142,17 +142,17 @@ void judge_reload(const Ask& ask) {
     std::sort(expected.begin(), expected.end(),
               [](const Slice& a, const Slice& b) { return a.line < b.line; });
     const auto observed = slices_in(seen.at(0, key));
-    Lesson lesson(
+    Check check(
         "5.5",
         "what was saved at one W loads at any other, and training continues with the same bits",
         seen);
-    lesson.at(0).equal(fmt::format("the slices when {}", key), lines_of(observed),
-                       lines_of(expected));
-    for (std::size_t i = 0; lesson.ok() && i < expected.size(); ++i) {
-      lesson.at(0, "", expected[i].line)
+    check.at(0).equal(fmt::format("the slices when {}", key), lines_of(observed),
+                      lines_of(expected));
+    for (std::size_t i = 0; check.ok() && i < expected.size(); ++i) {
+      check.at(0, "", expected[i].line)
           .bits(fmt::format("the slice when {}", key), observed[i].values, expected[i].values);
     }
-    if (!lesson.ok()) return;
+    if (!check.ok()) return;
   }
 }
 

@@ -9,16 +9,16 @@
 namespace fsdp::graded {
 namespace {
 
-std::int64_t grown(const Seen& seen, int rank, const std::string& key) {
+std::int64_t grown(const Observations& seen, int rank, const std::string& key) {
   const Json& noted = seen.at(rank, key);
   return noted.at("peak").at("total").get<std::int64_t>() -
          noted.at("before").at("total").get<std::int64_t>();
 }
 
-void check_heap(Lesson& lesson, const Seen& seen, int rank, const std::string& key) {
-  lesson.at_most("the largest block taken from the heap",
-                 seen.at(rank, key).at("heap").get<std::int64_t>(), 4095,
-                 {{true, "a copy outside the memory tracker"}});
+void check_heap(Check& check, const Observations& seen, int rank, const std::string& key) {
+  check.at_most("the largest block taken from the heap",
+                seen.at(rank, key).at("heap").get<std::int64_t>(), 4095,
+                {{true, "a copy outside the memory tracker"}});
 }
 
 /// Without those whose shard on `rank` is nothing but padding.
@@ -50,22 +50,22 @@ std::vector<std::string> expected_pieces(const Case& asked, Counted counted, boo
 }
 
 /// What is held after the gradients of all flat parameters were dropped.
-void check_dropped(Lesson& lesson, const Seen& seen, int rank) {
+void check_dropped(Check& check, const Observations& seen, int rank) {
   const std::int64_t held = seen.bytes(rank, "dropped", "SHARDED_GRAD");
-  lesson.at(rank).equal(
+  check.at(rank).equal(
       "the number of SHARDED_GRAD bytes after the flat parameters' gradients were dropped", held, 0,
       {{held == trainable_bytes(seen.asked(), 4, false),
         "something else still holds all the gradients, perhaps pieces kept from an earlier call"}});
 }
 
 /// Shards and gradients are as they were: `shards` and those of step `step`, if any.
-void check_unchanged(Lesson& lesson, const Seen& seen, int rank, const std::string& when,
+void check_unchanged(Check& check, const Observations& seen, int rank, const std::string& when,
                      const std::vector<Floats>& shards, int step) {
   const auto specs = specs_of(seen.asked());
   const auto gradients = gradients_of(seen.asked(), std::max(step, 1), rank);
   std::size_t next = 0;
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    lesson.at(rank, specs[i].unit)
+    check.at(rank, specs[i].unit)
         .bits(fmt::format("the shard of flat parameter {}", i),
               seen.floats(rank, fmt::format("{}shard.{}", when, i)), shards[i],
               valid_numel(specs[i], rank, seen.world_size()));
@@ -73,28 +73,28 @@ void check_unchanged(Lesson& lesson, const Seen& seen, int rank, const std::stri
     const std::string key = fmt::format("{}gradient.{}", when, i);
     const Floats& given = gradients[next++];
     if (!seen.has(rank, key)) {
-      lesson.that(false, fmt::format("the gradient of flat parameter {} is undefined", i),
-                  "the gradient that the test set");
+      check.that(false, fmt::format("the gradient of flat parameter {} is undefined", i),
+                 "the gradient that the test set");
       continue;
     }
     const Floats observed = seen.floats(rank, key);
     const auto zeros = static_cast<std::ptrdiff_t>(observed.size());
-    lesson.bits(fmt::format("the gradient of flat parameter {}", i), observed, given, -1,
-                {{std::count(observed.begin(), observed.end(), 0.0F) == zeros,
-                  "the gradient was set to zero, but gradients stay as they are until the caller "
-                  "drops them"}});
+    check.bits(fmt::format("the gradient of flat parameter {}", i), observed, given, -1,
+               {{std::count(observed.begin(), observed.end(), 0.0F) == zeros,
+                 "the gradient was set to zero, but gradients stay as they are until the caller "
+                 "drops them"}});
   }
 }
 
 /// No step threw.
-bool check_stepped(const Seen& seen, int rank, int steps) {
-  Lesson lesson("5.2", "the optimizer can step all pieces at any time", seen);
-  for (int step = 1; step <= steps && lesson.ok(); ++step) {
+bool check_stepped(const Observations& seen, int rank, int steps) {
+  Check check("5.2", "the optimizer can step all pieces at any time", seen);
+  for (int step = 1; step <= steps && check.ok(); ++step) {
     if (step == 2) continue;  // measured
-    lesson.at(rank).accepted(fmt::format("step {}", step),
-                             seen.at(rank, fmt::format("step {}", step)));
+    check.at(rank).accepted(fmt::format("step {}", step),
+                            seen.at(rank, fmt::format("step {}", step)));
   }
-  return lesson.ok();
+  return check.ok();
 }
 
 /// The units of lines that are sorted by name, though they should not be.
@@ -111,16 +111,16 @@ std::vector<std::string> without_decay_flags(std::vector<std::string> lines) {
 
 }  // namespace
 
-void judge_pieces(const Ask& ask) {
-  const Seen& seen = run("pieces", ask);
+void judge_pieces(const Setup& setup) {
+  const Observations& seen = run("pieces", setup);
   const Case& asked = seen.asked();
   const auto expected = expected_pieces(asked, Counted::in_unit, false);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("5.1",
-                  "there is one piece per trainable flat parameter, and its key names its place",
-                  seen);
+    Check check("5.1",
+                "there is one piece per trainable flat parameter, and its key names its place",
+                seen);
     const auto pieces = seen.lines(rank, "pieces");
-    lesson.at(rank).equal(
+    check.at(rank).equal(
         "the pieces", pieces, expected,
         {{pieces == expected_pieces(asked, Counted::in_unit, true),
           "frozen flat parameters are listed, but only trainable ones have a piece"},
@@ -139,8 +139,8 @@ void judge_pieces(const Ask& ask) {
          {pieces.size() == expected.size() &&
               without_decay_flags(pieces) == without_decay_flags(expected),
           "the flat parameter's decay flag is not copied into the piece"}});
-    if (!lesson.ok()) continue;
-    Lesson views("5.1", "a piece holds the shard and its gradient themselves, not copies", seen);
+    if (!check.ok()) continue;
+    Check views("5.1", "a piece holds the shard and its gradient themselves, not copies", seen);
     const auto places = seen.lines(rank, "places");
     views.at(rank).equal(
         "what the pieces hold", places,
@@ -160,15 +160,15 @@ void judge_pieces(const Ask& ask) {
     for (std::size_t i = 0; i < specs_of(asked).size(); ++i) {
       shards.push_back(start_of_shard(asked, i, rank));
     }
-    Lesson looks("5.1", "pieces() changes neither shards nor gradients", seen);
+    Check looks("5.1", "pieces() changes neither shards nor gradients", seen);
     check_unchanged(looks, seen, rank, "afterwards ", shards, 1);
-    Lesson drops("5.1", "the pieces do not keep a gradient alive", seen);
+    Check drops("5.1", "the pieces do not keep a gradient alive", seen);
     check_dropped(drops, seen, rank);
   }
 }
 
-void judge_step(const Ask& ask) {
-  const Seen& seen = run("step", ask);
+void judge_step(const Setup& setup) {
+  const Observations& seen = run("step", setup);
   const Case& asked = seen.asked();
   const auto specs = specs_of(asked);
   const int steps = asked.options.value("steps", 1), world = seen.world_size();
@@ -180,9 +180,9 @@ void judge_step(const Ask& ask) {
   const std::int64_t bytes = trainable_bytes(asked, 4 * states_of(asked), false);
   for (int rank = 0; rank < world; ++rank) {
     if (!check_stepped(seen, rank, steps)) return;
-    Lesson small("5.2",
-                 "a rank holds optimizer state for its shards only, which is 8 n bytes with AdamW",
-                 seen);
+    Check small("5.2",
+                "a rank holds optimizer state for its shards only, which is 8 n bytes with AdamW",
+                seen);
     const std::int64_t held = seen.bytes(rank, "after", "OPTIMIZER");
     small.at(rank).equal(
         "the number of OPTIMIZER bytes", held, bytes,
@@ -192,7 +192,7 @@ void judge_step(const Ask& ask) {
         "the number of bytes of all other kinds",
         seen.bytes(rank, "after", "total") - held - seen.bytes(rank, "after", "SHARDED_GRAD"),
         seen.bytes(rank, "before", "total") - seen.bytes(rank, "before", "OPTIMIZER"));
-    Lesson alone("5.2", "an elementwise step needs no communication", seen);
+    Check alone("5.2", "an elementwise step needs no communication", seen);
     std::vector<std::string> started;
     for (const Json& each : seen.at(rank, "collectives 1")) {
       started.push_back(each.at("op").get<std::string>());
@@ -203,7 +203,7 @@ void judge_step(const Ask& ask) {
                   grown(seen, rank, "peak"), 0);
       check_heap(small, seen, rank, "peak");
     }
-    Lesson once("5.2", "a step calls the optimizer once, with all pieces", seen);
+    Check once("5.2", "a step calls the optimizer once, with all pieces", seen);
     const auto pieces = static_cast<std::int64_t>(gradients_of(asked, 1).size());
     const auto made = std::ssize(seen.lines(rank, "events 1"));
     once.at(rank).equal("the number of step events", made, 1,
@@ -230,12 +230,12 @@ void judge_step(const Ask& ask) {
         const bool numbers_hold =
             observed.size() == shard.size() &&
             std::equal(shard.begin(), shard.begin() + valid, observed.begin());
-        Lesson values("5.2",
-                      numbers_hold
-                          ? "after a step the padding of shards and optimizer state is zero, "
-                            "whatever it held before"
-                          : "a step on shards gives the same bits as a step on whole parameters",
-                      seen);
+        Check values("5.2",
+                     numbers_hold
+                         ? "after a step the padding of shards and optimizer state is zero, "
+                           "whatever it held before"
+                         : "a step on shards gives the same bits as a step on whole parameters",
+                     seen);
         const auto has_its_bits = [&](int other, const auto& training) {
           return seen.floats(other, fmt::format("{}.{}", name, i)) ==
                  shard_of(training.at(name)[i], specs[i], other, world);
@@ -256,15 +256,15 @@ void judge_step(const Ask& ask) {
     for (std::size_t i = 0; i < specs.size(); ++i) {
       shards.push_back(shard_of(expected.at("param")[i], specs[i], rank, world));
     }
-    Lesson stays("5.2",
-                 "a step only reads the gradients; they stay as they are until they are dropped",
-                 seen);
+    Check stays("5.2",
+                "a step only reads the gradients; they stay as they are until they are dropped",
+                seen);
     if (values_hold) check_unchanged(stays, seen, rank, "", shards, steps);
     if (pieces == 0) continue;  // no gradient that could be missing
-    Lesson drops("5.2", "a step does not keep the gradients alive", seen);
+    Check drops("5.2", "a step does not keep the gradients alive", seen);
     check_dropped(drops, seen, rank);
-    Lesson refuses("5.2", "a step with a missing gradient throws an Error and changes nothing",
-                   seen);
+    Check refuses("5.2", "a step with a missing gradient throws an Error and changes nothing",
+                  seen);
     refuses.at(rank).refused("a step without all gradients", seen.at(rank, "without a gradient"),
                              "Error", {"has no gradient"});
     refuses.refused("a step without any gradient", seen.at(rank, "without any gradient"), "Error",
@@ -275,8 +275,8 @@ void judge_step(const Ask& ask) {
   }
 }
 
-void judge_double_step(const Ask& ask) {
-  const Seen& seen = run("step", ask);
+void judge_double_step(const Setup& setup) {
+  const Observations& seen = run("step", setup);
   const Case& asked = seen.asked();
   const auto specs = specs_of(asked);
   const auto digits = [](const std::vector<double>& values) {
@@ -294,8 +294,8 @@ void judge_double_step(const Ask& ask) {
         const auto& bits = noted.at("bits").get_binary();
         std::vector<double> observed(bits.size() / sizeof(double));
         if (!observed.empty()) std::memcpy(observed.data(), bits.data(), 8 * observed.size());
-        Lesson values("5.2", "float64 shards and state also have the bits of a single process",
-                      seen);
+        Check values("5.2", "float64 shards and state also have the bits of a single process",
+                     seen);
         values.at(rank, specs[i].unit)
             .equal("the dtype", noted.at("dtype").get<std::string>(), "float64");
         const auto shard = shard_of(flats[i], specs[i], rank, seen.world_size());

@@ -6,13 +6,13 @@
 
 namespace fsdp::graded {
 
-void judge_walk(const Ask& ask);
-void judge_stale(const Ask& ask);
-void judge_start(const Ask& ask);
-void judge_begins(const Ask& ask);
-void judge_ends(const Ask& ask);
+void judge_walk(const Setup& setup);
+void judge_stale(const Setup& setup);
+void judge_start(const Setup& setup);
+void judge_begins(const Setup& setup);
+void judge_ends(const Setup& setup);
 /// `step`: "6.4" looks at the forwards, "6.5" at the backwards.
-void judge_iterations(const char* step, const Ask& ask);
-void judge_time(const char* step, const Ask& ask);
+void judge_iterations(const char* step, const Setup& setup);
+void judge_time(const char* step, const Setup& setup);
 
 }  // namespace fsdp::graded

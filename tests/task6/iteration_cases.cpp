@@ -156,7 +156,7 @@ float loss_of(const Case& asked, int iteration, int rank) {
 
 class IterationJudge {
  public:
-  IterationJudge(const char* step, const Seen& seen) : step_(step), seen_(seen) {
+  IterationJudge(const char* step, const Observations& seen) : step_(step), seen_(seen) {
     const Case& asked = seen.asked();
     const Handout::Options options = Handout::options_of(asked);
     right_ = play(asked, options);
@@ -174,7 +174,7 @@ class IterationJudge {
     check_lines(rank, name, i, &Passes::forward);
     const auto index = static_cast<std::size_t>(i);
     check_held(rank, name, right_.forward[index].most);
-    Lesson record(step_, "the record is the order of the last complete forward", seen_);
+    Check record(step_, "the record is the order of the last complete forward", seen_);
     const auto as_text = [](const Numbers& numbers) {
       return fmt::format("[{}]", fmt::join(numbers, ", "));
     };
@@ -196,7 +196,7 @@ class IterationJudge {
          {recorded == "[]" && is_without_tape(i),
           "a forward without a tape is not recorded, but it counts like any other forward"}});
     if (is_thrown(seen_.asked(), i)) return;
-    Lesson value(step_, "prefetching changes no bit of the result", seen_);
+    Check value(step_, "prefetching changes no bit of the result", seen_);
     value.at(rank).bits("the loss of iteration " + std::to_string(i),
                         seen_.floats(rank, "loss " + std::to_string(i)),
                         {loss_of(seen_.asked(), i, rank)});
@@ -206,12 +206,12 @@ class IterationJudge {
     const std::string name = "backward " + std::to_string(i);
     check_lines(rank, name, i, &Passes::backward);
     check_held(rank, name, right_.backward[static_cast<std::size_t>(i)].most);
-    Lesson left(step_, "after backward every unit is sharded", seen_);
+    Check left(step_, "after backward every unit is sharded", seen_);
     const Lines states = seen_.lines(rank, "states after " + name);
     left.at(rank).equal("the states after " + name, states, Lines(states.size(), "sharded"));
     if (!std::has_single_bit(static_cast<unsigned>(seen_.world_size()))) return;
     if (seen_.asked().options.value("micro_steps", 1) > 1) return;  // task 4 looks at sums of steps
-    Lesson value(step_, "prefetching changes no bit of the result", seen_);
+    Check value(step_, "prefetching changes no bit of the result", seen_);
     for (const auto& [unit, whole] : gradients_of(seen_.asked(), i)) {
       const auto shard = seen_.floats(rank, "grad " + std::to_string(i) + " " + unit);
       std::vector<float> expected(shard.size(), 0.0F);
@@ -227,12 +227,12 @@ class IterationJudge {
                    std::vector<Handout::Pass> Passes::*pass) {
     const Lines observed = in_order(seen_.lines(rank, name));
     const Lines expected = in_order((right_.*pass)[static_cast<std::size_t>(i)].lines);
-    Lesson lesson(
+    Check check(
         step_,
         "unit k + 1 (k - 1 in backward) is gathered before unit k computes, in the recorded order",
         seen_);
     const std::string causes = observed == expected ? "" : slips_of(rank, pass);
-    lesson.at(rank).equal(name, observed, expected, {{!causes.empty(), causes}});
+    check.at(rank).equal(name, observed, expected, {{!causes.empty(), causes}});
   }
 
   /// The slips that lead to all that is seen on this rank, not in this iteration only.
@@ -253,10 +253,9 @@ class IterationJudge {
 
   void check_held(int rank, const std::string& name, int bound) {
     if (seen_.asked().options.value("group", 0) > 1) return;  // parts are counted too
-    Lesson lesson(step_, "at most `depth` units are unsharded ahead of the one that computes",
-                  seen_);
+    Check check(step_, "at most `depth` units are unsharded ahead of the one that computes", seen_);
     const std::int64_t most = seen_.number(rank, "held in " + name);
-    lesson.at(rank).at_most("the number of units in memory at once in " + name, most, bound);
+    check.at(rank).at_most("the number of units in memory at once in " + name, most, bound);
   }
 
   bool is_without_tape(int i) const {
@@ -264,18 +263,18 @@ class IterationJudge {
   }
 
   std::string step_;
-  const Seen& seen_;
+  const Observations& seen_;
   Passes right_;
   std::vector<std::pair<std::string, Passes>> slips_;
 };
 
 }  // namespace
 
-void judge_iterations(const char* step, const Ask& ask) {
-  Ask asked = ask;
+void judge_iterations(const char* step, const Setup& setup) {
+  Setup asked = setup;
   const bool backward = std::string(step) == "6.5";
   asked.options["backward"] = backward;
-  const Seen& seen = run("iterations", asked);
+  const Observations& seen = run("iterations", asked);
   IterationJudge judge(step, seen);
   const auto count = static_cast<int>(seen.asked().options.at("orders").size());
   for (int rank = 0; rank < seen.world_size(); ++rank) {

@@ -126,9 +126,9 @@ TEST_CASE("The gathers in flight never exceed the limit, wherever they were star
 
 TEST_CASE("A forward begins: the record becomes the guess, and the rest is cleared", "[6.3]") {
   for (const int world_size : worlds({1, 2, 3})) {
-    const Ask ask{.world_size = world_size, .delivery = Delivery::lazy};
+    const Setup setup{.world_size = world_size, .delivery = Delivery::lazy};
     const auto begins = [&](const Json& options) {
-      Ask asked = ask;
+      Setup asked = setup;
       asked.options = options;
       judge_begins(asked);
     };
@@ -141,9 +141,9 @@ TEST_CASE("A forward begins: the record becomes the guess, and the rest is clear
 
 TEST_CASE("A forward ends: the recording becomes the record, and nothing is left ahead", "[6.3]") {
   for (const int world_size : worlds({1, 2, 3})) {
-    const Ask ask{.world_size = world_size, .delivery = Delivery::lazy};
+    const Setup setup{.world_size = world_size, .delivery = Delivery::lazy};
     const auto ends = [&](const Json& options) {
-      Ask asked = ask;
+      Setup asked = setup;
       asked.options = options;
       judge_ends(asked);
     };

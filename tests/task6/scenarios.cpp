@@ -17,13 +17,13 @@ const std::vector<EventKind> kWire = {EventKind::issue, EventKind::wait, EventKi
 
 class Iterations {
  public:
-  explicit Iterations(Stage& stage)
-      : stage_(stage),
-        stack_(stage),
-        backward_(stage.option("backward", true)),
-        throws_(stage.option("throws", -1)),
-        plan_{.micro_steps = stage.option("micro_steps", 1),
-              .micro_steps_per_reduction = stage.option("per_reduction", 1)} {
+  explicit Iterations(Recorder& recorder)
+      : recorder_(recorder),
+        stack_(recorder),
+        backward_(recorder.option("backward", true)),
+        throws_(recorder.option("throws", -1)),
+        plan_{.micro_steps = recorder.option("micro_steps", 1),
+              .micro_steps_per_reduction = recorder.option("per_reduction", 1)} {
     // As task 7 will hang them: the borders around everything else.
     Program& model = stack_.model();
     model.register_forward_pre_hook([this](nn::Module&) { stack_.prefetcher().forward_begins(); });
@@ -31,7 +31,7 @@ class Iterations {
       unit->install_hooks();
       unit->scheduler = &stack_.prefetcher();
     }
-    reducer_ = std::make_unique<GradientReducer>(stack_.all(), stage.shared_group());
+    reducer_ = std::make_unique<GradientReducer>(stack_.all(), recorder.shared_group());
     model.register_forward_hook([this](nn::Module&) { stack_.prefetcher().forward_ends(); });
   }
 
@@ -43,35 +43,35 @@ class Iterations {
     in_step_ = false;
     Variable loss;
     held([&] {
-      stage_.events(
+      recorder_.events(
           "forward " + name, [&] { loss = forward(number); }, kWire);
     });
-    stage_.note("held in forward " + name, most_);
-    stage_.note("record " + name, stack_.numbers_of(stack_.prefetcher().recorded_order()));
-    stage_.note("states after forward " + name, stack_.states());
-    if (loss.is_defined()) stage_.values("loss " + name, loss.data());
+    recorder_.note("held in forward " + name, most_);
+    recorder_.note("record " + name, stack_.numbers_of(stack_.prefetcher().recorded_order()));
+    recorder_.note("states after forward " + name, stack_.states());
+    if (loss.is_defined()) recorder_.values("loss " + name, loss.data());
     const bool is_trained = loss.is_defined() && !evaluates && !is_among("abandoned", number);
     if (backward_ && is_trained) backward(name, loss);
   }
 
  private:
   bool is_among(const char* option, int number) const {
-    const Numbers numbers = stage_.option(option, Numbers{});
+    const Numbers numbers = recorder_.option(option, Numbers{});
     return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
   }
 
   Variable forward(int number) {
-    const std::int64_t width = stage_.option("width", 5);
-    const auto pass = [&] { return toy_loss(stack_.model(), width, number, stage_.rank()); };
+    const std::int64_t width = recorder_.option("width", 5);
+    const auto pass = [&] { return toy_loss(stack_.model(), width, number, recorder_.rank()); };
     if (number == throws_) {
       const auto call = static_cast<std::size_t>(stack_.model().order.at(1) % kDropped);
       nn::Module& second = *stack_.model().layers().at(call);
       const int hook = second.register_forward_pre_hook([](nn::Module&) { fail("not today"); });
-      stage_.attempt("thrown", [&] { without_tape(is_among("evaluations", number), pass); });
+      recorder_.attempt("thrown", [&] { without_tape(is_among("evaluations", number), pass); });
       second.remove_hook(hook);
       return {};
     }
-    return without_tape(!stage_.option("tape", true) || is_among("evaluations", number), pass);
+    return without_tape(!recorder_.option("tape", true) || is_among("evaluations", number), pass);
   }
 
   template <class Pass>
@@ -83,7 +83,7 @@ class Iterations {
 
   void backward(const std::string& name, const Variable& loss) {
     held([&] {
-      stage_.events(
+      recorder_.events(
           "backward " + name,
           [&] {
             loss.backward();
@@ -91,15 +91,15 @@ class Iterations {
           },
           kWire);
     });
-    stage_.note("held in backward " + name, most_);
-    stage_.note("states after backward " + name, stack_.states());
+    recorder_.note("held in backward " + name, most_);
+    recorder_.note("states after backward " + name, stack_.states());
     in_step_ = reducer_->micro_step() < plan_.micro_steps;
     if (in_step_) return;
     reducer_->finish_gradients();
     for (ShardedUnit* unit : stack_.all()) {
       FlatParameter& flat = *unit->flat_parameters().front();
       if (!flat.requires_grad()) continue;
-      stage_.values("grad " + name + " " + unit->name(), flat.shard_grad());
+      recorder_.values("grad " + name + " " + unit->name(), flat.shard_grad());
       flat.set_shard_grad(Tensor());
     }
   }
@@ -107,7 +107,7 @@ class Iterations {
   /// The most units that had memory at once during `call`.
   template <class Call>
   void held(const Call& call) {
-    const auto& lines = stage_.log().lines();
+    const auto& lines = recorder_.log().lines();
     const std::size_t begin = lines.size();
     for (const std::string& state : stack_.states()) now_ += state == "sharded" ? 0 : 1;
     most_ = now_;
@@ -120,7 +120,7 @@ class Iterations {
     now_ = 0;
   }
 
-  Stage& stage_;
+  Recorder& recorder_;
   Stack stack_;
   bool backward_;
   int throws_;
@@ -131,10 +131,10 @@ class Iterations {
   int most_ = 0;
 };
 
-void iterations(Stage& stage) {
-  Iterations all(stage);
+void iterations(Recorder& recorder) {
+  Iterations all(recorder);
   int number = 0;
-  for (const Numbers& order : stage.option("orders", std::vector<Numbers>{})) {
+  for (const Numbers& order : recorder.option("orders", std::vector<Numbers>{})) {
     all.run(number++, order);
   }
 }

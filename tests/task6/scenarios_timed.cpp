@@ -65,18 +65,19 @@ class HeavyReductions : public Decorated {
 
 }  // namespace
 
-void timed(Stage& stage) {
-  const int ranks = stage.option("ranks", 2);
-  Context context({.world_size = ranks,
-                   .device = kFake,
-                   .cost_model = CostModel{.ps_per_flop = stage.option("ps_per_flop", 1.0),
-                                           .alpha_ps = stage.option("alpha", std::int64_t{0}),
-                                           .link_ps_per_byte = stage.option("ps_per_byte", 0.0)}});
+void timed(Recorder& recorder) {
+  const int ranks = recorder.option("ranks", 2);
+  Context context(
+      {.world_size = ranks,
+       .device = kFake,
+       .cost_model = CostModel{.ps_per_flop = recorder.option("ps_per_flop", 1.0),
+                               .alpha_ps = recorder.option("alpha", std::int64_t{0}),
+                               .link_ps_per_byte = recorder.option("ps_per_byte", 0.0)}});
   const ContextScope scope(context);
   const auto group = std::make_shared<ProcessGroup>(std::make_shared<HeavyReductions>(
-      make_fake_backend(0, ranks), stage.option("reduce_factor", 1)));
+      make_fake_backend(0, ranks), recorder.option("reduce_factor", 1)));
 
-  Chain chain(stage.option("units", 4));
+  Chain chain(recorder.option("units", 4));
   std::vector<std::unique_ptr<ShardedUnit>> units;
   std::vector<ShardedUnit*> all;
   for (const auto& link : chain.links()) {
@@ -88,14 +89,14 @@ void timed(Stage& stage) {
         ShardedUnit::Options{.keep_until_backward = link == chain.links().back()}));
     all.push_back(units.back().get());
   }
-  Prefetcher prefetcher(all, {stage.option("depth", 1), stage.option("limit", 0)});
+  Prefetcher prefetcher(all, {recorder.option("depth", 1), recorder.option("limit", 0)});
   chain.register_forward_pre_hook([&](nn::Module&) { prefetcher.forward_begins(); });
   for (ShardedUnit* unit : all) {
     unit->install_hooks();
     unit->scheduler = &prefetcher;
   }
   GradientReducer reducer(all, group);
-  const bool backward = stage.option("backward", true);
+  const bool backward = recorder.option("backward", true);
   chain.register_forward_hook([&](nn::Module&) { prefetcher.forward_ends(); });
 
   for (int i = 0; i < 2; ++i) {
@@ -107,11 +108,11 @@ void timed(Stage& stage) {
     const Variable y = chain(x);
     const Variable loss = Node::record(std::make_shared<FreeLoss>(), {y}, Tensor::empty({1}));
     const std::int64_t half = context.clock()->now();
-    stage.note("forward " + name, half - begin);
+    recorder.note("forward " + name, half - begin);
     if (!backward) continue;
     loss.backward();
     reducer.end_of_backward();
-    stage.note("backward " + name, context.clock()->now() - half);
+    recorder.note("backward " + name, context.clock()->now() - half);
     reducer.finish_gradients();
     for (ShardedUnit* unit : all) unit->flat_parameters().front()->set_shard_grad(Tensor());
   }

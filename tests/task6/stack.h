@@ -2,7 +2,7 @@
 /// Task 6: a stack of sharded layers put together by hand, as task 7 will do it.
 #pragma once
 
-#include "graded/stage.h"
+#include "graded/recorder.h"
 #include "support/reshard.h"
 #include "task6/program.h"
 #include "task6_prefetching/prefetching.h"
@@ -21,27 +21,27 @@ using Numbers = std::vector<int>;
 /// keep their parameters until backward), frozen (numbers of units that are not trained).
 class Stack {
  public:
-  explicit Stack(Stage& stage)
-      : model_(config_of(stage.option("width", 5), stage.option("layers", 5),
-                         stage.option("frozen", Numbers{}))) {
-    const int group = stage.option("group", 0);
+  explicit Stack(Recorder& recorder)
+      : model_(config_of(recorder.option("width", 5), recorder.option("layers", 5),
+                         recorder.option("frozen", Numbers{}))) {
+    const int group = recorder.option("group", 0);
     std::shared_ptr<ProcessGroup> subgroup;
-    if (group > 1) subgroup = stage.group().split_contiguous(group);
-    const Numbers kept = stage.option("keep", Numbers{});
+    if (group > 1) subgroup = recorder.group().split_contiguous(group);
+    const Numbers kept = recorder.option("keep", Numbers{});
     for (const auto& layer : model_.layers()) {
       std::vector<std::unique_ptr<FlatParameter>> flats;
       flats.push_back(std::make_unique<FlatParameter>(layer->path(), layer->named_parameters(),
-                                                      stage.rank(), stage.world_size(), kCpu,
+                                                      recorder.rank(), recorder.world_size(), kCpu,
                                                       copy_slice));
       const auto number = static_cast<int>(units_.size());
       const bool keeps = std::find(kept.begin(), kept.end(), number) != kept.end();
       units_.push_back(std::make_unique<ShardedUnit>(
-          layer->path(), *layer, std::move(flats), stage.shared_group(), subgroup,
+          layer->path(), *layer, std::move(flats), recorder.shared_group(), subgroup,
           ShardedUnit::Options{.reshard_after_forward = testing::reshard_of(group),
                                .keep_until_backward = keeps}));
     }
     prefetcher_ = std::make_unique<Prefetcher>(
-        all(), Prefetcher::Options{stage.option("depth", 1), stage.option("limit", 0)});
+        all(), Prefetcher::Options{recorder.option("depth", 1), recorder.option("limit", 0)});
   }
 
   Program& model() { return model_; }
@@ -85,11 +85,11 @@ class Stack {
 };
 
 // scenarios_steps.cpp: single steps
-void walk(Stage& stage);
-void stale(Stage& stage);
-void start(Stage& stage);
-void border(Stage& stage);
+void walk(Recorder& recorder);
+void stale(Recorder& recorder);
+void start(Recorder& recorder);
+void border(Recorder& recorder);
 // scenarios_timed.cpp: on the virtual clock
-void timed(Stage& stage);
+void timed(Recorder& recorder);
 
 }  // namespace fsdp::graded

@@ -14,7 +14,7 @@ Handout::Guess guess_of(const Case& asked) {
   return {asked.options.value("guess", Numbers{}), asked.options.value("cursor", std::size_t{0})};
 }
 
-/// The units as Stage::prepare leaves them.
+/// The units as Recorder::prepare leaves them.
 Handout prepared(const Case& asked) {
   Handout handout(Handout::options_of(asked));
   const auto set = [&](const char* option, UnitState state) {
@@ -34,7 +34,7 @@ std::string sorted(Numbers numbers) {
   std::sort(numbers.begin(), numbers.end());
   return text_of(std::move(numbers));
 }
-std::string numbers(const Seen& seen, int rank, const std::string& key) {
+std::string numbers(const Observations& seen, int rank, const std::string& key) {
   return text_of(seen.at(rank, key).get<Numbers>());
 }
 
@@ -58,7 +58,7 @@ std::string all_that_apply(const std::vector<Cause>& causes) {
 }
 
 /// Whether ahead_ holds units that it should not, besides all that it should.
-bool takes_more(const Seen& seen, int rank, Numbers right) {
+bool takes_more(const Observations& seen, int rank, Numbers right) {
   Numbers ahead = seen.at(rank, "ahead").get<Numbers>();
   std::sort(ahead.begin(), ahead.end());
   std::sort(right.begin(), right.end());
@@ -67,7 +67,7 @@ bool takes_more(const Seen& seen, int rank, Numbers right) {
 }
 
 /// Why units are as they were although nothing is to be ahead.
-std::vector<Cause> causes_at_borders(const Seen& seen, int rank) {
+std::vector<Cause> causes_at_borders(const Observations& seen, int rank) {
   const Handout before = prepared(seen.asked());
   const bool as_before = seen.lines(rank, "states") == names_of(before.states);
   const std::string ahead = numbers(seen, rank, "ahead");
@@ -78,25 +78,24 @@ std::vector<Cause> causes_at_borders(const Seen& seen, int rank) {
 }
 
 /// States of all units, and what is ahead.
-void check_units(Lesson& lesson, const Seen& seen, int rank, const Handout& handout,
+void check_units(Check& check, const Observations& seen, int rank, const Handout& handout,
                  const std::vector<Cause>& causes = {}) {
-  lesson.at(rank).equal("the units' states", seen.lines(rank, "states"), names_of(handout.states),
-                        causes);
-  lesson.equal("the content of ahead_", numbers(seen, rank, "ahead"), sorted(handout.ahead),
-               causes);
+  check.at(rank).equal("the units' states", seen.lines(rank, "states"), names_of(handout.states),
+                       causes);
+  check.equal("the content of ahead_", numbers(seen, rank, "ahead"), sorted(handout.ahead), causes);
 }
 
 }  // namespace
 
-void judge_walk(const Ask& ask) {
-  const Seen& seen = run("walk", ask);
+void judge_walk(const Setup& setup) {
+  const Observations& seen = run("walk", setup);
   const Numbers order = guess_of(seen.asked()).order;
   const auto reports = seen.asked().options.at("reports").get<Numbers>();
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("6.1",
-                  "a report searches for its unit from the cursor on and moves the cursor past it; "
-                  "a unit that is not found leaves the cursor where it is",
-                  seen);
+    Check check("6.1",
+                "a report searches for its unit from the cursor on and moves the cursor past it; "
+                "a unit that is not found leaves the cursor where it is",
+                seen);
     Handout::Guess guess = guess_of(seen.asked());
     for (std::size_t i = 0; i < reports.size(); ++i) {
       const Json& step = seen.at(rank, "steps").at(i);
@@ -107,7 +106,7 @@ void judge_walk(const Ask& ask) {
       const auto front = std::find(order.begin(), order.end(), unit) - order.begin();
       const auto right = static_cast<std::int64_t>(guess.cursor);
       const auto was = static_cast<std::int64_t>(before);
-      lesson.at(rank, unit_name(unit))
+      check.at(rank, unit_name(unit))
           .equal(fmt::format("the cursor after its report, searching {} from {} on,",
                              text_of(order), before),
                  cursor, right,
@@ -118,26 +117,26 @@ void judge_walk(const Ask& ask) {
                    "a unit that is not in the guess moved the cursor to its end"},
                   {right == was + 1 && cursor == was,
                    "the cursor stays at the unit just used instead of moving past it"}});
-      lesson.that(step.at("expected").get<bool>() == expected,
-                  fmt::format("advance returned {}", step.at("expected").dump()),
-                  fmt::format("{}: only the unit at the cursor is expected", expected));
-      if (!lesson.ok()) return;  // what follows would only follow from it
+      check.that(step.at("expected").get<bool>() == expected,
+                 fmt::format("advance returned {}", step.at("expected").dump()),
+                 fmt::format("{}: only the unit at the cursor is expected", expected));
+      if (!check.ok()) return;  // what follows would only follow from it
     }
   }
 }
 
-void judge_stale(const Ask& ask) {
-  const Seen& seen = run("stale", ask);
+void judge_stale(const Setup& setup) {
+  const Observations& seen = run("stale", setup);
   Handout handout = prepared(seen.asked());
   const Handout before = handout;
   handout.give_up_stale(guess_of(seen.asked()));
   Handout by_front = before;
   by_front.give_up_stale(without_passed(guess_of(seen.asked())));
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("6.1",
-                  "units that were gathered ahead and are not among the next `depth` units of the "
-                  "guess are resharded, and no others",
-                  seen);
+    Check check("6.1",
+                "units that were gathered ahead and are not among the next `depth` units of the "
+                "guess are resharded, and no others",
+                seen);
     const bool is_as_before = seen.lines(rank, "states") == names_of(before.states);
     const auto ahead = numbers(seen, rank, "ahead");
     const auto with_depth = [&](int depth) {
@@ -153,7 +152,7 @@ void judge_stale(const Ask& ask) {
     const int depth = seen.asked().options.value("depth", 1);
     const bool one_more = with_depth(depth + 1), all = with_depth(depth + 100);
     check_units(
-        lesson, seen, rank, handout,
+        check, seen, rank, handout,
         {{is_as_before && ahead == sorted(before.ahead), "nothing was resharded"},
          {by_first_place && ahead != "[]",
           "the guess is searched from the front, but a unit that is used twice can come again "
@@ -167,16 +166,16 @@ void judge_stale(const Ask& ask) {
                                     [](UnitState state) { return state != UnitState::sharded; });
     const std::int64_t world = seen.world_size();
     const std::int64_t bytes = 4 * ((30 + world - 1) / world * world);
-    lesson.equal("the number of UNSHARDED_PARAM bytes",
-                 seen.bytes(rank, "memory", "UNSHARDED_PARAM") -
-                     seen.bytes(rank, "sharded", "UNSHARDED_PARAM"),
-                 held * bytes);
-    lesson.that(seen.at(rank, "started").empty(), "gathers were started", "none");
+    check.equal("the number of UNSHARDED_PARAM bytes",
+                seen.bytes(rank, "memory", "UNSHARDED_PARAM") -
+                    seen.bytes(rank, "sharded", "UNSHARDED_PARAM"),
+                held * bytes);
+    check.that(seen.at(rank, "started").empty(), "gathers were started", "none");
   }
 }
 
-void judge_start(const Ask& ask) {
-  const Seen& seen = run("start", ask);
+void judge_start(const Setup& setup) {
+  const Observations& seen = run("start", setup);
   const std::string phase = seen.asked().options.value("phase", std::string("forward"));
   Handout handout = prepared(seen.asked());
   handout.start_ahead(guess_of(seen.asked()), phase);
@@ -212,10 +211,10 @@ void judge_start(const Ask& ask) {
           "sharded too"},
          {events == walker.lines,
           "units that are already unsharded are not counted toward the depth, but they must be"}});
-    Lesson first("6.2",
-                 "among the next `depth` units of the guess, the sharded ones are started in order "
-                 "while fewer gathers than the limit are in flight, and nothing is waited for",
-                 seen);
+    Check first("6.2",
+                "among the next `depth` units of the guess, the sharded ones are started in order "
+                "while fewer gathers than the limit are in flight, and nothing is waited for",
+                seen);
     const bool waits = std::any_of(events.begin(), events.end(), [](const std::string& line) {
       return line.starts_with("wait ");
     });
@@ -225,7 +224,7 @@ void judge_start(const Ask& ask) {
           "the gather is waited for, as finish_unshard() does: call only start_unshard() here"},
          {events.empty(), "nothing was started"},
          {!slips.empty(), slips}});
-    Lesson second("6.2", "units that are started here are added to ahead_, and no others", seen);
+    Check second("6.2", "units that are started here are added to ahead_, and no others", seen);
     check_units(
         second, seen, rank, handout,
         {{numbers(seen, rank, "ahead") == sorted(prepared(seen.asked()).ahead),
@@ -236,19 +235,19 @@ void judge_start(const Ask& ask) {
   }
 }
 
-void judge_begins(const Ask& ask) {
-  Ask asked = ask;
+void judge_begins(const Setup& setup) {
+  Setup asked = setup;
   asked.options["border"] = "begins";
-  const Seen& seen = run("border", asked);
+  const Observations& seen = run("border", asked);
   const Numbers record = seen.asked().options.value("recorded", Numbers{});
   Handout handout = prepared(seen.asked());
   handout.give_up_stale({});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson clean("6.3", "when a forward begins, no unit gathered earlier is left ahead", seen);
+    Check clean("6.3", "when a forward begins, no unit gathered earlier is left ahead", seen);
     check_units(clean, seen, rank, handout, causes_at_borders(seen, rank));
     clean.that(seen.at(rank, "started").empty(), "gathers were started", "none");
-    Lesson anew(
-        "6.3", "the recording starts empty again, and the previous record becomes the guess", seen);
+    Check anew("6.3", "the recording starts empty again, and the previous record becomes the guess",
+               seen);
     anew.at(rank).equal("the recording", numbers(seen, rank, "recording"), std::string("[]"));
     const std::string guess = numbers(seen, rank, "guess");
     anew.equal("the guess of forward", guess, text_of(record),
@@ -256,28 +255,28 @@ void judge_begins(const Ask& ask) {
                  "the guess and its cursor are still those of the previous forward"}});
     anew.equal("the cursor of the guess", seen.number(rank, "cursor"), 0);
     anew.equal("the record", numbers(seen, rank, "recorded"), text_of(record));
-    Lesson backward("6.3", "a new forward starts with no backward begun", seen);
+    Check backward("6.3", "a new forward starts with no backward begun", seen);
     backward.at(rank).that(!seen.at(rank, "backward begun").get<bool>(),
                            "the backward counts as begun, so it would use the old guess",
                            "no backward has begun");
   }
 }
 
-void judge_ends(const Ask& ask) {
-  Ask asked = ask;
+void judge_ends(const Setup& setup) {
+  Setup asked = setup;
   asked.options["border"] = "ends";
-  const Seen& seen = run("border", asked);
+  const Observations& seen = run("border", asked);
   const Numbers recording = seen.asked().options.value("recording", Numbers{});
   const Numbers before = seen.asked().options.value("recorded", Numbers{});
   Handout handout = prepared(seen.asked());
   handout.give_up_stale({});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson clean(
+    Check clean(
         "6.3",
         "after forward_ends() no unit that was gathered ahead and not used is left unsharded",
         seen);
     check_units(clean, seen, rank, handout, causes_at_borders(seen, rank));
-    Lesson record("6.3", "the recording of a complete forward becomes the record", seen);
+    Check record("6.3", "the recording of a complete forward becomes the record", seen);
     const auto observed = numbers(seen, rank, "recorded");
     record.at(rank).equal(
         "recorded_order()", observed, text_of(recording),

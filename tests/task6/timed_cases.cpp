@@ -26,24 +26,24 @@ testing::ScheduleCase costs_of(const Json& options) {
 
 }  // namespace
 
-void judge_time(const char* step, const Ask& ask) {
-  Ask asked = ask;
+void judge_time(const char* step, const Setup& setup) {
+  Setup asked = setup;
   const bool backward = std::string(step) == "6.5";
   asked.options["backward"] = backward;
-  const Seen& seen = run("timed", asked);
+  const Observations& seen = run("timed", asked);
   const testing::ScheduleCase costs = costs_of(seen.asked().options);
   testing::ScheduleCase without = costs;
   without.depth = 0;
   const testing::ScheduleTimes right = testing::play(costs), serial = testing::play(without);
-  Lesson lesson(step,
-                backward ? "backward takes max(b, g) + (K-2)·max(b, g+r) + max(b, r) + r at depth "
-                           "1: gathers run while units compute"
-                         : "forward takes g + (K-1)·max(f, g) + f: gathers run while units compute",
-                seen);
+  Check check(step,
+              backward ? "backward takes max(b, g) + (K-2)·max(b, g+r) + max(b, r) + r at depth "
+                         "1: gathers run while units compute"
+                       : "forward takes g + (K-1)·max(f, g) + f: gathers run while units compute",
+              seen);
   const std::string half = backward ? "backward" : "forward";
   const auto check = [&](const std::string& name, std::int64_t expected, std::int64_t slow) {
     const std::int64_t observed = seen.number(0, name);
-    lesson.at(0).equal(
+    check.at(0).equal(
         "the virtual time of " + name + ", in picoseconds", observed, expected,
         {{observed == slow, "this is the time of depth 0: no gather overlaps with computation"},
          {observed > slow,

@@ -6,21 +6,21 @@
 
 namespace fsdp::graded {
 
-void judge_units(const Ask& ask);
-void judge_splits(const Ask& ask);
-void judge_hooks(const Ask& ask);
-void judge_left_out(const Ask& ask);
-void judge_gone(const Ask& ask);
-void judge_replicated(const Ask& ask);
-void judge_training(const Ask& ask);
-void judge_gradients(const Ask& ask);
-void judge_memory(const Ask& ask);
-void judge_visit(const Ask& ask);
-void judge_save_full(const Ask& ask);
-void judge_load_full(const Ask& ask);
-void judge_handover(const Ask& ask);
-void judge_slices(const Ask& ask);
-void judge_resume(const Ask& ask);
-void judge_damaged(const Ask& ask);
+void judge_units(const Setup& setup);
+void judge_splits(const Setup& setup);
+void judge_hooks(const Setup& setup);
+void judge_left_out(const Setup& setup);
+void judge_gone(const Setup& setup);
+void judge_replicated(const Setup& setup);
+void judge_training(const Setup& setup);
+void judge_gradients(const Setup& setup);
+void judge_memory(const Setup& setup);
+void judge_visit(const Setup& setup);
+void judge_save_full(const Setup& setup);
+void judge_load_full(const Setup& setup);
+void judge_handover(const Setup& setup);
+void judge_slices(const Setup& setup);
+void judge_resume(const Setup& setup);
+void judge_damaged(const Setup& setup);
 
 }  // namespace fsdp::graded

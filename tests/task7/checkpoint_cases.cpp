@@ -42,7 +42,7 @@ Names with_state(const State& state) {
 }
 
 /// `only_rank_0`: what is said if the replicated values are right there and nowhere else.
-void check_given(Lesson& lesson, const Given& given, const State& right, const Json& options,
+void check_given(Check& check, const Given& given, const State& right, const Json& options,
                  const std::string& only_rank_0 = "") {
   const State sharded = part_of(right, options, false), whole = part_of(right, options, true);
   const int ranks = static_cast<int>(given.replicated.size());
@@ -50,16 +50,16 @@ void check_given(Lesson& lesson, const Given& given, const State& right, const J
   const bool is_only_rank_0 =
       !only_rank_0.empty() && is_right(given.replicated.front()) &&
       std::none_of(given.replicated.begin() + 1, given.replicated.end(), is_right);
-  check_cover(lesson.at_rank_of(0, ranks), given.sharded, names_in(sharded));
-  if (lesson.ok()) check_state(lesson, given.sharded.values, sharded);
+  check_cover(check.at_rank_of(0, ranks), given.sharded, names_in(sharded));
+  if (check.ok()) check_state(check, given.sharded.values, sharded);
   for (std::size_t rank = 0; rank < given.replicated.size(); ++rank) {
-    lesson.at_rank_of(static_cast<int>(rank), ranks)
+    check.at_rank_of(static_cast<int>(rank), ranks)
         .equal("the replicated tensors", names_in(given.replicated[rank]), names_in(whole),
                {{names_in(given.replicated[rank]) == with_state(whole),
                  "a frozen parameter is left out; it has no optimizer state, but its values are "
                  "saved"}});
-    if (lesson.ok()) {
-      check_state(lesson, given.replicated[rank], whole, {{is_only_rank_0, only_rank_0}});
+    if (check.ok()) {
+      check_state(check, given.replicated[rank], whole, {{is_only_rank_0, only_rank_0}});
     }
   }
 }
@@ -71,11 +71,11 @@ std::vector<Json> of_ranks(const Json& noted, const char* key) {
 }
 
 // Only rank 0 makes and publishes the folder: what it finds there does not depend on the others.
-void check_barriers(const Seen& seen, int ranks) {
-  Lesson barriers("7.6",
-                  "three barriers mark that the folder exists, that every file is written, and "
-                  "that the checkpoint can be loaded",
-                  seen);
+void check_barriers(const Observations& seen, int ranks) {
+  Check barriers("7.6",
+                 "three barriers mark that the folder exists, that every file is written, and "
+                 "that the checkpoint can be loaded",
+                 seen);
   const bool failed = !seen.text(0, "saving failed").empty();  // then some moments never came
   bool met_begun = false, met_written = false, has_written = false, has_published = false;
   for (const Json& moment : seen.at(0, "moments").at(0)) {
@@ -98,9 +98,9 @@ void check_barriers(const Seen& seen, int ranks) {
 }
 
 /// `before`: what had been loaded before the training that was saved; -1 if nothing.
-void check_counts(const Seen& seen, const Json& noted, int rank, int ranks, int steps,
+void check_counts(const Observations& seen, const Json& noted, int rank, int ranks, int steps,
                   int before = -1) {
-  Lesson count(
+  Check count(
       "7.6", "the step count continues after a load, because AdamW's bias correction depends on it",
       seen);
   const auto observed = noted.at("steps").get<std::int64_t>();
@@ -137,7 +137,7 @@ std::string damage_text(const Case& asked) {
 }
 
 /// Why nobody finds a flipped bit, from the files in which the same damage is found.
-std::vector<Cause> causes_of_blindness(const Seen& seen) {
+std::vector<Cause> causes_of_blindness(const Observations& seen) {
   if (!seen.has(0, "files in which it is found")) return {};
   const auto found = seen.at(0, "files in which it is found").get<std::vector<int>>();
   std::vector<int> own(static_cast<std::size_t>(seen.asked().options.value("heirs", 2)));
@@ -158,8 +158,8 @@ Json without_ignored(Json options) {
 
 }  // namespace
 
-void judge_slices(const Ask& ask) {
-  const Seen& seen = run("slices", ask);
+void judge_slices(const Setup& setup) {
+  const Observations& seen = run("slices", setup);
   const Case& asked = seen.asked();
   const int steps = asked.options.value("steps", 2);
   const Single& right = single(asked.options, asked.seed,
@@ -169,12 +169,12 @@ void judge_slices(const Ask& ask) {
     all.push_back(seen.at(rank, "all"));
     sharded.push_back(seen.at(rank, "sharded"));
   }
-  Lesson lesson("7.6",
-                "the slices of all ranks make up the training state, and ignored parameters are "
-                "included whole, with their optimizer state, if the caller requests them",
-                seen);
-  check_given(lesson, given_by(asked.options, all), right.state, asked.options);
-  Lesson without("7.6", "ignored parameters are left out unless the caller requests them", seen);
+  Check check("7.6",
+              "the slices of all ranks make up the training state, and ignored parameters are "
+              "included whole, with their optimizer state, if the caller requests them",
+              seen);
+  check_given(check, given_by(asked.options, all), right.state, asked.options);
+  Check without("7.6", "ignored parameters are left out unless the caller requests them", seen);
   for (std::size_t rank = 0; rank < sharded.size(); ++rank) {
     const Given own = given_by(asked.options, {sharded[rank]});
     without.at(static_cast<int>(rank))
@@ -182,8 +182,8 @@ void judge_slices(const Ask& ask) {
   }
 }
 
-void judge_resume(const Ask& ask) {
-  const Seen& seen = run("resume", ask);
+void judge_resume(const Setup& setup) {
+  const Observations& seen = run("resume", setup);
   const Case& asked = seen.asked();
   const int ranks = asked.options.value("ranks", 4), heirs = asked.options.value("heirs", 2);
   const int half = asked.options.value("half", 1), steps = asked.options.value("steps", 2);
@@ -192,12 +192,12 @@ void judge_resume(const Ask& ask) {
 
   check_barriers(seen, ranks);
   const std::string failure = seen.text(0, "saving failed");
-  Lesson saved("7.6", "every rank writes its file into the folder that rank 0 created", seen);
+  Check saved("7.6", "every rank writes its file into the folder that rank 0 created", seen);
   saved.at_rank_of(0, ranks).that(failure.empty(), failure, "a checkpoint");
   if (!saved.ok()) return;
 
-  Lesson files("7.6", "a checkpoint is one folder with one file per rank, and `latest` names it",
-               seen);
+  Check files("7.6", "a checkpoint is one folder with one file per rank, and `latest` names it",
+              seen);
   files.at_rank_of(0, ranks).equal("the content of the parent folder", seen.lines(0, "listing"),
                                    Names{"latest", name});
   files.equal("`latest`", seen.text(0, "latest"), name);
@@ -209,7 +209,7 @@ void judge_resume(const Ask& ask) {
                 "files left by a save that crashed are among them, but begin() removes those"}});
   if (!files.ok()) return;  // it cannot be loaded
   for (int rank = 0; rank < ranks; ++rank) {
-    Lesson lean("7.6", "saving writes views of existing tensors and allocates nothing", seen);
+    Check lean("7.6", "saving writes views of existing tensors and allocates nothing", seen);
     const Json& noted = seen.at(0, "savers").at(static_cast<std::size_t>(rank));
     lean.at_rank_of(rank, ranks)
         .equal("the peak of memory while saving, above what was held before",
@@ -217,61 +217,61 @@ void judge_resume(const Ask& ask) {
   }
 
   const std::string refusal = seen.text(0, "loading failed");
-  Lesson open("7.6", "what was saved at one W loads at another", seen);
+  Check open("7.6", "what was saved at one W loads at another", seen);
   open.at_rank_of(0, heirs).that(refusal.empty(), refusal, "the training state");
   if (!open.ok()) return;
 
   const Json& heirs_noted = seen.at(0, "heirs");
   for (int rank = 0; rank < heirs; ++rank) {
     const Json& metadata = heirs_noted.at(static_cast<std::size_t>(rank)).at("metadata");
-    Lesson lesson("7.6", "loading returns the metadata, with the step count", seen);
-    lesson.at_rank_of(rank, heirs)
+    Check check("7.6", "loading returns the metadata, with the step count", seen);
+    check.at_rank_of(rank, heirs)
         .equal("\"optimizer_steps\"", metadata.value("optimizer_steps", "(missing)"),
                std::to_string(half),
                {{metadata.value("optimizer_steps", "") == std::to_string(number),
                  "this is the number of the folder, which the caller chooses freely"}});
-    lesson.equal("the caller's own entry \"note\"", metadata.value("note", "(missing)"),
-                 std::string("from a test"));
+    check.equal("the caller's own entry \"note\"", metadata.value("note", "(missing)"),
+                std::string("from a test"));
     const Json& noted = heirs_noted.at(static_cast<std::size_t>(rank));
     check_counts(seen, noted, rank, heirs, half);
-    Lesson padding("7.6", "after loading, padding is zero in shards and optimizer state", seen);
+    Check padding("7.6", "after loading, padding is zero in shards and optimizer state", seen);
     const double largest = noted.at("padding").get<double>();
     padding.at_rank_of(rank, heirs)
         .that(largest == 0, fmt::format("padding holds {:.9g}", largest), "zero");
   }
   const int micro_batches = asked.options.at("micro_batches").get<int>();
   const Single& then = single(asked.options, asked.seed, micro_batches, half);
-  Lesson loaded("7.6", "what was saved at one W loads at another", seen);
+  Check loaded("7.6", "what was saved at one W loads at another", seen);
   check_given(loaded, given_by(asked.options, of_ranks(heirs_noted, "loaded")), then.state,
               asked.options,
               "only rank 0 has the saved values of ignored parameters, but every rank loads them, "
               "with their optimizer state");
   for (int rank = 0; rank < heirs; ++rank) {
-    Lesson now("7.6", "after loading, the model computes with the loaded values", seen);
+    Check now("7.6", "after loading, the model computes with the loaded values", seen);
     check_evaluation(now.at_rank_of(rank, heirs),
                      heirs_noted.at(static_cast<std::size_t>(rank)).at("loss"),
                      then.evaluations.back());
   }
   if (!loaded.ok()) return;
   const Single& right = single(asked.options, asked.seed, micro_batches, steps);
-  Lesson lesson("7.6", "training continues as if it had never been interrupted", seen);
-  check_given(lesson, given_by(asked.options, of_ranks(heirs_noted, "all")), right.state,
+  Check check("7.6", "training continues as if it had never been interrupted", seen);
+  check_given(check, given_by(asked.options, of_ranks(heirs_noted, "all")), right.state,
               asked.options);
   if (!asked.options.value("again", false)) return;
   const Json& again = seen.at(0, "again");
   for (int rank = 0; rank < ranks; ++rank) {
     check_counts(seen, again.at(static_cast<std::size_t>(rank)), rank, ranks, steps, half);
   }
-  Lesson twice("7.6", "a state that was loaded, trained and saved again loads again", seen);
+  Check twice("7.6", "a state that was loaded, trained and saved again loads again", seen);
   check_given(twice, given_by(asked.options, of_ranks(again, "all")), right.state, asked.options);
 }
 
-void judge_damaged(const Ask& ask) {
-  const Seen& seen = run("damaged", ask);
+void judge_damaged(const Setup& setup) {
+  const Observations& seen = run("damaged", setup);
   const Case& asked = seen.asked();
   const int heirs = asked.options.value("heirs", 2);
   const std::string damage = asked.options.value("damage", "bit");
-  Lesson whole("7.6", "an intact checkpoint loads", seen);
+  Check whole("7.6", "an intact checkpoint loads", seen);
   const Single& right =
       single(asked.options, asked.seed, asked.options.at("micro_batches").get<int>(), 1);
   for (int rank = 0; rank < heirs; ++rank) {
@@ -283,8 +283,7 @@ void judge_damaged(const Ask& ask) {
   check_given(whole, given_by(asked.options, of_ranks(seen.at(0, "whole"), "after")), right.state,
               asked.options);
 
-  Lesson refused("7.6", "a checkpoint that is damaged or belongs to another model is refused",
-                 seen);
+  Check refused("7.6", "a checkpoint that is damaged or belongs to another model is refused", seen);
   const auto types = of_ranks(seen.at(0, "broken"), "type");
   const bool anybody = std::find(types.begin(), types.end(), "InputError") != types.end();
   refused.at_rank_of(0, heirs).that(anybody, "no rank found " + damage_text(asked), "an InputError",
@@ -296,7 +295,7 @@ void judge_damaged(const Ask& ask) {
               "an InputError, or Aborted along with the other ranks",
               {{anybody,
                 "another rank found the damage, but this rank did not wait for the verdict"}});
-    Lesson same("7.6", "all ranks check everything before any rank changes anything", seen);
+    Check same("7.6", "all ranks check everything before any rank changes anything", seen);
     const Json options = without_ignored(asked.options);
     Assembled before, after;
     add_slices(before, noted.at("before"));

@@ -71,8 +71,8 @@ class Wire {
 
 }  // namespace
 
-void judge_hooks(const Ask& ask) {
-  const Seen& seen = run("hooks", ask);
+void judge_hooks(const Setup& setup) {
+  const Observations& seen = run("hooks", setup);
   const Case& asked = seen.asked();
   const int depth = asked.options.value("depth", 1);
   const int limit = asked.options.value("limit", 0) > 0 ? asked.options.value("limit", 0) : depth;
@@ -81,7 +81,7 @@ void judge_hooks(const Ask& ask) {
   Wire wire(units, std::min(depth, limit));
   Wire serial(units, 0);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson slots("7.2", "if there is a prefetcher, every unit's slot holds it", seen);
+    Check slots("7.2", "if there is a prefetcher, every unit's slot holds it", seen);
     slots.at(rank).that(seen.at(rank, "prefetcher").get<bool>() == (depth > 0),
                         depth > 0 ? "there is no prefetcher" : "there is a prefetcher at depth 0",
                         depth > 0 ? "one" : "none");
@@ -97,10 +97,10 @@ void judge_hooks(const Ask& ask) {
     if (!slots.ok()) return;
     for (int i = 0; i < 2; ++i) {
       const std::string name = std::to_string(i);
-      Lesson order("7.2",
-                   "hooks run in the order of registration: the forward begins, units gather and "
-                   "reshard, the forward ends, backward reduces",
-                   seen);
+      Check order("7.2",
+                  "hooks run in the order of registration: the forward begins, units gather and "
+                  "reshard, the forward ends, backward reduces",
+                  seen);
       const Lines forward = seen.lines(rank, "forward " + name);
       order.at(rank).equal("forward " + name, forward, wire.forward(i > 0),
                            {{i > 0 && depth > 0 && forward == serial.forward(false),
@@ -121,20 +121,20 @@ void judge_hooks(const Ask& ask) {
                                    return line.find("reduce_scatter") != std::string::npos;
                                  }),
                     "no backward hook of the reducer runs"}});
-      Lesson value("7.2", "sharding changes no bit of the loss", seen);
+      Check value("7.2", "sharding changes no bit of the loss", seen);
       const Single& alone = single(asked.options, asked.seed, seen.world_size(), 1);
       if (i > 0) continue;  // no optimizer here, and other data: one comparison is enough
       value.at(rank).bits("the loss", seen.floats(rank, "loss " + name),
                           {static_cast<float>(alone.losses.at({0, rank}))});
     }
-    Lesson left("7.2", "after backward all units are sharded on every rank", seen);
+    Check left("7.2", "after backward all units are sharded on every rank", seen);
     left.at(rank).equal("the number of units that are not sharded",
                         seen.number(rank, "not sharded"), 0);
   }
 }
 
-void judge_left_out(const Ask& ask) {
-  const Seen& seen = run("left_out", ask);
+void judge_left_out(const Setup& setup) {
+  const Observations& seen = run("left_out", setup);
   const int depth = seen.asked().options.value("depth", 1);
   Names units;
   for (const WantedUnit& unit : plan_of(seen.asked()).units) units.push_back(unit.name);
@@ -160,7 +160,7 @@ void judge_left_out(const Ask& ask) {
   std::rotate(ends_early.begin() + 1, ends_early.begin() + 2, ends_early.end());
   std::reverse(first_to_last.begin() + 2, first_to_last.end());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson end(
+    Check end(
         "7.2",
         "the prefetcher is notified of the end of a forward after the root's unit has finished",
         seen);
@@ -170,10 +170,10 @@ void judge_left_out(const Ask& ask) {
                        {{depth > 0 && observed == ends_early,
                          "the prefetcher is notified of the end before the root's own post-forward "
                          "hook runs, so units gathered ahead and not used are freed first"}});
-    Lesson order("7.2",
-                 "the reducer gets the units in forward order, and sends those that backward did "
-                 "not reach from the last to the first",
-                 seen);
+    Check order("7.2",
+                "the reducer gets the units in forward order, and sends those that backward did "
+                "not reach from the last to the first",
+                seen);
     const Lines reductions = those_with(seen.lines(rank, "sent"), "reduce_scatter");
     order.at(rank).equal(
         "what a backward that skipped layers sent", reductions, sent,

@@ -5,40 +5,40 @@
 
 namespace fsdp::graded {
 
-void judge_splits(const Ask& ask) {
-  const Seen& seen = run("splits", ask);
+void judge_splits(const Setup& setup) {
+  const Observations& seen = run("splits", setup);
   const auto units = std::ssize(plan_of(seen.asked()).units);
   const auto counts = seen.at(0, "splits").get<std::vector<std::int64_t>>();
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-    Lesson lesson("7.1", "all units share one subgroup: the group is split once, or not at all",
-                  seen);
-    lesson.at_rank_of(static_cast<int>(rank), static_cast<int>(counts.size()))
+    Check check("7.1", "all units share one subgroup: the group is split once, or not at all",
+                seen);
+    check.at_rank_of(static_cast<int>(rank), static_cast<int>(counts.size()))
         .equal("the number of splits", counts[rank],
                seen.asked().options.value("group", 0) > 1 ? 1 : 0,
                {{counts[rank] == units, "each unit made a subgroup of its own"}});
   }
 }
 
-void judge_gone(const Ask& ask) {
-  const Seen& seen = run("gone", ask);
+void judge_gone(const Setup& setup) {
+  const Observations& seen = run("gone", setup);
   Names units;
   for (const WantedUnit& unit : plan_of(seen.asked()).units) units.push_back(unit.name);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("7.2",
-                  "after the sharded model is destroyed, none of its hooks is left on the module",
-                  seen);
+    Check check("7.2",
+                "after the sharded model is destroyed, none of its hooks is left on the module",
+                seen);
     const Names before = seen.lines(rank, "record");
     const Names after = seen.lines(rank, "record afterwards");
-    lesson.at(rank).equal(
+    check.at(rank).equal(
         "the order that another model's prefetcher has recorded", after, before,
         {{after != before, "hooks on the root are still called: keep their handles in hooks_"}});
-    lesson.equal("the collectives of a forward of the plain module",
-                 std::ssize(seen.at(rank, "call")), 0);
-    if (!lesson.ok()) continue;
+    check.equal("the collectives of a forward of the plain module",
+                std::ssize(seen.at(rank, "call")), 0);
+    if (!check.ok()) continue;
     // The plain module was called when the other model had reached layers.1.
     const Names middle = seen.lines(rank, "record in the middle");
     const Names ended = {units[0], units[1]}, begun(units.begin() + 2, units.end());
-    lesson.equal(
+    check.equal(
         "the order that another model's prefetcher has recorded, after the plain module was called "
         "in the middle of that model's forward,",
         middle, before,
@@ -46,20 +46,20 @@ void judge_gone(const Ask& ask) {
           "the hook on the root that notifies the prefetcher of the end of a forward is still "
           "called: keep its handle in hooks_"}});
     const Names whole = seen.lines(rank, "record of the forward");
-    lesson.equal("the order recorded after that forward has ended", whole, before,
-                 {{whole == begun,
-                   "the hook on the root that notifies the prefetcher of the beginning of a "
-                   "forward is still called: keep its handle in hooks_"}});
+    check.equal("the order recorded after that forward has ended", whole, before,
+                {{whole == begun,
+                  "the hook on the root that notifies the prefetcher of the beginning of a "
+                  "forward is still called: keep its handle in hooks_"}});
   }
 }
 
-void judge_handover(const Ask& ask) {
-  const Seen& seen = run("handover", ask);
+void judge_handover(const Setup& setup) {
+  const Observations& seen = run("handover", setup);
   const Case& asked = seen.asked();
   const int ranks = asked.options.value("ranks", 3), heirs = asked.options.value("heirs", 2);
-  Lesson files("7.5",
-               "the folder appears complete, its parents are created, and nothing else is left",
-               seen);
+  Check files("7.5",
+              "the folder appears complete, its parents are created, and nothing else is left",
+              seen);
   files.at_rank_of(0, ranks);
   if (asked.options.value("crash", false)) {
     files.that(!seen.at(0, "there after the crash").get<bool>(),
@@ -76,10 +76,10 @@ void judge_handover(const Ask& ask) {
       const auto path = slice.at("name").get<std::string>().substr(6);
       add_slices(is_ignored(asked.options, path) ? own : sharded, Json::array({slice}));
     }
-    Lesson copies("7.5", "every rank reads the ignored parameters whole", seen);
+    Check copies("7.5", "every rank reads the ignored parameters whole", seen);
     check_state(copies.at_rank_of(rank, heirs), own.values, part_of(saved, asked.options, true));
   }
-  Lesson values("7.5", "what one number of ranks saved, any other number can load", seen);
+  Check values("7.5", "what one number of ranks saved, any other number can load", seen);
   const State expected = part_of(saved, asked.options, false);
   check_cover(values.at_rank_of(0, heirs), sharded, names_in(expected));
   if (values.ok()) check_state(values, sharded.values, expected);

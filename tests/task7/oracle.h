@@ -49,14 +49,14 @@ void add_slices(Assembled& whole, const Json& slices);
 std::vector<float> floats_of(const Json& bits);
 
 /// Every element of exactly these names, each once.
-void check_cover(Lesson& lesson, const Assembled& whole, const std::vector<std::string>& names);
+void check_cover(Check& check, const Assembled& whole, const std::vector<std::string>& names);
 /// Every bit, in the order of names.
-void check_state(Lesson& lesson, const State& observed, const State& expected,
+void check_state(Check& check, const State& observed, const State& expected,
                  const std::vector<Cause>& causes = {});
 /// What Session::evaluate() noted: one loss, twice. `exact`: to the last bit.
-void check_evaluation(Lesson& lesson, const Json& twice, double expected, bool exact = true);
+void check_evaluation(Check& check, const Json& twice, double expected, bool exact = true);
 /// ‖a - b‖ <= 1e-3 ‖b‖, for what is right but not to the last bit.
-void check_close(Lesson& lesson, const State& observed, const State& expected);
+void check_close(Check& check, const State& observed, const State& expected);
 
 /// What no rank shards.
 bool is_ignored(const Json& options, const std::string& path);

@@ -110,16 +110,16 @@ double loss_of_build(const Json& options, std::uint64_t seed_of_model, std::uint
   return loss_of(*model, options, seed, 0, 0).data().item();
 }
 
-void check_evaluation(Lesson& lesson, const Json& twice, double expected, bool exact) {
+void check_evaluation(Check& check, const Json& twice, double expected, bool exact) {
   const double first = twice.at(0).get<double>(), second = twice.at(1).get<double>();
   const auto fits = [&](double loss) {
     return exact ? loss == expected : std::abs(loss - expected) <= 1e-3 * std::abs(expected);
   };
-  lesson.that(fits(first), fmt::format("the loss without a tape is {:.9g}", first),
-              fmt::format("{:.9g}", expected),
-              {{fits(second),
-                "a unit that an earlier forward left unsharded still computes with the old values: "
-                "call reshard() before the shards change"}});
+  check.that(fits(first), fmt::format("the loss without a tape is {:.9g}", first),
+             fmt::format("{:.9g}", expected),
+             {{fits(second),
+               "a unit that an earlier forward left unsharded still computes with the old values: "
+               "call reshard() before the shards change"}});
 }
 
 std::vector<float> floats_of(const Json& bits) {
@@ -149,35 +149,35 @@ void add_slices(Assembled& whole, const Json& slices) {
   }
 }
 
-void check_cover(Lesson& lesson, const Assembled& whole, const std::vector<std::string>& names) {
-  lesson.that(whole.wrong.empty(), whole.wrong, "slices within their tensors");
+void check_cover(Check& check, const Assembled& whole, const std::vector<std::string>& names) {
+  check.that(whole.wrong.empty(), whole.wrong, "slices within their tensors");
   std::vector<std::string> given;
   for (const auto& [name, times] : whole.times) given.push_back(name);
-  lesson.equal("the names of the tensors in the slices", given, names);
+  check.equal("the names of the tensors in the slices", given, names);
   for (const auto& [name, times] : whole.times) {
     for (std::size_t i = 0; i < times.size(); ++i) {
       if (times[i] == 1) continue;
-      lesson.that(false, fmt::format("{}[{}] is in {} slices", name, i, times[i]),
-                  "every element in exactly one slice",
-                  {{times[i] == 0, "some elements are in no slice"}});
+      check.that(false, fmt::format("{}[{}] is in {} slices", name, i, times[i]),
+                 "every element in exactly one slice",
+                 {{times[i] == 0, "some elements are in no slice"}});
       return;
     }
   }
 }
 
-void check_state(Lesson& lesson, const State& observed, const State& expected,
+void check_state(Check& check, const State& observed, const State& expected,
                  const std::vector<Cause>& causes) {
-  lesson.equal("the tensors", names_in(observed), names_in(expected));
-  if (!lesson.ok()) return;
+  check.equal("the tensors", names_in(observed), names_in(expected));
+  if (!check.ok()) return;
   for (const auto& [name, values] : expected) {
-    lesson.bits(name, observed.at(name), values, -1, causes);
-    if (!lesson.ok()) return;  // one is enough
+    check.bits(name, observed.at(name), values, -1, causes);
+    if (!check.ok()) return;  // one is enough
   }
 }
 
-void check_close(Lesson& lesson, const State& observed, const State& expected) {
-  lesson.equal("the tensors", names_in(observed), names_in(expected));
-  if (!lesson.ok()) return;
+void check_close(Check& check, const State& observed, const State& expected) {
+  check.equal("the tensors", names_in(observed), names_in(expected));
+  if (!check.ok()) return;
   for (const auto& [name, values] : expected) {
     double apart = 0, whole = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -185,9 +185,9 @@ void check_close(Lesson& lesson, const State& observed, const State& expected) {
       apart += difference * difference;
       whole += static_cast<double>(values[i]) * values[i];
     }
-    lesson.that(std::isfinite(apart) && apart <= 1e-6 * whole,
-                fmt::format("{}: relative difference {:.3g}", name, std::sqrt(apart / whole)),
-                "at most 0.001");
+    check.that(std::isfinite(apart) && apart <= 1e-6 * whole,
+               fmt::format("{}: relative difference {:.3g}", name, std::sqrt(apart / whole)),
+               "at most 0.001");
   }
 }
 

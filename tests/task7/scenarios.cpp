@@ -6,55 +6,55 @@ namespace {
 
 // 7.4  A training. Options besides: without_model (micro-steps whose loss uses no parameter),
 // measure (notes the peak of every step instead of gradients).
-void training(Stage& stage) {
-  Session session(stage.asked().options, stage.shared_group());
+void training(Recorder& recorder) {
+  Session session(recorder.asked().options, recorder.shared_group());
   session.shard();
   session.attach_adamw();
-  const bool measures = stage.option("measure", false);
-  const int steps = stage.option("steps", 2);
+  const bool measures = recorder.option("measure", false);
+  const int steps = recorder.option("steps", 2);
   for (int step = 0; step < steps; ++step) {
     const std::string name = std::to_string(step);
     const auto run_step = [&] {
-      session.train(stage.seed(), step, 1, [&](int) {
+      session.train(recorder.seed(), step, 1, [&](int) {
         if (measures) return;
         Json pieces = Json::array();
         for (const optim::Piece& piece : session.model().pieces()) {
           pieces.push_back({{"key", piece.key}, {"numel", piece.grad.numel()}});
         }
-        stage.note("pieces " + name, std::move(pieces));
+        recorder.note("pieces " + name, std::move(pieces));
       });
     };
     if (measures) {
-      stage.peak("step " + name, run_step);
+      recorder.peak("step " + name, run_step);
     } else {
       run_step();
     }
-    stage.memory("after step " + name);
-    stage.note("gradients after step " + name, session.gradients_left());
+    recorder.memory("after step " + name);
+    recorder.note("gradients after step " + name, session.gradients_left());
   }
   const optim::Optimizer* other = StepProbe::replicated_optimizer(session.model());
-  stage.note("counts", Json{session.model().optimizer().optimizer().steps(),
-                            other != nullptr ? other->steps() : -1});
-  stage.note("evaluations", session.evaluations);
-  stage.note("losses", session.losses);
-  stage.note("norms", session.norms);
-  stage.note("slices", to_json(session.model().optimizer().state_slices()));
-  stage.note("replicated", session.replicated_json());
+  recorder.note("counts", Json{session.model().optimizer().optimizer().steps(),
+                               other != nullptr ? other->steps() : -1});
+  recorder.note("evaluations", session.evaluations);
+  recorder.note("losses", session.losses);
+  recorder.note("norms", session.norms);
+  recorder.note("slices", to_json(session.model().optimizer().state_slices()));
+  recorder.note("replicated", session.replicated_json());
 }
 
 // 7.4  The gradients of one step, before they are clipped, after, and after the update.
-void gradients(Stage& stage) {
-  Session session(stage.asked().options, stage.shared_group());
+void gradients(Recorder& recorder) {
+  Session session(recorder.asked().options, recorder.shared_group());
   session.shard();
   session.attach_adamw();
   ShardedModel& model = session.model();
   const optim::StepPlan plan = session.plan();
   model.pieces();  // code that counts parameters may call it early; no gradients yet
-  stage.collectives("collectives", [&] {
+  recorder.collectives("collectives", [&] {
     model.begin_step(plan);
     for (int m = 0; m < plan.micro_steps; ++m) {
-      const auto j = static_cast<int>(plan.micro_batch(m, stage.rank(), stage.world_size()));
-      loss_of(session.root(), session.options(), stage.seed(), 0, j).backward();
+      const auto j = static_cast<int>(plan.micro_batch(m, recorder.rank(), recorder.world_size()));
+      loss_of(session.root(), session.options(), recorder.seed(), 0, j).backward();
       model.end_micro_step();
     }
     model.finish_gradients();
@@ -71,7 +71,7 @@ void gradients(Stage& stage) {
         }
       }
     }
-    stage.note(key, to_json(slices));
+    recorder.note(key, to_json(slices));
     std::vector<io::StateSlice> whole;
     Names without;
     for (const optim::Piece& piece : model.pieces()) {
@@ -81,22 +81,22 @@ void gradients(Stage& stage) {
       whole.push_back(
           {"grad/" + piece.key, piece.param.shape(), 0, piece.grad.view({piece.grad.numel()})});
     }
-    stage.note(key + " replicated", to_json(whole));
-    stage.note(key + " without", without);
+    recorder.note(key + " replicated", to_json(whole));
+    recorder.note(key + " without", without);
     return without.empty();
   };
   if (!note("gradients")) return;  // they cannot be clipped
   ExactSquareSum squares;
   model.add_squares(squares);
-  stage.group().all_reduce(squares.counters(), ReduceOp::sum, {"norm", Phase::none}).wait();
-  stage.note("norm", optim::norm_of(squares));
-  stage.note("clipped by", model.clip_grad_norm(stage.option("clip", 0.5)));
+  recorder.group().all_reduce(squares.counters(), ReduceOp::sum, {"norm", Phase::none}).wait();
+  recorder.note("norm", optim::norm_of(squares));
+  recorder.note("clipped by", model.clip_grad_norm(recorder.option("clip", 0.5)));
   note("clipped");
   model.step(rate_of(0));
   note("updated");
   model.zero_grad();
-  stage.memory("zeroed");
-  stage.note("gradients zeroed", session.gradients_left());
+  recorder.memory("zeroed");
+  recorder.note("gradients zeroed", session.gradients_left());
   note("left");
 }
 

@@ -84,35 +84,35 @@ void note_counts(Session& session, Json& noted) {
 
 }  // namespace
 
-void slices(Stage& stage) {
-  Session session(stage.asked().options, stage.shared_group());
+void slices(Recorder& recorder) {
+  Session session(recorder.asked().options, recorder.shared_group());
   session.shard();
   session.attach_adamw();
-  session.train(stage.seed(), 0, stage.option("steps", 2));
-  stage.note("sharded", to_json(session.model().state_slices(/*with_replicated=*/false)));
-  stage.note("all", to_json(session.model().state_slices(/*with_replicated=*/true)));
+  session.train(recorder.seed(), 0, recorder.option("steps", 2));
+  recorder.note("sharded", to_json(session.model().state_slices(/*with_replicated=*/false)));
+  recorder.note("all", to_json(session.model().state_slices(/*with_replicated=*/true)));
 }
 
 // `ranks` ranks train `half` steps and save, `heirs` ranks load and train to the end. Options:
 // number (of the checkpoint; `half` if not given), crash (another save, of one rank more, has ended
 // in the middle), trained (the heirs have trained something else), abandons, again (the heirs save
 // under another number with the metadata they loaded, and `ranks` ranks load that).
-void resume(Stage& stage) {
-  const Json& options = stage.asked().options;
-  const int ranks = stage.option("ranks", 4), half = stage.option("half", 1);
-  const int number = stage.option("number", half);
+void resume(Recorder& recorder) {
+  const Json& options = recorder.asked().options;
+  const int ranks = recorder.option("ranks", 4), half = recorder.option("half", 1);
+  const int number = recorder.option("number", half);
   const testing::TemporaryFolder home;
   const io::CheckpointFolder folder(home.path());
 
   std::string failure;
-  if (stage.option("crash", false)) {
+  if (recorder.option("crash", false)) {
     const auto crash = [&](ProcessGroup& group, Json&) {
       Session session(options, borrowed(group));
       session.shard();
       session.attach_adamw();
       session.model().save_checkpoint(folder, number, {});
     };
-    in_world(ranks + 1, stage.seed(), crash, &failure, fails_at(2));
+    in_world(ranks + 1, recorder.seed(), crash, &failure, fails_at(2));
     failure.clear();
   }
 
@@ -130,46 +130,47 @@ void resume(Stage& stage) {
     Session session(options, borrowed(group));
     session.shard();
     session.attach_adamw();
-    session.train(stage.seed(), 0, half);
+    session.train(recorder.seed(), 0, half);
     noted["peak"] = peak_of([&] {
       session.model().save_checkpoint(folder, number, {{"note", "from a test"}});
     });
     noted["losses"] = session.losses;
   };
-  stage.note("savers", in_world(ranks, stage.seed(), save, &failure, watch));
-  stage.note("moments", moments);
-  stage.note("saving failed", failure);
+  recorder.note("savers", in_world(ranks, recorder.seed(), save, &failure, watch));
+  recorder.note("moments", moments);
+  recorder.note("saving failed", failure);
   if (!failure.empty()) return;
-  stage.note("listing", listing(home.path()));
-  stage.note("files", listing(folder.final(number)));
+  recorder.note("listing", listing(home.path()));
+  recorder.note("files", listing(folder.final(number)));
   const auto latest = folder.latest();
-  stage.note("latest", latest ? latest->filename().string() : "");
+  recorder.note("latest", latest ? latest->filename().string() : "");
 
   // Nothing of what is loaded may come from initialization.
   const auto load = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
     session.attach_adamw();
-    if (stage.option("trained", false)) session.train(stage.seed() + 5, 0, 1);
-    if (stage.option("abandons", false)) session.abandon_forward(stage.seed(), 0);
+    if (recorder.option("trained", false)) session.train(recorder.seed() + 5, 0, 1);
+    if (recorder.option("abandons", false)) session.abandon_forward(recorder.seed(), 0);
     const auto metadata = session.model().load_checkpoint(folder.final(number));
     noted["metadata"] = metadata;
     note_counts(session, noted);
     noted["padding"] = largest_in_padding(session.model());
-    noted["loss"] = session.evaluate(stage.seed(), half - 1);
+    noted["loss"] = session.evaluate(recorder.seed(), half - 1);
     noted["loaded"] = to_json(session.model().state_slices(true));
-    session.train(stage.seed(), half, stage.option("steps", 2) - half);
+    session.train(recorder.seed(), half, recorder.option("steps", 2) - half);
     noted["losses"] = session.losses;
     noted["norms"] = session.norms;
     noted["sharded"] = to_json(session.model().state_slices(false));
     noted["all"] = to_json(session.model().state_slices(true));
-    if (stage.option("again", false)) {
+    if (recorder.option("again", false)) {
       session.model().save_checkpoint(folder, number + 5, metadata);
     }
   };
-  stage.note("heirs", in_world(stage.option("heirs", 2), stage.seed() + 99, load, &failure));
-  stage.note("loading failed", failure);
-  if (!stage.option("again", false) || !failure.empty()) return;
+  recorder.note("heirs",
+                in_world(recorder.option("heirs", 2), recorder.seed() + 99, load, &failure));
+  recorder.note("loading failed", failure);
+  if (!recorder.option("again", false) || !failure.empty()) return;
   const auto load_again = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
@@ -178,18 +179,18 @@ void resume(Stage& stage) {
     note_counts(session, noted);
     noted["all"] = to_json(session.model().state_slices(true));
   };
-  stage.note("again", in_world(ranks, stage.seed() + 7, load_again));
+  recorder.note("again", in_world(ranks, recorder.seed() + 7, load_again));
 }
 
 // damage: "bit" (of the data of one file), "cut", "missing", "mixed" (a file of another step),
 // "other" (the model is another one), "vocabulary" (its embedding and head are), "count" (no count
 // of steps).
-void damaged(Stage& stage) {
-  Json options = stage.asked().options;
-  const int ranks = stage.option("ranks", 4), heirs = stage.option("heirs", 2);
+void damaged(Recorder& recorder) {
+  Json options = recorder.asked().options;
+  const int ranks = recorder.option("ranks", 4), heirs = recorder.option("heirs", 2);
   const testing::TemporaryFolder home;
   const io::CheckpointFolder folder(home / "good"), later(home / "later");
-  save_after(options, ranks, stage.seed(), 1, folder);
+  save_after(options, ranks, recorder.seed(), 1, folder);
   const auto load = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
@@ -208,16 +209,16 @@ void damaged(Stage& stage) {
     noted["after"] = to_json(session.model().state_slices(true));
   };
   std::string failure;
-  stage.note("whole", in_world(heirs, stage.seed() + 7, load, &failure));
+  recorder.note("whole", in_world(heirs, recorder.seed() + 7, load, &failure));
 
-  const std::string damage = stage.option("damage", std::string("bit"));
-  const int which = stage.option("file", 2);
+  const std::string damage = recorder.option("damage", std::string("bit"));
+  const int which = recorder.option("file", 2);
   const auto file = folder.final(1) / shard_file(which, ranks);
   if (damage == "bit") flip_bit(file);
   if (damage == "cut") std::filesystem::resize_file(file, std::filesystem::file_size(file) - 4);
   if (damage == "missing") std::filesystem::remove(file);
   if (damage == "mixed") {
-    save_after(options, ranks, stage.seed(), 2, later);
+    save_after(options, ranks, recorder.seed(), 2, later);
     std::filesystem::copy_file(later.final(2) / shard_file(which, ranks), file,
                                std::filesystem::copy_options::overwrite_existing);
   }
@@ -225,10 +226,10 @@ void damaged(Stage& stage) {
   if (damage == "vocabulary") options["vocabulary"] = config_of(options).vocab_size + 4;
   if (damage == "count") {
     std::filesystem::remove_all(folder.final(1));
-    save_without_count(options, ranks, stage.seed(), folder.final(1));
+    save_without_count(options, ranks, recorder.seed(), folder.final(1));
   }
-  const auto broken = in_world(heirs, stage.seed() + 7, load, &failure);
-  stage.note("broken", broken);
+  const auto broken = in_world(heirs, recorder.seed() + 7, load, &failure);
+  recorder.note("broken", broken);
   const auto is_found = [](const std::vector<Json>& noted) {
     return std::any_of(noted.begin(), noted.end(),
                        [](const Json& each) { return each.value("type", "none") != "none"; });
@@ -239,10 +240,10 @@ void damaged(Stage& stage) {
   for (int i = 0; i < ranks; ++i) {
     const auto each = folder.final(1) / shard_file(i, ranks);
     flip_bit(each);
-    if (is_found(in_world(heirs, stage.seed() + 7, load, &failure))) found.push_back(i);
+    if (is_found(in_world(heirs, recorder.seed() + 7, load, &failure))) found.push_back(i);
     flip_bit(each);
   }
-  stage.note("files in which it is found", found);
+  recorder.note("files in which it is found", found);
 }
 
 }  // namespace fsdp::graded

@@ -50,12 +50,12 @@ void write_all_but(const Json& options, std::uint64_t seed, const std::filesyste
 }  // namespace
 
 // abandons: a forward without a backward comes before.
-void visit(Stage& stage) {
-  Session session(stage.asked().options, stage.shared_group());
+void visit(Recorder& recorder) {
+  Session session(recorder.asked().options, recorder.shared_group());
   session.shard();
   scale_shards(session, 2);
-  if (stage.option("abandons", false)) session.abandon_forward(stage.seed(), 0);
-  stage.note("unsharded before", states_of(session));
+  if (recorder.option("abandons", false)) session.abandon_forward(recorder.seed(), 0);
+  recorder.note("unsharded before", states_of(session));
   Json visited = Json::array();
   session.model().for_each_full_parameter([&](const nn::NamedParameter& each, const Tensor& full) {
     visited.push_back({{"path", each.path},
@@ -63,20 +63,20 @@ void visit(Stage& stage) {
                        {"bits", bits_of(full)},
                        {"unsharded", states_of(session)}});
   });
-  stage.note("visited", std::move(visited));
-  stage.note("left", states_of(session));
-  stage.peak("visiting", [&] {
+  recorder.note("visited", std::move(visited));
+  recorder.note("left", states_of(session));
+  recorder.peak("visiting", [&] {
     session.model().for_each_full_parameter([](const nn::NamedParameter&, const Tensor&) {});
   });
 }
 
 // Twice, with other values the second time. Notes by rank: what the folder held when save_full
 // returned; and at every collective of the save whether the folder was there.
-void save_full(Stage& stage) {
-  const Json& options = stage.asked().options;
+void save_full(Recorder& recorder) {
+  const Json& options = recorder.asked().options;
   const testing::TemporaryFolder home;
   const auto folder = home / "model";
-  const int ranks = stage.option("ranks", 2);
+  const int ranks = recorder.option("ranks", 2);
   std::vector<Json> there(static_cast<std::size_t>(ranks), Json::array());
   const auto watch = [&](int rank) {
     there[static_cast<std::size_t>(rank)].push_back(std::filesystem::exists(folder));
@@ -88,21 +88,21 @@ void save_full(Stage& stage) {
     noted["found"] = std::filesystem::exists(folder / "model.safetensors");
     noted["left"] = states_of(session);
   };
-  stage.note("ranks", in_world(ranks, stage.seed() + 1, save, nullptr, watch));
-  stage.note("there", there);
+  recorder.note("ranks", in_world(ranks, recorder.seed() + 1, save, nullptr, watch));
+  recorder.note("there", there);
   const auto again = [&](ProcessGroup& group, Json&) {
     Session session(options, borrowed(group));
     session.shard();
     scale_shards(session, 2);
     session.model().save_full(folder);
   };
-  stage.attempt("replacing", [&] { io::check_folder_is_ours(folder); });
+  recorder.attempt("replacing", [&] { io::check_folder_is_ours(folder); });
   std::string failure;
-  in_world(ranks, stage.seed(), again, &failure);
-  stage.note("saving again failed", failure);
+  in_world(ranks, recorder.seed(), again, &failure);
+  recorder.note("saving again failed", failure);
 
-  stage.note("listing", listing(home.path()));
-  stage.note("files", listing(folder));
+  recorder.note("listing", listing(home.path()));
+  recorder.note("files", listing(folder));
   const io::SafetensorsReader reader(folder / "model.safetensors");
   Json tensors = Json::array();
   for (const auto& [name, entry] : reader.entries()) {
@@ -110,17 +110,17 @@ void save_full(Stage& stage) {
     reader.read(name, values);
     tensors.push_back({{"path", name}, {"shape", entry.shape}, {"bits", bits_of(values)}});
   }
-  stage.note("tensors", std::move(tensors));
+  recorder.note("tensors", std::move(tensors));
   const bool configured = std::filesystem::exists(folder / "config.json");
-  stage.note("config", configured ? io::read_text(folder / "config.json") : "");
+  recorder.note("config", configured ? io::read_text(folder / "config.json") : "");
 }
 
 // First a folder that fits. Then one that does not, on the ranks that are listed in `misled`.
 // damage: those of misfit_of(), "lacks" or "shape" (model.norm.weight is missing, or has another
 // shape). abandons: a forward without a backward
 // comes before loading.
-void load_full(Stage& stage) {
-  const Json& options = stage.asked().options;
+void load_full(Recorder& recorder) {
+  const Json& options = recorder.asked().options;
   const testing::TemporaryFolder home;
   const auto write = [&](const Json& of, const char* name, std::uint64_t seed) {
     Context context({.seed = seed});
@@ -128,26 +128,26 @@ void load_full(Stage& stage) {
     nn::TransformerLM whole(config_of(of));
     io::save_hf_folder(whole, home / name);
   };
-  write(options, "good", stage.seed() + 1);
-  const std::string damage = stage.option("damage", std::string("other"));
+  write(options, "good", recorder.seed() + 1);
+  const std::string damage = recorder.option("damage", std::string("other"));
   if (damage == "lacks" || damage == "shape") {
-    write_all_but(options, stage.seed() + 2, home / "other", "model.norm.weight",
+    write_all_but(options, recorder.seed() + 2, home / "other", "model.norm.weight",
                   damage == "shape");
   } else {
-    write(misfit_of(options, damage), "other", stage.seed() + 2);
+    write(misfit_of(options, damage), "other", recorder.seed() + 2);
   }
 
   const auto load = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
-    if (stage.option("abandons", false)) session.abandon_forward(stage.seed(), 0);
+    if (recorder.option("abandons", false)) session.abandon_forward(recorder.seed(), 0);
     noted["peak"] = peak_of([&] { session.model().load_full(home / "good"); });
-    noted["loss"] = session.evaluate(stage.seed(), 0);
+    noted["loss"] = session.evaluate(recorder.seed(), 0);
     noted["slices"] = session.all_slices();
   };
-  stage.note("ranks", in_world(stage.option("ranks", 2), stage.seed(), load));
+  recorder.note("ranks", in_world(recorder.option("ranks", 2), recorder.seed(), load));
 
-  const auto misled = stage.option("misled", std::vector<int>{0, 1, 2, 3});
+  const auto misled = recorder.option("misled", std::vector<int>{0, 1, 2, 3});
   const auto refuse = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
@@ -164,7 +164,8 @@ void load_full(Stage& stage) {
     noted["after"] = session.all_slices();
   };
   std::string failure;
-  stage.note("refusing", in_world(stage.option("ranks", 2), stage.seed(), refuse, &failure));
+  recorder.note("refusing",
+                in_world(recorder.option("ranks", 2), recorder.seed(), refuse, &failure));
 }
 
 }  // namespace fsdp::graded

@@ -28,8 +28,8 @@ class WorkingFolder {
 
 // `ranks` ranks save, `heirs` ranks load, by a relative path whose parents are not there yet.
 // Option crash: another save has ended in the middle.
-void handover(Stage& stage) {
-  const Json& options = stage.asked().options;
+void handover(Recorder& recorder) {
+  const Json& options = recorder.asked().options;
   const testing::TemporaryFolder home;
   const WorkingFolder inside(home.path());
   const std::filesystem::path folder = "models/first/whole";
@@ -38,22 +38,22 @@ void handover(Stage& stage) {
     session.shard();
     session.model().save_full(folder);
   };
-  const int ranks = stage.option("ranks", 3);
+  const int ranks = recorder.option("ranks", 3);
   std::string failure;
-  if (stage.option("crash", false)) {
-    in_world(ranks, stage.seed() + 3, save, &failure, fails_at(2));
-    stage.note("there after the crash", std::filesystem::exists(folder));
+  if (recorder.option("crash", false)) {
+    in_world(ranks, recorder.seed() + 3, save, &failure, fails_at(2));
+    recorder.note("there after the crash", std::filesystem::exists(folder));
   }
-  in_world(ranks, stage.seed() + 1, save);
-  stage.note("beside", listing(folder.parent_path()));
-  stage.note("files", listing(folder));
+  in_world(ranks, recorder.seed() + 1, save);
+  recorder.note("beside", listing(folder.parent_path()));
+  recorder.note("files", listing(folder));
   const auto load = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
     session.model().load_full(folder);
     noted["slices"] = session.all_slices();
   };
-  stage.note("heirs", in_world(stage.option("heirs", 2), stage.seed() + 2, load));
+  recorder.note("heirs", in_world(recorder.option("heirs", 2), recorder.seed() + 2, load));
 }
 
 }  // namespace fsdp::graded

@@ -42,21 +42,21 @@ Names names_of(const std::vector<ShardedUnit*>& units) {
 }  // namespace
 
 // 7.1
-void units(Stage& stage) {
-  Session session(stage.asked().options, stage.shared_group());
+void units(Recorder& recorder) {
+  Session session(recorder.asked().options, recorder.shared_group());
   session.begin_sharding();
-  stage.peak("making", [&] { StepProbe::make_units(session.model()); });
-  stage.memory("made");
-  stage.note("units", session.units_json());
+  recorder.peak("making", [&] { StepProbe::make_units(session.model()); });
+  recorder.memory("made");
+  recorder.note("units", session.units_json());
   Names replicated;
   for (const nn::NamedParameter& each : StepProbe::replicated(session.model())) {
     replicated.push_back(each.path);
   }
-  stage.note("replicated", replicated);
-  stage.note("slices", session.shard_slices());
+  recorder.note("replicated", replicated);
+  recorder.note("slices", session.shard_slices());
   // Under within(s): whoever keeps a part gathers it again in a subgroup.
   Json gathered = Json::array();
-  if (stage.option("group", 0) > 1) {
+  if (recorder.option("group", 0) > 1) {
     for (const auto& unit : session.model().units()) {
       unit->finish_unshard(Phase::forward);
       unit->reshard_to_subgroup();
@@ -67,14 +67,14 @@ void units(Stage& stage) {
       unit->reshard();
     }
   }
-  stage.note("gathered", std::move(gathered));
+  recorder.note("gathered", std::move(gathered));
 }
 
 // 7.1  How often each rank splits the group.
-void splits(Stage& stage) {
-  const Json& options = stage.asked().options;
-  std::vector<int> counts(static_cast<std::size_t>(stage.option("ranks", 4)));
-  RankOptions ranks{.world_size = static_cast<int>(counts.size()), .seed = stage.seed()};
+void splits(Recorder& recorder) {
+  const Json& options = recorder.asked().options;
+  std::vector<int> counts(static_cast<std::size_t>(recorder.option("ranks", 4)));
+  RankOptions ranks{.world_size = static_cast<int>(counts.size()), .seed = recorder.seed()};
   ranks.decorate = [&](std::shared_ptr<Backend> backend) {
     int& count = counts.at(static_cast<std::size_t>(backend->rank()));
     return std::make_shared<CountsSplits>(std::move(backend), count);
@@ -84,92 +84,94 @@ void splits(Stage& stage) {
     session.begin_sharding();
     StepProbe::make_units(session.model());
   });
-  stage.note("splits", counts);
+  recorder.note("splits", counts);
 }
 
 // 7.2
-void hooks(Stage& stage) {
-  Session session(stage.asked().options, stage.shared_group());
+void hooks(Recorder& recorder) {
+  Session session(recorder.asked().options, recorder.shared_group());
   session.begin_sharding();
   ShardedModel& model = session.model();
   StepProbe::make_units(model);
   StepProbe::install_hooks(model);
   const Prefetcher* prefetcher = model.prefetcher();
-  stage.note("prefetcher", prefetcher != nullptr);
+  recorder.note("prefetcher", prefetcher != nullptr);
   if (prefetcher != nullptr) {
-    stage.note("depth", prefetcher->options().depth);
-    stage.note("limit", prefetcher->options().in_flight_limit);
+    recorder.note("depth", prefetcher->options().depth);
+    recorder.note("limit", prefetcher->options().in_flight_limit);
   }
   Names without;
   for (const auto& unit : model.units()) {
     if (unit->scheduler != model.prefetcher()) without.push_back(unit->name());
   }
-  stage.note("without the prefetcher", without);
-  stage.note("reducer", StepProbe::reducer(model) != nullptr);
+  recorder.note("without the prefetcher", without);
+  recorder.note("reducer", StepProbe::reducer(model) != nullptr);
   for (int i = 0; i < 2; ++i) {
     const std::string name = std::to_string(i);
     const std::vector<EventKind> kinds = {EventKind::issue, EventKind::wait,
                                           EventKind::forward_begin, EventKind::backward_begin};
     Variable loss;
-    stage.events(
+    recorder.events(
         "forward " + name,
-        [&] { loss = loss_of(session.root(), session.options(), stage.seed(), i, stage.rank()); },
+        [&] {
+          loss = loss_of(session.root(), session.options(), recorder.seed(), i, recorder.rank());
+        },
         kinds);
-    stage.values("loss " + name, loss.data());
+    recorder.values("loss " + name, loss.data());
     if (prefetcher != nullptr) {
-      stage.note("record " + name, names_of(prefetcher->recorded_order()));
+      recorder.note("record " + name, names_of(prefetcher->recorded_order()));
     }
-    stage.events(
+    recorder.events(
         "backward " + name, [&] { backward(model, loss); }, kinds);
   }
   int not_sharded = 0;
   for (const auto& unit : model.units()) {
     not_sharded += unit->state() != ShardedUnit::State::sharded;
   }
-  stage.note("not sharded", not_sharded);
+  recorder.note("not sharded", not_sharded);
 }
 
 // After an iteration that calls every layer: a forward that calls the first one alone, without a
 // tape, and an iteration that does.
-void left_out(Stage& stage) {
-  Session session(stage.asked().options, stage.shared_group());
+void left_out(Recorder& recorder) {
+  Session session(recorder.asked().options, recorder.shared_group());
   session.begin_sharding();
   StepProbe::make_units(session.model());
   StepProbe::install_hooks(session.model());
   const auto loss = [&] {
-    return loss_of(session.root(), session.options(), stage.seed(), 0, stage.rank());
+    return loss_of(session.root(), session.options(), recorder.seed(), 0, recorder.rank());
   };
   backward(session.model(), loss());
   dynamic_cast<testing::Toy&>(session.root()).order = {0};
-  stage.events("freed",
-               [&] {
-                 const NoGradScope no_tape;
-                 loss();
-               },
-               {EventKind::free});
+  recorder.events("freed",
+                  [&] {
+                    const NoGradScope no_tape;
+                    loss();
+                  },
+                  {EventKind::free});
   const Variable last = loss();
-  stage.events("sent", [&] { backward(session.model(), last); }, {EventKind::issue});
+  recorder.events("sent", [&] { backward(session.model(), last); }, {EventKind::issue});
 }
 
 // A second model is made in the very memory of the first: what outlives the first acts on it. The
 // first module is called between two iterations of the second, and in the middle of a forward:
 // there both the beginning and the end of a forward change what is recorded.
-void gone(Stage& stage) {
-  const Json& options = stage.asked().options;
+void gone(Recorder& recorder) {
+  const Json& options = recorder.asked().options;
   const auto first = make_model(options), second = make_model(options);
   FullyShardOptions sharding;
-  sharding.prefetch_depth = stage.option("depth", 1);
+  sharding.prefetch_depth = recorder.option("depth", 1);
   alignas(ShardedModel) std::array<std::byte, sizeof(ShardedModel)> place{};
   const auto shard = [&](nn::Module& root) {
     const auto destroy = [](ShardedModel* model) { model->~ShardedModel(); };
     std::unique_ptr<ShardedModel, decltype(destroy)> model(
-        StepProbe::unbuilt_at(place.data(), root, stage.shared_group(), sharding), destroy);
+        StepProbe::unbuilt_at(place.data(), root, recorder.shared_group(), sharding), destroy);
     StepProbe::make_units(*model);
     StepProbe::install_hooks(*model);
     return model;
   };
   const auto loss = [&](nn::Module& root) {
-    return loss_of(root, options, stage.seed(), 0, stage.rank());
+    return loss_of(root, options, recorder.seed(), 0, recorder.rank());
   };
   {
     const auto model = shard(*first);
@@ -182,47 +184,47 @@ void gone(Stage& stage) {
   const auto model = shard(*second);
   backward(*model, loss(*second));
   const auto record = [&] { return names_of(model->prefetcher()->recorded_order()); };
-  stage.note("record", record());
-  stage.collectives("call", [&] {
+  recorder.note("record", record());
+  recorder.collectives("call", [&] {
     const NoGradScope no_tape;
-    stage.values("loss", loss(*first).data());
+    recorder.values("loss", loss(*first).data());
   });
-  stage.note("record afterwards", record());
+  recorder.note("record afterwards", record());
   second->find("layers.1")->register_forward_pre_hook([&](nn::Module&) {
     const NoGradScope no_tape;
     loss(*first);
-    stage.note("record in the middle", record());
+    recorder.note("record in the middle", record());
   });
   loss(*second);
-  stage.note("record of the forward", record());
+  recorder.note("record of the forward", record());
 }
 
 // 7.3
-void replicated(Stage& stage) {
+void replicated(Recorder& recorder) {
   Context::current().pool();
-  stage.memory("before");
+  recorder.memory("before");
   std::unique_ptr<Session> session;
   const auto make = [&] {
-    session = std::make_unique<Session>(stage.asked().options, stage.shared_group());
+    session = std::make_unique<Session>(recorder.asked().options, recorder.shared_group());
     session->begin_sharding();
     StepProbe::make_units(session->model());
     StepProbe::make_replicated(session->model());
   };
-  stage.peak("start", make);
-  stage.memory("started");
-  stage.note("generator", Context::current().generator().offset());
-  stage.note("engine", StepProbe::has_replicated_gradients(session->model()));
+  recorder.peak("start", make);
+  recorder.memory("started");
+  recorder.note("generator", Context::current().generator().offset());
+  recorder.note("engine", StepProbe::has_replicated_gradients(session->model()));
   Names on_meta;
   for (const nn::NamedParameter& each : StepProbe::replicated(session->model())) {
     if (each.variable.data().device() == kMeta) on_meta.push_back(each.path);
   }
-  stage.note("on meta", on_meta);
-  stage.note("replicated", on_meta.empty() ? session->replicated_json() : Json::array());
+  recorder.note("on meta", on_meta);
+  recorder.note("replicated", on_meta.empty() ? session->replicated_json() : Json::array());
   Json decays = Json::object();
   for (const optim::Piece& piece : StepProbe::replicated_pieces(session->model())) {
     decays[piece.key] = piece.decay;
   }
-  stage.note("decays", std::move(decays));
+  recorder.note("decays", std::move(decays));
   Json buffers = Json::array();
   for (nn::Module* module : session->root().modules()) {
     for (const nn::Buffer& buffer : module->own_buffers()) {
@@ -234,7 +236,7 @@ void replicated(Stage& stage) {
       buffers.push_back(std::move(noted));
     }
   }
-  stage.note("buffers", std::move(buffers));
+  recorder.note("buffers", std::move(buffers));
 }
 
 }  // namespace fsdp::graded

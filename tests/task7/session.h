@@ -8,7 +8,7 @@
 /// recorded that no backward follows); evaluates (after each update, without a tape).
 #pragma once
 
-#include "graded/stage.h"
+#include "graded/recorder.h"
 #include "task7/models.h"
 #include "task7/probe.h"
 
@@ -91,21 +91,21 @@ std::vector<Json> in_world(int ranks, std::uint64_t seed,
                            std::string* failure = nullptr, const Watch& watch = {});
 
 // scenarios_units.cpp: 7.1, 7.2, 7.3
-void units(Stage& stage);
-void splits(Stage& stage);
-void hooks(Stage& stage);
-void left_out(Stage& stage);
-void gone(Stage& stage);
-void replicated(Stage& stage);
+void units(Recorder& recorder);
+void splits(Recorder& recorder);
+void hooks(Recorder& recorder);
+void left_out(Recorder& recorder);
+void gone(Recorder& recorder);
+void replicated(Recorder& recorder);
 // scenarios_full.cpp: 7.5
-void visit(Stage& stage);
-void save_full(Stage& stage);
-void load_full(Stage& stage);
+void visit(Recorder& recorder);
+void save_full(Recorder& recorder);
+void load_full(Recorder& recorder);
 // scenarios_handover.cpp: 7.5
-void handover(Stage& stage);
+void handover(Recorder& recorder);
 // scenarios_checkpoint.cpp: 7.6
-void slices(Stage& stage);
-void resume(Stage& stage);
-void damaged(Stage& stage);
+void slices(Recorder& recorder);
+void resume(Recorder& recorder);
+void damaged(Recorder& recorder);
 
 }  // namespace fsdp::graded

@@ -79,8 +79,9 @@ State scaled(const Case& asked) {
   return state;
 }
 
-void check_one_unit(const Seen& seen, int rank, const char* what, std::int64_t grown, int ranks) {
-  Lesson lean("7.5", "at most one unit is unsharded at a time", seen);
+void check_one_unit(const Observations& seen, int rank, const char* what, std::int64_t grown,
+                    int ranks) {
+  Check lean("7.5", "at most one unit is unsharded at a time", seen);
   const PlanBytes bytes = bytes_of(plan_of(seen.asked()), ranks);
   lean.at(rank).at_most(
       fmt::format("the peak of memory while {}, above what was held before", what), grown,
@@ -93,17 +94,17 @@ int ranks_of(const Case& asked) { return asked.options.value("ranks", 2); }
 
 }  // namespace
 
-void judge_visit(const Ask& ask) {
-  const Seen& seen = run("visit", ask);
+void judge_visit(const Setup& setup) {
+  const Observations& seen = run("visit", setup);
   const Plan plan = plan_of(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson order("7.5", "every parameter is visited once, unit by unit, on every rank", seen);
+    Check order("7.5", "every parameter is visited once, unit by unit, on every rank", seen);
     Names paths;
     for (const Json& each : seen.at(rank, "visited")) {
       paths.push_back(each.at("path").get<std::string>());
     }
     order.at(rank).equal("the visits", paths, order_of(plan));
-    Lesson one("7.5", "only the unit whose parameters are visited is unsharded", seen);
+    Check one("7.5", "only the unit whose parameters are visited is unsharded", seen);
     const Names owners = owners_of(plan);
     const Names before = seen.lines(rank, "unsharded before");
     Names units;
@@ -127,10 +128,10 @@ void judge_visit(const Ask& ask) {
                             {unsharded == units, "the whole model is gathered"}});
       }
     }
-    Lesson values("7.5", "a visit passes values assembled from the current shards of all ranks",
-                  seen);
+    Check values("7.5", "a visit passes values assembled from the current shards of all ranks",
+                 seen);
     check_state(values.at(rank), state_of(seen.at(rank, "visited")), scaled(seen.asked()));
-    Lesson left("7.5", "afterwards every unit is sharded", seen);
+    Check left("7.5", "afterwards every unit is sharded", seen);
     const Names unsharded = seen.lines(rank, "left");
     const bool were_whole = std::all_of(unsharded.begin(), unsharded.end(), [&](const auto& unit) {
       return std::find(before.begin(), before.end(), unit) != before.end();
@@ -145,17 +146,17 @@ void judge_visit(const Ask& ask) {
                    peak.at("peak").at("total").get<std::int64_t>() -
                        peak.at("before").at("total").get<std::int64_t>(),
                    seen.world_size());
-    Lesson heap("7.5", "the visit copies nothing", seen);
+    Check heap("7.5", "the visit copies nothing", seen);
     heap.at(rank).at_most("the largest block taken from the heap",
                           peak.at("heap").get<std::int64_t>(), 4095,
                           {{true, "a copy outside the memory tracker"}});
   }
 }
 
-void judge_save_full(const Ask& ask) {
-  const Seen& seen = run("save_full", ask);
+void judge_save_full(const Setup& setup) {
+  const Observations& seen = run("save_full", setup);
   const Case& asked = seen.asked();
-  Lesson files("7.5", "the folder appears complete; an incomplete one has another name", seen);
+  Check files("7.5", "the folder appears complete; an incomplete one has another name", seen);
   const std::string refusal = seen.text(0, "saving again failed");
   const bool is_foreign = seen.at(0, "replacing").at("type") != "none";
   files.at_rank_of(0, ranks_of(asked))
@@ -169,7 +170,7 @@ void judge_save_full(const Ask& ask) {
   files.equal("the content of the folder", seen.lines(0, "files"),
               Names{"config.json", "model.safetensors"});
   files.equal("config.json", seen.text(0, "config"), io::to_hf_config(config_of(asked.options)));
-  Lesson values("7.5", "the file holds the current value of every parameter under its path", seen);
+  Check values("7.5", "the file holds the current value of every parameter under its path", seen);
   const State observed = state_of(seen.at(0, "tensors"));
   check_state(values.at(0), observed, scaled(asked),
               {{observed == eager(asked.options, asked.seed + 1).state,
@@ -178,10 +179,10 @@ void judge_save_full(const Ask& ask) {
     const Json& noted = seen.at(0, "ranks").at(static_cast<std::size_t>(rank));
     const Json& there = seen.at(0, "there").at(static_cast<std::size_t>(rank));
     check_one_unit(seen, rank, "saving", noted.at("peak").get<std::int64_t>(), ranks_of(asked));
-    Lesson left("7.5", "afterwards every unit is sharded", seen);
+    Check left("7.5", "afterwards every unit is sharded", seen);
     left.at_rank_of(rank, ranks_of(asked))
         .equal("the units that are not sharded", noted.at("left").get<Names>(), {});
-    Lesson together("7.5", "no rank returns from save_full before the folder exists", seen);
+    Check together("7.5", "no rank returns from save_full before the folder exists", seen);
     together.at_rank_of(rank, ranks_of(asked))
         .that(noted.at("found").get<bool>(), "the folder did not exist", "it exists");
     if (rank > 0) continue;  // only rank 0 publishes, so only there the order is certain
@@ -195,8 +196,8 @@ void judge_save_full(const Ask& ask) {
   }
 }
 
-void judge_load_full(const Ask& ask) {
-  const Seen& seen = run("load_full", ask);
+void judge_load_full(const Setup& setup) {
+  const Observations& seen = run("load_full", setup);
   const Case& asked = seen.asked();
   const State saved = eager(asked.options, asked.seed + 1).state;
   const State sharded = part_of(saved, asked.options, false);
@@ -210,17 +211,17 @@ void judge_load_full(const Ask& ask) {
           is_ignored(asked.options, slice.at("name").get<std::string>().substr(6));
       add_slices(is_whole ? own : whole, Json::array({slice}));
     }
-    Lesson copies("7.5", "every rank reads the ignored parameters whole", seen);
+    Check copies("7.5", "every rank reads the ignored parameters whole", seen);
     check_state(copies.at_rank_of(rank, ranks_of(asked)), own.values, ignored);
-    Lesson now("7.5", "after load_full the model computes with the loaded values", seen);
+    Check now("7.5", "after load_full the model computes with the loaded values", seen);
     check_evaluation(now.at_rank_of(rank, ranks_of(asked)), noted.at("loss"),
                      loss_of_build(asked.options, asked.seed + 1, asked.seed));
-    Lesson lean("7.5", "a rank reads its own slices directly into the shard", seen);
+    Check lean("7.5", "a rank reads its own slices directly into the shard", seen);
     lean.at_rank_of(rank, ranks_of(asked))
         .equal("the peak of memory, above what was held before",
                noted.at("peak").get<std::int64_t>(), 0);
   }
-  Lesson values("7.5", "each rank reads its own slices of every parameter", seen);
+  Check values("7.5", "each rank reads its own slices of every parameter", seen);
   check_cover(values.at(0), whole, names_in(sharded));
   if (values.ok()) check_state(values, whole.values, sharded);
 
@@ -230,7 +231,7 @@ void judge_load_full(const Ask& ask) {
   for (int rank = 0; rank < ranks_of(asked); ++rank) {
     const Json& noted = seen.at(0, "refusing").at(static_cast<std::size_t>(rank));
     const bool is_misled = std::find(misled.begin(), misled.end(), rank) != misled.end();
-    Lesson refused("7.5", "a file that does not fit is refused", seen);
+    Check refused("7.5", "a file that does not fit is refused", seen);
     refused.at_rank_of(rank, ranks_of(asked))
         .equal(
             is_misled ? "what load_full threw for a file in which " + misfit
@@ -245,7 +246,7 @@ void judge_load_full(const Ask& ask) {
              {damage != "lacks" && noted.at("type") == "none",
               "every name is in the file, but a different shape is not refused: compare the shapes "
               "too, as require() does"}});
-    Lesson same("7.5", "nothing changes on any rank unless the whole file fits on all ranks", seen);
+    Check same("7.5", "nothing changes on any rank unless the whole file fits on all ranks", seen);
     Assembled before, after;
     add_slices(before, noted.at("before"));
     add_slices(after, noted.at("after"));

@@ -31,16 +31,16 @@ std::vector<std::string> exact(const std::vector<double>& numbers) {
 }
 
 /// Every bit where that is promised, else closeness.
-void check_values(Lesson& lesson, const State& observed, const State& expected, int world_size,
+void check_values(Check& check, const State& observed, const State& expected, int world_size,
                   const std::vector<Cause>& causes = {}) {
   if (std::has_single_bit(static_cast<unsigned>(world_size))) {
-    check_state(lesson, observed, expected, causes);
+    check_state(check, observed, expected, causes);
   } else {
-    check_close(lesson, observed, expected);
+    check_close(check, observed, expected);
   }
 }
 
-void check_losses(Lesson& lesson, const Seen& seen, int rank, const Single& expected) {
+void check_losses(Check& check, const Observations& seen, int rank, const Single& expected) {
   for (const Json& each : seen.at(rank, "losses")) {
     const int step = each.at("step").get<int>(), j = each.at("j").get<int>();
     const double right = expected.losses.at({step, j});
@@ -48,24 +48,24 @@ void check_losses(Lesson& lesson, const Seen& seen, int rank, const Single& expe
     const bool same = std::has_single_bit(static_cast<unsigned>(seen.world_size()))
                           ? observed == right
                           : std::abs(observed - right) <= 1e-3 * std::abs(right);
-    lesson.that(same,
-                fmt::format("the loss of micro-batch {} in step {} is {:.9g}", j, step, observed),
-                fmt::format("{:.9g}", right));
-    if (!lesson.ok()) return;
+    check.that(same,
+               fmt::format("the loss of micro-batch {} in step {} is {:.9g}", j, step, observed),
+               fmt::format("{:.9g}", right));
+    if (!check.ok()) return;
   }
 }
 
-void check_evaluations(const Seen& seen, int rank, const Single& expected) {
+void check_evaluations(const Observations& seen, int rank, const Single& expected) {
   const Json& observed = seen.at(rank, "evaluations");
-  Lesson lesson("7.4", "an evaluation after a step uses the updated parameters", seen);
+  Check check("7.4", "an evaluation after a step uses the updated parameters", seen);
   const bool exact = std::has_single_bit(static_cast<unsigned>(seen.world_size()));
-  for (std::size_t step = 0; step < observed.size() && lesson.ok(); ++step) {
-    check_evaluation(lesson.at(rank), observed.at(step), expected.evaluations.at(step), exact);
+  for (std::size_t step = 0; step < observed.size() && check.ok(); ++step) {
+    check_evaluation(check.at(rank), observed.at(step), expected.evaluations.at(step), exact);
   }
 }
 
 /// One reduction of each flat vector for every L micro-steps, whatever M is.
-void check_reductions(const Seen& seen, int rank) {
+void check_reductions(const Observations& seen, int rank) {
   const Case& asked = seen.asked();
   const int micro_steps = micro_batches_of(asked) / seen.world_size();
   const int all_or_one = asked.options.value("no_sync", false) ? micro_steps : 1;
@@ -77,26 +77,26 @@ void check_reductions(const Seen& seen, int rank) {
   for (const WantedUnit& unit : plan_of(asked).units) {
     for (const WantedFlat& flat : unit.flats) flats += flat.trainable ? 1 : 0;
   }
-  Lesson lesson("7.4", "begin_step passes the plan on: one reduction per L micro-steps", seen);
-  lesson.at(rank).equal("the number of reduce-scatters in a step", observed,
-                        flats * (micro_steps / per_reduction),
-                        {{per_reduction > 1 && observed == flats,
-                          "there is one reduction per step, although L is smaller than M"},
-                         {per_reduction > 1 && observed == flats * micro_steps,
-                          "there is one reduction per micro-step: L was not passed on"}});
+  Check check("7.4", "begin_step passes the plan on: one reduction per L micro-steps", seen);
+  check.at(rank).equal("the number of reduce-scatters in a step", observed,
+                       flats * (micro_steps / per_reduction),
+                       {{per_reduction > 1 && observed == flats,
+                         "there is one reduction per step, although L is smaller than M"},
+                        {per_reduction > 1 && observed == flats * micro_steps,
+                         "there is one reduction per micro-step: L was not passed on"}});
 }
 
-void check_counts_of(const Seen& seen, int rank, std::int64_t steps) {
+void check_counts_of(const Observations& seen, int rank, std::int64_t steps) {
   const auto counts = seen.at(rank, "counts").get<std::vector<std::int64_t>>();
-  Lesson lesson("7.4", "each of the two optimizers is called once per step", seen);
-  lesson.at(rank).equal("the step count of the optimizer of the shards", counts[0], steps,
-                        {{counts[0] == 2 * steps,
-                          "the optimizer was called twice, once for the shards and once for the "
-                          "ignored parameters"}});
+  Check check("7.4", "each of the two optimizers is called once per step", seen);
+  check.at(rank).equal("the step count of the optimizer of the shards", counts[0], steps,
+                       {{counts[0] == 2 * steps,
+                         "the optimizer was called twice, once for the shards and once for the "
+                         "ignored parameters"}});
   if (counts[1] < 0) return;
-  lesson.equal("the step count of the optimizer of ignored parameters", counts[1], steps,
-               {{counts[1] == 0,
-                 "ignored parameters still have their initial values: they were never updated"}});
+  check.equal("the step count of the optimizer of ignored parameters", counts[1], steps,
+              {{counts[1] == 0,
+                "ignored parameters still have their initial values: they were never updated"}});
 }
 
 /// The squares that a norm is made of.
@@ -127,11 +127,11 @@ NormParts parts_of(const State& gradients, const Plan& plan, int world_size) {
 }
 
 /// What is left of the gradients.
-void check_zeroed(const Seen& seen, int rank, const std::string& key) {
-  Lesson lesson("7.4", "after zero_grad no gradient is allocated", seen);
+void check_zeroed(const Observations& seen, int rank, const std::string& key) {
+  Check check("7.4", "after zero_grad no gradient is allocated", seen);
   const Json& left = seen.at(rank, "gradients " + key);
   const int count = left.at("count").get<int>();
-  lesson.at(rank).equal(
+  check.at(rank).equal(
       "the number of SHARDED_GRAD bytes " + key, seen.bytes(rank, key, "SHARDED_GRAD"), 0,
       {{count > 0 && left.at("zero").get<bool>(),
         fmt::format("{} shards have a gradient full of zeros, but zero_grad() frees it, with "
@@ -139,14 +139,14 @@ void check_zeroed(const Seen& seen, int rank, const std::string& key) {
                     count)},
        {count > 0, fmt::format("{} shards still have their gradient after zero_grad()", count)},
        {true, "no shard has a gradient anymore, so something still holds a view of one"}});
-  lesson.equal("the number of UNSHARDED_GRAD bytes " + key, seen.bytes(rank, key, "UNSHARDED_GRAD"),
-               0);
+  check.equal("the number of UNSHARDED_GRAD bytes " + key, seen.bytes(rank, key, "UNSHARDED_GRAD"),
+              0);
 }
 
 }  // namespace
 
-void judge_gradients(const Ask& ask) {
-  const Seen& seen = run("gradients", ask);
+void judge_gradients(const Setup& setup) {
+  const Observations& seen = run("gradients", setup);
   const Case& asked = seen.asked();
   Json options = alone(asked);
   options["clip"] = asked.options.value("clip", 0.5);
@@ -157,17 +157,17 @@ void judge_gradients(const Ask& ask) {
   for (const std::string key : {"gradients", "clipped", "updated"}) {
     const bool clipped = key != "gradients";
     const State& all = clipped ? right.clipped : right.first_gradients;
-    Lesson lesson("7.4",
-                  !clipped ? "the gradient is the sum over all micro-batches of all ranks, times "
-                             "1/J, for shards and for replicated parameters"
-                  : key == "clipped"
-                      ? "clipping scales every gradient, sharded or replicated, by the norm of the "
-                        "whole gradient"
-                      : "the gradients stay as they are until zero_grad: step only reads them",
-                  seen);
+    Check check("7.4",
+                !clipped ? "the gradient is the sum over all micro-batches of all ranks, times "
+                           "1/J, for shards and for replicated parameters"
+                : key == "clipped"
+                    ? "clipping scales every gradient, sharded or replicated, by the norm of the "
+                      "whole gradient"
+                    : "the gradients stay as they are until zero_grad: step only reads them",
+                seen);
     Assembled whole;
     for (int rank = 0; rank < world_size; ++rank) {
-      Lesson now("7.4", "pieces() holds the gradients that exist when it is called", seen);
+      Check now("7.4", "pieces() holds the gradients that exist when it is called", seen);
       const Names without = seen.lines(rank, key + " without");
       if (!seen.at(rank, key).empty()) {
         now.at(rank).equal(
@@ -181,23 +181,23 @@ void judge_gradients(const Ask& ask) {
       Assembled own;
       add_slices(own, seen.at(rank, key + " replicated"));
       const bool freed = key == "updated" && seen.at(rank, key).empty();
-      lesson.at(rank).that(!freed, "after step() no shard has a gradient", "all of them",
-                           {{true, "step() frees them, but only zero_grad() should"}});
-      if (!lesson.ok()) break;
+      check.at(rank).that(!freed, "after step() no shard has a gradient", "all of them",
+                          {{true, "step() frees them, but only zero_grad() should"}});
+      if (!check.ok()) break;
       const State copies = part_of(all, asked.options, true);
-      lesson.at(rank).that(own.values.empty() <= copies.empty(),
-                           "pieces() has none of the replicated gradients", "all of them");
-      check_values(lesson, own.values, copies, world_size);
+      check.at(rank).that(own.values.empty() <= copies.empty(),
+                          "pieces() has none of the replicated gradients", "all of them");
+      check_values(check, own.values, copies, world_size);
     }
-    if (!lesson.ok()) break;
-    lesson.at(0);
+    if (!check.ok()) break;
+    check.at(0);
     const State sharded = part_of(all, asked.options, false);
-    check_cover(lesson, whole, names_in(sharded));
-    if (lesson.ok()) check_values(lesson, whole.values, sharded, world_size);
+    check_cover(check, whole, names_in(sharded));
+    if (check.ok()) check_values(check, whole.values, sharded, world_size);
     if (clipped) continue;
     for (int rank = 0; rank < world_size; ++rank) {
-      Lesson one("7.4", "over all ranks every element of the gradient counts once in the norm",
-                 seen);
+      Check one("7.4", "over all ranks every element of the gradient counts once in the norm",
+                seen);
       const double observed = seen.at(rank, "norm").get<double>();
       const bool same = std::has_single_bit(static_cast<unsigned>(world_size))
                             ? observed == norm
@@ -215,7 +215,7 @@ void judge_gradients(const Ask& ask) {
            {is_shared && std::any_of(parts.dealt.begin(), parts.dealt.end(), is),
             "replicated gradients count on one rank only, but DdpGradients::add_squares divides "
             "them among the ranks: call it on each rank"}});
-      Lesson clip("7.4", "clip_grad_norm returns the norm of the whole gradient", seen);
+      Check clip("7.4", "clip_grad_norm returns the norm of the whole gradient", seen);
       clip.at(rank).equal("the norm that it returned",
                           fmt::format("{:.17g}", seen.at(rank, "clipped by").get<double>()),
                           fmt::format("{:.17g}", observed));
@@ -223,7 +223,7 @@ void judge_gradients(const Ask& ask) {
   }
   for (int rank = 0; rank < world_size; ++rank) {
     check_zeroed(seen, rank, "zeroed");
-    Lesson left("7.4", "after zero_grad there are no gradients", seen);
+    Check left("7.4", "after zero_grad there are no gradients", seen);
     left.at(rank).equal("the number of shards that have a gradient",
                         std::ssize(seen.at(rank, "left")), 0);
     left.equal("the number of replicated pieces that have a gradient",
@@ -231,14 +231,14 @@ void judge_gradients(const Ask& ask) {
   }
 }
 
-void judge_training(const Ask& ask) {
-  const Seen& seen = run("training", ask);
+void judge_training(const Setup& setup) {
+  const Observations& seen = run("training", setup);
   const Case& asked = seen.asked();
   const int steps = asked.options.value("steps", 2);
   const Single& right = single(alone(asked), asked.seed, micro_batches_of(asked), steps);
   const State trained = part_of(right.state, asked.options, false);
   const State built = eager(asked.options, asked.seed).state;
-  Lesson lesson(
+  Check check(
       "7.4",
       "training on W ranks gives the losses, parameters and optimizer state of a single process",
       seen);
@@ -252,21 +252,21 @@ void judge_training(const Ask& ask) {
     for (const auto& [name, values] : part_of(right.state, asked.options, true)) {
       if (name.starts_with("param/")) parameters[name] = values;
     }
-    lesson.at(rank);
-    check_values(lesson, own.values, parameters, seen.world_size(),
+    check.at(rank);
+    check_values(check, own.values, parameters, seen.world_size(),
                  {{own.values == part_of(built, asked.options, true),
                    "ignored parameters still have their initial values: they were never updated"}});
-    check_losses(lesson, seen, rank, right);
+    check_losses(check, seen, rank, right);
     check_evaluations(seen, rank, right);
-    Lesson equal("7.4", "replicated parameters are the same on all ranks, to the last bit", seen);
+    Check equal("7.4", "replicated parameters are the same on all ranks, to the last bit", seen);
     Assembled others;
     add_slices(others, seen.at(0, "replicated"));
     check_state(equal.at(rank), own.values, others.values);
     if (std::has_single_bit(static_cast<unsigned>(seen.world_size()))) {
-      lesson.equal("the gradient norms", exact(seen.at(rank, "norms").get<std::vector<double>>()),
-                   exact(right.norms));
+      check.equal("the gradient norms", exact(seen.at(rank, "norms").get<std::vector<double>>()),
+                  exact(right.norms));
     }
-    Lesson pieces("7.4", "pieces() holds the optimizer's pieces and the replicated ones", seen);
+    Check pieces("7.4", "pieces() holds the optimizer's pieces and the replicated ones", seen);
     for (int step = 0; step < steps; ++step) {
       const std::string name = std::to_string(step);
       check_zeroed(seen, rank, "after step " + name);
@@ -280,16 +280,16 @@ void judge_training(const Ask& ask) {
       pieces.at(rank).equal("the keys of the pieces", keys, wanted);
     }
   }
-  lesson.at(0);
-  check_cover(lesson, whole, names_in(trained));
-  if (lesson.ok()) check_values(lesson, whole.values, trained, seen.world_size());
+  check.at(0);
+  check_cover(check, whole, names_in(trained));
+  if (check.ok()) check_values(check, whole.values, trained, seen.world_size());
 }
 
-void judge_memory(const Ask& ask) {
-  Ask measured = ask;
+void judge_memory(const Setup& setup) {
+  Setup measured = setup;
   measured.options["measure"] = true;
   measured.options["meta"] = true;
-  const Seen& seen = run("training", measured);
+  const Observations& seen = run("training", measured);
   const Json& options = seen.asked().options;
   estimate::MemoryOptions given;
   given.world_size = seen.world_size();
@@ -310,20 +310,19 @@ void judge_memory(const Ask& ask) {
   given.placement = estimate::Placement::ddp;
   const estimate::MemoryFormula replicated(config, given);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson lesson("7.4",
-                  "the peak of a step matches the formula: shards, the units that are unsharded "
-                  "for a moment, and activations",
-                  seen);
+    Check check("7.4",
+                "the peak of a step matches the formula: shards, the units that are unsharded "
+                "for a moment, and activations",
+                seen);
     for (int step = 0; step < options.value("steps", 2); ++step) {
       const Json& noted = seen.at(rank, "step " + std::to_string(step));
       const auto peak = noted.at("peak").at("total").get<std::int64_t>();
-      lesson.at(rank).at_most(
-          fmt::format("the peak of step {}, in bytes,", step), peak,
-          formula.step(step).peak().total(),
-          {{peak >= replicated.step(step).peak().total(),
-            "this is as much as DDP needs: sharded parameters are held whole"}});
-      lesson.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
-                     16384, {{true, "a copy outside the memory tracker"}});
+      check.at(rank).at_most(fmt::format("the peak of step {}, in bytes,", step), peak,
+                             formula.step(step).peak().total(),
+                             {{peak >= replicated.step(step).peak().total(),
+                               "this is as much as DDP needs: sharded parameters are held whole"}});
+      check.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
+                    16384, {{true, "a copy outside the memory tracker"}});
     }
   }
 }

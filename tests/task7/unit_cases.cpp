@@ -84,8 +84,8 @@ std::vector<std::string> sorted_paths(const std::vector<Json>& units) {
 
 }  // namespace
 
-void judge_units(const Ask& ask) {
-  const Seen& seen = run("units", ask);
+void judge_units(const Setup& setup) {
+  const Observations& seen = run("units", setup);
   const Case& asked = seen.asked();
   const Plan plan = plan_of(asked);
   std::vector<Json> expected, undivided;
@@ -111,12 +111,12 @@ void judge_units(const Ask& ask) {
     for (Json& unit : every_kept) {
       unit["kept"] = unit.at("kept").get<bool>() || &unit == &every_kept.back();
     }
-    Lesson lesson(
+    Check check(
         "7.1",
         "every parameter that is not ignored is in one unit, with one flat parameter per kind; the "
         "root's unit comes first and is kept, and without one the last unit is kept",
         seen);
-    lesson.at(rank).equal(
+    check.at(rank).equal(
         "the list of units", texts_of(units), texts_of(expected),
         {{twice, "a parameter is in two units"},
          {std::count(names.begin(), names.end(), "root") > 1,
@@ -146,17 +146,17 @@ void judge_units(const Ask& ask) {
          {texts_of(units) == texts_of(undivided),
           "one flat parameter mixes parameters with and without weight decay"}});
     const Names replicated = seen.lines(rank, "replicated");
-    lesson.equal("the parameters left to be replicated", replicated, plan.replicated,
-                 {{replicated.size() > plan.replicated.size(),
-                   "a tied parameter is ignored once for each of its paths"}});
+    check.equal("the parameters left to be replicated", replicated, plan.replicated,
+                {{replicated.size() > plan.replicated.size(),
+                  "a tied parameter is ignored once for each of its paths"}});
     for (const Json& unit : units) {
-      lesson.equal("reshard_after_forward of " + unit.at("name").get<std::string>(),
-                   unit.at("group").get<int>(), asked.options.value("group", 0));
+      check.equal("reshard_after_forward of " + unit.at("name").get<std::string>(),
+                  unit.at("group").get<int>(), asked.options.value("group", 0));
     }
     add_slices(whole, seen.at(rank, "slices"));
 
-    Lesson lean("7.1", "making the units needs memory for the shards and at most one whole unit",
-                seen);
+    Check lean("7.1", "making the units needs memory for the shards and at most one whole unit",
+               seen);
     const PlanBytes bytes = bytes_of(plan, seen.world_size());
     const Json& making = seen.at(rank, "making");
     const std::int64_t grown = making.at("peak").at("total").get<std::int64_t>() -
@@ -169,12 +169,12 @@ void judge_units(const Ask& ask) {
                  4095, {{true, "a copy outside the memory tracker"}});
   }
   const State all = part_of(eager(asked.options, asked.seed).state, asked.options, false);
-  Lesson values("7.1", "the shards of all ranks make up the parameters of an eager build", seen);
+  Check values("7.1", "the shards of all ranks make up the parameters of an eager build", seen);
   values.at(0);
   check_cover(values, whole, names_in(all));
   if (values.ok()) check_state(values, whole.values, all);
   if (asked.options.value("group", 0) < 2) return;
-  Lesson parts("7.1", "under within(s) the units gather again among s consecutive ranks", seen);
+  Check parts("7.1", "under within(s) the units gather again among s consecutive ranks", seen);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     std::size_t at = 0;
     for (const WantedUnit& unit : plan.units) {
@@ -220,8 +220,8 @@ bool is_of_another(const Json& observed, const Plan& plan, const Json& options) 
 
 }  // namespace
 
-void judge_replicated(const Ask& ask) {
-  const Seen& seen = run("replicated", ask);
+void judge_replicated(const Setup& setup) {
+  const Observations& seen = run("replicated", setup);
   const Case& asked = seen.asked();
   const Eager build = eager(asked.options, asked.seed);
   const State ignored = part_of(build.state, asked.options, true);
@@ -231,7 +231,7 @@ void judge_replicated(const Ask& ask) {
   std::int64_t buffer_bytes = 0;
   for (const auto& [name, values] : build.buffers) buffer_bytes += 4 * std::ssize(values);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Lesson there("7.3", "after a meta start every ignored parameter is allocated", seen);
+    Check there("7.3", "after a meta start every ignored parameter is allocated", seen);
     const Names on_meta = seen.lines(rank, "on meta");
     there.at(rank).equal("the ignored parameters that are still on meta", on_meta, {},
                          {{on_meta == frozen_of(plan, asked.options),
@@ -240,12 +240,12 @@ void judge_replicated(const Ask& ask) {
     Assembled whole;
     const Json& noted_parameters = seen.at(rank, "replicated");
     add_slices(whole, noted_parameters);
-    Lesson values("7.3",
-                  "every rank holds the ignored parameters whole, with the bits of an eager build",
-                  seen);
+    Check values("7.3",
+                 "every rank holds the ignored parameters whole, with the bits of an eager build",
+                 seen);
     check_state(values.at(rank), whole.values, ignored);
 
-    Lesson buffers("7.3", "buffers are not loaded from a file, so they must be computed", seen);
+    Check buffers("7.3", "buffers are not loaded from a file, so they must be computed", seen);
     const Json& noted = seen.at(rank, "buffers");
     buffers.at(rank).equal("the number of buffers", std::ssize(noted), std::ssize(build.buffers));
     for (std::size_t i = 0; i < build.buffers.size() && buffers.ok(); ++i) {
@@ -261,8 +261,7 @@ void judge_replicated(const Ask& ask) {
                                        module, is_bare ? ", which has no parameter" : "")}});
       if (initialized) buffers.bits("buffer " + name, floats_of(noted.at(i).at("bits")), expected);
     }
-    Lesson generator("7.3", "the generator ends at the offset where an eager build leaves it",
-                     seen);
+    Check generator("7.3", "the generator ends at the offset where an eager build leaves it", seen);
     const auto offset = seen.number(rank, "generator");
     generator.at(rank).equal(
         "the generator's offset", offset, static_cast<std::int64_t>(build.generator),
@@ -270,7 +269,7 @@ void judge_replicated(const Ask& ask) {
           "the generator was not advanced, so the next draw repeats the initial weights"},
          {offset == 2 * static_cast<std::int64_t>(build.generator),
           "the generator was advanced twice"}});
-    Lesson engine("7.3", "only ignored, trainable parameters need an all-reduce", seen);
+    Check engine("7.3", "only ignored, trainable parameters need an all-reduce", seen);
     const Names keys = piece_keys(plan, asked.options);
     const bool trainable = std::any_of(keys.begin(), keys.end(), [](const std::string& key) {
       return key.find('#') == std::string::npos;
@@ -278,14 +277,13 @@ void judge_replicated(const Ask& ask) {
     engine.at(rank).that(seen.at(rank, "engine").get<bool>() == trainable,
                          trainable ? "there is no DdpGradients" : "there is a DdpGradients",
                          trainable ? "one" : "none, because no parameter is ignored and trainable");
-    Lesson types("7.3", "an ignored parameter keeps its dtype", seen);
+    Check types("7.3", "an ignored parameter keeps its dtype", seen);
     for (const Json& each : noted_parameters) {
       const std::string path = each.at("name").get<std::string>().substr(6);
       types.at(rank).equal("the dtype of " + path, each.at("dtype").get<std::string>(),
                            build.dtypes.at(path));
     }
-    Lesson decay("7.3", "weight decay applies to ignored parameters as it does to the others",
-                 seen);
+    Check decay("7.3", "weight decay applies to ignored parameters as it does to the others", seen);
     decay.at(rank);
     for (const auto& [path, observed] : seen.at(rank, "decays").items()) {
       const bool expected = decays(asked.options, path);
@@ -297,13 +295,13 @@ void judge_replicated(const Ask& ask) {
                    "the i-th ignored parameter"},
                   {!expected, "options_.decays was not called"}});
     }
-    Lesson memory("7.3", "parameters that stay whole are counted as UNSHARDED_PARAM", seen);
+    Check memory("7.3", "parameters that stay whole are counted as UNSHARDED_PARAM", seen);
     memory.at(rank).equal("the number of UNSHARDED_PARAM bytes",
                           seen.bytes(rank, "started", "UNSHARDED_PARAM") -
                               seen.bytes(rank, "before", "UNSHARDED_PARAM"),
                           bytes.replicated);
     if (!meta) continue;
-    Lesson lean("7.3", "a meta start never holds more than its shards and one unit", seen);
+    Check lean("7.3", "a meta start never holds more than its shards and one unit", seen);
     const Json& start = seen.at(rank, "start");
     lean.at(rank).at_most("the peak of memory, above what was held before",
                           start.at("peak").at("total").get<std::int64_t>() -

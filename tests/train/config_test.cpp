@@ -48,7 +48,7 @@ TEST_CASE("an override beats the file, and the file beats the default", "[config
   CHECK(config.data.path == "x=y");
   CHECK(config.schedule.lr == 3e-3);
   CHECK(config.schedule.total_steps == 11);
-  CHECK(config.schedule.kind == optim::Schedule::Kind::warmup_cosine);
+  CHECK(config.schedule.kind == optim::LrSchedule::Kind::warmup_cosine);
   CHECK(config.sequence_length() == 8);
 }
 

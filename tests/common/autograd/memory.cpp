@@ -42,7 +42,7 @@ Tensor filled(Shape shape, MemoryKind kind = MemoryKind::unsharded_param) {
 /// A leaf whose gradient has its place already, as parameters have under FSDP.
 Variable parameter(Shape shape) {
   Variable leaf(filled(shape), true);
-  leaf.set_grad_sink(filled(shape, MemoryKind::unsharded_grad));
+  leaf.set_grad_buffer(filled(shape, MemoryKind::unsharded_grad));
   return leaf;
 }
 /// A result (not a leaf) with as many elements, made by a node that keeps nothing.

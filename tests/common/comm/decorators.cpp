@@ -32,7 +32,7 @@ TEST_CASE("all_reduce receives what reduce_scatter and all_gather receive togeth
 }
 
 TEST_CASE("the recorder's ledger: what was called, in order, subgroups included") {
-  const auto ledger = std::make_shared<Ledger>();
+  const auto ledger = std::make_shared<CollectiveLog>();
   ProcessGroup group(make_recording(make_fake_backend(0, 4), ledger));
   const Tensor shard = Tensor::zeros({10});
   const Tensor whole = Tensor::zeros({40});
@@ -42,7 +42,7 @@ TEST_CASE("the recorder's ledger: what was called, in order, subgroups included"
   group.all_reduce(Tensor::zeros({8}, DType::float64), ReduceOp::avg, kGradient).wait();
 
   REQUIRE(ledger->entries().size() == 3);
-  const LedgerEntry& gather = ledger->entries()[0];
+  const CollectiveRecord& gather = ledger->entries()[0];
   CHECK(gather.op == CollectiveOp::all_gather);
   CHECK(gather.label == kForward);
   CHECK(gather.dtype == DType::float32);
@@ -59,8 +59,8 @@ TEST_CASE("the recorder's ledger: what was called, in order, subgroups included"
 
 TEST_CASE("decorators hand through who they decorate") {
   const auto inner = make_fake_backend(3, 5);
-  for (const auto& backend :
-       {make_recording(inner, std::make_shared<Ledger>()), make_throttled(inner, LinkModel{})}) {
+  for (const auto& backend : {make_recording(inner, std::make_shared<CollectiveLog>()),
+                              make_throttled(inner, LinkModel{})}) {
     CHECK(backend->rank() == 3);
     CHECK(backend->size() == 5);
     CHECK(backend->name() == "fake");

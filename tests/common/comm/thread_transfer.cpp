@@ -30,15 +30,15 @@ std::vector<std::vector<float>> numbers(std::size_t ranks, std::size_t numel) {
 
 }  // namespace
 
-TEST_CASE("transfer: pieces may run in any order") {
+TEST_CASE("transfer: chunks may run in any order") {
   auto forwards = numbers(3, 400'003);
   auto backwards = forwards;
   const Transfer first(all_reduce_of(forwards));
   const Transfer second(all_reduce_of(backwards));
-  REQUIRE(first.pieces() > 3);
+  REQUIRE(first.chunks() > 3);
   CHECK_FALSE(first.is_small());
-  for (std::int64_t piece = 0; piece < first.pieces(); ++piece) first.run(piece);
-  for (std::int64_t piece = second.pieces() - 1; piece >= 0; --piece) second.run(piece);
+  for (std::int64_t chunk = 0; chunk < first.chunks(); ++chunk) first.run(chunk);
+  for (std::int64_t chunk = second.chunks() - 1; chunk >= 0; --chunk) second.run(chunk);
   CHECK(forwards == backwards);
   CHECK(forwards[0] == forwards[1]);
   CHECK(forwards[0] == forwards[2]);
@@ -46,14 +46,14 @@ TEST_CASE("transfer: pieces may run in any order") {
   CHECK(forwards[0].back() == (inputs[0].back() + inputs[1].back()) + inputs[2].back());
 }
 
-TEST_CASE("transfer: a small one is one piece, an empty one none") {
+TEST_CASE("transfer: a small one is one chunk, an empty one none") {
   auto data = numbers(3, 100);
   const Transfer small(all_reduce_of(data));
   CHECK(small.is_small());
-  CHECK(small.pieces() == 1);
+  CHECK(small.chunks() == 1);
   std::vector<std::vector<float>> nothing(3);
-  CHECK(Transfer(all_reduce_of(nothing)).pieces() == 0);
-  CHECK(Transfer({Collective{.op = CollectiveOp::barrier}}).pieces() == 0);
+  CHECK(Transfer(all_reduce_of(nothing)).chunks() == 0);
+  CHECK(Transfer({Collective{.op = CollectiveOp::barrier}}).chunks() == 0);
 }
 
 TEST_CASE("transfer: one rank alone moves nothing in place, and its shard otherwise") {
@@ -63,10 +63,10 @@ TEST_CASE("transfer: one rank alone moves nothing in place, and its shard otherw
   call.in = reinterpret_cast<std::byte*>(data.data());
   call.out = reinterpret_cast<std::byte*>(data.data());
   call.numel = 3;
-  CHECK(Transfer({call}).pieces() == 0);
+  CHECK(Transfer({call}).chunks() == 0);
   call.out = reinterpret_cast<std::byte*>(copy.data());
   const Transfer transfer({call});
-  REQUIRE(transfer.pieces() == 1);
+  REQUIRE(transfer.chunks() == 1);
   transfer.run(0);
   CHECK(copy == data);
 }

@@ -12,7 +12,7 @@ void run_recorded(int world_size, const std::function<void(ProcessGroup&)>& body
   RankOptions options;
   options.world_size = world_size;
   options.decorate = [](std::shared_ptr<Backend> backend) {
-    return make_recording(std::move(backend), std::make_shared<Ledger>());
+    return make_recording(std::move(backend), std::make_shared<CollectiveLog>());
   };
   run_ranks(options, body);
 }

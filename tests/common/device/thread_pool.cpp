@@ -12,30 +12,30 @@
 
 using namespace fsdp;
 
-TEST_CASE("every piece runs once, whatever the number of threads") {
+TEST_CASE("every chunk runs once, whatever the number of threads") {
   for (const int threads : {1, 2, 3, 4}) {
     for (const bool spin : {false, true}) {
       ThreadPool pool(threads, spin);
       CHECK(pool.threads() == threads);
-      for (const std::int64_t pieces : {0, 1, 2, 3, 7, 100}) {
-        std::vector<int> runs(static_cast<std::size_t>(pieces), 0);
-        pool.for_each(pieces, [&](std::int64_t piece, std::byte*) {
-          ++runs[static_cast<std::size_t>(piece)];
+      for (const std::int64_t chunks : {0, 1, 2, 3, 7, 100}) {
+        std::vector<int> runs(static_cast<std::size_t>(chunks), 0);
+        pool.for_each(chunks, [&](std::int64_t chunk, std::byte*) {
+          ++runs[static_cast<std::size_t>(chunk)];
         });
-        CHECK(runs == std::vector<int>(static_cast<std::size_t>(pieces), 1));
+        CHECK(runs == std::vector<int>(static_cast<std::size_t>(chunks), 1));
       }
     }
   }
 }
 
-TEST_CASE("kernels follow each other without losing a piece") {
+TEST_CASE("kernels follow each other without losing a chunk") {
   for (const bool spin : {false, true}) {
     ThreadPool pool(3, spin);
     std::vector<std::int64_t> sums(5, 0);
     for (int kernel = 0; kernel < 2000; ++kernel) {
-      const std::int64_t pieces = 2 + kernel % 4;
-      pool.for_each(pieces, [&](std::int64_t piece, std::byte*) {
-        sums[static_cast<std::size_t>(piece)] += kernel;
+      const std::int64_t chunks = 2 + kernel % 4;
+      pool.for_each(chunks, [&](std::int64_t chunk, std::byte*) {
+        sums[static_cast<std::size_t>(chunk)] += kernel;
       });
     }
     CHECK(sums[0] == 1999000);
@@ -47,14 +47,14 @@ TEST_CASE("kernels follow each other without losing a piece") {
 TEST_CASE("each thread has its own aligned scratch") {
   ThreadPool pool(4);
   std::vector<std::byte*> scratch(64, nullptr);
-  pool.for_each(64, [&](std::int64_t piece, std::byte* mine) {
-    std::memset(mine, static_cast<int>(piece), ThreadPool::kScratchBytes);
+  pool.for_each(64, [&](std::int64_t chunk, std::byte* mine) {
+    std::memset(mine, static_cast<int>(chunk), ThreadPool::kScratchBytes);
     std::this_thread::yield();
-    if (mine[0] != static_cast<std::byte>(piece) ||
-        mine[ThreadPool::kScratchBytes - 1] != static_cast<std::byte>(piece)) {
+    if (mine[0] != static_cast<std::byte>(chunk) ||
+        mine[ThreadPool::kScratchBytes - 1] != static_cast<std::byte>(chunk)) {
       fail("another thread wrote into this scratch");
     }
-    scratch[static_cast<std::size_t>(piece)] = mine;
+    scratch[static_cast<std::size_t>(chunk)] = mine;
   });
   const std::set<std::byte*> arenas(scratch.begin(), scratch.end());
   CHECK(arenas.size() <= 4);
@@ -66,7 +66,7 @@ TEST_CASE("each thread has its own aligned scratch") {
 TEST_CASE("two threads really work at the same time") {
   ThreadPool pool(2);
   std::atomic<int> arrived = 0;
-  // Each piece waits for the other: with one thread this would never end.
+  // Each chunk waits for the other: with one thread this would never end.
   pool.for_each(2, [&](std::int64_t, std::byte*) {
     ++arrived;
     while (arrived < 2) std::this_thread::yield();
@@ -77,26 +77,26 @@ TEST_CASE("two threads really work at the same time") {
 TEST_CASE("one thread means the caller, in order") {
   ThreadPool pool(1);
   std::vector<std::int64_t> order;
-  pool.for_each(5, [&](std::int64_t piece, std::byte*) { order.push_back(piece); });
+  pool.for_each(5, [&](std::int64_t chunk, std::byte*) { order.push_back(chunk); });
   CHECK(order == std::vector<std::int64_t>{0, 1, 2, 3, 4});
 }
 
-TEST_CASE("the lowest piece that throws is heard, and the pool lives on") {
+TEST_CASE("the lowest chunk that throws is heard, and the pool lives on") {
   for (const int threads : {1, 2, 4}) {
     ThreadPool pool(threads);
     for (int round = 0; round < 50; ++round) {
       std::atomic<int> inside = 0;
       const std::string message = message_of<Error>([&] {
-        pool.for_each(40, [&](std::int64_t piece, std::byte*) {
+        pool.for_each(40, [&](std::int64_t chunk, std::byte*) {
           ++inside;
-          if (piece >= 7 && piece % 2 == 1) {
+          if (chunk >= 7 && chunk % 2 == 1) {
             --inside;
-            fail("piece {}", piece);
+            fail("chunk {}", chunk);
           }
           --inside;
         });
       });
-      CHECK(message == "piece 7");
+      CHECK(message == "chunk 7");
       CHECK(inside == 0);  // nobody is still at work
     }
     int runs = 0;
@@ -112,7 +112,7 @@ TEST_CASE("a kernel inside a kernel is refused") {
       pool.for_each(
           2, [&](std::int64_t, std::byte*) { pool.for_each(1, [](std::int64_t, std::byte*) {}); });
     });
-    CHECK_THAT(message, contains("from inside a piece"));
+    CHECK_THAT(message, contains("from inside a chunk"));
   }
 }
 

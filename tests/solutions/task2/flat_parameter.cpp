@@ -149,8 +149,8 @@ TEST_CASE("Parameters and their gradients are views of the flat vectors", "[2.4]
     CHECK(variable.data().storage() == flat.full().storage());
     CHECK(variable.data().offset() == flat.spans()[i].begin);
     CHECK(variable.data().shape() == flat.spans()[i].shape);
-    CHECK(variable.grad_sink().storage() == flat.full_grad().storage());
-    CHECK(variable.grad_sink().offset() == flat.spans()[i].begin);
+    CHECK(variable.grad_buffer().storage() == flat.full_grad().storage());
+    CHECK(variable.grad_buffer().offset() == flat.spans()[i].begin);
   }
   CHECK(flat.full().shape() == Shape{10});
   CHECK(flat.full().storage()->kind() == MemoryKind::unsharded_param);
@@ -192,7 +192,7 @@ TEST_CASE("A frozen flat parameter has no gradient", "[2.4]") {
   const FlatParameter flat("unit", parameters, 0, 2, kCpu, copy_slice);
   CHECK(!flat.requires_grad());
   CHECK(!flat.full_grad().is_defined());
-  CHECK(!parameters[0].variable.grad_sink().is_defined());
+  CHECK(!parameters[0].variable.grad_buffer().is_defined());
 }
 
 TEST_CASE("One flat parameter has one dtype and is trainable or not", "[2.1]") {

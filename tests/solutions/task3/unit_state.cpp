@@ -123,8 +123,8 @@ TEST_CASE("The wire carries (W - 1) n elements a gather, and memory returns to t
           "[3.1][3.3]") {
   const int world_size = GENERATE(1, 2, 3, 4);
   const std::int64_t n = (30 + world_size - 1) / world_size;
-  std::vector<std::shared_ptr<Ledger>> ledgers;
-  for (int i = 0; i < world_size; ++i) ledgers.push_back(std::make_shared<Ledger>());
+  std::vector<std::shared_ptr<CollectiveLog>> ledgers;
+  for (int i = 0; i < world_size; ++i) ledgers.push_back(std::make_shared<CollectiveLog>());
   RankOptions options{.world_size = world_size};
   options.decorate = [&](std::shared_ptr<Backend> backend) {
     const auto rank = static_cast<std::size_t>(backend->rank());
@@ -154,8 +154,8 @@ TEST_CASE("The wire carries (W - 1) n elements a gather, and memory returns to t
 }
 
 TEST_CASE("Within groups of two, half is kept and the rest comes from the neighbor", "[3.4]") {
-  std::vector<std::shared_ptr<Ledger>> ledgers;
-  for (int i = 0; i < 4; ++i) ledgers.push_back(std::make_shared<Ledger>());
+  std::vector<std::shared_ptr<CollectiveLog>> ledgers;
+  for (int i = 0; i < 4; ++i) ledgers.push_back(std::make_shared<CollectiveLog>());
   RankOptions options{.world_size = 4};
   options.decorate = [&](std::shared_ptr<Backend> backend) {
     const auto rank = static_cast<std::size_t>(backend->rank());
@@ -188,7 +188,8 @@ TEST_CASE("Within groups of two, half is kept and the rest comes from the neighb
   });
   for (const auto& ledger : ledgers) {
     std::vector<std::int64_t> received;
-    for (const LedgerEntry& entry : ledger->entries()) received.push_back(entry.received_bytes);
+    for (const CollectiveRecord& entry : ledger->entries())
+      received.push_back(entry.received_bytes);
     // Forward from all: 3 n. Backward from the neighbor: P / 2.
     CHECK(received == std::vector<std::int64_t>{3 * 8 * 4, 16 * 4, 3 * 8 * 4, 3 * 8 * 4});
   }

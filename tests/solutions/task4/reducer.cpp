@@ -123,8 +123,8 @@ TEST_CASE("One reduction a unit and backward, of (W - 1) n elements, under no_sy
           "[4.3]") {
   const int world_size = GENERATE(1, 2, 3, 4);
   const int per_reduction = GENERATE(1, 2, 4);
-  std::vector<std::shared_ptr<Ledger>> ledgers;
-  for (int i = 0; i < world_size; ++i) ledgers.push_back(std::make_shared<Ledger>());
+  std::vector<std::shared_ptr<CollectiveLog>> ledgers;
+  for (int i = 0; i < world_size; ++i) ledgers.push_back(std::make_shared<CollectiveLog>());
   RankOptions options{.world_size = world_size};
   options.decorate = [&](std::shared_ptr<Backend> backend) {
     const auto rank = static_cast<std::size_t>(backend->rank());
@@ -142,7 +142,7 @@ TEST_CASE("One reduction a unit and backward, of (W - 1) n elements, under no_sy
   const std::int64_t n = shard_numel(5, world_size);
   for (const auto& ledger : ledgers) {
     std::int64_t reductions = 0;
-    for (const LedgerEntry& entry : ledger->entries()) {
+    for (const CollectiveRecord& entry : ledger->entries()) {
       if (entry.op != CollectiveOp::reduce_scatter) continue;
       ++reductions;
       CHECK(entry.numel == n);

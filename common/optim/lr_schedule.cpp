@@ -1,4 +1,4 @@
-#include "optim/schedule.h"
+#include "optim/lr_schedule.h"
 
 #include "base/check.h"
 
@@ -8,7 +8,7 @@
 
 namespace fsdp::optim {
 
-double Schedule::at(std::int64_t step) const {
+double LrSchedule::at(std::int64_t step) const {
   const auto i = static_cast<double>(step);
   const auto ramp = static_cast<double>(warmup_steps);
   const bool is_warming = step < warmup_steps;
@@ -31,11 +31,11 @@ double Schedule::at(std::int64_t step) const {
   fail("unknown schedule number {}", static_cast<int>(kind));
 }
 
-Schedule::Kind schedule_kind(const std::string& name) {
-  if (name == "constant") return Schedule::Kind::constant;
-  if (name == "warmup_linear") return Schedule::Kind::warmup_linear;
-  if (name == "warmup_cosine") return Schedule::Kind::warmup_cosine;
-  if (name == "warmup_log") return Schedule::Kind::warmup_log;
+LrSchedule::Kind lr_schedule_kind(const std::string& name) {
+  if (name == "constant") return LrSchedule::Kind::constant;
+  if (name == "warmup_linear") return LrSchedule::Kind::warmup_linear;
+  if (name == "warmup_cosine") return LrSchedule::Kind::warmup_cosine;
+  if (name == "warmup_log") return LrSchedule::Kind::warmup_log;
   throw InputError(
       fmt::format("unknown schedule '{}'; known are constant, warmup_linear, warmup_cosine, "
                   "warmup_log",

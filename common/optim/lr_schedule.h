@@ -9,7 +9,7 @@
 namespace fsdp::optim {
 
 /// The options of a schedule; `step` counts from 0.
-struct Schedule {
+struct LrSchedule {
   enum class Kind { constant, warmup_linear, warmup_cosine, warmup_log } kind = Kind::constant;
   double lr = 1e-3;   ///< the highest rate
   double min_lr = 0;  ///< start of a warm-up (warmup_linear, warmup_log), end of the cosine
@@ -23,6 +23,6 @@ struct Schedule {
   double at(std::int64_t step) const;
 };
 /// @throws InputError that lists the known names.
-Schedule::Kind schedule_kind(const std::string& name);
+LrSchedule::Kind lr_schedule_kind(const std::string& name);
 
 }  // namespace fsdp::optim

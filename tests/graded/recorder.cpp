@@ -1,4 +1,4 @@
-#include "graded/stage.h"
+#include "graded/recorder.h"
 
 #include "base/check.h"
 #include "base/todo.h"
@@ -20,7 +20,7 @@ Json to_json(const Breakdown& breakdown) {
   return json;
 }
 
-Json to_json(const LedgerEntry& entry) {
+Json to_json(const CollectiveRecord& entry) {
   return {{"op", name_of(entry.op)},
           {"unit", entry.label.unit},
           {"phase", name_of(entry.label.phase)},
@@ -47,16 +47,16 @@ class TracePause {
 
 }  // namespace
 
-Stage::Stage(const Case& asked, ProcessGroup& group, std::shared_ptr<Ledger> ledger,
-             std::shared_ptr<EventLog> log)
+Recorder::Recorder(const Case& asked, ProcessGroup& group, std::shared_ptr<CollectiveLog> ledger,
+                   std::shared_ptr<EventLog> log)
     : asked_(asked), group_(group), ledger_(std::move(ledger)), log_(std::move(log)) {}
 
-void Stage::note(const std::string& key, Json value) {
+void Recorder::note(const std::string& key, Json value) {
   FSDP_CHECK(!seen_.contains(key), "the scenario notes '{}' twice", key);
   seen_[key] = std::move(value);
 }
 
-void Stage::values(const std::string& key, const Tensor& tensor) {
+void Recorder::values(const std::string& key, const Tensor& tensor) {
   Tensor flat = tensor;
   if (!tensor.is_contiguous()) {
     flat = Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device());
@@ -71,8 +71,8 @@ void Stage::values(const std::string& key, const Tensor& tensor) {
              {"bits", Json::binary(std::move(bits))}});
 }
 
-void Stage::events(const std::string& key, const std::function<void()>& call,
-                   const std::vector<EventKind>& kinds) {
+void Recorder::events(const std::string& key, const std::function<void()>& call,
+                      const std::vector<EventKind>& kinds) {
   const std::size_t begin = log_->lines().size();
   call();
   Json lines = Json::array();
@@ -85,7 +85,7 @@ void Stage::events(const std::string& key, const std::function<void()>& call,
   note(key, std::move(lines));
 }
 
-void Stage::collectives(const std::string& key, const std::function<void()>& call) {
+void Recorder::collectives(const std::string& key, const std::function<void()>& call) {
   const std::size_t begin = ledger_->entries().size();
   call();
   Json started = Json::array();
@@ -95,11 +95,11 @@ void Stage::collectives(const std::string& key, const std::function<void()>& cal
   note(key, std::move(started));
 }
 
-void Stage::memory(const std::string& key) {
+void Recorder::memory(const std::string& key) {
   note(key, to_json(Context::current().tracker().current()));
 }
 
-void Stage::peak(const std::string& key, const std::function<void()>& call) {
+void Recorder::peak(const std::string& key, const std::function<void()>& call) {
   MemoryTracker& tracker = Context::current().tracker();
   const Json before = to_json(tracker.current());
   tracker.reset_peak();
@@ -121,7 +121,7 @@ void Stage::peak(const std::string& key, const std::function<void()>& call) {
       {{"before", before}, {"peak", to_json(tracker.peak())}, {"heap", heap}, {"heap held", held}});
 }
 
-void Stage::attempt(const std::string& key, const std::function<void()>& call) {
+void Recorder::attempt(const std::string& key, const std::function<void()>& call) {
   const auto ended = [&](const char* type, const char* what) {
     note(key, {{"type", type}, {"what", what}});
   };

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup estimate
-/// Schedule: one rank's training walked through on paper, event by event.
+/// StepSimulation: one rank's training walked through on paper, event by event.
 #pragma once
 
 #include "estimate/activation_table.h"
@@ -19,9 +19,9 @@ inline constexpr std::int64_t kFloatBytes = 4;
 
 /// The places at which a unit's bytes come, change their name, or go: the rules of FSDP, written a
 /// second time and much shorter, without tensors, hooks or ranks. Behind MemoryFormula.
-class Schedule {
+class StepSimulation {
  public:
-  Schedule(ModelShape shape, ActivationTable table, MemoryOptions options);
+  StepSimulation(ModelShape shape, ActivationTable table, MemoryOptions options);
 
   /// The next step; the first one differs (no order to prefetch by yet, no optimizer state).
   StepMemory next_step();

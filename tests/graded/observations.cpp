@@ -1,4 +1,4 @@
-#include "graded/seen.h"
+#include "graded/observations.h"
 
 #include "base/check.h"
 
@@ -9,31 +9,31 @@
 
 namespace fsdp::graded {
 
-Seen::Seen(Case asked, Json observations)
+Observations::Observations(Case asked, Json observations)
     : asked_(std::move(asked)), seen_(std::move(observations)) {}
 
-bool Seen::has(int rank, const std::string& key) const {
+bool Observations::has(int rank, const std::string& key) const {
   return seen_.at("ranks").at(static_cast<std::size_t>(rank)).contains(key);
 }
 
-const Json& Seen::at(int rank, const std::string& key) const {
+const Json& Observations::at(int rank, const std::string& key) const {
   FSDP_CHECK(has(rank, key), "rank {} of {} reported no '{}'", rank, to_string(asked_), key);
   return seen_.at("ranks").at(static_cast<std::size_t>(rank)).at(key);
 }
 
-std::int64_t Seen::number(int rank, const std::string& key) const {
+std::int64_t Observations::number(int rank, const std::string& key) const {
   return at(rank, key).get<std::int64_t>();
 }
 
-std::string Seen::text(int rank, const std::string& key) const {
+std::string Observations::text(int rank, const std::string& key) const {
   return at(rank, key).get<std::string>();
 }
 
-std::vector<std::string> Seen::lines(int rank, const std::string& key) const {
+std::vector<std::string> Observations::lines(int rank, const std::string& key) const {
   return at(rank, key).get<std::vector<std::string>>();
 }
 
-std::vector<float> Seen::floats(int rank, const std::string& key) const {
+std::vector<float> Observations::floats(int rank, const std::string& key) const {
   const Json& noted = at(rank, key);
   FSDP_CHECK(noted.at("dtype") == "float32", "'{}' is not float32", key);
   const auto& bits = noted.at("bits").get_binary();
@@ -42,11 +42,11 @@ std::vector<float> Seen::floats(int rank, const std::string& key) const {
   return values;
 }
 
-std::vector<std::int64_t> Seen::shape(int rank, const std::string& key) const {
+std::vector<std::int64_t> Observations::shape(int rank, const std::string& key) const {
   return at(rank, key).at("shape").get<std::vector<std::int64_t>>();
 }
 
-std::int64_t Seen::bytes(int rank, const std::string& key, const std::string& kind) const {
+std::int64_t Observations::bytes(int rank, const std::string& key, const std::string& kind) const {
   return at(rank, key).at(kind).get<std::int64_t>();
 }
 

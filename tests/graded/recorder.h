@@ -20,16 +20,16 @@ namespace fsdp::graded {
 /// A scenario does things with the student's code and writes down what it sees. It expects nothing:
 /// that is the judge's part, in another program. Runs once per rank.
 ///
-///     void three_units(Stage& stage) {
+///     void three_units(Recorder& stage) {
 ///       …
-///       stage.note("numel", unit.padded_numel());
-///       stage.events("forward", [&] { model(x); });     // what happened meanwhile
-///       stage.values("y", y.data());                    // every bit
+///       recorder.note("numel", unit.padded_numel());
+///       recorder.events("forward", [&] { model(x); });     // what happened meanwhile
+///       recorder.values("y", y.data());                    // every bit
 ///     }
-class Stage {
+class Recorder {
  public:
-  Stage(const Case& asked, ProcessGroup& group, std::shared_ptr<Ledger> ledger,
-        std::shared_ptr<EventLog> log);
+  Recorder(const Case& asked, ProcessGroup& group, std::shared_ptr<CollectiveLog> ledger,
+           std::shared_ptr<EventLog> log);
 
   const Case& asked() const { return asked_; }
   ProcessGroup& group() { return group_; }
@@ -72,12 +72,12 @@ class Stage {
  private:
   const Case& asked_;
   ProcessGroup& group_;
-  std::shared_ptr<Ledger> ledger_;
+  std::shared_ptr<CollectiveLog> ledger_;
   std::shared_ptr<EventLog> log_;
   Json seen_ = Json::object();
 };
 
-using Scenario = std::function<void(Stage&)>;
+using Scenario = std::function<void(Recorder&)>;
 using Scenarios = std::map<std::string, Scenario>;
 
 /// The scenarios of one task; every tests/taskN/scenarios.cpp defines this for its runner.

@@ -1,5 +1,5 @@
 // What becomes of one unit: the rules of tasks 3, 4 and 6, in bytes.
-#include "estimate/schedule.h"
+#include "estimate/step_simulation.h"
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +15,7 @@ int ones(int m) { return std::popcount(static_cast<unsigned>(m)); }
 
 // ------------------------------------------------------------------------------------- parameters
 
-void Schedule::start_unshard(Unit& unit) {
+void StepSimulation::start_unshard(Unit& unit) {
   if (unit.state != State::sharded) return;
   for (const FlatShape& flat : unit.shape.flats) {
     ledger_.hold(MemoryKind::unsharded_param, kFloatBytes * flat.padded());
@@ -23,7 +23,7 @@ void Schedule::start_unshard(Unit& unit) {
   unit.state = State::in_flight;
 }
 
-void Schedule::finish_unshard(Unit& unit) {
+void StepSimulation::finish_unshard(Unit& unit) {
   start_unshard(unit);
   unit.state = State::unsharded;
   if (!std::exchange(unit.has_part, false)) return;
@@ -32,7 +32,7 @@ void Schedule::finish_unshard(Unit& unit) {
   }
 }
 
-void Schedule::reshard(Unit& unit) {
+void StepSimulation::reshard(Unit& unit) {
   for (const FlatShape& flat : unit.shape.flats) {
     ledger_.drop(MemoryKind::unsharded_param, kFloatBytes * flat.padded());
   }
@@ -40,7 +40,7 @@ void Schedule::reshard(Unit& unit) {
 }
 
 /// Up to `prefetch_depth` units of `order` that come after `after` (which need not be in it).
-void Schedule::start_ahead(const std::vector<Unit*>& order, const Unit& after) {
+void StepSimulation::start_ahead(const std::vector<Unit*>& order, const Unit& after) {
   const int depth = options_.prefetch_depth;
   const int limit = options_.in_flight_limit == 0 ? depth : options_.in_flight_limit;
   const auto found = std::find(order.begin(), order.end(), &after);
@@ -54,17 +54,17 @@ void Schedule::start_ahead(const std::vector<Unit*>& order, const Unit& after) {
   }
 }
 
-std::int64_t Schedule::part_of(const FlatShape& flat) const {
+std::int64_t StepSimulation::part_of(const FlatShape& flat) const {
   return kFloatBytes * (flat.padded() / options_.reshard_group);
 }
 
-void Schedule::pre_forward(Unit* unit) {
+void StepSimulation::pre_forward(Unit* unit) {
   if (unit == nullptr) return;
   finish_unshard(*unit);
   start_ahead(forward_order_, *unit);
 }
 
-void Schedule::post_forward(Unit* unit) {
+void StepSimulation::post_forward(Unit* unit) {
   if (unit == nullptr || unit->shape.keep || options_.reshard_group == 1) return;
   const bool keeps_part = options_.reshard_group > 1;
   for (const FlatShape& flat : unit->shape.flats) {
@@ -76,7 +76,7 @@ void Schedule::post_forward(Unit* unit) {
 
 // -------------------------------------------------------------------------------------- gradients
 
-void Schedule::pre_backward(Unit* unit) {
+void StepSimulation::pre_backward(Unit* unit) {
   if (unit == nullptr) return;
   finish_unshard(*unit);
   start_ahead(backward_order_, *unit);
@@ -85,14 +85,14 @@ void Schedule::pre_backward(Unit* unit) {
   }
 }
 
-void Schedule::post_backward(Unit* unit, int m) {
+void StepSimulation::post_backward(Unit* unit, int m) {
   if (unit == nullptr) return;
   reshard(*unit);
   finish_reduce(m);
   start_reduce(*unit, m);
 }
 
-void Schedule::start_reduce(Unit& unit, int m) {
+void StepSimulation::start_reduce(Unit& unit, int m) {
   const int group = options_.micro_steps_per_reduction;
   const bool reduces = (m + 1) % group == 0;
   for (const FlatShape& flat : unit.shape.flats) {
@@ -106,7 +106,7 @@ void Schedule::start_reduce(Unit& unit, int m) {
   if (reduces) reducing_ = &unit;
 }
 
-void Schedule::finish_reduce(int m) {
+void StepSimulation::finish_reduce(int m) {
   if (reducing_ == nullptr) return;
   for (const FlatShape& flat : reducing_->shape.flats) {
     ledger_.drop(MemoryKind::unsharded_grad, kFloatBytes * flat.padded());
@@ -118,12 +118,12 @@ void Schedule::finish_reduce(int m) {
 
 // A binary counter: pushing leaf number m leaves pop(m + 1) sums where pop(m) were. Nothing is
 // allocated for it, so it makes no peak.
-void Schedule::push(MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf) {
+void StepSimulation::push(MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf) {
   ledger_.drop(from, nbytes);
   ledger_.hold(to, nbytes * (ones(leaf + 1) - ones(leaf)));
 }
 
-void Schedule::fold(MemoryKind kind, std::int64_t nbytes, int leaves) {
+void StepSimulation::fold(MemoryKind kind, std::int64_t nbytes, int leaves) {
   ledger_.drop(kind, nbytes * (ones(leaves) - 1));
 }
 

@@ -1,4 +1,4 @@
-#include "comm/thread_scheduler.h"
+#include "comm/thread_rendezvous.h"
 
 #include "base/check.h"
 #include "base/thread_start.h"
@@ -31,7 +31,7 @@ std::vector<int> all_ranks(int world_size) {
 
 }  // namespace
 
-Scheduler::Scheduler(int world_size, std::chrono::milliseconds patience)
+Rendezvous::Rendezvous(int world_size, std::chrono::milliseconds patience)
     : ranks_(static_cast<std::size_t>(world_size)),
       groups_{std::make_shared<Group>(all_ranks(world_size))},
       patience_(patience) {
@@ -41,10 +41,10 @@ Scheduler::Scheduler(int world_size, std::chrono::milliseconds patience)
       [this](int) { communication_thread(); }, [this] { end_communication_threads(); });
 }
 
-Scheduler::~Scheduler() { close(); }
+Rendezvous::~Rendezvous() { close(); }
 
-std::shared_ptr<Operation> Scheduler::call(const std::shared_ptr<Group>& group, int member,
-                                           const Collective& call, SplitChoice choice) {
+std::shared_ptr<Operation> Rendezvous::call(const std::shared_ptr<Group>& group, int member,
+                                            const Collective& call, SplitChoice choice) {
   Lock lock(mutex_);
   const auto index = static_cast<std::size_t>(member);
   const int rank = group->members[index];
@@ -55,13 +55,13 @@ std::shared_ptr<Operation> Scheduler::call(const std::shared_ptr<Group>& group, 
   stop_polling(self);
 
   // The first rank to get here opens the operation; all others find it, in the order of calls.
-  Group::Seat& seat = group->seats[index];
-  const std::int64_t oldest = group->open.empty() ? seat.called : group->open.front()->sequence;
-  const auto place = static_cast<std::size_t>(seat.called - oldest);
+  Group::Progress& progress = group->progress[index];
+  const std::int64_t oldest = group->open.empty() ? progress.called : group->open.front()->sequence;
+  const auto place = static_cast<std::size_t>(progress.called - oldest);
   if (place == group->open.size()) {
     auto opened = std::make_shared<Operation>();
     opened->group = group;
-    opened->sequence = seat.called;
+    opened->sequence = progress.called;
     opened->calls.resize(group->members.size());
     opened->choices.resize(group->members.size());
     group->open.push_back(std::move(opened));
@@ -70,9 +70,9 @@ std::shared_ptr<Operation> Scheduler::call(const std::shared_ptr<Group>& group, 
   operation->calls[index] = call;
   operation->calls[index].sequence = operation->sequence;
   operation->choices[index] = choice;
-  seat.last = operation->calls[index];
+  progress.last = operation->calls[index];
   self.held.push_back(operation.get());
-  ++seat.called;
+  ++progress.called;
   ++operation->arrived;
   if (operation->arrived < group->size()) return operation;
 
@@ -86,7 +86,7 @@ std::shared_ptr<Operation> Scheduler::call(const std::shared_ptr<Group>& group, 
   return operation;
 }
 
-void Scheduler::wait(int rank, const Operation& operation) {
+void Rendezvous::wait(int rank, const Operation& operation) {
   Lock lock(mutex_);
   RankState& self = state(rank);
   std::erase(self.held, &operation);
@@ -97,7 +97,7 @@ void Scheduler::wait(int rank, const Operation& operation) {
     self.waits_for = &operation;
     self.unwinding = std::uncaught_exceptions() > 0;
     settle_if_swallowed(rank);
-    if (!stopped_) look_for_dead_end(rank);
+    if (!stopped_) detect_deadlock(rank);
   }
   while (!operation.done) {
     const bool drained = stopped_ && operation.running == 0;
@@ -110,13 +110,14 @@ void Scheduler::wait(int rank, const Operation& operation) {
   }
   self.activity = Activity::computes;
   self.waits_for = nullptr;
-  if (!active_.empty()) work_or_close_.notify_one();  // this rank helps no longer: see summon()
+  if (!active_.empty())
+    work_or_close_.notify_one();  // this rank helps no longer: see wake_helpers()
   if (operation.done) return;
   if (self.unwinding && !reason_) throw Aborted(provisional_reason_);
   throw_aborted(lock, rank);
 }
 
-bool Scheduler::is_done(int rank, const Operation& operation) {
+bool Rendezvous::is_done(int rank, const Operation& operation) {
   const Lock lock(mutex_);
   if (!stopped_) check_thread(rank, "is_done()");
   settle_if_swallowed(rank);
@@ -124,7 +125,7 @@ bool Scheduler::is_done(int rank, const Operation& operation) {
   return operation.done || (stopped_ && operation.running == 0);
 }
 
-void Scheduler::let_go(int rank, const Operation& operation) {
+void Rendezvous::let_go(int rank, const Operation& operation) {
   const Lock lock(mutex_);
   std::erase(state(rank).held, &operation);
   if (state(rank).asked_about == &operation) stop_polling(state(rank));
@@ -134,7 +135,7 @@ void Scheduler::let_go(int rank, const Operation& operation) {
 
 // Starts the group's oldest operation, if all its ranks are there; those that move nothing (a
 // barrier) are done at once, and the next has its turn.
-void Scheduler::advance(Group& group) {
+void Rendezvous::advance(Group& group) {
   while (!stopped_ && !group.open.empty()) {
     const std::shared_ptr<Operation> operation = group.open.front();
     if (operation->transfer || operation->arrived < group.size()) return;
@@ -145,7 +146,7 @@ void Scheduler::advance(Group& group) {
           groups_.push_back(part);
     }
     operation->transfer.emplace(operation->calls);
-    if (operation->transfer->pieces() > 0) {
+    if (operation->transfer->chunks() > 0) {
       enqueue(operation);
       return;
     }
@@ -153,23 +154,23 @@ void Scheduler::advance(Group& group) {
   }
 }
 
-void Scheduler::finish(Operation& operation) {
+void Rendezvous::finish(Operation& operation) {
   operation.done = true;
   wake_waiters(operation);
   operation.group->open.pop_front();
 }
 
-void Scheduler::enqueue(const std::shared_ptr<Operation>& operation) {
+void Rendezvous::enqueue(const std::shared_ptr<Operation>& operation) {
   if (operation->transfer->is_small()) {
     active_.push_front(operation);  // whoever is here does it before leaving: see work()
     return;
   }
   active_.push_back(operation);
-  summon(std::min<std::int64_t>(operation->transfer->pieces(), processors()));
+  wake_helpers(std::min<std::int64_t>(operation->transfer->chunks(), processors()));
 }
 
 // Ranks that wait come first: their processors have nothing else to do.
-void Scheduler::summon(std::int64_t helpers) {
+void Rendezvous::wake_helpers(std::int64_t helpers) {
   for (RankState& rank : ranks_) {
     if (helpers == 0) return;
     if (rank.activity != Activity::waits || rank.waits_for->done) continue;
@@ -179,7 +180,7 @@ void Scheduler::summon(std::int64_t helpers) {
   for (; helpers > 0; --helpers) work_or_close_.notify_one();
 }
 
-void Scheduler::wake_waiters(const Operation& operation) {
+void Rendezvous::wake_waiters(const Operation& operation) {
   for (const int member : operation.group->members) {
     RankState& rank = state(member);
     if (rank.waits_for != &operation) continue;
@@ -188,29 +189,29 @@ void Scheduler::wake_waiters(const Operation& operation) {
   }
 }
 
-bool Scheduler::has_small_work() const {
+bool Rendezvous::has_small_work() const {
   return !active_.empty() && active_.front()->transfer->is_small();
 }
 
-// One piece; and if finishing it let a small operation begin, that too, since nobody was woken for
+// One chunk; and if finishing it let a small operation begin, that too, since nobody was woken for
 // it.
-void Scheduler::work(Lock& lock) {
+void Rendezvous::work(Lock& lock) {
   do {
-    run_piece(lock);
+    run_chunk(lock);
   } while (has_small_work());
 }
 
-void Scheduler::run_piece(Lock& lock) {
+void Rendezvous::run_chunk(Lock& lock) {
   const std::shared_ptr<Operation> operation = active_.front();
-  const std::int64_t piece = operation->next_piece++;
-  const std::int64_t pieces = operation->transfer->pieces();
-  if (operation->next_piece == pieces) active_.pop_front();
+  const std::int64_t chunk = operation->next_piece++;
+  const std::int64_t chunks = operation->transfer->chunks();
+  if (operation->next_piece == chunks) active_.pop_front();
   ++operation->running;
 
   lock.unlock();
   std::string error;
   try {
-    operation->transfer->run(piece);
+    operation->transfer->run(chunk);
   } catch (const std::exception& exception) {  // out of memory, in the middle of somebody's call
     error = exception.what();
   }
@@ -218,7 +219,7 @@ void Scheduler::run_piece(Lock& lock) {
 
   --operation->running;
   try {
-    if (error.empty() && ++operation->finished == pieces) {
+    if (error.empty() && ++operation->finished == chunks) {
       finish(*operation);
       advance(*operation->group);
     }
@@ -229,7 +230,7 @@ void Scheduler::run_piece(Lock& lock) {
   if (stopped_ && operation->running == 0) wake_waiters(*operation);
 }
 
-void Scheduler::communication_thread() {
+void Rendezvous::communication_thread() {
   Lock lock(mutex_);
   for (;;) {
     work_or_close_.wait(lock, [this] { return closing_ || !active_.empty(); });

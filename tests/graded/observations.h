@@ -11,9 +11,9 @@ namespace fsdp::graded {
 
 /// The observations of one run of one case. Reading something that is not there fails the test
 /// case with a sentence: a runner may have been made to write anything.
-class Seen {
+class Observations {
  public:
-  Seen(Case asked, Json observations);
+  Observations(Case asked, Json observations);
 
   const Case& asked() const { return asked_; }
   int world_size() const { return asked_.world_size; }
@@ -23,10 +23,10 @@ class Seen {
   std::int64_t number(int rank, const std::string& key) const;
   std::string text(int rank, const std::string& key) const;
   std::vector<std::string> lines(int rank, const std::string& key) const;
-  /// The elements of a tensor noted with Stage::values().
+  /// The elements of a tensor noted with Recorder::values().
   std::vector<float> floats(int rank, const std::string& key) const;
   std::vector<std::int64_t> shape(int rank, const std::string& key) const;
-  /// Bytes of one kind ("UNSHARDED_PARAM", "total") out of Stage::memory().
+  /// Bytes of one kind ("UNSHARDED_PARAM", "total") out of Recorder::memory().
   std::int64_t bytes(int rank, const std::string& key, const std::string& kind) const;
 
  private:

@@ -1,4 +1,4 @@
-#include "estimate/schedule.h"
+#include "estimate/step_simulation.h"
 
 #include "device/thread_pool.h"
 #include "tensor/exact_norm.h"
@@ -9,7 +9,7 @@ namespace fsdp::estimate {
 
 using nn::CallState;
 
-Schedule::Schedule(ModelShape shape, ActivationTable table, MemoryOptions options)
+StepSimulation::StepSimulation(ModelShape shape, ActivationTable table, MemoryOptions options)
     : shape_(std::move(shape)), table_(std::move(table)), options_(std::move(options)) {
   segments_.push_back(&table_.embedding);
   segments_.resize(shape_.segments.size() - 1, &table_.block);
@@ -26,7 +26,7 @@ Schedule::Schedule(ModelShape shape, ActivationTable table, MemoryOptions option
                options_.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes));
 }
 
-StepMemory Schedule::next_step() {
+StepMemory StepSimulation::next_step() {
   StepMemory memory;
   for (int m = 0; m < options_.micro_steps; ++m) memory.micro_steps.push_back(micro_step(m));
   memory.step_peak = finish_step();
@@ -34,7 +34,7 @@ StepMemory Schedule::next_step() {
   return memory;
 }
 
-MicroStepMemory Schedule::micro_step(int m) {
+MicroStepMemory StepSimulation::micro_step(int m) {
   MicroStepMemory memory;
   if (m == 0 && has_buckets()) ledger_.hold(MemoryKind::unsharded_grad, kFloatBytes * shape_.whole);
   ledger_.hold(MemoryKind::activation, table_.data);
@@ -50,7 +50,7 @@ MicroStepMemory Schedule::micro_step(int m) {
 
 // ------------------------------------------------------------------------------------- forward
 
-void Schedule::forward(MicroStepMemory& memory) {
+void StepSimulation::forward(MicroStepMemory& memory) {
   Unit* root = unit_at(shape_.root);
   snap("root", CallState::before_pre_forward, memory);
   pre_forward(root);
@@ -81,7 +81,7 @@ void Schedule::forward(MicroStepMemory& memory) {
 
 // ------------------------------------------------------------------------------------ backward
 
-void Schedule::backward(int m, MicroStepMemory& memory) {
+void StepSimulation::backward(int m, MicroStepMemory& memory) {
   walk(table_.loss.backward);
   Unit* root = unit_at(shape_.root);
   snap("root", CallState::before_pre_backward, memory);
@@ -107,7 +107,7 @@ void Schedule::backward(int m, MicroStepMemory& memory) {
 }
 
 // Parameters that are whole on every rank: the buckets of DdpGradients, or what LocalGradients has.
-void Schedule::end_whole_gradients(int m) {
+void StepSimulation::end_whole_gradients(int m) {
   const std::int64_t whole = kFloatBytes * shape_.whole;
   const int group = whole_group();
   if (group == 1) {
@@ -126,7 +126,7 @@ void Schedule::end_whole_gradients(int m) {
 
 // ------------------------------------------------------------------------------------ the step
 
-Breakdown Schedule::finish_step() {
+Breakdown StepSimulation::finish_step() {
   ledger_.reset_peak();
   const int reductions = options_.micro_steps / options_.micro_steps_per_reduction;
   std::int64_t shards = 0;
@@ -154,7 +154,7 @@ Breakdown Schedule::finish_step() {
 // ------------------------------------------------------------------------------------ bookkeeping
 
 // The kept bytes of other segments are in the ledger already, as is this segment's input.
-void Schedule::walk(const std::vector<MemoryPoint>& points) {
+void StepSimulation::walk(const std::vector<MemoryPoint>& points) {
   for (std::size_t i = 1; i < points.size(); ++i) {
     const MemoryPoint& from = points[i - 1];
     const MemoryPoint& to = points[i];
@@ -170,14 +170,17 @@ void Schedule::walk(const std::vector<MemoryPoint>& points) {
   }
 }
 
-void Schedule::snap(const std::string& module, CallState state, MicroStepMemory& memory) const {
+void StepSimulation::snap(const std::string& module, CallState state,
+                          MicroStepMemory& memory) const {
   memory.snapshots.push_back({module, state, ledger_.now()});
 }
 
 // A single process sums micro-batches one by one, whatever L is.
-int Schedule::whole_group() const { return has_buckets() ? options_.micro_steps_per_reduction : 1; }
+int StepSimulation::whole_group() const {
+  return has_buckets() ? options_.micro_steps_per_reduction : 1;
+}
 
-Schedule::Unit* Schedule::unit_at(int index) {
+StepSimulation::Unit* StepSimulation::unit_at(int index) {
   return index == ModelShape::kNoUnit ? nullptr : &units_[static_cast<std::size_t>(index)];
 }
 

@@ -10,16 +10,16 @@ namespace {
 using Floats = std::vector<float>;
 }  // namespace
 
-TEST_CASE("a sink receives the gradient, at any element of its storage") {
+TEST_CASE("a buffer receives the gradient, at any element of its storage") {
   Variable w(Tensor::from(Floats{1, 2}, {1, 2}), true);
   const Tensor flat = Tensor::from(Floats{7, 7, 7, 7, 7}, {5});
-  w.set_grad_sink(flat.narrow(0, 1, 2).view({1, 2}));
+  w.set_grad_buffer(flat.narrow(0, 1, 2).view({1, 2}));
   CHECK_FALSE(w.grad().is_defined());
-  CHECK_FALSE(w.sink_written());
+  CHECK_FALSE(w.grad_written());
 
   const Variable x(Tensor::from(Floats{3, 4}, {1, 2}));
   sum(linear(x, w)).backward();
-  CHECK(w.sink_written());
+  CHECK(w.grad_written());
   CHECK(flat.to_vector<float>() == Floats{7, 3, 4, 7, 7});
   CHECK(w.grad().storage() == flat.storage());
 
@@ -27,24 +27,24 @@ TEST_CASE("a sink receives the gradient, at any element of its storage") {
     sum(linear(x, w)).backward();
     CHECK(flat.to_vector<float>() == Floats{7, 6, 8, 7, 7});
   }
-  SECTION("after arm_sink() the next one overwrites") {
-    w.arm_sink();
+  SECTION("after reset_grad_buffer() the next one overwrites") {
+    w.reset_grad_buffer();
     CHECK_FALSE(w.grad().is_defined());
-    CHECK_FALSE(w.sink_written());
+    CHECK_FALSE(w.grad_written());
     sum(linear(x, w)).backward();
     CHECK(flat.to_vector<float>() == Floats{7, 3, 4, 7, 7});
   }
-  SECTION("an undefined sink ends it") {
-    w.set_grad_sink({});
+  SECTION("an undefined buffer ends it") {
+    w.set_grad_buffer({});
     sum(linear(x, w)).backward();
     CHECK(w.grad().storage() != flat.storage());
   }
 }
 
-TEST_CASE("a sink's bytes need only be there while backward writes") {
+TEST_CASE("a buffer's bytes need only be there while backward writes") {
   auto storage = std::make_shared<Storage>(kCpu, 8, MemoryKind::unsharded_grad);
   Variable w(Tensor::from(Floats{1, 2}, {2}), true);
-  w.set_grad_sink(Tensor::view_of(storage, 0, {2}, DType::float32));
+  w.set_grad_buffer(Tensor::view_of(storage, 0, {2}, DType::float32));
   const Variable loss = sum(multiply(w, w));
   storage->allocate();
   Floats seen;
@@ -57,14 +57,14 @@ TEST_CASE("a sink's bytes need only be there while backward writes") {
   CHECK_THROWS_AS(w.grad().to_vector<float>(), StorageError);
 }
 
-TEST_CASE("sinks, data and gradients of the wrong shape are refused") {
+TEST_CASE("buffers, data and gradients of the wrong shape are refused") {
   Variable w(Tensor::zeros({2, 3}), true);
-  CHECK_THROWS_AS(w.set_grad_sink(Tensor::zeros({6})), Error);
-  CHECK_THROWS_AS(w.set_grad_sink(Tensor::zeros({2, 3}, DType::float64)), Error);
+  CHECK_THROWS_AS(w.set_grad_buffer(Tensor::zeros({6})), Error);
+  CHECK_THROWS_AS(w.set_grad_buffer(Tensor::zeros({2, 3}, DType::float64)), Error);
   CHECK_THROWS_AS(w.set_data(Tensor::zeros({3, 2})), Error);
   CHECK_THROWS_AS(w.set_data(Tensor::empty({2, 3}, DType::float32, kMeta)), Error);
   CHECK_THROWS_AS(w.set_grad(Tensor::zeros({6})), Error);
-  CHECK_THROWS_AS(w.arm_sink(), Error);
+  CHECK_THROWS_AS(w.reset_grad_buffer(), Error);
 }
 
 TEST_CASE("set_data points existing handles at the new bytes") {

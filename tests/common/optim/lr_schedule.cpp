@@ -1,4 +1,4 @@
-#include "optim/schedule.h"
+#include "optim/lr_schedule.h"
 
 #include "base/check.h"
 #include "support/catch.h"
@@ -8,16 +8,16 @@
 namespace fsdp::optim {
 
 namespace {
-using Kind = Schedule::Kind;
+using Kind = LrSchedule::Kind;
 bool is_near(double value, double expected) {
   return std::abs(value - expected) <= 1e-12 + 1e-9 * std::abs(expected);
 }
 }  // namespace
 
 TEST_CASE("constant and linear warm-up") {
-  CHECK(Schedule{.lr = 0.3}.at(0) == 0.3);
-  CHECK(Schedule{.lr = 0.3}.at(1000000) == 0.3);
-  const Schedule linear{.kind = Kind::warmup_linear, .lr = 1, .min_lr = 0.2, .warmup_steps = 4};
+  CHECK(LrSchedule{.lr = 0.3}.at(0) == 0.3);
+  CHECK(LrSchedule{.lr = 0.3}.at(1000000) == 0.3);
+  const LrSchedule linear{.kind = Kind::warmup_linear, .lr = 1, .min_lr = 0.2, .warmup_steps = 4};
   CHECK(is_near(linear.at(0), 0.4));
   CHECK(is_near(linear.at(2), 0.8));
   CHECK(linear.at(3) == 1);
@@ -27,7 +27,7 @@ TEST_CASE("constant and linear warm-up") {
 
 TEST_CASE(
     "cosine after a warm-up: to lr at its end, half way in the middle, min_lr at total_steps") {
-  const Schedule cosine{
+  const LrSchedule cosine{
       .kind = Kind::warmup_cosine, .lr = 1, .min_lr = 0.1, .warmup_steps = 10, .total_steps = 110};
   CHECK(is_near(cosine.at(0), 0.1));
   CHECK(is_near(cosine.at(9), 1));
@@ -39,13 +39,14 @@ TEST_CASE(
 }
 
 TEST_CASE("DeepSpeed's WarmupLR is logarithmic") {
-  const Schedule log{.kind = Kind::warmup_log, .lr = 1e-3, .warmup_steps = 1000};
+  const LrSchedule log{.kind = Kind::warmup_log, .lr = 1e-3, .warmup_steps = 1000};
   CHECK(log.at(0) == 0);
   CHECK(is_near(log.at(9), 1e-3 / 3));  // ln 10 / ln 1000
   CHECK(std::abs(log.at(499) - 8.997e-4) < 5e-8);
   CHECK(is_near(log.at(999), 1e-3));
   CHECK(log.at(1000) == 1e-3);
-  const Schedule raised{.kind = Kind::warmup_log, .lr = 1e-3, .min_lr = 1e-4, .warmup_steps = 1000};
+  const LrSchedule raised{
+      .kind = Kind::warmup_log, .lr = 1e-3, .min_lr = 1e-4, .warmup_steps = 1000};
   CHECK(raised.at(0) == 1e-4);
   CHECK(is_near(raised.at(9), 4e-4));
 }
@@ -53,7 +54,7 @@ TEST_CASE("DeepSpeed's WarmupLR is logarithmic") {
 TEST_CASE("warm-ups of 0 and 1 steps, and cosines that end where they begin, divide by nothing") {
   for (const Kind kind : {Kind::warmup_linear, Kind::warmup_cosine, Kind::warmup_log}) {
     for (const std::int64_t warmup_steps : {0, 1}) {
-      const Schedule schedule{
+      const LrSchedule schedule{
           .kind = kind, .lr = 1, .warmup_steps = warmup_steps, .total_steps = warmup_steps};
       CHECK(std::isfinite(schedule.at(0)));
       CHECK(std::isfinite(schedule.at(warmup_steps)));
@@ -63,11 +64,11 @@ TEST_CASE("warm-ups of 0 and 1 steps, and cosines that end where they begin, div
 }
 
 TEST_CASE("schedules by name") {
-  CHECK(schedule_kind("constant") == Kind::constant);
-  CHECK(schedule_kind("warmup_linear") == Kind::warmup_linear);
-  CHECK(schedule_kind("warmup_cosine") == Kind::warmup_cosine);
-  CHECK(schedule_kind("warmup_log") == Kind::warmup_log);
-  const std::string message = message_of<InputError>([] { schedule_kind("cosine"); });
+  CHECK(lr_schedule_kind("constant") == Kind::constant);
+  CHECK(lr_schedule_kind("warmup_linear") == Kind::warmup_linear);
+  CHECK(lr_schedule_kind("warmup_cosine") == Kind::warmup_cosine);
+  CHECK(lr_schedule_kind("warmup_log") == Kind::warmup_log);
+  const std::string message = message_of<InputError>([] { lr_schedule_kind("cosine"); });
   CHECK(message.find("'cosine'") != std::string::npos);
   CHECK(message.find("warmup_cosine") != std::string::npos);
 }

@@ -290,11 +290,11 @@ TEST_CASE("a node that forgets an input, or contributes twice, is named") {
   CHECK(message_of<Error>([&] { y.backward(); }).find("careless") != std::string::npos);
 }
 
-TEST_CASE("leaves only: requires_grad, hooks, sinks, integers have no gradient") {
+TEST_CASE("leaves only: requires_grad, hooks, buffers, integers have no gradient") {
   const Variable y = scale(Tape::leaf(), 2);
   CHECK_THROWS_AS(Variable(y).set_requires_grad(false), Error);
   CHECK_THROWS_AS(Variable(y).register_post_accumulate_grad_hook([](const Variable&) {}), Error);
-  CHECK_THROWS_AS(Variable(y).set_grad_sink(Tensor::zeros({1})), Error);
+  CHECK_THROWS_AS(Variable(y).set_grad_buffer(Tensor::zeros({1})), Error);
   CHECK_THROWS_AS(Variable(int_tensor({1}, {1}), true), Error);
   CHECK_THROWS_AS(Variable(Tensor()), Error);
 }

@@ -24,10 +24,10 @@ namespace fsdp::threads {
 /// One world of ranks that are threads.
 ///
 /// A collective starts when the last of its ranks has called it. Then the calls are compared. If
-/// they match, the copying or adding is cut into pieces (Transfer) that any thread may run:
+/// they match, the copying or adding is cut into chunks (Transfer) that any thread may run:
 ///
-///   - a rank that waits anyway runs pieces, so no other thread need wake up for them;
-///   - a few communication threads run pieces while all ranks compute;
+///   - a rank that waits anyway runs chunks, so no other thread need wake up for them;
+///   - a few communication threads run chunks while all ranks compute;
 ///   - the rank that calls a small collective last runs it at once.
 ///
 /// So no thread blocks in the middle of a collective, whatever groups exist and however many ranks
@@ -37,7 +37,7 @@ namespace fsdp::threads {
 /// then. A rank that polls also counts as waiting: if a rank it needs has ended, or after a hundred
 /// thousand calls of is_done() in a row.
 ///
-/// After a failure the world stops, for good and in all groups. Pieces not begun are dropped, and
+/// After a failure the world stops, for good and in all groups. Chunks not begun are dropped, and
 /// running ones end first (no buffer may be freed under a reader). Every waiting or later call
 /// throws Aborted with the same message.
 ///
@@ -46,13 +46,13 @@ namespace fsdp::threads {
 /// only when the culprit's body has ended. The others sleep until then, but at most for `patience`:
 /// the culprit may swallow the exception and compute for long. A culprit that uses any group again
 /// has swallowed it. Then, and after `patience`, the reason is the chain of ranks that was found.
-class Scheduler {
+class Rendezvous {
  public:
   /// @throws Error when there are too few threads
-  explicit Scheduler(int world_size, std::chrono::milliseconds patience);
-  ~Scheduler();
-  Scheduler(const Scheduler&) = delete;
-  Scheduler& operator=(const Scheduler&) = delete;
+  explicit Rendezvous(int world_size, std::chrono::milliseconds patience);
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
 
   /// The group of all ranks.
   const std::shared_ptr<Group>& world() const { return groups_.front(); }
@@ -62,7 +62,7 @@ class Scheduler {
   /// Enters a call. Never blocks for other ranks. @throws Aborted; Error from another thread
   std::shared_ptr<Operation> call(const std::shared_ptr<Group>& group, int member,
                                   const Collective& call, SplitChoice choice = {});
-  /// Blocks until `operation` is done, or stopped with no thread running its pieces. A call from
+  /// Blocks until `operation` is done, or stopped with no thread running its chunks. A call from
   /// another thread stops the world: it must not return earlier, and a deadlock of a thread that is
   /// no rank's cannot be detected. @throws Aborted
   void wait(int rank, const Operation& operation);
@@ -94,17 +94,17 @@ class Scheduler {
   void advance(Group& group);
   void finish(Operation& operation);
   void enqueue(const std::shared_ptr<Operation>& operation);
-  void summon(std::int64_t helpers);
+  void wake_helpers(std::int64_t helpers);
   void wake_waiters(const Operation& operation);
   bool has_small_work() const;
   void work(Lock& lock);
-  void run_piece(Lock& lock);
+  void run_chunk(Lock& lock);
   void communication_thread();
   void end_communication_threads();
 
   // Stopping.
   void note_poll(int rank, const Operation& operation);
-  void look_for_dead_end(int from);
+  void detect_deadlock(int from);
   void stop(const std::string& reason);
   void stop_for(const std::vector<int>& involved, const std::string& reason);
   void stop_and_ask(int culprit, const std::string& reason);
@@ -122,7 +122,7 @@ class Scheduler {
   mutable std::mutex mutex_;  // guards everything below, and every Group and Operation
   std::vector<RankState> ranks_;
   std::vector<std::shared_ptr<Group>> groups_;
-  std::deque<std::shared_ptr<Operation>> active_;  // with pieces not yet taken; small ones first
+  std::deque<std::shared_ptr<Operation>> active_;  // with chunks not yet taken; small ones first
 
   bool any_returned_ = false;
   bool stopped_ = false;
