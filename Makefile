@@ -64,6 +64,10 @@ test-task%: ## Judge your task 1 … 7: one line per step, and why the first fai
 	@$(course) test $* $(if $(ONLY),--only $(ONLY)) $(if $(IMPL),--impl $(IMPL)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(W),--world $(W))
 
+show-task%: ## See what your task 1 … 7 does now, on a tiny model
+	@$(install) build course
+	@$(course) show $* $(if $(IMPL),--impl $(IMPL))
+
 test-integrated: ## Judge all of your tasks together, and name the wrong one
 	@$(written)
 	@$(install) build course

@@ -2,6 +2,7 @@
 
     course.py test TASK [--only 3.2] [--impl student|solution] [--seed N] [--world W]
     course.py progress | watch [TASK] | hint STEP [--level N] | debug STEP
+    course.py show TASK [--impl student|solution]
     course.py reset TASK | submit | integrated | written TARGET
 """
 
@@ -23,6 +24,7 @@ import integrated
 import loop
 import manifest
 import results
+import showing
 import submission
 import terminal
 import unwritten
@@ -147,6 +149,11 @@ def test_integrated(course: manifest.Manifest, options: argparse.Namespace) -> i
     return integrated.test(ROOT, course, builder.Builder(jobs=options.jobs))
 
 
+def show(course: manifest.Manifest, options: argparse.Namespace) -> int:
+    tools = builder.Builder(jobs=options.jobs)
+    return showing.show(ROOT, course.task(options.task), options.impl, tools)
+
+
 def debug(course: manifest.Manifest, options: argparse.Namespace) -> int:
     tools = builder.Builder(jobs=options.jobs)
     return debugging.debug(ROOT, course.task_of_step(options.step), options.step, tools)
@@ -174,6 +181,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     each = command("hint", hint, "a hint for a step")
     each.add_argument("step")
     each.add_argument("--level", type=int, default=1)
+    each = command("show", show, "what one task does now, on a tiny model")
+    each.add_argument("task", type=int)
+    each.add_argument("--impl", choices=("student", "solution"), default="student")
     command("debug", debug, "a debugger on a step's first failing case").add_argument("step")
     command("reset", reset, "start a task again").add_argument("task", type=int)
     command("submit", submit, "check, score and pack your work")

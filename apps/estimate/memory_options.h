@@ -23,17 +23,17 @@ struct MemoryOptions {
   Placement placement = Placement::sharded;
   int world_size = 1;                 ///< W
   std::int64_t batch = 1;             ///< B, sequences of a micro-batch
-  std::int64_t length = 0;            ///< T, tokens of a sequence; 0 = all that the model can take
+  std::int64_t length = 0;            ///< T, tokens of a sequence; 0 = max_position_embeddings
   int micro_steps = 1;                ///< M: micro-batches of a rank and step
   int micro_steps_per_reduction = 1;  ///< L: 1, or M under no_sync
   int threads = 1;                    ///< of a rank
   bool clips = false;                 ///< the global norm is computed each step
-  int optimizer_states = 2;           ///< tensors per parameter: AdamW 2, SGD 0 or 1 (momentum)
+  int optimizer_states = 2;           ///< tensors a parameter: AdamW 2, SGD 0 or 1 (momentum)
 
   // Placement::sharded only, as in FullyShardOptions:
   int reshard_group = 0;             ///< reshard_after_forward: 0 always, 1 never, s within
-  int prefetch_depth = 1;            ///< units gathered ahead; 0 = none
-  int in_flight_limit = 0;           ///< 0 = the prefetch depth
+  int prefetch_depth = 1;            ///< d; 0 = none
+  int in_flight_limit = 0;           ///< 0 = d
   std::vector<std::string> ignored;  ///< paths of modules or parameters that stay whole
   std::function<bool(const std::string& path)> decays;  ///< weight decay, by path; empty: all alike
 };

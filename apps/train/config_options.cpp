@@ -102,25 +102,30 @@ void ConfigOptions::set(const FileValue& value) {
   if (value.is_empty_section && std::any_of(keys_.begin(), keys_.end(), is_within)) return;
   const auto is_it = [&](const Key& key) { return key.name == value.key; };
   const auto key = std::find_if(keys_.begin(), keys_.end(), is_it);
-  const bool is_text = key != keys_.end() && key->is_text;
-  if (is_text && !value.is_quoted) {
+  if (key == keys_.end()) {
+    throw InputError(fmt::format("{}: {}", value.origin, about_unknown(value.key)));
+  }
+  if (key->is_text && !value.is_quoted) {
     throw InputError(
         fmt::format("{}: {}: {}", value.origin, value.key, needs("a text in quotes", value.text)));
   }
   // A text in the place of anything else is refused by its name: `the text "3"` is no number.
-  const bool is_misplaced = value.is_quoted && !is_text;
-  set({"--" + value.key,
+  const bool is_misplaced = value.is_quoted && !key->is_text;
+  set({"--" + key->name,
        is_misplaced ? fmt::format("the text \"{}\"", plain(value.text)) : value.text},
       value.origin);
 }
 
 void ConfigOptions::set(std::vector<std::string> words, const std::string& origin) {
   for (std::size_t i = 0; i < words.size(); ++i) {
-    // After "--key=" CLI11 would take the next word for the value.
     const std::string name = words[i].substr(0, words[i].find('='));
-    if (words[i] != name + "=" || app_.get_option_no_throw(name) == nullptr) continue;
-    words[i] = name;
-    words.insert(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, "");
+    if (app_.get_option_no_throw(name) == nullptr) continue;
+    // After "--key=" CLI11 would take the next word for the value.
+    if (words[i] == name + "=") {
+      words[i] = name;
+      words.insert(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, "");
+    }
+    if (words[i] == name) ++i;  // to its value, which may look like anything
   }
   std::string complaint;
   try {
@@ -135,11 +140,10 @@ void ConfigOptions::set(std::vector<std::string> words, const std::string& origi
   // CLI11 puts aside what it does not know: when something else is wrong too, that came before.
   if (const std::vector<std::string> unknown = app_.remaining(); !unknown.empty()) {
     const std::string& word = unknown.front();
-    complaint = word.starts_with("--")
-                    ? about_unknown(word.substr(2, word.find('=') - 2))
-                    : fmt::format(
-                          "unexpected \"{}\"; settings look like --training.steps 100 (see "
-                          "--help)",
+    complaint =
+        word.starts_with("--")
+            ? about_unknown(word.substr(2, word.find('=') - 2))
+            : fmt::format("unexpected \"{}\"; a setting is --training.steps 100 (see --help)",
                           plain(word));
   }
   if (!complaint.empty()) throw InputError(origin + ": " + complaint);

@@ -8,8 +8,8 @@
 /// below; R rows, B·T = R. "Result" is the output itself, allocated in forward (ACTIVATION) and
 /// alive while anything holds it. Backward allocates (TEMP) only gradients of inputs that need one:
 /// a tensor of the input's size for the first contribution to an input that is not a leaf, nothing
-/// for later ones (added in place), and nothing for a leaf with a gradient buffer. After the node has run,
-/// dout, the gradient of the output, is freed. So are the saved tensors, unless noted.
+/// for later ones (added in place), and nothing for a leaf with a gradient buffer. After the node
+/// has run, dout, the gradient of the output, is freed. So are the saved tensors, unless noted.
 ///
 /// | function       | kept beyond inputs that are kept anyway        | temporaries beyond that    |
 /// |----------------|------------------------------------------------|----------------------------|

@@ -74,8 +74,9 @@ class Node {
  protected:
   /// Whether input i needs a gradient.
   bool wants(std::size_t i) const;
-  /// The place for input i's next contribution: for leaves the gradient buffer or the grad, for others the
-  /// gradient summed so far. Call it once per backward and input, right before you write all of it.
+  /// The place for input i's next contribution: for leaves the gradient buffer or the grad, for
+  /// others the gradient summed so far. Call it once per backward and input, right before you write
+  /// all of it.
   GradTarget target(std::size_t i);
   /// Passes `grad` unchanged as input i's contribution: shares the first one, adds later ones.
   void pass(std::size_t i, const Tensor& grad);

@@ -51,8 +51,8 @@ class Variable {
   /// Replaces the data of a leaf by a copy of another element type (checks in float64).
   void convert(DType dtype);
   /// Writes gradients to `view` (of the data's shape) instead of their own tensor; undefined ends
-  /// that. It need only be allocated while backward writes. The first contribution after reset_grad_buffer()
-  /// (or set_grad_buffer) overwrites; later ones add in place.
+  /// that. It need only be allocated while backward writes. The first contribution after
+  /// reset_grad_buffer() (or set_grad_buffer) overwrites; later ones add in place.
   void set_grad_buffer(Tensor view);
   const Tensor& grad_buffer() const;
   /// The next contribution overwrites the buffer. grad() is undefined until then.

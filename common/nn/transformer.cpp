@@ -158,7 +158,7 @@ TransformerLM::TransformerLM(const TransformerConfig& config) : config_(config) 
 
 Variable TransformerLM::forward(const Variable& tokens) {
   FSDP_CHECK(tokens.shape().size() == 2 && tokens.shape()[1] <= config_.max_position_embeddings,
-             "the model takes tokens (B, T) with T at most max_sequence = {}, got {}",
+             "the model takes tokens (B, T) with T at most max_position_embeddings = {}, got {}",
              config_.max_position_embeddings, to_string(tokens.shape()));
   Variable x = (*embedding_)(tokens);
   for (const auto& block : blocks_) x = (*block)(x);

@@ -38,7 +38,7 @@ bool Prefetcher::advance(Guess& guess, const ShardedUnit& unit) {
   // END SOLUTION
 }
 
-void Prefetcher::give_up_stale(const Guess& guess) {
+void Prefetcher::reshard_stale(const Guess& guess) {
   // SOLUTION 6.1: todo(guess, ahead_)
   const auto from = guess.order.begin() + static_cast<std::ptrdiff_t>(guess.cursor);
   const auto count = std::min<std::ptrdiff_t>(options_.depth, guess.order.end() - from);
@@ -102,7 +102,7 @@ void Prefetcher::before_forward(ShardedUnit& unit) {
   // SOLUTION 6.4: todo(unit, recording_, forward_)
   recording_.push_back(&unit);
   std::erase(ahead_, &unit);
-  if (!advance(forward_, unit)) give_up_stale(forward_);
+  if (!advance(forward_, unit)) reshard_stale(forward_);
   start_ahead(forward_, Phase::forward);
   // END SOLUTION
 }
@@ -121,7 +121,7 @@ void Prefetcher::before_backward(ShardedUnit& unit) {
     }
   }
   std::erase(ahead_, &unit);
-  if (!unit.options().keep_until_backward && !advance(backward_, unit)) give_up_stale(backward_);
+  if (!unit.options().keep_until_backward && !advance(backward_, unit)) reshard_stale(backward_);
   start_ahead(backward_, Phase::backward);
   // END SOLUTION
 }

@@ -61,8 +61,8 @@ class GradientReducer {
   void begin_step(const optim::StepPlan& plan);
 
   /// 4.1  Before a unit's first backward node. Afterwards its parameters are unsharded, the
-  /// scheduler has been notified, the full gradient is allocated, and all gradient buffers are reset (the next
-  /// contribution overwrites).
+  /// scheduler has been notified, the full gradient is allocated, and all gradient buffers are
+  /// reset (the next contribution overwrites).
   void pre_backward(UnitGradients& gradients);
 
   /// 4.5  After a unit's last backward node (of its last call, if the module was called several
@@ -70,10 +70,10 @@ class GradientReducer {
   /// starts this unit's own. A frozen unit is only resharded.
   void post_backward(UnitGradients& gradients);
 
-  /// 4.6  After loss.backward() has returned; every rank calls it, whatever its loss reached (task 7
-  /// does, in end_micro_step). Units that backward never reached contribute +0. Their
-  /// gradients need memory and reset gradient buffers like all others: an earlier micro-step may have written
-  /// them. Then nothing is in flight, every unit is sharded, and the micro-step is counted.
+  /// 4.6  After loss.backward() has returned. Every rank calls it, whatever its loss reached (task
+  /// 7 does, in end_micro_step). Units that backward never reached contribute +0. Their gradients
+  /// need memory and reset buffers like all others: an earlier micro-step may have written them.
+  /// Then nothing is in flight, every unit is sharded, and the micro-step is counted.
   void end_of_backward();
 
   /// 4.7  After the last micro-step. Sets every trainable FlatParameter's shard_grad to the

@@ -32,7 +32,7 @@ bool Prefetcher::advance(Guess& guess, const ShardedUnit& unit) {
   todo("6.1", guess, unit);
 }
 
-void Prefetcher::give_up_stale(const Guess& guess) {
+void Prefetcher::reshard_stale(const Guess& guess) {
   todo("6.1", guess, ahead_);
 }
 

@@ -60,7 +60,7 @@ class Prefetcher : public UnshardScheduler {
   /// 6.2  Starts up to `depth` units from the cursor on, while fewer than the limit are in flight.
   void start_ahead(const Guess& guess, Phase phase);
   /// 6.1  Reshards units gathered ahead that are not among the next `depth` of the guess.
-  void give_up_stale(const Guess& guess);
+  void reshard_stale(const Guess& guess);
   int in_flight() const;
 
   std::vector<ShardedUnit*> units_;

@@ -58,7 +58,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// ------------------------------------------------------------------------------------- the lower_bound
+// --------------------------------------------------------------------------- the lower bound
 
 using Sgemm = decltype(&cblas_sgemm);
 

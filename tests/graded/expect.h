@@ -59,7 +59,7 @@ class Check {
   /// … no error.
   void accepted(const std::string& what, const Json& attempt,
                 const std::vector<Cause>& causes = {});
-  /// What Recorder::peak() noted of the heap: no copy there, neither in one block nor in small ones.
+  /// What Recorder::peak() noted of the heap: no copy there, neither in one block nor in many.
   void nothing_on_heap(const Json& peak);
 
   bool ok() const { return ok_; }

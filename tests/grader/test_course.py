@@ -490,7 +490,7 @@ class CommandLineTest(unittest.TestCase):
     def test_every_command_of_the_makefile_is_known(self):
         for words in ("test 3 --only 3.2 --impl solution --seed 5 --world 2",
                       "progress", "watch", "watch 3", "hint 4.2 --level 2", "debug 3.2", "reset 3",
-                      "submit", "integrated", "written demo"):
+                      "show 3 --impl solution", "submit", "integrated", "written demo"):
             self.assertTrue(callable(course.parse(words.split()).run), words)
 
 

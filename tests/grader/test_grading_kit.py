@@ -31,6 +31,7 @@ class Kit(unittest.TestCase):
         for name in ("Makefile", "CMakeLists.txt", ".gitignore", "common/base/check.h",
                      "tests/task3/cases.h", "tests/task3/public_cases.cpp", "apps/course/audit.py",
                      "apps/course/course.py", "apps/course/points.toml", "writeup/README.md",
+                     "apps/course/showing.py", "apps/show/show_task3.cpp",
                      "apps/course/questions/task3.toml", "tasks/task3_forward/README.md",
                      "tasks/task3_forward/forward.h", "tests/graded/runner.cpp"):
             self.assertTrue(kit.belongs(name, set(), True), name)

@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "Makefile").read_text(encoding="utf-8")
 # What takes the place of % in a target's name.
-EXAMPLES = {"test-%": "test-common", "test-task%": "test-task3", "hint-%": "hint-4.2",
-            "debug-%": "debug-3.2", "reset-task%": "reset-task3"}
+EXAMPLES = {"test-%": "test-common", "test-task%": "test-task3", "show-task%": "show-task3",
+            "hint-%": "hint-4.2", "debug-%": "debug-3.2", "reset-task%": "reset-task3"}
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:

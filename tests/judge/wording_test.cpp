@@ -1,6 +1,6 @@
 // What a judge says of a run, apart from what it compares.
 #include "graded/wording.h"
-#include "graded/seen.h"
+#include "graded/observations.h"
 #include "support/catch.h"
 
 #include <string>

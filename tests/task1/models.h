@@ -24,8 +24,8 @@ class Mixed : public nn::Module {
     register_parameter("first", {3, 5}, InitSpec::uniform(-1, 2));
     register_parameter("scale", {4}, InitSpec::ones(), other);
     register_parameter("second", {7}, InitSpec::truncated_normal(0.02), other);
-    register_child("inner", std::make_shared<testing::ToyLayer>(
-                                testing::ToyConfig{.hidden_size = 3}, false, Variable()));
+    register_child("inner", std::make_shared<testing::ToyLayer>(testing::ToyConfig{.width = 3},
+                                                                false, Variable()));
     register_parameter("shift", {2, 2}, InitSpec::zeros());
     register_parameter("third", {6}, InitSpec::truncated_normal(0.5, 2), other);
     register_buffer("table", {9});
@@ -59,7 +59,7 @@ class Around : public nn::Module {
 class Shared : public nn::Module {
  public:
   Shared() {
-    const testing::ToyConfig config{.hidden_size = 4};
+    const testing::ToyConfig config{.width = 4};
     Variable weight;
     for (const char* name : {"layers.10", "layers.9", "layers.2"}) {
       weight = register_child(name, std::make_shared<testing::ToyLayer>(config, false, weight))
@@ -108,8 +108,8 @@ inline std::shared_ptr<nn::Module> make_model(const Case& asked) {
     return std::make_shared<nn::TransformerLM>(config);
   }
   return std::make_shared<testing::Toy>(
-      testing::ToyConfig{.hidden_size = options.value("width", 5),
-                         .num_hidden_layers = options.value("layers", 2),
+      testing::ToyConfig{.width = options.value("width", 5),
+                         .layers = options.value("layers", 2),
                          .tied = options.value("tied", false),
                          .unused = options.value("spare", false)});
 }

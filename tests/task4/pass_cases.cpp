@@ -146,7 +146,8 @@ void check_sums(const std::string& step, const Observations& seen, int rank,
                                   [](float each) { return std::isnan(each); }) &&
                       is_reached_only_before(seen.asked(), name),
                   "NaN: you reduced fresh memory of a unit that backward did not reach. Reset "
-                  "its gradient buffers, because an earlier micro-step left them marked as written."}});
+                  "its gradient buffers, because an earlier micro-step left them marked as "
+                  "written."}});
     }
   }
 }

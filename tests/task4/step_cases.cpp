@@ -76,15 +76,15 @@ void judge_pre_backward(const Setup& setup) {
       first.at(rank, unit.name, flats[i].paths.front())
           .bits("the gradient", once, given, -1,
                 {{same(once, added_to_zeros(given)),
-                  "You zeroed the gradient instead of resetting its buffer: the contribution was added "
-                  "to zeros, and 0 + (-0) is +0, not -0"},
+                  "You zeroed the gradient instead of resetting its buffer: the contribution was "
+                  "added to zeros, and 0 + (-0) is +0, not -0"},
                  {std::isnan(once.back()),
                   seen.asked().options.value("micro_step", 0) > 0
                       ? "You did not reset the buffer in this micro-step, the second of the step: "
                         "the "
                         "contribution was added to what fresh memory held"
-                      : "You did not reset the gradient buffer: the contribution was added to what fresh memory "
-                        "held"}});
+                      : "You did not reset the gradient buffer: the contribution was added to "
+                        "what fresh memory held"}});
       Check survives("4.1", "the gradient that one call's backward wrote survives the next call's",
                      seen);
       survives.at(rank, unit.name, flats[i].paths.front())

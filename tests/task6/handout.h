@@ -68,7 +68,7 @@ class Handout {
   static Options options_of(const Case& asked);
 
   static bool advance(Guess& guess, int unit);
-  void give_up_stale(const Guess& guess);
+  void reshard_stale(const Guess& guess);
   void start_ahead(const Guess& guess, const std::string& phase);
   /// How a forward is run.
   struct Run {

@@ -92,7 +92,7 @@ bool Handout::advance(Guess& guess, int unit) {
   return found == from;
 }
 
-void Handout::give_up_stale(const Guess& guess) {
+void Handout::reshard_stale(const Guess& guess) {
   const Numbers next = next_of(guess, options_.depth);
   for (const int unit : Numbers(ahead)) {
     if (holds(next, unit)) continue;
@@ -155,9 +155,9 @@ Handout::Pass Handout::forward(const Numbers& order, const Run& run) {
     const bool starts = run.tape || !has(Slip::needs_tape);
     if (has(Slip::from_itself)) start_ahead(guess, "forward");
     const bool is_stale = !advance(guess, unit) && !has(Slip::never_gives_up);
-    if (is_stale && !has(Slip::stale_last)) give_up_stale(guess);
+    if (is_stale && !has(Slip::stale_last)) reshard_stale(guess);
     if (starts && !has(Slip::from_itself)) start_ahead(guess, "forward");
-    if (is_stale && has(Slip::stale_last)) give_up_stale(guess);
+    if (is_stale && has(Slip::stale_last)) reshard_stale(guess);
     if (static_cast<int>(place) == run.throws_before) return end_pass();
     lines.push_back("forward_begin " + unit_name(unit));
     const bool stays = run.tape && (is_kept(unit) || options_.group == 1);
@@ -233,7 +233,7 @@ Handout::Pass Handout::backward(bool reduces) {
     if (!is_kept(unit) && counts_as_first) {
       backward_.cursor = 1;
     } else if (!is_kept(unit) && !advance(backward_, unit) && !has(Slip::never_gives_up)) {
-      give_up_stale(backward_);
+      reshard_stale(backward_);
     }
     if (!is_kept(unit) || !has(Slip::kept_silent)) start_ahead(backward_, "backward");
     lines.push_back("backward_begin " + unit_name(unit));

@@ -102,7 +102,7 @@ constexpr Told kBackwardSlips[] = {
     {Slip::no_repeats_backward, "a unit that forward called twice is in the order only once"},
     {Slip::begins_at_first,
      "the first unit that reports in backward is assumed to be the first one of the guess, but it "
-     "is a later one if the last layers have no backward: advance() finds it, and the units "
+     "is a later one if the last layers have no backward. advance() finds it, and the units "
      "gathered before it are stale"},
     {Slip::one_more_in_flight, "one gather more than the limit is in flight"},
     {Slip::never_gives_up, "stale units are not resharded"},

@@ -18,8 +18,8 @@ struct StepProbe {
   static bool advance(Guess& guess, const ShardedUnit& unit) {
     return Prefetcher::advance(guess, unit);
   }
-  static void give_up_stale(Prefetcher& prefetcher, const Guess& guess) {
-    prefetcher.give_up_stale(guess);
+  static void reshard_stale(Prefetcher& prefetcher, const Guess& guess) {
+    prefetcher.reshard_stale(guess);
   }
   static void start_ahead(Prefetcher& prefetcher, const Guess& guess, Phase phase) {
     prefetcher.start_ahead(guess, phase);

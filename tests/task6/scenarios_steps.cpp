@@ -56,7 +56,7 @@ void stale(Recorder& recorder) {
   const StepProbe::Guess guess = guess_of(recorder, stack);
   recorder.memory("sharded");
   prepare(recorder, stack);
-  recorder.collectives("started", [&] { StepProbe::give_up_stale(stack.prefetcher(), guess); });
+  recorder.collectives("started", [&] { StepProbe::reshard_stale(stack.prefetcher(), guess); });
   note_units(recorder, stack);
 }
 

@@ -129,9 +129,9 @@ void judge_stale(const Setup& setup) {
   const Observations& seen = run("stale", setup);
   Handout handout = prepared(seen.asked());
   const Handout before = handout;
-  handout.give_up_stale(guess_of(seen.asked()));
+  handout.reshard_stale(guess_of(seen.asked()));
   Handout by_front = before;
-  by_front.give_up_stale(without_passed(guess_of(seen.asked())));
+  by_front.reshard_stale(without_passed(guess_of(seen.asked())));
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check check("6.1",
                 "units that were gathered ahead and are not among the next `depth` units of the "
@@ -145,7 +145,7 @@ void judge_stale(const Setup& setup) {
       Handout other(options);
       other.states = before.states;
       other.ahead = before.ahead;
-      other.give_up_stale(guess_of(seen.asked()));
+      other.reshard_stale(guess_of(seen.asked()));
       return seen.lines(rank, "states") == names_of(other.states);
     };
     const bool by_first_place = seen.lines(rank, "states") == names_of(by_front.states);
@@ -241,7 +241,7 @@ void judge_begins(const Setup& setup) {
   const Observations& seen = run("border", asked);
   const Numbers record = seen.asked().options.value("recorded", Numbers{});
   Handout handout = prepared(seen.asked());
-  handout.give_up_stale({});
+  handout.reshard_stale({});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check clean("6.3", "when a forward begins, no unit gathered earlier is left ahead", seen);
     check_units(clean, seen, rank, handout, causes_at_borders(seen, rank));
@@ -269,7 +269,7 @@ void judge_ends(const Setup& setup) {
   const Numbers recording = seen.asked().options.value("recording", Numbers{});
   const Numbers before = seen.asked().options.value("recorded", Numbers{});
   Handout handout = prepared(seen.asked());
-  handout.give_up_stale({});
+  handout.reshard_stale({});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check clean(
         "6.3",

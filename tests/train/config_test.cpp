@@ -68,6 +68,8 @@ TEST_CASE("an unknown key is named, with the one that was meant", "[config]") {
                       "training.local_batch_size?"));
   CHECK_THAT(complaint_about("[trainin]\nsteps = 3\n"),
              contains(":2: unknown key trainin.steps; did you mean training.steps?"));
+  CHECK_THAT(complaint_about("[training]\n\"steps=5\" = 1\n"),
+             contains(":2: unknown key training.steps=5; did you mean training.steps?"));
   CHECK_THAT(complaint_about("[cucumber]\n"), contains("unknown key cucumber; --help"));
   CHECK_THAT(complaint_about("training = 5\n"),
              contains(":1: training: is a section with keys of its own, such as training.steps"));
@@ -118,7 +120,8 @@ TEST_CASE("a file and the command line are told the same", "[config]") {
 }
 
 TEST_CASE("any text is a value, even one that looks like an option", "[config]") {
-  for (const std::string text : {"", "-x", "--", "--data.path=", "[a]", "a=b", "The \xC3\xA9"}) {
+  for (const std::string text :
+       {"", "-x", "--", "--data.path=", "[a]", "{}", "a=b", "The \xC3\xA9"}) {
     INFO(text);
     CHECK(load_config(std::nullopt, {"--sample.prompt=" + text}).sample.prompt == text);
     const TemporaryFolder folder;

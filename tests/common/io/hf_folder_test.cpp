@@ -113,7 +113,8 @@ TEST_CASE("a config.json of another architecture is refused by field", "[hf]") {
   CHECK_THAT(read_config_with(folder, "hidden_size", nullptr), contains("lacks \"hidden_size\""));
   CHECK_THAT(read_config_with(folder, "hidden_size", "16"), contains("wrong type"));
   CHECK_THAT(read_config_with(folder, "hidden_size", -16), contains("must be positive"));
-  CHECK_THAT(read_config_with(folder, "num_attention_heads", 5), contains("must divide width 16"));
+  CHECK_THAT(read_config_with(folder, "num_attention_heads", 5),
+             contains("must divide hidden_size 16"));
   CHECK_THAT(read_config_with(folder, "rope_scaling", {{"rope_type", "yarn"}}),
              contains("rope_scaling"));
   CHECK_THAT(read_config_with(folder, "rope_parameters", {{"rope_type", "llama3"}}),

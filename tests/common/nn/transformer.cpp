@@ -112,20 +112,22 @@ TEST_CASE("a configuration is checked field by field") {
     return message_of<InputError>([&] { config.validate(); });
   };
   CHECK(message_with([](auto&) {}).empty());
-  CHECK(message_with([](auto& c) { c.vocab_size = 0; }).find("vocabulary") != std::string::npos);
-  CHECK(message_with([](auto& c) { c.num_hidden_layers = -1; }).find("layers") !=
+  CHECK(message_with([](auto& c) { c.vocab_size = 0; }).find("vocab_size") != std::string::npos);
+  CHECK(message_with([](auto& c) { c.num_hidden_layers = -1; }).find("num_hidden_layers") !=
         std::string::npos);
-  CHECK(message_with([](auto& c) { c.num_attention_heads = 3; }).find("heads") !=
+  CHECK(message_with([](auto& c) { c.num_attention_heads = 3; }).find("num_attention_heads") !=
         std::string::npos);
   CHECK(message_with([](auto& c) { c.num_attention_heads = 16; }).find("even") !=
         std::string::npos);
-  CHECK(message_with([](auto& c) { c.num_key_value_heads = 3; }).find("kv_heads") !=
+  CHECK(message_with([](auto& c) { c.num_key_value_heads = 3; }).find("num_key_value_heads") !=
         std::string::npos);
-  CHECK(message_with([](auto& c) { c.num_key_value_heads = -1; }).find("kv_heads") !=
+  CHECK(message_with([](auto& c) { c.num_key_value_heads = -1; }).find("num_key_value_heads") !=
         std::string::npos);
-  CHECK(message_with([](auto& c) { c.rms_norm_eps = 0; }).find("norm_eps") != std::string::npos);
-  CHECK(message_with([](auto& c) { c.initializer_range = std::nan(""); }).find("init_std") !=
+  CHECK(message_with([](auto& c) { c.rms_norm_eps = 0; }).find("rms_norm_eps") !=
         std::string::npos);
+  CHECK(message_with([](auto& c) {
+          c.initializer_range = std::nan("");
+        }).find("initializer_range") != std::string::npos);
 }
 
 TEST_CASE("initialization: same seed same bits, residual outputs are narrower") {
@@ -236,7 +238,7 @@ TEST_CASE("what the model refuses to take") {
   TransformerLM model(pico());
   CHECK(message_of<Error>([&] {
           model(Variable(int_tensor({1, 2, 3, 4, 5}, {1, 5})));
-        }).find("max_sequence = 4") != std::string::npos);
+        }).find("max_position_embeddings = 4") != std::string::npos);
   CHECK_THROWS_AS(model(Variable(int_tensor({1, 2}, {2}))), Error);
   CHECK(message_of<Error>([&] {
           model(Variable(int_tensor({1, 7}, {1, 2})));
