@@ -28,12 +28,12 @@ struct MemoryOptions {
   int micro_steps_per_reduction = 1;  ///< L: 1, or M under no_sync
   int threads = 1;                    ///< of a rank
   bool clips = false;                 ///< the global norm is computed each step
-  int optimizer_states = 2;           ///< tensors a parameter: AdamW 2, SGD 0 or 1 (momentum)
+  int optimizer_states = 2;           ///< tensors per parameter: AdamW 2, SGD 0 or 1 (momentum)
 
   // Placement::sharded only, as in FullyShardOptions:
   int reshard_group = 0;             ///< reshard_after_forward: 0 always, 1 never, s within
-  int prefetch_depth = 1;            ///< d; 0 = none
-  int in_flight_limit = 0;           ///< 0 = d
+  int prefetch_depth = 1;            ///< units gathered ahead; 0 = none
+  int in_flight_limit = 0;           ///< gathers; 0 = prefetch_depth
   std::vector<std::string> ignored;  ///< paths of modules or parameters that stay whole
   std::function<bool(const std::string& path)> decays;  ///< weight decay, by path; empty: all alike
 };

@@ -29,10 +29,10 @@ std::vector<std::int32_t> tokens(const nn::TransformerConfig& model, int step, i
   std::vector<std::int32_t> values;
   const auto stream =
       (static_cast<std::uint64_t>(step) << 40) + (static_cast<std::uint64_t>(j) << 24);
-  for (std::int64_t i = 0; i <= model.max_sequence; ++i) {
+  for (std::int64_t i = 0; i <= model.max_position_embeddings; ++i) {
     const auto word = random_word(kSeed, stream + static_cast<std::uint64_t>(i));
     values.push_back(
-        static_cast<std::int32_t>(word % static_cast<std::uint32_t>(model.vocabulary)));
+        static_cast<std::int32_t>(word % static_cast<std::uint32_t>(model.vocab_size)));
   }
   return values;
 }
@@ -79,13 +79,13 @@ void together(int ranks, const std::function<void(ProcessGroup&)>& body) {
 
 nn::TransformerConfig nano(std::int64_t layers) {
   nn::TransformerConfig config = nn::TransformerConfig::nano();
-  config.layers = layers;
+  config.num_hidden_layers = layers;
   return config;
 }
 
 Variable loss_of(nn::TransformerLM& model, int step, int j) {
   const std::vector<std::int32_t> all = tokens(model.config(), step, j);
-  const Shape shape{1, model.config().max_sequence};
+  const Shape shape{1, model.config().max_position_embeddings};
   const Variable input(Tensor::from(std::vector<std::int32_t>(all.begin(), all.end() - 1), shape));
   const Tensor targets = Tensor::from(std::vector<std::int32_t>(all.begin() + 1, all.end()), shape);
   return cross_entropy(model(input), targets);

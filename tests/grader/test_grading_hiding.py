@@ -59,7 +59,7 @@ class Hiding(unittest.TestCase):
         """Another grader, at work."""
         process = subprocess.Popen(
             [sys.executable, "-c", WAITS, self.notes, *self.modes], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=Path(__file__).parent)
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=Path(hiding.__file__).parent)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.addCleanup(process.stdin.close)

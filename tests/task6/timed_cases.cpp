@@ -41,7 +41,7 @@ void judge_time(const char* step, const Setup& setup) {
                        : "forward takes g + (K-1)·max(f, g) + f: gathers run while units compute",
               seen);
   const std::string half = backward ? "backward" : "forward";
-  const auto check = [&](const std::string& name, std::int64_t expected, std::int64_t slow) {
+  const auto expect = [&](const std::string& name, std::int64_t expected, std::int64_t slow) {
     const std::int64_t observed = seen.number(0, name);
     check.at(0).equal(
         "the virtual time of " + name + ", in picoseconds", observed, expected,
@@ -50,11 +50,11 @@ void judge_time(const char* step, const Setup& setup) {
           "this is longer than depth 0 takes: some gathered units are never used"}});
   };
   if (backward) {
-    check("backward 0", right.backward, serial.backward);  // knows its order already
-    check("backward 1", right.backward, serial.backward);
+    expect("backward 0", right.backward, serial.backward);  // knows its order already
+    expect("backward 1", right.backward, serial.backward);
   } else {
-    check("forward 0", serial.forward, serial.forward);  // knows no order yet
-    check("forward 1", right.forward, serial.forward);
+    expect("forward 0", serial.forward, serial.forward);  // knows no order yet
+    expect("forward 1", right.forward, serial.forward);
   }
 }
 

@@ -169,8 +169,8 @@ TEST_CASE("What was gathered ahead and not used goes when forward ends", "[6.3]"
 TEST_CASE("A prefetcher of depth 0 or less, or of a negative limit, is an error", "[6.3]") {
   CHECK(message_of<Error>([] { Prefetcher({}, {1, 0}); }) == "");
   CHECK_THAT(message_of<Error>([] { Prefetcher({}, {0, 0}); }), contains("prefetch depth is 0"));
-  CHECK_THAT(message_of<Error>([] { Prefetcher({}, {-1, 0}); }), contains("prefetch depth of -1"));
-  CHECK_THAT(message_of<Error>([] { Prefetcher({}, {1, -2}); }), contains("limit of -2"));
+  CHECK_THAT(message_of<Error>([] { Prefetcher({}, {-1, 0}); }), contains("prefetch depth is -1"));
+  CHECK_THAT(message_of<Error>([] { Prefetcher({}, {1, -2}); }), contains("limit is -2"));
   CHECK(Prefetcher({}, {3, 0}).options().in_flight_limit == 3);  // the depth
 }
 
