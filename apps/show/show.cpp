@@ -11,19 +11,9 @@
 
 #include <bit>
 #include <exception>
-#include <regex>
 
 namespace fsdp::show {
 namespace {
-
-// The message of a TodoError names the step, the function and the place in the file.
-std::string sentence_of(const std::string& todo) {
-  static const std::regex form(R"(\w+ (\d)\.(\d): (\S+) \(([^,]+),.*)");
-  std::smatch match;
-  if (!std::regex_match(todo, match, form)) return todo;
-  return fmt::format("Step {0}.{1} is not written yet ({2}, {3}); next: make test-task{0}",
-                     match.str(1), match.str(2), match.str(3), match.str(4));
-}
 
 std::vector<std::int32_t> tokens(const nn::TransformerConfig& model, int step, int j) {
   std::vector<std::int32_t> values;
@@ -56,7 +46,8 @@ int run(int task, const std::function<void(Show&)>& body) {
       failure = fmt::format("Task {0} stopped: {1}\nnext: make test-task{0}", task, error.what());
     }
     // Also one that was caught on the way here: what follows from it is of no interest.
-    if (const auto todos = todos_reached(); !todos.empty()) failure = sentence_of(todos.front());
+    if (const auto todos = todos_reached(); !todos.empty())
+      failure = as_sentence(TodoError(todos.front()));
     if (!failure.empty()) {
       show.line("{}", failure);
       return program::kFailed;

@@ -91,9 +91,9 @@ TEST_CASE("a step that is not written is one sentence", "[show]") {
     const Finished shown = run_program("show_probe '" + each[0] + "'");
     INFO(shown.out << shown.err);
     CHECK(shown.code == 1);
-    CHECK(shown.out.starts_with("before\nStep " + each[1] + " is not written yet ("));
+    CHECK(shown.out.starts_with("before\nstep " + each[1] + " is not written yet: "));
     CHECK(shown.out.find("tests/show/probe.cpp:") != std::string::npos);
-    CHECK(shown.out.ends_with("next: make test-task" + each[2] + "\n"));
+    CHECK(shown.out.ends_with("make test-task" + each[2] + " ONLY=" + each[1] + " tests it\n"));
     CHECK(std::count(shown.out.begin(), shown.out.end(), '\n') == 2);
   }
 }
