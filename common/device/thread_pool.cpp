@@ -93,13 +93,13 @@ struct ThreadPool::Impl {
   // claimed in order, and what they throw takes precedence. So the outcome is that of running them
   // in turn.
   void run_chunk(std::int64_t chunk, std::byte* scratch) {
-    if (chunk > failed_piece_.load(std::memory_order_relaxed)) return;
+    if (chunk > failed_chunk_.load(std::memory_order_relaxed)) return;
     try {
       call_(context_, chunk, scratch);
     } catch (...) {
       const std::lock_guard lock(mutex_);
-      if (chunk < failed_piece_.load(std::memory_order_relaxed)) {
-        failed_piece_.store(chunk, std::memory_order_relaxed);
+      if (chunk < failed_chunk_.load(std::memory_order_relaxed)) {
+        failed_chunk_.store(chunk, std::memory_order_relaxed);
         exception_ = std::current_exception();
       }
     }
@@ -131,7 +131,7 @@ struct ThreadPool::Impl {
     call_ = call;
     context_ = context;
     chunks_ = chunks;
-    failed_piece_.store(kNone, std::memory_order_relaxed);
+    failed_chunk_.store(kNone, std::memory_order_relaxed);
     finished_.store(0, std::memory_order_relaxed);
     // Sequentially consistent, like the sleeper's count and look: one of the two sees the other.
     unclaimed_.store(chunks, std::memory_order_seq_cst);
@@ -147,7 +147,7 @@ struct ThreadPool::Impl {
       finished_changed_.wait(lock, all_finished);
       caller_sleeps_.store(false, std::memory_order_relaxed);
     }
-    if (failed_piece_.load(std::memory_order_relaxed) != kNone) {
+    if (failed_chunk_.load(std::memory_order_relaxed) != kNone) {
       const std::lock_guard lock(mutex_);
       std::rethrow_exception(std::exchange(exception_, nullptr));
     }
@@ -167,10 +167,10 @@ struct ThreadPool::Impl {
   alignas(kCacheLine) std::atomic<std::int64_t> finished_ = 0;
   alignas(kCacheLine) std::atomic<int> sleepers_ = 0;
   std::atomic<bool> caller_sleeps_ = false;
-  std::atomic<std::int64_t> failed_piece_ = kNone;
+  std::atomic<std::int64_t> failed_chunk_ = kNone;
   std::atomic<bool> stop_ = false;
 
-  std::mutex mutex_;  // guards the exception, writes of failed_piece_, and going to sleep
+  std::mutex mutex_;  // guards the exception, writes of failed_chunk_, and going to sleep
   std::exception_ptr exception_;
   std::condition_variable work_changed_;
   std::condition_variable finished_changed_;

@@ -67,7 +67,7 @@ class GradientReducer {
 
   /// 4.5  After a unit's last backward node (of its last call, if the module was called several
   /// times). Completes the full gradient, reshards the unit, finishes the reduction in flight, and
-  /// starts this unit's own. A frozen unit is only resharded.
+  /// starts this unit's own. A frozen unit is resharded, and has nothing to reduce.
   void post_backward(UnitGradients& gradients);
 
   /// 4.6  After loss.backward() has returned. Every rank calls it, whatever its loss reached (task

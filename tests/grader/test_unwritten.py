@@ -104,7 +104,7 @@ class InTheMakefile(InRoot):
             self.assertNotIn(" written ", self.commands(target))
 
     def test_every_target_that_builds_a_release_asks(self):
-        """Whoever adds one is reminded here."""
+        """A new target must be listed here."""
         text = kit.without_instructor(MAKEFILE)
         for name, recipe in re.findall(r"(?m)^([a-z%-]+):.*\n((?:\t.*\n)+)", text):
             if "configure,release" in recipe:
