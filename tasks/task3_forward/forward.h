@@ -97,7 +97,7 @@ class ShardedUnit {
   /// if it is sharded already.
   void reshard_to_subgroup();
 
-  /// 3.5  Attaches the unit to its module. These hooks are all that happens to a unit in a step:
+  /// 3.5  Attaches the unit to its module. All that forward and backward do to a unit:
   ///   pre-forward    finish_unshard, then scheduler->before_forward
   ///   post-forward   reshard as the options say; reshard() if no tape is recorded
   ///                  then, with a tape, backward->after_forward            (given)
