@@ -11,7 +11,7 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 class FrontPage(unittest.TestCase):
     def test_its_code_is_that_of_the_test(self) -> None:
-        test = (ROOT / "tests/solutions/task7/front_page.cpp").read_text(encoding="utf-8")
+        test = (ROOT / "tests/solutions/front_page.cpp").read_text(encoding="utf-8")
         tested = re.findall(r"(?ms)^  // README\n(.*?)^  // end$", test)
         shown = re.findall(r"(?ms)^```cpp\n(.*?)^```$", TEXT)
         self.assertEqual(shown, [textwrap.dedent(each) for each in tested])

@@ -21,7 +21,7 @@ class Kit(unittest.TestCase):
     def test_nothing_secret_is_for_students(self):
         for name in ("solutions/task3_forward/forward.cpp", "solutions/task3_forward/NOTES.md",
                      "tests/task3/hidden_cases.cpp", "tests/mutants/3.2.toml",
-                     "tests/solutions/task3/forward.cpp", "tests/grader/hostile/output.cpp",
+                     "tests/solutions/gradients.cpp", "tests/grader/hostile/output.cpp",
                      "apps/course/questions/reference_task3.py", "tests/grader/mutants.py",
                      "apps/course/grade.py", "docs/instructors.md", ".ci/run", ".gitmodules",
                      "tasks/task3_forward/forward.cpp.kept-1", "build/submission.tar.gz"):

@@ -41,12 +41,6 @@ ToyResult run_sharded(const ToyRun& run, int world_size);
 
 /// The first difference in a bit, as a sentence; "" if there is none.
 std::string difference(const Values& a, const Values& b);
-/// The largest ‖a - b‖ / ‖b‖ over all entries (‖a‖ where b is zero).
-double relative_difference(const Values& a, const Values& b);
-
-/// The values of a vector that is spread over ranks: every rank puts its pieces into `values`.
-void put_shard(Values& values, const FlatParameter& flat, const Tensor& shard,
-               const std::string& prefix = "");
 
 /// A group that shares what `group` refers to, for interfaces that want ownership.
 std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <mutex>
 #include <utility>
 
@@ -38,10 +37,16 @@ void run_micro_steps(const ToyRun& run, Toy& model, optim::GradientEngine& engin
 
 std::string prefix_of(int step) { return std::to_string(step) + "/"; }
 
-double norm_of(const std::vector<float>& values) {
-  double squares = 0;
-  for (const float value : values) squares += static_cast<double>(value) * value;
-  return std::sqrt(squares);
+/// The values of a vector that is spread over ranks: every rank puts its pieces into `values`.
+void put_shard(Values& values, const FlatParameter& flat, const Tensor& shard,
+               const std::string& prefix = "") {
+  const std::vector<float> mine = shard.to_vector<float>();
+  for (const ShardPiece& piece : flat.pieces_of(flat.rank())) {
+    const Span& span = flat.spans()[piece.span];
+    std::vector<float>& whole = values[prefix + span.path];
+    whole.resize(static_cast<std::size_t>(span.numel));
+    std::copy_n(mine.begin() + piece.shard_begin, piece.numel, whole.begin() + piece.param_begin);
+  }
 }
 
 }  // namespace
@@ -97,17 +102,6 @@ ToyResult run_sharded(const ToyRun& run, int world_size) {
   return result;
 }
 
-void put_shard(Values& values, const FlatParameter& flat, const Tensor& shard,
-               const std::string& prefix) {
-  const std::vector<float> mine = shard.to_vector<float>();
-  for (const ShardPiece& piece : flat.pieces_of(flat.rank())) {
-    const Span& span = flat.spans()[piece.span];
-    std::vector<float>& whole = values[prefix + span.path];
-    whole.resize(static_cast<std::size_t>(span.numel));
-    std::copy_n(mine.begin() + piece.shard_begin, piece.numel, whole.begin() + piece.param_begin);
-  }
-}
-
 std::string difference(const Values& a, const Values& b) {
   for (const auto& [path, values] : b) {
     if (a.count(path) == 0) return path + " is missing";
@@ -123,20 +117,6 @@ std::string difference(const Values& a, const Values& b) {
     }
   }
   return {};
-}
-
-double relative_difference(const Values& a, const Values& b) {
-  if (a.size() != b.size()) return INFINITY;
-  double largest = 0;
-  for (const auto& [path, values] : a) {
-    const std::vector<float>& other = b.at(path);
-    if (values.size() != other.size()) return INFINITY;
-    std::vector<float> apart;
-    for (std::size_t i = 0; i < values.size(); ++i) apart.push_back(values[i] - other[i]);
-    const double norm = norm_of(other);
-    largest = std::max(largest, norm > 0 ? norm_of(apart) / norm : norm_of(values));
-  }
-  return largest;
 }
 
 }  // namespace fsdp::testing

@@ -99,7 +99,6 @@ class RankTraining {
         whole->step(engine->pieces(), lr);
       }
       engine->zero_grad();
-      if (sharded != nullptr && options_.after_step) options_.after_step(*sharded, step);
     }
     if (sharded != nullptr && options_.save_to) {
       sharded->save_checkpoint(io::CheckpointFolder(*options_.save_to),

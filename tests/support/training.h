@@ -7,7 +7,6 @@
 #include "task7_integration/integration.h"
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -37,8 +36,6 @@ struct TrainingCase {
   int first_step = 0;
   std::uint64_t seed = 1;           ///< of the data, and of the model unless said otherwise
   std::uint64_t seed_of_model = 0;  ///< 0 = seed
-  /// Called on every rank after each step.
-  std::function<void(ShardedModel& model, int step)> after_step;
 };
 
 /// What a training leaves: everything two trainings must agree on to the last bit.

@@ -136,7 +136,7 @@ TEST_CASE("The hooks gather before a unit computes and reshard after it", "[3.5]
 }
 
 TEST_CASE("What is kept until backward follows the options", "[3.5]") {
-  for (const int world_size : worlds({2, 3})) {
+  for (const int world_size : worlds({2, 3, 1})) {
     judge_hooks({.world_size = world_size, .options = {{"layers", 3}, {"keep", {2}}}});
     judge_hooks({.world_size = world_size, .options = {{"layers", 3}, {"group", 1}}});
   }

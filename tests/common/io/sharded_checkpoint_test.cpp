@@ -126,4 +126,18 @@ TEST_CASE("a tensor that the model would not read is an error", "[slices]") {
              contains("\"exp_avg/") && contains("would not be read"));
 }
 
+TEST_CASE("a tensor of another shape, and a number that is missing, are named", "[slices]") {
+  const TemporaryFolder root;
+  const fs::path folder = save(root.path(), 2);
+  const SliceReader reader(folder);
+  CHECK_THAT(message_of<InputError>([&] {
+               reader.check({{"param/a", {6}, 0, Tensor::zeros({6})}});
+             }),
+             contains("\"param/a\" is float32 (5), but the model needs float32 (6)") &&
+                 contains("use the configuration it was saved with"));
+  CHECK(integer_of(reader.metadata(), "optimizer_steps", folder) == 1);
+  CHECK_THAT(message_of<InputError>([&] { integer_of({}, "optimizer_steps", folder); }),
+             contains(folder.string()) && contains("\"optimizer_steps\""));
+}
+
 }  // namespace fsdp::io
