@@ -55,7 +55,8 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
     chosen = {"FSDP_SEED": options.seed, "FSDP_WORLD": options.world}
     started = time.monotonic()
     cases = loop.run(tools.program(f"judge_task{task.number}"), tools.program(runner),
-                     (f"[{options.only}]" if options.only else "") + verdicts.PUBLIC, chosen)
+                     (f"[{options.only}]" if options.only else "") + verdicts.PUBLIC, chosen,
+                     options.jobs)
     if is_own and not any(chosen.values()):
         history.store(ROOT, task, digest, cases, options.only)
     found = verdicts.judge_steps(task, cases, [options.only] if options.only else [],

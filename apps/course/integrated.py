@@ -50,7 +50,7 @@ class Mixture:
         runner = self.folder / "runner"
         self.tools.link(self.target, own, runner)
         return loop.run(self.tools.program(f"judge_task{self.last.number}"), runner,
-                        verdicts.PUBLIC)
+                        verdicts.PUBLIC, jobs=self.tools.jobs)
 
 
 def is_green(cases: list[verdicts.Case]) -> bool:

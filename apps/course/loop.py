@@ -15,13 +15,13 @@ SECONDS = "5"  # of processor time a run: many times what any needs, and an endl
 MOST_HANGS = "2"  # after two runs that do not end, the cases that are left are not begun
 
 
-def run(judge: Path, runner: Path, spec: str, chosen: dict[str, str] | None = None
+def run(judge: Path, runner: Path, spec: str, chosen: dict[str, str] | None = None, jobs: int = 1
         ) -> list[verdicts.Case]:
     """The cases of `judge` that match `spec`; `chosen` variables that are empty are left out."""
     limits = {"FSDP_SECONDS": os.environ.get("FSDP_SECONDS", SECONDS),
               "FSDP_MOST_HANGS": MOST_HANGS}
     env = {name: value for name, value in {**limits, **(chosen or {})}.items() if value}
-    return verdicts.run_judge(judge, runner, spec, env=env, on_wait=still_running)
+    return verdicts.run_side_by_side(judge, runner, spec, jobs, env=env, on_wait=still_running)
 
 
 def still_running(case: str) -> None:

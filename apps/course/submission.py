@@ -159,8 +159,8 @@ def _score(root: Path, task: manifest.Task, tools: builder.Builder,
         fresh / f"task{task.number}" / f"{name}.o", task, tools.build)]
     if findings:
         return 0, f"is not accepted by the audit:\n{audit.shown(findings)}"
-    cases = verdicts.run_judge(tools.program(f"judge_task{task.number}"), runner, verdicts.PUBLIC,
-                               on_wait=loop.still_running)
+    cases = verdicts.run_side_by_side(tools.program(f"judge_task{task.number}"), runner,
+                                      verdicts.PUBLIC, tools.jobs, on_wait=loop.still_running)
     history.store(root, task, history.digest_of(fresh, task), cases)
     found = verdicts.judge_steps(task, cases)
     open_steps = [f"{v.step.id} {results.state_of(v)}" for v in found if v.state != "passed"]

@@ -15,8 +15,10 @@ import tempfile
 import time
 import xml.etree.ElementTree as xml
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import manifest
 
@@ -127,6 +129,24 @@ def run_judge(judge: Path, runner: Path, spec: str = "", *, env: dict[str, str] 
                if case.name == parser.begun else "the judge ended before it ran this case")
         case.messages = [f"{why}. {said}".strip() if in_time else "not run: time"]
     return [*parser.cases, *missing]
+
+
+def run_side_by_side(judge: Path, runner: Path, spec: str, jobs: int, **options: Any
+                     ) -> list[Case]:
+    """run_judge() with the cases dealt out to `jobs` judges, which halves a student's wait on two
+    cores. A judge mostly waits for its runner. The cases come back in the judge's own order."""
+    names = [case.name for case in list_cases(judge, spec)] if jobs > 1 else []
+    hands = [names[first::jobs] for first in range(min(jobs, len(names)))]
+    if len(hands) < 2:
+        return run_judge(judge, runner, spec, **options)
+    with ThreadPoolExecutor(len(hands)) as pool:
+        parts = pool.map(lambda hand: run_judge(judge, runner, _spec_of(hand), **options), hands)
+        place = {name: number for number, name in enumerate(names)}
+        return sorted((case for part in parts for case in part), key=lambda case: place[case.name])
+
+
+def _spec_of(names: list[str]) -> str:
+    return ",".join(f'"{name}"' for name in names)
 
 
 def _pieces(pipe: int, end: float | None, patience: float | None) -> Iterator[bytes | None]:

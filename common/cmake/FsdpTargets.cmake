@@ -1,6 +1,7 @@
-# fsdp_library(NAME DEPENDS lib…): one target a folder, all its .cpp files, headers found from the root.
+# fsdp_library(NAME DEPENDS lib… [OPTIONS option…]): one target a folder, all its .cpp files, headers
+# found from the root, compiled with these options in addition.
 function(fsdp_library name)
-  cmake_parse_arguments(ARG "" "ROOT" "DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "ROOT" "DEPENDS;OPTIONS" ${ARGN})
   if(NOT ARG_ROOT)
     set(ARG_ROOT ${PROJECT_SOURCE_DIR}/common)
   endif()
@@ -10,10 +11,28 @@ function(fsdp_library name)
     add_library(${name} STATIC ${sources} ${headers})
     target_include_directories(${name} PUBLIC ${ARG_ROOT})
     target_link_libraries(${name} PUBLIC fsdp_options ${ARG_DEPENDS})
+    target_compile_options(${name} PRIVATE ${ARG_OPTIONS})
+    fsdp_precompile_headers(${name} "${ARG_OPTIONS}")
   else()
     add_library(${name} INTERFACE)
     target_include_directories(${name} INTERFACE ${ARG_ROOT})
     target_link_libraries(${name} INTERFACE fsdp_options ${ARG_DEPENDS})
+  endif()
+endfunction()
+
+# fsdp_precompile_headers(NAME OPTIONS): the standard headers, which otherwise take half of the time of
+# most files of the library. All targets without options of their own share one precompiled header. In
+# the preset grade alone: elsewhere a file must include what it uses, and ccache does better.
+function(fsdp_precompile_headers name options)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL Grade OR CMAKE_CXX_COMPILER_LAUNCHER)
+    return()
+  endif()
+  if(TARGET fsdp_base AND NOT name STREQUAL fsdp_base AND NOT options)
+    target_precompile_headers(${name} REUSE_FROM fsdp_base)
+  else()
+    target_precompile_headers(${name} PRIVATE <algorithm> <array> <cstdint> <filesystem> <functional>
+      <map> <memory> <mutex> <optional> <string> <string_view> <thread> <utility> <vector>
+      <fmt/format.h>)
   endif()
 endfunction()
 
@@ -28,11 +47,11 @@ function(fsdp_compile_together name)
   endif()
 endfunction()
 
-# fsdp_compile_alone(FILE…): for the files that students save, whose every build they wait for, and
-# whose every name must be their own.
+# fsdp_compile_alone(FILE…): for the files that students save, whose every build they wait for, whose
+# every name must be their own, and whose variables a debugger shows.
 function(fsdp_compile_alone)
   if(CMAKE_BUILD_TYPE STREQUAL Grade)
-    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON COMPILE_OPTIONS -g)
   endif()
 endfunction()
 

@@ -285,7 +285,7 @@ class AnswersTest(InRoot):
         with contextlib.redirect_stdout(said), mock.patch.object(course, "ROOT", self.root), \
                 mock.patch.object(course.builder, "Builder"), \
                 mock.patch.object(course, "_audited", return_value=False), \
-                mock.patch.object(verdicts, "run_judge", return_value=cases):
+                mock.patch.object(verdicts, "run_side_by_side", return_value=cases):
             code = course.test(self.whole, course.parse(["test", "3", *words]))
         self.assertEqual(code, 1 if failing else 0)
         return said.getvalue()
@@ -386,7 +386,7 @@ class SubmissionTest(InRoot):
         fresh = self.root / "fresh"
         for name in unpack.wanted_paths(self.whole):
             self.put(fresh / name, f"// {name}\n")
-        tools = mock.Mock(root=self.root)
+        tools = mock.Mock(root=self.root, jobs=1)
         cases = [case(step.id) for step in self.task.steps]
         with mock.patch.object(verdicts, "run_judge", return_value=cases), \
                 mock.patch.object(submission.audit, "audit_object", return_value=[]):

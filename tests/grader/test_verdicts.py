@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -104,6 +105,27 @@ class JudgeTest(unittest.TestCase):
                            "sizes\" tags=\"[3.3][hidden]\">'; echo broken >&2; exit 7")
         last = verdicts.run_judge(judge, Path("runner"))[-1]
         self.assertIn("stopped inside this case, with exit code 7. broken", last.message)
+
+    def test_judges_side_by_side_share_the_cases_and_keep_their_order(self):
+        judge = self.judge("")
+        judge.write_text(f"""#!{sys.executable}
+import sys
+words = sys.argv[1:]
+names = ["First", "Second, larger", "Third"]
+asked = [name for name in names if f'"{{name}}"' in words[-1]] or names
+if "--list-tests" in words:
+    cases = [f"<TestCase><Name>{{name}}</Name><Tags>[3.1]</Tags></TestCase>" for name in asked]
+else:
+    print(words[-1], file=open(__file__ + ".runs", "a", encoding="utf-8"))
+    cases = [f'<TestCase name="{{name}}" tags="[3.1]"><OverallResult success="true"/></TestCase>'
+             for name in asked]
+print('<?xml version="1.0"?><Report>' + "".join(cases) + "</Report>")
+""", encoding="utf-8")
+        cases = verdicts.run_side_by_side(judge, Path("runner"), "", 2)
+        self.assertEqual([(each.name, each.passed) for each in cases],
+                         [("First", True), ("Second, larger", True), ("Third", True)])
+        runs = Path(f"{judge}.runs").read_text(encoding="utf-8").splitlines()
+        self.assertEqual(sorted(runs), ['"First","Third"', '"Second, larger"'])
 
     def test_out_of_time(self):
         judge = self.judge(self.LIST + f"echo '{self.ONE}'; exec sleep 60")
