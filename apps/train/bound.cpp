@@ -1,6 +1,7 @@
 #include "train/bound.h"
 
 #include "estimate/memory_formula.h"
+#include "train/strategy.h"
 
 namespace fsdp::train {
 
@@ -12,17 +13,18 @@ std::int64_t bound_bytes(const TrainConfig& config) {
   options.world_size = config.world_size();
   options.batch = config.training.local_batch_size;
   options.length = config.sequence_length();
-  options.micro_steps = config.plan().micro_steps;
-  options.micro_steps_per_reduction = config.plan().micro_steps_per_reduction;
+  options.micro_steps = plan_of(config).micro_steps;
+  options.micro_steps_per_reduction = plan_of(config).micro_steps_per_reduction;
   options.threads = static_cast<int>(config.parallel.threads_per_rank);
   options.clips = config.training.max_norm > 0;
-  options.optimizer_states = static_cast<int>(config.make_optimizer()->state_names().size());
+  options.optimizer_states =
+      static_cast<int>(make_optimizer(config.optimizer)->state_names().size());
   const ReshardAfterForward& reshard = config.parallel.reshard_after_forward;
   options.reshard_group = reshard.kind == ReshardAfterForward::Kind::never ? 1 : reshard.ranks;
   options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
   options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
   if (!config.optimizer.decay_norms)
-    options.decays = [&config](const std::string& path) { return config.decays(path); };
+    options.decays = [&config](const std::string& path) { return decays(config.optimizer, path); };
   return estimate::bound_bytes(config.model, options, static_cast<int>(config.training.steps));
 }
 

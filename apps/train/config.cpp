@@ -1,134 +1,91 @@
 #include "train/config.h"
 
-#include "train/config_options.h"
+#include "train/config_keys.h"
 
 #include <fmt/format.h>
+
+#include <utility>
 
 namespace fsdp::train {
 namespace {
 
-constexpr std::int64_t kMany = 1'000'000'000;
-constexpr std::int64_t kMostRanks = 256;
-
 const std::map<std::string, nn::TransformerConfig>& presets() {
   using Model = nn::TransformerConfig;
-  static const std::map<std::string, Model> table = {{"nano", Model::nano()},
-                                                     {"tiny", Model::tiny()},
-                                                     {"small", Model::small()},
-                                                     {"llama_124m", Model::llama_124m()},
-                                                     {"llama_2b", Model::llama_2b()}};
-  return table;
+  static const std::map<std::string, Model> sizes = {
+      {"nano", Model::nano()},         {"tiny", Model::tiny()},
+      {"small", Model::small()},       {"llama_124m", Model::llama_124m()},
+      {"llama_2b", Model::llama_2b()},
+  };
+  return sizes;
 }
 
-void add_model(ConfigOptions& to, TrainConfig& config) {
-  nn::TransformerConfig& model = config.model;
-  std::vector<std::string> names;
-  for (const auto& [name, sizes] : presets()) names.push_back(name);
-  to.add("model.preset", config.preset, one_of(names), "sizes to start from");
-  to.add("model.vocab_size", model.vocab_size, whole(1, kMany), "V: number of different tokens");
-  to.add("model.hidden_size", model.hidden_size, whole(1, kMany), "d: width");
-  to.add("model.num_hidden_layers", model.num_hidden_layers, whole(1, 10000), "L");
-  to.add("model.num_attention_heads", model.num_attention_heads, whole(1, 100000), "H: divides d");
-  to.add("model.num_key_value_heads", model.num_key_value_heads, whole(0, 100000),
-         "G: divides H; 0 = as many");
-  to.add("model.intermediate_size", model.intermediate_size, whole(1, kMany),
-         "F: width of the feed-forward layer");
-  to.add("model.max_position_embeddings", model.max_position_embeddings, whole(1, kMany),
-         "T: longest context, in tokens");
-  to.add("model.rms_norm_eps", model.rms_norm_eps, real(1e-30, 1), "added to a mean square");
-  to.add("model.rope_theta", model.rope_theta, real(1, 1e30), "base of the rotary positions");
-  to.add("model.tie_word_embeddings", model.tie_word_embeddings, truth(),
-         "one matrix for embedding and head");
-  to.add("model.initializer_range", model.initializer_range, real(1e-30, 100),
-         "standard deviation of the initial weights");
-}
-
-void add_training(ConfigOptions& to, TrainConfig& config) {
-  DataConfig& data = config.data;
-  to.add("data.path", data.path, any_text(), "text file, folder of sources, or token file (llm.c)");
-  to.add("data.format", data.format, one_of({"auto", "text", "tokens"}),
-         "auto: by its first bytes");
-  TrainingConfig& training = config.training;
-  to.add("training.steps", training.steps, whole(1, kMany), "optimizer steps in all");
-  to.add("training.local_batch_size", training.local_batch_size, whole(1, kMany),
-         "sequences of one micro-batch of one rank");
-  to.add("training.global_batch_size", training.global_batch_size, whole(0, kMany),
-         "sequences of a step: local_batch_size x ranks x micro-steps; 0 = one micro-step");
-  to.add("training.seq_len", training.seq_len, whole(0, kMany),
-         "tokens; 0 = model.max_position_embeddings");
-  to.add("training.seed", training.seed, whole(0), "of initial weights and the order of the data");
-  to.add("training.max_norm", training.max_norm, real(0, 1e30), "largest gradient norm; 0 = off");
-  to.add("training.no_sync", training.no_sync, truth(), "reduce gradients once per step");
-  to.add("metrics.log_freq", config.metrics.log_freq, whole(1, kMany), "steps per progress line");
-}
-
-void add_optimizer(ConfigOptions& to, TrainConfig& config) {
-  OptimizerConfig& optimizer = config.optimizer;
-  optim::AdamW::Options& adamw = optimizer.adamw;
-  optim::LrSchedule& schedule = config.schedule;
-  to.add("optimizer.name", optimizer.name, one_of({"adamw", "sgd"}), "which one");
-  to.add("optimizer.lr", schedule.lr, real(0, 1e6), "the highest learning rate");
-  to.add("optimizer.beta1", adamw.beta1, real(0, 0.9999999), "adamw");
-  to.add("optimizer.beta2", adamw.beta2, real(0, 0.9999999), "adamw");
-  to.add("optimizer.eps", adamw.eps, real(1e-30, 1), "adamw");
-  to.add("optimizer.weight_decay", adamw.weight_decay, real(0, 1), "of every parameter");
-  to.add("optimizer.decay_norms", optimizer.decay_norms, truth(), "false: not of norm weights");
-  to.add("optimizer.momentum", optimizer.momentum, real(0, 0.9999999), "sgd");
-  std::string& kind = config.settings["lr_scheduler.kind"] = "constant";
-  to.add("lr_scheduler.kind", kind,
-         one_of({"constant", "warmup_linear", "warmup_cosine", "warmup_log"}), "of learning rate");
-  to.add("lr_scheduler.min_lr", schedule.min_lr, real(0, 1e6),
-         "where a warm-up starts or a cosine ends");
-  to.add("lr_scheduler.warmup_steps", schedule.warmup_steps, whole(0, kMany), "of the warm-up");
-  schedule.total_steps = config.training.steps;
-  to.add("lr_scheduler.total_steps", schedule.total_steps, whole(1, kMany),
-         "end of the cosine; default training.steps");
-}
-
-void add_parallel(ConfigOptions& to, TrainConfig& config) {
-  ParallelConfig& parallel = config.parallel;
-  to.add("parallel.strategy", parallel.strategy, one_of({"single", "ddp", "fsdp"}),
-         "or --strategy");
-  to.add("parallel.ranks", parallel.ranks, whole(1, kMostRanks), "W; or --ranks");
-  to.add("parallel.threads_per_rank", parallel.threads_per_rank, whole(1, 256), "inside one rank");
-  std::string& reshard = config.settings["parallel.reshard_after_forward"] = "true";
-  to.add("parallel.reshard_after_forward", reshard, truth_or_whole(),
-         "true, false, or s: within groups of s ranks");
-  to.add("parallel.prefetch_depth", parallel.prefetch_depth, whole(0, 1000),
-         "units gathered ahead");
-  to.add("parallel.in_flight_limit", parallel.in_flight_limit, whole(0, 1000),
-         "gathers at once; 0 = prefetch_depth");
-  to.add("parallel.check_memory", parallel.check_memory, truth(),
-         "refuse a training that the memory formula says cannot fit");
-}
-
-void add_outputs(ConfigOptions& to, CheckpointConfig& checkpoint, SampleConfig& sample) {
-  to.add("checkpoint.folder", checkpoint.folder, any_text(), "where they go; empty = none");
-  to.add("checkpoint.interval", checkpoint.interval, whole(0, kMany), "steps; 0 = after the last");
-  to.add("checkpoint.resume", checkpoint.resume, truth(), "go on from the latest, if there is one");
-  to.add("sample.max_new_tokens", sample.max_new_tokens, whole(0, 1'000'000),
-         "after the last step");
-  to.add("sample.prompt", sample.prompt, any_text(), "what the sample begins with");
-  to.add("sample.temperature", sample.temperature, real(0, 100), "0 = always the likeliest");
-  to.add("sample.top_k", sample.top_k, whole(0, kMany), "keep the k likeliest; 0 = all");
-}
-
-void add_all(ConfigOptions& options, TrainConfig& config) {
-  add_model(options, config);
-  add_training(options, config);
-  add_optimizer(options, config);
-  add_parallel(options, config);
-  add_outputs(options, config.checkpoint, config.sample);
-}
-
-ReshardAfterForward reshard_of(const std::string& text) {
-  if (text == "true") return ReshardAfterForward::always();
-  if (text == "false") return ReshardAfterForward::never();
-  std::int64_t ranks = 0;
-  parse_number(text, ranks);
-  // 0 and 1 would mean always and never: what cannot be a group is left for the check to refuse.
-  const bool is_group = ranks >= 2 && ranks <= kMostRanks;
-  return ReshardAfterForward::within(is_group ? static_cast<int>(ranks) : -1);
+// Every key, in the order of --help.
+std::vector<Key> keys_of(TrainConfig& c) {
+  std::vector<std::string> preset_names;
+  for (const auto& [name, sizes] : presets()) preset_names.push_back(name);
+  return {
+      {"model.preset", &c.preset, "sizes to start from", one_of(preset_names)},
+      {"model.vocab_size", &c.model.vocab_size, "V: number of different tokens", range(1, 1e9)},
+      {"model.hidden_size", &c.model.hidden_size, "d: width", range(1, 1e9)},
+      {"model.num_hidden_layers", &c.model.num_hidden_layers, "L", range(1, 10000)},
+      {"model.num_attention_heads", &c.model.num_attention_heads, "H: divides d", range(1, 1e5)},
+      {"model.num_key_value_heads", &c.model.num_key_value_heads, "G: divides H; 0 = as many",
+       range(0, 1e5)},
+      {"model.intermediate_size", &c.model.intermediate_size, "F: width inside the MLP",
+       range(1, 1e9)},
+      {"model.max_position_embeddings", &c.model.max_position_embeddings, "T: longest context",
+       range(1, 1e9)},
+      {"model.rms_norm_eps", &c.model.rms_norm_eps, "added to a mean square", range(1e-30, 1)},
+      {"model.rope_theta", &c.model.rope_theta, "base of the rotary positions", range(1, 1e30)},
+      {"model.tie_word_embeddings", &c.model.tie_word_embeddings, "embedding and head share one"},
+      {"model.initializer_range", &c.model.initializer_range,
+       "standard deviation of the initial weights", range(1e-30, 100)},
+      {"data.path", &c.data.path, "text file, folder of sources, or token file (llm.c)"},
+      {"data.format", &c.data.format, "auto: by first bytes", one_of({"auto", "text", "tokens"})},
+      {"training.steps", &c.training.steps, "optimizer steps in all", range(1, 1e9)},
+      {"training.local_batch_size", &c.training.local_batch_size,
+       "sequences of one micro-batch of one rank", range(1, 1e9)},
+      {"training.global_batch_size", &c.training.global_batch_size,
+       "sequences of a step: local_batch_size x ranks x micro-steps; 0 = one micro-step",
+       range(0, 1e9)},
+      {"training.seq_len", &c.training.seq_len, "0 = model.max_position_embeddings", range(0, 1e9)},
+      {"training.seed", &c.training.seed, "of weights and order of the data", range(0, 0x1p63)},
+      {"training.max_norm", &c.training.max_norm, "largest gradient norm; 0 = off", range(0, 1e30)},
+      {"training.no_sync", &c.training.no_sync, "reduce gradients once per step"},
+      {"metrics.log_freq", &c.log_freq, "steps per progress line", range(1, 1e9)},
+      {"optimizer.name", &c.optimizer.name, "which one", one_of({"adamw", "sgd"})},
+      {"optimizer.lr", &c.schedule.lr, "the highest learning rate", range(0, 1e6)},
+      {"optimizer.beta1", &c.optimizer.adamw.beta1, "adamw", range(0, 0.9999999)},
+      {"optimizer.beta2", &c.optimizer.adamw.beta2, "adamw", range(0, 0.9999999)},
+      {"optimizer.eps", &c.optimizer.adamw.eps, "adamw", range(1e-30, 1)},
+      {"optimizer.weight_decay", &c.optimizer.adamw.weight_decay, "of all parameters", range(0, 1)},
+      {"optimizer.decay_norms", &c.optimizer.decay_norms, "false: not of norm weights"},
+      {"optimizer.momentum", &c.optimizer.momentum, "sgd", range(0, 0.9999999)},
+      {"lr_scheduler.kind", &c.schedule_kind, "of learning rate",
+       one_of({"constant", "warmup_linear", "warmup_cosine", "warmup_log"})},
+      {"lr_scheduler.min_lr", &c.schedule.min_lr, "start of warm-up, end of cosine", range(0, 1e6)},
+      {"lr_scheduler.warmup_steps", &c.schedule.warmup_steps, "of the warm-up", range(0, 1e9)},
+      {"lr_scheduler.total_steps", &c.schedule.total_steps, "end of the cosine; 0 = training.steps",
+       range(0, 1e9)},
+      {"parallel.strategy", &c.parallel.strategy, "--strategy", one_of({"single", "ddp", "fsdp"})},
+      {"parallel.ranks", &c.parallel.ranks, "W; --ranks", range(1, 256)},
+      {"parallel.threads_per_rank", &c.parallel.threads_per_rank, "inside one rank", range(1, 256)},
+      {"parallel.reshard_after_forward", &c.parallel.reshard_after_forward,
+       "a number s: within groups of s ranks", range(2, 256)},
+      {"parallel.prefetch_depth", &c.parallel.prefetch_depth, "units gathered early",
+       range(0, 1000)},
+      {"parallel.in_flight_limit", &c.parallel.in_flight_limit,
+       "gathers at once; 0 = prefetch_depth", range(0, 1000)},
+      {"parallel.check_memory", &c.parallel.check_memory,
+       "refuse a training that the memory formula says cannot fit"},
+      {"checkpoint.folder", &c.checkpoint.folder, "where they go; empty = none"},
+      {"checkpoint.interval", &c.checkpoint.interval, "steps; 0 = after the last", range(0, 1e9)},
+      {"checkpoint.resume", &c.checkpoint.resume, "go on from the latest, if there is one"},
+      {"sample.max_new_tokens", &c.sample.max_new_tokens, "after the last step", range(0, 1e6)},
+      {"sample.prompt", &c.sample.prompt, "what the sample begins with"},
+      {"sample.temperature", &c.sample.temperature, "0 = always the likeliest", range(0, 100)},
+      {"sample.top_k", &c.sample.top_k, "keep the k likeliest; 0 = all", range(0, 1e9)},
+  };
 }
 
 }  // namespace
@@ -136,78 +93,42 @@ ReshardAfterForward reshard_of(const std::string& text) {
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
                         const std::vector<std::string>& overrides) {
   TrainConfig config;
-  ConfigOptions options;
-  add_all(options, config);
   if (file) config.source = file->string();
-  const std::vector<FileValue> values = file ? values_of_file(*file) : std::vector<FileValue>{};
-  // Twice: only then is the preset known, from which the other keys of the model start.
-  for (int reading = 0; reading < 2; ++reading) {
-    config.model = presets().at(config.preset);
-    for (const FileValue& value : values) options.set(value);
-    options.set(overrides, "command line");
+  const std::vector<Key> keys = keys_of(config);
+  std::vector<Setting> settings;
+  if (file) settings = settings_of_file(*file, keys);
+  for (Setting& each : settings_of_words(overrides)) settings.push_back(std::move(each));
+
+  // The sizes of the preset first, wherever it is named. A wrong name is refused in its turn.
+  for (const Setting& each : settings) {
+    const auto preset = presets().find(each.value.value_or(""));
+    if (each.key == "model.preset" && preset != presets().end()) config.model = preset->second;
   }
-  config.origins = options.origins();
-  config.schedule.kind = optim::lr_schedule_kind(config.settings.at("lr_scheduler.kind"));
-  if (!config.origins.contains("lr_scheduler.total_steps")) {
-    config.schedule.total_steps = config.training.steps;
+  for (const Setting& each : settings) {
+    each.apply(keys);
+    config.origins[each.key] = each.origin;
   }
-  config.parallel.reshard_after_forward =
-      reshard_of(config.settings.at("parallel.reshard_after_forward"));
-  for (const ConfigOptions::Key& key : options.keys()) config.settings[key.name] = key.value_of();
+  config.schedule.kind = optim::lr_schedule_kind(config.schedule_kind);
+  if (config.schedule.total_steps == 0) config.schedule.total_steps = config.training.steps;
+  for (const Key& key : keys) config.settings[key.name] = key.get();
   config.check();
   return config;
 }
 
-std::vector<std::pair<std::string, std::string>> known_keys() {
-  TrainConfig config;
-  ConfigOptions options;
-  add_all(options, config);
-  std::vector<std::pair<std::string, std::string>> known;
-  for (const auto& key : options.keys()) known.emplace_back(key.name, key.option->get_type_name());
-  return known;
-}
-
 std::string describe_keys() {
   TrainConfig config;
-  ConfigOptions options;
-  add_all(options, config);
-  std::string text;
-  for (const auto& [name, option, is_text, value_of] : options.keys()) {
-    text += fmt::format("  --{:32} {:12} {} ({})\n", name, option->get_default_str(),
-                        option->get_description(), option->get_type_name());
+  std::string all;
+  for (const Key& key : keys_of(config)) {
+    const std::string fallback = key.is_text() ? fmt::format("\"{}\"", key.get()) : key.get();
+    all += fmt::format("  --{:32} {:12} {} ({})\n", key.name, fallback, key.meaning, key.values());
   }
-  return text;
-}
-
-std::int64_t TrainConfig::sequence_length() const {
-  return training.seq_len == 0 ? model.max_position_embeddings : training.seq_len;
-}
-
-std::int64_t TrainConfig::micro_batches() const {
-  return training.global_batch_size / training.local_batch_size;
+  return all;
 }
 
 std::string TrainConfig::origin(const std::string& key) const {
   const auto given = origins.find(key);
   return given != origins.end() ? fmt::format("{}: {}", given->second, key)
                                 : fmt::format("{}: {} (its default)", source, key);
-}
-
-optim::StepPlan TrainConfig::plan() const {
-  const auto micro_steps = static_cast<int>(micro_batches() / parallel.ranks);
-  return {micro_steps, training.no_sync ? micro_steps : 1};
-}
-
-std::shared_ptr<optim::Optimizer> TrainConfig::make_optimizer() const {
-  if (optimizer.name == "sgd") {
-    return std::make_shared<optim::Sgd>(
-        optim::Sgd::Options{optimizer.momentum, optimizer.adamw.weight_decay});
-  }
-  return std::make_shared<optim::AdamW>(optimizer.adamw);
-}
-
-bool TrainConfig::decays(const std::string& path) const {
-  return optimizer.decay_norms || !path.ends_with("norm.weight");
 }
 
 }  // namespace fsdp::train

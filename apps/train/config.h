@@ -3,9 +3,7 @@
 /// Everything a training can be told, and how it is checked.
 #pragma once
 
-#include "nn/generate.h"
 #include "nn/transformer.h"
-#include "optim/gradient_engine.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
 #include "task3_forward/forward.h"
@@ -13,10 +11,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace fsdp::train {
@@ -59,10 +55,6 @@ struct CheckpointConfig {
   bool resume = true;         ///< go on from the latest, if there is one
 };
 
-struct MetricsConfig {
-  std::int64_t log_freq = 1;  ///< steps between two progress lines
-};
-
 struct SampleConfig {
   std::int64_t max_new_tokens = 0;  ///< generated after the last step
   std::string prompt = "The ";
@@ -74,14 +66,15 @@ struct SampleConfig {
 struct TrainConfig {
   std::string source = "(defaults)";  ///< the file, named in messages
   std::string preset = "tiny";
-  nn::TransformerConfig model;
+  nn::TransformerConfig model = nn::TransformerConfig::tiny();
   DataConfig data;
   TrainingConfig training;
   OptimizerConfig optimizer;
+  std::string schedule_kind = "constant";  ///< lr_scheduler.kind
   optim::LrSchedule schedule;
   ParallelConfig parallel;
   CheckpointConfig checkpoint;
-  MetricsConfig metrics;
+  std::int64_t log_freq = 1;  ///< metrics.log_freq: steps between two progress lines
   SampleConfig sample;
   /// Every key there is, with its value as text; what a checkpoint records is made of it.
   std::map<std::string, std::string> settings;
@@ -91,19 +84,18 @@ struct TrainConfig {
   std::vector<std::string> remarks;
 
   int world_size() const { return static_cast<int>(parallel.ranks); }
-  std::int64_t sequence_length() const;
+  std::int64_t sequence_length() const {
+    return training.seq_len == 0 ? model.max_position_embeddings : training.seq_len;
+  }
   /// J, the micro-batches a step is cut into.
-  std::int64_t micro_batches() const;
+  std::int64_t micro_batches() const {
+    return training.global_batch_size / training.local_batch_size;
+  }
   /// Place and key as a message begins: "tiny.toml:12: training.steps".
   std::string origin(const std::string& key) const;
   /// @throws InputError for values that contradict each other, or would silently do something other
   /// than what was asked. Fills in training.global_batch_size and the remarks.
   void check();
-  /// How a rank takes its share of them.
-  optim::StepPlan plan() const;
-  std::shared_ptr<optim::Optimizer> make_optimizer() const;
-  /// Whether weight decay applies to the parameter of this path.
-  bool decays(const std::string& path) const;
 };
 
 /// Reads `file` (none: defaults only), then applies the overrides, each "--section.key=value" or
@@ -113,9 +105,6 @@ struct TrainConfig {
 /// that comes first: in the file, then on the command line.
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
                         const std::vector<std::string>& overrides);
-
-/// Every key with its values: "whole number, at least 0", "true or false", "one of a, b", "text".
-std::vector<std::pair<std::string, std::string>> known_keys();
 
 /// Every key with its default, its meaning and its values, one per line.
 std::string describe_keys();

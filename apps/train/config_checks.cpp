@@ -23,8 +23,8 @@ void check_model(const TrainConfig& config) {
     config.model.validate();
   } catch (const InputError& error) {  // its sentence begins with the key
     const std::string what = error.what();
-    const std::size_t colon = what.find(": ");
-    refuse_if(true, config, what.substr(0, colon), "{}", what.substr(colon + 2));
+    const std::size_t colon = what.find(':');
+    throw InputError(config.origin(what.substr(0, colon)) + what.substr(colon));
   }
   const std::int64_t most = config.model.max_position_embeddings;
   refuse_if(config.sequence_length() > most, config, "training.seq_len",
@@ -36,42 +36,20 @@ void check_ranks(const TrainConfig& config) {
   refuse_if(config.parallel.strategy == "single" && ranks != 1, config, "parallel.ranks",
             "is {}, but strategy \"single\" is one process; use ranks 1, or strategy ddp or fsdp",
             ranks);
-  const ReshardAfterForward& reshard = config.parallel.reshard_after_forward;
-  const int group = reshard.ranks;
-  const std::string key = "parallel.reshard_after_forward";
-  refuse_if(reshard.kind == ReshardAfterForward::Kind::within &&
-                (group < 0 || group >= ranks || ranks % group != 0),
-            config, key,
-            "is {}: a number s must divide the {} ranks and lie strictly between 1 and {}; use "
-            "true, false, or such a number",
-            config.settings.at(key), ranks, ranks);
-}
-
-std::string divisors_of(std::int64_t number) {
-  std::string text;
-  for (std::int64_t each = 1; each <= number && text.size() < 40; ++each) {
-    if (number % each == 0) text += fmt::format("{}{}", text.empty() ? "" : ", ", each);
-  }
-  return text;
+  const auto& [kind, group] = config.parallel.reshard_after_forward;
+  refuse_if(kind == ReshardAfterForward::Kind::within && (group >= ranks || ranks % group != 0),
+            config, "parallel.reshard_after_forward",
+            "is {}, must be true, false, or a proper divisor of parallel.ranks {}", group, ranks);
 }
 
 // The product rule: global = local x ranks x micro-steps.
 void check_batch(TrainConfig& config) {
-  const std::int64_t local = config.training.local_batch_size;
-  const std::int64_t ranks = config.parallel.ranks;
+  const std::int64_t micro_step = config.training.local_batch_size * config.parallel.ranks;
   std::int64_t& global = config.training.global_batch_size;
-  const std::int64_t one = local * ranks;
-  if (global == 0) global = one;
-  const std::int64_t below = global / one * one;
-  std::string remedy =
-      below > 0 ? fmt::format("{} or {}", below, below + one) : std::to_string(one);
-  if (global % ranks == 0) {
-    remedy += fmt::format(", or a training.local_batch_size of {}", divisors_of(global / ranks));
-  }
-  refuse_if(global % one != 0, config, "training.global_batch_size",
-            "is {}, which is not training.local_batch_size {} x parallel.ranks {} x a whole number "
-            "of micro-steps; use {}",
-            global, local, ranks, remedy);
+  if (global == 0) global = micro_step;
+  refuse_if(global % micro_step != 0, config, "training.global_batch_size",
+            "is {}, must be a multiple of training.local_batch_size {} x parallel.ranks {} = {}",
+            global, config.training.local_batch_size, config.parallel.ranks, micro_step);
 }
 
 void check_schedule(TrainConfig& config) {

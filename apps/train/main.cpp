@@ -105,7 +105,7 @@ RunResult train_until_stopped(const TrainConfig& config, const TokenData& data,
     }
   };
   options.on_step = [&](const StepReport& step) {
-    if (step.step % config.metrics.log_freq == 0 || step.step == step.steps) {
+    if (step.step % config.log_freq == 0 || step.step == step.steps) {
       options.on_note(describe(step, config.training.max_norm > 0));
     }
   };

@@ -39,7 +39,7 @@ RankTrainer::RankTrainer(const TrainConfig& config, const TokenData& data,
       ledger_(std::move(ledger)),
       rank_(group_ == nullptr ? 0 : group_->rank()),
       world_size_(group_ == nullptr ? 1 : group_->size()),
-      plan_(config.plan()),
+      plan_(plan_of(config)),
       sampler_(data, config.training.seed, config.training.local_batch_size,
                config.sequence_length()),
       strategy_(make_strategy(config, group_)) {}

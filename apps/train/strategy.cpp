@@ -20,13 +20,14 @@ class ReplicatedStrategy : public Strategy {
   ReplicatedStrategy(const TrainConfig& config, std::shared_ptr<ProcessGroup> group)
       : group_(std::move(group)),
         model_(std::make_shared<nn::TransformerLM>(config.model)),
-        optimizer_(config.make_optimizer()) {
+        optimizer_(make_optimizer(config.optimizer)) {
     if (group_ == nullptr) {
       gradients_ = std::make_unique<optim::LocalGradients>(model_->variables());
     } else {
       gradients_ = std::make_unique<parallel::DdpGradients>(model_->variables(), group_);
     }
-    for (optim::Piece& piece : gradients_->pieces()) piece.decay = config.decays(piece.key);
+    for (optim::Piece& piece : gradients_->pieces())
+      piece.decay = decays(config.optimizer, piece.key);
   }
 
   nn::TransformerLM& model() override { return *model_; }
@@ -115,9 +116,11 @@ class ShardedStrategy : public Strategy {
     options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
     options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
     options.deferred = &deferred_;
-    options.decays = [&config](const nn::NamedParameter& each) { return config.decays(each.path); };
+    options.decays = [&config](const nn::NamedParameter& each) {
+      return decays(config.optimizer, each.path);
+    };
     sharded_ = fully_shard(*model_, std::move(group), std::move(options));
-    sharded_->attach_optimizer([&config] { return config.make_optimizer(); });
+    sharded_->attach_optimizer([&config] { return make_optimizer(config.optimizer); });
   }
 
   nn::TransformerLM& model() override { return *model_; }
@@ -145,6 +148,21 @@ class ShardedStrategy : public Strategy {
 };
 
 }  // namespace
+
+optim::StepPlan plan_of(const TrainConfig& config) {
+  const auto micro_steps = static_cast<int>(config.micro_batches() / config.parallel.ranks);
+  return {micro_steps, config.training.no_sync ? micro_steps : 1};
+}
+
+std::shared_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& config) {
+  if (config.name == "adamw") return std::make_shared<optim::AdamW>(config.adamw);
+  return std::make_shared<optim::Sgd>(
+      optim::Sgd::Options{config.momentum, config.adamw.weight_decay});
+}
+
+bool decays(const OptimizerConfig& config, const std::string& path) {
+  return config.decay_norms || !path.ends_with("norm.weight");
+}
 
 std::unique_ptr<Strategy> make_strategy(const TrainConfig& config,
                                         std::shared_ptr<ProcessGroup> group) {

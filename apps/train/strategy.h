@@ -8,6 +8,7 @@
 #include "io/checkpoint_folder.h"
 #include "nn/transformer.h"
 #include "optim/gradient_engine.h"
+#include "optim/optimizer.h"
 #include "train/config.h"
 
 #include <cstdint>
@@ -45,6 +46,12 @@ class Strategy {
   /// A folder for Hugging Face's from_pretrained. Collective.
   virtual void save_full(const std::filesystem::path& folder) = 0;
 };
+
+/// How a rank takes its share of a step's micro-batches.
+optim::StepPlan plan_of(const TrainConfig& config);
+std::shared_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& config);
+/// Whether weight decay applies to the parameter of this path.
+bool decays(const OptimizerConfig& config, const std::string& path);
 
 /// `group` is null for strategy "single".
 std::unique_ptr<Strategy> make_strategy(const TrainConfig& config,

@@ -36,10 +36,10 @@ KEY_LINE = re.compile(r"^  --(\w+\.\w+)\s+(\S+|\".*?\")\s.*\((.*)\)$")
 class Key:
     name: str
     fallback: str
-    values: str  # "whole number, between 1 and 100", "true or false", "one of a, b", "text"
+    values: str  # "a whole number between 1 and 100", "true or false", "one of a, b", "text"
 
     def kind(self) -> str:
-        for kind in ("whole number", "number", "true or false", "one of", "true, false", "text"):
+        for kind in ("a whole number", "a number", "true or false", "one of", "true, false", "text"):
             if self.values.startswith(kind):
                 return kind
         raise ValueError(f"{self.name}: unknown values: {self.values}")
@@ -71,13 +71,13 @@ def wrong_words(key: Key) -> list[str]:
     """Values it cannot have on the command line."""
     junk = ["abc", "", "--", "1,5", "½", "null", "None", "\t", "1 2", "9" * 400, "x" * 5000]
     kind = key.kind()
-    if kind == "whole number":
+    if kind == "a whole number":
         outside = [str(2**63), str(-(2**63) - 1), "1e300", "0x10", "1e3", "3.0", "nan", "inf", "-1"]
         bounds = key.bounds()
         if len(bounds) == 2:
             outside += [str(int(bounds[1]) + 1), str(int(bounds[0]) - 1)]
         return junk + outside
-    if kind == "number":
+    if kind == "a number":
         low, high = key.bounds()
         return junk + ["nan", "inf", "-inf", "1e300", "1e999", "-1", repr(high * 1.5 + 1),
                        repr(low - 0.5)]
@@ -97,7 +97,7 @@ def wrong_tokens(key: Key) -> list[str]:
     wrong = ["[1, 2]", "{}", "{ a = 1 }", "[]", "[[]]", "2026-01-01", "12:30:00"]
     wrong += [] if kind in ("true or false", "true, false") else ["true"]
     wrong += ["3"] if kind in ("text", "true or false", "one of") else []
-    wrong += [] if kind == "number" else ["2.5", "nan", "-inf"]
+    wrong += [] if kind == "a number" else ["2.5", "nan", "-inf"]
     wrong += [] if kind == "text" else ['"abc"', '""', "'''\nabc'''"]
     return wrong
 

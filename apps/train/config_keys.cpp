@@ -1,0 +1,111 @@
+#include "train/config_keys.h"
+
+#include "base/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+namespace fsdp::train {
+namespace {
+
+// Each reads a value of its type: all of the text, or it returns false.
+template <class T>
+bool read(const std::string& text, T& value, const Allowed& allowed) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);  // to the nearest double
+  const auto number = static_cast<double>(value);
+  const bool is_within = number >= allowed.least && number <= allowed.most;  // a NaN is not
+  return stop == end && error == std::errc() && is_within;
+}
+
+bool read(const std::string& text, bool& value, const Allowed&) {
+  value = text == "true";
+  return value || text == "false";
+}
+
+bool read(const std::string& text, std::string& value, const Allowed& allowed) {
+  value = text;
+  if (allowed.words.empty()) return text.find('\0') == std::string::npos;
+  return std::ranges::find(allowed.words, text) != allowed.words.end();
+}
+
+bool read(const std::string& text, ReshardAfterForward& value, const Allowed& allowed) {
+  bool always = false;
+  if (read(text, always, allowed)) {
+    value = always ? ReshardAfterForward::always() : ReshardAfterForward::never();
+    return true;
+  }
+  value.kind = ReshardAfterForward::Kind::within;
+  return read(text, value.ranks, allowed);
+}
+
+template <class T>
+std::string show(const T& value) {
+  return fmt::format("{}", value);
+}
+
+std::string show(const ReshardAfterForward& value) {
+  using Kind = ReshardAfterForward::Kind;
+  return value.kind == Kind::within ? show(value.ranks) : show(value.kind == Kind::always);
+}
+
+// The key whose beginning and end are most alike a name's.
+const Key& nearest(const std::string& name, const std::vector<Key>& keys) {
+  const auto likeness = [&](const std::string& key) {
+    const auto front = std::mismatch(name.begin(), name.end(), key.begin(), key.end()).first;
+    const auto back = std::mismatch(name.rbegin(), name.rend(), key.rbegin(), key.rend()).first;
+    return std::min((front - name.begin()) + (back - name.rbegin()), std::ssize(name));
+  };
+  return *std::ranges::max_element(keys, {}, [&](const Key& key) { return likeness(key.name); });
+}
+
+}  // namespace
+
+std::string Key::values() const {
+  if (!allowed.words.empty()) return fmt::format("one of {}", fmt::join(allowed.words, ", "));
+  if (is_text()) return "text without NUL";
+  if (std::holds_alternative<bool*>(member)) return "true or false";
+  const bool is_reshard = std::holds_alternative<ReshardAfterForward*>(member);
+  const bool is_real = std::holds_alternative<double*>(member);
+  return fmt::format("{}a {}number between {} and {}", is_reshard ? "true, false or " : "",
+                     is_real ? "" : "whole ", allowed.least, allowed.most);
+}
+
+bool Key::set(const std::string& text) const {
+  return std::visit([&](auto* to) { return read(text, *to, allowed); }, member);
+}
+
+std::string Key::get() const {
+  return std::visit([](auto* value) { return show(*value); }, member);
+}
+
+void Setting::apply(const std::vector<Key>& keys) const {
+  const auto found = std::ranges::find(keys, key, &Key::name);
+  if (found == keys.end()) {
+    throw InputError(
+        fmt::format("{}: unknown key {}; did you mean {}? --help lists all, such as "
+                    "--training.steps 100",
+                    origin, plain(key), nearest(key, keys).name));
+  }
+  const bool is_text = is_quoted.value_or(found->is_text());
+  if (value && is_text == found->is_text() && found->set(*value)) return;
+  std::string given = plain(value.value_or("missing"));
+  if (value && (is_text || value->empty())) given = '"' + given + '"';
+  std::string remedy;
+  if (!value) remedy = "; a setting is --training.steps 100";
+  if (found->is_text() && !is_text) remedy = ", in quotes";
+  throw InputError(
+      fmt::format("{}: {}: is {}, must be {}{}", origin, key, given, found->values(), remedy));
+}
+
+std::string plain(std::string_view text) {
+  std::string line = fmt::format("{:.60}{}", text, text.size() > 60 ? "..." : "");
+  std::ranges::replace_if(
+      line, [](unsigned char c) { return std::iscntrl(c); }, '?');
+  return line;
+}
+
+}  // namespace fsdp::train

@@ -1,0 +1,67 @@
+/// @file
+/// @ingroup train
+/// The keys of a configuration, and what a user wrote for them. CLI11 reads the other options of
+/// the program. Here it would read 010 as 8, yes as true and NaN as within every range.
+#pragma once
+
+#include "task3_forward/forward.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace fsdp::train {
+
+/// The values that a key may have, within its type.
+struct Allowed {
+  double least = 0;  ///< of a number
+  double most = 0;
+  std::vector<std::string> words = {};  ///< of a text; none: any text
+};
+inline Allowed range(double least, double most) { return {.least = least, .most = most}; }
+inline Allowed one_of(std::vector<std::string> words) { return {.words = std::move(words)}; }
+
+/// A key and the member of a configuration that it sets.
+struct Key {
+  std::string name;  ///< "training.steps"
+  std::variant<int*, std::int64_t*, double*, bool*, std::string*, ReshardAfterForward*> member;
+  std::string meaning;  ///< for --help
+  Allowed allowed = {};
+
+  bool is_text() const { return std::holds_alternative<std::string*>(member); }
+  /// As --help has them: "a whole number between 1 and 256", "true or false", "one of a, b".
+  std::string values() const;
+  /// Sets the member; false if the text is none of these values.
+  bool set(const std::string& text) const;
+  /// The member's value in one spelling: 1e-3 is "0.001".
+  std::string get() const;
+};
+
+/// What a user wrote for one key.
+struct Setting {
+  std::string key;
+  std::string origin;                     ///< "tiny.toml:12", "command line"
+  std::optional<std::string> value = {};  ///< none: the command line ends after the key
+  std::optional<bool> is_quoted = {};     ///< in a file
+  /// Sets the key that is meant.
+  /// @throws InputError beginning with origin and key, if there is no such key or value.
+  void apply(const std::vector<Key>& keys) const;
+};
+
+/// All settings of a TOML file, or of a pipe, in the order of the file. What stands outside of a
+/// section, or is an empty section without any of the keys, is one too: apply() refuses it.
+/// @throws InputError naming the file, and the line that is not TOML, or if it is empty.
+std::vector<Setting> settings_of_file(const std::filesystem::path& file,
+                                      const std::vector<Key>& keys);
+/// Those of a command line, each "--section.key=value", or "--section.key" and "value".
+std::vector<Setting> settings_of_words(const std::vector<std::string>& words);
+
+/// A user's text within a message: one line, and not a long one.
+std::string plain(std::string_view text);
+
+}  // namespace fsdp::train

@@ -1,0 +1,82 @@
+// What a user wrote in a file and on the command line, setting by setting, right or wrong.
+#include "base/check.h"
+#include "io/file_io.h"
+#include "train/config_keys.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+namespace fsdp::train {
+namespace {
+
+// No configuration is longer. /dev/zero has no end, and in a longer file tables can be nested so
+// deep that toml++ overflows the stack.
+constexpr std::size_t kMostBytes = std::size_t{1} << 16;
+
+toml::table parse(const std::string& text, const std::string& file) {
+  try {
+    return toml::parse(text, file);
+  } catch (const toml::parse_error& error) {
+    const std::uint32_t number = error.source().begin.line;
+    std::istringstream lines(text);
+    std::string line;
+    for (std::uint32_t i = 0; i < number; ++i) std::getline(lines, line);
+    throw InputError(fmt::format("{}:{}: not TOML, at \"{}\": {}", file, number, plain(line),
+                                 std::string(error.description())));
+  }
+}
+
+}  // namespace
+
+std::vector<Setting> settings_of_file(const std::filesystem::path& file,
+                                      const std::vector<Key>& keys) {
+  const std::string text = io::read_text(file, kMostBytes);
+  if (text.empty()) {
+    throw InputError(file.string() + ": is empty; write settings into it, or leave --config out");
+  }
+  std::multimap<toml::source_position, Setting> settings;  // toml++ has them by name
+  const auto add = [&](const std::string& key, const toml::node& node) {
+    std::ostringstream printed;
+    printed << toml::node_view(node);
+    const toml::source_position place = node.source().begin;
+    const std::string origin = fmt::format("{}:{}", file.string(), place.line);
+    settings.insert({place, {key, origin, node.value_or(printed.str()), node.is_string()}});
+  };
+  for (const auto& [name, node] : parse(text, file.string())) {
+    const std::string section = std::string(name.str()) + ".";
+    const auto is_within = [&](const Key& key) { return key.name.starts_with(section); };
+    const toml::table* table = node.as_table();
+    if (table == nullptr || (table->empty() && std::ranges::none_of(keys, is_within))) {
+      const bool is_dotted = name.str().find('.') != std::string_view::npos;
+      add(std::string(name.str()) + (is_dotted ? " in quotes" : ""), node);
+      continue;
+    }
+    for (const auto& [key, value] : *table) add(section + std::string(key.str()), value);
+  }
+  std::vector<Setting> in_order;
+  for (auto& [place, setting] : settings) in_order.push_back(std::move(setting));
+  return in_order;
+}
+
+std::vector<Setting> settings_of_words(const std::vector<std::string>& words) {
+  std::vector<Setting> settings;
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    Setting setting{.key = *word, .origin = "command line"};  // if it does not begin with --
+    const std::size_t equals = word->find('=');
+    if (word->starts_with("--")) {
+      setting.key = word->substr(2, equals - 2);
+      if (equals != std::string::npos)
+        setting.value = word->substr(equals + 1);
+      else if (std::next(word) != words.end())
+        setting.value = *++word;
+    }
+    settings.push_back(setting);
+  }
+  return settings;
+}
+
+}  // namespace fsdp::train
