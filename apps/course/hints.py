@@ -16,7 +16,7 @@ LEVELS = ("one", "two", "three")
 THROWS = "throws"
 THROWN = "cause not determined: an exception"  # as tests/graded/run.h writes it, kThrownCause
 MEANING = ("a question, and where to read", "the invariant, and how to check it",
-           "the way, in words")
+           "the solution, in words")
 
 
 class HintError(Exception):

@@ -46,11 +46,11 @@ TrainConfig configure(const Job& job) {
 using program::print_line;
 
 void print_table(const std::vector<BoundedRun>& runs) {
-  print_line(fmt::format("\n{:10} {:>2}  {:>10} {:>10}  {:>12} {:>12}  {:>12}  {:>9}", "strategy",
-                         "W", "first loss", "last loss", "peak a rank", "the bound", "bytes sent",
+  print_line(fmt::format("\n{:10} {:>2}  {:>10} {:>10}  {:>13} {:>12}  {:>12}  {:>9}", "strategy",
+                         "W", "first loss", "last loss", "peak per rank", "the bound", "bytes sent",
                          "tokens/s"));
   for (const auto& [run, bound] : runs) {
-    print_line(fmt::format("{:10} {:>2}  {:>10.4f} {:>10.4f}  {:>12} {:>12}  {:>12}  {:>9.0f}",
+    print_line(fmt::format("{:10} {:>2}  {:>10.4f} {:>10.4f}  {:>13} {:>12}  {:>12}  {:>9.0f}",
                            run.strategy, run.world_size, run.losses.front(), run.losses.back(),
                            run.peak_bytes, bound, run.comm_bytes, run.tokens_per_second));
   }

@@ -146,6 +146,5 @@ int main() {
   } catch (const std::exception& error) {
     return report(false, "FAILED", std::string("shard_range threw: ") + error.what());
   }
-  return report(true, "passed",
-                "Every element has one owner. Next: tasks/task1_meta_device/README.md");
+  return report(true, "passed", "Every element has one owner. Next: writeup/0_why_sharding.md");
 }
