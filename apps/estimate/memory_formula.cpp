@@ -23,8 +23,9 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
       options.micro_steps >= 1 && per_reduction >= 1 && options.micro_steps % per_reduction == 0,
       "{} micro-steps a reduction must divide the {} of a step", per_reduction,
       options.micro_steps);
-  const int group = options.reshard_group;
-  FSDP_CHECK(group == 0 || group == 1 || (group < world_size && world_size % group == 0),
+  const int group = options.reshard_ranks;
+  FSDP_CHECK(options.reshard != Reshard::within ||
+                 (group > 1 && group < world_size && world_size % group == 0),
              "reshard within {} does not fit {} ranks", group, world_size);
   FSDP_CHECK(options.prefetch_depth >= 0 && options.in_flight_limit >= 0 && options.threads >= 1 &&
                  options.optimizer_states >= 0,

@@ -17,6 +17,13 @@ enum class Placement {
   sharded,  ///< 1/W on every rank (fully_shard with the default wrap policy)
 };
 
+/// When a unit's parameters are resharded after forward, as in ReshardAfterForward.
+enum class Reshard {
+  always,
+  never,
+  within,  ///< a subgroup of ranks, which then hold one copy together
+};
+
 /// Every rank holds the same number of bytes: shards are padded to one size. So there is no rank
 /// here.
 struct MemoryOptions {
@@ -31,7 +38,8 @@ struct MemoryOptions {
   int optimizer_states = 2;           ///< tensors per parameter: AdamW 2, SGD 0 or 1 (momentum)
 
   // Placement::sharded only, as in FullyShardOptions:
-  int reshard_group = 0;             ///< reshard_after_forward: 0 always, 1 never, s within
+  Reshard reshard = Reshard::always;
+  int reshard_ranks = 0;             ///< s of within(s)
   int prefetch_depth = 1;            ///< units gathered ahead; 0 = none
   int in_flight_limit = 0;           ///< gathers; 0 = prefetch_depth
   std::vector<std::string> ignored;  ///< paths of modules or parameters that stay whole

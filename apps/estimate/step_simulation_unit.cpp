@@ -55,7 +55,7 @@ void StepSimulation::start_ahead(const std::vector<Unit*>& order, const Unit& af
 }
 
 std::int64_t StepSimulation::part_of(const FlatShape& flat) const {
-  return kFloatBytes * (flat.padded() / options_.reshard_group);
+  return kFloatBytes * (flat.padded() / options_.reshard_ranks);
 }
 
 void StepSimulation::pre_forward(Unit* unit) {
@@ -65,8 +65,8 @@ void StepSimulation::pre_forward(Unit* unit) {
 }
 
 void StepSimulation::post_forward(Unit* unit) {
-  if (unit == nullptr || unit->shape.keep || options_.reshard_group == 1) return;
-  const bool keeps_part = options_.reshard_group > 1;
+  if (unit == nullptr || unit->shape.keep || options_.reshard == Reshard::never) return;
+  const bool keeps_part = options_.reshard == Reshard::within;
   for (const FlatShape& flat : unit->shape.flats) {
     if (keeps_part) ledger_.hold(MemoryKind::unsharded_param, part_of(flat));
   }

@@ -20,7 +20,11 @@ std::int64_t bound_bytes(const TrainConfig& config) {
   options.optimizer_states =
       static_cast<int>(make_optimizer(config.optimizer)->state_names().size());
   const ReshardAfterForward& reshard = config.parallel.reshard_after_forward;
-  options.reshard_group = reshard.kind == ReshardAfterForward::Kind::never ? 1 : reshard.ranks;
+  using Kind = ReshardAfterForward::Kind;
+  options.reshard = reshard.kind == Kind::always  ? estimate::Reshard::always
+                    : reshard.kind == Kind::never ? estimate::Reshard::never
+                                                  : estimate::Reshard::within;
+  options.reshard_ranks = reshard.ranks;
   options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
   options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
   if (!config.optimizer.decay_norms)

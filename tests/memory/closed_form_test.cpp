@@ -8,6 +8,8 @@
 #include "memory/real_training.h"
 #include "support/catch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -129,8 +131,13 @@ TEST_CASE("Options that do not fit together are refused") {
     return message_of<Error>([&] { MemoryFormula(nn::TransformerConfig::nano(), options); });
   };
   CHECK(message([](MemoryOptions&) {}) == "");
-  CHECK_THAT(message([](MemoryOptions& o) { o.reshard_group = 3; }), contains("within 3"));
-  CHECK_THAT(message([](MemoryOptions& o) { o.reshard_group = 4; }), contains("within 4"));
+  for (const int ranks : {0, 1, 3, 4}) {
+    CHECK_THAT(message([&](MemoryOptions& o) {
+                 o.reshard = Reshard::within;
+                 o.reshard_ranks = ranks;
+               }),
+               contains(fmt::format("within {}", ranks)));
+  }
   CHECK_THAT(message([](MemoryOptions& o) { o.length = 9; }), contains("9 tokens"));
   CHECK_THAT(message([](MemoryOptions& o) { o.micro_steps_per_reduction = 2; }),
              contains("must divide"));

@@ -3,7 +3,6 @@
 #include "autograd/functions.h"
 #include "comm/thread_world.h"
 #include "optim/local_gradients.h"
-#include "support/reshard.h"
 #include "support/training.h"
 
 #include <fmt/format.h>
@@ -18,6 +17,7 @@ using estimate::MemoryOptions;
 using estimate::MemorySnapshot;
 using estimate::MicroStepMemory;
 using estimate::Placement;
+using estimate::Reshard;
 using estimate::StepMemory;
 
 nn::TransformerConfig odd_model() {
@@ -46,6 +46,12 @@ void StateRecorder::on_state(nn::Module& module, nn::CallState state) {
 std::vector<MemorySnapshot> StateRecorder::take() { return std::exchange(snapshots_, {}); }
 
 namespace {
+
+ReshardAfterForward reshard_of(const MemoryOptions& options) {
+  if (options.reshard == Reshard::within) return ReshardAfterForward::within(options.reshard_ranks);
+  return options.reshard == Reshard::always ? ReshardAfterForward::always()
+                                            : ReshardAfterForward::never();
+}
 
 MemoryTracker& tracker() { return Context::current().tracker(); }
 
@@ -97,7 +103,7 @@ class RankMemory {
 
   void shard() {
     FullyShardOptions sharding;
-    sharding.reshard_after_forward = reshard_of(options_.reshard_group);
+    sharding.reshard_after_forward = reshard_of(options_);
     sharding.prefetch_depth = options_.prefetch_depth;
     sharding.in_flight_limit = options_.in_flight_limit;
     sharding.ignored = options_.ignored;
@@ -243,10 +249,19 @@ std::string difference(const MemoryCase& test_case) {
   return {};
 }
 
+namespace {
+
+std::string name_of(const MemoryOptions& options) {
+  if (options.reshard == Reshard::within) return fmt::format("within {}", options.reshard_ranks);
+  return options.reshard == Reshard::always ? "always" : "never";
+}
+
+}  // namespace
+
 std::string describe(const MemoryCase& test_case) {
   const MemoryOptions& options = test_case.options;
   return fmt::format("d {}, W {}, reshard {}, depth {}, limit {}, M {}, L {}, {} threads{}",
-                     test_case.model.hidden_size, options.world_size, options.reshard_group,
+                     test_case.model.hidden_size, options.world_size, name_of(options),
                      options.prefetch_depth, options.in_flight_limit, options.micro_steps,
                      options.micro_steps_per_reduction, options.threads,
                      test_case.model.tie_word_embeddings ? ", tied" : "");

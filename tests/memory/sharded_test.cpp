@@ -34,7 +34,7 @@ TEST_CASE("FSDP holds what the formula says: world sizes, prefetch, reshard, no_
   const bool no_sync = GENERATE(false, true);
   int number = 0;
   for (const int world_size : {1, 2, 3, 4}) {
-    for (const int reshard_group : {0, 1}) {
+    for (const Reshard reshard : {Reshard::always, Reshard::never}) {
       for (const bool is_tied : {false, true}) {
         for (const bool is_odd : {false, true}) {
           if (!kAll && (number++ + depth + (no_sync ? 1 : 0)) % 5 != 0) continue;
@@ -42,7 +42,7 @@ TEST_CASE("FSDP holds what the formula says: world sizes, prefetch, reshard, no_
           if (is_odd) test_case.model = odd_model();
           test_case.model.tie_word_embeddings = is_tied;
           test_case.options.prefetch_depth = depth;
-          test_case.options.reshard_group = reshard_group;
+          test_case.options.reshard = reshard;
           test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
           CHECK(difference(test_case) == "");
         }
@@ -58,7 +58,8 @@ TEST_CASE("FSDP holds what the formula says: reshard within groups of two") {
         if (!kAll && is_tied != (depth == 1)) continue;
         MemoryCase test_case = sharded_case(world_size);
         test_case.model = is_tied ? tied(odd_model()) : odd_model();
-        test_case.options.reshard_group = 2;
+        test_case.options.reshard = Reshard::within;
+        test_case.options.reshard_ranks = 2;
         test_case.options.prefetch_depth = depth;
         CHECK(difference(test_case) == "");
       }

@@ -298,7 +298,10 @@ void judge_memory(const Setup& setup) {
   given.micro_steps_per_reduction =
       options.value("per_reduction", options.value("no_sync", false) ? given.micro_steps : 1);
   given.clips = options.value("clip", 0.0) > 0;
-  given.reshard_group = options.value("group", 0);
+  given.reshard_ranks = options.value("group", 0);  // as tests/support/reshard.h writes it
+  given.reshard = given.reshard_ranks == 0   ? estimate::Reshard::always
+                  : given.reshard_ranks == 1 ? estimate::Reshard::never
+                                             : estimate::Reshard::within;
   given.prefetch_depth = options.value("depth", 1);
   given.in_flight_limit = options.value("limit", 0);
   given.ignored = options.value("ignored", Names{});
