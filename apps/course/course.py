@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -196,11 +197,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     try:
-        return options.run(manifest.load(), options)
+        code = options.run(manifest.load(), options)
+        sys.stdout.flush()
+        return code
     except (manifest.ManifestError, hints.HintError, submission.SubmissionError,
             builder.BuildError, verdicts.JudgeError) as error:
         print(error, file=sys.stderr)
         return 2
+    except BrokenPipeError:  # make progress | head: nobody reads the rest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ namespace fsdp {
 ///                              gather  0 | 1 →→→→       | 2 →→→→       |
 ///
 /// Forward: the order recorded during the previous forward (none in the first). Backward: the
-/// reverse of this iteration's forward. The order is a **guess**: when control flow changes, units
-/// gathered for nothing are resharded, and training stays correct, with less overlap.
+/// reverse of the forward just before it. The order is a **guess**: when control flow changes,
+/// units gathered for nothing are resharded, and training stays correct, with less overlap.
 ///
 /// All decisions depend only on the order of this rank's own calls. So ranks that run the same
 /// program issue the same collectives.

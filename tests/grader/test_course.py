@@ -3,6 +3,8 @@
 import contextlib
 import io
 import os
+import subprocess
+import sys
 import tarfile
 import tempfile
 import unittest
@@ -487,6 +489,14 @@ class TogetherTest(InRoot):
 
 
 class CommandLineTest(unittest.TestCase):
+    def test_a_reader_who_leaves_early_is_no_error(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "wb") as nobody_reads:
+            done = subprocess.run([sys.executable, course.__file__, "progress"], text=True,
+                                  stdout=nobody_reads, stderr=subprocess.PIPE, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+
     def test_every_command_of_the_makefile_is_known(self):
         for words in ("test 3 --only 3.2 --impl solution --seed 5 --world 2",
                       "progress", "watch", "watch 3", "hint 4.2 --level 2", "debug 3.2", "reset 3",
