@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,7 +40,9 @@ void check_ranks(const TrainConfig& config) {
   const auto& [kind, group] = config.parallel.reshard_after_forward;
   refuse_if(kind == ReshardAfterForward::Kind::within && (group >= ranks || ranks % group != 0),
             config, "parallel.reshard_after_forward",
-            "is {}, must be true, false, or a proper divisor of parallel.ranks {}", group, ranks);
+            "is {}, must be true, false, or a number that divides parallel.ranks {} and lies "
+            "strictly between 1 and {}",
+            group, ranks, ranks);
 }
 
 // The product rule: global = local x ranks x micro-steps.
@@ -47,9 +50,12 @@ void check_batch(TrainConfig& config) {
   const std::int64_t micro_step = config.training.local_batch_size * config.parallel.ranks;
   std::int64_t& global = config.training.global_batch_size;
   if (global == 0) global = micro_step;
+  const std::int64_t below = std::max(global / micro_step, std::int64_t{1}) * micro_step;
   refuse_if(global % micro_step != 0, config, "training.global_batch_size",
-            "is {}, must be a multiple of training.local_batch_size {} x parallel.ranks {} = {}",
-            global, config.training.local_batch_size, config.parallel.ranks, micro_step);
+            "is {}, must be a multiple of training.local_batch_size {} x parallel.ranks {} = {}, "
+            "such as {} or {}",
+            global, config.training.local_batch_size, config.parallel.ranks, micro_step, below,
+            below + micro_step);
 }
 
 void check_schedule(TrainConfig& config) {

@@ -175,8 +175,9 @@ TEST_CASE("a batch that cannot be cut says which could", "[config]") {
     return complaint(all);
   };
   CHECK_THAT(with("30", "4"), contains("training.global_batch_size: is 30, must be a multiple of "
-                                       "training.local_batch_size 4 x parallel.ranks 2 = 8"));
-  CHECK_THAT(with("3", "4"), contains("= 8"));
+                                       "training.local_batch_size 4 x parallel.ranks 2 = 8, "
+                                       "such as 24 or 32"));
+  CHECK_THAT(with("3", "4"), contains("such as 8 or 16"));
   CHECK(with("32", "4").empty());
   const TrainConfig config = load_config(
       std::nullopt, {"--parallel.strategy", "fsdp", "--parallel.ranks", "2",
