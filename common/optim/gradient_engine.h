@@ -17,7 +17,7 @@ namespace fsdp::optim {
 /// How one step processes its J = W·M micro-batches.
 struct StepPlan {
   int micro_steps = 1;                ///< M: micro-batches of this rank
-  int micro_steps_per_reduction = 1;  ///< L: divides M; 1 = reduce every time, M = no_sync
+  int micro_steps_per_reduction = 1;  ///< L: divides M; 1 = reduce every time, more = no_sync
   /// @throws Error unless L divides M.
   void validate() const;
   /// The global index of the micro-batch that rank r of W takes at micro-step m. With this map, a
