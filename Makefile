@@ -144,10 +144,10 @@ compare-pytorch: ## Compare with PyTorch and transformers, both ways (PYTHON=one
 	@$(call compile,release) oracle_numbers unshard_train
 	@$(PYTHON) tests/oracle/compare.py build/release/bin
 
-tidy: ## Run clang-tidy over the sources
+tidy: ## Run clang-tidy over the sources (SINCE=commit: over what differs from it)
 	@$(install) build tidy
 	@$(call configure,release)
-	@sh common/scripts/tidy.sh build/release $(JOBS)
+	@sh common/scripts/tidy.sh build/release $(JOBS) $(SINCE)
 
 sanitize: sanitize-dev sanitize-tsan ## Run the tests under ASan+UBSan, then TSan
 

@@ -65,7 +65,7 @@ class FlatBuilder {
  private:
   UnitShape& unit_;
   const MemoryOptions& options_;
-  std::vector<char> kinds_;
+  std::vector<bool> kinds_;  // one per flat: do its parameters decay?
 };
 
 bool is_whole(const Parameter& parameter, const MemoryOptions& options) {

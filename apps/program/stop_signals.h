@@ -3,7 +3,7 @@
 /// SIGINT and SIGTERM as a wish that the program looks at when it can.
 #pragma once
 
-#include <signal.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): <csignal> need not have sigaction
 
 namespace fsdp::program {
 

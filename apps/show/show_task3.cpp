@@ -63,6 +63,7 @@ void show_calls(Show& show) {
 
 bool all_equal(const std::vector<Seen>& ranks, const OneProcess& one) {
   std::vector<float> losses;
+  losses.reserve(ranks.size());
   for (const Seen& each : ranks) losses.push_back(each.loss);
   return losses == one.losses;
 }

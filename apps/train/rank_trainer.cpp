@@ -53,7 +53,7 @@ RankResult RankTrainer::run() {
   resume(result);
   const std::int64_t steps = config_.training.steps;
   const std::int64_t interval = config_.checkpoint.interval;
-  const double tokens_per_step =
+  const auto tokens_per_step =
       static_cast<double>(config_.training.global_batch_size * config_.sequence_length());
   double seconds = 0;
   for (std::int64_t step = result.first_step; step < steps && result.stopped_by == 0; ++step) {

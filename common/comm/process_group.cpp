@@ -50,7 +50,7 @@ std::int64_t received_bytes(CollectiveOp op, std::int64_t numel, std::size_t ele
     case CollectiveOp::reduce_scatter:
       return (world_size - 1) * nbytes;
     case CollectiveOp::all_reduce:
-      return 2 * (world_size - 1) * nbytes / world_size;
+      return 2 * nbytes * (world_size - 1) / world_size;
     case CollectiveOp::broadcast:
     case CollectiveOp::reduce:
       return nbytes;
@@ -74,7 +74,7 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Backend> backend)
       thread_(this_thread()) {}
 
 Work ProcessGroup::all_gather(const Tensor& out, const Tensor& in, Label label) {
-  constexpr auto op = CollectiveOp::all_gather;
+  const auto op = CollectiveOp::all_gather;
   check_operand(op, "out", out);
   check_operand(op, "in", in);
   check_alike(op, out, in);
@@ -90,7 +90,7 @@ Work ProcessGroup::all_gather(const Tensor& out, const Tensor& in, Label label) 
 
 Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp reduce,
                                   Label label) {
-  constexpr auto op = CollectiveOp::reduce_scatter;
+  const auto op = CollectiveOp::reduce_scatter;
   check_operand(op, "out", out);
   check_operand(op, "in", in);
   check_alike(op, out, in);
@@ -107,7 +107,7 @@ Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp 
 }
 
 Work ProcessGroup::all_reduce(const Tensor& data, ReduceOp reduce, Label label) {
-  constexpr auto op = CollectiveOp::all_reduce;
+  const auto op = CollectiveOp::all_reduce;
   check_operand(op, "data", data);
   check_reducible(op, reduce, data.dtype());
   std::byte* bytes = pointer_of(data);
@@ -119,7 +119,7 @@ Work ProcessGroup::all_reduce(const Tensor& data, ReduceOp reduce, Label label) 
 }
 
 Work ProcessGroup::broadcast(const Tensor& data, int root, Label label) {
-  constexpr auto op = CollectiveOp::broadcast;
+  const auto op = CollectiveOp::broadcast;
   check_operand(op, "data", data);
   check_root(op, root, size_);
   std::byte* bytes = pointer_of(data);
@@ -132,7 +132,7 @@ Work ProcessGroup::broadcast(const Tensor& data, int root, Label label) {
 
 Work ProcessGroup::reduce(const Tensor& out, const Tensor& in, int root, ReduceOp reduce,
                           Label label) {
-  constexpr auto op = CollectiveOp::reduce;
+  const auto op = CollectiveOp::reduce;
   check_operand(op, "in", in);
   check_reducible(op, reduce, in.dtype());
   check_root(op, root, size_);
@@ -190,6 +190,7 @@ void ProcessGroup::check_caller(CollectiveOp op, const Label& label) const {
 Work ProcessGroup::issue(Collective call, const std::vector<Tensor>& tensors) {
   check_caller(call.op, call.label);
   std::vector<Storage::Lease> leases;
+  leases.reserve(tensors.size());
   for (const Tensor& tensor : tensors) leases.emplace_back(tensor.storage());
 
   call.sequence = sequence_++;

@@ -143,19 +143,19 @@ class ProcessGroup {
 
   /// Reduces elementwise over ranks; each rank keeps one shard of the result.
   ///   in  (W*n)   this rank's full-size contribution
-  ///   out (n)     op over ranks q of in_q[rank()*n : (rank()+1)*n], in the canonical order
+  ///   out (n)     `reduce` over ranks q of in_q[rank()*n : (rank()+1)*n], in the canonical order
   ///               (tensor/tree_sum.h)
-  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Label label);
+  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp reduce, Label label);
 
-  /// data (N) = op over ranks, in place, same bits on every rank.
-  Work all_reduce(const Tensor& data, ReduceOp op, Label label);
+  /// data (N) = `reduce` over ranks, in place, same bits on every rank.
+  Work all_reduce(const Tensor& data, ReduceOp reduce, Label label);
 
   /// data (N) of every rank = data of `root`.
   Work broadcast(const Tensor& data, int root, Label label);
 
-  /// out (N) on `root` = op over ranks of in (N). Other ranks' `out` is ignored and may be
+  /// out (N) on `root` = `reduce` over ranks of in (N). Other ranks' `out` is ignored and may be
   /// undefined.
-  Work reduce(const Tensor& out, const Tensor& in, int root, ReduceOp op, Label label);
+  Work reduce(const Tensor& out, const Tensor& in, int root, ReduceOp reduce, Label label);
 
   /// Finishes when every rank has called it.
   Work barrier(Label label);

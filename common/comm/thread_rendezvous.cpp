@@ -66,7 +66,7 @@ std::shared_ptr<Operation> Rendezvous::call(const std::shared_ptr<Group>& group,
     opened->choices.resize(group->members.size());
     group->open.push_back(std::move(opened));
   }
-  const std::shared_ptr<Operation> operation = group->open[place];
+  std::shared_ptr<Operation> operation = group->open[place];
   operation->calls[index] = call;
   operation->calls[index].sequence = operation->sequence;
   operation->choices[index] = choice;

@@ -34,7 +34,7 @@ class SafetensorsReader {
   const std::filesystem::path& path() const { return file_->path(); }
   const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  bool contains(const std::string& name) const { return entries_.count(name) != 0; }
+  bool contains(const std::string& name) const { return entries_.contains(name); }
   /// @throws InputError naming file and tensor if it is missing or has another dtype or shape.
   const SafetensorsEntry& require(const std::string& name, DType dtype, const Shape& shape) const;
   /// Reads the whole tensor into `out` (contiguous, same shape and dtype).

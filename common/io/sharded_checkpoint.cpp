@@ -97,7 +97,7 @@ void SliceReader::add_file(std::size_t file) {
   std::map<std::string, std::string> metadata = reader.metadata();
   const json index = json::parse(metadata[kIndex], nullptr, /*allow_exceptions=*/false);
   if (!index.is_object()) reject(reader.path(), "has no index of its slices");
-  if (metadata.count(kHeaderChecksum) == 0) reject(reader.path(), "its header has no checksum");
+  if (!metadata.contains(kHeaderChecksum)) reject(reader.path(), "its header has no checksum");
   metadata.erase(kIndex);
   metadata.erase(kHeaderChecksum);
   if (file == 0) metadata_ = metadata;
@@ -179,8 +179,8 @@ void SliceReader::check(const std::vector<StateSlice>& slices,
   for (const auto& [name, whole] : tensors_) {
     // A rank that holds no part of a parameter leaves its state to those that do.
     const std::string path = name.substr(name.find('/') + 1);
-    const bool is_held = wanted.count("param/" + path) != 0;
-    if (paths.count(path) != 0 && (!is_held || wanted.count(name) != 0)) continue;
+    const bool is_held = wanted.contains("param/" + path);
+    if (paths.contains(path) && (!is_held || wanted.contains(name))) continue;
     throw InputError(
         fmt::format("{}: tensor \"{}\" would not be read: the checkpoint belongs to another model "
                     "or optimizer; use the configuration it was saved with",

@@ -42,7 +42,7 @@ class SliceReader {
 
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   int written_by() const { return static_cast<int>(files_.size()); }  ///< W when it was written
-  bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
+  bool contains(const std::string& name) const { return tensors_.contains(name); }
   std::vector<std::string> names() const;
 
   /// Throws InputError if any slice is missing or has another shape or dtype. So you can refuse a

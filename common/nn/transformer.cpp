@@ -110,7 +110,7 @@ TransformerConfig TransformerConfig::llama_2b() {
           .max_position_embeddings = 1024};
 }
 
-Head::Head(const TransformerConfig& config, const Variable& tied) : tied_(tied) {
+Head::Head(const TransformerConfig& config, Variable tied) : tied_(std::move(tied)) {
   norm_ = register_child("model.norm",
                          std::make_shared<RmsNorm>(config.hidden_size, config.rms_norm_eps));
   if (tied_.is_defined()) {

@@ -44,7 +44,7 @@ struct TransformerConfig {
 class Head : public Module {
  public:
   /// `tied`: the embedding's weight, or undefined if the head has its own.
-  Head(const TransformerConfig& config, const Variable& tied);
+  Head(const TransformerConfig& config, Variable tied);
 
  protected:
   Variable forward(const Variable& x) override;

@@ -37,7 +37,7 @@ class Optimizer {
   virtual std::vector<std::string> state_names() const = 0;
   /// The state of a piece; allocated (zero) if there is none.
   PieceState& state(const Piece& piece);
-  bool has_state(const std::string& key) const { return states_.count(key) != 0; }
+  bool has_state(const std::string& key) const { return states_.contains(key); }
 
  protected:
   virtual void update(Piece& piece, PieceState& state, double lr) = 0;

@@ -60,7 +60,7 @@ struct DdpGradients::Impl {
     return (micro_step + 1) % plan.micro_steps_per_reduction == 0;
   }
   void start_micro_step();
-  void on_gradient(Bucket& bucket, std::size_t slot);
+  void on_gradient(Bucket& bucket, std::size_t index);
   void close(Bucket& bucket);
 };
 
@@ -76,8 +76,8 @@ void DdpGradients::Impl::start_micro_step() {
   }
 }
 
-void DdpGradients::Impl::on_gradient(Bucket& bucket, std::size_t i) {
-  Slot& slot = bucket.slots[i];
+void DdpGradients::Impl::on_gradient(Bucket& bucket, std::size_t index) {
+  Slot& slot = bucket.slots[index];
   FSDP_CHECK(bucket.flat.storage()->is_allocated() && micro_step < plan.micro_steps,
              "'{}' got a gradient outside begin_step() … end_micro_step()", slot.path);
   FSDP_CHECK(!slot.is_complete, "'{}' got a second gradient in micro-step {}", slot.path,

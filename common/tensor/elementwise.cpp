@@ -47,7 +47,7 @@ void add(const Tensor& out, const Tensor& a, const Tensor& b) {
   });
 }
 
-void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write mode) {
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write) {
   Operands args("multiply");
   args.expect_like("out", out, out.shape());
   args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
@@ -56,21 +56,21 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write mode) {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const T* x = a.data<T>();
       const T* y = b.data<T>();
-      map(out.data<T>(), out.numel(), mode, [=](std::int64_t i, auto count) {
+      map(out.data<T>(), out.numel(), write, [=](std::int64_t i, auto count) {
         return simd::load_n<T>(x + i, count) * simd::load_n<T>(y + i, count);
       });
     });
   });
 }
 
-void write(const Tensor& out, const Tensor& in, Write mode) {
+void write(const Tensor& out, const Tensor& in, Write write) {
   Operands args("write");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const T* x = in.data<T>();
-      map(out.data<T>(), out.numel(), mode,
+      map(out.data<T>(), out.numel(), write,
           [=](std::int64_t i, auto count) { return simd::load_n<T>(x + i, count); });
     });
   });
@@ -126,7 +126,7 @@ void relu(const Tensor& out, const Tensor& in) {
   });
 }
 
-void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Write mode) {
+void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Write write) {
   Operands args("relu_backward");
   args.expect_like("din", din, din.shape());
   args.expect_like("dout", dout, din.shape()).expect_like("in", in, din.shape());
@@ -135,7 +135,7 @@ void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Writ
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const T* x = in.data<T>();
       const T* dy = dout.data<T>();
-      map(din.data<T>(), din.numel(), mode, [=](std::int64_t i, auto count) {
+      map(din.data<T>(), din.numel(), write, [=](std::int64_t i, auto count) {
         const simd::Vec<T> v = simd::load_n<T>(x + i, count);
         return v > simd::Vec<T>{} ? simd::load_n<T>(dy + i, count) : simd::Vec<T>{};
       });
@@ -158,7 +158,7 @@ void tanh(const Tensor& out, const Tensor& in) {
   });
 }
 
-void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Write mode) {
+void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Write write) {
   Operands args("tanh_backward");
   args.expect_like("din", din, din.shape());
   args.expect_like("dout", dout, din.shape()).expect_like("out", out, din.shape());
@@ -167,7 +167,7 @@ void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Wri
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const T* y = out.data<T>();
       const T* dy = dout.data<T>();
-      map(din.data<T>(), din.numel(), mode, [=](std::int64_t i, auto count) {
+      map(din.data<T>(), din.numel(), write, [=](std::int64_t i, auto count) {
         const simd::Vec<T> v = simd::load_n<T>(y + i, count);
         return simd::load_n<T>(dy + i, count) * (simd::splat<T>(T{1}) - v * v);
       });

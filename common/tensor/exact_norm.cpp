@@ -203,7 +203,7 @@ void ExactSquareSum::add(const Tensor& values) {
   dispatch(values.device(), Cost{.flops = 2 * n, .nbytes = 4 * n}, [&] {
     static_assert(sizeof(PieceCounters) <= ThreadPool::kScratchBytes);
     const float* data = values.data<float>();
-    std::int64_t* shared = counters_.data<std::int64_t>();
+    auto* shared = counters_.data<std::int64_t>();
     ops::parallel_ranges(values.numel(), kPiece,
                          [=](std::int64_t begin, std::int64_t end, std::byte* scratch) {
                            auto& counters = *new (scratch) PieceCounters;

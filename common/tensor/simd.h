@@ -140,67 +140,68 @@ template <class T>
 struct ExpConstants;
 template <>
 struct ExpConstants<float> {
-  static constexpr float low = -87.0f, high = 88.0f;
-  static constexpr float log2e = 1.44269504088896341f;
+  static constexpr float kLow = -87.0f, kHigh = 88.0f;
+  static constexpr float kLog2e = 1.44269504088896341f;
   // 1.5 * 2^23: adding it rounds to an integer. The bias on top makes the low bits an exponent
   // field.
-  static constexpr float round = 12582912.0f + 127;
-  static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-  static constexpr int mantissa_bits = 23;
+  static constexpr float kRound = 12582912.0f + 127;
+  static constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+  static constexpr int kMantissaBits = 23;
   // 1/k!, highest first
-  static constexpr float polynomial[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24,
-                                         1.0f / 6,    0.5f,       1.0f,       1.0f};
+  static constexpr float kPolynomial[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24,
+                                          1.0f / 6,    0.5f,       1.0f,       1.0f};
 };
 template <>
 struct ExpConstants<double> {
-  static constexpr double low = -708.0, high = 709.0;
-  static constexpr double log2e = 1.44269504088896340736;
-  static constexpr double round = 6755399441055744.0 + 1023;  // 1.5 * 2^52 + bias
-  static constexpr double ln2_high = 6.93145751953125e-1, ln2_low = 1.42860682030941723212e-6;
-  static constexpr int mantissa_bits = 52;
-  static constexpr double polynomial[] = {1.0 / 6227020800,
-                                          1.0 / 479001600,
-                                          1.0 / 39916800,
-                                          1.0 / 3628800,
-                                          1.0 / 362880,
-                                          1.0 / 40320,
-                                          1.0 / 5040,
-                                          1.0 / 720,
-                                          1.0 / 120,
-                                          1.0 / 24,
-                                          1.0 / 6,
-                                          0.5,
-                                          1.0,
-                                          1.0};
+  static constexpr double kLow = -708.0, kHigh = 709.0;
+  static constexpr double kLog2e = 1.44269504088896340736;
+  static constexpr double kRound = 6755399441055744.0 + 1023;  // 1.5 * 2^52 + bias
+  static constexpr double kLn2High = 6.93145751953125e-1, kLn2Low = 1.42860682030941723212e-6;
+  static constexpr int kMantissaBits = 52;
+  static constexpr double kPolynomial[] = {1.0 / 6227020800,
+                                           1.0 / 479001600,
+                                           1.0 / 39916800,
+                                           1.0 / 3628800,
+                                           1.0 / 362880,
+                                           1.0 / 40320,
+                                           1.0 / 5040,
+                                           1.0 / 720,
+                                           1.0 / 120,
+                                           1.0 / 24,
+                                           1.0 / 6,
+                                           0.5,
+                                           1.0,
+                                           1.0};
 };
 
-/// e^x for x within [low, high] of ExpConstants, to about one unit in the last place; NaN for NaN.
+/// e^x for x within [kLow, kHigh] of ExpConstants, to about one unit in the last place; NaN for
+/// NaN.
 /// No libm: the same bits from every compiler, and eight at a time.
 template <class T>
 inline Vec<T> exp_in_range(Vec<T> x) {
   using C = ExpConstants<T>;
-  const Vec<T> shifted = fma<T>(x, splat<T>(C::log2e), splat<T>(C::round));
-  const Vec<T> n = shifted - splat<T>(C::round);
-  Vec<T> r = fma<T>(n, splat<T>(-C::ln2_high), x);
-  r = fma<T>(n, splat<T>(-C::ln2_low), r);
-  Vec<T> p = splat<T>(C::polynomial[0]);
-  unroll<static_cast<int>(std::size(C::polynomial)) - 1>(
-      [&](auto i) { p = fma<T>(p, r, splat<T>(C::polynomial[i + 1])); });
-  return p * std::bit_cast<Vec<T>>(std::bit_cast<Mask<T>>(shifted) << C::mantissa_bits);
+  const Vec<T> shifted = fma<T>(x, splat<T>(C::kLog2e), splat<T>(C::kRound));
+  const Vec<T> n = shifted - splat<T>(C::kRound);
+  Vec<T> r = fma<T>(n, splat<T>(-C::kLn2High), x);
+  r = fma<T>(n, splat<T>(-C::kLn2Low), r);
+  Vec<T> p = splat<T>(C::kPolynomial[0]);
+  unroll<static_cast<int>(std::size(C::kPolynomial)) - 1>(
+      [&](auto i) { p = fma<T>(p, r, splat<T>(C::kPolynomial[i + 1])); });
+  return p * std::bit_cast<Vec<T>>(std::bit_cast<Mask<T>>(shifted) << C::kMantissaBits);
 }
 
 /// e^x for x <= 0, up to rounding, as a softmax needs it. Below the range it gives the smallest
 /// value in the range (1e-38, 1e-308).
 template <class T>
 inline Vec<T> exp_of_negative(Vec<T> x) {
-  const Vec<T> low = splat<T>(ExpConstants<T>::low);
+  const Vec<T> low = splat<T>(ExpConstants<T>::kLow);
   return exp_in_range<T>(x < low ? low : x);
 }
 
-/// e^x for any x: 0 below the range, e^high above it.
+/// e^x for any x: 0 below the range, e^kHigh above it.
 template <class T>
 inline Vec<T> exp(Vec<T> x) {
-  const Vec<T> low = splat<T>(ExpConstants<T>::low), high = splat<T>(ExpConstants<T>::high);
+  const Vec<T> low = splat<T>(ExpConstants<T>::kLow), high = splat<T>(ExpConstants<T>::kHigh);
   const Vec<T> clamped = x > high ? high : (x < low ? low : x);
   return x < low ? Vec<T>{} : exp_in_range<T>(clamped);
 }

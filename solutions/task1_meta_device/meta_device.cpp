@@ -84,7 +84,7 @@ void DeferredInit::materialize(nn::Module& module, Device device) {
   for (const nn::NamedParameter& parameter : module.named_parameters()) {
     Variable variable = parameter.variable;
     if (variable.data().device() != kMeta) continue;
-    FSDP_CHECK(index_.count(variable.id()) != 0,
+    FSDP_CHECK(index_.contains(variable.id()),
                "parameter {} is on meta but was not built under this DeferredInit", parameter.path);
     variable.set_data(Tensor::empty(variable.shape(), variable.data().dtype(), device));
     init_slice(variable, 0, variable.data().view({variable.data().numel()}));

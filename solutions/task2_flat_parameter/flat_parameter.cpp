@@ -189,7 +189,7 @@ std::vector<std::vector<nn::NamedParameter>> parameters_of_units(
   const std::set<const void*> left_out(ignored.begin(), ignored.end());
   std::vector<std::vector<nn::NamedParameter>> lists(unit_of.size());
   for (const nn::NamedParameter& parameter : root.named_parameters()) {
-    if (left_out.count(parameter.variable.id()) != 0) continue;
+    if (left_out.contains(parameter.variable.id())) continue;
     lists[common.at(parameter.variable.id()).front()].push_back(parameter);
   }
   return lists;
