@@ -174,9 +174,8 @@ struct ExpConstants<double> {
                                            1.0};
 };
 
-/// e^x for x within [kLow, kHigh] of ExpConstants, to about one unit in the last place; NaN for
-/// NaN.
-/// No libm: the same bits from every compiler, and eight at a time.
+/// e^x for x within [kLow, kHigh] of ExpConstants, to about one unit in the last place. NaN gives
+/// NaN. No libm: the same bits from every compiler, and eight at a time.
 template <class T>
 inline Vec<T> exp_in_range(Vec<T> x) {
   using C = ExpConstants<T>;
