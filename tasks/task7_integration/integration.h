@@ -64,7 +64,7 @@ class ShardedModel : public optim::GradientEngine {
   const FullyShardOptions& options() const { return options_; }
 
   // ------------------------------------------------------------------------- training (7.4)
-  /// Calls `make_optimizer` once for the shards and, if parameters are ignored, once for those.
+  /// Calls `make_optimizer` once for the shards and, if ignored parameters are trained, for those.
   void attach_optimizer(const std::function<std::shared_ptr<optim::Optimizer>()>& make_optimizer);
   void begin_step(const optim::StepPlan& plan) override;
   void end_micro_step() override;
@@ -124,7 +124,7 @@ class ShardedModel : public optim::GradientEngine {
   std::vector<nn::NamedParameter> replicated_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<Prefetcher> prefetcher_;                        // null at depth 0
-  std::unique_ptr<parallel::DdpGradients> replicated_gradients_;  // null if nothing is ignored
+  std::unique_ptr<parallel::DdpGradients> replicated_gradients_;  // null: nothing to train
   std::unique_ptr<ShardedOptimizer> optimizer_;
   std::shared_ptr<optim::Optimizer> replicated_optimizer_;
   std::vector<optim::Piece> pieces_;
