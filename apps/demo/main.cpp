@@ -47,7 +47,7 @@ using program::print_line;
 
 void print_table(const std::vector<BoundedRun>& runs) {
   print_line(fmt::format("\n{:10} {:>2}  {:>10} {:>10}  {:>13} {:>12}  {:>12}  {:>9}", "strategy",
-                         "W", "first loss", "last loss", "peak per rank", "the bound", "bytes sent",
+                         "W", "first loss", "last loss", "peak per rank", "the bound", "received",
                          "tokens/s"));
   for (const auto& [run, bound] : runs) {
     print_line(fmt::format("{:10} {:>2}  {:>10.4f} {:>10.4f}  {:>13} {:>12}  {:>12}  {:>9.0f}",

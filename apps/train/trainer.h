@@ -36,7 +36,7 @@ struct RunResult {
   std::string param_sha256;     ///< ParameterFingerprint of the parameters at the end
   std::int64_t peak_bytes = 0;  ///< of the rank that needed most, over the whole run
   Breakdown categories;         ///< that rank's bytes at its peak
-  std::int64_t comm_bytes = 0;  ///< sent by a rank over all steps (the rank that sent most)
+  std::int64_t comm_bytes = 0;  ///< received over all steps, by the rank that received most
   double tokens_per_second = 0;
   std::vector<std::int32_t> sample;
   int stopped_by = 0;  ///< what poll_stop() returned: nothing was exported or sampled

@@ -29,7 +29,7 @@ class FrontPage(unittest.TestCase):
         self.assertEqual(len(lines), 3)
         for line in lines:
             self.assertIn(f'"{line}"', demo)
-        for column in ("first loss", "peak per rank", "the bound", "bytes sent"):
+        for column in ("first loss", "peak per rank", "the bound", "received"):
             self.assertIn(column, TEXT)
             self.assertIn(f'"{column}"', demo)
 
