@@ -118,10 +118,9 @@ void Storage::fail_not_there() const {
     why = "it has not been allocated yet";
     remedy = "Call allocate() and fill it first.";
   } else {
-    const std::string times = times_freed_ == 1
-                                  ? "it was freed"
-                                  : fmt::format("it was freed ({} times so far)", times_freed_);
-    why = freed_by_.empty() ? times : fmt::format("{}, last: {}", times, freed_by_);
+    const bool is_first = times_freed_ == 1;
+    why = is_first ? "it was freed" : fmt::format("it was freed {} times", times_freed_);
+    if (!freed_by_.empty()) why += fmt::format("{} by: {}", is_first ? "" : ", last", freed_by_);
     remedy = remedy_after_free(kind_);
   }
   throw StorageError(fmt::format("{} is not allocated now ({} bytes when it is): {}. {}",
