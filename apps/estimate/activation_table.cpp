@@ -23,25 +23,24 @@ std::vector<MemoryPoint> points(std::int64_t activation, std::int64_t temp,
 
 /// Bytes of the things a micro-batch is made of (see the header), and of the weights.
 struct Sizes {
+  Sizes(const nn::TransformerConfig& config, std::int64_t batch, std::int64_t length) {
+    const std::int64_t rows = batch * length;
+    const std::int64_t kv_width = config.effective_kv_heads() * config.head_dim();
+    x = kFloat * rows * config.hidden_size;
+    kv = kFloat * rows * kv_width;
+    f = kFloat * rows * config.intermediate_size;
+    lse = kFloat * rows * config.num_attention_heads;
+    v = kFloat * rows * config.vocab_size;
+    r = kFloat * rows;
+    w_norm = kFloat * config.hidden_size;
+    w_square = kFloat * config.hidden_size * config.hidden_size;
+    w_kv = kFloat * config.hidden_size * kv_width;
+    w_ffn = kFloat * config.hidden_size * config.intermediate_size;
+    w_vocabulary = kFloat * config.hidden_size * config.vocab_size;
+  }
   std::int64_t x, kv, f, lse, v, r;
   std::int64_t w_norm, w_square, w_kv, w_ffn, w_vocabulary;
 };
-
-Sizes sizes_of(const nn::TransformerConfig& config, std::int64_t batch, std::int64_t length) {
-  const std::int64_t rows = batch * length;
-  const std::int64_t kv_width = config.effective_kv_heads() * config.head_dim();
-  return {.x = kFloat * rows * config.hidden_size,
-          .kv = kFloat * rows * kv_width,
-          .f = kFloat * rows * config.intermediate_size,
-          .lse = kFloat * rows * config.num_attention_heads,
-          .v = kFloat * rows * config.vocab_size,
-          .r = kFloat * rows,
-          .w_norm = kFloat * config.hidden_size,
-          .w_square = kFloat * config.hidden_size * config.hidden_size,
-          .w_kv = kFloat * config.hidden_size * kv_width,
-          .w_ffn = kFloat * config.hidden_size * config.intermediate_size,
-          .w_vocabulary = kFloat * config.hidden_size * config.vocab_size};
-}
 
 SegmentMemory embedding_memory(const Sizes& s, bool is_tied) {
   return {.forward = points(0, 0, {{"embedding", s.x}}),
@@ -120,7 +119,7 @@ SegmentMemory loss_memory(const Sizes& s) {
 ActivationTable activation_table(const nn::TransformerConfig& config, std::int64_t batch,
                                  std::int64_t length) {
   config.validate();
-  const Sizes sizes = sizes_of(config, batch, length);
+  const Sizes sizes(config, batch, length);
   return {.embedding = embedding_memory(sizes, config.tie_word_embeddings),
           .block = block_memory(sizes),
           .head = head_memory(sizes),

@@ -7,8 +7,8 @@
 namespace fsdp::report {
 namespace {
 
-template <std::size_t n>
-Unit largest_that_fits(const std::array<Unit, n>& units, std::int64_t value) {
+template <std::size_t N>
+Unit largest_that_fits(const std::array<Unit, N>& units, std::int64_t value) {
   Unit best = units.front();
   for (const Unit& unit : units) {
     if (unit.size <= value) best = unit;

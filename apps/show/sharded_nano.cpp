@@ -14,6 +14,7 @@ ShardedNano::ShardedNano(ProcessGroup& group, std::int64_t layers, ReshardAfterF
   modules.emplace_back("head", &model_->head());
 
   std::vector<nn::Module*> unit_modules;
+  unit_modules.reserve(modules.size());
   for (const auto& [name, module] : modules) unit_modules.push_back(module);
   auto parameters = parameters_of_units(*model_, unit_modules);
   std::shared_ptr<ProcessGroup> subgroup;

@@ -21,7 +21,7 @@ std::string first_values(const std::vector<float>& values, std::int64_t begin) {
 // Eager, or on the meta device under `deferred`.
 std::shared_ptr<nn::TransformerLM> build(Show& show, DeferredInit* deferred) {
   const auto make = [] { return std::make_shared<nn::TransformerLM>(nano()); };
-  const auto model = deferred == nullptr ? make() : deferred->build(make);
+  auto model = deferred == nullptr ? make() : deferred->build(make);
   show.line("  {:20} {:>10} {:>16} {:>22}", deferred == nullptr ? "eager" : "on the meta device",
             grouped(model->parameter_count()),
             grouped(Context::current().tracker().current()[MemoryKind::unsharded_param]),

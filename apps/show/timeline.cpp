@@ -21,15 +21,15 @@ char letter_of(const Event& event) {
   const bool reduction = event.name == "reduce_scatter";
   switch (event.kind) {
     case EventKind::alloc:
-      return parameters ? 'a' : gradients ? 'A' : 0;
+      return parameters ? 'a' : gradients ? 'A' : '\0';
     case EventKind::free:
-      return parameters ? 'f' : gradients ? 'F' : 0;
+      return parameters ? 'f' : gradients ? 'F' : '\0';
     case EventKind::issue:
-      return gather ? 'g' : reduction ? 'r' : 0;
+      return gather ? 'g' : reduction ? 'r' : '\0';
     case EventKind::wait:
-      return gather ? 'w' : reduction ? 'W' : 0;
+      return gather ? 'w' : reduction ? 'W' : '\0';
     default:
-      return is_compute(event) ? '=' : 0;
+      return is_compute(event) ? '=' : '\0';
   }
 }
 

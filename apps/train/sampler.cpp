@@ -34,8 +34,8 @@ std::int64_t Sampler::window(std::int64_t step, std::int64_t j, std::int64_t i) 
 }
 
 MicroBatch Sampler::micro_batch(std::int64_t step, std::int64_t j) const {
-  const MicroBatch made{Tensor::empty({batch_, sequence_length_}, DType::int32, kCpu),
-                        Tensor::empty({batch_, sequence_length_}, DType::int32, kCpu)};
+  MicroBatch made{Tensor::empty({batch_, sequence_length_}, DType::int32, kCpu),
+                  Tensor::empty({batch_, sequence_length_}, DType::int32, kCpu)};
   auto* tokens = made.tokens.data<std::int32_t>();
   auto* targets = made.targets.data<std::int32_t>();
   for (std::int64_t i = 0; i < batch_; ++i) {

@@ -26,7 +26,8 @@ std::string as_sentence(const TodoError& error) {
   // As todo() writes it: a mark, the step, ": function (file:line, writeup …".
   const std::string_view what = error.what();
   const auto mark = what.find(' '), colon = what.find(": "), end = what.find(", writeup");
-  if (mark > colon || colon == what.npos || end == what.npos) return std::string(what);
+  if (mark > colon || colon == std::string_view::npos || end == std::string_view::npos)
+    return std::string(what);
   const std::string_view step = what.substr(mark + 1, colon - mark - 1);
   return fmt::format("step {0} is not written yet: {1}); make test-task{2} ONLY={0} tests it", step,
                      what.substr(colon + 2, end - colon - 2), step.substr(0, 1));

@@ -52,10 +52,10 @@ class MemoryTracker {
 
   // ---- written by the allocator and by Storage
   BlockId on_alloc(MemoryKind kind, std::int64_t nbytes, std::shared_ptr<const Owner> owner);
-  void on_free(BlockId block);
-  void recategorize(BlockId block, MemoryKind kind);
+  void on_free(BlockId id);
+  void recategorize(BlockId id, MemoryKind kind);
   /// recategorize() with a new owner (after Storage::swap_bytes).
-  void reassign(BlockId block, MemoryKind kind, std::shared_ptr<const Owner> owner);
+  void reassign(BlockId id, MemoryKind kind, std::shared_ptr<const Owner> owner);
 
   // ---- written by modules: only active modules have local peaks
   void enter_module(const std::string& path);

@@ -16,7 +16,7 @@ namespace fsdp::io {
 std::string to_hf_config(const nn::TransformerConfig& config);
 /// Reads `config.json`. @throws InputError naming file, field and remedy if the file describes
 /// another model: no field that changes what a model computes is ignored.
-nn::TransformerConfig read_hf_config(const std::filesystem::path& file);
+nn::TransformerConfig read_hf_config(const std::filesystem::path& path);
 
 /// Writes `model.safetensors` and `config.json` of a whole (not sharded) model into a folder that
 /// appears atomically and never replaces what is not ours (output_folder.h). Tied weights are

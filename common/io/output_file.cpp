@@ -33,29 +33,29 @@ void check_file_is_ours(const fs::path& file, std::string_view mark) {
                   file.string()));
 }
 
-void probe_file(const fs::path& given) {
+void probe_file(const fs::path& file) {
   std::error_code ignored;
-  if (!given.has_filename() || fs::is_directory(given, ignored)) {
-    throw InputError(fmt::format("{}: is a folder; give the name of a file in it", given.string()));
+  if (!file.has_filename() || fs::is_directory(file, ignored)) {
+    throw InputError(fmt::format("{}: is a folder; give the name of a file in it", file.string()));
   }
-  const fs::path file = resolved(given);
-  const fs::path temporary = temporary_of(file);
-  check_file_is_ours(file);
+  const fs::path target = resolved(file);
+  const fs::path temporary = temporary_of(target);
+  check_file_is_ours(target);
   check_file_is_ours(temporary);
-  create_folder(file.parent_path());
+  create_folder(target.parent_path());
   File::create(temporary);
   remove_tree(temporary);
 }
 
-void write_output_file(const fs::path& given, const std::string& text) {
-  const fs::path file = resolved(given);
+void write_output_file(const fs::path& file, const std::string& text) {
+  const fs::path target = resolved(file);
   FSDP_CHECK(text.substr(0, 4096).find(kFileMark) != std::string::npos,
              "{}: the new text does not begin with \"{}\", the mark by which the program "
              "recognizes its own files",
-             file.string(), kFileMark);
-  check_file_is_ours(file);
-  check_file_is_ours(temporary_of(file));
-  write_text_atomically(file, text);
+             target.string(), kFileMark);
+  check_file_is_ours(target);
+  check_file_is_ours(temporary_of(target));
+  write_text_atomically(target, text);
 }
 
 }  // namespace fsdp::io

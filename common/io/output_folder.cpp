@@ -175,26 +175,26 @@ std::string save_id(const fs::path& temporary) {
   return word == "id" ? id : "";
 }
 
-void check_folder_is_ours(const fs::path& given) {
-  const fs::path folder = resolved(given);
-  if (is_mount_point(folder)) {
+void check_folder_is_ours(const fs::path& folder) {
+  const fs::path target = resolved(folder);
+  if (is_mount_point(target)) {
     throw InputError(
         fmt::format("{}: is a mount point, which cannot be replaced; give a folder "
                     "inside it",
-                    folder.string()));
+                    target.string()));
   }
-  const std::string why = why_foreign(folder);
-  if (!why.empty()) throw InputError(fmt::format("{}: {}; {}", folder.string(), why, kRemedy));
-  for (const fs::path& beside : {temporary_of(folder), old_of(folder)}) {
+  const std::string why = why_foreign(target);
+  if (!why.empty()) throw InputError(fmt::format("{}: {}; {}", target.string(), why, kRemedy));
+  for (const fs::path& beside : {temporary_of(target), old_of(target)}) {
     if (is_absent_or_empty(beside) || is_marked(beside)) continue;
     throw InputError(
         fmt::format("{}: is in the way and was not made by this program; move it away, or give "
                     "another folder than {}",
-                    beside.string(), folder.string()));
+                    beside.string(), target.string()));
   }
-  const std::string old_why = why_foreign(old_of(folder));
+  const std::string old_why = why_foreign(old_of(target));
   if (!old_why.empty()) {
-    throw InputError(fmt::format("{}: {}; {}", old_of(folder).string(), old_why, kRemedy));
+    throw InputError(fmt::format("{}: {}; {}", old_of(target).string(), old_why, kRemedy));
   }
 }
 
@@ -216,35 +216,35 @@ void clear_temporary(const fs::path& folder) {
   unlock_for_writing(temporary);
 }
 
-fs::path begin_folder(const fs::path& given) {
-  const fs::path folder = resolved(given);
-  check_folder_is_ours(folder);
-  const fs::path temporary = temporary_of(folder);
+fs::path begin_folder(const fs::path& folder) {
+  const fs::path target = resolved(folder);
+  check_folder_is_ours(target);
+  fs::path temporary = temporary_of(target);
   const bool is_locked = lock_for_writing(temporary);
   // The lock of a folder that has just been renamed from `temporary`: old ones are being removed.
-  if (!is_locked || is_locked_for_writing(folder)) {
-    if (is_locked) clear_temporary(folder);
+  if (!is_locked || is_locked_for_writing(target)) {
+    if (is_locked) clear_temporary(target);
     throw InputError(fmt::format(
         "{}: is being written by another process; wait until it has ended, or give another folder",
-        folder.string()));
+        target.string()));
   }
-  restore_folder(folder);
+  restore_folder(target);
   remove_content(temporary);  // the folder itself has the lock
   const std::string mark = fmt::format("id {}\n", new_id());
   File::create(temporary / kMark).write(std::as_bytes(std::span(mark)));
   return temporary;
 }
 
-void publish_folder(const fs::path& temporary, const fs::path& given) {
-  const fs::path folder = resolved(given);
+void publish_folder(const fs::path& temporary, const fs::path& folder) {
+  const fs::path target = resolved(folder);
   list_files(temporary);  // and syncs the folder
-  const std::string why = why_foreign(folder);
-  if (!why.empty()) throw InputError(fmt::format("{}: {}; {}", folder.string(), why, kRemedy));
-  restore_folder(folder);
-  const fs::path old = old_of(folder);
-  if (!is_absent_or_empty(folder)) rename_path(folder, old);
-  rename_path(temporary, folder);
-  sync_to_disk(folder.parent_path());
+  const std::string why = why_foreign(target);
+  if (!why.empty()) throw InputError(fmt::format("{}: {}; {}", target.string(), why, kRemedy));
+  restore_folder(target);
+  const fs::path old = old_of(target);
+  if (!is_absent_or_empty(target)) rename_path(target, old);
+  rename_path(temporary, target);
+  sync_to_disk(target.parent_path());
   if (is_there(old) && is_marked(old)) remove_ours(old);
   unlock_for_writing(temporary);
 }

@@ -144,6 +144,7 @@ SafetensorsEntry parse_entry(const File& file, const std::string& name, const js
 void check_cover(const File& file, const std::map<std::string, SafetensorsEntry>& entries,
                  std::uint64_t data_begin, std::uint64_t file_nbytes) {
   std::vector<std::pair<const std::string*, const SafetensorsEntry*>> in_order;
+  in_order.reserve(entries.size());
   for (const auto& [name, entry] : entries) in_order.emplace_back(&name, &entry);
   std::sort(in_order.begin(), in_order.end(), [](const auto& a, const auto& b) {
     return std::pair(a.second->begin, a.second->nbytes) <
@@ -166,7 +167,7 @@ void check_cover(const File& file, const std::map<std::string, SafetensorsEntry>
 // Where the digits of the checksum are in the text of a header that holds one. A quote inside a
 // name or value is escaped, so no other place reads like this.
 std::size_t checksum_place(const std::string& text) {
-  const std::string key = fmt::format("\"{}\":\"", kHeaderChecksum);
+  const std::string key = fmt::format(R"("{}":")", kHeaderChecksum);
   const std::size_t at = text.find(key);
   return at == std::string::npos ? at : at + key.size();
 }

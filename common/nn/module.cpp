@@ -88,7 +88,7 @@ Variable Module::register_parameter(std::string name, Shape shape, const InitSpe
                                     DType dtype) {
   const AllocationScope scope(MemoryKind::unsharded_param,
                               std::make_shared<const Owner>(Owner{"", name}));
-  const Variable parameter(Tensor::empty(std::move(shape), dtype), true);
+  Variable parameter(Tensor::empty(std::move(shape), dtype), true);
   if (InitObserver* observer = InitObserverScope::current()) {
     observer->on_initialize(parameter, spec);
   } else {

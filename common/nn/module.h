@@ -153,7 +153,6 @@ class Module {
   /// A parameter that already belongs to another module (tied weights).
   void register_shared_parameter(std::string name, Variable variable);
   template <class M>
-  // NOLINTNEXTLINE(performance-unnecessary-value-param): moved; in a template it cannot tell
   std::shared_ptr<M> register_child(std::string name, std::shared_ptr<M> child) {
     adopt(std::move(name), child);
     return child;

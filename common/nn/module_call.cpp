@@ -15,8 +15,8 @@ thread_local CallObserver* call_observer = nullptr;
 /// The module is active for the memory tracker while this lives.
 class ActiveModule {
  public:
-  explicit ActiveModule(const std::string& path)
-      : tracker_(Context::current().tracker()), path_(path) {
+  explicit ActiveModule(std::string path)
+      : tracker_(Context::current().tracker()), path_(std::move(path)) {
     tracker_.enter_module(path_);
   }
   ~ActiveModule() { tracker_.leave_module(path_); }
@@ -81,7 +81,8 @@ std::shared_ptr<CallFrame> Module::make_frame() {
 void Module::call_hooks(CallState before, const std::vector<Hook>& hooks, CallState after) {
   if (call_observer) call_observer->on_state(*this, before);
   if (!hooks.empty()) {
-    const std::vector<Hook> calls = hooks;  // a hook may remove itself
+    // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): a hook may remove itself
+    const std::vector<Hook> calls = hooks;
     for (const Hook& hook : calls) hook.call(*this);
   }
   if (call_observer) call_observer->on_state(*this, after);

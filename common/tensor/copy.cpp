@@ -137,7 +137,8 @@ bool all_finite(const Tensor& a) {
       const T* x = a.data<T>();
       parallel_ranges(a.numel(), 4 * kGrain, [&](std::int64_t begin, std::int64_t end, std::byte*) {
         bool here = true;
-        for (std::int64_t i = begin; i < end; ++i) here &= (x[i] - x[i] == 0);  // inf - inf is NaN
+        // NOLINTNEXTLINE(misc-redundant-expression): inf - inf is NaN
+        for (std::int64_t i = begin; i < end; ++i) here &= (x[i] - x[i] == 0);
         if (!here) finite = false;
       });
     });

@@ -46,7 +46,7 @@ T log_sum_exp(const T* x, std::int64_t width) {
       partial[0] += simd::exp_of_negative<T>(simd::load<T>(chunk + j) - shift);
       partial[1] += simd::exp_of_negative<T>(simd::load<T>(chunk + j + kLanes) - shift);
     }
-    double sum = static_cast<double>(simd::sum<T>(partial[0] + partial[1]));
+    auto sum = static_cast<double>(simd::sum<T>(partial[0] + partial[1]));
     simd::for_lanes<T>(n - even, [&](std::int64_t j, auto count) {
       const simd::Vec<T> e =
           simd::exp_of_negative<T>(simd::load_n<T>(chunk + even + j, count) - shift);

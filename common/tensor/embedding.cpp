@@ -44,18 +44,18 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& tokens) {
 }
 
 void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens,
-                        Write mode) {
+                        Write write) {
   Operands args("embedding_backward");
   args.expect_dims("dtable", dtable, 2).expect_dims("tokens", tokens, 1);
   const std::int64_t vocabulary = dtable.size(0), width = dtable.size(1), rows = tokens.size(0);
   args.expect("dtable", dtable, {vocabulary, width}).expect("dout", dout, {rows, width});
   args.expect_indices("tokens", tokens, {rows});
   const auto n = static_cast<double>(dout.numel());
-  const double cleared = mode == Write::set ? static_cast<double>(dtable.numel()) : 0;
+  const double cleared = write == Write::set ? static_cast<double>(dtable.numel()) : 0;
   dispatch(args.device(), cost_of(n, 3 * n + cleared, args.dtype()), [&] {
     const std::int32_t* token = tokens.data<std::int32_t>();
     check_tokens("embedding_backward", token, rows, vocabulary);
-    if (mode == Write::set) fill(dtable, 0);
+    if (write == Write::set) fill(dtable, 0);
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const T* from = dout.data<T>();
       T* to = dtable.data<T>();

@@ -18,7 +18,7 @@ Extents extents_of(const Tensor& t, Transpose transpose) {
 }  // namespace
 
 void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, Transpose tb,
-            Write mode) {
+            Write write) {
   Operands args("matmul");
   args.expect_dims("out", out, 2).expect_dims("a", a, 2).expect_dims("b", b, 2);
   const Extents left_extents = extents_of(a, ta), right_extents = extents_of(b, tb);
@@ -33,14 +33,14 @@ void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, T
   dispatch(args.device(), cost_of(flops, elements, args.dtype()), [&] {
     if (m == 0 || n == 0) return;
     if (k == 0) {
-      if (mode == Write::set) fill(out, 0);
+      if (write == Write::set) fill(out, 0);
       return;
     }
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const blas::Operand<T> left{a.data<T>(), a.size(1), ta == Transpose::yes};
       const blas::Operand<T> right{b.data<T>(), b.size(1), tb == Transpose::yes};
       T* to = out.data<T>();
-      const T beta = mode == Write::add ? T{1} : T{0};
+      const T beta = write == Write::add ? T{1} : T{0};
       const BlockPlan plan = plan_blocks(m, n, k, ta, tb);
       Context::current().pool().for_each(
           plan.row_blocks * plan.column_blocks, [&](std::int64_t piece, std::byte*) {

@@ -46,11 +46,11 @@ constexpr double kD[] = {1.0,
 
 double fixed_log(double x) {
   // x = m 2^e with m in [√½, √2), and ln m = 2 artanh((m - 1) / (m + 1)).
-  std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
+  auto bits = std::bit_cast<std::uint64_t>(x);
   constexpr std::uint64_t kRootHalf = 0x3fe6a09e667f3bcdu;  // √½
   bits -= kRootHalf;
   const auto exponent = static_cast<double>(static_cast<std::int64_t>(bits) >> 52);
-  const double mantissa = std::bit_cast<double>((bits & 0x000fffffffffffffu) + kRootHalf);
+  const auto mantissa = std::bit_cast<double>((bits & 0x000fffffffffffffu) + kRootHalf);
   const double t = (mantissa - 1) / (mantissa + 1);  // |t| <= 0.1716
   const double square = t * t;
   double series = 1.0 / 23;

@@ -5,7 +5,7 @@
 
 namespace fsdp::ops {
 
-void sum_rows(const Tensor& out, const Tensor& in, Write mode) {
+void sum_rows(const Tensor& out, const Tensor& in, Write write) {
   Operands args("sum_rows");
   args.expect_dims("in", in, 2);
   const std::int64_t rows = in.size(0), width = in.size(1);
@@ -14,7 +14,7 @@ void sum_rows(const Tensor& out, const Tensor& in, Write mode) {
   dispatch(args.device(), cost_of(n, n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const T* x = in.data<T>();
-      sum_columns(out.data<T>(), rows, width, mode,
+      sum_columns(out.data<T>(), rows, width, write,
                   [=](std::int64_t r, std::int64_t j, auto count) {
                     return simd::load_n<T>(x + r * width + j, count);
                   });

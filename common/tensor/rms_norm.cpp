@@ -13,10 +13,10 @@ template <class T, class Term>
 T row_sum(std::int64_t width, Term term) {
   constexpr std::int64_t kLanes = simd::kLanes<T>;
   simd::Vec<T> partial[4] = {};
-  constexpr std::integral_constant<std::int64_t, kLanes> full;
+  constexpr std::integral_constant<std::int64_t, kLanes> kFull;
   std::int64_t j = 0;
   for (; j + 4 * kLanes <= width; j += 4 * kLanes) {
-    for (std::int64_t v = 0; v < 4; ++v) partial[v] += term(j + v * kLanes, full);
+    for (std::int64_t v = 0; v < 4; ++v) partial[v] += term(j + v * kLanes, kFull);
   }
   simd::for_lanes<T>(width - j,
                      [&](std::int64_t i, auto count) { partial[0] += term(j + i, count); });
