@@ -36,8 +36,8 @@ void micro_steps(nn::TransformerLM& model, optim::GradientEngine& engine, int st
   for (int m = 0; m < plan.micro_steps; ++m) {
     const auto j = static_cast<int>(plan.micro_batch(m, rank, ranks));
     const Variable loss = loss_of(model, 0, j);
-    losses[static_cast<std::size_t>(step * kMicroBatches + j)] =
-        static_cast<float>(loss.data().item());
+    const int at = step * kMicroBatches + j;
+    losses[static_cast<std::size_t>(at)] = static_cast<float>(loss.data().item());
     loss.backward();
     engine.end_micro_step();
   }

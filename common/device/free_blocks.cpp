@@ -4,8 +4,9 @@
 
 namespace fsdp {
 namespace {
+// No block is empty. With `| 1` the class is one to shift by, whatever a caller passes.
 std::size_t class_of(std::size_t nbytes) {
-  return static_cast<std::size_t>(std::bit_width(nbytes)) - 1;
+  return static_cast<std::size_t>(std::bit_width(nbytes | 1)) - 1;
 }
 }  // namespace
 
