@@ -120,7 +120,7 @@ void Storage::fail_not_there() const {
   } else {
     const bool is_first = times_freed_ == 1;
     why = is_first ? "it was freed" : fmt::format("it was freed {} times", times_freed_);
-    if (!freed_by_.empty()) why += fmt::format("{} by: {}", is_first ? "" : ", last", freed_by_);
+    if (!freed_by_.empty()) why += fmt::format(" ({}{})", is_first ? "" : "last: ", freed_by_);
     remedy = remedy_after_free(kind_);
   }
   throw StorageError(fmt::format("{} is not allocated now ({} bytes when it is): {}. {}",

@@ -123,7 +123,7 @@ TEST_CASE("reading freed bytes is an error that names unit, parameter and reason
   CHECK_THAT(message(), contains("unit blocks.0, parameter wq.weight"));
   CHECK_THAT(message(), contains("UNSHARDED_PARAM"));
   CHECK_THAT(message(), contains("64 bytes when it is"));
-  CHECK_THAT(message(), contains("it was freed by: reshard after forward"));
+  CHECK_THAT(message(), contains("it was freed (reshard after forward)"));
   CHECK_THAT(message(), contains("Unshard the unit"));
 
   storage.allocate();
@@ -144,7 +144,7 @@ TEST_CASE("only for an unsharded parameter is unsharding the remedy") {
     storage.free("the end of its use");
     const std::string message = message_of<StorageError>([&] { (void)storage.data(); });
     CAPTURE(message);
-    CHECK_THAT(message, contains("it was freed by: the end of its use"));
+    CHECK_THAT(message, contains("it was freed (the end of its use)"));
     const auto says = [&](const char* text) { return message.find(text) != std::string::npos; };
     CHECK(says("Unshard the unit") == (kind == Kind::unsharded_param));
     CHECK(says("before backward writes it") == (kind == Kind::unsharded_grad));
