@@ -6,7 +6,6 @@
 #include <vector>
 
 using namespace fsdp;
-using namespace fsdp::testing;
 
 TEST_CASE("Every element has one owner, also among more than eight ranks") {
   Context context;
