@@ -12,7 +12,7 @@ import terminal
 import verdicts
 
 SECONDS = "5"  # of processor time a run: many times what any needs, and an endless loop ends soon
-MOST_HANGS = "2"  # after two runs that do not end, the cases that are left are not begun
+MOST_HANGS = "2"  # after two runs that do not end, a judge begins none of its cases that are left
 
 
 def run(judge: Path, runner: Path, spec: str, chosen: dict[str, str] | None = None, jobs: int = 1
