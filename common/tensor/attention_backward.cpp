@@ -84,9 +84,9 @@ void backward(const Extents& e, const BackwardArrays<T>& arrays, std::int64_t b,
       const std::int64_t queries = std::min(tile, e.length - first);
       const std::int64_t columns = tile::padded<T>(queries);
       const std::int64_t at = (b * e.length + first) * row + h * width;
-      tile::pack(t.q, arrays.q + at, row, queries, width, scale);
+      tile::pack(t.q, ld, arrays.q + at, row, queries, width, scale);
       tile::pack_transposed(t.q_t, tile, arrays.q + at, row, queries, width, scale);
-      tile::pack(t.dout, arrays.dout + at, row, queries, width, T{1});
+      tile::pack(t.dout, ld, arrays.dout + at, row, queries, width, T{1});
       tile::pack_transposed(t.dout_t, tile, arrays.dout + at, row, queries, width, T{1});
       std::fill_n(t.lse, tile, T{0});
       std::fill_n(t.delta, tile, T{0});
@@ -109,19 +109,19 @@ void backward(const Extents& e, const BackwardArrays<T>& arrays, std::int64_t b,
           return tile::Range{0, 0, diagonal ? std::min(keys, end) : keys};
         };
         tile::product<T>(keys, columns, {arrays.k + key_at, kv_row, 1}, t.q_t, tile, t.scores, tile,
-                         false, from_key);
+                         Write::set, from_key);
         tile::product<T>(keys, columns, {arrays.v + key_at, kv_row, 1}, t.dout_t, tile, t.dscores,
-                         tile, false, from_key);
+                         tile, Write::set, from_key);
         weights_and_gradients(t.scores, t.dscores, tile, keys, columns, diagonal, t.lse, t.delta);
         // The first to reach a tile of keys is the diagonal of the first head.
-        const bool add = !(diagonal && h == g * group);
+        const Write write = diagonal && h == g * group ? Write::set : Write::add;
         tile::product<T>(keys, width, {t.scores, tile, 1}, t.dout, ld, arrays.dv + key_at, kv_row,
-                         add, later_queries);
+                         write, later_queries);
         tile::product<T>(keys, width, {t.dscores, tile, 1}, t.q, ld, arrays.dk + key_at, kv_row,
-                         add, later_queries);
-        tile::pack(t.key, arrays.k + key_at, kv_row, keys, width, scale);
-        tile::product<T>(queries, ld, {t.dscores, 1, tile}, t.key, ld, t.dq, ld, k0 > 0,
-                         earlier_keys);
+                         write, later_queries);
+        tile::pack(t.key, ld, arrays.k + key_at, kv_row, keys, width, scale);
+        tile::product<T>(queries, ld, {t.dscores, 1, tile}, t.key, ld, t.dq, ld,
+                         k0 > 0 ? Write::add : Write::set, earlier_keys);
       }
       for (std::int64_t i = 0; i < queries; ++i) {
         std::copy_n(t.dq + i * ld, width, arrays.dq + at + i * row);

@@ -126,15 +126,15 @@ void forward(const Extents& e, const ForwardArrays<T>& arrays, std::int64_t b, s
     const std::int64_t count = std::min(tile, e.length - k0);
     const bool diagonal = k0 == first;
     tile::product<T>(count, columns, {keys + k0 * kv_row, kv_row, 1}, queries_t, tile, scores, tile,
-                     false, [&](std::int64_t begin, std::int64_t) {
+                     Write::set, [&](std::int64_t begin, std::int64_t) {
                        const std::int64_t skip = begin / tile::kColumns<T> * tile::kColumns<T>;
                        return tile::Range{diagonal ? skip : 0, 0, width};
                      });
     softmax_tile(scores, tile, count, columns, diagonal, running);
     if (k0 > 0) scale_rows(sums, queries, ld, running.correction);
-    tile::pack(value_tile, values + k0 * kv_row, kv_row, count, width, T{1});
-    tile::product<T>(queries, ld, {scores, 1, tile}, value_tile, ld, sums, ld, k0 > 0,
-                     [&](std::int64_t, std::int64_t end) {
+    tile::pack(value_tile, ld, values + k0 * kv_row, kv_row, count, width, T{1});
+    tile::product<T>(queries, ld, {scores, 1, tile}, value_tile, ld, sums, ld,
+                     k0 > 0 ? Write::add : Write::set, [&](std::int64_t, std::int64_t end) {
                        return tile::Range{0, 0, diagonal ? std::min(count, end) : count};
                      });
   }

@@ -1,6 +1,6 @@
-#include "tensor/blas.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
+#include "tensor/product.h"
 
 namespace fsdp::ops {
 
@@ -37,19 +37,9 @@ void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, T
       return;
     }
     dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const blas::Operand<T> left{a.data<T>(), a.size(1), ta == Transpose::yes};
-      const blas::Operand<T> right{b.data<T>(), b.size(1), tb == Transpose::yes};
-      T* to = out.data<T>();
-      const T beta = write == Write::add ? T{1} : T{0};
-      const BlockPlan plan = plan_blocks(m, n, k, ta, tb);
-      Context::current().pool().for_each(
-          plan.row_blocks * plan.column_blocks, [&](std::int64_t piece, std::byte*) {
-            const BlockRange r = block_range(m, plan.row_blocks, piece % plan.row_blocks);
-            const BlockRange c = block_range(n, plan.column_blocks, piece / plan.row_blocks);
-            if (r.begin == r.end || c.begin == c.end) return;
-            blas::gemm<T>(r.end - r.begin, c.end - c.begin, k, left.rows_from(r.begin),
-                          right.columns_from(c.begin), beta, to + r.begin * n + c.begin, n);
-          });
+      product<T>({m, n, k}, {a.data<T>(), a.size(1), ta == Transpose::yes},
+                 {b.data<T>(), b.size(1), tb == Transpose::yes}, out.data<T>(), write,
+                 Context::current().pool());
     });
   });
 }

@@ -50,8 +50,7 @@ bool all_finite(const Tensor& a);
 
 // --------------------------------------------------------------------------- products (matmul.cpp)
 /// out (M, N) (+)= op(a) · op(b), with op(a) (M, K) and op(b) (K, N) transposed as requested. The
-/// output is cut into blocks that depend only on (M, N, K) and the transpositions. Each block is
-/// one single-threaded BLAS call, so the bits do not depend on the number of threads.
+/// bits depend on the numbers alone: product.h defines each element as an order of additions.
 void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, Transpose tb,
             Write write = Write::set);
 

@@ -1,6 +1,7 @@
 /// @file
 /// @ingroup tensor
-/// Vectors of a fixed width on every machine: 8 floats or 4 doubles.
+/// Vectors of a fixed width on every machine: 8 floats or 4 doubles. Only the product also uses the
+/// widest vectors of the machine, since each of its sums stays in one lane.
 ///
 /// Kernels reduce into these lanes explicitly. So this code sets the order of every addition, not
 /// the compiler, the alignment or the length of a tail.
@@ -19,26 +20,29 @@
 
 namespace fsdp::simd {
 
-template <class T>
-struct VectorOf;
-template <>
-struct VectorOf<float> {
-  using Values = float __attribute__((vector_size(32)));
-  using Bits = std::int32_t __attribute__((vector_size(32)));
-};
-template <>
-struct VectorOf<double> {
-  using Values = double __attribute__((vector_size(32)));
-  using Bits = std::int64_t __attribute__((vector_size(32)));
+template <class T, std::int64_t Bytes>
+struct VectorOf {
+  typedef T Values __attribute__((vector_size(Bytes)));
 };
 
 /// kLanes<float> = 8 elements of T, with + - * / and comparisons lane by lane.
 template <class T>
-using Vec = typename VectorOf<T>::Values;
+using Vec = typename VectorOf<T, 32>::Values;
 template <class T>
-using Mask = typename VectorOf<T>::Bits;
+using Mask = std::conditional_t<sizeof(T) == 4, Vec<std::int32_t>, Vec<std::int64_t>>;
 template <class T>
 inline constexpr std::int64_t kLanes = 32 / static_cast<std::int64_t>(sizeof(T));
+
+// The widest vector registers that the compiler may use here, and how many of them there are.
+#if defined(__AVX512F__)
+inline constexpr std::int64_t kRegisterBytes = 64, kRegisters = 32;
+#elif defined(__AVX__)
+inline constexpr std::int64_t kRegisterBytes = 32, kRegisters = 16;
+#elif defined(__aarch64__)
+inline constexpr std::int64_t kRegisterBytes = 16, kRegisters = 32;
+#else
+inline constexpr std::int64_t kRegisterBytes = 16, kRegisters = 16;
+#endif
 
 /// body(integral_constant 0), …, body(integral_constant N - 1), written out, so that arrays of
 /// vectors indexed by them stay in registers.
@@ -50,32 +54,34 @@ inline __attribute__((always_inline)) void unroll(Body&& body) {
   (std::make_integer_sequence<int, N>{});
 }
 
-template <class T>
-inline Vec<T> splat(T value) {
-  if constexpr (std::is_same_v<T, float>) {
-    return Vec<T>{value, value, value, value, value, value, value, value};
-  } else {
-    return Vec<T>{value, value, value, value};
-  }
+/// Elements of a vector type V.
+template <class V>
+inline constexpr int kLanesOf = static_cast<int>(sizeof(V) / sizeof(V{}[0]));
+
+template <class T, class V = Vec<T>>
+inline V splat(T value) {
+  V v;
+  for (int i = 0; i < kLanesOf<V>; ++i) v[i] = value;
+  return v;
 }
-template <class T>
-inline Vec<T> load(const T* from) {
-  Vec<T> v;
+template <class T, class V = Vec<T>>
+inline V load(const T* from) {
+  V v;
   std::memcpy(&v, from, sizeof v);
   return v;
 }
 /// Keeps a loaded vector in its register. Otherwise GCC loads it again for each use, and the loads
 /// bound the speed of a product.
-template <class T>
-inline void hold(Vec<T>& v) {
-#if defined(__x86_64__) && defined(__AVX__)
-  __asm__("" : "+x"(v));
+template <class V>
+inline void hold(V& v) {
+#if defined(__x86_64__)
+  if constexpr (sizeof(V) <= kRegisterBytes) __asm__("" : "+v"(v));
 #else
   static_cast<void>(v);
 #endif
 }
-template <class T>
-inline void store(T* to, Vec<T> v) {
+template <class T, class V>
+inline void store(T* to, V v) {
   std::memcpy(to, &v, sizeof v);
 }
 /// The first `count` lanes; the others are zero.
@@ -93,13 +99,13 @@ inline void store_some(T* to, Vec<T> v, std::int64_t count) {
 }
 
 /// a * b + c, rounded once.
-template <class T>
-inline Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
-  Vec<T> r;
+template <class T, class V>
+inline V fma(V a, V b, V c) {
+  V r;
   if constexpr (std::is_same_v<T, float>) {
-    for (int i = 0; i < kLanes<T>; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    for (int i = 0; i < kLanesOf<V>; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
   } else {
-    for (int i = 0; i < kLanes<T>; ++i) r[i] = __builtin_fma(a[i], b[i], c[i]);
+    for (int i = 0; i < kLanesOf<V>; ++i) r[i] = __builtin_fma(a[i], b[i], c[i]);
   }
   return r;
 }
