@@ -1,163 +1,32 @@
-// What the kernels cost, as ratios measured in one run: our products over the library's own product
-// on the same number of threads (a separate process, so that the two thread pools never meet), and
-// every other kernel of a training step over those products.
+// What the kernels cost, as ratios measured in one run: our products over OpenBLAS's, with the
+// fastest of its kernels on the same number of threads, and every other kernel of a training step
+// over those products.
 //
-//   bench_kernels [threads] [--shapes] [model…]
+//   bench_kernels [threads] [--errors] [model…]     also prints the largest error of each product
+//   bench_kernels --by WHOM [threads] [--errors] model       one measurement, for the parent
+#include "bench/support/comparison.h"
+#include "bench/support/measure.h"
+#include "bench/support/openblas.h"
 #include "device/context.h"
 #include "tensor/exact_norm.h"
 #include "tensor/ops.h"
 #include "tensor/tree_sum.h"
 
-#include <cblas.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 using namespace fsdp;
-using ops::Transpose;
+using namespace fsdp::bench;
 
 namespace {
-
-struct Model {
-  std::string name;
-  std::int64_t vocabulary, width, layers, heads, ffn, batch, length;
-  std::int64_t rows() const { return batch * length; }
-};
-
-const std::vector<Model> kAllModels = {{"tiny", 256, 128, 4, 4, 352, 8, 128},
-                                       {"small", 256, 384, 6, 6, 1024, 8, 256},
-                                       {"llama_124m", 50304, 768, 12, 12, 2048, 4, 64}};
-
-/// Smallest time of one call, in seconds: the machine may be busy with other things.
-double best_time(const std::function<void()>& call, double budget = 1.5) {
-  using Clock = std::chrono::steady_clock;
-  call();
-  double best = 1e9;
-  const auto begin = Clock::now();
-  for (int runs = 0; runs < 4 || Clock::now() - begin < std::chrono::duration<double>(budget);
-       ++runs) {
-    const auto start = Clock::now();
-    call();
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
-  }
-  return best;
-}
-
-Tensor values(const Shape& shape, double scale = 1) {
-  const Tensor t = Tensor::empty(shape);
-  float* to = t.data<float>();
-  for (std::int64_t i = 0; i < t.numel(); ++i) {
-    to[i] = static_cast<float>(scale) * (static_cast<float>(i * 7919 % 2003) / 1001 - 1);
-  }
-  return t;
-}
-
-/// out = op(a) · op(b): one product of a linear layer.
-struct Product {
-  Tensor out, a, b;
-  bool ta, tb;
-  std::string shape() const {
-    return fmt::format("{}x{}x{} {}{}", out.size(0), out.size(1), ta ? a.size(0) : a.size(1),
-                       ta ? 'T' : 'N', tb ? 'T' : 'N');
-  }
-  double flops() const {
-    return 2.0 * static_cast<double>(out.numel()) * static_cast<double>(ta ? a.size(0) : a.size(1));
-  }
-};
-
-/// The products of one step: for each linear layer y = x Wᵀ, then dx = dy W and dW = dyᵀ x.
-/// Weights and
-/// their gradients are distinct, activations are shared by layers of one shape.
-std::vector<Product> products_of(const Model& model) {
-  const std::int64_t rows = model.rows();
-  std::map<std::int64_t, std::pair<Tensor, Tensor>> activations;
-  const auto activation = [&](std::int64_t width, bool gradient) {
-    auto& pair = activations[width];
-    if (!pair.first.is_defined()) pair = {values({rows, width}), values({rows, width})};
-    return gradient ? pair.second : pair.first;
-  };
-  std::vector<std::pair<std::int64_t, std::int64_t>> layers;  // (in, out)
-  for (std::int64_t i = 0; i < model.layers; ++i) {
-    for (int k = 0; k < 4; ++k) layers.emplace_back(model.width, model.width);
-    layers.emplace_back(model.width, model.ffn);
-    layers.emplace_back(model.width, model.ffn);
-    layers.emplace_back(model.ffn, model.width);
-  }
-  layers.emplace_back(model.width, model.vocabulary);
-  std::vector<Product> forward, backward;
-  for (const auto& [in, out] : layers) {
-    const Tensor weight = values({out, in}), gradient = values({out, in});
-    const Tensor x = activation(in, false), dx = activation(in, true);
-    const Tensor y = activation(out, in == out), dy = activation(out, in != out);
-    forward.push_back({y, x, weight, false, true});
-    backward.push_back({dx, dy, weight, false, false});
-    backward.push_back({gradient, dy, x, true, false});
-  }
-  forward.insert(forward.end(), backward.rbegin(), backward.rend());
-  return forward;
-}
-
-void run_ours(const Product& p) {
-  const auto of = [](bool transposed) { return transposed ? Transpose::yes : Transpose::no; };
-  ops::matmul(p.out, p.a, of(p.ta), p.b, of(p.tb));
-}
-
-void run_library(const Product& p) {
-  const auto of = [](bool transposed) { return transposed ? CblasTrans : CblasNoTrans; };
-  const auto extent = [](std::int64_t n) { return static_cast<int>(n); };
-  const int depth = extent(p.ta ? p.a.size(0) : p.a.size(1));
-  cblas_sgemm(CblasRowMajor, of(p.ta), of(p.tb), extent(p.out.size(0)), extent(p.out.size(1)),
-              depth, 1.0f, p.a.data<float>(), extent(p.a.size(1)), p.b.data<float>(),
-              extent(p.b.size(1)), 0.0f, p.out.data<float>(), extent(p.out.size(1)));
-}
-
-/// Times by name: "model" for all products of a step, "model shape" for one.
-std::map<std::string, double> time_products(void (*run)(const Product&), bool shapes,
-                                            const std::vector<Model>& models) {
-  std::map<std::string, double> times;
-  for (const Model& model : models) {
-    const std::vector<Product> products = products_of(model);
-    times[model.name] = best_time([&] { std::ranges::for_each(products, run); }, 4);
-    if (!shapes) continue;
-    for (const Product& p : products) {
-      const std::string key = model.name + " " + p.shape();
-      if (!times.contains(key)) times[key] = best_time([&] { run(p); }, 0.2);
-    }
-  }
-  return times;
-}
-
-/// The same in a process of its own, where the library has its threads; with its OpenMP build, the
-/// fastest of its builds, if that is installed beside the one we are linked to.
-std::map<std::string, double> time_library(const std::string& self, int threads, bool shapes,
-                                           const std::vector<Model>& models) {
-  const std::string folder = "/usr/lib/x86_64-linux-gnu/openblas-openmp";
-  std::string command =
-      fmt::format("LD_LIBRARY_PATH={} OPENBLAS_NUM_THREADS={} OMP_NUM_THREADS={} '{}' --library {}",
-                  folder, threads, threads, self, shapes ? "--shapes" : "");
-  for (const Model& model : models) command += " " + model.name;
-  std::map<std::string, double> times;
-  FILE* pipe = popen(command.c_str(), "r");
-  FSDP_CHECK(pipe != nullptr, "cannot run {}", command);
-  std::array<char, 256> line{};
-  while (fgets(line.data(), static_cast<int>(line.size()), pipe) != nullptr) {
-    const std::string text = line.data();
-    const std::size_t tab = text.find('\t');
-    if (tab != std::string::npos) times[text.substr(0, tab)] = std::stod(text.substr(tab));
-  }
-  pclose(pipe);
-  return times;
-}
 
 void print_line(const std::string& what, double seconds, double over, const std::string& note) {
   fmt::print("  {:<34} {:>9.3f} ms {:>7.3f}  {}\n", what, 1e3 * seconds, over, note);
@@ -281,41 +150,29 @@ void bench_tree_sum() {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, 1 << 16);
-  int threads = 2;
-  std::vector<Model> models;
-  bool shapes = false, library = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    shapes |= argument == "--shapes";
-    library |= argument == "--library";
-    for (const Model& model : kAllModels) {
-      if (argument == model.name) models.push_back(model);
-    }
-    if (const int number = std::atoi(argv[i]); number > 0) threads = number;
+void bench_all(const std::string& program, const std::vector<Model>& chosen, int threads,
+               bool errors) {
+  const bool compared = openblas_is_installed();
+  if (!compared) fmt::print("{}\n", kWithoutOpenBlas);
+  fmt::print("products (rows x columns x depth, T: transposed) on {} threads\n", threads);
+  std::vector<Comparison> products;
+  double peak = 0;
+  for (const Model& model : chosen) {
+    products.push_back(compare(program, model, threads, errors));
+    print(model, products.back(), errors);
+    peak = std::max(peak, products.back().peak);
   }
-  if (models.empty()) models = kAllModels;
-  Context context({.threads = threads});
-  const ContextScope scope(context);
-  if (library) {
-    for (const auto& [name, seconds] : time_products(run_library, shapes, models)) {
-      fmt::print("{}\t{}\n", name, seconds);
-    }
-    return 0;
-  }
-  const auto lower_bound = time_library(argv[0], threads, shapes, models);
-  const auto ours = time_products(run_ours, shapes, models);
-  fmt::print("products of a step on {} threads: ours, over the library's own\n", threads);
-  for (const auto& [name, seconds] : ours) {
-    print_line(name, seconds, seconds / lower_bound.at(name), "");
+  fmt::print("\npeak: {:.1f} GF/s of fused multiply-adds on registers\n", peak * 1e-9);
+  if (compared) {
+    fmt::print("ours over OpenBLAS, geometric mean of all shapes: {:.3f}\n", mean_ratio(products));
   }
   const double triad = triad_bandwidth();
-  for (const Model& model : models) {
-    fmt::print("\n{}: time per step, over the library's products\n", model.name);
-    Step step{lower_bound.at(model.name), ours.at(model.name)};
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const Model& model = chosen[i];
+    const double ours = products[i].ours.back().seconds;
+    fmt::print("\n{}: time per step, over {} products\n", model.name,
+               compared ? "OpenBLAS's" : "our own");
+    Step step{compared ? products[i].library.back().seconds : ours, ours};
     print_line("products", step.total, step.total / step.lower_bound, "");
     bench_attention(model, step);
     bench_rows(model, step);
@@ -323,5 +180,37 @@ int main(int argc, char** argv) {
     print_line("sum", step.total, step.total / step.lower_bound, "");
   }
   bench_tree_sum();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 1 << 16);
+  int threads = 2;
+  std::vector<Model> chosen;
+  bool errors = false;
+  std::string by;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--by" && i + 1 < argc) by = argv[++i];
+    errors |= argument == "--errors";
+    for (const Model& model : models()) {
+      if (argument == model.name) chosen.push_back(model);
+    }
+    if (const int number = std::atoi(argv[i]); number > 0) threads = number;
+  }
+  if (chosen.empty()) chosen = models();
+  try {
+    Context context({.threads = threads});
+    const ContextScope scope(context);
+    if (by.empty()) {
+      bench_all(argv[0], chosen, threads, errors);
+    } else {
+      measure_products(by, chosen.front(), threads, errors);
+    }
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_kernels: {}\n", error.what());
+    return 1;
+  }
   return 0;
 }

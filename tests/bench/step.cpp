@@ -1,20 +1,21 @@
-// How long a training step takes, over the time of its linear-layer products alone; and what DDP
-// and FSDP at two ranks cost over one process with two threads. Every measurement is a process of
-// its own, and the processes take turns, so that a slow minute of the machine hits all of them.
+// How long a training step takes, over the time that OpenBLAS needs for its linear-layer products
+// alone; and what DDP and FSDP at two ranks cost over one process with two threads. Every
+// measurement is a process of its own, and the processes take turns, so that a slow minute of the
+// machine hits all of them.
 //
 //   bench_step [tiny small llama_124m]      all three by default
-//   bench_step --one WHAT MODEL            one measurement, as the parent starts it
+//   bench_step --one WHAT MODEL            one measurement, as the parent starts it: single, ddp,
+//                                          fsdp, or bound=Haswell with those kernels of OpenBLAS
 
 #include "autograd/functions.h"
 #include "base/philox.h"
+#include "bench/support/openblas.h"
 #include "comm/thread_world.h"
 #include "nn/transformer.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
 #include "task7_integration/integration.h"
 
-#include <cblas.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -60,29 +61,11 @@ double median(std::vector<double> values) {
 
 // --------------------------------------------------------------------------- the lower bound
 
-using Sgemm = decltype(&cblas_sgemm);
-
-/// The library's own product with two threads: of its OpenMP build, the fastest, where that is
-/// installed.
-Sgemm native_sgemm() {
-  constexpr const char* kOpenMp = "openblas-openmp/libopenblas.so.0";
-  for (const char* folder :
-       {"/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/", "/usr/lib/"}) {
-    void* library = dlopen((std::string(folder) + kOpenMp).c_str(), RTLD_NOW | RTLD_DEEPBIND);
-    if (library == nullptr) continue;
-    using SetThreads = void (*)(int);
-    reinterpret_cast<SetThreads>(dlsym(library, "openblas_set_num_threads"))(kThreads);
-    return reinterpret_cast<Sgemm>(dlsym(library, "cblas_sgemm"));
-  }
-  openblas_set_num_threads(kThreads);
-  return &cblas_sgemm;
-}
-
-/// The products of one step: y = x·Wᵀ, dx = dy·W, dW = dyᵀ·x for every linear layer, weights
-/// distinct.
+/// The products of one step by OpenBLAS: y = x·Wᵀ, dx = dy·W, dW = dyᵀ·x for every linear layer,
+/// weights distinct.
 class LowerBound {
  public:
-  explicit LowerBound(const Workload& work) : sgemm_(native_sgemm()) {
+  LowerBound(const Workload& work, const std::string& family) : openblas_(family, kThreads) {
     const nn::TransformerConfig& config = work.config;
     rows_ = work.batch * work.sequence;
     const std::int64_t d = config.hidden_size;
@@ -123,23 +106,20 @@ class LowerBound {
     y_.resize(std::max(y_.size(), static_cast<std::size_t>(rows_ * out)), 0.5F);
   }
   void product(Layer& layer, int which) {
-    const int r = static_cast<int>(rows_), o = static_cast<int>(layer.out),
-              i = static_cast<int>(layer.in);
+    float* const x = x_.data();
+    float* const y = y_.data();
     if (which == 0) {
-      sgemm_(CblasRowMajor, CblasNoTrans, CblasTrans, r, o, i, 1, x_.data(), i, layer.weight.data(),
-             i, 0, y_.data(), o);
+      openblas_.multiply(rows_, layer.out, layer.in, x, false, layer.weight.data(), true, y);
     } else if (which == 1) {
-      sgemm_(CblasRowMajor, CblasTrans, CblasNoTrans, o, i, r, 1, y_.data(), o, x_.data(), i, 0,
-             layer.grad.data(), i);
+      openblas_.multiply(layer.out, layer.in, rows_, y, true, x, false, layer.grad.data());
     } else {
-      sgemm_(CblasRowMajor, CblasNoTrans, CblasNoTrans, r, i, o, 1, y_.data(), o,
-             layer.weight.data(), i, 0, x_.data(), i);
+      openblas_.multiply(rows_, layer.in, layer.out, y, false, layer.weight.data(), false, x);
     }
     // Keeps values in range: repeated products would overflow and denormals would slow them down.
     if (which == 2) std::fill(x_.begin(), x_.end(), 0.5F);
   }
 
-  Sgemm sgemm_;
+  bench::OpenBlas openblas_;
   std::int64_t rows_ = 0;
   std::vector<Layer> layers_;
   std::vector<float> x_, y_;
@@ -230,8 +210,8 @@ void time_steps(Training& training, int steps, Measured& measured, bool is_first
 
 Measured measure(const std::string& what, const Workload& work) {
   Measured measured;
-  if (what == "bound") {
-    LowerBound lower_bound(work);
+  if (what.starts_with("bound")) {
+    LowerBound lower_bound(work, what.substr(what.find('=') + 1));
     lower_bound.step_seconds();
     std::vector<double> seconds;
     for (int i = 0; i < work.steps; ++i) seconds.push_back(lower_bound.step_seconds());
@@ -273,8 +253,25 @@ Measured measure_in_child(const std::string& program, const std::string& what,
   return measured;
 }
 
+/// The bound with those of OpenBLAS's kernels that take the least time here.
+std::string fastest_bound(const std::string& program, const std::string& model) {
+  std::map<double, std::string> bounds;
+  for (int round = 0; round < 2; ++round) {
+    for (const std::string& family : bench::openblas_families()) {
+      const std::string bound = "bound=" + family;
+      bounds[measure_in_child(program, bound, model).seconds] = bound;
+    }
+  }
+  return bounds.begin()->second;
+}
+
 void compare(const std::string& program, const std::string& model) {
-  const std::vector<std::string> kinds{"bound", "single", "ddp", "fsdp"};
+  std::vector<std::string> kinds{"single", "ddp", "fsdp"};
+  std::string bound;
+  if (bench::openblas_is_installed()) {
+    bound = fastest_bound(program, model);
+    kinds.insert(kinds.begin(), bound);
+  }
   std::map<std::string, std::vector<Measured>> all;
   for (int round = 0; round < kRounds; ++round) {
     for (const std::string& kind : kinds)
@@ -291,15 +288,17 @@ void compare(const std::string& program, const std::string& model) {
     std::vector<double> seconds;
     for (const Measured& each : all[kind]) seconds.push_back(each.seconds);
     const Measured& last = all[kind].back();
-    fmt::print("{:10} {:7} {:8.1f} ms per step", model, kind, median(seconds) * 1e3);
-    if (kind != "bound") {
+    fmt::print("{:10} {:14} {:8.1f} ms per step", model, kind, median(seconds) * 1e3);
+    if (kind != bound) {
       fmt::print("   {:6.0f} minor faults per step   peak RSS minus accounted {:6.1f} MB",
                  last.faults, (last.rss - last.accounted) / 1e6);
     }
     fmt::print("\n");
   }
-  fmt::print("{:10} step / bound {:.2f}   ddp / single {:.2f}   fsdp / single {:.2f}\n\n", model,
-             ratio("single", "bound"), ratio("ddp", "single"), ratio("fsdp", "single"));
+  fmt::print("{:10} ", model);
+  if (!bound.empty()) fmt::print("step / bound {:.2f}   ", ratio("single", bound));
+  fmt::print("ddp / single {:.2f}   fsdp / single {:.2f}\n\n", ratio("ddp", "single"),
+             ratio("fsdp", "single"));
   std::fflush(stdout);
 }
 
@@ -318,6 +317,7 @@ int main(int count, char** arguments) {
     if (models.empty()) models = {"tiny", "small", "llama_124m"};
     fmt::print("AdamW, no clipping; {} threads or {} ranks; medians of {} alternating processes\n",
                kThreads, kThreads, kRounds);
+    if (!bench::openblas_is_installed()) fmt::print("{}\n", bench::kWithoutOpenBlas);
     for (const std::string& model : models) compare(arguments[0], model);
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_step: {}\n", error.what());

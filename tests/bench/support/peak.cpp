@@ -1,0 +1,47 @@
+// Compiled with -ffp-contract=fast: a product and a sum become one fused multiply-add.
+#include "bench/support/peak.h"
+
+#include "bench/support/measure.h"
+#include "device/context.h"
+#include "tensor/simd.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace fsdp::bench {
+namespace {
+
+// As wide as the registers that the compiler may use.
+using Values = float __attribute__((vector_size(__BIGGEST_ALIGNMENT__)));
+constexpr int kLanes = sizeof(Values) / sizeof(float);
+/// Sums that do not wait for each other: more than are under way at a time, and no more than there
+/// are registers. (Only x86 has 32-byte registers, 16 of them; others have 32.)
+constexpr int kSums = sizeof(Values) == 32 ? 12 : 24;
+
+__attribute__((noinline)) void multiply_add(std::int64_t times, std::byte* to) {
+  volatile float half = 0.5F;  // not known to the compiler
+  const Values factor = Values{} + half;
+  Values sums[kSums];
+  simd::unroll<kSums>([&](auto s) { sums[s] = factor * static_cast<float>(s); });  // all different
+  for (std::int64_t i = 0; i < times; ++i) {
+    simd::unroll<kSums>([&](auto s) { sums[s] = sums[s] * factor + factor; });
+  }
+  simd::unroll<kSums>(
+      [&](auto s) { std::memcpy(to + s * sizeof(Values), &sums[s], sizeof(Values)); });
+}
+
+}  // namespace
+
+double multiply_add_peak() {
+  constexpr std::int64_t kPieces = 64, kTimes = 20'000;  // about 0.1 ms per piece
+  const double seconds = best_time(
+      [] {
+        Context::current().pool().for_each(
+            kPieces, [](std::int64_t, std::byte* scratch) { multiply_add(kTimes, scratch); });
+      },
+      0.2);
+  return 2.0 * kLanes * kSums * kTimes * kPieces / seconds;
+}
+
+}  // namespace fsdp::bench
