@@ -56,11 +56,15 @@ compiler() {
   done
 }
 
-blas() {
-  header=$(find_header openblas-pthread/openblas_config.h openblas-openmp/openblas_config.h \
-    openblas-serial/openblas_config.h openblas/openblas_config.h openblas_config.h)
-  [ -n "$header" ] || return 0
-  sed -n 's/.*OPENBLAS_VERSION.*\(OpenBLAS [0-9.]*[0-9]\).*/\1/p' "$header" | head -n 1
+# Its header is in another package, which nothing needs; the library bears the version in its name.
+openblas() {
+  for library in /usr/lib/*-linux-gnu/openblas-openmp/libopenblas.so.0 \
+    /usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0; do
+    [ -e "$library" ] || continue
+    found=$(readlink -f "$library" | sed -n 's/.*-r\([0-9][0-9.]*[0-9]\)\.so$/\1/p')
+    echo "${found:-found, of unknown version}"
+    return 0
+  done
 }
 
 catch2() {
@@ -111,7 +115,6 @@ echo 'Needed for the demo and the tests'
 required compiler "$(compiler)" 'nothing can be built'
 required CMake "$(version_of cmake --version)" 'nothing can be built'
 required Ninja "$(version_of ninja --version)" 'nothing can be built'
-required BLAS "$(blas)" 'no matrix products, so no training'
 required Catch2 "$(catch2)" 'no tests'
 required fmt "$(fmt)" 'nothing can be built'
 required CLI11 "$(cli11)" 'no command-line parsing, so no programs'
@@ -129,6 +132,7 @@ line clang++ "$(version_of clang++ --version)" '`make check-clang` would install
 line clang-format "$(version_of clang-format --version)" '`make format` would install it'
 line codespell "$(version_of codespell --version)" '`make check` would install it'
 line clang-tidy "$(version_of clang-tidy --version)" '`make tidy` would install it'
+line OpenBLAS "$(openblas)" '`make bench` would install it, to measure our products against'
 line Python "$(version_of python3 --version)" 'only the scripts around the project use it'
 
 echo

@@ -160,21 +160,19 @@ TEST_CASE("limits: no room for the stacks of 64 ranks") {
   CHECK_THAT(said, contains("`ulimit -v`"));
 }
 
-TEST_CASE("limits: a matrix product without room for the work area of the BLAS") {
+TEST_CASE("limits: a matrix product reserves no address space of its own") {
   const auto multiply = [] {
     const Tensor a = Tensor::zeros({256, 256});
     ops::matmul(Tensor::empty({256, 256}), a, ops::Transpose::no, a, ops::Transpose::no);
   };
-  const auto on_ranks = [&] { return run({.world_size = 2}, multiply); };
-  const std::string said = in_child([] { return limit_memory(100 * kMiB); }, on_ranks);
+  const std::string said =
+      in_child([] { return limit_memory(100 * kMiB); },  // half of it for the stacks of threads
+               [&] { return run({.world_size = 2}, multiply); });
   if (is_skipped(said)) return;
-  CHECK_THAT(said, contains("2 ranks have begun: rank "));
-  CHECK_THAT(said, contains("out of address space: "));
-  CHECK_THAT(said, contains("a work area of 128 MiB each"));
-  CHECK(in_child([] { return limit_memory(1000 * kMiB); }, on_ranks) == "2 ranks have begun: ");
+  CHECK(said == "2 ranks have begun: ");
 }
 
-TEST_CASE("limits: loading the BLAS starts no thread") {
+TEST_CASE("limits: loading the library starts no thread") {
   if (FSDP_SANITIZED) return;   // a sanitizer has threads of its own
   CHECK(threads_alive() == 1);  // here: a child begins with one in any case
 }
