@@ -49,7 +49,7 @@ class Request:
     submitters: list[str] | None = None
     deadline: float = DEADLINE
     cpu: float = 10.0
-    memory: str = "6G"
+    memory: str = "4G"
     hidden_visibility: str = "after_published"
     cases: str = ""  # a filter for the judge, "" for all cases
 
@@ -220,7 +220,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
                         help="an e-mail; answers.toml must name one of those given")
     parser.add_argument("--deadline", type=float, default=DEADLINE, metavar="SECONDS")
     parser.add_argument("--cpu", type=float, default=10.0, help="CPU seconds of one run")
-    parser.add_argument("--memory", default="6G", help="address space of one run")
+    parser.add_argument("--memory", default="4G", help="address space of one run")
     parser.add_argument("--hidden", default="after_published",
                         choices=gradescope_results.SCHEMA_VISIBILITY,
                         help="visibility of the hidden cases")
