@@ -3,12 +3,12 @@
 /// Products of matrices whose bits depend on nothing but the numbers.
 ///
 /// Element (i, j) of a · b is defined as follows. The terms a(i, k) b(k, j) are taken in chunks of
-/// kProductChunk, in the order of k. Within a chunk one chain of fused multiply-adds begins at zero:
-/// s = fma(a(i, k), b(k, j), s). Then the sums of the chunks are added, one after another: to the
-/// first of them (Write::set), or to what the output held (Write::add).
+/// kProductChunk, in the order of k. Within a chunk one chain of fused multiply-adds begins at
+/// zero: s = fma(a(i, k), b(k, j), s). Then the sums of the chunks are added, one after another: to
+/// the first of them (Write::set), or to what the output held (Write::add).
 ///
-/// Nothing else decides a bit: neither the number of threads, nor how the output is cut into pieces,
-/// nor alignment, nor the width of a vector, nor the processor.
+/// Nothing else decides a bit: neither the number of threads, nor how the output is cut into
+/// pieces, nor alignment, nor the width of a vector, nor the processor.
 #pragma once
 
 #include "device/thread_pool.h"
