@@ -48,19 +48,17 @@ T dot(const T* a, const T* b, std::int64_t width) {
 /// Scratch of one worker.
 template <class T>
 struct Tiles {
-  Tiles(std::byte* scratch, std::int64_t tile, std::int64_t ld) {
-    T* next = reinterpret_cast<T*>(scratch);
-    const auto take = [&next](std::int64_t count) {
-      T* result = next;
-      next += count;
-      return result;
-    };
-    for (T** rows : {&q, &q_t, &dout, &dout_t, &key, &dq}) *rows = take(tile * ld);
-    scores = take(tile * tile);
-    dscores = take(tile * tile);
-    lse = take(tile);
-    delta = take(tile);
-  }
+  Tiles(std::byte* scratch, std::int64_t tile, std::int64_t ld)
+      : q(reinterpret_cast<T*>(scratch)),
+        q_t(q + tile * ld),
+        dout(q_t + tile * ld),
+        dout_t(dout + tile * ld),
+        key(dout_t + tile * ld),
+        dq(key + tile * ld),
+        scores(dq + tile * ld),
+        dscores(scores + tile * tile),
+        lse(dscores + tile * tile),
+        delta(lse + tile) {}
   T *q, *q_t, *dout, *dout_t;  // queries (scaled) and output gradients, also transposed
   T *key, *dq;
   T *scores, *dscores;

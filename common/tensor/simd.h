@@ -22,7 +22,8 @@ namespace fsdp::simd {
 
 template <class T, std::int64_t Bytes>
 struct VectorOf {
-  typedef T Values __attribute__((vector_size(Bytes)));
+  // g++ ignores the attribute where `using` names a type that depends on T.
+  typedef T Values __attribute__((vector_size(Bytes)));  // NOLINT(modernize-use-using)
 };
 
 /// kLanes<float> = 8 elements of T, with + - * / and comparisons lane by lane.
