@@ -61,7 +61,7 @@ inline constexpr int kLanesOf = static_cast<int>(sizeof(V) / sizeof(V{}[0]));
 
 template <class T, class V = Vec<T>>
 inline V splat(T value) {
-  V v;
+  V v{};
   for (int i = 0; i < kLanesOf<V>; ++i) v[i] = value;
   return v;
 }
