@@ -34,10 +34,9 @@ inline constexpr std::int64_t kColumnsOf = 2 * simd::kLanesOf<V>;
 /// vectors in a small function only; and of numbers, because a Left lies in memory when it is
 /// passed, where reading it at once waits for all earlier stores.
 template <class V, int Rows, class T>
-__attribute__((noinline)) void full_register_tile(const T* a, std::int64_t row_stride,
-                                                  std::int64_t depth_stride, const T* b,
-                                                  std::int64_t ldb, T* c, std::int64_t ldc,
-                                                  std::int64_t depth, Write write) {
+[[gnu::noinline]] void full_register_tile(const T* a, std::int64_t row_stride,
+                                          std::int64_t depth_stride, const T* b, std::int64_t ldb,
+                                          T* c, std::int64_t ldc, std::int64_t depth, Write write) {
   constexpr std::int64_t kLanes = simd::kLanesOf<V>;
   V left_sum[Rows] = {}, right_sum[Rows] = {};
   simd::unroll<Rows>([&](auto r) {
