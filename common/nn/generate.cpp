@@ -1,5 +1,7 @@
 #include "nn/generate.h"
 
+#include "base/fixed_math.h"
+
 #include "base/check.h"
 
 #include <algorithm>
@@ -33,7 +35,7 @@ std::int32_t pick(const std::vector<float>& logits, const SamplingOptions& optio
   std::vector<double> weights(kept);
   for (std::size_t i = 0; i < kept; ++i) {
     weights[i] =
-        std::exp((logits[static_cast<std::size_t>(order[i])] - best) / options.temperature);
+        fixed::exp((logits[static_cast<std::size_t>(order[i])] - best) / options.temperature);
   }
   double left = u * std::accumulate(weights.begin(), weights.end(), 0.0);
   for (std::size_t i = 0; i < kept; ++i) {

@@ -1,5 +1,7 @@
 #include "optim/lr_schedule.h"
 
+#include "base/fixed_math.h"
+
 #include "base/check.h"
 
 #include <algorithm>
@@ -21,12 +23,12 @@ double LrSchedule::at(std::int64_t step) const {
       if (is_warming) return lr * (i + 1) / ramp;
       const auto decay = static_cast<double>(std::max<std::int64_t>(total_steps - warmup_steps, 1));
       const double done = std::min((i - ramp) / decay, 1.0);
-      return min_lr + (lr - min_lr) * (1 + std::cos(std::numbers::pi * done)) / 2;
+      return min_lr + (lr - min_lr) * (1 + fixed::sin_cos(std::numbers::pi * done).cos) / 2;
     }
     case Kind::warmup_log:
       // DeepSpeed takes at least two warm-up steps, lest it divide by ln 1 = 0.
       if (!is_warming) return lr;
-      return min_lr + (lr - min_lr) * std::log(i + 1) / std::log(std::max(ramp, 2.0));
+      return min_lr + (lr - min_lr) * fixed::log(i + 1) / fixed::log(std::max(ramp, 2.0));
   }
   fail("unknown schedule number {}", static_cast<int>(kind));
 }

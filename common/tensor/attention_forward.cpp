@@ -1,4 +1,5 @@
 #include "base/check.h"
+#include "base/fixed_math.h"
 #include "device/thread_pool.h"
 #include "tensor/attention_tiles.h"
 #include "tensor/tile_product.h"
@@ -145,7 +146,7 @@ void forward(const Extents& e, const ForwardArrays<T>& arrays, std::int64_t b, s
       simd::store_n<T>(arrays.out + at + i * row + j, simd::load<T>(sums + i * ld + j) * by, count);
     });
     arrays.lse[(b * e.heads + h) * e.length + first + i] =
-        running.maximum[i] + std::log(running.sum[i]);
+        running.maximum[i] + static_cast<T>(fixed::log(static_cast<double>(running.sum[i])));
   }
 }
 

@@ -1,3 +1,4 @@
+#include "base/fixed_math.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
 #include "tensor/simd.h"
@@ -37,7 +38,7 @@ T log_sum_exp(const T* x, std::int64_t width) {
     T raised = simd::largest<T>(simd::max<T>(top[0], top[1]));
     for (std::int64_t j = even; j < n; ++j) raised = chunk[j] > raised ? chunk[j] : raised;
     if (raised > highest) {
-      total *= std::exp(static_cast<double>(highest) - static_cast<double>(raised));
+      total *= fixed::exp(static_cast<double>(highest) - static_cast<double>(raised));
       highest = raised;
     }
     const simd::Vec<T> shift = simd::splat<T>(highest);
@@ -54,7 +55,7 @@ T log_sum_exp(const T* x, std::int64_t width) {
     });
     total += sum;
   }
-  return static_cast<T>(static_cast<double>(highest) + std::log(total));
+  return static_cast<T>(static_cast<double>(highest) + fixed::log(total));
 }
 
 }  // namespace

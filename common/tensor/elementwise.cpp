@@ -1,3 +1,4 @@
+#include "base/fixed_math.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
 #include "tensor/simd.h"
@@ -152,7 +153,9 @@ void tanh(const Tensor& out, const Tensor& in) {
       const T* x = in.data<T>();
       T* y = out.data<T>();
       parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
-        for (std::int64_t i = begin; i < end; ++i) y[i] = std::tanh(x[i]);
+        for (std::int64_t i = begin; i < end; ++i) {
+          y[i] = static_cast<T>(fixed::tanh(static_cast<double>(x[i])));
+        }
       });
     });
   });

@@ -1,9 +1,9 @@
 #include "tensor/normal_quantile.h"
 
-#include <bit>
+#include "base/fixed_math.h"
+
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 
 namespace fsdp {
 namespace {
@@ -44,29 +44,13 @@ constexpr double kD[] = {1.0,
 
 }  // namespace
 
-double fixed_log(double x) {
-  // x = m 2^e with m in [√½, √2), and ln m = 2 artanh((m - 1) / (m + 1)).
-  auto bits = std::bit_cast<std::uint64_t>(x);
-  constexpr std::uint64_t kRootHalf = 0x3fe6a09e667f3bcdu;  // √½
-  bits -= kRootHalf;
-  const auto exponent = static_cast<double>(static_cast<std::int64_t>(bits) >> 52);
-  const auto mantissa = std::bit_cast<double>((bits & 0x000fffffffffffffu) + kRootHalf);
-  const double t = (mantissa - 1) / (mantissa + 1);  // |t| <= 0.1716
-  const double square = t * t;
-  double series = 1.0 / 23;
-  for (int k = 21; k >= 3; k -= 2) series = series * square + 1.0 / k;
-  // ln 2 in two parts: the first times any exponent is exact.
-  constexpr double kLn2High = 0x1.62e42fefa38p-1, kLn2Low = 0x1.ef35793c7673p-45;
-  return exponent * kLn2High + (exponent * kLn2Low + (2 * t + 2 * t * (square * series)));
-}
-
 double normal_quantile(double centered) {
   const double size = centered < 0 ? -centered : centered;
   if (size <= 0.425) {
     const double r = 0.180625 - centered * centered;
     return centered * polynomial(kA, r) / polynomial(kB, r);
   }
-  const double r = std::sqrt(-fixed_log(0.5 - size)) - 1.6;
+  const double r = std::sqrt(-fixed::log(0.5 - size)) - 1.6;
   const double z = polynomial(kC, r) / polynomial(kD, r);
   return centered < 0 ? -z : z;
 }

@@ -10,15 +10,12 @@ inline constexpr double kLargestQuantile = 6;
 
 /// Φ⁻¹(½ + centered) for |centered| < ½: the value below which a standard normal variable falls
 /// with that probability. Odd, increasing, about 1e-15 relative up to kLargestQuantile. The
-/// formulas are those of Wichura, "Algorithm AS 241", Applied Statistics 37 (1988). The logarithm
-/// is our own, so no mathematical library affects the bits.
+/// formulas are those of Wichura, "Algorithm AS 241", Applied Statistics 37 (1988). No mathematical
+/// library affects the bits.
 double normal_quantile(double centered);
 
 /// ½ - Φ(-cut) = Φ(cut) - ½, found by bisection of normal_quantile(), so the two agree.
 /// 0 < cut <= kLargestQuantile.
 double normal_mass_within(double cut);
-
-/// ln x for finite x > 0, about 1e-16 relative.
-double fixed_log(double x);
 
 }  // namespace fsdp

@@ -1,3 +1,4 @@
+#include "base/fixed_math.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
 #include "tensor/simd.h"
@@ -18,8 +19,8 @@ void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       // Scalars in double, rounded once: what PyTorch does.
       const auto step = static_cast<double>(hyper.step);
-      const double correction1 = 1 - std::pow(hyper.beta1, step);
-      const double correction2 = 1 - std::pow(hyper.beta2, step);
+      const double correction1 = 1 - fixed::pow(hyper.beta1, step);
+      const double correction2 = 1 - fixed::pow(hyper.beta2, step);
       const auto vec = [](double value) { return simd::splat<T>(static_cast<T>(value)); };
       const auto decay = vec(1 - hyper.lr * hyper.weight_decay);
       const auto keep1 = vec(hyper.beta1), take1 = vec(1 - hyper.beta1);

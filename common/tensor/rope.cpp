@@ -1,3 +1,4 @@
+#include "base/fixed_math.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
 #include "tensor/simd.h"
@@ -18,11 +19,11 @@ void rope_tables(const Tensor& cos, const Tensor& sin, double theta) {
       T* s = sin.data<T>();
       for (std::int64_t i = 0; i < pairs; ++i) {
         const double frequency =
-            std::pow(theta, -static_cast<double>(i) / static_cast<double>(pairs));
+            fixed::pow(theta, -static_cast<double>(i) / static_cast<double>(pairs));
         for (std::int64_t t = 0; t < positions; ++t) {
-          const double angle = static_cast<double>(t) * frequency;
-          c[t * pairs + i] = static_cast<T>(std::cos(angle));
-          s[t * pairs + i] = static_cast<T>(std::sin(angle));
+          const auto [sine, cosine] = fixed::sin_cos(static_cast<double>(t) * frequency);
+          c[t * pairs + i] = static_cast<T>(cosine);
+          s[t * pairs + i] = static_cast<T>(sine);
         }
       }
     });
