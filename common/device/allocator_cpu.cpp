@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;                   // a cache line, a vector register
 constexpr std::size_t kHugePage = std::size_t{2} << 20;  // what the kernel can map at once
+// The first bytes of a region are in small pages: a small model needs no more, and to clear a huge
+// page takes longer than that model's step.
+constexpr std::size_t kSmallPages = std::size_t{512} << 10;
 
 constexpr std::size_t aligned(std::size_t nbytes, std::size_t alignment) {
   return (nbytes + alignment - 1) / alignment * alignment;
@@ -77,8 +80,10 @@ class RegionAllocator final : public Allocator {
       void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (mapping != MAP_FAILED) {
-        const auto begin = aligned(reinterpret_cast<FreeBlocks::Address>(mapping), kHugePage);
-        madvise(reinterpret_cast<void*>(begin), wanted, MADV_HUGEPAGE);  // only a wish
+        const auto huge =
+            aligned(reinterpret_cast<FreeBlocks::Address>(mapping) + kSmallPages, kHugePage);
+        const auto begin = huge - kSmallPages;
+        madvise(reinterpret_cast<void*>(huge), wanted - kSmallPages, MADV_HUGEPAGE);  // only a wish
         regions_.push_back({mapping, mapped, begin, begin + wanted, begin});
         free_.add(begin, wanted);
         return;

@@ -1,5 +1,6 @@
 #include "autograd/functions.h"
 #include "device/context.h"
+#include "graded/remember.h"
 #include "optim/local_gradients.h"
 #include "support/toy_model.h"
 #include "task4/frames.h"
@@ -112,19 +113,9 @@ testing::ToyConfig config_of(const Case& asked) {
           .shared = options.value("shared", false)};
 }
 
-std::int64_t FlatLayout::padded(int world_size) const {
-  return (numel + world_size - 1) / world_size * world_size;
-}
+namespace {
 
-std::vector<FlatLayout> UnitLayout::trainable() const {
-  std::vector<FlatLayout> some;
-  for (const FlatLayout& flat : flats) {
-    if (flat.trainable) some.push_back(flat);
-  }
-  return some;
-}
-
-std::vector<UnitLayout> units_of(const Case& asked) {
+std::vector<UnitLayout> find_units(const Case& asked) {
   Context context({.seed = asked.seed});
   const ContextScope scope(context);
   testing::Toy model(config_of(asked));
@@ -147,6 +138,24 @@ std::vector<UnitLayout> units_of(const Case& asked) {
     }
   }
   return units;
+}
+
+}  // namespace
+
+std::int64_t FlatLayout::padded(int world_size) const {
+  return (numel + world_size - 1) / world_size * world_size;
+}
+
+std::vector<FlatLayout> UnitLayout::trainable() const {
+  std::vector<FlatLayout> some;
+  for (const FlatLayout& flat : flats) {
+    if (flat.trainable) some.push_back(flat);
+  }
+  return some;
+}
+
+std::vector<UnitLayout> units_of(const Case& asked) {
+  return remembered(asked, [&] { return find_units(asked); });
 }
 
 std::int64_t full_grad_bytes(const UnitLayout& unit, int world_size) {

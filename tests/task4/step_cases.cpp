@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace fsdp::graded {
@@ -131,13 +132,14 @@ void judge_complete(const Setup& setup) {
       }
       expected.resize(static_cast<std::size_t>(flats[i].padded(seen.world_size())), 0.0F);
       const Floats full = seen.floats(rank, key_of("full gradient", i));
+      const auto gap = static_cast<std::size_t>(
+          std::find(is_written.begin(), is_written.end(), false) - is_written.begin());
       bool unused_differs = false, written_differs = false, later_zero = true;
       for (std::size_t e = 0; e < is_written.size() && e < full.size(); ++e) {
-        const bool differs = !same({full[e]}, {expected[e]});
+        const auto bits = std::bit_cast<std::uint32_t>(full[e]);
+        const bool differs = bits != std::bit_cast<std::uint32_t>(expected[e]);
         (is_written[e] ? written_differs : unused_differs) |= differs;
-        const auto gap = std::find(is_written.begin(), is_written.end(), false);
-        const bool is_later = is_written.begin() + static_cast<std::ptrdiff_t>(e) > gap;
-        later_zero = later_zero && (is_later ? same({full[e]}, {0.0F}) : !differs);
+        later_zero = later_zero && (e > gap ? bits == 0 : !differs);
       }
       Check check("4.2",
                   "a complete gradient is what backward wrote, and +0 everywhere else: in unused "
