@@ -8,8 +8,8 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
-  check-clang check-grader compare-pytorch clean figures skeletons warm-up test-integrated progress \
-  watch submit grade grade-all gradescope student-kit
+  check-clang check-arm64 check-grader compare-pytorch clean figures skeletons warm-up \
+  test-integrated progress watch submit grade grade-all gradescope student-kit
 
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -164,6 +164,13 @@ check-clang: ## Compile everything with clang (and its thread sanitizer)
 	@$(install) build clang
 	@$(call configure,tsan)
 	@$(fixed-addresses) $(call compile,tsan) all
+
+check-arm64: ## Cross-compile for arm64, and compare every bit there (under an emulator)
+	@$(install) build arm64
+	@sh common/scripts/arm64_libraries.sh build/arm64-libraries
+	@$(call configure,arm64)
+	@$(call compile,arm64) test_common_base test_common_tensor test_solutions
+	@$(call run-tests,arm64) -R 'bits of its definition|fixed functions|on every machine'
 
 check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, HOSTILE=no: less)
 	@$(install) build course

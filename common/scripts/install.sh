@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what a target of the Makefile needs and this machine lacks, after printing what and why.
-#   install.sh GROUP…   groups: compiler build bench docs format spelling tidy clang course debug
+#   install.sh GROUP…   groups: compiler build bench docs format spelling tidy clang arm64 course
+#                         debug
 # Says nothing and does nothing when all is there. INSTALL=no never calls the package manager.
 set -eu
 
@@ -101,6 +102,10 @@ for group in "$@"; do
     clang)
       need clang 'the second compiler' clang++
       need libclang-rt-dev 'its sanitizers' "libclang_rt.tsan-$(uname -m).a"
+      ;;
+    arm64)
+      need g++-aarch64-linux-gnu 'compiles for arm64' aarch64-linux-gnu-g++
+      need qemu-user 'runs what it compiled' qemu-aarch64
       ;;
     course)
       need python3 "runs the course's tools (3.11 or newer)" python3
