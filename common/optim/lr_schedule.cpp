@@ -1,11 +1,9 @@
 #include "optim/lr_schedule.h"
 
+#include "base/check.h"
 #include "base/fixed_math.h"
 
-#include "base/check.h"
-
 #include <algorithm>
-#include <cmath>
 #include <numbers>
 
 namespace fsdp::optim {

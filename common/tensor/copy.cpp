@@ -3,7 +3,6 @@
 #include "tensor/ops.h"
 
 #include <atomic>
-#include <cmath>
 #include <cstring>
 
 namespace fsdp::ops {

@@ -3,7 +3,6 @@
 #include "tensor/ops.h"
 #include "tensor/simd.h"
 
-#include <cmath>
 #include <limits>
 
 namespace fsdp::ops {

@@ -3,8 +3,6 @@
 #include "tensor/ops.h"
 #include "tensor/simd.h"
 
-#include <cmath>
-
 namespace fsdp::ops {
 namespace {
 

@@ -3,8 +3,6 @@
 #include "tensor/ops.h"
 #include "tensor/simd.h"
 
-#include <cmath>
-
 namespace fsdp::ops {
 
 void rope_tables(const Tensor& cos, const Tensor& sin, double theta) {

@@ -1,11 +1,12 @@
 // How long a training step takes, over the time that OpenBLAS needs for its linear-layer products
-// alone; and what DDP and FSDP at two ranks cost over one process with two threads. Every
-// measurement is a process of its own, and the processes take turns, so that a slow minute of the
-// machine hits all of them.
+// alone; what DDP and FSDP at two ranks cost over one process with two threads; and what that
+// process loses when something else takes half of one core. Every measurement is a process of its
+// own, and the processes take turns, so that a slow minute of the machine hits all of them.
 //
 //   bench_step [tiny small llama_124m]      all three by default
-//   bench_step --one WHAT MODEL            one measurement, as the parent starts it: single, ddp,
-//                                          fsdp, or bound=Haswell with those kernels of OpenBLAS
+//   bench_step --one WHAT MODEL            one measurement, as the parent starts it: single,
+//                                          disturbed, ddp, fsdp, or bound=Haswell with those
+//                                          kernels of OpenBLAS
 
 #include "autograd/functions.h"
 #include "base/philox.h"
@@ -17,14 +18,20 @@
 #include "task7_integration/integration.h"
 
 #include <fmt/format.h>
+#include <sched.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -187,6 +194,34 @@ class Training {
   Tensor tokens_;
 };
 
+/// A process that keeps one core busy. It takes half of that core from whoever else runs there.
+class BusyLoop {
+ public:
+  BusyLoop() : process_(fork()) {
+    FSDP_CHECK(process_ >= 0, "fork() failed");
+    if (process_ > 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    cpu_set_t core;
+    CPU_ZERO(&core);
+    CPU_SET(0, &core);
+    sched_setaffinity(0, sizeof core, &core);
+    for (volatile unsigned turns = 0;; turns = turns + 1) {
+    }
+  }
+  ~BusyLoop() {
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+  BusyLoop(const BusyLoop&) = delete;
+  BusyLoop& operator=(const BusyLoop&) = delete;
+
+ private:
+  pid_t process_;
+};
+
+/// What a process loses with half of a core, if all that is left is used.
+constexpr double kDisturbedAtBest = kThreads / (kThreads - 0.5);
+
 long minor_faults() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -216,7 +251,9 @@ Measured measure(const std::string& what, const Workload& work) {
     std::vector<double> seconds;
     for (int i = 0; i < work.steps; ++i) seconds.push_back(lower_bound.step_seconds());
     measured.seconds = median(seconds);
-  } else if (what == "single") {
+  } else if (what == "single" || what == "disturbed") {
+    std::optional<BusyLoop> busy;
+    if (what == "disturbed") busy.emplace();
     Context context({.threads = kThreads, .seed = 1});
     ContextScope scope(context);
     Training training(what, work, nullptr);
@@ -266,7 +303,7 @@ std::string fastest_bound(const std::string& program, const std::string& model) 
 }
 
 void compare(const std::string& program, const std::string& model) {
-  std::vector<std::string> kinds{"single", "ddp", "fsdp"};
+  std::vector<std::string> kinds{"single", "disturbed", "ddp", "fsdp"};
   std::string bound;
   if (bench::openblas_is_installed()) {
     bound = fastest_bound(program, model);
@@ -297,8 +334,10 @@ void compare(const std::string& program, const std::string& model) {
   }
   fmt::print("{:10} ", model);
   if (!bound.empty()) fmt::print("step / bound {:.2f}   ", ratio("single", bound));
-  fmt::print("ddp / single {:.2f}   fsdp / single {:.2f}\n\n", ratio("ddp", "single"),
-             ratio("fsdp", "single"));
+  fmt::print(
+      "ddp / single {:.2f}   fsdp / single {:.2f}   disturbed / single {:.2f} (best: {:.2f})\n\n",
+      ratio("ddp", "single"), ratio("fsdp", "single"), ratio("disturbed", "single"),
+      kDisturbedAtBest);
   std::fflush(stdout);
 }
 

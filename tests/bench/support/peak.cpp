@@ -1,4 +1,3 @@
-// Compiled with -ffp-contract=fast: a product and a sum become one fused multiply-add.
 #include "bench/support/peak.h"
 
 #include "bench/support/measure.h"
@@ -7,28 +6,26 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace fsdp::bench {
 namespace {
 
-// As wide as the registers that the compiler may use.
-using Values = float __attribute__((vector_size(__BIGGEST_ALIGNMENT__)));
-constexpr int kLanes = sizeof(Values) / sizeof(float);
+using Values = simd::VectorOf<float, simd::kRegisterBytes>::Values;
+constexpr int kLanes = simd::kLanesOf<Values>;
 /// Sums that do not wait for each other: more than are under way at a time, and no more than there
-/// are registers. (Only x86 has 32-byte registers, 16 of them; others have 32.)
-constexpr int kSums = sizeof(Values) == 32 ? 12 : 24;
+/// are registers.
+constexpr int kSums = simd::kRegisters == 16 ? 12 : 24;
 
 __attribute__((noinline)) void multiply_add(std::int64_t times, std::byte* to) {
   volatile float half = 0.5F;  // not known to the compiler
-  const Values factor = Values{} + half;
+  const Values factor = simd::splat<float, Values>(half);
   Values sums[kSums];
   simd::unroll<kSums>([&](auto s) { sums[s] = factor * static_cast<float>(s); });  // all different
   for (std::int64_t i = 0; i < times; ++i) {
-    simd::unroll<kSums>([&](auto s) { sums[s] = sums[s] * factor + factor; });
+    simd::unroll<kSums>([&](auto s) { sums[s] = simd::fma<float>(sums[s], factor, factor); });
   }
   simd::unroll<kSums>(
-      [&](auto s) { std::memcpy(to + s * sizeof(Values), &sums[s], sizeof(Values)); });
+      [&](auto s) { simd::store<float>(reinterpret_cast<float*>(to) + s * kLanes, sums[s]); });
 }
 
 }  // namespace
