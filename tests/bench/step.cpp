@@ -26,6 +26,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -205,8 +206,7 @@ class BusyLoop {
     CPU_ZERO(&core);
     CPU_SET(0, &core);
     sched_setaffinity(0, sizeof core, &core);
-    for (volatile unsigned turns = 0;; turns = turns + 1) {
-    }
+    for (std::atomic<unsigned> turns = 0;;) ++turns;
   }
   ~BusyLoop() {
     kill(process_, SIGKILL);
