@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/thread_start.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -18,7 +19,7 @@ namespace fsdp {
 namespace {
 
 constexpr std::size_t kCacheLine = 64;
-constexpr std::chrono::microseconds kSpinTime{50};
+constexpr std::chrono::microseconds kSpinTime{50}, kYieldTime{2000};
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 
 void pause() {
@@ -27,16 +28,19 @@ void pause() {
 #endif
 }
 
-// Polls `done` for kSpinTime. @return whether it became true.
+// Polls `done` until kYieldTime is over, and after kSpinTime yields the core to other programs.
+// @return whether it became true.
 template <class Condition>
 bool spin_until(Condition done) {
-  const auto end = std::chrono::steady_clock::now() + kSpinTime;
-  do {
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::chrono::nanoseconds spent{0}; spent < kYieldTime;) {
     for (int i = 0; i < 64; ++i) {
       if (done()) return true;
       pause();
     }
-  } while (std::chrono::steady_clock::now() < end);
+    if (spent > kSpinTime) std::this_thread::yield();
+    spent = std::chrono::steady_clock::now() - begin;
+  }
   return done();
 }
 
@@ -48,14 +52,18 @@ struct ScratchDelete {
 
 }  // namespace
 
-// A job is published by setting `unclaimed_` to its number of chunks, and claimed chunk by chunk by
-// counting it down. Who has claimed a chunk keeps the job alive, because run() returns only when
-// `finished_` has reached the number of chunks; so the job's description is read after a claim, and
-// never while it is being written. Nobody waits for a worker that did not wake up in time.
+// A job's chunks are dealt out in shares, one per worker: neighbors to the same, so that a worker
+// meets in the next kernel the rows that are in its cache since this one. A job is published by
+// setting `unclaimed` of each share, and claimed chunk by chunk by counting it down. Who has none
+// left in its own share takes from the others'. Who has claimed a chunk keeps the job alive,
+// because run() returns only when `finished_` has reached the number of chunks; so the job's
+// description is read after a claim, and never while it is being written. Nobody waits for a worker
+// that did not wake up in time.
 struct ThreadPool::Impl {
   Impl(int threads, bool spin)
       : threads_(threads),
         spin_(spin),
+        shares_(static_cast<std::size_t>(threads)),
         scratch_(static_cast<std::byte*>(::operator new (
             static_cast<std::size_t>(threads) * kScratchBytes, std::align_val_t{kCacheLine}))) {}
 
@@ -63,25 +71,23 @@ struct ThreadPool::Impl {
     return scratch_.get() + static_cast<std::size_t>(worker) * kScratchBytes;
   }
 
-  bool has_work() const { return unclaimed_.load(std::memory_order_acquire) > 0; }
+  bool has_work() const {
+    return std::ranges::any_of(shares_, [](const Share& share) {
+      return share.unclaimed.load(std::memory_order_seq_cst) > 0;
+    });
+  }
 
-  // Runs chunks until none is left, and reports them all at once.
-  void work(std::byte* scratch) {
+  // Where a share ends, in chunks.
+  std::int64_t end_of(int share, std::int64_t chunks) const {
+    return chunks * (share + 1) / threads_;
+  }
+
+  // Runs chunks until none is left, its own share's first, and reports them all at once.
+  void work(int worker) {
     std::int64_t ran = 0;
-    std::int64_t chunks = 0;
-    std::int64_t left = unclaimed_.load(std::memory_order_acquire);
-    while (left > 0) {
-      if (!unclaimed_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel,
-                                            std::memory_order_acquire)) {
-        continue;
-      }
-      // A claim keeps the job alive, so all chunks of this loop are of one job… until it reports.
-      chunks = chunks_;
-      run_chunk(chunks - left, scratch);
-      ++ran;
-      left = unclaimed_.load(std::memory_order_acquire);
-    }
+    for (int i = 0; i < threads_; ++i) ran += work_on((worker + i) % threads_, scratch_of(worker));
     if (ran == 0) return;
+    const std::int64_t chunks = chunks_;  // all that ran are of one job, which waits for us
     if (finished_.fetch_add(ran, std::memory_order_seq_cst) + ran == chunks &&
         caller_sleeps_.load(std::memory_order_seq_cst)) {
       const std::lock_guard lock(mutex_);
@@ -89,9 +95,25 @@ struct ThreadPool::Impl {
     }
   }
 
-  // After a throw only lower chunks still run: they have been claimed already, as chunks are
-  // claimed in order, and what they throw takes precedence. So the outcome is that of running them
-  // in turn.
+  // Runs what is left of a share. Returns how many chunks these were.
+  std::int64_t work_on(int share, std::byte* scratch) {
+    std::atomic<std::int64_t>& unclaimed = shares_[static_cast<std::size_t>(share)].unclaimed;
+    std::int64_t ran = 0;
+    std::int64_t left = unclaimed.load(std::memory_order_acquire);
+    while (left > 0) {
+      if (!unclaimed.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel,
+                                           std::memory_order_acquire)) {
+        continue;
+      }
+      run_chunk(end_of(share, chunks_) - left, scratch);
+      ++ran;
+      left = unclaimed.load(std::memory_order_acquire);
+    }
+    return ran;
+  }
+
+  // After a throw only lower chunks still run, and all of them do, for what they throw takes
+  // precedence. So the outcome is that of running them in turn.
   void run_chunk(std::int64_t chunk, std::byte* scratch) {
     if (chunk > failed_chunk_.load(std::memory_order_relaxed)) return;
     try {
@@ -108,16 +130,16 @@ struct ThreadPool::Impl {
   void worker_loop(int worker) {
     while (!stop_.load(std::memory_order_acquire)) {
       if (spin_ && spin_until([this] { return has_work() || stop_.load(); })) {
-        work(scratch_of(worker));
+        work(worker);
         continue;
       }
       {
         std::unique_lock lock(mutex_);
         sleepers_.fetch_add(1, std::memory_order_seq_cst);
-        work_changed_.wait(lock, [this] { return unclaimed_.load() > 0 || stop_.load(); });
+        work_changed_.wait(lock, [this] { return has_work() || stop_.load(); });
         sleepers_.fetch_sub(1, std::memory_order_seq_cst);
       }
-      work(scratch_of(worker));
+      work(worker);
     }
   }
 
@@ -134,12 +156,15 @@ struct ThreadPool::Impl {
     failed_chunk_.store(kNone, std::memory_order_relaxed);
     finished_.store(0, std::memory_order_relaxed);
     // Sequentially consistent, like the sleeper's count and look: one of the two sees the other.
-    unclaimed_.store(chunks, std::memory_order_seq_cst);
+    for (int share = 0; share < threads_; ++share) {
+      shares_[static_cast<std::size_t>(share)].unclaimed.store(
+          end_of(share, chunks) - end_of(share - 1, chunks), std::memory_order_seq_cst);
+    }
     if (sleepers_.load(std::memory_order_seq_cst) > 0) {
       { const std::lock_guard lock(mutex_); }
       work_changed_.notify_all();
     }
-    work(scratch_of(0));
+    work(0);
     const auto all_finished = [&] { return finished_.load(std::memory_order_seq_cst) == chunks; };
     if (!all_finished() && !(spin_ && spin_until(all_finished))) {
       caller_sleeps_.store(true, std::memory_order_seq_cst);
@@ -153,8 +178,13 @@ struct ThreadPool::Impl {
     }
   }
 
+  struct alignas(kCacheLine) Share {
+    std::atomic<std::int64_t> unclaimed = 0;
+  };
+
   const int threads_;
   const bool spin_;
+  std::vector<Share> shares_;
   std::unique_ptr<std::byte[], ScratchDelete> scratch_;
   std::atomic<bool> running_ = false;
 
@@ -163,7 +193,6 @@ struct ThreadPool::Impl {
   void* context_ = nullptr;
   std::int64_t chunks_ = 0;
 
-  alignas(kCacheLine) std::atomic<std::int64_t> unclaimed_ = 0;
   alignas(kCacheLine) std::atomic<std::int64_t> finished_ = 0;
   alignas(kCacheLine) std::atomic<int> sleepers_ = 0;
   std::atomic<bool> caller_sleeps_ = false;

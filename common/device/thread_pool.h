@@ -11,12 +11,13 @@
 namespace fsdp {
 
 /// Runs the chunks of a kernel on a fixed number of threads, the caller among them. The kernel cuts
-/// its work into chunks, by shapes alone. Which thread runs a chunk is not determined, and must not
-/// matter.
+/// its work into chunks. Each thread begins with its share of neighbors, and then takes over what
+/// others have not begun: which thread runs a chunk is not determined, and must not matter.
 class ThreadPool {
  public:
-  /// With `spin`, idle threads look for work for some ten microseconds before they sleep, so they
-  /// are awake for the next kernel. Use it only if every thread has a core.
+  /// With `spin`, idle threads look for work for two milliseconds before they sleep, so they are
+  /// awake for the next kernel; after 50 microseconds they yield the core to other programs.
+  /// Use it only if every thread has a core.
   /// @throws Error if the system refuses a thread, after all started threads have ended.
   explicit ThreadPool(int threads = 1, bool spin = false);
   ~ThreadPool();

@@ -14,7 +14,7 @@ namespace fsdp::ops {
 /// rows, each summed from zero, are added one after another (two levels round less than one).
 template <class T, class Value>
 void sum_columns(T* out, std::int64_t rows, std::int64_t width, Write mode, Value value) {
-  constexpr std::int64_t kVectors = 8, kRowGroup = 64;
+  constexpr std::int64_t kVectors = 4, kRowGroup = 64;
   constexpr std::int64_t kLanes = simd::kLanes<T>;
   constexpr std::int64_t kBlock = kVectors * kLanes;
   parallel_ranges(width, kBlock, [&](std::int64_t begin, std::int64_t end, std::byte*) {

@@ -60,7 +60,7 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
       const T* from = dout.data<T>();
       T* to = dtable.data<T>();
       // Threads share out the columns: within one, the tokens are met in their order.
-      constexpr std::int64_t kColumns = 256 / sizeof(T);
+      constexpr std::int64_t kColumns = 128 / sizeof(T);  // two cache lines
       parallel_ranges(width, kColumns, [=](std::int64_t begin, std::int64_t end, std::byte*) {
         for (std::int64_t r = 0; r < rows; ++r) {
           const T* add = from + r * width;

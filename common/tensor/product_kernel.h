@@ -23,9 +23,9 @@ struct ProductSizes {
   static constexpr int kRows = simd::kRegisters == 32 ? 8 : 6;
   /// Columns of the right operand that are packed at a time: a chunk of them stays in the
   /// second-level cache.
-  static constexpr std::int64_t kBlockColumns = 512 / kElement;
+  static constexpr std::int64_t kBlockColumns = 768 / kElement;
   /// Register tiles of a transposed left operand that are packed at a time.
-  static constexpr std::int64_t kGroupTiles = 384 / kElement / kRows;
+  static constexpr std::int64_t kGroupTiles = 224 / kElement / kRows;
   /// Elements of such a tile, and room for a vector: whole vectors are written past its end.
   static constexpr std::int64_t kLeftTile = kProductChunk * kRows + simd::kLanes<T>;
 
@@ -178,7 +178,9 @@ PieceSize piece_size(ProductExtents extents, int threads) {
     const std::int64_t wanted = parts_of(kPiecesPerThread * threads, column_blocks);
     const double flops_per_row = 2.0 * static_cast<double>(columns * extents.depth);
     const auto worth = 1 + static_cast<std::int64_t>(kWorthSharing / flops_per_row);
-    rows = std::min(rows, std::max({parts_of(extents.rows, wanted), kFewestRows, worth}));
+    const std::int64_t one_each = parts_of(extents.rows, parts_of(threads, column_blocks));
+    rows = std::min(
+        rows, std::max({parts_of(extents.rows, wanted), std::min(kFewestRows, one_each), worth}));
   }
   return {even_size(extents.rows, rows, Sizes::kRows), columns};
 }
