@@ -165,7 +165,7 @@ check-clang: ## Compile everything with clang (and its thread sanitizer)
 	@$(call configure,tsan)
 	@$(fixed-addresses) $(call compile,tsan) all
 
-check-arm64: ## Cross-compile for arm64, and compare every bit there (under an emulator)
+check-arm64: ## Cross-compile for arm64, and compare bits there (under an emulator)
 	@$(install) build arm64
 	@sh common/scripts/arm64_libraries.sh build/arm64-libraries
 	@$(call configure,arm64)

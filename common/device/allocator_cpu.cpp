@@ -83,7 +83,9 @@ class RegionAllocator final : public Allocator {
         const auto huge =
             aligned(reinterpret_cast<FreeBlocks::Address>(mapping) + kSmallPages, kHugePage);
         const auto begin = huge - kSmallPages;
-        madvise(reinterpret_cast<void*>(huge), wanted - kSmallPages, MADV_HUGEPAGE);  // only a wish
+        // Only wishes.
+        madvise(reinterpret_cast<void*>(begin), kSmallPages, MADV_NOHUGEPAGE);
+        madvise(reinterpret_cast<void*>(huge), wanted - kSmallPages, MADV_HUGEPAGE);
         regions_.push_back({mapping, mapped, begin, begin + wanted, begin});
         free_.add(begin, wanted);
         return;

@@ -52,8 +52,8 @@ struct ScratchDelete {
 
 }  // namespace
 
-// A job's chunks are dealt out in shares, one per worker: neighbors to the same, so that a worker
-// meets in the next kernel the rows that are in its cache since this one. A job is published by
+// A job's chunks are dealt out in shares, one per worker. Neighboring chunks go to the same worker,
+// whose cache still holds their rows when the next kernel comes. A job is published by
 // setting `unclaimed` of each share, and claimed chunk by chunk by counting it down. Who has none
 // left in its own share takes from the others'. Who has claimed a chunk keeps the job alive,
 // because run() returns only when `finished_` has reached the number of chunks; so the job's
@@ -77,9 +77,9 @@ struct ThreadPool::Impl {
     });
   }
 
-  // Where a share ends, in chunks.
+  // Where a share ends, in chunks. Few chunks go to the first shares: the caller is awake.
   std::int64_t end_of(int share, std::int64_t chunks) const {
-    return chunks * (share + 1) / threads_;
+    return (chunks * (share + 1) + threads_ - 1) / threads_;
   }
 
   // Runs chunks until none is left, its own share's first, and reports them all at once.

@@ -28,9 +28,9 @@ class ThreadPool {
 
   /// Calls body(chunk, scratch) for every chunk in [0, chunks) and returns when all are done.
   /// `scratch` is this worker's arena of kScratchBytes, 64-byte aligned, contents undefined.
-  /// If a chunk throws, chunks not yet begun are skipped and the others end. Then the exception of
-  /// the lowest chunk that threw is rethrown here: the same one for any number of threads. With one
-  /// thread everything runs inline. Not reentrant.
+  /// If a chunk throws, all lower chunks still run; higher ones that have not begun are skipped.
+  /// Then the exception of the lowest chunk that threw is rethrown here: the same one for any
+  /// number of threads. With one thread everything runs inline. Not reentrant.
   /// @throws Error if called from inside a chunk.
   template <class Body>
   void for_each(std::int64_t chunks, Body&& body) {

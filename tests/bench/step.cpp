@@ -195,17 +195,32 @@ class Training {
   Tensor tokens_;
 };
 
-/// A process that keeps one core busy. It takes half of that core from whoever else runs there.
+/// The first `count` of the cores that this process may use.
+cpu_set_t first_cores(int count) {
+  cpu_set_t allowed, first;
+  CPU_ZERO(&allowed);
+  CPU_ZERO(&first);
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&first) < count; ++core) {
+    if (CPU_ISSET(core, &allowed)) CPU_SET(core, &first);
+  }
+  FSDP_CHECK(CPU_COUNT(&first) == count, "this needs {} cores, and may use {}", count,
+             CPU_COUNT(&allowed));
+  return first;
+}
+
+void run_on(const cpu_set_t& cores) {
+  FSDP_CHECK(sched_setaffinity(0, sizeof cores, &cores) == 0, "sched_setaffinity() failed");
+}
+
+/// A process that keeps one core busy. It takes half of that core from whatever else runs there.
 class BusyLoop {
  public:
   BusyLoop() : process_(fork()) {
     FSDP_CHECK(process_ >= 0, "fork() failed");
     if (process_ > 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    cpu_set_t core;
-    CPU_ZERO(&core);
-    CPU_SET(0, &core);
-    sched_setaffinity(0, sizeof core, &core);
+    run_on(first_cores(1));
     for (std::atomic<unsigned> turns = 0;;) ++turns;
   }
   ~BusyLoop() {
@@ -245,6 +260,7 @@ void time_steps(Training& training, int steps, Measured& measured, bool is_first
 
 Measured measure(const std::string& what, const Workload& work) {
   Measured measured;
+  run_on(first_cores(kThreads));
   if (what.starts_with("bound")) {
     LowerBound lower_bound(work, what.substr(what.find('=') + 1));
     lower_bound.step_seconds();

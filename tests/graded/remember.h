@@ -10,8 +10,9 @@
 
 namespace fsdp::graded {
 
-/// compute(), a pure function of a case's world size, seed and options. A judge asks the same of
-/// the same models many times. Each place that calls this remembers its own. A judge is one thread.
+/// compute(), a pure function of a case's world size, seed and options. A judge asks the same
+/// questions of the same models many times. Each place that calls this remembers its own. A judge
+/// is one thread.
 template <class Compute>
 auto remembered(const Case& asked, Compute compute) {
   static std::map<std::string, decltype(compute())> known;

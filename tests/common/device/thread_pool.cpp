@@ -105,6 +105,22 @@ TEST_CASE("the lowest chunk that throws is heard, and the pool lives on") {
   }
 }
 
+TEST_CASE("all chunks below one that throws run") {
+  for (const bool spin : {false, true}) {
+    ThreadPool pool(4, spin);
+    for (int round = 0; round < 50; ++round) {
+      std::vector<std::atomic<int>> runs(41);
+      CHECK_THROWS_AS(pool.for_each(41,
+                                    [&](std::int64_t chunk, std::byte*) {
+                                      ++runs[static_cast<std::size_t>(chunk)];
+                                      if (chunk >= 39) fail("chunk {}", chunk);
+                                    }),
+                      Error);
+      CHECK(std::count(runs.begin(), runs.begin() + 40, 1) == 40);
+    }
+  }
+}
+
 TEST_CASE("a kernel inside a kernel is refused") {
   for (const int threads : {1, 2}) {
     ThreadPool pool(threads);

@@ -138,7 +138,7 @@ TEST_CASE("a product has the bits of its definition at every border of a piece")
       check_product<float>(draw, {rows, columns, depth}, *pools[0]);
     }
   }
-  for (const std::int64_t rows : {6, 8, 55, 56, 57, 130, 513, 1030}) {
+  for (const std::int64_t rows : {6, 8, 23, 24, 25, 53, 54, 55, 56, 57, 130, 513, 1030}) {
     check_product<float>(draw, {rows, 17, 40}, *pools[1]);
     check_product<double>(draw, {rows, 9, 40}, *pools[4]);
   }
