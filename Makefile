@@ -152,7 +152,7 @@ tidy: ## Run clang-tidy over the sources (SINCE=commit: over what differs from i
 sanitize: sanitize-dev sanitize-tsan ## Run the tests under ASan+UBSan, then TSan
 
 sanitize-dev: ## Run the tests under the address and undefined-behavior sanitizers
-	@$(install) build
+	@$(install) build clang
 	@$(call configure,dev)
 	@$(call compile,dev) all
 	@$(call run-tests,dev)

@@ -71,11 +71,10 @@ void StepSimulation::forward(MicroStepMemory& memory) {
   snap("root", CallState::after_post_forward, memory);
   walk(table_.loss.forward);
 
-  forward_order_.clear();  // from here on it is known; units_ are in this order
-  backward_order_.clear();
-  for (Unit& unit : units_) forward_order_.push_back(&unit);
+  if (!forward_order_.units.empty()) return;
+  for (Unit& unit : units_) forward_order_.add(unit);  // from here on it is known
   for (auto each = units_.rbegin(); each != units_.rend(); ++each) {
-    if (!each->shape.keep) backward_order_.push_back(&*each);
+    if (!each->shape.keep) backward_order_.add(*each);
   }
 }
 

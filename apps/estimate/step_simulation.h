@@ -9,6 +9,9 @@
 #include "estimate/memory_options.h"
 #include "estimate/model_shape.h"
 
+#include <cstddef>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,16 @@ class StepSimulation {
     bool has_part = false;  // within(s): 1/s kept since forward
   };
 
+  /// Units in the order of their gathers, and each one's place in it.
+  struct Order {
+    std::vector<Unit*> units;
+    std::map<const Unit*, std::size_t> places;
+    void add(Unit& unit) {
+      places[&unit] = units.size();
+      units.push_back(&unit);
+    }
+  };
+
   MicroStepMemory micro_step(int m);
   void forward(MicroStepMemory& memory);
   void backward(int m, MicroStepMemory& memory);
@@ -51,7 +64,7 @@ class StepSimulation {
   void post_backward(Unit* unit, int m);
   void start_reduce(Unit& unit, int m);
   void finish_reduce(int m);
-  void start_ahead(const std::vector<Unit*>& order, const Unit& after);
+  void start_ahead(const Order& order, const Unit& after);
 
   /// TreeAccumulator: a leaf is pushed as number `leaf`; 'leaves' are folded into one.
   void push(MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf);
@@ -70,8 +83,9 @@ class StepSimulation {
   std::vector<Unit> units_;
   std::vector<const SegmentMemory*> segments_;
   Ledger ledger_;
-  std::vector<Unit*> forward_order_;   // empty before the first forward has ended
-  std::vector<Unit*> backward_order_;  // without the unit that is kept
+  Order forward_order_;   // empty before the first forward has ended
+  Order backward_order_;  // without the unit that is kept
+  std::set<const Unit*> in_flight_;
   Unit* reducing_ = nullptr;
   bool has_state_ = false;
 };

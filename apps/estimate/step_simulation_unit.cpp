@@ -1,7 +1,6 @@
 // What becomes of one unit: the rules of tasks 3, 4 and 6, in bytes.
 #include "estimate/step_simulation.h"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -21,11 +20,13 @@ void StepSimulation::start_unshard(Unit& unit) {
     ledger_.hold(MemoryKind::unsharded_param, kFloatBytes * flat.padded());
   }
   unit.state = State::in_flight;
+  in_flight_.insert(&unit);
 }
 
 void StepSimulation::finish_unshard(Unit& unit) {
   start_unshard(unit);
   unit.state = State::unsharded;
+  in_flight_.erase(&unit);
   if (!std::exchange(unit.has_part, false)) return;
   for (const FlatShape& flat : unit.shape.flats) {
     ledger_.drop(MemoryKind::unsharded_param, part_of(flat));
@@ -37,20 +38,20 @@ void StepSimulation::reshard(Unit& unit) {
     ledger_.drop(MemoryKind::unsharded_param, kFloatBytes * flat.padded());
   }
   unit.state = State::sharded;
+  in_flight_.erase(&unit);
 }
 
 /// Up to `prefetch_depth` units of `order` that come after `after` (which need not be in it).
-void StepSimulation::start_ahead(const std::vector<Unit*>& order, const Unit& after) {
+void StepSimulation::start_ahead(const Order& order, const Unit& after) {
   const int depth = options_.prefetch_depth;
-  const int limit = options_.in_flight_limit == 0 ? depth : options_.in_flight_limit;
-  const auto found = std::find(order.begin(), order.end(), &after);
-  auto next = found == order.end() ? order.begin() : found + 1;
-  for (int ahead = 0; ahead < depth && next != order.end(); ++ahead, ++next) {
-    const auto in_flight = std::count_if(units_.begin(), units_.end(), [](const Unit& unit) {
-      return unit.state == State::in_flight;
-    });
-    if ((*next)->state == State::sharded && in_flight >= limit) return;
-    start_unshard(**next);
+  const auto limit =
+      static_cast<std::size_t>(options_.in_flight_limit == 0 ? depth : options_.in_flight_limit);
+  const auto found = order.places.find(&after);
+  std::size_t next = found == order.places.end() ? 0 : found->second + 1;
+  for (int ahead = 0; ahead < depth && next < order.units.size(); ++ahead, ++next) {
+    Unit& unit = *order.units[next];
+    if (unit.state == State::sharded && in_flight_.size() >= limit) return;
+    start_unshard(unit);
   }
 }
 
