@@ -1,15 +1,17 @@
 // How long a training step takes, over the time that OpenBLAS needs for its linear-layer products
 // alone; what DDP and FSDP at two ranks cost over one process with two threads; and what that
-// process loses when something else takes half of one core. Every measurement is a process of its
-// own, and the processes take turns, so that a slow minute of the machine hits all of them.
+// process loses when something else takes half of one core, beside what two threads lose that never
+// wait for each other. Every measurement is a process of its own, and the processes take turns, so
+// that a slow minute of the machine hits all of them.
 //
 //   bench_step [tiny small llama_124m]      all three by default
 //   bench_step --one WHAT MODEL            one measurement, as the parent starts it: single,
-//                                          disturbed, ddp, fsdp, or bound=Haswell with those
-//                                          kernels of OpenBLAS
+//                                          disturbed, pieces, pieces-disturbed, ddp, fsdp, or
+//                                          bound=Haswell with those kernels of OpenBLAS
 
 #include "autograd/functions.h"
 #include "base/philox.h"
+#include "bench/support/disturbance.h"
 #include "bench/support/openblas.h"
 #include "comm/thread_world.h"
 #include "nn/transformer.h"
@@ -18,17 +20,11 @@
 #include "task7_integration/integration.h"
 
 #include <fmt/format.h>
-#include <sched.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -195,48 +191,6 @@ class Training {
   Tensor tokens_;
 };
 
-/// The first `count` of the cores that this process may use.
-cpu_set_t first_cores(int count) {
-  cpu_set_t allowed, first;
-  CPU_ZERO(&allowed);
-  CPU_ZERO(&first);
-  sched_getaffinity(0, sizeof allowed, &allowed);
-  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&first) < count; ++core) {
-    if (CPU_ISSET(core, &allowed)) CPU_SET(core, &first);
-  }
-  FSDP_CHECK(CPU_COUNT(&first) == count, "this needs {} cores, and may use {}", count,
-             CPU_COUNT(&allowed));
-  return first;
-}
-
-void run_on(const cpu_set_t& cores) {
-  FSDP_CHECK(sched_setaffinity(0, sizeof cores, &cores) == 0, "sched_setaffinity() failed");
-}
-
-/// A process that keeps one core busy. It takes half of that core from whatever else runs there.
-class BusyLoop {
- public:
-  BusyLoop() : process_(fork()) {
-    FSDP_CHECK(process_ >= 0, "fork() failed");
-    if (process_ > 0) return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    run_on(first_cores(1));
-    for (std::atomic<unsigned> turns = 0;;) ++turns;
-  }
-  ~BusyLoop() {
-    kill(process_, SIGKILL);
-    waitpid(process_, nullptr, 0);
-  }
-  BusyLoop(const BusyLoop&) = delete;
-  BusyLoop& operator=(const BusyLoop&) = delete;
-
- private:
-  pid_t process_;
-};
-
-/// What a process loses with half of a core, if all that is left is used.
-constexpr double kDisturbedAtBest = kThreads / (kThreads - 0.5);
-
 long minor_faults() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -260,16 +214,20 @@ void time_steps(Training& training, int steps, Measured& measured, bool is_first
 
 Measured measure(const std::string& what, const Workload& work) {
   Measured measured;
-  run_on(first_cores(kThreads));
+  bench::use_first_cores(kThreads);
+  std::optional<bench::BusyLoop> busy;
+  if (what.ends_with("disturbed")) busy.emplace();
   if (what.starts_with("bound")) {
     LowerBound lower_bound(work, what.substr(what.find('=') + 1));
     lower_bound.step_seconds();
     std::vector<double> seconds;
     for (int i = 0; i < work.steps; ++i) seconds.push_back(lower_bound.step_seconds());
     measured.seconds = median(seconds);
+  } else if (what.starts_with("pieces")) {
+    std::vector<double> seconds;
+    for (int i = 0; i < 20; ++i) seconds.push_back(bench::seconds_of_independent_pieces(kThreads));
+    measured.seconds = median(seconds);
   } else if (what == "single" || what == "disturbed") {
-    std::optional<BusyLoop> busy;
-    if (what == "disturbed") busy.emplace();
     Context context({.threads = kThreads, .seed = 1});
     ContextScope scope(context);
     Training training(what, work, nullptr);
@@ -319,7 +277,8 @@ std::string fastest_bound(const std::string& program, const std::string& model) 
 }
 
 void compare(const std::string& program, const std::string& model) {
-  std::vector<std::string> kinds{"single", "disturbed", "ddp", "fsdp"};
+  std::vector<std::string> kinds{"single", "disturbed", "ddp",
+                                 "fsdp",   "pieces",    "pieces-disturbed"};
   std::string bound;
   if (bench::openblas_is_installed()) {
     bound = fastest_bound(program, model);
@@ -338,6 +297,7 @@ void compare(const std::string& program, const std::string& model) {
     return median(ratios);
   };
   for (const std::string& kind : kinds) {
+    if (kind.starts_with("pieces")) continue;
     std::vector<double> seconds;
     for (const Measured& each : all[kind]) seconds.push_back(each.seconds);
     const Measured& last = all[kind].back();
@@ -351,9 +311,10 @@ void compare(const std::string& program, const std::string& model) {
   fmt::print("{:10} ", model);
   if (!bound.empty()) fmt::print("step / bound {:.2f}   ", ratio("single", bound));
   fmt::print(
-      "ddp / single {:.2f}   fsdp / single {:.2f}   disturbed / single {:.2f} (best: {:.2f})\n\n",
+      "ddp / single {:.2f}   fsdp / single {:.2f}   disturbed / single {:.2f} ({:.2f} without "
+      "waiting)\n\n",
       ratio("ddp", "single"), ratio("fsdp", "single"), ratio("disturbed", "single"),
-      kDisturbedAtBest);
+      ratio("pieces-disturbed", "pieces"));
   std::fflush(stdout);
 }
 

@@ -15,8 +15,11 @@ constexpr int kLanes = simd::kLanesOf<Values>;
 /// Sums that do not wait for each other: more than are under way at a time, and no more than there
 /// are registers.
 constexpr int kSums = simd::kRegisters == 16 ? 12 : 24;
+static_assert(kSums * simd::kRegisterBytes <= kMultiplyAddBytes);
 
-__attribute__((noinline)) void multiply_add(std::int64_t times, std::byte* to) {
+}  // namespace
+
+void multiply_add(std::int64_t times, std::byte* to) {
   volatile float half = 0.5F;  // not known to the compiler
   const Values factor = simd::splat<float, Values>(half);
   Values sums[kSums];
@@ -27,8 +30,6 @@ __attribute__((noinline)) void multiply_add(std::int64_t times, std::byte* to) {
   simd::unroll<kSums>(
       [&](auto s) { simd::store<float>(reinterpret_cast<float*>(to) + s * kLanes, sums[s]); });
 }
-
-}  // namespace
 
 double multiply_add_peak() {
   constexpr std::int64_t kPieces = 64, kTimes = 20'000;  // about 0.1 ms per piece

@@ -2,7 +2,15 @@
 /// How fast the machine could multiply at best.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 namespace fsdp::bench {
+
+/// Repeats one fused multiply-add for each of a set of registers `times` times, and then writes
+/// them to `to`: 64-byte aligned, kMultiplyAddBytes at most.
+void multiply_add(std::int64_t times, std::byte* to);
+constexpr std::size_t kMultiplyAddBytes = 32 * 64;
 
 /// Floating-point operations per second of independent fused multiply-adds on registers, on all
 /// threads of the current Context. A fused multiply-add is two operations.
