@@ -19,7 +19,7 @@ static_assert(kSums * simd::kRegisterBytes <= kMultiplyAddBytes);
 
 }  // namespace
 
-void multiply_add(std::int64_t times, std::byte* to) {
+__attribute__((noinline)) void multiply_add(std::int64_t times, std::byte* to) {
   volatile float half = 0.5F;  // not known to the compiler
   const Values factor = simd::splat<float, Values>(half);
   Values sums[kSums];
