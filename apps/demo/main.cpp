@@ -1,7 +1,7 @@
 // The main job: a small model learns this repository's own text, in one process and sharded over 1,
 // 2 and 4 ranks, and every bit of every parameter is the same at the end.
 #include "io/output_file.h"
-#include "program/command_line.h"
+#include "program/command_line/option_parser.h"
 #include "program/program.h"
 #include "report/chrome_trace.h"
 #include "report/html_page.h"
@@ -120,8 +120,9 @@ int demonstrate() {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Trains a small model, alone and sharded, and compares every bit.", "unshard-demo"};
-  if (const auto code = program::parse(app, argc, argv)) return *code;
+  program::OptionParser options("unshard-demo",
+                                "Trains a small model, alone and sharded, and compares every bit.");
+  if (const auto code = options.parse(argc, argv)) return *code;
   return demonstrate();
 }
 

@@ -1,7 +1,7 @@
 // unshard-report: runs a short training and writes its pictures.
 #include "base/check.h"
 #include "io/output_file.h"
-#include "program/command_line.h"
+#include "program/command_line/option_parser.h"
 #include "program/program.h"
 #include "report/chrome_trace.h"
 #include "report/figures.h"
@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace fsdp::report {
@@ -22,41 +23,30 @@ struct Options {
   std::string strategy = "fsdp";
   std::string reshard = "always";
   ShortRun run;
-  std::filesystem::path out;
+  std::optional<std::string> out;
   bool svg = false;
-  std::filesystem::path book;
+  std::optional<std::string> book;
 };
 
-void read(CLI::App& app, Options& options) {
-  app.add_flag("--fake", options.fake,
-               "on a modeled machine with a virtual clock: the same picture every time");
-  app.add_option("--model", options.run.model_name, "nano or tiny")
-      ->check(CLI::IsMember({"nano", "tiny"}))
-      ->capture_default_str();
-  app.add_option("--strategy", options.strategy, "fsdp or ddp")
-      ->check(CLI::IsMember({"fsdp", "ddp"}))
-      ->capture_default_str();
-  app.add_option("--ranks", options.run.ranks, "world size W")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app.add_option("--prefetch", options.run.prefetch_depth, "units gathered ahead; 0 = none")
-      ->check(CLI::Range(0, 64))
-      ->capture_default_str();
-  app.add_option("--reshard", options.reshard, "after forward: always, never")
-      ->check(CLI::IsMember({"always", "never"}))
-      ->capture_default_str();
-  app.add_option("--steps", options.run.steps, "recorded, after one that is not")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
-  app.add_option("--micro-steps", options.run.micro_steps, "micro-batches of a rank in a step")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  const auto out =
-      app.add_option("--out", options.out, "the folder for timeline.html and trace.json");
-  app.add_flag("--svg", options.svg, "also still figures of rank 0: timeline.svg and memory.svg")
-      ->needs(out);
-  app.add_option("--book", options.book, "write the figures of the book there, and nothing else")
-      ->excludes(out);
+void declare(program::OptionParser& parser, Options& options) {
+  parser.add_flag("--fake", options.fake,
+                  "on a modeled machine with a virtual clock: the same picture every time");
+  parser.add_choice("--model", options.run.model_name, {"nano", "tiny"}, "nano or tiny");
+  parser.add_choice("--strategy", options.strategy, {"fsdp", "ddp"}, "fsdp or ddp");
+  parser.add_number("--ranks", options.run.ranks, 1, 64, "world size W");
+  parser.add_number("--prefetch", options.run.prefetch_depth, 0, 64,
+                    "units gathered ahead; 0 = none");
+  parser.add_choice("--reshard", options.reshard, {"always", "never"},
+                    "after forward: always, never");
+  parser.add_number("--steps", options.run.steps, 1, 100, "recorded, after one that is not");
+  parser.add_number("--micro-steps", options.run.micro_steps, 1, 64,
+                    "micro-batches of a rank in a step");
+  parser.add_text("--out", options.out, "the folder for timeline.html and trace.json");
+  parser.add_flag("--svg", options.svg,
+                  "also still figures of rank 0: timeline.svg and memory.svg");
+  parser.require("--svg", "--out");
+  parser.add_text("--book", options.book, "write the figures of the book there, and nothing else");
+  parser.exclude("--book", "--out");
 }
 
 void finish(Options& options) {
@@ -71,28 +61,30 @@ void write(const std::filesystem::path& file, const std::string& text) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Runs a short training and writes its pictures.", "unshard-report"};
+  program::OptionParser parser("unshard-report", "Runs a short training and writes its pictures.");
   Options options;
-  read(app, options);
-  if (const auto code = program::parse(app, argc, argv)) return *code;
+  declare(parser, options);
+  if (const auto code = parser.parse(argc, argv)) return *code;
   finish(options);
-  if (!options.book.empty()) {
-    io::probe_file(options.book / "figure.svg");
-    for (const Figure& figure : book_figures()) write(options.book / figure.name, figure.svg);
+  if (!options.book.value_or("").empty()) {
+    const std::filesystem::path book = *options.book;
+    io::probe_file(book / "figure.svg");
+    for (const Figure& figure : book_figures()) write(book / figure.name, figure.svg);
     return 0;
   }
-  if (options.out.empty()) throw InputError("say where to write: --out FOLDER");
-  for (const char* name : {"timeline.html", "trace.json"}) io::probe_file(options.out / name);
+  if (options.out.value_or("").empty()) throw InputError("say where to write: --out FOLDER");
+  const std::filesystem::path out = *options.out;
+  for (const char* name : {"timeline.html", "trace.json"}) io::probe_file(out / name);
   if (options.svg) {
-    for (const char* name : {"timeline.svg", "memory.svg"}) io::probe_file(options.out / name);
+    for (const char* name : {"timeline.svg", "memory.svg"}) io::probe_file(out / name);
   }
   const RunRecord record = options.fake ? record_fake(options.run, kSmallMachine, options.run.ranks)
                                         : record_threads(options.run);
-  write(options.out / "timeline.html", to_html(record));
-  write(options.out / "trace.json", to_chrome_json(record));
+  write(out / "timeline.html", to_html(record));
+  write(out / "trace.json", to_chrome_json(record));
   if (options.svg) {
-    write(options.out / "timeline.svg", timeline_svg(record, {}));
-    write(options.out / "memory.svg", memory_svg(record, {}));
+    write(out / "timeline.svg", timeline_svg(record, {}));
+    write(out / "memory.svg", memory_svg(record, {}));
   }
   return 0;
 }

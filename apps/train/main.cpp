@@ -2,7 +2,7 @@
 #include "base/check.h"
 #include "io/output_file.h"
 #include "io/output_folder.h"
-#include "program/command_line.h"
+#include "program/command_line/option_parser.h"
 #include "program/memory.h"
 #include "program/program.h"
 #include "program/stop_signals.h"
@@ -182,32 +182,32 @@ int run(int argc, char** argv) {
   CommandLine line;
   std::optional<std::string> strategy;
   std::optional<std::string> ranks;
-  CLI::App app{"Trains a language model: in one process, data parallel, or fully sharded.",
-               "unshard-train"};
-  app.add_option("--config", line.config, "TOML file; see apps/train/configs");
-  app.add_option("--strategy", strategy, "single, ddp or fsdp (parallel.strategy)");
-  app.add_option("--ranks", ranks, "number of ranks W (parallel.ranks)");
-  app.add_option("--summary", line.summary, "write losses, memory and fingerprint here, as JSON");
-  app.add_option("--export", line.export_folder,
-                 "write the trained model here, for Hugging Face's from_pretrained");
-  app.add_option("--picture", line.picture,
-                 "record the last step, and write timeline.html and trace.json to this folder");
-  app.footer(
+  program::OptionParser options(
+      "unshard-train", "Trains a language model: in one process, data parallel, or fully sharded.");
+  options.add_text("--config", line.config, "TOML file; see apps/train/configs");
+  options.add_text("--strategy", strategy, "single, ddp or fsdp (parallel.strategy)");
+  options.add_text("--ranks", ranks, "number of ranks W (parallel.ranks)");
+  options.add_text("--summary", line.summary, "write losses, memory and fingerprint here, as JSON");
+  options.add_text("--export", line.export_folder,
+                   "write the trained model here, for Hugging Face's from_pretrained");
+  options.add_text("--picture", line.picture,
+                   "record the last step, and write timeline.html and trace.json to this folder");
+  options.set_footer(
       "Every key of the configuration can be given as --section.key VALUE; the last one "
       "counts:\n" +
       describe_keys() +
       "\nExit codes: 0 done, 1 failed while running, 2 wrong input, 130 and 143 stopped by "
       "SIGINT\nand SIGTERM: after the step, with a checkpoint if there is a folder; a "
       "second one stops at once.");
-  app.allow_extras();
-  if (const auto code = program::parse(app, argc, argv)) return *code;
+  options.keep_unknown_words();
+  if (const auto code = options.parse(argc, argv)) return *code;
   for (const auto& [name, value] : {std::pair("--config", line.config),
                                     {"--summary", line.summary},
                                     {"--export", line.export_folder},
                                     {"--picture", line.picture}}) {
     if (value && value->empty()) throw InputError(fmt::format("{}: is empty; give a path", name));
   }
-  line.overrides = app.remaining();
+  line.overrides = options.unknown_words();
   if (strategy) line.short_forms["parallel.strategy"] = *strategy;
   if (ranks) line.short_forms["parallel.ranks"] = *ranks;
   return train(line);

@@ -16,6 +16,5 @@ function(fsdp_check_headers)
   target_include_directories(check_headers PRIVATE ${PROJECT_SOURCE_DIR}
     ${PROJECT_SOURCE_DIR}/common ${PROJECT_SOURCE_DIR}/tasks ${PROJECT_SOURCE_DIR}/apps)
   target_compile_options(check_headers PRIVATE -O0)  # nothing of it ever runs
-  target_link_libraries(check_headers PRIVATE fsdp_parallel CLI11::CLI11
-    tomlplusplus::tomlplusplus fsdp_test_main)
+  target_link_libraries(check_headers PRIVATE fsdp_parallel tomlplusplus::tomlplusplus fsdp_test_main)
 endfunction()
