@@ -1,5 +1,8 @@
 // The main job: a small model learns this repository's own text, in one process and sharded over 1,
-// 2 and 4 ranks, and every bit of every parameter is the same at the end.
+// 2 and 4 ranks, and every bit of every parameter is the same at the end. Under mpirun, ranks are
+// threads first, and then processes.
+#include "comm/mpi/job.h"
+#include "comm/world.h"
 #include "io/output_file.h"
 #include "program/command_line/option_parser.h"
 #include "program/program.h"
@@ -26,11 +29,21 @@ struct Job {
   const char* strategy;
   int ranks;
   int threads;  // of a rank
+  bool in_threads = true;
+
+  std::string name() const { return std::string(strategy) + (in_threads ? "" : " (mpi)"); }
 };
 
 // One process and the largest world use both cores of a small machine; the batch is cut into eight
 // micro-batches each time.
-constexpr Job kJobs[] = {{"single", 1, 2}, {"fsdp", 1, 2}, {"fsdp", 2, 1}, {"fsdp", 4, 1}};
+std::vector<Job> jobs() {
+  std::vector<Job> all = {{"single", 1, 2}, {"fsdp", 1, 2}, {"fsdp", 2, 1}, {"fsdp", 4, 1}};
+  const int processes = mpi::launched().value_or(mpi::Launch{.rank = 0, .size = 0}).size;
+  for (const Job& job : std::vector(all.begin() + 1, all.end())) {
+    if (job.ranks <= processes) all.push_back({job.strategy, job.ranks, job.threads, false});
+  }
+  return all;
+}
 
 TrainConfig configure(const Job& job) {
   return load_config(
@@ -46,13 +59,14 @@ TrainConfig configure(const Job& job) {
 
 using program::print_line;
 
-void print_table(const std::vector<BoundedRun>& runs) {
+void print_table(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs) {
   print_line(fmt::format("\n{:10} {:>2}  {:>10} {:>10}  {:>13} {:>12}  {:>12}  {:>9}", "strategy",
                          "W", "first loss", "last loss", "peak per rank", "the bound", "received",
                          "tokens/s"));
-  for (const auto& [run, bound] : runs) {
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const auto& [run, bound] = runs[i];
     print_line(fmt::format("{:10} {:>2}  {:>10.4f} {:>10.4f}  {:>13} {:>12}  {:>12}  {:>9.0f}",
-                           run.strategy, run.world_size, run.losses.front(), run.losses.back(),
+                           jobs[i].name(), run.world_size, run.losses.front(), run.losses.back(),
                            run.peak_bytes, bound, run.comm_bytes, run.tokens_per_second));
   }
 }
@@ -86,37 +100,52 @@ void draw(const std::filesystem::path& folder) {
   print_line(fmt::format("The same for ui.perfetto.dev: {}", (folder / "trace.json").string()));
 }
 
-int demonstrate() {
-  const std::filesystem::path folder = std::filesystem::path(FSDP_PROJECT_ROOT) / "build" / "demo";
-  for (const char* name : {"summary.json", "timeline.html", "trace.json"}) {
-    io::probe_file(folder / name);
-  }
-  const TokenData data =
-      TokenData::from_text(source_text(FSDP_PROJECT_ROOT), "the text of this repository", 256);
-  const TrainConfig first = configure(kJobs[0]);
-  print_line(fmt::format("A transformer with {} parameters reads {} ({} bytes):",  //
-                         first.model.parameter_count(), data.name(), data.size()));
-  print_line(fmt::format("{} steps of {} sequences of {} bytes, in {} micro-batches.",
-                         first.training.steps, first.training.global_batch_size,
-                         first.sequence_length(), first.micro_batches()));
-  std::vector<BoundedRun> runs;
-  for (const Job& job : kJobs) {
-    const TrainConfig config = configure(job);
-    RunOptions options;
-    options.on_step = [&](const StepReport& step) {
-      if (step.step % 20 != 0) return;
-      print_line(fmt::format("  {} W={}: step {}/{}, loss {:.4f}", job.strategy, job.ranks,
-                             step.step, step.steps, step.loss));
-    };
-    runs.push_back({run_training(config, data, options), bound_bytes(config)});
-  }
-  print_table(runs);
+std::filesystem::path demo_folder() {
+  return std::filesystem::path(FSDP_PROJECT_ROOT) / "build" / "demo";
+}
+
+/// Says what came out, and writes it down.
+int report(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs,
+           const TokenData& data) {
+  const std::filesystem::path folder = demo_folder();
+  print_table(jobs, runs);
   print_line("\nWhat the model writes now:\n\n" + show_tokens(runs.back().run.sample, data));
   const bool good = judge(runs);
   io::write_output_file(folder / "summary.json", to_json(runs));
   print_line(fmt::format("\nWritten: {}", (folder / "summary.json").string()));
   draw(folder);
   return good ? 0 : 1;
+}
+
+int demonstrate() {
+  const bool speaks = process_rank() == 0;
+  in_every_process([&] {
+    for (const char* name : {"summary.json", "timeline.html", "trace.json"}) {
+      if (speaks) io::probe_file(demo_folder() / name);
+    }
+  });
+  const TokenData data =
+      TokenData::from_text(source_text(FSDP_PROJECT_ROOT), "the text of this repository", 256);
+  const std::vector<Job> all = jobs();
+  const TrainConfig first = configure(all.front());
+  print_line(fmt::format("A transformer with {} parameters reads {} ({} bytes):",  //
+                         first.model.parameter_count(), data.name(), data.size()));
+  print_line(fmt::format("{} steps of {} sequences of {} bytes, in {} micro-batches.",
+                         first.training.steps, first.training.global_batch_size,
+                         first.sequence_length(), first.micro_batches()));
+  std::vector<BoundedRun> runs;
+  for (const Job& job : all) {
+    const TrainConfig config = configure(job);
+    RunOptions options;
+    options.in_threads = job.in_threads;
+    options.on_step = [&](const StepReport& step) {
+      if (step.step % 20 != 0) return;
+      print_line(fmt::format("  {} W={}: step {}/{}, loss {:.4f}", job.name(), job.ranks, step.step,
+                             step.steps, step.loss));
+    };
+    runs.push_back({run_training(config, data, options), bound_bytes(config, !job.in_threads)});
+  }
+  return speaks ? report(all, runs, data) : 0;
 }
 
 int run(int argc, char** argv) {

@@ -1,6 +1,7 @@
 #include "program/program.h"
 
 #include "base/todo.h"
+#include "comm/world.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -38,8 +39,12 @@ void flush_output() {
                   std::generic_category().message(error == 0 ? EIO : error)));
 }
 
-int complain(const char* name, const std::string& what, int code) {
-  std::fputs(fmt::format("{}: {}\n", name, what).c_str(), stderr);
+/// Of processes that have failed alike, the first speaks.
+int complain(const char* name, const std::exception& error, const std::string& what, int code) {
+  const int process = process_rank();
+  if (process != 0 && is_known_to_all_processes(error.what())) return code;
+  const std::string where = process == 0 ? "" : fmt::format("process {}: ", process);
+  std::fputs(fmt::format("{}: {}{}\n", name, where, what).c_str(), stderr);
   return code;
 }
 
@@ -58,6 +63,7 @@ constexpr const char* kOutOfMemory =
 OutputClosed::OutputClosed() : Error("the standard output was closed by its reader") {}
 
 void print_line(std::string_view line) {
+  if (process_rank() != 0) return;
   errno = 0;
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fputc('\n', stdout);
@@ -75,22 +81,24 @@ int run(const char* name, const std::function<int()>& body) {
   } catch (const OutputClosed&) {
     return kSignalled + SIGPIPE;
   } catch (const InputError& error) {
-    return complain(name, error.what(), kWrongInput);
+    return complain(name, error, error.what(), kWrongInput);
   } catch (const Error& error) {
-    return complain(name, error.what(), kFailed);
-  } catch (const std::bad_alloc&) {
-    return complain(name, kOutOfMemory, kFailed);
-  } catch (const std::length_error&) {  // of a vector or a text
-    return complain(name, kOutOfMemory, kFailed);
+    return complain(name, error, error.what(), kFailed);
+  } catch (const std::bad_alloc& error) {
+    return complain(name, error, kOutOfMemory, kFailed);
+  } catch (const std::length_error& error) {  // of a vector or a text
+    return complain(name, error, kOutOfMemory, kFailed);
   } catch (const std::filesystem::filesystem_error& error) {
-    return complain(name, sentence(error), kFailed);
+    return complain(name, error, sentence(error), kFailed);
   } catch (const std::system_error& error) {
-    return complain(name, fmt::format("the system refused: {}", error.code().message()), kFailed);
+    return complain(name, error, fmt::format("the system refused: {}", error.code().message()),
+                    kFailed);
   } catch (const TodoError& error) {
-    return complain(name, as_sentence(error), kFailed);
+    return complain(name, error, as_sentence(error), kFailed);
   } catch (const std::exception& error) {
     return complain(
-        name, fmt::format("an error that it does not know; please report it ({})", error.what()),
+        name, error,
+        fmt::format("an error that it does not know; please report it ({})", error.what()),
         kFailed);
   }
 }

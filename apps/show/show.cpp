@@ -2,7 +2,7 @@
 
 #include "autograd/functions.h"
 #include "base/todo.h"
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "device/context.h"
 #include "optim/gradient_engine.h"
 #include "optim/local_gradients.h"

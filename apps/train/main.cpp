@@ -1,14 +1,15 @@
 // unshard-train: trains a language model as a configuration says.
 #include "base/check.h"
+#include "comm/world.h"
 #include "io/output_file.h"
 #include "io/output_folder.h"
-#include "program/command_line/option_parser.h"
 #include "program/memory.h"
 #include "program/program.h"
 #include "program/stop_signals.h"
 #include "report/chrome_trace.h"
 #include "report/html_page.h"
 #include "report/runs/short_run.h"
+#include "train/command_line.h"
 #include "train/memory_check.h"
 #include "train/run_state.h"
 #include "train/summary.h"
@@ -19,12 +20,10 @@
 #include <csignal>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 namespace fsdp::train {
 namespace {
@@ -35,13 +34,11 @@ using program::print_line;
 constexpr const char* kPicturePage = "timeline.html";
 constexpr const char* kPictureTrace = "trace.json";
 
-struct CommandLine {
-  std::optional<std::string> config;
-  std::optional<std::string> summary;
-  std::optional<std::string> export_folder;
-  std::optional<std::string> picture;
-  std::vector<std::string> overrides;
-  std::map<std::string, std::string> short_forms;  // of keys
+/// A training that can begin.
+struct Plan {
+  CommandLine line;
+  TrainConfig config;
+  TokenData data;
 };
 
 void print_start(const TrainConfig& config, const TokenData& data) {
@@ -126,28 +123,18 @@ int end_early(const TrainConfig& config, const RunResult& result) {
   return program::kSignalled + result.stopped_by;
 }
 
-/// A key that is given twice has its last value; but of a short form and its key, neither is meant
-/// more.
-TrainConfig configure(const CommandLine& line) {
-  std::vector<std::string> words;
-  for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
-  words.insert(words.end(), line.overrides.begin(), line.overrides.end());
-  TrainConfig config = load_config(line.config, words);
-  for (const auto& [key, value] : line.short_forms) {
-    if (config.settings.at(key) == value) continue;
-    throw InputError(fmt::format("command line: {}: is {}, but --{} is {}; give one of them", key,
-                                 config.settings.at(key), key.substr(key.find('.') + 1), value));
-  }
-  return config;
-}
-
-int train(const CommandLine& line) {
-  const TrainConfig config = configure(line);
+Plan make_plan(CommandLine line) {
+  TrainConfig config = configure(line);
   check_memory(config, program::free_memory());
-  const TokenData data = TokenData::open(config.data, config.model.vocab_size);
+  TokenData data = TokenData::open(config.data, config.model.vocab_size);
   if (config.sample.max_new_tokens > 0)
     prompt_tokens(config, data);  // a bad prompt is said before the work
+  return {std::move(line), std::move(config), std::move(data)};
+}
 
+int train(const Plan& plan) {
+  const CommandLine& line = plan.line;
+  const TrainConfig& config = plan.config;
   RunOptions options;
   options.export_folder = whole_path(line.export_folder);
   const std::filesystem::path summary = whole_path(line.summary);
@@ -162,55 +149,29 @@ int train(const CommandLine& line) {
       report::record_rank(record, step);
     };
   }
-  const RunResult result = train_until_stopped(config, data, options);
+  const RunResult result = train_until_stopped(config, plan.data, options);
   if (result.stopped_by != 0) return end_early(config, result);
   print_line(fmt::format("parameters sha256 {}", result.param_sha256));
-  if (!result.sample.empty()) print_line("\n" + show_tokens(result.sample, data));
+  if (!result.sample.empty()) print_line("\n" + show_tokens(result.sample, plan.data));
   if (line.picture && result.losses.empty()) {
     print_line("no step was left to train, so there is no picture of the last one");
   } else if (line.picture) {
     draw(record, picture);
   }
-  if (line.summary) {
+  if (line.summary && process_rank() == 0) {
     io::write_output_file(summary, to_json({{result, result.peak_bytes}}));
   }
-  if (line.export_folder) warn_if_replaced(options.export_folder);
+  if (line.export_folder && process_rank() == 0) warn_if_replaced(options.export_folder);
   return 0;
 }
 
 int run(int argc, char** argv) {
-  CommandLine line;
-  std::optional<std::string> strategy;
-  std::optional<std::string> ranks;
-  program::OptionParser options(
-      "unshard-train", "Trains a language model: in one process, data parallel, or fully sharded.");
-  options.add_text("--config", line.config, "TOML file; see apps/train/configs");
-  options.add_text("--strategy", strategy, "single, ddp or fsdp (parallel.strategy)");
-  options.add_text("--ranks", ranks, "number of ranks W (parallel.ranks)");
-  options.add_text("--summary", line.summary, "write losses, memory and fingerprint here, as JSON");
-  options.add_text("--export", line.export_folder,
-                   "write the trained model here, for Hugging Face's from_pretrained");
-  options.add_text("--picture", line.picture,
-                   "record the last step, and write timeline.html and trace.json to this folder");
-  options.set_footer(
-      "Every key of the configuration can be given as --section.key VALUE; the last one "
-      "counts:\n" +
-      describe_keys() +
-      "\nExit codes: 0 done, 1 failed while running, 2 wrong input, 130 and 143 stopped by "
-      "SIGINT\nand SIGTERM: after the step, with a checkpoint if there is a folder; a "
-      "second one stops at once.");
-  options.keep_unknown_words();
-  if (const auto code = options.parse(argc, argv)) return *code;
-  for (const auto& [name, value] : {std::pair("--config", line.config),
-                                    {"--summary", line.summary},
-                                    {"--export", line.export_folder},
-                                    {"--picture", line.picture}}) {
-    if (value && value->empty()) throw InputError(fmt::format("{}: is empty; give a path", name));
-  }
-  line.overrides = options.unknown_words();
-  if (strategy) line.short_forms["parallel.strategy"] = *strategy;
-  if (ranks) line.short_forms["parallel.ranks"] = *ranks;
-  return train(line);
+  std::optional<Plan> plan;
+  in_every_process([&] {
+    if (std::optional<CommandLine> line = read_command_line(argc, argv))
+      plan.emplace(make_plan(std::move(*line)));
+  });
+  return plan ? train(*plan) : 0;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "train/memory_check.h"
 
 #include "base/check.h"
+#include "comm/mpi/job.h"
 #include "train/bound.h"
 #include "train/summary.h"
 
@@ -106,20 +107,41 @@ double needed(const TrainConfig& config) {
   TrainConfig shorter = config;
   const std::int64_t micro_step = config.training.local_batch_size * config.parallel.ranks;
   shorter.training.global_batch_size = std::min(config.training.global_batch_size, 16 * micro_step);
-  return static_cast<double>(bound_bytes(shorter)) * static_cast<double>(config.parallel.ranks);
+  const bool in_processes = mpi::launched().has_value();
+  return static_cast<double>(bound_bytes(shorter, in_processes)) *
+         static_cast<double>(config.parallel.ranks);
+}
+
+/// What shares the memory of this machine.
+struct Here {
+  std::int64_t ranks;
+  double share;     // of all ranks
+  double training;  // bytes of these ranks
+  double data;      // bytes; each process reads all of them
+};
+
+Here here(const TrainConfig& config) {
+  const auto launch = mpi::launched();
+  const std::int64_t all = config.parallel.ranks;
+  const std::int64_t ranks = launch ? std::min<std::int64_t>(launch->size_here, all) : all;
+  const double share = static_cast<double>(ranks) / static_cast<double>(all);
+  return {.ranks = ranks,
+          .share = share,
+          .training = needed(config) * share,
+          .data = data_bytes(config) * (launch ? launch->size_here : 1)};
 }
 
 }  // namespace
 
 std::int64_t needed_bytes(const TrainConfig& config) {
-  return static_cast<std::int64_t>(std::min(needed(config) + data_bytes(config), kMostShown));
+  const Here here = train::here(config);
+  return static_cast<std::int64_t>(std::min(here.training + here.data, kMostShown));
 }
 
 void check_memory(const TrainConfig& config, const program::FreeMemory& there) {
   if (!config.parallel.check_memory) return;
   const auto most = static_cast<double>(there.nbytes);
-  const double training = needed(config);
-  const double data = data_bytes(config);
+  const auto [ranks, share, training, data] = here(config);
   if (training + data <= most) return;
   if (data > training) {
     throw InputError(fmt::format(
@@ -131,8 +153,8 @@ void check_memory(const TrainConfig& config, const program::FreeMemory& there) {
   throw InputError(fmt::format(
       "{}: this training needs {} for its {} rank{}, and there are {} ({}); {} would save most "
       "(then it is {}), or set parallel.check_memory to false to try",
-      best.key, show(training + data), config.parallel.ranks, config.parallel.ranks == 1 ? "" : "s",
-      show_bytes(there.nbytes), there.limit, best.change, show(best.bytes + data)));
+      best.key, show(training + data), ranks, ranks == 1 ? "" : "s", show_bytes(there.nbytes),
+      there.limit, best.change, show(best.bytes * share + data)));
 }
 
 }  // namespace fsdp::train

@@ -11,7 +11,8 @@
 
 namespace fsdp::train {
 
-/// What all ranks need together, by the formula of the writeup (train/bound.h), and the data. A
+/// What the ranks of this machine need together, by the formula of the writeup (train/bound.h), and
+/// the data. A
 /// step of more than 16 micro-steps is taken for one of 16, and what is beyond 10^15 bytes is only
 /// estimated: the result is a lower bound then. Never overflows.
 std::int64_t needed_bytes(const TrainConfig& config);

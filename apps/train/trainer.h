@@ -59,12 +59,14 @@ struct RunOptions {
   /// Called on every rank's thread, in its Context, in place of the last step: it must call `step`
   /// once, and may watch it. Nothing is in flight then, and all ranks have just met.
   std::function<void(nn::TransformerLM& model, const std::function<void()>& step)> around_last_step;
+  bool in_threads = false;  ///< ranks are threads of the first process, even under mpirun
   /// What the caller will write when the run is over: only tried before the first step.
   std::vector<PlannedFile> planned_files;
 };
 
-/// Trains as `config` says, on `data`; ranks are threads of this process. The checkpoint folder and
-/// the export are locked meanwhile.
+/// Trains as `config` says, on `data`. Ranks are threads of this process or, if mpirun has started
+/// it, processes: then all of them call this, and each that is a rank gets the result. The
+/// checkpoint folder and the export are locked meanwhile.
 /// @throws InputError if a checkpoint or the data do not fit the configuration, or something that
 ///         is to be written cannot be: before the first step.
 /// @throws Error on every rank, before anything is saved or exported, for the step after which a

@@ -10,3 +10,15 @@ find_library(FSDP_MD_LIBRARY NAMES md REQUIRED)  # SHA-256 of the parameters
 add_library(fsdp_md INTERFACE)
 target_include_directories(fsdp_md SYSTEM INTERFACE ${FSDP_MD_INCLUDE})
 target_link_libraries(fsdp_md INTERFACE ${FSDP_MD_LIBRARY})
+
+# Ranks as processes. Where a system has two MPI libraries, their compilers and launchers have endings.
+set(FSDP_MPI "" CACHE STRING "MPI library: openmpi, mpich, ON (the system's own), or none")
+if(FSDP_MPI)
+  set(MPI_CXX_SKIP_MPICXX ON)
+  find_program(FSDP_MPI_COMPILER mpicxx.${FSDP_MPI})
+  if(FSDP_MPI_COMPILER)
+    set(MPI_CXX_COMPILER ${FSDP_MPI_COMPILER})
+  endif()
+  find_package(MPI REQUIRED COMPONENTS CXX)
+  find_program(FSDP_MPIRUN NAMES mpirun.${FSDP_MPI} mpirun mpiexec REQUIRED)
+endif()

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <exception>
+#include <string>
 
 namespace fsdp {
 
@@ -12,5 +13,14 @@ namespace fsdp {
 /// message, becomes an Error). All others are rethrown unchanged. So are an Aborted, which names
 /// its rank already, and a TodoError, which is not about a rank.
 [[noreturn]] void rethrow_from_rank(int rank, const std::exception_ptr& error);
+
+/// The message of `error`.
+std::string what_of(const std::exception_ptr& error);
+
+/// The type of `error` by name, and an exception of that type with a message: how an error gets
+/// from one process to another. If its type is none of those above, it arrives as a
+/// std::runtime_error.
+std::string type_of(const std::exception_ptr& error);
+std::exception_ptr make_error(const std::string& type, const std::string& what);
 
 }  // namespace fsdp

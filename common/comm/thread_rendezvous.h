@@ -1,14 +1,15 @@
 /// @file
 /// @ingroup comm
-/// The control plane of the thread backend: which calls have arrived, which operation runs next,
-/// which threads help, and when the world stops.
+/// Where the ranks of the thread backend meet: which operation runs next, which threads help, and
+/// who sleeps until when.
 #pragma once
 
-#include "comm/thread_group.h"
+#include "comm/agreement.h"
+#include "comm/thread_transfer.h"
 
 #include <chrono>
 #include <condition_variable>
-#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -21,41 +22,41 @@
 
 namespace fsdp::threads {
 
+using control::Group;
+using control::SplitChoice;
+
+/// An operation whose data moves in chunks. Guarded by the Rendezvous's mutex.
+struct Operation : control::Operation {
+  std::optional<Transfer> transfer;  // set when its turn has come
+  std::int64_t next_piece = 0;
+  std::int64_t running = 0;   // chunks running now: no buffer may be freed
+  std::int64_t finished = 0;  // chunks done
+};
+
 /// One world of ranks that are threads.
 ///
-/// A collective starts when the last of its ranks has called it. Then the calls are compared. If
-/// they match, the copying or adding is cut into chunks (Transfer) that any thread may run:
+/// A collective starts when the last of its ranks has called it, and the calls match (Agreement).
+/// Then the copying or adding is cut into chunks (Transfer) that any thread may run:
 ///
 ///   - a rank that waits anyway runs chunks, so no other thread need wake up for them;
 ///   - a few communication threads run chunks while all ranks compute;
 ///   - the rank that calls a small collective last runs it at once.
 ///
 /// So no thread blocks in the middle of a collective, whatever groups exist and however many ranks
-/// share a core. A rank can only wait for calls that other ranks have yet to make. This makes a
-/// hang visible: it is a chain of ranks in the wait-for graph (thread_report.h). The chain can
-/// appear at three moments only, when a rank begins to wait, returns, or throws, and is looked for
-/// then. A rank that polls also counts as waiting: if a rank it needs has ended, or after a hundred
-/// thousand calls of is_done() in a row.
+/// share a core.
 ///
-/// After a failure the world stops, for good and in all groups. Chunks not begun are dropped, and
-/// running ones end first (no buffer may be freed under a reader). Every waiting or later call
-/// throws Aborted with the same message.
-///
-/// One message needs a wait. Suppose an exception unwinds a rank (the *culprit*), which would then
-/// wait forever in the destructor of a Work. The reason is that exception, and its message is known
-/// only when the culprit's body has ended. The others sleep until then, but at most for `patience`:
-/// the culprit may swallow the exception and compute for long. A culprit that uses any group again
-/// has swallowed it. Then, and after `patience`, the reason is the chain of ranks that was found.
-class Rendezvous {
+/// When the world stops, chunks not begun are dropped, and running ones end first (no buffer may be
+/// freed under a reader). Every waiting or later call throws Aborted with the same message.
+class Rendezvous : private control::Agreement::Listener {
  public:
   /// @throws Error when there are too few threads
   explicit Rendezvous(int world_size, std::chrono::milliseconds patience);
-  ~Rendezvous();
+  ~Rendezvous() override;
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   /// The group of all ranks.
-  const std::shared_ptr<Group>& world() const { return groups_.front(); }
+  const std::shared_ptr<Group>& world() const { return agreement_.world(); }
 
   // ---- for backends; `rank` is a world rank, and its thread calls
 
@@ -90,10 +91,24 @@ class Rendezvous {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
+  /// The thread of one rank.
+  struct RankThread {
+    std::thread::id id;                  // the one thread that may call for this rank
+    std::vector<const Operation*> held;  // called; their Works neither waited for nor destroyed
+    std::condition_variable wake;
+  };
+
+  // What the agreement tells.
+  std::shared_ptr<control::Operation> make_operation() override;
+  void on_agreed(const std::shared_ptr<control::Operation>& operation) override;
+  void on_stop() override;
+  void on_reason() override;
+
   // Moving on.
   void advance(Group& group);
   void finish(Operation& operation);
   void enqueue(const std::shared_ptr<Operation>& operation);
+  void wake_all();
   void wake_helpers(std::int64_t helpers);
   void wake_waiters(const Operation& operation);
   bool has_small_work() const;
@@ -103,36 +118,20 @@ class Rendezvous {
   void end_communication_threads();
 
   // Stopping.
-  void note_poll(int rank, const Operation& operation);
-  void detect_deadlock(int from);
-  void stop(const std::string& reason);
-  void stop_for(const std::vector<int>& involved, const std::string& reason);
-  void stop_and_ask(int culprit, const std::string& reason);
-  void settle(const std::string& reason);
-  void settle_if_swallowed(int rank);
-  void sleep(Lock& lock, RankState& self);
+  void sleep(Lock& lock, RankThread& self);
   void wait_as_stranger(Lock& lock, int rank, const Operation& operation);
   void check_thread(int rank, std::string_view what) const;
   std::string stranger() const;
   [[noreturn]] void throw_aborted(Lock& lock, int rank);
-  std::string tables() const;
-  const RankState& state(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
-  RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  RankThread& thread_of(int rank) { return rank_threads_[static_cast<std::size_t>(rank)]; }
+  bool is_on_thread_of(int rank) const;
 
   mutable std::mutex mutex_;  // guards everything below, and every Group and Operation
-  std::vector<RankState> ranks_;
-  std::vector<std::shared_ptr<Group>> groups_;
+  control::Agreement agreement_;
+  std::vector<RankThread> rank_threads_;
   std::deque<std::shared_ptr<Operation>> active_;  // with chunks not yet taken; small ones first
-
-  bool any_returned_ = false;
-  bool stopped_ = false;
-  std::optional<std::string> reason_;  // may be set after the stop: see stop_and_ask()
-  int culprit_ = -1;
-  std::string provisional_reason_;
-  std::chrono::steady_clock::time_point end_of_patience_{};
   Failure failure_;  // of the rank that failed first, when a rank's error was the reason
 
-  const std::chrono::milliseconds patience_;
   bool closing_ = false;
   std::condition_variable work_or_close_;
   std::vector<std::thread> threads_;

@@ -1,5 +1,6 @@
 #include "comm/thread_transfer.h"
 
+#include "comm/scale_down.h"
 #include "comm/stream_copy.h"
 #include "tensor/tree_sum.h"
 
@@ -19,17 +20,6 @@ constexpr std::int64_t kSmallBytes = std::int64_t{64} << 10;
 constexpr std::int64_t kStreamBytes = std::int64_t{16} << 20;
 constexpr std::size_t kBlockBytes = std::size_t{16} << 10;  // stays in the first-level cache
 constexpr std::int64_t kRangeMultiple = 64;                 // elements: no two chunks share a line
-
-template <class T>
-void scale(std::byte* bytes, std::int64_t numel, T factor) {
-  T* values = reinterpret_cast<T*>(bytes);
-  for (std::int64_t i = 0; i < numel; ++i) values[i] *= factor;
-}
-
-void scale_down(std::byte* bytes, std::int64_t numel, DType dtype, std::size_t world_size) {
-  if (dtype == DType::float32) scale(bytes, numel, 1.0F / static_cast<float>(world_size));
-  if (dtype == DType::float64) scale(bytes, numel, 1.0 / static_cast<double>(world_size));
-}
 
 }  // namespace
 
@@ -143,7 +133,7 @@ void Transfer::sum(const std::vector<const std::byte*>& ins, const std::vector<s
     for (std::size_t q = 0; q < ins.size(); ++q) from[q] = ins[q] + at;
     tree_sum(block.data(), std::span<const std::byte* const>(from), length, dtype_);
     if (calls_.front().reduce == ReduceOp::avg)
-      scale_down(block.data(), length, dtype_, calls_.size());
+      scale_down(block.data(), length, dtype_, static_cast<int>(calls_.size()));
     const std::size_t nbytes = static_cast<std::size_t>(length) * element_size_;
     for (std::byte* out : outs) put(out + at, block.data(), nbytes);
   }

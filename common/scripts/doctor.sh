@@ -132,6 +132,7 @@ line clang++ "$(version_of clang++ --version)" '`make check-clang` would install
 line clang-format "$(version_of clang-format --version)" '`make format` would install it'
 line codespell "$(version_of codespell --version)" '`make check` would install it'
 line clang-tidy "$(version_of clang-tidy --version)" '`make tidy` would install it'
+line MPI "$(version_of mpirun --version)" '`make test BACKEND=mpi` would install it'
 line OpenBLAS "$(openblas)" '`make bench` would install it, to measure our products against'
 line Python "$(version_of python3 --version)" 'only the scripts around the project use it'
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what a target of the Makefile needs and this machine lacks, after printing what and why.
 #   install.sh GROUP…   groups: compiler build bench docs format spelling tidy clang arm64 course
-#                         debug
+#                         debug mpi
 # Says nothing and does nothing when all is there. INSTALL=no never calls the package manager.
 set -eu
 
@@ -112,6 +112,10 @@ for group in "$@"; do
       python=needed
       ;;
     debug) need gdb 'the debugger' gdb ;;
+    mpi)
+      need libopenmpi-dev 'ranks as processes (MPI)' mpicxx
+      need openmpi-bin 'starts them' mpirun
+      ;;
     *)
       echo "install.sh: unknown group '$group'" >&2
       exit 2

@@ -59,7 +59,7 @@ else
   } | sort -u)
 fi
 
-# A file that this build does not compile (for another processor) is left to one that does.
+# A file that this build does not compile (for another processor, for MPI) is left to one that does.
 sources=$(for source in $sources; do
   if grep -qF "/$source\"" "$build/compile_commands.json"; then echo "$source"; fi
 done)

@@ -1,7 +1,7 @@
 // The reference card of the book, compiled and run: if a call changes, the card must too.
 #include "autograd/backward.h"
 #include "autograd/functions.h"
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "io/output_folder.h"
 #include "io/sharded_checkpoint.h"
 #include "optim/gradient_engine.h"

@@ -5,7 +5,7 @@
 //   runner_task3 --list     prints the scenarios it knows
 #include "base/check.h"
 #include "base/todo.h"
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "graded/delivery.h"
 #include "graded/event_log.h"
 #include "graded/recorder.h"

@@ -225,6 +225,13 @@ class Names(unittest.TestCase):
                 self.assertTrue(policy.why_not_library(name, member, 3))
         self.assertFalse(policy.why_not_library("fsdp::Context::current()", "device/context", 3))
 
+    def test_what_moves_the_bytes_of_ranks_is_no_part_of_an_answer(self):
+        open_to_all = {"process_group", "work", "collective_checks", "rank_error"}
+        for path in (manifest.ROOT / "common" / "comm").rglob("*.cpp"):
+            refused = policy.why_not_library("fsdp::anything()", f"comm/{path.stem}", 3)
+            with self.subTest(path):
+                self.assertEqual(path.stem not in open_to_all, bool(refused))
+
     def test_templates(self):
         self.assertTrue(policy.is_template("std::vector<int>::push_back(int)"))
         self.assertFalse(policy.is_template("std::chrono::_V2::steady_clock::now()"))

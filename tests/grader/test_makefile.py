@@ -43,6 +43,16 @@ class Makefile(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertNotEqual(done.stdout.strip(), "")
 
+    def test_a_target_without_processes_refuses_them(self) -> None:
+        for name in ("demo", "test", "bench"):
+            done = make("-n", name, "BACKEND=mpi")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("build/mpi", done.stdout)
+        done = make("-n", "test-task3", "BACKEND=mpi")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("test-task3 has ranks that are threads", done.stderr)
+        self.assertIn("there are threads and mpi", make("-n", "test", "BACKEND=nccl").stderr)
+
     def test_make_alone_is_make_help(self) -> None:
         self.assertEqual(make().stdout, make("help").stdout)
 

@@ -1,7 +1,7 @@
 #include "memory/real_training.h"
 
 #include "autograd/functions.h"
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "optim/local_gradients.h"
 #include "support/training.h"
 

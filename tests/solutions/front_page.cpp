@@ -1,6 +1,6 @@
 // The code that README.md shows: it compiles, trains, and is the same (test_front_page.py).
 #include "autograd/functions.h"
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "nn/transformer.h"
 #include "support/catch.h"
 #include "support/training.h"

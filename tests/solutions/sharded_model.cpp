@@ -1,6 +1,6 @@
 // What a sharded model holds when it starts, what it writes, and what it computes after its shards
 // have changed.
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "io/sharded_checkpoint.h"
 #include "nn/generate.h"
 #include "nn/transformer.h"

@@ -2,7 +2,7 @@
 /// Steps of toy models by one process and by many ranks.
 #pragma once
 
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "optim/gradient_engine.h"
 #include "support/toy_model.h"
 #include "task7_integration/integration.h"

@@ -2,7 +2,7 @@
 
 #include "autograd/functions.h"
 #include "base/philox.h"
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
 

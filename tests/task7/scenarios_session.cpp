@@ -1,6 +1,6 @@
 #include "base/todo.h"
 #include "comm/decorators.h"
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "optim/optimizer.h"
 #include "support/numbers.h"
 #include "support/reshard.h"

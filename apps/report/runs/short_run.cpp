@@ -151,7 +151,7 @@ RunRecord record_fake(const ShortRun& run, const CostModel& machine, int recorde
 
 RunRecord record_threads(const ShortRun& run) {
   RunRecord record = empty_record(run, run.ranks);
-  run_ranks({.world_size = run.ranks, .seed = kSeed}, [&](ProcessGroup& group) {
+  threads::run_ranks({.world_size = run.ranks, .seed = kSeed}, [&](ProcessGroup& group) {
     const std::shared_ptr<ProcessGroup> borrowed(&group, [](ProcessGroup*) {});
     record.ranks[static_cast<std::size_t>(group.rank())] = RankRun(run, borrowed).record();
   });

@@ -77,23 +77,23 @@ void check_all(const World& world, ProcessGroup& group) {
 
 }  // namespace
 
-TEST_CASE("every collective gives what its definition says, float32") {
+TEST_CASE("every collective gives what its definition says, float32", "[world]") {
   in_every_world(check_all<float>);
 }
 
-TEST_CASE("every collective gives what its definition says, float64") {
+TEST_CASE("every collective gives what its definition says, float64", "[world]") {
   in_every_world(check_all<double>);
 }
 
-TEST_CASE("every collective gives what its definition says, int32") {
+TEST_CASE("every collective gives what its definition says, int32", "[world]") {
   in_every_world(check_all<std::int32_t>);
 }
 
-TEST_CASE("every collective gives what its definition says, int64") {
+TEST_CASE("every collective gives what its definition says, int64", "[world]") {
   in_every_world(check_all<std::int64_t>);
 }
 
-TEST_CASE("collectives that are cut into pieces") {
+TEST_CASE("collectives that are cut into pieces", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     if (group.size() > 3) return;  // writing the sums down element by element takes time
     check_all_gather<float>(world, group, kLarge);
@@ -104,7 +104,7 @@ TEST_CASE("collectives that are cut into pieces") {
   });
 }
 
-TEST_CASE("all_gather in place") {
+TEST_CASE("all_gather in place", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     for (const std::int64_t n : kSizes) {
       const Tensor out = Tensor::empty({group.size() * n});
@@ -119,7 +119,7 @@ TEST_CASE("all_gather in place") {
   });
 }
 
-TEST_CASE("reduce_scatter into this rank's slot of its own input") {
+TEST_CASE("reduce_scatter into this rank's slot of its own input", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     const std::int64_t n = 1003;
     const std::int64_t numel = n * group.size();
@@ -133,7 +133,7 @@ TEST_CASE("reduce_scatter into this rank's slot of its own input") {
   });
 }
 
-TEST_CASE("an operand may begin anywhere in its storage") {
+TEST_CASE("an operand may begin anywhere in its storage", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     const std::int64_t n = 1001;
     const Tensor whole = Tensor::zeros({n + 9});
@@ -147,7 +147,7 @@ TEST_CASE("an operand may begin anywhere in its storage") {
   });
 }
 
-TEST_CASE("a barrier lets nobody through before all are there") {
+TEST_CASE("a barrier lets nobody through before all are there", "[world]") {
   in_every_world([](const World&, ProcessGroup& group) {
     // What a rank wrote before the barrier is what another reads after it: the second gather may
     // not overtake, and the barrier moves nothing.

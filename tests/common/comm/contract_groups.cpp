@@ -18,7 +18,7 @@ std::vector<std::int64_t> gathered_ranks(ProcessGroup& group, std::int64_t mine)
 
 }  // namespace
 
-TEST_CASE("collectives run in the order they were issued, one after the other") {
+TEST_CASE("collectives run in the order they were issued, one after the other", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     // Each reads what the one before it wrote; nobody waits in between.
     const std::int64_t n = 6'007;
@@ -41,7 +41,7 @@ TEST_CASE("collectives run in the order they were issued, one after the other") 
   });
 }
 
-TEST_CASE("many small collectives in flight at once") {
+TEST_CASE("many small collectives in flight at once", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     constexpr int kInFlight = 40;
     for (int round = 0; round < 3; ++round) {
@@ -59,7 +59,7 @@ TEST_CASE("many small collectives in flight at once") {
   });
 }
 
-TEST_CASE("split: groups by color, ordered by key and then by rank") {
+TEST_CASE("split: groups by color, ordered by key and then by rank", "[world]") {
   in_every_world([](const World&, ProcessGroup& group) {
     // Colors 0 and 1 by parity; keys turn the order round.
     const auto part = group.split(group.rank() % 2, -group.rank());
@@ -75,7 +75,7 @@ TEST_CASE("split: groups by color, ordered by key and then by rank") {
   });
 }
 
-TEST_CASE("split_contiguous and split_strided are the two ways across a grid of ranks") {
+TEST_CASE("split_contiguous and split_strided are the two ways across a grid of ranks", "[world]") {
   in_every_world([](const World&, ProcessGroup& group) {
     if (group.size() % 2 != 0) return;
     const auto near = group.split_contiguous(2);
@@ -91,7 +91,8 @@ TEST_CASE("split_contiguous and split_strided are the two ways across a grid of 
   });
 }
 
-TEST_CASE("a sum over a grid, first near and then far, has the bits of the sum over all") {
+TEST_CASE("a sum over a grid, first near and then far, has the bits of the sum over all",
+          "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     if (group.size() % 2 != 0) return;
     const auto near = group.split_contiguous(2);
@@ -105,7 +106,7 @@ TEST_CASE("a sum over a grid, first near and then far, has the bits of the sum o
   });
 }
 
-TEST_CASE("groups are independent: ranks may use two of them in different orders") {
+TEST_CASE("groups are independent: ranks may use two of them in different orders", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     const auto first = group.split(0, group.rank());
     const auto second = group.split(0, group.rank());
@@ -135,7 +136,7 @@ TEST_CASE("groups are independent: ranks may use two of them in different orders
   });
 }
 
-TEST_CASE("a tensor in flight keeps its bytes: freeing it throws until the wait") {
+TEST_CASE("a tensor in flight keeps its bytes: freeing it throws until the wait", "[world]") {
   in_every_world([](const World&, ProcessGroup& group) {
     const Tensor in = Tensor::zeros({5});
     const Tensor out = Tensor::empty({5 * group.size()});
@@ -149,7 +150,7 @@ TEST_CASE("a tensor in flight keeps its bytes: freeing it throws until the wait"
   });
 }
 
-TEST_CASE("a Work that is dropped is waited for") {
+TEST_CASE("a Work that is dropped is waited for", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     const Tensor data = Tensor::from(contribution<float>(group.rank(), 5000), {5000});
     { const Work dropped = group.all_reduce(data, ReduceOp::sum, kGradientLabel); }
@@ -161,7 +162,7 @@ TEST_CASE("a Work that is dropped is waited for") {
   });
 }
 
-TEST_CASE("a wrong argument is an error on every rank, before anything moves") {
+TEST_CASE("a wrong argument is an error on every rank, before anything moves", "[world]") {
   in_every_world([](const World&, ProcessGroup& group) {
     const int world_size = group.size();
     const Tensor shard = Tensor::zeros({4});
@@ -214,6 +215,18 @@ TEST_CASE("a wrong argument is an error on every rank, before anything moves") {
            "sent freed bytes");
 
     group.all_gather(whole, shard, kGradientLabel).wait();  // and the group is as good as new
+  });
+}
+
+TEST_CASE("a call that the backend refuses leaves the group as it was", "[world]") {
+  in_every_world([](const World&, ProcessGroup& group) {
+    const Tensor nothing = Tensor::empty({4}, DType::float32, kFake);
+    const std::string message =
+        message_of<Error>([&] { (void)group.all_reduce(nothing, ReduceOp::sum, kGradientLabel); });
+    expect(message.find("fake group") != std::string::npos, "'{}'", message);
+    group.barrier(kGradientLabel).wait();
+    expect(gathered_ranks(group, group.rank()).size() == static_cast<std::size_t>(group.size()),
+           "the group is broken");
   });
 }
 

@@ -2,10 +2,12 @@
 /// Wrong programs, and how they end: what every rank saw, and what the caller of run_ranks.
 #pragma once
 
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "worlds.h"
 
 #include <functional>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -14,23 +16,31 @@ namespace fsdp::comm_test {
 
 using Body = std::function<void(ProcessGroup&)>;
 
-/// How a run ended: the message each rank saw ("" = none), and what run_ranks threw.
+/// How a run ended: the message that each rank of this process saw ("" = none), and what run_ranks
+/// threw.
 struct Ending {
-  std::vector<std::string> ranks;
+  std::map<int, std::string> ranks;
   std::string run;
 };
 
 inline Ending ending_of(int world_size, const Body& body) {
   Ending ending;
-  ending.ranks.resize(static_cast<std::size_t>(world_size));
+  std::mutex mutex;
   try {
     run_ranks(world_size, [&](ProcessGroup& group) {
+      std::string message;
+      const auto note = [&] {
+        const std::lock_guard lock(mutex);
+        ending.ranks[group.rank()] = message;
+      };
       try {
         body(group);
       } catch (const std::exception& error) {
-        ending.ranks[static_cast<std::size_t>(group.rank())] = error.what();
+        message = error.what();
+        note();
         throw;
       }
+      note();
     });
   } catch (const std::exception& error) {
     ending.run = error.what();
@@ -38,10 +48,20 @@ inline Ending ending_of(int world_size, const Body& body) {
   return ending;
 }
 
+/// If `rank` is of this process, what it saw begins with `begin`, and contains `part`.
+inline void check_seen(const Ending& ending, int rank, const std::string& begin,
+                       const std::string& part = "") {
+  const auto seen = ending.ranks.find(rank);
+  if (seen == ending.ranks.end()) return;
+  INFO(seen->second);
+  CHECK(seen->second.substr(0, begin.size()) == begin);
+  CHECK(seen->second.find(part) != std::string::npos);
+}
+
 /// `ending` is an Aborted with one and the same message everywhere, and that contains `parts`.
 inline void check_aborted(const Ending& ending, const std::vector<std::string>& parts) {
   CHECK(ending.run.substr(0, 9) == "Aborted: ");
-  for (const std::string& rank : ending.ranks) CHECK(rank == ending.run);
+  for (const auto& [rank, message] : ending.ranks) CHECK(message == ending.run);
   for (const std::string& part : parts) {
     INFO(ending.run);
     CHECK(ending.run.find(part) != std::string::npos);
@@ -65,7 +85,7 @@ inline void reduce(ProcessGroup& group, const std::string& unit, ReduceOp op = R
   group.all_reduce(Tensor::zeros({4}), op, label(unit)).wait();
 }
 
-/// Something that is no Error: run_ranks must hand out what was thrown, not a copy of its text.
+/// Something that is no Error: its own process must get what was thrown, not a copy of its text.
 class Surprise : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,5 +1,5 @@
 // Communication goes on while the ranks compute: shown by order, not by a clock.
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "worlds.h"
 
 #include <atomic>

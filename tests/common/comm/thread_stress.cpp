@@ -1,6 +1,6 @@
 // Random programs: every rank issues the same collectives in the same order, and waits as it likes.
 // pleases.
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "worlds.h"
 
 #include <deque>

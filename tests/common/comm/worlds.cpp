@@ -1,7 +1,7 @@
 #include "worlds.h"
 
 #include "comm/decorators.h"
-#include "comm/thread_world.h"
+#include "comm/world.h"
 
 #include <memory>
 
@@ -30,9 +30,9 @@ void run_throttled(int world_size, const std::function<void(ProcessGroup&)>& bod
 
 const std::vector<World>& worlds() {
   static const std::vector<World> all = {
-      {"threads", true, [](int world_size, const auto& body) { run_ranks(world_size, body); }},
-      {"threads, recorded", true, run_recorded},
-      {"threads, throttled", true, run_throttled},
+      {"plain", true, [](int world_size, const auto& body) { run_ranks(world_size, body); }},
+      {"recorded", true, run_recorded},
+      {"throttled", true, run_throttled},
   };
   return all;
 }

@@ -1,6 +1,6 @@
 /// @file
-/// The worlds the contract suite runs in: one per backend, and one per decorator that must not
-/// change anything.
+/// The worlds the contract suite runs in: of threads, or of processes where mpirun has started this
+/// program; plain, and with each decorator that must not change anything.
 #pragma once
 
 #include "base/philox.h"
@@ -27,7 +27,7 @@ struct World {
 
 const std::vector<World>& worlds();
 
-inline constexpr int kWorldSizes[] = {1, 2, 3, 4, 8};
+inline constexpr int kWorldSizes[] = {1, 2, 3, 4, 5, 8};
 
 /// Runs `body` on every rank of every world at every size; a failure names both.
 void in_every_world(const std::function<void(const World&, ProcessGroup&)>& body);

@@ -3,7 +3,7 @@
 
 #include "autograd/functions.h"
 #include "base/check.h"
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "nn/transformer.h"
 #include "optim/local_gradients.h"
 #include "support/catch.h"

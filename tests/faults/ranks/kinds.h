@@ -3,7 +3,7 @@
 /// throws the error that was promised. Only ctest has a clock: a hang is a test that does not end.
 #pragma once
 
-#include "comm/thread_world.h"
+#include "comm/world.h"
 
 #include <atomic>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Too few threads, too little address space: an error, with everything shut down that had begun.
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "support/catch.h"
 #include "tensor/ops.h"
 

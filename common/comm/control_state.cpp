@@ -1,4 +1,4 @@
-#include "comm/thread_group.h"
+#include "comm/control_state.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-namespace fsdp::threads {
+namespace fsdp::control {
 namespace {
 
 /// One thing that all ranks must pass alike, and how to say it.
@@ -84,4 +84,4 @@ std::vector<std::shared_ptr<Group>> make_parts(const Operation& split) {
   return parts;
 }
 
-}  // namespace fsdp::threads
+}  // namespace fsdp::control

@@ -1,16 +1,16 @@
 /// @file
 /// @ingroup comm
-/// Detects that ranks of the thread backend are deadlocked, and explains why.
+/// Detects that ranks are deadlocked, and explains why.
 #pragma once
 
-#include "comm/thread_group.h"
+#include "comm/control_state.h"
 
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace fsdp::threads {
+namespace fsdp::control {
 
 /// Why a waiting rank is deadlocked. It waits for a collective that the next rank in the chain has
 /// not called. That rank waits for one that the next has not called, and so on, to a rank that has
@@ -23,6 +23,7 @@ std::optional<std::vector<int>> find_dead_end(const std::vector<RankState>& rank
 
 /// The name of `rank`'s call in messages: "all_reduce of a/forward (collective 3 of ranks 0, 1)".
 std::string describe(const Operation& operation, int rank);
+std::string describe(const Collective& call, const std::vector<int>& members);
 
 /// The chain as a sentence.
 std::string explain(const std::vector<RankState>& ranks, const std::vector<int>& chain);
@@ -38,4 +39,4 @@ std::string tables(const std::vector<RankState>& ranks,
 /// The same for one collective that all ranks have called, with each rank's arguments.
 std::string table_of(const std::vector<RankState>& ranks, const Operation& operation);
 
-}  // namespace fsdp::threads
+}  // namespace fsdp::control

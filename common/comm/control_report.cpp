@@ -1,4 +1,4 @@
-#include "comm/thread_report.h"
+#include "comm/control_report.h"
 
 #include "comm/hang_report.h"
 
@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace fsdp::threads {
+namespace fsdp::control {
 namespace {
 
 const RankState& state_of(const std::vector<RankState>& ranks, int rank) {
@@ -111,11 +111,13 @@ std::optional<std::vector<int>> find_dead_end(const std::vector<RankState>& rank
 
 std::string describe(const Operation& operation, int rank) {
   const auto member = static_cast<std::size_t>(member_of(*operation.group, rank));
-  const Collective& call = operation.calls[member];
+  return describe(operation.calls[member], operation.group->members);
+}
+
+std::string describe(const Collective& call, const std::vector<int>& members) {
   const std::string label = to_string(call.label);
   return fmt::format("{}{}{} (collective {} of ranks {})", name_of(call.op),
-                     label.empty() ? "" : " of ", label, operation.sequence,
-                     list(operation.group->members));
+                     label.empty() ? "" : " of ", label, call.sequence, list(members));
 }
 
 bool can_never_finish(const std::vector<RankState>& ranks, const Operation& operation) {
@@ -160,4 +162,4 @@ std::string table_of(const std::vector<RankState>& ranks, const Operation& opera
   return hang_table(lines);
 }
 
-}  // namespace fsdp::threads
+}  // namespace fsdp::control

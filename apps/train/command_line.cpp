@@ -1,0 +1,97 @@
+#include "train/command_line.h"
+
+#include "base/check.h"
+#include "comm/mpi/job.h"
+#include "program/command_line/option_parser.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace fsdp::train {
+namespace {
+
+/// mpirun decides whether ranks are processes, and how many there are.
+void check_launch(const CommandLine& line, const TrainConfig& config,
+                  const std::optional<mpi::Launch>& launch) {
+  const std::int64_t ranks = config.parallel.ranks;
+  if (!launch && line.backend == "mpi") {
+    throw InputError(
+        fmt::format("--backend mpi: needs mpirun, which starts one process per rank: mpirun -np {} "
+                    "unshard-train … (see docs/running.md)",
+                    ranks));
+  }
+  if (!launch) return;
+  if (line.backend == "threads") {
+    throw InputError(
+        "--backend threads: under mpirun ranks are processes; start the program without mpirun");
+  }
+  if (line.picture) {
+    throw InputError(
+        "--picture: draws ranks that are threads only; start the program without mpirun");
+  }
+  if (ranks == launch->size) return;
+  throw InputError(fmt::format(
+      "command line: parallel.ranks: is {}, but mpirun has started {} process{}; leave it out, or "
+      "start the program with mpirun -np {}",
+      ranks, launch->size, launch->size == 1 ? "" : "es", ranks));
+}
+
+}  // namespace
+
+std::optional<CommandLine> read_command_line(int argc, const char* const* argv) {
+  CommandLine line;
+  std::optional<std::string> strategy;
+  std::optional<std::string> ranks;
+  program::OptionParser options(
+      "unshard-train", "Trains a language model: in one process, data parallel, or fully sharded.");
+  options.add_text("--config", line.config, "TOML file; see apps/train/configs");
+  options.add_text("--strategy", strategy, "single, ddp or fsdp (parallel.strategy)");
+  options.add_text("--ranks", ranks, "number of ranks W (parallel.ranks)");
+  options.add_choice("--backend", line.backend, {"threads", "mpi"},
+                     "what ranks are: threads, or processes that mpirun starts, one each");
+  options.add_text("--summary", line.summary, "write losses, memory and fingerprint here, as JSON");
+  options.add_text("--export", line.export_folder,
+                   "write the trained model here, for Hugging Face's from_pretrained");
+  options.add_text("--picture", line.picture,
+                   "record the last step, and write timeline.html and trace.json to this folder");
+  options.set_footer(
+      "Every key of the configuration can be given as --section.key VALUE; the last one "
+      "counts:\n" +
+      describe_keys() +
+      "\nExit codes: 0 done, 1 failed while running, 2 wrong input, 130 and 143 stopped by "
+      "SIGINT\nand SIGTERM: after the step, with a checkpoint if there is a folder; a "
+      "second one stops at once.");
+  options.keep_unknown_words();
+  if (options.parse(argc, argv)) return std::nullopt;
+  for (const auto& [name, value] : {std::pair("--config", line.config),
+                                    {"--summary", line.summary},
+                                    {"--export", line.export_folder},
+                                    {"--picture", line.picture}}) {
+    if (value && value->empty()) throw InputError(fmt::format("{}: is empty; give a path", name));
+  }
+  line.overrides = options.unknown_words();
+  if (strategy) line.short_forms["parallel.strategy"] = *strategy;
+  if (ranks) line.short_forms["parallel.ranks"] = *ranks;
+  return line;
+}
+
+/// A key that is given twice has its last value; but of a short form and its key, neither is meant
+/// more.
+TrainConfig configure(const CommandLine& line) {
+  const std::optional<mpi::Launch> launch = mpi::launched();
+  std::vector<std::string> words;
+  if (launch) words = {"--parallel.ranks", std::to_string(launch->size)};  // the file says less
+  for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
+  words.insert(words.end(), line.overrides.begin(), line.overrides.end());
+  TrainConfig config = load_config(line.config, words);
+  check_launch(line, config, launch);
+  for (const auto& [key, value] : line.short_forms) {
+    if (config.settings.at(key) == value) continue;
+    throw InputError(fmt::format("command line: {}: is {}, but --{} is {}; give one of them", key,
+                                 config.settings.at(key), key.substr(key.find('.') + 1), value));
+  }
+  return config;
+}
+
+}  // namespace fsdp::train

@@ -1,0 +1,34 @@
+/// @file
+/// @ingroup train
+/// The command line of unshard-train, and the configuration that it and its file make together.
+#pragma once
+
+#include "train/config.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+
+/// What a user asks of unshard-train; "" and null = not given.
+struct CommandLine {
+  std::optional<std::string> config;               ///< path of a TOML file
+  std::optional<std::string> summary;              ///< path to write
+  std::optional<std::string> export_folder;        ///< to write
+  std::optional<std::string> picture;              ///< folder to write
+  std::string backend;                             ///< "threads", "mpi"; "" = as it was started
+  std::vector<std::string> overrides;              ///< --section.key VALUE, as written
+  std::map<std::string, std::string> short_forms;  ///< of keys, by key
+};
+
+/// Null if the user asked for help, which has been printed.
+/// @throws InputError naming the option that is wrong
+std::optional<CommandLine> read_command_line(int argc, const char* const* argv);
+
+/// The configuration of this run. Under mpirun, W is the number of its processes.
+/// @throws InputError naming the key or the option that is wrong, or contradicts another
+TrainConfig configure(const CommandLine& line);
+
+}  // namespace fsdp::train

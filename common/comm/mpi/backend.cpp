@@ -1,0 +1,87 @@
+#include "comm/mpi/backend.h"
+
+#include "base/check.h"
+#include "comm/mpi/plan.h"
+
+#include <utility>
+
+namespace fsdp::mpi {
+namespace {
+
+class MpiPending : public Work::Pending {
+ public:
+  MpiPending(std::shared_ptr<Engine> engine, std::shared_ptr<OwnCall> operation, Tensor scratch)
+      : engine_(std::move(engine)),
+        operation_(std::move(operation)),
+        scratch_(std::move(scratch)) {}
+
+  bool is_done() const override { return engine_->is_done(*operation_); }
+  void wait() override { engine_->wait(*operation_); }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<OwnCall> operation_;
+  Tensor scratch_;
+};
+
+// Communication threads must not touch a Tensor: it is made and freed on the rank's thread.
+Tensor make_scratch(std::int64_t nbytes) {
+  if (nbytes == 0) return {};
+  const AllocationScope scope(MemoryKind::temp);
+  const auto element = static_cast<std::int64_t>(sizeof(double));
+  return Tensor::empty({(nbytes + element - 1) / element}, DType::float64, kCpu);
+}
+
+class MpiBackend : public Backend {
+ public:
+  MpiBackend(std::shared_ptr<Engine> engine, std::shared_ptr<Membership> group)
+      : engine_(std::move(engine)), group_(std::move(group)) {}
+
+  int rank() const override { return group_->rank; }
+  int size() const override { return static_cast<int>(group_->members.size()); }
+  std::string_view name() const override { return "mpi"; }
+
+  std::unique_ptr<Work::Pending> start(const Collective& call) override {
+    FSDP_CHECK(call.numel == 0 || call.in != nullptr,
+               "{} of {}: the MPI group sends real bytes, but this tensor has none; a tensor on "
+               "the fake device needs the fake group",
+               name_of(call.op), to_string(call.label));
+    auto operation = make_operation(call);
+    Tensor scratch = make_scratch(scratch_bytes(call, rank(), size()));
+    if (scratch.is_defined()) operation->scratch = scratch.raw();
+    engine_->call(operation);
+    return std::make_unique<MpiPending>(engine_, std::move(operation), std::move(scratch));
+  }
+
+  std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) override {
+    Collective call{.op = CollectiveOp::split};
+    call.sequence = sequence;
+    const auto operation = make_operation(call);
+    operation->choice = {color, key};
+    engine_->call(operation);
+    engine_->wait(*operation);
+    return make_backend(engine_, operation->part);
+  }
+
+  void abort(const std::string& reason) override { engine_->abort(reason); }
+
+ private:
+  std::shared_ptr<OwnCall> make_operation(const Collective& call) const {
+    auto operation = std::make_shared<OwnCall>();
+    operation->group = group_;
+    operation->call = call;
+    return operation;
+  }
+
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Membership> group_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> make_backend(std::shared_ptr<Engine> engine,
+                                      std::shared_ptr<Membership> group) {
+  return std::make_shared<MpiBackend>(std::move(engine), std::move(group));
+}
+
+}  // namespace fsdp::mpi

@@ -1,0 +1,145 @@
+/// @file
+/// @ingroup comm
+/// A rank's communication: its calls go out, agreements come in, data moves.
+#pragma once
+
+#include "comm/mpi/coordinator.h"
+#include "comm/mpi/job.h"
+#include "comm/mpi/liveness.h"
+#include "comm/mpi/message.h"
+#include "comm/mpi/transfer.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace fsdp::mpi {
+
+/// A group as one of its ranks knows it.
+struct Membership {
+  int number = 0;            ///< the coordinator's
+  std::vector<int> members;  ///< ranks of the job, by group rank
+  int rank = 0;              ///< this process's group rank
+  std::int64_t called = 0;   ///< collectives that this rank has called; its thread's
+};
+
+/// One collective that this rank has called.
+struct OwnCall {
+  std::shared_ptr<Membership> group;
+  Collective call;
+  control::SplitChoice choice{};
+  std::byte* scratch = nullptr;        ///< scratch_bytes() of `call`
+  std::shared_ptr<Membership> part{};  ///< of a split, when done: the new group
+  bool agreed = false;                 ///< guarded by the engine
+  std::atomic<bool> done = false;
+};
+
+/// The engine of this process in one world.
+///
+/// A rank that waits drives the engine itself, since its processor has nothing else to do. While it
+/// computes, a thread does: it looks for messages again and again, with growing pauses.
+///
+/// Some failures leave no way to tell the others: a process that has ended or fallen silent, memory
+/// that ran out in the middle of a message, a rank that computes on for eight seconds after the
+/// world has stopped. Then the whole job is ended at once, after a message on stderr.
+class Engine {
+ public:
+  Engine(Job& job, int world_size, std::chrono::milliseconds patience);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// The group of all ranks; null in a process that is no rank of this world.
+  const std::shared_ptr<Membership>& world() const { return world_; }
+
+  // ---- on the rank's thread
+
+  /// Enters a call. @throws Aborted
+  void call(const std::shared_ptr<OwnCall>& operation);
+  /// Blocks until `operation` is done, or will never be. On another thread it stops the world.
+  /// @throws Aborted
+  void wait(OwnCall& operation);
+  /// @throws Error on another thread
+  bool is_done(OwnCall& operation);
+  /// The operation of a Work that nobody has waited for, for a message; "" = none.
+  std::string leaked() const;
+  /// Tells how this rank has ended, and waits until all have. From then on every call throws
+  /// Aborted. @returns how the world has ended
+  Message finish(const Message& ended);
+
+  // ---- on any thread
+
+  void abort(const std::string& reason);
+
+ private:
+  class Driving;
+  using Key = std::pair<int, std::int64_t>;  // of an operation: group, sequence
+  using Clock = std::chrono::steady_clock;
+
+  struct Outgoing {
+    Message message;
+    std::shared_ptr<OwnCall> operation;  // of a call
+  };
+
+  void post(Outgoing outgoing);
+  void post(Message::Kind kind, const OwnCall& operation, bool unwinding);
+  bool progress();
+  bool try_progress();
+  bool send_posted();
+  bool receive();
+  bool move_data();
+  void on_message(const Message& message);
+  void on_agreed(const Message& message);
+  void send_to_coordinator(const Message& message);
+  void beat();
+  void check_others();
+  [[noreturn]] void kill(const std::string& why);
+  void close();
+  void communication_thread();
+  [[noreturn]] void throw_aborted(bool unwinding);
+  void check_thread(const char* what) const;
+
+  Job& job_;
+  const int number_;  // of this world
+  std::shared_ptr<Membership> world_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  const OwnCall* asked_about_ = nullptr;  // of the rank's thread
+  std::int64_t times_asked_ = 0;
+
+  mutable std::mutex inbox_mutex_;
+  std::vector<Outgoing> inbox_;       // what is to be sent
+  std::vector<const OwnCall*> held_;  // called; their Works neither waited for nor destroyed
+
+  std::mutex mutex_;  // guards all below, and every call of job_
+  std::unique_ptr<Coordinator> coordinator_;
+  std::map<Key, std::shared_ptr<OwnCall>> called_;  // not agreed on yet
+  std::deque<std::shared_ptr<OwnCall>> agreed_;     // their data moves in this order
+  std::unique_ptr<Transfer> transfer_;              // of the first of them
+  SumBuffers buffers_;
+  std::optional<std::string> reason_;
+  std::string provisional_reason_;
+  std::optional<Message> end_;
+  bool closed_ = false;
+  Liveness liveness_;
+  std::optional<int> left_;  // a process whose program has ended
+  Clock::time_point left_at_{};
+  std::atomic<bool> stopped_ = false;  // reason_ or provisional_reason_ is set
+
+  std::mutex wake_mutex_;
+  std::condition_variable wake_;
+  bool is_woken_ = false;
+  bool is_closing_ = false;
+  std::atomic<int> driving_ = 0;  // rank's threads that drive the engine now
+  std::thread communication_;
+};
+
+}  // namespace fsdp::mpi

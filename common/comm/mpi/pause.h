@@ -1,0 +1,38 @@
+/// @file
+/// @ingroup comm
+/// How a thread waits for messages that only looking for them brings.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace fsdp::mpi {
+
+/// Longer and longer between two looks, so that ranks that share a core leave it to each other.
+class Pause {
+ public:
+  void reset() { count_ = 0; }
+  /// The next pause; 0 = let other threads run. If it is urgent, the pauses stay short.
+  std::chrono::microseconds next(bool is_urgent) {
+    using std::chrono::microseconds;
+    ++count_;
+    if (count_ <= kYields) return microseconds{0};
+    const microseconds longest = is_urgent ? microseconds{100} : microseconds{1'000};
+    return std::min(longest, microseconds{10} * (1 << std::min(count_ - kYields, 8)));
+  }
+
+ private:
+  static constexpr int kYields = 50;
+  int count_ = 0;
+};
+
+inline void sleep(std::chrono::microseconds pause) {
+  if (pause.count() == 0) {
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+}  // namespace fsdp::mpi

@@ -1,0 +1,267 @@
+#include "comm/mpi/plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace fsdp::mpi {
+namespace {
+
+constexpr std::int64_t kMessageBytes = std::int64_t{512} << 10;
+constexpr std::int64_t kSmallestMessage = 4096;
+
+bool is_power_of_two(int world_size) {
+  return std::has_single_bit(static_cast<unsigned>(world_size));
+}
+
+/// A run of elements, cut into one piece a rank: `numel` each for the operations that have a slot a
+/// rank; else `numel` in all, as equal as possible.
+class Pieces {
+ public:
+  Pieces(const Collective& call, int world_size)
+      : numel_(call.numel),
+        element_(static_cast<std::int64_t>(size_of(call.dtype))),
+        world_size_(world_size),
+        is_per_rank_(call.op == CollectiveOp::all_gather ||
+                     call.op == CollectiveOp::reduce_scatter) {}
+
+  std::int64_t begin(int piece) const {
+    return is_per_rank_ ? piece * numel_ : numel_ * piece / world_size_;
+  }
+  std::int64_t numel(int piece) const { return begin(piece + 1) - begin(piece); }
+  std::int64_t offset(int piece) const { return begin(piece) * element_; }
+  std::int64_t nbytes(int piece) const { return numel(piece) * element_; }
+  std::int64_t largest() const {
+    return is_per_rank_ ? numel_ : (numel_ + world_size_ - 1) / world_size_;
+  }
+  std::int64_t element() const { return element_; }
+
+ private:
+  std::int64_t numel_;
+  std::int64_t element_;
+  int world_size_;
+  bool is_per_rank_;
+};
+
+/// Whether a rank's output is as long as its input: then partial sums stand where the whole will.
+bool has_place_for_partials(const Collective& call, int rank) {
+  return call.op == CollectiveOp::all_reduce ||
+         (call.op == CollectiveOp::reduce && rank == call.root);
+}
+
+class Planner {
+ public:
+  Planner(const Collective& call, int rank, int world_size, std::byte* scratch)
+      : pieces_(call, world_size),
+        rank_(rank),
+        world_size_(world_size),
+        message_(message_bytes(world_size)),
+        scratch_(scratch),
+        whole_(has_place_for_partials(call, rank) ? call.out : nullptr) {}
+
+  Plan take() { return std::move(plan_); }
+
+  void copy(std::byte* to, const std::byte* from, std::int64_t nbytes) {
+    if (to == from || nbytes == 0) return;
+    Round round;
+    round.copies.push_back({to, from, nbytes});
+    plan_.push_back(std::move(round));
+  }
+
+  /// Piece r of the sum of all ranks' `in` is at `out` on rank r.
+  void reduce_scatter(const std::byte* in, std::byte* out) {
+    if (world_size_ == 1) return copy(out, in, pieces_.nbytes(0));
+    if (is_power_of_two(world_size_)) {
+      halve(in, out);
+    } else {
+      exchange(in, out);
+    }
+  }
+
+  /// Each rank has its piece at its place in `all`; then all have all of them.
+  void all_gather(std::byte* all) {
+    if (is_power_of_two(world_size_)) {
+      double_up(all);
+      return;
+    }
+    Round round;
+    for (int distance = 1; distance < world_size_; ++distance) {
+      send(round, ahead(distance), all, rank_);
+      receive(round, behind(distance), all, behind(distance));
+    }
+    plan_.push_back(std::move(round));
+  }
+
+  /// Each rank gets its piece of the root's `all`, at its place.
+  void scatter(int root, std::byte* all) {
+    Round round;
+    for (int distance = 1; distance < world_size_; ++distance) {
+      const int peer = (root + distance) % world_size_;
+      if (rank_ == root) send(round, peer, all, peer);
+      if (rank_ == peer) receive(round, root, all, peer);
+    }
+    plan_.push_back(std::move(round));
+  }
+
+  /// The root gets each rank's piece, at its place in `all`. The others have theirs at `own`.
+  void gather(int root, std::byte* all, const std::byte* own) {
+    Round round;
+    for (int distance = 1; distance < world_size_; ++distance) {
+      const int peer = (root + distance) % world_size_;
+      if (rank_ == root) receive(round, peer, all, peer);
+      if (rank_ == peer) send_bytes(round, root, own, pieces_.nbytes(peer));
+    }
+    plan_.push_back(std::move(round));
+  }
+
+  std::byte* place(std::byte* all, int piece) const { return all + pieces_.offset(piece); }
+  const std::byte* place(const std::byte* all, int piece) const {
+    return all + pieces_.offset(piece);
+  }
+
+ private:
+  int ahead(int distance) const { return (rank_ + distance) % world_size_; }
+  int behind(int distance) const { return (rank_ + world_size_ - distance) % world_size_; }
+
+  void send_bytes(Round& round, int peer, const std::byte* from, std::int64_t nbytes) const {
+    for (std::int64_t at = 0; at < nbytes; at += message_)
+      round.sends.push_back({peer, from + at, std::min(message_, nbytes - at)});
+  }
+  void send(Round& round, int peer, const std::byte* all, int piece) const {
+    send_bytes(round, peer, place(all, piece), pieces_.nbytes(piece));
+  }
+  void receive(Round& round, int peer, std::byte* all, int piece) const {
+    std::byte* to = place(all, piece);
+    const std::int64_t nbytes = pieces_.nbytes(piece);
+    for (std::int64_t at = 0; at < nbytes; at += message_)
+      round.receives.push_back({peer, to + at, std::min(message_, nbytes - at)});
+  }
+  void sum(Round& round, std::byte* target, const std::byte* own, int piece,
+           const std::vector<int>& peers, bool is_last) const {
+    const std::int64_t nbytes = pieces_.nbytes(piece);
+    for (std::int64_t at = 0; at < nbytes; at += message_) {
+      const std::int64_t length = std::min(message_, nbytes - at);
+      round.sums.push_back(
+          {target + at, own + at, rank_, peers, length / pieces_.element(), is_last});
+    }
+  }
+
+  // Where the partial sum of a piece is kept between two rounds.
+  std::byte* partial(int piece) const {
+    if (whole_ != nullptr) return place(whole_, piece);
+    return scratch_ + (piece >> 1) * pieces_.largest() * pieces_.element();
+  }
+
+  void halve(const std::byte* in, std::byte* out) {
+    for (int bit = 1; bit < world_size_; bit *= 2) {
+      const bool is_last = bit * 2 == world_size_;
+      const int peer = rank_ ^ bit;
+      Round round;
+      for (int piece = 0; piece < world_size_; ++piece) {
+        if (((piece ^ rank_) & (bit - 1)) != 0) continue;  // given away before
+        const std::byte* own = bit == 1 ? place(in, piece) : partial(piece);
+        if (((piece ^ rank_) & bit) != 0) {
+          send_bytes(round, peer, own, pieces_.nbytes(piece));
+        } else {
+          sum(round, is_last ? out : partial(piece), own, piece, {peer}, is_last);
+        }
+      }
+      plan_.push_back(std::move(round));
+    }
+  }
+
+  void double_up(std::byte* all) {
+    for (int bit = world_size_ / 2; bit >= 1; bit /= 2) {
+      const int peer = rank_ ^ bit;
+      Round round;
+      for (int piece = 0; piece < world_size_; ++piece) {
+        if (((piece ^ rank_) & (2 * bit - 1)) == 0) send(round, peer, all, piece);
+        if (((piece ^ peer) & (2 * bit - 1)) == 0) receive(round, peer, all, piece);
+      }
+      plan_.push_back(std::move(round));
+    }
+  }
+
+  // Message by message: a sum needs one of every rank.
+  void exchange(const std::byte* in, std::byte* out) {
+    Round round;
+    std::vector<int> peers;
+    for (int distance = 1; distance < world_size_; ++distance) peers.push_back(behind(distance));
+    const std::int64_t longest = pieces_.largest() * pieces_.element();
+    for (std::int64_t at = 0; at < longest; at += message_) {
+      for (int distance = 1; distance < world_size_; ++distance) {
+        const int peer = ahead(distance);
+        const std::int64_t length = std::min(message_, pieces_.nbytes(peer) - at);
+        if (length > 0) round.sends.push_back({peer, place(in, peer) + at, length});
+      }
+    }
+    sum(round, out, place(in, rank_), rank_, peers, true);
+    plan_.push_back(std::move(round));
+  }
+
+  Pieces pieces_;
+  int rank_;
+  int world_size_;
+  std::int64_t message_;
+  std::byte* scratch_;
+  std::byte* whole_;
+  Plan plan_;
+};
+
+std::int64_t partial_bytes(const Collective& call, int world_size) {
+  if (world_size <= 2 || !is_power_of_two(world_size)) return 0;
+  const Pieces pieces(call, world_size);
+  return world_size / 2 * pieces.largest() * pieces.element();
+}
+
+}  // namespace
+
+std::int64_t message_bytes(int world_size) {
+  if (is_power_of_two(world_size)) return kMessageBytes;
+  const std::int64_t share = kMessageBytes / (world_size - 1);
+  return std::max(kSmallestMessage, share / kSmallestMessage * kSmallestMessage);
+}
+
+std::int64_t scratch_bytes(const Collective& call, int rank, int world_size) {
+  if (call.op != CollectiveOp::reduce_scatter && call.op != CollectiveOp::reduce) return 0;
+  if (has_place_for_partials(call, rank)) return 0;
+  const std::int64_t partials = partial_bytes(call, world_size);
+  if (call.op == CollectiveOp::reduce_scatter) return partials;
+  return partials + Pieces(call, world_size).nbytes(rank);  // of the sum, until the root has it
+}
+
+Plan make_plan(const Collective& call, int rank, int world_size, std::byte* scratch) {
+  Planner planner(call, rank, world_size, scratch);
+  switch (call.op) {
+    case CollectiveOp::all_gather:
+      planner.copy(planner.place(call.out, rank), call.in,
+                   call.numel * static_cast<std::int64_t>(size_of(call.dtype)));
+      if (world_size > 1) planner.all_gather(call.out);
+      break;
+    case CollectiveOp::reduce_scatter:
+      planner.reduce_scatter(call.in, call.out);
+      break;
+    case CollectiveOp::all_reduce:
+      planner.reduce_scatter(call.in, planner.place(call.out, rank));
+      if (world_size > 1) planner.all_gather(call.out);
+      break;
+    case CollectiveOp::broadcast:
+      if (world_size == 1) break;
+      planner.scatter(call.root, call.out);
+      planner.all_gather(call.out);
+      break;
+    case CollectiveOp::reduce: {
+      std::byte* piece = rank == call.root ? planner.place(call.out, rank)
+                                           : scratch + partial_bytes(call, world_size);
+      planner.reduce_scatter(call.in, piece);
+      if (world_size > 1) planner.gather(call.root, call.out, piece);
+      break;
+    }
+    case CollectiveOp::barrier:
+    case CollectiveOp::split:
+      break;
+  }
+  return planner.take();
+}
+
+}  // namespace fsdp::mpi

@@ -1,0 +1,101 @@
+"""unshard-train with ranks that are processes: what a user does and sees.
+
+    training.py MPIRUN_SCRIPT MPIRUN PROGRAM
+
+PROGRAM is unshard-train. What it trains is compared with ranks that are threads.
+"""
+
+import os
+import signal
+import subprocess
+
+import jobs
+import trainings
+
+
+class Training(trainings.TrainingTest):
+    def refused(self, processes: int, *words: str) -> str:
+        """What is said of words that are wrong, which is said once."""
+        code, said = self.run_job(processes, *self.small, *words)
+        self.assertEqual(code, 2, said)
+        self.assertEqual(said.count("unshard-train: "), 1, said)
+        return said
+
+    def test_processes_train_what_threads_train(self):
+        batch = "--training.global_batch_size=12"  # which 3 divides too
+        for strategy in ("ddp", "fsdp"):
+            for ranks in (1, 2, 3, 4):
+                with self.subTest(strategy=strategy, ranks=ranks):
+                    threads = self.train(strategy, batch, threads=ranks)
+                    processes = self.train(strategy, batch, processes=ranks)
+                    for key in ("losses", "param_sha256", "comm_bytes", "world_size"):
+                        self.assertEqual(processes[key], threads[key])
+                    # Process 0 alone has said so.
+                    self.assertEqual(self.said.count("parameters sha256"), 1, self.said)
+
+    def test_a_checkpoint_serves_every_kind_of_rank(self):
+        half = f"--training.steps={trainings.STEPS // 2}"
+        processes, threads = "processes", "threads"
+        for number, ((first, before), (then, after)) in enumerate([
+                ((processes, 4), (threads, 2)), ((threads, 2), (processes, 4)),
+                ((processes, 4), (processes, 2)), ((processes, 2), (processes, 4)),
+                ((processes, 3), (threads, 3)), ((threads, 3), (processes, 3))]):
+            with self.subTest(first=first, before=before, then=then, after=after):
+                batch = f"--training.global_batch_size={12 if before == 3 else 8}"
+                folder = self.checkpoints(f"checkpoints_{number}")
+                self.train("fsdp", half, batch, folder, **{first: before})
+                resumed = self.train("fsdp", batch, folder, **{then: after})
+                self.assertEqual(len(resumed["losses"]), trainings.STEPS - trainings.STEPS // 2)
+                whole = self.train("fsdp", batch, threads=before)
+                self.assertEqual(resumed["param_sha256"], whole["param_sha256"])
+
+    def send_to_one_rank(self, number: int):
+        of_ranks = [process for process in jobs.processes(str(self.folder))
+                    if os.readlink(f"/proc/{process}/exe") == os.path.realpath(jobs.PROGRAM)]
+        self.assertEqual(len(of_ranks), 4)
+        os.kill(max(of_ranks), number)
+
+    def test_a_killed_rank_leaves_a_checkpoint_that_loads(self):
+        self.assertNotEqual(
+            self.interrupted(lambda _: self.send_to_one_rank(signal.SIGKILL)), 0)
+        self.assert_checkpoint_loads()
+
+    def test_a_rank_that_falls_silent_is_noticed(self):
+        self.environment["FSDP_MPI_SILENCE"] = "3"
+        self.assertNotEqual(
+            self.interrupted(lambda _: self.send_to_one_rank(signal.SIGSTOP)), 0)
+        self.assertRegex(self.said, "nothing has been heard from rank . for 3 seconds")
+        self.assert_checkpoint_loads()
+
+    def test_a_terminated_job_leaves_a_checkpoint_that_loads(self):
+        self.assertNotEqual(self.interrupted(lambda job: job.send_signal(signal.SIGTERM)), 0)
+        self.assert_checkpoint_loads()
+
+    def test_mpirun_decides_how_many_ranks_there_are(self):
+        self.assertIn("parallel.ranks: is 4, but mpirun has started 2 processes",
+                      self.refused(2, "--strategy=fsdp", "--ranks=4"))
+        self.assertEqual(self.train("fsdp", "--ranks=2", "--backend=mpi", processes=2)["world_size"],
+                         2)
+
+    def test_mpirun_decides_what_ranks_are(self):
+        self.assertIn("--backend threads: ", self.refused(2, "--strategy=fsdp", "--backend=threads"))
+        alone = subprocess.run([jobs.PROGRAM, *self.small, "--backend=mpi", "--strategy=fsdp",
+                                "--ranks=4"], stdin=subprocess.DEVNULL, capture_output=True,
+                               text=True, check=False)
+        self.assertEqual(alone.returncode, 2)
+        self.assertIn("mpirun -np 4 unshard-train", alone.stderr)
+
+    def test_what_is_wrong_is_said_once(self):
+        self.assertIn("unknown key training.stepz", self.refused(3, "--training.stepz=3"))
+        self.assertIn("--summary: ", self.refused(
+            4, "--strategy=fsdp", f"--summary={self.folder}/text.txt/summary.json"))
+        self.assertIn("--picture: ", self.refused(2, "--strategy=fsdp", "--picture=x"))
+
+    def test_help_is_printed_once(self):
+        code, said = self.run_job(3, "--help")
+        self.assertEqual(code, 0, said)
+        self.assertEqual(said.count("Usage: unshard-train"), 1)
+
+
+if __name__ == "__main__":
+    jobs.main()

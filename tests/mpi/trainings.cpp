@@ -1,0 +1,72 @@
+// What ranks that are processes need, against the formula, and what they compute, against threads.
+#include "comm/mpi/job.h"
+#include "comm/world.h"
+#include "support/catch.h"
+#include "train/bound.h"
+#include "train/trainer.h"
+
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+namespace {
+
+TokenData make_data() {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "the cat sat on the mat and the dog sat on the log. ";
+  return TokenData::from_text(text, "a text", 128);
+}
+
+TrainConfig make_config(const std::string& strategy, int ranks,
+                        const std::vector<std::string>& more) {
+  std::vector<std::string> all = {"--model.preset=nano",
+                                  "--model.vocab_size=128",
+                                  "--training.seq_len=8",
+                                  "--training.local_batch_size=1",
+                                  "--training.steps=3",
+                                  "--training.global_batch_size=12",
+                                  "--parallel.strategy=" + strategy,
+                                  "--parallel.ranks=" + std::to_string(ranks)};
+  all.insert(all.end(), more.begin(), more.end());
+  return load_config(std::nullopt, all);
+}
+
+void check_trains_as_threads(const std::string& strategy, int ranks,
+                             const std::vector<std::string>& more) {
+  const TrainConfig config = make_config(strategy, ranks, more);
+  RunOptions in_threads;
+  in_threads.in_threads = true;
+  const RunResult threads = run_training(config, make_data(), in_threads);
+  const RunResult processes = run_training(config, make_data());
+  if (process_rank() != 0) return;  // the threads were another process's
+  CHECK(processes.losses == threads.losses);
+  CHECK(processes.param_sha256 == threads.param_sha256);
+  CHECK(processes.comm_bytes == threads.comm_bytes);
+  CHECK(threads.peak_bytes == bound_bytes(config));
+  CHECK(processes.peak_bytes == bound_bytes(config, true));
+}
+
+}  // namespace
+
+TEST_CASE("processes need what the formula says, and train what threads train", "[mpi]") {
+  REQUIRE(mpi::launched().has_value());
+  REQUIRE(mpi::launched()->size == 4);
+  const std::vector<std::vector<std::string>> variants = {
+      {},
+      {"--training.no_sync=true"},
+      {"--parallel.prefetch_depth=0"},
+      {"--parallel.reshard_after_forward=false"},
+      {"--model.tie_word_embeddings=true"}};
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const auto& variant : variants) {
+      INFO("W=" << ranks << " " << (variant.empty() ? "" : variant.front()));
+      check_trains_as_threads("fsdp", ranks, variant);
+    }
+    INFO("ddp, W=" << ranks);
+    check_trains_as_threads("ddp", ranks, {});
+  }
+  INFO("groups of two");
+  check_trains_as_threads("fsdp", 4, {"--parallel.reshard_after_forward=2"});
+}
+
+}  // namespace fsdp::train
