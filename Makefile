@@ -3,6 +3,7 @@
 # Variables: WERROR=ON   warnings are errors (what our own checks use)
 #            JOBS=N      how many compilers and tests run at once (default: all processors)
 #            INSTALL=no  never call the package manager
+#            BACKEND=mpi ranks are processes: for make test, make demo and make bench
 # The course's targets take ONLY=3.2 SEED=N W=N IMPL=student|solution LEVEL=1..3
 
 .DEFAULT_GOAL := help
@@ -15,10 +16,22 @@ WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 INSTALL ?= yes
 PYTHON ?= python3
+BACKEND ?= threads
+$(if $(filter threads mpi,$(BACKEND)),,$(error BACKEND=$(BACKEND): there are threads and mpi))
+$(if $(filter mpi,$(BACKEND)),$(if $(filter-out demo test bench,$(MAKECMDGOALS)),\
+  $(error BACKEND=mpi: make demo, make test and make bench run ranks as processes; \
+  $(firstword $(filter-out demo test bench,$(MAKECMDGOALS))) has ranks that are threads)))
+# The build whose ranks are what BACKEND says.
+preset = $(if $(filter mpi,$(BACKEND)),mpi,release)
+mpi = $(filter mpi,$(BACKEND))
 
 install = INSTALL=$(INSTALL) sh common/scripts/install.sh
 configure = cmake --preset $(1) -DFSDP_WERROR=$(WERROR) --log-level=NOTICE >/dev/null
 compile = cmake --build build/$(1) -j $(JOBS) --target
+# Starts so many processes, with the launcher of the library that build/mpi is linked with.
+mpirun = sh common/scripts/mpirun.sh "$$(sed -n 's/^FSDP_MPIRUN:[^=]*=//p' build/mpi/CMakeCache.txt)" $(1)
+bench-all = sh common/scripts/bench.sh build/release/bin
+bench-mpi = build/mpi/bin/bench_mpi
 # The thread sanitizer cannot start where newer kernels randomize addresses more widely.
 fixed-addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 course = python3 apps/course/course.py --jobs $(JOBS)
@@ -33,17 +46,17 @@ help: ## Print these lines
 
 demo: ## Train a small model, alone and sharded, and compare every bit (writes build/demo/)
 	@$(written)
-	@$(install) build
-	@$(call configure,release)
-	@$(call compile,release) unshard_demo
-	@build/release/bin/unshard-demo
+	@$(install) build $(mpi)
+	@$(call configure,$(preset))
+	@$(call compile,$(preset)) unshard_demo
+	@$(if $(mpi),$(call mpirun,4)) build/$(preset)/bin/unshard-demo
 
-test: ## Build and run every test
+test: ## Build and run every test (BACKEND=mpi: those with ranks as processes)
 	@$(written)
-	@$(install) build course
-	@$(call configure,release)
-	@$(call compile,release) all
-	@$(call run-tests,release)
+	@$(install) build course $(mpi)
+	@$(call configure,$(preset))
+	@$(call compile,$(preset)) $(if $(mpi),tests_mpi,all)
+	@$(call run-tests,$(preset)) $(if $(mpi),-L '^mpi$$')
 
 test-%: ## Build and run the tests of one part: test-common, test-memory, test-schedule …
 	@$(if $(filter common faults program structure,$*),,$(written))
@@ -103,10 +116,10 @@ skeletons: ## Write tasks/*/*.cpp from solutions/ (never over a file that was ed
 
 bench: ## Measure speed, as ratios to what the machine can do
 	@$(written)
-	@$(install) build bench
-	@$(call configure,release)
-	@$(call compile,release) bench
-	@sh common/scripts/bench.sh build/release/bin
+	@$(install) build bench $(mpi)
+	@$(call configure,$(preset))
+	@$(call compile,$(preset)) $(if $(mpi),bench_mpi,bench)
+	@$(if $(mpi),$(call mpirun,2) $(bench-mpi) && $(call mpirun,4) $(bench-mpi),$(bench-all))
 
 figures: ## Regenerate the book's figures from runs on a modeled machine (writeup/figures/)
 	@$(written)
@@ -175,7 +188,7 @@ check-arm64: ## Cross-compile for arm64, and compare bits there (under an emulat
 check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, HOSTILE=no: less)
 	@$(install) build course
 	@$(call configure,grade)
-	@python3 tests/grader/mutants.py --jobs $(JOBS) --all $(if $(QUICK),--sample 2)
+	@python3 tests/grader/mutants.py --jobs $(JOBS) --all $(if $(QUICK),--sample 1)
 	@python3 tests/grader/whole_mutants.py
 	@$(if $(QUICK)$(filter no,$(HOSTILE)),,python3 tests/grader/hostile.py --jobs $(JOBS))
 

@@ -2,12 +2,12 @@
 // threads that copy the same bytes with memcpy. Measured in turns in one run, so that whatever else
 // the machine does befalls both. Processor time is compared too: it counts what the communication
 // threads take, and says the truth on a machine that is busy with other things.
-#include "comm/thread_world.h"
+#include "bench/support/measure.h"
+#include "comm/world.h"
 #include "tensor/tensor.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -52,11 +52,6 @@ Duration duration_of(ProcessGroup& group, const std::function<void()>& body) {
   return {wall.count(), processor_seconds() - processor_begin};
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 void compare(ProcessGroup& group, const Case& item) {
   std::vector<double> collective, copy, ratio, processor_ratio;
   for (int round = 0; round < kRounds; ++round) {
@@ -71,8 +66,8 @@ void compare(ProcessGroup& group, const Case& item) {
     fmt::print(
         "{:<27} {:6.2f} ms   memcpy {:6.2f} ms   ratio {:.2f} (limit {:.2f})   of processor time "
         "{:.2f}\n",
-        item.name, median(collective) * 1e3, median(copy) * 1e3, median(ratio), item.limit,
-        median(processor_ratio));
+        item.name, bench::median(collective) * 1e3, bench::median(copy) * 1e3, bench::median(ratio),
+        item.limit, bench::median(processor_ratio));
 }
 
 void large(ProcessGroup& group) {
@@ -111,7 +106,7 @@ void latency(ProcessGroup& group) {
         duration_of(group, [&] { group.all_reduce(one, ReduceOp::sum, kLabel).wait(); }).wall);
   if (group.rank() == 0)
     fmt::print("all_reduce of one element and a barrier, {} ranks: {:.1f} us\n", group.size(),
-               median(seconds) * 1e6);
+               bench::median(seconds) * 1e6);
 }
 
 }  // namespace

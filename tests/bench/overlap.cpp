@@ -4,7 +4,7 @@
 
 #include "autograd/functions.h"
 #include "comm/decorators.h"
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "nn/transformer.h"
 #include "task7_integration/integration.h"
 

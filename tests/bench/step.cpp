@@ -12,8 +12,9 @@
 #include "autograd/functions.h"
 #include "base/philox.h"
 #include "bench/support/disturbance.h"
+#include "bench/support/measure.h"
 #include "bench/support/openblas.h"
-#include "comm/thread_world.h"
+#include "comm/world.h"
 #include "nn/transformer.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
@@ -56,11 +57,6 @@ Workload workload(const std::string& model) {
 double now() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(time).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // --------------------------------------------------------------------------- the lower bound
@@ -208,7 +204,7 @@ void time_steps(Training& training, int steps, Measured& measured, bool is_first
     seconds.push_back(now() - begin);
   }
   if (!is_first) return;
-  measured.seconds = median(seconds);
+  measured.seconds = bench::median(seconds);
   measured.faults = static_cast<double>(minor_faults() - faults) / steps;
 }
 
@@ -222,11 +218,11 @@ Measured measure(const std::string& what, const Workload& work) {
     lower_bound.step_seconds();
     std::vector<double> seconds;
     for (int i = 0; i < work.steps; ++i) seconds.push_back(lower_bound.step_seconds());
-    measured.seconds = median(seconds);
+    measured.seconds = bench::median(seconds);
   } else if (what.starts_with("pieces")) {
     std::vector<double> seconds;
     for (int i = 0; i < 20; ++i) seconds.push_back(bench::seconds_of_independent_pieces(kThreads));
-    measured.seconds = median(seconds);
+    measured.seconds = bench::median(seconds);
   } else if (what == "single" || what == "disturbed") {
     Context context({.threads = kThreads, .seed = 1});
     ContextScope scope(context);
@@ -294,14 +290,14 @@ void compare(const std::string& program, const std::string& model) {
     for (std::size_t i = 0; i < all[a].size(); ++i) {
       ratios.push_back(all[a][i].seconds / all[b][i].seconds);
     }
-    return median(ratios);
+    return bench::median(ratios);
   };
   for (const std::string& kind : kinds) {
     if (kind.starts_with("pieces")) continue;
     std::vector<double> seconds;
     for (const Measured& each : all[kind]) seconds.push_back(each.seconds);
     const Measured& last = all[kind].back();
-    fmt::print("{:10} {:14} {:8.1f} ms per step", model, kind, median(seconds) * 1e3);
+    fmt::print("{:10} {:14} {:8.1f} ms per step", model, kind, bench::median(seconds) * 1e3);
     if (kind != bound) {
       fmt::print("   {:6.0f} minor faults per step   peak RSS minus accounted {:6.1f} MB",
                  last.faults, (last.rss - last.accounted) / 1e6);

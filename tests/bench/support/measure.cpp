@@ -19,6 +19,11 @@ double best_time(const std::function<void()>& call, double budget) {
   return best;
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 Tensor values(const Shape& shape, double scale) {
   Tensor t = Tensor::empty(shape);
   auto* to = t.data<float>();
