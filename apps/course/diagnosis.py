@@ -61,7 +61,8 @@ class Diagnosis:
             self.cpu, "none", task.number,
             (f"ASAN_OPTIONS={_OPTIONS}", "UBSAN_OPTIONS=color=never"))
         again = verdicts.run_judge(
-            judge, runner, exactly(case.name), timeout=min(NEEDS_SECONDS, self.seconds_left()),
+            judge, runner, verdicts.exactly([case.name]),
+            timeout=min(NEEDS_SECONDS, self.seconds_left()),
             env={"FSDP_JAIL": " ".join(words), "FSDP_SECONDS": f"{self.cpu + 10:.0f}"})
         return summary("\n".join(message for each in again for message in each.messages),
                        [f"tasks/{task.folder}/{name}" for name in task.files])
@@ -71,11 +72,6 @@ def first_crash(cases: Iterable[verdicts.Case]) -> verdicts.Case | None:
     """The first public case whose run was ended by a signal of its own making."""
     return next((case for case in cases if case.executed and not case.passed and not case.hidden
                  and _CRASH.search(case.message)), None)
-
-
-def exactly(name: str) -> str:
-    """A filter of Catch2 that means one case."""
-    return re.sub(r'([\\,\[\]*"])', r"\\\1", name)
 
 
 def has_sanitizer(compiler: str) -> bool:

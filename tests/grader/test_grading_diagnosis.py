@@ -41,9 +41,6 @@ class WhichCase(unittest.TestCase):
         self.assertIs(diagnosis.first_crash(cases), wanted)
         self.assertIsNone(diagnosis.first_crash(cases[:-2]))
 
-    def test_a_filter_for_one_name(self):
-        self.assertEqual(diagnosis.exactly('a, b [3.1] "c"'), r'a\, b \[3.1\] \"c\"')
-
 
 class Reports(unittest.TestCase):
     def test_kind_access_and_own_frames(self):

@@ -109,10 +109,11 @@ class JudgeTest(unittest.TestCase):
     def test_judges_side_by_side_share_the_cases_and_keep_their_order(self):
         judge = self.judge("")
         judge.write_text(f"""#!{sys.executable}
-import sys
+import re, sys
 words = sys.argv[1:]
 names = ["First", "Second, larger", "Third"]
-asked = [name for name in names if f'"{{name}}"' in words[-1]] or names
+wanted = [re.sub(r"\\\\(.)", r"\\1", each) for each in re.split(r"(?<!\\\\),", words[-1])]
+asked = [name for name in names if name in wanted] or names
 if "--list-tests" in words:
     cases = [f"<TestCase><Name>{{name}}</Name><Tags>[3.1]</Tags></TestCase>" for name in asked]
 else:
@@ -125,7 +126,26 @@ print('<?xml version="1.0"?><Report>' + "".join(cases) + "</Report>")
         self.assertEqual([(each.name, each.passed) for each in cases],
                          [("First", True), ("Second, larger", True), ("Third", True)])
         runs = Path(f"{judge}.runs").read_text(encoding="utf-8").splitlines()
-        self.assertEqual(sorted(runs), ['"First","Third"', '"Second, larger"'])
+        self.assertEqual(sorted(runs), ["First,Third", "Second\\, larger"])
+
+    def test_a_filter_for_names(self):
+        self.assertEqual(verdicts.exactly(["a, b [3.1]", '"c"']), r'a\, b \[3.1\],\"c\"')
+
+    def test_a_case_that_a_judge_does_not_find_by_name_is_an_error(self):
+        def entry(name: str) -> str:
+            return f"<TestCase><Name>{name}</Name><Tags>[3.1]</Tags></TestCase>"
+
+        judge = self.judge(f"""for word; do spec=$word; done
+echo '<?xml version="1.0"?><Report>'
+case $spec in
+First,Third) echo '{entry("First")}' ;;
+Second) echo '{entry("Second")}' ;;
+*) echo '{entry("First")}{entry("Second")}{entry("Third")}' ;;
+esac
+echo '</Report>'
+""")
+        with self.assertRaisesRegex(verdicts.JudgeError, r"\['Third'\]"):
+            verdicts.run_side_by_side(judge, Path("runner"), "", 2)
 
     def test_out_of_time(self):
         judge = self.judge(self.LIST + f"echo '{self.ONE}'; exec sleep 60")
