@@ -3,7 +3,7 @@
 # Variables: WERROR=ON   warnings are errors (what our own checks use)
 #            JOBS=N      how many compilers and tests run at once (default: all processors)
 #            INSTALL=no  never call the package manager
-#            BACKEND=mpi ranks are processes: for make test, make demo and make bench
+#            BACKEND=mpi ranks are processes: for make test, demo, bench, test-taskN and grade
 # The course's targets take ONLY=3.2 SEED=N W=N IMPL=student|solution LEVEL=1..3
 
 .DEFAULT_GOAL := help
@@ -18,9 +18,10 @@ INSTALL ?= yes
 PYTHON ?= python3
 BACKEND ?= threads
 $(if $(filter threads mpi,$(BACKEND)),,$(error BACKEND=$(BACKEND): there are threads and mpi))
-$(if $(filter mpi,$(BACKEND)),$(if $(filter-out demo test bench,$(MAKECMDGOALS)),\
-  $(error BACKEND=mpi: make demo, make test and make bench run ranks as processes; \
-  $(firstword $(filter-out demo test bench,$(MAKECMDGOALS))) has ranks that are threads)))
+have-processes = demo test bench test-task% grade
+$(if $(filter mpi,$(BACKEND)),$(if $(filter-out $(have-processes),$(MAKECMDGOALS)),\
+  $(error BACKEND=mpi: make demo, test, bench, test-taskN and grade run ranks as processes; \
+  $(firstword $(filter-out $(have-processes),$(MAKECMDGOALS))) has ranks that are threads)))
 # The build whose ranks are what BACKEND says.
 preset = $(if $(filter mpi,$(BACKEND)),mpi,release)
 mpi = $(filter mpi,$(BACKEND))
@@ -73,8 +74,8 @@ warm-up: ## Your first function, before task 1: compiled and tested in seconds
 	@build/warm_up/check
 
 test-task%: ## Judge your task 1 … 7: one line per step, and why the first failing one failed
-	@$(install) build course
-	@$(course) test $* $(if $(ONLY),--only $(ONLY)) $(if $(IMPL),--impl $(IMPL)) \
+	@$(install) build course $(mpi)
+	@$(course) test $* $(if $(mpi),--backend mpi) $(if $(ONLY),--only $(ONLY)) $(if $(IMPL),--impl $(IMPL)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(W),--world $(W))
 
 show-task%: ## See what your task 1 … 7 does now, on a tiny model
@@ -196,9 +197,10 @@ check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, 
 
 grade: ## Grade a submission: SUBMISSION=folder or archive (TASK=3: that task only)
 	@test -n "$(SUBMISSION)" || { echo "make grade SUBMISSION=folder-or-archive [TASK=3]"; exit 2; }
-	@$(install) build course
-	@$(call configure,grade)
+	@$(install) build course $(mpi)
+	@$(call configure,grade$(if $(mpi),-mpi))
 	@python3 apps/course/grade.py "$(SUBMISSION)" $(if $(TASK),--task $(TASK)) \
+	  $(if $(mpi),--backend mpi) \
 	  $(foreach email,$(SUBMITTER),--submitter $(email))
 
 grade-all: ## Grade every submission in DIR=folder into build/grade/all/grades.csv

@@ -27,6 +27,7 @@ import audit
 import jail
 import manifest
 import object_file
+import processes
 import source_check
 from object_file import ObjectFile
 from trusted import Trusted
@@ -59,6 +60,7 @@ class Staging:
         source/  common/ and tasks/: the headers, and the submitted sources; readable by all
         work/    one folder a task, written by the jailed compiler
         run/     the linked runners
+        tmp/     what MPI writes, if ranks are processes; written by all
         state/   what jails note; for root only
     """
 
@@ -70,11 +72,13 @@ class Staging:
         root.chmod(0o711)
         staging = Staging(root)
         for name, mode in (("bin", 0o755), ("source", 0o755), ("work", 0o711), ("run", 0o711),
-                           ("objects", 0o700), ("state", 0o700)):
+                           ("objects", 0o700), ("state", 0o700), ("tmp", 0o1777)):
             (root / name).mkdir(mode=mode)
             (root / name).chmod(mode)
         for name in ("jail.py", "unpack.py", "source_check.py"):
             _copy(Path(__file__).with_name(name), root / "bin" / name)
+        for name in processes.SCRIPTS:
+            _copy(manifest.ROOT / processes.SCRIPTS_FOLDER / name, root / "bin" / name)
         for top in ("common", "tasks"):
             for header in sorted((manifest.ROOT / top).rglob("*.h")):
                 _copy(header, root / "source" / header.relative_to(manifest.ROOT))
@@ -85,14 +89,19 @@ class Staging:
             jail.sweep(str(state))
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def jail_words(self, cpu: float, memory: str, task: int,
-                   environment: tuple[str, ...] = ()) -> list[str]:
-        """What the judge puts before a runner. Two resource kills shorten what comes after."""
+    def judge_environment(self, build: Path, cpu: float, memory: str, task: int,
+                          environment: tuple[str, ...] = ()) -> dict[str, str]:
+        """What a judge is told: the jail, before a runner of `build`, and the limits of a run. Two
+        resource kills shorten what comes after. `environment`: what the jailed runner sees."""
         state = self.root / "state" / f"task{task}"
         state.mkdir(exist_ok=True)
-        return [sys.executable, "-I", "-S", str(self.root / "bin" / "jail.py"), "--cpu", f"{cpu:g}",
-                "--memory", memory, "--fd3", "--state", str(state),
-                *(word for each in environment for word in ("--env", each)), "--"]
+        ranks = processes.environment(build, self.root / "bin")
+        cpu *= processes.CPU_FACTOR if ranks else 1
+        words = [sys.executable, "-I", "-S", str(self.root / "bin" / "jail.py"), "--cpu", f"{cpu:g}",
+                 "--memory", memory, "--fd3", "--state", str(state),
+                 *(processes.jail_words(self.root / "tmp") if ranks else ()),
+                 *(word for each in environment for word in ("--env", each)), "--"]
+        return {**ranks, "FSDP_JAIL": " ".join(words), "FSDP_SECONDS": f"{cpu + 10:.0f}"}
 
     def unpack_in_jail(self, wanted: list[str], file: object) -> str:
         """For unpack.unpack()."""

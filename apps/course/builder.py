@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import manifest
+import processes
 
 FolderAndName = tuple[str, str]  # ("task3_forward", "forward.cpp")
 
@@ -28,13 +29,22 @@ class BuildError(Exception):
 
 @dataclass
 class Builder:
-    """The build folder of preset `grade`."""
+    """The build folder of preset `grade`, or of another preset of that name."""
 
     root: Path = manifest.ROOT
     build: Path = manifest.ROOT / "build" / "grade"
     jobs: int = os.cpu_count() or 1
     _flags: dict[FolderAndName, list[str]] = field(default_factory=dict)
     _links: dict[str, list[str]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(backend: str, jobs: int = os.cpu_count() or 1) -> Builder:
+        """The builder of runners whose ranks are what `backend` says: threads or mpi."""
+        return Builder(build=manifest.ROOT / "build" / processes.BUILDS[backend], jobs=jobs)
+
+    def environment(self) -> dict[str, str]:
+        """What a judge of this build's runners must be told of their ranks."""
+        return processes.environment(self.build, self.root / processes.SCRIPTS_FOLDER)
 
     def program(self, name: str) -> Path:
         return self.build / "bin" / name
@@ -43,7 +53,7 @@ class Builder:
         """Once; afterwards the build itself notices what changed."""
         if (self.build / "build.ninja").is_file():
             return
-        self._call(["cmake", "--preset", "grade", "--log-level=NOTICE"], self.root)
+        self._call(["cmake", "--preset", self.build.name, "--log-level=NOTICE"], self.root)
 
     def make(self, *targets: str, show: bool = True) -> None:
         """Builds targets. The compiler's words go to the terminal, unless `show` is false."""

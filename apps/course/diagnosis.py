@@ -21,8 +21,9 @@ from build_submission import BuildError, Staging, SubmissionBuilder
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize=vptr", "-fno-omit-frame-pointer")
 NEEDS_SECONDS = 60.0  # before the deadline: a compilation, a link and a slow run
 MOST_FRAMES = 3
-_OPTIONS = ("detect_leaks=0:handle_abort=1:handle_sigill=1:color=never:hard_rss_limit_mb=500:"
-            "max_allocation_size_mb=400")
+# 2: the sanitizer's own handler, and no later one.
+_OPTIONS = ("detect_leaks=0:handle_segv=2:handle_sigbus=2:handle_sigfpe=2:handle_abort=2:"
+            "handle_sigill=2:color=never:hard_rss_limit_mb=500:max_allocation_size_mb=400")
 _CRASH = re.compile(r"(?:^|: )the run crashed: ", re.M)
 _KIND = re.compile(r"ERROR: AddressSanitizer:? (?:attempting )?([\w-]+)")
 _UNDEFINED = re.compile(r"^(\S+?\.(?:cpp|h):\d+)(?::\d+)?: runtime error: (.+)$", re.M)
@@ -57,13 +58,12 @@ class Diagnosis:
         if not has_sanitizer(self.tools.compiler(task)):
             return "Not run again under the address sanitizer: it is not installed here."
         runner = self.tools.build_again(task, FLAGS, "sanitized")
-        words = self.staging.jail_words(
-            self.cpu, "none", task.number,
-            (f"ASAN_OPTIONS={_OPTIONS}", "UBSAN_OPTIONS=color=never"))
         again = verdicts.run_judge(
             judge, runner, verdicts.exactly([case.name]),
             timeout=min(NEEDS_SECONDS, self.seconds_left()),
-            env={"FSDP_JAIL": " ".join(words), "FSDP_SECONDS": f"{self.cpu + 10:.0f}"})
+            env=self.staging.judge_environment(
+                self.tools.build, self.cpu, "none", task.number,
+                (f"ASAN_OPTIONS={_OPTIONS}", "UBSAN_OPTIONS=color=never")))
         return summary("\n".join(message for each in again for message in each.messages),
                        [f"tasks/{task.folder}/{name}" for name in task.files])
 

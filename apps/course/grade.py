@@ -1,6 +1,7 @@
 """Grades one submission: make grade SUBMISSION=path.
 
     grade.py SUBMISSION [--output build/grade/grading] [--task 3] [--submitter me@school.edu] …
+             [--backend mpi]
 
 Writes results.json (Gradescope's schema; after every case) and summary.html. Exit code: 0, the
 submission was graded to the end, whatever its points; 1, it was not (time), or points are missing
@@ -27,6 +28,7 @@ import hiding
 import html_summary
 import jail
 import manifest
+import processes
 import questions
 import unpack
 import verdicts
@@ -167,10 +169,9 @@ class Grading:
             listed[case.name] = case
             self.results.set_cases(task, list(listed.values()))
 
-        words = staging.jail_words(request.cpu, request.memory, task.number)
         cases = verdicts.run_judge(
             judge, runner, request.cases, timeout=max(0.1, self.left()), on_case=on_case,
-            env={"FSDP_JAIL": " ".join(words), "FSDP_SECONDS": f"{request.cpu + 10:.0f}"})
+            env=staging.judge_environment(request.build, request.cpu, request.memory, task.number))
         jail.sweep(str(staging.root / "state" / f"task{task.number}"))
         self.results.set_cases(task, cases)
         self.judged.append((task, judge, cases))
@@ -224,10 +225,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--hidden", default="after_published",
                         choices=gradescope_results.SCHEMA_VISIBILITY,
                         help="visibility of the hidden cases")
-    parser.add_argument("--build", type=Path, default=manifest.ROOT / "build" / "grade")
+    parser.add_argument("--backend", choices=tuple(processes.BUILDS), default="threads",
+                        help="what ranks are: threads, or processes of MPI")
+    parser.add_argument("--build", type=Path, help="default: build/grade, or build/grade-mpi")
     parser.add_argument("--built", action="store_true", help="do not look whether all is built")
     parser.add_argument("--full", action="store_true", help="exit with 1 unless all points")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.build = options.build or builder.Builder.of(options.backend).build
+    return options
 
 
 def end_in_order() -> None:
@@ -251,7 +256,7 @@ def main(arguments: list[str] | None = None) -> int:
                           options.hidden)
         results = Grading(request, course).run()
     except (manifest.ManifestError, builder.BuildError, verdicts.JudgeError, TrustedError,
-            build_submission.BuildError, OSError) as error:
+            build_submission.BuildError, processes.LauncherError, OSError) as error:
         print(f"grade: the grader itself failed, the submission is not to blame: {error}",
               file=sys.stderr)
         return 2

@@ -220,6 +220,8 @@ class Jail:
             if self.uid is not None:
                 # Counts the threads of the whole user: only for a user who has nothing else.
                 resource.setrlimit(resource.RLIMIT_NPROC, (limits.processes, limits.processes))
+                if self.fd3:  # a process of it may open the other's (run_case.sh)
+                    os.fchown(3, self.uid, self.uid)
                 os.setgroups([])
                 os.setresgid(self.uid, self.uid, self.uid)
                 os.setresuid(self.uid, self.uid, self.uid)

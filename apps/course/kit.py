@@ -31,7 +31,7 @@ import trusted
 FOLDER = "unshard-kit"
 _LEFT_OUT = [
     r"solutions/.*", r"tests/solutions/.*", r"tests/mutants/.*", r"tests/task[0-9]+/hidden_.*",
-    r"tests/grader/.*", r"apps/course/questions/reference_.*",
+    r"tests/grader/.*", r"tests/mpi/judged\.py", r"apps/course/questions/reference_.*",
     r"apps/course/questions/README\.md",
     r"apps/course/interface\.json", r"apps/course/skeletons/.*",
     r"apps/course/(grade|grade_all|gradescope|gradescope_results|html_summary|kit|jail"

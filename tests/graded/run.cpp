@@ -30,12 +30,18 @@ std::vector<std::string> words(const std::string& text) {
   return all;
 }
 
-std::vector<std::string> runner_command() {
+/// The runner, or what starts it as `ranks` processes.
+std::vector<std::string> runner_command(int ranks) {
   const std::string runner = variable("FSDP_RUNNER", "");
   FSDP_CHECK(
       !runner.empty(),
       "FSDP_RUNNER is not set: set it to the path of the runner under test (make test-task3 does)");
   std::vector<std::string> command = words(variable("FSDP_JAIL", ""));
+  const std::string launcher = variable("FSDP_LAUNCHER", "");
+  if (!launcher.empty()) {
+    const std::string script = variable("FSDP_RUN_CASE", "common/scripts/run_case.sh");
+    command.insert(command.end(), {"sh", script, launcher, std::to_string(ranks)});
+  }
   command.push_back(runner);
   return command;
 }
@@ -106,7 +112,8 @@ Json observe(const Case& asked) {
   static int hangs = 0;  // of this process; a judge is one thread
   refuse_more_hangs(asked, hangs);
   const int seconds = std::atoi(variable("FSDP_SECONDS", "20").c_str());
-  const ChildResult child = run_child(runner_command(), to_json(asked).dump(), seconds);
+  const ChildResult child =
+      run_child(runner_command(asked.world_size), to_json(asked).dump(), seconds);
   if (!did_end(child)) ++hangs;
   Json seen = parse(child, asked, seconds);
   const Json& todos = seen.at("todos");

@@ -124,9 +124,8 @@ def _judge(attack: dict[str, Any], runner: Path, staging: Staging,
            build: Path) -> tuple[str, int]:
     task, step = task_of(attack), attack.get("step", STEP)
     judge = build / "bin" / f"judge_task{task.number}"
-    words = staging.jail_words(CPU, "4G", task.number)
     cases = verdicts.run_judge(judge, runner, f"[{step}]{verdicts.PUBLIC}",
-                               env={"FSDP_JAIL": " ".join(words), "FSDP_SECONDS": "20"})
+                               env=staging.judge_environment(build, CPU, "4G", task.number))
     verdict, = verdicts.judge_steps(task, cases, [step])
     passed = [] if "bodies" in attack else [case.name for case in cases if case.passed]
     said = "\n".join(text for case in cases for text in case.messages)

@@ -27,6 +27,7 @@ import course_path  # noqa: F401  must come first
 import builder
 import manifest
 import mutant_files
+import processes
 import regions
 import skeletons
 import verdicts
@@ -179,7 +180,7 @@ def judge(tools: builder.Builder, variant: Variant,
             tools.link(target, objects, folder / "runner")
             runner = folder / "runner"
         cases = verdicts.run_judge(tools.program(f"judge_task{number}"), runner,
-                                   env={"FSDP_SECONDS": SECONDS})
+                                   env={"FSDP_SECONDS": SECONDS, **tools.environment()})
         outcome.found = verdicts.judge_steps(variant.task, cases)
         outcome.problems = variant.check(outcome)
         if variant.sources:
@@ -259,6 +260,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=0, metavar="N",
                         help="of the mutants, N for each step (and all alternatives)")
     parser.add_argument("--jobs", type=int, default=builder.Builder().jobs)
+    parser.add_argument("--backend", choices=tuple(processes.BUILDS), default="threads",
+                        help="what ranks are: threads, or processes of MPI")
     options = parser.parse_args(arguments)
     if options.all or not any(getattr(options, kind) for kind in kinds):
         for kind in kinds:
@@ -269,7 +272,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> int:
     course = manifest.load()
     mutants = mutant_files.load_all(ROOT, course, options.task)
-    tools = builder.Builder(jobs=options.jobs)
+    tools = builder.Builder.of(options.backend, options.jobs)
     tasks = [task for task in course.tasks if options.task in (None, task.number)]
     work = [(task, variants_of(task, options, [m for m in mutants if m.task is task]))
             for task in tasks]

@@ -82,7 +82,7 @@ class Telling(unittest.TestCase):
     def tell(self, cases, left=400.0):
         tools = mock.Mock()
         tools.compiler.return_value = "g++"
-        diagnosis.Diagnosis(tools, mock.Mock(jail_words=lambda *_: ["jail"]), lambda: left,
+        diagnosis.Diagnosis(tools, mock.Mock(judge_environment=lambda *_: {}), lambda: left,
                             10).tell(TASK, Path("judge"), cases)
         return tools
 

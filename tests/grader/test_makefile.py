@@ -48,9 +48,13 @@ class Makefile(unittest.TestCase):
             done = make("-n", name, "BACKEND=mpi")
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("build/mpi", done.stdout)
-        done = make("-n", "test-task3", "BACKEND=mpi")
+        for name, *words in (("test-task3",), ("grade", "SUBMISSION=x")):
+            done = make("-n", name, "BACKEND=mpi", *words)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("--backend mpi", done.stdout)
+        done = make("-n", "progress", "BACKEND=mpi")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("test-task3 has ranks that are threads", done.stderr)
+        self.assertIn("progress has ranks that are threads", done.stderr)
         self.assertIn("there are threads and mpi", make("-n", "test", "BACKEND=nccl").stderr)
 
     def test_make_alone_is_make_help(self) -> None:
