@@ -102,6 +102,16 @@ void Engine::communication_thread() {
 // Whatever can be done without waiting. @returns whether anything was
 bool Engine::progress() {
   const std::lock_guard lock(mutex_);
+  return progress_locked();
+}
+
+// The same, but nothing if another thread is at it.
+bool Engine::progress_if_free() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && progress_locked();
+}
+
+bool Engine::progress_locked() {
   if (closed_) return false;
   try {
     return try_progress();

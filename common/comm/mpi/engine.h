@@ -93,6 +93,8 @@ class Engine {
   void post(Outgoing outgoing);
   void post(Message::Kind kind, const OwnCall& operation, bool unwinding);
   bool progress();
+  bool progress_if_free();
+  bool progress_locked();
   bool try_progress();
   bool send_posted();
   bool receive();

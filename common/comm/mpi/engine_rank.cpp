@@ -14,6 +14,8 @@ namespace {
 
 /// A wait this short is not worth a message.
 constexpr std::chrono::milliseconds kShortWait{1};
+/// A rank that waits has nothing better to do than to look, and a sleep takes fifty microseconds.
+constexpr int kPatientYields = 1'000;
 /// So many questions are told at once.
 constexpr std::int64_t kQuestionsTold = 1'000;
 
@@ -49,6 +51,7 @@ void Engine::call(const std::shared_ptr<OwnCall>& operation) {
   message.choice = operation->choice;
   message.unwinding = is_unwinding();
   post({std::move(message), operation});
+  progress_if_free();  // sent at once, before the other thread is awake
 }
 
 void Engine::wait(OwnCall& operation) {
@@ -69,7 +72,7 @@ void Engine::wait(OwnCall& operation) {
   const bool unwinding = is_unwinding();
   const Clock::time_point begin = Clock::now();
   bool told = !is_own;
-  Pause pause;
+  Pause pause(kPatientYields);
   while (!operation.done) {
     if (progress()) {
       pause.reset();

@@ -12,18 +12,20 @@ namespace fsdp::mpi {
 /// Longer and longer between two looks, so that ranks that share a core leave it to each other.
 class Pause {
  public:
+  /// `yields`: so many looks in a row only let other threads run.
+  explicit Pause(int yields = 50) : yields_(yields) {}
   void reset() { count_ = 0; }
   /// The next pause; 0 = let other threads run. If it is urgent, the pauses stay short.
   std::chrono::microseconds next(bool is_urgent) {
     using std::chrono::microseconds;
     ++count_;
-    if (count_ <= kYields) return microseconds{0};
+    if (count_ <= yields_) return microseconds{0};
     const microseconds longest = is_urgent ? microseconds{100} : microseconds{1'000};
-    return std::min(longest, microseconds{10} * (1 << std::min(count_ - kYields, 8)));
+    return std::min(longest, microseconds{10} * (1 << std::min(count_ - yields_, 8)));
   }
 
  private:
-  static constexpr int kYields = 50;
+  int yields_;
   int count_ = 0;
 };
 
