@@ -7,19 +7,20 @@
 namespace fsdp::mpi {
 namespace {
 
+// The number that a variable begins with. Slurm writes "4(x2),3" for 4, 4 and 3.
 std::optional<int> number_in(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
   int number = 0;
-  const char* end = text + std::strlen(text);
-  const auto [read, error] = std::from_chars(text, end, number);
-  if (error != std::errc() || read != end) return std::nullopt;
+  if (std::from_chars(text, text + std::strlen(text), number).ec != std::errc())
+    return std::nullopt;
   return number;
 }
 
 }  // namespace
 
-// Each launcher has its own variables: Open MPI, then MPICH and those like it.
+// Each launcher has its own variables: mpirun of Open MPI; mpirun of MPICH and those like it, and
+// srun --mpi=pmi2; srun --mpi=pmix.
 std::optional<Launch> launched() {
   struct Variables {
     const char* rank;
@@ -28,7 +29,8 @@ std::optional<Launch> launched() {
   };
   for (const Variables& names :
        {Variables{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-        Variables{"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}}) {
+        Variables{"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
+        Variables{"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"}}) {
     const auto own = number_in(names.rank);
     const auto all = number_in(names.size);
     if (own && all) return Launch{*own, *all, number_in(names.size_here).value_or(*all)};
