@@ -143,7 +143,7 @@ int demonstrate() {
       print_line(fmt::format("  {} W={}: step {}/{}, loss {:.4f}", job.name(), job.ranks, step.step,
                              step.steps, step.loss));
     };
-    runs.push_back({run_training(config, data, options), bound_bytes(config, !job.in_threads)});
+    runs.push_back({run_training(config, data, options), bound_bytes(config)});
   }
   return speaks ? report(all, runs, data) : 0;
 }

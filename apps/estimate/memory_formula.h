@@ -66,8 +66,6 @@ struct StepMemory {
 ///     UNSHARDED_GRAD   4·P_k                     the unit in backward (tied: and the root)
 ///                      4·P_{k+1}                 the one being reduced
 ///     REDUCE_SCATTER   4·n_{k+1}                 where it lands
-///     TEMP             4·n_{k+1}·W/2             its partial sums, if ranks are processes and W is
-///                                                a power of two above 2
 ///     SHARDED_GRAD     4·pop(m)·n_j, j ≤ k+1     sums of earlier micro-steps
 ///                      4·pop(m+1)·n_j, j > k+1   this one added
 ///

@@ -34,7 +34,6 @@ struct MemoryOptions {
   int micro_steps = 1;                ///< M: micro-batches of a rank and step
   int micro_steps_per_reduction = 1;  ///< L: 1, or M under no_sync
   int threads = 1;                    ///< of a rank
-  bool in_processes = false;          ///< ranks are processes, not threads: sums have scratch
   bool clips = false;                 ///< the global norm is computed each step
   int optimizer_states = 2;           ///< tensors per parameter: AdamW 2, SGD 0 or 1 (momentum)
 

@@ -10,13 +10,6 @@ namespace {
 
 int ones(int m) { return std::popcount(static_cast<unsigned>(m)); }
 
-/// What recursive halving needs for the partial sums of a reduction (comm/mpi/plan.h).
-std::int64_t partial_sums(const FlatShape& flat, const MemoryOptions& options) {
-  const bool halves = options.world_size > 2 && ones(options.world_size) == 1;
-  if (!options.in_processes || !halves) return 0;
-  return kFloatBytes * flat.shard() * (options.world_size / 2);
-}
-
 }  // namespace
 
 // ------------------------------------------------------------------------------------- parameters
@@ -109,9 +102,7 @@ void StepSimulation::start_reduce(Unit& unit, int m) {
            m % group);
       if (reduces) fold(MemoryKind::unsharded_grad, kFloatBytes * flat.padded(), group);
     }
-    if (!reduces) continue;
-    ledger_.hold(MemoryKind::reduce_scatter, kFloatBytes * flat.shard());
-    ledger_.hold(MemoryKind::temp, partial_sums(flat, options_));
+    if (reduces) ledger_.hold(MemoryKind::reduce_scatter, kFloatBytes * flat.shard());
   }
   if (reduces) reducing_ = &unit;
 }
@@ -119,7 +110,6 @@ void StepSimulation::start_reduce(Unit& unit, int m) {
 void StepSimulation::finish_reduce(int m) {
   if (reducing_ == nullptr) return;
   for (const FlatShape& flat : reducing_->shape.flats) {
-    ledger_.drop(MemoryKind::temp, partial_sums(flat, options_));
     ledger_.drop(MemoryKind::unsharded_grad, kFloatBytes * flat.padded());
     push(MemoryKind::reduce_scatter, MemoryKind::sharded_grad, kFloatBytes * flat.shard(),
          m / options_.micro_steps_per_reduction);

@@ -5,13 +5,12 @@
 
 namespace fsdp::train {
 
-std::int64_t bound_bytes(const TrainConfig& config, bool in_processes) {
+std::int64_t bound_bytes(const TrainConfig& config) {
   estimate::MemoryOptions options;
   options.placement = config.parallel.strategy == "fsdp"  ? estimate::Placement::sharded
                       : config.parallel.strategy == "ddp" ? estimate::Placement::ddp
                                                           : estimate::Placement::single;
   options.world_size = config.world_size();
-  options.in_processes = in_processes;
   options.batch = config.training.local_batch_size;
   options.length = config.sequence_length();
   options.micro_steps = plan_of(config).micro_steps;

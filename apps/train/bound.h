@@ -9,8 +9,7 @@
 
 namespace fsdp::train {
 
-/// The peak of one rank of a training run, in bytes, by closed form from the configuration alone;
-/// ranks are threads or, with `in_processes`, processes.
-std::int64_t bound_bytes(const TrainConfig& config, bool in_processes = false);
+/// The peak of one rank of a training run, in bytes, by closed form from the configuration alone.
+std::int64_t bound_bytes(const TrainConfig& config);
 
 }  // namespace fsdp::train

@@ -107,9 +107,7 @@ double needed(const TrainConfig& config) {
   TrainConfig shorter = config;
   const std::int64_t micro_step = config.training.local_batch_size * config.parallel.ranks;
   shorter.training.global_batch_size = std::min(config.training.global_batch_size, 16 * micro_step);
-  const bool in_processes = mpi::launched().has_value();
-  return static_cast<double>(bound_bytes(shorter, in_processes)) *
-         static_cast<double>(config.parallel.ranks);
+  return static_cast<double>(bound_bytes(shorter)) * static_cast<double>(config.parallel.ranks);
 }
 
 /// What shares the memory of this machine.

@@ -15,13 +15,6 @@ namespace {
 using Lines = std::vector<std::string>;
 using World = std::function<void(const RankOptions&, const std::function<void(ProcessGroup&)>&)>;
 
-/// Processes have scratch memory for partial sums, which threads need not have.
-Lines without_scratch(Lines lines) {
-  std::erase_if(lines,
-                [](const std::string& line) { return line.find(" temp ") != std::string::npos; });
-  return lines;
-}
-
 /// All events of the second iteration on rank `rank` of a world.
 Lines events_of(int rank, int world_size, const FullyShardOptions& options, const World& world) {
   Lines lines;
@@ -32,7 +25,7 @@ Lines events_of(int rank, int world_size, const FullyShardOptions& options, cons
     trace.set_recording(true);
     toy.iteration(1);
     trace.set_recording(false);
-    if (group.rank() == rank) lines = without_scratch(trace.lines());
+    if (group.rank() == rank) lines = trace.lines();
   });
   return lines;
 }

@@ -43,7 +43,7 @@ void check_trains_as_threads(const std::string& strategy, int ranks,
   CHECK(processes.param_sha256 == threads.param_sha256);
   CHECK(processes.comm_bytes == threads.comm_bytes);
   CHECK(threads.peak_bytes == bound_bytes(config));
-  CHECK(processes.peak_bytes == bound_bytes(config, true));
+  CHECK(processes.peak_bytes == bound_bytes(config));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "comm/mpi/backend.h"
 
 #include "base/check.h"
-#include "comm/mpi/plan.h"
 
 #include <utility>
 
@@ -10,10 +9,8 @@ namespace {
 
 class MpiPending : public Work::Pending {
  public:
-  MpiPending(std::shared_ptr<Engine> engine, std::shared_ptr<OwnCall> operation, Tensor scratch)
-      : engine_(std::move(engine)),
-        operation_(std::move(operation)),
-        scratch_(std::move(scratch)) {}
+  MpiPending(std::shared_ptr<Engine> engine, std::shared_ptr<OwnCall> operation)
+      : engine_(std::move(engine)), operation_(std::move(operation)) {}
 
   bool is_done() const override { return engine_->is_done(*operation_); }
   void wait() override { engine_->wait(*operation_); }
@@ -21,16 +18,7 @@ class MpiPending : public Work::Pending {
  private:
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<OwnCall> operation_;
-  Tensor scratch_;
 };
-
-// Communication threads must not touch a Tensor: it is made and freed on the rank's thread.
-Tensor make_scratch(std::int64_t nbytes) {
-  if (nbytes == 0) return {};
-  const AllocationScope scope(MemoryKind::temp);
-  const auto element = static_cast<std::int64_t>(sizeof(double));
-  return Tensor::empty({(nbytes + element - 1) / element}, DType::float64, kCpu);
-}
 
 class MpiBackend : public Backend {
  public:
@@ -47,10 +35,8 @@ class MpiBackend : public Backend {
                "the fake device needs the fake group",
                name_of(call.op), to_string(call.label));
     auto operation = make_operation(call);
-    Tensor scratch = make_scratch(scratch_bytes(call, rank(), size()));
-    if (scratch.is_defined()) operation->scratch = scratch.raw();
     engine_->call(operation);
-    return std::make_unique<MpiPending>(engine_, std::move(operation), std::move(scratch));
+    return std::make_unique<MpiPending>(engine_, std::move(operation));
   }
 
   std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) override {

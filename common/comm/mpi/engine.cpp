@@ -211,8 +211,9 @@ bool Engine::move_data() {
     OwnCall& operation = *agreed_.front();
     if (!transfer_) {
       const Membership& group = *operation.group;
-      Plan plan = make_plan(operation.call, group.rank, static_cast<int>(group.members.size()),
-                            operation.scratch);
+      const int size = static_cast<int>(group.members.size());
+      std::byte* scratch = scratch_.prepare(scratch_bytes(operation.call, group.rank, size));
+      Plan plan = make_plan(operation.call, group.rank, size, scratch);
       transfer_ =
           std::make_unique<Transfer>(operation.call, std::move(plan), group.members, buffers_);
     }

@@ -37,7 +37,6 @@ struct OwnCall {
   std::shared_ptr<Membership> group;
   Collective call;
   control::SplitChoice choice{};
-  std::byte* scratch = nullptr;        ///< scratch_bytes() of `call`
   std::shared_ptr<Membership> part{};  ///< of a split, when done: the new group
   bool agreed = false;                 ///< guarded by the engine
   std::atomic<bool> done = false;
@@ -127,6 +126,7 @@ class Engine {
   std::deque<std::shared_ptr<OwnCall>> agreed_;     // their data moves in this order
   std::unique_ptr<Transfer> transfer_;              // of the first of them
   SumBuffers buffers_;
+  Scratch scratch_;
   std::optional<std::string> reason_;
   std::string provisional_reason_;
   std::optional<Message> end_;

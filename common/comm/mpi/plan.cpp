@@ -9,13 +9,14 @@ namespace {
 
 constexpr std::int64_t kMessageBytes = std::int64_t{512} << 10;
 constexpr std::int64_t kSmallestMessage = 4096;
+constexpr std::int64_t kCacheLine = 64;
 
 bool is_power_of_two(int world_size) {
   return std::has_single_bit(static_cast<unsigned>(world_size));
 }
 
-/// A run of elements, cut into one piece a rank: `numel` each for the operations that have a slot a
-/// rank; else `numel` in all, as equal as possible.
+/// A run of elements, cut into one piece per rank: `numel` each for the operations that have a slot
+/// per rank; else `numel` in all, as equal as possible. What is selected of a piece is its slab.
 class Pieces {
  public:
   Pieces(const Collective& call, int world_size)
@@ -23,43 +24,92 @@ class Pieces {
         element_(static_cast<std::int64_t>(size_of(call.dtype))),
         world_size_(world_size),
         is_per_rank_(call.op == CollectiveOp::all_gather ||
-                     call.op == CollectiveOp::reduce_scatter) {}
+                     call.op == CollectiveOp::reduce_scatter),
+        longest_(is_per_rank_ ? numel_ : (numel_ + world_size_ - 1) / world_size_),
+        slab_(longest_) {}
 
+  /// Elements of the longest piece.
+  std::int64_t longest() const { return longest_; }
+  std::int64_t element() const { return element_; }
+
+  /// Selects `numel` elements of every piece, from `begin` on, or those of them that it has. At
+  /// first all are selected.
+  void select(std::int64_t begin, std::int64_t numel) {
+    slab_begin_ = begin;
+    slab_ = numel;
+  }
+
+  // Of the slab of a piece, in bytes.
+  std::int64_t offset_in_piece() const { return slab_begin_ * element_; }
+  std::int64_t offset(int piece) const { return begin(piece) * element_ + offset_in_piece(); }
+  std::int64_t nbytes(int piece) const {
+    const std::int64_t left = begin(piece + 1) - begin(piece) - slab_begin_;
+    return std::clamp<std::int64_t>(left, 0, slab_) * element_;
+  }
+  /// Of the longest piece.
+  std::int64_t slab_bytes() const { return slab_ * element_; }
+
+ private:
   std::int64_t begin(int piece) const {
     return is_per_rank_ ? piece * numel_ : numel_ * piece / world_size_;
   }
-  std::int64_t numel(int piece) const { return begin(piece + 1) - begin(piece); }
-  std::int64_t offset(int piece) const { return begin(piece) * element_; }
-  std::int64_t nbytes(int piece) const { return numel(piece) * element_; }
-  std::int64_t largest() const {
-    return is_per_rank_ ? numel_ : (numel_ + world_size_ - 1) / world_size_;
-  }
-  std::int64_t element() const { return element_; }
 
- private:
   std::int64_t numel_;
   std::int64_t element_;
   int world_size_;
   bool is_per_rank_;
+  std::int64_t longest_;
+  std::int64_t slab_begin_ = 0;
+  std::int64_t slab_;
 };
 
-/// Whether a rank's output is as long as its input: then partial sums stand where the whole will.
-bool has_place_for_partials(const Collective& call, int rank) {
+/// Whether a rank's output is as long as its input: then sums stand where the whole will.
+bool has_place_for_sums(const Collective& call, int rank) {
   return call.op == CollectiveOp::all_reduce ||
          (call.op == CollectiveOp::reduce && rank == call.root);
 }
 
+/// How many pieces of sums a rank has in scratch, if its output has no place for them.
+int pieces_in_scratch(CollectiveOp op, int world_size) {
+  const bool scatters = op == CollectiveOp::reduce_scatter;
+  if (world_size == 1 || (!scatters && op != CollectiveOp::reduce)) return 0;
+  if (world_size > 2 && is_power_of_two(world_size)) return world_size / 2;
+  return scatters ? 0 : 1;  // the sum itself, until the root has it
+}
+
+/// Elements of a slab. All ranks take the same, also those that need no scratch.
+std::int64_t slab_of(const Collective& call, const Pieces& pieces, int world_size,
+                     std::int64_t most_scratch) {
+  const int count = pieces_in_scratch(call.op, world_size);
+  if (count == 0) return pieces.longest();
+  std::int64_t nbytes = most_scratch / count;
+  if (nbytes > kCacheLine) nbytes -= nbytes % kCacheLine;
+  const std::int64_t fits = std::max<std::int64_t>(1, nbytes / pieces.element());
+  return std::min(pieces.longest(), fits);
+}
+
 class Planner {
  public:
-  Planner(const Collective& call, int rank, int world_size, std::byte* scratch)
+  Planner(const Collective& call, int rank, int world_size, std::byte* scratch,
+          std::int64_t most_scratch)
       : pieces_(call, world_size),
+        slab_(slab_of(call, pieces_, world_size, most_scratch)),
         rank_(rank),
         world_size_(world_size),
         message_(message_bytes(world_size)),
         scratch_(scratch),
-        whole_(has_place_for_partials(call, rank) ? call.out : nullptr) {}
+        whole_(has_place_for_sums(call, rank) ? call.out : nullptr) {}
 
   Plan take() { return std::move(plan_); }
+
+  /// Calls `add_rounds` once for every slab, which is selected then.
+  template <class AddRounds>
+  void slab_by_slab(AddRounds&& add_rounds) {
+    for (std::int64_t begin = 0; begin < pieces_.longest(); begin += slab_) {
+      pieces_.select(begin, std::min(slab_, pieces_.longest() - begin));
+      add_rounds();
+    }
+  }
 
   void copy(std::byte* to, const std::byte* from, std::int64_t nbytes) {
     if (to == from || nbytes == 0) return;
@@ -118,6 +168,15 @@ class Planner {
   const std::byte* place(const std::byte* all, int piece) const {
     return all + pieces_.offset(piece);
   }
+  /// The slab's place in a piece that stands alone.
+  std::byte* place_in_piece(std::byte* piece) const { return piece + pieces_.offset_in_piece(); }
+
+  /// Where the sum of a piece is kept from one round to the next.
+  std::byte* place_of_sum(int piece) const {
+    if (whole_ != nullptr) return place(whole_, piece);
+    const int slot = is_power_of_two(world_size_) ? piece >> 1 : 0;
+    return scratch_ + slot * pieces_.slab_bytes();
+  }
 
  private:
   int ahead(int distance) const { return (rank_ + distance) % world_size_; }
@@ -146,12 +205,6 @@ class Planner {
     }
   }
 
-  // Where the partial sum of a piece is kept between two rounds.
-  std::byte* partial(int piece) const {
-    if (whole_ != nullptr) return place(whole_, piece);
-    return scratch_ + (piece >> 1) * pieces_.largest() * pieces_.element();
-  }
-
   void halve(const std::byte* in, std::byte* out) {
     for (int bit = 1; bit < world_size_; bit *= 2) {
       const bool is_last = bit * 2 == world_size_;
@@ -159,11 +212,11 @@ class Planner {
       Round round;
       for (int piece = 0; piece < world_size_; ++piece) {
         if (((piece ^ rank_) & (bit - 1)) != 0) continue;  // given away before
-        const std::byte* own = bit == 1 ? place(in, piece) : partial(piece);
+        const std::byte* own = bit == 1 ? place(in, piece) : place_of_sum(piece);
         if (((piece ^ rank_) & bit) != 0) {
           send_bytes(round, peer, own, pieces_.nbytes(piece));
         } else {
-          sum(round, is_last ? out : partial(piece), own, piece, {peer}, is_last);
+          sum(round, is_last ? out : place_of_sum(piece), own, piece, {peer}, is_last);
         }
       }
       plan_.push_back(std::move(round));
@@ -187,8 +240,7 @@ class Planner {
     Round round;
     std::vector<int> peers;
     for (int distance = 1; distance < world_size_; ++distance) peers.push_back(behind(distance));
-    const std::int64_t longest = pieces_.largest() * pieces_.element();
-    for (std::int64_t at = 0; at < longest; at += message_) {
+    for (std::int64_t at = 0; at < pieces_.slab_bytes(); at += message_) {
       for (int distance = 1; distance < world_size_; ++distance) {
         const int peer = ahead(distance);
         const std::int64_t length = std::min(message_, pieces_.nbytes(peer) - at);
@@ -200,6 +252,7 @@ class Planner {
   }
 
   Pieces pieces_;
+  std::int64_t slab_;
   int rank_;
   int world_size_;
   std::int64_t message_;
@@ -207,12 +260,6 @@ class Planner {
   std::byte* whole_;
   Plan plan_;
 };
-
-std::int64_t partial_bytes(const Collective& call, int world_size) {
-  if (world_size <= 2 || !is_power_of_two(world_size)) return 0;
-  const Pieces pieces(call, world_size);
-  return world_size / 2 * pieces.largest() * pieces.element();
-}
 
 }  // namespace
 
@@ -222,16 +269,17 @@ std::int64_t message_bytes(int world_size) {
   return std::max(kSmallestMessage, share / kSmallestMessage * kSmallestMessage);
 }
 
-std::int64_t scratch_bytes(const Collective& call, int rank, int world_size) {
-  if (call.op != CollectiveOp::reduce_scatter && call.op != CollectiveOp::reduce) return 0;
-  if (has_place_for_partials(call, rank)) return 0;
-  const std::int64_t partials = partial_bytes(call, world_size);
-  if (call.op == CollectiveOp::reduce_scatter) return partials;
-  return partials + Pieces(call, world_size).nbytes(rank);  // of the sum, until the root has it
+std::int64_t scratch_bytes(const Collective& call, int rank, int world_size,
+                           std::int64_t most_scratch) {
+  if (has_place_for_sums(call, rank)) return 0;
+  const Pieces pieces(call, world_size);
+  return pieces_in_scratch(call.op, world_size) * slab_of(call, pieces, world_size, most_scratch) *
+         pieces.element();
 }
 
-Plan make_plan(const Collective& call, int rank, int world_size, std::byte* scratch) {
-  Planner planner(call, rank, world_size, scratch);
+Plan make_plan(const Collective& call, int rank, int world_size, std::byte* scratch,
+               std::int64_t most_scratch) {
+  Planner planner(call, rank, world_size, scratch, most_scratch);
   switch (call.op) {
     case CollectiveOp::all_gather:
       planner.copy(planner.place(call.out, rank), call.in,
@@ -239,7 +287,8 @@ Plan make_plan(const Collective& call, int rank, int world_size, std::byte* scra
       if (world_size > 1) planner.all_gather(call.out);
       break;
     case CollectiveOp::reduce_scatter:
-      planner.reduce_scatter(call.in, call.out);
+      planner.slab_by_slab(
+          [&] { planner.reduce_scatter(call.in, planner.place_in_piece(call.out)); });
       break;
     case CollectiveOp::all_reduce:
       planner.reduce_scatter(call.in, planner.place(call.out, rank));
@@ -250,13 +299,13 @@ Plan make_plan(const Collective& call, int rank, int world_size, std::byte* scra
       planner.scatter(call.root, call.out);
       planner.all_gather(call.out);
       break;
-    case CollectiveOp::reduce: {
-      std::byte* piece = rank == call.root ? planner.place(call.out, rank)
-                                           : scratch + partial_bytes(call, world_size);
-      planner.reduce_scatter(call.in, piece);
-      if (world_size > 1) planner.gather(call.root, call.out, piece);
+    case CollectiveOp::reduce:
+      planner.slab_by_slab([&] {
+        std::byte* sum = planner.place_of_sum(rank);
+        planner.reduce_scatter(call.in, sum);
+        if (world_size > 1) planner.gather(call.root, call.out, sum);
+      });
       break;
-    }
     case CollectiveOp::barrier:
     case CollectiveOp::split:
       break;

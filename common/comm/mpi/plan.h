@@ -58,12 +58,22 @@ using Plan = std::vector<Round>;
 /// The most bytes of one message.
 std::int64_t message_bytes(int world_size);
 
-/// Bytes of scratch that rank `rank` of `world_size` needs for a collective. Only reduce_scatter,
-/// and reduce on a rank that is not the root, have no room in their output for partial sums: W/2
-/// pieces, if W is a power of two above 2. And reduce needs its piece of the sum there.
-std::int64_t scratch_bytes(const Collective& call, int rank, int world_size);
+/// The most scratch of a plan, unless it is given another limit.
+inline constexpr std::int64_t kMostScratch = std::int64_t{8} << 20;
 
-/// The plan of rank `rank` of `world_size` for `call`. `scratch` has scratch_bytes().
+/// Bytes of scratch that rank `rank` of `world_size` needs for a collective. Only reduce_scatter,
+/// and reduce on a rank that is not the root, have no place for sums in their output: W/2 pieces,
+/// if W is a power of two above 2. For another W, reduce has one piece there, and reduce_scatter
+/// none.
+///
+/// If the pieces do not fit into `most_scratch`, the plan works through them in **slabs**: first as
+/// many elements of every piece as fit, then as many of the next. A slab has at least one element
+/// of each piece, even if these do not fit; with kMostScratch, that takes two million ranks.
+std::int64_t scratch_bytes(const Collective& call, int rank, int world_size,
+                           std::int64_t most_scratch = kMostScratch);
+
+/// The plan of rank `rank` of `world_size` for `call`. `scratch` has scratch_bytes(), with the same
+/// `most_scratch` for all ranks.
 ///
 /// If W is a power of two, reduce_scatter halves recursively, nearest first: in round s, rank r
 /// exchanges with r xor 2^s, and keeps the pieces whose bit s is its own. Neighbors are added
@@ -73,7 +83,8 @@ std::int64_t scratch_bytes(const Collective& call, int rank, int world_size);
 ///
 /// A rank receives what received_bytes() says; of broadcast and reduce that is the most. all_reduce
 /// is reduce_scatter, then all_gather; broadcast begins with a scatter, and reduce ends with a
-/// gather.
-Plan make_plan(const Collective& call, int rank, int world_size, std::byte* scratch);
+/// gather, slab by slab.
+Plan make_plan(const Collective& call, int rank, int world_size, std::byte* scratch,
+               std::int64_t most_scratch = kMostScratch);
 
 }  // namespace fsdp::mpi

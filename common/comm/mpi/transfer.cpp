@@ -21,6 +21,14 @@ void SumBuffers::prepare(std::size_t count, std::int64_t nbytes) {
   if (bytes_.size() < count * stride_) bytes_.resize(count * stride_);
 }
 
+std::byte* Scratch::prepare(std::int64_t nbytes) {
+  if (std::ssize(bytes_) < nbytes) {
+    bytes_ = std::vector<std::byte>();  // freed first, so that the two never exist together
+    bytes_.resize(static_cast<std::size_t>(nbytes));
+  }
+  return bytes_.data();
+}
+
 Transfer::Transfer(const Collective& call, Plan plan, std::vector<int> members, SumBuffers& buffers)
     : dtype_(call.dtype),
       reduce_(call.reduce),

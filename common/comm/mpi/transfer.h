@@ -26,6 +26,17 @@ class SumBuffers {
   std::size_t stride_ = 0;
 };
 
+/// The scratch of plans, as much as the largest has needed; shared like SumBuffers. Both belong to
+/// the transport, like the buffers inside the MPI library: no rank's memory counts them.
+class Scratch {
+ public:
+  /// Room for `nbytes`; what was there is lost.
+  std::byte* prepare(std::int64_t nbytes);
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
 /// Runs a plan, a few messages at a time. `members`: the job's rank of every group rank.
 class Transfer {
  public:

@@ -1,5 +1,6 @@
 // What every backend must do, collective by collective: against sums written down element by
 // element.
+#include "comm/mpi/plan.h"
 #include "worlds.h"
 
 #include <cstring>
@@ -101,6 +102,28 @@ TEST_CASE("collectives that are cut into pieces", "[world]") {
     check_all_reduce<float>(world, group, kLarge, ReduceOp::sum);
     check_broadcast<float>(world, group, kLarge, group.size() - 1);
     check_reduce<float>(world, group, kLarge, group.size() - 1);
+  });
+}
+
+TEST_CASE("sums that no buffer of a transport can hold at once", "[world]") {
+  in_every_world([](const World& world, ProcessGroup& group) {
+    if (group.size() != 4) return;
+    const std::int64_t n = 2 * (mpi::kMostScratch / 8) + 7;
+    std::vector<float> sums;
+    for (std::int64_t i = 0; i < kPeriod; ++i) sums.push_back(reduced<float>(4, i));
+    const auto sum = [&](std::int64_t i) { return sums[static_cast<std::size_t>(i % kPeriod)]; };
+    const Tensor in = Tensor::from(contribution<float>(group.rank(), 4 * n), {4 * n});
+    const Tensor piece = Tensor::empty({n});
+    group.reduce_scatter(piece, in, ReduceOp::sum, kLabel).wait();
+    expect_elements<float>(world, piece, [&](std::int64_t i) { return sum(group.rank() * n + i); });
+    const int root = 2;
+    const Tensor out = group.rank() == root ? Tensor::empty({4 * n - 3}) : Tensor();
+    group.reduce(out, in.narrow(0, 1, 4 * n - 3), root, ReduceOp::sum, kLabel).wait();
+    if (group.rank() == root)
+      expect_elements<float>(world, out, [&](std::int64_t i) { return sum(i + 1); });
+    const Tensor own = in.narrow(0, group.rank() * n, n);
+    group.reduce_scatter(own, in, ReduceOp::sum, kLabel).wait();
+    expect_elements<float>(world, own, [&](std::int64_t i) { return sum(group.rank() * n + i); });
   });
 }
 

@@ -16,12 +16,15 @@ namespace {
 using mpi::Plan;
 using mpi::Round;
 
+constexpr std::byte kUntouched{0xA5};
+
 /// One rank in the middle of its plan.
 struct Walker {
   Collective call;
   int rank = 0;
   int world_size = 0;
-  std::vector<std::byte> scratch;
+  std::int64_t scratch_bytes = 0;
+  std::vector<std::byte> scratch;  // and what no plan may touch
   Plan plan;
 
   std::size_t round = 0;
@@ -31,10 +34,11 @@ struct Walker {
   std::vector<std::vector<std::byte>> addends;  // that have arrived for the next sum
   std::int64_t received_bytes = 0;
 
-  Walker(const Collective& asked, int own_rank, int ranks)
+  Walker(const Collective& asked, int own_rank, int ranks, std::int64_t most_scratch)
       : call(asked), rank(own_rank), world_size(ranks) {
-    scratch.resize(static_cast<std::size_t>(mpi::scratch_bytes(call, rank, world_size)));
-    plan = mpi::make_plan(call, rank, world_size, scratch.data());
+    scratch_bytes = mpi::scratch_bytes(call, rank, world_size, most_scratch);
+    scratch.assign(static_cast<std::size_t>(scratch_bytes) + 4096, kUntouched);
+    plan = mpi::make_plan(call, rank, world_size, scratch.data(), most_scratch);
     enter_round();
   }
 
@@ -123,7 +127,7 @@ struct Data {
 };
 
 std::vector<Walker> walk(CollectiveOp op, int world_size, std::int64_t numel, ReduceOp reduce,
-                         int root, std::vector<Data>& data) {
+                         int root, std::int64_t most_scratch, std::vector<Data>& data) {
   const bool per_rank = op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter;
   const std::int64_t whole = per_rank ? numel * world_size : numel;
   const bool in_place = op == CollectiveOp::all_reduce || op == CollectiveOp::broadcast;
@@ -137,7 +141,7 @@ std::vector<Walker> walk(CollectiveOp op, int world_size, std::int64_t numel, Re
     Collective call{.op = op, .numel = numel, .reduce = reduce, .root = root};
     call.in = reinterpret_cast<const std::byte*>(own.in.data());
     call.out = reinterpret_cast<std::byte*>(in_place ? own.in.data() : own.out.data());
-    walkers.emplace_back(call, rank, world_size);
+    walkers.emplace_back(call, rank, world_size, most_scratch);
   }
   carry_out(walkers);
   return walkers;
@@ -147,20 +151,37 @@ std::vector<Walker> walk(CollectiveOp op, int world_size, std::int64_t numel, Re
 constexpr std::int64_t kSizes[] = {0, 1, 7, 331, 300'007};
 constexpr int kWorlds[] = {1, 2, 3, 4, 5, 6, 7, 8, 13, 16};
 
+/// One slab for everything, some slabs, and slabs of a few elements or one.
+std::vector<std::int64_t> scratch_limits(std::int64_t numel) {
+  if (numel > 1000) return {mpi::kMostScratch, 600'000};
+  return {mpi::kMostScratch, 1000, 40};
+}
+
+template <class Check>
+void with(CollectiveOp op, ReduceOp reduce, int world_size, std::int64_t numel, int root,
+          Check&& check) {
+  for (const std::int64_t most_scratch : scratch_limits(numel)) {
+    CAPTURE(name_of(op), world_size, numel, root, most_scratch);
+    std::vector<Data> data;
+    for (const Walker& walker : walk(op, world_size, numel, reduce, root, most_scratch, data)) {
+      check(walker, data[static_cast<std::size_t>(walker.rank)], root);
+      expect(walker.scratch_bytes <= most_scratch, "scratch of {} bytes", walker.scratch_bytes);
+      expect(std::all_of(walker.scratch.begin() + walker.scratch_bytes, walker.scratch.end(),
+                         [](std::byte each) { return each == kUntouched; }),
+             "rank {} writes beyond its scratch", walker.rank);
+    }
+    SUCCEED();
+  }
+}
+
 template <class Check>
 void everywhere(CollectiveOp op, ReduceOp reduce, Check&& check) {
+  const bool has_root = op == CollectiveOp::broadcast || op == CollectiveOp::reduce;
   for (const int world_size : kWorlds) {
     for (const std::int64_t numel : kSizes) {
       if (numel > 1000 && world_size > 5) continue;
-      for (const int root : {0, world_size - 1}) {
-        CAPTURE(name_of(op), world_size, numel, root);
-        std::vector<Data> data;
-        const std::vector<Walker> walkers = walk(op, world_size, numel, reduce, root, data);
-        for (const Walker& walker : walkers) {
-          check(walker, data[static_cast<std::size_t>(walker.rank)], root);
-        }
-        SUCCEED();
-      }
+      with(op, reduce, world_size, numel, 0, check);
+      if (has_root) with(op, reduce, world_size, numel, world_size - 1, check);
     }
   }
 }
@@ -195,8 +216,6 @@ TEST_CASE("plan: reduce_scatter adds in the canonical order") {
       expect(walker.received_bytes ==
                  received_bytes(CollectiveOp::reduce_scatter, n, 4, walker.world_size),
              "received {} bytes", walker.received_bytes);
-      expect(std::ssize(walker.scratch) < std::max<std::int64_t>(1, walker.world_size * n * 4),
-             "scratch of {} bytes", walker.scratch.size());
     });
   }
 }
@@ -217,6 +236,50 @@ TEST_CASE("plan: all_reduce, broadcast and reduce, of pieces that are not equal"
     for (std::int64_t i = 0; i<walker.call.numel; i += walker.call.numel> 1000 ? 13 : 1)
       expect_float(data.out[static_cast<std::size_t>(i)], reduced<float>(walker.world_size, i), i);
   });
+}
+
+TEST_CASE("plan: scratch keeps to its limit") {
+  using enum CollectiveOp;
+  const std::int64_t most = mpi::kMostScratch;
+  const auto scratch = [](CollectiveOp op, std::int64_t numel, int world_size) {
+    return mpi::scratch_bytes({.op = op, .numel = numel}, 1, world_size);  // the root is 0
+  };
+  const std::int64_t fits = most / 4 / 2;  // elements per piece, if there are four ranks
+  CHECK(scratch(reduce_scatter, fits - 1, 4) == most - 8);
+  CHECK(scratch(reduce_scatter, fits, 4) == most);
+  CHECK(scratch(reduce_scatter, 100 * fits, 4) == most);
+  CHECK(scratch(reduce, 100 * fits, 4) == most);
+  CHECK(scratch(reduce, 100 * fits, 3) == most);
+  CHECK(scratch(reduce, 100 * fits, 2) == most);
+  CHECK(scratch(all_reduce, 100 * fits, 4) == 0);
+  CHECK(scratch(reduce_scatter, 1000, 4096) == 2048 * 4000);
+  for (const int world_size : {8192, 1 << 18, 1 << 21})
+    CHECK(scratch(reduce_scatter, 100'000, world_size) == most);
+  CHECK(scratch(reduce_scatter, 100'000, 1 << 23) == 2 * most);  // one element per piece
+  // Whole cache lines, if one fits.
+  CHECK(mpi::scratch_bytes({.op = reduce_scatter, .numel = 900}, 0, 4, 1000) == 2 * 448);
+  CHECK(mpi::scratch_bytes({.op = reduce_scatter, .numel = 900}, 0, 4, 100) == 2 * 48);
+}
+
+TEST_CASE("plan: a collective is cut only if it must be") {
+  using enum CollectiveOp;
+  const std::int64_t fits = 512;  // elements per piece, if there are four ranks
+  std::vector<float> in(400 * fits), out(400 * fits);
+  const auto rounds = [&](CollectiveOp op, std::int64_t numel, int world_size) {
+    Collective call{.op = op, .numel = numel};
+    call.in = reinterpret_cast<const std::byte*>(in.data());
+    call.out = reinterpret_cast<std::byte*>(out.data());
+    std::vector<std::byte> scratch(4096);
+    return mpi::make_plan(call, 1, world_size, scratch.data(), 4096).size();
+  };
+  CHECK(rounds(reduce_scatter, fits, 4) == 2);
+  CHECK(rounds(reduce_scatter, fits + 1, 4) == 4);
+  CHECK(rounds(reduce_scatter, 100 * fits, 4) == 200);
+  CHECK(rounds(reduce_scatter, 100 * fits, 3) == 1);
+  CHECK(rounds(reduce_scatter, 100 * fits, 2) == 1);
+  CHECK(rounds(reduce, 4 * fits, 4) == 3);
+  CHECK(rounds(reduce, 4 * fits + 1, 4) == 6);
+  CHECK(rounds(all_reduce, 400 * fits, 4) == 4);
 }
 
 TEST_CASE("plan: no message is longer than promised, and two ranks need no scratch") {
