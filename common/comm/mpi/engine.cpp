@@ -212,7 +212,8 @@ bool Engine::move_data() {
     if (!transfer_) {
       const Membership& group = *operation.group;
       const int size = static_cast<int>(group.members.size());
-      std::byte* scratch = scratch_.prepare(scratch_bytes(operation.call, group.rank, size));
+      std::byte* scratch = scratch_.prepare(
+          static_cast<std::size_t>(scratch_bytes(operation.call, group.rank, size)));
       Plan plan = make_plan(operation.call, group.rank, size, scratch);
       transfer_ =
           std::make_unique<Transfer>(operation.call, std::move(plan), group.members, buffers_);

@@ -126,7 +126,7 @@ class Engine {
   std::deque<std::shared_ptr<OwnCall>> agreed_;     // their data moves in this order
   std::unique_ptr<Transfer> transfer_;              // of the first of them
   SumBuffers buffers_;
-  Scratch scratch_;
+  TransportBytes scratch_;  // of plans
   std::optional<std::string> reason_;
   std::string provisional_reason_;
   std::optional<Message> end_;

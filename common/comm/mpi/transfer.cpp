@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace fsdp::mpi {
@@ -13,20 +14,25 @@ namespace {
 // Enough to keep the wire busy while a sum is computed.
 constexpr std::size_t kInFlight = 8;
 constexpr std::size_t kSumsInFlight = 4;
+constexpr std::size_t kAlignment = 64;
 
 }  // namespace
 
-void SumBuffers::prepare(std::size_t count, std::int64_t nbytes) {
-  stride_ = (static_cast<std::size_t>(nbytes) + 63) / 64 * 64;
-  if (bytes_.size() < count * stride_) bytes_.resize(count * stride_);
+std::byte* TransportBytes::prepare(std::size_t nbytes) {
+  nbytes = (nbytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (nbytes > nbytes_) {
+    nbytes_ = 0;
+    bytes_.reset();  // first, so that the two never exist together
+    bytes_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, nbytes)));
+    if (!bytes_) throw std::bad_alloc();
+    nbytes_ = nbytes;
+  }
+  return bytes_.get();
 }
 
-std::byte* Scratch::prepare(std::int64_t nbytes) {
-  if (std::ssize(bytes_) < nbytes) {
-    bytes_ = std::vector<std::byte>();  // freed first, so that the two never exist together
-    bytes_.resize(static_cast<std::size_t>(nbytes));
-  }
-  return bytes_.data();
+void SumBuffers::prepare(std::size_t count, std::int64_t nbytes) {
+  stride_ = (static_cast<std::size_t>(nbytes) + kAlignment - 1) / kAlignment * kAlignment;
+  first_ = bytes_.prepare(count * stride_);
 }
 
 Transfer::Transfer(const Collective& call, Plan plan, std::vector<int> members, SumBuffers& buffers)
