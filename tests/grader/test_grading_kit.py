@@ -112,6 +112,7 @@ class Kit(unittest.TestCase):
                              targets)
         self.assertFalse({"grade", "grade-all", "gradescope", "student-kit", "skeletons",
                           "check-grader"} & targets)
+        self.assertNotRegex(text, r"\bgrade\b")
 
     def test_an_archive_is_the_same_every_time(self):
         files = {"b": b"2", "a": b"1"}
