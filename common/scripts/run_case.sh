@@ -20,7 +20,8 @@ code=$?
 if [ -n "$ended_by" ]; then
   kill "$job" 2>/dev/null
   wait "$job"
-elif [ "$code" -eq 137 ]; then  # 128 + 9: nobody can tell of this one
+elif [ "$code" -eq 137 ] || [ "$code" -eq 9 ]; then
+  # SIGKILL, which a process cannot tell of: 128 + 9 from Open MPI, 9 from MPICH.
   ended_by=KILL
 fi
 if [ -n "$ended_by" ]; then
