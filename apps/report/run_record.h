@@ -37,7 +37,9 @@ struct RunRecord {
 };
 
 /// Records what happens on a rank from here to finish(), on that rank's thread. Begin after a
-/// barrier, where nothing is in flight, and all ranks share their zero of time.
+/// barrier, where nothing is in flight: every rank's zero of time is when it leaves the barrier. So
+/// ranks that are processes on several machines need no common clock. Their zeros differ by the
+/// time that the last message of the barrier takes.
 ///
 ///     RankRecorder recorder(Context::current());
 ///     … some steps …

@@ -26,10 +26,6 @@ void check_launch(const CommandLine& line, const TrainConfig& config,
     throw InputError(
         "--backend threads: under mpirun ranks are processes; start the program without mpirun");
   }
-  if (line.picture) {
-    throw InputError(
-        "--picture: draws ranks that are threads only; start the program without mpirun");
-  }
   if (ranks == launch->size) return;
   throw InputError(fmt::format(
       "command line: parallel.ranks: is {}, but mpirun has started {} process{}; leave it out, or "

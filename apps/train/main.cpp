@@ -8,6 +8,7 @@
 #include "program/stop_signals.h"
 #include "report/chrome_trace.h"
 #include "report/html_page.h"
+#include "report/runs/gather_ranks.h"
 #include "report/runs/short_run.h"
 #include "train/command_line.h"
 #include "train/memory_check.h"
@@ -148,6 +149,9 @@ int train(const Plan& plan) {
       if (config.parallel.strategy != "fsdp") report::name_units(model);
       report::record_rank(record, step);
     };
+    options.on_finished = [&](ProcessGroup* group) {
+      if (group != nullptr) report::gather_ranks(record, *group);
+    };
   }
   const RunResult result = train_until_stopped(config, plan.data, options);
   if (result.stopped_by != 0) return end_early(config, result);
@@ -155,7 +159,7 @@ int train(const Plan& plan) {
   if (!result.sample.empty()) print_line("\n" + show_tokens(result.sample, plan.data));
   if (line.picture && result.losses.empty()) {
     print_line("no step was left to train, so there is no picture of the last one");
-  } else if (line.picture) {
+  } else if (line.picture && process_rank() == 0) {
     draw(record, picture);
   }
   if (line.summary && process_rank() == 0) {

@@ -96,6 +96,7 @@ void RankTrainer::finish(RankResult& result) {
   }
   result.param_sha256 = fingerprint();
   result.sample = sample();
+  if (options_.on_finished) options_.on_finished(group_.get());
 }
 
 StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankResult& result) {

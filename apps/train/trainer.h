@@ -3,6 +3,7 @@
 /// A whole training run: all ranks, all steps.
 #pragma once
 
+#include "comm/process_group.h"
 #include "device/memory_tracker.h"
 #include "nn/transformer.h"
 #include "train/config.h"
@@ -59,6 +60,10 @@ struct RunOptions {
   /// Called on every rank's thread, in its Context, in place of the last step: it must call `step`
   /// once, and may watch it. Nothing is in flight then, and all ranks have just met.
   std::function<void(nn::TransformerLM& model, const std::function<void()>& step)> around_last_step;
+  /// Called on every rank's thread, in its Context, at the end of a run that was not stopped, with
+  /// the group of all ranks; null if there is only this one. It may call collectives. If it throws
+  /// on one rank, all ranks end.
+  std::function<void(ProcessGroup* group)> on_finished;
   bool in_threads = false;  ///< ranks are threads of the first process, even under mpirun
   /// What the caller will write when the run is over: only tried before the first step.
   std::vector<PlannedFile> planned_files;

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Sequence
 from pathlib import Path
 
 SCRIPT, MPIRUN, PROGRAM = sys.argv[1:4]
@@ -40,9 +41,10 @@ class JobTest(unittest.TestCase):
         self.before: list[str] = []  # words before the command of every job
         self.environment = dict(os.environ)
 
-    def start(self, ranks: int, *words: str) -> subprocess.Popen:
+    def start(self, ranks: int, *words: str, program: Sequence[str] = (PROGRAM,)
+              ) -> subprocess.Popen:
         return subprocess.Popen(
-            [*self.before, "sh", SCRIPT, MPIRUN, str(ranks), PROGRAM, *words],
+            [*self.before, "sh", SCRIPT, MPIRUN, str(ranks), *program, *words],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env=self.environment)
 

@@ -5,11 +5,13 @@
 PROGRAM is unshard-train. What it trains is compared with ranks that are threads.
 """
 
+import fcntl
 import os
 import signal
 import subprocess
 
 import jobs
+import pictures
 import trainings
 
 
@@ -89,7 +91,61 @@ class Training(trainings.TrainingTest):
         self.assertIn("unknown key training.stepz", self.refused(3, "--training.stepz=3"))
         self.assertIn("--summary: ", self.refused(
             4, "--strategy=fsdp", f"--summary={self.folder}/text.txt/summary.json"))
-        self.assertIn("--picture: ", self.refused(2, "--strategy=fsdp", "--picture=x"))
+        self.assertIn("--picture: ", self.refused(
+            2, "--strategy=fsdp", f"--picture={self.folder}/text.txt"))
+
+    def test_processes_draw_what_threads_draw(self):
+        batch = "--training.global_batch_size=12"
+        for strategy, ranks in (("single", 1), ("ddp", 3), *(("fsdp", w) for w in (1, 2, 3, 4))):
+            with self.subTest(strategy=strategy, ranks=ranks):
+                one = [f"--training.local_batch_size={12 // ranks}"] if strategy == "single" else []
+                drawn = []
+                for kind in ({"threads": ranks}, {"processes": ranks}):
+                    folder = self.folder / f"{strategy}_{ranks}_{next(iter(kind))}"
+                    self.train(strategy, batch, *one, f"--picture={folder}", **kind)
+                    self.assertEqual(self.said.count("the last step: "), 1, self.said)
+                    drawn.append(pictures.outline_of(folder))
+                self.assertEqual(*drawn)
+                self.assertEqual(len(drawn[0]["ranks"]), ranks)
+                self.assertGreater(len(drawn[0]["ranks"][-1]["events"]), 10)
+
+    def test_one_picture_that_cannot_be_written_ends_all(self):
+        picture = self.folder / "picture"
+        job = self.start_heard(4, "--training.steps=300", f"--picture={picture}")
+        while not (line := self.heard.readline()).startswith("step "):
+            self.assertNotEqual(line, "")
+        # It cannot print 300 lines while nobody reads: the picture is still to come.
+        picture.rename(self.folder / "away")
+        picture.write_text("a file, where there was a folder")
+        self.heard.read()
+        self.assert_ends_alone(job)
+        self.assertNotEqual(job.returncode, 0)
+        self.assertEqual(self.said.count("unshard-train: "), 1, self.said)
+
+    def test_output_that_is_closed_at_the_last_step_ends_all(self):
+        job = self.start_heard(4, "--training.steps=1", f"--picture={self.folder}/picture")
+        for _ in range(2):  # what is printed before the first step, which is the last one
+            self.assertNotEqual(self.heard.readline(), "")
+        self.heard.close()
+        self.assert_ends_alone(job)
+
+    def start_heard(self, ranks: int, *words: str) -> subprocess.Popen:
+        """A job whose process 0 prints into a pipe that no launcher empties: self.heard."""
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        job = self.start(ranks, *self.small, "--strategy=fsdp", *words, program=[
+            "sh", "-c", 'if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ]; then exec "$0" "$@" '
+            f'>"{pipe}"; else exec "$0" "$@"; fi', jobs.PROGRAM])
+        self.heard = pipe.open()
+        fcntl.fcntl(self.heard, fcntl.F_SETPIPE_SZ, 4096)  # less than what is printed
+        self.addCleanup(self.heard.close)
+        return job
+
+    def assert_ends_alone(self, job: subprocess.Popen):
+        """That it ends, and not because its processes missed one of them."""
+        self.said, _ = job.communicate()
+        self.assert_all_gone()
+        self.assertNotIn("All ranks are ended now", self.said)
 
     def test_help_is_printed_once(self):
         code, said = self.run_job(3, "--help")

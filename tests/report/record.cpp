@@ -2,7 +2,10 @@
 #include "report/run_record.h"
 
 #include "comm/fake_group.h"
+#include "report/chrome_trace.h"
+#include "report/html_page.h"
 #include "report/memory_curve.h"
+#include "report/record_text.h"
 #include "report/runs.h"
 #include "report/timeline.h"
 #include "support/catch.h"
@@ -49,6 +52,23 @@ TEST_CASE("a recording begins at zero, and says how long waiting took", "[report
   CHECK(rank.memory[3].time == 30);
   CHECK(rank.peak.total() == 4 * (8 + 4 + 16));
   CHECK_FALSE(context.trace().is_recording());
+}
+
+TEST_CASE("a record that was text is the same record", "[report]") {
+  for (const RunRecord* run : {&fake_run(), &real_run()}) {
+    RunRecord again = *run;
+    for (RankRecord& rank : again.ranks) {
+      rank = report::from_text(to_text(rank));
+      CHECK(to_text(rank) == to_text(run->ranks[static_cast<std::size_t>(rank.rank)]));
+    }
+    CHECK(to_page_json(again) == to_page_json(*run));
+    CHECK(to_chrome_json(again) == to_chrome_json(*run));
+  }
+}
+
+TEST_CASE("a text that is no record is an error", "[report]") {
+  for (const char* text : {"", "{}", "[1, 2]", R"({"rank": 0, "end": "never"})"})
+    CHECK_THROWS_WITH(report::from_text(text), contains("a rank's record cannot be read"));
 }
 
 TEST_CASE("a recorder that goes without finish() records no more", "[report]") {

@@ -1,5 +1,6 @@
 // Recording the last step of a training changes nothing about it.
 #include "report/memory_curve.h"
+#include "report/runs/gather_ranks.h"
 #include "report/runs/short_run.h"
 #include "report/timeline.h"
 #include "support/catch.h"
@@ -25,6 +26,9 @@ RunResult run(const std::string& strategy, int ranks, report::RunRecord* record)
     options.around_last_step = [&](nn::TransformerLM& model, const std::function<void()>& step) {
       if (strategy != "fsdp") report::name_units(model);
       report::record_rank(*record, step);
+    };
+    options.on_finished = [=](ProcessGroup* group) {
+      if (group != nullptr) report::gather_ranks(*record, *group);
     };
   }
   return run_training(config, TokenData::from_text(text, "a text", 128), options);
