@@ -1,49 +1,42 @@
 #include "comm/process_texts.h"
 
+#include "comm/gather_texts.h"
 #include "comm/mpi/job.h"
 #include "comm/world.h"
 
 #include <cstring>
-#include <utility>
+#include <iterator>
 
 namespace fsdp {
 namespace {
 
-std::string broadcast(ProcessGroup& group, int root, const std::string& own) {
-  const Label label{"every process", Phase::none};
-  const Tensor size = Tensor::from<std::int64_t>({static_cast<std::int64_t>(own.size())}, {1});
-  group.broadcast(size, root, label).wait();
-  std::string text(static_cast<std::size_t>(size.to_vector<std::int64_t>().front()), '\0');
-  if (text.empty()) return text;
-  const Tensor bytes = Tensor::zeros(
-      {static_cast<std::int64_t>((text.size() + sizeof(std::int32_t) - 1) / sizeof(std::int32_t))},
-      DType::int32);
-  if (group.rank() == root) std::memcpy(bytes.raw(), own.data(), own.size());
-  group.broadcast(bytes, root, label).wait();
-  std::memcpy(text.data(), bytes.raw(), text.size());
-  return text;
-}
-
 int process_count() { return mpi::launched().value_or(mpi::Launch{}).size; }
+
+Label label() { return {"every process", Phase::none}; }
 
 }  // namespace
 
 std::string text_of_process_0(const std::string& own) {
   if (process_count() == 1) return own;
   std::string text;
-  run_ranks(process_count(), [&](ProcessGroup& group) { text = broadcast(group, 0, own); });
+  run_ranks(process_count(), [&](ProcessGroup& group) {
+    const Tensor length = Tensor::from<std::int64_t>({std::ssize(own)}, {1});
+    group.broadcast(length, 0, label()).wait();
+    text.resize(static_cast<std::size_t>(length.to_vector<std::int64_t>().front()));
+    constexpr std::size_t kWord = sizeof(std::int32_t);
+    const Tensor words =
+        Tensor::zeros({static_cast<std::int64_t>((text.size() + kWord - 1) / kWord)}, DType::int32);
+    if (group.rank() == 0 && !own.empty()) std::memcpy(words.raw(), own.data(), own.size());
+    group.broadcast(words, 0, label()).wait();
+    if (!text.empty()) std::memcpy(text.data(), words.raw(), text.size());
+  });
   return text;
 }
 
 std::vector<std::string> gather_from_processes(const std::string& own) {
   if (process_count() == 1) return {own};
   std::vector<std::string> all;
-  run_ranks(process_count(), [&](ProcessGroup& group) {
-    for (int rank = 0; rank < group.size(); ++rank) {
-      std::string text = broadcast(group, rank, own);
-      if (group.rank() == 0) all.push_back(std::move(text));
-    }
-  });
+  run_ranks(process_count(), [&](ProcessGroup& group) { all = gather_texts(group, own, label()); });
   return all;
 }
 
