@@ -265,7 +265,7 @@ class Planner {
 
 std::int64_t message_bytes(int world_size) {
   if (is_power_of_two(world_size)) return kMessageBytes;
-  const std::int64_t share = kMessageBytes / (world_size - 1);
+  const std::int64_t share = kMessageBytes / std::max(1, world_size - 1);
   return std::max(kSmallestMessage, share / kSmallestMessage * kSmallestMessage);
 }
 

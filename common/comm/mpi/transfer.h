@@ -24,7 +24,9 @@ class TransportBytes {
 
  private:
   struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
+    void operator()(std::byte* bytes) const {
+      std::free(bytes);  // NOLINT(cppcoreguidelines-no-malloc): it is RAII's own end
+    }
   };
   std::unique_ptr<std::byte, Free> bytes_;
   std::size_t nbytes_ = 0;
