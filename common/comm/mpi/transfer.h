@@ -15,8 +15,8 @@
 
 namespace fsdp::mpi {
 
-/// Bytes of the transport, like the buffers inside an MPI library: no rank's memory counts them, and
-/// they do not come from operator new, which the graded tests watch.
+/// Bytes of the transport, like the buffers inside an MPI library. No rank's memory counts them.
+/// They do not come from operator new, which the graded tests watch.
 class TransportBytes {
  public:
   /// At least `nbytes`; what was there is lost.
