@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 Json fields_of(const Event& event) {
   return Json::array({event.kind, event.unit, event.name, event.phase, event.nbytes, event.sequence,
-                      event.time, event.duration, event.ranks});
+                      event.time, event.duration, event.ranks, event.ended});
 }
 
 Event event_from(const Json& fields) {
@@ -25,6 +25,7 @@ Event event_from(const Json& fields) {
   event.time = fields.at(6);
   event.duration = fields.at(7);
   event.ranks = fields.at(8);
+  event.ended = fields.at(9);
   return event;
 }
 

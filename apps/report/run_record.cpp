@@ -38,6 +38,7 @@ RankRecord RankRecorder::finish() {
   for (Event& event : record.events) {
     event.time = unit * (event.time - begin_);
     event.duration *= unit;
+    if (event.ended >= 0) event.ended = unit * std::max(std::int64_t{0}, event.ended - begin_);
   }
   record.memory = context_.tracker().log();
   for (MemoryTracker::LogEntry& entry : record.memory) {

@@ -31,7 +31,7 @@ struct RunRecord {
   std::string title;
   int world_size = 1;
   /// The modeled machine, if a virtual clock ran: then a transfer's begin and end are known.
-  /// Otherwise only when it was issued, and when waiting for it ended.
+  /// Otherwise when it was issued and when it ended, but not when its first byte moved.
   std::optional<CostModel> cost_model;
   std::vector<RankRecord> ranks;
 };

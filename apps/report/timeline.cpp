@@ -117,7 +117,7 @@ class Reader {
     });
     if (issued != spans_.end()) {
       issued->waited = event.time;
-      if (!channel_) issued->end = event.time;
+      if (!channel_) issued->end = event.ended >= 0 ? event.ended : event.time;
     }
     if (event.duration <= 0) return;
     spans_.push_back({.lane = Lane::compute,

@@ -49,8 +49,9 @@ struct Span {
 };
 
 /// All bars of a rank, by begin. With a virtual clock a transfer lasts as long as the clock said it
-/// does. Without, its bar ends where waiting for it ended: transfers of a lane follow each other,
-/// so a bar begins when it was issued or where the bar before it ends, whichever is later.
+/// does. Without, its bar ends when the backend had the last byte, or else where waiting for it
+/// ended. Transfers of a lane follow each other, so a bar begins when it was issued or where the
+/// bar before it ends, whichever is later.
 std::vector<Span> spans_of(const RunRecord& record, const RankRecord& rank);
 
 }  // namespace fsdp::report

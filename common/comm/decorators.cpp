@@ -49,6 +49,9 @@ class ThrottledPending : public Work::Pending {
     inner_->wait();
     std::this_thread::sleep_until(end_);
   }
+  std::optional<Clock::time_point> ended() const override {
+    return std::max(end_, inner_->ended().value_or(end_));
+  }
 
  private:
   std::unique_ptr<Pending> inner_;

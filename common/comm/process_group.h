@@ -7,9 +7,11 @@
 #include "device/context.h"
 #include "tensor/tensor.h"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +75,9 @@ class [[nodiscard]] Work {
     /// Returns when this rank's output is complete and all peers have read its input.
     /// @throws Aborted
     virtual void wait() = 0;
+    /// After wait(): when the result was complete on this rank, although nobody may have waited
+    /// then. Null if the backend does not know.
+    virtual std::optional<std::chrono::steady_clock::time_point> ended() const { return {}; }
   };
 
   Work() = default;  ///< Already finished.

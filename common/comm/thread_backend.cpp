@@ -25,6 +25,9 @@ class ThreadPending : public Work::Pending {
     is_held_ = false;
     rendezvous_->wait(world_rank_, *operation_);
   }
+  std::optional<std::chrono::steady_clock::time_point> ended() const override {
+    return operation_->ended;
+  }
 
  private:
   std::shared_ptr<Rendezvous> rendezvous_;

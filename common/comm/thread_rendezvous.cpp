@@ -106,6 +106,7 @@ void Rendezvous::advance(Group& group) {
 }
 
 void Rendezvous::finish(Operation& operation) {
+  operation.ended = std::chrono::steady_clock::now();
   agreement_.finish(operation);
   wake_waiters(operation);
 }

@@ -29,8 +29,9 @@ using control::SplitChoice;
 struct Operation : control::Operation {
   std::optional<Transfer> transfer;  // set when its turn has come
   std::int64_t next_piece = 0;
-  std::int64_t running = 0;   // chunks running now: no buffer may be freed
-  std::int64_t finished = 0;  // chunks done
+  std::int64_t running = 0;                       // chunks running now: no buffer may be freed
+  std::int64_t finished = 0;                      // chunks done
+  std::chrono::steady_clock::time_point ended{};  // when the last one was; set before `done`
 };
 
 /// One world of ranks that are threads.

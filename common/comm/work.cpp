@@ -12,6 +12,7 @@ void wait_and_record(Work::Pending& pending, Event& waited) {
   const std::int64_t begin = context->now();
   pending.wait();
   waited.duration = context->now() - begin;
+  if (const auto ended = pending.ended()) waited.ended = context->time_of(*ended);
   context->record(std::move(waited));
 }
 

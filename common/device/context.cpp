@@ -10,11 +10,11 @@
 namespace fsdp {
 namespace {
 
-std::int64_t monotonic_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+std::int64_t nanoseconds_of(std::chrono::steady_clock::time_point moment) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(moment.time_since_epoch()).count();
 }
+
+std::int64_t monotonic_ns() { return nanoseconds_of(std::chrono::steady_clock::now()); }
 
 // A plain pointer, so that it can still be read while the thread's objects are being destroyed.
 thread_local Context* current_context = nullptr;
@@ -90,6 +90,10 @@ std::shared_ptr<Allocator> Context::allocator(Device device) {
 
 std::int64_t Context::now() const {
   return clock_ ? clock_->now() : monotonic_ns() - trace_begin_ns_;
+}
+
+std::int64_t Context::time_of(std::chrono::steady_clock::time_point moment) const {
+  return clock_ ? -1 : nanoseconds_of(moment) - trace_begin_ns_;
 }
 
 void Context::record(Event event) {

@@ -10,6 +10,7 @@
 #include "device/memory_tracker.h"
 #include "device/thread_pool.h"
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -63,6 +64,8 @@ class Context {
 
   /// The time stamp of an event that happens now (see Event::time).
   std::int64_t now() const;
+  /// The time stamp of a moment that another thread may have noted; -1 if time is not real.
+  std::int64_t time_of(std::chrono::steady_clock::time_point moment) const;
   /// Stamps an event with the time and appends it, if the trace records.
   void record(Event event);
 

@@ -98,6 +98,17 @@ TEST_CASE("without a clock a transfer ends where waiting for it ended", "[report
   CHECK(only(spans, Activity::wait, "a").empty());              // it took no time
 }
 
+TEST_CASE("without a clock a transfer may end long before somebody waits for it", "[report]") {
+  Event waited = wait(issue("a", 0, 0), 300, 0);
+  waited.ended = 80;
+  const RunRecord record = by_hand(
+      {issue("a", 0, 0), issue("b", 10, 1), waited, wait(issue("b", 10, 1), 400, 0)}, false);
+  const std::vector<Span> spans = spans_of(record, record.ranks[0]);
+  CHECK(only(spans, Activity::gather, "a").at(0).end == 80);
+  CHECK(only(spans, Activity::gather, "a").at(0).waited == 300);
+  CHECK(only(spans, Activity::gather, "b").at(0).begin == 80);
+}
+
 TEST_CASE("a unit inside a unit lies inside its bar", "[report]") {
   using enum EventKind;
   const RunRecord record =

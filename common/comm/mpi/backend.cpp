@@ -14,6 +14,9 @@ class MpiPending : public Work::Pending {
 
   bool is_done() const override { return engine_->is_done(*operation_); }
   void wait() override { engine_->wait(*operation_); }
+  std::optional<std::chrono::steady_clock::time_point> ended() const override {
+    return operation_->ended;
+  }
 
  private:
   std::shared_ptr<Engine> engine_;

@@ -221,6 +221,7 @@ bool Engine::move_data() {
     moved = transfer_->progress(job_) || moved;
     if (!transfer_->is_done()) return moved;
     transfer_.reset();
+    operation.ended = Clock::now();
     operation.done = true;
     agreed_.pop_front();
     moved = true;

@@ -37,8 +37,9 @@ struct OwnCall {
   std::shared_ptr<Membership> group;
   Collective call;
   control::SplitChoice choice{};
-  std::shared_ptr<Membership> part{};  ///< of a split, when done: the new group
-  bool agreed = false;                 ///< guarded by the engine
+  std::shared_ptr<Membership> part{};             ///< of a split, when done: the new group
+  bool agreed = false;                            ///< guarded by the engine
+  std::chrono::steady_clock::time_point ended{};  // set before `done`
   std::atomic<bool> done = false;
 };
 

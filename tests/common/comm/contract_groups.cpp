@@ -41,6 +41,26 @@ TEST_CASE("collectives run in the order they were issued, one after the other", 
   });
 }
 
+TEST_CASE("the trace tells when a transfer ended, not only when somebody waited", "[world]") {
+  in_every_world([](const World& world, ProcessGroup& group) {
+    Context& context = Context::current();
+    context.trace().set_recording(true);
+    const Tensor data = Tensor::zeros({1'001});
+    Work work = group.all_reduce(data, ReduceOp::sum, kGradientLabel);
+    group.barrier({}).wait();  // collectives run in order: the sum is done
+    const std::int64_t later = context.now();
+    work.wait();
+    context.trace().set_recording(false);
+    const std::vector<Event>& events = context.trace().events();
+    const Event& issue = events.front();
+    const Event& wait = events.back();
+    expect(wait.kind == EventKind::wait && wait.name == "all_reduce", "another event came last");
+    expect(issue.time <= wait.ended && wait.ended <= later,
+           "{}: issued at {}, ended at {}, waited for at {}", world.name, issue.time, wait.ended,
+           later);
+  });
+}
+
 TEST_CASE("many small collectives in flight at once", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     constexpr int kInFlight = 40;
