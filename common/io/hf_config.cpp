@@ -1,97 +1,181 @@
 // config.json: the fields of Hugging Face's LlamaConfig, both ways.
 #include "base/check.h"
-#include "io/file_io.h"
 #include "io/hf_folder.h"
+#include "io/json_file.h"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
 #include <string_view>
+#include <utility>
 
 namespace fsdp::io {
 namespace {
 
 using nlohmann::json;
 
-// One config.json being read: every complaint names the file.
-class ConfigFile {
- public:
-  explicit ConfigFile(const std::filesystem::path& path) : path_(path) {
-    try {
-      root_ = json::parse(read_text(path));
-    } catch (const json::exception& error) {
-      complain(fmt::format("is not JSON ({})", error.what()));
-    }
-    if (!root_.is_object()) complain("is not a JSON object");
-  }
+// Every key of config.json that is known is in one of these four lists. A key in none of them is
+// refused, because it may change what the model computes.
 
-  [[noreturn]] void complain(const std::string& what) const {
-    throw InputError(fmt::format("{}: {}", path_.string(), what));
+// Read into the TransformerConfig.
+constexpr const char* kRead = R"(
+    vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads
+    num_key_value_heads max_position_embeddings rms_norm_eps head_dim rope_theta rope_scaling
+    rope_parameters tie_word_embeddings initializer_range)";
+
+// Can have one value, which follows as JSON.
+constexpr std::pair<const char*, const char*> kFixed[] = {
+    {"model_type", R"("llama")"},
+    {"architectures", R"(["LlamaForCausalLM"])"},
+    {"hidden_act", R"("silu")"},
+    {"attention_bias", "false"},
+    {"mlp_bias", "false"},
+    {"attention_dropout", "0"},
+    {"pretraining_tp", "1"},
+    {"partial_rotary_factor", "1"},
+    {"rope_interleaved", "false"},
+    {"use_sliding_window", "false"},
+    {"is_encoder_decoder", "false"},
+    {"add_cross_attention", "false"},
+    {"tie_encoder_decoder", "false"},
+    {"chunk_size_feed_forward", "0"},
+    {"pruned_heads", "{}"}};
+
+// Do not change what the model computes: special tokens, how to generate text, names and formats.
+constexpr const char* kNoEffect = R"(
+    bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id
+    forced_bos_token_id forced_eos_token_id bad_words_ids suppress_tokens begin_suppress_tokens
+    prefix tokenizer_class do_sample temperature top_k top_p typical_p max_length min_length
+    repetition_penalty length_penalty diversity_penalty no_repeat_ngram_size
+    encoder_no_repeat_ngram_size exponential_decay_length_penalty early_stopping num_beams
+    num_beam_groups num_return_sequences remove_invalid_values use_cache return_dict
+    return_dict_in_generate output_attentions output_hidden_states output_scores dtype
+    torch_dtype transformers_version transformers.js_config _name_or_path _commit_hash
+    _attn_implementation _attn_implementation_autoset unsloth_fixed unsloth_version is_decoder
+    is_llama_config torchscript tf_legacy_loss use_bfloat16 id2label label2id num_labels
+    problem_type finetuning_task task_specific_params)";
+
+// Known to change it, with the reason and the remedy.
+constexpr std::pair<std::string_view, const char*> kRefused[] = {
+    {"quantization_config",
+     "the weights are quantized; use the model's float32, bfloat16 or float16 weights"},
+    {"compression_config",
+     "the weights are compressed; use the model's float32, bfloat16 or float16 weights"},
+    {"auto_map", "the model has Python code of its own; use one without"}};
+
+// A JSON object of a config.json being read: every complaint names file and key.
+class Fields {
+ public:
+  Fields(std::string file, std::string prefix, json object)
+      : file_(std::move(file)), prefix_(std::move(prefix)), object_(std::move(object)) {}
+
+  [[noreturn]] void refuse(const char* key, const std::string& what) const {
+    throw InputError(fmt::format("{}: \"{}{}\" {}", file_, prefix_, key, what));
+  }
+  [[noreturn]] void refuse_value(const char* key, const std::string& why) const {
+    refuse(key, fmt::format("is {}, {}", object_.at(key).dump(), why));
   }
 
   // Absent and null mean the same to Hugging Face.
-  const json* find(const char* field) const {
-    const auto found = root_.find(field);
-    return found == root_.end() || found->is_null() ? nullptr : &*found;
+  const json* find(const char* key) const {
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
 
   template <class T>
-  T required(const char* field) const {
-    const json* value = find(field);
-    if (value == nullptr) complain(fmt::format("lacks \"{}\"", field));
-    return convert<T>(field, *value);
+  std::optional<T> optional(const char* key) const {
+    const json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    const bool is_real = std::is_floating_point_v<T>;
+    const bool fits = std::is_same_v<T, bool> ? value->is_boolean()
+                      : is_real               ? value->is_number()
+                                              : value->is_number_integer();
+    const char* wanted = std::is_same_v<T, bool> ? "true or false"
+                         : is_real               ? "a number"
+                                                 : "a whole number";
+    if (!fits) refuse_value(key, fmt::format("which is of the wrong type; it must be {}", wanted));
+    // What does not come back was beyond the type.
+    if (json(value->get<T>()) != *value) refuse_value(key, "which is beyond all bounds");
+    return value->get<T>();
   }
 
   template <class T>
-  T optional(const char* field, T fallback) const {
-    const json* value = find(field);
-    return value == nullptr ? fallback : convert<T>(field, *value);
+  T required(const char* key) const {
+    const std::optional<T> value = optional<T>(key);
+    if (!value) {
+      throw InputError(
+          fmt::format("{}: lacks \"{}{}\"; add it, or copy the file again", file_, prefix_, key));
+    }
+    return *value;
   }
 
-  // A field with one value this architecture can have.
-  template <class T>
-  void only(const char* field, const T& value) const {
-    const json* found = find(field);
-    if (found != nullptr && *found != json(value)) {
-      complain(fmt::format("\"{}\" is {}, only {} is supported", field, found->dump(),
-                           json(value).dump()));
+  // A key with one value that this architecture can have.
+  void only(const char* key, const json& value) const {
+    const json* found = find(key);
+    if (found == nullptr || *found == value) return;
+    refuse_value(key, fmt::format("but only {} is supported; use another model", value.dump()));
+  }
+
+  Fields section(const char* key) const {
+    const json* found = find(key);
+    if (found == nullptr) return {file_, "", json::object()};
+    if (!found->is_object()) refuse_value(key, "which must be a JSON object or null");
+    return {file_, prefix_ + key + ".", *found};
+  }
+
+  template <class IsKnown>
+  void refuse_others(IsKnown&& is_known) const {
+    for (const auto& [key, value] : object_.items()) {
+      if (value.is_null() || is_known(key)) continue;
+      for (const auto& [name, why] : kRefused) {
+        if (name == key) refuse(key.c_str(), fmt::format("is not supported: {}", why));
+      }
+      refuse_value(key.c_str(),
+                   "a key that is not known here; if it does not change what the model computes, "
+                   "remove it from the file, otherwise use another model");
     }
   }
+
+  const std::string& file() const { return file_; }
 
  private:
-  template <class T>
-  T convert(const char* field, const json& value) const {
-    const bool fits = std::is_same_v<T, bool>       ? value.is_boolean()
-                      : std::is_floating_point_v<T> ? value.is_number()
-                                                    : value.is_number_integer();
-    if (!fits)
-      complain(fmt::format("\"{}\" is {}, which is of the wrong type", field, value.dump()));
-    return value.get<T>();
-  }
-
-  std::filesystem::path path_;
-  json root_;
+  std::string file_;
+  std::string prefix_;  // "rope_parameters."
+  json object_;
 };
 
-// transformers 4 writes rope_theta at the top, transformers 5 inside rope_parameters.
-double read_rope_theta(const ConfigFile& file) {
-  if (file.find("rope_scaling") != nullptr) {
-    const json& scaling = *file.find("rope_scaling");
-    if (scaling.is_object() && scaling.value("rope_type", scaling.value("type", "default")) !=
-                                   std::string_view("default")) {
-      file.complain(fmt::format("\"rope_scaling\" is {}, only null is supported", scaling.dump()));
+bool is_known(const std::string& key) {
+  std::istringstream words(std::string(kRead) + kNoEffect);
+  using Words = std::istream_iterator<std::string>;
+  return std::find(Words(words), Words(), key) != Words() ||
+         std::ranges::any_of(kFixed, [&](const auto& entry) { return entry.first == key; });
+}
+
+// transformers 4 writes rope_theta at the top, beside rope_scaling; transformers 5 writes all of it
+// into rope_parameters.
+double read_rope_theta(const Fields& top) {
+  std::optional<double> theta = top.optional<double>("rope_theta");
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Fields section = top.section(key);
+    section.only("rope_type", "default");
+    section.only("type", "default");  // its name before transformers 4.45
+    section.only("partial_rotary_factor", 1);
+    section.refuse_others([](std::string_view name) {
+      return name == "rope_type" || name == "type" || name == "partial_rotary_factor" ||
+             name == "rope_theta";
+    });
+    const std::optional<double> inner = section.optional<double>("rope_theta");
+    if (theta && inner && *theta != *inner) {
+      section.refuse_value("rope_theta", fmt::format("but elsewhere in the file it is {}; remove "
+                                                     "the wrong one",
+                                                     *theta));
     }
+    if (inner) theta = inner;
   }
-  double theta = file.optional("rope_theta", 10000.0);
-  if (const json* parameters = file.find("rope_parameters")) {
-    if (!parameters->is_object() || parameters->value("rope_type", "default") != "default" ||
-        parameters->value("partial_rotary_factor", 1.0) != 1.0) {
-      file.complain(
-          fmt::format("\"rope_parameters\" is {}, only rope_type \"default\" over the "
-                      "whole head is supported",
-                      parameters->dump()));
-    }
-    theta = parameters->value("rope_theta", theta);
-  }
-  return theta;
+  return theta.value_or(10000);
 }
 
 }  // namespace
@@ -126,29 +210,35 @@ std::string to_hf_config(const nn::TransformerConfig& config) {
 }
 
 nn::TransformerConfig read_hf_config(const std::filesystem::path& path) {
-  const ConfigFile file(path);
-  file.only("model_type", "llama");
-  file.only("hidden_act", "silu");
-  file.only("attention_bias", false);
-  file.only("mlp_bias", false);
+  const Fields file(path.string(), "", read_json_object(path));
+  for (const auto& [key, value] : kFixed) file.only(key, json::parse(value));
+  file.refuse_others(is_known);
+  if (file.find("model_type") == nullptr && file.find("architectures") == nullptr) {
+    throw InputError(
+        fmt::format("{}: has neither \"model_type\" nor \"architectures\", so it is not known to "
+                    "be a Llama; add "
+                    "\"model_type\": \"llama\" if it is one",
+                    file.file()));
+  }
   nn::TransformerConfig config;
   config.vocab_size = file.required<std::int64_t>("vocab_size");
   config.hidden_size = file.required<std::int64_t>("hidden_size");
   config.intermediate_size = file.required<std::int64_t>("intermediate_size");
   config.num_hidden_layers = file.required<std::int64_t>("num_hidden_layers");
   config.num_attention_heads = file.required<int>("num_attention_heads");
-  config.num_key_value_heads =
-      file.optional<int>("num_key_value_heads", config.num_attention_heads);
-  if (config.num_key_value_heads == config.num_attention_heads) config.num_key_value_heads = 0;
-  config.max_position_embeddings = file.optional<std::int64_t>("max_position_embeddings", 2048);
-  config.rms_norm_eps = file.optional("rms_norm_eps", 1e-6);
+  const std::optional<int> kv_heads = file.optional<int>("num_key_value_heads");
+  if (kv_heads == 0) file.refuse_value("num_key_value_heads", "which must be positive");
+  config.num_key_value_heads = kv_heads == config.num_attention_heads ? 0 : kv_heads.value_or(0);
+  config.max_position_embeddings =
+      file.optional<std::int64_t>("max_position_embeddings").value_or(2048);
+  config.rms_norm_eps = file.optional<double>("rms_norm_eps").value_or(1e-6);
   config.rope_theta = read_rope_theta(file);
-  config.tie_word_embeddings = file.optional("tie_word_embeddings", false);
-  config.initializer_range = file.optional("initializer_range", 0.02);
+  config.tie_word_embeddings = file.optional<bool>("tie_word_embeddings").value_or(false);
+  config.initializer_range = file.optional<double>("initializer_range").value_or(0.02);
   try {
     config.validate();
   } catch (const InputError& error) {
-    file.complain(error.what());
+    throw InputError(fmt::format("{}: {}", path.string(), error.what()));
   }
   file.only("head_dim", config.head_dim());
   return config;

@@ -15,11 +15,16 @@ namespace fs = std::filesystem;
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kConfig = "config.json";
 
-// Old checkpoints carry the rotary tables, and tied ones may carry the head a second time; both
-// follow from the rest.
-bool follows_from_the_rest(const std::string& name, const std::set<std::string>& wanted) {
-  return name.ends_with("rotary_emb.inv_freq") ||
-         (name == "lm_head.weight" && wanted.contains("model.embed_tokens.weight"));
+constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+// Tied embeddings may carry the head a second time. Another one would mean another model.
+void check_tied_head(const SafetensorsReader& reader) {
+  if (!reader.contains(kHead) || reader.are_equal(kHead, kEmbedding)) return;
+  throw InputError(
+      fmt::format("{}: tensor \"{}\" differs from \"{}\", but the model's configuration ties them; "
+                  "set \"tie_word_embeddings\" to false in its config.json, or remove the tensor",
+                  reader.path().string(), kHead, kEmbedding));
 }
 
 }  // namespace
@@ -32,8 +37,11 @@ void check_hf_parameters(const SafetensorsReader& reader,
     reader.require(parameter.path, variable.data().dtype(), variable.shape());
     wanted.insert(parameter.path);
   }
+  const bool is_tied = wanted.contains(kEmbedding) && !wanted.contains(kHead);
+  if (is_tied) check_tied_head(reader);
   for (const auto& [name, entry] : reader.entries()) {
-    if (wanted.contains(name) || follows_from_the_rest(name, wanted)) continue;
+    if (wanted.contains(name) || (is_tied && name == kHead)) continue;
+    if (name.ends_with("rotary_emb.inv_freq")) continue;  // old tables; rope_theta gives them
     throw InputError(
         fmt::format("{}: tensor \"{}\" is not part of the model; it was saved from another model",
                     reader.path().string(), name));

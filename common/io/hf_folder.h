@@ -14,8 +14,9 @@ namespace fsdp::io {
 
 /// The text of `config.json` for a model (architectures, hidden_size, rope_theta, …).
 std::string to_hf_config(const nn::TransformerConfig& config);
-/// Reads `config.json`. @throws InputError naming file, field and remedy if the file describes
-/// another model: no field that changes what a model computes is ignored.
+/// Reads `config.json`. @throws InputError naming file, key and remedy if the file describes
+/// another model, or has a key that is not known: no key that may change what a model computes is
+/// ignored.
 nn::TransformerConfig read_hf_config(const std::filesystem::path& path);
 
 /// Writes `model.safetensors` and `config.json` of a whole (not sharded) model into a folder that
@@ -29,8 +30,8 @@ void write_hf_files(nn::TransformerLM& model, const std::filesystem::path& folde
 void load_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folder);
 
 /// Checks that `reader` holds exactly these parameters, each with its dtype and shape, and no other
-/// tensors (except those that follow from the rest: rotary tables, and the head of tied
-/// embeddings). @throws InputError naming file and tensor.
+/// tensors (except those that follow from the rest: rotary tables, and a head of tied embeddings
+/// that has the embedding's bits). @throws InputError naming file and tensor.
 void check_hf_parameters(const SafetensorsReader& reader,
                          const std::vector<nn::NamedParameter>& parameters);
 

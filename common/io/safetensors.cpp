@@ -3,6 +3,7 @@
 #include "io/safetensors_header.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <set>
@@ -70,6 +71,21 @@ void SafetensorsReader::read_slice(const std::string& name, std::int64_t begin,
              path().string(), name);
   const std::uint64_t skip = static_cast<std::uint64_t>(begin) * size_of(from.dtype);
   file_->read(from.begin + skip, {out.raw(), out.nbytes()});
+}
+
+bool SafetensorsReader::are_equal(const std::string& a, const std::string& b) const {
+  const SafetensorsEntry& left = entry(a);
+  const SafetensorsEntry& right = entry(b);
+  if (left.dtype != right.dtype || left.shape != right.shape) return false;
+  std::array<std::vector<std::byte>, 2> parts;
+  for (std::uint64_t begin = 0; begin < left.nbytes; begin += parts[0].size()) {
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 20;
+    for (auto& part : parts) part.resize(std::min(kMost, left.nbytes - begin));
+    file_->read(left.begin + begin, parts[0]);
+    file_->read(right.begin + begin, parts[1]);
+    if (parts[0] != parts[1]) return false;
+  }
+  return true;
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<Item> items,

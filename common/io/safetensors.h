@@ -42,6 +42,8 @@ class SafetensorsReader {
   /// Reads elements [begin, begin + out.numel()) of the flattened tensor, and nothing else. `out`
   /// is contiguous, of the same dtype and any shape.
   void read_slice(const std::string& name, std::int64_t begin, const Tensor& out) const;
+  /// Whether two tensors have the same dtype, shape and bits. Holds a small part of each at a time.
+  bool are_equal(const std::string& a, const std::string& b) const;
 
  private:
   const SafetensorsEntry& entry(const std::string& name) const;

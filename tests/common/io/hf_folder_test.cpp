@@ -9,12 +9,10 @@
 #include "support/temporary_folder.h"
 #include "tensor/ops.h"
 
-#include <fstream>
-#include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace fsdp::io {
 namespace {
@@ -50,15 +48,19 @@ nn::TransformerConfig tied() {
   return config;
 }
 
-std::string read_config_with(const TemporaryFolder& folder, const std::string& field,
-                             const nlohmann::json& value) {
-  const auto path = folder / "config.json";
-  nlohmann::json config = nlohmann::json::parse(to_hf_config(nn::TransformerConfig::nano()));
-  config[field] = value;
-  std::ofstream(path) << config;
-  const std::string message = message_of<InputError>([&] { read_hf_config(path); });
-  if (!message.empty()) CHECK_THAT(message, contains(path.string()));
-  return message;
+// A folder with the weights of a tied model, and these tensors beside them.
+void write_tied(nn::TransformerLM& model, const std::filesystem::path& folder,
+                const std::vector<std::pair<std::string, Tensor>>& more) {
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const nn::NamedParameter& each : model.named_parameters())
+    tensors.emplace_back(each.path, each.variable.data());
+  tensors.insert(tensors.end(), more.begin(), more.end());
+  std::vector<SafetensorsWriter::Item> items;
+  for (const auto& [name, values] : tensors)
+    items.push_back({name, values.dtype(), values.shape()});
+  SafetensorsWriter writer(folder / "model.safetensors", items);
+  for (const auto& [name, values] : tensors) writer.write(values);
+  writer.finish();
 }
 
 }  // namespace
@@ -103,30 +105,6 @@ TEST_CASE("a configuration comes back from config.json", "[hf]") {
   }
 }
 
-TEST_CASE("a config.json of another architecture is refused by field", "[hf]") {
-  const TemporaryFolder folder;
-  CHECK(read_config_with(folder, "some_new_field", 1).empty());
-  CHECK_THAT(read_config_with(folder, "model_type", "mistral"), contains("\"llama\" is supported"));
-  CHECK_THAT(read_config_with(folder, "hidden_act", "gelu"), contains("hidden_act"));
-  CHECK_THAT(read_config_with(folder, "attention_bias", true), contains("attention_bias"));
-  CHECK_THAT(read_config_with(folder, "head_dim", 7), contains("head_dim"));
-  CHECK_THAT(read_config_with(folder, "hidden_size", nullptr), contains("lacks \"hidden_size\""));
-  CHECK_THAT(read_config_with(folder, "hidden_size", "16"), contains("wrong type"));
-  CHECK_THAT(read_config_with(folder, "hidden_size", -16), contains("must be positive"));
-  CHECK_THAT(read_config_with(folder, "num_attention_heads", 5),
-             contains("must divide hidden_size 16"));
-  CHECK_THAT(read_config_with(folder, "rope_scaling", {{"rope_type", "yarn"}}),
-             contains("rope_scaling"));
-  CHECK_THAT(read_config_with(folder, "rope_parameters", {{"rope_type", "llama3"}}),
-             contains("rope_parameters"));
-  CHECK(read_config_with(folder, "rope_parameters",
-                         {{"rope_type", "default"}, {"rope_theta", 10000.0}})
-            .empty());
-  std::ofstream(folder / "config.json") << "{";
-  CHECK_THAT(message_of<InputError>([&] { read_hf_config(folder / "config.json"); }),
-             contains("not JSON"));
-}
-
 TEST_CASE("weights of another model change nothing", "[hf]") {
   const TemporaryFolder folder;
   const auto before = make_model(nn::TransformerConfig::nano(), 1);
@@ -156,24 +134,38 @@ TEST_CASE("weights of another model change nothing", "[hf]") {
   refused("not a complete safetensors file");
 }
 
-TEST_CASE("tables and tied heads that follow from the rest are passed over", "[hf]") {
+TEST_CASE("rotary tables, and a tied head that is the embedding, are passed over", "[hf]") {
   const TemporaryFolder folder;
   const auto model = make_model(tied(), 1);
-  std::vector<SafetensorsWriter::Item> items;
-  for (const nn::NamedParameter& each : model->named_parameters()) {
-    items.push_back({each.path, DType::float32, each.variable.shape()});
-  }
-  items.push_back({"lm_head.weight", DType::float32, {1}});
-  items.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", DType::float32, {1}});
-  SafetensorsWriter writer(folder / "model.safetensors", items);
-  for (const nn::NamedParameter& each : model->named_parameters())
-    writer.write(each.variable.data());
-  writer.write(Tensor::zeros({1}));
-  writer.write(Tensor::zeros({1}));
-  writer.finish();
+  const Tensor embedding = model->embedding().named_parameters().at(0).variable.data();
+  write_tied(*model, folder.path(),
+             {{"lm_head.weight", embedding},
+              {"model.layers.0.self_attn.rotary_emb.inv_freq", Tensor::zeros({1})}});
   const auto other = make_model(tied(), 2);
   load_hf_folder(*other, folder.path());
   CHECK(same_parameters(*model, *other));
+}
+
+TEST_CASE("a head that differs from the embedding it is tied to is refused", "[hf]") {
+  const TemporaryFolder folder;
+  const auto model = make_model(tied(), 1);
+  const auto loaded = make_model(tied(), 2);
+  const auto refused = [&](const Tensor& head) {
+    write_tied(*model, folder.path(), {{"lm_head.weight", head}});
+    const std::string message =
+        message_of<InputError>([&] { load_hf_folder(*loaded, folder.path()); });
+    CHECK_THAT(message, contains((folder / "model.safetensors").string()));
+    CHECK_THAT(message, contains("\"lm_head.weight\" differs from \"model.embed_tokens.weight\""));
+    CHECK_THAT(message, contains("set \"tie_word_embeddings\" to false"));
+    CHECK(same_parameters(*make_model(tied(), 2), *loaded));
+  };
+  refused(Tensor::zeros({1}));
+  refused(Tensor::zeros({31, 16}));
+  // Different in the last element only.
+  const Tensor embedding = model->embedding().named_parameters().at(0).variable.data();
+  std::vector<float> values = embedding.to_vector<float>();
+  values.back() += 1;
+  refused(Tensor::from(values, embedding.shape()));
 }
 
 }  // namespace fsdp::io

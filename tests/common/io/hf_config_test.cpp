@@ -1,0 +1,171 @@
+// config.json: no key that may change what a model computes is passed over.
+#include "base/check.h"
+#include "io/hf_folder.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace fsdp::io {
+namespace {
+
+using nlohmann::json;
+using testing::TemporaryFolder;
+
+nn::TransformerConfig read_text_as_config(const std::string& text) {
+  const TemporaryFolder folder;
+  const auto path = folder / "config.json";
+  std::ofstream(path) << text;
+  try {
+    return read_hf_config(path);
+  } catch (const InputError& error) {
+    CHECK_THAT(error.what(), contains(path.string() + ": "));
+    throw;
+  }
+}
+
+// nano's config.json with these keys changed.
+nn::TransformerConfig read_with(const json& changes) {
+  json config = json::parse(to_hf_config(nn::TransformerConfig::nano()));
+  config.update(changes);
+  return read_text_as_config(config.dump());
+}
+
+struct Case {
+  json changes;
+  std::vector<std::string> said;  // parts of the message
+};
+
+void check_refused(const std::vector<Case>& cases) {
+  for (const Case& each : cases) {
+    INFO(each.changes.dump());
+    const std::string message = message_of<InputError>([&] { read_with(each.changes); });
+    for (const std::string& part : each.said) CHECK_THAT(message, contains(part));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a key of config.json that is not known is refused", "[hf]") {
+  check_refused({
+      {{{"some_new_key", 1}}, {"\"some_new_key\" is 1", "not known", "remove it", "another model"}},
+      {{{"attention_multiplier", 0.5}}, {"\"attention_multiplier\" is 0.5"}},
+      {{{"sliding_window", 4096}}, {"\"sliding_window\" is 4096"}},
+      {{{"quantization_config", {{"bits", 4}}}}, {"\"quantization_config\"", "quantized; use"}},
+      {{{"compression_config", {{"bits", 4}}}}, {"\"compression_config\"", "compressed; use"}},
+      {{{"auto_map", {{"AutoModel", "m.M"}}}}, {"\"auto_map\"", "Python code"}},
+  });
+}
+
+TEST_CASE("a key of config.json with another value than the one allowed is refused", "[hf]") {
+  check_refused({
+      {{{"model_type", "mistral"}}, {"\"model_type\" is \"mistral\"", "only \"llama\" is supp"}},
+      {{{"architectures", {"LlamaModel"}}}, {"[\"LlamaModel\"]", "[\"LlamaForCausalLM\"] is supp"}},
+      {{{"architectures", json::array()}}, {"\"architectures\" is []"}},
+      {{{"hidden_act", "gelu"}}, {"\"hidden_act\" is \"gelu\"", "only \"silu\""}},
+      {{{"attention_bias", true}}, {"\"attention_bias\" is true", "only false"}},
+      {{{"mlp_bias", true}}, {"\"mlp_bias\" is true"}},
+      {{{"attention_dropout", 0.1}}, {"\"attention_dropout\" is 0.1", "only 0 is"}},
+      {{{"pretraining_tp", 2}}, {"\"pretraining_tp\" is 2", "only 1 is"}},
+      {{{"partial_rotary_factor", 0.5}}, {"\"partial_rotary_factor\" is 0.5"}},
+      {{{"rope_interleaved", true}}, {"\"rope_interleaved\" is true"}},
+      {{{"head_dim", 7}}, {"\"head_dim\" is 7", "only 8 is supported"}},
+      {{{"model_type", nullptr}, {"architectures", nullptr}}, {"neither \"model_type\" nor"}},
+  });
+}
+
+TEST_CASE("rotary positions of another kind are refused", "[hf]") {
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8},
+                       {"low_freq_factor", 1},
+                       {"high_freq_factor", 4},
+                       {"original_max_position_embeddings", 8192}};
+  for (const std::string key : {"rope_scaling", "rope_parameters"}) {
+    check_refused({
+        {{{key, {{"rope_type", "yarn"}}}},
+         {"\"" + key + ".rope_type\" is \"yarn\"", "only \"default\" is supported"}},
+        {{{key, llama3}}, {"\"" + key + ".rope_type\" is \"llama3\""}},
+        {{{key, {{"type", "linear"}, {"factor", 2}}}}, {"\"" + key + ".type\" is \"linear\""}},
+        {{{key, {{"rope_type", "default"}, {"type", "linear"}}}}, {".type\" is \"linear\""}},
+        {{{key, {{"rope_type", nullptr}, {"type", "linear"}}}}, {".type\" is \"linear\""}},
+        {{{key, {{"rope_type", 3}}}}, {"\"" + key + ".rope_type\" is 3"}},
+        {{{key, "llama3"}}, {"\"" + key + "\" is \"llama3\", which must be a JSON object or null"}},
+        {{{key, json::array()}}, {"\"" + key + "\" is []"}},
+        {{{key, {{"rope_type", "default"}, {"factor", 2}}}}, {"\"" + key + ".factor\" is 2"}},
+        {{{key, {{"partial_rotary_factor", 0.5}}}}, {".partial_rotary_factor\" is 0.5"}},
+        {{{key, {{"rope_theta", "10000"}}}}, {".rope_theta\" is \"10000\"", "must be a number"}},
+        {{{"rope_theta", 10000}, {key, {{"rope_theta", 5e5}}}},
+         {"\"" + key + ".rope_theta\" is 500000.0, but elsewhere in the file it is 10000"}},
+    });
+  }
+  check_refused({{{{"rope_theta", nullptr},
+                   {"rope_scaling", {{"rope_theta", 1e4}}},
+                   {"rope_parameters", {{"rope_theta", 2e4}}}},
+                  {"\"rope_parameters.rope_theta\" is 20000.0"}}});
+}
+
+TEST_CASE("sizes that are missing, of a wrong type or out of range are refused", "[hf]") {
+  check_refused({
+      {{{"hidden_size", nullptr}}, {"lacks \"hidden_size\""}},
+      {{{"vocab_size", nullptr}}, {"lacks \"vocab_size\""}},
+      {{{"hidden_size", "16"}}, {"\"hidden_size\" is \"16\"", "must be a whole number"}},
+      {{{"hidden_size", 16.0}}, {"must be a whole number"}},
+      {{{"hidden_size", -16}}, {"must be positive"}},
+      {{{"num_attention_heads", (std::int64_t{1} << 32) + 2}}, {"beyond all bounds"}},
+      {{{"num_attention_heads", 5}}, {"must divide hidden_size 16"}},
+      {{{"num_key_value_heads", 0}}, {"\"num_key_value_heads\" is 0", "must be positive"}},
+      {{{"tie_word_embeddings", 1}}, {"must be true or false"}},
+      {{{"rms_norm_eps", 0}}, {"must be positive"}},
+      {{{"rope_theta", true}}, {"\"rope_theta\" is true", "must be a number"}},
+  });
+}
+
+TEST_CASE("a config.json that is no JSON object is refused", "[hf]") {
+  const auto refused = [](const std::string& text, const std::string& part) {
+    INFO(text);
+    const std::string message = message_of<InputError>([&] { read_text_as_config(text); });
+    CHECK_THAT(message, contains(part));
+    CHECK_THAT(message, contains("copy or save it again"));
+  };
+  refused("{", "is not JSON from byte");
+  refused("", "is not JSON from byte");
+  refused("[]", "is not a JSON object");
+  refused(R"({"hidden_size": 1e999})", "is not JSON");
+  refused(R"({"hidden_size": NaN})", "is not JSON");
+  refused(R"({"hidden_size": 16, "hidden_size": 32})", "names \"hidden_size\" twice");
+  refused(R"({"rope_parameters": {"rope_theta": 1, "rope_theta": 2}})",
+          "names \"rope_theta\" twice");
+}
+
+TEST_CASE("what does not change the numbers is passed over", "[hf]") {
+  const json cases[] = {{{"sliding_window", nullptr}},
+                        {{"bos_token_id", 1}, {"eos_token_id", {2, 3}}, {"pad_token_id", -1}},
+                        {{"torch_dtype", "bfloat16"}, {"transformers_version", "4.40.1"}},
+                        {{"dtype", "float16"}, {"transformers_version", "5.0.0"}},
+                        {{"is_llama_config", true}, {"rope_interleaved", false}},
+                        {{"transformers.js_config", {{"kv_cache_dtype", "float16"}}}},
+                        {{"use_cache", false}, {"_name_or_path", "a/b"}},
+                        {{"attention_dropout", 0}, {"pretraining_tp", 1}},
+                        {{"rope_scaling", {{"type", "default"}}}},
+                        {{"rope_parameters", {{"rope_type", nullptr}}}},
+                        {{"model_type", nullptr}},
+                        {{"architectures", nullptr}}};
+  for (const json& each : cases) {
+    INFO(each.dump());
+    CHECK(read_with(each).hidden_size == 16);
+  }
+}
+
+TEST_CASE("the base of the rotary positions may be in either place", "[hf]") {
+  CHECK(read_with({{"rope_theta", 5e5}}).rope_theta == 5e5);
+  CHECK(read_with({{"rope_theta", nullptr}}).rope_theta == 10000);
+  const json inside = {{"rope_type", "default"}, {"rope_theta", 5e5}, {"partial_rotary_factor", 1}};
+  CHECK(read_with({{"rope_theta", nullptr}, {"rope_parameters", inside}}).rope_theta == 5e5);
+  CHECK(read_with({{"rope_theta", nullptr}, {"rope_scaling", inside}}).rope_theta == 5e5);
+  CHECK(read_with({{"rope_theta", 500000}, {"rope_parameters", inside}}).rope_theta == 5e5);
+}
+
+}  // namespace fsdp::io
