@@ -25,8 +25,8 @@ nn::TransformerConfig read_hf_config(const std::filesystem::path& path);
 void save_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folder);
 /// Writes the same two files into an existing folder, which the caller publishes.
 void write_hf_files(nn::TransformerLM& model, const std::filesystem::path& folder);
-/// Fills a whole model from `model.safetensors`. Every parameter must be in it, with its shape;
-/// otherwise nothing changes.
+/// Fills a whole model from `model.safetensors`, or the files that its index lists; in float32,
+/// bfloat16 or float16. Every parameter must be there, with its shape; otherwise nothing changes.
 void load_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folder);
 
 /// Checks that `reader` holds exactly these parameters, each with its dtype and shape, and no other

@@ -1,6 +1,7 @@
 #include "io/safetensors.h"
 
 #include "io/safetensors_header.h"
+#include "io/safetensors_index.h"
 
 #include <algorithm>
 #include <array>
@@ -12,14 +13,70 @@
 
 namespace fsdp::io {
 
+namespace fs = std::filesystem;
+
+namespace {
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+}  // namespace
+
 // The format is little-endian, and tensors are copied as they lie in memory.
 static_assert(std::endian::native == std::endian::little);
 
-SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
-    : file_(std::make_shared<const File>(File::open_to_read(path))) {
-  SafetensorsHeader header = parse_safetensors_header(*file_);
+SafetensorsReader::SafetensorsReader(const fs::path& path) : path_(path) {
+  const fs::path index = path.string() + ".index.json";
+  if (is_there(index)) {
+    if (is_there(path)) {
+      throw InputError(fmt::format("{}: is there, and {} too; remove the one that is not meant",
+                                   path.string(), index.string()));
+    }
+    path_ = index;
+    open_all_of(index);
+    return;
+  }
+  files_.push_back(std::make_shared<const File>(File::open_to_read(path)));
+  SafetensorsHeader header = parse_safetensors_header(*files_[0]);
   entries_ = std::move(header.entries);
   metadata_ = std::move(header.metadata);
+}
+
+void SafetensorsReader::open_all_of(const fs::path& index) {
+  const std::map<std::string, std::string> weight_map = read_safetensors_index(index);
+  std::set<std::string> names;
+  for (const auto& [tensor, name] : weight_map) names.insert(name);
+  for (const std::string& name : names) {
+    const fs::path path = index.parent_path() / name;
+    if (!is_there(path)) {
+      throw InputError(
+          fmt::format("{}: lists file \"{}\", which is not there; copy all files of "
+                      "the model",
+                      index.string(), name));
+    }
+    files_.push_back(std::make_shared<const File>(File::open_to_read(path)));
+    for (auto& [tensor, entry] : parse_safetensors_header(*files_.back()).entries) {
+      const auto listed = weight_map.find(tensor);
+      if (listed == weight_map.end() || listed->second != name) {
+        throw InputError(
+            fmt::format("{}: holds tensor \"{}\", which {} lists {}; copy all files of "
+                        "the model again",
+                        path.string(), tensor, index.string(),
+                        listed == weight_map.end() ? "nowhere" : "in another file"));
+      }
+      entry.file = files_.size() - 1;
+      entries_.emplace(tensor, entry);
+    }
+  }
+  for (const auto& [tensor, name] : weight_map) {
+    if (entries_.contains(tensor)) continue;
+    throw InputError(
+        fmt::format("{}: lists tensor \"{}\" in file \"{}\", which does not hold it; "
+                    "copy all files of the model again",
+                    index.string(), tensor, name));
+  }
 }
 
 const SafetensorsEntry& SafetensorsReader::entry(const std::string& name) const {
@@ -35,7 +92,8 @@ void SafetensorsReader::check_dtype(const std::string& name, const SafetensorsEn
                                     DType dtype) const {
   if (entry.dtype != dtype) {
     throw InputError(fmt::format("{}: tensor \"{}\" is {}, but {} is needed; convert the file",
-                                 path().string(), name, name_of(entry.dtype), name_of(dtype)));
+                                 file_of(entry).path().string(), name, name_of(entry.dtype),
+                                 name_of(dtype)));
   }
 }
 
@@ -45,7 +103,7 @@ const SafetensorsEntry& SafetensorsReader::require(const std::string& name, DTyp
   if (found.shape != shape) {
     throw InputError(fmt::format(
         "{}: tensor \"{}\" has shape {}, but the model's has {}; it was saved from another model",
-        path().string(), name, to_string(found.shape), to_string(shape)));
+        file_of(found).path().string(), name, to_string(found.shape), to_string(shape)));
   }
   check_dtype(name, found, dtype);
   return found;
@@ -69,20 +127,26 @@ void SafetensorsReader::read_slice(const std::string& name, std::int64_t begin,
   if (out.numel() == 0) return;
   FSDP_CHECK(out.device().type == DeviceType::cpu, "{}: tensor \"{}\" can only be read to the cpu",
              path().string(), name);
-  const std::uint64_t skip = static_cast<std::uint64_t>(begin) * size_of(from.dtype);
-  file_->read(from.begin + skip, {out.raw(), out.nbytes()});
+  const std::size_t width = from.nbytes / static_cast<std::uint64_t>(numel);
+  const std::span<std::byte> bytes(out.raw(), out.nbytes());
+  const std::size_t nbytes = static_cast<std::size_t>(out.numel()) * width;
+  file_of(from).read(from.begin + static_cast<std::uint64_t>(begin) * width, bytes.last(nbytes));
+  if (from.stored == Stored::as_dtype) return;
+  widen_in_place({out.data<float>(), static_cast<std::size_t>(out.numel())}, from.stored);
 }
 
 bool SafetensorsReader::are_equal(const std::string& a, const std::string& b) const {
   const SafetensorsEntry& left = entry(a);
   const SafetensorsEntry& right = entry(b);
-  if (left.dtype != right.dtype || left.shape != right.shape) return false;
+  if (left.dtype != right.dtype || left.stored != right.stored || left.shape != right.shape) {
+    return false;
+  }
   std::array<std::vector<std::byte>, 2> parts;
   for (std::uint64_t begin = 0; begin < left.nbytes; begin += parts[0].size()) {
     constexpr std::uint64_t kMost = std::uint64_t{1} << 20;
     for (auto& part : parts) part.resize(std::min(kMost, left.nbytes - begin));
-    file_->read(left.begin + begin, parts[0]);
-    file_->read(right.begin + begin, parts[1]);
+    file_of(left).read(left.begin + begin, parts[0]);
+    file_of(right).read(right.begin + begin, parts[1]);
     if (parts[0] != parts[1]) return false;
   }
   return true;

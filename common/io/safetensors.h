@@ -5,6 +5,7 @@
 #pragma once
 
 #include "io/file_io.h"
+#include "io/half_floats.h"
 #include "tensor/tensor.h"
 
 #include <cstdint>
@@ -18,21 +19,27 @@ namespace fsdp::io {
 
 /// The place of one tensor in a file.
 struct SafetensorsEntry {
-  DType dtype;
+  DType dtype;  ///< of its values when they are read
   Shape shape;
   std::uint64_t begin;  ///< byte in the file
   std::uint64_t nbytes;
+  Stored stored = Stored::as_dtype;  ///< 16-bit floats are widened to float32 while they are read
+  std::size_t file = 0;              ///< which one, if there are several
 };
 
-/// Reads a file. Opening it checks the whole header: lengths, overlaps, holes, dtypes, and that the
+/// Reads a file, or the several files that are listed in `PATH.index.json`, as Hugging Face writes
+/// large models. Opening it checks the whole header: lengths, overlaps, holes, dtypes, and that the
 /// file has exactly the length it should. A corrupt length field never triggers an allocation.
-/// Copies share the open file; concurrent reads are fine.
+/// Copies share the open files; concurrent reads are fine.
 class SafetensorsReader {
  public:
-  /// @throws InputError naming the file, what is wrong with it, and the remedy.
+  /// @throws InputError naming the file, what is wrong with it, and the remedy. Of several, each
+  /// tensor must be in the file that the index names, and in no other.
   explicit SafetensorsReader(const std::filesystem::path& path);
-  const std::filesystem::path& path() const { return file_->path(); }
+  /// The file, or the index of several.
+  const std::filesystem::path& path() const { return path_; }
   const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
+  /// Of several files: that of none.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool contains(const std::string& name) const { return entries_.contains(name); }
   /// @throws InputError naming file and tensor if it is missing or has another dtype or shape.
@@ -42,14 +49,18 @@ class SafetensorsReader {
   /// Reads elements [begin, begin + out.numel()) of the flattened tensor, and nothing else. `out`
   /// is contiguous, of the same dtype and any shape.
   void read_slice(const std::string& name, std::int64_t begin, const Tensor& out) const;
-  /// Whether two tensors have the same dtype, shape and bits. Holds a small part of each at a time.
+  /// Whether two tensors are stored in the same way, with the same shape and bits. Holds a small
+  /// part of each at a time.
   bool are_equal(const std::string& a, const std::string& b) const;
 
  private:
   const SafetensorsEntry& entry(const std::string& name) const;
   void check_dtype(const std::string& name, const SafetensorsEntry& entry, DType dtype) const;
+  const File& file_of(const SafetensorsEntry& entry) const { return *files_[entry.file]; }
+  void open_all_of(const std::filesystem::path& index);
 
-  std::shared_ptr<const File> file_;
+  std::filesystem::path path_;
+  std::vector<std::shared_ptr<const File>> files_;
   std::map<std::string, SafetensorsEntry> entries_;
   std::map<std::string, std::string> metadata_;
 };

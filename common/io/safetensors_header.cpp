@@ -5,7 +5,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -19,12 +18,22 @@ using nlohmann::json;
 // The reference implementation refuses longer headers too.
 constexpr std::uint64_t kMaxHeader = 100'000'000;
 
-constexpr std::array<std::pair<const char*, DType>, 4> kDTypes = {{
+// The first of a dtype is how it is written.
+struct StoredType {
+  const char* name;
+  DType dtype;
+  Stored stored = Stored::as_dtype;
+
+  std::uint64_t size() const { return stored == Stored::as_dtype ? size_of(dtype) : 2; }
+};
+constexpr StoredType kTypes[] = {
     {"F32", DType::float32},
     {"F64", DType::float64},
     {"I32", DType::int32},
     {"I64", DType::int64},
-}};
+    {"BF16", DType::float32, Stored::bfloat16},
+    {"F16", DType::float32, Stored::float16},
+};
 
 [[noreturn]] void damaged(const File& file, const std::string& what) {
   throw InputError(fmt::format("{}: not a complete safetensors file: {}; copy or save it again",
@@ -88,13 +97,13 @@ const json& field_of(const File& file, const std::string& name, const json& tens
   return tensor.at(field);
 }
 
-DType dtype_of_field(const File& file, const std::string& name, const json& value) {
-  for (const auto& [text, dtype] : kDTypes) {
-    if (value == text) return dtype;
+const StoredType& type_of_field(const File& file, const std::string& name, const json& value) {
+  for (const StoredType& type : kTypes) {
+    if (value == type.name) return type;
   }
   throw InputError(
-      fmt::format("{}: tensor \"{}\" has dtype {}, which is not one of F32, F64, I32, I64; "
-                  "convert the file",
+      fmt::format("{}: tensor \"{}\" has dtype {}, which is not one of F32, F64, I32, I64, BF16, "
+                  "F16; convert the file",
                   file.path().string(), name, value.dump()));
 }
 
@@ -118,7 +127,9 @@ Shape shape_of_field(const File& file, const std::string& name, const json& valu
 SafetensorsEntry parse_entry(const File& file, const std::string& name, const json& tensor,
                              std::uint64_t data_begin, std::uint64_t data_nbytes) {
   SafetensorsEntry entry;
-  entry.dtype = dtype_of_field(file, name, field_of(file, name, tensor, "dtype"));
+  const StoredType& type = type_of_field(file, name, field_of(file, name, tensor, "dtype"));
+  entry.dtype = type.dtype;
+  entry.stored = type.stored;
   entry.shape = shape_of_field(file, name, field_of(file, name, tensor, "shape"));
   const json& offsets = field_of(file, name, tensor, "data_offsets");
   if (!offsets.is_array() || offsets.size() != 2) {
@@ -130,11 +141,10 @@ SafetensorsEntry parse_entry(const File& file, const std::string& name, const js
     damaged(file, fmt::format("tensor \"{}\" should lie at bytes [{}, {}), the file has {} of data",
                               name, begin, end, data_nbytes));
   }
-  const auto nbytes =
-      static_cast<std::uint64_t>(numel_of(entry.shape)) * std::uint64_t{size_of(entry.dtype)};
+  const std::uint64_t nbytes = static_cast<std::uint64_t>(numel_of(entry.shape)) * type.size();
   if (nbytes != end - begin) {
     damaged(file, fmt::format("tensor \"{}\" {} {} needs {} bytes, its data_offsets give {}", name,
-                              name_of(entry.dtype), to_string(entry.shape), nbytes, end - begin));
+                              type.name, to_string(entry.shape), nbytes, end - begin));
   }
   entry.begin = data_begin + begin;
   entry.nbytes = nbytes;
@@ -221,12 +231,11 @@ std::string make_safetensors_header(const std::vector<SafetensorsWriter::Item>& 
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t end = 0;
   for (const SafetensorsWriter::Item& item : items) {
-    const auto found = std::find_if(kDTypes.begin(), kDTypes.end(),
-                                    [&](const auto& known) { return known.second == item.dtype; });
+    const StoredType& type = *std::ranges::find(kTypes, item.dtype, &StoredType::dtype);
     const std::uint64_t begin = end;
     end += static_cast<std::uint64_t>(numel_of(item.shape)) * size_of(item.dtype);
     header[item.name] = {
-        {"dtype", found->first}, {"shape", item.shape}, {"data_offsets", {begin, end}}};
+        {"dtype", type.name}, {"shape", item.shape}, {"data_offsets", {begin, end}}};
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
