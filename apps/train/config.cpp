@@ -1,5 +1,7 @@
 #include "train/config.h"
 
+#include "base/check.h"
+#include "io/hf_folder.h"
 #include "train/config_keys.h"
 
 #include <fmt/format.h>
@@ -25,6 +27,7 @@ std::vector<Key> keys_of(TrainConfig& c) {
   for (const auto& [name, sizes] : presets()) preset_names.push_back(name);
   return {
       {"model.preset", &c.preset, "sizes to start from", one_of(preset_names)},
+      {"model.from", &c.from, "Hugging Face folder to start from; it sets all other model keys"},
       {"model.vocab_size", &c.model.vocab_size, "V: number of different tokens", range(1, 1e9)},
       {"model.hidden_size", &c.model.hidden_size, "d: width", range(1, 1e9)},
       {"model.num_hidden_layers", &c.model.num_hidden_layers, "L", range(1, 10000)},
@@ -88,6 +91,22 @@ std::vector<Key> keys_of(TrainConfig& c) {
   };
 }
 
+// The folder of model.from sets the whole model.
+void read_model(TrainConfig& config) {
+  for (const auto& [key, origin] : config.origins) {
+    if (!key.starts_with("model.") || key == "model.from") continue;
+    throw InputError(
+        fmt::format("{}: {}: contradicts model.from: the config.json of {} sets all of the model; "
+                    "leave one of the two out",
+                    origin, key, config.from));
+  }
+  try {
+    config.model = io::read_hf_config(std::filesystem::path(config.from) / "config.json");
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", config.origin("model.from"), error.what()));
+  }
+}
+
 }  // namespace
 
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
@@ -108,6 +127,7 @@ TrainConfig load_config(const std::optional<std::filesystem::path>& file,
     each.apply(keys);
     config.origins[each.key] = each.origin;
   }
+  if (!config.from.empty()) read_model(config);
   config.schedule.kind = optim::lr_schedule_kind(config.schedule_kind);
   if (config.schedule.total_steps == 0) config.schedule.total_steps = config.training.steps;
   for (const Key& key : keys) config.settings[key.name] = key.get();

@@ -66,6 +66,7 @@ struct SampleConfig {
 struct TrainConfig {
   std::string source = "(defaults)";  ///< the file, named in messages
   std::string preset = "tiny";
+  std::string from;  ///< model.from: the Hugging Face folder to start from; empty = random weights
   nn::TransformerConfig model = nn::TransformerConfig::tiny();
   DataConfig data;
   TrainingConfig training;
@@ -83,6 +84,8 @@ struct TrainConfig {
   /// Settings that were given and change nothing, one sentence each.
   std::vector<std::string> remarks;
 
+  /// What the model is called: its preset, or the folder it starts from.
+  const std::string& model_name() const { return from.empty() ? preset : from; }
   int world_size() const { return static_cast<int>(parallel.ranks); }
   std::int64_t sequence_length() const {
     return training.seq_len == 0 ? model.max_position_embeddings : training.seq_len;

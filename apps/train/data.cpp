@@ -39,8 +39,9 @@ void check_tokens(const std::vector<std::uint16_t>& tokens, const std::string& n
                                     [&](std::uint16_t token) { return token >= vocabulary; });
   if (outside == tokens.end()) return;
   const std::uint16_t largest = *std::max_element(tokens.begin(), tokens.end());
-  reject(name, fmt::format("token {} at position {} is outside the vocabulary of {}; set "
-                           "model.vocab_size to {} or more, or make the file anew",
+  reject(name, fmt::format("token {} at position {} is outside the vocabulary of {}; use "
+                           "a model with a vocabulary (model.vocab_size) of {} or more, or make "
+                           "the file anew",
                            *outside, outside - tokens.begin(), vocabulary, largest + 1));
 }
 
@@ -84,6 +85,20 @@ TokenData TokenData::from_text(std::string_view text, const std::string& name,
                  [](char c) { return static_cast<std::uint16_t>(static_cast<unsigned char>(c)); });
   check_tokens(tokens, name, vocabulary);
   return {std::move(tokens), name, true};
+}
+
+void check_tokenizer(const TrainConfig& config, const TokenData& data) {
+  if (config.from.empty() || !data.is_text()) return;
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
+    std::error_code ignored;
+    const fs::path tokenizer = fs::path(config.from) / name;
+    if (!fs::exists(tokenizer, ignored)) continue;
+    throw InputError(
+        fmt::format("{}: {}: is text, whose tokens are its bytes, but the model of model.from has "
+                    "the tokenizer "
+                    "{}; make a file of its tokens",
+                    config.origin("data.path"), data.name(), tokenizer.string()));
+  }
 }
 
 TokenData TokenData::open(const DataConfig& config, std::int64_t vocabulary) {

@@ -43,6 +43,10 @@ class TokenData {
   bool is_text_;
 };
 
+/// @throws InputError if the data are text, whose tokens are its bytes, but the folder of
+/// model.from has a tokenizer: then the model knows other tokens.
+void check_tokenizer(const TrainConfig& config, const TokenData& data);
+
 /// The text of all sources (.md, .h, .cpp, .py, .sh, .toml, .cmake, .txt) below `folder`, in the
 /// order of their paths; hidden folders and those called build* are passed over.
 std::string source_text(const std::filesystem::path& folder);

@@ -44,7 +44,8 @@ struct Plan {
 
 void print_start(const TrainConfig& config, const TokenData& data) {
   print_line(fmt::format("{}: {} with {} parameters on {} ({} tokens)", config.source,
-                         config.preset, config.model.parameter_count(), data.name(), data.size()));
+                         config.model_name(), config.model.parameter_count(), data.name(),
+                         data.size()));
   print_line(fmt::format(
       "strategy {}, {} rank(s) x {} thread(s), {} sequences of {} tokens a step in {} "
       "micro-batches",
@@ -69,7 +70,7 @@ void warn_if_replaced(const std::string& folder) {
 report::RunRecord empty_record(const TrainConfig& config) {
   report::RunRecord record;
   record.world_size = config.world_size();
-  record.title = fmt::format("{} over {} rank{}, {}", config.preset, record.world_size,
+  record.title = fmt::format("{} over {} rank{}, {}", config.model_name(), record.world_size,
                              record.world_size == 1 ? "" : "s", config.parallel.strategy);
   record.ranks.resize(static_cast<std::size_t>(record.world_size));
   return record;

@@ -63,7 +63,8 @@ Saving best_saving(const TrainConfig& config) {
   std::vector<Saving> savings;
   const auto consider = [&](const std::string& key, const std::string& change,
                             const TrainConfig& changed) {
-    savings.push_back({key, change, rough_bytes(changed)});
+    const bool is_set = !config.from.empty() && key.starts_with("model.");  // by model.from
+    if (!is_set) savings.push_back({key, change, rough_bytes(changed)});
   };
   const auto halve = [&](const std::string& key, auto field_of) {
     TrainConfig changed = config;

@@ -50,7 +50,10 @@ void RankTrainer::note(const std::string& text) const {
 
 RankResult RankTrainer::run() {
   RankResult result;
-  resume(result);
+  if (!resume(result) && !config_.from.empty()) {
+    strategy_->load_full(config_.from);
+    note(fmt::format("started from the weights in {}", config_.from));
+  }
   const std::int64_t steps = config_.training.steps;
   const std::int64_t interval = config_.checkpoint.interval;
   const auto tokens_per_step =
@@ -210,10 +213,10 @@ std::string RankTrainer::where_to_go_on() const {
   return fmt::format("; the checkpoints in {} are all from before", config_.checkpoint.folder);
 }
 
-void RankTrainer::resume(RankResult& result) {
-  if (config_.checkpoint.folder.empty() || !config_.checkpoint.resume) return;
+bool RankTrainer::resume(RankResult& result) {
+  if (config_.checkpoint.folder.empty() || !config_.checkpoint.resume) return false;
   const auto latest = io::CheckpointFolder(config_.checkpoint.folder).latest();
-  if (!latest) return;
+  if (!latest) return false;
   result.first_step = step_of(strategy_->load_checkpoint(*latest), *latest);
   const std::int64_t steps = config_.training.steps;
   if (result.first_step > steps) {
@@ -226,6 +229,7 @@ void RankTrainer::resume(RankResult& result) {
                    result.first_step < steps ? ""
                                              : ": all steps are done, more take a larger "
                                                "training.steps"));
+  return true;
 }
 
 void RankTrainer::save(std::int64_t steps_done) {

@@ -43,7 +43,8 @@ class RankTrainer {
   RankResult run();
 
  private:
-  void resume(RankResult& result);
+  /// Goes on from the latest checkpoint; false if there is none.
+  bool resume(RankResult& result);
   StepOutcome train_step(std::int64_t step, StepReport& report);
   StepOutcome last_step(std::int64_t step, StepReport& report, RankResult& result);
   double clip(std::int64_t step);

@@ -77,15 +77,17 @@ std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConf
   for (const auto& [key, value] : describe_run(config, data, 0)) {
     if (key == kStep) continue;
     const auto found = saved.find(key);
-    const std::string there = found == saved.end() ? "nothing" : found->second;
+    const std::string there = found == saved.end() ? "" : found->second;
     if (there == value) continue;
-    const std::string remedy = key == kData
-                                   ? "use the same data"
+    const std::string remedy = key == kData ? "use the same data"
+                               : there.empty()
+                                   ? fmt::format("leave --{} out", key)
                                    : fmt::format("use the same value (--{} {})", key, there);
+    const auto shown = [](const std::string& text) { return text.empty() ? "nothing" : text; };
     throw InputError(
         fmt::format("{}: was saved with {} = {}, now it is {}; {}, or start anew in "
                     "another --checkpoint.folder",
-                    folder.string(), key, there, value, remedy));
+                    folder.string(), key, shown(there), shown(value), remedy));
   }
   return step_of(saved, folder);
 }

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "io/hf_folder.h"
 #include "io/sharded_checkpoint.h"
+#include "nn/init_observer.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
 #include "task7_integration/integration.h"
@@ -14,12 +15,31 @@
 namespace fsdp::train {
 namespace {
 
+// Draws no random numbers for parameters that will be read. A model that is built on meta keeps
+// zeros for them.
+class Undrawn : public nn::InitObserver {
+ public:
+  void on_initialize(const Variable& parameter, const InitSpec&) override {
+    if (outer_ != nullptr) outer_->on_initialize(parameter, InitSpec::zeros());
+  }
+
+ private:
+  nn::InitObserver* outer_ = nn::InitObserverScope::current();
+};
+
+std::shared_ptr<nn::TransformerLM> make_model(const TrainConfig& config) {
+  if (config.from.empty()) return std::make_shared<nn::TransformerLM>(config.model);
+  Undrawn undrawn;
+  const nn::InitObserverScope scope(undrawn);
+  return std::make_shared<nn::TransformerLM>(config.model);
+}
+
 // "single" and "ddp": every rank holds the whole model.
 class ReplicatedStrategy : public Strategy {
  public:
   ReplicatedStrategy(const TrainConfig& config, std::shared_ptr<ProcessGroup> group)
       : group_(std::move(group)),
-        model_(std::make_shared<nn::TransformerLM>(config.model)),
+        model_(make_model(config)),
         optimizer_(make_optimizer(config.optimizer)) {
     if (group_ == nullptr) {
       gradients_ = std::make_unique<optim::LocalGradients>(model_->variables());
@@ -67,6 +87,10 @@ class ReplicatedStrategy : public Strategy {
     return reader.metadata();
   }
 
+  void load_full(const std::filesystem::path& folder) override {
+    io::load_hf_folder(*model_, folder);
+    barrier("load_full");  // every rank found it right
+  }
   void save_full(const std::filesystem::path& folder) override {
     if (is_first()) io::save_hf_folder(*model_, folder);
     barrier("save_full");
@@ -110,7 +134,7 @@ class ShardedStrategy : public Strategy {
  public:
   // A meta start: no rank ever holds the whole model, not even at the beginning.
   ShardedStrategy(const TrainConfig& config, std::shared_ptr<ProcessGroup> group)
-      : model_(deferred_.build([&] { return std::make_shared<nn::TransformerLM>(config.model); })) {
+      : model_(deferred_.build([&] { return make_model(config); })) {
     FullyShardOptions options;
     options.reshard_after_forward = config.parallel.reshard_after_forward;
     options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
@@ -139,6 +163,7 @@ class ShardedStrategy : public Strategy {
   Metadata load_checkpoint(const std::filesystem::path& folder) override {
     return sharded_->load_checkpoint(folder);
   }
+  void load_full(const std::filesystem::path& folder) override { sharded_->load_full(folder); }
   void save_full(const std::filesystem::path& folder) override { sharded_->save_full(folder); }
 
  private:

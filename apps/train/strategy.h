@@ -43,6 +43,9 @@ class Strategy {
                                Metadata metadata) = 0;
   /// Loads one; nothing changes unless all of it fits. Collective.
   virtual Metadata load_checkpoint(const std::filesystem::path& folder) = 0;
+  /// The parameters from such a folder. With model.from they have no values before this, or before
+  /// load_checkpoint(). No rank reads more than it keeps. Collective.
+  virtual void load_full(const std::filesystem::path& folder) = 0;
   /// A folder for Hugging Face's from_pretrained. Collective.
   virtual void save_full(const std::filesystem::path& folder) = 0;
 };

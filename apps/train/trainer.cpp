@@ -102,6 +102,7 @@ RunResult run_training(const TrainConfig& config, const TokenData& data,
                        const RunOptions& options) {
   OutputClaims claims;
   in_every_process([&] {
+    check_tokenizer(config, data);
     if (process_rank() == 0) claims = claim_outputs(config, data, options);
   });
   const bool is_single = config.parallel.strategy == "single";

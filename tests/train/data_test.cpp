@@ -80,8 +80,8 @@ TEST_CASE("a damaged token file is refused with the reason", "[data]") {
 
 TEST_CASE("a token outside the vocabulary is named with its place", "[data]") {
   CHECK_THAT(reading_complaint({}, 300),
-             contains("token 300 at position 2 is outside the vocabulary of 300; set "
-                      "model.vocab_size to 301 or more"));
+             contains("token 300 at position 2 is outside the vocabulary of 300; use a "
+                      "model with a vocabulary (model.vocab_size) of 301 or more"));
   CHECK(reading_complaint({}, 301).empty());
   CHECK_THAT(message_of<InputError>([] { TokenData::from_text("ab\xff", "a text", 128); }),
              contains("a text: token 255 at position 2 is outside the vocabulary of 128"));
