@@ -25,21 +25,21 @@ std::vector<MemoryPoint> points(std::int64_t activation, std::int64_t temp,
 struct Sizes {
   Sizes(const nn::TransformerConfig& config, std::int64_t batch, std::int64_t length) {
     const std::int64_t rows = batch * length;
-    const std::int64_t kv_width = config.effective_kv_heads() * config.head_dim();
     x = kFloat * rows * config.hidden_size;
-    kv = kFloat * rows * kv_width;
+    q = kFloat * rows * config.query_width();
+    kv = kFloat * rows * config.kv_width();
     f = kFloat * rows * config.intermediate_size;
     lse = kFloat * rows * config.num_attention_heads;
     v = kFloat * rows * config.vocab_size;
     r = kFloat * rows;
     w_norm = kFloat * config.hidden_size;
-    w_square = kFloat * config.hidden_size * config.hidden_size;
-    w_kv = kFloat * config.hidden_size * kv_width;
+    w_q = kFloat * config.hidden_size * config.query_width();
+    w_kv = kFloat * config.hidden_size * config.kv_width();
     w_ffn = kFloat * config.hidden_size * config.intermediate_size;
     w_vocabulary = kFloat * config.hidden_size * config.vocab_size;
   }
-  std::int64_t x, kv, f, lse, v, r;
-  std::int64_t w_norm, w_square, w_kv, w_ffn, w_vocabulary;
+  std::int64_t x, q, kv, f, lse, v, r;
+  std::int64_t w_norm, w_q, w_kv, w_ffn, w_vocabulary;
 };
 
 SegmentMemory embedding_memory(const Sizes& s, bool is_tied) {
@@ -53,10 +53,10 @@ SegmentMemory block_memory(const Sizes& s) {
   SegmentMemory block;
   block.forward = points(s.x, 0,
                          {{"input_layernorm", s.x + s.r},
-                          {"q_proj", s.x},
+                          {"q_proj", s.q},
                           {"k_proj", s.kv},
                           {"v_proj", s.kv},
-                          {"attention", s.x + s.lse},
+                          {"attention", s.q + s.lse},
                           {"o_proj", s.x},
                           {"add", 0},  // written over o_proj's result
                           {"post_attention_layernorm", s.x + s.r},
@@ -65,7 +65,7 @@ SegmentMemory block_memory(const Sizes& s) {
                           {"swiglu", s.f},
                           {"down_proj", s.x},
                           {"add", 0}});  // likewise
-  const std::int64_t kept = 6 * s.x + 2 * s.kv + 3 * s.f + s.lse + 2 * s.r;
+  const std::int64_t kept = 4 * s.x + 2 * s.q + 2 * s.kv + 3 * s.f + s.lse + 2 * s.r;
   // The gradient of the output stays until the end: it is also that of the residual path.
   block.backward = points(kept, s.x,
                           {{"down_proj: weight", 0, 0, s.w_ffn},
@@ -79,17 +79,17 @@ SegmentMemory block_memory(const Sizes& s) {
                            {"gate_proj", -s.x, -s.f},  // adds to up_proj's
                            {"post_attention_layernorm: weight", 0, 0, s.w_norm},
                            {"post_attention_layernorm", -s.x - s.r, -s.x},
-                           {"o_proj: weight", 0, 0, s.w_square},
-                           {"o_proj", 0, s.x},
-                           {"attention", 0, s.x + 2 * s.kv},
-                           {"attention: end", -2 * s.x - 2 * s.kv - s.lse, -s.x},
+                           {"o_proj: weight", 0, 0, s.w_q},
+                           {"o_proj", 0, s.q},
+                           {"attention", 0, s.q + 2 * s.kv},
+                           {"attention: end", -2 * s.q - 2 * s.kv - s.lse, -s.q},
                            {"v_proj: weight", 0, 0, s.w_kv},
                            {"v_proj", 0, s.x},
                            {"v_proj: end", 0, -s.kv},
                            {"k_proj: weight", 0, 0, s.w_kv},
                            {"k_proj", 0, -s.kv},
-                           {"q_proj: weight", 0, 0, s.w_square},
-                           {"q_proj", -s.x, -s.x},
+                           {"q_proj: weight", 0, 0, s.w_q},
+                           {"q_proj", -s.x, -s.q},
                            {"input_layernorm: weight", 0, 0, s.w_norm},
                            {"input_layernorm", -s.x - s.r, -s.x}});
   return block;

@@ -43,13 +43,14 @@ struct SegmentMemory {
 ///
 /// The table is made of these, with R = B·T rows and 4 bytes per element (autograd/functions.h):
 ///
-///     x = R·d   one row vector per token    kv = R·G·D  keys, or values
-///     f = R·F   one hidden vector per token lse = R·H   attention's normalizers
-///     v = R·V   logits                      r = R       one number per row (rstd, lse of the loss)
+///     x = R·d    one row vector per token     kv = R·G·D  keys, or values
+///     q = R·H·D  queries; x if D = d / H      lse = R·H   attention's normalizers
+///     f = R·F    one hidden vector per token  r = R       one number per row (rstd, lse of the
+///     v = R·V    logits                                   loss)
 ///
 ///     kept by    embedding  0 (the tokens belong to the data)
-///                block      6x + 2kv + 3f + lse + 2r
-///                           input, norm, q, attention, middle, norm | k, v | gate, up, hidden
+///                block      4x + 2q + 2kv + 3f + lse + 2r
+///                           input, norm, middle, norm | q, attention | k, v | gate, up, hidden
 ///                head       2x + r
 ///                loss       v + r
 struct ActivationTable {

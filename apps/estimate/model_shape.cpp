@@ -20,13 +20,14 @@ struct Segment {
 
 Segment block_segment(const nn::TransformerConfig& config, std::int64_t layer) {
   const std::int64_t d = config.hidden_size;
-  const std::int64_t kv = config.effective_kv_heads() * config.head_dim();
+  const std::int64_t q = config.query_width();
+  const std::int64_t kv = config.kv_width();
   Segment block{fmt::format("model.layers.{}", layer), {}};
   for (const auto& [name, numel] : std::vector<std::pair<const char*, std::int64_t>>{
-           {"self_attn.q_proj", d * d},
+           {"self_attn.q_proj", d * q},
            {"self_attn.k_proj", d * kv},
            {"self_attn.v_proj", d * kv},
-           {"self_attn.o_proj", d * d},
+           {"self_attn.o_proj", d * q},
            {"mlp.gate_proj", d * config.intermediate_size},
            {"mlp.up_proj", d * config.intermediate_size},
            {"mlp.down_proj", d * config.intermediate_size},

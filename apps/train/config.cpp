@@ -34,6 +34,8 @@ std::vector<Key> keys_of(TrainConfig& c) {
       {"model.num_attention_heads", &c.model.num_attention_heads, "H: divides d", range(1, 1e5)},
       {"model.num_key_value_heads", &c.model.num_key_value_heads, "G: divides H; 0 = as many",
        range(0, 1e5)},
+      {"model.head_dim", &c.model.explicit_head_dim, "D: width of a head, even; 0 = d / H",
+       range(0, 1e6)},
       {"model.intermediate_size", &c.model.intermediate_size, "F: width inside the MLP",
        range(1, 1e9)},
       {"model.max_position_embeddings", &c.model.max_position_embeddings, "T: longest context",

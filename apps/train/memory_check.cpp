@@ -24,8 +24,10 @@ double rough_bytes(const TrainConfig& config) {
   const nn::TransformerConfig& model = config.model;
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
   const double d = real(model.hidden_size);
+  const double q_width = real(model.num_attention_heads) * real(model.head_dim());
   const double kv_width = real(model.effective_kv_heads()) * real(model.head_dim());
-  const double block = 2 * d * d + 2 * d * kv_width + 3 * d * real(model.intermediate_size) + 2 * d;
+  const double block =
+      2 * d * q_width + 2 * d * kv_width + 3 * d * real(model.intermediate_size) + 2 * d;
   const double table = real(model.vocab_size) * d;
   const double parameters =
       (model.tie_word_embeddings ? 1 : 2) * table + real(model.num_hidden_layers) * block + d;
@@ -37,7 +39,7 @@ double rough_bytes(const TrainConfig& config) {
   const double held =
       config.parallel.strategy == "fsdp" ? copies / ranks + 2 * std::max(block, table) : copies;
   const double rows = real(config.training.local_batch_size) * real(config.sequence_length());
-  const double kept = 6 * d + 2 * kv_width + 3 * real(model.intermediate_size) +
+  const double kept = 4 * d + 2 * q_width + 2 * kv_width + 3 * real(model.intermediate_size) +
                       real(model.num_attention_heads) + 2;
   const double activations =
       rows * (real(model.num_hidden_layers) * kept + real(model.vocab_size) + 2);

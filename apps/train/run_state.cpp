@@ -66,6 +66,7 @@ std::map<std::string, std::string> describe_run(const TrainConfig& config, const
   }
   // Where a value stands for another one, that one.
   run["model.num_key_value_heads"] = std::to_string(config.model.effective_kv_heads());
+  if (config.model.query_width() == config.model.hidden_size) run["model.head_dim"] = "0";
   run["training.global_batch_size"] = std::to_string(config.training.global_batch_size);
   run["training.seq_len"] = std::to_string(config.sequence_length());
   return run;

@@ -235,12 +235,16 @@ nn::TransformerConfig read_hf_config(const std::filesystem::path& path) {
   config.rope_theta = read_rope_theta(file);
   config.tie_word_embeddings = file.optional<bool>("tie_word_embeddings").value_or(false);
   config.initializer_range = file.optional<double>("initializer_range").value_or(0.02);
+  const auto head_dim = file.optional<std::int64_t>("head_dim");
+  if (head_dim == 0) file.refuse_value("head_dim", "which must be positive");
+  config.explicit_head_dim = head_dim.value_or(0);
   try {
     config.validate();
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", path.string(), error.what()));
   }
-  file.only("head_dim", config.head_dim());
+  // What follows from the other sizes is as if the file did not have it.
+  if (config.query_width() == config.hidden_size) config.explicit_head_dim = 0;
   return config;
 }
 

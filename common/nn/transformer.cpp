@@ -37,7 +37,13 @@ void TransformerConfig::validate() const {
   require_positive(num_attention_heads, "num_attention_heads");
   require_positive(intermediate_size, "intermediate_size");
   require_positive(max_position_embeddings, "max_position_embeddings");
-  require(hidden_size % num_attention_heads == 0, "num_attention_heads",
+  constexpr std::int64_t kMostHeadDim = 1'000'000;
+  require(explicit_head_dim >= 0 && explicit_head_dim <= kMostHeadDim && explicit_head_dim % 2 == 0,
+          "head_dim",
+          fmt::format("must be even (positions turn pairs) and at most {} (0 = hidden_size / "
+                      "num_attention_heads), is {}",
+                      kMostHeadDim, explicit_head_dim));
+  require(explicit_head_dim != 0 || hidden_size % num_attention_heads == 0, "num_attention_heads",
           fmt::format("must divide hidden_size {}, is {}", hidden_size, num_attention_heads));
   require(head_dim() % 2 == 0, "num_attention_heads",
           fmt::format("hidden_size / num_attention_heads must be even (positions turn pairs), is "
@@ -55,10 +61,9 @@ void TransformerConfig::validate() const {
 std::int64_t TransformerConfig::parameter_count() const {
   // One shape per kind of parameter, and how many there are: numel_of() refuses what overflows.
   const std::int64_t d = hidden_size;
-  const std::int64_t kv_width = effective_kv_heads() * head_dim();
   const std::pair<std::int64_t, Shape> shapes[] = {{tie_word_embeddings ? 1 : 2, {vocab_size, d}},
-                                                   {2 * num_hidden_layers, {d, d}},
-                                                   {2 * num_hidden_layers, {d, kv_width}},
+                                                   {2 * num_hidden_layers, {d, query_width()}},
+                                                   {2 * num_hidden_layers, {d, kv_width()}},
                                                    {3 * num_hidden_layers, {d, intermediate_size}},
                                                    {2 * num_hidden_layers + 1, {d}}};
   std::int64_t count = 0;

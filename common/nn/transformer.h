@@ -15,8 +15,9 @@ struct TransformerConfig {
   std::int64_t vocab_size = 256;               ///< V
   std::int64_t hidden_size = 128;              ///< d
   std::int64_t num_hidden_layers = 4;          ///< L
-  int num_attention_heads = 4;                 ///< H, divides d
+  int num_attention_heads = 4;                 ///< H, divides d unless D is given
   int num_key_value_heads = 0;                 ///< G, divides H; 0 = H
+  std::int64_t explicit_head_dim = 0;          ///< D; 0 = d / H
   std::int64_t intermediate_size = 352;        ///< F
   std::int64_t max_position_embeddings = 128;  ///< T
   double rms_norm_eps = 1e-5;
@@ -27,7 +28,11 @@ struct TransformerConfig {
   int effective_kv_heads() const {
     return num_key_value_heads == 0 ? num_attention_heads : num_key_value_heads;
   }
-  std::int64_t head_dim() const { return hidden_size / num_attention_heads; }
+  std::int64_t head_dim() const {
+    return explicit_head_dim == 0 ? hidden_size / num_attention_heads : explicit_head_dim;
+  }
+  std::int64_t query_width() const { return num_attention_heads * head_dim(); }  ///< H·D
+  std::int64_t kv_width() const { return effective_kv_heads() * head_dim(); }    ///< G·D
   /// @throws InputError naming the field and what it must be.
   void validate() const;
   /// Parameters by closed form; tied embeddings counted once.

@@ -161,6 +161,7 @@ def contradiction(draw: random.Random, keys: list[Key]) -> Fault:
         Fault("odd heads", "model.num_attention_heads",
               ["--model.hidden_size", "15", "--model.num_attention_heads", "3"]),
         Fault("key/value heads", "model.num_key_value_heads", ["--model.num_key_value_heads", "3"]),
+        Fault("an odd head", "model.head_dim", ["--model.head_dim", "7"]),
         Fault("seq_len", "training.seq_len", ["--training.seq_len", str(128 + n)]),
         Fault("batch", "training.global_batch_size",
               ["--training.local_batch_size", str(n), "--training.global_batch_size", str(n + 1)]),

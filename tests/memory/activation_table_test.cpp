@@ -30,12 +30,18 @@ std::vector<Sizes> all_sizes() {
   large_vocabulary.vocab_size = 1001;
   nn::TransformerConfig one_layer = nn::TransformerConfig::nano();
   one_layer.num_hidden_layers = 1;
+  nn::TransformerConfig wide_heads = grouped;  // queries wider than rows
+  wide_heads.explicit_head_dim = 20;
+  nn::TransformerConfig narrow_heads = nn::TransformerConfig::nano();
+  narrow_heads.explicit_head_dim = 2;
   return {{nn::TransformerConfig::nano(), 2, 8},
           {grouped, 3, 5},
           {odd_model(), 1, 7},
           {narrow_ffn, 5, 6},
           {large_vocabulary, 2, 1},
-          {one_layer, 1, 8}};
+          {one_layer, 1, 8},
+          {wide_heads, 2, 8},
+          {narrow_heads, 2, 8}};
 }
 
 /// The highest of a segment's points: A + T.

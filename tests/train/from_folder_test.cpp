@@ -28,6 +28,7 @@ nn::TransformerConfig sizes(bool tied) {
   nn::TransformerConfig config = nn::TransformerConfig::nano();
   config.vocab_size = 127;
   config.num_key_value_heads = 1;
+  config.explicit_head_dim = tied ? 12 : 0;
   config.rope_theta = 5e4;
   config.tie_word_embeddings = tied;
   return config;

@@ -53,6 +53,7 @@ TEST_CASE("what changes the numbers may not change when a training is resumed", 
   refused("model.tie_word_embeddings", "false", "true");
   refused("model.num_attention_heads", "2", "4");
   refused("model.num_key_value_heads", "2", "1");
+  refused("model.head_dim", "0", "16");
   refused("model.rms_norm_eps", "1e-05", "1e-06");
   refused("model.rope_theta", "10000", "500000");
   refused("model.intermediate_size", "40", "44");
@@ -75,12 +76,12 @@ TEST_CASE("what does not change the numbers may change, and what says the same m
           "[train][resume]") {
   const TemporaryFolder folder;
   run_training(configure(folder, {}), some_text());
-  const TrainConfig config =
-      configure(folder, {"--parallel.strategy=fsdp", "--parallel.threads_per_rank=2",
-                         "--model.num_key_value_heads=2", "--training.seq_len=8",
-                         "--training.global_batch_size=1", "--model.rms_norm_eps=0.00001",
-                         "--optimizer.lr=1e-4", "--training.steps=3", "--metrics.log_freq=7",
-                         "--sample.max_new_tokens=1", "--checkpoint.interval=1"});
+  const TrainConfig config = configure(
+      folder,
+      {"--parallel.strategy=fsdp", "--parallel.threads_per_rank=2", "--model.num_key_value_heads=2",
+       "--model.head_dim=8", "--training.seq_len=8", "--training.global_batch_size=1",
+       "--model.rms_norm_eps=0.00001", "--optimizer.lr=1e-4", "--training.steps=3",
+       "--metrics.log_freq=7", "--sample.max_new_tokens=1", "--checkpoint.interval=1"});
   CHECK(run_training(config, some_text()).first_step == 2);
 }
 
@@ -92,9 +93,9 @@ TEST_CASE("every key that is not listed as free is compared", "[train][resume]")
   CHECK(check_same_run(step_2, config, some_text()) == 2);
   int compared = 0;
   for (const auto& [key, value] : config.settings) {
-    // These three stand for other values, and are compared above.
-    if (key == "model.num_key_value_heads" || key == "training.global_batch_size" ||
-        key == "training.seq_len")
+    // These stand for other values, and are compared above.
+    if (key == "model.num_key_value_heads" || key == "model.head_dim" ||
+        key == "training.global_batch_size" || key == "training.seq_len")
       continue;
     INFO(key);
     TrainConfig other = config;

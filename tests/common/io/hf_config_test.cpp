@@ -72,7 +72,6 @@ TEST_CASE("a key of config.json with another value than the one allowed is refus
       {{{"pretraining_tp", 2}}, {"\"pretraining_tp\" is 2", "only 1 is"}},
       {{{"partial_rotary_factor", 0.5}}, {"\"partial_rotary_factor\" is 0.5"}},
       {{{"rope_interleaved", true}}, {"\"rope_interleaved\" is true"}},
-      {{{"head_dim", 7}}, {"\"head_dim\" is 7", "only 8 is supported"}},
       {{{"model_type", nullptr}, {"architectures", nullptr}}, {"neither \"model_type\" nor"}},
   });
 }
@@ -115,7 +114,10 @@ TEST_CASE("sizes that are missing, of a wrong type or out of range are refused",
       {{{"hidden_size", 16.0}}, {"must be a whole number"}},
       {{{"hidden_size", -16}}, {"must be positive"}},
       {{{"num_attention_heads", (std::int64_t{1} << 32) + 2}}, {"beyond all bounds"}},
-      {{{"num_attention_heads", 5}}, {"must divide hidden_size 16"}},
+      {{{"num_attention_heads", 5}, {"head_dim", nullptr}}, {"must divide hidden_size 16"}},
+      {{{"head_dim", 7}}, {"head_dim: must be even"}},
+      {{{"head_dim", 0}}, {"\"head_dim\" is 0", "must be positive"}},
+      {{{"head_dim", 1'000'002}}, {"head_dim: must be even", "at most 1000000"}},
       {{{"num_key_value_heads", 0}}, {"\"num_key_value_heads\" is 0", "must be positive"}},
       {{{"tie_word_embeddings", 1}}, {"must be true or false"}},
       {{{"rms_norm_eps", 0}}, {"must be positive"}},
@@ -157,6 +159,17 @@ TEST_CASE("what does not change the numbers is passed over", "[hf]") {
     INFO(each.dump());
     CHECK(read_with(each).hidden_size == 16);
   }
+}
+
+TEST_CASE("a width of heads that does not follow from the other sizes is read", "[hf]") {
+  CHECK(read_with({{"use_cache", true}}).explicit_head_dim == 0);
+  CHECK(read_with({{"head_dim", nullptr}}).head_dim() == 8);
+  CHECK(read_with({{"head_dim", 12}}).head_dim() == 12);
+  // Then the heads need not divide hidden_size 16.
+  const nn::TransformerConfig odd =
+      read_with({{"head_dim", 12}, {"num_attention_heads", 3}, {"num_key_value_heads", nullptr}});
+  CHECK(odd.query_width() == 36);
+  CHECK(read_text_as_config(to_hf_config(odd)).head_dim() == 12);
 }
 
 TEST_CASE("the base of the rotary positions may be in either place", "[hf]") {

@@ -74,6 +74,9 @@ TEST_CASE("the closed form counts what the tree holds") {
       CHECK(TransformerLM(config).parameter_count() == config.parameter_count());
       config.num_key_value_heads = 0;
       CHECK(TransformerLM(config).parameter_count() == config.parameter_count());
+      config.explicit_head_dim = config.head_dim() + 6;
+      CHECK(TransformerLM(config).parameter_count() == config.parameter_count());
+      config.explicit_head_dim = 0;
     }
   }
 }
@@ -123,6 +126,14 @@ TEST_CASE("a configuration is checked field by field") {
         std::string::npos);
   CHECK(message_with([](auto& c) { c.num_key_value_heads = -1; }).find("num_key_value_heads") !=
         std::string::npos);
+  CHECK(message_with([](auto& c) { c.explicit_head_dim = 7; }).find("head_dim: must be even") !=
+        std::string::npos);
+  CHECK(message_with([](auto& c) { c.explicit_head_dim = -2; }).find("head_dim") !=
+        std::string::npos);
+  CHECK(message_with([](auto& c) {
+          c.num_attention_heads = 3;  // does not divide 16
+          c.explicit_head_dim = 6;
+        }).empty());
   CHECK(message_with([](auto& c) { c.rms_norm_eps = 0; }).find("rms_norm_eps") !=
         std::string::npos);
   CHECK(message_with([](auto& c) {
