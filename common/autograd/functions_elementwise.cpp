@@ -78,10 +78,10 @@ class ScaleNode : public Node {
 
 class SumNode : public Node {
  public:
-  explicit SumNode(const Tensor& x) : shape_(x.shape()) {}
+  explicit SumNode(const Tensor& x) : shape_(x.shape()), dtype_(x.dtype()) {}
   std::string_view name() const override { return "sum"; }
   void backward(const Tensor& dout) override {
-    const Tensor dx = Tensor::empty(shape_, dout.dtype(), dout.device());
+    const Tensor dx = Tensor::empty(shape_, dtype_, dout.device());
     ops::fill(dx, dout.device().has_data() ? dout.item() : 0);
     pass(0, dx);
   }
@@ -89,6 +89,7 @@ class SumNode : public Node {
 
  private:
   Shape shape_;
+  DType dtype_;
 };
 
 class ReshapeNode : public Node {
@@ -141,7 +142,7 @@ Variable scale(const Variable& x, double factor) {
 }
 
 Variable sum(const Variable& x) {
-  const Tensor out = Tensor::empty({1}, x.data().dtype(), x.data().device());
+  const Tensor out = Tensor::empty({1}, wide_of(x.data().dtype()), x.data().device());
   ops::sum(out, x.data());
   return Node::record(std::make_shared<SumNode>(x.data()), {x}, out);
 }

@@ -52,8 +52,8 @@ Variable cross_entropy(Variable logits, const Tensor& targets) {
              "cross_entropy: {} rows of logits need the same number of int32 targets, got {} {}",
              rows.size(0), name_of(targets.dtype()), to_string(targets.shape()));
   const Tensor flat = targets.view({targets.numel()});
-  const Tensor loss = Tensor::empty({1}, rows.dtype(), rows.device());
-  const Tensor lse = Tensor::empty({rows.size(0)}, rows.dtype(), rows.device());
+  const Tensor loss = Tensor::empty({1}, wide_of(rows.dtype()), rows.device());
+  const Tensor lse = Tensor::empty({rows.size(0)}, wide_of(rows.dtype()), rows.device());
   ops::cross_entropy(loss, lse, rows, flat);
   // Moved from: a parameter of this function lives on in the caller's expression, and
   // cross_entropy(model(x), y).backward() is one expression.
@@ -68,7 +68,7 @@ Variable mse_loss(const Variable& x, const Tensor& y) {
   ops::copy(difference, y);
   ops::scale(difference, -1);
   ops::add(difference, difference, x.data());
-  const Tensor loss = Tensor::empty({1}, y.dtype(), y.device());
+  const Tensor loss = Tensor::empty({1}, wide_of(y.dtype()), y.device());
   {
     const Tensor squares = empty_like(y);
     ops::multiply(squares, difference, difference);

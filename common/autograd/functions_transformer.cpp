@@ -88,7 +88,7 @@ class SwigluNode : public Node {
 Variable rms_norm(const Variable& x, const Variable& weight, double eps) {
   const Tensor rows = as_rows(x.data());
   const Tensor out = empty_like(x.data());
-  const Tensor rstd = Tensor::empty({rows.size(0)}, rows.dtype(), rows.device());
+  const Tensor rstd = Tensor::empty({rows.size(0)}, wide_of(rows.dtype()), rows.device());
   ops::rms_norm(as_rows(out), rstd, rows, weight.data(), eps);
   return Node::record(std::make_shared<RmsNormNode>(rows, weight.data(), rstd), {x, weight}, out);
 }
@@ -111,7 +111,7 @@ Variable rope_attention(const Variable& q, const Variable& k, const Variable& v,
       .k = k.data().view({batch, length, kv_heads, width}),
       .v = v.data().view({batch, length, kv_heads, width}),
       .out = out.view({batch, length, heads, width}),
-      .lse = Tensor::empty({batch, heads, length}, query.dtype(), query.device()),
+      .lse = Tensor::empty({batch, heads, length}, wide_of(query.dtype()), query.device()),
       .cos = cos,
       .sin = sin};
   ops::rope(saved.q, cos, sin, false);

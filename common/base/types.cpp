@@ -12,6 +12,9 @@ std::size_t size_of(DType dtype) {
     case DType::float64:
     case DType::int64:
       return 8;
+    case DType::bfloat16:
+    case DType::float16:
+      return 2;
   }
   fail("unknown element type number {}", static_cast<int>(dtype));
 }
@@ -26,11 +29,19 @@ std::string_view name_of(DType dtype) {
       return "int32";
     case DType::int64:
       return "int64";
+    case DType::bfloat16:
+      return "bfloat16";
+    case DType::float16:
+      return "float16";
   }
   fail("unknown element type number {}", static_cast<int>(dtype));
 }
 
-bool is_floating(DType dtype) { return dtype == DType::float32 || dtype == DType::float64; }
+bool is_floating(DType dtype) { return dtype != DType::int32 && dtype != DType::int64; }
+
+DType wide_of(DType dtype) {
+  return dtype == DType::bfloat16 || dtype == DType::float16 ? DType::float32 : dtype;
+}
 
 std::string to_string(Device device) {
   switch (device.type) {

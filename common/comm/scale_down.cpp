@@ -1,19 +1,18 @@
 #include "comm/scale_down.h"
 
+#include "tensor/dispatch.h"
+
 namespace fsdp {
-namespace {
-
-template <class T>
-void scale(std::byte* bytes, std::int64_t numel, T factor) {
-  T* values = reinterpret_cast<T*>(bytes);
-  for (std::int64_t i = 0; i < numel; ++i) values[i] *= factor;
-}
-
-}  // namespace
 
 void scale_down(std::byte* values, std::int64_t numel, DType dtype, int world_size) {
-  if (dtype == DType::float32) scale(values, numel, 1.0F / static_cast<float>(world_size));
-  if (dtype == DType::float64) scale(values, numel, 1.0 / static_cast<double>(world_size));
+  if (!is_floating(dtype)) return;
+  dispatch_floating(dtype, [=]<class T>(T) {
+    T* const typed = reinterpret_cast<T*>(values);
+    const Wide<T> factor = 1 / static_cast<Wide<T>>(world_size);
+    for (std::int64_t i = 0; i < numel; ++i) {
+      typed[i] = static_cast<T>(static_cast<Wide<T>>(typed[i]) * factor);
+    }
+  });
 }
 
 }  // namespace fsdp

@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-/// values[i] *= 1 / world_size, for i in [0, numel). float32 or float64; others stay as they are.
+/// values[i] *= 1 / world_size, for i in [0, numel). Integers stay as they are.
 void scale_down(std::byte* values, std::int64_t numel, DType dtype, int world_size);
 
 }  // namespace fsdp

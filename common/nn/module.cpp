@@ -77,7 +77,8 @@ void Module::convert(DType dtype) {
     for (Buffer& buffer : module->buffers_) {
       const AllocationScope scope(MemoryKind::buffer,
                                   std::make_shared<const Owner>(Owner{"", buffer.name}));
-      const Tensor converted = Tensor::empty(buffer.tensor.shape(), dtype, buffer.tensor.device());
+      const Tensor converted =
+          Tensor::empty(buffer.tensor.shape(), wide_of(dtype), buffer.tensor.device());
       if (buffer.is_initialized) ops::copy(converted, buffer.tensor);
       buffer.tensor = converted;
     }

@@ -31,13 +31,13 @@ void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tens
   args.expect("k", k, {e.batch, e.length, e.kv_heads, e.width});
   args.expect("v", v, {e.batch, e.length, e.kv_heads, e.width});
   args.expect("out", out, {e.batch, e.length, e.heads, e.width});
-  args.expect("lse", lse, {e.batch, e.heads, e.length});
+  args.expect_wide("lse", lse, {e.batch, e.heads, e.length});
   const auto elements = static_cast<double>(2 * q.numel() + 2 * k.numel() + lse.numel());
   dispatch(args.device(), cost_of(flops_of(e, 2), elements, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
-      e.tile = attention_tiles::tile_for(e.width, sizeof(T));
-      const attention_tiles::ForwardArrays<T> arrays{out.data<T>(), lse.data<T>(), q.data<T>(),
-                                                     k.data<T>(), v.data<T>()};
+      e.tile = attention_tiles::tile_for(e.width, sizeof(Wide<T>));
+      const attention_tiles::ForwardArrays<T> arrays{out.data<T>(), lse.data<Wide<T>>(),
+                                                     q.data<T>(), k.data<T>(), v.data<T>()};
       const std::int64_t tiles = (e.length + e.tile - 1) / e.tile;
       const std::int64_t heads = e.batch * e.heads;
       Context::current().pool().for_each(heads * tiles, [&](std::int64_t piece,
@@ -60,14 +60,14 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   args.expect("q", q, shape).expect("k", k, kv_shape).expect("v", v, kv_shape);
   args.expect("out", out, shape).expect("dout", dout, shape).expect("dq", dq, shape);
   args.expect("dk", dk, kv_shape).expect("dv", dv, kv_shape);
-  args.expect("lse", lse, {e.batch, e.heads, e.length});
+  args.expect_wide("lse", lse, {e.batch, e.heads, e.length});
   const auto elements = static_cast<double>(4 * q.numel() + 4 * k.numel() + lse.numel());
   dispatch(args.device(), cost_of(flops_of(e, 5), elements, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
-      e.tile = attention_tiles::tile_for(e.width, sizeof(T));
-      const attention_tiles::BackwardArrays<T> arrays{dq.data<T>(),   dk.data<T>(),  dv.data<T>(),
-                                                      dout.data<T>(), out.data<T>(), lse.data<T>(),
-                                                      q.data<T>(),    k.data<T>(),   v.data<T>()};
+      e.tile = attention_tiles::tile_for(e.width, sizeof(Wide<T>));
+      const attention_tiles::BackwardArrays<T> arrays{
+          dq.data<T>(),        dk.data<T>(), dv.data<T>(), dout.data<T>(), out.data<T>(),
+          lse.data<Wide<T>>(), q.data<T>(),  k.data<T>(),  v.data<T>()};
       Context::current().pool().for_each(
           e.batch * e.kv_heads, [&](std::int64_t piece, std::byte* scratch) {
             attention_tiles::backward(e, arrays, piece / e.kv_heads, piece % e.kv_heads, scratch);

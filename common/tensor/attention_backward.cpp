@@ -37,7 +37,7 @@ void weights_and_gradients(T* scores, T* dweights, std::int64_t tile, std::int64
 }
 
 template <class T>
-T dot(const T* a, const T* b, std::int64_t width) {
+Wide<T> dot(const T* a, const T* b, std::int64_t width) {
   Vec<T> sum = {};
   simd::for_lanes<T>(width, [&](std::int64_t j, auto count) {
     sum = simd::fma<T>(simd::load_n<T>(a + j, count), simd::load_n<T>(b + j, count), sum);
@@ -65,11 +65,10 @@ struct Tiles {
   T *lse, *delta;
 };
 
-}  // namespace
-
+/// Works on arrays of T, and holds a tile at a time.
 template <class T>
-void backward(const Extents& e, const BackwardArrays<T>& arrays, std::int64_t b, std::int64_t g,
-              std::byte* scratch) {
+void direct_backward(const Extents& e, const BackwardArrays<T>& arrays, std::int64_t b,
+                     std::int64_t g, std::byte* scratch) {
   const std::int64_t tile = e.tile, width = e.width, ld = tile::padded<T>(width);
   const std::int64_t group = e.heads / e.kv_heads;
   const std::int64_t row = e.heads * width, kv_row = e.kv_heads * width;
@@ -128,9 +127,160 @@ void backward(const Extents& e, const BackwardArrays<T>& arrays, std::int64_t b,
   }
 }
 
+/// Works on 16-bit arrays. A gradient must stay float32 until its last term, and the scratch cannot
+/// hold those of all queries, or of all keys. So there are two passes, and each computes the
+/// weights: one holds the gradient of a tile of queries, the other those of a tile of keys and
+/// values. The terms of every sum are those of direct_backward(), in the same order.
+template <class H>
+class WidenedBackward {
+ public:
+  WidenedBackward(const Extents& extents, const BackwardArrays<H>& arrays, std::int64_t b,
+                  std::int64_t g, std::byte* scratch)
+      : e_(extents),
+        arrays_(arrays),
+        b_(b),
+        g_(g),
+        ld_(tile::padded<float>(e_.width)),
+        row_(e_.heads * e_.width),
+        kv_row_(e_.kv_heads * e_.width),
+        scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(e_.width)))),
+        scores_(reinterpret_cast<float*>(scratch) + 6 * e_.tile * ld_),
+        dscores_(scores_ + e_.tile * e_.tile),
+        lse_(dscores_ + e_.tile * e_.tile),
+        delta_(lse_ + e_.tile) {
+    for (std::int64_t i = 0; i < 6; ++i) {
+      tiles_[i] = reinterpret_cast<float*>(scratch) + i * e_.tile * ld_;
+    }
+  }
+
+  void run() {
+    const std::int64_t group = e_.heads / e_.kv_heads;
+    for (std::int64_t h = g_ * group; h < (g_ + 1) * group; ++h) {
+      for (std::int64_t first = 0; first < e_.length; first += e_.tile) to_queries(h, first);
+    }
+    for (std::int64_t k0 = 0; k0 < e_.length; k0 += e_.tile) to_keys(k0, group);
+  }
+
+ private:
+  std::int64_t rows_from(std::int64_t first) const { return std::min(e_.tile, e_.length - first); }
+  std::int64_t query_at(std::int64_t h, std::int64_t first) const {
+    return (b_ * e_.length + first) * row_ + h * e_.width;
+  }
+  std::int64_t key_at(std::int64_t k0) const {
+    return (b_ * e_.length + k0) * kv_row_ + g_ * e_.width;
+  }
+
+  /// A tile of queries (scaled) and one of output gradients, both transposed; lse_ and delta_.
+  void load_queries(float* q_t, float* dout_t, std::int64_t h, std::int64_t first) {
+    const std::int64_t queries = rows_from(first), at = query_at(h, first);
+    tile::pack_transposed(q_t, e_.tile, arrays_.q + at, row_, queries, e_.width, scale_);
+    tile::pack_transposed(dout_t, e_.tile, arrays_.dout + at, row_, queries, e_.width, 1);
+    std::fill_n(lse_, e_.tile, 0.0F);
+    std::fill_n(delta_, e_.tile, 0.0F);
+    for (std::int64_t i = 0; i < queries; ++i) {
+      lse_[i] = arrays_.lse[(b_ * e_.heads + h) * e_.length + first + i];
+      delta_[i] = dot(arrays_.dout + at + i * row_, arrays_.out + at + i * row_, e_.width);
+    }
+  }
+  void load_keys(float* key, float* value, std::int64_t k0) {
+    const std::int64_t keys = rows_from(k0);
+    tile::pack(key, ld_, arrays_.k + key_at(k0), kv_row_, keys, e_.width, 1);
+    tile::pack(value, ld_, arrays_.v + key_at(k0), kv_row_, keys, e_.width, 1);
+  }
+
+  /// scores_ = the weights, dscores_ = their gradients, of queries from `first` on keys from k0.
+  void weigh(const float* key, const float* value, const float* q_t, const float* dout_t,
+             std::int64_t first, std::int64_t k0) {
+    const std::int64_t keys = rows_from(k0), columns = tile::padded<float>(rows_from(first));
+    const bool diagonal = k0 == first;
+    const auto from_key = [&](std::int64_t begin, std::int64_t) {
+      const std::int64_t skip = begin / tile::kColumns<float> * tile::kColumns<float>;
+      return tile::Range{diagonal ? skip : 0, 0, e_.width};
+    };
+    tile::product<float>(keys, columns, {key, ld_, 1}, q_t, e_.tile, scores_, e_.tile, Write::set,
+                         from_key);
+    tile::product<float>(keys, columns, {value, ld_, 1}, dout_t, e_.tile, dscores_, e_.tile,
+                         Write::set, from_key);
+    weights_and_gradients(scores_, dscores_, e_.tile, keys, columns, diagonal, lse_, delta_);
+  }
+
+  void store(H* to, std::int64_t stride, const float* from, std::int64_t rows) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      simd::for_lanes<H>(e_.width, [&](std::int64_t j, auto count) {
+        simd::store_n<H>(to + i * stride + j, simd::load<float>(from + i * ld_ + j), count);
+      });
+    }
+  }
+
+  void to_queries(std::int64_t h, std::int64_t first) {
+    const auto [q_t, dout_t, dq, key, value, unused] = tiles_;
+    const std::int64_t queries = rows_from(first);
+    load_queries(q_t, dout_t, h, first);
+    for (std::int64_t k0 = 0; k0 <= first; k0 += e_.tile) {
+      load_keys(key, value, k0);
+      weigh(key, value, q_t, dout_t, first, k0);
+      const std::int64_t keys = rows_from(k0);
+      tile::pack(key, ld_, arrays_.k + key_at(k0), kv_row_, keys, e_.width, scale_);
+      tile::product<float>(queries, ld_, {dscores_, 1, e_.tile}, key, ld_, dq, ld_,
+                           k0 > 0 ? Write::add : Write::set, [&](std::int64_t, std::int64_t end) {
+                             return tile::Range{0, 0, k0 == first ? std::min(keys, end) : keys};
+                           });
+    }
+    store(arrays_.dq + query_at(h, first), row_, dq, queries);
+  }
+
+  void to_keys(std::int64_t k0, std::int64_t group) {
+    const auto [key, value, dk, dv, q, dout] = tiles_;
+    const std::int64_t keys = rows_from(k0);
+    load_keys(key, value, k0);
+    for (std::int64_t h = g_ * group; h < (g_ + 1) * group; ++h) {
+      for (std::int64_t first = k0; first < e_.length; first += e_.tile) {
+        load_queries(q, dout, h, first);
+        weigh(key, value, q, dout, first, k0);
+        const std::int64_t queries = rows_from(first), at = query_at(h, first);
+        tile::pack(q, ld_, arrays_.q + at, row_, queries, e_.width, scale_);
+        tile::pack(dout, ld_, arrays_.dout + at, row_, queries, e_.width, 1);
+        const Write write = first == k0 && h == g_ * group ? Write::set : Write::add;
+        const auto later_queries = [&](std::int64_t begin, std::int64_t) {
+          return tile::Range{0, first == k0 ? std::min(begin, queries) : 0, queries};
+        };
+        tile::product<float>(keys, e_.width, {scores_, e_.tile, 1}, dout, ld_, dv, ld_, write,
+                             later_queries);
+        tile::product<float>(keys, e_.width, {dscores_, e_.tile, 1}, q, ld_, dk, ld_, write,
+                             later_queries);
+      }
+    }
+    store(arrays_.dk + key_at(k0), kv_row_, dk, keys);
+    store(arrays_.dv + key_at(k0), kv_row_, dv, keys);
+  }
+
+  const Extents& e_;
+  const BackwardArrays<H>& arrays_;
+  const std::int64_t b_, g_, ld_, row_, kv_row_;
+  const float scale_;
+  float* tiles_[6];  // (tile, ld) each, or transposed
+  float *scores_, *dscores_, *lse_, *delta_;
+};
+
+}  // namespace
+
+template <class T>
+void backward(const Extents& e, const BackwardArrays<T>& arrays, std::int64_t b, std::int64_t g,
+              std::byte* scratch) {
+  if constexpr (kIsHalf<T>) {
+    WidenedBackward<T>(e, arrays, b, g, scratch).run();
+  } else {
+    direct_backward(e, arrays, b, g, scratch);
+  }
+}
+
 template void backward(const Extents&, const BackwardArrays<float>&, std::int64_t, std::int64_t,
                        std::byte*);
 template void backward(const Extents&, const BackwardArrays<double>&, std::int64_t, std::int64_t,
+                       std::byte*);
+template void backward(const Extents&, const BackwardArrays<BFloat16>&, std::int64_t, std::int64_t,
+                       std::byte*);
+template void backward(const Extents&, const BackwardArrays<Float16>&, std::int64_t, std::int64_t,
                        std::byte*);
 
 }  // namespace fsdp::ops::attention_tiles

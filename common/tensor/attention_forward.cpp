@@ -103,56 +103,62 @@ std::int64_t tile_for(std::int64_t width, std::size_t element_size) {
 template <class T>
 void forward(const Extents& e, const ForwardArrays<T>& arrays, std::int64_t b, std::int64_t h,
              std::int64_t first, std::byte* scratch) {
-  const std::int64_t tile = e.tile, width = e.width, ld = tile::padded<T>(width);
+  using W = Wide<T>;
+  const std::int64_t tile = e.tile, width = e.width, ld = tile::padded<W>(width);
   const std::int64_t g = h / (e.heads / e.kv_heads);
   const std::int64_t row = e.heads * width, kv_row = e.kv_heads * width;
   const std::int64_t at = (b * e.length + first) * row + h * width;
   const T* keys = arrays.k + b * e.length * kv_row + g * width;
   const T* values = arrays.v + b * e.length * kv_row + g * width;
   const std::int64_t queries = std::min(tile, e.length - first);
-  const std::int64_t columns = tile::padded<T>(queries);
+  const std::int64_t columns = tile::padded<W>(queries);
 
-  T* queries_t = reinterpret_cast<T*>(scratch);  // (D, tile), scaled
-  T* value_tile = queries_t + tile * ld;         // (tile, ld)
-  T* sums = value_tile + tile * ld;              // (tile, ld): Σ weight · value
-  T* scores = sums + tile * ld;                  // (keys, queries)
-  const Running<T> running{scores + tile * tile, scores + tile * tile + tile,
+  W* queries_t = reinterpret_cast<W*>(scratch);  // (D, tile), scaled
+  W* value_tile = queries_t + tile * ld;         // (tile, ld); widened keys before that
+  W* sums = value_tile + tile * ld;              // (tile, ld): Σ weight · value
+  W* scores = sums + tile * ld;                  // (keys, queries)
+  const Running<W> running{scores + tile * tile, scores + tile * tile + tile,
                            scores + tile * tile + 2 * tile};
-  std::fill_n(running.maximum, tile, std::numeric_limits<T>::lowest());
-  std::fill_n(running.sum, tile, T{0});
-  const auto scale = static_cast<T>(1 / std::sqrt(static_cast<double>(width)));
+  std::fill_n(running.maximum, tile, std::numeric_limits<W>::lowest());
+  std::fill_n(running.sum, tile, W{0});
+  const auto scale = static_cast<W>(1 / std::sqrt(static_cast<double>(width)));
   tile::pack_transposed(queries_t, tile, arrays.q + at, row, queries, width, scale);
 
   for (std::int64_t k0 = 0; k0 <= first; k0 += tile) {
     const std::int64_t count = std::min(tile, e.length - k0);
     const bool diagonal = k0 == first;
-    tile::product<T>(count, columns, {keys + k0 * kv_row, kv_row, 1}, queries_t, tile, scores, tile,
-                     Write::set, [&](std::int64_t begin, std::int64_t) {
-                       const std::int64_t skip = begin / tile::kColumns<T> * tile::kColumns<T>;
-                       return tile::Range{diagonal ? skip : 0, 0, width};
-                     });
+    tile::product<W>(
+        count, columns, tile::left_of(keys + k0 * kv_row, kv_row, count, width, value_tile, ld),
+        queries_t, tile, scores, tile, Write::set, [&](std::int64_t begin, std::int64_t) {
+          const std::int64_t skip = begin / tile::kColumns<W> * tile::kColumns<W>;
+          return tile::Range{diagonal ? skip : 0, 0, width};
+        });
     softmax_tile(scores, tile, count, columns, diagonal, running);
     if (k0 > 0) scale_rows(sums, queries, ld, running.correction);
-    tile::pack(value_tile, ld, values + k0 * kv_row, kv_row, count, width, T{1});
-    tile::product<T>(queries, ld, {scores, 1, tile}, value_tile, ld, sums, ld,
+    tile::pack(value_tile, ld, values + k0 * kv_row, kv_row, count, width, W{1});
+    tile::product<W>(queries, ld, {scores, 1, tile}, value_tile, ld, sums, ld,
                      k0 > 0 ? Write::add : Write::set, [&](std::int64_t, std::int64_t end) {
                        return tile::Range{0, 0, diagonal ? std::min(count, end) : count};
                      });
   }
 
   for (std::int64_t i = 0; i < queries; ++i) {
-    const Vec<T> by = simd::splat<T>(T{1} / running.sum[i]);
+    const Vec<T> by = simd::splat<W>(W{1} / running.sum[i]);
     simd::for_lanes<T>(width, [&](std::int64_t j, auto count) {
-      simd::store_n<T>(arrays.out + at + i * row + j, simd::load<T>(sums + i * ld + j) * by, count);
+      simd::store_n<T>(arrays.out + at + i * row + j, simd::load<W>(sums + i * ld + j) * by, count);
     });
     arrays.lse[(b * e.heads + h) * e.length + first + i] =
-        running.maximum[i] + static_cast<T>(fixed::log(static_cast<double>(running.sum[i])));
+        running.maximum[i] + static_cast<W>(fixed::log(static_cast<double>(running.sum[i])));
   }
 }
 
 template void forward(const Extents&, const ForwardArrays<float>&, std::int64_t, std::int64_t,
                       std::int64_t, std::byte*);
 template void forward(const Extents&, const ForwardArrays<double>&, std::int64_t, std::int64_t,
+                      std::int64_t, std::byte*);
+template void forward(const Extents&, const ForwardArrays<BFloat16>&, std::int64_t, std::int64_t,
+                      std::int64_t, std::byte*);
+template void forward(const Extents&, const ForwardArrays<Float16>&, std::int64_t, std::int64_t,
                       std::int64_t, std::byte*);
 
 }  // namespace fsdp::ops::attention_tiles

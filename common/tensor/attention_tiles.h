@@ -6,6 +6,8 @@
 /// runs down columns, eight queries side by side, and no sum crosses lanes.
 #pragma once
 
+#include "base/half_floats.h"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -22,7 +24,8 @@ std::int64_t tile_for(std::int64_t width, std::size_t element_size);
 
 template <class T>
 struct ForwardArrays {
-  T *out, *lse;
+  T* out;
+  Wide<T>* lse;
   const T *q, *k, *v;
 };
 /// One tile of queries, [first, first + tile), of head (b, h).
@@ -33,7 +36,9 @@ void forward(const Extents& extents, const ForwardArrays<T>& arrays, std::int64_
 template <class T>
 struct BackwardArrays {
   T *dq, *dk, *dv;
-  const T *dout, *out, *lse, *q, *k, *v;
+  const T *dout, *out;
+  const Wide<T>* lse;
+  const T *q, *k, *v;
 };
 /// All queries of all heads that share the key/value head (b, g), in one fixed order.
 template <class T>

@@ -1,9 +1,11 @@
 // Filling, copying and comparing: the operations that know every dtype.
 #include "tensor/operands.h"
 #include "tensor/ops.h"
+#include "tensor/simd.h"
 
 #include <atomic>
 #include <cstring>
+#include <type_traits>
 
 namespace fsdp::ops {
 namespace {
@@ -19,6 +21,10 @@ void dispatch_any(DType dtype, Body&& body) {
       return body(std::int32_t{});
     case DType::int64:
       return body(std::int64_t{});
+    case DType::bfloat16:
+      return body(BFloat16{});
+    case DType::float16:
+      return body(Float16{});
   }
   fail("no kernel for {}", name_of(dtype));
 }
@@ -56,12 +62,36 @@ void for_each_row(const Tensor& a, const Tensor& b, Body&& body) {
   }
 }
 
+/// The same value as To, rounded once.
+template <class To, class From>
+To converted(From value) {
+  if constexpr (kIsHalf<From>)
+    return converted<To>(static_cast<float>(value));
+  else if constexpr (kIsHalf<To> && std::is_integral_v<From>)
+    return To(static_cast<double>(value));
+  else
+    return static_cast<To>(value);
+}
+
+/// Between float32 and 16-bit floats, where nothing is strided: what mixed precision does to every
+/// parameter and gradient.
+template <class To, class From>
+void copy_vectors(const Tensor& out, const Tensor& in) {
+  To* to = out.data<To>();
+  const From* from = in.data<From>();
+  parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
+    simd::for_lanes<To>(end - begin, [=](std::int64_t i, auto count) {
+      simd::store_n<To>(to + begin + i, simd::load_n<From>(from + begin + i, count), count);
+    });
+  });
+}
+
 template <class To, class From>
 void copy_strided(const Tensor& out, const Tensor& in) {
   To* to = out.data<To>();
   const From* from = in.data<From>();
   if (out.shape().empty()) {
-    *to = static_cast<To>(*from);
+    *to = converted<To>(*from);
     return;
   }
   const std::int64_t width = out.shape().back();
@@ -70,7 +100,7 @@ void copy_strided(const Tensor& out, const Tensor& in) {
     To* row_to = to + at_to;
     const From* row_from = from + at_from;
     for (std::int64_t i = 0; i < width; ++i) {
-      row_to[i * step_to] = static_cast<To>(row_from[i * step_from]);
+      row_to[i * step_to] = converted<To>(row_from[i * step_from]);
     }
   });
 }
@@ -110,7 +140,12 @@ void copy(const Tensor& out, const Tensor& in) {
       return;
     }
     dispatch_any(out.dtype(), [&]<class To>(To) {
-      dispatch_any(in.dtype(), [&]<class From>(From) { copy_strided<To, From>(out, in); });
+      dispatch_any(in.dtype(), [&]<class From>(From) {
+        if constexpr (std::is_same_v<Wide<To>, float> && std::is_same_v<Wide<From>, float>) {
+          if (out.is_contiguous() && in.is_contiguous()) return copy_vectors<To, From>(out, in);
+        }
+        copy_strided<To, From>(out, in);
+      });
     });
   });
 }
@@ -136,8 +171,10 @@ bool all_finite(const Tensor& a) {
       const T* x = a.data<T>();
       parallel_ranges(a.numel(), 4 * kGrain, [&](std::int64_t begin, std::int64_t end, std::byte*) {
         bool here = true;
-        // NOLINTNEXTLINE(misc-redundant-expression): inf - inf is NaN
-        for (std::int64_t i = begin; i < end; ++i) here &= (x[i] - x[i] == 0);
+        for (std::int64_t i = begin; i < end; ++i) {
+          const auto value = static_cast<Wide<T>>(x[i]);
+          here &= (value - value == 0);  // NOLINT(misc-redundant-expression): inf - inf is NaN
+        }
         if (!here) finite = false;
       });
     });

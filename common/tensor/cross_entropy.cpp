@@ -8,22 +8,26 @@
 namespace fsdp::ops {
 namespace {
 
-void check_targets(const char* op, const std::int32_t* targets, std::int64_t count,
-                   std::int64_t vocabulary) {
+/// The number of rows that count.
+std::int64_t check_targets(const char* op, const std::int32_t* targets, std::int64_t count,
+                           std::int64_t vocabulary) {
+  std::int64_t counted = 0;
   for (std::int64_t i = 0; i < count; ++i) {
+    if (targets[i] == kIgnoredTarget) continue;
+    ++counted;
     FSDP_CHECK(targets[i] >= 0 && targets[i] < vocabulary,
                "{}: target {} at position {} is outside the vocabulary [0, {})", op, targets[i], i,
                vocabulary);
   }
+  return counted;
 }
 
 /// log Σ_j e^x[j], reading memory once: chunks that fit the first-level cache, each first for its
 /// maximum and then for its sum, which is rescaled when a later chunk raises the maximum.
 template <class T>
-T log_sum_exp(const T* x, std::int64_t width) {
+Wide<T> log_sum_exp(const T* x, std::int64_t width) {
   constexpr std::int64_t kChunk = 2048, kLanes = simd::kLanes<T>;
-  constexpr T kLowest = std::numeric_limits<T>::lowest();
-  T highest = kLowest;
+  Wide<T> highest = std::numeric_limits<Wide<T>>::lowest();
   double total = 0;
   for (std::int64_t begin = 0; begin < width; begin += kChunk) {
     const T* chunk = x + begin;
@@ -34,8 +38,11 @@ T log_sum_exp(const T* x, std::int64_t width) {
       top[0] = simd::max<T>(top[0], simd::load<T>(chunk + j));
       top[1] = simd::max<T>(top[1], simd::load<T>(chunk + j + kLanes));
     }
-    T raised = simd::largest<T>(simd::max<T>(top[0], top[1]));
-    for (std::int64_t j = even; j < n; ++j) raised = chunk[j] > raised ? chunk[j] : raised;
+    Wide<T> raised = simd::largest<T>(simd::max<T>(top[0], top[1]));
+    for (std::int64_t j = even; j < n; ++j) {
+      const auto value = static_cast<Wide<T>>(chunk[j]);
+      raised = value > raised ? value : raised;
+    }
     if (raised > highest) {
       total *= fixed::exp(static_cast<double>(highest) - static_cast<double>(raised));
       highest = raised;
@@ -54,7 +61,7 @@ T log_sum_exp(const T* x, std::int64_t width) {
     });
     total += sum;
   }
-  return static_cast<T>(static_cast<double>(highest) + fixed::log(total));
+  return static_cast<Wide<T>>(static_cast<double>(highest) + fixed::log(total));
 }
 
 }  // namespace
@@ -64,16 +71,17 @@ void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
   Operands args("cross_entropy");
   args.expect_dims("logits", logits, 2);
   const std::int64_t rows = logits.size(0), width = logits.size(1);
-  args.expect("logits", logits, {rows, width}).expect("lse", lse, {rows}).expect("loss", loss, {1});
+  args.expect("logits", logits, {rows, width}).expect_wide("lse", lse, {rows});
+  args.expect_wide("loss", loss, {1});
   args.expect_indices("targets", targets, {rows});
   FSDP_CHECK(rows > 0, "cross_entropy: there are no rows to average over");
   const auto n = static_cast<double>(logits.numel());
   dispatch(args.device(), cost_of(15 * n, n, args.dtype()), [&] {
     const std::int32_t* target = targets.data<std::int32_t>();
-    check_targets("cross_entropy", target, rows, width);
+    const std::int64_t counted = check_targets("cross_entropy", target, rows, width);
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const T* x = logits.data<T>();
-      T* log_sum = lse.data<T>();
+      auto* log_sum = lse.data<Wide<T>>();
       parallel_ranges(rows, row_grain(width),
                       [=](std::int64_t begin, std::int64_t end, std::byte*) {
                         for (std::int64_t r = begin; r < end; ++r)
@@ -81,9 +89,12 @@ void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
                       });
       double total = 0;
       for (std::int64_t r = 0; r < rows; ++r) {
-        total += static_cast<double>(log_sum[r]) - static_cast<double>(x[r * width + target[r]]);
+        if (target[r] == kIgnoredTarget) continue;
+        total += static_cast<double>(log_sum[r]) -
+                 static_cast<double>(static_cast<Wide<T>>(x[r * width + target[r]]));
       }
-      *loss.data<T>() = static_cast<T>(total / static_cast<double>(rows));
+      *loss.data<Wide<T>>() =
+          static_cast<Wide<T>>(counted == 0 ? 0 : total / static_cast<double>(counted));
     });
   });
 }
@@ -94,31 +105,39 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
   args.expect_dims("logits", logits, 2);
   const std::int64_t rows = logits.size(0), width = logits.size(1);
   args.expect("logits", logits, {rows, width}).expect("dlogits", dlogits, {rows, width});
-  args.expect("lse", lse, {rows}).expect("dloss", dloss, {1});
+  args.expect_wide("lse", lse, {rows}).expect_wide("dloss", dloss, {1});
   args.expect_indices("targets", targets, {rows});
   FSDP_CHECK(rows > 0, "cross_entropy_backward: there are no rows");
   const auto n = static_cast<double>(logits.numel());
   dispatch(args.device(), cost_of(12 * n, 2 * n, args.dtype()), [&] {
     const std::int32_t* target = targets.data<std::int32_t>();
-    check_targets("cross_entropy_backward", target, rows, width);
+    const std::int64_t counted = check_targets("cross_entropy_backward", target, rows, width);
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const T* x = logits.data<T>();
-      const T* log_sum = lse.data<T>();
+      const auto* log_sum = lse.data<Wide<T>>();
       T* dx = dlogits.data<T>();
-      const T factor = *dloss.data<T>() / static_cast<T>(rows);
+      const Wide<T> factor =
+          counted == 0 ? 0 : *dloss.data<Wide<T>>() / static_cast<Wide<T>>(counted);
       const simd::Vec<T> by = simd::splat<T>(factor);
       parallel_ranges(
           rows, row_grain(width), [=](std::int64_t begin, std::int64_t end, std::byte*) {
             for (std::int64_t r = begin; r < end; ++r) {
               const T* from = x + r * width;
               T* to = dx + r * width;
+              if (target[r] == kIgnoredTarget) {
+                std::fill_n(to, width, static_cast<T>(0.0F));
+                continue;
+              }
               const simd::Vec<T> shift = simd::splat<T>(log_sum[r]);
+              const auto weighted = [=](std::int64_t j, auto count) {
+                return simd::exp_of_negative<T>(simd::load_n<T>(from + j, count) - shift) * by;
+              };
+              // Before its logit is overwritten, if dlogits lie over logits.
+              const Wide<T> of_target = weighted(target[r], std::int64_t{1})[0];
               simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
-                simd::store_n<T>(
-                    to + j, simd::exp_of_negative<T>(simd::load_n<T>(from + j, count) - shift) * by,
-                    count);
+                simd::store_n<T>(to + j, weighted(j, count), count);
               });
-              to[target[r]] -= factor;
+              to[target[r]] = static_cast<T>(of_target - factor);
             }
           });
     });

@@ -26,7 +26,8 @@ void dispatch(Device device, Cost cost, CpuKernel&& cpu_kernel) {
   }
 }
 
-/// Calls body with a value of the element type: dispatch_floating(t.dtype(), [&](auto zero) {…}).
+/// Calls body with a value of the element type: dispatch_floating(t.dtype(), [&]<class T>(T) {…}).
+/// The body loads and stores T, and computes in Wide<T>.
 template <class Body>
 void dispatch_floating(DType dtype, Body&& body) {
   switch (dtype) {
@@ -34,8 +35,12 @@ void dispatch_floating(DType dtype, Body&& body) {
       return body(float{});
     case DType::float64:
       return body(double{});
+    case DType::bfloat16:
+      return body(BFloat16{});
+    case DType::float16:
+      return body(Float16{});
     default:
-      fail("expected float32 or float64, got {}", name_of(dtype));
+      fail("expected a floating dtype, got {}", name_of(dtype));
   }
 }
 

@@ -82,7 +82,7 @@ void scale(const Tensor& out, double factor) {
   dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       T* x = out.data<T>();
-      const simd::Vec<T> by = simd::splat<T>(static_cast<T>(factor));
+      const simd::Vec<T> by = simd::splat<T>(static_cast<Wide<T>>(factor));
       map(x, out.numel(),
           [=](std::int64_t i, auto count) { return simd::load_n<T>(x + i, count) * by; });
     });
@@ -99,13 +99,16 @@ void add_row(const Tensor& out, const Tensor& row) {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       T* x = out.data<T>();
       const T* y = row.data<T>();
-      parallel_ranges(rows, row_grain(width),
-                      [&](std::int64_t begin, std::int64_t end, std::byte*) {
-                        for (std::int64_t r = begin; r < end; ++r) {
-                          T* to = x + r * width;
-                          for (std::int64_t j = 0; j < width; ++j) to[j] += y[j];
-                        }
-                      });
+      parallel_ranges(
+          rows, row_grain(width), [&](std::int64_t begin, std::int64_t end, std::byte*) {
+            for (std::int64_t r = begin; r < end; ++r) {
+              T* to = x + r * width;
+              simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
+                const auto sum = simd::load_n<T>(to + j, count) + simd::load_n<T>(y + j, count);
+                simd::store_n<T>(to + j, sum, count);
+              });
+            }
+          });
     });
   });
 }
@@ -152,7 +155,8 @@ void tanh(const Tensor& out, const Tensor& in) {
       T* y = out.data<T>();
       parallel_ranges(out.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
         for (std::int64_t i = begin; i < end; ++i) {
-          y[i] = static_cast<T>(fixed::tanh(static_cast<double>(x[i])));
+          const double wide = fixed::tanh(static_cast<double>(static_cast<Wide<T>>(x[i])));
+          y[i] = static_cast<T>(static_cast<Wide<T>>(wide));
         }
       });
     });
@@ -170,7 +174,7 @@ void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Wri
       const T* dy = dout.data<T>();
       map(din.data<T>(), din.numel(), write, [=](std::int64_t i, auto count) {
         const simd::Vec<T> v = simd::load_n<T>(y + i, count);
-        return simd::load_n<T>(dy + i, count) * (simd::splat<T>(T{1}) - v * v);
+        return simd::load_n<T>(dy + i, count) * (simd::splat<T>(1) - v * v);
       });
     });
   });

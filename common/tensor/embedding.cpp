@@ -1,7 +1,11 @@
 #include "tensor/operands.h"
 #include "tensor/ops.h"
+#include "tensor/simd.h"
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 namespace fsdp::ops {
 namespace {
@@ -14,6 +18,33 @@ void check_tokens(const char* op, const std::int32_t* tokens, std::int64_t count
                "{}: token {} at position {} is outside the vocabulary [0, {})", op, tokens[i], i,
                vocabulary);
   }
+}
+
+/// The positions of the tokens, equal tokens side by side and in their order.
+std::vector<std::int64_t> grouped_by_token(const std::int32_t* tokens, std::int64_t count) {
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(count));
+  std::iota(positions.begin(), positions.end(), 0);
+  std::ranges::stable_sort(positions, {}, [=](std::int64_t at) { return tokens[at]; });
+  return positions;
+}
+
+/// Columns [begin, end) of table row after table row: what it holds, plus its rows of `from` in
+/// their order, rounded once.
+template <class T>
+void add_rows(T* to, const T* from, const std::int32_t* tokens,
+              const std::vector<std::int64_t>& positions, std::int64_t width, std::int64_t begin,
+              std::int64_t end) {
+  simd::for_lanes<T>(end - begin, [&](std::int64_t j, auto count) {
+    for (auto at = positions.begin(); at != positions.end();) {
+      const std::int32_t token = tokens[*at];
+      T* const row = to + token * width + begin + j;
+      simd::Vec<T> sum = simd::load_n<T>(row, count);
+      for (; at != positions.end() && tokens[*at] == token; ++at) {
+        sum += simd::load_n<T>(from + *at * width + begin + j, count);
+      }
+      simd::store_n<T>(row, sum, count);
+    }
+  });
 }
 
 }  // namespace
@@ -61,13 +92,20 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
       T* to = dtable.data<T>();
       // Threads share out the columns: within one, the tokens are met in their order.
       constexpr std::int64_t kColumns = 128 / sizeof(T);  // two cache lines
-      parallel_ranges(width, kColumns, [=](std::int64_t begin, std::int64_t end, std::byte*) {
-        for (std::int64_t r = 0; r < rows; ++r) {
-          const T* add = from + r * width;
-          T* row = to + token[r] * width;
-          for (std::int64_t j = begin; j < end; ++j) row[j] += add[j];
-        }
-      });
+      if constexpr (kIsHalf<T>) {
+        const std::vector<std::int64_t> positions = grouped_by_token(token, rows);
+        parallel_ranges(width, kColumns, [&](std::int64_t begin, std::int64_t end, auto*) {
+          add_rows(to, from, token, positions, width, begin, end);
+        });
+      } else {
+        parallel_ranges(width, kColumns, [=](std::int64_t begin, std::int64_t end, auto*) {
+          for (std::int64_t r = 0; r < rows; ++r) {
+            const T* add = from + r * width;
+            T* row = to + token[r] * width;
+            for (std::int64_t j = begin; j < end; ++j) row[j] += add[j];
+          }
+        });
+      }
     });
   });
 }

@@ -18,8 +18,8 @@ void Operands::expect_usable(const char* name, const Tensor& t) {
 void Operands::expect_common(const char* name, const Tensor& t) {
   expect_usable(name, t);
   if (!seen_dtype_) {
-    FSDP_CHECK(t.dtype() == DType::float32 || t.dtype() == DType::float64,
-               "{}: {} is {}, expected float32 or float64", op_, name, name_of(t.dtype()));
+    FSDP_CHECK(is_floating(t.dtype()), "{}: {} is {}, expected a floating dtype", op_, name,
+               name_of(t.dtype()));
     dtype_ = t.dtype();
     seen_dtype_ = true;
   }
@@ -44,6 +44,16 @@ Operands& Operands::expect(const char* name, const Tensor& t,
 Operands& Operands::expect_like(const char* name, const Tensor& t, const Shape& shape) {
   expect_common(name, t);
   expect_shape(name, t, shape.data(), shape.data() + shape.size());
+  return *this;
+}
+
+Operands& Operands::expect_wide(const char* name, const Tensor& t,
+                                std::initializer_list<std::int64_t> shape) {
+  FSDP_CHECK(seen_dtype_, "{}: {} came before the operand that gives the dtype", op_, name);
+  expect_usable(name, t);
+  FSDP_CHECK(t.dtype() == wide_of(dtype_), "{}: {} is {}, expected {} beside {}", op_, name,
+             name_of(t.dtype()), name_of(wide_of(dtype_)), name_of(dtype_));
+  expect_shape(name, t, shape.begin(), shape.end());
   return *this;
 }
 

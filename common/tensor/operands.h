@@ -23,6 +23,10 @@ class Operands {
   Operands& expect(const char* name, const Tensor& t, std::initializer_list<std::int64_t> shape);
   /// Like expect(), for any shape.
   Operands& expect_like(const char* name, const Tensor& t, const Shape& shape);
+  /// Of this shape, and of the dtype in which an operation on the common one computes: float32
+  /// beside 16-bit floats. The common one must have been seen.
+  Operands& expect_wide(const char* name, const Tensor& t,
+                        std::initializer_list<std::int64_t> shape);
   /// Indices: int32, contiguous, same device.
   Operands& expect_indices(const char* name, const Tensor& t,
                            std::initializer_list<std::int64_t> shape);

@@ -4,7 +4,12 @@
 /// dispatch(); on `fake` it only advances the virtual clock.
 ///
 /// Conventions. Outputs come first; the caller makes them. Tensors are contiguous unless noted,
-/// float32 or float64 (all of one dtype), and may start at any element of their storage.
+/// all of one floating dtype, and may start at any element of their storage.
+///
+/// On bfloat16 and float16 an operation computes what it would compute on the same values in
+/// float32, sums included, and rounds each element of its output once, to nearest, ties to even.
+/// The tensors marked (wide) then are float32: rotary tables, norms, log-sum-exps, sums and losses.
+///
 /// `Write::add` adds to the output, `Write::set` overwrites it. The same call gives the same bits
 /// for any number of threads and any alignment. Outputs never overlap inputs unless noted.
 ///
@@ -31,13 +36,13 @@ void add(const Tensor& out, const Tensor& a, const Tensor& b);
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write = Write::set);
 /// out (+)= in. One rounding per element.
 void write(const Tensor& out, const Tensor& in, Write write);
-/// out *= factor; the factor is rounded to the dtype first.
+/// out *= factor; the factor is rounded to the dtype, or to float32 for a 16-bit one, first.
 void scale(const Tensor& out, double factor);
 /// out (R, N) += row (N), for every row.
 void add_row(const Tensor& out, const Tensor& row);
 /// out (N) (+)= sum over rows of in (R, N), in one fixed order.
 void sum_rows(const Tensor& out, const Tensor& in, Write write);
-/// out (1) = sum of all elements of in, in one fixed order.
+/// out (1, wide) = sum of all elements of in, in one fixed order.
 void sum(const Tensor& out, const Tensor& in);
 void relu(const Tensor& out, const Tensor& in);
 void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Write write);
@@ -62,7 +67,7 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
                         Write write);
 
 /// out = x / rms(x) * weight, row by row.  x, out (R, d); weight (d);
-/// rstd (R) = 1 / sqrt(mean(x²) + eps).
+/// rstd (R, wide) = 1 / sqrt(mean(x²) + eps).
 void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tensor& weight,
               double eps);
 /// dx (R, d) may be undefined (not needed), likewise dweight (d).
@@ -70,15 +75,15 @@ void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, 
                        const Tensor& dout, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd);
 
-/// cos, sin (T, D/2): angle of position t, pair i = t * theta^(-2i/D).
+/// cos, sin (T, D/2), float32 or float64: angle of position t, pair i = t * theta^(-2i/D).
 void rope_tables(const Tensor& cos, const Tensor& sin, double theta);
 /// Rotates x (B, T, heads, D) in place; pairs are (i, i + D/2), the "rotate half" convention of
 /// Hugging Face's Llama. `inverse` rotates back: the backward of the rotation.
-/// cos, sin (T' >= T, D/2).
+/// cos, sin (T' >= T, D/2; wide).
 void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse);
 
-/// Causal attention. q, out (B, T, H, D); k, v (B, T, G, D); lse (B, H, T) = log-sum-exp of the
-/// scaled scores, kept for the backward. Works tile by tile in the worker's scratch, without a
+/// Causal attention. q, out (B, T, H, D); k, v (B, T, G, D); lse (B, H, T; wide) = log-sum-exp of
+/// the scaled scores, kept for the backward. Works tile by tile in the worker's scratch, without a
 /// (T, T) matrix.
 void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                const Tensor& v);
@@ -93,11 +98,15 @@ void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up);
 void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout, const Tensor& gate,
                      const Tensor& up);
 
-/// loss (1) = mean over rows of -log softmax(logits)[target].  logits (R, V), targets (R) int32,
-/// lse (R) kept for the backward. @throws Error naming a target outside [0, V).
+/// A row with this target does not count in the loss, nor in its gradient.
+inline constexpr std::int32_t kIgnoredTarget = -100;
+/// loss (1, wide) = mean of -log softmax(logits)[target] over the rows that count; 0 if none does.
+/// logits (R, V), targets (R) int32, lse (R, wide) kept for the backward.
+/// @throws Error naming a target that is neither in [0, V) nor kIgnoredTarget.
 void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
                    const Tensor& targets);
-/// dlogits = (softmax(logits) - onehot) * dloss / R. `dlogits` may be `logits` (in place).
+/// dlogits = (softmax(logits) - onehot) * dloss / (rows that count), and 0 in the others. `dlogits`
+/// may be `logits` (in place). dloss (1, wide).
 void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
                             const Tensor& targets, const Tensor& lse);
 

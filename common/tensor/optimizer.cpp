@@ -21,7 +21,7 @@ void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const
       const auto step = static_cast<double>(hyper.step);
       const double correction1 = 1 - fixed::pow(hyper.beta1, step);
       const double correction2 = 1 - fixed::pow(hyper.beta2, step);
-      const auto vec = [](double value) { return simd::splat<T>(static_cast<T>(value)); };
+      const auto vec = [](double value) { return simd::splat<T>(static_cast<Wide<T>>(value)); };
       const auto decay = vec(1 - hyper.lr * hyper.weight_decay);
       const auto keep1 = vec(hyper.beta1), take1 = vec(1 - hyper.beta1);
       const auto keep2 = vec(hyper.beta2), take2 = vec(1 - hyper.beta2);
@@ -58,7 +58,7 @@ void sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
   const auto n = static_cast<double>(param.numel());
   dispatch(args.device(), cost_of(4 * n, (has_momentum ? 5 : 3) * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
-      const auto vec = [](double value) { return simd::splat<T>(static_cast<T>(value)); };
+      const auto vec = [](double value) { return simd::splat<T>(static_cast<Wide<T>>(value)); };
       const auto rate = vec(hyper.lr), decay = vec(hyper.weight_decay), keep = vec(hyper.momentum);
       const bool decays = hyper.weight_decay != 0, first = hyper.first;
       T* p = param.data<T>();

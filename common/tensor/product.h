@@ -7,6 +7,8 @@
 /// zero: s = fma(a(i, k), b(k, j), s). Then the sums of the chunks are added, one after another: to
 /// the first of them (Write::set), or to what the output held (Write::add).
 ///
+/// Operands of 16 bits are widened, and the element is rounded at the end, once.
+///
 /// Nothing else decides a bit: neither the number of threads, nor how the output is cut into
 /// pieces, nor alignment, nor the width of a vector, nor the processor.
 #pragma once

@@ -41,15 +41,15 @@ struct ProductRange {
 
 /// Packs b(depth, columns) into panels of kColumns, each (depth, kColumns), zero-padded.
 template <class T, class V>
-void pack_right(T* to, Matrix<T> b, ProductRange depth, ProductRange columns) {
-  constexpr std::int64_t kColumns = ProductSizes<T, V>::kColumns;
+void pack_right(Wide<T>* to, Matrix<T> b, ProductRange depth, ProductRange columns) {
+  constexpr std::int64_t kColumns = tile::kColumnsOf<V>;
   for (std::int64_t j = columns.begin; j < columns.end; j += kColumns) {
     const std::int64_t count = std::min(kColumns, columns.end - j);
     const T* from = b.at(depth.begin, j);
     if (b.transposed) {
-      tile::pack_transposed(to, kColumns, from, b.row_stride, count, depth.size(), T{1});
+      tile::pack_transposed(to, kColumns, from, b.row_stride, count, depth.size(), 1);
     } else {
-      tile::pack(to, kColumns, from, b.row_stride, depth.size(), count, T{1});
+      tile::pack(to, kColumns, from, b.row_stride, depth.size(), count, 1);
     }
     to += depth.size() * kColumns;
   }
@@ -58,8 +58,9 @@ void pack_right(T* to, Matrix<T> b, ProductRange depth, ProductRange columns) {
 /// Packs a(rows, depth) of a transposed left operand into tiles of kRows rows, each (depth, kRows).
 /// What the last tile holds beyond its rows is never used. `all_rows` are those of the operand.
 template <class T, class V>
-void pack_left(T* to, Matrix<T> a, ProductRange rows, ProductRange depth, std::int64_t all_rows) {
-  using Sizes = ProductSizes<T, V>;
+void pack_left(Wide<T>* to, Matrix<T> a, ProductRange rows, ProductRange depth,
+               std::int64_t all_rows) {
+  using Sizes = ProductSizes<Wide<T>, V>;
   constexpr std::int64_t kLanes = simd::kLanes<T>;
   constexpr int kVectors = static_cast<int>((Sizes::kRows + kLanes - 1) / kLanes);
   for (std::int64_t i = rows.begin; i < rows.end; i += Sizes::kRows, to += Sizes::kLeftTile) {
@@ -67,13 +68,14 @@ void pack_left(T* to, Matrix<T> a, ProductRange rows, ProductRange depth, std::i
     // Whole vectors are faster. What they write past their rows is overwritten by the next ones.
     const bool whole = i + kVectors * kLanes <= all_rows;
     const T* from = a.at(i, depth.begin);
-    T* row = to;
+    Wide<T>* row = to;
     for (std::int64_t k = 0; k < depth.size(); ++k, from += a.row_stride, row += Sizes::kRows) {
       if (whole) {
-        simd::unroll<kVectors>(
-            [&](auto v) { simd::store<T>(row + v * kLanes, simd::load<T>(from + v * kLanes)); });
+        simd::unroll<kVectors>([&](auto v) {
+          simd::store<Wide<T>>(row + v * kLanes, simd::load<T>(from + v * kLanes));
+        });
       } else {
-        for (std::int64_t r = 0; r < count; ++r) row[r] = from[r];
+        for (std::int64_t r = 0; r < count; ++r) row[r] = static_cast<Wide<T>>(from[r]);
       }
     }
   }
@@ -164,15 +166,16 @@ inline std::int64_t even_size(std::int64_t extent, std::int64_t most, std::int64
 }
 
 /// So many pieces that a slow core costs no more than its share, if they are worth handing out. The
-/// more rows a piece has, the less it costs to pack its columns of the right operand.
+/// more rows a piece has, the less it costs to pack its columns of the right operand. None is
+/// larger than `most`.
 template <class T, class V>
-PieceSize piece_size(ProductExtents extents, int threads) {
+PieceSize piece_size(ProductExtents extents, int threads, PieceSize most) {
   using Sizes = ProductSizes<T, V>;
-  constexpr std::int64_t kMostRows = 16 * Sizes::kColumns, kFewestRows = 4 * Sizes::kColumns;
+  constexpr std::int64_t kFewestRows = 4 * Sizes::kColumns;
   constexpr double kWorthSharing = 2e5;  // flops; less takes no longer than handing it over
   constexpr std::int64_t kPiecesPerThread = 8;
-  const std::int64_t columns = even_size(extents.columns, Sizes::kBlockColumns, Sizes::kColumns);
-  std::int64_t rows = std::min(extents.rows, kMostRows);
+  const std::int64_t columns = even_size(extents.columns, most.columns, Sizes::kColumns);
+  std::int64_t rows = std::min(extents.rows, most.rows);
   if (threads > 1) {
     const std::int64_t column_blocks = parts_of(extents.columns, columns);
     const std::int64_t wanted = parts_of(kPiecesPerThread * threads, column_blocks);
@@ -185,20 +188,30 @@ PieceSize piece_size(ProductExtents extents, int threads) {
   return {even_size(extents.rows, rows, Sizes::kRows), columns};
 }
 
-/// product() with vectors V.
-template <class V, class T>
-void product_with(ProductExtents extents, Matrix<T> a, Matrix<T> b, T* c, Write write,
-                  ThreadPool& pool) {
-  const PieceSize size = piece_size<T, V>(extents, pool.threads());
+/// Calls body(rows, columns, scratch) for every piece.
+template <class Body>
+void for_each_piece(ProductExtents extents, PieceSize size, ThreadPool& pool, Body&& body) {
   const std::int64_t column_blocks = parts_of(extents.columns, size.columns);
   const std::int64_t pieces = parts_of(extents.rows, size.rows) * column_blocks;
   // Neighbors in a row of pieces share its part of the left operand, which is in the cache by then.
   pool.for_each(pieces, [&](std::int64_t piece, std::byte* scratch) {
     const std::int64_t i = piece / column_blocks * size.rows;
     const std::int64_t j = piece % column_blocks * size.columns;
-    product_piece<V>(extents, a, b, c, write, {i, std::min(extents.rows, i + size.rows)},
-                     {j, std::min(extents.columns, j + size.columns)}, scratch);
+    body(ProductRange{i, std::min(extents.rows, i + size.rows)},
+         ProductRange{j, std::min(extents.columns, j + size.columns)}, scratch);
   });
+}
+
+/// product() with vectors V.
+template <class V, class T>
+void product_with(ProductExtents extents, Matrix<T> a, Matrix<T> b, T* c, Write write,
+                  ThreadPool& pool) {
+  using Sizes = ProductSizes<T, V>;
+  const PieceSize most{16 * Sizes::kColumns, Sizes::kBlockColumns};
+  for_each_piece(extents, piece_size<T, V>(extents, pool.threads(), most), pool,
+                 [&](ProductRange rows, ProductRange columns, std::byte* scratch) {
+                   product_piece<V>(extents, a, b, c, write, rows, columns, scratch);
+                 });
 }
 
 }  // namespace fsdp::ops

@@ -24,7 +24,7 @@ void sum_rows(const Tensor& out, const Tensor& in, Write write) {
 
 void sum(const Tensor& out, const Tensor& in) {
   Operands args("sum");
-  args.expect_like("in", in, in.shape()).expect("out", out, {1});
+  args.expect_like("in", in, in.shape()).expect_wide("out", out, {1});
   const auto n = static_cast<double>(in.numel());
   dispatch(args.device(), cost_of(n, n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -38,7 +38,7 @@ void sum(const Tensor& out, const Tensor& in) {
         });
         total += static_cast<double>(simd::sum<T>(partial));
       }
-      *out.data<T>() = static_cast<T>(total);
+      *out.data<Wide<T>>() = static_cast<Wide<T>>(total);
     });
   });
 }

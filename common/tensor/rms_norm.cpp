@@ -10,7 +10,7 @@ namespace {
 
 /// Σ_j term(j): four vectors of partial sums, so that additions do not wait for one another.
 template <class T, class Term>
-T row_sum(std::int64_t width, Term term) {
+Wide<T> row_sum(std::int64_t width, Term term) {
   constexpr std::int64_t kLanes = simd::kLanes<T>;
   simd::Vec<T> partial[4] = {};
   constexpr std::integral_constant<std::int64_t, kLanes> kFull;
@@ -24,12 +24,13 @@ T row_sum(std::int64_t width, Term term) {
 }
 
 template <class T>
-void forward_row(T* out, T* rstd, const T* x, const T* weight, std::int64_t width, T eps) {
-  const T squares = row_sum<T>(width, [=](std::int64_t j, auto count) {
+void forward_row(T* out, Wide<T>* rstd, const T* x, const T* weight, std::int64_t width,
+                 Wide<T> eps) {
+  const Wide<T> squares = row_sum<T>(width, [=](std::int64_t j, auto count) {
     const simd::Vec<T> v = simd::load_n<T>(x + j, count);
     return v * v;
   });
-  *rstd = T{1} / std::sqrt(squares / static_cast<T>(width) + eps);
+  *rstd = 1 / std::sqrt(squares / static_cast<Wide<T>>(width) + eps);
   const simd::Vec<T> factor = simd::splat<T>(*rstd);
   simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
     simd::store_n<T>(out + j,
@@ -40,14 +41,14 @@ void forward_row(T* out, T* rstd, const T* x, const T* weight, std::int64_t widt
 
 /// dx = rstd * (w dy - x̂ mean(w dy x̂)), x̂ = x rstd.
 template <class T>
-void backward_row(T* dx, Write mode, const T* dy, const T* x, const T* weight, T rstd,
+void backward_row(T* dx, Write mode, const T* dy, const T* x, const T* weight, Wide<T> rstd,
                   std::int64_t width) {
-  const T dot = row_sum<T>(width, [=](std::int64_t j, auto count) {
+  const Wide<T> dot = row_sum<T>(width, [=](std::int64_t j, auto count) {
     return simd::load_n<T>(dy + j, count) * simd::load_n<T>(weight + j, count) *
            simd::load_n<T>(x + j, count);
   });
   const simd::Vec<T> factor = simd::splat<T>(rstd);
-  const simd::Vec<T> along = simd::splat<T>(dot * rstd * rstd * rstd / static_cast<T>(width));
+  const simd::Vec<T> along = simd::splat<T>(dot * rstd * rstd * rstd / static_cast<Wide<T>>(width));
   simd::for_lanes<T>(width, [=](std::int64_t j, auto count) {
     const simd::Vec<T> scaled =
         simd::load_n<T>(dy + j, count) * simd::load_n<T>(weight + j, count) * factor;
@@ -65,19 +66,19 @@ void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tens
   args.expect_dims("x", x, 2);
   const std::int64_t rows = x.size(0), width = x.size(1);
   args.expect("x", x, {rows, width}).expect("out", out, {rows, width});
-  args.expect("weight", weight, {width}).expect("rstd", rstd, {rows});
+  args.expect("weight", weight, {width}).expect_wide("rstd", rstd, {rows});
   const auto n = static_cast<double>(x.numel());
   dispatch(args.device(), cost_of(4 * n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       const T* from = x.data<T>();
       const T* w = weight.data<T>();
       T* to = out.data<T>();
-      T* scale = rstd.data<T>();
+      auto* scale = rstd.data<Wide<T>>();
       parallel_ranges(rows, row_grain(width),
                       [=](std::int64_t begin, std::int64_t end, std::byte*) {
                         for (std::int64_t r = begin; r < end; ++r) {
                           forward_row(to + r * width, scale + r, from + r * width, w, width,
-                                      static_cast<T>(eps));
+                                      static_cast<Wide<T>>(eps));
                         }
                       });
     });
@@ -91,7 +92,7 @@ void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, 
   args.expect_dims("x", x, 2);
   const std::int64_t rows = x.size(0), width = x.size(1);
   args.expect("x", x, {rows, width}).expect("dout", dout, {rows, width});
-  args.expect("weight", weight, {width}).expect("rstd", rstd, {rows});
+  args.expect("weight", weight, {width}).expect_wide("rstd", rstd, {rows});
   if (dx.is_defined()) args.expect("dx", dx, {rows, width});
   if (dweight.is_defined()) args.expect("dweight", dweight, {width});
   const auto n = static_cast<double>(x.numel());
@@ -100,7 +101,7 @@ void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, 
       const T* from = x.data<T>();
       const T* w = weight.data<T>();
       const T* dy = dout.data<T>();
-      const T* scale = rstd.data<T>();
+      const auto* scale = rstd.data<Wide<T>>();
       // The weight's gradient first: dx may overwrite dout.
       if (dweight.is_defined()) {
         sum_columns(

@@ -11,6 +11,9 @@ void rope_tables(const Tensor& cos, const Tensor& sin, double theta) {
   const std::int64_t positions = cos.size(0), pairs = cos.size(1);
   args.expect("cos", cos, {positions, pairs}).expect("sin", sin, {positions, pairs});
   const auto n = static_cast<double>(cos.numel());
+  FSDP_CHECK(args.dtype() == wide_of(args.dtype()),
+             "rope_tables: the tables are {}, but must be float32 or float64",
+             name_of(args.dtype()));
   dispatch(args.device(), cost_of(20 * n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       T* c = cos.data<T>();
@@ -37,25 +40,26 @@ void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
   FSDP_CHECK(length <= positions, "rope: the sequence has {} positions, but the tables cover {}",
              length, positions);
   args.expect("x", x, {batch, length, heads, width});
-  args.expect("cos", cos, {positions, pairs}).expect("sin", sin, {positions, pairs});
+  args.expect_wide("cos", cos, {positions, pairs}).expect_wide("sin", sin, {positions, pairs});
   const auto n = static_cast<double>(x.numel());
   dispatch(args.device(), cost_of(3 * n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       T* values = x.data<T>();
-      const T* c = cos.data<T>();
-      const T* s = sin.data<T>();
-      const simd::Vec<T> sign = simd::splat<T>(inverse ? T{-1} : T{1});
+      using W = Wide<T>;
+      const W* c = cos.data<W>();
+      const W* s = sin.data<W>();
+      const simd::Vec<T> sign = simd::splat<T>(inverse ? -1 : 1);
       parallel_ranges(batch * length, row_grain(heads * width),
                       [=](std::int64_t begin, std::int64_t end, std::byte*) {
                         for (std::int64_t r = begin; r < end; ++r) {
-                          const T* row_cos = c + (r % length) * pairs;
-                          const T* row_sin = s + (r % length) * pairs;
+                          const W* row_cos = c + (r % length) * pairs;
+                          const W* row_sin = s + (r % length) * pairs;
                           for (std::int64_t h = 0; h < heads; ++h) {
                             T* first = values + (r * heads + h) * width;
                             T* second = first + pairs;
                             simd::for_lanes<T>(pairs, [=](std::int64_t i, auto count) {
-                              const auto cv = simd::load_n<T>(row_cos + i, count);
-                              const auto sv = simd::load_n<T>(row_sin + i, count) * sign;
+                              const auto cv = simd::load_n<W>(row_cos + i, count);
+                              const auto sv = simd::load_n<W>(row_sin + i, count) * sign;
                               const auto a = simd::load_n<T>(first + i, count);
                               const auto b = simd::load_n<T>(second + i, count);
                               simd::store_n<T>(first + i, a * cv - b * sv, count);

@@ -1,11 +1,14 @@
 /// @file
 /// @ingroup tensor
 /// Vectors of a fixed width on every machine: 8 floats or 4 doubles. Only the product also uses the
-/// widest vectors of the machine, since each of its sums stays in one lane.
+/// widest vectors of the machine, since each of its sums stays in one lane. A vector of 16-bit
+/// floats has 8 floats too: they are widened when they are loaded and rounded when they are stored.
 ///
 /// Kernels reduce into these lanes explicitly. So this code sets the order of every addition, not
 /// the compiler, the alignment or the length of a tail.
 #pragma once
+
+#include "base/half_floats.h"
 
 #include <bit>
 #include <cstdint>
@@ -28,11 +31,11 @@ struct VectorOf {
 
 /// kLanes<float> = 8 elements of T, with + - * / and comparisons lane by lane.
 template <class T>
-using Vec = typename VectorOf<T, 32>::Values;
+using Vec = typename VectorOf<Wide<T>, 32>::Values;
 template <class T>
-using Mask = std::conditional_t<sizeof(T) == 4, Vec<std::int32_t>, Vec<std::int64_t>>;
+using Mask = std::conditional_t<sizeof(Wide<T>) == 4, Vec<std::int32_t>, Vec<std::int64_t>>;
 template <class T>
-inline constexpr std::int64_t kLanes = 32 / static_cast<std::int64_t>(sizeof(T));
+inline constexpr std::int64_t kLanes = 32 / static_cast<std::int64_t>(sizeof(Wide<T>));
 
 // The widest vector registers that the compiler may use here, and how many of them there are.
 #if defined(__AVX512F__)
@@ -59,17 +62,65 @@ inline __attribute__((always_inline)) void unroll(Body&& body) {
 template <class V>
 inline constexpr int kLanesOf = static_cast<int>(sizeof(V) / sizeof(V{}[0]));
 
+// The conversions of half_floats.h, eight at a time.
+using Halves = VectorOf<std::uint16_t, 16>::Values;
+using Bits = VectorOf<std::uint32_t, 32>::Values;
+
+template <class T>
+inline Vec<float> widened(Halves halves) {
+  const Bits wide = __builtin_convertvector(halves, Bits);
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return std::bit_cast<Vec<float>>(wide << 16U);
+  } else {
+    const Bits magnitude = wide & 0x7FFFU;
+    const Bits normal = (magnitude << 13U) + (112U << 23U);
+    const Bits small =
+        std::bit_cast<Bits>(std::bit_cast<Vec<float>>(0x3F000000U | magnitude) - 0.5F);
+    const auto ordered = std::bit_cast<Mask<float>>(magnitude);
+    Bits result = ordered < 0x400 ? small : normal;
+    result = ordered >= 0x7C00 ? normal + (112U << 23U) : result;
+    return std::bit_cast<Vec<float>>(result | ((wide & 0x8000U) << 16U));
+  }
+}
+
+template <class T>
+inline Halves narrowed(Vec<float> v) {
+  const Bits wide = std::bit_cast<Bits>(v);
+  const Bits magnitude = wide & 0x7FFFFFFFU;
+  const auto ordered = std::bit_cast<Mask<float>>(magnitude);  // signed: quicker to compare
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const Bits rounded = (wide + 0x7FFFU + ((wide >> 16U) & 1U)) >> 16U;
+    const Bits quiet_nan = (wide >> 16U) | 0x40U;
+    return __builtin_convertvector(ordered > 0x7F800000 ? quiet_nan : rounded, Halves);
+  } else {
+    const Bits small =
+        std::bit_cast<Bits>(std::bit_cast<Vec<float>>(magnitude) + 0.5F) - 0x3F000000U;
+    const Bits normal = (magnitude - (112U << 23U) + 0xFFFU + ((magnitude >> 13U) & 1U)) >> 13U;
+    const Bits quiet_nan = 0x7E00U | ((magnitude >> 13U) & 0x3FFU);
+    Bits result = ordered < (113 << 23) ? small : normal;
+    result = ordered >= 0x477FF000 ? Bits{} + 0x7C00U : result;
+    result = ordered > 0x7F800000 ? quiet_nan : result;
+    return __builtin_convertvector(result | ((wide >> 16U) & 0x8000U), Halves);
+  }
+}
+
 template <class T, class V = Vec<T>>
-inline V splat(T value) {
+inline V splat(Wide<T> value) {
   V v{};
   for (int i = 0; i < kLanesOf<V>; ++i) v[i] = value;
   return v;
 }
 template <class T, class V = Vec<T>>
 inline V load(const T* from) {
-  V v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
+  if constexpr (kIsHalf<T>) {
+    Halves halves;
+    std::memcpy(&halves, from, sizeof halves);
+    return widened<T>(halves);
+  } else {
+    V v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+  }
 }
 /// Keeps a loaded vector in its register. Otherwise GCC loads it again for each use, and the loads
 /// bound the speed of a product.
@@ -83,7 +134,18 @@ inline void hold(V& v) {
 }
 template <class T, class V>
 inline void store(T* to, V v) {
-  std::memcpy(to, &v, sizeof v);
+  if constexpr (kIsHalf<T>) {
+    const Halves halves = narrowed<T>(v);
+    std::memcpy(to, &halves, sizeof halves);
+  } else {
+    std::memcpy(to, &v, sizeof v);
+  }
+}
+/// As if stored and loaded again.
+template <class T>
+inline Vec<T> rounded(Vec<T> v) {
+  if constexpr (kIsHalf<T>) return widened<T>(narrowed<T>(v));
+  return v;
 }
 /// The first `count` lanes; the others are zero.
 template <class T>
@@ -103,7 +165,7 @@ inline void store_some(T* to, Vec<T> v, std::int64_t count) {
 template <class T, class V>
 inline V fma(V a, V b, V c) {
   V r;
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<Wide<T>, float>) {
     for (int i = 0; i < kLanesOf<V>; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
   } else {
     for (int i = 0; i < kLanesOf<V>; ++i) r[i] = __builtin_fma(a[i], b[i], c[i]);
@@ -113,7 +175,7 @@ inline V fma(V a, V b, V c) {
 template <class T>
 inline Vec<T> sqrt(Vec<T> a) {
   Vec<T> r;
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<Wide<T>, float>) {
     for (int i = 0; i < kLanes<T>; ++i) r[i] = __builtin_sqrtf(a[i]);
   } else {
     for (int i = 0; i < kLanes<T>; ++i) r[i] = __builtin_sqrt(a[i]);
@@ -128,16 +190,16 @@ inline Vec<T> max(Vec<T> a, Vec<T> b) {
 
 /// The sum of all lanes by one fixed tree: halves, quarters, pairs.
 template <class T>
-inline T sum(Vec<T> v) {
-  if constexpr (std::is_same_v<T, float>) {
+inline Wide<T> sum(Vec<T> v) {
+  if constexpr (std::is_same_v<Wide<T>, float>) {
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
   } else {
     return (v[0] + v[2]) + (v[1] + v[3]);
   }
 }
 template <class T>
-inline T largest(Vec<T> v) {
-  T result = v[0];
+inline Wide<T> largest(Vec<T> v) {
+  Wide<T> result = v[0];
   for (int i = 1; i < kLanes<T>; ++i) result = v[i] > result ? v[i] : result;
   return result;
 }
@@ -185,7 +247,7 @@ struct ExpConstants<double> {
 /// NaN. No libm: the same bits from every compiler, and eight at a time.
 template <class T>
 inline Vec<T> exp_in_range(Vec<T> x) {
-  using C = ExpConstants<T>;
+  using C = ExpConstants<Wide<T>>;
   const Vec<T> shifted = fma<T>(x, splat<T>(C::kLog2e), splat<T>(C::kRound));
   const Vec<T> n = shifted - splat<T>(C::kRound);
   Vec<T> r = fma<T>(n, splat<T>(-C::kLn2High), x);
@@ -200,14 +262,15 @@ inline Vec<T> exp_in_range(Vec<T> x) {
 /// value in the range (1e-38, 1e-308).
 template <class T>
 inline Vec<T> exp_of_negative(Vec<T> x) {
-  const Vec<T> low = splat<T>(ExpConstants<T>::kLow);
+  const Vec<T> low = splat<T>(ExpConstants<Wide<T>>::kLow);
   return exp_in_range<T>(x < low ? low : x);
 }
 
 /// e^x for any x: 0 below the range, e^kHigh above it.
 template <class T>
 inline Vec<T> exp(Vec<T> x) {
-  const Vec<T> low = splat<T>(ExpConstants<T>::kLow), high = splat<T>(ExpConstants<T>::kHigh);
+  const Vec<T> low = splat<T>(ExpConstants<Wide<T>>::kLow),
+               high = splat<T>(ExpConstants<Wide<T>>::kHigh);
   const Vec<T> clamped = x > high ? high : (x < low ? low : x);
   return x < low ? Vec<T>{} : exp_in_range<T>(clamped);
 }

@@ -7,7 +7,7 @@ namespace {
 
 template <class T>
 simd::Vec<T> sigmoid(simd::Vec<T> x) {
-  const simd::Vec<T> one = simd::splat<T>(T{1});
+  const simd::Vec<T> one = simd::splat<T>(1);
   return one / (one + simd::exp<T>(-x));
 }
 
@@ -57,7 +57,7 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
           const auto s = sigmoid<T>(gv);
           const auto silu = gv * s;
           // silu' = s + g s (1 - s) = s + silu (1 - s)
-          simd::store_n<T>(dg + i, dv * uv * (s + silu * (simd::splat<T>(T{1}) - s)), count);
+          simd::store_n<T>(dg + i, dv * uv * (s + silu * (simd::splat<T>(1) - s)), count);
           simd::store_n<T>(du + i, dv * silu, count);
         });
       });

@@ -171,6 +171,10 @@ double Tensor::item() const {
       return static_cast<double>(*data<std::int32_t>());
     case DType::int64:
       return static_cast<double>(*data<std::int64_t>());
+    case DType::bfloat16:
+      return static_cast<double>(static_cast<float>(*data<BFloat16>()));
+    case DType::float16:
+      return static_cast<double>(static_cast<float>(*data<Float16>()));
   }
   fail("item() of a {} tensor", name_of(dtype_));
 }
@@ -179,9 +183,13 @@ template Tensor Tensor::from(const std::vector<float>&, Shape);
 template Tensor Tensor::from(const std::vector<double>&, Shape);
 template Tensor Tensor::from(const std::vector<std::int32_t>&, Shape);
 template Tensor Tensor::from(const std::vector<std::int64_t>&, Shape);
+template Tensor Tensor::from(const std::vector<BFloat16>&, Shape);
+template Tensor Tensor::from(const std::vector<Float16>&, Shape);
 template std::vector<float> Tensor::to_vector() const;
 template std::vector<double> Tensor::to_vector() const;
 template std::vector<std::int32_t> Tensor::to_vector() const;
 template std::vector<std::int64_t> Tensor::to_vector() const;
+template std::vector<BFloat16> Tensor::to_vector() const;
+template std::vector<Float16> Tensor::to_vector() const;
 
 }  // namespace fsdp

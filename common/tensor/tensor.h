@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/check.h"
+#include "base/half_floats.h"
 #include "base/types.h"
 #include "device/storage.h"
 
@@ -21,6 +22,8 @@ constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, double>) return DType::float64;
   if constexpr (std::is_same_v<T, std::int32_t>) return DType::int32;
   if constexpr (std::is_same_v<T, std::int64_t>) return DType::int64;
+  if constexpr (std::is_same_v<T, BFloat16>) return DType::bfloat16;
+  if constexpr (std::is_same_v<T, Float16>) return DType::float16;
 }
 
 /// A strided view of a Storage. Copying a Tensor copies the view, never the bytes. The storage need

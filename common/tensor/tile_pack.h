@@ -1,6 +1,7 @@
 /// @file
 /// @ingroup tensor
-/// Operands of a product, copied to where its tiles read them: in order, and padded with zeros.
+/// Operands of a product, copied to where its tiles read them: in order, padded with zeros, and
+/// widened.
 #pragma once
 
 #include "tensor/simd.h"
@@ -13,12 +14,12 @@ namespace fsdp::ops::tile {
 
 /// to (rows, ld) = from (rows, width; row stride) * factor; columns width … ld are zero.
 template <class T>
-void pack(T* to, std::int64_t ld, const T* from, std::int64_t stride, std::int64_t rows,
-          std::int64_t width, T factor) {
+void pack(Wide<T>* to, std::int64_t ld, const T* from, std::int64_t stride, std::int64_t rows,
+          std::int64_t width, Wide<T> factor) {
   const simd::Vec<T> by = simd::splat<T>(factor);
   for (std::int64_t r = 0; r < rows; ++r) {
     simd::for_lanes<T>(width, [&](std::int64_t j, auto count) {
-      simd::store<T>(to + r * ld + j, simd::load_n<T>(from + r * stride + j, count) * by);
+      simd::store<Wide<T>>(to + r * ld + j, simd::load_n<T>(from + r * stride + j, count) * by);
     });
     const std::int64_t written = (width + simd::kLanes<T> - 1) / simd::kLanes<T>;
     for (std::int64_t j = written * simd::kLanes<T>; j < ld; ++j) to[r * ld + j] = 0;
@@ -66,8 +67,8 @@ inline void transpose_square(simd::Vec<double> (&v)[4]) {
 /// to (width, ld) = transpose of from (rows, width; row stride) * factor; columns rows … ld are
 /// zero. ld is a multiple of kLanes.
 template <class T>
-void pack_transposed(T* to, std::int64_t ld, const T* from, std::int64_t stride, std::int64_t rows,
-                     std::int64_t width, T factor) {
+void pack_transposed(Wide<T>* to, std::int64_t ld, const T* from, std::int64_t stride,
+                     std::int64_t rows, std::int64_t width, Wide<T> factor) {
   constexpr std::int64_t kLanes = simd::kLanes<T>;
   const simd::Vec<T> by = simd::splat<T>(factor);
   for (std::int64_t r = 0; r < ld; r += kLanes) {
@@ -85,7 +86,9 @@ void pack_transposed(T* to, std::int64_t ld, const T* from, std::int64_t stride,
         }
       }
       transpose_square(square);
-      for (std::int64_t i = 0; i < columns; ++i) simd::store<T>(to + (j + i) * ld + r, square[i]);
+      for (std::int64_t i = 0; i < columns; ++i) {
+        simd::store<Wide<T>>(to + (j + i) * ld + r, square[i]);
+      }
     }
   }
 }

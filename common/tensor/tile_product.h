@@ -23,6 +23,18 @@ constexpr std::int64_t padded(std::int64_t width) {
   return (width + kColumns<T> - 1) / kColumns<T> * kColumns<T>;
 }
 
+/// The rows of a left operand, where they lie or, if they have 16 bits, widened into `room`.
+template <class T>
+Left<Wide<T>> left_of(const T* rows, std::int64_t stride, std::int64_t count, std::int64_t width,
+                      Wide<T>* room, std::int64_t ld) {
+  if constexpr (kIsHalf<T>) {
+    pack(room, ld, rows, stride, count, width, 1);
+    return {room, ld, 1};
+  } else {
+    return {rows, stride, 1};
+  }
+}
+
 /// The part of a row block that causality leaves nonzero.
 struct Range {
   std::int64_t column_begin, depth_begin, depth_end;

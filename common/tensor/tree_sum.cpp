@@ -22,7 +22,9 @@ const T* leaf(const std::byte* const* in, std::size_t k, std::int64_t at) {
 /// Signed overflow wraps, as on every machine, instead of being undefined.
 template <class T>
 T plus(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
+  if constexpr (kIsHalf<T>) {
+    return static_cast<T>(static_cast<float>(a) + static_cast<float>(b));
+  } else if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;
     return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
   } else {
@@ -62,24 +64,29 @@ template <class T>
 void sum_all(std::byte* bytes, std::span<const std::byte* const> in, std::int64_t numel) {
   T* out = reinterpret_cast<T*>(bytes);
   const std::byte* const* leaves = in.data();
-  if constexpr (std::is_floating_point_v<T>) {
+  if constexpr (!std::is_integral_v<T>) {
     const auto at = [=](std::size_t k, std::int64_t i, auto count) {
       return simd::load_n<T>(leaf<T>(leaves, k, i), count);
     };
+    // Every sum of two rounds: 16-bit floats too.
+    const auto plus_of = [](simd::Vec<T> a, simd::Vec<T> b) { return simd::rounded<T>(a + b); };
     if (in.size() == 2) {
       return sum_through(out, numel, [=](std::int64_t i, auto count) {
-        return at(0, i, count) + at(1, i, count);
+        return plus_of(at(0, i, count), at(1, i, count));
       });
     }
     if (in.size() == 4) {
       return sum_through(out, numel, [=](std::int64_t i, auto count) {
-        return (at(0, i, count) + at(1, i, count)) + (at(2, i, count) + at(3, i, count));
+        return plus_of(plus_of(at(0, i, count), at(1, i, count)),
+                       plus_of(at(2, i, count), at(3, i, count)));
       });
     }
     if (in.size() == 8) {
       return sum_through(out, numel, [=](std::int64_t i, auto count) {
-        return ((at(0, i, count) + at(1, i, count)) + (at(2, i, count) + at(3, i, count))) +
-               ((at(4, i, count) + at(5, i, count)) + (at(6, i, count) + at(7, i, count)));
+        return plus_of(plus_of(plus_of(at(0, i, count), at(1, i, count)),
+                               plus_of(at(2, i, count), at(3, i, count))),
+                       plus_of(plus_of(at(4, i, count), at(5, i, count)),
+                               plus_of(at(6, i, count), at(7, i, count))));
       });
     }
   }
@@ -110,6 +117,10 @@ void tree_sum(std::byte* out, std::span<const std::byte* const> in, std::int64_t
       return sum_all<std::int32_t>(out, in, numel);
     case DType::int64:
       return sum_all<std::int64_t>(out, in, numel);
+    case DType::bfloat16:
+      return sum_all<BFloat16>(out, in, numel);
+    case DType::float16:
+      return sum_all<Float16>(out, in, numel);
   }
   fail("tree_sum of {} values", name_of(dtype));
 }

@@ -16,6 +16,16 @@ TEST_CASE("element types know their size and name") {
   CHECK(name_of(DType::float32) == "float32");
   CHECK(is_floating(DType::float64));
   CHECK_FALSE(is_floating(DType::int64));
+  for (const DType half : {DType::bfloat16, DType::float16}) {
+    CHECK(size_of(half) == 2);
+    CHECK(is_floating(half));
+    CHECK(wide_of(half) == DType::float32);
+  }
+  CHECK(name_of(DType::bfloat16) == "bfloat16");
+  CHECK(name_of(DType::float16) == "float16");
+  for (const DType other : {DType::float32, DType::float64, DType::int32, DType::int64}) {
+    CHECK(wide_of(other) == other);
+  }
 }
 
 TEST_CASE("devices print as they are written in configurations") {

@@ -32,26 +32,26 @@ std::vector<float> wild_values(std::int64_t count, std::uint64_t seed) {
   return values;
 }
 
-__extension__ using Wide = unsigned __int128;
+__extension__ using Quad = unsigned __int128;
 
 }  // namespace
 
 TEST_CASE("sums of squares of whole numbers are exact") {
   std::vector<float> values;
-  Wide expected = 0;
+  Quad expected = 0;
   for (std::uint64_t i = 0; i < 200001; ++i) {
     const std::uint32_t n = random_word(3, i) >> 8;  // 24 bits: a float holds it
     values.push_back(static_cast<float>(n));
-    expected += static_cast<Wide>(n) * n;
+    expected += static_cast<Quad>(n) * n;
   }
   CHECK(square_sum(values) == static_cast<double>(expected));
   for (float& value : values) value = std::ldexp(-value, -150);  // many of them subnormal
   double small = 0;
   // Subnormal rounding loses bits of the values, so the sum is taken of what is left.
-  Wide units = 0;
+  Quad units = 0;
   for (const float value : values) {
     const auto n = static_cast<std::uint64_t>(std::ldexp(-static_cast<double>(value), 149));
-    units += static_cast<Wide>(n) * n;
+    units += static_cast<Quad>(n) * n;
   }
   small = std::ldexp(static_cast<double>(units), -298);
   CHECK(square_sum(values) == small);

@@ -47,6 +47,8 @@ struct Placement {
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (dtype == DType::float32) t.data<float>()[i] = static_cast<float>(values[i]);
       if (dtype == DType::float64) t.data<double>()[i] = values[i];
+      if (dtype == DType::bfloat16) t.data<fsdp::BFloat16>()[i] = fsdp::BFloat16(values[i]);
+      if (dtype == DType::float16) t.data<fsdp::Float16>()[i] = fsdp::Float16(values[i]);
     }
     return t;
   }
@@ -59,7 +61,9 @@ struct Placement {
 
 inline std::vector<double> doubles_of(const Tensor& t) {
   if (t.dtype() == DType::float64) return t.to_vector<double>();
-  const std::vector<float> values = t.to_vector<float>();
+  const Tensor wide = Tensor::empty(t.shape(), DType::float32);
+  fsdp::ops::copy(wide, t);
+  const std::vector<float> values = wide.to_vector<float>();
   return {values.begin(), values.end()};
 }
 
@@ -111,5 +115,6 @@ std::vector<Tensor> run_everywhere(Run run) {
 }
 
 inline const std::vector<DType> kFloating = {DType::float32, DType::float64};
+inline const std::vector<DType> kHalves = {DType::bfloat16, DType::float16};
 
 }  // namespace kernel_checks

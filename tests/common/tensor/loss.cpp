@@ -60,6 +60,44 @@ TEST_CASE("cross-entropy of huge and of equal logits") {
   CHECK(std::isnan(loss.item()));
 }
 
+TEST_CASE("rows whose target is -100 do not count in the loss nor in its gradient") {
+  const std::int64_t width = 23;
+  const auto all = random_values(5 * width, 1, -6, 6);
+  const std::vector<double> kept(all.begin() + width, all.begin() + 4 * width);
+  for (const DType dtype : kFloating) {
+    const auto outputs = run_everywhere([&](const Placement& at) {
+      const Tensor x = at.values(all, {5, width}, dtype), y = at.values(kept, {3, width}, dtype);
+      const Tensor x_targets = at.indices({-100, 3, 22, 0, -100}),
+                   y_targets = at.indices({3, 22, 0});
+      const Tensor x_loss = at.empty({1}, dtype), y_loss = at.empty({1}, dtype);
+      const Tensor x_lse = at.empty({5}, dtype), y_lse = at.empty({3}, dtype);
+      const Tensor dloss = at.values({1.75}, {1}, dtype);
+      ops::cross_entropy(x_loss, x_lse, x, x_targets);
+      ops::cross_entropy(y_loss, y_lse, y, y_targets);
+      ops::cross_entropy_backward(x, dloss, x, x_targets, x_lse);
+      ops::cross_entropy_backward(y, dloss, y, y_targets, y_lse);
+      return std::vector{x_loss, y_loss, x, y};
+    });
+    CHECK(ops::equal_bits(outputs[0], outputs[1]));
+    CHECK(ops::equal_bits(outputs[2].narrow(0, 1, 3), outputs[3]));
+    for (const std::int64_t row : {0, 4}) {
+      CHECK(doubles_of(outputs[2].narrow(0, row, 1)) ==
+            std::vector<double>(static_cast<std::size_t>(width), 0));
+    }
+  }
+}
+
+TEST_CASE("a loss without a row that counts is zero, and so is its gradient") {
+  const Placement at;
+  const Tensor loss = at.empty({1}, DType::float32), lse = at.empty({2}, DType::float32);
+  const Tensor x = at.values(random_values(8, 1), {2, 4}, DType::float32);
+  const Tensor targets = at.indices({-100, -100}), dloss = at.values({1}, {1}, DType::float32);
+  ops::cross_entropy(loss, lse, x, targets);
+  ops::cross_entropy_backward(x, dloss, x, targets, lse);
+  CHECK(loss.item() == 0);
+  CHECK(doubles_of(x) == std::vector<double>(8, 0));
+}
+
 TEST_CASE("a target outside the vocabulary is named") {
   const Placement at;
   const Tensor loss = Tensor::zeros({1}), lse = Tensor::zeros({2}), x = Tensor::zeros({2, 9});
