@@ -53,8 +53,11 @@ void Variable::set_data(Tensor view) {
   Impl& impl = checked(impl_.get());
   FSDP_CHECK(view.is_defined(), "set_data() needs a defined tensor");
   const Tensor& old = impl.data;
-  FSDP_CHECK(view.shape() == old.shape() && view.dtype() == old.dtype(),
-             "set_data() cannot change shape or dtype: {} {} cannot become {} {}",
+  const bool is_allowed = view.dtype() == old.dtype() ||
+                          (is_leaf() && is_floating(view.dtype()) && is_floating(old.dtype()));
+  FSDP_CHECK(view.shape() == old.shape() && is_allowed,
+             "set_data() cannot change the shape, nor a dtype except from one floating dtype to "
+             "another on a leaf: {} {} cannot become {} {}",
              name_of(old.dtype()), to_string(old.shape()), name_of(view.dtype()),
              to_string(view.shape()));
   FSDP_CHECK(view.device() == old.device() || old.device().type == DeviceType::meta,

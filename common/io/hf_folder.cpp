@@ -34,7 +34,7 @@ void check_hf_parameters(const SafetensorsReader& reader,
   std::set<std::string> wanted;
   for (const nn::NamedParameter& parameter : parameters) {
     const Variable& variable = parameter.variable;
-    reader.require(parameter.path, variable.data().dtype(), variable.shape());
+    reader.require(parameter.path, wide_of(variable.data().dtype()), variable.shape());
     wanted.insert(parameter.path);
   }
   const bool is_tied = wanted.contains(kEmbedding) && !wanted.contains(kHead);

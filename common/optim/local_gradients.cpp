@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "device/memory_tracker.h"
+#include "tensor/cast.h"
 
 #include <utility>
 
@@ -10,22 +11,24 @@ namespace fsdp::optim {
 namespace {
 
 /// The leaf of a parameter that took no part in a micro-batch: +0, like any other gradient.
-Tensor zero_leaf(const Tensor& like, const std::shared_ptr<const Owner>& owner) {
-  const AllocationScope scope(MemoryKind::unsharded_grad, owner);
-  Tensor zero = Tensor::empty(like.shape(), like.dtype(), like.device());
+Tensor zero_leaf(const Tensor& like, DType dtype) {
+  Tensor zero = Tensor::empty(like.shape(), dtype, like.device());
   ops::fill(zero, 0);
   return zero;
 }
 
 }  // namespace
 
-LocalGradients::LocalGradients(std::vector<std::pair<std::string, Variable>> parameters) {
+LocalGradients::LocalGradients(std::vector<std::pair<std::string, Variable>> parameters,
+                               const MasterWeights& masters) {
   for (auto& [path, variable] : parameters) {
     if (!variable.requires_grad()) continue;
     auto owner = std::make_shared<const Owner>(Owner{"", path});
-    const Tensor& data = variable.data();
-    pieces_.push_back({.key = path, .param = data.view({data.numel()}), .grad = {}, .unit = {}});
-    entries_.push_back({path, variable, TreeAccumulator(MemoryKind::unsharded_grad, owner), owner});
+    const Tensor& master = masters.of(variable);
+    pieces_.push_back(
+        {.key = path, .param = master.view({master.numel()}), .grad = {}, .unit = {}});
+    entries_.push_back({path, variable, TreeAccumulator(MemoryKind::unsharded_grad, owner), owner,
+                        masters.reduce_dtype_of(variable)});
   }
 }
 
@@ -42,10 +45,12 @@ void LocalGradients::end_micro_step() {
              "this step was planned with {} micro-steps, which have all ended", plan_.micro_steps);
   ++micro_step_;
   for (Entry& entry : entries_) {
+    const AllocationScope scope(MemoryKind::unsharded_grad, entry.owner);
     const Tensor& grad = entry.variable.grad();
-    entry.accumulator.push(grad.is_defined() ? grad
-                                             : zero_leaf(entry.variable.data(), entry.owner));
+    const Tensor leaf = grad.is_defined() ? cast(grad, entry.reduce_dtype)
+                                          : zero_leaf(entry.variable.data(), entry.reduce_dtype);
     entry.variable.set_grad({});
+    entry.accumulator.push(leaf);
   }
 }
 
@@ -56,7 +61,8 @@ void LocalGradients::finish_gradients() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
     const auto leaves = static_cast<double>(entry.accumulator.leaves());
-    const Tensor mean = entry.accumulator.fold();
+    const AllocationScope scope(MemoryKind::unsharded_grad, entry.owner);
+    const Tensor mean = cast(entry.accumulator.fold(), pieces_[i].param.dtype());
     if (leaves != 1) ops::scale(mean, 1 / leaves);
     entry.variable.set_grad(mean);
     pieces_[i].grad = mean.view({mean.numel()});

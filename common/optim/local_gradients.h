@@ -5,6 +5,7 @@
 
 #include "autograd/variable.h"
 #include "optim/gradient_engine.h"
+#include "optim/master_weights.h"
 
 #include <memory>
 #include <string>
@@ -17,8 +18,10 @@ namespace fsdp::optim {
 /// With W = 1 and M = J, every sharded run must equal it to the last bit.
 class LocalGradients : public GradientEngine {
  public:
-  /// Trainable parameters by path; those that do not require a gradient are left out.
-  explicit LocalGradients(std::vector<std::pair<std::string, Variable>> parameters);
+  /// Trainable parameters by path; those that do not require a gradient are left out. `masters` of
+  /// parameters that the model reads in another format; they are what pieces() lists.
+  explicit LocalGradients(std::vector<std::pair<std::string, Variable>> parameters,
+                          const MasterWeights& masters = {});
 
   void begin_step(const StepPlan& plan) override;
   void end_micro_step() override;
@@ -33,6 +36,7 @@ class LocalGradients : public GradientEngine {
     Variable variable;
     TreeAccumulator accumulator;
     std::shared_ptr<const Owner> owner;
+    DType reduce_dtype;
   };
   std::vector<Entry> entries_;
   std::vector<Piece> pieces_;

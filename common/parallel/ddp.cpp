@@ -1,7 +1,9 @@
 #include "parallel/ddp.h"
 
 #include "base/check.h"
+#include "device/memory_tracker.h"
 #include "device/storage.h"
+#include "tensor/cast.h"
 #include "tensor/tree_sum.h"
 
 #include <fmt/format.h>
@@ -25,25 +27,36 @@ struct Slot {
 /// Neighboring parameters whose gradients travel together. Gradients are produced in its flat
 /// storage, which is one leaf of the tree of additions at the end of every micro-step.
 struct Bucket {
-  Bucket(int index, Device device, DType dtype, std::int64_t numel)
+  Bucket(int index, Device device, DType dtype, DType its_reduce_dtype, std::int64_t numel)
       : name(fmt::format("bucket{}", index)),
         owner(std::make_shared<const Owner>(Owner{"", "ddp " + name})),
         flat(Tensor::view_of(
             std::make_shared<Storage>(device, static_cast<std::size_t>(numel) * size_of(dtype),
                                       MemoryKind::unsharded_grad, owner),
             0, {numel}, dtype)),
+        reduce_dtype(its_reduce_dtype),
         micro_batches(MemoryKind::unsharded_grad, owner),
         reductions(MemoryKind::unsharded_grad, owner) {}
 
   std::string name;
   std::shared_ptr<const Owner> owner;
   Tensor flat;
+  DType reduce_dtype;
   std::vector<Slot> slots;
   std::size_t missing = 0;        // slots whose gradient is not there yet
   TreeAccumulator micro_batches;  // of this rank, since the last reduction
   TreeAccumulator reductions;     // of this step, over all ranks
   Tensor reduced;                 // in flight
   Work work;
+
+  /// The flat gradient of this micro-step in the dtype of the sums. What it was is freed.
+  Tensor leaf() const {
+    if (flat.dtype() == reduce_dtype) return flat;
+    const AllocationScope scope(MemoryKind::unsharded_grad, owner);
+    Tensor in_sums = cast(flat, reduce_dtype);
+    flat.storage()->free();
+    return in_sums;
+  }
 };
 
 }  // namespace
@@ -97,26 +110,27 @@ void DdpGradients::Impl::close(Bucket& bucket) {
     if (!slot.variable.grad_written()) ops::fill(slot.variable.grad_buffer(), 0);
   }
   if (plan.micro_steps_per_reduction > 1) {
-    bucket.micro_batches.push(bucket.flat);
+    bucket.micro_batches.push(bucket.leaf());
     if (!is_last_of_reduction()) return;
     bucket.reduced = bucket.micro_batches.fold();
   } else {
-    bucket.reduced = bucket.flat;
+    bucket.reduced = bucket.leaf();
   }
   bucket.work = group->all_reduce(bucket.reduced, ReduceOp::sum, {bucket.name, Phase::gradient});
 }
 
 DdpGradients::DdpGradients(std::vector<std::pair<std::string, Variable>> parameters,
-                           std::shared_ptr<ProcessGroup> group, std::size_t bucket_bytes)
+                           std::shared_ptr<ProcessGroup> group, std::size_t bucket_bytes,
+                           const optim::MasterWeights& masters)
     : impl_(std::make_unique<Impl>()) {
   FSDP_CHECK(group != nullptr, "DDP needs a process group, but got none");
   FSDP_CHECK(bucket_bytes > 0, "a DDP bucket needs room for at least one byte");
   impl_->group = std::move(group);
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   for (const auto& [path, variable] : parameters) {
-    const Tensor& data = variable.data();
+    const Tensor& master = masters.of(variable);
     impl_->pieces.push_back(
-        {.key = path, .param = data.view({data.numel()}), .grad = {}, .unit = {}});
+        {.key = path, .param = master.view({master.numel()}), .grad = {}, .unit = {}});
   }
 
   for (std::size_t end = parameters.size(); end > 0;) {
@@ -131,9 +145,10 @@ DdpGradients::DdpGradients(std::vector<std::pair<std::string, Variable>> paramet
       nbytes += data.nbytes();
       --begin;
     }
-    impl_->buckets.push_back(std::make_unique<Bucket>(
-        static_cast<int>(impl_->buckets.size()), last.device(), last.dtype(),
-        static_cast<std::int64_t>(nbytes / size_of(last.dtype()))));
+    impl_->buckets.push_back(
+        std::make_unique<Bucket>(static_cast<int>(impl_->buckets.size()), last.device(),
+                                 last.dtype(), masters.reduce_dtype_of(parameters[end - 1].second),
+                                 static_cast<std::int64_t>(nbytes / size_of(last.dtype()))));
     Bucket& bucket = *impl_->buckets.back();
     std::int64_t at = 0;
     for (std::size_t i = begin; i < end; ++i) {
@@ -198,7 +213,9 @@ void DdpGradients::finish_gradients() {
   const double micro_batches = static_cast<double>(impl_->group->size()) * impl_->plan.micro_steps;
   auto piece = impl_->pieces.end();
   for (const auto& bucket : impl_->buckets) {
-    const Tensor mean = bucket->reductions.fold();
+    const AllocationScope scope(MemoryKind::unsharded_grad, bucket->owner);
+    const DType dtype = piece[-1].param.dtype();
+    const Tensor mean = cast(bucket->reductions.fold(), dtype);
     if (micro_batches != 1) ops::scale(mean, 1 / micro_batches);
     piece -= static_cast<std::ptrdiff_t>(bucket->slots.size());
     for (std::size_t i = 0; i < bucket->slots.size(); ++i) {

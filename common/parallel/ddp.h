@@ -6,6 +6,7 @@
 #include "autograd/variable.h"
 #include "comm/process_group.h"
 #include "optim/gradient_engine.h"
+#include "optim/master_weights.h"
 
 #include <memory>
 #include <string>
@@ -18,9 +19,12 @@ namespace fsdp::parallel {
 /// buckets of about `bucket_bytes`, last parameters first, while backward computes the others.
 class DdpGradients : public optim::GradientEngine {
  public:
+  static constexpr std::size_t kBucketBytes = std::size_t{25} << 20;
+
+  /// `masters` of parameters that the model reads in another format; they are what pieces() lists.
   DdpGradients(std::vector<std::pair<std::string, Variable>> parameters,
-               std::shared_ptr<ProcessGroup> group,
-               std::size_t bucket_bytes = std::size_t{25} << 20);
+               std::shared_ptr<ProcessGroup> group, std::size_t bucket_bytes = kBucketBytes,
+               const optim::MasterWeights& masters = {});
   ~DdpGradients() override;
 
   void begin_step(const optim::StepPlan& plan) override;

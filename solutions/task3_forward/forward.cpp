@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/todo.h"
+#include "tensor/cast.h"
 #include "tensor/ops.h"
 
 #include <utility>
@@ -49,7 +50,8 @@ ShardedUnit::~ShardedUnit() {
 // Allocate the full parameters and start to gather them.
 //
 // Keep:  all-gather writes into the flat vector itself (full()), where the model's views point.
-//        Do nothing unless the unit is sharded, and do not wait.
+//        Do nothing unless the unit is sharded, and do not wait. Under mixed precision full() has
+//        another dtype than the shard: gather a copy in that dtype, ALL_GATHER (tensor/cast.h).
 // Note:  if parts are kept for the subgroup (3.4), gather these, in the subgroup.
 void ShardedUnit::start_unshard(Phase phase) {
   // SOLUTION 3.1: todo(phase, state_, gathers_, flats_)
@@ -58,7 +60,10 @@ void ShardedUnit::start_unshard(Phase phase) {
     const FlatParameter& flat = *flats_[i];
     flat.full().storage()->allocate();
     if (subgroup_parts_.empty()) {
-      gathers_.push_back(group_->all_gather(flat.full(), flat.shard(), {name_, phase}));
+      AllocationScope as_input(MemoryKind::all_gather,
+                               std::make_shared<const Owner>(Owner{name_, "cast shard"}));
+      const Tensor input = cast(flat.shard(), flat.full().dtype());  // lives as long as the gather
+      gathers_.push_back(group_->all_gather(flat.full(), input, {name_, phase}));
     } else {
       gathers_.push_back(subgroup_->all_gather(flat.full(), subgroup_parts_[i], {name_, phase}));
     }

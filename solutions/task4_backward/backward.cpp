@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/todo.h"
+#include "tensor/cast.h"
 #include "tensor/ops.h"
 
 #include <utility>
@@ -108,19 +109,25 @@ void GradientReducer::complete_gradients(UnitGradients& gradients) {
 // Under no_sync (L > 1), push the full gradient to `full` first. Only the last micro-step of a
 // group reduces, and it reduces what `full` folds to.
 //
+// Under mixed precision the sums have their own dtype, reduce_dtype(). Cast the full gradient before
+// it becomes part of one (REDUCE_SCATTER, tensor/cast.h), and free it: it was copied.
+//
 // Set:   each.input, each.leaf (REDUCE_SCATTER), reductions_, reducing_.
 void GradientReducer::start_reduce(UnitGradients& gradients) {
   // SOLUTION 4.3: todo(gradients, plan_, reductions_, reducing_)
   for (FlatGradient& each : gradients.flats) {
-    each.input = each.flat->full_grad();
-    if (plan_.micro_steps_per_reduction > 1) {
-      each.full.push(each.flat->full_grad());
-      if (!reduces_now()) continue;
-      each.input = each.full.fold();
-    }
     AllocationScope as_leaf(
         MemoryKind::reduce_scatter,
         std::make_shared<const Owner>(Owner{gradients.unit->name(), "gradient shard"}));
+    each.input = cast(each.flat->full_grad(), each.flat->reduce_dtype());
+    if (each.input.storage() != each.flat->full_grad().storage()) {
+      each.flat->full_grad().storage()->free();
+    }
+    if (plan_.micro_steps_per_reduction > 1) {
+      each.full.push(each.input);
+      if (!reduces_now()) continue;
+      each.input = each.full.fold();
+    }
     each.leaf = Tensor::empty({each.flat->shard_numel()}, each.input.dtype(), each.input.device());
     reductions_.push_back(group_->reduce_scatter(each.leaf, each.input, ReduceOp::sum,
                                                  {gradients.unit->name(), Phase::gradient}));
@@ -197,7 +204,7 @@ void GradientReducer::end_of_backward() {
 // ------------------------------------------------------------------- TODO 4.7
 // Average over all J = W·M micro-batches: one multiplication, at the very end.
 //
-// Set:   shard_grad of every trainable FlatParameter; micro_step_ back to 0.
+// Set:   shard_grad of every trainable FlatParameter, in the dtype of its shard; micro_step_ = 0.
 void GradientReducer::finish_gradients() {
   // SOLUTION 4.7: todo(plan_, micro_step_, units_)
   FSDP_CHECK(micro_step_ == plan_.micro_steps,
@@ -206,9 +213,12 @@ void GradientReducer::finish_gradients() {
   const double micro_batches = static_cast<double>(group_->size()) * plan_.micro_steps;
   for (const auto& gradients : units_) {
     for (FlatGradient& each : gradients->flats) {
-      const Tensor sum = each.sharded.fold();
-      ops::scale(sum, 1.0 / micro_batches);
-      each.flat->set_shard_grad(sum);
+      AllocationScope as_gradient(
+          MemoryKind::sharded_grad,
+          std::make_shared<const Owner>(Owner{gradients->unit->name(), "gradient"}));
+      const Tensor mean = cast(each.sharded.fold(), each.flat->shard().dtype());
+      ops::scale(mean, 1.0 / micro_batches);
+      each.flat->set_shard_grad(mean);
     }
   }
   micro_step_ = 0;

@@ -114,7 +114,8 @@ std::vector<std::unique_ptr<FlatParameter>> ShardedModel::make_flat_parameters(
   std::vector<std::unique_ptr<FlatParameter>> flats;
   for (auto& [kind, members] : kinds) {
     flats.push_back(std::make_unique<FlatParameter>(unit, std::move(members), group_->rank(),
-                                                    group_->size(), device_, source));
+                                                    group_->size(), device_, source,
+                                                    options_.mixed_precision));
     flats.back()->decay = std::get<2>(kind);
   }
   return flats;
@@ -202,14 +203,19 @@ void ShardedModel::make_replicated() {
     for (nn::Module* module : root_.modules()) module->initialize_buffers();
     options_.deferred->advance_generator();
   }
-  std::vector<std::pair<std::string, Variable>> trainable;
+  std::vector<std::pair<std::string, Variable>> all, trainable;
   for (const nn::NamedParameter& parameter : replicated_) {
-    if (parameter.variable.requires_grad()) {
-      trainable.emplace_back(parameter.path, parameter.variable);
-    }
+    all.emplace_back(parameter.path, parameter.variable);
+    if (parameter.variable.requires_grad()) trainable.push_back(all.back());
+  }
+  replicated_masters_ = optim::MasterWeights(all, options_.mixed_precision);
+  if (!replicated_.empty()) {
+    hooks_.push_back(
+        root_.register_forward_pre_hook([this](nn::Module&) { replicated_masters_.refresh(); }));
   }
   if (!trainable.empty()) {
-    replicated_gradients_ = std::make_unique<parallel::DdpGradients>(trainable, group_);
+    replicated_gradients_ = std::make_unique<parallel::DdpGradients>(
+        trainable, group_, parallel::DdpGradients::kBucketBytes, replicated_masters_);
     for (optim::Piece& piece : replicated_gradients_->pieces()) {
       const auto parameter =
           std::find_if(replicated_.begin(), replicated_.end(),

@@ -19,16 +19,21 @@ void ShardedModel::for_each_full_parameter(
     const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit) {
   // SOLUTION 7.5: todo(visit, units_, replicated_)
   for (const auto& unit : units_) {
-    unit->finish_unshard(Phase::checkpoint);
     for (const auto& flat : unit->flat_parameters()) {
-      for (const nn::NamedParameter& parameter : flat->parameters()) {
-        visit(parameter, parameter.variable.data());
+      // Not full(): under mixed precision it has another dtype than the shard.
+      AllocationScope as_full(MemoryKind::unsharded_param,
+                              std::make_shared<const Owner>(Owner{unit->name(), "full state"}));
+      const Tensor full =
+          Tensor::empty({flat->padded_numel()}, flat->shard().dtype(), flat->shard().device());
+      group_->all_gather(full, flat->shard(), {unit->name(), Phase::checkpoint}).wait();
+      for (std::size_t i = 0; i < flat->spans().size(); ++i) {
+        const Span& span = flat->spans()[i];
+        visit(flat->parameters()[i], full.narrow(0, span.begin, span.numel).view(span.shape));
       }
     }
-    unit->reshard();
   }
   for (const nn::NamedParameter& parameter : replicated_) {
-    visit(parameter, parameter.variable.data());
+    visit(parameter, replicated_masters_.of(parameter.variable));
   }
   // END SOLUTION
 }
@@ -36,14 +41,15 @@ void ShardedModel::for_each_full_parameter(
 void ShardedModel::save_full(const std::filesystem::path& folder) {
   // SOLUTION 7.5: todo(folder, units_)
   std::vector<io::SafetensorsWriter::Item> items;
-  const auto add_item = [&](const nn::NamedParameter& parameter) {
-    const Tensor& data = parameter.variable.data();
-    items.push_back({parameter.path, data.dtype(), data.shape()});
-  };
   for (FlatParameter* flat : flat_parameters()) {
-    for (const nn::NamedParameter& parameter : flat->parameters()) add_item(parameter);
+    for (const Span& span : flat->spans()) {
+      items.push_back({span.path, flat->shard().dtype(), span.shape});
+    }
   }
-  for (const nn::NamedParameter& parameter : replicated_) add_item(parameter);
+  for (const nn::NamedParameter& parameter : replicated_) {
+    const Tensor& master = replicated_masters_.of(parameter.variable);
+    items.push_back({parameter.path, master.dtype(), master.shape()});
+  }
 
   std::filesystem::path temporary;
   std::unique_ptr<io::SafetensorsWriter> writer;
@@ -80,7 +86,7 @@ void ShardedModel::load_full(const std::filesystem::path& folder) {
     }
   }
   for (const nn::NamedParameter& parameter : replicated_) {
-    reader.read(parameter.path, parameter.variable.data());
+    reader.read(parameter.path, replicated_masters_.of(parameter.variable));
   }
   // END SOLUTION
 }
@@ -95,7 +101,7 @@ std::vector<io::StateSlice> ShardedModel::state_slices(bool with_replicated) {
     slices.push_back({name, values.shape(), 0, values.view({values.numel()})});
   };
   for (const nn::NamedParameter& parameter : replicated_) {
-    add_whole("param/" + parameter.path, parameter.variable.data());
+    add_whole("param/" + parameter.path, replicated_masters_.of(parameter.variable));
   }
   if (replicated_gradients_ != nullptr) {
     for (const optim::Piece& piece : replicated_gradients_->pieces()) {

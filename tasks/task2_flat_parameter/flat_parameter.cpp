@@ -16,15 +16,18 @@
 namespace fsdp {
 
 FlatParameter::FlatParameter(std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
-                             int world_size, Device device, const SliceSource& source)
-    : FlatParameter(Unbuilt{}, std::move(unit), std::move(parameters), rank, world_size, device) {
+                             int world_size, Device device, const SliceSource& source,
+                             const optim::MixedPrecision& precision)
+    : FlatParameter(Unbuilt{}, std::move(unit), std::move(parameters), rank, world_size, device,
+                    precision) {
   build_layout();
   copy_shard(source);
   make_views();
 }
 
 FlatParameter::FlatParameter(Unbuilt, std::string unit, std::vector<nn::NamedParameter> parameters,
-                             int rank, int world_size, Device device)
+                             int rank, int world_size, Device device,
+                             const optim::MixedPrecision& precision)
     : unit_(std::move(unit)),
       parameters_(std::move(parameters)),
       rank_(rank),
@@ -34,6 +37,8 @@ FlatParameter::FlatParameter(Unbuilt, std::string unit, std::vector<nn::NamedPar
   FSDP_CHECK(world_size >= 1 && rank >= 0 && rank < world_size,
              "rank {} does not exist in a group of {} ranks", rank, world_size);
   dtype_ = parameters_[0].variable.data().dtype();
+  param_dtype_ = precision.param_dtype_for(dtype_);
+  reduce_dtype_ = precision.reduce_dtype_for(dtype_);
   requires_grad_ = parameters_[0].variable.requires_grad();
   for (const nn::NamedParameter& parameter : parameters_) {
     FSDP_CHECK(parameter.variable.data().dtype() == dtype_,
@@ -80,7 +85,7 @@ void FlatParameter::copy_shard(const SliceSource& source) {
 
 // ------------------------------------------------------------------- TODO 2.4
 // Describe `full` (and `full_grad`, if trainable) without allocating them. Turn every parameter
-// into a view: its data into full, its gradient buffer into full_grad.
+// into a view: its data into full, its gradient buffer into full_grad. Both have dtype param_dtype_.
 //
 // Keep:  make the storages once and never replace them. From now on, unshard and reshard only call
 //        allocate() and free() on them. The parameters' own memory is freed here.

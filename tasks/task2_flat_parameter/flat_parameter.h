@@ -4,6 +4,7 @@
 #pragma once
 
 #include "nn/module.h"
+#include "optim/mixed_precision.h"
 
 #include <cstdint>
 #include <functional>
@@ -46,6 +47,9 @@ using SliceSource =
 ///     full       (P)  from unshard to reshard                 UNSHARDED_PARAM
 ///     full_grad  (P)  from backward until it is reduced       UNSHARDED_GRAD
 ///
+/// The shard has the parameters' own dtype. `full` and `full_grad` have the one that the model
+/// computes in: the same, unless mixed precision says otherwise.
+///
 /// The parameters' data and gradients are views of `full` and `full_grad`, made once. All-gather
 /// writes where the model reads; backward writes where reduce-scatter reads. Nothing is copied.
 class FlatParameter {
@@ -53,7 +57,8 @@ class FlatParameter {
   /// Takes over `parameters` (all of one dtype, all trainable or none). Afterwards they are views
   /// of full(), which is not allocated yet; their own memory is freed. Never holds a full copy.
   FlatParameter(std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
-                int world_size, Device device, const SliceSource& source);
+                int world_size, Device device, const SliceSource& source,
+                const optim::MixedPrecision& precision = {});
   FlatParameter(const FlatParameter&) = delete;
   FlatParameter& operator=(const FlatParameter&) = delete;
 
@@ -68,6 +73,7 @@ class FlatParameter {
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
   bool requires_grad() const { return requires_grad_; }
+  DType reduce_dtype() const { return reduce_dtype_; }  ///< of sums of gradients
 
   const Tensor& shard() const { return shard_; }          ///< (n)
   const Tensor& full() const { return full_; }            ///< (P), perhaps not allocated
@@ -86,7 +92,7 @@ class FlatParameter {
   struct Unbuilt {};
   /// Everything but steps 2.1, 2.3 and 2.4.
   FlatParameter(Unbuilt, std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
-                int world_size, Device device);
+                int world_size, Device device, const optim::MixedPrecision& precision = {});
   void build_layout();                         // 2.1
   void copy_shard(const SliceSource& source);  // 2.3
   void make_views();                           // 2.4
@@ -96,7 +102,9 @@ class FlatParameter {
   int rank_;
   int world_size_;
   Device device_;
-  DType dtype_;
+  DType dtype_;         // of the shard
+  DType param_dtype_;   // of full and full_grad
+  DType reduce_dtype_;  // of sums of gradients
   bool requires_grad_;
   std::vector<Span> spans_;
   std::int64_t numel_ = 0;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/todo.h"
+#include "tensor/cast.h"
 #include "tensor/ops.h"
 
 #include <utility>
@@ -49,7 +50,8 @@ ShardedUnit::~ShardedUnit() {
 // Allocate the full parameters and start to gather them.
 //
 // Keep:  all-gather writes into the flat vector itself (full()), where the model's views point.
-//        Do nothing unless the unit is sharded, and do not wait.
+//        Do nothing unless the unit is sharded, and do not wait. Under mixed precision full() has
+//        another dtype than the shard: gather a copy in that dtype, ALL_GATHER (tensor/cast.h).
 // Note:  if parts are kept for the subgroup (3.4), gather these, in the subgroup.
 void ShardedUnit::start_unshard(Phase phase) {
   todo("3.1", phase, state_, gathers_, flats_);

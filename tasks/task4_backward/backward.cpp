@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/todo.h"
+#include "tensor/cast.h"
 #include "tensor/ops.h"
 
 #include <utility>
@@ -87,6 +88,9 @@ void GradientReducer::complete_gradients(UnitGradients& gradients) {
 // Under no_sync (L > 1), push the full gradient to `full` first. Only the last micro-step of a
 // group reduces, and it reduces what `full` folds to.
 //
+// Under mixed precision the sums have their own dtype, reduce_dtype(). Cast the full gradient before
+// it becomes part of one (REDUCE_SCATTER, tensor/cast.h), and free it: it was copied.
+//
 // Set:   each.input, each.leaf (REDUCE_SCATTER), reductions_, reducing_.
 void GradientReducer::start_reduce(UnitGradients& gradients) {
   todo("4.3", gradients, plan_, reductions_, reducing_);
@@ -122,7 +126,7 @@ void GradientReducer::end_of_backward() {
 // ------------------------------------------------------------------- TODO 4.7
 // Average over all J = W·M micro-batches: one multiplication, at the very end.
 //
-// Set:   shard_grad of every trainable FlatParameter; micro_step_ back to 0.
+// Set:   shard_grad of every trainable FlatParameter, in the dtype of its shard; micro_step_ = 0.
 void GradientReducer::finish_gradients() {
   todo("4.7", plan_, micro_step_, units_);
 }

@@ -40,6 +40,8 @@ struct FullyShardOptions {
   std::vector<std::string> ignored;
   /// Which parameters decay, ignored ones included. A flat parameter holds one kind. Default: all.
   std::function<bool(const nn::NamedParameter&)> decays;
+  /// In which formats the model computes and gradients are summed. The shards keep theirs.
+  optim::MixedPrecision mixed_precision;
   /// A meta start: the model was built under it, and each rank initializes only its shards.
   const DeferredInit* deferred = nullptr;
 };
@@ -122,6 +124,7 @@ class ShardedModel : public optim::GradientEngine {
   Device device_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::vector<nn::NamedParameter> replicated_;
+  optim::MasterWeights replicated_masters_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<Prefetcher> prefetcher_;                        // null at depth 0
   std::unique_ptr<parallel::DdpGradients> replicated_gradients_;  // null: nothing to train

@@ -21,6 +21,15 @@ TrainingResult single(TrainingCase options) {
   return train(options);
 }
 
+constexpr DType kBf16 = DType::bfloat16, kF16 = DType::float16, kF32 = DType::float32;
+
+const std::vector<optim::MixedPrecision> kPolicies = {
+    {.param_dtype = kBf16, .reduce_dtype = kF32},
+    {.param_dtype = kBf16, .reduce_dtype = {}},
+    {.param_dtype = kF16, .reduce_dtype = kF32},
+    {.param_dtype = {}, .reduce_dtype = kBf16},
+};
+
 }  // namespace
 
 TEST_CASE("Fifty steps of nano: FSDP and DDP equal a single process in every bit") {
@@ -127,4 +136,73 @@ TEST_CASE("Ignored, frozen and tied parameters change no bit") {
   if (what == "ignored") options.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
   CAPTURE(what, options.world_size, options.meta_start, options.no_sync);
   CHECK(difference(train(options), expected) == "");
+}
+
+TEST_CASE("Under every policy of mixed precision, all strategies agree in every bit") {
+  TrainingCase base;
+  base.steps = FSDP_SANITIZED ? 2 : 10;
+  base.clip = 0.5;
+  const TrainingResult in_float32 = single(base);
+  for (const optim::MixedPrecision& policy : kPolicies) {
+    base.precision = policy;
+    const TrainingResult expected = single(base);
+    CHECK(difference(expected, in_float32) != "");
+    for (const int world_size : {1, 2, 4, 8}) {
+      for (const Strategy strategy : {Strategy::fsdp, Strategy::ddp}) {
+        for (const bool no_sync : {false, true}) {
+          TrainingCase options = base;
+          options.strategy = strategy;
+          options.world_size = world_size;
+          options.no_sync = no_sync;
+          CAPTURE(name_of(policy.param_dtype_for(kF32)), name_of(policy.reduce_dtype_for(kF32)));
+          CAPTURE(world_size, no_sync, strategy == Strategy::ddp);
+          CHECK(difference(train(options), expected) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("Mixed precision with tied, frozen and ignored parameters changes no bit either") {
+  TrainingCase base;
+  base.clip = 0.5;
+  base.precision = kPolicies[static_cast<std::size_t>(GENERATE(0, 1))];
+  const std::string what = GENERATE("ignored", "frozen", "tied");
+  if (what == "frozen") {
+    base.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
+  }
+  base.model.tie_word_embeddings = what == "tied";
+  const TrainingResult expected = single(base);
+  TrainingCase options = base;
+  options.strategy = Strategy::fsdp;
+  options.world_size = GENERATE(1, 2, 4);
+  options.meta_start = options.no_sync = GENERATE(false, true);
+  options.reshard =
+      options.world_size == 4 ? ReshardAfterForward::within(2) : ReshardAfterForward::never();
+  if (what == "ignored") options.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
+  CAPTURE(what, options.world_size, options.meta_start, options.no_sync);
+  CHECK(difference(train(options), expected) == "");
+}
+
+TEST_CASE("A checkpoint of mixed precision holds the masters, and continues at another W") {
+  TrainingCase base;
+  base.steps = 4;
+  base.precision = kPolicies[0];
+  const TrainingResult expected = single(base);
+  const TemporaryFolder folder;
+  TrainingCase before = base;
+  before.strategy = Strategy::fsdp;
+  before.world_size = GENERATE(4, 2);
+  before.steps = 2;
+  before.save_to = folder.path();
+  const TrainingResult first = train(before);
+  TrainingCase after = before;
+  after.world_size = 8;
+  after.first_step = 2;
+  after.save_to.reset();
+  after.load_from = io::CheckpointFolder(folder.path()).latest();
+  after.seed_of_model = 77;
+  TrainingResult joined = train(after);
+  joined.losses.insert(joined.losses.begin(), first.losses.begin(), first.losses.end());
+  CHECK(difference(joined, expected) == "");
 }

@@ -64,6 +64,10 @@ class RankTraining {
     freeze(*model_, options_.frozen);
 
     std::shared_ptr<ProcessGroup> shared(group_, [](ProcessGroup*) {});
+    if (options_.strategy != Strategy::fsdp) {
+      masters_ = optim::MasterWeights(model_->variables(), options_.precision);
+      model_->register_forward_pre_hook([this](nn::Module&) { masters_.refresh(); });
+    }
     std::unique_ptr<optim::GradientEngine> engine;
     ShardedModel* sharded = nullptr;
     if (options_.strategy == Strategy::fsdp) {
@@ -71,6 +75,7 @@ class RankTraining {
       sharding.reshard_after_forward = options_.reshard;
       sharding.prefetch_depth = options_.prefetch_depth;
       sharding.ignored = options_.ignored;
+      sharding.mixed_precision = options_.precision;
       sharding.deferred = options_.meta_start ? &deferred : nullptr;
       auto made = fully_shard(*model_, shared, sharding);
       made->attach_optimizer(make_optimizer);
@@ -78,9 +83,10 @@ class RankTraining {
       engine = std::move(made);
       if (options_.load_from) sharded->load_checkpoint(*options_.load_from);
     } else if (options_.strategy == Strategy::ddp) {
-      engine = std::make_unique<parallel::DdpGradients>(model_->variables(), shared, 4096);
+      engine =
+          std::make_unique<parallel::DdpGradients>(model_->variables(), shared, 4096, masters_);
     } else {
-      engine = std::make_unique<optim::LocalGradients>(model_->variables());
+      engine = std::make_unique<optim::LocalGradients>(model_->variables(), masters_);
     }
 
     const std::shared_ptr<optim::AdamW> whole = make_optimizer();
@@ -140,7 +146,7 @@ class RankTraining {
 
   void collect(optim::GradientEngine& engine, optim::AdamW& optimizer, TrainingResult& result) {
     for (const auto& [path, variable] : model_->variables()) {
-      result.state["param/" + path] = variable.data().to_vector<float>();
+      result.state["param/" + path] = masters_.of(variable).to_vector<float>();
     }
     for (const optim::Piece& piece : engine.pieces()) {
       for (const auto& [name, tensor] : optimizer.state(piece)) {
@@ -155,6 +161,7 @@ class RankTraining {
   int world_size_;
   std::vector<float>& losses_;
   std::shared_ptr<nn::TransformerLM> model_;
+  optim::MasterWeights masters_;  // of single and ddp
 };
 
 }  // namespace

@@ -26,6 +26,7 @@ struct TrainingCase {
   int steps = 3;
   bool no_sync = false;  ///< one reduction a step (L = M)
   double clip = 0;       ///< 0 = off
+  optim::MixedPrecision precision;
   bool meta_start = false;
   ReshardAfterForward reshard = ReshardAfterForward::always();
   int prefetch_depth = 1;
