@@ -13,24 +13,41 @@
 
 namespace fsdp {
 
+namespace {
+
+/// The full vector (P) in the dtype of the shards: full() of the unsharded unit, except under mixed
+/// precision, where that holds copies of fewer bits and the shards themselves must be gathered.
+[[maybe_unused]] Tensor full_state_of(ShardedUnit& unit, const FlatParameter& flat) {
+  const DType dtype = flat.shard().dtype();
+  if (flat.full().dtype() == dtype) {
+    unit.finish_unshard(Phase::checkpoint);
+    return flat.full();
+  }
+  const AllocationScope as_full(MemoryKind::unsharded_param,
+                                std::make_shared<const Owner>(Owner{unit.name(), "full state"}));
+  const Tensor full = Tensor::empty({flat.padded_numel()}, dtype, flat.shard().device());
+  unit.group().all_gather(full, flat.shard(), {unit.name(), Phase::checkpoint}).wait();
+  return full;
+}
+
+}  // namespace
+
 // ------------------------------------------------------------------- TODO 7.5
 // Full state, at most one unit of it at a time.
+//
+// Hint:  full_state_of(unit, flat) above.
 void ShardedModel::for_each_full_parameter(
     const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit) {
   // SOLUTION 7.5: todo(visit, units_, replicated_)
   for (const auto& unit : units_) {
     for (const auto& flat : unit->flat_parameters()) {
-      // Not full(): under mixed precision it has another dtype than the shard.
-      AllocationScope as_full(MemoryKind::unsharded_param,
-                              std::make_shared<const Owner>(Owner{unit->name(), "full state"}));
-      const Tensor full =
-          Tensor::empty({flat->padded_numel()}, flat->shard().dtype(), flat->shard().device());
-      group_->all_gather(full, flat->shard(), {unit->name(), Phase::checkpoint}).wait();
+      const Tensor full = full_state_of(*unit, *flat);
       for (std::size_t i = 0; i < flat->spans().size(); ++i) {
         const Span& span = flat->spans()[i];
         visit(flat->parameters()[i], full.narrow(0, span.begin, span.numel).view(span.shape));
       }
     }
+    unit->reshard();
   }
   for (const nn::NamedParameter& parameter : replicated_) {
     visit(parameter, replicated_masters_.of(parameter.variable));

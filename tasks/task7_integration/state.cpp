@@ -13,8 +13,29 @@
 
 namespace fsdp {
 
+namespace {
+
+/// The full vector (P) in the dtype of the shards: full() of the unsharded unit, except under mixed
+/// precision, where that holds copies of fewer bits and the shards themselves must be gathered.
+[[maybe_unused]] Tensor full_state_of(ShardedUnit& unit, const FlatParameter& flat) {
+  const DType dtype = flat.shard().dtype();
+  if (flat.full().dtype() == dtype) {
+    unit.finish_unshard(Phase::checkpoint);
+    return flat.full();
+  }
+  const AllocationScope as_full(MemoryKind::unsharded_param,
+                                std::make_shared<const Owner>(Owner{unit.name(), "full state"}));
+  const Tensor full = Tensor::empty({flat.padded_numel()}, dtype, flat.shard().device());
+  unit.group().all_gather(full, flat.shard(), {unit.name(), Phase::checkpoint}).wait();
+  return full;
+}
+
+}  // namespace
+
 // ------------------------------------------------------------------- TODO 7.5
 // Full state, at most one unit of it at a time.
+//
+// Hint:  full_state_of(unit, flat) above.
 void ShardedModel::for_each_full_parameter(
     const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit) {
   todo("7.5", visit, units_, replicated_);
