@@ -6,7 +6,7 @@ namespace fsdp::estimate {
 
 namespace {
 
-constexpr std::int64_t kFloat = 4;  // bytes
+constexpr std::int64_t kFloat = 4;  // bytes of what is float32 in every format
 
 /// The points that changes lead to, one after the other. Where a change frees and allocates, it
 /// frees first.
@@ -23,30 +23,31 @@ std::vector<MemoryPoint> points(std::int64_t activation, std::int64_t temp,
 
 /// Bytes of the things a micro-batch is made of (see the header), and of the weights.
 struct Sizes {
-  Sizes(const nn::TransformerConfig& config, std::int64_t batch, std::int64_t length) {
+  Sizes(const nn::TransformerConfig& config, std::int64_t batch, std::int64_t length, DType dtype) {
+    const auto element = static_cast<std::int64_t>(size_of(dtype));
     const std::int64_t rows = batch * length;
-    x = kFloat * rows * config.hidden_size;
-    q = kFloat * rows * config.query_width();
-    kv = kFloat * rows * config.kv_width();
-    f = kFloat * rows * config.intermediate_size;
+    x = element * rows * config.hidden_size;
+    q = element * rows * config.query_width();
+    kv = element * rows * config.kv_width();
+    f = element * rows * config.intermediate_size;
     lse = kFloat * rows * config.num_attention_heads;
-    v = kFloat * rows * config.vocab_size;
+    v = element * rows * config.vocab_size;
     r = kFloat * rows;
-    w_norm = kFloat * config.hidden_size;
-    w_q = kFloat * config.hidden_size * config.query_width();
-    w_kv = kFloat * config.hidden_size * config.kv_width();
-    w_ffn = kFloat * config.hidden_size * config.intermediate_size;
-    w_vocabulary = kFloat * config.hidden_size * config.vocab_size;
+    w_norm = element * config.hidden_size;
+    w_q = element * config.hidden_size * config.query_width();
+    w_kv = element * config.hidden_size * config.kv_width();
+    w_ffn = element * config.hidden_size * config.intermediate_size;
+    w_vocabulary = element * config.hidden_size * config.vocab_size;
   }
   std::int64_t x, q, kv, f, lse, v, r;
   std::int64_t w_norm, w_q, w_kv, w_ffn, w_vocabulary;
 };
 
 SegmentMemory embedding_memory(const Sizes& s, bool is_tied) {
-  return {.forward = points(0, 0, {{"embedding", s.x}}),
-          .backward = points(
-              0, s.x,
-              {{"embedding: weight", 0, 0, is_tied ? 0 : s.w_vocabulary}, {"embedding", 0, -s.x}})};
+  return {.forward = points(0, 0, {{"embed_tokens", s.x}}),
+          .backward = points(0, s.x,
+                             {{"embed_tokens: weight", 0, 0, is_tied ? 0 : s.w_vocabulary},
+                              {"embed_tokens", 0, -s.x}})};
 }
 
 SegmentMemory block_memory(const Sizes& s) {
@@ -117,9 +118,9 @@ SegmentMemory loss_memory(const Sizes& s) {
 }  // namespace
 
 ActivationTable activation_table(const nn::TransformerConfig& config, std::int64_t batch,
-                                 std::int64_t length) {
+                                 std::int64_t length, DType dtype) {
   config.validate();
-  const Sizes sizes(config, batch, length);
+  const Sizes sizes(config, batch, length, dtype);
   return {.embedding = embedding_memory(sizes, config.tie_word_embeddings),
           .block = block_memory(sizes),
           .head = head_memory(sizes),

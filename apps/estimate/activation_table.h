@@ -41,7 +41,8 @@ struct SegmentMemory {
 /// The table of a model and a micro-batch. It depends on nothing else: not on the number of ranks,
 /// the strategy or the threads (whose scratch is a fixed arena, counted apart).
 ///
-/// The table is made of these, with R = B·T rows and 4 bytes per element (autograd/functions.h):
+/// The table is made of these, with R = B·T rows (autograd/functions.h). An element has the bytes of
+/// the format that the model computes in; lse, r and the loss are float32 in each:
 ///
 ///     x = R·d    one row vector per token     kv = R·G·D  keys, or values
 ///     q = R·H·D  queries; x if D = d / H      lse = R·H   attention's normalizers
@@ -63,7 +64,8 @@ struct ActivationTable {
 };
 
 /// @param batch B, sequences of a micro-batch @param length T, tokens of a sequence
+/// @param dtype in which the model computes
 ActivationTable activation_table(const nn::TransformerConfig& config, std::int64_t batch,
-                                 std::int64_t length);
+                                 std::int64_t length, DType dtype = DType::float32);
 
 }  // namespace fsdp::estimate

@@ -50,7 +50,9 @@ MemoryFormula::MemoryFormula(const nn::TransformerConfig& config, const MemoryOp
   check(config, options);
   const std::int64_t length = options.length == 0 ? config.max_position_embeddings : options.length;
   StepSimulation schedule(model_shape(config, options),
-                          activation_table(config, options.batch, length), options);
+                          activation_table(config, options.batch, length,
+                                           options.mixed_precision.param_dtype_for(DType::float32)),
+                          options);
   before_ = schedule.held();
   first_ = schedule.next_step();
   later_ = schedule.next_step();

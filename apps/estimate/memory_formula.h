@@ -39,14 +39,17 @@ struct StepMemory {
 ///
 /// Notation: unit k in forward order has u_k elements in its flat parameter, n_k = ceil(u_k / W),
 /// P_k = n_k·W (several flat parameters: their sum); J = W·M micro-batches; L micro-steps per
-/// reduction; 4 bytes per element; pop(m) = ones of m in binary. Always there:
+/// reduction; pop(m) = ones of m in binary. An element has p bytes in what the model reads, g in
+/// sums of gradients, and 4 in masters (mixed precision; without it p = g = 4). Always there:
 ///
 ///     SHARDED_PARAM    4·Σ n                     the shards
 ///     OPTIMIZER        4·states·Σ n              from the first step on
 ///     BUFFER           4·2·T_max·D/2             RoPE tables, one for all layers
 ///     TEMP             threads · kScratchBytes   the threads' arenas, from the first kernel on
-///     UNSHARDED_PARAM  4·whole                   ignored (replicated) parameters; their gradients
-///     UNSHARDED_GRAD   4·whole·(1 + pop(m))      in micro-step m, their state 4·states·whole
+///     UNSHARDED_PARAM  4·whole                   ignored (replicated) parameters, and if p is
+///                      p·whole                   another format, the copies that the model reads
+///     UNSHARDED_GRAD   whole·(p + g·pop(m))      their gradients in micro-step m; their state has
+///                                                4·states·whole
 ///
 /// and while micro-step m computes:
 ///
@@ -54,34 +57,35 @@ struct StepMemory {
 ///                      Σ_{j<k} kept_j + A_k      the tape: activation_table.h
 ///                      4                         the loss, once it is there
 ///     TEMP             temp_k                    gradients of activations
-///     UNSHARDED_PARAM  4·P_k + 4·Σ P             the unit that computes, and up to `depth` ahead
+///     UNSHARDED_PARAM  p·P_k + p·Σ P             the unit that computes, and up to `depth` ahead
 ///                                                (in forward k+1 …, in backward k−1 …; in the very
 ///                                                first forward the order is unknown: none)
-///                      4·P_last                  the last unit, from its forward to its backward
-///                      4·P_root                  tied: the root, from first forward to the end
-///                      4·Σ P                     reshard never: every unit, until its backward
-///                      4·Σ P/s                   within(s): every unit's part; while it becomes
+///                      p·P_last                  the last unit, from its forward to its backward
+///                      p·P_root                  tied: the root, from first forward to the end
+///                      p·Σ P                     reshard never: every unit, until its backward
+///                      p·Σ P/s                   within(s): every unit's part; while it becomes
 ///                                                one, part and whole are both held, and so
 ///                                                they are until a gather from the parts has ended
-///     UNSHARDED_GRAD   4·P_k                     the unit in backward (tied: and the root)
-///                      4·P_{k+1}                 the one being reduced
-///     REDUCE_SCATTER   4·n_{k+1}                 where it lands
-///     SHARDED_GRAD     4·pop(m)·n_j, j ≤ k+1     sums of earlier micro-steps
-///                      4·pop(m+1)·n_j, j > k+1   this one added
+///     ALL_GATHER       p·Σ n                     mixed precision: the copies of the shards that are
+///                                                being gathered
+///     UNSHARDED_GRAD   p·P_k                     the unit in backward (tied: and the root)
+///                      p·P_{k+1}                 the one being reduced; if p and g are different
+///     REDUCE_SCATTER   g·P_{k+1}                 formats, a copy is reduced instead
+///                      g·n_{k+1}                 where it lands
+///     SHARDED_GRAD     g·pop(m)·n_j, j ≤ k+1     sums of earlier micro-steps
+///                      g·pop(m+1)·n_j, j > k+1   this one added
 ///
 /// no_sync (L > 1): gradients stay whole until the last of L micro-steps: with m' = m mod L,
-///     UNSHARDED_GRAD   4·pop(m')·P_j, j ≤ k and 4·pop(m'+1)·P_j, j > k
+///     UNSHARDED_GRAD   g·pop(m')·P_j, j ≤ k and g·pop(m'+1)·P_j, j > k
 /// on top, and SHARDED_GRAD counts reductions, ⌊m/L⌋ instead of m. That is its price.
 ///
-/// The step: finish_gradients folds SHARDED_GRAD to 4·Σ n, the clip has 514 counters of 8 bytes
+/// The step: finish_gradients folds SHARDED_GRAD to g·Σ n and makes 4·Σ n of it, the clip has 514 counters of 8 bytes
 /// (TEMP), the optimizer makes its state in the first step, zero_grad frees the gradients.
 ///
 /// Placement ddp is the case that everything is ignored; single likewise, but gradients appear one
 /// by one as backward goes. W = 1 is not special: the shard is a second copy there.
 ///
-/// Requires that everything is trainable. With ignored parameters (or ddp) and L > 1 the gradient
-/// buckets count as whole until the end of the micro-step: an upper bound there, equality
-/// elsewhere.
+/// Requires that everything is trainable.
 class MemoryFormula {
  public:
   /// @throws Error if the options do not fit together.

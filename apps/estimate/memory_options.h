@@ -3,6 +3,8 @@
 /// What the memory of a training depends on, beside its model.
 #pragma once
 
+#include "optim/mixed_precision.h"
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -28,14 +30,16 @@ enum class Reshard {
 /// here.
 struct MemoryOptions {
   Placement placement = Placement::sharded;
-  int world_size = 1;                 ///< W
-  std::int64_t batch = 1;             ///< B, sequences of a micro-batch
-  std::int64_t length = 0;            ///< T, tokens of a sequence; 0 = max_position_embeddings
-  int micro_steps = 1;                ///< M: micro-batches of a rank and step
-  int micro_steps_per_reduction = 1;  ///< L: 1, or M under no_sync
-  int threads = 1;                    ///< of a rank
-  bool clips = false;                 ///< the global norm is computed each step
-  int optimizer_states = 2;           ///< tensors per parameter: AdamW 2, SGD 0 or 1 (momentum)
+  int world_size = 1;                     ///< W
+  std::int64_t batch = 1;                 ///< B, sequences of a micro-batch
+  std::int64_t length = 0;                ///< T, tokens of a sequence; 0 = max_position_embeddings
+  int micro_steps = 1;                    ///< M: micro-batches of a rank and step
+  int micro_steps_per_reduction = 1;      ///< L: 1, or M under no_sync
+  int threads = 1;                        ///< of a rank
+  bool clips = false;                     ///< the global norm is computed each step
+  int optimizer_states = 2;               ///< tensors per parameter: AdamW 2, SGD 0 or 1 (momentum)
+  optim::MixedPrecision mixed_precision;  ///< over masters of float32
+  std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< of DdpGradients, for what is whole
 
   // Placement::sharded only, as in FullyShardOptions:
   Reshard reshard = Reshard::always;

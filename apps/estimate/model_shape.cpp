@@ -69,6 +69,13 @@ class FlatBuilder {
   std::vector<bool> kinds_;  // one per flat: do its parameters decay?
 };
 
+/// "model.layers.0.mlp.down_proj.weight": "down_proj".
+std::string operation_of(const std::string& path) {
+  const std::size_t end = path.rfind('.');
+  const std::size_t begin = path.rfind('.', end - 1);
+  return begin == std::string::npos ? path.substr(0, end) : path.substr(begin + 1, end - begin - 1);
+}
+
 bool is_whole(const Parameter& parameter, const MemoryOptions& options) {
   if (options.placement != Placement::sharded) return true;
   return std::any_of(options.ignored.begin(), options.ignored.end(), [&](const std::string& path) {
@@ -90,6 +97,8 @@ ModelShape model_shape(const nn::TransformerConfig& config, const MemoryOptions&
     for (const Parameter& parameter : segment.parameters) {
       if (is_whole(parameter, options)) {
         shape.whole += parameter.numel;
+        shape.whole_parts.push_back(
+            {shape.segments.size(), operation_of(parameter.path), parameter.numel});
       } else {
         (config.tie_word_embeddings && !is_block ? root_flats : flats).add(parameter);
       }

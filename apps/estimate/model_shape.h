@@ -6,6 +6,7 @@
 #include "estimate/memory_options.h"
 #include "nn/transformer.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,6 +27,13 @@ struct UnitShape {
   bool keep = false;             ///< its parameters stay between forward and backward
 };
 
+/// A parameter that every rank holds whole.
+struct WholePart {
+  std::size_t segment;    ///< index into ModelShape::segments
+  std::string operation;  ///< whose weight it is, as the activation table names it: "down_proj"
+  std::int64_t numel;
+};
+
 /// The stretches of the model in the order of forward, each of which may be a unit.
 struct ModelShape {
   static constexpr int kNoUnit = -1;
@@ -33,9 +41,10 @@ struct ModelShape {
   std::vector<UnitShape> units;
   std::vector<std::string> segments;  ///< paths: embedding, blocks, head
   std::vector<int> unit_of_segment;   ///< index into units
-  int root = kNoUnit;        ///< the unit around all segments: what no other unit manages (tied)
-  std::int64_t whole = 0;    ///< elements that every rank holds: ignored, or all of them
-  std::int64_t buffers = 0;  ///< bytes: the RoPE tables
+  int root = kNoUnit;      ///< the unit around all segments: what no other unit manages (tied)
+  std::int64_t whole = 0;  ///< elements that every rank holds: ignored, or all of them
+  std::vector<WholePart> whole_parts;  ///< the same one by one, in order of registration
+  std::int64_t buffers = 0;            ///< bytes: the RoPE tables
 };
 
 /// The units of the default wrap policy: embedding, every block, head; tied: every block, and the

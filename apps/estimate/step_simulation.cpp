@@ -10,7 +10,11 @@ namespace fsdp::estimate {
 using nn::CallState;
 
 StepSimulation::StepSimulation(ModelShape shape, ActivationTable table, MemoryOptions options)
-    : shape_(std::move(shape)), table_(std::move(table)), options_(std::move(options)) {
+    : shape_(std::move(shape)),
+      table_(std::move(table)),
+      options_(std::move(options)),
+      formats_(options_.mixed_precision),
+      whole_(shape_.whole_parts, options_, ledger_) {
   segments_.push_back(&table_.embedding);
   segments_.resize(shape_.segments.size() - 1, &table_.block);
   segments_.push_back(&table_.head);
@@ -20,7 +24,8 @@ StepSimulation::StepSimulation(ModelShape shape, ActivationTable table, MemoryOp
       ledger_.hold(MemoryKind::sharded_param, kFloatBytes * flat.shard());
     }
   }
-  ledger_.hold(MemoryKind::unsharded_param, kFloatBytes * shape_.whole);
+  const std::int64_t copies = formats_.casts_params ? formats_.param : 0;
+  ledger_.hold(MemoryKind::unsharded_param, (kFloatBytes + copies) * shape_.whole);
   ledger_.hold(MemoryKind::buffer, shape_.buffers);
   ledger_.hold(MemoryKind::temp,
                options_.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes));
@@ -36,7 +41,7 @@ StepMemory StepSimulation::next_step() {
 
 MicroStepMemory StepSimulation::micro_step(int m) {
   MicroStepMemory memory;
-  if (m == 0 && has_buckets()) ledger_.hold(MemoryKind::unsharded_grad, kFloatBytes * shape_.whole);
+  if (m == 0) whole_.begin_micro_step();
   ledger_.hold(MemoryKind::activation, table_.data);
   ledger_.reset_peak();
   forward(memory);
@@ -92,7 +97,7 @@ void StepSimulation::backward(int m, MicroStepMemory& memory) {
     snap(name, CallState::before_pre_backward, memory);
     pre_backward(unit);
     snap(name, CallState::after_pre_backward, memory);
-    walk(segments_[i]->backward);
+    walk_backward(i, m);
     snap(name, CallState::before_post_backward, memory);
     post_backward(unit, m);
     snap(name, CallState::after_post_backward, memory);
@@ -101,26 +106,7 @@ void StepSimulation::backward(int m, MicroStepMemory& memory) {
   post_backward(root, m);
   snap("root", CallState::after_post_backward, memory);
   finish_reduce(m);
-
-  end_whole_gradients(m);
-}
-
-// Parameters that are whole on every rank: the buckets of DdpGradients, or what LocalGradients has.
-void StepSimulation::end_whole_gradients(int m) {
-  const std::int64_t whole = kFloatBytes * shape_.whole;
-  const int group = whole_group();
-  if (group == 1) {
-    push(MemoryKind::unsharded_grad, MemoryKind::unsharded_grad, whole, m);
-  } else {
-    push(MemoryKind::unsharded_grad, MemoryKind::unsharded_grad, whole, m % group);
-    if ((m + 1) % group == 0) {
-      fold(MemoryKind::unsharded_grad, whole, group);
-      push(MemoryKind::unsharded_grad, MemoryKind::unsharded_grad, whole, m / group);
-    }
-  }
-  if (m + 1 < options_.micro_steps && has_buckets()) {
-    ledger_.hold(MemoryKind::unsharded_grad, whole);
-  }
+  whole_.end_micro_step(m);
 }
 
 // ------------------------------------------------------------------------------------ the step
@@ -131,22 +117,26 @@ Breakdown StepSimulation::finish_step() {
   std::int64_t shards = 0;
   for (const Unit& unit : units_) {
     for (const FlatShape& flat : unit.shape.flats) {
-      fold(MemoryKind::sharded_grad, kFloatBytes * flat.shard(), reductions);
+      fold_leaves(ledger_, MemoryKind::sharded_grad, formats_.sum * flat.shard(), reductions);
+      if (formats_.widens_sums) {
+        ledger_.hold(MemoryKind::sharded_grad, kFloatBytes * flat.shard());
+        ledger_.drop(MemoryKind::sharded_grad, formats_.sum * flat.shard());
+      }
       shards += kFloatBytes * flat.shard();
     }
   }
-  const std::int64_t whole = kFloatBytes * shape_.whole;
-  fold(MemoryKind::unsharded_grad, whole, options_.micro_steps / whole_group());
+  whole_.finish();
   if (options_.clips) {
     constexpr std::int64_t kCounters = 8 * ExactSquareSum::kCounters;
     ledger_.hold(MemoryKind::temp, kCounters);
     ledger_.drop(MemoryKind::temp, kCounters);
   }
   if (!std::exchange(has_state_, true)) {
-    ledger_.hold(MemoryKind::optimizer, options_.optimizer_states * (shards + whole));
+    ledger_.hold(MemoryKind::optimizer,
+                 options_.optimizer_states * (shards + kFloatBytes * shape_.whole));
   }
   ledger_.drop(MemoryKind::sharded_grad, shards);
-  ledger_.drop(MemoryKind::unsharded_grad, whole);
+  whole_.zero();
   return ledger_.peak();
 }
 
@@ -154,29 +144,36 @@ Breakdown StepSimulation::finish_step() {
 
 // The kept bytes of other segments are in the ledger already, as is this segment's input.
 void StepSimulation::walk(const std::vector<MemoryPoint>& points) {
+  for (std::size_t i = 1; i < points.size(); ++i) advance(points[i - 1], points[i]);
+}
+
+void StepSimulation::advance(const MemoryPoint& from, const MemoryPoint& to) {
+  const std::int64_t activation = to.activation - from.activation;
+  const std::int64_t temp = to.temp - from.temp;
+  if (activation < 0) ledger_.drop(MemoryKind::activation, -activation);
+  if (temp < 0) ledger_.drop(MemoryKind::temp, -temp);
+  if (activation > 0) ledger_.hold(MemoryKind::activation, activation);
+  if (temp > 0) ledger_.hold(MemoryKind::temp, temp);
+  if (!has_buckets()) ledger_.hold(MemoryKind::unsharded_grad, to.weight_grad - from.weight_grad);
+}
+
+// A weight's hooks run when its operation has ended: after the last point that is named after it.
+void StepSimulation::walk_backward(std::size_t segment, int m) {
+  const std::vector<MemoryPoint>& points = segments_[segment]->backward;
+  const auto operation_of = [](const MemoryPoint& point) {
+    return point.after.substr(0, point.after.find(':'));
+  };
   for (std::size_t i = 1; i < points.size(); ++i) {
-    const MemoryPoint& from = points[i - 1];
-    const MemoryPoint& to = points[i];
-    const std::int64_t activation = to.activation - from.activation;
-    const std::int64_t temp = to.temp - from.temp;
-    if (activation < 0) ledger_.drop(MemoryKind::activation, -activation);
-    if (temp < 0) ledger_.drop(MemoryKind::temp, -temp);
-    if (activation > 0) ledger_.hold(MemoryKind::activation, activation);
-    if (temp > 0) ledger_.hold(MemoryKind::temp, temp);
-    if (!has_buckets()) {
-      ledger_.hold(MemoryKind::unsharded_grad, to.weight_grad - from.weight_grad);
-    }
+    advance(points[i - 1], points[i]);
+    const std::string_view operation = operation_of(points[i]);
+    const bool is_last = i + 1 == points.size() || operation_of(points[i + 1]) != operation;
+    if (is_last) whole_.complete(segment, operation, m);
   }
 }
 
 void StepSimulation::snap(const std::string& module, CallState state,
                           MicroStepMemory& memory) const {
   memory.snapshots.push_back({module, state, ledger_.now()});
-}
-
-// A single process sums micro-batches one by one, whatever L is.
-int StepSimulation::whole_group() const {
-  return has_buckets() ? options_.micro_steps_per_reduction : 1;
 }
 
 StepSimulation::Unit* StepSimulation::unit_at(int index) {

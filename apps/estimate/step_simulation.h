@@ -4,10 +4,12 @@
 #pragma once
 
 #include "estimate/activation_table.h"
+#include "estimate/formats.h"
 #include "estimate/ledger.h"
 #include "estimate/memory_formula.h"
 #include "estimate/memory_options.h"
 #include "estimate/model_shape.h"
+#include "estimate/whole_gradients.h"
 
 #include <cstddef>
 #include <map>
@@ -16,9 +18,6 @@
 #include <vector>
 
 namespace fsdp::estimate {
-
-/// Of parameters, gradients and optimizer state alike.
-inline constexpr std::int64_t kFloatBytes = 4;
 
 /// The places at which a unit's bytes come, change their name, or go: the rules of FSDP, written a
 /// second time and much shorter, without tensors, hooks or ranks. Behind MemoryFormula.
@@ -36,6 +35,7 @@ class StepSimulation {
     UnitShape shape;
     State state = State::sharded;
     bool has_part = false;  // within(s): 1/s kept since forward
+    bool has_cast = false;  // mixed precision: a copy of the shard is being gathered
   };
 
   /// Units in the order of their gathers, and each one's place in it.
@@ -51,7 +51,6 @@ class StepSimulation {
   MicroStepMemory micro_step(int m);
   void forward(MicroStepMemory& memory);
   void backward(int m, MicroStepMemory& memory);
-  void end_whole_gradients(int m);
   Breakdown finish_step();
 
   // A unit, in the order of its life.
@@ -66,23 +65,26 @@ class StepSimulation {
   void finish_reduce(int m);
   void start_ahead(const Order& order, const Unit& after);
 
-  /// TreeAccumulator: a leaf is pushed as number `leaf`; 'leaves' are folded into one.
-  void push(MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf);
-  void fold(MemoryKind kind, std::int64_t nbytes, int leaves);
+  void drop_cast(Unit& unit);
+  /// Of a unit's gradient while it is reduced.
+  MemoryKind kind_of_reduced() const;
   void walk(const std::vector<MemoryPoint>& points);
+  void walk_backward(std::size_t segment, int m);
+  void advance(const MemoryPoint& from, const MemoryPoint& to);
   void snap(const std::string& module, nn::CallState state, MicroStepMemory& memory) const;
   Unit* unit_at(int index);
   /// Whole gradients are made in buckets, not one by one.
   bool has_buckets() const { return options_.placement != Placement::single; }
-  int whole_group() const;
   std::int64_t part_of(const FlatShape& flat) const;
 
   ModelShape shape_;
   ActivationTable table_;
   MemoryOptions options_;
+  Formats formats_;
   std::vector<Unit> units_;
   std::vector<const SegmentMemory*> segments_;
   Ledger ledger_;
+  WholeGradients whole_;
   Order forward_order_;   // empty before the first forward has ended
   Order backward_order_;  // without the unit that is kept
   std::set<const Unit*> in_flight_;

@@ -1,23 +1,18 @@
 // What becomes of one unit: the rules of tasks 3, 4 and 6, in bytes.
 #include "estimate/step_simulation.h"
 
-#include <bit>
 #include <utility>
 
 namespace fsdp::estimate {
-
-namespace {
-
-int ones(int m) { return std::popcount(static_cast<unsigned>(m)); }
-
-}  // namespace
 
 // ------------------------------------------------------------------------------------- parameters
 
 void StepSimulation::start_unshard(Unit& unit) {
   if (unit.state != State::sharded) return;
+  unit.has_cast = formats_.casts_params && !unit.has_part;
   for (const FlatShape& flat : unit.shape.flats) {
-    ledger_.hold(MemoryKind::unsharded_param, kFloatBytes * flat.padded());
+    ledger_.hold(MemoryKind::unsharded_param, formats_.param * flat.padded());
+    if (unit.has_cast) ledger_.hold(MemoryKind::all_gather, formats_.param * flat.shard());
   }
   unit.state = State::in_flight;
   in_flight_.insert(&unit);
@@ -27,15 +22,24 @@ void StepSimulation::finish_unshard(Unit& unit) {
   start_unshard(unit);
   unit.state = State::unsharded;
   in_flight_.erase(&unit);
+  drop_cast(unit);
   if (!std::exchange(unit.has_part, false)) return;
   for (const FlatShape& flat : unit.shape.flats) {
     ledger_.drop(MemoryKind::unsharded_param, part_of(flat));
   }
 }
 
-void StepSimulation::reshard(Unit& unit) {
+void StepSimulation::drop_cast(Unit& unit) {
+  if (!std::exchange(unit.has_cast, false)) return;
   for (const FlatShape& flat : unit.shape.flats) {
-    ledger_.drop(MemoryKind::unsharded_param, kFloatBytes * flat.padded());
+    ledger_.drop(MemoryKind::all_gather, formats_.param * flat.shard());
+  }
+}
+
+void StepSimulation::reshard(Unit& unit) {
+  drop_cast(unit);
+  for (const FlatShape& flat : unit.shape.flats) {
+    ledger_.drop(MemoryKind::unsharded_param, formats_.param * flat.padded());
   }
   unit.state = State::sharded;
   in_flight_.erase(&unit);
@@ -56,7 +60,7 @@ void StepSimulation::start_ahead(const Order& order, const Unit& after) {
 }
 
 std::int64_t StepSimulation::part_of(const FlatShape& flat) const {
-  return kFloatBytes * (flat.padded() / options_.reshard_ranks);
+  return formats_.param * (flat.padded() / options_.reshard_ranks);
 }
 
 void StepSimulation::pre_forward(Unit* unit) {
@@ -82,7 +86,7 @@ void StepSimulation::pre_backward(Unit* unit) {
   finish_unshard(*unit);
   start_ahead(backward_order_, *unit);
   for (const FlatShape& flat : unit->shape.flats) {
-    ledger_.hold(MemoryKind::unsharded_grad, kFloatBytes * flat.padded());
+    ledger_.hold(MemoryKind::unsharded_grad, formats_.param * flat.padded());
   }
 }
 
@@ -96,13 +100,19 @@ void StepSimulation::post_backward(Unit* unit, int m) {
 void StepSimulation::start_reduce(Unit& unit, int m) {
   const int group = options_.micro_steps_per_reduction;
   const bool reduces = (m + 1) % group == 0;
+  const MemoryKind leaf =
+      formats_.casts_gradients ? MemoryKind::reduce_scatter : MemoryKind::unsharded_grad;
   for (const FlatShape& flat : unit.shape.flats) {
-    if (group > 1) {
-      push(MemoryKind::unsharded_grad, MemoryKind::unsharded_grad, kFloatBytes * flat.padded(),
-           m % group);
-      if (reduces) fold(MemoryKind::unsharded_grad, kFloatBytes * flat.padded(), group);
+    const std::int64_t nbytes = formats_.sum * flat.padded();
+    if (formats_.casts_gradients) {
+      ledger_.hold(leaf, nbytes);
+      ledger_.drop(MemoryKind::unsharded_grad, formats_.param * flat.padded());
     }
-    if (reduces) ledger_.hold(MemoryKind::reduce_scatter, kFloatBytes * flat.shard());
+    if (group > 1) {
+      push_leaf(ledger_, leaf, MemoryKind::unsharded_grad, nbytes, m % group);
+      if (reduces) fold_leaves(ledger_, MemoryKind::unsharded_grad, nbytes, group);
+    }
+    if (reduces) ledger_.hold(MemoryKind::reduce_scatter, formats_.sum * flat.shard());
   }
   if (reduces) reducing_ = &unit;
 }
@@ -110,22 +120,18 @@ void StepSimulation::start_reduce(Unit& unit, int m) {
 void StepSimulation::finish_reduce(int m) {
   if (reducing_ == nullptr) return;
   for (const FlatShape& flat : reducing_->shape.flats) {
-    ledger_.drop(MemoryKind::unsharded_grad, kFloatBytes * flat.padded());
-    push(MemoryKind::reduce_scatter, MemoryKind::sharded_grad, kFloatBytes * flat.shard(),
-         m / options_.micro_steps_per_reduction);
+    ledger_.drop(kind_of_reduced(), formats_.sum * flat.padded());
+    push_leaf(ledger_, MemoryKind::reduce_scatter, MemoryKind::sharded_grad,
+              formats_.sum * flat.shard(), m / options_.micro_steps_per_reduction);
   }
   reducing_ = nullptr;
 }
 
-// A binary counter: pushing leaf number m leaves pop(m + 1) sums where pop(m) were. Nothing is
-// allocated for it, so it makes no peak.
-void StepSimulation::push(MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf) {
-  ledger_.drop(from, nbytes);
-  ledger_.hold(to, nbytes * (ones(leaf + 1) - ones(leaf)));
-}
-
-void StepSimulation::fold(MemoryKind kind, std::int64_t nbytes, int leaves) {
-  ledger_.drop(kind, nbytes * (ones(leaves) - 1));
+// A copy in the format of the sums; under no_sync the sum of several.
+MemoryKind StepSimulation::kind_of_reduced() const {
+  return formats_.casts_gradients && options_.micro_steps_per_reduction == 1
+             ? MemoryKind::reduce_scatter
+             : MemoryKind::unsharded_grad;
 }
 
 }  // namespace fsdp::estimate

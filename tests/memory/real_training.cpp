@@ -72,10 +72,14 @@ class RankMemory {
       for (const auto& each : model_->named_parameters()) {
         parameters.emplace_back(each.path, each.variable);
       }
+      masters_ = optim::MasterWeights(parameters, options_.mixed_precision);
+      model_->register_forward_pre_hook([this](nn::Module&) { masters_.refresh(); });
       if (options_.placement == Placement::ddp) {
-        engine_ = std::make_unique<parallel::DdpGradients>(parameters, group_, 4096);
+        const auto bucket_bytes = static_cast<std::size_t>(options_.bucket_bytes);
+        engine_ =
+            std::make_unique<parallel::DdpGradients>(parameters, group_, bucket_bytes, masters_);
       } else {
-        engine_ = std::make_unique<optim::LocalGradients>(parameters);
+        engine_ = std::make_unique<optim::LocalGradients>(parameters, masters_);
       }
       optimizer_ = make_optimizer();
     }
@@ -107,6 +111,7 @@ class RankMemory {
     sharding.prefetch_depth = options_.prefetch_depth;
     sharding.in_flight_limit = options_.in_flight_limit;
     sharding.ignored = options_.ignored;
+    sharding.mixed_precision = options_.mixed_precision;
     if (options_.decays) {
       sharding.decays = [this](const nn::NamedParameter& each) {
         return options_.decays(each.path);
@@ -164,6 +169,7 @@ class RankMemory {
   std::shared_ptr<ProcessGroup> group_;
   DeferredInit deferred_;
   std::shared_ptr<nn::TransformerLM> model_;
+  optim::MasterWeights masters_;  // of single and ddp
   std::unique_ptr<optim::GradientEngine> engine_;
   ShardedModel* sharded_ = nullptr;
   std::shared_ptr<optim::Optimizer> optimizer_;
@@ -260,11 +266,13 @@ std::string name_of(const MemoryOptions& options) {
 
 std::string describe(const MemoryCase& test_case) {
   const MemoryOptions& options = test_case.options;
-  return fmt::format("d {}, W {}, reshard {}, depth {}, limit {}, M {}, L {}, {} threads{}",
-                     test_case.model.hidden_size, options.world_size, name_of(options),
-                     options.prefetch_depth, options.in_flight_limit, options.micro_steps,
-                     options.micro_steps_per_reduction, options.threads,
-                     test_case.model.tie_word_embeddings ? ", tied" : "");
+  return fmt::format(
+      "d {}, W {}, reshard {}, depth {}, limit {}, M {}, L {}, {} threads, {} and {}{}",
+      test_case.model.hidden_size, options.world_size, name_of(options), options.prefetch_depth,
+      options.in_flight_limit, options.micro_steps, options.micro_steps_per_reduction,
+      options.threads, name_of(options.mixed_precision.param_dtype_for(DType::float32)),
+      name_of(options.mixed_precision.reduce_dtype_for(DType::float32)),
+      test_case.model.tie_word_embeddings ? ", tied" : "");
 }
 
 }  // namespace fsdp::testing

@@ -1,0 +1,35 @@
+/// @file
+/// @ingroup estimate
+/// Bytes of an element, and where a training copies values into another format.
+#pragma once
+
+#include "optim/mixed_precision.h"
+
+#include <cstdint>
+
+namespace fsdp::estimate {
+
+/// Of parameters without mixed precision, of optimizer state, and of what stays float32 always.
+inline constexpr std::int64_t kFloatBytes = 4;
+
+/// What a policy makes of float32 masters.
+struct Formats {
+  explicit Formats(const optim::MixedPrecision& policy)
+      : Formats(policy.param_dtype_for(DType::float32), policy.reduce_dtype_for(DType::float32)) {}
+
+  std::int64_t param;      ///< p: what the model reads, activations, gradients of a micro-batch
+  std::int64_t sum;        ///< g: sums of gradients
+  bool casts_params;       ///< masters are copied into what the model reads
+  bool casts_gradients;    ///< gradients are copied before they are summed
+  bool widens_sums;        ///< sums are copied into the masters' format
+
+ private:
+  Formats(DType of_params, DType of_sums)
+      : param(static_cast<std::int64_t>(size_of(of_params))),
+        sum(static_cast<std::int64_t>(size_of(of_sums))),
+        casts_params(of_params != DType::float32),
+        casts_gradients(of_sums != of_params),
+        widens_sums(of_sums != DType::float32) {}
+};
+
+}  // namespace fsdp::estimate

@@ -1,0 +1,104 @@
+#include "estimate/whole_gradients.h"
+
+#include <bit>
+
+namespace fsdp::estimate {
+
+namespace {
+
+constexpr MemoryKind kKind = MemoryKind::unsharded_grad;
+
+int ones(int m) { return std::popcount(static_cast<unsigned>(m)); }
+
+}  // namespace
+
+void push_leaf(Ledger& ledger, MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf) {
+  ledger.drop(from, nbytes);
+  ledger.hold(to, nbytes * (ones(leaf + 1) - ones(leaf)));
+}
+
+void fold_leaves(Ledger& ledger, MemoryKind kind, std::int64_t nbytes, int leaves) {
+  ledger.drop(kind, nbytes * (ones(leaves) - 1));
+}
+
+WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const MemoryOptions& options,
+                               Ledger& ledger)
+    : options_(options),
+      formats_(options.mixed_precision),
+      ledger_(ledger),
+      is_single_(options.placement == Placement::single) {
+  if (is_single_) {
+    for (const WholePart& part : parts) buckets_.push_back({part.numel, {part}, 0});
+    return;
+  }
+  // Last parameters first; within a bucket, and of the buckets, as DdpGradients makes them.
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    const std::int64_t nbytes = formats_.param * part->numel;
+    const bool fits = !buckets_.empty() &&
+                      formats_.param * buckets_.back().numel + nbytes <= options.bucket_bytes;
+    if (!fits) buckets_.emplace_back();
+    buckets_.back().numel += part->numel;
+    buckets_.back().parts.push_back(*part);
+  }
+}
+
+void WholeGradients::begin_micro_step() {
+  next_ = 0;
+  for (Bucket& bucket : buckets_) {
+    if (!is_single_) ledger_.hold(kKind, formats_.param * bucket.numel);
+    bucket.missing = bucket.parts.size();
+  }
+}
+
+void WholeGradients::complete(std::size_t segment, std::string_view operation, int m) {
+  if (is_single_) return;
+  for (Bucket& bucket : buckets_) {
+    for (const WholePart& part : bucket.parts) {
+      if (part.segment == segment && part.operation == operation) --bucket.missing;
+    }
+  }
+  while (next_ < buckets_.size() && buckets_[next_].missing == 0) close(buckets_[next_++], m);
+}
+
+// The gradient becomes a leaf of the sums: a copy, if they have another format.
+void WholeGradients::close(const Bucket& bucket, int m) {
+  const std::int64_t nbytes = formats_.sum * bucket.numel;
+  if (formats_.casts_gradients) {
+    ledger_.hold(kKind, nbytes);
+    ledger_.drop(kKind, formats_.param * bucket.numel);
+  }
+  if (group() == 1) return;
+  push_leaf(ledger_, kKind, kKind, nbytes, m % group());
+  if ((m + 1) % group() == 0) fold_leaves(ledger_, kKind, nbytes, group());
+}
+
+void WholeGradients::end_micro_step(int m) {
+  if (is_single_) {
+    for (const Bucket& bucket : buckets_) {
+      close(bucket, m);
+      push_leaf(ledger_, kKind, kKind, formats_.sum * bucket.numel, m);
+    }
+    return;
+  }
+  if ((m + 1) % group() == 0) {
+    for (const Bucket& bucket : buckets_) {
+      push_leaf(ledger_, kKind, kKind, formats_.sum * bucket.numel, m / group());
+    }
+  }
+  if (m + 1 < options_.micro_steps) begin_micro_step();
+}
+
+void WholeGradients::finish() {
+  for (const Bucket& bucket : buckets_) {
+    fold_leaves(ledger_, kKind, formats_.sum * bucket.numel, options_.micro_steps / group());
+    if (!formats_.widens_sums) continue;
+    ledger_.hold(kKind, kFloatBytes * bucket.numel);
+    ledger_.drop(kKind, formats_.sum * bucket.numel);
+  }
+}
+
+void WholeGradients::zero() {
+  for (const Bucket& bucket : buckets_) ledger_.drop(kKind, kFloatBytes * bucket.numel);
+}
+
+}  // namespace fsdp::estimate

@@ -1,0 +1,56 @@
+/// @file
+/// @ingroup estimate
+/// WholeGradients: the gradients of parameters that every rank holds whole, on paper.
+#pragma once
+
+#include "estimate/formats.h"
+#include "estimate/ledger.h"
+#include "estimate/memory_options.h"
+#include "estimate/model_shape.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace fsdp::estimate {
+
+/// TreeAccumulator's bytes. A binary counter: pushing leaf number m leaves pop(m + 1) sums where
+/// pop(m) were. Nothing is allocated for it, so it makes no peak.
+void push_leaf(Ledger& ledger, MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf);
+/// `leaves` are folded into one.
+void fold_leaves(Ledger& ledger, MemoryKind kind, std::int64_t nbytes, int leaves);
+
+/// The buckets of DdpGradients, or the parameters of LocalGradients, one after the other.
+class WholeGradients {
+ public:
+  WholeGradients(const std::vector<WholePart>& parts, const MemoryOptions& options, Ledger& ledger);
+
+  /// The flat gradients of all buckets (LocalGradients: nothing yet).
+  void begin_micro_step();
+  /// The gradients of this operation's weight are complete.
+  void complete(std::size_t segment, std::string_view operation, int m);
+  void end_micro_step(int m);
+  /// Sums become means in the masters' format.
+  void finish();
+  void zero();
+
+ private:
+  /// What travels together: a bucket, or a single process's parameter.
+  struct Bucket {
+    std::int64_t numel = 0;
+    std::vector<WholePart> parts;
+    std::size_t missing = 0;
+  };
+  void close(const Bucket& bucket, int m);
+  int group() const { return is_single_ ? 1 : options_.micro_steps_per_reduction; }
+
+  const MemoryOptions& options_;
+  Formats formats_;
+  Ledger& ledger_;
+  bool is_single_;
+  std::vector<Bucket> buckets_;
+  std::size_t next_ = 0;  // the first bucket not yet closed
+};
+
+}  // namespace fsdp::estimate
