@@ -17,11 +17,11 @@ struct Formats {
   explicit Formats(const optim::MixedPrecision& policy)
       : Formats(policy.param_dtype_for(DType::float32), policy.reduce_dtype_for(DType::float32)) {}
 
-  std::int64_t param;      ///< p: what the model reads, activations, gradients of a micro-batch
-  std::int64_t sum;        ///< g: sums of gradients
-  bool casts_params;       ///< masters are copied into what the model reads
-  bool casts_gradients;    ///< gradients are copied before they are summed
-  bool widens_sums;        ///< sums are copied into the masters' format
+  std::int64_t param;    ///< p: what the model reads, activations, gradients of a micro-batch
+  std::int64_t sum;      ///< g: sums of gradients
+  bool casts_params;     ///< masters are copied into what the model reads
+  bool casts_gradients;  ///< gradients are copied before they are summed
+  bool widens_sums;      ///< sums are copied into the masters' format
 
  private:
   Formats(DType of_params, DType of_sums)

@@ -66,7 +66,7 @@ struct StepMemory {
 ///                      p·Σ P/s                   within(s): every unit's part; while it becomes
 ///                                                one, part and whole are both held, and so
 ///                                                they are until a gather from the parts has ended
-///     ALL_GATHER       p·Σ n                     mixed precision: the copies of the shards that are
+///     ALL_GATHER       p·Σ n                     mixed precision: copies of the shards that are
 ///                                                being gathered
 ///     UNSHARDED_GRAD   p·P_k                     the unit in backward (tied: and the root)
 ///                      p·P_{k+1}                 the one being reduced; if p and g are different
@@ -79,8 +79,8 @@ struct StepMemory {
 ///     UNSHARDED_GRAD   g·pop(m')·P_j, j ≤ k and g·pop(m'+1)·P_j, j > k
 /// on top, and SHARDED_GRAD counts reductions, ⌊m/L⌋ instead of m. That is its price.
 ///
-/// The step: finish_gradients folds SHARDED_GRAD to g·Σ n and makes 4·Σ n of it, the clip has 514 counters of 8 bytes
-/// (TEMP), the optimizer makes its state in the first step, zero_grad frees the gradients.
+/// The step: finish_gradients folds SHARDED_GRAD to g·Σ n and makes 4·Σ n of it, the clip has 514
+/// counters of 8 bytes (TEMP), the optimizer makes its state in the first step, zero_grad frees the gradients.
 ///
 /// Placement ddp is the case that everything is ignored; single likewise, but gradients appear one
 /// by one as backward goes. W = 1 is not special: the shard is a second copy there.

@@ -114,7 +114,7 @@ void FlatParameter::copy_shard(const SliceSource& source) {
 
 // ------------------------------------------------------------------- TODO 2.4
 // Describe `full` (and `full_grad`, if trainable) without allocating them. Turn every parameter
-// into a view: its data into full, its gradient buffer into full_grad. Both have dtype param_dtype_.
+// into a view: its data into full, its gradient buffer into full_grad. Their dtype: param_dtype_.
 //
 // Keep:  make the storages once and never replace them. From now on, unshard and reshard only call
 //        allocate() and free() on them. The parameters' own memory is freed here.

@@ -88,8 +88,8 @@ void GradientReducer::complete_gradients(UnitGradients& gradients) {
 // Under no_sync (L > 1), push the full gradient to `full` first. Only the last micro-step of a
 // group reduces, and it reduces what `full` folds to.
 //
-// Under mixed precision the sums have their own dtype, reduce_dtype(). Cast the full gradient before
-// it becomes part of one (REDUCE_SCATTER, tensor/cast.h), and free it: it was copied.
+// Under mixed precision sums have a dtype of their own, reduce_dtype(). Cast the full gradient
+// before it becomes part of one (REDUCE_SCATTER, tensor/cast.h), and free it: it was copied.
 //
 // Set:   each.input, each.leaf (REDUCE_SCATTER), reductions_, reducing_.
 void GradientReducer::start_reduce(UnitGradients& gradients) {
