@@ -95,6 +95,9 @@ void remark(TrainConfig& config) {
   idle(config.schedule.kind == optim::LrSchedule::Kind::constant,
        {"lr_scheduler.min_lr", "lr_scheduler.warmup_steps", "lr_scheduler.total_steps"},
        "with lr_scheduler.kind constant");
+  idle(!config.model.rope_scaling.is_on(),
+       {"model.rope_low_freq_factor", "model.rope_high_freq_factor", "model.rope_original_context"},
+       "while model.rope_factor is 0");
   idle(config.optimizer.name != "sgd", {"optimizer.momentum"}, "with optimizer.name adamw");
   idle(config.optimizer.name != "adamw", {"optimizer.beta1", "optimizer.beta2", "optimizer.eps"},
        "with optimizer.name sgd");

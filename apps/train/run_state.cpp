@@ -49,6 +49,10 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
   if (key == "model.preset" || key.starts_with("data.")) return true;
   // On purpose: to train longer, and to go on at a lower rate after the loss has diverged.
   if (key == "training.steps" || key == "optimizer.lr") return true;
+  // What a model without scaled positions does not look at.
+  if (key == "model.rope_low_freq_factor" || key == "model.rope_high_freq_factor" ||
+      key == "model.rope_original_context")
+    return !config.model.rope_scaling.is_on();
   // What a schedule does not look at: only a cosine has an end, and a constant has nothing.
   using Kind = optim::LrSchedule::Kind;
   const Kind kind = config.schedule.kind;

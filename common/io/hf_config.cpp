@@ -154,19 +154,62 @@ bool is_known(const std::string& key) {
          std::ranges::any_of(kFixed, [&](const auto& entry) { return entry.first == key; });
 }
 
+bool is_llama3(const Fields& section) {
+  std::optional<json> kind;
+  for (const char* key : {"rope_type", "type"}) {  // "type" before transformers 4.45
+    const json* found = section.find(key);
+    if (found == nullptr) continue;
+    if (*found != "default" && *found != "llama3") {
+      section.refuse_value(key,
+                           "but only \"default\" and \"llama3\" are supported; use another model");
+    }
+    if (kind && *kind != *found) {
+      section.refuse_value(
+          key, fmt::format("but \"rope_type\" is {}; remove the wrong one", kind->dump()));
+    }
+    kind = *found;
+  }
+  return kind == "llama3";
+}
+
+RopeScaling read_llama3(const Fields& section) {
+  RopeScaling scaling{.factor = section.required<double>("factor"),
+                      .low_freq_factor = section.required<double>("low_freq_factor"),
+                      .high_freq_factor = section.required<double>("high_freq_factor"),
+                      .original_max_position_embeddings =
+                          section.required<std::int64_t>("original_max_position_embeddings")};
+  const auto& [factor, low, high, original] = scaling;
+  if (!(factor >= 1)) section.refuse_value("factor", "which must be at least 1");
+  if (!(low > 0)) section.refuse_value("low_freq_factor", "which must be positive");
+  if (!(high > low)) {
+    section.refuse_value("high_freq_factor",
+                         fmt::format("which must be more than low_freq_factor {}", low));
+  }
+  if (original <= 0)
+    section.refuse_value("original_max_position_embeddings", "which must be positive");
+  return scaling;
+}
+
 // transformers 4 writes rope_theta at the top, beside rope_scaling; transformers 5 writes all of it
 // into rope_parameters.
-double read_rope_theta(const Fields& top) {
+void read_rope(const Fields& top, nn::TransformerConfig& config) {
   std::optional<double> theta = top.optional<double>("rope_theta");
+  std::optional<RopeScaling> scaling;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (top.find(key) == nullptr) continue;
     const Fields section = top.section(key);
-    section.only("rope_type", "default");
-    section.only("type", "default");  // its name before transformers 4.45
+    const bool scales = is_llama3(section);
     section.only("partial_rotary_factor", 1);
-    section.refuse_others([](std::string_view name) {
+    section.refuse_others([&](std::string_view name) {
+      constexpr std::string_view kOfLlama3[] = {"factor", "low_freq_factor", "high_freq_factor",
+                                                "original_max_position_embeddings"};
       return name == "rope_type" || name == "type" || name == "partial_rotary_factor" ||
-             name == "rope_theta";
+             name == "rope_theta" || (scales && std::ranges::count(kOfLlama3, name) > 0);
     });
+    const RopeScaling here = scales ? read_llama3(section) : RopeScaling();
+    if (scaling && *scaling != here)
+      top.refuse_value(key, "but \"rope_scaling\" says otherwise; remove the wrong one");
+    scaling = here;
     const std::optional<double> inner = section.optional<double>("rope_theta");
     if (theta && inner && *theta != *inner) {
       section.refuse_value("rope_theta", fmt::format("but elsewhere in the file it is {}; remove "
@@ -175,7 +218,17 @@ double read_rope_theta(const Fields& top) {
     }
     if (inner) theta = inner;
   }
-  return theta.value_or(10000);
+  config.rope_theta = theta.value_or(10000);
+  config.rope_scaling = scaling.value_or(RopeScaling());
+}
+
+nlohmann::ordered_json write_rope_scaling(const RopeScaling& scaling) {
+  if (!scaling.is_on()) return nullptr;
+  return {{"rope_type", "llama3"},
+          {"factor", scaling.factor},
+          {"low_freq_factor", scaling.low_freq_factor},
+          {"high_freq_factor", scaling.high_freq_factor},
+          {"original_max_position_embeddings", scaling.original_max_position_embeddings}};
 }
 
 }  // namespace
@@ -194,7 +247,7 @@ std::string to_hf_config(const nn::TransformerConfig& config) {
   out["max_position_embeddings"] = config.max_position_embeddings;
   out["rms_norm_eps"] = config.rms_norm_eps;
   out["rope_theta"] = config.rope_theta;
-  out["rope_scaling"] = nullptr;
+  out["rope_scaling"] = write_rope_scaling(config.rope_scaling);
   out["hidden_act"] = "silu";
   out["attention_bias"] = false;
   out["attention_dropout"] = 0.0;
@@ -232,7 +285,7 @@ nn::TransformerConfig read_hf_config(const std::filesystem::path& path) {
   config.max_position_embeddings =
       file.optional<std::int64_t>("max_position_embeddings").value_or(2048);
   config.rms_norm_eps = file.optional<double>("rms_norm_eps").value_or(1e-6);
-  config.rope_theta = read_rope_theta(file);
+  read_rope(file, config);
   config.tie_word_embeddings = file.optional<bool>("tie_word_embeddings").value_or(false);
   config.initializer_range = file.optional<double>("initializer_range").value_or(0.02);
   const auto head_dim = file.optional<std::int64_t>("head_dim");

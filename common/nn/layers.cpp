@@ -26,8 +26,9 @@ RmsNorm::RmsNorm(std::int64_t width, double eps)
 
 Variable RmsNorm::forward(const Variable& x) { return rms_norm(x, weight_, eps_); }
 
-RotaryTables::RotaryTables(std::int64_t max_sequence, std::int64_t head_width, double theta)
-    : theta_(theta) {
+RotaryTables::RotaryTables(std::int64_t max_sequence, std::int64_t head_width, double theta,
+                           const RopeScaling& scaling)
+    : theta_(theta), scaling_(scaling) {
   FSDP_CHECK(head_width % 2 == 0,
              "rotary positions rotate pairs, so the head width {} must be even", head_width);
   register_buffer("cos", {max_sequence, head_width / 2});
@@ -49,7 +50,7 @@ void RotaryTables::initialize_buffers() {
     buffer.tensor.storage()->allocate();
     buffer.is_initialized = true;
   }
-  ops::rope_tables(cos(), sin(), theta_);
+  ops::rope_tables(cos(), sin(), theta_, scaling_);
 }
 
 Variable RotaryTables::forward(const Variable&) {

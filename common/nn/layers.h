@@ -5,6 +5,7 @@
 #pragma once
 
 #include "nn/module.h"
+#include "tensor/rope_scaling.h"
 
 namespace fsdp::nn {
 
@@ -59,7 +60,8 @@ class RmsNorm : public Module {
 /// by all layers.
 class RotaryTables : public Module {
  public:
-  RotaryTables(std::int64_t max_sequence, std::int64_t head_width, double theta);
+  RotaryTables(std::int64_t max_sequence, std::int64_t head_width, double theta,
+               const RopeScaling& scaling = {});
   void initialize_buffers() override;
   const Tensor& cos() const { return buffer("cos"); }
   const Tensor& sin() const { return buffer("sin"); }
@@ -69,6 +71,7 @@ class RotaryTables : public Module {
 
  private:
   double theta_;
+  RopeScaling scaling_;
 };
 
 /// Causal multi-head attention with rotary positions; children q_proj, k_proj, v_proj, o_proj.

@@ -23,6 +23,17 @@ void require_positive(T value, std::string_view field) {
           fmt::format("must be positive, is {}", value));
 }
 
+void require_valid(const RopeScaling& scaling) {
+  const auto& [factor, low, high, original] = scaling;
+  if (!scaling.is_on()) return;
+  require(factor >= 1 && std::isfinite(factor), "rope_factor",
+          fmt::format("must be at least 1 (0 = no scaling), is {}", factor));
+  require_positive(low, "rope_low_freq_factor");
+  require(high > low && std::isfinite(high), "rope_high_freq_factor",
+          fmt::format("must be more than rope_low_freq_factor {}, is {}", low, high));
+  require_positive(original, "rope_original_context");
+}
+
 InitSpec residual_output_init(const TransformerConfig& config) {
   return InitSpec::truncated_normal(config.initializer_range /
                                     std::sqrt(2 * static_cast<double>(config.num_hidden_layers)));
@@ -56,6 +67,7 @@ void TransformerConfig::validate() const {
   require_positive(rms_norm_eps, "rms_norm_eps");
   require_positive(rope_theta, "rope_theta");
   require_positive(initializer_range, "initializer_range");
+  require_valid(rope_scaling);
 }
 
 std::int64_t TransformerConfig::parameter_count() const {
@@ -138,7 +150,7 @@ Variable Head::forward(const Variable& x) {
 TransformerLM::TransformerLM(const TransformerConfig& config) : config_(config) {
   config.validate();
   rotary_ = std::make_shared<RotaryTables>(config.max_position_embeddings, config.head_dim(),
-                                           config.rope_theta);
+                                           config.rope_theta, config.rope_scaling);
   const InitSpec init = InitSpec::truncated_normal(config.initializer_range);
   embedding_ =
       register_child("model.embed_tokens",

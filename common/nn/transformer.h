@@ -22,6 +22,7 @@ struct TransformerConfig {
   std::int64_t max_position_embeddings = 128;  ///< T
   double rms_norm_eps = 1e-5;
   double rope_theta = 10000;
+  RopeScaling rope_scaling = {};
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;  ///< outputs of a residual branch: divided by sqrt(2 L)
 

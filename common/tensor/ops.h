@@ -17,6 +17,7 @@
 /// heads (G divides H), D head width; R rows = B*T.
 #pragma once
 
+#include "tensor/rope_scaling.h"
 #include "tensor/tensor.h"
 
 #include <cstdint>
@@ -75,8 +76,10 @@ void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, 
                        const Tensor& dout, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd);
 
-/// cos, sin (T, D/2), float32 or float64: angle of position t, pair i = t * theta^(-2i/D).
-void rope_tables(const Tensor& cos, const Tensor& sin, double theta);
+/// cos, sin (T, D/2), float32 or float64: angle of position t, pair i = t * f; f = theta^(-2i/D),
+/// lowered by `scaling`.
+void rope_tables(const Tensor& cos, const Tensor& sin, double theta,
+                 const RopeScaling& scaling = {});
 /// Rotates x (B, T, heads, D) in place; pairs are (i, i + D/2), the "rotate half" convention of
 /// Hugging Face's Llama. `inverse` rotates back: the backward of the rotation.
 /// cos, sin (T' >= T, D/2; wide).

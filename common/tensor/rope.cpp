@@ -3,9 +3,24 @@
 #include "tensor/ops.h"
 #include "tensor/simd.h"
 
-namespace fsdp::ops {
+#include <numbers>
 
-void rope_tables(const Tensor& cos, const Tensor& sin, double theta) {
+namespace fsdp::ops {
+namespace {
+
+double scaled(double frequency, const RopeScaling& scaling) {
+  const auto& [factor, low, high, original] = scaling;
+  if (!scaling.is_on()) return frequency;
+  const double turns = static_cast<double>(original) * frequency / (2 * std::numbers::pi);
+  if (turns < low) return frequency / factor;
+  if (turns > high) return frequency;
+  const double smooth = (turns - low) / (high - low);
+  return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+}  // namespace
+
+void rope_tables(const Tensor& cos, const Tensor& sin, double theta, const RopeScaling& scaling) {
   Operands args("rope_tables");
   args.expect_dims("cos", cos, 2);
   const std::int64_t positions = cos.size(0), pairs = cos.size(1);
@@ -19,8 +34,8 @@ void rope_tables(const Tensor& cos, const Tensor& sin, double theta) {
       T* c = cos.data<T>();
       T* s = sin.data<T>();
       for (std::int64_t i = 0; i < pairs; ++i) {
-        const double frequency =
-            fixed::pow(theta, -static_cast<double>(i) / static_cast<double>(pairs));
+        const double frequency = scaled(
+            fixed::pow(theta, -static_cast<double>(i) / static_cast<double>(pairs)), scaling);
         for (std::int64_t t = 0; t < positions; ++t) {
           const auto [sine, cosine] = fixed::sin_cos(static_cast<double>(t) * frequency);
           c[t * pairs + i] = static_cast<T>(cosine);

@@ -30,6 +30,9 @@ nn::TransformerConfig sizes(bool tied) {
   config.num_key_value_heads = 1;
   config.explicit_head_dim = tied ? 12 : 0;
   config.rope_theta = 5e4;
+  if (tied) {  // divides some frequencies, and one in part
+    config.rope_scaling = {.factor = 4, .original_max_position_embeddings = 20};
+  }
   config.tie_word_embeddings = tied;
   return config;
 }

@@ -56,6 +56,7 @@ TEST_CASE("what changes the numbers may not change when a training is resumed", 
   refused("model.head_dim", "0", "16");
   refused("model.rms_norm_eps", "1e-05", "1e-06");
   refused("model.rope_theta", "10000", "500000");
+  refused("model.rope_factor", "0", "8");
   refused("model.intermediate_size", "40", "44");
   refused("optimizer.name", "adamw", "sgd");
   refused("optimizer.beta1", "0.9", "0.8");
@@ -76,12 +77,13 @@ TEST_CASE("what does not change the numbers may change, and what says the same m
           "[train][resume]") {
   const TemporaryFolder folder;
   run_training(configure(folder, {}), some_text());
-  const TrainConfig config = configure(
-      folder,
-      {"--parallel.strategy=fsdp", "--parallel.threads_per_rank=2", "--model.num_key_value_heads=2",
-       "--model.head_dim=8", "--training.seq_len=8", "--training.global_batch_size=1",
-       "--model.rms_norm_eps=0.00001", "--optimizer.lr=1e-4", "--training.steps=3",
-       "--metrics.log_freq=7", "--sample.max_new_tokens=1", "--checkpoint.interval=1"});
+  const TrainConfig config =
+      configure(folder, {"--parallel.strategy=fsdp", "--parallel.threads_per_rank=2",
+                         "--model.num_key_value_heads=2", "--model.head_dim=8",
+                         "--model.rope_low_freq_factor=2", "--training.seq_len=8",
+                         "--training.global_batch_size=1", "--model.rms_norm_eps=0.00001",
+                         "--optimizer.lr=1e-4", "--training.steps=3", "--metrics.log_freq=7",
+                         "--sample.max_new_tokens=1", "--checkpoint.interval=1"});
   CHECK(run_training(config, some_text()).first_step == 2);
 }
 

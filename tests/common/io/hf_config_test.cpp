@@ -34,6 +34,17 @@ nn::TransformerConfig read_with(const json& changes) {
   return read_text_as_config(config.dump());
 }
 
+// Llama 3.1's scaling with these keys changed.
+json llama3_with(const json& changes) {
+  json scaling = {{"rope_type", "llama3"},
+                  {"factor", 8},
+                  {"low_freq_factor", 1},
+                  {"high_freq_factor", 4},
+                  {"original_max_position_embeddings", 8192}};
+  scaling.update(changes);
+  return scaling;
+}
+
 struct Case {
   json changes;
   std::vector<std::string> said;  // parts of the message
@@ -77,16 +88,11 @@ TEST_CASE("a key of config.json with another value than the one allowed is refus
 }
 
 TEST_CASE("rotary positions of another kind are refused", "[hf]") {
-  const json llama3 = {{"rope_type", "llama3"},
-                       {"factor", 8},
-                       {"low_freq_factor", 1},
-                       {"high_freq_factor", 4},
-                       {"original_max_position_embeddings", 8192}};
   for (const std::string key : {"rope_scaling", "rope_parameters"}) {
     check_refused({
         {{{key, {{"rope_type", "yarn"}}}},
-         {"\"" + key + ".rope_type\" is \"yarn\"", "only \"default\" is supported"}},
-        {{{key, llama3}}, {"\"" + key + ".rope_type\" is \"llama3\""}},
+         {"\"" + key + ".rope_type\" is \"yarn\"",
+          "only \"default\" and \"llama3\" are supported"}},
         {{{key, {{"type", "linear"}, {"factor", 2}}}}, {"\"" + key + ".type\" is \"linear\""}},
         {{{key, {{"rope_type", "default"}, {"type", "linear"}}}}, {".type\" is \"linear\""}},
         {{{key, {{"rope_type", nullptr}, {"type", "linear"}}}}, {".type\" is \"linear\""}},
@@ -104,6 +110,62 @@ TEST_CASE("rotary positions of another kind are refused", "[hf]") {
                    {"rope_scaling", {{"rope_theta", 1e4}}},
                    {"rope_parameters", {{"rope_theta", 2e4}}}},
                   {"\"rope_parameters.rope_theta\" is 20000.0"}}});
+}
+
+TEST_CASE("the scaling of rotary positions that Llama 3.1 has is read and written", "[hf]") {
+  const RopeScaling expected{.factor = 32,
+                             .low_freq_factor = 1.5,
+                             .high_freq_factor = 4.5,
+                             .original_max_position_embeddings = 4096};
+  const json scaling = llama3_with({{"factor", 32.0},
+                                    {"low_freq_factor", 1.5},
+                                    {"high_freq_factor", 4.5},
+                                    {"original_max_position_embeddings", 4096}});
+  CHECK_FALSE(read_with({{"use_cache", true}}).rope_scaling.is_on());
+  for (const std::string key : {"rope_scaling", "rope_parameters"}) {
+    const nn::TransformerConfig config = read_with({{key, scaling}});
+    CHECK(config.rope_scaling == expected);
+    CHECK(config.rope_theta == 10000);
+    CHECK(read_text_as_config(to_hf_config(config)).rope_scaling == expected);
+    CHECK(json::parse(to_hf_config(config)).at("rope_scaling") == scaling);
+  }
+  const json early = llama3_with({{"rope_type", nullptr}, {"type", "llama3"}});
+  CHECK(read_with({{"rope_scaling", early}}).rope_scaling.factor == 8);
+  const json both = {{"rope_theta", nullptr},
+                     {"rope_scaling", llama3_with({{"type", "llama3"}})},
+                     {"rope_parameters", llama3_with({{"rope_theta", 5e5}})}};
+  CHECK(read_with(both).rope_scaling.factor == 8);
+  CHECK(read_with(both).rope_theta == 5e5);
+}
+
+TEST_CASE("a wrong scaling of rotary positions is refused", "[hf]") {
+  for (const std::string section : {"rope_scaling", "rope_parameters"}) {
+    const auto refused = [&](const std::string& key, const json& value, const std::string& why) {
+      const std::string name = "\"" + section + "." + key + "\"";
+      check_refused({{{{section, llama3_with({{key, value}})}}, {name, why}}});
+    };
+    for (const char* key :
+         {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+      refused(key, nullptr, "lacks");
+      refused(key, "8", "must be a");
+      refused(key, -1, "which must be");
+    }
+    refused("factor", 0, "is 0, which must be at least 1");
+    refused("factor", 0.5, "is 0.5, which must be at least 1");
+    refused("low_freq_factor", 0, "is 0, which must be positive");
+    refused("high_freq_factor", 1, "is 1, which must be more than low_freq_factor 1");
+    refused("original_max_position_embeddings", 8192.5, "must be a whole number");
+    refused("original_max_position_embeddings", 0, "is 0, which must be positive");
+    refused("attention_factor", 1.5, "is 1.5, a key that is not known here");
+    refused("type", "default", "is \"default\", but \"rope_type\" is \"llama3\"; remove");
+  }
+  check_refused(
+      {{{{"rope_scaling", llama3_with(json::object())},
+         {"rope_parameters", llama3_with({{"factor", 4}})}},
+        {"\"rope_parameters\" is {", "but \"rope_scaling\" says otherwise; remove the wrong one"}},
+       {{{"rope_scaling", {{"rope_type", "default"}}},
+         {"rope_parameters", llama3_with(json::object())}},
+        {"\"rope_parameters\" is {", "says otherwise"}}});
 }
 
 TEST_CASE("sizes that are missing, of a wrong type or out of range are refused", "[hf]") {

@@ -2,6 +2,7 @@
 #include "nn/transformer.h"
 
 #include "common/autograd/check_gradients.h"
+#include "tensor/ops.h"
 #include "toy_modules.h"
 
 #include <cmath>
@@ -108,6 +109,24 @@ TEST_CASE("on the fake device a model is counted but not made") {
   CHECK(context.tracker().current()[MemoryKind::unsharded_grad] == 4 * c.parameter_count());
 }
 
+TEST_CASE("a model's tables of positions are scaled as its configuration says") {
+  TransformerConfig config = TransformerConfig::nano();
+  const auto cosines = [&] {
+    TransformerLM model(config);
+    return dynamic_cast<RotaryTables&>(*model.find("model.rotary_emb")).cos().to_vector<float>();
+  };
+  const auto expected = [&](const RopeScaling& scaling) {
+    const Tensor cos = Tensor::empty({config.max_position_embeddings, config.head_dim() / 2});
+    const Tensor sin = Tensor::empty(cos.shape());
+    ops::rope_tables(cos, sin, config.rope_theta, scaling);
+    return cos.to_vector<float>();
+  };
+  CHECK(cosines() == expected({}));
+  config.rope_scaling = {.factor = 4, .original_max_position_embeddings = 20};
+  CHECK(cosines() == expected(config.rope_scaling));
+  CHECK(cosines() != expected({}));
+}
+
 TEST_CASE("a configuration is checked field by field") {
   const auto message_with = [](auto change) {
     TransformerConfig config = TransformerConfig::nano();
@@ -134,6 +153,16 @@ TEST_CASE("a configuration is checked field by field") {
           c.num_attention_heads = 3;  // does not divide 16
           c.explicit_head_dim = 6;
         }).empty());
+  CHECK(message_with([](auto& c) {
+          c.rope_scaling.factor = 0.5;
+        }).find("rope_factor: must be at least 1") != std::string::npos);
+  CHECK(message_with([](auto& c) {
+          c.rope_scaling.factor = 8;
+          c.rope_scaling.high_freq_factor = 1;
+        }).find("rope_high_freq_factor: must be more than") != std::string::npos);
+  CHECK(message_with([](auto& c) {
+          c.rope_scaling = {.factor = 8, .original_max_position_embeddings = 0};
+        }).find("rope_original_context: must be positive") != std::string::npos);
   CHECK(message_with([](auto& c) { c.rms_norm_eps = 0; }).find("rms_norm_eps") !=
         std::string::npos);
   CHECK(message_with([](auto& c) {
