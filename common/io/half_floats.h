@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace fsdp::io {
 
@@ -15,6 +16,22 @@ enum class Stored { as_dtype, bfloat16, float16 };
 /// keeps its sign and its payload.
 float from_bfloat16(std::uint16_t bits);
 float from_float16(std::uint16_t bits);
+
+/// The nearest 16-bit number, of two equally near ones the even one: the inverse of the two above.
+/// Beyond the largest number comes an infinity. A NaN keeps its sign and the upper bits of its
+/// payload.
+std::uint16_t to_bfloat16(float value);
+std::uint16_t to_float16(float value);
+
+/// "bfloat16" or "float16".
+std::string_view name_of(Stored stored);
+/// The largest number that is finite.
+float largest_of(Stored stored);
+
+/// Rounds n floats to n 16-bit numbers. @return the first finite value that became an infinity;
+/// null if there is none
+const float* round_to(std::span<std::uint16_t> rounded, std::span<const float> values,
+                      Stored stored);
 
 /// `values` begins as n 16-bit floats in its second half, and ends as n floats. No other memory is
 /// used.

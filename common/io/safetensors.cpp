@@ -189,9 +189,29 @@ void SafetensorsWriter::write(const Tensor& part) {
              "{}: tensor \"{}\" {} {} still lacks {} elements; got {} of {} ({}contiguous)",
              file_.path().string(), item.name, name_of(item.dtype), to_string(item.shape), left,
              part.numel(), name_of(part.dtype()), part.is_contiguous() ? "" : "not ");
-  file_.write({part.raw(), part.nbytes()});
+  if (item.stored == Stored::as_dtype) {
+    file_.write({part.raw(), part.nbytes()});
+  } else {
+    write_rounded(item, {part.data<float>(), static_cast<std::size_t>(part.numel())});
+  }
   item_done_ += part.numel();
   skip_complete_items();
+}
+
+void SafetensorsWriter::write_rounded(const Item& item, std::span<const float> values) {
+  std::array<std::uint16_t, 8192> buffer;
+  while (!values.empty()) {
+    const std::span piece = values.first(std::min(values.size(), buffer.size()));
+    const std::span rounded = std::span(buffer).first(piece.size());
+    if (const float* beyond = round_to(rounded, piece, item.stored)) {
+      throw InputError(fmt::format(
+          "{}: tensor \"{}\" holds {}, but the largest {} is {}; store it as float32{}",
+          file_.path().string(), item.name, *beyond, name_of(item.stored), largest_of(item.stored),
+          item.stored == Stored::float16 ? " or bfloat16" : ""));
+    }
+    file_.write(std::as_bytes(rounded));
+    values = values.subspan(piece.size());
+  }
 }
 
 void SafetensorsWriter::finish() {

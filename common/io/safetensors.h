@@ -66,14 +66,18 @@ class SafetensorsReader {
 };
 
 /// Writes a file tensor by tensor. All shapes are declared up front, and data follows in that
-/// order. So one tensor in memory is enough. finish() syncs the file to disk. A writer destroyed
-/// before that removes its file.
+/// order. So one tensor in memory is enough. float32 can be stored as 16-bit floats, which are
+/// rounded a few KiB at a time. finish() syncs the file to disk. A writer destroyed before that
+/// removes its file.
 class SafetensorsWriter {
  public:
   struct Item {
     std::string name;
-    DType dtype;
+    DType dtype;  ///< of the values that are given
     Shape shape;
+    Stored stored = Stored::as_dtype;
+
+    std::uint64_t nbytes() const;  ///< in the file
   };
   SafetensorsWriter(const std::filesystem::path& path, std::vector<Item> items,
                     const std::map<std::string, std::string>& metadata = {});
@@ -81,12 +85,14 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
   /// Writes data of the next item, in one or more contiguous parts, none beyond the item's end.
+  /// @throws InputError naming the tensor, if a finite value is too large for the item's 16 bits.
   void write(const Tensor& part);
   /// @throws Error if data is missing.
   void finish();
 
  private:
   void skip_complete_items();
+  void write_rounded(const Item& item, std::span<const float> values);
 
   File file_;
   std::vector<Item> items_;

@@ -5,6 +5,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -18,7 +19,6 @@ using nlohmann::json;
 // The reference implementation refuses longer headers too.
 constexpr std::uint64_t kMaxHeader = 100'000'000;
 
-// The first of a dtype is how it is written.
 struct StoredType {
   const char* name;
   DType dtype;
@@ -34,6 +34,15 @@ constexpr StoredType kTypes[] = {
     {"BF16", DType::float32, Stored::bfloat16},
     {"F16", DType::float32, Stored::float16},
 };
+
+const StoredType& type_of(const SafetensorsWriter::Item& item) {
+  const auto* found = std::ranges::find_if(kTypes, [&](const StoredType& type) {
+    return type.dtype == item.dtype && type.stored == item.stored;
+  });
+  FSDP_CHECK(found != std::end(kTypes), "tensor \"{}\": {} cannot be stored as {}", item.name,
+             name_of(item.dtype), name_of(item.stored));
+  return *found;
+}
 
 [[noreturn]] void damaged(const File& file, const std::string& what) {
   throw InputError(fmt::format("{}: not a complete safetensors file: {}; copy or save it again",
@@ -200,6 +209,10 @@ void check_checksum(const File& file, const std::string& text, const Safetensors
 
 }  // namespace
 
+std::uint64_t SafetensorsWriter::Item::nbytes() const {
+  return static_cast<std::uint64_t>(numel_of(shape)) * type_of(*this).size();
+}
+
 SafetensorsHeader parse_safetensors_header(const File& file) {
   const std::uint64_t file_nbytes = file.nbytes();
   const std::string text = read_header_text(file, file_nbytes);
@@ -231,9 +244,9 @@ std::string make_safetensors_header(const std::vector<SafetensorsWriter::Item>& 
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t end = 0;
   for (const SafetensorsWriter::Item& item : items) {
-    const StoredType& type = *std::ranges::find(kTypes, item.dtype, &StoredType::dtype);
+    const StoredType& type = type_of(item);
     const std::uint64_t begin = end;
-    end += static_cast<std::uint64_t>(numel_of(item.shape)) * size_of(item.dtype);
+    end += item.nbytes();
     header[item.name] = {
         {"dtype", type.name}, {"shape", item.shape}, {"data_offsets", {begin, end}}};
   }

@@ -1,4 +1,5 @@
-// 16-bit floats of a file: every one of them becomes the float32 of the same value.
+// 16-bit floats of a file: every one of them becomes the float32 of the same value, and every
+// float32 the nearest of them.
 #include "io/half_floats.h"
 
 #include "base/check.h"
@@ -48,6 +49,30 @@ void check_all(float (*widen)(std::uint16_t), int fraction_bits) {
   CHECK(wrong == std::vector<int>{});
 }
 
+// Every 16-bit number comes back from its float32. Between two neighbors the middle goes to the even
+// one, and what is beside the middle to the nearer one.
+void check_rounding(std::uint16_t (*round)(float), float (*widen)(std::uint16_t),
+                    std::uint16_t infinity) {
+  std::vector<int> wrong;
+  for (int i = 0; i < 0x10000; ++i) {
+    if (round(widen(static_cast<std::uint16_t>(i))) != i) wrong.push_back(i);
+  }
+  for (int i = 0; i < infinity; ++i) {
+    const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);
+    // Where an infinity is next, the number that would follow counts as it.
+    const double next = high == infinity
+                            ? 2 * static_cast<double>(widen(low)) -
+                                  static_cast<double>(widen(static_cast<std::uint16_t>(i - 1)))
+                            : static_cast<double>(widen(high));
+    const auto middle = static_cast<float>((static_cast<double>(widen(low)) + next) / 2);
+    const std::uint16_t even = i % 2 == 0 ? low : high;
+    if (round(middle) != even || round(std::nextafter(middle, 0.0F)) != low ||
+        round(std::nextafter(middle, INFINITY)) != high || round(-middle) != (even | 0x8000U))
+      wrong.push_back(i);
+  }
+  CHECK(wrong == std::vector<int>{});
+}
+
 // A file with the tensor "a" of these 16-bit numbers.
 std::filesystem::path write_halves(const TemporaryFolder& folder, const std::string& dtype,
                                    const std::vector<std::uint16_t>& halves) {
@@ -76,6 +101,100 @@ TEST_CASE("each of the 65536 float16 numbers becomes the same float32", "[safete
   CHECK(from_float16(0x3E00) == 1.5F);
   CHECK(from_float16(0x0001) == 0x1p-24F);
   CHECK(from_float16(0x7BFF) == 65504.0F);
+}
+
+TEST_CASE("a float32 is rounded to the nearest bfloat16 number, or to the even one",
+          "[safetensors]") {
+  check_rounding(to_bfloat16, from_bfloat16, 0x7F80);
+  CHECK(to_bfloat16(0x1p-149F) == 0);  // far below the least subnormal number, 2^-133
+  CHECK(to_bfloat16(0x1p-134F) == 0);
+  CHECK(to_bfloat16(0x1.1p-134F) == 1);
+  CHECK(to_bfloat16(std::bit_cast<float>(0x7F800001U)) == 0x7FC0);  // not an infinity
+}
+
+TEST_CASE("a float32 is rounded to the nearest float16 number, or to the even one",
+          "[safetensors]") {
+  check_rounding(to_float16, from_float16, 0x7C00);
+  CHECK(to_float16(65519.996F) == 0x7BFF);
+  CHECK(to_float16(65520.0F) == 0x7C00);  // an infinity
+  CHECK(to_float16(-1e30F) == 0xFC00);
+  CHECK(to_float16(0x1p-25F) == 0);
+  CHECK(to_float16(0x1.000002p-25F) == 1);
+  CHECK(to_float16(-0x1p-149F) == 0x8000);
+  CHECK(to_float16(std::bit_cast<float>(0xFF800001U)) == 0xFE00);
+}
+
+TEST_CASE("a finite value that would be an infinity is found", "[safetensors]") {
+  const auto beyond = [](std::vector<float> values, Stored stored) {
+    std::vector<std::uint16_t> rounded(values.size());
+    const float* found = round_to(rounded, values, stored);
+    return found == nullptr ? 0 : *found;
+  };
+  CHECK(beyond({1, 65519, INFINITY, NAN, -65519}, Stored::float16) == 0);
+  CHECK(beyond({1, 65520, -70000}, Stored::float16) == 65520);
+  CHECK(beyond({-INFINITY, -70000}, Stored::float16) == -70000);
+  CHECK(beyond({65520, 0x1.fep127F}, Stored::bfloat16) == 0);
+  CHECK(beyond({0x1.ffp127F}, Stored::bfloat16) == 0x1.ffp127F);
+  CHECK(largest_of(Stored::float16) == 65504);
+  CHECK(largest_of(Stored::bfloat16) == 0x1.fep127F);
+}
+
+TEST_CASE("float32 is written as 16-bit floats, in parts of any size", "[safetensors]") {
+  const TemporaryFolder folder;
+  constexpr std::int64_t kCount = 20001;  // more than are rounded at once
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    values.push_back(static_cast<float>(i - 7000) * 1.234567e-3F);
+  }
+  for (const Stored stored : {Stored::bfloat16, Stored::float16}) {
+    const auto path = folder / std::string(name_of(stored));
+    SafetensorsWriter writer(path, {{"a", DType::float32, {kCount}, stored},
+                                    {"b", DType::float32, {2}},
+                                    {"c", DType::int32, {2}}});
+    const Tensor whole = Tensor::from(values, {kCount});
+    writer.write(whole.narrow(0, 0, 3));
+    writer.write(whole.narrow(0, 3, kCount - 3));
+    writer.write(Tensor::from(std::vector<float>{0.1F, 0.2F}, {2}));
+    writer.write(Tensor::from(std::vector<std::int32_t>{1, 2}, {2}));
+    writer.finish();
+    const SafetensorsReader reader(path);
+    CHECK(reader.entries().at("a").stored == stored);
+    CHECK(reader.entries().at("a").nbytes == 2 * kCount);
+    std::vector<float> expected;
+    for (const float value : values) {
+      expected.push_back(stored == Stored::bfloat16 ? from_bfloat16(to_bfloat16(value))
+                                                    : from_float16(to_float16(value)));
+    }
+    const Tensor a = Tensor::empty({kCount}), b = Tensor::empty({2});
+    reader.read("a", a);
+    reader.read("b", b);
+    CHECK(a.to_vector<float>() == expected);
+    CHECK(b.to_vector<float>() == std::vector<float>{0.1F, 0.2F});
+  }
+  CHECK_THROWS_AS(SafetensorsWriter(folder / "ints", {{"a", DType::int32, {1}, Stored::bfloat16}}),
+                  Error);
+}
+
+TEST_CASE("a tensor whose values 16 bits cannot hold is named", "[safetensors]") {
+  const TemporaryFolder folder;
+  const auto complaint = [&](float value, Stored stored) {
+    std::vector<float> values(10000, 1);
+    values.push_back(value);
+    return message_of<InputError>([&] {
+      SafetensorsWriter writer(folder / "model",
+                               {{"a.weight", DType::float32, {std::ssize(values)}, stored}});
+      writer.write(Tensor::from(values, {std::ssize(values)}));
+      writer.finish();
+    });
+  };
+  CHECK(complaint(65504, Stored::float16).empty());
+  CHECK_THAT(
+      complaint(-70000, Stored::float16),
+      contains("tensor \"a.weight\" holds -70000, but the largest float16 is 65504; store it "
+               "as float32 or bfloat16"));
+  CHECK_FALSE(std::filesystem::exists(folder / "model"));
+  CHECK(complaint(-70000, Stored::bfloat16).empty());
+  CHECK_THAT(complaint(0x1.ffp127F, Stored::bfloat16), contains("store it as float32"));
 }
 
 TEST_CASE("16-bit floats of a file are read as float32, whole or in slices", "[safetensors]") {
