@@ -47,8 +47,9 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.add_choice("--backend", line.backend, {"threads", "mpi"},
                      "what ranks are: threads, or processes that mpirun starts, one each");
   options.add_text("--summary", line.summary, "write losses, memory and fingerprint here, as JSON");
-  options.add_text("--export", line.export_folder,
-                   "write the trained model here, for Hugging Face's from_pretrained");
+  options.add_text(
+      "--export", line.export_folder,
+      "write the trained model here, for Hugging Face's from_pretrained; see export.*");
   options.add_text("--picture", line.picture,
                    "record the last step, and write timeline.html and trace.json to this folder");
   options.set_footer(
@@ -82,6 +83,10 @@ TrainConfig configure(const CommandLine& line) {
   words.insert(words.end(), line.overrides.begin(), line.overrides.end());
   TrainConfig config = load_config(line.config, words);
   check_launch(line, config, launch);
+  for (const auto& [key, place] : config.origins) {
+    if (line.export_folder || !key.starts_with("export.")) continue;
+    config.remarks.push_back(fmt::format("{}: {}: has no effect without --export", place, key));
+  }
   for (const auto& [key, value] : line.short_forms) {
     if (config.settings.at(key) == value) continue;
     throw InputError(fmt::format("command line: {}: is {}, but --{} is {}; give one of them", key,

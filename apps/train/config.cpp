@@ -1,7 +1,6 @@
 #include "train/config.h"
 
 #include "base/check.h"
-#include "io/hf_folder.h"
 #include "train/config_keys.h"
 
 #include <fmt/format.h>
@@ -98,6 +97,10 @@ std::vector<Key> keys_of(TrainConfig& c) {
       {"sample.prompt", &c.sample.prompt, "what the sample begins with"},
       {"sample.temperature", &c.sample.temperature, "0 = always the likeliest", range(0, 100)},
       {"sample.top_k", &c.sample.top_k, "keep the k likeliest; 0 = all", range(0, 1e9)},
+      {"export.dtype", &c.exported.dtype, "of the weights that --export writes",
+       one_of({"float32", "bfloat16", "float16"})},
+      {"export.max_shard_size", &c.exported.max_shard_size,
+       "bytes of weights in one file of --export; 0 = one file for all", range(0, 1e18)},
   };
 }
 
@@ -112,6 +115,7 @@ void read_model(TrainConfig& config) {
   }
   try {
     config.model = io::read_hf_config(std::filesystem::path(config.from) / "config.json");
+    config.extras = io::find_hf_extras(config.from);
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", config.origin("model.from"), error.what()));
   }

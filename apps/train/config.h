@@ -3,6 +3,7 @@
 /// Everything a training can be told, and how it is checked.
 #pragma once
 
+#include "io/hf_folder.h"
 #include "nn/transformer.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
@@ -62,11 +63,17 @@ struct SampleConfig {
   std::int64_t top_k = 40;
 };
 
+struct ExportConfig {
+  std::string dtype = "float32";    ///< of the weights: float32, bfloat16, float16
+  std::int64_t max_shard_size = 0;  ///< bytes of the weights in one file; 0 = all in one file
+};
+
 /// A whole configuration. Everything in it has been checked.
 struct TrainConfig {
   std::string source = "(defaults)";  ///< the file, named in messages
   std::string preset = "tiny";
   std::string from;  ///< model.from: the Hugging Face folder to start from; empty = random weights
+  io::HfExtras extras;  ///< what an export takes over from there
   nn::TransformerConfig model = nn::TransformerConfig::tiny();
   DataConfig data;
   TrainingConfig training;
@@ -77,6 +84,7 @@ struct TrainConfig {
   CheckpointConfig checkpoint;
   std::int64_t log_freq = 1;  ///< metrics.log_freq: steps between two progress lines
   SampleConfig sample;
+  ExportConfig exported;  ///< export.*: how --export writes
   /// Every key there is, with its value as text; what a checkpoint records is made of it.
   std::map<std::string, std::string> settings;
   /// Every key that was given, with the place: "tiny.toml:12", "command line".

@@ -22,6 +22,16 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+/// As the keys export.* say.
+io::HfExport export_of(const TrainConfig& config) {
+  const auto& [dtype, max_shard_size] = config.exported;
+  return {.stored = dtype == "bfloat16"  ? io::Stored::bfloat16
+                    : dtype == "float16" ? io::Stored::float16
+                                         : io::Stored::as_dtype,
+          .max_shard_size = static_cast<std::uint64_t>(max_shard_size),
+          .extras = config.extras};
+}
+
 /// Who watches a step may count its peak anew; the run's is the highest of all.
 Breakdown highest(const Breakdown& before, const Breakdown& now) {
   return now.total() > before.total() ? now : before;
@@ -94,12 +104,27 @@ RankResult RankTrainer::run() {
 void RankTrainer::finish(RankResult& result) {
   if (!options_.export_folder.empty()) {
     check_parameters(config_.training.steps);
-    strategy_->save_full(options_.export_folder);
-    note(fmt::format("exported {}", options_.export_folder));
+    export_model();
   }
   result.param_sha256 = fingerprint();
   result.sample = sample();
   if (options_.on_finished) options_.on_finished(group_.get());
+}
+
+void RankTrainer::export_model() {
+  const std::string& folder = options_.export_folder;
+  const std::string& saved = config_.checkpoint.folder;
+  try {
+    for (const std::string& missing : strategy_->save_full(folder, export_of(config_)))
+      note("note: " + missing);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--export: {}: {}{}", folder, error.what(),
+                                 saved.empty()
+                                     ? ""
+                                     : "; the trained model is in the checkpoint.folder " + saved +
+                                           ": the same command exports it"));
+  }
+  note(fmt::format("exported {}", folder));
 }
 
 StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankResult& result) {

@@ -60,6 +60,7 @@ class RankTrainer {
   std::string where_to_go_on() const;
   void save(std::int64_t steps_done);
   void finish(RankResult& result);
+  void export_model();
   std::string fingerprint();
   std::vector<std::int32_t> sample();
   void note(const std::string& text) const;

@@ -43,7 +43,9 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
   // Where the numbers are computed, not which: every strategy gives the same bits at every W.
   if (key.starts_with("parallel.") || key == "training.no_sync") return true;
   // What is written and said beside them.
-  if (key.starts_with("checkpoint.") || key.starts_with("sample.")) return true;
+  for (const char* section : {"checkpoint.", "sample.", "export."}) {
+    if (key.starts_with(section)) return true;
+  }
   if (key == "metrics.log_freq") return true;
   // Only names: the sizes that a preset stands for, and the tokens in the data, are compared.
   if (key == "model.preset" || key.starts_with("data.")) return true;

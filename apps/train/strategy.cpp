@@ -1,13 +1,14 @@
 #include "train/strategy.h"
 
 #include "base/check.h"
-#include "io/hf_folder.h"
+#include "io/hf_folder_writer.h"
 #include "io/sharded_checkpoint.h"
 #include "nn/init_observer.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
 #include "task7_integration/integration.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,18 +92,15 @@ class ReplicatedStrategy : public Strategy {
     io::load_hf_folder(*model_, folder);
     barrier("load_full");  // every rank found it right
   }
-  void save_full(const std::filesystem::path& folder) override {
-    if (is_first()) io::save_hf_folder(*model_, folder);
-    barrier("save_full");
-  }
 
- private:
-  bool is_first() const { return group_ == nullptr || group_->rank() == 0; }
-
-  void barrier(const char* what) {
+ protected:
+  std::vector<nn::NamedParameter> parameters() override { return model_->named_parameters(); }
+  bool is_first() const override { return group_ == nullptr || group_->rank() == 0; }
+  void barrier(const char* what) override {
     if (group_ != nullptr) group_->barrier({what, Phase::checkpoint}).wait();
   }
 
+ private:
   // Named as the sharded strategy names them, so that each loads what the other wrote.
   std::vector<io::StateSlice> state_slices() {
     std::vector<io::StateSlice> slices;
@@ -134,7 +132,7 @@ class ShardedStrategy : public Strategy {
  public:
   // A meta start: no rank ever holds the whole model, not even at the beginning.
   ShardedStrategy(const TrainConfig& config, std::shared_ptr<ProcessGroup> group)
-      : model_(deferred_.build([&] { return make_model(config); })) {
+      : group_(group), model_(deferred_.build([&] { return make_model(config); })) {
     FullyShardOptions options;
     options.reshard_after_forward = config.parallel.reshard_after_forward;
     options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
@@ -164,15 +162,41 @@ class ShardedStrategy : public Strategy {
     return sharded_->load_checkpoint(folder);
   }
   void load_full(const std::filesystem::path& folder) override { sharded_->load_full(folder); }
-  void save_full(const std::filesystem::path& folder) override { sharded_->save_full(folder); }
+
+ protected:
+  std::vector<nn::NamedParameter> parameters() override {
+    std::vector<nn::NamedParameter> all;
+    for (const auto& unit : sharded_->units()) {
+      for (const auto& flat : unit->flat_parameters()) {
+        all.insert(all.end(), flat->parameters().begin(), flat->parameters().end());
+      }
+    }
+    return all;
+  }
+  bool is_first() const override { return group_->rank() == 0; }
+  void barrier(const char* what) override { group_->barrier({what, Phase::checkpoint}).wait(); }
 
  private:
+  std::shared_ptr<ProcessGroup> group_;
   DeferredInit deferred_;  // outlives what was built under it
   std::shared_ptr<nn::TransformerLM> model_;
   std::unique_ptr<ShardedModel> sharded_;
 };
 
 }  // namespace
+
+std::vector<std::string> Strategy::save_full(const std::filesystem::path& folder,
+                                             io::HfExport how) {
+  std::optional<io::HfFolderWriter> writer;
+  std::vector<std::string> missing;
+  if (is_first()) writer.emplace(folder, model().config(), parameters(), std::move(how));
+  for_each_full_parameter([&](const std::string& path, const Tensor& full) {
+    if (writer) writer->write(path, full);
+  });
+  if (writer) missing = writer->publish();
+  barrier("save_full");  // the folder is there
+  return missing;
+}
 
 optim::StepPlan plan_of(const TrainConfig& config) {
   const auto micro_steps = static_cast<int>(config.micro_batches() / config.parallel.ranks);

@@ -6,6 +6,7 @@
 
 #include "comm/process_group.h"
 #include "io/checkpoint_folder.h"
+#include "io/hf_folder.h"
 #include "nn/transformer.h"
 #include "optim/gradient_engine.h"
 #include "optim/optimizer.h"
@@ -17,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fsdp::train {
 
@@ -46,8 +48,15 @@ class Strategy {
   /// The parameters from such a folder. With model.from they have no values before this, or before
   /// load_checkpoint(). No rank reads more than it keeps. Collective.
   virtual void load_full(const std::filesystem::path& folder) = 0;
-  /// A folder for Hugging Face's from_pretrained. Collective.
-  virtual void save_full(const std::filesystem::path& folder) = 0;
+  /// A folder for Hugging Face's from_pretrained, which rank 0 writes. Collective.
+  /// @return on rank 0: what the folder should have and lacks, one sentence each
+  std::vector<std::string> save_full(const std::filesystem::path& folder, io::HfExport how);
+
+ protected:
+  /// In the order of for_each_full_parameter().
+  virtual std::vector<nn::NamedParameter> parameters() = 0;
+  virtual bool is_first() const = 0;  ///< rank 0, or alone
+  virtual void barrier(const char* what) = 0;
 };
 
 /// How a rank takes its share of a step's micro-batches.

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace fsdp::io {
 namespace {
@@ -165,6 +166,14 @@ std::string read_text(const fs::path& path, std::size_t most) {
       return text;
     }
   }
+}
+
+void copy_synced(const fs::path& from, const fs::path& to) {
+  File in = File::open_to_read(from);
+  File out = File::create(to);
+  std::vector<std::byte> part(std::size_t{1} << 16);
+  while (const std::size_t filled = in.read_on(part)) out.write(std::span(part).first(filled));
+  out.sync();
 }
 
 void write_text_atomically(const fs::path& path, const std::string& text) {

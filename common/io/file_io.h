@@ -73,6 +73,10 @@ void sync_to_disk(const std::filesystem::path& path);
 /// Writes a small text file through a temporary, synced and renamed.
 void write_text_atomically(const std::filesystem::path& path, const std::string& text);
 
+/// Writes what `from` holds, a part at a time, and syncs it.
+/// @throws InputError if `from` cannot be read; a part of `to` may be there then.
+void copy_synced(const std::filesystem::path& from, const std::filesystem::path& to);
+
 /// The whole text of a file, or of a pipe until its other end is closed.
 /// @throws InputError if it cannot be read, or is longer than `most` bytes.
 std::string read_text(const std::filesystem::path& path,

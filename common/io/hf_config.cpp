@@ -233,7 +233,7 @@ nlohmann::ordered_json write_rope_scaling(const RopeScaling& scaling) {
 
 }  // namespace
 
-std::string to_hf_config(const nn::TransformerConfig& config) {
+std::string to_hf_config(const nn::TransformerConfig& config, const HfExport& how) {
   nlohmann::ordered_json out;
   out["architectures"] = {"LlamaForCausalLM"};
   out["model_type"] = "llama";
@@ -254,10 +254,12 @@ std::string to_hf_config(const nn::TransformerConfig& config) {
   out["mlp_bias"] = false;
   out["tie_word_embeddings"] = config.tie_word_embeddings;
   out["initializer_range"] = config.initializer_range;
-  out["bos_token_id"] = nullptr;
-  out["eos_token_id"] = nullptr;
-  out["pad_token_id"] = nullptr;
-  out["torch_dtype"] = "float32";
+  if (how.extras.folder.empty()) {  // no tokens are special; without the keys 1 and 2 would be
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) out[key] = nullptr;
+  }
+  for (const auto& [key, value] : how.extras.config) out[key] = json::parse(value);
+  // transformers 5 calls it "dtype", and reads both.
+  out["torch_dtype"] = how.stored == Stored::as_dtype ? "float32" : name_of(how.stored);
   out["use_cache"] = true;
   return out.dump(2) + "\n";
 }

@@ -1,11 +1,15 @@
 #include "io/hf_folder.h"
 
 #include "base/check.h"
-#include "io/file_io.h"
+#include "io/hf_folder_writer.h"
+#include "io/json_file.h"
 #include "io/output_folder.h"
 #include "io/safetensors.h"
 
+#include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
+#include <utility>
 
 namespace fsdp::io {
 namespace {
@@ -13,10 +17,17 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWeights = "model.safetensors";
-constexpr const char* kConfig = "config.json";
 
 constexpr const char* kHead = "lm_head.weight";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+// What AutoTokenizer and generate() read.
+constexpr const char* kExtraFiles[] = {
+    "generation_config.json",  "tokenizer.json",    "tokenizer.model", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "vocab.json",      "merges.txt",
+    "chat_template.jinja"};
+constexpr const char* kExtraKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id",
+                                      "tokenizer_class"};
 
 // Tied embeddings may carry the head a second time. Another one would mean another model.
 void check_tied_head(const SafetensorsReader& reader) {
@@ -48,24 +59,25 @@ void check_hf_parameters(const SafetensorsReader& reader,
   }
 }
 
-void write_hf_files(nn::TransformerLM& model, const fs::path& folder) {
-  const std::vector<nn::NamedParameter> parameters = model.named_parameters();
-  std::vector<SafetensorsWriter::Item> items;
-  for (const nn::NamedParameter& parameter : parameters) {
-    const Tensor& data = parameter.variable.data();
-    items.push_back({parameter.path, data.dtype(), data.shape()});
+HfExtras find_hf_extras(const fs::path& folder) {
+  HfExtras extras;
+  extras.folder = folder;
+  for (const char* name : kExtraFiles) {
+    std::error_code ignored;
+    if (fs::is_regular_file(folder / name, ignored)) extras.files.emplace_back(name);
   }
-  // transformers refuses a file that does not say which framework's layout it has.
-  SafetensorsWriter writer(folder / kWeights, std::move(items), {{"format", "pt"}});
-  for (const nn::NamedParameter& parameter : parameters) writer.write(parameter.variable.data());
-  writer.finish();
-  write_text_atomically(folder / kConfig, to_hf_config(model.config()));
+  const nlohmann::json config = read_json_object(folder / "config.json");
+  for (const char* key : kExtraKeys) {
+    if (config.contains(key)) extras.config[key] = config.at(key).dump();
+  }
+  return extras;
 }
 
-void save_hf_folder(nn::TransformerLM& model, const fs::path& folder) {
-  const fs::path temporary = begin_folder(folder);
-  write_hf_files(model, temporary);
-  publish_folder(temporary, folder);
+void save_hf_folder(nn::TransformerLM& model, const fs::path& folder, HfExport how) {
+  const std::vector<nn::NamedParameter> parameters = model.named_parameters();
+  HfFolderWriter writer(folder, model.config(), parameters, std::move(how));
+  for (const nn::NamedParameter& each : parameters) writer.write(each.path, each.variable.data());
+  writer.publish();
 }
 
 void load_hf_folder(nn::TransformerLM& model, const fs::path& folder) {

@@ -6,25 +6,41 @@
 #include "io/safetensors.h"
 #include "nn/transformer.h"
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace fsdp::io {
 
+/// What belongs to a model in a folder beside its sizes and weights.
+struct HfExtras {
+  std::filesystem::path folder;               ///< empty = the model comes from no folder
+  std::vector<std::string> files;             ///< tokenizer and generation_config.json
+  std::map<std::string, std::string> config;  ///< of config.json, as JSON: bos_token_id, …
+};
+/// Those of a folder. It reads `config.json` only.
+HfExtras find_hf_extras(const std::filesystem::path& folder);
+
+/// How a model is written.
+struct HfExport {
+  Stored stored = Stored::as_dtype;
+  std::uint64_t max_shard_size = 0;  ///< bytes of the tensors in one file; 0 = all in one file
+  HfExtras extras = {};              ///< go with it
+};
+
 /// The text of `config.json` for a model (architectures, hidden_size, rope_theta, …).
-std::string to_hf_config(const nn::TransformerConfig& config);
+std::string to_hf_config(const nn::TransformerConfig& config, const HfExport& how = {});
 /// Reads `config.json`. @throws InputError naming file, key and remedy if the file describes
 /// another model, or has a key that is not known: no key that may change what a model computes is
 /// ignored.
 nn::TransformerConfig read_hf_config(const std::filesystem::path& path);
 
-/// Writes `model.safetensors` and `config.json` of a whole (not sharded) model into a folder that
-/// appears atomically and never replaces what is not ours (output_folder.h). Tied weights are
-/// written once, as Hugging Face does.
-void save_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folder);
-/// Writes the same two files into an existing folder, which the caller publishes.
-void write_hf_files(nn::TransformerLM& model, const std::filesystem::path& folder);
+/// Writes a whole (not sharded) model into a folder that appears atomically and never replaces what
+/// is not ours (output_folder.h). Tied weights are written once, as Hugging Face does.
+void save_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folder,
+                    HfExport how = {});
 /// Fills a whole model from `model.safetensors`, or the files that its index lists; in float32,
 /// bfloat16 or float16. Every parameter must be there, with its shape; otherwise nothing changes.
 void load_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folder);

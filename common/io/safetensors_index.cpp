@@ -32,4 +32,12 @@ std::map<std::string, std::string> read_safetensors_index(const std::filesystem:
   return weight_map;
 }
 
+std::string make_safetensors_index(const SafetensorsIndex& index) {
+  const nlohmann::json text = {
+      {"metadata",
+       {{"total_parameters", index.total_parameters}, {"total_size", index.total_size}}},
+      {"weight_map", index.weight_map}};
+  return text.dump(2) + "\n";
+}
+
 }  // namespace fsdp::io

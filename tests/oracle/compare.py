@@ -7,12 +7,14 @@
             logits, loss, every gradient, and ten steps of AdamW
     back    unshard-train --export writes a trained model; from_pretrained loads it, and its logits are
             those that oracle_numbers computes
+    16 bits the same in bfloat16 and several files: from_pretrained finds the dtype, and in float32
+            computes the logits that oracle_numbers does
 
 Prints the largest relative difference of each kind over all tensors, and fails unless
 
     logits, losses, grad    the first batch's logits and gradients, the losses of ten steps
     AdamW                   the change of every parameter after ten steps on PyTorch's gradients
-    back                    the logits of the model that came from here
+    back, 16 bits           the logits of the model that came from here
 
 are below 1e-5, and "trained", the change after ten steps of training, each side with its own gradients,
 is no further from PyTorch than a few times what PyTorch in float32 is from PyTorch in float64 ("floor").
@@ -82,7 +84,16 @@ def there(programs, folder, size, variant):
     return worst
 
 
-def back(programs, folder, size, variant):
+def rotary_keys(scaling):
+    if scaling is None:
+        return []
+    return ["--model.rope_factor", str(scaling["factor"]),
+            "--model.rope_low_freq_factor", str(scaling["low_freq_factor"]),
+            "--model.rope_high_freq_factor", str(scaling["high_freq_factor"]),
+            "--model.rope_original_context", str(scaling["original_max_position_embeddings"])]
+
+
+def back(programs, folder, size, variant, how=()):
     changes = oracle.VARIANTS[variant]
     heads = oracle.SIZES[size]["num_attention_heads"]
     tie = str(changes["tie_word_embeddings"]).lower()
@@ -90,10 +101,15 @@ def back(programs, folder, size, variant):
                     "--model.preset", size, "--model.tie_word_embeddings", tie,
                     "--model.vocab_size", "256", "--model.num_key_value_heads",
                     str(heads // changes.get("group", 1)), "--data.path", "README.md",
-                    "--training.steps", "3", "--training.local_batch_size", "2",
+                    "--training.steps", "3", "--training.local_batch_size", "2", *how,
+                    *rotary_keys(changes.get("rope_scaling")),
                     "--export", folder / "exported"], check=True, stdout=subprocess.DEVNULL)
+    if how:
+        assert len(list((folder / "exported").glob("model-*-of-*.safetensors"))) > 1
+        found = LlamaForCausalLM.from_pretrained(folder / "exported", dtype="auto")
+        assert found.dtype == torch.bfloat16, found.dtype
     model, info = LlamaForCausalLM.from_pretrained(folder / "exported", output_loading_info=True,
-                                                   attn_implementation="eager")
+                                                   dtype=torch.float32, attn_implementation="eager")
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not info.get(kind), (kind, info[kind])
     tokens, targets = oracle.make_batches(size, steps=1, batch=2, seed=5)
@@ -115,7 +131,8 @@ def main():
     programs = pathlib.Path(sys.argv[1]).resolve()
     sizes = sys.argv[2:] or ["nano", "tiny"]
     good = True
-    kinds = ("logits", "losses", "grad", "AdamW", "back", "trained", "floor", "share")
+    kinds = ("logits", "losses", "grad", "AdamW", "back", "16 bits", "trained", "floor", "share")
+    halves = ["--export.dtype", "bfloat16", "--export.max_shard_size", "10000"]
     print(f"{'size':5} {'variant':12} " + " ".join(f"{kind:>8}" for kind in kinds))
     for size in sizes:
         for variant in oracle.VARIANTS:
@@ -123,9 +140,10 @@ def main():
                 folder = pathlib.Path(name)
                 worst = there(programs, folder, size, variant)
                 worst["back"] = back(programs, folder, size, variant)
+                worst["16 bits"] = back(programs, folder, size, variant, halves)
             print(f"{size:5} {variant:12} " + " ".join(f"{worst[kind]:8.1e}" for kind in kinds),
                   flush=True)
-            good = good and all(worst[kind] < LIMIT for kind in kinds[:5])
+            good = good and all(worst[kind] < LIMIT for kind in kinds[:6])
             good = good and worst["trained"] < LIMIT + 4 * worst["floor"] and worst["share"] > 0.9
     print("all within bounds" if good else "NOT all within bounds")
     return 0 if good else 1

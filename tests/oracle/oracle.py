@@ -22,6 +22,10 @@ VARIANTS = {
     "tied": dict(tie_word_embeddings=True),
     "grouped": dict(tie_word_embeddings=False, group=2),
     "tied_grouped": dict(tie_word_embeddings=True, group=2),
+    # The first frequency stays, the last ones are divided; of tiny one lies in between.
+    "llama3": dict(tie_word_embeddings=False,
+                   rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0,
+                                     high_freq_factor=4.0, original_max_position_embeddings=40)),
 }
 
 

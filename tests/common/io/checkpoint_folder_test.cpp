@@ -3,11 +3,8 @@
 
 #include "base/check.h"
 #include "support/catch.h"
+#include "support/killed.h"
 #include "support/temporary_folder.h"
-
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -16,6 +13,7 @@
 namespace fsdp::io {
 namespace {
 
+using testing::run_killed;
 using testing::TemporaryFolder;
 
 // A checkpoint of two files that both say which one it is: a mix would show.
@@ -62,34 +60,6 @@ class Recorder : public FileStepObserver {
  private:
   std::string root_;
 };
-
-// kill -9 before step number `last`.
-class Killer : public FileStepObserver {
- public:
-  explicit Killer(int last) : left_(last) {}
-  void before_step(const std::string&) override {
-    if (left_-- == 0) ::kill(::getpid(), SIGKILL);
-  }
-
- private:
-  int left_;
-};
-
-// Runs `body` in a process that is killed before file-system step `last`.
-// @return whether it came to that
-template <class Body>
-bool run_killed(int last, Body&& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    Killer killer(last);
-    const FileStepScope scope(killer);
-    body();
-    ::_exit(0);  // no destructors: they belong to the parent
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-}
 
 }  // namespace
 

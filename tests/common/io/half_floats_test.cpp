@@ -49,8 +49,8 @@ void check_all(float (*widen)(std::uint16_t), int fraction_bits) {
   CHECK(wrong == std::vector<int>{});
 }
 
-// Every 16-bit number comes back from its float32. Between two neighbors the middle goes to the even
-// one, and what is beside the middle to the nearer one.
+// Every 16-bit number comes back from its float32. The middle between two neighbors goes to the
+// even one, and what is beside it to the nearer one.
 void check_rounding(std::uint16_t (*round)(float), float (*widen)(std::uint16_t),
                     std::uint16_t infinity) {
   std::vector<int> wrong;
