@@ -80,7 +80,8 @@ struct StepMemory {
 /// on top, and SHARDED_GRAD counts reductions, ⌊m/L⌋ instead of m. That is its price.
 ///
 /// The step: finish_gradients folds SHARDED_GRAD to g·Σ n and makes 4·Σ n of it, the clip has 514
-/// counters of 8 bytes (TEMP), the optimizer makes its state in the first step, zero_grad frees the gradients.
+/// counters of 8 bytes (TEMP), the optimizer makes its state in the first step, zero_grad frees the
+/// gradients.
 ///
 /// Placement ddp is the case that everything is ignored; single likewise, but gradients appear one
 /// by one as backward goes. W = 1 is not special: the shard is a second copy there.

@@ -18,8 +18,7 @@ float from_bfloat16(std::uint16_t bits);
 float from_float16(std::uint16_t bits);
 
 /// The nearest 16-bit number, of two equally near ones the even one: the inverse of the two above.
-/// Beyond the largest number comes an infinity. A NaN keeps its sign and the upper bits of its
-/// payload.
+/// Beyond the largest number comes an infinity. A NaN keeps its sign, and stays one (quiet).
 std::uint16_t to_bfloat16(float value);
 std::uint16_t to_float16(float value);
 
