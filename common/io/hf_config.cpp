@@ -161,7 +161,7 @@ bool is_llama3(const Fields& section) {
     if (found == nullptr) continue;
     if (*found != "default" && *found != "llama3") {
       section.refuse_value(key,
-                           "but only \"default\" and \"llama3\" are supported; use another model");
+                           R"(but only "default" and "llama3" are supported; use another model)");
     }
     if (kind && *kind != *found) {
       section.refuse_value(
