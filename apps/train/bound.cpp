@@ -17,6 +17,7 @@ std::int64_t bound_bytes(const TrainConfig& config) {
   options.micro_steps_per_reduction = plan_of(config).micro_steps_per_reduction;
   options.threads = static_cast<int>(config.parallel.threads_per_rank);
   options.clips = config.training.max_norm > 0;
+  options.mixed_precision = config.mixed_precision();
   options.optimizer_states =
       static_cast<int>(make_optimizer(config.optimizer)->state_names().size());
   const ReshardAfterForward& reshard = config.parallel.reshard_after_forward;

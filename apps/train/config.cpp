@@ -24,6 +24,7 @@ const std::map<std::string, nn::TransformerConfig>& presets() {
 std::vector<Key> keys_of(TrainConfig& c) {
   std::vector<std::string> preset_names;
   for (const auto& [name, sizes] : presets()) preset_names.push_back(name);
+  const std::vector<std::string> formats{"float32", "bfloat16", "float16"};
   return {
       {"model.preset", &c.preset, "sizes to start from", one_of(preset_names)},
       {"model.from", &c.from, "Hugging Face folder to start from; it sets all other model keys"},
@@ -64,6 +65,20 @@ std::vector<Key> keys_of(TrainConfig& c) {
       {"training.seed", &c.training.seed, "of weights and order of the data", range(0, 0x1p63)},
       {"training.max_norm", &c.training.max_norm, "largest gradient norm; 0 = off", range(0, 1e30)},
       {"training.no_sync", &c.training.no_sync, "reduce gradients once per step"},
+      {"training.mixed_precision_param", &c.training.mixed_precision_param,
+       "what the model computes in, beside masters in float32", one_of(formats)},
+      {"training.mixed_precision_reduce", &c.training.mixed_precision_reduce,
+       "what gradients are summed in", one_of(formats)},
+      {"fp16.loss_scale", &c.fp16.loss_scale, "a power of two that stays; 0 = dynamic",
+       range(0, 0x1p100)},
+      {"fp16.initial_scale_power", &c.fp16.initial_scale_power,
+       "dynamic: begins at 2 to this power", range(0, 100)},
+      {"fp16.loss_scale_window", &c.fp16.loss_scale_window,
+       "dynamic: doubled after so many steps without overflow", range(1, 1e9)},
+      {"fp16.hysteresis", &c.fp16.hysteresis, "dynamic: halved at this overflow", range(1, 1e9)},
+      {"fp16.consecutive_hysteresis", &c.fp16.consecutive_hysteresis,
+       "count overflows anew after a step without one"},
+      {"fp16.min_loss_scale", &c.fp16.min_loss_scale, "a power of two", range(0x1p-20, 0x1p100)},
       {"metrics.log_freq", &c.log_freq, "steps per progress line", range(1, 1e9)},
       {"optimizer.name", &c.optimizer.name, "which one", one_of({"adamw", "sgd"})},
       {"optimizer.lr", &c.schedule.lr, "the highest learning rate", range(0, 1e6)},
@@ -97,8 +112,7 @@ std::vector<Key> keys_of(TrainConfig& c) {
       {"sample.prompt", &c.sample.prompt, "what the sample begins with"},
       {"sample.temperature", &c.sample.temperature, "0 = always the likeliest", range(0, 100)},
       {"sample.top_k", &c.sample.top_k, "keep the k likeliest; 0 = all", range(0, 1e9)},
-      {"export.dtype", &c.exported.dtype, "of the weights that --export writes",
-       one_of({"float32", "bfloat16", "float16"})},
+      {"export.dtype", &c.exported.dtype, "of the weights that --export writes", one_of(formats)},
       {"export.max_shard_size", &c.exported.max_shard_size,
        "bytes of weights in one file of --export; 0 = one file for all", range(0, 1e18)},
   };
@@ -157,6 +171,25 @@ std::string describe_keys() {
     all += fmt::format("  --{:32} {:12} {} ({})\n", key.name, fallback, key.meaning, key.values());
   }
   return all;
+}
+
+optim::MixedPrecision TrainConfig::mixed_precision() const {
+  const auto dtype_of = [](const std::string& name) {
+    return name == "bfloat16"  ? DType::bfloat16
+           : name == "float16" ? DType::float16
+                               : DType::float32;
+  };
+  return {dtype_of(training.mixed_precision_param), dtype_of(training.mixed_precision_reduce)};
+}
+
+optim::LossScaler TrainConfig::loss_scaler() const {
+  if (!scales_loss()) return {};
+  return optim::LossScaler({.fixed = fp16.loss_scale,
+                            .initial_power = static_cast<int>(fp16.initial_scale_power),
+                            .window = fp16.loss_scale_window,
+                            .hysteresis = fp16.hysteresis,
+                            .consecutive_hysteresis = fp16.consecutive_hysteresis,
+                            .least = fp16.min_loss_scale});
 }
 
 std::string TrainConfig::origin(const std::string& key) const {

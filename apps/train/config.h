@@ -5,7 +5,9 @@
 
 #include "io/hf_folder.h"
 #include "nn/transformer.h"
+#include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
+#include "optim/mixed_precision.h"
 #include "optim/optimizer.h"
 #include "task3_forward/forward.h"
 
@@ -31,6 +33,18 @@ struct TrainingConfig {
   std::int64_t seed = 1;               ///< of initialization and of the order of the data
   double max_norm = 1.0;               ///< largest norm of the whole gradient; 0 = off
   bool no_sync = false;                ///< reduce once per step, not once per micro-batch
+  std::string mixed_precision_param = "float32";   ///< what the model computes in
+  std::string mixed_precision_reduce = "float32";  ///< what gradients are summed in
+};
+
+/// Loss scaling, which only a model in float16 needs; DeepSpeed's names and defaults.
+struct Fp16Config {
+  double loss_scale = 0;  ///< a power of two that never changes; 0 = dynamic
+  std::int64_t initial_scale_power = 16;
+  std::int64_t loss_scale_window = 1000;
+  std::int64_t hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1;
 };
 
 struct OptimizerConfig {
@@ -77,6 +91,7 @@ struct TrainConfig {
   nn::TransformerConfig model = nn::TransformerConfig::tiny();
   DataConfig data;
   TrainingConfig training;
+  Fp16Config fp16;
   OptimizerConfig optimizer;
   std::string schedule_kind = "constant";  ///< lr_scheduler.kind
   optim::LrSchedule schedule;
@@ -98,6 +113,9 @@ struct TrainConfig {
   std::int64_t sequence_length() const {
     return training.seq_len == 0 ? model.max_position_embeddings : training.seq_len;
   }
+  optim::MixedPrecision mixed_precision() const;
+  bool scales_loss() const { return training.mixed_precision_param == "float16"; }
+  optim::LossScaler loss_scaler() const;
   /// J, the micro-batches a step is cut into.
   std::int64_t micro_batches() const {
     return training.global_batch_size / training.local_batch_size;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,6 +85,17 @@ void check_checkpoint(const TrainConfig& config) {
             "is true, but without a checkpoint.folder there is nothing to resume; set one");
 }
 
+void check_loss_scale(const TrainConfig& config) {
+  const auto check = [&](const char* key, double value) {
+    int exponent = 0;
+    const bool is_power = value == 0 || std::frexp(value, &exponent) == 0.5;
+    refuse_if(!is_power, config, key, "is {}, must be a power of two, such as {}", value,
+              std::ldexp(1.0, exponent));
+  };
+  check("fp16.loss_scale", config.fp16.loss_scale);
+  check("fp16.min_loss_scale", config.fp16.min_loss_scale);
+}
+
 // What was given and changes nothing.
 void remark(TrainConfig& config) {
   const auto idle = [&](bool is_idle, const std::vector<const char*>& keys, const char* why) {
@@ -104,6 +116,10 @@ void remark(TrainConfig& config) {
   idle(config.parallel.strategy != "fsdp",
        {"parallel.reshard_after_forward", "parallel.prefetch_depth", "parallel.in_flight_limit"},
        "without parallel.strategy fsdp");
+  idle(!config.scales_loss(),
+       {"fp16.loss_scale", "fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
+        "fp16.consecutive_hysteresis", "fp16.min_loss_scale"},
+       "without training.mixed_precision_param float16");
   idle(config.sample.max_new_tokens == 0, {"sample.prompt", "sample.temperature", "sample.top_k"},
        "while sample.max_new_tokens is 0");
 }
@@ -114,6 +130,7 @@ void TrainConfig::check() {
   check_model(*this);
   check_ranks(*this);
   check_batch(*this);
+  check_loss_scale(*this);
   check_schedule(*this);
   check_checkpoint(*this);
   remark(*this);

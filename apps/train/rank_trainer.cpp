@@ -2,6 +2,7 @@
 
 #include "autograd/functions.h"
 #include "base/check.h"
+#include "io/sharded_checkpoint.h"
 #include "nn/generate.h"
 #include "tensor/ops.h"
 #include "tensor/tree_sum.h"
@@ -17,6 +18,18 @@
 
 namespace fsdp::train {
 namespace {
+
+constexpr const char* kSkipped = "loss_scale_skipped_steps";
+
+void restore(optim::LossScaler& scaler, const Strategy::Metadata& metadata,
+             const std::filesystem::path& folder) {
+  try {
+    scaler.restore(metadata);
+  } catch (const Error& error) {
+    throw InputError(fmt::format("{}: {}; it is damaged, go on from another checkpoint",
+                                 folder.string(), error.what()));
+  }
+}
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -52,7 +65,8 @@ RankTrainer::RankTrainer(const TrainConfig& config, const TokenData& data,
       plan_(plan_of(config)),
       sampler_(data, config.training.seed, config.training.local_batch_size,
                config.sequence_length()),
-      strategy_(make_strategy(config, group_)) {}
+      strategy_(make_strategy(config, group_)),
+      scaler_(config.loss_scaler()) {}
 
 void RankTrainer::note(const std::string& text) const {
   if (rank_ == 0 && options_.on_note) options_.on_note(text);
@@ -135,30 +149,61 @@ StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankRe
   return outcome;
 }
 
-StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
+std::vector<float> RankTrainer::make_gradients(std::int64_t step) {
   optim::GradientEngine& gradients = strategy_->gradients();
   std::vector<float> losses;
+  plan_.loss_scale = scaler_.scale();
   gradients.begin_step(plan_);
   for (int m = 0; m < plan_.micro_steps; ++m) {
     const MicroBatch micro = sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_));
     const Variable loss = cross_entropy(strategy_->model()(Variable(micro.tokens)), micro.targets);
     losses.push_back(static_cast<float>(loss.data().item()));
-    loss.backward();
+    loss.backward(plan_.loss_scale);
     gradients.end_micro_step();
   }
   gradients.finish_gradients();
+  return losses;
+}
+
+bool RankTrainer::gradients_are_finite() {
   bool is_finite = true;
-  if (config_.training.max_norm > 0) {
-    report.norm = clip(step);
-  } else {
-    for (const optim::Piece& piece : gradients.pieces()) {
-      is_finite = is_finite && ops::all_finite(piece.grad);
-    }
+  for (const optim::Piece& piece : strategy_->gradients().pieces()) {
+    is_finite = is_finite && ops::all_finite(piece.grad);
   }
-  report.lr = config_.schedule.at(step);
-  strategy_->step(report.lr);
-  gradients.zero_grad();
+  return is_finite;
+}
+
+StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
+  std::vector<float> losses = make_gradients(step);
+  bool is_finite = true;
+  report.lr = config_.schedule.at(step - skipped_);
+  if (!config_.scales_loss() || no_rank_overflowed(step)) {
+    if (config_.training.max_norm > 0) {
+      report.norm = clip(step);
+    } else {
+      is_finite = gradients_are_finite();
+    }
+    strategy_->step(report.lr);
+  }
+  strategy_->gradients().zero_grad();
   return agree(std::move(losses), is_finite);
+}
+
+bool RankTrainer::no_rank_overflowed(std::int64_t step) {
+  const std::vector<float> all = gather({gradients_are_finite() ? 1.0F : 0.0F}, "overflow");
+  const bool overflow = std::find(all.begin(), all.end(), 0.0F) != all.end();
+  const double scale = scaler_.scale();
+  try {
+    scaler_.update(overflow);
+  } catch (const Error& error) {
+    throw Error(fmt::format("step {}: {}; lower optimizer.lr, or use bfloat16{}", step + 1,
+                            error.what(), where_to_go_on()));
+  }
+  if (!overflow) return true;
+  ++skipped_;
+  note(fmt::format("step {}: a gradient overflowed at loss scale {}; the step was skipped",
+                   step + 1, scale));
+  return false;
 }
 
 // The norm is equal on all ranks, and so is the error when it is not finite.
@@ -209,6 +254,7 @@ float RankTrainer::mean_loss(const std::vector<float>& gathered, std::size_t str
 
 // Equal on all ranks, and what comes out of it (an abort of all) too.
 void RankTrainer::check_step(std::int64_t step, const StepOutcome& outcome) const {
+  if (config_.scales_loss()) return;  // such a step was skipped
   FSDP_CHECK(std::isfinite(outcome.loss),
              "step {}: the loss is {}: training has diverged; lower optimizer.lr, lengthen "
              "lr_scheduler.warmup_steps, or set training.max_norm{}",
@@ -242,7 +288,12 @@ bool RankTrainer::resume(RankResult& result) {
   if (config_.checkpoint.folder.empty() || !config_.checkpoint.resume) return false;
   const auto latest = io::CheckpointFolder(config_.checkpoint.folder).latest();
   if (!latest) return false;
-  result.first_step = step_of(strategy_->load_checkpoint(*latest), *latest);
+  const Strategy::Metadata metadata = strategy_->load_checkpoint(*latest);
+  result.first_step = step_of(metadata, *latest);
+  if (config_.scales_loss()) {
+    skipped_ = io::integer_of(metadata, kSkipped, *latest);
+    restore(scaler_, metadata, *latest);
+  }
   const std::int64_t steps = config_.training.steps;
   if (result.first_step > steps) {
     throw InputError(
@@ -261,7 +312,12 @@ void RankTrainer::save(std::int64_t steps_done) {
   if (config_.checkpoint.folder.empty()) return;
   check_parameters(steps_done);
   const io::CheckpointFolder folder(config_.checkpoint.folder);
-  strategy_->save_checkpoint(folder, steps_done, describe_run(config_, data_, steps_done));
+  Strategy::Metadata metadata = describe_run(config_, data_, steps_done);
+  if (config_.scales_loss()) {
+    metadata[kSkipped] = std::to_string(skipped_);
+    metadata.merge(scaler_.state());
+  }
+  strategy_->save_checkpoint(folder, steps_done, std::move(metadata));
   note(fmt::format("saved {}", folder.final(steps_done).string()));
 }
 

@@ -46,6 +46,9 @@ class RankTrainer {
   /// Goes on from the latest checkpoint; false if there is none.
   bool resume(RankResult& result);
   StepOutcome train_step(std::int64_t step, StepReport& report);
+  /// The gradients of a step, and the losses of this rank's micro-batches.
+  std::vector<float> make_gradients(std::int64_t step);
+  bool gradients_are_finite();
   StepOutcome last_step(std::int64_t step, StepReport& report, RankResult& result);
   double clip(std::int64_t step);
   /// One gather tells every rank the losses of all, whether any gradient is not finite, and whether
@@ -54,6 +57,8 @@ class RankTrainer {
   /// Micro-batch losses, `stride` floats per rank, in the order of j, summed as gradients are.
   float mean_loss(const std::vector<float>& gathered, std::size_t stride) const;
   std::vector<float> gather(const std::vector<float>& mine, const char* what);
+  /// The scaled gradient is finite on every rank. If not, the step is to be skipped. Collective.
+  bool no_rank_overflowed(std::int64_t step);
   void check_step(std::int64_t step, const StepOutcome& outcome) const;
   void check_parameters(std::int64_t steps_done);
   /// The end of an error's sentence: that what was saved is good.
@@ -75,6 +80,8 @@ class RankTrainer {
   optim::StepPlan plan_;
   Sampler sampler_;
   std::unique_ptr<Strategy> strategy_;
+  optim::LossScaler scaler_;
+  std::int64_t skipped_ = 0;  // steps without an update, because a scaled gradient overflowed
 };
 
 }  // namespace fsdp::train

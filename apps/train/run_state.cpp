@@ -20,6 +20,12 @@ std::string crc32_of(const TokenData& data) {
                      crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
+// What a key stood for before it existed: checkpoints of that time do not have it.
+std::string value_before(const std::string& key) {
+  if (key == "model.head_dim" || key == "model.rope_factor") return "0";
+  return key.starts_with("training.mixed_precision_") ? "float32" : "";
+}
+
 // Whether `text` has a well-formed UTF-8 character of more than one byte at `i`; its length, or 0.
 std::size_t wide_character(const std::string& text, std::size_t i) {
   const auto byte = [&](std::size_t k) {
@@ -51,6 +57,7 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
   if (key == "model.preset" || key.starts_with("data.")) return true;
   // On purpose: to train longer, and to go on at a lower rate after the loss has diverged.
   if (key == "training.steps" || key == "optimizer.lr") return true;
+  if (key.starts_with("fp16.")) return !config.scales_loss();
   // What a model without scaled positions does not look at.
   if (key == "model.rope_low_freq_factor" || key == "model.rope_high_freq_factor" ||
       key == "model.rope_original_context")
@@ -84,7 +91,7 @@ std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConf
   for (const auto& [key, value] : describe_run(config, data, 0)) {
     if (key == kStep) continue;
     const auto found = saved.find(key);
-    const std::string there = found == saved.end() ? "" : found->second;
+    const std::string there = found == saved.end() ? value_before(key) : found->second;
     if (there == value) continue;
     const std::string remedy = key == kData ? "use the same data"
                                : there.empty()

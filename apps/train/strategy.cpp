@@ -42,10 +42,13 @@ class ReplicatedStrategy : public Strategy {
       : group_(std::move(group)),
         model_(make_model(config)),
         optimizer_(make_optimizer(config.optimizer)) {
+    masters_ = optim::MasterWeights(model_->variables(), config.mixed_precision());
+    model_->register_forward_pre_hook([this](nn::Module&) { masters_.refresh(); });
     if (group_ == nullptr) {
-      gradients_ = std::make_unique<optim::LocalGradients>(model_->variables());
+      gradients_ = std::make_unique<optim::LocalGradients>(model_->variables(), masters_);
     } else {
-      gradients_ = std::make_unique<parallel::DdpGradients>(model_->variables(), group_);
+      gradients_ = std::make_unique<parallel::DdpGradients>(
+          model_->variables(), group_, parallel::DdpGradients::kBucketBytes, masters_);
     }
     for (optim::Piece& piece : gradients_->pieces())
       piece.decay = decays(config.optimizer, piece.key);
@@ -60,7 +63,7 @@ class ReplicatedStrategy : public Strategy {
 
   void for_each_full_parameter(const Visit& visit) override {
     for (const nn::NamedParameter& each : model_->named_parameters()) {
-      visit(each.path, each.variable.data());
+      visit(each.path, masters_.of(each.variable));
     }
   }
 
@@ -89,7 +92,7 @@ class ReplicatedStrategy : public Strategy {
   }
 
   void load_full(const std::filesystem::path& folder) override {
-    io::load_hf_folder(*model_, folder);
+    io::load_hf_folder(*model_, folder, [this](const Variable& each) { return masters_.of(each); });
     barrier("load_full");  // every rank found it right
   }
 
@@ -109,9 +112,9 @@ class ReplicatedStrategy : public Strategy {
     };
     std::map<std::string, Shape> shapes;
     for (const nn::NamedParameter& each : model_->named_parameters()) {
-      const Tensor& data = each.variable.data();
-      shapes[each.path] = data.shape();
-      add("param/" + each.path, data.shape(), data);
+      const Tensor& master = masters_.of(each.variable);
+      shapes[each.path] = master.shape();
+      add("param/" + each.path, master.shape(), master);
     }
     for (const optim::Piece& piece : gradients_->pieces()) {
       for (const auto& [name, state] : optimizer_->state(piece)) {
@@ -123,6 +126,7 @@ class ReplicatedStrategy : public Strategy {
 
   std::shared_ptr<ProcessGroup> group_;  // null: alone
   std::shared_ptr<nn::TransformerLM> model_;
+  optim::MasterWeights masters_;
   std::shared_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::GradientEngine> gradients_;
 };
@@ -137,6 +141,7 @@ class ShardedStrategy : public Strategy {
     options.reshard_after_forward = config.parallel.reshard_after_forward;
     options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
     options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
+    options.mixed_precision = config.mixed_precision();
     options.deferred = &deferred_;
     options.decays = [&config](const nn::NamedParameter& each) {
       return decays(config.optimizer, each.path);

@@ -22,7 +22,7 @@ class BackwardPass {
   BackwardPass(const BackwardPass&) = delete;
   BackwardPass& operator=(const BackwardPass&) = delete;
 
-  void run(const Variable& root);
+  void run(const Variable& root, double gradient);
   void queue(std::function<void()> callback) {
     if (outer_) return outer_->queue(std::move(callback));
     callbacks_.push_back(std::move(callback));
@@ -81,7 +81,7 @@ void BackwardPass::find_reachable(const std::shared_ptr<Node>& root) {
   }
 }
 
-void BackwardPass::run(const Variable& root) {
+void BackwardPass::run(const Variable& root, double gradient) {
   const Tensor& loss = root.data();
   FSDP_CHECK(loss.numel() == 1,
              "backward() starts at a single number, but this variable has shape {}",
@@ -97,7 +97,7 @@ void BackwardPass::run(const Variable& root) {
       "backward() of a leaf: no operation computed it, so there is nothing to differentiate");
   find_reachable(last);
   last->grad_ = Tensor::empty(last->output_shape_, last->output_dtype_, last->output_device_);
-  ops::fill(last->grad_, 1);
+  ops::fill(last->grad_, gradient);
   ready_.push(last);
   while (!ready_.empty()) {
     const std::shared_ptr<Node> node = ready_.top();
@@ -153,9 +153,9 @@ void BackwardPass::close_frames(CallFrame* frame) {
   }
 }
 
-void backward(const Variable& root) {
+void backward(const Variable& root, double gradient) {
   BackwardPass engine;
-  engine.run(root);
+  engine.run(root, gradient);
 }
 
 void queue_backward_callback(std::function<void()> callback) {

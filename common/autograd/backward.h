@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-/// Runs the tape from `root` (one element) back to the leaves, with d(root) = 1.
+/// Runs the tape from `root` (one element) back to the leaves, with d(root) = `gradient`.
 ///
 /// Order: of the nodes whose output gradient is complete, the one recorded last runs first. So the
 /// order is the reverse of the recording, and the same every time. After a node has run, its saved
@@ -21,7 +21,7 @@ namespace fsdp {
 /// and the exception propagates.
 /// @throws Error if `root` has more than one element, needs no gradient, or its tape was used
 /// before.
-void backward(const Variable& root);
+void backward(const Variable& root, double gradient = 1);
 
 /// Runs `callback` after the current backward has finished (after all hooks), in queue order. In a
 /// nested backward (run by a node of another), it runs after the outermost.

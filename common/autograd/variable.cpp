@@ -112,7 +112,7 @@ void Variable::remove_post_accumulate_grad_hook(int handle) {
   std::erase_if(checked(impl_.get()).hooks, [&](const auto& hook) { return hook.first == handle; });
 }
 
-void Variable::backward() const { fsdp::backward(*this); }
+void Variable::backward(double gradient) const { fsdp::backward(*this, gradient); }
 
 Variable Variable::detach() const { return Variable(data()); }
 

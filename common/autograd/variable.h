@@ -65,8 +65,9 @@ class Variable {
   int register_post_accumulate_grad_hook(GradHook hook);
   void remove_post_accumulate_grad_hook(int handle);
 
-  /// Runs the tape backwards from this scalar with d(self) = 1 (see autograd/backward.h).
-  void backward() const;
+  /// Runs the tape backwards from this scalar (see autograd/backward.h).
+  /// @param gradient d(self): 1, or the scale of a scaled loss
+  void backward(double gradient = 1) const;
 
   /// A leaf with the same data and no history.
   Variable detach() const;

@@ -80,12 +80,13 @@ void save_hf_folder(nn::TransformerLM& model, const fs::path& folder, HfExport h
   writer.publish();
 }
 
-void load_hf_folder(nn::TransformerLM& model, const fs::path& folder) {
+void load_hf_folder(nn::TransformerLM& model, const fs::path& folder,
+                    const std::function<Tensor(const Variable&)>& place_of) {
   const SafetensorsReader reader(existing_folder(folder) / kWeights);
   const std::vector<nn::NamedParameter> parameters = model.named_parameters();
   check_hf_parameters(reader, parameters);
   for (const nn::NamedParameter& parameter : parameters) {
-    reader.read(parameter.path, parameter.variable.data());
+    reader.read(parameter.path, place_of(parameter.variable));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -43,7 +44,9 @@ void save_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folde
                     HfExport how = {});
 /// Fills a whole model from `model.safetensors`, or the files that its index lists; in float32,
 /// bfloat16 or float16. Every parameter must be there, with its shape; otherwise nothing changes.
-void load_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folder);
+/// @param place_of where a parameter's values go; by default, into its data
+void load_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folder,
+                    const std::function<Tensor(const Variable&)>& place_of = &Variable::data);
 
 /// Checks that `reader` holds exactly these parameters, each with its dtype and shape, and no other
 /// tensors (except those that follow from the rest: rotary tables, and a head of tied embeddings

@@ -18,6 +18,7 @@ namespace fsdp::optim {
 struct StepPlan {
   int micro_steps = 1;                ///< M: micro-batches of this rank
   int micro_steps_per_reduction = 1;  ///< L: divides M; 1 = reduce every time, more = no_sync
+  double loss_scale = 1;  ///< d(loss) of every backward; finish_gradients() divides by it
   /// @throws Error unless L divides M.
   void validate() const;
   /// The global index of the micro-batch that rank r of W takes at micro-step m. With this map, a
@@ -30,7 +31,7 @@ struct StepPlan {
 ///
 ///     engine.begin_step(plan);
 ///     for (int m = 0; m < plan.micro_steps; ++m) {
-///       loss(model(x[j]), y[j]).backward();      // do not scale the loss
+///       loss(model(x[j]), y[j]).backward(plan.loss_scale);
 ///       engine.end_micro_step();
 ///     }
 ///     engine.finish_gradients();                 // now, and only now, gradients exist
@@ -42,8 +43,8 @@ class GradientEngine {
   virtual ~GradientEngine() = default;
   virtual void begin_step(const StepPlan& plan) = 0;
   virtual void end_micro_step() = 0;
-  /// Sums the micro-steps' gradients in the canonical order, and multiplies once by 1/J. A
-  /// parameter without a gradient gets +0.
+  /// Sums the micro-steps' gradients in the canonical order, and multiplies once by
+  /// 1/(J · loss_scale). A parameter without a gradient gets +0.
   virtual void finish_gradients() = 0;
   /// The pieces to update. Gradients are defined between finish_gradients and zero_grad.
   virtual std::vector<Piece>& pieces() = 0;

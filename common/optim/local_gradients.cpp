@@ -60,10 +60,10 @@ void LocalGradients::finish_gradients() {
              plan_.micro_steps);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
-    const auto leaves = static_cast<double>(entry.accumulator.leaves());
+    const double divisor = static_cast<double>(entry.accumulator.leaves()) * plan_.loss_scale;
     const AllocationScope scope(MemoryKind::unsharded_grad, entry.owner);
     const Tensor mean = cast(entry.accumulator.fold(), pieces_[i].param.dtype());
-    if (leaves != 1) ops::scale(mean, 1 / leaves);
+    if (divisor != 1) ops::scale(mean, 1 / divisor);
     entry.variable.set_grad(mean);
     pieces_[i].grad = mean.view({mean.numel()});
   }

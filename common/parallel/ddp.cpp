@@ -210,13 +210,14 @@ void DdpGradients::finish_gradients() {
   FSDP_CHECK(impl_->micro_step == impl_->plan.micro_steps && impl_->micro_step > 0,
              "finish_gradients() was called after {} of {} micro-steps", impl_->micro_step,
              impl_->plan.micro_steps);
-  const double micro_batches = static_cast<double>(impl_->group->size()) * impl_->plan.micro_steps;
+  const double divisor =
+      static_cast<double>(impl_->group->size()) * impl_->plan.micro_steps * impl_->plan.loss_scale;
   auto piece = impl_->pieces.end();
   for (const auto& bucket : impl_->buckets) {
     const AllocationScope scope(MemoryKind::unsharded_grad, bucket->owner);
     const DType dtype = piece[-1].param.dtype();
     const Tensor mean = cast(bucket->reductions.fold(), dtype);
-    if (micro_batches != 1) ops::scale(mean, 1 / micro_batches);
+    if (divisor != 1) ops::scale(mean, 1 / divisor);
     piece -= static_cast<std::ptrdiff_t>(bucket->slots.size());
     for (std::size_t i = 0; i < bucket->slots.size(); ++i) {
       Slot& slot = bucket->slots[i];

@@ -202,7 +202,7 @@ void GradientReducer::end_of_backward() {
 }
 
 // ------------------------------------------------------------------- TODO 4.7
-// Average over all J = W·M micro-batches: one multiplication, at the very end.
+// Average over all J = W·M micro-batches: one multiplication, by 1/(J · loss_scale), at the very end.
 //
 // Set:   shard_grad of every trainable FlatParameter, in the dtype of its shard; micro_step_ = 0.
 void GradientReducer::finish_gradients() {
@@ -211,13 +211,14 @@ void GradientReducer::finish_gradients() {
              "finish_gradients after {} of {} micro-steps: run backward once per micro-step",
              micro_step_, plan_.micro_steps);
   const double micro_batches = static_cast<double>(group_->size()) * plan_.micro_steps;
+  const double factor = 1.0 / (micro_batches * plan_.loss_scale);
   for (const auto& gradients : units_) {
     for (FlatGradient& each : gradients->flats) {
       AllocationScope as_gradient(
           MemoryKind::sharded_grad,
           std::make_shared<const Owner>(Owner{gradients->unit->name(), "gradient"}));
       const Tensor mean = cast(each.sharded.fold(), each.flat->shard().dtype());
-      ops::scale(mean, 1.0 / micro_batches);
+      ops::scale(mean, factor);
       each.flat->set_shard_grad(mean);
     }
   }

@@ -67,6 +67,24 @@ TEST_CASE("micro-batches are summed in the canonical tree and scaled once") {
   }
 }
 
+TEST_CASE("the scale of a loss changes no bit of a gradient in range") {
+  const int micro_steps = GENERATE(1, 4);
+  const Variable x = leaf(random_floats(19, 1)), y = leaf(random_floats(19, 2));
+  LocalGradients engine({{"x", x}});
+  std::vector<Floats> grads;
+  for (const double scale : {1.0, 65536.0, 0.125}) {
+    engine.begin_step({.micro_steps = micro_steps, .loss_scale = scale});
+    for (int m = 0; m < micro_steps; ++m) {
+      sum(multiply(tanh(x), y)).backward(scale);
+      engine.end_micro_step();
+    }
+    engine.finish_gradients();
+    grads.push_back(x.grad().to_vector<float>());
+  }
+  CHECK(grads[1] == grads[0]);
+  CHECK(grads[2] == grads[0]);
+}
+
 TEST_CASE("a parameter without a gradient gets +0, a frozen one nothing") {
   const Variable used = leaf({1, 2}), unused = leaf({3}), sometimes = leaf({4});
   Variable frozen = leaf({5});
