@@ -41,8 +41,8 @@ struct SegmentMemory {
 /// The table of a model and a micro-batch. It depends on nothing else: not on the number of ranks,
 /// the strategy or the threads (whose scratch is a fixed arena, counted apart).
 ///
-/// The table is made of these, with R = B·T rows (autograd/functions.h). An element has the bytes of
-/// the format that the model computes in; lse, r and the loss are float32 in each:
+/// The table is made of these, with R = B·T rows (autograd/functions.h). An element has the bytes
+/// of the format that the model computes in; lse, r and the loss are float32 in each:
 ///
 ///     x = R·d    one row vector per token     kv = R·G·D  keys, or values
 ///     q = R·H·D  queries; x if D = d / H      lse = R·H   attention's normalizers

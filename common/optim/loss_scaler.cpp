@@ -41,8 +41,7 @@ LossScaler::LossScaler(const Options& options)
       scale_(options.fixed != 0 ? options.fixed : std::ldexp(1.0, options.initial_power)),
       hysteresis_(options.hysteresis) {
   FSDP_CHECK(is_power_of_two(scale_) && is_power_of_two(options_.least),
-             "a loss scale must be a power of two; got {} and at least {}", scale_,
-             options_.least);
+             "a loss scale must be a power of two; got {} and at least {}", scale_, options_.least);
   FSDP_CHECK(options_.window > 0 && options_.hysteresis > 0,
              "a loss scale needs a positive window and hysteresis; got {} and {}", options_.window,
              options_.hysteresis);

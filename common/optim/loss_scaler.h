@@ -9,10 +9,10 @@
 
 namespace fsdp::optim {
 
-/// The factor by which the loss, and so every gradient of a backward, is multiplied; a power of two,
-/// so it changes no bit of a gradient that stays in range. When any gradient is not finite, the step
-/// is skipped on every rank, and nothing changes but the scale. DeepSpeed's rule and defaults
-/// (`fp16` in its configuration):
+/// The factor by which the loss, and so every gradient of a backward, is multiplied: a power of
+/// two, so it changes no bit of a gradient that stays in range. When any gradient is not finite,
+/// the step is skipped on every rank, and nothing changes but the scale. DeepSpeed's rule and
+/// defaults (`fp16` in its configuration):
 ///
 ///     overflow       the first `hysteresis - 1` keep the scale; each further one halves it
 ///     `window` steps without overflow    double it, and the hysteresis begins anew
@@ -26,7 +26,7 @@ class LossScaler {
     bool consecutive_hysteresis = false;  ///< it begins anew at each step without overflow
     double least = 1;
   };
-  /// No scaling: 1 for ever.
+  /// No scaling: always 1.
   LossScaler();
   /// @throws Error unless all scales are powers of two.
   explicit LossScaler(const Options& options);

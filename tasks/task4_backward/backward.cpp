@@ -124,7 +124,8 @@ void GradientReducer::end_of_backward() {
 }
 
 // ------------------------------------------------------------------- TODO 4.7
-// Average over all J = W·M micro-batches: one multiplication, by 1/(J · loss_scale), at the very end.
+// Average over all J = W·M micro-batches: one multiplication at the very end, by
+// 1/(J · plan_.loss_scale).
 //
 // Set:   shard_grad of every trainable FlatParameter, in the dtype of its shard; micro_step_ = 0.
 void GradientReducer::finish_gradients() {

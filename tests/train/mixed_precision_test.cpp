@@ -59,10 +59,9 @@ Words placed(const std::string& name, int ranks) {
 Words too_large() { return {"--fp16.initial_scale_power=23", "--training.steps=12"}; }
 
 int skipped(const Trained& trained) {
-  return static_cast<int>(
-      std::ranges::count_if(trained.notes, [](const std::string& note) {
-        return note.ends_with("the step was skipped");
-      }));
+  return static_cast<int>(std::ranges::count_if(trained.notes, [](const std::string& note) {
+    return note.ends_with("the step was skipped");
+  }));
 }
 
 }  // namespace
@@ -114,18 +113,18 @@ TEST_CASE("a training in 16 bits goes on at another number of ranks", "[train][c
     struct Case {
       Words first, second;
     };
-    for (const Case& each : {Case{placed("fsdp", 4), placed("fsdp", 2)},
-                             Case{placed("fsdp", 2), placed("single", 1)},
-                             Case{placed("single", 1), placed("ddp", 2)},
-                             Case{placed("ddp", 4), placed("fsdp", 4)}}) {
+    for (const Case& each :
+         {Case{placed("fsdp", 4), placed("fsdp", 2)}, Case{placed("fsdp", 2), placed("single", 1)},
+          Case{placed("single", 1), placed("ddp", 2)}, Case{placed("ddp", 4), placed("fsdp", 4)}}) {
       const TemporaryFolder folder;
       const Words there = {"--checkpoint.folder=" + folder.path().string()};
       train({how, each.first, there, {"--training.steps=2"}});
       const Trained rest = train({how, each.second, there});
       CHECK(rest.result.first_step == 2);
       CHECK(rest.result.param_sha256 == whole.result.param_sha256);
-      const std::string message =
-          message_of<InputError>([&] { train({policy("float32", "float32"), there}); });
+      const std::string message = message_of<InputError>([&] {
+        train({policy("float32", "float32"), there});
+      });
       CHECK_THAT(message, contains("training.mixed_precision_param = bfloat16, now it is float32"));
     }
   }

@@ -49,8 +49,8 @@ void check_all(float (*widen)(std::uint16_t), int fraction_bits) {
   CHECK(wrong == std::vector<int>{});
 }
 
-// Every 16-bit number comes back from its float32, and a NaN as a quiet one. The middle between two neighbors goes to the
-// even one, and what is beside it to the nearer one.
+// Every 16-bit number comes back from its float32, and a NaN as a quiet one. The middle between two
+// neighbors goes to the even one, and what is beside it to the nearer one.
 void check_rounding(std::uint16_t (*round)(float), float (*widen)(std::uint16_t),
                     std::uint16_t infinity) {
   std::vector<int> wrong;

@@ -33,8 +33,7 @@ TEST_CASE("the scale is kept at the first overflow and halved at the second, D6"
 
 TEST_CASE("overflows that are not neighbors count alike, until a window has passed") {
   LossScaler scaler(d6());
-  CHECK(scales(scaler, "x....x") ==
-        std::vector<double>{32768, 32768, 32768, 32768, 32768, 16384});
+  CHECK(scales(scaler, "x....x") == std::vector<double>{32768, 32768, 32768, 32768, 32768, 16384});
   LossScaler consecutive({.initial_power = 15, .consecutive_hysteresis = true});
   CHECK(scales(consecutive, "x.x.xx") ==
         std::vector<double>{32768, 32768, 32768, 32768, 32768, 16384});
@@ -82,8 +81,7 @@ TEST_CASE("what cannot be a loss scale is refused") {
   CHECK(message_of<Error>([&] { scaler.restore({}); }) == "loss_scale is missing");
   auto state = scaler.state();
   state["loss_scale_step"] = "7x";
-  CHECK(message_of<Error>([&] { scaler.restore(state); }) ==
-        "loss_scale_step is 7x, not a number");
+  CHECK(message_of<Error>([&] { scaler.restore(state); }) == "loss_scale_step is 7x, not a number");
   state = scaler.state();
   state["loss_scale"] = "3";
   CHECK_THROWS_AS(scaler.restore(state), Error);
