@@ -1,13 +1,14 @@
 // How long a training step takes, over the time that OpenBLAS needs for its linear-layer products
-// alone; what DDP and FSDP at two ranks cost over one process with two threads; and what that
-// process loses when something else takes half of one core, beside what two threads lose that never
-// wait for each other. Every measurement is a process of its own, and the processes take turns, so
-// that a slow minute of the machine hits all of them.
+// alone; what DDP and FSDP at two ranks cost over one process with two threads; what mixed precision
+// costs where the processor has no arithmetic of 16 bits, so that every operand is widened; and what
+// that process loses when something else takes half of one core, beside what two threads lose that
+// never wait for each other. Every measurement is a process of its own, and the processes take turns,
+// so that a slow minute of the machine hits all of them.
 //
 //   bench_step [tiny small llama_124m]      all three by default
 //   bench_step --one WHAT MODEL            one measurement, as the parent starts it: single,
-//                                          disturbed, pieces, pieces-disturbed, ddp, fsdp, or
-//                                          bound=Haswell with those kernels of OpenBLAS
+//                                          bfloat16, float16, disturbed, pieces, pieces-disturbed,
+//                                          ddp, fsdp, or bound=Haswell with those kernels of OpenBLAS
 
 #include "autograd/functions.h"
 #include "base/philox.h"
@@ -154,7 +155,12 @@ class Training {
     } else if (what == "ddp") {
       engine_ = std::make_unique<parallel::DdpGradients>(parameters, shared);
     } else {
-      engine_ = std::make_unique<optim::LocalGradients>(parameters);
+      if (what.ends_with("float16")) {
+        const DType param = what == "float16" ? DType::float16 : DType::bfloat16;
+        masters_ = optim::MasterWeights(parameters, {param, DType::float32});
+        model_.register_forward_pre_hook([this](nn::Module&) { masters_.refresh(); });
+      }
+      engine_ = std::make_unique<optim::LocalGradients>(parameters, masters_);
     }
     std::vector<std::int32_t> tokens;
     const std::int64_t batch = work.batch / ranks_;
@@ -181,6 +187,7 @@ class Training {
   ProcessGroup* group_;
   int ranks_;
   nn::TransformerLM model_;
+  optim::MasterWeights masters_;
   std::unique_ptr<optim::GradientEngine> engine_;
   ShardedModel* sharded_ = nullptr;
   optim::AdamW optimizer_{optim::AdamW::Options{}};
@@ -223,7 +230,7 @@ Measured measure(const std::string& what, const Workload& work) {
     std::vector<double> seconds;
     for (int i = 0; i < 20; ++i) seconds.push_back(bench::seconds_of_independent_pieces(kThreads));
     measured.seconds = bench::median(seconds);
-  } else if (what == "single" || what == "disturbed") {
+  } else if (what == "single" || what == "disturbed" || what.ends_with("float16")) {
     Context context({.threads = kThreads, .seed = 1});
     ContextScope scope(context);
     Training training(what, work, nullptr);
@@ -273,8 +280,8 @@ std::string fastest_bound(const std::string& program, const std::string& model) 
 }
 
 void compare(const std::string& program, const std::string& model) {
-  std::vector<std::string> kinds{"single", "disturbed", "ddp",
-                                 "fsdp",   "pieces",    "pieces-disturbed"};
+  std::vector<std::string> kinds{"single", "disturbed", "ddp",     "fsdp",
+                                 "pieces", "bfloat16",  "float16", "pieces-disturbed"};
   std::string bound;
   if (bench::openblas_is_installed()) {
     bound = fastest_bound(program, model);
@@ -307,9 +314,10 @@ void compare(const std::string& program, const std::string& model) {
   fmt::print("{:10} ", model);
   if (!bound.empty()) fmt::print("step / bound {:.2f}   ", ratio("single", bound));
   fmt::print(
-      "ddp / single {:.2f}   fsdp / single {:.2f}   disturbed / single {:.2f} ({:.2f} without "
-      "waiting)\n\n",
-      ratio("ddp", "single"), ratio("fsdp", "single"), ratio("disturbed", "single"),
+      "ddp / single {:.2f}   fsdp / single {:.2f}   bfloat16 / single {:.2f}   float16 / single "
+      "{:.2f}   disturbed / single {:.2f} ({:.2f} without waiting)\n\n",
+      ratio("ddp", "single"), ratio("fsdp", "single"), ratio("bfloat16", "single"),
+      ratio("float16", "single"), ratio("disturbed", "single"),
       ratio("pieces-disturbed", "pieces"));
   std::fflush(stdout);
 }
