@@ -65,7 +65,7 @@ void check_all(const World& world, ProcessGroup& group) {
     check_all_gather<T>(world, group, n);
     check_reduce_scatter<T>(world, group, n, ReduceOp::sum);
     check_all_reduce<T>(world, group, n, ReduceOp::sum);
-    if constexpr (std::is_floating_point_v<T>) {
+    if constexpr (!std::is_integral_v<T>) {
       check_reduce_scatter<T>(world, group, n, ReduceOp::avg);
       check_all_reduce<T>(world, group, n, ReduceOp::avg);
     }
@@ -84,6 +84,14 @@ TEST_CASE("every collective gives what its definition says, float32", "[world]")
 
 TEST_CASE("every collective gives what its definition says, float64", "[world]") {
   in_every_world(check_all<double>);
+}
+
+TEST_CASE("every collective gives what its definition says, bfloat16", "[world]") {
+  in_every_world(check_all<BFloat16>);
+}
+
+TEST_CASE("every collective gives what its definition says, float16", "[world]") {
+  in_every_world(check_all<Float16>);
 }
 
 TEST_CASE("every collective gives what its definition says, int32", "[world]") {

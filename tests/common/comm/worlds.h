@@ -49,6 +49,9 @@ T element(int rank, std::int64_t i) {
   const std::uint32_t word = random_word(17, static_cast<std::uint64_t>(index));
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(static_cast<std::int32_t>(word) / 64);
+  } else if constexpr (kIsHalf<T>) {
+    return static_cast<T>(static_cast<float>(static_cast<std::int32_t>(word)) * 0x1p-22F /
+                          static_cast<float>(1U << (word % 8)));
   } else {
     const auto mantissa = static_cast<T>(static_cast<std::int32_t>(word));
     return mantissa / static_cast<T>(1U << (word % 24));
@@ -70,7 +73,8 @@ T tree_of(const std::vector<T>& leaves, std::size_t begin, std::size_t end) {
   if (end - begin == 1) return leaves[begin];
   std::size_t half = 1;
   while (half * 2 < end - begin) half *= 2;
-  return tree_of(leaves, begin, begin + half) + tree_of(leaves, begin + half, end);
+  const T left = tree_of(leaves, begin, begin + half), right = tree_of(leaves, begin + half, end);
+  return static_cast<T>(static_cast<Wide<T>>(left) + static_cast<Wide<T>>(right));
 }
 
 /// What reducing element `i` over `world_size` ranks must give.
@@ -79,7 +83,8 @@ T reduced(int world_size, std::int64_t i, ReduceOp op = ReduceOp::sum) {
   std::vector<T> leaves;
   for (int rank = 0; rank < world_size; ++rank) leaves.push_back(element<T>(rank, i));
   const T sum = tree_of(leaves, 0, leaves.size());
-  return op == ReduceOp::sum ? sum : sum * (T{1} / static_cast<T>(world_size));
+  if (op == ReduceOp::sum) return sum;
+  return static_cast<T>(static_cast<Wide<T>>(sum) * (1 / static_cast<Wide<T>>(world_size)));
 }
 
 /// Throws unless `tensor` holds expected(i) at every i, to the last bit (or nearly, without
@@ -90,9 +95,10 @@ void expect_elements(const World& world, const Tensor& tensor, Expected&& expect
   const std::int64_t step = tensor.numel() > 50'000 ? 13 : 1;
   for (std::int64_t i = 0; i < tensor.numel(); i += step) {
     const T want = expected(i);
-    const double slack = world.canonical_bits ? 0 : 1e-5 * (1 + std::abs(double(want)));
-    expect(std::abs(double(actual[i]) - double(want)) <= slack, "element {}: {} instead of {}", i,
-           actual[i], want);
+    const auto wanted = static_cast<double>(static_cast<Wide<T>>(want));
+    const auto found = static_cast<double>(static_cast<Wide<T>>(actual[i]));
+    const double slack = world.canonical_bits ? 0 : 1e-5 * (1 + std::abs(wanted));
+    expect(std::abs(found - wanted) <= slack, "element {}: {} instead of {}", i, found, wanted);
   }
 }
 
