@@ -25,7 +25,7 @@ namespace {
   }
   const AllocationScope as_full(MemoryKind::unsharded_param,
                                 std::make_shared<const Owner>(Owner{unit.name(), "full state"}));
-  const Tensor full = Tensor::empty({flat.padded_numel()}, dtype, flat.shard().device());
+  Tensor full = Tensor::empty({flat.padded_numel()}, dtype, flat.shard().device());
   unit.group().all_gather(full, flat.shard(), {unit.name(), Phase::checkpoint}).wait();
   return full;
 }
