@@ -1,6 +1,7 @@
 #include "graded/observations.h"
 
 #include "base/check.h"
+#include "base/half_floats.h"
 
 #include <fmt/format.h>
 
@@ -33,13 +34,27 @@ std::vector<std::string> Observations::lines(int rank, const std::string& key) c
   return at(rank, key).get<std::vector<std::string>>();
 }
 
+namespace {
+
+template <class T>
+std::vector<float> widened(const std::vector<std::uint8_t>& bits) {
+  std::vector<T> values(bits.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bits.data(), values.size() * sizeof(T));
+  std::vector<float> floats;
+  for (const T value : values) floats.push_back(static_cast<float>(value));
+  return floats;
+}
+
+}  // namespace
+
 std::vector<float> Observations::floats(int rank, const std::string& key) const {
   const Json& noted = at(rank, key);
-  FSDP_CHECK(noted.at("dtype") == "float32", "'{}' is not float32", key);
+  const auto dtype = noted.at("dtype").get<std::string>();
   const auto& bits = noted.at("bits").get_binary();
-  std::vector<float> values(bits.size() / sizeof(float));
-  if (!values.empty()) std::memcpy(values.data(), bits.data(), values.size() * sizeof(float));
-  return values;
+  if (dtype == "bfloat16") return widened<BFloat16>(bits);
+  if (dtype == "float16") return widened<Float16>(bits);
+  FSDP_CHECK(dtype == "float32", "'{}' is {}, not float32", key, dtype);
+  return widened<float>(bits);
 }
 
 std::vector<std::int64_t> Observations::shape(int rank, const std::string& key) const {

@@ -23,7 +23,7 @@ class Observations {
   std::int64_t number(int rank, const std::string& key) const;
   std::string text(int rank, const std::string& key) const;
   std::vector<std::string> lines(int rank, const std::string& key) const;
-  /// The elements of a tensor noted with Recorder::values().
+  /// The elements of a tensor noted with Recorder::values(); those of 16 bits are widened.
   std::vector<float> floats(int rank, const std::string& key) const;
   std::vector<std::int64_t> shape(int rank, const std::string& key) const;
   /// Bytes of one kind ("UNSHARDED_PARAM", "total") out of Recorder::memory().

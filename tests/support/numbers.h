@@ -2,6 +2,7 @@
 /// The elements of a tensor of any floating type, for tests that compare numbers.
 #pragma once
 
+#include "tensor/dispatch.h"
 #include "tensor/tensor.h"
 
 #include <fmt/format.h>
@@ -11,14 +12,13 @@
 
 namespace fsdp::testing {
 
-/// The elements of a tensor, rounded to float32.
+/// The elements of a tensor as float32; those of float64 are rounded.
 inline std::vector<float> floats_of(const Tensor& tensor) {
-  if (tensor.dtype() == DType::float32) return tensor.to_vector<float>();
-  std::vector<float> rounded;
-  for (const double each : tensor.to_vector<double>()) {
-    rounded.push_back(static_cast<float>(each));
-  }
-  return rounded;
+  std::vector<float> floats;
+  dispatch_floating(tensor.dtype(), [&]<class T>(T) {
+    for (const T each : tensor.to_vector<T>()) floats.push_back(static_cast<float>(each));
+  });
+  return floats;
 }
 
 /// The elements of a float64 tensor with all their digits; none of any other tensor.

@@ -2,7 +2,8 @@
 //
 // Options of every scenario: those of the model (models.h; frozen parameters make a second flat
 // parameter), group (0 always, 1 never, s within s ranks), keep (layers that keep their parameters
-// until backward).
+// until backward), param (what the model reads is cast to this dtype).
+#include "graded/precision.h"
 #include "graded/recorder.h"
 #include "support/numbers.h"
 #include "support/reshard.h"
@@ -74,7 +75,8 @@ class Tower {
       }
       if (some.empty()) continue;
       flats.push_back(std::make_unique<FlatParameter>(layer.path(), some, recorder.rank(),
-                                                      recorder.world_size(), kCpu, copy_slice));
+                                                      recorder.world_size(), kCpu, copy_slice,
+                                                      precision_of(recorder.asked().options)));
     }
     return flats;
   }

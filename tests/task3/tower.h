@@ -11,11 +11,13 @@
 
 namespace fsdp::graded {
 
-/// The flat vectors of one layer as a single process holds them, padded to a multiple of W.
+/// The flat vectors of one layer as a single process holds them, padded to a multiple of W, in the
+/// dtype that the model reads.
 struct Layer {
   std::vector<Tensor> flats;        ///< trainable parameters, then frozen ones
   std::vector<std::int64_t> valid;  ///< elements that are not padding
   std::int64_t bytes() const;       ///< of all of them
+  std::int64_t cast_bytes = 0;      ///< of copies of one rank's shards in another dtype, if needed
 };
 
 /// The layer `index` of the model a case is about.
@@ -31,6 +33,9 @@ std::vector<std::string> collectives_of(const Json& noted);
 /// … and what it must be for `layer`, each rank of the group having one of `parts`.
 std::vector<std::string> gathers_of(const Layer& layer, const std::string& unit,
                                     const std::string& phase, int parts);
+/// … if it were in the dtype of the shards.
+std::vector<std::string> uncast_gathers_of(const Layer& layer, const std::string& unit,
+                                           const std::string& phase, int parts);
 
 /// Checks a tensor that a scenario noted under `key`.
 void check_tensor(Check& check, const std::string& what, const Observations& seen, int rank,

@@ -1,7 +1,9 @@
 #include "device/context.h"
+#include "graded/precision.h"
 #include "support/numbers.h"
 #include "task3/models.h"
 #include "task3/tower.h"
+#include "tensor/cast.h"
 
 namespace fsdp::graded {
 
@@ -37,8 +39,10 @@ Layer layer_of(const Case& asked, std::size_t index) {
       ops::copy(flat.narrow(0, begin, part.numel()), part.view({part.numel()}));
       begin += part.numel();
     }
+    const DType dtype = precision_of(asked.options).param_dtype_for(flat.dtype());
     layer.valid.push_back(numel);
-    layer.flats.push_back(flat);
+    layer.flats.push_back(cast(flat, dtype));
+    if (dtype != flat.dtype()) layer.cast_bytes += layer.flats.back().nbytes() / w;
   }
   return layer;
 }
@@ -67,14 +71,29 @@ std::vector<std::string> collectives_of(const Json& noted) {
   return all;
 }
 
-std::vector<std::string> gathers_of(const Layer& layer, const std::string& unit,
-                                    const std::string& phase, int parts) {
+namespace {
+
+std::vector<std::string> gathers_in(const Layer& layer, const std::string& unit,
+                                    const std::string& phase, int parts,
+                                    const std::optional<DType>& dtype) {
   std::vector<std::string> all;
   for (const Tensor& flat : layer.flats) {
     all.push_back(fmt::format("all_gather {}/{} of {} {} elements per rank", unit, phase,
-                              flat.numel() / parts, name_of(flat.dtype())));
+                              flat.numel() / parts, name_of(dtype.value_or(flat.dtype()))));
   }
   return all;
+}
+
+}  // namespace
+
+std::vector<std::string> gathers_of(const Layer& layer, const std::string& unit,
+                                    const std::string& phase, int parts) {
+  return gathers_in(layer, unit, phase, parts, {});
+}
+
+std::vector<std::string> uncast_gathers_of(const Layer& layer, const std::string& unit,
+                                           const std::string& phase, int parts) {
+  return gathers_in(layer, unit, phase, parts, DType::float32);
 }
 
 void check_tensor(Check& check, const std::string& what, const Observations& seen, int rank,

@@ -30,6 +30,31 @@ std::int64_t full_bytes(const Observations& seen, int rank, const std::string& k
   return seen.bytes(rank, key, "UNSHARDED_PARAM");
 }
 
+/// Under mixed precision: what travels, and what is held besides the full vector. `others`: by how
+/// many bytes every kind but UNSHARDED_PARAM has grown.
+void check_cast(const Observations& seen, int rank, const Layer& layer, std::int64_t others) {
+  if (layer.cast_bytes == 0) return;
+  std::int64_t received = 0;
+  for (const Json& each : seen.at(rank, "collectives")) {
+    received += each.at("received").get<std::int64_t>();
+  }
+  const std::int64_t right = layer.bytes() / seen.world_size() * (seen.world_size() - 1);
+  Check wire("3.1", "under mixed precision the shard is cast before it is gathered", seen);
+  wire.at(rank, unit_name())
+      .equal("the number of bytes received by the gather", received, right,
+             {{received > right,
+               "You gathered the shard in its own dtype: cast the shard first, so that only the "
+               "narrow copies travel"}});
+  Check copy("3.1", "the copy of the shard that is gathered counts as ALL_GATHER", seen);
+  const std::int64_t now = seen.bytes(rank, "started", "ALL_GATHER");
+  copy.at(rank, unit_name())
+      .equal("ALL_GATHER bytes after the gather was started",
+             now - seen.bytes(rank, "before", "ALL_GATHER"), layer.cast_bytes,
+             {{now == 0 && others == layer.cast_bytes,
+               "You counted the copy as another kind of memory: use an AllocationScope with "
+               "MemoryKind::all_gather"}});
+}
+
 }  // namespace
 
 void judge_start(const Setup& setup) {
@@ -40,7 +65,12 @@ void judge_start(const Setup& setup) {
     Check one("3.1", "a unit is gathered with one all-gather per flat parameter", seen);
     one.at(rank, unit_name())
         .equal("what was started", collectives_of(seen.at(rank, "collectives")),
-               gathers_of(layer, unit_name(), phase, seen.world_size()));
+               gathers_of(layer, unit_name(), phase, seen.world_size()),
+               {{layer.cast_bytes > 0 &&
+                     collectives_of(seen.at(rank, "collectives")) ==
+                         uncast_gathers_of(layer, unit_name(), phase, seen.world_size()),
+                 "You gathered the shard in its own dtype: cast the shard first, so that only the "
+                 "narrow copies travel"}});
     Check wait(
         "3.1",
         "start_unshard starts the gather and does not wait, so that it can be called ahead of time",
@@ -58,8 +88,9 @@ void judge_start(const Setup& setup) {
     const std::int64_t others =
         seen.bytes(rank, "started", "total") - full_bytes(seen, rank, "started");
     const std::int64_t had = seen.bytes(rank, "before", "total") - full_bytes(seen, rank, "before");
-    room.equal("bytes of every other kind", others, had,
-               {{others - had == layer.bytes() / seen.world_size(),
+    check_cast(seen, rank, layer, others - had);
+    room.equal("bytes of every other kind", others, had + layer.cast_bytes,
+               {{layer.cast_bytes == 0 && others - had == layer.bytes() / seen.world_size(),
                  "You hold another buffer of the shard's size: gather from shard() itself, and "
                  "into full() itself"}});
     Check idempotent(
@@ -112,6 +143,13 @@ void judge_finish(const Setup& setup) {
                  "finish_unshard() did not gather a unit that was not started"}});
     check_values(waits, seen, rank, "full", layer);
     waits.equal("the state", seen.text(rank, "state"), std::string("unsharded"));
+    Check ends("3.2", "a copy of the shard that is gathered lives as long as the gather", seen);
+    ends.at(rank, unit_name())
+        .equal("ALL_GATHER bytes after finish_unshard()",
+               seen.bytes(rank, "finished", "ALL_GATHER"), 0,
+               {{seen.bytes(rank, "finished", "ALL_GATHER") == layer.cast_bytes,
+                 "You still hold the copy of the shard that was gathered: the gather keeps it "
+                 "alive for as long as it is needed, so keep no reference of your own"}});
     Check idempotent("3.2", "finish_unshard is idempotent: an unsharded unit stays unsharded",
                      seen);
     idempotent.at(rank, unit_name())

@@ -1,0 +1,27 @@
+/// @file
+/// Mixed precision in the options of a case: "param" and "reduce", names of dtypes.
+#pragma once
+
+#include "graded/case.h"
+#include "optim/mixed_precision.h"
+
+#include <optional>
+#include <string>
+
+namespace fsdp::graded {
+
+/// What `options` say under `key`: "bfloat16", "float16" or "float32".
+inline std::optional<DType> dtype_in(const Json& options, const char* key) {
+  const std::string name = options.value(key, std::string());
+  for (const DType dtype : {DType::bfloat16, DType::float16, DType::float32}) {
+    if (name == name_of(dtype)) return dtype;
+  }
+  return {};
+}
+
+/// Without "param" and "reduce", none.
+inline optim::MixedPrecision precision_of(const Json& options) {
+  return {.param_dtype = dtype_in(options, "param"), .reduce_dtype = dtype_in(options, "reduce")};
+}
+
+}  // namespace fsdp::graded
