@@ -191,6 +191,7 @@ void ShardedModel::install_hooks() {
 // Keep:  after a meta start, ignored parameters and buffers are allocated, with the bits of an
 //        eager build. The generator is where an eager build would have left it. options_.decays
 //        decides for ignored parameters too.
+// Set:   replicated_masters_, of all of them. Before every forward of the root, refresh() it.
 void ShardedModel::make_replicated() {
   // SOLUTION 7.3: todo(replicated_, replicated_gradients_)
   if (options_.deferred != nullptr) {
