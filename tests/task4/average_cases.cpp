@@ -1,3 +1,4 @@
+#include "graded/precision.h"
 #include "task4/cases.h"
 #include "task4/notes.h"
 
@@ -14,6 +15,11 @@ Floats in_two_steps(Floats sum, int world, int steps) {
                static_cast<float>(1.0 / steps));
 }
 
+Floats in_dtype(Floats values, DType dtype) {
+  for (float& value : values) value = rounded(value, dtype);
+  return values;
+}
+
 }  // namespace
 
 void judge_finish(const Setup& setup) {
@@ -24,6 +30,8 @@ void judge_finish(const Setup& setup) {
   const int per_reduction = options.value("per_reduction", 1);
   std::int64_t shard = 0;
   for (const UnitLayout& unit : units) shard += shard_grad_bytes(unit, world);
+  const DType dtype = reduce_dtype_of(seen.asked());
+  const std::int64_t summed = shard / 4 * static_cast<std::int64_t>(size_of(dtype));
   for (int rank = 0; options.value("extra", false) && rank < world; ++rank) {
     Check many("4.7", "a step has as many backwards as its plan has micro-steps, and no more",
                seen);
@@ -59,11 +67,14 @@ void judge_finish(const Setup& setup) {
                   {{true, "You set shard_grad outside step 4.7, or in a call that throws"}});
         all.equal("SHARDED_GRAD bytes before finish_gradients",
                   seen.bytes(rank, at + "accumulated", "SHARDED_GRAD"),
-                  shard * partials(steps / per_reduction));
+                  summed * partials(steps / per_reduction));
       }
       Check held("4.7", "after a step only one gradient of n elements per shard is held", seen);
       held.at(rank).equal("collectives", std::ssize(seen.at(rank, at + "collectives")), 0);
-      held.equal("SHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "SHARDED_GRAD"), shard);
+      const std::int64_t left = seen.bytes(rank, at + "finished", "SHARDED_GRAD");
+      held.equal("SHARDED_GRAD bytes", left, shard,
+                 {{summed != shard && left == summed,
+                   "The gradient has the dtype of the sums: cast it to that of the shard"}});
       held.equal("UNSHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "UNSHARDED_GRAD"), 0);
       if (!kept) {
         held.equal("SHARDED_GRAD bytes after the gradients were dropped",
@@ -93,7 +104,10 @@ void judge_finish(const Setup& setup) {
           };
           values.bits(
               "shard_grad", observed, expected, valid_of(flats[i], rank, world),
-              {{observed == in_two_steps(sum, world, steps),
+              {{observed != expected && observed == in_dtype(times(sum, factor), dtype),
+                "You multiplied by 1/J in the dtype of the sums, which rounds the average: cast "
+                "the sum to the dtype of the shard first"},
+               {observed == in_two_steps(sum, world, steps),
                 "You multiplied by 1/W and then by 1/M: that is two roundings, where 1/J has one"},
                {adds, "You added to the gradient of the previous step, which was kept: replace it"},
                {steps > 1 && world == 1 && observed == sum,

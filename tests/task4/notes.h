@@ -15,7 +15,8 @@ std::vector<std::string> reductions_in(const Json& collectives);
 std::vector<std::string> gathers_in(const Json& collectives);
 std::string gather_line(const std::string& unit);
 /// What one unit is to start: one a trainable flat parameter.
-std::vector<std::string> reductions_of(const UnitLayout& unit, int world_size);
+std::vector<std::string> reductions_of(const UnitLayout& unit, int world_size,
+                                       DType dtype = DType::float32);
 /// `line`, once for every trainable flat parameter of a unit.
 std::vector<std::string> for_each_flat(const UnitLayout& unit, const std::string& line);
 /// How many sums of a binary counter are alive after `leaves` leaves.

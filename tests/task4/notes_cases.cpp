@@ -37,11 +37,11 @@ std::string gather_line(const std::string& unit) {
   return fmt::format("all_gather {}/backward", unit);
 }
 
-std::vector<std::string> reductions_of(const UnitLayout& unit, int world_size) {
+std::vector<std::string> reductions_of(const UnitLayout& unit, int world_size, DType dtype) {
   std::vector<std::string> all;
   for (const FlatLayout& flat : unit.trainable()) {
-    all.push_back(fmt::format("reduce_scatter {}/gradient of {} float32 per rank", unit.name,
-                              flat.shard(world_size)));
+    all.push_back(fmt::format("reduce_scatter {}/gradient of {} {} per rank", unit.name,
+                              flat.shard(world_size), name_of(dtype)));
   }
   return all;
 }

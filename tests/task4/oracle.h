@@ -38,15 +38,17 @@ std::vector<UnitLayout> units_of(const Case& asked);
 std::int64_t full_grad_bytes(const UnitLayout& unit, int world_size);
 std::int64_t shard_grad_bytes(const UnitLayout& unit, int world_size);
 
+/// The dtype in which a case sums the gradients of its float32 parameters.
+DType reduce_dtype_of(const Case& asked);
 /// The sum in the canonical order: a binary tree, split at the largest power of two below the
-/// count.
+/// count. Every sum is rounded to `dtype`, if that is one of 16 bits.
 template <class T>
-std::vector<T> tree(const std::vector<std::vector<T>>& leaves);
+std::vector<T> tree(const std::vector<std::vector<T>>& leaves, DType dtype = DType::float32);
 /// Numbers that depend on (stream, index) only: what scenarios fill gradients with.
 Floats noise_of(std::int64_t numel, std::uint64_t stream);
 /// As the scenarios' given_gradient().
 Floats given_gradient_of(const Case& asked, std::int64_t numel, std::size_t index);
-/// As the scenarios' fill_full_grad().
+/// As the scenarios' fill_full_grad(), and cast to the dtype of the sums.
 Floats filled_full_grad(const Case& asked, const FlatLayout& flat, int rank, int m);
 
 /// Gradients of a model by one process: the micro-batches of a step in one tree, in the order in

@@ -1,5 +1,6 @@
 #include "autograd/functions.h"
 #include "device/context.h"
+#include "graded/precision.h"
 #include "graded/remember.h"
 #include "optim/local_gradients.h"
 #include "support/toy_model.h"
@@ -66,11 +67,14 @@ ByPath<T> gradients_of(const Case& asked, int step, int j) {
   for (auto& [path, parameter] : parameters_of(model)) {
     if (kDType != DType::float32) parameter.convert(kDType);
   }
-  optim::LocalGradients engine(parameters_of(model));
+  const optim::MixedPrecision precision = precision_of(asked.options);
+  const optim::MasterWeights masters(parameters_of(model), precision);
+  optim::LocalGradients engine(parameters_of(model), masters);
   engine.begin_step({1, 1});
   const Case now = in_micro_step(asked, micro_step_of(asked, j));
   model.order = now.options.value("order", model.order);
-  testing::toy_loss(model, config_of(asked).width, static_cast<int>(asked.seed) + step, j, kDType)
+  testing::toy_loss(model, config_of(asked).width, static_cast<int>(asked.seed) + step, j,
+                    precision.param_dtype_for(kDType))
       .backward();
   engine.end_micro_step();
   engine.finish_gradients();
@@ -168,19 +172,26 @@ std::int64_t shard_grad_bytes(const UnitLayout& unit, int world_size) {
   return full_grad_bytes(unit, world_size) / world_size;
 }
 
+DType reduce_dtype_of(const Case& asked) {
+  return precision_of(asked.options).reduce_dtype_for(DType::float32);
+}
+
 template <class T>
-std::vector<T> tree(const std::vector<std::vector<T>>& leaves) {
+std::vector<T> tree(const std::vector<std::vector<T>>& leaves, DType dtype) {
   if (leaves.size() == 1) return leaves.front();
   std::size_t half = 1;
   while (2 * half < leaves.size()) half *= 2;
   const auto middle = leaves.begin() + static_cast<std::ptrdiff_t>(half);
-  std::vector<T> sum = tree<T>({leaves.begin(), middle});
-  const std::vector<T> right = tree<T>({middle, leaves.end()});
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
+  std::vector<T> sum = tree<T>({leaves.begin(), middle}, dtype);
+  const std::vector<T> right = tree<T>({middle, leaves.end()}, dtype);
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    sum[i] += right[i];
+    if constexpr (std::is_same_v<T, float>) sum[i] = rounded(sum[i], dtype);
+  }
   return sum;
 }
-template Floats tree(const std::vector<Floats>& leaves);
-template std::vector<double> tree(const std::vector<std::vector<double>>& leaves);
+template Floats tree(const std::vector<Floats>& leaves, DType dtype);
+template std::vector<double> tree(const std::vector<std::vector<double>>& leaves, DType dtype);
 
 Floats noise_of(std::int64_t numel, std::uint64_t stream) {
   return testing::noise({numel}, stream).to_vector<float>();
@@ -193,8 +204,11 @@ Floats given_gradient_of(const Case& asked, std::int64_t numel, std::size_t inde
 }
 
 Floats filled_full_grad(const Case& asked, const FlatLayout& flat, int rank, int m) {
-  return noise_of(flat.padded(asked.world_size),
-                  10000 * asked.seed + static_cast<std::uint64_t>(100 * rank + m));
+  Floats values = noise_of(flat.padded(asked.world_size),
+                           10000 * asked.seed + static_cast<std::uint64_t>(100 * rank + m));
+  const DType param_dtype = precision_of(asked.options).param_dtype_for(DType::float32);
+  for (float& value : values) value = rounded(rounded(value, param_dtype), reduce_dtype_of(asked));
+  return values;
 }
 
 template <class T>
@@ -211,6 +225,7 @@ template <class T>
 std::vector<T> GradientsOf<T>::of(const FlatLayout& flat, int groups, T factor) const {
   const optim::StepPlan plan{micro_steps_, per_reduction_};
   if (groups < 0) groups = micro_steps_ / per_reduction_;
+  const DType dtype = reduce_dtype_of(asked_);
   std::vector<std::vector<T>> of_groups;
   for (int group = 0; group < groups; ++group) {
     std::vector<std::vector<T>> of_ranks;
@@ -220,11 +235,11 @@ std::vector<T> GradientsOf<T>::of(const FlatLayout& flat, int groups, T factor) 
         const auto j = plan.micro_batch(m, rank, asked_.world_size);
         micro_steps.push_back(flatten<T>(flat, leaves_.at(static_cast<std::size_t>(j))));
       }
-      of_ranks.push_back(tree(micro_steps));
+      of_ranks.push_back(tree(micro_steps, dtype));
     }
-    of_groups.push_back(tree(of_ranks));
+    of_groups.push_back(tree(of_ranks, dtype));
   }
-  std::vector<T> sum = tree(of_groups);
+  std::vector<T> sum = tree(of_groups, dtype);
   if (factor != 1) {
     for (T& value : sum) value *= factor;
   }

@@ -72,6 +72,10 @@ const std::vector<Json> kFrozen = {
     {{"frozen", Json::array({"layers.1"})}, {"order", {0, 1, 1, 2}}},
 };
 
+/// Mixed precision: sums in the dtype of the gradients, and in a wider one.
+const std::vector<Json> kPolicies = {{{"param", "bfloat16"}, {"reduce", "float32"}},
+                                     {{"param", "bfloat16"}, {"reduce", "bfloat16"}}};
+
 }  // namespace
 
 TEST_CASE("pre_backward unshards a unit and allocates its gradients", "[4.1]") {
@@ -132,6 +136,15 @@ TEST_CASE("A leaf has the dtype of its gradient", "[4.3]") {
   for (const Plan& plan : {Plan{1, 1}, {3, 3}}) {
     at_all(judge_double_leaf, planned({{"width", 5}, {"double", true}}, plan), Delivery::plain,
            {2, 3});
+  }
+}
+
+TEST_CASE("Under mixed precision a gradient is cast once, before it is summed", "[4.3]") {
+  for (const Json& policy : kPolicies) {
+    for (const Plan& plan : {Plan{1, 1}, {4, 4}, {4, 2}}) {
+      at_all(judge_start_reduce, planned(with(policy, {{"width", 5}}), plan), Delivery::lazy);
+    }
+    at_all(judge_start_reduce, with(kUnits[5], policy), Delivery::eager, {3});
   }
 }
 
@@ -286,6 +299,15 @@ TEST_CASE("Gradients are right whatever the model does", "[4.7]") {
 TEST_CASE("The average divides once by W times M", "[4.7]") {
   for (const Plan& plan : {Plan{3, 1}, {3, 3}, {6, 3}, {5, 1}}) {
     at_all(judge_finish, planned({{"width", 3}}, plan), Delivery::plain, {3, 5});
+  }
+}
+
+TEST_CASE("Under mixed precision the sum is cast to the shard's dtype, then averaged", "[4.7]") {
+  for (const Json& policy : kPolicies) {
+    for (const Plan& plan : {Plan{1, 1}, {3, 1}, {2, 2}}) {
+      at_all(judge_finish, planned(with(kModels[4], policy), plan), Delivery::lazy);
+    }
+    at_all(judge_finish, planned(with(kModels[2], policy), {4, 2}), Delivery::eager, {3});
   }
 }
 

@@ -1,3 +1,4 @@
+#include "graded/precision.h"
 #include "task4/cases.h"
 #include "task4/notes.h"
 
@@ -16,6 +17,25 @@ Floats one_after_the_other(const std::vector<Floats>& leaves) {
   }
   return sum;
 }
+
+/// In which dtypes a case has its gradients and their sums.
+struct Sums {
+  explicit Sums(const Case& asked)
+      : dtype(reduce_dtype_of(asked)),
+        gradient(precision_of(asked.options).param_dtype_for(DType::float32)),
+        is_cast(dtype != gradient) {}
+  /// Of as many elements as `of_float32` bytes of float32 have.
+  std::int64_t bytes(std::int64_t of_float32) const {
+    return of_float32 / 4 * static_cast<std::int64_t>(size_of(dtype));
+  }
+  /// What a unit's full gradients take before they are cast.
+  std::int64_t bytes_before_cast(const UnitLayout& unit, int world_size) const {
+    return full_grad_bytes(unit, world_size) / 4 * static_cast<std::int64_t>(size_of(gradient));
+  }
+
+  DType dtype, gradient;
+  bool is_cast;
+};
 
 }  // namespace
 
@@ -37,6 +57,7 @@ void judge_start_reduce(const Setup& setup) {
   const int world = seen.world_size();
   const int steps = seen.asked().options.value("micro_steps", 1);
   const int group = seen.asked().options.value("per_reduction", 1);
+  const Sums sums(seen.asked());
   if (!check_started(seen, steps)) return;
   for (int rank = 0; rank < world; ++rank) {
     std::vector<std::int64_t> sends;  // collectives of each micro-step
@@ -55,7 +76,7 @@ void judge_start_reduce(const Setup& setup) {
                 seen);
       const auto started = reductions_in(seen.at(rank, "collectives " + at));
       std::vector<std::string> expected, events;
-      if (reduces) expected = reductions_of(unit, world);
+      if (reduces) expected = reductions_of(unit, world, sums.dtype);
       if (reduces) events = for_each_flat(unit, "issue reduce_scatter " + unit.name + "/gradient");
       one.at(rank, unit.name)
           .equal(fmt::format("what micro-step {} of {} started", m + 1, steps), started, expected,
@@ -66,6 +87,10 @@ void judge_start_reduce(const Setup& setup) {
                    fmt::format("You reduced only in the last micro-step of the step: a group has L "
                                "= {} micro-steps, and the step has M = {}",
                                group, steps)},
+                  {sums.is_cast && reduces && started == reductions_of(unit, world, sums.gradient),
+                   fmt::format("You reduced in the dtype of the gradient, {}, but its sums have "
+                               "reduce_dtype(): cast the gradient first",
+                               name_of(sums.gradient))},
                   {!started.empty() && started.front().starts_with("all_reduce"),
                    "You used an all-reduce: it moves twice the bytes, and every rank holds the "
                    "whole sum"}});
@@ -83,17 +108,24 @@ void judge_start_reduce(const Setup& setup) {
                  "the shard is reduced into a new leaf of n elements, and sums of micro-steps are "
                  "kept like the carries of a binary counter",
                  seen);
+      const std::int64_t full = sums.bytes(full_grad_bytes(unit, world));
+      const std::int64_t shard = full / world;
+      const bool is_copy = sums.is_cast && group == 1;
       const std::int64_t leaves = seen.bytes(rank, "after " + at, "REDUCE_SCATTER");
       const std::int64_t more =
           seen.bytes(rank, "after " + at, "total") - seen.bytes(rank, "before " + at, "total");
       room.at(rank, unit.name)
-          .equal("REDUCE_SCATTER bytes", leaves, reduces ? shard_grad_bytes(unit, world) : 0,
-                 {{group == 1 && leaves == 0 && more == shard_grad_bytes(unit, world),
+          .equal("REDUCE_SCATTER bytes", leaves, reduces ? shard + (is_copy ? full : 0) : 0,
+                 {{!sums.is_cast && group == 1 && leaves == 0 && more == shard,
                    "You allocated the leaf as another kind of memory: use an AllocationScope with "
                    "MemoryKind::reduce_scatter"}});
-      room.equal(fmt::format("UNSHARDED_GRAD bytes after micro-step {} of {}", m + 1, steps),
-                 seen.bytes(rank, "after " + at, "UNSHARDED_GRAD"),
-                 full_grad_bytes(unit, world) * (reduces ? 1 : partials((m + 1) % group)));
+      const std::int64_t whole = seen.bytes(rank, "after " + at, "UNSHARDED_GRAD");
+      const std::int64_t sent = reduces ? (is_copy ? 0 : 1) : partials((m + 1) % group);
+      room.equal(fmt::format("UNSHARDED_GRAD bytes after micro-step {} of {}", m + 1, steps), whole,
+                 full * sent,
+                 {{sums.is_cast && whole - full * sent == sums.bytes_before_cast(unit, world),
+                   "You did not free the full gradient: what is summed is its copy in "
+                   "reduce_dtype(), so the full gradient is not needed anymore"}});
     }
     const auto flats = unit.trainable();
     const auto reductions = static_cast<std::size_t>(steps / group);
@@ -108,9 +140,9 @@ void judge_start_reduce(const Setup& setup) {
         }
         last_only.push_back(own.back());
         in_turn.push_back(one_after_the_other(own));
-        ranks.push_back(tree(own));
+        ranks.push_back(tree(own, sums.dtype));
       }
-      const Floats expected = shard_of(tree(ranks), rank, world);
+      const Floats expected = shard_of(tree(ranks, sums.dtype), rank, world);
       const Floats leaf = seen.floats(rank, key_of(fmt::format("leaf {}", last - 1), i));
       const auto my = [&](const Floats& whole) { return shard_of(whole, rank, world); };
       const bool many = world > 1;

@@ -1,4 +1,5 @@
 #include "autograd/functions.h"
+#include "graded/precision.h"
 #include "support/reshard.h"
 #include "task4/sharded_toy.h"
 #include "tensor/ops.h"
@@ -35,7 +36,8 @@ std::vector<std::unique_ptr<FlatParameter>> make_flats(
     }
     if (some.empty()) continue;
     flats.push_back(std::make_unique<FlatParameter>(unit, some, recorder.rank(),
-                                                    recorder.world_size(), kCpu, copy_slice));
+                                                    recorder.world_size(), kCpu, copy_slice,
+                                                    precision_of(recorder.asked().options)));
   }
   return flats;
 }
@@ -98,7 +100,8 @@ Variable ShardedToy::loss(int m, int step) {
     }
   }
   return toy_loss(model_, recorder_.option("width", 5), static_cast<int>(recorder_.seed()) + step,
-                  static_cast<int>(j), dtype_of(recorder_));
+                  static_cast<int>(j),
+                  precision_of(recorder_.asked().options).param_dtype_for(dtype_of(recorder_)));
 }
 
 void ShardedToy::backward(const Variable& loss) {
@@ -138,9 +141,8 @@ void contribute(const Recorder& recorder, const FlatParameter& flat, std::size_t
 void fill_full_grad(const Recorder& recorder, const FlatParameter& flat, int m) {
   const auto stream = static_cast<std::uint64_t>(100 * recorder.rank() + m);
   flat.full_grad().storage()->allocate();
-  Variable values(noise({flat.padded_numel()}, 10000 * recorder.seed() + stream));
-  if (dtype_of(recorder) != DType::float32) values.convert(dtype_of(recorder));
-  ops::copy(flat.full_grad(), values.data());
+  const Tensor values = noise({flat.padded_numel()}, 10000 * recorder.seed() + stream);
+  ops::copy(flat.full_grad(), values);
 }
 
 void inside_backward(const std::function<void()>& call) {
