@@ -156,6 +156,19 @@ Json without_ignored(Json options) {
   return options;
 }
 
+/// What is saved is float32 in these models, whatever they compute in.
+void check_masters(const Observations& seen, int rank) {
+  Names others;
+  for (const Json& slice : seen.at(rank, "all")) {
+    if (slice.at("dtype") != "float32") others.push_back(slice.at("name").get<std::string>());
+  }
+  Check check("7.6", "a checkpoint holds the masters, not what the model reads", seen);
+  check.at(rank).equal("the slices that are not float32", others, {},
+                       {{true,
+                         "these are the copies in param_dtype: save replicated_masters_.of(), "
+                         "which is the parameter's own data without mixed precision"}});
+}
+
 }  // namespace
 
 void judge_slices(const Setup& setup) {
@@ -168,6 +181,7 @@ void judge_slices(const Setup& setup) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     all.push_back(seen.at(rank, "all"));
     sharded.push_back(seen.at(rank, "sharded"));
+    check_masters(seen, rank);
   }
   Check check("7.6",
               "the slices of all ranks make up the training state, and ignored parameters are "

@@ -19,6 +19,10 @@ TEST_CASE("Training other models", "[7.4][hidden]") {
                   .seed = 22,
                   .delivery = Delivery::lazy,
                   .options = with(with(kOther, ignored), {{"meta", true}, {"group", 2}})});
+  judge_training({.world_size = 4,
+                  .seed = 25,
+                  .options = with(with(kOther, ignored),
+                                  {{"param", "float16"}, {"reduce", "float32"}, {"depth", 2}})});
   judge_gradients({.world_size = 4, .seed = 23, .options = with(kOther, ignored)});
   judge_memory({.world_size = 3,
                 .seed = 24,

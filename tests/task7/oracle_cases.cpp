@@ -1,5 +1,6 @@
 #include "task7/oracle.h"
 
+#include "graded/precision.h"
 #include "optim/local_gradients.h"
 #include "optim/optimizer.h"
 
@@ -16,7 +17,8 @@ Single train(const Json& options, std::uint64_t seed, int micro_batches, int ste
   const ContextScope scope(context);
   const auto model = make_model(options);
   freeze(*model, options);
-  optim::LocalGradients engine(model->variables());
+  const optim::MasterWeights masters(model->variables(), precision_of(options));
+  optim::LocalGradients engine(model->variables(), masters);
   optim::AdamW optimizer(optim::AdamW::Options{});
   const auto without = options.value("without_model", std::vector<int>{});
   const int ranks = options.value("ranks_of_j", micro_batches);
@@ -30,6 +32,7 @@ Single train(const Json& options, std::uint64_t seed, int micro_batches, int ste
   for (int step = 0; step < steps; ++step) {
     engine.begin_step({.micro_steps = micro_batches});
     for (int j = 0; j < micro_batches; ++j) {
+      masters.refresh();
       const bool is_without = std::find(without.begin(), without.end(), j / ranks) != without.end();
       const Variable loss =
           is_without ? loss_without_model() : loss_of(*model, options, seed, step, j);
@@ -44,13 +47,14 @@ Single train(const Json& options, std::uint64_t seed, int micro_batches, int ste
     for (optim::Piece& piece : engine.pieces()) piece.decay = decays(options, piece.key);
     optimizer.step(engine.pieces(), rate_of(step));
     {
+      masters.refresh();
       const NoGradScope no_tape;
       result.evaluations.push_back(loss_of(*model, options, seed, step, 0).data().item());
     }
     if (step + 1 < steps) engine.zero_grad();
   }
   for (const auto& [path, variable] : model->variables()) {
-    result.state["param/" + path] = variable.data().to_vector<float>();
+    result.state["param/" + path] = masters.of(variable).to_vector<float>();
   }
   for (const optim::Piece& piece : engine.pieces()) {
     for (const auto& [name, tensor] : optimizer.state(piece)) {
@@ -106,6 +110,7 @@ double loss_of_build(const Json& options, std::uint64_t seed_of_model, std::uint
   Context context({.seed = seed_of_model});
   const ContextScope scope(context);
   const auto model = make_model(options);
+  const optim::MasterWeights masters(model->variables(), precision_of(options));
   const NoGradScope no_tape;
   return loss_of(*model, options, seed, 0, 0).data().item();
 }

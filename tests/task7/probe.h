@@ -31,6 +31,10 @@ struct StepProbe {
   static const std::vector<nn::NamedParameter>& replicated(const ShardedModel& model) {
     return model.replicated_;
   }
+  /// What the optimizer updates of one of these: it has no other dtype without mixed precision.
+  static const Tensor& master(const ShardedModel& model, const nn::NamedParameter& replicated) {
+    return model.replicated_masters_.of(replicated.variable);
+  }
   static GradientReducer* reducer(ShardedModel& model) { return model.reducer_.get(); }
   static const optim::Optimizer* replicated_optimizer(const ShardedModel& model) {
     return model.replicated_optimizer_.get();

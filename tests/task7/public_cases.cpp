@@ -12,6 +12,10 @@ const Json kFour = {{"micro_batches", 4}, {"clip", 0.5}};
 /// One parameter alone, one whole module, one that is not trained.
 const Json kIgnored = {{"ignored", {"model.norm", "model.layers.1.mlp.up_proj.weight"}}};
 
+/// Mixed precision: sums in the dtype of the gradients, and in a wider one.
+const std::vector<Json> kPolicies = {{{"param", "bfloat16"}, {"reduce", "float32"}},
+                                     {{"param", "bfloat16"}, {"reduce", "bfloat16"}}};
+
 void units(int world_size, const Json& options) {
   judge_units({.world_size = world_size, .options = options});
 }
@@ -72,6 +76,13 @@ TEST_CASE("Under within(s) the units gather in a subgroup", "[7.1]") {
   units(2, {{"group", 1}});
 }
 
+TEST_CASE("Flat parameters follow the options' mixed precision", "[7.1]") {
+  for (const Json& policy : kPolicies) {
+    for (const int world_size : worlds({1, 2, 3, 4})) units(world_size, policy);
+  }
+  units(2, {{"reduce", "bfloat16"}, {"no_decay", {"norm"}}});
+}
+
 TEST_CASE("Hooks: which ones run, and when", "[7.2]") {
   for (const int world_size : worlds({1, 2, 3})) {
     for (const int depth : {0, 1, 2}) {
@@ -129,6 +140,15 @@ TEST_CASE("Ignored, frozen parameters need no all-reduce", "[7.3]") {
   }
 }
 
+TEST_CASE("Under mixed precision ignored parameters have masters", "[7.3]") {
+  for (const int world_size : worlds({1, 2, 3})) {
+    for (const bool meta : {false, true}) {
+      judge_replicated({.world_size = world_size,
+                        .options = with(with(kIgnored, kPolicies[0]), {{"meta", meta}})});
+    }
+  }
+}
+
 TEST_CASE("Gradients, norm and clipping of shards and of replicated parameters", "[7.4]") {
   for (const int world_size : worlds({1, 2, 4})) {
     judge_gradients({.world_size = world_size, .delivery = Delivery::lazy, .options = kFour});
@@ -158,6 +178,21 @@ TEST_CASE("… with ignored, tied and frozen parameters, without decay, in subgr
                   .options = with(with(kFour, kIgnored), {{"no_decay", {"norm"}}, {"steps", 3}})});
   judge_training({.world_size = 2, .options = with(kFour, {{"frozen", {"model.layers.0"}}})});
   judge_training({.world_size = 4, .options = with(kFour, {{"group", 2}, {"depth", 0}})});
+}
+
+TEST_CASE("Under mixed precision every bit equals a single process too", "[7.4]") {
+  for (const Json& policy : kPolicies) {
+    for (const int world_size : worlds({1, 2, 4})) {
+      judge_training({.world_size = world_size,
+                      .delivery = Delivery::lazy,
+                      .options = with(with(kFour, policy), {{"evaluates", true}})});
+    }
+    judge_training({.world_size = 2,
+                    .options = with(with(with(kFour, kIgnored), policy),
+                                    {{"meta", true}, {"steps", 3}, {"no_sync", true}})});
+    judge_training({.world_size = 4, .options = with(with(kFour, policy), {{"group", 2}})});
+    judge_gradients({.world_size = 2, .options = with(with(kFour, kIgnored), policy)});
+  }
 }
 
 TEST_CASE("Training on three ranks is correct, but not to the last bit", "[7.4]") {
@@ -200,6 +235,15 @@ TEST_CASE("load_full reads this rank's slices, or changes nothing", "[7.5]") {
   judge_load_full({.options = {{"ranks", 3}, {"misled", {1}}}});
 }
 
+TEST_CASE("Under mixed precision the full state is that of the masters", "[7.5]") {
+  const Json mixed = with(kPolicies[0], kIgnored);
+  for (const int world_size : worlds({1, 2, 3, 4})) {
+    judge_visit({.world_size = world_size, .delivery = Delivery::lazy, .options = mixed});
+  }
+  for (const int ranks : {1, 2, 3}) judge_save_full({.options = with(mixed, {{"ranks", ranks}})});
+  for (const int ranks : {2, 3}) judge_load_full({.options = with(mixed, {{"ranks", ranks}})});
+}
+
 TEST_CASE("The slices of all ranks are the training state", "[7.6]") {
   for (const int world_size : worlds({1, 2, 4})) {
     judge_slices({.world_size = world_size, .options = kFour});
@@ -213,6 +257,16 @@ TEST_CASE("A checkpoint of four ranks continues on two, with the same bits", "[7
   }
   judge_resume(
       {.options = with(with(kFour, kIgnored), {{"steps", 4}, {"half", 2}, {"meta", true}})});
+}
+
+TEST_CASE("Under mixed precision a checkpoint holds the masters", "[7.6]") {
+  for (const Json& policy : kPolicies) {
+    const Json mixed = with(with(kFour, kIgnored), policy);
+    for (const int world_size : worlds({1, 2, 4})) {
+      judge_slices({.world_size = world_size, .options = mixed});
+    }
+    judge_resume({.options = with(mixed, {{"ranks", 4}, {"heirs", 2}})});
+  }
 }
 
 TEST_CASE("A checkpoint that does not fit changes nothing", "[7.6]") {

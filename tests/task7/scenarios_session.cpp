@@ -1,6 +1,7 @@
 #include "base/todo.h"
 #include "comm/decorators.h"
 #include "comm/world.h"
+#include "graded/precision.h"
 #include "optim/optimizer.h"
 #include "support/numbers.h"
 #include "support/reshard.h"
@@ -52,6 +53,7 @@ FullyShardOptions Session::sharding() {
   sharding.prefetch_depth = options_.value("depth", 1);
   sharding.in_flight_limit = options_.value("limit", 0);
   sharding.ignored = options_.value("ignored", Names{});
+  sharding.mixed_precision = precision_of(options_);
   if (options_.contains("no_decay")) {
     sharding.decays = [this](const nn::NamedParameter& each) {
       return decays(options_, each.path);
@@ -120,6 +122,7 @@ Json Session::units_json() {
   Json units = Json::array();
   for (const auto& unit : model_->units()) {
     Json flats = Json::array();
+    Names formats;
     for (const auto& flat : unit->flat_parameters()) {
       Names paths;
       for (const nn::NamedParameter& each : flat->parameters()) paths.push_back(each.path);
@@ -127,10 +130,14 @@ Json Session::units_json() {
                        {"trainable", flat->requires_grad()},
                        {"decays", flat->decay},
                        {"dtype", name_of(flat->shard().dtype())}});
+      formats.push_back(fmt::format("{}, read as {}, gradients summed in {}",
+                                    name_of(flat->shard().dtype()), name_of(flat->full().dtype()),
+                                    name_of(flat->reduce_dtype())));
     }
     units.push_back({{"name", unit->name()},
                      {"kept", unit->options().keep_until_backward},
                      {"group", testing::number_of(unit->options().reshard_after_forward)},
+                     {"formats", formats},
                      {"flats", flats}});
   }
   return units;
@@ -153,7 +160,7 @@ Json Session::shard_slices() {
 Json Session::replicated_json() {
   std::vector<io::StateSlice> slices;
   for (const nn::NamedParameter& each : StepProbe::replicated(*model_)) {
-    const Tensor& data = each.variable.data();
+    const Tensor& data = StepProbe::master(*model_, each);
     slices.push_back({"param/" + each.path, data.shape(), 0, data.view({data.numel()})});
   }
   return to_json(slices);
@@ -181,12 +188,7 @@ Json Session::gradients_left() {
 }
 
 Json bits_of(const Tensor& tensor) {
-  std::vector<float> values;
-  if (tensor.dtype() == DType::float64) {
-    for (const double each : tensor.to_vector<double>()) values.push_back(static_cast<float>(each));
-  } else {
-    values = tensor.to_vector<float>();
-  }
+  const std::vector<float> values = testing::floats_of(tensor);
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
   return Json::binary(std::vector<std::uint8_t>(bytes, bytes + values.size() * sizeof(float)));
 }

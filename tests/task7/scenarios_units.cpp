@@ -219,6 +219,11 @@ void replicated(Recorder& recorder) {
     if (each.variable.data().device() == kMeta) on_meta.push_back(each.path);
   }
   recorder.note("on meta", on_meta);
+  Names formats;
+  for (const nn::NamedParameter& each : StepProbe::replicated(session->model())) {
+    formats.push_back(fmt::format("{} {}", each.path, name_of(each.variable.data().dtype())));
+  }
+  recorder.note("read as", formats);
   recorder.note("replicated", on_meta.empty() ? session->replicated_json() : Json::array());
   Json decays = Json::object();
   for (const optim::Piece& piece : StepProbe::replicated_pieces(session->model())) {

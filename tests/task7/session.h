@@ -5,7 +5,8 @@
 /// default policy), ignored, no_decay, group (reshard after forward), depth, limit, meta (the model
 /// is built without memory); micro_batches (J of the global batch), steps, clip, no_sync (L = M) or
 /// per_reduction (L); abandons (before a step begins, and again before it updates, a forward is
-/// recorded that no backward follows); evaluates (after each update, without a tape).
+/// recorded that no backward follows); evaluates (after each update, without a tape); param and
+/// reduce (mixed precision, graded/precision.h).
 #pragma once
 
 #include "graded/recorder.h"
@@ -70,7 +71,7 @@ class Session {
 
 Json to_json(const io::StateSlice& slice);
 Json to_json(const std::vector<io::StateSlice>& slices);
-/// Bits of a float32 tensor, or of a float64 one as float32.
+/// Bits of the elements as float32.
 Json bits_of(const Tensor& tensor);
 /// Bytes above what was held before, at the peak of `call`.
 std::int64_t peak_of(const std::function<void()>& call);

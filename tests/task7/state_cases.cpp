@@ -1,3 +1,4 @@
+#include "graded/precision.h"
 #include "io/hf_folder.h"
 #include "task7/cases.h"
 #include "task7/oracle.h"
@@ -79,6 +80,24 @@ State scaled(const Case& asked) {
   return state;
 }
 
+/// As the model reads it under mixed precision.
+State as_read(State state, const Case& asked) {
+  const DType dtype = precision_of(asked.options).param_dtype_for(DType::float32);
+  for (auto& [name, values] : state) {
+    for (float& each : values) each = rounded(each, dtype);
+  }
+  return state;
+}
+
+/// What a state says that was taken from full() under mixed precision.
+std::vector<Cause> causes_of_rounding(const State& observed, const Case& asked) {
+  const State right = part_of(scaled(asked), asked.options, false);
+  const State sharded = part_of(observed, asked.options, false);
+  return {{sharded != right && sharded == as_read(right, asked),
+           "these are the copies that the model reads, rounded to param_dtype: gather the shards "
+           "themselves, which are the masters"}};
+}
+
 void check_one_unit(const Observations& seen, int rank, const char* what, std::int64_t grown,
                     int ranks) {
   Check lean("7.5", "at most one unit is unsharded at a time", seen);
@@ -97,6 +116,7 @@ int ranks_of(const Case& asked) { return asked.options.value("ranks", 2); }
 void judge_visit(const Setup& setup) {
   const Observations& seen = run("visit", setup);
   const Plan plan = plan_of(seen.asked());
+  const bool is_mixed = precision_of(seen.asked().options).param_dtype.has_value();
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check order("7.5", "every parameter is visited once, unit by unit, on every rank", seen);
     Names paths;
@@ -123,14 +143,19 @@ void judge_visit(const Setup& setup) {
       } else {
         const auto here = std::find(units.begin(), units.end(), owners[i]);
         const bool never = unsharded == Names(units.begin(), here + 1);
-        one.at(rank).equal("the unsharded units" + when, unsharded, Names{owners[i]},
+        // Under mixed precision the shards are gathered beside the unit.
+        const bool beside = is_mixed && unsharded.empty();
+        one.at(rank).equal("the unsharded units" + when, unsharded,
+                           beside ? Names{} : Names{owners[i]},
                            {{never, "the unit was gathered for the visit and never resharded"},
                             {unsharded == units, "the whole model is gathered"}});
       }
     }
     Check values("7.5", "a visit passes values assembled from the current shards of all ranks",
                  seen);
-    check_state(values.at(rank), state_of(seen.at(rank, "visited")), scaled(seen.asked()));
+    const State visited = state_of(seen.at(rank, "visited"));
+    check_state(values.at(rank), visited, scaled(seen.asked()),
+                causes_of_rounding(visited, seen.asked()));
     Check left("7.5", "afterwards every unit is sharded", seen);
     const Names unsharded = seen.lines(rank, "left");
     const bool were_whole = std::all_of(unsharded.begin(), unsharded.end(), [&](const auto& unit) {
@@ -172,9 +197,10 @@ void judge_save_full(const Setup& setup) {
   files.equal("config.json", seen.text(0, "config"), io::to_hf_config(config_of(asked.options)));
   Check values("7.5", "the file holds the current value of every parameter under its path", seen);
   const State observed = state_of(seen.at(0, "tensors"));
-  check_state(values.at(0), observed, scaled(asked),
-              {{observed == eager(asked.options, asked.seed + 1).state,
-                "this is the folder of the previous save, which was not replaced"}});
+  std::vector<Cause> causes = causes_of_rounding(observed, asked);
+  causes.push_back({observed == eager(asked.options, asked.seed + 1).state,
+                    "this is the folder of the previous save, which was not replaced"});
+  check_state(values.at(0), observed, scaled(asked), causes);
   for (int rank = 0; rank < ranks_of(asked); ++rank) {
     const Json& noted = seen.at(0, "ranks").at(static_cast<std::size_t>(rank));
     const Json& there = seen.at(0, "there").at(static_cast<std::size_t>(rank));

@@ -1,3 +1,4 @@
+#include "graded/precision.h"
 #include "task7/cases.h"
 #include "task7/oracle.h"
 #include "task7/plan.h"
@@ -82,6 +83,34 @@ std::vector<std::string> sorted_paths(const std::vector<Json>& units) {
   return paths;
 }
 
+/// The dtypes of flat parameters, by unit.
+void check_formats(const Observations& seen, int rank, const std::vector<Json>& units,
+                   const Plan& plan) {
+  const optim::MixedPrecision precision = precision_of(seen.asked().options);
+  Names observed, expected, plain;
+  for (const Json& unit : units) {
+    for (const auto& format : unit.at("formats").get<Names>()) {
+      observed.push_back(unit.at("name").get<std::string>() + ": " + format);
+    }
+  }
+  const auto format = [](const WantedUnit& unit, const WantedFlat& flat,
+                         const optim::MixedPrecision& with) {
+    return fmt::format("{}: {}, read as {}, gradients summed in {}", unit.name, name_of(flat.dtype),
+                       name_of(with.param_dtype_for(flat.dtype)),
+                       name_of(with.reduce_dtype_for(flat.dtype)));
+  };
+  for (const WantedUnit& unit : plan.units) {
+    for (const WantedFlat& flat : unit.flats) {
+      expected.push_back(format(unit, flat, precision));
+      plain.push_back(format(unit, flat, {}));
+    }
+  }
+  Check check("7.1", "every flat parameter follows the options' mixed_precision", seen);
+  check.at(rank).equal("the dtypes of the flat parameters", observed, expected,
+                       {{observed == plain && expected != plain,
+                         "options_.mixed_precision was not passed on to FlatParameter"}});
+}
+
 }  // namespace
 
 void judge_units(const Setup& setup) {
@@ -149,6 +178,7 @@ void judge_units(const Setup& setup) {
     check.equal("the parameters left to be replicated", replicated, plan.replicated,
                 {{replicated.size() > plan.replicated.size(),
                   "a tied parameter is ignored once for each of its paths"}});
+    check_formats(seen, rank, units, plan);
     for (const Json& unit : units) {
       check.equal("reshard_after_forward of " + unit.at("name").get<std::string>(),
                   unit.at("group").get<int>(), asked.options.value("group", 0));
@@ -216,6 +246,29 @@ bool is_of_another(const Json& observed, const Plan& plan, const Json& options) 
     if (observed.at(trainable[i]).get<bool>() != decays(options, plan.replicated[i])) return false;
   }
   return true;
+}
+
+/// In which dtypes the model reads what is ignored. Returns the bytes of its copies there.
+std::int64_t check_copies(const Observations& seen, int rank, const Eager& build) {
+  const Json& options = seen.asked().options;
+  const std::optional<DType> dtype = precision_of(options).param_dtype;
+  Names expected, masters;
+  std::int64_t nbytes = 0;
+  for (const auto& [path, shape] : build.shapes) {
+    if (!is_ignored(options, path)) continue;
+    masters.push_back(path + " " + build.dtypes.at(path));
+    expected.push_back(dtype ? fmt::format("{} {}", path, name_of(*dtype)) : masters.back());
+    if (expected.back() == masters.back()) continue;
+    nbytes += numel_of(shape) * static_cast<std::int64_t>(size_of(*dtype));
+  }
+  Check check("7.3", "under mixed precision the model reads copies of ignored parameters, too",
+              seen);
+  const Names observed = seen.lines(rank, "read as");
+  check.at(rank).equal("the dtypes in which the model reads ignored parameters", observed, expected,
+                       {{observed == masters && observed != expected,
+                         "set replicated_masters_ to the MasterWeights of the ignored parameters: "
+                         "it makes the copies"}});
+  return nbytes;
 }
 
 }  // namespace
@@ -295,18 +348,20 @@ void judge_replicated(const Setup& setup) {
                    "the i-th ignored parameter"},
                   {!expected, "options_.decays was not called"}});
     }
+    const std::int64_t copies = check_copies(seen, rank, build);
     Check memory("7.3", "parameters that stay whole are counted as UNSHARDED_PARAM", seen);
     memory.at(rank).equal("the number of UNSHARDED_PARAM bytes",
                           seen.bytes(rank, "started", "UNSHARDED_PARAM") -
                               seen.bytes(rank, "before", "UNSHARDED_PARAM"),
-                          bytes.replicated);
+                          bytes.replicated + copies);
     if (!meta) continue;
     Check lean("7.3", "a meta start never holds more than its shards and one unit", seen);
     const Json& start = seen.at(rank, "start");
-    lean.at(rank).at_most("the peak of memory, above what was held before",
-                          start.at("peak").at("total").get<std::int64_t>() -
-                              start.at("before").at("total").get<std::int64_t>(),
-                          bytes.shards + bytes.largest_unit + bytes.replicated + buffer_bytes);
+    lean.at(rank).at_most(
+        "the peak of memory, above what was held before",
+        start.at("peak").at("total").get<std::int64_t>() -
+            start.at("before").at("total").get<std::int64_t>(),
+        bytes.shards + bytes.largest_unit + bytes.replicated + copies + buffer_bytes);
     lean.at_most("the largest block taken from the heap", start.at("heap").get<std::int64_t>(),
                  16384, {{true, "a copy outside the memory tracker"}});
   }
