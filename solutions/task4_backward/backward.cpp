@@ -212,14 +212,13 @@ void GradientReducer::finish_gradients() {
              "finish_gradients after {} of {} micro-steps: run backward once per micro-step",
              micro_step_, plan_.micro_steps);
   const double micro_batches = static_cast<double>(group_->size()) * plan_.micro_steps;
-  const double factor = 1.0 / (micro_batches * plan_.loss_scale);
   for (const auto& gradients : units_) {
     for (FlatGradient& each : gradients->flats) {
       AllocationScope as_gradient(
           MemoryKind::sharded_grad,
           std::make_shared<const Owner>(Owner{gradients->unit->name(), "gradient"}));
       const Tensor mean = cast(each.sharded.fold(), each.flat->shard().dtype());
-      ops::scale(mean, factor);
+      ops::scale(mean, 1.0 / micro_batches / plan_.loss_scale);
       each.flat->set_shard_grad(mean);
     }
   }
