@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool is_there(const fs::path& path) {
+bool file_exists(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
@@ -29,8 +29,8 @@ static_assert(std::endian::native == std::endian::little);
 
 SafetensorsReader::SafetensorsReader(const fs::path& path) : path_(path) {
   const fs::path index = path.string() + ".index.json";
-  if (is_there(index)) {
-    if (is_there(path)) {
+  if (file_exists(index)) {
+    if (file_exists(path)) {
       throw InputError(fmt::format("{}: is there, and {} too; remove the one that is not meant",
                                    path.string(), index.string()));
     }
@@ -50,7 +50,7 @@ void SafetensorsReader::open_all_of(const fs::path& index) {
   for (const auto& [tensor, name] : weight_map) names.insert(name);
   for (const std::string& name : names) {
     const fs::path path = index.parent_path() / name;
-    if (!is_there(path)) {
+    if (!file_exists(path)) {
       throw InputError(
           fmt::format("{}: lists file \"{}\", which is not there; copy all files of "
                       "the model",
