@@ -42,7 +42,8 @@ Layer layer_of(const Case& asked, std::size_t index) {
     const DType dtype = precision_of(asked.options).param_dtype_for(flat.dtype());
     layer.valid.push_back(numel);
     layer.flats.push_back(cast(flat, dtype));
-    if (dtype != flat.dtype()) layer.cast_bytes += layer.flats.back().nbytes() / w;
+    if (dtype != flat.dtype())
+      layer.cast_bytes += static_cast<std::int64_t>(layer.flats.back().nbytes()) / w;
   }
   return layer;
 }
