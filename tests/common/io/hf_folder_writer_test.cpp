@@ -100,7 +100,7 @@ TEST_CASE("a model written in 16 bits comes back as its rounded weights", "[hf][
   for (const bool tied : {false, true}) {
     const auto model = nano(1, tied);
     for (const Stored stored : {Stored::bfloat16, Stored::float16}) {
-      for (const std::uint64_t most : {0, 3000}) {
+      for (const std::uint64_t most : {0U, 3000U}) {
         const TemporaryFolder home;
         save_hf_folder(*model, home / "model", in(stored, most));
         CHECK(loaded(home / "model", tied) == rounded(values_of(*model), stored));
@@ -163,7 +163,7 @@ TEST_CASE("a file of several is full when the next tensor does not fit", "[hf][e
 
 TEST_CASE("several files replace one, and one replaces several", "[hf][export]") {
   const TemporaryFolder home;
-  for (const std::uint64_t most : {0, 2000, 0, 4000}) {
+  for (const std::uint64_t most : {0U, 2000U, 0U, 4000U}) {
     const auto model = nano(most + 1);
     save_hf_folder(*model, home / "model", in(Stored::as_dtype, most));
     CHECK(loaded(home / "model") == values_of(*model));
@@ -177,7 +177,7 @@ TEST_CASE("a weight that float16 cannot hold leaves the earlier folder as it was
   save_hf_folder(*before, home / "model");
   const Tensor& norm = model->named_parameters().back().variable.data();
   norm.data<float>()[norm.numel() - 1] = -65520;
-  for (const std::uint64_t most : {0, 2000}) {
+  for (const std::uint64_t most : {0U, 2000U}) {
     CHECK_THAT(message_of<InputError>(
                    [&] { save_hf_folder(*model, home / "model", in(Stored::float16, most)); }),
                contains("tensor \"" + model->named_parameters().back().path + "\" holds -65520") &&

@@ -291,24 +291,24 @@ TEST_CASE("vectors convert like single numbers") {
 
 TEST_CASE("every sum of two in the canonical tree rounds to its 16 bits") {
   for (const DType dtype : kHalves) {
-    for (const std::size_t leaves : {1, 2, 3, 4, 5, 8, 13}) {
-      constexpr std::int64_t kCount = 1003;
+    for (const std::size_t leaves : {1U, 2U, 3U, 4U, 5U, 8U, 13U}) {
+      constexpr std::int64_t kNumel = 1003;
       std::vector<Tensor> in;
       std::vector<const std::byte*> bytes;
       for (std::size_t k = 0; k < leaves; ++k) {
-        in.push_back(Placement{}.values(random_values(kCount, k + 1), {kCount}, dtype));
+        in.push_back(Placement{}.values(random_values(kNumel, k + 1), {kNumel}, dtype));
         bytes.push_back(in.back().raw());
       }
       const std::function<Tensor(std::size_t, std::size_t)> sum = [&](std::size_t first,
                                                                       std::size_t count) {
         if (count == 1) return in[first];
         const std::size_t split = std::bit_floor(count - 1);
-        const Tensor out = Tensor::empty({kCount}, dtype);
+        const Tensor out = Tensor::empty({kNumel}, dtype);
         ops::add(out, sum(first, split), sum(first + split, count - split));
         return out;
       };
-      const Tensor out = Tensor::empty({kCount}, dtype);
-      tree_sum(out.raw(), bytes, kCount, dtype);
+      const Tensor out = Tensor::empty({kNumel}, dtype);
+      tree_sum(out.raw(), bytes, kNumel, dtype);
       CHECK(ops::equal_bits(out, sum(0, leaves)));
     }
   }
