@@ -26,7 +26,8 @@ void dispatch(Device device, Cost cost, CpuKernel&& cpu_kernel) {
   }
 }
 
-/// Calls body with a value of the element type: `dispatch_floating(t.dtype(), [&]<class T>(T) {…})`.
+/// Calls body with a value of the element type:
+/// `dispatch_floating(t.dtype(), [&]<class T>(T) {…})`.
 /// The body loads and stores T, and computes in Wide<T>.
 template <class Body>
 void dispatch_floating(DType dtype, Body&& body) {
