@@ -6,85 +6,64 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
+#include <iterator>
 #include <set>
 #include <system_error>
 #include <utility>
+#include <variant>
+#include <vector>
 
 namespace fsdp::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-// llm.c's token files.
-constexpr std::int32_t kMagic = 20240520;
-constexpr std::int32_t kMagicLlama3 = 20240801;
-constexpr std::int32_t kVersion = 1;
-constexpr std::size_t kHeaderBytes = 256 * sizeof(std::int32_t);
-
 [[noreturn]] void reject(const std::string& name, const std::string& what) {
   throw InputError(fmt::format("{}: {}", name, what));
 }
 
-std::int32_t first_int(const io::File& file) {
-  std::int32_t value = 0;
-  if (file.nbytes() >= sizeof value) file.read(0, std::as_writable_bytes(std::span(&value, 1)));
-  return value;
-}
-
-void check_tokens(const std::vector<std::uint16_t>& tokens, const std::string& name,
-                  std::int64_t vocabulary) {
-  const auto outside = std::find_if(tokens.begin(), tokens.end(),
-                                    [&](std::uint16_t token) { return token >= vocabulary; });
-  if (outside == tokens.end()) return;
-  const std::uint16_t largest = *std::max_element(tokens.begin(), tokens.end());
-  reject(name, fmt::format("token {} at position {} is outside the vocabulary of {}; use "
-                           "a model with a vocabulary (model.vocab_size) of {} or more, or make "
-                           "the file anew",
-                           *outside, outside - tokens.begin(), vocabulary, largest + 1));
-}
-
-std::vector<std::uint16_t> read_token_file(const io::File& file) {
-  const std::string name = file.path().string();
-  const std::uint64_t nbytes = file.nbytes();
-  std::array<std::int32_t, 256> header{};
-  if (nbytes < kHeaderBytes) {
-    reject(name, fmt::format("has {} bytes, the header of a token file alone has {}; copy it again",
-                             nbytes, kHeaderBytes));
-  }
-  file.read(0, std::as_writable_bytes(std::span(header)));
-  if (header[0] != kMagic) {
-    reject(name,
-           fmt::format("is no token file: it begins with {}, not {}; set data.format to text, "
-                       "or write the file with llm.c's scripts",
-                       header[0], kMagic));
-  }
-  if (header[1] != kVersion) {
-    reject(name, fmt::format("is a token file of version {}, only version {} is known; write it "
-                             "again as uint16 tokens of version {}",
-                             header[1], kVersion, kVersion));
-  }
-  const std::uint64_t present = (nbytes - kHeaderBytes) / sizeof(std::uint16_t);
-  if (header[2] < 0 || present != static_cast<std::uint64_t>(header[2]) ||
-      (nbytes - kHeaderBytes) % sizeof(std::uint16_t) != 0) {
-    reject(name, fmt::format("says it has {} tokens, its {} bytes hold {}; copy it again",
-                             header[2], nbytes, present));
-  }
-  std::vector<std::uint16_t> tokens(present);
-  file.read(kHeaderBytes, std::as_writable_bytes(std::span(tokens)));
-  return tokens;
+void check_tokens(const Tokens& all, const std::string& name, std::int64_t vocabulary) {
+  const auto check = [&](const auto& tokens) {
+    const auto outside =
+        std::ranges::find_if(tokens, [&](std::int64_t token) { return token >= vocabulary; });
+    if (outside == tokens.end()) return;
+    const std::int64_t largest = *std::ranges::max_element(tokens);
+    reject(name, fmt::format("token {} at position {} is outside the vocabulary of {}; use "
+                             "a model with a vocabulary (model.vocab_size) of {} or more, or make "
+                             "the file anew",
+                             *outside, outside - tokens.begin(), vocabulary, largest + 1));
+  };
+  std::visit(check, all);
 }
 
 }  // namespace
 
 TokenData TokenData::from_text(std::string_view text, const std::string& name,
                                std::int64_t vocabulary) {
-  std::vector<std::uint16_t> tokens(text.size());
-  std::transform(text.begin(), text.end(), tokens.begin(),
+  std::vector<std::uint16_t> bytes(text.size());
+  std::transform(text.begin(), text.end(), bytes.begin(),
                  [](char c) { return static_cast<std::uint16_t>(static_cast<unsigned char>(c)); });
+  Tokens tokens = std::move(bytes);
   check_tokens(tokens, name, vocabulary);
   return {std::move(tokens), name, true};
+}
+
+std::int64_t TokenData::size() const {
+  return std::visit([](const auto& tokens) { return std::ssize(tokens); }, tokens_);
+}
+
+void TokenData::copy(std::int64_t begin, std::span<std::int32_t> out) const {
+  FSDP_CHECK(begin >= 0 && begin + std::ssize(out) <= size(), "tokens {} to {} of {} in {}", begin,
+             begin + std::ssize(out), size(), name_);
+  const auto from = [&](const auto& tokens) {
+    std::transform(tokens.begin() + begin, tokens.begin() + begin + std::ssize(out), out.begin(),
+                   [](auto token) { return static_cast<std::int32_t>(token); });
+  };
+  std::visit(from, tokens_);
+}
+
+std::span<const std::byte> TokenData::bytes() const {
+  return std::visit([](const auto& tokens) { return std::as_bytes(std::span(tokens)); }, tokens_);
 }
 
 void check_tokenizer(const TrainConfig& config, const TokenData& data) {
@@ -129,16 +108,10 @@ TokenData TokenData::open(const DataConfig& config, std::int64_t vocabulary) {
     return from_text(source_text(path), config.path, vocabulary);
   }
   const io::File file = io::File::open_to_read(path);
-  const std::int32_t magic = first_int(file);
-  if (config.format == "auto" && magic == kMagicLlama3) {
-    reject(config.path,
-           "holds uint32 tokens (llm.c's llama3 format); only uint16 is supported, so "
-           "write it with a vocabulary of at most 65536");
-  }
-  if (config.format == "text" || (config.format == "auto" && magic != kMagic)) {
+  if (config.format == "text" || (config.format == "auto" && !is_token_file(file))) {
     return from_text(io::read_text(path), config.path, vocabulary);
   }
-  std::vector<std::uint16_t> tokens = read_token_file(file);
+  Tokens tokens = read_token_file(file);
   check_tokens(tokens, config.path, vocabulary);
   return {std::move(tokens), config.path, false};
 }

@@ -5,13 +5,15 @@
 
 #include "tensor/tensor.h"
 #include "train/config.h"
+#include "train/token_file.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 namespace fsdp::train {
 
@@ -19,26 +21,28 @@ namespace fsdp::train {
 /// that are threads share one.
 class TokenData {
  public:
-  /// Text: the tokens are the bytes. Token file: llm.c's format, a header of 256 int32 (magic
-  /// 20240520, version 1, number of tokens), then the tokens as uint16. A folder: the text of all
-  /// its sources, see source_text().
+  /// Text: the tokens are the bytes. Token file: see token_file.h. A folder: the text of all its
+  /// sources, see source_text().
   /// @throws InputError naming the file, and for a token outside [0, vocabulary) its position and
   /// value.
   static TokenData open(const DataConfig& config, std::int64_t vocabulary);
   static TokenData from_text(std::string_view text, const std::string& name,
                              std::int64_t vocabulary);
 
-  std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
-  std::span<const std::uint16_t> tokens() const { return tokens_; }
+  std::int64_t size() const;
+  /// Fills `out` with the tokens from position `begin` on, which must all be there.
+  void copy(std::int64_t begin, std::span<std::int32_t> out) const;
+  /// All tokens as they lie in memory, 2 or 4 bytes each.
+  std::span<const std::byte> bytes() const;
   const std::string& name() const { return name_; }
   /// The tokens are bytes, so they can be shown.
   bool is_text() const { return is_text_; }
 
  private:
-  TokenData(std::vector<std::uint16_t> tokens, std::string name, bool is_text)
+  TokenData(Tokens tokens, std::string name, bool is_text)
       : tokens_(std::move(tokens)), name_(std::move(name)), is_text_(is_text) {}
 
-  std::vector<std::uint16_t> tokens_;
+  Tokens tokens_;
   std::string name_;
   bool is_text_;
 };

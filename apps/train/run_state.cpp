@@ -15,7 +15,7 @@ constexpr const char* kStep = "step";
 constexpr const char* kData = "data.crc32";
 
 std::string crc32_of(const TokenData& data) {
-  const auto bytes = std::as_bytes(data.tokens());
+  const auto bytes = data.bytes();
   return fmt::format("{:08x}",
                      crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
@@ -114,9 +114,10 @@ std::int64_t step_of(const std::map<std::string, std::string>& metadata,
 std::vector<std::int32_t> prompt_tokens(const TrainConfig& config, const TokenData& data) {
   constexpr std::int64_t kFromData = 8;
   if (!data.is_text()) {
-    const auto first = data.tokens().first(
-        static_cast<std::size_t>(std::min(kFromData, config.sequence_length())));
-    return {first.begin(), first.end()};
+    const std::int64_t count = std::min({kFromData, config.sequence_length(), data.size()});
+    std::vector<std::int32_t> first(static_cast<std::size_t>(count));
+    data.copy(0, first);
+    return first;
   }
   const std::string& prompt = config.sample.prompt;
   if (prompt.empty()) throw InputError("sample.prompt: is empty; give at least one character");

@@ -38,12 +38,11 @@ MicroBatch Sampler::micro_batch(std::int64_t step, std::int64_t j) const {
                   Tensor::empty({batch_, sequence_length_}, DType::int32, kCpu)};
   auto* tokens = made.tokens.data<std::int32_t>();
   auto* targets = made.targets.data<std::int32_t>();
+  const auto length = static_cast<std::size_t>(sequence_length_);
   for (std::int64_t i = 0; i < batch_; ++i) {
-    const std::uint16_t* from = data_.tokens().data() + window(step, j, i);
-    for (std::int64_t t = 0; t < sequence_length_; ++t) {
-      *tokens++ = from[t];
-      *targets++ = from[t + 1];
-    }
+    const std::int64_t begin = window(step, j, i);
+    data_.copy(begin, {tokens + i * sequence_length_, length});
+    data_.copy(begin + 1, {targets + i * sequence_length_, length});
   }
   return made;
 }

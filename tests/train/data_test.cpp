@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <fstream>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@ struct TokenFile {
   std::int32_t magic = 20240520;
   std::int32_t version = 1;
   std::int32_t count = 5;
-  std::vector<std::uint16_t> tokens = {1, 2, 300, 4, 5};
+  std::vector<std::uint32_t> tokens = {1, 2, 300, 4, 5};
+  std::size_t token_bytes = 2;
   std::size_t header_bytes = 1024;
 
   void write(const std::filesystem::path& path) const {
@@ -34,10 +36,16 @@ struct TokenFile {
     std::ofstream out(path, std::ios::binary);
     out.write(reinterpret_cast<const char*>(header.data()),
               static_cast<std::streamsize>(header_bytes));
-    out.write(reinterpret_cast<const char*>(tokens.data()),
-              static_cast<std::streamsize>(2 * tokens.size()));
+    for (const std::uint32_t token : tokens) {
+      out.write(reinterpret_cast<const char*>(&token), static_cast<std::streamsize>(token_bytes));
+    }
   }
 };
+
+// With tokens that 16 bits do not hold.
+TokenFile wide_file() {
+  return {.magic = 20240801, .version = 7, .tokens = {1, 2, 70000, 4, 128255}, .token_bytes = 4};
+}
 
 std::string reading_complaint(const TokenFile& file, std::int64_t vocabulary = 50304,
                               const std::string& format = "auto") {
@@ -55,27 +63,48 @@ std::vector<std::int32_t> values(const Tensor& tensor) { return tensor.to_vector
 
 }  // namespace
 
-TEST_CASE("a token file is recognized and read", "[data]") {
+TEST_CASE("a token file of either width is recognized and read", "[data]") {
   const TemporaryFolder folder;
-  TokenFile().write(folder / "tokens.bin");
-  for (const char* format : {"auto", "tokens"}) {
-    const TokenData data = TokenData::open({folder / "tokens.bin", format}, 50304);
-    CHECK_FALSE(data.is_text());
-    CHECK(std::vector<std::uint16_t>(data.tokens().begin(), data.tokens().end()) ==
-          TokenFile().tokens);
+  for (const TokenFile& file : {TokenFile(), wide_file()}) {
+    file.write(folder / "tokens.bin");
+    for (const char* format : {"auto", "tokens"}) {
+      const TokenData data = TokenData::open({folder / "tokens.bin", format}, 128256);
+      CHECK_FALSE(data.is_text());
+      CHECK(data.size() == 5);
+      CHECK(data.bytes().size() == 5 * file.token_bytes);
+      std::vector<std::int32_t> read(5);
+      data.copy(0, read);
+      CHECK(std::ranges::equal(read, file.tokens));
+      CHECK_THAT(message_of<Error>([&] { data.copy(1, read); }), contains("tokens 1 to 6 of 5"));
+      const MicroBatch micro = Sampler(data, 1, 1, 4).micro_batch(0, 0);
+      CHECK(std::ranges::equal(values(micro.tokens), std::span(file.tokens).first(4)));
+      CHECK(std::ranges::equal(values(micro.targets), std::span(file.tokens).last(4)));
+    }
   }
 }
 
-TEST_CASE("a damaged token file is refused with the reason", "[data]") {
+TEST_CASE("a damaged token file is refused with the field that is wrong", "[data]") {
   CHECK(reading_complaint({}).empty());
-  CHECK_THAT(reading_complaint({.version = 2}), contains("version 2"));
+  CHECK(reading_complaint(wide_file(), 128256).empty());
+  CHECK_THAT(reading_complaint({.version = 7}),
+             contains("its magic number 20240520 is that of uint16 tokens, whose version is 1, but "
+                      "its version is 7; write it again"));
+  CHECK_THAT(reading_complaint({.magic = 20240801, .version = 1}),
+             contains("its magic number 20240801 is that of uint32 tokens, whose version is 7, but "
+                      "its version is 1; write it again"));
   CHECK_THAT(reading_complaint({.count = 6}),
-             contains("says it has 6 tokens, its 1034 bytes hold 5"));
-  CHECK_THAT(reading_complaint({.count = -1}), contains("says it has -1 tokens"));
+             contains("counts 6 tokens of 2 bytes, but its 1034 bytes hold 5; copy it again"));
+  CHECK_THAT(reading_complaint({.count = -1}), contains("counts -1 tokens"));
+  TokenFile odd = wide_file();
+  odd.token_bytes = 3;
+  CHECK_THAT(reading_complaint(odd, 128256),
+             contains("counts 5 tokens of 4 bytes, but its 1039 bytes hold 3"));
+  odd.count = 3;  // and three bytes
+  CHECK_THAT(reading_complaint(odd, 128256), contains("hold 3"));
   CHECK_THAT(reading_complaint({.header_bytes = 512}, 50304, "tokens"), contains("the header"));
   CHECK_THAT(reading_complaint({.magic = 7}, 50304, "tokens"),
-             contains("begins with 7, not 20240520"));
-  CHECK_THAT(reading_complaint({.magic = 20240801}), contains("uint32"));
+             contains("its magic number is 7, not 20240520 (uint16 tokens) or 20240801 (uint32 "
+                      "tokens); set data.format to text"));
 }
 
 TEST_CASE("a token outside the vocabulary is named with its place", "[data]") {
@@ -83,6 +112,11 @@ TEST_CASE("a token outside the vocabulary is named with its place", "[data]") {
              contains("token 300 at position 2 is outside the vocabulary of 300; use a "
                       "model with a vocabulary (model.vocab_size) of 301 or more"));
   CHECK(reading_complaint({}, 301).empty());
+  CHECK_THAT(reading_complaint(wide_file(), 128255),
+             contains("token 128255 at position 4 is outside the vocabulary of 128255"));
+  TokenFile huge = wide_file();
+  huge.tokens[3] = 0xFFFFFFFF;  // as int32 it would be -1
+  CHECK_THAT(reading_complaint(huge, 128256), contains("token 4294967295 at position 3"));
   CHECK_THAT(message_of<InputError>([] { TokenData::from_text("ab\xff", "a text", 128); }),
              contains("a text: token 255 at position 2 is outside the vocabulary of 128"));
 }
