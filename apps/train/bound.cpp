@@ -3,6 +3,8 @@
 #include "estimate/memory_formula.h"
 #include "train/strategy.h"
 
+#include <algorithm>
+
 namespace fsdp::train {
 
 std::int64_t bound_bytes(const TrainConfig& config) {
@@ -30,7 +32,11 @@ std::int64_t bound_bytes(const TrainConfig& config) {
   options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
   if (!config.optimizer.decay_norms)
     options.decays = [&config](const std::string& path) { return decays(config.optimizer, path); };
-  return estimate::bound_bytes(config.model, options, static_cast<int>(config.training.steps));
+  // An evaluation needs no more than a forward of training, but it may follow the first step: then
+  // there is already the state of the optimizer, as in the second.
+  const std::int64_t least = config.training.eval_every > 0 ? 2 : 1;
+  return estimate::bound_bytes(config.model, options,
+                               static_cast<int>(std::max(config.training.steps, least)));
 }
 
 }  // namespace fsdp::train

@@ -52,6 +52,10 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
       "write the trained model here, for Hugging Face's from_pretrained; see export.*");
   options.add_text("--picture", line.picture,
                    "record the last step, and write timeline.html and trace.json to this folder");
+  options.add_text("--eval", line.eval,
+                   "train nothing; print loss and perplexity over this text or token file, of the "
+                   "model in checkpoint.folder, or in model.from");
+  for (const char* output : {"--export", "--picture"}) options.exclude("--eval", output);
   options.set_footer(
       "Every key of the configuration can be given as --section.key VALUE; the last one "
       "counts:\n" +
@@ -64,7 +68,8 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   for (const auto& [name, value] : {std::pair("--config", line.config),
                                     {"--summary", line.summary},
                                     {"--export", line.export_folder},
-                                    {"--picture", line.picture}}) {
+                                    {"--picture", line.picture},
+                                    {"--eval", line.eval}}) {
     if (value && value->empty()) throw InputError(fmt::format("{}: is empty; give a path", name));
   }
   line.overrides = options.unknown_words();
@@ -81,12 +86,17 @@ TrainConfig configure(const CommandLine& line) {
   if (launch) words = {"--parallel.ranks", std::to_string(launch->size)};  // the file says less
   for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
   words.insert(words.end(), line.overrides.begin(), line.overrides.end());
+  if (line.eval) {  // whatever is said of steps, there are none
+    words.insert(words.end(),
+                 {"--data.validation", *line.eval, "--training.global_batch_size", "0"});
+  }
   TrainConfig config = load_config(line.config, words);
   check_launch(line, config, launch);
   for (const auto& [key, place] : config.origins) {
     if (line.export_folder || !key.starts_with("export.")) continue;
     config.remarks.push_back(fmt::format("{}: {}: has no effect without --export", place, key));
   }
+  if (line.eval) config.data.path.clear();  // it is not read
   for (const auto& [key, value] : line.short_forms) {
     if (config.settings.at(key) == value) continue;
     throw InputError(fmt::format("command line: {}: is {}, but --{} is {}; give one of them", key,

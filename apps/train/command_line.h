@@ -18,6 +18,7 @@ struct CommandLine {
   std::optional<std::string> summary;              ///< path to write
   std::optional<std::string> export_folder;        ///< to write
   std::optional<std::string> picture;              ///< folder to write
+  std::optional<std::string> eval;                 ///< evaluate on this, and train nothing
   std::string backend;                             ///< "threads", "mpi"; "" = as it was started
   std::vector<std::string> overrides;              ///< --section.key VALUE, as written
   std::map<std::string, std::string> short_forms;  ///< of keys, by key

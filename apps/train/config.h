@@ -22,7 +22,8 @@ namespace fsdp::train {
 
 struct DataConfig {
   std::string path;             ///< a text file, a folder of sources, or a file of tokens
-  std::string format = "auto";  ///< auto, text, tokens
+  std::string format = "auto";  ///< auto, text, tokens; of both
+  std::string validation = {};  ///< what is evaluated on, like path; empty = nothing
 };
 
 struct TrainingConfig {
@@ -33,6 +34,7 @@ struct TrainingConfig {
   std::int64_t seed = 1;               ///< of initialization and of the order of the data
   double max_norm = 1.0;               ///< largest norm of the whole gradient; 0 = off
   bool no_sync = false;                ///< reduce once per step, not once per micro-batch
+  std::int64_t eval_every = 0;         ///< steps between two evaluations; 0 = none
   std::string mixed_precision_param = "float32";   ///< what the model computes in
   std::string mixed_precision_reduce = "float32";  ///< what gradients are summed in
 };
@@ -119,6 +121,11 @@ struct TrainConfig {
   /// J, the micro-batches a step is cut into.
   std::int64_t micro_batches() const {
     return training.global_batch_size / training.local_batch_size;
+  }
+  /// Whether an evaluation follows after so many steps: every so often, and after the last.
+  bool evaluates_after(std::int64_t steps_done) const {
+    const std::int64_t every = training.eval_every;
+    return every > 0 && (steps_done % every == 0 || steps_done == training.steps);
   }
   /// Place and key as a message begins: "tiny.toml:12: training.steps".
   std::string origin(const std::string& key) const;

@@ -96,6 +96,12 @@ void check_loss_scale(const TrainConfig& config) {
   check("fp16.min_loss_scale", config.fp16.min_loss_scale);
 }
 
+void check_validation(const TrainConfig& config) {
+  const std::int64_t every = config.training.eval_every;
+  refuse_if(every > 0 && config.data.validation.empty(), config, "training.eval_every",
+            "is {}, but without data.validation there is nothing to evaluate on; set it", every);
+}
+
 // What was given and changes nothing.
 void remark(TrainConfig& config) {
   const auto idle = [&](bool is_idle, const std::vector<const char*>& keys, const char* why) {
@@ -120,6 +126,8 @@ void remark(TrainConfig& config) {
        {"fp16.loss_scale", "fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
         "fp16.consecutive_hysteresis", "fp16.min_loss_scale"},
        "without training.mixed_precision_param float16");
+  idle(config.training.eval_every == 0 && !config.data.validation.empty(), {"data.validation"},
+       "while training.eval_every is 0");
   idle(config.sample.max_new_tokens == 0, {"sample.prompt", "sample.temperature", "sample.top_k"},
        "while sample.max_new_tokens is 0");
 }
@@ -133,6 +141,7 @@ void TrainConfig::check() {
   check_loss_scale(*this);
   check_schedule(*this);
   check_checkpoint(*this);
+  check_validation(*this);
   remark(*this);
 }
 

@@ -66,7 +66,7 @@ std::span<const std::byte> TokenData::bytes() const {
   return std::visit([](const auto& tokens) { return std::as_bytes(std::span(tokens)); }, tokens_);
 }
 
-void check_tokenizer(const TrainConfig& config, const TokenData& data) {
+void check_tokenizer(const TrainConfig& config, const std::string& origin, const TokenData& data) {
   if (config.from.empty() || !data.is_text()) return;
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
     std::error_code ignored;
@@ -76,44 +76,63 @@ void check_tokenizer(const TrainConfig& config, const TokenData& data) {
         fmt::format("{}: {}: is text, whose tokens are its bytes, but the model of model.from has "
                     "the tokenizer "
                     "{}; make a file of its tokens",
-                    config.origin("data.path"), data.name(), tokenizer.string()));
+                    origin, data.name(), tokenizer.string()));
   }
+}
+
+void check_same_kind(const TrainConfig& config, const TokenData& data,
+                     const TokenData& validation) {
+  if (data.is_text() == validation.is_text()) return;
+  const auto kind = [](const TokenData& each) {
+    return each.is_text() ? "text, whose tokens are its bytes" : "a token file";
+  };
+  throw InputError(fmt::format("{}: {}: is {}, but data.path {} is {}; use the same kind for both",
+                               config.origin("data.validation"), validation.name(),
+                               kind(validation), data.name(), kind(data)));
 }
 
 TokenData TokenData::open(const DataConfig& config, std::int64_t vocabulary) {
   if (config.path.empty()) {
     throw InputError("data.path: nothing to train on; give a text file, a folder or a token file");
   }
-  const fs::path path = config.path;
+  return open("data.path", config.path, config.format, vocabulary);
+}
+
+TokenData TokenData::open_validation(const DataConfig& config, std::int64_t vocabulary) {
+  return open("data.validation", config.validation, config.format, vocabulary);
+}
+
+TokenData TokenData::open(const char* key, const std::string& name, const std::string& format,
+                          std::int64_t vocabulary) {
+  const fs::path path = name;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) {
     std::error_code ignored;
-    throw InputError(fmt::format("data.path: {}: no such file or folder (looked for it from {})",
-                                 config.path, fs::current_path(ignored).string()));
+    throw InputError(fmt::format("{}: {}: no such file or folder (looked for it from {})", key,
+                                 name, fs::current_path(ignored).string()));
   }
   if (error) {
-    throw InputError(fmt::format("data.path: {}: {}; give a file or folder that you may read",
-                                 config.path, error.message()));
+    throw InputError(fmt::format("{}: {}: {}; give a file or folder that you may read", key, name,
+                                 error.message()));
   }
   if (status.type() == fs::file_type::character || status.type() == fs::file_type::block) {
     throw InputError(
-        fmt::format("data.path: {}: is a device, whose text may have no end; give a "
+        fmt::format("{}: {}: is a device, whose text may have no end; give a "
                     "file, a folder or a pipe",
-                    config.path));
+                    key, name));
   }
   if (fs::is_directory(status)) {
-    if (config.format == "tokens")
-      reject(config.path, "is a folder; data.format tokens needs a file");
-    return from_text(source_text(path), config.path, vocabulary);
+    if (format == "tokens") reject(name, "is a folder; data.format tokens needs a file");
+    return from_text(source_text(path), name, vocabulary);
   }
   const io::File file = io::File::open_to_read(path);
-  if (config.format == "text" || (config.format == "auto" && !is_token_file(file))) {
-    return from_text(io::read_text(path), config.path, vocabulary);
+  if (format == "text" || (format == "auto" && !is_token_file(file))) {
+    return from_text(io::read_text(path), name, vocabulary);
   }
   Tokens tokens = read_token_file(file);
-  check_tokens(tokens, config.path, vocabulary);
-  return {std::move(tokens), config.path, false};
+  check_tokens(tokens, name, vocabulary);
+  return {std::move(tokens), name, false};
 }
 
 std::string source_text(const fs::path& folder) {
@@ -136,7 +155,7 @@ std::string source_text(const fs::path& folder) {
   }
   if (error) {
     reject(at.string(),
-           fmt::format("{}; make it readable, or give another data.path", error.message()));
+           fmt::format("{}; make it readable, or give another folder", error.message()));
   }
   // As text, so that the order is that of the bytes of the path and nothing else.
   std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {

@@ -26,6 +26,8 @@ class TokenData {
   /// @throws InputError naming the file, and for a token outside [0, vocabulary) its position and
   /// value.
   static TokenData open(const DataConfig& config, std::int64_t vocabulary);
+  /// The same for data.validation.
+  static TokenData open_validation(const DataConfig& config, std::int64_t vocabulary);
   static TokenData from_text(std::string_view text, const std::string& name,
                              std::int64_t vocabulary);
 
@@ -39,6 +41,8 @@ class TokenData {
   bool is_text() const { return is_text_; }
 
  private:
+  static TokenData open(const char* key, const std::string& name, const std::string& format,
+                        std::int64_t vocabulary);
   TokenData(Tokens tokens, std::string name, bool is_text)
       : tokens_(std::move(tokens)), name_(std::move(name)), is_text_(is_text) {}
 
@@ -47,9 +51,12 @@ class TokenData {
   bool is_text_;
 };
 
-/// @throws InputError if the data are text, whose tokens are its bytes, but the folder of
-/// model.from has a tokenizer: then the model knows other tokens.
-void check_tokenizer(const TrainConfig& config, const TokenData& data);
+/// @throws InputError if the data of this origin are text, whose tokens are its bytes, but the
+/// folder of model.from has a tokenizer: then the model knows other tokens.
+void check_tokenizer(const TrainConfig& config, const std::string& origin, const TokenData& data);
+/// @throws InputError if one of the two is text and the other is tokens: then a token of one is
+/// something else in the other.
+void check_same_kind(const TrainConfig& config, const TokenData& data, const TokenData& validation);
 
 /// The text of all sources (.md, .h, .cpp, .py, .sh, .toml, .cmake, .txt) below `folder`, in the
 /// order of their paths; hidden folders and those called build* are passed over.
@@ -59,6 +66,11 @@ std::string source_text(const std::filesystem::path& folder);
 struct MicroBatch {
   Tensor tokens;
   Tensor targets;
+
+  /// Undefined values on the CPU, counted as the AllocationScope says.
+  static MicroBatch empty(std::int64_t batch, std::int64_t sequence_length);
+  /// Sequence i is the one that begins at position `begin` of the data.
+  void fill(std::int64_t i, const TokenData& data, std::int64_t begin) const;
 };
 
 /// Cuts micro-batches out of the data. Micro-batch j of step s is a pure function of (seed, s, j):

@@ -11,7 +11,10 @@
 #include "report/runs/gather_ranks.h"
 #include "report/runs/short_run.h"
 #include "train/command_line.h"
+#include "train/evaluation.h"
+#include "train/evaluator.h"
 #include "train/memory_check.h"
+#include "train/outputs.h"
 #include "train/run_state.h"
 #include "train/summary.h"
 #include "train/trainer.h"
@@ -35,11 +38,12 @@ using program::print_line;
 constexpr const char* kPicturePage = "timeline.html";
 constexpr const char* kPictureTrace = "trace.json";
 
-/// A training that can begin.
+/// A training or an evaluation that can begin.
 struct Plan {
   CommandLine line;
   TrainConfig config;
-  TokenData data;
+  std::optional<TokenData> data;  // none: --eval
+  std::optional<TokenData> validation;
 };
 
 void print_start(const TrainConfig& config, const TokenData& data) {
@@ -83,8 +87,10 @@ void draw(const report::RunRecord& record, const std::filesystem::path& folder) 
 }
 
 std::string describe(const StepReport& step, bool clips) {
-  return fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}{}  {:.0f} tokens/s  peak {}",
-                     step.step, std::to_string(step.steps).size(), step.steps, step.loss, step.lr,
+  const auto validation = step.validation_loss;
+  return fmt::format("step {:>{}}/{}  loss {:.4f}{}  lr {:.2e}{}  {:.0f} tokens/s  peak {}",
+                     step.step, std::to_string(step.steps).size(), step.steps, step.loss,
+                     validation ? fmt::format("  validation {:.4f}", *validation) : "", step.lr,
                      clips ? fmt::format("  norm {:.3f}", step.norm) : "", step.tokens_per_second,
                      show_bytes(step.peak_bytes));
 }
@@ -104,7 +110,8 @@ RunResult train_until_stopped(const TrainConfig& config, const TokenData& data,
     }
   };
   options.on_step = [&](const StepReport& step) {
-    if (step.step % config.log_freq == 0 || step.step == step.steps) {
+    const bool is_due = step.step % config.log_freq == 0 || step.step == step.steps;
+    if (is_due || step.validation_loss) {
       options.on_note(describe(step, config.training.max_norm > 0));
     }
   };
@@ -128,16 +135,43 @@ int end_early(const TrainConfig& config, const RunResult& result) {
 Plan make_plan(CommandLine line) {
   TrainConfig config = configure(line);
   check_memory(config, program::free_memory());
-  TokenData data = TokenData::open(config.data, config.model.vocab_size);
-  if (config.sample.max_new_tokens > 0)
-    prompt_tokens(config, data);  // a bad prompt is said before the work
-  return {std::move(line), std::move(config), std::move(data)};
+  Plan plan{std::move(line), std::move(config), {}, {}};
+  const DataConfig& data = plan.config.data;
+  const std::int64_t vocabulary = plan.config.model.vocab_size;
+  if (plan.line.eval || plan.config.training.eval_every > 0) {
+    plan.validation = TokenData::open_validation(data, vocabulary);
+  }
+  if (plan.line.eval) return plan;
+  plan.data = TokenData::open(data, vocabulary);
+  if (plan.validation) check_same_kind(plan.config, *plan.data, *plan.validation);
+  if (plan.config.sample.max_new_tokens > 0)
+    prompt_tokens(plan.config, *plan.data);  // a bad prompt is said before the work
+  return plan;
+}
+
+int evaluate(const Plan& plan) {
+  const TrainConfig& config = plan.config;
+  const TokenData& data = *plan.validation;
+  const std::filesystem::path summary = whole_path(plan.line.summary);
+  in_every_process([&] {
+    if (plan.line.summary && process_rank() == 0) probe_files({{"--summary", summary}});
+  });
+  const EvaluationResult result = run_evaluation(config, data, print_line);
+  print_line(fmt::format("{}: {} windows of {} tokens: loss {}, perplexity {:.6g}", data.name(),
+                         result.windows, config.sequence_length(), result.loss,
+                         perplexity(result.loss)));
+  if (plan.line.summary && process_rank() == 0) {
+    io::write_output_file(summary, to_json(config, data, result));
+  }
+  return 0;
 }
 
 int train(const Plan& plan) {
   const CommandLine& line = plan.line;
   const TrainConfig& config = plan.config;
+  const TokenData& data = *plan.data;
   RunOptions options;
+  if (plan.validation) options.validation = &*plan.validation;
   options.export_folder = whole_path(line.export_folder);
   const std::filesystem::path summary = whole_path(line.summary);
   const std::filesystem::path picture = whole_path(line.picture);
@@ -154,10 +188,10 @@ int train(const Plan& plan) {
       if (group != nullptr) report::gather_ranks(record, *group);
     };
   }
-  const RunResult result = train_until_stopped(config, plan.data, options);
+  const RunResult result = train_until_stopped(config, data, options);
   if (result.stopped_by != 0) return end_early(config, result);
   print_line(fmt::format("parameters sha256 {}", result.param_sha256));
-  if (!result.sample.empty()) print_line("\n" + show_tokens(result.sample, plan.data));
+  if (!result.sample.empty()) print_line("\n" + show_tokens(result.sample, data));
   if (line.picture && result.losses.empty()) {
     print_line("no step was left to train, so there is no picture of the last one");
   } else if (line.picture && process_rank() == 0) {
@@ -176,7 +210,8 @@ int run(int argc, char** argv) {
     if (std::optional<CommandLine> line = read_command_line(argc, argv))
       plan.emplace(make_plan(std::move(*line)));
   });
-  return plan ? train(*plan) : 0;
+  if (!plan) return 0;
+  return plan->line.eval ? evaluate(*plan) : train(*plan);
 }
 
 }  // namespace

@@ -48,10 +48,14 @@ double rough_bytes(const TrainConfig& config) {
 }
 
 // Text is read once as bytes and kept as tokens of two; a token file is only kept.
-double data_bytes(const TrainConfig& config) {
+double data_bytes(const TrainConfig& config, const std::string& path) {
   std::error_code ignored;
-  const auto nbytes = std::filesystem::file_size(config.data.path, ignored);
+  const auto nbytes = std::filesystem::file_size(path, ignored);
   return ignored ? 0 : static_cast<double>(nbytes) * (config.data.format == "tokens" ? 1 : 3);
+}
+
+double data_bytes(const TrainConfig& config) {
+  return data_bytes(config, config.data.path) + data_bytes(config, config.data.validation);
 }
 
 struct Saving {
@@ -145,10 +149,13 @@ void check_memory(const TrainConfig& config, const program::FreeMemory& there) {
   const auto [ranks, share, training, data] = here(config);
   if (training + data <= most) return;
   if (data > training) {
-    throw InputError(fmt::format(
-        "data.path: {}: reading it takes {}, and there are {} ({}); use less data, or set "
-        "parallel.check_memory to false to try",
-        config.data.path, show(data), show_bytes(there.nbytes), there.limit));
+    const auto& [path, format, validation] = config.data;
+    const bool is_path = data_bytes(config, path) >= data_bytes(config, validation);
+    throw InputError(
+        fmt::format("{}: {}: reading it takes {}, and there are {} ({}); use less data, or set "
+                    "parallel.check_memory to false to try",
+                    is_path ? "data.path" : "data.validation", is_path ? path : validation,
+                    show(data), show_bytes(there.nbytes), there.limit));
   }
   const Saving best = best_saving(config);
   throw InputError(fmt::format(

@@ -96,10 +96,14 @@ OutputClaims claim_outputs(const TrainConfig& config, const TokenData& data,
     under("--export",
           [&] { claims.export_folder = std::make_unique<io::FolderClaim>(options.export_folder); });
   }
-  for (const auto& [option, path] : options.planned_files) {
+  probe_files(options.planned_files);
+  return claims;
+}
+
+void probe_files(const std::vector<PlannedFile>& files) {
+  for (const auto& [option, path] : files) {
     under(option, [&, &file = path] { io::probe_file(file); });
   }
-  return claims;
 }
 
 }  // namespace fsdp::train

@@ -9,6 +9,7 @@
 #include "train/trainer.h"
 
 #include <memory>
+#include <vector>
 
 namespace fsdp::train {
 
@@ -24,5 +25,9 @@ struct OutputClaims {
 /// @throws InputError naming the option or key, the path and the remedy.
 OutputClaims claim_outputs(const TrainConfig& config, const TokenData& data,
                            const RunOptions& options);
+
+/// Finds out whether these files can be written.
+/// @throws InputError naming the option, the path and the remedy.
+void probe_files(const std::vector<PlannedFile>& files);
 
 }  // namespace fsdp::train

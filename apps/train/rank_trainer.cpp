@@ -53,20 +53,23 @@ Breakdown highest(const Breakdown& before, const Breakdown& now) {
 }  // namespace
 
 RankTrainer::RankTrainer(const TrainConfig& config, const TokenData& data,
-                         const RunOptions& options, std::shared_ptr<ProcessGroup> group,
-                         std::shared_ptr<CollectiveLog> ledger)
+                         const RunOptions& options, Rank rank)
     : config_(config),
       data_(data),
       options_(options),
-      group_(std::move(group)),
-      ledger_(std::move(ledger)),
+      group_(std::move(rank.group)),
+      ledger_(std::move(rank.ledger)),
       rank_(group_ == nullptr ? 0 : group_->rank()),
       world_size_(group_ == nullptr ? 1 : group_->size()),
       plan_(plan_of(config)),
       sampler_(data, config.training.seed, config.training.local_batch_size,
                config.sequence_length()),
       strategy_(make_strategy(config, group_)),
-      scaler_(config.loss_scaler()) {}
+      scaler_(config.loss_scaler()) {
+  if (config.training.eval_every == 0) return;
+  evaluator_.emplace(*options.validation, config.training.local_batch_size,
+                     config.sequence_length(), group_.get());
+}
 
 void RankTrainer::note(const std::string& text) const {
   if (rank_ == 0 && options_.on_note) options_.on_note(text);
@@ -94,13 +97,18 @@ RankResult RankTrainer::run() {
     const double took = seconds_since(begin);
     seconds += took;
     report.tokens_per_second = tokens_per_step / took;
-    result.peak = highest(result.peak, Context::current().tracker().peak());
-    report.peak_bytes = result.peak.total();
-    if (rank_ == 0 && options_.on_step) options_.on_step(report);
     if (ledger_ != nullptr) {
       result.comm_bytes += ledger_->received_bytes();
       ledger_->clear();  // a long training must not grow
     }
+    // With a scaled loss, a step that overflowed was skipped.
+    const bool goes_on = outcome.stop == 0 && (config_.scales_loss() || !outcome.has_diverged());
+    if (goes_on && config_.evaluates_after(step + 1)) {
+      report.validation_loss = evaluate(step + 1, result);
+    }
+    result.peak = highest(result.peak, Context::current().tracker().peak());
+    report.peak_bytes = result.peak.total();
+    if (rank_ == 0 && options_.on_step) options_.on_step(report);
     check_step(step + 1, outcome);
     result.stopped_by = outcome.stop;
     const bool is_due = interval > 0 && (step + 1) % interval == 0;
@@ -190,7 +198,8 @@ StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
 }
 
 bool RankTrainer::no_rank_overflowed(std::int64_t step) {
-  const std::vector<float> all = gather({gradients_are_finite() ? 1.0F : 0.0F}, "overflow");
+  const std::vector<float> all = gather<float>(
+      group_.get(), {gradients_are_finite() ? 1.0F : 0.0F}, {"overflow", Phase::loss});
   const bool overflow = std::find(all.begin(), all.end(), 0.0F) != all.end();
   const double scale = scaler_.scale();
   try {
@@ -217,28 +226,25 @@ double RankTrainer::clip(std::int64_t step) {
   }
 }
 
+float RankTrainer::evaluate(std::int64_t steps_done, RankResult& result) {
+  const float loss = evaluator_->mean_loss(strategy_->model());
+  result.evaluations.push_back({steps_done, loss});
+  if (ledger_ != nullptr) ledger_->clear();
+  return loss;
+}
+
 StepOutcome RankTrainer::agree(std::vector<float> losses, bool is_finite) {
   const int stop = rank_ == 0 && options_.poll_stop ? options_.poll_stop() : 0;
   losses.push_back(is_finite ? 1.0F : 0.0F);
   losses.push_back(static_cast<float>(stop));
   const std::size_t stride = losses.size();
-  const std::vector<float> gathered = gather(losses, "loss");
+  const std::vector<float> gathered = gather(group_.get(), losses, {"loss", Phase::loss});
   StepOutcome outcome{.loss = mean_loss(gathered, stride)};
   for (std::size_t end = stride; end <= gathered.size(); end += stride) {
     outcome.is_finite = outcome.is_finite && gathered[end - 2] != 0;
   }
   outcome.stop = static_cast<int>(gathered[stride - 1]);
   return outcome;
-}
-
-std::vector<float> RankTrainer::gather(const std::vector<float>& mine, const char* what) {
-  if (group_ == nullptr) return mine;
-  const auto per_rank = static_cast<std::int64_t>(mine.size());
-  const AllocationScope as_temp(MemoryKind::temp);
-  const Tensor in = Tensor::from(mine, {per_rank});
-  const Tensor out = Tensor::empty({per_rank * world_size_}, DType::float32);
-  group_->all_gather(out, in, {what, Phase::loss}).wait();
-  return out.to_vector<float>();
 }
 
 float RankTrainer::mean_loss(const std::vector<float>& gathered, std::size_t stride) const {
@@ -272,7 +278,8 @@ void RankTrainer::check_parameters(std::int64_t steps_done) {
   for (const optim::Piece& piece : strategy_->gradients().pieces()) {
     is_finite = is_finite && ops::all_finite(piece.param);
   }
-  const std::vector<float> all = gather({is_finite ? 1.0F : 0.0F}, "finite");
+  const std::vector<float> all =
+      gather<float>(group_.get(), {is_finite ? 1.0F : 0.0F}, {"finite", Phase::loss});
   FSDP_CHECK(std::find(all.begin(), all.end(), 0.0F) == all.end(),
              "step {}: its gradient was finite, but a parameter is not any more; nothing was "
              "written; lower optimizer.lr{}",

@@ -5,11 +5,15 @@
 
 #include "comm/decorators.h"
 #include "comm/process_group.h"
+#include "train/evaluator.h"
+#include "train/ranks.h"
 #include "train/strategy.h"
 #include "train/trainer.h"
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +23,7 @@ namespace fsdp::train {
 struct RankResult {
   std::int64_t first_step = 0;
   std::vector<float> losses;
+  std::vector<Evaluation> evaluations;
   std::string param_sha256;
   Breakdown peak;
   std::int64_t comm_bytes = 0;
@@ -32,14 +37,15 @@ struct StepOutcome {
   float loss = 0;         ///< mean over the global batch
   bool is_finite = true;  ///< the gradient, on every rank
   int stop = 0;           ///< what rank 0's poll_stop returned
+
+  bool has_diverged() const { return !is_finite || !std::isfinite(loss); }
 };
 
 /// One rank from its first step to its last. Runs on the rank's thread, in its Context.
 class RankTrainer {
  public:
-  /// `group` and `ledger` are null for a single process.
   RankTrainer(const TrainConfig& config, const TokenData& data, const RunOptions& options,
-              std::shared_ptr<ProcessGroup> group, std::shared_ptr<CollectiveLog> ledger);
+              Rank rank);
   RankResult run();
 
  private:
@@ -51,12 +57,13 @@ class RankTrainer {
   bool gradients_are_finite();
   StepOutcome last_step(std::int64_t step, StepReport& report, RankResult& result);
   double clip(std::int64_t step);
+  /// The validation loss after so many steps.
+  float evaluate(std::int64_t steps_done, RankResult& result);
   /// One gather tells every rank the losses of all, whether any gradient is not finite, and whether
   /// rank 0 was asked to stop.
   StepOutcome agree(std::vector<float> losses, bool is_finite);
   /// Micro-batch losses, `stride` floats per rank, in the order of j, summed as gradients are.
   float mean_loss(const std::vector<float>& gathered, std::size_t stride) const;
-  std::vector<float> gather(const std::vector<float>& mine, const char* what);
   /// The scaled gradient is finite on every rank. If not, the step is to be skipped. Collective.
   bool no_rank_overflowed(std::int64_t step);
   void check_step(std::int64_t step, const StepOutcome& outcome) const;
@@ -79,6 +86,7 @@ class RankTrainer {
   int world_size_;
   optim::StepPlan plan_;
   Sampler sampler_;
+  std::optional<Evaluator> evaluator_;
   std::unique_ptr<Strategy> strategy_;
   optim::LossScaler scaler_;
   std::int64_t skipped_ = 0;  // steps without an update, because a scaled gradient overflowed

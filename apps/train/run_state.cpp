@@ -11,6 +11,8 @@
 namespace fsdp::train {
 namespace {
 
+using Metadata = std::map<std::string, std::string>;
+
 constexpr const char* kStep = "step";
 constexpr const char* kData = "data.crc32";
 
@@ -43,6 +45,40 @@ std::size_t wide_character(const std::string& text, std::size_t i) {
   return length;
 }
 
+// All settings that may not differ.
+Metadata describe_settings(const TrainConfig& config) {
+  Metadata run;
+  for (const auto& [key, value] : config.settings) {
+    if (!may_differ(config, key)) run[key] = value;
+  }
+  // Where a value stands for another one, that one.
+  run["model.num_key_value_heads"] = std::to_string(config.model.effective_kv_heads());
+  if (config.model.query_width() == config.model.hidden_size) run["model.head_dim"] = "0";
+  run["training.global_batch_size"] = std::to_string(config.training.global_batch_size);
+  run["training.seq_len"] = std::to_string(config.sequence_length());
+  return run;
+}
+
+// That a checkpoint's metadata say this of everything but the step.
+void check_saved(const std::filesystem::path& folder, const Metadata& saved,
+                 const Metadata& expected, const char* what_else) {
+  for (const auto& [key, value] : expected) {
+    if (key == kStep) continue;
+    const auto found = saved.find(key);
+    const std::string there = found == saved.end() ? value_before(key) : found->second;
+    if (there == value) continue;
+    const std::string remedy = key == kData ? "use the same data"
+                               : there.empty()
+                                   ? fmt::format("leave --{} out", key)
+                                   : fmt::format("use the same value (--{} {})", key, there);
+    const auto shown = [](const std::string& text) { return text.empty() ? "nothing" : text; };
+    throw InputError(
+        fmt::format("{}: was saved with {} = {}, now it is {}; {}, or {} "
+                    "another --checkpoint.folder",
+                    folder.string(), key, shown(there), shown(value), remedy, what_else));
+  }
+}
+
 }  // namespace
 
 bool may_differ(const TrainConfig& config, const std::string& key) {
@@ -52,7 +88,7 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
   for (const char* section : {"checkpoint.", "sample.", "export."}) {
     if (key.starts_with(section)) return true;
   }
-  if (key == "metrics.log_freq") return true;
+  if (key == "metrics.log_freq" || key == "training.eval_every") return true;
   // Only names: the sizes that a preset stands for, and the tokens in the data, are compared.
   if (key == "model.preset" || key.starts_with("data.")) return true;
   // On purpose: to train longer, and to go on at a lower rate after the loss has diverged.
@@ -72,38 +108,26 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
 
 std::map<std::string, std::string> describe_run(const TrainConfig& config, const TokenData& data,
                                                 std::int64_t steps_done) {
-  std::map<std::string, std::string> run = {{kStep, std::to_string(steps_done)},
-                                            {kData, crc32_of(data)}};
-  for (const auto& [key, value] : config.settings) {
-    if (!may_differ(config, key)) run[key] = value;
-  }
-  // Where a value stands for another one, that one.
-  run["model.num_key_value_heads"] = std::to_string(config.model.effective_kv_heads());
-  if (config.model.query_width() == config.model.hidden_size) run["model.head_dim"] = "0";
-  run["training.global_batch_size"] = std::to_string(config.training.global_batch_size);
-  run["training.seq_len"] = std::to_string(config.sequence_length());
+  std::map<std::string, std::string> run = describe_settings(config);
+  run[kStep] = std::to_string(steps_done);
+  run[kData] = crc32_of(data);
   return run;
 }
 
 std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConfig& config,
                             const TokenData& data) {
   const std::map<std::string, std::string> saved = io::SliceReader(folder).metadata();
-  for (const auto& [key, value] : describe_run(config, data, 0)) {
-    if (key == kStep) continue;
-    const auto found = saved.find(key);
-    const std::string there = found == saved.end() ? value_before(key) : found->second;
-    if (there == value) continue;
-    const std::string remedy = key == kData ? "use the same data"
-                               : there.empty()
-                                   ? fmt::format("leave --{} out", key)
-                                   : fmt::format("use the same value (--{} {})", key, there);
-    const auto shown = [](const std::string& text) { return text.empty() ? "nothing" : text; };
-    throw InputError(
-        fmt::format("{}: was saved with {} = {}, now it is {}; {}, or start anew in "
-                    "another --checkpoint.folder",
-                    folder.string(), key, shown(there), shown(value), remedy));
-  }
+  check_saved(folder, saved, describe_run(config, data, 0), "start anew in");
   return step_of(saved, folder);
+}
+
+void check_same_model(const std::filesystem::path& folder, const TrainConfig& config) {
+  std::map<std::string, std::string> model = describe_settings(config);
+  // The optimizer's state is loaded too.
+  std::erase_if(model, [](const auto& each) {
+    return !each.first.starts_with("model.") && each.first != "optimizer.name";
+  });
+  check_saved(folder, io::SliceReader(folder).metadata(), model, "give");
 }
 
 std::int64_t step_of(const std::map<std::string, std::string>& metadata,

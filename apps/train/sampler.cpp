@@ -4,7 +4,24 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <span>
+
 namespace fsdp::train {
+
+MicroBatch MicroBatch::empty(std::int64_t batch, std::int64_t sequence_length) {
+  return {Tensor::empty({batch, sequence_length}, DType::int32, kCpu),
+          Tensor::empty({batch, sequence_length}, DType::int32, kCpu)};
+}
+
+void MicroBatch::fill(std::int64_t i, const TokenData& data, std::int64_t begin) const {
+  const std::int64_t length = tokens.size(1);
+  const auto row = [&](const Tensor& rows) {
+    return std::span(rows.data<std::int32_t>() + i * length, static_cast<std::size_t>(length));
+  };
+  data.copy(begin, row(tokens));
+  data.copy(begin + 1, row(targets));
+}
 
 Sampler::Sampler(const TokenData& data, std::int64_t seed, std::int64_t batch,
                  std::int64_t sequence_length)
@@ -34,16 +51,8 @@ std::int64_t Sampler::window(std::int64_t step, std::int64_t j, std::int64_t i) 
 }
 
 MicroBatch Sampler::micro_batch(std::int64_t step, std::int64_t j) const {
-  MicroBatch made{Tensor::empty({batch_, sequence_length_}, DType::int32, kCpu),
-                  Tensor::empty({batch_, sequence_length_}, DType::int32, kCpu)};
-  auto* tokens = made.tokens.data<std::int32_t>();
-  auto* targets = made.targets.data<std::int32_t>();
-  const auto length = static_cast<std::size_t>(sequence_length_);
-  for (std::int64_t i = 0; i < batch_; ++i) {
-    const std::int64_t begin = window(step, j, i);
-    data_.copy(begin, {tokens + i * sequence_length_, length});
-    data_.copy(begin + 1, {targets + i * sequence_length_, length});
-  }
+  MicroBatch made = MicroBatch::empty(batch_, sequence_length_);
+  for (std::int64_t i = 0; i < batch_; ++i) made.fill(i, data_, window(step, j, i));
   return made;
 }
 

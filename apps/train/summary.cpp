@@ -1,5 +1,7 @@
 #include "train/summary.h"
 
+#include "train/evaluator.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +23,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 bool are_bit_identical(const std::vector<BoundedRun>& runs) {
   return std::all_of(runs.begin(), runs.end(), [&](const BoundedRun& each) {
     return each.run.param_sha256 == runs.front().run.param_sha256 &&
-           same_bits(each.run.losses, runs.front().run.losses);
+           same_bits(each.run.losses, runs.front().run.losses) &&
+           each.run.evaluations == runs.front().run.evaluations;
   });
 }
 
@@ -46,8 +49,32 @@ std::string to_json(const std::vector<BoundedRun>& runs) {
     each["categories"] = categories;
     each["comm_bytes"] = run.comm_bytes;
     each["tokens_per_second"] = run.tokens_per_second;
+    for (const Evaluation& evaluation : run.evaluations) {
+      each["validation"].push_back({{"step", evaluation.step},
+                                    {"loss", evaluation.loss},
+                                    {"perplexity", perplexity(evaluation.loss)}});
+    }
     out["runs"].push_back(each);
   }
+  return out.dump(2) + "\n";
+}
+
+std::string to_json(const TrainConfig& config, const TokenData& data,
+                    const EvaluationResult& evaluation) {
+  nlohmann::ordered_json found;
+  found["data"] = data.name();
+  found["tokens"] = data.size();
+  found["strategy"] = config.parallel.strategy;
+  found["world_size"] = config.world_size();
+  found["seq_len"] = config.sequence_length();
+  found["windows"] = evaluation.windows;
+  found["loss"] = evaluation.loss;
+  found["perplexity"] = perplexity(evaluation.loss);
+  found["peak_bytes"] = evaluation.peak_bytes;
+  if (evaluation.steps_done >= 0) found["step"] = evaluation.steps_done;
+  nlohmann::ordered_json out;
+  out["generator"] = "made by unshard";
+  out["evaluation"] = found;
   return out.dump(2) + "\n";
 }
 

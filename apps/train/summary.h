@@ -3,6 +3,7 @@
 /// Results of runs as JSON and as numbers for people.
 #pragma once
 
+#include "train/evaluation.h"
 #include "train/trainer.h"
 
 #include <cstdint>
@@ -24,8 +25,14 @@ bool are_bit_identical(const std::vector<BoundedRun>& runs);
 
 /// {"generator": "made by unshard", "bit_identical": bool,
 /// "runs": [{"strategy", "world_size", "losses", "param_sha256", "peak_bytes", "bound_bytes",
-/// "categories", "comm_bytes", "tokens_per_second"}]}
+/// "categories", "comm_bytes", "tokens_per_second"}]}; and if there were evaluations, a run's
+/// "validation": [{"step", "loss", "perplexity"}]
 std::string to_json(const std::vector<BoundedRun>& runs);
+
+/// {"generator": "made by unshard", "evaluation": {"data", "tokens", "strategy", "world_size",
+/// "seq_len", "windows", "loss", "perplexity", "peak_bytes"}}; and for a checkpoint "step"
+std::string to_json(const TrainConfig& config, const TokenData& data,
+                    const EvaluationResult& evaluation);
 
 /// "12.3 MB" (1 MB = 10^6 bytes).
 std::string show_bytes(std::int64_t nbytes);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,19 @@ struct StepReport {
   std::int64_t step = 0;  ///< counts from 1 here: "step 1 of 100"
   std::int64_t steps = 0;
   float loss = 0;
+  std::optional<float> validation_loss = {};  ///< if an evaluation has followed
   double lr = 0;
   double norm = 0;               ///< of the gradient before clipping; 0 when clipping is off
   double tokens_per_second = 0;  ///< of this step
   std::int64_t peak_bytes = 0;   ///< of this rank so far
+};
+
+/// The validation loss after a step.
+struct Evaluation {
+  std::int64_t step = 0;  ///< counts from 1
+  float loss = 0;         ///< per token, in nats
+
+  bool operator==(const Evaluation&) const = default;
 };
 
 /// What a run leaves behind.
@@ -34,10 +44,12 @@ struct RunResult {
   int world_size = 1;
   std::int64_t first_step = 0;  ///< > 0 when resumed
   std::vector<float> losses;    ///< one a step
+  std::vector<Evaluation> evaluations;
   std::string param_sha256;     ///< ParameterFingerprint of the parameters at the end
   std::int64_t peak_bytes = 0;  ///< of the rank that needed most, over the whole run
   Breakdown categories;         ///< that rank's bytes at its peak
-  std::int64_t comm_bytes = 0;  ///< received over all steps, by the rank that received most
+  /// Received over all steps (evaluations aside), by the rank that received most.
+  std::int64_t comm_bytes = 0;
   double tokens_per_second = 0;
   std::vector<std::int32_t> sample;
   int stopped_by = 0;  ///< what poll_stop() returned: nothing was exported or sampled
@@ -50,6 +62,7 @@ struct PlannedFile {
 };
 
 struct RunOptions {
+  const TokenData* validation = nullptr;  ///< for training.eval_every; must outlive the run
   std::function<void(const StepReport&)> on_step;   ///< called by rank 0 after each step
   std::function<void(const std::string&)> on_note;  ///< "resumed from …", "saved …"
   /// Called by rank 0 once in each step. If it returns anything but 0, all ranks end after this

@@ -34,12 +34,15 @@ TrainConfig make_config(const std::string& strategy, int ranks,
 void check_trains_as_threads(const std::string& strategy, int ranks,
                              const std::vector<std::string>& more) {
   const TrainConfig config = make_config(strategy, ranks, more);
-  RunOptions in_threads;
-  in_threads.in_threads = true;
-  const RunResult threads = run_training(config, make_data(), in_threads);
-  const RunResult processes = run_training(config, make_data());
+  const TokenData validation = TokenData::from_text(std::string(60, 'v'), "more text", 128);
+  RunOptions options;
+  options.validation = &validation;
+  const RunResult processes = run_training(config, make_data(), options);
+  options.in_threads = true;
+  const RunResult threads = run_training(config, make_data(), options);
   if (process_rank() != 0) return;  // the threads were another process's
   CHECK(processes.losses == threads.losses);
+  CHECK(processes.evaluations == threads.evaluations);
   CHECK(processes.param_sha256 == threads.param_sha256);
   CHECK(processes.comm_bytes == threads.comm_bytes);
   CHECK(threads.peak_bytes == bound_bytes(config));
@@ -56,7 +59,8 @@ TEST_CASE("processes need what the formula says, and train what threads train", 
       {"--training.no_sync=true"},
       {"--parallel.prefetch_depth=0"},
       {"--parallel.reshard_after_forward=false"},
-      {"--model.tie_word_embeddings=true"}};
+      {"--model.tie_word_embeddings=true"},
+      {"--training.eval_every=2", "--data.validation=more text"}};
   for (const int ranks : {1, 2, 3, 4}) {
     for (const auto& variant : variants) {
       INFO("W=" << ranks << " " << (variant.empty() ? "" : variant.front()));

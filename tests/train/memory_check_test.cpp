@@ -100,6 +100,8 @@ TEST_CASE("data larger than the memory are named", "[train]") {
   std::filesystem::resize_file(folder / "text", std::uintmax_t{1} << 40);
   CHECK_THAT(refusal({"--data.path=" + (folder / "text").string()}, std::int64_t{64} << 30),
              contains("data.path: " + (folder / "text").string() + ": reading it takes 3.30 TB"));
+  CHECK_THAT(refusal({"--data.validation=" + (folder / "text").string()}, std::int64_t{64} << 30),
+             contains("data.validation: " + (folder / "text").string() + ": reading it takes"));
 }
 
 TEST_CASE("the memory there is: the least of machine and control groups", "[program]") {

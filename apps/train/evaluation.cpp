@@ -1,0 +1,77 @@
+#include "train/evaluation.h"
+
+#include "base/check.h"
+#include "comm/world.h"
+#include "io/checkpoint_folder.h"
+#include "train/evaluator.h"
+#include "train/ranks.h"
+#include "train/run_state.h"
+#include "train/strategy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+namespace fsdp::train {
+namespace {
+
+using Checkpoint = std::optional<std::filesystem::path>;
+
+// None: the model is that of model.from.
+Checkpoint checkpoint_to_evaluate(const TrainConfig& config) {
+  const CheckpointConfig& where = config.checkpoint;
+  Checkpoint latest;
+  if (!where.folder.empty() && where.resume) latest = io::CheckpointFolder(where.folder).latest();
+  if (latest) {
+    check_same_model(*latest, config);
+  } else if (config.from.empty()) {
+    throw InputError(fmt::format(
+        "--eval: there is no model to evaluate{}; give the --checkpoint.folder of a training, or "
+        "--model.from",
+        where.folder.empty() ? "" : fmt::format(": {} holds no checkpoint", where.folder)));
+  }
+  return latest;
+}
+
+EvaluationResult evaluate(const TrainConfig& config, const TokenData& data,
+                          const Checkpoint& checkpoint, const Rank& rank) {
+  EvaluationResult result;
+  const std::unique_ptr<Strategy> strategy = make_strategy(config, rank.group);
+  const Evaluator evaluator(data, config.training.local_batch_size, config.sequence_length(),
+                            rank.group.get());
+  if (checkpoint) {
+    result.steps_done = step_of(strategy->load_checkpoint(*checkpoint), *checkpoint);
+  } else {
+    strategy->load_full(config.from);
+  }
+  result.windows = evaluator.windows();
+  result.loss = evaluator.mean_loss(strategy->model());
+  const std::vector<std::int64_t> peaks = gather<std::int64_t>(
+      rank.group.get(), {Context::current().tracker().peak_total()}, {"usage", Phase::none});
+  result.peak_bytes = *std::ranges::max_element(peaks);
+  return result;
+}
+
+}  // namespace
+
+EvaluationResult run_evaluation(const TrainConfig& config, const TokenData& data,
+                                const std::function<void(const std::string&)>& on_note) {
+  Checkpoint checkpoint;
+  in_every_process([&] {
+    checkpoint = checkpoint_to_evaluate(config);
+    if (!checkpoint) check_tokenizer(config, "--eval", data);
+  });
+  if (on_note && process_rank() == 0) {
+    on_note(fmt::format("evaluating {}", checkpoint ? checkpoint->string() : config.from));
+  }
+  EvaluationResult result;
+  run_on_ranks(config, false, [&](const Rank& rank) {
+    const EvaluationResult mine = evaluate(config, data, checkpoint, rank);
+    if (rank.number() == process_rank()) result = mine;
+  });
+  return result;
+}
+
+}  // namespace fsdp::train

@@ -1,0 +1,75 @@
+#include "train/ranks.h"
+
+#include "comm/mpi/job.h"
+#include "comm/mpi/world.h"
+#include "comm/thread_world.h"
+#include "tensor/tensor.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+
+namespace fsdp::train {
+namespace {
+
+// A rank's group lives as long as run_ranks' body, which is longer than anything built here.
+std::shared_ptr<ProcessGroup> borrow(ProcessGroup& group) {
+  return {&group, [](ProcessGroup*) {}};
+}
+
+using World = std::function<void(const RankOptions&, const std::function<void(ProcessGroup&)>&)>;
+
+void run_together(RankOptions own, const World& world,
+                  const std::function<void(const Rank&)>& body) {
+  // Each rank's ledger, handed from the decorator to the body on that rank's thread.
+  std::vector<std::shared_ptr<CollectiveLog>> ledgers(static_cast<std::size_t>(own.world_size));
+  own.decorate = [&](std::shared_ptr<Backend> inner) {
+    auto& ledger = ledgers[static_cast<std::size_t>(inner->rank())];
+    ledger = std::make_shared<CollectiveLog>();
+    return make_recording(std::move(inner), ledger);
+  };
+  world(own, [&](ProcessGroup& group) {
+    body({borrow(group), ledgers[static_cast<std::size_t>(group.rank())]});
+  });
+}
+
+}  // namespace
+
+void run_on_ranks(const TrainConfig& config, bool in_threads,
+                  const std::function<void(const Rank&)>& body) {
+  const bool is_single = config.parallel.strategy == "single";
+  const int threads = static_cast<int>(config.parallel.threads_per_rank);
+  const auto seed = static_cast<std::uint64_t>(config.training.seed);
+  const RankOptions own{
+      .world_size = config.world_size(), .threads_per_rank = threads, .seed = seed};
+  if (mpi::launched() && !is_single && !in_threads) return run_together(own, mpi::run_ranks, body);
+
+  const auto here = [&] {
+    if (!is_single) return run_together(own, threads::run_ranks, body);
+    Context context({.threads = threads, .seed = seed});
+    const ContextScope scope(context);
+    body({});
+  };
+  if (!mpi::launched()) {
+    here();
+  } else {  // the other processes wait for the first
+    mpi::run_ranks({}, [&](ProcessGroup&) { here(); });
+  }
+}
+
+template <class T>
+std::vector<T> gather(ProcessGroup* group, const std::vector<T>& mine, const Label& label) {
+  if (group == nullptr) return mine;
+  const AllocationScope as_temp(MemoryKind::temp);
+  const Tensor in = Tensor::from(mine, {std::ssize(mine)});
+  const Tensor out = Tensor::empty({std::ssize(mine) * group->size()}, dtype_of<T>());
+  group->all_gather(out, in, label).wait();
+  return out.template to_vector<T>();
+}
+
+template std::vector<float> gather(ProcessGroup*, const std::vector<float>&, const Label&);
+template std::vector<std::int64_t> gather(ProcessGroup*, const std::vector<std::int64_t>&,
+                                          const Label&);
+
+}  // namespace fsdp::train
