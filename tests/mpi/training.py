@@ -6,6 +6,7 @@ PROGRAM is unshard-train. What it trains is compared with ranks that are threads
 """
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -34,6 +35,31 @@ class Training(trainings.TrainingTest):
                         self.assertEqual(processes[key], threads[key])
                     # Process 0 alone has said so.
                     self.assertEqual(self.said.count("parameters sha256"), 1, self.said)
+
+    def test_processes_evaluate_what_threads_evaluate(self):
+        batch = "--training.global_batch_size=12"
+        other = self.folder / "other.txt"
+        other.write_text("the dog sat on the cat. " * 9)  # 26 windows
+        during = [f"--data.validation={other}", "--training.eval_every=4"]
+        trained = self.train("fsdp", batch, *during, self.checkpoints(), processes=4)
+        last = trained["validation"][-1]
+        self.assertEqual([each["step"] for each in trained["validation"]], [4, trainings.STEPS])
+        threads = self.train("fsdp", batch, *during, threads=4)
+        self.assertEqual(trained["validation"], threads["validation"])
+        summary = self.folder / "evaluation.json"
+        several = [(strategy, ranks) for strategy in ("ddp", "fsdp") for ranks in (1, 3, 4)]
+        for strategy, ranks in (("single", 1), *several):
+            with self.subTest(strategy=strategy, ranks=ranks):
+                code, said = self.run_job(ranks, *self.small, f"--strategy={strategy}",
+                                          self.checkpoints(), f"--eval={other}",
+                                          f"--summary={summary}")
+                self.assertEqual(code, 0, said)
+                self.assertEqual(said.count("perplexity"), 1, said)
+                found = json.loads(summary.read_text())["evaluation"]
+                self.assertEqual({key: found[key] for key in last}, last)
+                self.assertEqual(found["windows"], 26)
+        self.assertIn("--eval: there is no model", self.refused(3, "--strategy=fsdp",
+                                                                f"--eval={other}"))
 
     def test_a_checkpoint_serves_every_kind_of_rank(self):
         half = f"--training.steps={trainings.STEPS // 2}"
