@@ -74,8 +74,7 @@ void check_tokenizer(const TrainConfig& config, const std::string& origin, const
     if (!fs::exists(tokenizer, ignored)) continue;
     throw InputError(
         fmt::format("{}: {}: is text, whose tokens are its bytes, but the model of model.from has "
-                    "the tokenizer "
-                    "{}; make a file of its tokens",
+                    "the tokenizer {}; make a file of its tokens with apps/train/tokenize_text.py",
                     origin, data.name(), tokenizer.string()));
   }
 }

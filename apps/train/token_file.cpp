@@ -63,13 +63,13 @@ Tokens read_token_file(const io::File& file) {
   if (layout == nullptr) {
     reject(file,
            "is no token file: its magic number is {}, not {} (uint16 tokens) or {} (uint32 "
-           "tokens); set data.format to text, or write it with llm.c's scripts",
+           "tokens); set data.format to text, or write it with apps/train/tokenize_text.py",
            magic, kLayouts[0].magic, kLayouts[1].magic);
   }
   if (version != layout->version) {
     reject(file,
            "its magic number {} is that of uint{} tokens, whose version is {}, but its version is "
-           "{}; write it again with llm.c's scripts",
+           "{}; write it again with apps/train/tokenize_text.py or llm.c's scripts",
            magic, 8 * layout->token_bytes, layout->version, version);
   }
   const std::uint64_t present = (nbytes - kHeaderBytes) / layout->token_bytes;

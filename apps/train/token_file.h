@@ -6,7 +6,7 @@
 ///     tokens       magic 20240520, version 1: uint16 (GPT-2)
 ///                  magic 20240801, version 7: uint32 (Llama 3)
 ///
-/// All numbers are little-endian.
+/// apps/train/tokenize_text.py writes both, too. All numbers are little-endian.
 #pragma once
 
 #include "io/file_io.h"
