@@ -101,9 +101,7 @@ RankResult RankTrainer::run() {
       result.comm_bytes += ledger_->received_bytes();
       ledger_->clear();  // a long training must not grow
     }
-    // With a scaled loss, a step that overflowed was skipped.
-    const bool goes_on = outcome.stop == 0 && (config_.scales_loss() || !outcome.has_diverged());
-    if (goes_on && config_.evaluates_after(step + 1)) {
+    if (goes_on(outcome) && config_.evaluates_after(step + 1)) {
       report.validation_loss = evaluate(step + 1, result);
     }
     result.peak = highest(result.peak, Context::current().tracker().peak());
@@ -198,8 +196,8 @@ StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
 }
 
 bool RankTrainer::no_rank_overflowed(std::int64_t step) {
-  const std::vector<float> all = gather<float>(
-      group_.get(), {gradients_are_finite() ? 1.0F : 0.0F}, {"overflow", Phase::loss});
+  const std::vector<float> all = gather<float>(group_.get(), {gradients_are_finite() ? 1.0F : 0.0F},
+                                               {"overflow", Phase::loss});
   const bool overflow = std::find(all.begin(), all.end(), 0.0F) != all.end();
   const double scale = scaler_.scale();
   try {
@@ -256,6 +254,12 @@ float RankTrainer::mean_loss(const std::vector<float>& gathered, std::size_t str
     }
   }
   return tree_sum(by_j) * (1.0F / static_cast<float>(by_j.size()));
+}
+
+bool RankTrainer::goes_on(const StepOutcome& outcome) const {
+  const bool is_finite = outcome.is_finite && std::isfinite(outcome.loss);
+  // With a scaled loss, a step that overflowed was skipped.
+  return outcome.stop == 0 && (is_finite || config_.scales_loss());
 }
 
 // Equal on all ranks, and what comes out of it (an abort of all) too.

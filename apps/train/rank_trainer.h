@@ -10,7 +10,6 @@
 #include "train/strategy.h"
 #include "train/trainer.h"
 
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,8 +36,6 @@ struct StepOutcome {
   float loss = 0;         ///< mean over the global batch
   bool is_finite = true;  ///< the gradient, on every rank
   int stop = 0;           ///< what rank 0's poll_stop returned
-
-  bool has_diverged() const { return !is_finite || !std::isfinite(loss); }
 };
 
 /// One rank from its first step to its last. Runs on the rank's thread, in its Context.
@@ -66,6 +63,8 @@ class RankTrainer {
   float mean_loss(const std::vector<float>& gathered, std::size_t stride) const;
   /// The scaled gradient is finite on every rank. If not, the step is to be skipped. Collective.
   bool no_rank_overflowed(std::int64_t step);
+  /// After this step comes another one, if one is left.
+  bool goes_on(const StepOutcome& outcome) const;
   void check_step(std::int64_t step, const StepOutcome& outcome) const;
   void check_parameters(std::int64_t steps_done);
   /// The end of an error's sentence: that what was saved is good.

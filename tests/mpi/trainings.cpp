@@ -3,6 +3,7 @@
 #include "comm/world.h"
 #include "support/catch.h"
 #include "train/bound.h"
+#include "train/some_text.h"
 #include "train/trainer.h"
 
 #include <string>
@@ -10,12 +11,6 @@
 
 namespace fsdp::train {
 namespace {
-
-TokenData make_data() {
-  std::string text;
-  for (int i = 0; i < 40; ++i) text += "the cat sat on the mat and the dog sat on the log. ";
-  return TokenData::from_text(text, "a text", 128);
-}
 
 TrainConfig make_config(const std::string& strategy, int ranks,
                         const std::vector<std::string>& more) {
@@ -37,9 +32,9 @@ void check_trains_as_threads(const std::string& strategy, int ranks,
   const TokenData validation = TokenData::from_text(std::string(60, 'v'), "more text", 128);
   RunOptions options;
   options.validation = &validation;
-  const RunResult processes = run_training(config, make_data(), options);
+  const RunResult processes = run_training(config, some_text(), options);
   options.in_threads = true;
-  const RunResult threads = run_training(config, make_data(), options);
+  const RunResult threads = run_training(config, some_text(), options);
   if (process_rank() != 0) return;  // the threads were another process's
   CHECK(processes.losses == threads.losses);
   CHECK(processes.evaluations == threads.evaluations);

@@ -12,6 +12,7 @@
 #include "train/bound.h"
 #include "train/evaluator.h"
 #include "train/ranks.h"
+#include "train/some_text.h"
 #include "train/trainer.h"
 
 #include <filesystem>
@@ -56,12 +57,6 @@ const std::vector<Words>& all_strategies() {
 Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
-}
-
-TokenData some_text() {
-  std::string text;
-  for (int i = 0; i < 40; ++i) text += "the cat sat on the mat and the dog sat on the log. ";
-  return TokenData::from_text(text, "a text", 128);
 }
 
 // Thirteen windows, the token after the last, and three that are left out.

@@ -8,6 +8,7 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/command_line.h"
+#include "train/some_text.h"
 #include "train/strategy.h"
 #include "train/trainer.h"
 
@@ -34,12 +35,6 @@ Words nano(const Words& more) {
   Words words = {"--model.preset=nano", "--model.vocab_size=127"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
-}
-
-TokenData some_text() {
-  std::string text;
-  for (int i = 0; i < 40; ++i) text += "the cat sat on the mat and the dog sat on the log. ";
-  return TokenData::from_text(text, "a text", 127);
 }
 
 // @return the notes

@@ -8,6 +8,7 @@
 #include "support/temporary_folder.h"
 #include "train/bound.h"
 #include "train/memory_check.h"
+#include "train/some_text.h"
 #include "train/strategy.h"
 #include "train/trainer.h"
 
@@ -97,12 +98,6 @@ TrainConfig configure(const std::filesystem::path& from, const Words& more) {
 
 Words strategy(const std::string& name, int ranks) {
   return {"--parallel.strategy=" + name, "--parallel.ranks=" + std::to_string(ranks)};
-}
-
-TokenData some_text() {
-  std::string text;
-  for (int i = 0; i < 40; ++i) text += "the cat sat on the mat and the dog sat on the log. ";
-  return TokenData::from_text(text, "a text", 127);
 }
 
 RunResult run(const std::filesystem::path& from, const Words& more = {}) {

@@ -6,9 +6,11 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
+#include "train/some_text.h"
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -27,12 +29,6 @@ TrainConfig config_of(const std::vector<Words>& parts) {
   return load_config(std::nullopt, words);
 }
 
-TokenData make_data() {
-  std::string text;
-  for (int i = 0; i < 40; ++i) text += "the cat sat on the mat and the dog sat on the log. ";
-  return TokenData::from_text(text, "a text", 127);
-}
-
 struct Trained {
   RunResult result;
   std::vector<std::string> notes;
@@ -42,7 +38,7 @@ Trained train(const std::vector<Words>& parts) {
   Trained trained;
   RunOptions options;
   options.on_note = [&](const std::string& note) { trained.notes.push_back(note); };
-  trained.result = run_training(config_of(parts), make_data(), options);
+  trained.result = run_training(config_of(parts), some_text(), options);
   return trained;
 }
 
@@ -198,7 +194,7 @@ TEST_CASE("a start from a folder reads into the masters", "[train]") {
   const TemporaryFolder folder;
   RunOptions options;
   options.export_folder = (folder / "model").string();
-  const RunResult first = run_training(config_of({}), make_data(), options);
+  const RunResult first = run_training(config_of({}), some_text(), options);
   const Words from = {"--model.from=" + (folder / "model").string()};
   const auto start = [&](const Words& how, const Words& where) {
     Words words = {"--training.seq_len=7", "--training.local_batch_size=1", "--training.steps=2",
@@ -206,11 +202,44 @@ TEST_CASE("a start from a folder reads into the masters", "[train]") {
     for (const Words& part : {from, how, where}) {
       words.insert(words.end(), part.begin(), part.end());
     }
-    return run_training(load_config(std::nullopt, words), make_data()).param_sha256;
+    return run_training(load_config(std::nullopt, words), some_text()).param_sha256;
   };
   for (const Words& where : {placed("single", 1), placed("ddp", 2), placed("fsdp", 2)}) {
     CHECK(start(policy("bfloat16", "float32"), where) == first.param_sha256);
   }
+}
+
+TEST_CASE("a training in 16 bits is evaluated in them, after skipped steps too", "[train][eval]") {
+  const Words every = {"--data.validation=a text", "--training.eval_every=1"};
+  const TokenData validation = some_text();
+  std::vector<std::vector<Evaluation>> found;
+  for (const Words& how : {policy("float32", "float32"), policy("bfloat16", "float32"),
+                           policy("float16", "float32")}) {
+    const Trained plain = train({how, too_large()});
+    for (const Words& where : {placed("single", 1), placed("ddp", 2), placed("fsdp", 4)}) {
+      INFO(how[0] << " " << where[0] << " " << where[1]);
+      const TrainConfig config = config_of({how, too_large(), every, where});
+      RunOptions options;
+      options.validation = &validation;
+      const RunResult result = run_training(config, some_text(), options);
+      CHECK(result.param_sha256 == plain.result.param_sha256);
+      CHECK(result.peak_bytes == bound_bytes(config));
+      if (where[1] == "--parallel.ranks=1") found.push_back(result.evaluations);
+      CHECK(result.evaluations == found.back());
+    }
+  }
+  REQUIRE(found[2].size() == 12);
+  CHECK(found[2][0].loss == found[2][1].loss);  // nothing was updated
+  CHECK(found[2][0].loss != found[0][0].loss);
+  CHECK(found[2][11].loss < found[2][0].loss);
+  // Activations that overflow leave no loss; the step is skipped like others.
+  RunOptions options;
+  options.validation = &validation;
+  const RunResult result = run_training(
+      config_of({policy("float16", "float32"), every, {"--model.initializer_range=100"}}),
+      some_text(), options);
+  CHECK_FALSE(std::isfinite(result.losses[0]));
+  CHECK(result.evaluations.size() == 5);
 }
 
 TEST_CASE("keys of mixed precision are checked", "[config]") {

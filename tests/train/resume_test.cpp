@@ -5,6 +5,7 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/run_state.h"
+#include "train/some_text.h"
 #include "train/trainer.h"
 
 #include <string>
@@ -27,8 +28,6 @@ TrainConfig configure(const TemporaryFolder& folder, const std::vector<std::stri
   all.insert(all.end(), changes.begin(), changes.end());
   return load_config(std::nullopt, all);
 }
-
-TokenData some_text() { return TokenData::from_text(std::string(400, 'x'), "a text", 128); }
 
 std::string resume(const TemporaryFolder& folder, const std::vector<std::string>& changes) {
   std::vector<std::string> all = changes;

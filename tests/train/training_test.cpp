@@ -8,6 +8,7 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
+#include "train/some_text.h"
 
 #include <fstream>
 #include <string>
@@ -33,14 +34,8 @@ TrainConfig make_config(const std::vector<std::string>& overrides) {
   return load_config(std::nullopt, all);
 }
 
-TokenData make_data() {
-  std::string text;
-  for (int i = 0; i < 40; ++i) text += "the cat sat on the mat and the dog sat on the log. ";
-  return TokenData::from_text(text, "a text", 128);
-}
-
 RunResult run(const std::vector<std::string>& overrides) {
-  return run_training(make_config(overrides), make_data());
+  return run_training(make_config(overrides), some_text());
 }
 
 std::vector<std::string> operator+(std::vector<std::string> a, const std::vector<std::string>& b) {
@@ -224,7 +219,7 @@ TEST_CASE("the exported model is the trained one, whatever the strategy", "[trai
     run_training(make_config(how + std::vector<std::string>{"--training.steps=1",
                                                             "--training.global_batch_size=12",
                                                             "--optimizer.lr=0"}),
-                 make_data(), options);
+                 some_text(), options);
     CHECK(io::read_hf_config(options.export_folder + "/config.json").hidden_size == 16);
     files.push_back(io::read_text(options.export_folder + "/model.safetensors"));
   }
@@ -265,7 +260,7 @@ TEST_CASE("what is not finite stops every strategy before it is saved", "[train]
       RunOptions options;
       options.export_folder = folder / "export";
       std::string message = message_of<Error>([&] {
-        run_training(make_config(base + each.options + there + how), make_data(), options);
+        run_training(make_config(base + each.options + there + how), some_text(), options);
       });
       INFO(each.part << ": " << how[0] << " " << how[1] << ": " << message);
       CHECK_THAT(message, contains("step ") && contains(each.part) && contains("lower") &&
@@ -278,7 +273,7 @@ TEST_CASE("what is not finite stops every strategy before it is saved", "[train]
       const RunResult resumed =
           run_training(make_config(base + each.options + there + how +
                                    std::vector<std::string>{"--training.steps=" + step}),
-                       make_data(), options);
+                       some_text(), options);
       CHECK(resumed.first_step == std::stoll(step));
       CHECK(std::filesystem::exists(folder / "export"));
     }
@@ -292,7 +287,7 @@ TEST_CASE("a parameter that a finite gradient makes infinite is never written",
   const std::vector<std::string> once = {"--training.steps=1"}, twice = {"--training.steps=2"};
   const auto run_wildly = [](TrainConfig config, const RunOptions& options) {
     config.schedule.lr = 1e39;  // more than a float holds, and than a configuration may say
-    return message_of<Error>([&] { run_training(config, make_data(), options); });
+    return message_of<Error>([&] { run_training(config, some_text(), options); });
   };
   for (const auto& how : every_strategy()) {
     const TemporaryFolder folder;
@@ -328,7 +323,7 @@ TEST_CASE("asked to stop, all ranks end after the same step", "[train][checkpoin
     bool is_trained = false;
     options.poll_stop = [&] { return ++polls < 3 ? 0 : 15; };
     options.on_trained = [&] { is_trained = true; };
-    const RunResult stopped = run_training(make_config(how + there), make_data(), options);
+    const RunResult stopped = run_training(make_config(how + there), some_text(), options);
     CHECK(stopped.stopped_by == 15);
     CHECK(stopped.losses.size() == 3);
     CHECK(polls == 3);
