@@ -177,12 +177,8 @@ std::string describe_keys() {
 }
 
 optim::MixedPrecision TrainConfig::mixed_precision() const {
-  const auto dtype_of = [](const std::string& name) {
-    return name == "bfloat16"  ? DType::bfloat16
-           : name == "float16" ? DType::float16
-                               : DType::float32;
-  };
-  return {dtype_of(training.mixed_precision_param), dtype_of(training.mixed_precision_reduce)};
+  return {dtype_named(training.mixed_precision_param),
+          dtype_named(training.mixed_precision_reduce)};
 }
 
 optim::LossScaler TrainConfig::loss_scaler() const {

@@ -38,9 +38,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 /// As the keys export.* say.
 io::HfExport export_of(const TrainConfig& config) {
   const auto& [dtype, max_shard_size] = config.exported;
-  return {.stored = dtype == "bfloat16"  ? io::Stored::bfloat16
-                    : dtype == "float16" ? io::Stored::float16
-                                         : io::Stored::as_dtype,
+  return {.dtype = dtype_named(dtype),
           .max_shard_size = static_cast<std::uint64_t>(max_shard_size),
           .extras = config.extras};
 }

@@ -37,6 +37,14 @@ std::string_view name_of(DType dtype) {
   fail("unknown element type number {}", static_cast<int>(dtype));
 }
 
+std::optional<DType> dtype_named(std::string_view name) {
+  for (const DType dtype : {DType::float32, DType::float64, DType::int32, DType::int64,
+                            DType::bfloat16, DType::float16}) {
+    if (name == name_of(dtype)) return dtype;
+  }
+  return {};
+}
+
 bool is_floating(DType dtype) { return dtype != DType::int32 && dtype != DType::int64; }
 
 DType wide_of(DType dtype) {

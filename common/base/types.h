@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,8 +16,9 @@ namespace fsdp {
 /// Element type of a tensor. bfloat16 and float16 only store: operations compute in float32.
 enum class DType { float32, float64, int32, int64, bfloat16, float16 };
 
-std::size_t size_of(DType dtype);       ///< Bytes of one element.
-std::string_view name_of(DType dtype);  ///< "float32", …
+std::size_t size_of(DType dtype);                         ///< Bytes of one element.
+std::string_view name_of(DType dtype);                    ///< "float32", …
+std::optional<DType> dtype_named(std::string_view name);  ///< The inverse; none: no such name.
 bool is_floating(DType dtype);
 DType wide_of(
     DType dtype);  ///< in which operations compute: float32 for 16-bit floats, else itself

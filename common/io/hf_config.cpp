@@ -259,7 +259,7 @@ std::string to_hf_config(const nn::TransformerConfig& config, const HfExport& ho
   }
   for (const auto& [key, value] : how.extras.config) out[key] = json::parse(value);
   // transformers 5 calls it "dtype", and reads both.
-  out["torch_dtype"] = how.stored == Stored::as_dtype ? "float32" : name_of(how.stored);
+  out["torch_dtype"] = name_of(how.dtype.value_or(DType::float32));
   out["use_cache"] = true;
   return out.dump(2) + "\n";
 }

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,7 @@ HfExtras find_hf_extras(const std::filesystem::path& folder);
 
 /// How a model is written.
 struct HfExport {
-  Stored stored = Stored::as_dtype;
+  std::optional<DType> dtype = {};   ///< of the weights in the files; none: their own
   std::uint64_t max_shard_size = 0;  ///< bytes of the tensors in one file; 0 = all in one file
   HfExtras extras = {};              ///< go with it
 };

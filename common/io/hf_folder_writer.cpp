@@ -24,7 +24,7 @@ void HfFolderWriter::plan(const std::vector<nn::NamedParameter>& parameters) {
   for (const nn::NamedParameter& parameter : parameters) {
     const Tensor& data = parameter.variable.data();
     const DType dtype = wide_of(data.dtype());  // masters are written
-    const SafetensorsWriter::Item item{parameter.path, dtype, data.shape(), how_.stored};
+    const SafetensorsWriter::Item item{parameter.path, dtype, data.shape(), how_.dtype};
     const std::uint64_t most = how_.max_shard_size;
     const bool is_full = most > 0 && filled + item.nbytes() > most;
     if (files_.empty() || (is_full && filled > 0)) {

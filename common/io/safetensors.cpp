@@ -131,7 +131,7 @@ void SafetensorsReader::read_slice(const std::string& name, std::int64_t begin,
   const std::span<std::byte> bytes(out.raw(), out.nbytes());
   const std::size_t nbytes = static_cast<std::size_t>(out.numel()) * width;
   file_of(from).read(from.begin + static_cast<std::uint64_t>(begin) * width, bytes.last(nbytes));
-  if (from.stored == Stored::as_dtype) return;
+  if (from.stored == from.dtype) return;
   widen_in_place({out.data<float>(), static_cast<std::size_t>(out.numel())}, from.stored);
 }
 
@@ -189,7 +189,7 @@ void SafetensorsWriter::write(const Tensor& part) {
              "{}: tensor \"{}\" {} {} still lacks {} elements; got {} of {} ({}contiguous)",
              file_.path().string(), item.name, name_of(item.dtype), to_string(item.shape), left,
              part.numel(), name_of(part.dtype()), part.is_contiguous() ? "" : "not ");
-  if (item.stored == Stored::as_dtype) {
+  if (item.stored() == item.dtype) {
     file_.write({part.raw(), part.nbytes()});
   } else {
     write_rounded(item, {part.data<float>(), static_cast<std::size_t>(part.numel())});
@@ -203,11 +203,11 @@ void SafetensorsWriter::write_rounded(const Item& item, std::span<const float> v
   while (!values.empty()) {
     const std::span piece = values.first(std::min(values.size(), buffer.size()));
     const std::span rounded = std::span(buffer).first(piece.size());
-    if (const float* beyond = round_to(rounded, piece, item.stored)) {
+    if (const float* beyond = round_to(rounded, piece, item.stored())) {
       throw InputError(
           fmt::format("tensor \"{}\" holds {}, but the largest {} is {}; store it as float32{}",
-                      item.name, *beyond, name_of(item.stored), largest_of(item.stored),
-                      item.stored == Stored::float16 ? " or bfloat16" : ""));
+                      item.name, *beyond, name_of(item.stored()), largest_of(item.stored()),
+                      item.stored() == DType::float16 ? " or bfloat16" : ""));
     }
     file_.write(std::as_bytes(rounded));
     values = values.subspan(piece.size());

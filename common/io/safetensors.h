@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,8 @@ struct SafetensorsEntry {
   Shape shape;
   std::uint64_t begin;  ///< byte in the file
   std::uint64_t nbytes;
-  Stored stored = Stored::as_dtype;  ///< 16-bit floats are widened to float32 while they are read
-  std::size_t file = 0;              ///< which one, if there are several
+  DType stored;          ///< in the file: 16-bit floats are widened to float32 while they are read
+  std::size_t file = 0;  ///< which one, if there are several
 };
 
 /// Reads a file, or the several files that are listed in `PATH.index.json`, as Hugging Face writes
@@ -75,8 +76,9 @@ class SafetensorsWriter {
     std::string name;
     DType dtype;  ///< of the values that are given
     Shape shape;
-    Stored stored = Stored::as_dtype;
+    std::optional<DType> in_file = {};  ///< none: `dtype`
 
+    DType stored() const { return in_file.value_or(dtype); }
     std::uint64_t nbytes() const;  ///< in the file
   };
   SafetensorsWriter(const std::filesystem::path& path, std::vector<Item> items,

@@ -21,26 +21,24 @@ constexpr std::uint64_t kMaxHeader = 100'000'000;
 
 struct StoredType {
   const char* name;
-  DType dtype;
-  Stored stored = Stored::as_dtype;
-
-  std::uint64_t size() const { return stored == Stored::as_dtype ? size_of(dtype) : 2; }
+  DType dtype;  // of its values when they are read
+  DType stored = dtype;
 };
 constexpr StoredType kTypes[] = {
     {"F32", DType::float32},
     {"F64", DType::float64},
     {"I32", DType::int32},
     {"I64", DType::int64},
-    {"BF16", DType::float32, Stored::bfloat16},
-    {"F16", DType::float32, Stored::float16},
+    {"BF16", DType::float32, DType::bfloat16},
+    {"F16", DType::float32, DType::float16},
 };
 
 const StoredType& type_of(const SafetensorsWriter::Item& item) {
   const auto* found = std::ranges::find_if(kTypes, [&](const StoredType& type) {
-    return type.dtype == item.dtype && type.stored == item.stored;
+    return type.dtype == item.dtype && type.stored == item.stored();
   });
   FSDP_CHECK(found != std::end(kTypes), "tensor \"{}\": {} cannot be stored as {}", item.name,
-             name_of(item.dtype), name_of(item.stored));
+             name_of(item.dtype), name_of(item.stored()));
   return *found;
 }
 
@@ -150,7 +148,8 @@ SafetensorsEntry parse_entry(const File& file, const std::string& name, const js
     damaged(file, fmt::format("tensor \"{}\" should lie at bytes [{}, {}), the file has {} of data",
                               name, begin, end, data_nbytes));
   }
-  const std::uint64_t nbytes = static_cast<std::uint64_t>(numel_of(entry.shape)) * type.size();
+  const std::uint64_t nbytes =
+      static_cast<std::uint64_t>(numel_of(entry.shape)) * size_of(type.stored);
   if (nbytes != end - begin) {
     damaged(file, fmt::format("tensor \"{}\" {} {} needs {} bytes, its data_offsets give {}", name,
                               type.name, to_string(entry.shape), nbytes, end - begin));
@@ -210,7 +209,7 @@ void check_checksum(const File& file, const std::string& text, const Safetensors
 }  // namespace
 
 std::uint64_t SafetensorsWriter::Item::nbytes() const {
-  return static_cast<std::uint64_t>(numel_of(shape)) * type_of(*this).size();
+  return static_cast<std::uint64_t>(numel_of(shape)) * size_of(type_of(*this).stored);
 }
 
 SafetensorsHeader parse_safetensors_header(const File& file) {

@@ -13,11 +13,7 @@ namespace fsdp::graded {
 
 /// What `options` say under `key`: "bfloat16", "float16" or "float32".
 inline std::optional<DType> dtype_in(const Json& options, const char* key) {
-  const std::string name = options.value(key, std::string());
-  for (const DType dtype : {DType::bfloat16, DType::float16, DType::float32}) {
-    if (name == name_of(dtype)) return dtype;
-  }
-  return {};
+  return dtype_named(options.value(key, std::string()));
 }
 
 /// Without "param" and "reduce", none.

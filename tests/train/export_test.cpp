@@ -129,7 +129,7 @@ TEST_CASE("an export needs no more memory than gathering one unit", "[train][exp
       gathering[rank] = tracker.peak().total();
       tracker.reset_peak();
       io::HfExport how;
-      how.stored = io::Stored::bfloat16;
+      how.dtype = DType::bfloat16;
       how.max_shard_size = 4000;
       made->save_full(home / "model", how);
       exporting[rank] = tracker.peak().total();

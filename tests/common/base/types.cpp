@@ -22,6 +22,11 @@ TEST_CASE("element types know their size and name") {
     CHECK(wide_of(half) == DType::float32);
   }
   CHECK(name_of(DType::bfloat16) == "bfloat16");
+  for (const DType dtype : {DType::float32, DType::float64, DType::int32, DType::int64,
+                            DType::bfloat16, DType::float16}) {
+    CHECK(dtype_named(name_of(dtype)) == dtype);
+  }
+  CHECK_FALSE(dtype_named("fp32").has_value());
   CHECK(name_of(DType::float16) == "float16");
   for (const DType other : {DType::float32, DType::float64, DType::int32, DType::int64}) {
     CHECK(wide_of(other) == other);

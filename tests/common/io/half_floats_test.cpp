@@ -127,18 +127,18 @@ TEST_CASE("a float32 is rounded to the nearest float16 number, or to the even on
 }
 
 TEST_CASE("a finite value that would be an infinity is found", "[safetensors]") {
-  const auto beyond = [](std::vector<float> values, Stored stored) {
+  const auto beyond = [](std::vector<float> values, DType stored) {
     std::vector<std::uint16_t> rounded(values.size());
     const float* found = round_to(rounded, values, stored);
     return found == nullptr ? 0 : *found;
   };
-  CHECK(beyond({1, 65519, INFINITY, NAN, -65519}, Stored::float16) == 0);
-  CHECK(beyond({1, 65520, -70000}, Stored::float16) == 65520);
-  CHECK(beyond({-INFINITY, -70000}, Stored::float16) == -70000);
-  CHECK(beyond({65520, 0x1.fep127F}, Stored::bfloat16) == 0);
-  CHECK(beyond({0x1.ffp127F}, Stored::bfloat16) == 0x1.ffp127F);
-  CHECK(largest_of(Stored::float16) == 65504);
-  CHECK(largest_of(Stored::bfloat16) == 0x1.fep127F);
+  CHECK(beyond({1, 65519, INFINITY, NAN, -65519}, DType::float16) == 0);
+  CHECK(beyond({1, 65520, -70000}, DType::float16) == 65520);
+  CHECK(beyond({-INFINITY, -70000}, DType::float16) == -70000);
+  CHECK(beyond({65520, 0x1.fep127F}, DType::bfloat16) == 0);
+  CHECK(beyond({0x1.ffp127F}, DType::bfloat16) == 0x1.ffp127F);
+  CHECK(largest_of(DType::float16) == 65504);
+  CHECK(largest_of(DType::bfloat16) == 0x1.fep127F);
 }
 
 TEST_CASE("float32 is written as 16-bit floats, in parts of any size", "[safetensors]") {
@@ -148,7 +148,7 @@ TEST_CASE("float32 is written as 16-bit floats, in parts of any size", "[safeten
   for (std::int64_t i = 0; i < kCount; ++i) {
     values.push_back(static_cast<float>(i - 7000) * 1.234567e-3F);
   }
-  for (const Stored stored : {Stored::bfloat16, Stored::float16}) {
+  for (const DType stored : {DType::bfloat16, DType::float16}) {
     const auto path = folder / std::string(name_of(stored));
     SafetensorsWriter writer(path, {{"a", DType::float32, {kCount}, stored},
                                     {"b", DType::float32, {2}},
@@ -164,8 +164,8 @@ TEST_CASE("float32 is written as 16-bit floats, in parts of any size", "[safeten
     CHECK(reader.entries().at("a").nbytes == 2 * kCount);
     std::vector<float> expected;
     for (const float value : values) {
-      expected.push_back(stored == Stored::bfloat16 ? from_bfloat16(to_bfloat16(value))
-                                                    : from_float16(to_float16(value)));
+      expected.push_back(stored == DType::bfloat16 ? from_bfloat16(to_bfloat16(value))
+                                                   : from_float16(to_float16(value)));
     }
     const Tensor a = Tensor::empty({kCount}), b = Tensor::empty({2});
     reader.read("a", a);
@@ -173,13 +173,13 @@ TEST_CASE("float32 is written as 16-bit floats, in parts of any size", "[safeten
     CHECK(a.to_vector<float>() == expected);
     CHECK(b.to_vector<float>() == std::vector<float>{0.1F, 0.2F});
   }
-  CHECK_THROWS_AS(SafetensorsWriter(folder / "ints", {{"a", DType::int32, {1}, Stored::bfloat16}}),
+  CHECK_THROWS_AS(SafetensorsWriter(folder / "ints", {{"a", DType::int32, {1}, DType::bfloat16}}),
                   Error);
 }
 
 TEST_CASE("a tensor whose values 16 bits cannot hold is named", "[safetensors]") {
   const TemporaryFolder folder;
-  const auto complaint = [&](float value, Stored stored) {
+  const auto complaint = [&](float value, DType stored) {
     std::vector<float> values(10000, 1);
     values.push_back(value);
     return message_of<InputError>([&] {
@@ -189,14 +189,14 @@ TEST_CASE("a tensor whose values 16 bits cannot hold is named", "[safetensors]")
       writer.finish();
     });
   };
-  CHECK(complaint(65504, Stored::float16).empty());
+  CHECK(complaint(65504, DType::float16).empty());
   CHECK_THAT(
-      complaint(-70000, Stored::float16),
+      complaint(-70000, DType::float16),
       contains("tensor \"a.weight\" holds -70000, but the largest float16 is 65504; store it "
                "as float32 or bfloat16"));
   CHECK_FALSE(std::filesystem::exists(folder / "model"));
-  CHECK(complaint(-70000, Stored::bfloat16).empty());
-  CHECK_THAT(complaint(0x1.ffp127F, Stored::bfloat16), contains("store it as float32"));
+  CHECK(complaint(-70000, DType::bfloat16).empty());
+  CHECK_THAT(complaint(0x1.ffp127F, DType::bfloat16), contains("store it as float32"));
 }
 
 TEST_CASE("16-bit floats of a file are read as float32, whole or in slices", "[safetensors]") {

@@ -51,11 +51,11 @@ Values loaded(const fs::path& folder, bool tied = false) {
   return values_of(*model);
 }
 
-Values rounded(Values values, Stored stored) {
+Values rounded(Values values, DType stored) {
   for (auto& [path, numbers] : values) {
     for (float& number : numbers) {
-      number = stored == Stored::bfloat16 ? from_bfloat16(to_bfloat16(number))
-                                          : from_float16(to_float16(number));
+      number = stored == DType::bfloat16 ? from_bfloat16(to_bfloat16(number))
+                                         : from_float16(to_float16(number));
     }
   }
   return values;
@@ -72,9 +72,9 @@ Names names_in(const fs::path& folder) {
   return names;
 }
 
-HfExport in(Stored stored, std::uint64_t max_shard_size = 0) {
+HfExport in(DType stored, std::uint64_t max_shard_size = 0) {
   HfExport how;
-  how.stored = stored;
+  how.dtype = stored;
   how.max_shard_size = max_shard_size;
   return how;
 }
@@ -99,7 +99,7 @@ void write_source(const fs::path& folder) {
 TEST_CASE("a model written in 16 bits comes back as its rounded weights", "[hf][export]") {
   for (const bool tied : {false, true}) {
     const auto model = nano(1, tied);
-    for (const Stored stored : {Stored::bfloat16, Stored::float16}) {
+    for (const DType stored : {DType::bfloat16, DType::float16}) {
       for (const std::uint64_t most : {0U, 3000U}) {
         const TemporaryFolder home;
         save_hf_folder(*model, home / "model", in(stored, most));
@@ -126,7 +126,7 @@ TEST_CASE("a file of several is full when the next tensor does not fit", "[hf][e
   for (const std::uint64_t most : {std::uint64_t{1}, largest, largest + 100, all - 1, all}) {
     INFO(most);
     const TemporaryFolder home;
-    save_hf_folder(*model, home / "model", in(Stored::as_dtype, most));
+    save_hf_folder(*model, home / "model", in(DType::float32, most));
     CHECK(loaded(home / "model") == values_of(*model));
     if (most == all) {
       CHECK(names_in(home / "model") == Names{"config.json", "model.safetensors"});
@@ -165,7 +165,7 @@ TEST_CASE("several files replace one, and one replaces several", "[hf][export]")
   const TemporaryFolder home;
   for (const std::uint64_t most : {0U, 2000U, 0U, 4000U}) {
     const auto model = nano(most + 1);
-    save_hf_folder(*model, home / "model", in(Stored::as_dtype, most));
+    save_hf_folder(*model, home / "model", in(DType::float32, most));
     CHECK(loaded(home / "model") == values_of(*model));
     CHECK(fs::exists(home / "model/model.safetensors") == (most == 0));
   }
@@ -179,14 +179,14 @@ TEST_CASE("a weight that float16 cannot hold leaves the earlier folder as it was
   norm.data<float>()[norm.numel() - 1] = -65520;
   for (const std::uint64_t most : {0U, 2000U}) {
     CHECK_THAT(message_of<InputError>(
-                   [&] { save_hf_folder(*model, home / "model", in(Stored::float16, most)); }),
+                   [&] { save_hf_folder(*model, home / "model", in(DType::float16, most)); }),
                contains("tensor \"" + model->named_parameters().back().path + "\" holds -65520") &&
                    contains("store it as float32 or bfloat16"));
     CHECK(loaded(home / "model") == values_of(*before));
     CHECK(names_in(home / "model") == Names{"config.json", "model.safetensors"});
     save_hf_folder(*before, home / "model");  // nothing is in the way
   }
-  save_hf_folder(*model, home / "model", in(Stored::bfloat16));
+  save_hf_folder(*model, home / "model", in(DType::bfloat16));
 }
 
 TEST_CASE("parameters are written in their order, and all of them", "[hf][export]") {
@@ -211,7 +211,7 @@ TEST_CASE("what belongs to a model goes with it", "[hf][export]") {
   // As in Hugging Face's cache, where files are links.
   fs::rename(home / "source/tokenizer.json", home / "blob");
   fs::create_symlink(home / "blob", home / "source/tokenizer.json");
-  HfExport how = in(Stored::bfloat16, 2000);
+  HfExport how = in(DType::bfloat16, 2000);
   how.extras = find_hf_extras(home / "source");
   save_hf_folder(*nano(1), home / "model", how);
   for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer.model",
@@ -226,7 +226,7 @@ TEST_CASE("what belongs to a model goes with it", "[hf][export]") {
   CHECK(config.at("eos_token_id") == json{2, 30});
   CHECK_FALSE(config.contains("pad_token_id"));  // as there: absent and null may differ
   CHECK(config.at("torch_dtype") == "bfloat16");
-  CHECK(loaded(home / "model") == rounded(values_of(*nano(1)), Stored::bfloat16));
+  CHECK(loaded(home / "model") == rounded(values_of(*nano(1)), DType::bfloat16));
   // All of it is ours: it can be replaced.
   save_hf_folder(*nano(1), home / "model");
   CHECK(names_in(home / "model") == Names{"config.json", "model.safetensors"});
@@ -271,10 +271,10 @@ TEST_CASE("whatever step a crash comes before, the folder is the old one or the 
   const TemporaryFolder home;
   write_source(home / "source");
   const auto before = nano(1), after = nano(2);
-  HfExport how = in(Stored::bfloat16, 4000);
+  HfExport how = in(DType::bfloat16, 4000);
   how.extras = find_hf_extras(home / "source");
   const Values old_values = values_of(*before);
-  const Values new_values = rounded(values_of(*after), Stored::bfloat16);
+  const Values new_values = rounded(values_of(*after), DType::bfloat16);
   save_hf_folder(*after, home / "whole", how);
   const Names new_names = names_in(home / "whole");
   save_hf_folder(*before, home / "model");
