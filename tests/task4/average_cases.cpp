@@ -44,7 +44,8 @@ void judge_finish(const Setup& setup) {
     const std::string at = fmt::format("step {} ", step);
     const Gradients gradients(seen.asked(), step);
     const int j = gradients.micro_batches();
-    const auto factor = static_cast<float>(1.0 / j);
+    const double scale = options.value("loss_scale", 1.0);
+    const auto factor = static_cast<float>(1.0 / j / scale);
     for (int rank = 0; rank < world; ++rank) {
       Check all("4.7", "gradients exist only after all micro-steps", seen);
       all.at(rank).accepted("finish_gradients after all micro-steps",
@@ -104,7 +105,9 @@ void judge_finish(const Setup& setup) {
           };
           values.bits(
               "shard_grad", observed, expected, valid_of(flats[i], rank, world),
-              {{observed != expected && observed == in_dtype(times(sum, factor), dtype),
+              {{scale != 1 && is_sum_times(1.0 / j),
+                "You did not divide by plan_.loss_scale: the caller has multiplied the loss by it"},
+               {observed != expected && observed == in_dtype(times(sum, factor), dtype),
                 "You multiplied by 1/J in the dtype of the sums, which rounds the average: cast "
                 "the sum to the dtype of the shard first"},
                {observed == in_two_steps(sum, world, steps),

@@ -311,6 +311,14 @@ TEST_CASE("Under mixed precision the sum is cast to the shard's dtype, then aver
   }
 }
 
+TEST_CASE("The average divides by the loss scale as well", "[4.7]") {
+  for (const double scale : {8192.0, 0.125}) {
+    for (const Plan& plan : {Plan{1, 1}, {3, 3}, {4, 2}}) {
+      at_all(judge_finish, planned({{"width", 3}, {"loss_scale", scale}}, plan));
+    }
+  }
+}
+
 TEST_CASE("float64 parameters have float64 gradients", "[4.7]") {
   for (const Plan& plan : {Plan{1, 1}, {2, 1}, {3, 3}}) {
     at_all(judge_double_average, planned({{"width", 3}, {"root", true}, {"double", true}}, plan),

@@ -54,7 +54,8 @@ ShardedToy::ShardedToy(Recorder& recorder)
               .nested = recorder.option("nested", false),
               .frozen = recorder.option("frozen", std::vector<std::string>{}),
               .shared = recorder.option("shared", false)}),
-      plan_{recorder.option("micro_steps", 1), recorder.option("per_reduction", 1)} {
+      plan_{recorder.option("micro_steps", 1), recorder.option("per_reduction", 1),
+            recorder.option("loss_scale", 1.0)} {
   model_.order = recorder.option("order", model_.order);
   if (dtype_of(recorder) != DType::float32) {
     for (const nn::NamedParameter& each : model_.named_parameters()) {

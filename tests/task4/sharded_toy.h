@@ -9,7 +9,8 @@
 /// s within s ranks), keep (units that keep their parameters until backward), order (the layers
 /// that forward calls), orders (one after the other, one per micro-step), aside (likewise: layers
 /// that are called besides, and whose output is not used), micro_steps, per_reduction, double
-/// (parameters are float64), param and reduce (mixed precision, graded/precision.h).
+/// (parameters are float64), param and reduce (mixed precision, graded/precision.h), loss_scale (of
+/// the plan; the toy's own loss is not multiplied by it).
 #pragma once
 
 #include "graded/recorder.h"
