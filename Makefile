@@ -4,6 +4,7 @@
 #            JOBS=N      how many compilers and tests run at once (default: all processors)
 #            INSTALL=no  never call the package manager
 #            BACKEND=mpi ranks are processes: for make test, demo, bench, test-taskN and grade
+#            PARAM=bfloat16 REDUCE=bfloat16   make demo in 16 bits, over masters in float32
 # The course's targets take ONLY=3.2 SEED=N W=N IMPL=student|solution LEVEL=1..3
 
 .DEFAULT_GOAL := help
@@ -50,7 +51,8 @@ demo: ## Train a small model, alone and sharded, and compare every bit (writes b
 	@$(install) build $(mpi)
 	@$(call configure,$(preset))
 	@$(call compile,$(preset)) unshard_demo
-	@$(if $(mpi),$(call mpirun,4)) build/$(preset)/bin/unshard-demo
+	@$(if $(mpi),$(call mpirun,4)) build/$(preset)/bin/unshard-demo \
+	  $(if $(PARAM),--mixed-precision-param $(PARAM)) $(if $(REDUCE),--mixed-precision-reduce $(REDUCE))
 
 test: ## Build and run every test (BACKEND=mpi: those with ranks as processes)
 	@$(written)

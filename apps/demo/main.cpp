@@ -45,13 +45,20 @@ std::vector<Job> jobs() {
   return all;
 }
 
-TrainConfig configure(const Job& job) {
+struct Precision {
+  std::string param = "float32";
+  std::string reduce = "float32";
+};
+
+TrainConfig configure(const Job& job, const Precision& precision) {
   return load_config(
       std::nullopt,
       {"--model.preset=tiny", "--training.steps=" + std::to_string(kSteps),
        "--training.local_batch_size=1", "--training.global_batch_size=8",
        "--lr_scheduler.kind=warmup_cosine", "--optimizer.lr=4e-3", "--lr_scheduler.min_lr=4e-4",
        "--lr_scheduler.warmup_steps=8", "--sample.max_new_tokens=240", "--sample.prompt=The ",
+       "--training.mixed_precision_param=" + precision.param,
+       "--training.mixed_precision_reduce=" + precision.reduce,
        fmt::format("--parallel.strategy={}", job.strategy),
        fmt::format("--parallel.ranks={}", job.ranks),
        fmt::format("--parallel.threads_per_rank={}", job.threads)});
@@ -91,8 +98,10 @@ bool judge(const std::vector<BoundedRun>& runs) {
 }
 
 // One more step over two ranks, recorded: what every stream did, and who held which bytes when.
-void draw(const std::filesystem::path& folder) {
-  const report::RunRecord record = report::record_threads({});
+void draw(const std::filesystem::path& folder, const TrainConfig& config) {
+  report::ShortRun step;
+  step.mixed_precision = config.mixed_precision();
+  const report::RunRecord record = report::record_threads(step);
   io::write_output_file(folder / "timeline.html", report::to_html(record));
   io::write_output_file(folder / "trace.json", report::to_chrome_json(record));
   print_line(fmt::format("A picture of one step: {} (open it in a browser)",
@@ -105,19 +114,19 @@ std::filesystem::path demo_folder() {
 }
 
 /// Says what came out, and writes it down.
-int report(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs,
-           const TokenData& data) {
+int report(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs, const TokenData& data,
+           const TrainConfig& config) {
   const std::filesystem::path folder = demo_folder();
   print_table(jobs, runs);
   print_line("\nWhat the model writes now:\n\n" + show_tokens(runs.back().run.sample, data));
   const bool good = judge(runs);
   io::write_output_file(folder / "summary.json", to_json(runs));
   print_line(fmt::format("\nWritten: {}", (folder / "summary.json").string()));
-  draw(folder);
+  draw(folder, config);
   return good ? 0 : 1;
 }
 
-int demonstrate() {
+int demonstrate(const Precision& precision) {
   const bool speaks = process_rank() == 0;
   in_every_process([&] {
     for (const char* name : {"summary.json", "timeline.html", "trace.json"}) {
@@ -127,15 +136,19 @@ int demonstrate() {
   const TokenData data =
       TokenData::from_text(source_text(FSDP_PROJECT_ROOT), "the text of this repository", 256);
   const std::vector<Job> all = jobs();
-  const TrainConfig first = configure(all.front());
+  const TrainConfig first = configure(all.front(), precision);
   print_line(fmt::format("A transformer with {} parameters reads {} ({} bytes):",  //
                          first.model.parameter_count(), data.name(), data.size()));
   print_line(fmt::format("{} steps of {} sequences of {} bytes, in {} micro-batches.",
                          first.training.steps, first.training.global_batch_size,
                          first.sequence_length(), first.micro_batches()));
+  if (precision.param != "float32" || precision.reduce != "float32") {
+    print_line(fmt::format("It computes in {}, and gradients are summed in {}.", precision.param,
+                           precision.reduce));
+  }
   std::vector<BoundedRun> runs;
   for (const Job& job : all) {
-    const TrainConfig config = configure(job);
+    const TrainConfig config = configure(job, precision);
     RunOptions options;
     options.in_threads = job.in_threads;
     options.on_step = [&](const StepReport& step) {
@@ -145,14 +158,20 @@ int demonstrate() {
     };
     runs.push_back({run_training(config, data, options), bound_bytes(config)});
   }
-  return speaks ? report(all, runs, data) : 0;
+  return speaks ? report(all, runs, data, first) : 0;
 }
 
 int run(int argc, char** argv) {
   program::OptionParser options("unshard-demo",
                                 "Trains a small model, alone and sharded, and compares every bit.");
+  Precision precision;
+  const std::vector<std::string> formats = {"float32", "bfloat16", "float16"};
+  options.add_choice("--mixed-precision-param", precision.param, formats,
+                     "what the model computes in, beside masters in float32");
+  options.add_choice("--mixed-precision-reduce", precision.reduce, formats,
+                     "what gradients are summed in");
   if (const auto code = options.parse(argc, argv)) return *code;
-  return demonstrate();
+  return demonstrate(precision);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace fsdp::report {
 namespace {
@@ -22,6 +23,8 @@ struct Options {
   bool fake = false;
   std::string strategy = "fsdp";
   std::string reshard = "always";
+  std::string param = "float32";
+  std::string reduce = "float32";
   ShortRun run;
   std::optional<std::string> out;
   bool svg = false;
@@ -38,6 +41,11 @@ void declare(program::OptionParser& parser, Options& options) {
                     "units gathered ahead; 0 = none");
   parser.add_choice("--reshard", options.reshard, {"always", "never"},
                     "after forward: always, never");
+  const std::vector<std::string> formats = {"float32", "bfloat16", "float16"};
+  parser.add_choice("--mixed-precision-param", options.param, formats,
+                    "what the model computes in, beside masters in float32");
+  parser.add_choice("--mixed-precision-reduce", options.reduce, formats,
+                    "what gradients are summed in");
   parser.add_number("--steps", options.run.steps, 1, 100, "recorded, after one that is not");
   parser.add_number("--micro-steps", options.run.micro_steps, 1, 64,
                     "micro-batches of a rank in a step");
@@ -52,6 +60,7 @@ void declare(program::OptionParser& parser, Options& options) {
 void finish(Options& options) {
   if (options.run.model_name == "nano") options.run.model = nn::TransformerConfig::nano();
   if (options.strategy == "ddp") options.run.strategy = Strategy::ddp;
+  options.run.mixed_precision = {dtype_named(options.param), dtype_named(options.reduce)};
   if (options.reshard == "never") options.run.reshard = ReshardAfterForward::never();
 }
 

@@ -11,6 +11,8 @@
 #include "support/catch.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 namespace fsdp::testing {
 namespace {
@@ -106,6 +108,8 @@ std::vector<report::ShortRun> unusual_runs() {
   runs.back().micro_steps = 2;
   runs.back().steps_before = 0;
   runs.push_back(run);
+  runs.back().mixed_precision = {DType::bfloat16, DType::float32};
+  runs.push_back(run);
   runs.back().ranks = 1;
   return runs;
 }
@@ -128,6 +132,44 @@ TEST_CASE("the picture agrees with the clock whatever the options", "[report]") 
       }));
     }
     CHECK((stalls > 0) == (run.ranks > 1));
+  }
+}
+
+struct TransferTimes {
+  std::int64_t gathers = 0, reductions = 0, nbytes = 0;
+};
+
+// On links without latency: a transfer takes the time of its bytes.
+TransferTimes transfer_times(report::Strategy strategy, optim::MixedPrecision precision) {
+  report::ShortRun run = unusual_runs()[3];
+  run.strategy = strategy;
+  run.mixed_precision = precision;
+  const CostModel machine{.ps_per_flop = 1, .ps_per_byte = 1, .link_ps_per_byte = 4};
+  const RunRecord record = report::record_fake(run, machine);
+  TransferTimes times;
+  for (const Span& span : spans_of(record, record.ranks[0])) {
+    if (span.lane == Lane::compute) continue;
+    (span.activity == Activity::gather ? times.gathers : times.reductions) += span.end - span.begin;
+    times.nbytes += span.nbytes;
+  }
+  return times;
+}
+
+TEST_CASE("in 16 bits a transfer takes half the time", "[report]") {
+  const std::optional<DType> half = DType::bfloat16, full = DType::float32;
+  using report::Strategy;
+  const TransferTimes wide = transfer_times(Strategy::fsdp, {});
+  REQUIRE(wide.gathers > 0);
+  REQUIRE(wide.reductions > 0);
+  for (const auto& [param, reduce] : {std::pair(half, full), {half, half}, {full, half}}) {
+    const TransferTimes times = transfer_times(Strategy::fsdp, {param, reduce});
+    CHECK(times.gathers * (param == half ? 2 : 1) == wide.gathers);
+    CHECK(times.reductions * (reduce == half ? 2 : 1) == wide.reductions);
+    // DDP transfers gradients only.
+    const TransferTimes ddp = transfer_times(Strategy::ddp, {param, reduce});
+    CHECK(ddp.reductions * (reduce == half ? 2 : 1) ==
+          transfer_times(Strategy::ddp, {}).reductions);
+    CHECK(ddp.gathers == 0);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "base/philox.h"
 #include "comm/fake_group.h"
 #include "comm/thread_world.h"
+#include "optim/master_weights.h"
 #include "optim/optimizer.h"
 #include "parallel/ddp.h"
 #include "task7_integration/integration.h"
@@ -26,6 +27,11 @@ std::string title_of(const ShortRun& run) {
   std::string text =
       fmt::format("{} over {} rank{}, {}", run.model_name, run.ranks, run.ranks == 1 ? "" : "s",
                   run.strategy == Strategy::ddp ? "DDP" : "FSDP");
+  const DType param = run.mixed_precision.param_dtype_for(DType::float32);
+  const DType reduce = run.mixed_precision.reduce_dtype_for(DType::float32);
+  if (param != DType::float32 || reduce != DType::float32) {
+    text += fmt::format(", in {}, gradients in {}", name_of(param), name_of(reduce));
+  }
   if (run.strategy == Strategy::ddp) return text;
   using Kind = ReshardAfterForward::Kind;
   text += run.reshard.kind == Kind::always ? ", resharded after forward"
@@ -51,13 +57,16 @@ class RankRun {
       FullyShardOptions options;
       options.prefetch_depth = run_.prefetch_depth;
       options.reshard_after_forward = run_.reshard;
+      options.mixed_precision = run_.mixed_precision;
       auto sharded = fully_shard(*model_, group_, options);
       sharded->attach_optimizer(make_optimizer);
       sharded_ = sharded.get();
       engine_ = std::move(sharded);
     } else {
-      engine_ =
-          std::make_unique<parallel::DdpGradients>(model_->variables(), group_, run_.bucket_bytes);
+      masters_ = optim::MasterWeights(model_->variables(), run_.mixed_precision);
+      model_->register_forward_pre_hook([this](nn::Module&) { masters_.refresh(); });
+      engine_ = std::make_unique<parallel::DdpGradients>(model_->variables(), group_,
+                                                         run_.bucket_bytes, masters_);
       optimizer_ = make_optimizer();
       name_units(*model_);
     }
@@ -110,6 +119,7 @@ class RankRun {
   const ShortRun& run_;
   std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<nn::TransformerLM> model_;
+  optim::MasterWeights masters_;  // ddp
   std::unique_ptr<optim::GradientEngine> engine_;
   ShardedModel* sharded_ = nullptr;              // engine_, if it is one
   std::shared_ptr<optim::Optimizer> optimizer_;  // otherwise

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "nn/transformer.h"
+#include "optim/mixed_precision.h"
 #include "report/run_record.h"
 #include "task3_forward/forward.h"
 
@@ -22,6 +23,7 @@ struct ShortRun {
   int ranks = 2;
   int prefetch_depth = 1;
   ReshardAfterForward reshard = ReshardAfterForward::always();
+  optim::MixedPrecision mixed_precision;             ///< over masters of float32
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< ddp
   std::int64_t batch = 1;                            ///< sequences of a micro-batch
   int micro_steps = 1;
