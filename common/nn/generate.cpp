@@ -1,8 +1,8 @@
 #include "nn/generate.h"
 
-#include "base/fixed_math.h"
-
 #include "base/check.h"
+#include "base/fixed_math.h"
+#include "nn/key_value_cache.h"
 
 #include <algorithm>
 #include <cmath>
@@ -57,17 +57,21 @@ std::vector<std::int32_t> generate(Module& model, std::vector<std::int32_t> prom
              "temperature must be 0 or more, but is {}", options.temperature);
   FSDP_CHECK(options.top_k >= 0, "top_k must be 0 (all) or more, but is {}", options.top_k);
   const NoGradScope no_grad;
+  KeyValueCache kept(model, std::min(max_sequence, std::ssize(prompt) + count));
   for (int i = 0; i < count; ++i) {
-    const auto length = std::min(static_cast<std::ptrdiff_t>(prompt.size()),
-                                 static_cast<std::ptrdiff_t>(max_sequence));
-    const std::vector<std::int32_t> context(prompt.end() - length, prompt.end());
-    const Variable logits = model(Variable(Tensor::from(context, {1, length})));
-    const Tensor last = logits.data().narrow(1, length - 1, 1);
-    FSDP_CHECK(ops::all_finite(last.view({last.numel()})),
+    const bool slides = std::ssize(prompt) > max_sequence;
+    if (slides) kept.clear();
+    const std::ptrdiff_t context = slides ? std::ssize(prompt) - max_sequence : 0;
+    const std::vector<std::int32_t> next(prompt.begin() + context + kept.length(), prompt.end());
+    const Variable logits = model(Variable(Tensor::from(next, {1, std::ssize(next)})));
+    const Tensor last = logits.data().narrow(1, std::ssize(next) - 1, 1);
+    const Tensor wide = Tensor::empty(last.shape());
+    ops::copy(wide, last);
+    FSDP_CHECK(ops::all_finite(wide.view({wide.numel()})),
                "the model's logits are not finite at token {}, so its parameters are damaged",
                prompt.size());
     const std::uint32_t word = random_word(generator.seed(), generator.reserve(1));
-    prompt.push_back(pick(last.to_vector<float>(), options, word * 0x1p-32));
+    prompt.push_back(pick(wide.to_vector<float>(), options, word * 0x1p-32));
   }
   return prompt;
 }

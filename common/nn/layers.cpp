@@ -2,6 +2,7 @@
 
 #include "autograd/functions.h"
 #include "base/check.h"
+#include "nn/key_value_cache.h"
 
 #include <utility>
 
@@ -73,9 +74,17 @@ Attention::Attention(const Options& options, std::shared_ptr<RotaryTables> rotar
   o_ = register_child("o_proj", projection(q_width, options.width, options.output_init));
 }
 
+void Attention::set_past(KeyValues* past) {
+  FSDP_CHECK(past == nullptr || past_ == nullptr, "'{}' already keeps its keys and values", path());
+  past_ = past;
+}
+
+std::int64_t Attention::past_length() const { return past_ == nullptr ? 0 : past_->length(); }
+
 // Each result is named, and given up where it is used up: the order of evaluation, which is also
 // the order of the tape, must not be left to the compiler.
 Variable Attention::forward(const Variable& x) {
+  const int heads = options_.heads, kv_heads = options_.kv_heads;
   const Tensor& cos = rotary_->cos();
   const Tensor& sin = rotary_->sin();
   Variable mixed;
@@ -83,7 +92,8 @@ Variable Attention::forward(const Variable& x) {
     const Variable q = (*q_)(x);
     const Variable k = (*k_)(x);
     const Variable v = (*v_)(x);
-    mixed = rope_attention(q, k, v, options_.heads, options_.kv_heads, cos, sin);
+    mixed = past_ == nullptr ? rope_attention(q, k, v, heads, kv_heads, cos, sin)
+                             : past_->attend(q, k, v, heads, kv_heads, cos, sin);
   }
   return (*o_)(mixed);
 }

@@ -9,6 +9,8 @@
 
 namespace fsdp::nn {
 
+class KeyValues;
+
 /// y (…, out) = x (…, in) · weightᵀ (+ bias).  weight (out, in).
 class Linear : public Module {
  public:
@@ -86,6 +88,9 @@ class Attention : public Module {
     InitSpec output_init;
   };
   Attention(const Options& options, std::shared_ptr<RotaryTables> rotary);
+  /// Keys and values that forward() continues, see key_value_cache.h; null: there are none.
+  void set_past(KeyValues* past);
+  std::int64_t past_length() const;
 
  protected:
   Variable forward(const Variable& x) override;
@@ -94,6 +99,7 @@ class Attention : public Module {
   Options options_;
   std::shared_ptr<RotaryTables> rotary_;  // a child of the model, not of this module
   std::shared_ptr<Linear> q_, k_, v_, o_;
+  KeyValues* past_ = nullptr;
 };
 
 /// down(silu(gate(x)) * up(x)); children gate_proj, up_proj, down_proj.
@@ -113,6 +119,7 @@ class Block : public Module {
  public:
   Block(const Attention::Options& attention, std::int64_t ffn_width, double eps,
         std::shared_ptr<RotaryTables> rotary);
+  Attention& attention() { return *attention_; }
 
  protected:
   Variable forward(const Variable& x) override;

@@ -174,9 +174,12 @@ TransformerLM::TransformerLM(const TransformerConfig& config) : config_(config) 
 }
 
 Variable TransformerLM::forward(const Variable& tokens) {
-  FSDP_CHECK(tokens.shape().size() == 2 && tokens.shape()[1] <= config_.max_position_embeddings,
-             "the model takes tokens (B, T) with T at most max_position_embeddings = {}, got {}",
-             config_.max_position_embeddings, to_string(tokens.shape()));
+  const std::int64_t past = blocks_.front()->attention().past_length();
+  FSDP_CHECK(
+      tokens.shape().size() == 2 && past + tokens.shape()[1] <= config_.max_position_embeddings,
+      "the model takes tokens (B, T) with T at most max_position_embeddings = {}, got {}{}",
+      config_.max_position_embeddings, to_string(tokens.shape()),
+      past == 0 ? "" : fmt::format(" after {} tokens", past));
   Variable x = (*embedding_)(tokens);
   for (const auto& block : blocks_) x = (*block)(x);
   return (*head_)(x);

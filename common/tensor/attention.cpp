@@ -8,17 +8,22 @@ namespace {
 attention_tiles::Extents checked_extents(const char* op, const Tensor& q, const Tensor& k) {
   FSDP_CHECK(q.is_defined() && q.dims() == 4 && k.is_defined() && k.dims() == 4,
              "{}: q must be (B, T, H, D) and k (B, T, G, D)", op);
-  const attention_tiles::Extents e{q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), 0};
+  const attention_tiles::Extents e{.batch = q.size(0),
+                                   .length = k.size(1),
+                                   .heads = q.size(2),
+                                   .kv_heads = k.size(2),
+                                   .width = q.size(3),
+                                   .queries = q.size(1)};
   FSDP_CHECK(e.width > 0 && e.heads > 0 && e.kv_heads > 0 && e.heads % e.kv_heads == 0,
              "{}: {} key/value heads do not divide {} heads, or the head width {} is not positive",
              op, e.kv_heads, e.heads, e.width);
   return e;
 }
 
-/// `products` products of (T, T) by D a head, half of them masked away.
+/// `products` products of (T', T) by D a head, without what is masked away.
 double flops_of(const attention_tiles::Extents& e, double products) {
-  return products * static_cast<double>(e.batch * e.heads * e.length) *
-         static_cast<double>((e.length + 1) * e.width);
+  return products * static_cast<double>(e.batch * e.heads * e.queries) *
+         static_cast<double>((e.first_query() + e.length + 1) * e.width);
 }
 
 }  // namespace
@@ -26,24 +31,26 @@ double flops_of(const attention_tiles::Extents& e, double products) {
 void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                const Tensor& v) {
   attention_tiles::Extents e = checked_extents("attention", q, k);
+  FSDP_CHECK(e.queries <= e.length, "attention: {} queries, but only {} keys", e.queries, e.length);
   Operands args("attention");
-  args.expect("q", q, {e.batch, e.length, e.heads, e.width});
+  args.expect("q", q, {e.batch, e.queries, e.heads, e.width});
   args.expect("k", k, {e.batch, e.length, e.kv_heads, e.width});
   args.expect("v", v, {e.batch, e.length, e.kv_heads, e.width});
-  args.expect("out", out, {e.batch, e.length, e.heads, e.width});
-  args.expect_wide("lse", lse, {e.batch, e.heads, e.length});
+  args.expect("out", out, {e.batch, e.queries, e.heads, e.width});
+  args.expect_wide("lse", lse, {e.batch, e.heads, e.queries});
   const auto elements = static_cast<double>(2 * q.numel() + 2 * k.numel() + lse.numel());
   dispatch(args.device(), cost_of(flops_of(e, 2), elements, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       e.tile = attention_tiles::tile_for(e.width, sizeof(Wide<T>));
       const attention_tiles::ForwardArrays<T> arrays{out.data<T>(), lse.data<Wide<T>>(),
                                                      q.data<T>(), k.data<T>(), v.data<T>()};
-      const std::int64_t tiles = (e.length + e.tile - 1) / e.tile;
+      const std::int64_t end = (e.length + e.tile - 1) / e.tile;
+      const std::int64_t tiles = end - e.first_query() / e.tile;
       const std::int64_t heads = e.batch * e.heads;
       Context::current().pool().for_each(heads * tiles, [&](std::int64_t piece,
                                                             std::byte* scratch) {
         // Head by head, so that its keys and values are still cached; the longest tile first.
-        const std::int64_t head = piece / tiles, tile = tiles - 1 - piece % tiles;
+        const std::int64_t head = piece / tiles, tile = end - 1 - piece % tiles;
         attention_tiles::forward(e, arrays, head / e.heads, head % e.heads, tile * e.tile, scratch);
       });
     });

@@ -20,15 +20,15 @@ struct Running {
 };
 
 /// Turns scores of `keys` keys into weights e^(s - maximum), column by column, two vectors of
-/// queries at a time. On the diagonal key k counts for queries >= k only; the other weights are
-/// zero.
+/// queries at a time, beginning at query `first`. On the diagonal key k counts for queries >= k
+/// only; the other weights are zero.
 template <class T>
-void softmax_tile(T* scores, std::int64_t tile, std::int64_t keys, std::int64_t queries,
-                  bool diagonal, Running<T> running) {
+void softmax_tile(T* scores, std::int64_t tile, std::int64_t keys, std::int64_t first,
+                  std::int64_t queries, bool diagonal, Running<T> running) {
   constexpr std::int64_t kBoth = 2 * kLanes<T>;
   Vec<T> lane;
   for (int i = 0; i < kLanes<T>; ++i) lane[i] = static_cast<T>(i);
-  for (std::int64_t q = 0; q < queries; q += kBoth) {
+  for (std::int64_t q = first; q < queries; q += kBoth) {
     const std::int64_t visible = diagonal ? std::min(keys, q + kBoth) : keys;
     const std::int64_t unmasked = diagonal ? std::min(visible, q + 1) : keys;
     T* column = scores + q;
@@ -107,11 +107,15 @@ void forward(const Extents& e, const ForwardArrays<T>& arrays, std::int64_t b, s
   const std::int64_t tile = e.tile, width = e.width, ld = tile::padded<W>(width);
   const std::int64_t g = h / (e.heads / e.kv_heads);
   const std::int64_t row = e.heads * width, kv_row = e.kv_heads * width;
-  const std::int64_t at = (b * e.length + first) * row + h * width;
+  // A query has the column of its position, so its bits do not depend on which others are there.
+  const std::int64_t begin = std::max<std::int64_t>(0, e.first_query() - first);
+  const std::int64_t end = std::min(tile, e.length - first), queries = end - begin;
+  const std::int64_t first_column = begin / tile::kColumns<W> * tile::kColumns<W>;
+  const std::int64_t columns = tile::padded<W>(end);
+  const std::int64_t query = first + begin - e.first_query();  // among those of q
+  const std::int64_t at = (b * e.queries + query) * row + h * width;
   const T* keys = arrays.k + b * e.length * kv_row + g * width;
   const T* values = arrays.v + b * e.length * kv_row + g * width;
-  const std::int64_t queries = std::min(tile, e.length - first);
-  const std::int64_t columns = tile::padded<W>(queries);
 
   W* queries_t = reinterpret_cast<W*>(scratch);  // (D, tile), scaled
   W* value_tile = queries_t + tile * ld;         // (tile, ld); widened keys before that
@@ -122,33 +126,35 @@ void forward(const Extents& e, const ForwardArrays<T>& arrays, std::int64_t b, s
   std::fill_n(running.maximum, tile, std::numeric_limits<W>::lowest());
   std::fill_n(running.sum, tile, W{0});
   const auto scale = static_cast<W>(1 / std::sqrt(static_cast<double>(width)));
-  tile::pack_transposed(queries_t, tile, arrays.q + at, row, queries, width, scale);
+  tile::pack_transposed(queries_t, tile, arrays.q + at, row, queries, width, scale, begin);
 
   for (std::int64_t k0 = 0; k0 <= first; k0 += tile) {
     const std::int64_t count = std::min(tile, e.length - k0);
     const bool diagonal = k0 == first;
     tile::product<W>(
         count, columns, tile::left_of(keys + k0 * kv_row, kv_row, count, width, value_tile, ld),
-        queries_t, tile, scores, tile, Write::set, [&](std::int64_t begin, std::int64_t) {
-          const std::int64_t skip = begin / tile::kColumns<W> * tile::kColumns<W>;
-          return tile::Range{diagonal ? skip : 0, 0, width};
+        queries_t, tile, scores, tile, Write::set, [&](std::int64_t key, std::int64_t) {
+          const std::int64_t skip = key / tile::kColumns<W> * tile::kColumns<W>;
+          return tile::Range{diagonal ? std::max(skip, first_column) : first_column, 0, width};
         });
-    softmax_tile(scores, tile, count, columns, diagonal, running);
-    if (k0 > 0) scale_rows(sums, queries, ld, running.correction);
+    softmax_tile(scores, tile, count, first_column, columns, diagonal, running);
+    if (k0 > 0) scale_rows(sums, queries, ld, running.correction + begin);
     tile::pack(value_tile, ld, values + k0 * kv_row, kv_row, count, width, W{1});
-    tile::product<W>(queries, ld, {scores, 1, tile}, value_tile, ld, sums, ld,
-                     k0 > 0 ? Write::add : Write::set, [&](std::int64_t, std::int64_t end) {
-                       return tile::Range{0, 0, diagonal ? std::min(count, end) : count};
-                     });
+    tile::product<W>(
+        queries, ld, {scores + begin, 1, tile}, value_tile, ld, sums, ld,
+        k0 > 0 ? Write::add : Write::set, [&](std::int64_t, std::int64_t row_end) {
+          return tile::Range{0, 0, diagonal ? std::min(count, begin + row_end) : count};
+        });
   }
 
   for (std::int64_t i = 0; i < queries; ++i) {
-    const Vec<T> by = simd::splat<W>(W{1} / running.sum[i]);
+    const Vec<T> by = simd::splat<W>(W{1} / running.sum[begin + i]);
     simd::for_lanes<T>(width, [&](std::int64_t j, auto count) {
       simd::store_n<T>(arrays.out + at + i * row + j, simd::load<W>(sums + i * ld + j) * by, count);
     });
-    arrays.lse[(b * e.heads + h) * e.length + first + i] =
-        running.maximum[i] + static_cast<W>(fixed::log(static_cast<double>(running.sum[i])));
+    arrays.lse[(b * e.heads + h) * e.queries + query + i] =
+        running.maximum[begin + i] +
+        static_cast<W>(fixed::log(static_cast<double>(running.sum[begin + i])));
   }
 }
 

@@ -13,10 +13,13 @@
 
 namespace fsdp::ops::attention_tiles {
 
-/// Extents, letters as in ops.h. Row (b, t, h) of q begins at ((b*T + t)*H + h)*D.
+/// Extents, letters as in ops.h. Row (b, t, h) of q begins at ((b*T' + t)*H + h)*D.
 struct Extents {
   std::int64_t batch, length, heads, kv_heads, width;
-  std::int64_t tile;  ///< queries, and keys, of a tile
+  std::int64_t queries;   ///< T' <= length: those of the last positions
+  std::int64_t tile = 0;  ///< queries, and keys, of a tile
+
+  std::int64_t first_query() const { return length - queries; }  ///< its position
 };
 
 /// Largest tile whose working set fits a worker's scratch. @throws Error if none does.
@@ -28,7 +31,8 @@ struct ForwardArrays {
   Wide<T>* lse;
   const T *q, *k, *v;
 };
-/// One tile of queries, [first, first + tile), of head (b, h).
+/// The queries at the positions [first, first + tile) of head (b, h), without those before
+/// first_query().
 template <class T>
 void forward(const Extents& extents, const ForwardArrays<T>& arrays, std::int64_t b, std::int64_t h,
              std::int64_t first, std::byte* scratch);
@@ -40,7 +44,8 @@ struct BackwardArrays {
   const Wide<T>* lse;
   const T *q, *k, *v;
 };
-/// All queries of all heads that share the key/value head (b, g), in one fixed order.
+/// All queries of all heads that share the key/value head (b, g), in one fixed order. There are as
+/// many queries as keys.
 template <class T>
 void backward(const Extents& extents, const BackwardArrays<T>& arrays, std::int64_t b,
               std::int64_t g, std::byte* scratch);

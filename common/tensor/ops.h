@@ -85,12 +85,13 @@ void rope_tables(const Tensor& cos, const Tensor& sin, double theta,
 /// cos, sin (T' >= T, D/2; wide).
 void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse);
 
-/// Causal attention. q, out (B, T, H, D); k, v (B, T, G, D); lse (B, H, T; wide) = log-sum-exp of
-/// the scaled scores, kept for the backward. Works tile by tile in the worker's scratch, without a
-/// (T, T) matrix.
+/// Causal attention. q, out (B, T', H, D); k, v (B, T, G, D); lse (B, H, T'; wide) = log-sum-exp of
+/// the scaled scores, kept for the backward. T' <= T: the queries are those of the last positions,
+/// and their rows have the bits of a call with all of them. Works tile by tile in the worker's
+/// scratch, without a (T', T) matrix.
 void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                const Tensor& v);
-/// dq, dk, dv are overwritten.
+/// dq, dk, dv are overwritten. T' = T.
 void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                         const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                         const Tensor& v);

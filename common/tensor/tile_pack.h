@@ -64,11 +64,12 @@ inline void transpose_square(simd::Vec<double> (&v)[4]) {
   }
 }
 
-/// to (width, ld) = transpose of from (rows, width; row stride) * factor; columns rows … ld are
-/// zero. ld is a multiple of kLanes.
+/// to (width, ld) = transpose of from (rows, width; row stride) * factor, in the columns
+/// [first, first + rows); the others are zero. ld is a multiple of kLanes.
 template <class T>
 void pack_transposed(Wide<T>* to, std::int64_t ld, const T* from, std::int64_t stride,
-                     std::int64_t rows, std::int64_t width, Wide<T> factor) {
+                     std::int64_t rows, std::int64_t width, Wide<T> factor,
+                     std::int64_t first = 0) {
   constexpr std::int64_t kLanes = simd::kLanes<T>;
   const simd::Vec<T> by = simd::splat<T>(factor);
   for (std::int64_t r = 0; r < ld; r += kLanes) {
@@ -76,13 +77,13 @@ void pack_transposed(Wide<T>* to, std::int64_t ld, const T* from, std::int64_t s
       const std::int64_t columns = std::min(kLanes, width - j);
       simd::Vec<T> square[kLanes];
       for (std::int64_t i = 0; i < kLanes; ++i) {
-        const T* row = from + (r + i) * stride + j;
-        if (r + i >= rows) {
+        const std::int64_t row = r + i - first;
+        if (row < 0 || row >= rows) {
           square[i] = simd::Vec<T>{};
         } else if (columns == kLanes) {
-          square[i] = simd::load<T>(row) * by;
+          square[i] = simd::load<T>(from + row * stride + j) * by;
         } else {
-          square[i] = simd::load_some<T>(row, columns) * by;
+          square[i] = simd::load_some<T>(from + row * stride + j, columns) * by;
         }
       }
       transpose_square(square);

@@ -146,6 +146,41 @@ TEST_CASE("a later token never changes an earlier output") {
   CHECK_FALSE(ops::equal_bits(before, after));
 }
 
+TEST_CASE("queries of the last positions get the bits they have among all queries") {
+  // Tiles of 64, and of 32 and 16 for wide heads; groups of 16, 8 and 6 queries within a tile.
+  const Case c = GENERATE(Case{1, 150, 4, 2, 20}, Case{2, 66, 3, 1, 64}, Case{2, 40, 2, 2, 256},
+                          Case{1, 17, 6, 2, 7});
+  const std::vector<double> q =
+      random_values(c.batch * c.length * c.heads * c.width, 1, -9, 9);  // some weights underflow
+  const std::vector<double> k = random_values(c.batch * c.length * c.kv_heads * c.width, 2, -9, 9);
+  const std::vector<double> v = random_values(c.batch * c.length * c.kv_heads * c.width, 3);
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+    const auto outputs = [&](const Placement& at, std::int64_t queries) {
+      const Shape narrow{c.batch, c.length, c.kv_heads, c.width};
+      const Shape shape{c.batch, queries, c.heads, c.width};
+      const Tensor all = at.values(q, {c.batch, c.length, c.heads, c.width}, dtype);
+      const Tensor last = at.empty(shape, dtype), out = at.empty(shape, dtype);
+      ops::copy(last, all.narrow(1, c.length - queries, queries));
+      const Tensor lse = at.empty({c.batch, c.heads, queries}, fsdp::wide_of(dtype));
+      ops::attention(out, lse, last, at.values(k, narrow, dtype), at.values(v, narrow, dtype));
+      return std::vector{out, lse};
+    };
+    const std::vector<Tensor> full = outputs({}, c.length);
+    for (const std::int64_t queries : {1, 2, 5, 8, 16, 17}) {
+      INFO(fsdp::name_of(dtype) << ", " << queries << " of " << c.length << " queries");
+      const auto last = run_everywhere([&](const Placement& at) { return outputs(at, queries); });
+      const auto rows_of_full = [&](const Tensor& tensor, int dim) {
+        const Tensor rows = tensor.narrow(dim, c.length - queries, queries);
+        const Tensor dense = Tensor::empty(rows.shape(), rows.dtype());
+        ops::copy(dense, rows);
+        return dense;
+      };
+      CHECK(ops::equal_bits(last[0], rows_of_full(full[0], 1)));
+      CHECK(ops::equal_bits(last[1], rows_of_full(full[1], 2)));
+    }
+  }
+}
+
 TEST_CASE("attention refuses heads that do not divide and shapes that disagree") {
   const auto zeros = [](std::int64_t heads, std::int64_t width) {
     return Tensor::zeros({1, 4, heads, width});
@@ -158,4 +193,10 @@ TEST_CASE("attention refuses heads that do not divide and shapes that disagree")
       Error);
   CHECK_THROWS_AS(
       ops::attention(zeros(3, 4096), lse, zeros(3, 4096), zeros(3, 4096), zeros(3, 4096)), Error);
+  const Tensor two = Tensor::zeros({1, 2, 3, 8});
+  CHECK_THROWS_AS(ops::attention(zeros(3, 8), lse, zeros(3, 8), two, two), Error);
+  const Tensor short_lse = Tensor::zeros({1, 3, 2});
+  CHECK_THROWS_AS(ops::attention_backward(two, zeros(3, 8), zeros(3, 8), two, two, short_lse, two,
+                                          zeros(3, 8), zeros(3, 8)),
+                  Error);
 }
