@@ -44,6 +44,7 @@ struct Plan {
   TrainConfig config;
   std::optional<TokenData> data;  // none: --eval
   std::optional<TokenData> validation;
+  std::optional<io::Detokenizer> detokenizer;  // of the sample
 };
 
 void print_start(const TrainConfig& config, const TokenData& data) {
@@ -135,7 +136,7 @@ int end_early(const TrainConfig& config, const RunResult& result) {
 Plan make_plan(CommandLine line) {
   TrainConfig config = configure(line);
   check_memory(config, program::free_memory());
-  Plan plan{std::move(line), std::move(config), {}, {}};
+  Plan plan{std::move(line), std::move(config), {}, {}, {}};
   const DataConfig& data = plan.config.data;
   const std::int64_t vocabulary = plan.config.model.vocab_size;
   if (plan.line.eval || plan.config.training.eval_every > 0) {
@@ -144,8 +145,14 @@ Plan make_plan(CommandLine line) {
   if (plan.line.eval) return plan;
   plan.data = TokenData::open(data, vocabulary);
   if (plan.validation) check_same_kind(plan.config, *plan.data, *plan.validation);
-  if (plan.config.sample.max_new_tokens > 0)
-    prompt_tokens(plan.config, *plan.data);  // a bad prompt is said before the work
+  if (plan.config.sample.max_new_tokens == 0) return plan;
+  // A bad prompt or tokenizer is said before the work.
+  prompt_tokens(plan.config, *plan.data);
+  plan.detokenizer = find_detokenizer(plan.config, *plan.data);
+  if (plan.detokenizer && !plan.detokenizer->obstacle().empty()) {
+    plan.config.remarks.push_back("the sample will be numbers: " + plan.detokenizer->obstacle());
+    plan.detokenizer.reset();
+  }
   return plan;
 }
 
@@ -191,7 +198,7 @@ int train(const Plan& plan) {
   const RunResult result = train_until_stopped(config, data, options);
   if (result.stopped_by != 0) return end_early(config, result);
   print_line(fmt::format("parameters sha256 {}", result.param_sha256));
-  if (!result.sample.empty()) print_line("\n" + show_tokens(result.sample, data));
+  if (!result.sample.empty()) print_line("\n" + show_tokens(result.sample, data, plan.detokenizer));
   if (line.picture && result.losses.empty()) {
     print_line("no step was left to train, so there is no picture of the last one");
   } else if (line.picture && process_rank() == 0) {

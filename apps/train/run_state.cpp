@@ -158,14 +158,27 @@ std::vector<std::int32_t> prompt_tokens(const TrainConfig& config, const TokenDa
   return tokens;
 }
 
-std::string show_tokens(const std::vector<std::int32_t>& tokens, const TokenData& data) {
+std::optional<io::Detokenizer> find_detokenizer(const TrainConfig& config, const TokenData& data) {
+  if (config.from.empty() || data.is_text()) return std::nullopt;
+  const std::filesystem::path path = std::filesystem::path(config.from) / "tokenizer.json";
+  std::error_code ignored;
+  if (status(path, ignored).type() == std::filesystem::file_type::not_found) return std::nullopt;
+  return io::Detokenizer::read(path);
+}
+
+std::string show_tokens(const std::vector<std::int32_t>& tokens, const TokenData& data,
+                        const std::optional<io::Detokenizer>& detokenizer) {
   std::string text;
-  if (!data.is_text()) {
+  if (!data.is_text() && !detokenizer) {
     for (const std::int32_t token : tokens) text += fmt::format("{} ", token);
     return text;
   }
   std::string bytes;
-  for (const std::int32_t token : tokens) bytes += static_cast<char>(token);
+  if (detokenizer) {
+    bytes = detokenizer->decode(tokens);
+  } else {
+    for (const std::int32_t token : tokens) bytes += static_cast<char>(token);
+  }
   for (std::size_t i = 0; i < bytes.size();) {
     const auto byte = static_cast<unsigned char>(bytes[i]);
     const std::size_t wide = wide_character(bytes, i);

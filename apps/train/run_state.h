@@ -3,12 +3,14 @@
 /// What a checkpoint says of its training besides the numbers, and whether it is this one.
 #pragma once
 
+#include "io/detokenizer.h"
 #include "train/config.h"
 #include "train/data.h"
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +44,13 @@ std::int64_t step_of(const std::map<std::string, std::string>& metadata,
 /// tokens of the data. @throws InputError for a prompt outside the vocabulary.
 std::vector<std::int32_t> prompt_tokens(const TrainConfig& config, const TokenData& data);
 
-/// Tokens as text (anything that cannot be printed as `\xNN`), or as numbers for other tokens.
-std::string show_tokens(const std::vector<std::int32_t>& tokens, const TokenData& data);
+/// The tokenizer of model.from, if the tokens of a sample are its tokens. None if the folder has no
+/// tokenizer.json. @throws InputError if it cannot be read or is damaged.
+std::optional<io::Detokenizer> find_detokenizer(const TrainConfig& config, const TokenData& data);
+
+/// Tokens as text (anything that cannot be printed as `\xNN`), or as numbers if they are neither
+/// bytes nor those of a detokenizer.
+std::string show_tokens(const std::vector<std::int32_t>& tokens, const TokenData& data,
+                        const std::optional<io::Detokenizer>& detokenizer = std::nullopt);
 
 }  // namespace fsdp::train
