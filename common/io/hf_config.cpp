@@ -46,17 +46,17 @@ constexpr std::pair<const char*, const char*> kFixed[] = {
 
 // Do not change what the model computes: special tokens, how to generate text, names and formats.
 constexpr const char* kNoEffect = R"(
-    bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id
+    bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id decoder_start_token_id
     forced_bos_token_id forced_eos_token_id bad_words_ids suppress_tokens begin_suppress_tokens
     prefix tokenizer_class do_sample temperature top_k top_p typical_p max_length min_length
     repetition_penalty length_penalty diversity_penalty no_repeat_ngram_size
     encoder_no_repeat_ngram_size exponential_decay_length_penalty early_stopping num_beams
     num_beam_groups num_return_sequences remove_invalid_values use_cache return_dict
     return_dict_in_generate output_attentions output_hidden_states output_scores dtype
-    torch_dtype transformers_version transformers.js_config _name_or_path _commit_hash
-    _attn_implementation _attn_implementation_autoset unsloth_fixed unsloth_version is_decoder
-    is_llama_config torchscript tf_legacy_loss use_bfloat16 id2label label2id num_labels
-    problem_type finetuning_task task_specific_params)";
+    torch_dtype transformers_version transformers.js_config _name_or_path _model_name_or_path
+    _commit_hash _attn_implementation _attn_implementation_autoset unsloth_fixed unsloth_version
+    is_decoder is_llama_config torchscript tf_legacy_loss use_bfloat16 id2label label2id
+    num_labels problem_type finetuning_task task_specific_params)";
 
 // Known to change it, with the reason and the remedy.
 constexpr std::pair<std::string_view, const char*> kRefused[] = {

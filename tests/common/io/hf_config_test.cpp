@@ -212,6 +212,7 @@ TEST_CASE("what does not change the numbers is passed over", "[hf]") {
                         {{"is_llama_config", true}, {"rope_interleaved", false}},
                         {{"transformers.js_config", {{"kv_cache_dtype", "float16"}}}},
                         {{"use_cache", false}, {"_name_or_path", "a/b"}},
+                        {{"unk_token_id", 0}, {"_model_name_or_path", "A model from GGUF"}},
                         {{"attention_dropout", 0}, {"pretraining_tp", 1}},
                         {{"rope_scaling", {{"type", "default"}}}},
                         {{"rope_parameters", {{"rope_type", nullptr}}}},
