@@ -1,16 +1,18 @@
-// oracle_numbers MODEL BATCHES OUT [LR]: loads a Hugging Face folder, computes what the oracle
-// does on
-// the batches of a safetensors file (tokens, targets: (steps, B, T) int32), and writes it down.
-// If the
-// file has the oracle's own gradients too ("step/3/<path>"), AdamW is also run on those
-// ("same/<path>"). The scripts beside this file compare.
+// oracle_numbers MODEL BATCHES OUT [LR [--section.key=VALUE ...]]: loads a Hugging Face folder,
+// computes what the oracle does on the batches of a safetensors file (tokens and, unless only the
+// logits are wanted, targets: (steps, B, T) int32), and writes it down. The settings are those of
+// unshard-train: which strategy, how many ranks, and in which formats. If the file has the oracle's
+// own gradients too ("step/3/<path>"), AdamW is also run on those ("same/<path>"). The scripts
+// beside this file compare.
 #include "base/check.h"
 #include "io/hf_folder.h"
 #include "io/safetensors.h"
 #include "oracle/oracle_run.h"
+#include "train/ranks.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -21,6 +23,8 @@
 namespace {
 
 using namespace fsdp;
+using Metadata = std::map<std::string, std::string>;
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 Tensor read_all(const io::SafetensorsReader& reader, const std::string& name) {
   const io::SafetensorsEntry& entry = reader.entries().at(name);
@@ -42,33 +46,53 @@ std::map<std::string, std::vector<Tensor>> read_gradients(nn::TransformerLM& mod
   return gradients;
 }
 
-void run(const std::string& model_folder, const std::string& batches, const std::string& out,
-         double lr) {
-  nn::TransformerLM model(io::read_hf_config(model_folder + "/config.json"));
-  io::load_hf_folder(model, model_folder);
-  const io::SafetensorsReader reader(batches);
-  std::map<std::string, Tensor> same;
-  if (const auto gradients = read_gradients(model, reader); !gradients.empty()) {
-    same = testing::step_on_gradients(model, gradients, lr, {});
-  }
-  const testing::OracleNumbers numbers = testing::run_like_the_oracle(
-      model, read_all(reader, "tokens"), read_all(reader, "targets"), lr, {});
+// Loads the weights, and returns what the rank that held most held at its peak, and how much of it
+// were shards.
+Metadata load(train::Strategy& strategy, const std::string& folder, ProcessGroup* group) {
+  const MemoryTracker& tracker = Context::current().tracker();
+  strategy.load_full(folder);
+  const auto most = [&](std::int64_t mine) {
+    return std::to_string(std::ranges::max(train::gather<std::int64_t>(group, {mine}, {})));
+  };
+  const Breakdown peak = tracker.peak();
+  return {{"loading_peak", most(peak.total())},
+          {"loading_shards", most(peak[MemoryKind::sharded_param])}};
+}
 
-  std::vector<std::pair<std::string, Tensor>> tensors;
-  tensors.emplace_back("logits", numbers.logits);
-  tensors.emplace_back(
-      "losses", Tensor::from(numbers.losses, {static_cast<std::int64_t>(numbers.losses.size())}));
+void write(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+  std::vector<io::SafetensorsWriter::Item> items;
+  for (const auto& [name, tensor] : tensors)
+    items.push_back({name, tensor.dtype(), tensor.shape()});
+  io::SafetensorsWriter writer(path, items, metadata);
+  for (const auto& [name, tensor] : tensors) writer.write(tensor);
+  writer.finish();
+}
+
+void run(const std::string& batches, const std::string& out, double lr,
+         const train::TrainConfig& config, const train::Rank& rank) {
+  const io::SafetensorsReader reader(batches);
+  const auto strategy = train::make_strategy(config, rank.group);
+  const Metadata loading = load(*strategy, config.from, rank.group.get());
+  std::map<std::string, Tensor> same;
+  if (rank.group == nullptr) {
+    const auto gradients = read_gradients(strategy->model(), reader);
+    if (!gradients.empty()) {
+      same = testing::step_on_gradients(strategy->model(), gradients, lr, config.optimizer.adamw);
+    }
+  }
+  const Tensor targets = reader.contains("targets") ? read_all(reader, "targets") : Tensor();
+  const testing::OracleNumbers numbers = testing::run_like_the_oracle(
+      *strategy, rank.group.get(), read_all(reader, "tokens"), targets, lr);
+  if (rank.number() != 0) return;
+  NamedTensors tensors = {{"logits", numbers.logits}};
+  if (!numbers.losses.empty())
+    tensors.emplace_back("losses", Tensor::from(numbers.losses, {std::ssize(numbers.losses)}));
   for (const auto& [path, tensor] : numbers.gradients) tensors.emplace_back("grad/" + path, tensor);
   for (const auto& [path, tensor] : numbers.parameters) {
     tensors.emplace_back("param/" + path, tensor);
   }
   for (const auto& [path, tensor] : same) tensors.emplace_back("same/" + path, tensor);
-  std::vector<io::SafetensorsWriter::Item> items;
-  for (const auto& [name, tensor] : tensors)
-    items.push_back({name, tensor.dtype(), tensor.shape()});
-  io::SafetensorsWriter writer(out, items);
-  for (const auto& [name, tensor] : tensors) writer.write(tensor);
-  writer.finish();
+  write(out, tensors, loading);
 }
 
 }  // namespace
@@ -76,11 +100,17 @@ void run(const std::string& model_folder, const std::string& batches, const std:
 int main(int argc, char** argv) {
   if (argc < 4) {
     fmt::print(stderr,
-               "usage: oracle_numbers MODEL_FOLDER BATCHES.safetensors OUT.safetensors [LR]\n");
+               "usage: oracle_numbers MODEL_FOLDER BATCHES.safetensors OUT.safetensors "
+               "[LR [--section.key=VALUE ...]]\n");
     return 2;
   }
   try {
-    run(argv[1], argv[2], argv[3], argc > 4 ? std::stod(argv[4]) : 1e-3);
+    std::vector<std::string> words(argv + std::min(argc, 5), argv + argc);
+    words.push_back(fmt::format("--model.from={}", argv[1]));
+    const train::TrainConfig config = train::load_config(std::nullopt, words);
+    const double lr = argc > 4 ? std::stod(argv[4]) : 1e-3;
+    train::run_on_ranks(config, false,
+                        [&](const train::Rank& rank) { run(argv[2], argv[3], lr, config, rank); });
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "oracle_numbers: {}\n", error.what());

@@ -2,10 +2,12 @@
 
 #include "autograd/functions.h"
 #include "base/check.h"
-#include "optim/local_gradients.h"
+#include "tensor/cast.h"
 #include "tensor/ops.h"
+#include "train/ranks.h"
 
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace fsdp::testing {
@@ -17,41 +19,66 @@ Tensor clone(const Tensor& from) {
   return copy;
 }
 
-Tensor batch_of(const Tensor& batches, std::int64_t step) {
-  return clone(batches.narrow(0, step, 1).view({batches.shape().at(1), batches.shape().at(2)}));
+// Which rows of a batch a rank takes.
+struct Rows {
+  std::int64_t begin;
+  std::int64_t count;
+
+  Rows(const Tensor& batches, ProcessGroup* group) {
+    const std::int64_t ranks = group == nullptr ? 1 : group->size();
+    const std::int64_t batch = batches.size(1);
+    FSDP_CHECK(batch % ranks == 0, "{} rows cannot be divided among {} ranks", batch, ranks);
+    count = batch / ranks;
+    begin = group == nullptr ? 0 : group->rank() * count;
+  }
+  Tensor of(const Tensor& batches, std::int64_t step) const {
+    const Tensor batch = batches.narrow(0, step, 1).view({batches.size(1), batches.size(2)});
+    return clone(batch.narrow(0, begin, count));
+  }
+};
+
+Tensor logits_of(nn::TransformerLM& model, ProcessGroup* group, const Tensor& tokens) {
+  const NoGradScope no_grad;
+  const Tensor mine = cast(model(Variable(tokens)).data(), DType::float32);  // as files hold them
+  if (group == nullptr) return mine;
+  const Tensor all = Tensor::empty({mine.numel() * group->size()}, mine.dtype());
+  group->all_gather(all, mine.view({mine.numel()}), {"logits", Phase::none}).wait();
+  return all.view({mine.size(0) * group->size(), mine.size(1), mine.size(2)});
+}
+
+float mean_over_ranks(ProcessGroup* group, float loss) {
+  const std::vector<float> all = train::gather<float>(group, {loss}, {"loss", Phase::loss});
+  return std::accumulate(all.begin(), all.end(), 0.0F) / static_cast<float>(all.size());
 }
 
 }  // namespace
 
-OracleNumbers run_like_the_oracle(nn::TransformerLM& model, const Tensor& tokens,
-                                  const Tensor& targets, double lr,
-                                  const optim::AdamW::Options& adamw) {
+OracleNumbers run_like_the_oracle(train::Strategy& strategy, ProcessGroup* group,
+                                  const Tensor& tokens, const Tensor& targets, double lr) {
   OracleNumbers numbers;
-  {
-    const NoGradScope no_grad;
-    numbers.logits = model(Variable(batch_of(tokens, 0))).data();
-  }
-  optim::LocalGradients gradients(model.variables());
-  optim::AdamW optimizer(adamw);
-  for (std::int64_t step = 0; step < tokens.shape().at(0); ++step) {
+  const Rows rows(tokens, group);
+  nn::TransformerLM& model = strategy.model();
+  numbers.logits = logits_of(model, group, rows.of(tokens, 0));
+  if (!targets.is_defined()) return numbers;
+  optim::GradientEngine& gradients = strategy.gradients();
+  for (std::int64_t step = 0; step < tokens.size(0); ++step) {
     gradients.begin_step({1, 1});
     const Variable loss =
-        cross_entropy(model(Variable(batch_of(tokens, step))), batch_of(targets, step));
-    numbers.losses.push_back(static_cast<float>(loss.data().item()));
+        cross_entropy(model(Variable(rows.of(tokens, step))), rows.of(targets, step));
+    numbers.losses.push_back(mean_over_ranks(group, static_cast<float>(loss.data().item())));
     loss.backward();
     gradients.end_micro_step();
     gradients.finish_gradients();
-    if (step == 0) {
+    if (step == 0 && group == nullptr) {
       for (const auto& [path, variable] : model.variables()) {
         numbers.gradients[path] = clone(variable.grad());
       }
     }
-    optimizer.step(gradients.pieces(), lr);
+    strategy.step(lr);
     gradients.zero_grad();
   }
-  for (const auto& [path, variable] : model.variables()) {
-    numbers.parameters[path] = clone(variable.data());
-  }
+  strategy.for_each_full_parameter(
+      [&](const std::string& path, const Tensor& full) { numbers.parameters[path] = clone(full); });
   return numbers;
 }
 

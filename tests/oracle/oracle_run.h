@@ -3,9 +3,11 @@
 /// gradients, and the parameters after some steps of AdamW.
 #pragma once
 
+#include "comm/process_group.h"
 #include "nn/transformer.h"
 #include "optim/optimizer.h"
 #include "tensor/tensor.h"
+#include "train/strategy.h"
 
 #include <map>
 #include <string>
@@ -15,19 +17,21 @@ namespace fsdp::testing {
 
 struct OracleNumbers {
   Tensor logits;                             ///< (B, T, V) of the first batch
-  std::vector<float> losses;                 ///< one a step
-  std::map<std::string, Tensor> gradients;   ///< of the first batch, by path
+  std::vector<float> losses;                 ///< one per step
+  std::map<std::string, Tensor> gradients;   ///< of the first batch, by path; only without a group
   std::map<std::string, Tensor> parameters;  ///< after the last step, by path
 };
 
-/// Trains `model` with AdamW on batches 0, 1, … of `tokens` and `targets` (steps, B, T) int32.
-OracleNumbers run_like_the_oracle(nn::TransformerLM& model, const Tensor& tokens,
-                                  const Tensor& targets, double lr,
-                                  const optim::AdamW::Options& adamw);
+/// Trains on batches 0, 1, … of `tokens` and `targets` (steps, B, T) int32, without clipping. Each
+/// of the W ranks takes B / W rows of every batch. Without targets it only computes the logits.
+/// Collective, and every rank gets the same numbers.
+/// @param group that of the strategy; null for strategy "single"
+OracleNumbers run_like_the_oracle(train::Strategy& strategy, ProcessGroup* group,
+                                  const Tensor& tokens, const Tensor& targets, double lr);
 
 /// The parameters after AdamW has taken one step for each of these gradients: the optimizer by
 /// itself.
-/// @param gradients by path, one a step
+/// @param gradients by path, one per step
 std::map<std::string, Tensor> step_on_gradients(
     nn::TransformerLM& model, const std::map<std::string, std::vector<Tensor>>& gradients,
     double lr, const optim::AdamW::Options& adamw);

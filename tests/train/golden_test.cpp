@@ -35,12 +35,14 @@ Tensor determined_part(const Tensor& ours, const io::SafetensorsReader& golden,
 
 void compare(const std::string& file, const nn::TransformerConfig& config) {
   const io::SafetensorsReader golden(std::string(FSDP_PROJECT_ROOT "/tests/golden/") + file);
-  nn::TransformerLM model(config);
-  for (const nn::NamedParameter& each : model.named_parameters()) {
+  train::TrainConfig run;
+  run.model = config;
+  const auto strategy = train::make_strategy(run, nullptr);
+  for (const nn::NamedParameter& each : strategy->model().named_parameters()) {
     golden.read("start/" + each.path, each.variable.data());
   }
-  const OracleNumbers ours =
-      run_like_the_oracle(model, read_all(golden, "tokens"), read_all(golden, "targets"), 1e-3, {});
+  const OracleNumbers ours = run_like_the_oracle(*strategy, nullptr, read_all(golden, "tokens"),
+                                                 read_all(golden, "targets"), 1e-3);
   CHECK(relative_difference(ours.logits, read_all(golden, "logits")) < kLimit);
   const Tensor losses = read_all(golden, "losses");
   REQUIRE(losses.numel() == 10);
