@@ -133,6 +133,23 @@ int end_early(const TrainConfig& config, const RunResult& result) {
   return program::kSignalled + result.stopped_by;
 }
 
+// A bad prompt or tokenizer is said before the work.
+void prepare_sample(Plan& plan) {
+  TrainConfig& config = plan.config;
+  if (config.sample.max_new_tokens == 0) return;
+  prompt_tokens(config, *plan.data);
+  if (!plan.data->is_text() && config.origins.contains("sample.prompt")) {
+    config.remarks.push_back(config.origin("sample.prompt") +
+                             ": has no effect with a token file, whose first tokens the sample "
+                             "begins with");
+  }
+  plan.detokenizer = find_detokenizer(config, *plan.data);
+  if (plan.detokenizer && !plan.detokenizer->obstacle().empty()) {
+    config.remarks.push_back("the sample will be numbers: " + plan.detokenizer->obstacle());
+    plan.detokenizer.reset();
+  }
+}
+
 Plan make_plan(CommandLine line) {
   TrainConfig config = configure(line);
   check_memory(config, program::free_memory());
@@ -145,14 +162,7 @@ Plan make_plan(CommandLine line) {
   if (plan.line.eval) return plan;
   plan.data = TokenData::open(data, vocabulary);
   if (plan.validation) check_same_kind(plan.config, *plan.data, *plan.validation);
-  if (plan.config.sample.max_new_tokens == 0) return plan;
-  // A bad prompt or tokenizer is said before the work.
-  prompt_tokens(plan.config, *plan.data);
-  plan.detokenizer = find_detokenizer(plan.config, *plan.data);
-  if (plan.detokenizer && !plan.detokenizer->obstacle().empty()) {
-    plan.config.remarks.push_back("the sample will be numbers: " + plan.detokenizer->obstacle());
-    plan.detokenizer.reset();
-  }
+  prepare_sample(plan);
   return plan;
 }
 

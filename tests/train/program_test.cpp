@@ -6,6 +6,8 @@
 #include "train/program.h"
 
 #include <csignal>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -162,6 +164,19 @@ TEST_CASE("a setting without effect is said in one line", "[train][program]") {
   CHECK(run.code == 0);
   CHECK_THAT(run.out, contains("note: command line: optimizer.momentum: has no effect with "
                                "optimizer.name adamw\n"));
+  // Only the data say that the prompt is not text.
+  std::vector<std::int32_t> tokens = {20240801, 7, 40};
+  tokens.resize(256 + 40, 5);
+  std::string bytes(tokens.size() * 4, '\0');
+  std::memcpy(bytes.data(), tokens.data(), bytes.size());
+  io::write_text_atomically(folder / "tokens.bin", bytes);
+  const std::string sampled = "--sample.max_new_tokens 1 --sample.prompt x";
+  const std::string note = "sample.prompt: has no effect with a token file";
+  CHECK_THAT(unshard_train(folder, short_run(folder) + sampled).out, !contains(note));
+  const Finished other = unshard_train(folder, short_run(folder) + sampled + " --data.path '" +
+                                                   (folder / "tokens.bin").string() + "'");
+  CHECK(other.code == 0);
+  CHECK_THAT(other.out, contains("note: command line: " + note) && contains("\n5 5 5 5 5 5 5 5 "));
 }
 
 TEST_CASE("resuming a finished training says that nothing is left", "[train][program]") {
