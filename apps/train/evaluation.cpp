@@ -61,7 +61,7 @@ EvaluationResult run_evaluation(const TrainConfig& config, const TokenData& data
   Checkpoint checkpoint;
   in_every_process([&] {
     checkpoint = checkpoint_to_evaluate(config);
-    if (!checkpoint) check_tokenizer(config, "--eval", data);
+    check_tokenizer(config, "--eval", data);
   });
   if (on_note && process_rank() == 0) {
     on_note(fmt::format("evaluating {}", checkpoint ? checkpoint->string() : config.from));

@@ -3,6 +3,7 @@
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "comm/world.h"
+#include "io/file_io.h"
 #include "io/hf_folder.h"
 #include "io/sharded_checkpoint.h"
 #include "support/catch.h"
@@ -283,6 +284,26 @@ TEST_CASE("a checkpoint is evaluated as its training evaluated it", "[train][eva
   CHECK_THAT(complaint({"--checkpoint.folder=" + (home / "empty").string()}),
              contains(none + ": " + (home / "empty").string() + " holds no checkpoint"));
   CHECK_FALSE(std::filesystem::exists(home / "empty"));  // nothing is written
+}
+
+TEST_CASE("text is not evaluated with a model that has a tokenizer", "[train][eval]") {
+  const TemporaryFolder home;
+  {
+    Context context({.seed = 7});
+    const ContextScope scope(context);
+    nn::TransformerLM model(configure({}).model);
+    io::save_hf_folder(model, home / "model");
+  }
+  const TrainConfig config = load_config(
+      std::nullopt,
+      {"--model.from=" + (home / "model").string(), "--training.seq_len=8", "--training.steps=1",
+       "--training.local_batch_size=1", "--checkpoint.folder=" + (home / "c").string()});
+  run_training(config, some_text());
+  CHECK(run_evaluation(config, other_text()).steps_done == 1);
+  io::write_text_atomically(home / "model/tokenizer.json", "{}");
+  const auto evaluate = [&] { run_evaluation(config, other_text()); };
+  CHECK_THAT(message_of<InputError>(evaluate),
+             contains("--eval: another text: is text") && contains("make a file of its tokens"));
 }
 
 TEST_CASE("what cannot be evaluated is refused", "[train][eval]") {
