@@ -120,13 +120,17 @@ Violations header_heads(const std::vector<File>& files) {
   return found;
 }
 
-Violations cut_names(const std::vector<File>& files) {
+Violations bad_names(const std::vector<File>& files) {
   static const std::regex cut(R"re(TEST_CASE\("[^"]*;)re");
+  static const std::regex option(R"re(TEST_CASE\("-)re");
   Violations found;
   for (const File& file : files) {
     for (std::size_t i = 0; i < file.lines.size(); ++i) {
       if (std::regex_search(file.lines[i], cut)) {
         found.push_back(at(file, i) + ": a semicolon in the name of a test case");
+      }
+      if (std::regex_search(file.lines[i], option)) {
+        found.push_back(at(file, i) + ": the name of a test case begins with a dash");
       }
     }
   }

@@ -31,8 +31,9 @@ Violations conditional_compilation(const std::vector<File>& files);
 /// their own folder's group.
 Violations header_heads(const std::vector<File>& files);
 
-/// The name of a test case has no semicolon: CMake would cut it in two, and run neither half.
-Violations cut_names(const std::vector<File>& files);
+/// The name of a test case has no semicolon: CMake would cut it in two, and run neither half. It
+/// does not begin with a dash either: the test program would take it for an option.
+Violations bad_names(const std::vector<File>& files);
 
 /// Nothing is left unfinished: no TODO, FIXME or XXX, but for the steps the tasks are made of.
 Violations unfinished(const std::vector<File>& files);

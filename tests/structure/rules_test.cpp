@@ -109,10 +109,12 @@ TEST_CASE("the heads of headers", "[structure]") {
   CHECK(header_heads({file_from_text("common/nn/a.h", "")}).size() == 3);
 }
 
-TEST_CASE("names that are cut", "[structure]") {
+TEST_CASE("names that ctest cannot run", "[structure]") {
   const std::string begin = std::string("TEST_") + "CASE(\"one";
-  CHECK(cut_names({file_from_text("tests/a.cpp", begin + "; two\") {\n")}).size() == 1);
-  CHECK(cut_names({file_from_text("tests/a.cpp", begin + "\") { f(); }\n")}).empty());
+  CHECK(bad_names({file_from_text("tests/a.cpp", begin + "; two\") {\n")}).size() == 1);
+  CHECK(bad_names({file_from_text("tests/a.cpp", begin + "\") { f(); }\n")}).empty());
+  const std::string option = std::string("TEST_") + "CASE(\"--eval\") {\n";
+  CHECK(bad_names({file_from_text("tests/a.cpp", option)}).size() == 1);
 }
 
 TEST_CASE("unfinished work", "[structure]") {

@@ -62,7 +62,8 @@ TEST_CASE("progress and summary show the validation loss", "[train][program][eva
   }
 }
 
-TEST_CASE("--eval prints loss and perplexity, and trains nothing", "[train][program][eval]") {
+TEST_CASE("loss and perplexity are printed with --eval, and nothing is trained",
+          "[train][program][eval]") {
   const TemporaryFolder folder;
   const std::string checkpoint = "--checkpoint.folder " + quoted(folder / "c");
   REQUIRE(run(folder, training(folder)).code == 0);
