@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 namespace fsdp::train {
@@ -83,14 +85,19 @@ std::vector<Key> keys_of(TrainConfig& c) {
       {"training.eval_every", &c.training.eval_every,
        "steps between evaluations, and after the last; 0 = never", range(0, 1e9)},
       {"metrics.log_freq", &c.log_freq, "steps per progress line", range(1, 1e9)},
-      {"optimizer.name", &c.optimizer.name, "which one", one_of({"adamw", "sgd"})},
+      {"optimizer.name", &c.optimizer.name, "which one",
+       one_of({"adamw", "adam", "adamax", "adagrad", "adadelta", "sgd"})},
       {"optimizer.lr", &c.schedule.lr, "the highest learning rate", range(0, 1e6)},
-      {"optimizer.beta1", &c.optimizer.adamw.beta1, "adamw", range(0, 0.9999999)},
-      {"optimizer.beta2", &c.optimizer.adamw.beta2, "adamw", range(0, 0.9999999)},
-      {"optimizer.eps", &c.optimizer.adamw.eps, "adamw", range(1e-30, 1)},
+      {"optimizer.beta1", &c.optimizer.adamw.beta1, "adamw, adam, adamax", range(0, 0.9999999)},
+      {"optimizer.beta2", &c.optimizer.adamw.beta2, "adamw, adam, adamax", range(0, 0.9999999)},
+      {"optimizer.eps", &c.optimizer.adamw.eps, "all but sgd", range(1e-30, 1)},
       {"optimizer.weight_decay", &c.optimizer.adamw.weight_decay, "of all parameters", range(0, 1)},
       {"optimizer.decay_norms", &c.optimizer.decay_norms, "false: not of norm weights"},
       {"optimizer.momentum", &c.optimizer.momentum, "sgd", range(0, 0.9999999)},
+      {"optimizer.lr_decay", &c.optimizer.lr_decay, "adagrad", range(0, 1e6)},
+      {"optimizer.initial_accumulator_value", &c.optimizer.initial_accumulator_value, "adagrad",
+       range(0, 1e30)},
+      {"optimizer.rho", &c.optimizer.rho, "adadelta", range(0, 0.9999999)},
       {"lr_scheduler.kind", &c.schedule_kind, "of learning rate",
        one_of({"constant", "warmup_linear", "warmup_cosine", "warmup_log"})},
       {"lr_scheduler.min_lr", &c.schedule.min_lr, "start of warm-up, end of cosine", range(0, 1e6)},
@@ -174,6 +181,21 @@ std::string describe_keys() {
     all += fmt::format("  --{:32} {:12} {} ({})\n", key.name, fallback, key.meaning, key.values());
   }
   return all;
+}
+
+bool OptimizerConfig::looks_at(const std::string& key) const {
+  const auto is_one_of = [&](std::initializer_list<const char*> names) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  if (key == "optimizer.beta1" || key == "optimizer.beta2") {
+    return is_one_of({"adamw", "adam", "adamax"});
+  }
+  if (key == "optimizer.eps") return name != "sgd";
+  if (key == "optimizer.momentum") return name == "sgd";
+  if (key == "optimizer.lr_decay" || key == "optimizer.initial_accumulator_value") {
+    return name == "adagrad";
+  }
+  return key != "optimizer.rho" || name == "adadelta";
 }
 
 optim::MixedPrecision TrainConfig::mixed_precision() const {

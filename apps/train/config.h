@@ -50,10 +50,16 @@ struct Fp16Config {
 };
 
 struct OptimizerConfig {
-  std::string name = "adamw";  ///< adamw, sgd
-  optim::AdamW::Options adamw;
-  double momentum = 0;      ///< sgd
-  bool decay_norms = true;  ///< false: weight decay spares the weights of the norms
+  std::string name = "adamw";            ///< adamw, adam, adamax, adagrad, adadelta, sgd
+  optim::AdamW::Options adamw;           ///< and what other optimizers have of these
+  double momentum = 0;                   ///< sgd
+  double lr_decay = 0;                   ///< adagrad
+  double initial_accumulator_value = 0;  ///< adagrad
+  double rho = 0.9;                      ///< adadelta
+  bool decay_norms = true;               ///< false: weight decay spares the weights of the norms
+
+  /// Whether the optimizer of this name looks at a key, such as "optimizer.eps".
+  bool looks_at(const std::string& key) const;
 };
 
 struct ParallelConfig {

@@ -116,9 +116,12 @@ void remark(TrainConfig& config) {
   idle(!config.model.rope_scaling.is_on(),
        {"model.rope_low_freq_factor", "model.rope_high_freq_factor", "model.rope_original_context"},
        "while model.rope_factor is 0");
-  idle(config.optimizer.name != "sgd", {"optimizer.momentum"}, "with optimizer.name adamw");
-  idle(config.optimizer.name != "adamw", {"optimizer.beta1", "optimizer.beta2", "optimizer.eps"},
-       "with optimizer.name sgd");
+  const std::string with_it = "with optimizer.name " + config.optimizer.name;
+  for (const char* key :
+       {"optimizer.momentum", "optimizer.beta1", "optimizer.beta2", "optimizer.eps",
+        "optimizer.lr_decay", "optimizer.initial_accumulator_value", "optimizer.rho"}) {
+    idle(!config.optimizer.looks_at(key), {key}, with_it.c_str());
+  }
   idle(config.parallel.strategy != "fsdp",
        {"parallel.reshard_after_forward", "parallel.prefetch_depth", "parallel.in_flight_limit"},
        "without parallel.strategy fsdp");

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "comm/mpi/job.h"
 #include "train/bound.h"
+#include "train/strategy.h"
 #include "train/summary.h"
 
 #include <fmt/format.h>
@@ -31,9 +32,7 @@ double rough_bytes(const TrainConfig& config) {
   const double table = real(model.vocab_size) * d;
   const double parameters =
       (model.tie_word_embeddings ? 1 : 2) * table + real(model.num_hidden_layers) * block + d;
-  const double states = config.optimizer.name == "adamw" ? 2
-                        : config.optimizer.momentum > 0  ? 1
-                                                         : 0;
+  const auto states = static_cast<double>(make_optimizer(config.optimizer)->state_names().size());
   const double copies = (2 + states) * parameters;  // the parameters, their gradients, the state
   const double ranks = real(config.parallel.ranks);
   const double held =

@@ -59,11 +59,22 @@ Metadata describe_settings(const TrainConfig& config) {
   return run;
 }
 
+// The keys, those first that decide which others mean something.
+std::vector<std::string> in_order(const Metadata& settings) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : settings) keys.push_back(key);
+  std::ranges::stable_partition(keys, [](const std::string& key) {
+    return key == "optimizer.name" || key == "training.mixed_precision_param";
+  });
+  return keys;
+}
+
 // That a checkpoint's metadata say this of everything but the step.
 void check_saved(const std::filesystem::path& folder, const Metadata& saved,
                  const Metadata& expected, const char* what_else) {
-  for (const auto& [key, value] : expected) {
+  for (const std::string& key : in_order(expected)) {
     if (key == kStep) continue;
+    const std::string& value = expected.at(key);
     const auto found = saved.find(key);
     const std::string there = found == saved.end() ? value_before(key) : found->second;
     if (there == value) continue;
@@ -93,7 +104,9 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
   if (key == "model.preset" || key.starts_with("data.")) return true;
   // On purpose: to train longer, and to go on at a lower rate after the loss has diverged.
   if (key == "training.steps" || key == "optimizer.lr") return true;
+  // What others do not look at.
   if (key.starts_with("fp16.")) return !config.scales_loss();
+  if (key.starts_with("optimizer.") && !config.optimizer.looks_at(key)) return true;
   // What a model without scaled positions does not look at.
   if (key == "model.rope_low_freq_factor" || key == "model.rope_high_freq_factor" ||
       key == "model.rope_original_context")

@@ -4,6 +4,7 @@
 #include "io/hf_folder_writer.h"
 #include "io/sharded_checkpoint.h"
 #include "nn/init_observer.h"
+#include "optim/adaptive_optimizers.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
 #include "task7_integration/integration.h"
@@ -209,9 +210,23 @@ optim::StepPlan plan_of(const TrainConfig& config) {
 }
 
 std::shared_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& config) {
+  const auto& [beta1, beta2, eps, weight_decay] = config.adamw;
   if (config.name == "adamw") return std::make_shared<optim::AdamW>(config.adamw);
-  return std::make_shared<optim::Sgd>(
-      optim::Sgd::Options{config.momentum, config.adamw.weight_decay});
+  if (config.name == "adam") {
+    return std::make_shared<optim::Adam>(optim::Adam::Options{beta1, beta2, eps, weight_decay});
+  }
+  if (config.name == "adamax") {
+    return std::make_shared<optim::Adamax>(optim::Adamax::Options{beta1, beta2, eps, weight_decay});
+  }
+  if (config.name == "adagrad") {
+    return std::make_shared<optim::Adagrad>(optim::Adagrad::Options{
+        config.lr_decay, config.initial_accumulator_value, eps, weight_decay});
+  }
+  if (config.name == "adadelta") {
+    return std::make_shared<optim::Adadelta>(
+        optim::Adadelta::Options{config.rho, eps, weight_decay});
+  }
+  return std::make_shared<optim::Sgd>(optim::Sgd::Options{config.momentum, weight_decay});
 }
 
 bool decays(const OptimizerConfig& config, const std::string& path) {

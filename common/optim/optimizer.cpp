@@ -33,13 +33,15 @@ PieceState& Optimizer::state(const Piece& piece) {
     const AllocationScope scope(MemoryKind::optimizer,
                                 std::make_shared<const Owner>(Owner{piece.unit, piece.key}));
     for (const std::string& name : state_names()) {
-      Tensor zero = Tensor::empty({piece.param.numel()}, piece.param.dtype(), piece.param.device());
-      ops::fill(zero, 0);
-      entry->second.emplace(name, std::move(zero));
+      Tensor made = Tensor::empty({piece.param.numel()}, piece.param.dtype(), piece.param.device());
+      ops::fill(made, initial_value(name));
+      entry->second.emplace(name, std::move(made));
     }
   }
   return entry->second;
 }
+
+double Optimizer::initial_value(const std::string&) const { return 0; }
 
 void AdamW::update(Piece& piece, PieceState& state, double lr) {
   ops::adamw(piece.param, piece.grad, state.at("exp_avg"), state.at("exp_avg_sq"),

@@ -35,12 +35,14 @@ class Optimizer {
   void set_steps(std::int64_t steps) { steps_ = steps; }
   /// Names of the state tensors, the same for every piece: AdamW {"exp_avg", "exp_avg_sq"}.
   virtual std::vector<std::string> state_names() const = 0;
-  /// The state of a piece; allocated (zero) if there is none.
+  /// The state of a piece; allocated, with its initial values, if there is none.
   PieceState& state(const Piece& piece);
   bool has_state(const std::string& key) const { return states_.contains(key); }
 
  protected:
   virtual void update(Piece& piece, PieceState& state, double lr) = 0;
+  /// Of a state tensor's elements, before the first step.
+  virtual double initial_value(const std::string& name) const;
   std::int64_t steps_ = 0;  // completed steps; in update() also this one
 
  private:

@@ -115,10 +115,13 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
                             const Tensor& targets, const Tensor& lse);
 
 // ---------------------------------------------------------------------- optimizers (optimizer.cpp)
-/// AdamW as in PyTorch, fused into one pass over param, grad, exp_avg, exp_avg_sq (all (N)).
+// Each follows PyTorch's definition, in one pass over param, grad and its state (all (N)). Without a
+// decay of its own, weight_decay · param is a part of the gradient.
+
 struct AdamWStep {
   double lr, beta1, beta2, eps, weight_decay;
-  std::int64_t step;  ///< counts from 1
+  std::int64_t step;           ///< counts from 1
+  bool decays_by_rate = true;  ///< AdamW: param is multiplied by 1 - lr · weight_decay; false: Adam
 };
 void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_avg_sq,
            const AdamWStep& hyper);
@@ -129,5 +132,24 @@ struct SgdStep {
 /// `momentum_buffer` may be undefined when momentum is 0.
 void sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
          const SgdStep& hyper);
+struct AdamaxStep {
+  double lr, beta1, beta2, eps, weight_decay;
+  std::int64_t step;  ///< counts from 1
+};
+/// exp_inf: the largest gradient so far, decayed by beta2 at each step.
+void adamax(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_inf,
+            const AdamaxStep& hyper);
+struct AdagradStep {
+  double lr, lr_decay, eps, weight_decay;
+  std::int64_t step;  ///< counts from 1
+};
+/// sum: of the squares of all gradients.
+void adagrad(const Tensor& param, const Tensor& grad, const Tensor& sum, const AdagradStep& hyper);
+struct AdadeltaStep {
+  double lr, rho, eps, weight_decay;
+};
+/// square_avg, acc_delta: running means of the squares of gradients, and of updates.
+void adadelta(const Tensor& param, const Tensor& grad, const Tensor& square_avg,
+              const Tensor& acc_delta, const AdadeltaStep& hyper);
 
 }  // namespace fsdp::ops

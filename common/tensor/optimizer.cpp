@@ -22,7 +22,8 @@ void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const
       const double correction1 = 1 - fixed::pow(hyper.beta1, step);
       const double correction2 = 1 - fixed::pow(hyper.beta2, step);
       const auto vec = [](double value) { return simd::splat<T>(static_cast<Wide<T>>(value)); };
-      const auto decay = vec(1 - hyper.lr * hyper.weight_decay);
+      const bool by_rate = hyper.decays_by_rate;
+      const auto decay = vec(by_rate ? 1 - hyper.lr * hyper.weight_decay : hyper.weight_decay);
       const auto keep1 = vec(hyper.beta1), take1 = vec(1 - hyper.beta1);
       const auto keep2 = vec(hyper.beta2), take2 = vec(1 - hyper.beta2);
       const auto root = vec(std::sqrt(correction2));
@@ -35,11 +36,16 @@ void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const
       parallel_ranges(param.numel(), kGrain, [=](std::int64_t begin, std::int64_t end, std::byte*) {
         simd::for_lanes<T>(end - begin, [=](std::int64_t k, auto count) {
           const std::int64_t i = begin + k;
-          const auto gv = simd::load_n<T>(g + i, count);
+          auto pv = simd::load_n<T>(p + i, count);
+          auto gv = simd::load_n<T>(g + i, count);
+          if (by_rate) {
+            pv *= decay;
+          } else {
+            gv += pv * decay;
+          }
           const auto mv = simd::load_n<T>(m + i, count) * keep1 + gv * take1;
           const auto vv = simd::load_n<T>(v + i, count) * keep2 + gv * gv * take2;
           const auto denominator = simd::sqrt<T>(vv) / root + eps;
-          const auto pv = simd::load_n<T>(p + i, count) * decay;
           simd::store_n<T>(m + i, mv, count);
           simd::store_n<T>(v + i, vv, count);
           simd::store_n<T>(p + i, pv - rate * mv / denominator, count);

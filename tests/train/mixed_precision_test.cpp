@@ -121,7 +121,12 @@ TEST_CASE("a training in 16 bits goes on at another number of ranks", "[train][c
       const std::string message = message_of<InputError>([&] {
         train({policy("float32", "float32"), there});
       });
-      CHECK_THAT(message, contains("training.mixed_precision_param = bfloat16, now it is float32"));
+      const std::string saved = "training.mixed_precision_param = bfloat16, now it is ";
+      CHECK_THAT(message, contains(saved + "float32"));
+      CHECK_THAT(message_of<InputError>([&] {
+                   train({policy("float16", "float32"), there});
+                 }),
+                 contains(saved + "float16"));
     }
   }
 }

@@ -208,6 +208,34 @@ void add_optimizers(std::vector<Trial>& cases) {
                      ops::sgd(param, grad, buffer, {0.01, 0.9, 0.1, false});
                      return std::vector{param, buffer};
                    }});
+  cases.push_back({"adam", [=](HalfOperands& x) {
+                     const Tensor param = x.values(n), grad = x.values(n), m = x.values(n);
+                     const Tensor v = x.empty(n);
+                     ops::fill(v, 0.25);
+                     ops::adamw(param, grad, m, v, {0.01, 0.9, 0.95, 1e-8, 0.1, 3, false});
+                     return std::vector{param, m, v};
+                   }});
+  cases.push_back({"adamax", [=](HalfOperands& x) {
+                     const Tensor param = x.values(n), grad = x.values(n), m = x.values(n);
+                     const Tensor u = x.empty(n);
+                     ops::fill(u, 0.25);
+                     ops::adamax(param, grad, m, u, {0.01, 0.9, 0.95, 1e-8, 0.1, 3});
+                     return std::vector{param, m, u};
+                   }});
+  cases.push_back({"adagrad", [=](HalfOperands& x) {
+                     const Tensor param = x.values(n), grad = x.values(n), sum = x.empty(n);
+                     ops::fill(sum, 0.25);
+                     ops::adagrad(param, grad, sum, {0.01, 0.5, 1e-10, 0.1, 3});
+                     return std::vector{param, sum};
+                   }});
+  cases.push_back({"adadelta", [=](HalfOperands& x) {
+                     const Tensor param = x.values(n), grad = x.values(n);
+                     const Tensor squares = x.empty(n), deltas = x.empty(n);
+                     ops::fill(squares, 0.25);
+                     ops::fill(deltas, 0.5);
+                     ops::adadelta(param, grad, squares, deltas, {0.5, 0.9, 1e-6, 0.1});
+                     return std::vector{param, squares, deltas};
+                   }});
 }
 
 std::vector<Trial> all_cases() {

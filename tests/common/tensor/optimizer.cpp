@@ -48,6 +48,59 @@ TEST_CASE("a padding of zeros stays zero under AdamW") {
   CHECK_THROWS_AS(ops::adamw(p, g, m, Tensor::zeros({4}), {1e-3, 0.9, 0.999, 1e-8, 0.1, 1}), Error);
 }
 
+TEST_CASE("Adam, Adamax, Adagrad and Adadelta follow the textbook for five steps") {
+  const std::int64_t count = 40003;
+  const auto start = random_values(count, 1);
+  const auto grads = [&](std::uint64_t step) { return random_values(count, 1 + step); };
+  for (const DType dtype : kFloating) {
+    const auto outputs = run_everywhere([&](const Placement& at) {
+      const auto copies = [&](double value) {
+        return at.values(std::vector<double>(start.size(), value), {count}, dtype);
+      };
+      std::vector<Tensor> params;
+      for (int i = 0; i < 4; ++i) params.push_back(at.values(start, {count}, dtype));
+      const Tensor m = copies(0), v = copies(0), mean = copies(0), u = copies(0);
+      const Tensor sum = copies(0.25), squares = copies(0), deltas = copies(0);
+      for (std::uint64_t step = 1; step <= 5; ++step) {
+        const Tensor g = at.values(grads(step), {count}, dtype);
+        const auto t = static_cast<std::int64_t>(step);
+        ops::adamw(params[0], g, m, v, {1e-2, 0.9, 0.95, 1e-8, 0.1, t, false});
+        ops::adamax(params[1], g, mean, u, {1e-2, 0.9, 0.95, 1e-8, 0.1, t});
+        ops::adagrad(params[2], g, sum, {1e-2, 0.5, 1e-10, 0.1, t});
+        ops::adadelta(params[3], g, squares, deltas, {0.5, 0.9, 1e-6, 0.1});
+      }
+      return params;
+    });
+    std::vector<std::vector<double>> p(4, start);
+    std::vector<double> m(start.size(), 0), v = m, mean = m, u = m, squares = m, deltas = m;
+    std::vector<double> sum(start.size(), 0.25);
+    for (std::uint64_t step = 1; step <= 5; ++step) {
+      const auto g = grads(step);
+      const double correction1 = 1 - std::pow(0.9, step), correction2 = 1 - std::pow(0.95, step);
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        double d = g[i] + 0.1 * p[0][i];
+        m[i] = 0.9 * m[i] + 0.1 * d;
+        v[i] = 0.95 * v[i] + 0.05 * d * d;
+        p[0][i] -= 1e-2 / correction1 * m[i] / (std::sqrt(v[i] / correction2) + 1e-8);
+        d = g[i] + 0.1 * p[1][i];
+        mean[i] = 0.9 * mean[i] + 0.1 * d;
+        u[i] = std::max(0.95 * u[i], std::abs(d) + 1e-8);
+        p[1][i] -= 1e-2 / correction1 * mean[i] / u[i];
+        d = g[i] + 0.1 * p[2][i];
+        sum[i] += d * d;
+        p[2][i] -=
+            1e-2 / (1 + 0.5 * (static_cast<double>(step) - 1)) * d / (std::sqrt(sum[i]) + 1e-10);
+        d = g[i] + 0.1 * p[3][i];
+        squares[i] = 0.9 * squares[i] + 0.1 * d * d;
+        const double delta = std::sqrt(deltas[i] + 1e-6) / std::sqrt(squares[i] + 1e-6) * d;
+        deltas[i] = 0.9 * deltas[i] + 0.1 * delta * delta;
+        p[3][i] -= 0.5 * delta;
+      }
+    }
+    for (std::size_t k = 0; k < 4; ++k) CHECK(distance(outputs[k], p[k]) < tolerance(dtype));
+  }
+}
+
 TEST_CASE("SGD with and without momentum and decay") {
   const std::int64_t count = 20001;
   const double momentum = GENERATE(0.0, 0.9), decay = GENERATE(0.0, 0.01);
