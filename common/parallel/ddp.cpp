@@ -135,12 +135,14 @@ DdpGradients::DdpGradients(std::vector<std::pair<std::string, Variable>> paramet
 
   for (std::size_t end = parameters.size(); end > 0;) {
     const Tensor& last = parameters[end - 1].second.data();
+    const DType master_dtype = masters.of(parameters[end - 1].second).dtype();
     std::size_t begin = end;
     std::size_t nbytes = 0;
     while (begin > 0) {
       const Tensor& data = parameters[begin - 1].second.data();
-      const bool fits = nbytes + data.nbytes() <= bucket_bytes && data.dtype() == last.dtype() &&
-                        data.device() == last.device();
+      const bool is_alike = data.dtype() == last.dtype() && data.device() == last.device() &&
+                            masters.of(parameters[begin - 1].second).dtype() == master_dtype;
+      const bool fits = is_alike && nbytes + data.nbytes() <= bucket_bytes;
       if (begin < end && !fits) break;
       nbytes += data.nbytes();
       --begin;
@@ -215,7 +217,7 @@ void DdpGradients::finish_gradients() {
   auto piece = impl_->pieces.end();
   for (const auto& bucket : impl_->buckets) {
     const AllocationScope scope(MemoryKind::unsharded_grad, bucket->owner);
-    const DType dtype = piece[-1].param.dtype();
+    const DType dtype = piece[-1].param.dtype();  // a bucket's masters have one
     const Tensor mean = cast(bucket->reductions.fold(), dtype);
     if (divisor != 1) ops::scale(mean, 1 / divisor);
     piece -= static_cast<std::ptrdiff_t>(bucket->slots.size());

@@ -224,6 +224,24 @@ TEST_CASE("gradients live in the buckets, nothing is left after zero_grad or the
   });
 }
 
+TEST_CASE("masters of two dtypes that the model reads in one have two buckets") {
+  run_ranks(2, [](ProcessGroup& world) {
+    const std::shared_ptr<ProcessGroup> group(&world, [](ProcessGroup*) {});
+    const Variable a(Tensor::from(Floats{1, 2}, {2}), true);
+    const Variable b(Tensor::from(std::vector<double>{3, 4, 5}, {3}), true);
+    const std::vector<std::pair<std::string, Variable>> parameters = {{"a", a}, {"b", b}};
+    const optim::MasterWeights masters(parameters, {DType::bfloat16, std::nullopt});
+    DdpGradients engine(parameters, group, DdpGradients::kBucketBytes, masters);
+    engine.begin_step({.micro_steps = 1});
+    scale(sum(a), 2).backward();
+    scale(sum(b), 3).backward();
+    engine.end_micro_step();
+    engine.finish_gradients();
+    expect(engine.pieces()[0].grad.to_vector<float>() == Floats{2, 2});
+    expect(engine.pieces()[1].grad.to_vector<double>() == std::vector<double>{3, 3, 3});
+  });
+}
+
 TEST_CASE("what DDP refuses") {
   run_ranks(1, [](ProcessGroup& world) {
     const std::shared_ptr<ProcessGroup> group(&world, [](ProcessGroup*) {});
