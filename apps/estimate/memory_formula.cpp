@@ -34,6 +34,14 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
              options.optimizer_states);
 }
 
+StepSimulation simulation_of(const nn::TransformerConfig& config, const MemoryOptions& options) {
+  check(config, options);
+  const std::int64_t length = options.length == 0 ? config.max_position_embeddings : options.length;
+  const DType dtype = options.mixed_precision.param_dtype_for(DType::float32);
+  return {model_shape(config, options), activation_table(config, options.batch, length, dtype),
+          options};
+}
+
 Breakdown higher(const Breakdown& a, const Breakdown& b) { return b.total() > a.total() ? b : a; }
 
 }  // namespace
@@ -47,12 +55,7 @@ Breakdown StepMemory::peak() const {
 }
 
 MemoryFormula::MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options) {
-  check(config, options);
-  const std::int64_t length = options.length == 0 ? config.max_position_embeddings : options.length;
-  StepSimulation schedule(model_shape(config, options),
-                          activation_table(config, options.batch, length,
-                                           options.mixed_precision.param_dtype_for(DType::float32)),
-                          options);
+  StepSimulation schedule = simulation_of(config, options);
   before_ = schedule.held();
   first_ = schedule.next_step();
   later_ = schedule.next_step();
@@ -66,6 +69,11 @@ Breakdown MemoryFormula::peak(int steps) const {
 std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
                          int steps) {
   return MemoryFormula(config, options).peak(steps).total();
+}
+
+std::int64_t evaluation_bound_bytes(const nn::TransformerConfig& config,
+                                    const MemoryOptions& options) {
+  return simulation_of(config, options).evaluation_peak().total();
 }
 
 }  // namespace fsdp::estimate

@@ -113,4 +113,9 @@ class MemoryFormula {
 std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
                          int steps);
 
+/// The bytes that no rank exceeds while it evaluates a model that it does not train: no gradients,
+/// no optimizer state, no tape. An upper bound: it frees the activations of a block at its end.
+std::int64_t evaluation_bound_bytes(const nn::TransformerConfig& config,
+                                    const MemoryOptions& options);
+
 }  // namespace fsdp::estimate

@@ -53,6 +53,19 @@ MicroStepMemory StepSimulation::micro_step(int m) {
   return memory;
 }
 
+// From the second forward on, units are gathered ahead.
+Breakdown StepSimulation::evaluation_peak() {
+  has_tape_ = false;
+  ledger_.hold(MemoryKind::activation, table_.data);
+  ledger_.reset_peak();
+  for (int i = 0; i < 2; ++i) {
+    MicroStepMemory unused;
+    forward(unused);
+    ledger_.drop(MemoryKind::activation, table_.loss.kept() + table_.loss_value);
+  }
+  return ledger_.peak();
+}
+
 // ------------------------------------------------------------------------------------- forward
 
 void StepSimulation::forward(MicroStepMemory& memory) {
@@ -67,6 +80,7 @@ void StepSimulation::forward(MicroStepMemory& memory) {
     pre_forward(unit);
     snap(name, CallState::after_pre_forward, memory);
     walk(segments_[i]->forward);
+    if (!has_tape_) ledger_.drop(MemoryKind::activation, segments_[i]->kept());
     snap(name, CallState::before_post_forward, memory);
     post_forward(unit);
     snap(name, CallState::after_post_forward, memory);

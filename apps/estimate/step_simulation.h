@@ -27,6 +27,8 @@ class StepSimulation {
 
   /// The next step; the first one differs (no order to prefetch by yet, no optimizer state).
   StepMemory next_step();
+  /// The most that is held by forwards without a tape. In place of next_step(), never beside it.
+  Breakdown evaluation_peak();
   const Breakdown& held() const { return ledger_.now(); }
 
  private:
@@ -90,6 +92,7 @@ class StepSimulation {
   std::set<const Unit*> in_flight_;
   Unit* reducing_ = nullptr;
   bool has_state_ = false;
+  bool has_tape_ = true;
 };
 
 }  // namespace fsdp::estimate

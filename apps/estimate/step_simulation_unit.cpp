@@ -70,8 +70,9 @@ void StepSimulation::pre_forward(Unit* unit) {
 }
 
 void StepSimulation::post_forward(Unit* unit) {
-  if (unit == nullptr || unit->shape.keep || options_.reshard == Reshard::never) return;
-  const bool keeps_part = options_.reshard == Reshard::within;
+  if (unit == nullptr) return;
+  if (has_tape_ && (unit->shape.keep || options_.reshard == Reshard::never)) return;
+  const bool keeps_part = has_tape_ && options_.reshard == Reshard::within;
   for (const FlatShape& flat : unit->shape.flats) {
     if (keeps_part) ledger_.hold(MemoryKind::unsharded_param, part_of(flat));
   }

@@ -6,8 +6,9 @@
 #include <algorithm>
 
 namespace fsdp::train {
+namespace {
 
-std::int64_t bound_bytes(const TrainConfig& config) {
+estimate::MemoryOptions memory_options(const TrainConfig& config) {
   estimate::MemoryOptions options;
   options.placement = config.parallel.strategy == "fsdp"  ? estimate::Placement::sharded
                       : config.parallel.strategy == "ddp" ? estimate::Placement::ddp
@@ -32,6 +33,14 @@ std::int64_t bound_bytes(const TrainConfig& config) {
   options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
   if (!config.optimizer.decay_norms)
     options.decays = [&config](const std::string& path) { return decays(config.optimizer, path); };
+  return options;
+}
+
+}  // namespace
+
+std::int64_t bound_bytes(const TrainConfig& config, Work work) {
+  const estimate::MemoryOptions options = memory_options(config);
+  if (work == Work::evaluation) return estimate::evaluation_bound_bytes(config.model, options);
   // An evaluation needs no more than a forward of training, but it may follow the first step: then
   // there is already the state of the optimizer, as in the second.
   const std::int64_t least = config.training.eval_every > 0 ? 2 : 1;

@@ -22,6 +22,16 @@ namespace fs = std::filesystem;
   throw InputError(fmt::format("{}: {}", name, what));
 }
 
+// Whatever is wrong with the data, the user learns which key they come from.
+template <class Open>
+TokenData under(const std::string& key, Open&& open) {
+  try {
+    return open();
+  } catch (const InputError& error) {
+    reject(key, error.what());
+  }
+}
+
 void check_tokens(const Tokens& all, const std::string& name, std::int64_t vocabulary) {
   const auto check = [&](const auto& tokens) {
     const auto outside =
@@ -90,36 +100,40 @@ void check_same_kind(const TrainConfig& config, const TokenData& data,
                                kind(validation), data.name(), kind(data)));
 }
 
+void check_length(const std::string& origin, const TokenData& data, std::int64_t sequence_length) {
+  if (data.size() > sequence_length) return;
+  reject(origin, fmt::format("{}: has {} tokens, one sequence needs {} (and the one after it); use "
+                             "more text or a smaller training.seq_len",
+                             data.name(), data.size(), sequence_length));
+}
+
 TokenData TokenData::open(const DataConfig& config, std::int64_t vocabulary) {
   if (config.path.empty()) {
-    throw InputError("data.path: nothing to train on; give a text file, a folder or a token file");
+    reject("data.path", "nothing to train on; give a text file, a folder or a token file");
   }
-  return open("data.path", config.path, config.format, vocabulary);
+  return under("data.path", [&] { return open(config.path, config.format, vocabulary); });
 }
 
-TokenData TokenData::open_validation(const DataConfig& config, std::int64_t vocabulary) {
-  return open("data.validation", config.validation, config.format, vocabulary);
+TokenData TokenData::open_validation(const DataConfig& config, std::int64_t vocabulary,
+                                     const std::string& key) {
+  return under(key, [&] { return open(config.validation, config.format, vocabulary); });
 }
 
-TokenData TokenData::open(const char* key, const std::string& name, const std::string& format,
+TokenData TokenData::open(const std::string& name, const std::string& format,
                           std::int64_t vocabulary) {
   const fs::path path = name;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) {
     std::error_code ignored;
-    throw InputError(fmt::format("{}: {}: no such file or folder (looked for it from {})", key,
-                                 name, fs::current_path(ignored).string()));
+    reject(name, fmt::format("no such file or folder (looked for it from {})",
+                             fs::current_path(ignored).string()));
   }
   if (error) {
-    throw InputError(fmt::format("{}: {}: {}; give a file or folder that you may read", key, name,
-                                 error.message()));
+    reject(name, fmt::format("{}; give a file or folder that you may read", error.message()));
   }
   if (status.type() == fs::file_type::character || status.type() == fs::file_type::block) {
-    throw InputError(
-        fmt::format("{}: {}: is a device, whose text may have no end; give a "
-                    "file, a folder or a pipe",
-                    key, name));
+    reject(name, "is a device, whose text may have no end; give a file, a folder or a pipe");
   }
   if (fs::is_directory(status)) {
     if (format == "tokens") reject(name, "is a folder; data.format tokens needs a file");

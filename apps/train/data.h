@@ -23,11 +23,12 @@ class TokenData {
  public:
   /// Text: the tokens are the bytes. Token file: see token_file.h. A folder: the text of all its
   /// sources, see source_text().
-  /// @throws InputError naming the file, and for a token outside [0, vocabulary) its position and
-  /// value.
+  /// @throws InputError naming key and file, and for a token outside [0, vocabulary) its position
+  /// and value.
   static TokenData open(const DataConfig& config, std::int64_t vocabulary);
-  /// The same for data.validation.
-  static TokenData open_validation(const DataConfig& config, std::int64_t vocabulary);
+  /// The same for data.validation; `key` says where its name was given.
+  static TokenData open_validation(const DataConfig& config, std::int64_t vocabulary,
+                                   const std::string& key = "data.validation");
   static TokenData from_text(std::string_view text, const std::string& name,
                              std::int64_t vocabulary);
 
@@ -41,7 +42,7 @@ class TokenData {
   bool is_text() const { return is_text_; }
 
  private:
-  static TokenData open(const char* key, const std::string& name, const std::string& format,
+  static TokenData open(const std::string& name, const std::string& format,
                         std::int64_t vocabulary);
   TokenData(Tokens tokens, std::string name, bool is_text)
       : tokens_(std::move(tokens)), name_(std::move(name)), is_text_(is_text) {}
@@ -57,6 +58,9 @@ void check_tokenizer(const TrainConfig& config, const std::string& origin, const
 /// @throws InputError if one of the two is text and the other is tokens: then a token of one is
 /// something else in the other.
 void check_same_kind(const TrainConfig& config, const TokenData& data, const TokenData& validation);
+
+/// @throws InputError unless there is one sequence of T tokens and the token after it.
+void check_length(const std::string& origin, const TokenData& data, std::int64_t sequence_length);
 
 /// The text of all sources (.md, .h, .cpp, .py, .sh, .toml, .cmake, .txt) below `folder`, in the
 /// order of their paths; hidden folders and those called build* are passed over.
@@ -78,7 +82,7 @@ struct MicroBatch {
 /// resuming needs no state but the step, and every W sees the same batches.
 class Sampler {
  public:
-  /// `data` must outlive it. @throws InputError if there is not one sequence of T + 1 tokens.
+  /// `data` must outlive it, and have more than T tokens.
   Sampler(const TokenData& data, std::int64_t seed, std::int64_t batch,
           std::int64_t sequence_length);
 

@@ -42,10 +42,11 @@ EvaluationResult evaluate(const TrainConfig& config, const TokenData& data,
   const Evaluator evaluator(data, config.training.local_batch_size, config.sequence_length(),
                             rank.group.get());
   if (checkpoint) {
-    result.steps_done = step_of(strategy->load_checkpoint(*checkpoint), *checkpoint);
+    result.steps_done = step_of(strategy->load_parameters(*checkpoint), *checkpoint);
   } else {
     strategy->load_full(config.from);
   }
+  Context::current().tracker().reset_peak();
   result.windows = evaluator.windows();
   result.loss = evaluator.mean_loss(strategy->model());
   const std::vector<std::int64_t> peaks = gather<std::int64_t>(
@@ -62,6 +63,7 @@ EvaluationResult run_evaluation(const TrainConfig& config, const TokenData& data
   in_every_process([&] {
     checkpoint = checkpoint_to_evaluate(config);
     check_tokenizer(config, "--eval", data);
+    check_length("--eval", data, config.sequence_length());
   });
   if (on_note && process_rank() == 0) {
     on_note(fmt::format("evaluating {}", checkpoint ? checkpoint->string() : config.from));

@@ -17,7 +17,7 @@ struct EvaluationResult {
   float loss = 0;                ///< per token, in nats
   std::int64_t windows = 0;      ///< of T tokens each
   std::int64_t steps_done = -1;  ///< by the checkpoint; -1 for a model that none was loaded of
-  std::int64_t peak_bytes = 0;   ///< of the rank that needed most
+  std::int64_t peak_bytes = 0;   ///< of the rank that needed most, when all was loaded
 };
 
 /// Evaluates the model of the latest checkpoint in checkpoint.folder or, if there is none, of

@@ -22,11 +22,7 @@ Evaluator::Evaluator(const TokenData& data, std::int64_t batch, std::int64_t seq
       sequence_length_(sequence_length),
       group_(group),
       windows_((data.size() - 1) / sequence_length) {
-  if (data.size() > sequence_length) return;
-  throw InputError(fmt::format(
-      "{}: has {} tokens, one window to evaluate needs {} (and the one after it); use more text or "
-      "a smaller training.seq_len",
-      data.name(), data.size(), sequence_length));
+  FSDP_CHECK(windows_ > 0, "{} tokens, but windows of {}", data.size(), sequence_length);
 }
 
 MicroBatch Evaluator::windows_from(std::int64_t first) const {

@@ -24,11 +24,11 @@ double perplexity(float loss);
 /// be too few of them: then the last window fills the places, and does not count. So all ranks take
 /// part in as many forwards, and in all of their gathers. Each window has a loss of its own, and
 /// their sum is the canonical one (tensor/tree_sum.h): the result is a function of the parameters,
-/// the tokens and T, to the last bit, for every strategy, W and batch.
+/// the format that the model computes in, the tokens and T, to the last bit, for every strategy, W
+/// and batch.
 class Evaluator {
  public:
-  /// `data` must outlive it. `group` is null for a single process.
-  /// @throws InputError if there is not one window of T + 1 tokens.
+  /// `data` must outlive it, and have more than T tokens. `group` is null for a single process.
   Evaluator(const TokenData& data, std::int64_t batch, std::int64_t sequence_length,
             ProcessGroup* group);
 

@@ -89,11 +89,12 @@ void draw(const report::RunRecord& record, const std::filesystem::path& folder) 
 
 std::string describe(const StepReport& step, bool clips) {
   const auto validation = step.validation_loss;
-  return fmt::format("step {:>{}}/{}  loss {:.4f}{}  lr {:.2e}{}  {:.0f} tokens/s  peak {}",
-                     step.step, std::to_string(step.steps).size(), step.steps, step.loss,
-                     validation ? fmt::format("  validation {:.4f}", *validation) : "", step.lr,
-                     clips ? fmt::format("  norm {:.3f}", step.norm) : "", step.tokens_per_second,
-                     show_bytes(step.peak_bytes));
+  const std::string norm = clips ? fmt::format("  norm {:.3f}", step.norm) : "";
+  return fmt::format("step {:>{}}/{}  loss {:.4f}{}  {}  {:.0f} tokens/s  peak {}", step.step,
+                     std::to_string(step.steps).size(), step.steps, step.loss,
+                     validation ? fmt::format("  validation {:.4f}", *validation) : "",
+                     step.is_skipped ? "skipped" : fmt::format("lr {:.2e}{}", step.lr, norm),
+                     step.tokens_per_second, show_bytes(step.peak_bytes));
 }
 
 /// Trains until the end, or until a signal. When the reader of the output has gone, the rest is
@@ -152,14 +153,17 @@ void prepare_sample(Plan& plan) {
 
 Plan make_plan(CommandLine line) {
   TrainConfig config = configure(line);
-  check_memory(config, program::free_memory());
+  check_memory(config, program::free_memory(), line.eval ? Work::evaluation : Work::training);
   Plan plan{std::move(line), std::move(config), {}, {}, {}};
   const DataConfig& data = plan.config.data;
   const std::int64_t vocabulary = plan.config.model.vocab_size;
-  if (plan.line.eval || plan.config.training.eval_every > 0) {
+  if (plan.line.eval) {
+    plan.validation = TokenData::open_validation(data, vocabulary, "--eval");
+    return plan;
+  }
+  if (plan.config.training.eval_every > 0) {
     plan.validation = TokenData::open_validation(data, vocabulary);
   }
-  if (plan.line.eval) return plan;
   plan.data = TokenData::open(data, vocabulary);
   if (plan.validation) check_same_kind(plan.config, *plan.data, *plan.validation);
   prepare_sample(plan);

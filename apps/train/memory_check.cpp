@@ -21,7 +21,8 @@ constexpr double kMostShown = 9e18;
 
 // The largest terms of the formula for all ranks, as a real number: it may be absurd. The letters
 // are those of estimate/activation_table.h.
-double rough_bytes(const TrainConfig& config) {
+double rough_bytes(const TrainConfig& config, Work work) {
+  const bool trains = work == Work::training;
   const nn::TransformerConfig& model = config.model;
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
   const double d = real(model.hidden_size);
@@ -33,15 +34,16 @@ double rough_bytes(const TrainConfig& config) {
   const double parameters =
       (model.tie_word_embeddings ? 1 : 2) * table + real(model.num_hidden_layers) * block + d;
   const auto states = static_cast<double>(make_optimizer(config.optimizer)->state_names().size());
-  const double copies = (2 + states) * parameters;  // the parameters, their gradients, the state
+  // The parameters, and in a training their gradients and the state.
+  const double copies = (trains ? 2 + states : 1) * parameters;
   const double ranks = real(config.parallel.ranks);
   const double held =
       config.parallel.strategy == "fsdp" ? copies / ranks + 2 * std::max(block, table) : copies;
   const double rows = real(config.training.local_batch_size) * real(config.sequence_length());
   const double kept = 4 * d + 2 * q_width + 2 * kv_width + 3 * real(model.intermediate_size) +
                       real(model.num_attention_heads) + 2;
-  const double activations =
-      rows * (real(model.num_hidden_layers) * kept + real(model.vocab_size) + 2);
+  const double blocks = trains ? real(model.num_hidden_layers) : 1;  // at a time
+  const double activations = rows * (blocks * kept + real(model.vocab_size) + 2);
   const double positions = real(model.max_position_embeddings) * real(model.head_dim());
   return 4 * ranks * (held + activations + positions);
 }
@@ -53,8 +55,10 @@ double data_bytes(const TrainConfig& config, const std::string& path) {
   return ignored ? 0 : static_cast<double>(nbytes) * (config.data.format == "tokens" ? 1 : 3);
 }
 
-double data_bytes(const TrainConfig& config) {
-  return data_bytes(config, config.data.path) + data_bytes(config, config.data.validation);
+// What is not read costs nothing.
+double validation_bytes(const TrainConfig& config, Work work) {
+  const bool is_read = work == Work::evaluation || config.training.eval_every > 0;
+  return is_read ? data_bytes(config, config.data.validation) : 0;
 }
 
 struct Saving {
@@ -64,12 +68,12 @@ struct Saving {
 };
 
 // The one change that leaves least; of several that are nearly as good, one that the user has made.
-Saving best_saving(const TrainConfig& config) {
+Saving best_saving(const TrainConfig& config, Work work) {
   std::vector<Saving> savings;
   const auto consider = [&](const std::string& key, const std::string& change,
                             const TrainConfig& changed) {
     const bool is_set = !config.from.empty() && key.starts_with("model.");  // by model.from
-    if (!is_set) savings.push_back({key, change, rough_bytes(changed)});
+    if (!is_set) savings.push_back({key, change, rough_bytes(changed, work)});
   };
   const auto halve = [&](const std::string& key, auto field_of) {
     TrainConfig changed = config;
@@ -96,7 +100,7 @@ Saving best_saving(const TrainConfig& config) {
   const auto best =
       std::min_element(savings.begin(), savings.end(),
                        [](const Saving& a, const Saving& b) { return a.bytes < b.bytes; });
-  const double good_enough = best->bytes + 0.1 * (rough_bytes(config) - best->bytes);
+  const double good_enough = best->bytes + 0.1 * (rough_bytes(config, work) - best->bytes);
   const auto given = std::find_if(savings.begin(), savings.end(), [&](const Saving& each) {
     return each.bytes <= good_enough && config.origins.contains(each.key);
   });
@@ -107,61 +111,67 @@ std::string show(double nbytes) {
   return show_bytes(static_cast<std::int64_t>(std::min(nbytes, kMostShown)));
 }
 
-double needed(const TrainConfig& config) {
-  const double rough = rough_bytes(config);
+double needed(const TrainConfig& config, Work work) {
+  const double rough = rough_bytes(config, work);
   if (rough > kMostExact) return rough;
   TrainConfig shorter = config;
   const std::int64_t micro_step = config.training.local_batch_size * config.parallel.ranks;
   shorter.training.global_batch_size = std::min(config.training.global_batch_size, 16 * micro_step);
-  return static_cast<double>(bound_bytes(shorter)) * static_cast<double>(config.parallel.ranks);
+  return static_cast<double>(bound_bytes(shorter, work)) *
+         static_cast<double>(config.parallel.ranks);
 }
 
 /// What shares the memory of this machine.
 struct Here {
   std::int64_t ranks;
-  double share;     // of all ranks
-  double training;  // bytes of these ranks
-  double data;      // bytes; each process reads all of them
+  double share;  // of all ranks
+  double work;   // bytes of these ranks
+  double data;   // bytes; each process reads all of them
 };
 
-Here here(const TrainConfig& config) {
+Here here(const TrainConfig& config, Work work) {
   const auto launch = mpi::launched();
   const std::int64_t all = config.parallel.ranks;
   const std::int64_t ranks = launch ? std::min<std::int64_t>(launch->size_here, all) : all;
   const double share = static_cast<double>(ranks) / static_cast<double>(all);
   return {.ranks = ranks,
           .share = share,
-          .training = needed(config) * share,
-          .data = data_bytes(config) * (launch ? launch->size_here : 1)};
+          .work = needed(config, work) * share,
+          .data = (data_bytes(config, config.data.path) + validation_bytes(config, work)) *
+                  (launch ? launch->size_here : 1)};
 }
 
 }  // namespace
 
-std::int64_t needed_bytes(const TrainConfig& config) {
-  const Here here = train::here(config);
-  return static_cast<std::int64_t>(std::min(here.training + here.data, kMostShown));
+std::int64_t needed_bytes(const TrainConfig& config, Work work) {
+  const Here here = train::here(config, work);
+  return static_cast<std::int64_t>(std::min(here.work + here.data, kMostShown));
 }
 
-void check_memory(const TrainConfig& config, const program::FreeMemory& there) {
+void check_memory(const TrainConfig& config, const program::FreeMemory& there, Work work) {
   if (!config.parallel.check_memory) return;
   const auto most = static_cast<double>(there.nbytes);
-  const auto [ranks, share, training, data] = here(config);
-  if (training + data <= most) return;
-  if (data > training) {
+  const auto [ranks, share, held, data] = here(config, work);
+  if (held + data <= most) return;
+  const bool evaluates = work == Work::evaluation;
+  if (data > held) {
     const auto& [path, format, validation] = config.data;
-    const bool is_path = data_bytes(config, path) >= data_bytes(config, validation);
-    throw InputError(
-        fmt::format("{}: {}: reading it takes {}, and there are {} ({}); use less data, or set "
-                    "parallel.check_memory to false to try",
-                    is_path ? "data.path" : "data.validation", is_path ? path : validation,
-                    show(data), show_bytes(there.nbytes), there.limit));
+    const bool is_path = data_bytes(config, path) >= validation_bytes(config, work);
+    throw InputError(fmt::format(
+        "{}: {}: reading it takes {}, and there are {} ({}); use less data, or set "
+        "parallel.check_memory to false to try",
+        is_path     ? "data.path"
+        : evaluates ? "--eval"
+                    : "data.validation",
+        is_path ? path : validation, show(data), show_bytes(there.nbytes), there.limit));
   }
-  const Saving best = best_saving(config);
+  const Saving best = best_saving(config, work);
   throw InputError(fmt::format(
-      "{}: this training needs {} for its {} rank{}, and there are {} ({}); {} would save most "
-      "(then it is {}), or set parallel.check_memory to false to try",
-      best.key, show(training + data), ranks, ranks == 1 ? "" : "s", show_bytes(there.nbytes),
-      there.limit, best.change, show(best.bytes * share + data)));
+      "{}: this {} needs {} for its {} rank{}, and there are {} ({}); {} would save most (then it "
+      "is {}), or set parallel.check_memory to false to try",
+      best.key, evaluates ? "evaluation" : "training", show(held + data), ranks,
+      ranks == 1 ? "" : "s", show_bytes(there.nbytes), there.limit, best.change,
+      show(best.bytes * share + data)));
 }
 
 }  // namespace fsdp::train

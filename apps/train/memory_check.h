@@ -5,6 +5,7 @@
 #pragma once
 
 #include "program/memory.h"
+#include "train/bound.h"
 #include "train/config.h"
 
 #include <cstdint>
@@ -12,13 +13,13 @@
 namespace fsdp::train {
 
 /// What the ranks of this machine need together, by the formula of the writeup (train/bound.h), and
-/// the data. A
-/// step of more than 16 micro-steps is taken for one of 16, and what is beyond 10^15 bytes is only
-/// estimated: the result is a lower bound then. Never overflows.
-std::int64_t needed_bytes(const TrainConfig& config);
+/// the data. A step of more than 16 micro-steps is taken for one of 16, and what is beyond 10^15
+/// bytes is only estimated: the result is a lower bound then. Never overflows.
+std::int64_t needed_bytes(const TrainConfig& config, Work work = Work::training);
 
-/// @throws InputError if the training needs more than there is, with both numbers and the key that
+/// @throws InputError if the work needs more than there is, with both numbers and the key that
 /// would save most, unless parallel.check_memory is false.
-void check_memory(const TrainConfig& config, const program::FreeMemory& there);
+void check_memory(const TrainConfig& config, const program::FreeMemory& there,
+                  Work work = Work::training);
 
 }  // namespace fsdp::train

@@ -32,8 +32,8 @@ bool may_differ(const TrainConfig& config, const std::string& key);
 std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConfig& config,
                             const TokenData& data);
 
-/// @throws InputError naming the folder and the key in which the model of the checkpoint, or its
-///         kind of optimizer, differs from the configuration.
+/// @throws InputError naming the folder and the key in which the model of the checkpoint
+///         differs from the configuration.
 void check_same_model(const std::filesystem::path& folder, const TrainConfig& config);
 
 /// The steps done, out of the metadata.

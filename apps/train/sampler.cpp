@@ -29,12 +29,8 @@ Sampler::Sampler(const TokenData& data, std::int64_t seed, std::int64_t batch,
       seed_(static_cast<std::uint64_t>(seed)),
       batch_(batch),
       sequence_length_(sequence_length) {
-  if (data.size() < sequence_length + 1) {
-    throw InputError(fmt::format(
-        "{}: has {} tokens, one sequence needs {} (and the one after it); use more text "
-        "or a smaller training.seq_len",
-        data.name(), data.size(), sequence_length));
-  }
+  FSDP_CHECK(data.size() > sequence_length, "{} tokens, but sequences of {}", data.size(),
+             sequence_length);
 }
 
 std::int64_t Sampler::window(std::int64_t step, std::int64_t j, std::int64_t i) const {

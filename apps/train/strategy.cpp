@@ -2,7 +2,6 @@
 
 #include "base/check.h"
 #include "io/hf_folder_writer.h"
-#include "io/sharded_checkpoint.h"
 #include "nn/init_observer.h"
 #include "optim/adaptive_optimizers.h"
 #include "optim/local_gradients.h"
@@ -44,7 +43,9 @@ class ReplicatedStrategy : public Strategy {
         model_(make_model(config)),
         optimizer_(make_optimizer(config.optimizer)) {
     masters_ = optim::MasterWeights(model_->variables(), config.mixed_precision());
-    model_->register_forward_pre_hook([this](nn::Module&) { masters_.refresh(); });
+    model_->register_forward_pre_hook([this](nn::Module&) {
+      if (std::exchange(masters_changed_, false)) masters_.refresh();
+    });
     if (group_ == nullptr) {
       gradients_ = std::make_unique<optim::LocalGradients>(model_->variables(), masters_);
     } else {
@@ -60,7 +61,10 @@ class ReplicatedStrategy : public Strategy {
   double clip(double max_norm) override {
     return optim::clip_by_global_norm(*gradients_, group_.get(), max_norm);
   }
-  void step(double lr) override { optimizer_->step(gradients_->pieces(), lr); }
+  void step(double lr) override {
+    masters_changed_ = true;
+    optimizer_->step(gradients_->pieces(), lr);
+  }
 
   void for_each_full_parameter(const Visit& visit) override {
     for (const nn::NamedParameter& each : model_->named_parameters()) {
@@ -85,41 +89,41 @@ class ReplicatedStrategy : public Strategy {
     const std::vector<io::StateSlice> slices = state_slices();
     reader.check(slices, model_->named_parameters());
     const std::int64_t steps = io::integer_of(reader.metadata(), "optimizer_steps", folder);
-    reader.verify(group_ == nullptr ? 0 : group_->rank(), group_ == nullptr ? 1 : group_->size());
-    barrier("load");  // every rank found it right
+    verify(reader);
     reader.read(slices);
     optimizer_->set_steps(steps);
     return reader.metadata();
   }
 
   void load_full(const std::filesystem::path& folder) override {
+    masters_changed_ = true;
     io::load_hf_folder(*model_, folder, [this](const Variable& each) { return masters_.of(each); });
     barrier("load_full");  // every rank found it right
   }
 
  protected:
   std::vector<nn::NamedParameter> parameters() override { return model_->named_parameters(); }
-  bool is_first() const override { return group_ == nullptr || group_->rank() == 0; }
-  void barrier(const char* what) override {
-    if (group_ != nullptr) group_->barrier({what, Phase::checkpoint}).wait();
+  ProcessGroup* group() const override { return group_.get(); }
+  // Named as the sharded strategy names them, so that each loads what the other wrote.
+  std::vector<io::StateSlice> parameter_slices() override {
+    masters_changed_ = true;  // they may be read into
+    std::vector<io::StateSlice> slices;
+    for (const nn::NamedParameter& each : model_->named_parameters()) {
+      const Tensor& master = masters_.of(each.variable);
+      slices.push_back({"param/" + each.path, master.shape(), 0, master.view({master.numel()})});
+    }
+    return slices;
   }
 
  private:
-  // Named as the sharded strategy names them, so that each loads what the other wrote.
   std::vector<io::StateSlice> state_slices() {
-    std::vector<io::StateSlice> slices;
-    const auto add = [&](const std::string& name, const Shape& shape, const Tensor& values) {
-      slices.push_back({name, shape, 0, values.view({values.numel()})});
-    };
+    std::vector<io::StateSlice> slices = parameter_slices();
     std::map<std::string, Shape> shapes;
-    for (const nn::NamedParameter& each : model_->named_parameters()) {
-      const Tensor& master = masters_.of(each.variable);
-      shapes[each.path] = master.shape();
-      add("param/" + each.path, master.shape(), master);
-    }
+    for (const io::StateSlice& parameter : slices) shapes[parameter.name] = parameter.full_shape;
     for (const optim::Piece& piece : gradients_->pieces()) {
       for (const auto& [name, state] : optimizer_->state(piece)) {
-        add(name + "/" + piece.key, shapes.at(piece.key), state);
+        slices.push_back({name + "/" + piece.key, shapes.at("param/" + piece.key), 0,
+                          state.view({state.numel()})});
       }
     }
     return slices;
@@ -128,6 +132,7 @@ class ReplicatedStrategy : public Strategy {
   std::shared_ptr<ProcessGroup> group_;  // null: alone
   std::shared_ptr<nn::TransformerLM> model_;
   optim::MasterWeights masters_;
+  bool masters_changed_ = false;  // since the model's copies were made; a sample runs many forwards
   std::shared_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::GradientEngine> gradients_;
 };
@@ -179,8 +184,20 @@ class ShardedStrategy : public Strategy {
     }
     return all;
   }
-  bool is_first() const override { return group_->rank() == 0; }
-  void barrier(const char* what) override { group_->barrier({what, Phase::checkpoint}).wait(); }
+  std::vector<io::StateSlice> parameter_slices() override {
+    std::vector<io::StateSlice> slices;
+    for (const auto& unit : sharded_->units()) {
+      for (const auto& flat : unit->flat_parameters()) {
+        for (const ShardPiece& piece : flat->pieces_of(flat->rank())) {
+          const Span& span = flat->spans()[piece.span];
+          slices.push_back({"param/" + span.path, span.shape, piece.param_begin,
+                            flat->shard().narrow(0, piece.shard_begin, piece.numel)});
+        }
+      }
+    }
+    return slices;
+  }
+  ProcessGroup* group() const override { return group_.get(); }
 
  private:
   std::shared_ptr<ProcessGroup> group_;
@@ -190,6 +207,24 @@ class ShardedStrategy : public Strategy {
 };
 
 }  // namespace
+
+void Strategy::barrier(const char* what) const {
+  if (group() != nullptr) group()->barrier({what, Phase::checkpoint}).wait();
+}
+
+void Strategy::verify(const io::SliceReader& reader) const {
+  reader.verify(group() == nullptr ? 0 : group()->rank(), group() == nullptr ? 1 : group()->size());
+  barrier("load");  // every rank found it right
+}
+
+Strategy::Metadata Strategy::load_parameters(const std::filesystem::path& folder) {
+  const io::SliceReader reader(folder);
+  const std::vector<io::StateSlice> slices = parameter_slices();
+  reader.check(slices);
+  verify(reader);
+  reader.read(slices);
+  return reader.metadata();
+}
 
 std::vector<std::string> Strategy::save_full(const std::filesystem::path& folder,
                                              io::HfExport how) {

@@ -7,6 +7,7 @@
 #include "comm/process_group.h"
 #include "io/checkpoint_folder.h"
 #include "io/hf_folder.h"
+#include "io/sharded_checkpoint.h"
 #include "nn/transformer.h"
 #include "optim/gradient_engine.h"
 #include "optim/optimizer.h"
@@ -45,6 +46,8 @@ class Strategy {
                                Metadata metadata) = 0;
   /// Loads one; nothing changes unless all of it fits. Collective.
   virtual Metadata load_checkpoint(const std::filesystem::path& folder) = 0;
+  /// Loads only the parameters of one, whatever optimizer made them. Collective.
+  Metadata load_parameters(const std::filesystem::path& folder);
   /// The parameters from such a folder. With model.from they have no values before this, or before
   /// load_checkpoint(). No rank reads more than it keeps. Collective.
   virtual void load_full(const std::filesystem::path& folder) = 0;
@@ -55,8 +58,13 @@ class Strategy {
  protected:
   /// In the order of for_each_full_parameter().
   virtual std::vector<nn::NamedParameter> parameters() = 0;
-  virtual bool is_first() const = 0;  ///< rank 0, or alone
-  virtual void barrier(const char* what) = 0;
+  /// Of the parameters, what this rank holds.
+  virtual std::vector<io::StateSlice> parameter_slices() = 0;
+  virtual ProcessGroup* group() const = 0;  ///< null: alone
+  bool is_first() const { return group() == nullptr || group()->rank() == 0; }
+  void barrier(const char* what) const;
+  /// That a checkpoint is not damaged. Collective.
+  void verify(const io::SliceReader& reader) const;
 };
 
 /// How a rank takes its share of a step's micro-batches.

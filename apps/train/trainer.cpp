@@ -55,6 +55,10 @@ RunResult run_training(const TrainConfig& config, const TokenData& data,
   OutputClaims claims;
   in_every_process([&] {
     check_tokenizer(config, config.origin("data.path"), data);
+    check_length(config.origin("data.path"), data, config.sequence_length());
+    if (config.training.eval_every > 0) {
+      check_length(config.origin("data.validation"), *options.validation, config.sequence_length());
+    }
     if (process_rank() == 0) claims = claim_outputs(config, data, options);
   });
   RunResult result;

@@ -141,9 +141,9 @@ TEST_CASE("data that are not there are named", "[data]") {
              contains("is a folder"));
   io::write_text_atomically(folder / "short", "12345678");
   const TokenData data = TokenData::open({folder / "short", "auto"}, 256);
-  CHECK_THAT(message_of<InputError>([&] { Sampler(data, 1, 1, 8); }),
+  CHECK_THAT(message_of<InputError>([&] { check_length("data.path", data, 8); }),
              contains((folder / "short").string()) && contains("has 8 tokens"));
-  CHECK_NOTHROW(Sampler(data, 1, 1, 7));
+  CHECK_NOTHROW(check_length("data.path", data, 7));
 }
 
 TEST_CASE("the sources of a folder are read in the order of their paths", "[data]") {

@@ -101,7 +101,10 @@ TEST_CASE("loss and perplexity are printed with --eval, and nothing is trained",
   const std::string other = "--eval " + quoted(folder / "other.txt");
   refused(other, "--eval: there is no model to evaluate");
   refused(checkpoint + "--eval ''", "--eval: is empty; give a path");
-  refused(checkpoint + "--eval " + quoted(folder / "none"), "none: no such file or folder");
+  refused(checkpoint + "--eval " + quoted(folder / "none"),
+          "--eval: " + (folder / "none").string() + ": no such file or folder");
+  refused(checkpoint + other + "--model.vocab_size 99",
+          "--eval: " + (folder / "other.txt").string() + ": token 99 at position 2 is outside");
   refused(checkpoint + other + "--export x", "--export");
   refused(checkpoint + other + "--picture x", "--picture");
   refused(checkpoint + other + "--summary " + quoted(folder / "text.txt"), "--summary: ");

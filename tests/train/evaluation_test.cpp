@@ -3,6 +3,7 @@
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "comm/world.h"
+#include "device/thread_pool.h"
 #include "io/file_io.h"
 #include "io/hf_folder.h"
 #include "io/sharded_checkpoint.h"
@@ -138,7 +139,32 @@ TEST_CASE("an evaluation is the mean over all windows, to the last bit", "[train
       CHECK(found.loss == expected);
       CHECK(found.windows == kWindows);
       CHECK(found.steps_done == -1);
-      CHECK(found.peak_bytes <= bound_bytes(config));
+      CHECK(found.peak_bytes <= bound_bytes(config, Work::evaluation));
+    }
+  }
+}
+
+TEST_CASE("an evaluation needs the parameters and one block at a time", "[train][eval]") {
+  const TemporaryFolder home;
+  const TokenData data = other_text();
+  const Words words = {"--model.num_hidden_layers=6", "--checkpoint.folder=" + home.path().string(),
+                       "--training.steps=1"};
+  run_training(configure(words), some_text());
+  for (const Words& how : all_strategies()) {
+    for (const char* format : {"float32", "bfloat16"}) {
+      for (const char* reshard : {"true", "false"}) {
+        INFO(how[0] << " " << how[1] << " " << format << " " << reshard);
+        const TrainConfig config =
+            configure(words + how +
+                      Words{std::string("--training.mixed_precision_param=") + format,
+                            std::string("--parallel.reshard_after_forward=") + reshard});
+        const std::int64_t peak = run_evaluation(config, data).peak_bytes;
+        const std::int64_t bound = bound_bytes(config, Work::evaluation);
+        CHECK(peak <= bound);
+        const auto scratch = static_cast<std::int64_t>(ThreadPool::kScratchBytes);
+        CHECK(bound - scratch < (peak - scratch) * 5 / 4);
+        CHECK((bound - scratch) * 2 < bound_bytes(config) - scratch);
+      }
     }
   }
 }
@@ -265,12 +291,12 @@ TEST_CASE("a checkpoint is evaluated as its training evaluated it", "[train][eva
     // What only a training uses may differ.
     const TrainConfig config =
         configure(how + there + kEveryStep +
-                  Words{"--optimizer.weight_decay=0", "--training.seed=9",
+                  Words{"--optimizer.name=sgd", "--optimizer.momentum=0.5", "--training.seed=9",
                         "--training.local_batch_size=3", "--training.global_batch_size=0"});
     const EvaluationResult found = run_evaluation(config, validation);
     CHECK(found.loss == trained.evaluations.back().loss);
     CHECK(found.steps_done == 4);
-    CHECK(found.peak_bytes <= bound_bytes(config));
+    CHECK(found.peak_bytes <= bound_bytes(config, Work::evaluation));
   }
   const auto complaint = [&](const Words& words) {
     return message_of<InputError>([&] { run_evaluation(configure(words), validation); });
@@ -278,7 +304,6 @@ TEST_CASE("a checkpoint is evaluated as its training evaluated it", "[train][eva
   CHECK_THAT(complaint(there + Words{"--model.intermediate_size=44"}),
              contains("was saved with model.intermediate_size = 40, now it is 44; use the same "
                       "value (--model.intermediate_size 40), or give another"));
-  CHECK_THAT(complaint(there + Words{"--optimizer.name=sgd"}), contains("optimizer.name = adamw"));
   const std::string none = "--eval: there is no model to evaluate";
   CHECK_THAT(complaint({}), contains(none + "; give the --checkpoint.folder"));
   CHECK_THAT(complaint({"--checkpoint.folder=" + (home / "empty").string()}),
@@ -313,7 +338,13 @@ TEST_CASE("what cannot be evaluated is refused", "[train][eval]") {
   CHECK(configure(kEveryStep).remarks.empty());
   const TokenData tiny = TokenData::from_text("12345678", "a tiny text", 128);
   CHECK_THAT(message_of<InputError>([&] { train_with(tiny, kEveryStep); }),
-             contains("a tiny text: has 8 tokens, one window to evaluate needs 8 (and the one"));
+             contains("data.validation: a tiny text: has 8 tokens, one sequence needs 8 (and"));
+  const TemporaryFolder home;
+  const Words there = {"--checkpoint.folder=" + home.path().string()};
+  run_training(configure(there), some_text());
+  CHECK(message_of<InputError>([&] {
+          run_evaluation(configure(there), tiny);
+        }).starts_with("--eval: a tiny text: has 8 tokens"));
   CHECK(Evaluator(some_text(), 1, kLength, nullptr).windows() > kWindows);
   CHECK_THAT(message_of<InputError>([] {
                TokenData::open_validation({"", "auto", "no/such/file"}, 128);

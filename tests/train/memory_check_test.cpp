@@ -23,9 +23,10 @@ using testing::TemporaryFolder;
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
-std::string refusal(const std::vector<std::string>& overrides, std::int64_t nbytes) {
+std::string refusal(const std::vector<std::string>& overrides, std::int64_t nbytes,
+                    Work work = Work::training) {
   return message_of<InputError>([&] {
-    check_memory(load_config(std::nullopt, overrides), {nbytes, "a test's limit"});
+    check_memory(load_config(std::nullopt, overrides), {nbytes, "a test's limit"}, work);
   });
 }
 
@@ -100,8 +101,32 @@ TEST_CASE("data larger than the memory are named", "[train]") {
   std::filesystem::resize_file(folder / "text", std::uintmax_t{1} << 40);
   CHECK_THAT(refusal({"--data.path=" + (folder / "text").string()}, std::int64_t{64} << 30),
              contains("data.path: " + (folder / "text").string() + ": reading it takes 3.30 TB"));
-  CHECK_THAT(refusal({"--data.validation=" + (folder / "text").string()}, std::int64_t{64} << 30),
+  const std::vector<std::string> unread = {"--data.validation=" + (folder / "text").string()};
+  CHECK(refusal(unread, std::int64_t{64} << 30).empty());
+  std::vector<std::string> read = unread;
+  read.emplace_back("--training.eval_every=1");
+  CHECK_THAT(refusal(read, std::int64_t{64} << 30),
              contains("data.validation: " + (folder / "text").string() + ": reading it takes"));
+  CHECK_THAT(refusal(unread, std::int64_t{64} << 30, Work::evaluation),
+             contains("--eval: " + (folder / "text").string() + ": reading it takes"));
+}
+
+TEST_CASE("an evaluation may need less than the training", "[train][eval]") {
+  for (const std::vector<std::string>& overrides :
+       {std::vector<std::string>{"--model.preset=llama_124m", "--training.local_batch_size=1"},
+        {"--parallel.strategy=fsdp", "--parallel.ranks=4"}}) {
+    const TrainConfig config = load_config(std::nullopt, overrides);
+    const std::int64_t needed = bound_bytes(config, Work::evaluation) * config.parallel.ranks;
+    CHECK(needed_bytes(config, Work::evaluation) == needed);
+    CHECK(needed < needed_bytes(config));
+    CHECK(refusal(overrides, needed, Work::evaluation).empty());
+    CHECK_THAT(refusal(overrides, needed, Work::training), contains("this training needs"));
+    CHECK_THAT(refusal(overrides, needed - 1, Work::evaluation),
+               contains("this evaluation needs") && contains("would save most"));
+  }
+  const std::vector<std::string> absurd = {"--model.hidden_size=1000000000"};
+  CHECK_THAT(refusal(absurd, std::int64_t{64} << 30, Work::evaluation),
+             contains("this evaluation needs"));
 }
 
 TEST_CASE("the memory there is: the least of machine and control groups", "[program]") {
