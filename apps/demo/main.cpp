@@ -165,7 +165,7 @@ int run(int argc, char** argv) {
   program::OptionParser options("unshard-demo",
                                 "Trains a small model, alone and sharded, and compares every bit.");
   Precision precision;
-  const std::vector<std::string> formats = {"float32", "bfloat16", "float16"};
+  const std::vector<std::string> formats = model_formats();
   options.add_choice("--mixed-precision-param", precision.param, formats,
                      "what the model computes in, beside masters in float32");
   options.add_choice("--mixed-precision-reduce", precision.reduce, formats,

@@ -41,7 +41,7 @@ void declare(program::OptionParser& parser, Options& options) {
                     "units gathered ahead; 0 = none");
   parser.add_choice("--reshard", options.reshard, {"always", "never"},
                     "after forward: always, never");
-  const std::vector<std::string> formats = {"float32", "bfloat16", "float16"};
+  const std::vector<std::string> formats = model_formats();
   parser.add_choice("--mixed-precision-param", options.param, formats,
                     "what the model computes in, beside masters in float32");
   parser.add_choice("--mixed-precision-reduce", options.reduce, formats,

@@ -26,7 +26,7 @@ const std::map<std::string, nn::TransformerConfig>& presets() {
 std::vector<Key> keys_of(TrainConfig& c) {
   std::vector<std::string> preset_names;
   for (const auto& [name, sizes] : presets()) preset_names.push_back(name);
-  const std::vector<std::string> formats{"float32", "bfloat16", "float16"};
+  const std::vector<std::string> formats = model_formats();
   return {
       {"model.preset", &c.preset, "sizes to start from", one_of(preset_names)},
       {"model.from", &c.from, "Hugging Face folder to start from; it sets all other model keys"},

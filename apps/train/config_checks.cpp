@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -87,13 +88,16 @@ void check_checkpoint(const TrainConfig& config) {
 
 void check_loss_scale(const TrainConfig& config) {
   const auto check = [&](const char* key, double value) {
-    int exponent = 0;
-    const bool is_power = value == 0 || std::frexp(value, &exponent) == 0.5;
-    refuse_if(!is_power, config, key, "is {}, must be a power of two, such as {}", value,
-              std::ldexp(1.0, exponent));
+    const double near = std::ldexp(1.0, value > 0 ? std::ilogb(value) + 1 : 0);
+    refuse_if(value != 0 && !optim::LossScaler::is_scale(value), config, key,
+              "is {}, must be a power of two, such as {}", value, near);
   };
   check("fp16.loss_scale", config.fp16.loss_scale);
   check("fp16.min_loss_scale", config.fp16.min_loss_scale);
+  const double first = std::ldexp(1.0, static_cast<int>(config.fp16.initial_scale_power));
+  refuse_if(config.fp16.loss_scale == 0 && config.fp16.min_loss_scale > first, config,
+            "fp16.min_loss_scale", "is {}, but the scale begins at {}; use at most that",
+            config.fp16.min_loss_scale, first);
 }
 
 void check_validation(const TrainConfig& config) {
@@ -129,6 +133,18 @@ void remark(TrainConfig& config) {
        {"fp16.loss_scale", "fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
         "fp16.consecutive_hysteresis", "fp16.min_loss_scale"},
        "without training.mixed_precision_param float16");
+  idle(config.scales_loss() && config.fp16.loss_scale != 0,
+       {"fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
+        "fp16.consecutive_hysteresis", "fp16.min_loss_scale"},
+       "with an fp16.loss_scale that stays");
+  const auto& [param, reduce] =
+      std::tie(config.training.mixed_precision_param, config.training.mixed_precision_reduce);
+  if (reduce == "float16" && param != "float16") {
+    config.remarks.push_back(
+        config.origin("training.mixed_precision_reduce") +
+        ": in float16, small gradients become 0 and large ones overflow, and only with "
+        "training.mixed_precision_param float16 is the loss scaled");
+  }
   idle(config.training.eval_every == 0 && !config.data.validation.empty(), {"data.validation"},
        "while training.eval_every is 0");
   idle(config.sample.max_new_tokens == 0, {"sample.prompt", "sample.temperature", "sample.top_k"},

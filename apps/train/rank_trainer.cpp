@@ -14,12 +14,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 namespace fsdp::train {
 namespace {
 
 constexpr const char* kSkipped = "loss_scale_skipped_steps";
+constexpr int kMostInARow = 20;  // skipped steps at a scale that stays
 
 void restore(optim::LossScaler& scaler, const Strategy::Metadata& metadata,
              const std::filesystem::path& folder) {
@@ -79,6 +81,7 @@ RankResult RankTrainer::run() {
     strategy_->load_full(config_.from);
     note(fmt::format("started from the weights in {}", config_.from));
   }
+  const std::int64_t skipped_before = skipped_;
   const std::int64_t steps = config_.training.steps;
   const std::int64_t interval = config_.checkpoint.interval;
   const auto tokens_per_step =
@@ -110,6 +113,7 @@ RankResult RankTrainer::run() {
     const bool is_due = interval > 0 && (step + 1) % interval == 0;
     if (step + 1 == steps || is_due || outcome.stop != 0) save(step + 1);
   }
+  note_skipped(std::ssize(result.losses), skipped_ - skipped_before);
   if (rank_ == 0 && options_.on_trained) options_.on_trained();
   // What follows is not training: its memory is not that of a step.
   result.peak = highest(result.peak, Context::current().tracker().peak());
@@ -136,11 +140,13 @@ void RankTrainer::export_model() {
     for (const std::string& missing : strategy_->save_full(folder, export_of(config_)))
       note("note: " + missing);
   } catch (const InputError& error) {
-    throw InputError(fmt::format("--export: {}: {}{}", folder, error.what(),
-                                 saved.empty()
-                                     ? ""
-                                     : "; the trained model is in the checkpoint.folder " + saved +
-                                           ": the same command exports it"));
+    const bool does_not_fit = dynamic_cast<const io::ValueTooLarge*>(&error) != nullptr;
+    throw InputError(fmt::format(
+        "--export: {}: {}{}", folder, error.what(),
+        saved.empty() ? "; the trained model is lost, because there is no checkpoint.folder"
+                      : fmt::format("; the trained model is in the checkpoint.folder {}: the same "
+                                    "command{} exports it",
+                                    saved, does_not_fit ? " with another --export.dtype" : "")));
   }
   note(fmt::format("exported {}", folder));
 }
@@ -181,7 +187,8 @@ StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
   std::vector<float> losses = make_gradients(step);
   bool is_finite = true;
   report.lr = config_.schedule.at(step - skipped_);
-  if (!config_.scales_loss() || no_rank_overflowed(step)) {
+  report.is_skipped = config_.scales_loss() && !no_rank_overflowed(step);
+  if (!report.is_skipped) {
     if (config_.training.max_norm > 0) {
       report.norm = clip(step);
     } else {
@@ -204,11 +211,24 @@ bool RankTrainer::no_rank_overflowed(std::int64_t step) {
     throw Error(fmt::format("step {}: {}; lower optimizer.lr, or use bfloat16{}", step + 1,
                             error.what(), where_to_go_on()));
   }
-  if (!overflow) return true;
+  if (!overflow) {
+    skipped_in_a_row_ = 0;
+    return true;
+  }
   ++skipped_;
   note(fmt::format("step {}: a gradient overflowed at loss scale {}; the step was skipped",
                    step + 1, scale));
+  FSDP_CHECK(++skipped_in_a_row_ < kMostInARow || config_.fp16.loss_scale == 0,
+             "step {}: {} steps in a row overflowed at fp16.loss_scale {}, which stays; lower it, "
+             "or leave it out for one that adapts{}",
+             step + 1, kMostInARow, scale, where_to_go_on());
   return false;
+}
+
+void RankTrainer::note_skipped(std::int64_t steps, std::int64_t skipped) const {
+  if (skipped == 0) return;
+  note(fmt::format("{} of {} steps were skipped, because a gradient overflowed{}", skipped, steps,
+                   skipped == steps ? "; the parameters are what they were" : ""));
 }
 
 // The norm is equal on all ranks, and so is the error when it is not finite.

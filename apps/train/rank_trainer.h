@@ -63,6 +63,7 @@ class RankTrainer {
   float mean_loss(const std::vector<float>& gathered, std::size_t stride) const;
   /// The scaled gradient is finite on every rank. If not, the step is to be skipped. Collective.
   bool no_rank_overflowed(std::int64_t step);
+  void note_skipped(std::int64_t steps, std::int64_t skipped) const;
   /// After this step comes another one, if one is left.
   bool goes_on(const StepOutcome& outcome) const;
   void check_step(std::int64_t step, const StepOutcome& outcome) const;
@@ -89,6 +90,7 @@ class RankTrainer {
   std::unique_ptr<Strategy> strategy_;
   optim::LossScaler scaler_;
   std::int64_t skipped_ = 0;  // steps without an update, because a scaled gradient overflowed
+  int skipped_in_a_row_ = 0;
 };
 
 }  // namespace fsdp::train

@@ -18,6 +18,7 @@ struct Rank {
   std::shared_ptr<ProcessGroup> group;    ///< null for a single process
   std::shared_ptr<CollectiveLog> ledger;  ///< what the rank has received; null like the group
 
+  /// 0 and 1 for a single process.
   int number() const { return group == nullptr ? 0 : group->rank(); }
   int world_size() const { return group == nullptr ? 1 : group->size(); }
 };

@@ -63,8 +63,10 @@ Metadata describe_settings(const TrainConfig& config) {
 std::vector<std::string> in_order(const Metadata& settings) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : settings) keys.push_back(key);
-  std::ranges::stable_partition(keys, [](const std::string& key) {
-    return key == "optimizer.name" || key == "training.mixed_precision_param";
+  const std::vector<std::string> deciding = {"optimizer.name", "training.mixed_precision_param",
+                                             "fp16.loss_scale"};
+  std::ranges::stable_sort(keys, {}, [&](const std::string& key) {
+    return std::ranges::find(deciding, key) - deciding.begin();
   });
   return keys;
 }
@@ -105,7 +107,9 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
   // On purpose: to train longer, and to go on at a lower rate after the loss has diverged.
   if (key == "training.steps" || key == "optimizer.lr") return true;
   // What others do not look at.
-  if (key.starts_with("fp16.")) return !config.scales_loss();
+  if (key.starts_with("fp16.")) {
+    return !config.scales_loss() || (config.fp16.loss_scale != 0 && key != "fp16.loss_scale");
+  }
   if (key.starts_with("optimizer.") && !config.optimizer.looks_at(key)) return true;
   // What a model without scaled positions does not look at.
   if (key == "model.rope_low_freq_factor" || key == "model.rope_high_freq_factor" ||
@@ -136,10 +140,7 @@ std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConf
 
 void check_same_model(const std::filesystem::path& folder, const TrainConfig& config) {
   std::map<std::string, std::string> model = describe_settings(config);
-  // The optimizer's state is loaded too.
-  std::erase_if(model, [](const auto& each) {
-    return !each.first.starts_with("model.") && each.first != "optimizer.name";
-  });
+  std::erase_if(model, [](const auto& each) { return !each.first.starts_with("model."); });
   check_saved(folder, io::SliceReader(folder).metadata(), model, "give");
 }
 

@@ -163,9 +163,9 @@ def header_of(layout: Layout, count: int) -> bytes:
 def write_tokens(output: Path, tokenizer: Tokenizer, documents: Iterable[Path]) -> int:
     """Writes the file, which appears whole or not at all; returns the number of its tokens."""
     layout = tokenizer.layout
+    check_is_ours(output)  # then it has a name: "." and "/" have none
     temporary = output.with_name(output.name + ".tmp")
-    for path in (output, temporary):
-        check_is_ours(path)
+    check_is_ours(temporary)
     count = 0
     try:
         with temporary.open("wb") as file:

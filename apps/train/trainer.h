@@ -9,6 +9,7 @@
 #include "train/config.h"
 #include "train/data.h"
 
+#include <bit>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -24,6 +25,7 @@ struct StepReport {
   std::int64_t steps = 0;
   float loss = 0;
   std::optional<float> validation_loss = {};  ///< if an evaluation has followed
+  bool is_skipped = false;                    ///< a scaled gradient overflowed: nothing was updated
   double lr = 0;
   double norm = 0;               ///< of the gradient before clipping; 0 when clipping is off
   double tokens_per_second = 0;  ///< of this step
@@ -35,7 +37,11 @@ struct Evaluation {
   std::int64_t step = 0;  ///< counts from 1
   float loss = 0;         ///< per token, in nats
 
-  bool operator==(const Evaluation&) const = default;
+  /// To the last bit: a NaN equals itself.
+  bool operator==(const Evaluation& other) const {
+    return step == other.step &&
+           std::bit_cast<std::uint32_t>(loss) == std::bit_cast<std::uint32_t>(other.loss);
+  }
 };
 
 /// What a run leaves behind.

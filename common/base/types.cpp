@@ -45,6 +45,14 @@ std::optional<DType> dtype_named(std::string_view name) {
   return {};
 }
 
+std::vector<std::string> model_formats() {
+  std::vector<std::string> names;
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
+    names.emplace_back(name_of(dtype));
+  }
+  return names;
+}
+
 bool is_floating(DType dtype) { return dtype != DType::int32 && dtype != DType::int64; }
 
 DType wide_of(DType dtype) {

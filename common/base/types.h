@@ -19,6 +19,7 @@ enum class DType { float32, float64, int32, int64, bfloat16, float16 };
 std::size_t size_of(DType dtype);                         ///< Bytes of one element.
 std::string_view name_of(DType dtype);                    ///< "float32", …
 std::optional<DType> dtype_named(std::string_view name);  ///< The inverse; none: no such name.
+std::vector<std::string> model_formats();  ///< Names of the dtypes that a model can compute in.
 bool is_floating(DType dtype);
 DType wide_of(
     DType dtype);  ///< in which operations compute: float32 for 16-bit floats, else itself

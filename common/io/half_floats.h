@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup io
-/// The 16-bit floats of checkpoints. A model computes in float32, which has all their values.
+/// The 16-bit floats of checkpoints, as they lie in a file. float32 has all their values.
 #pragma once
 
 #include "base/types.h"

@@ -204,7 +204,7 @@ void SafetensorsWriter::write_rounded(const Item& item, std::span<const float> v
     const std::span piece = values.first(std::min(values.size(), buffer.size()));
     const std::span rounded = std::span(buffer).first(piece.size());
     if (const float* beyond = round_to(rounded, piece, item.stored())) {
-      throw InputError(
+      throw ValueTooLarge(
           fmt::format("tensor \"{}\" holds {}, but the largest {} is {}; store it as float32{}",
                       item.name, *beyond, name_of(item.stored()), largest_of(item.stored()),
                       item.stored() == DType::float16 ? " or bfloat16" : ""));

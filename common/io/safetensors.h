@@ -4,6 +4,7 @@
 /// header, the bytes. Read and written by the Python package of that name.
 #pragma once
 
+#include "base/check.h"
 #include "io/file_io.h"
 #include "io/half_floats.h"
 #include "tensor/tensor.h"
@@ -64,6 +65,12 @@ class SafetensorsReader {
   std::vector<std::shared_ptr<const File>> files_;
   std::map<std::string, SafetensorsEntry> entries_;
   std::map<std::string, std::string> metadata_;
+};
+
+/// A finite value has become an infinity in the 16 bits of a file.
+class ValueTooLarge : public InputError {
+ public:
+  using InputError::InputError;
 };
 
 /// Writes a file tensor by tensor. All shapes are declared up front, and data follows in that

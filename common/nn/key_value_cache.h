@@ -24,8 +24,8 @@ class KeyValues {
  public:
   explicit KeyValues(std::int64_t capacity) : capacity_(capacity) {}
 
-  std::int64_t length() const { return length_; }
-  void clear() { length_ = 0; }
+  std::int64_t length() const { return length_; }  ///< tokens that are kept
+  void clear() { length_ = 0; }                    ///< the next call begins a sequence
   /// rope_attention() of the tokens from position length() on, which see those before them too, and
   /// are kept then. The batch is one sequence. The first call allocates 2·capacity·G·D elements.
   /// @throws Error if a tape is recorded, or if they are more than there is room for.

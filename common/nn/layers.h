@@ -90,6 +90,7 @@ class Attention : public Module {
   Attention(const Options& options, std::shared_ptr<RotaryTables> rotary);
   /// Keys and values that forward() continues, see key_value_cache.h; null: there are none.
   void set_past(KeyValues* past);
+  /// The tokens whose keys and values come before; 0: there are none.
   std::int64_t past_length() const;
 
  protected:

@@ -15,11 +15,6 @@ constexpr const char* kStep = "loss_scale_step";
 constexpr const char* kLastOverflow = "loss_scale_last_overflow";
 constexpr const char* kHysteresis = "loss_scale_hysteresis";
 
-bool is_power_of_two(double value) {
-  int exponent = 0;
-  return value > 0 && std::isfinite(value) && std::frexp(value, &exponent) == 0.5;
-}
-
 template <class T>
 T number_of(const std::map<std::string, std::string>& state, const char* name) {
   const auto found = state.find(name);
@@ -34,14 +29,21 @@ T number_of(const std::map<std::string, std::string>& state, const char* name) {
 
 }  // namespace
 
+bool LossScaler::is_scale(double value) {
+  int exponent = 0;
+  return value > 0 && std::isfinite(value) && std::frexp(value, &exponent) == 0.5;
+}
+
 LossScaler::LossScaler() : LossScaler(Options{.fixed = 1}) {}
 
 LossScaler::LossScaler(const Options& options)
     : options_(options),
       scale_(options.fixed != 0 ? options.fixed : std::ldexp(1.0, options.initial_power)),
       hysteresis_(options.hysteresis) {
-  FSDP_CHECK(is_power_of_two(scale_) && is_power_of_two(options_.least),
+  FSDP_CHECK(is_scale(scale_) && is_scale(options_.least),
              "a loss scale must be a power of two; got {} and at least {}", scale_, options_.least);
+  FSDP_CHECK(options_.fixed != 0 || scale_ >= options_.least,
+             "a loss scale begins at {}, but must be at least {}", scale_, options_.least);
   FSDP_CHECK(options_.window > 0 && options_.hysteresis > 0,
              "a loss scale needs a positive window and hysteresis; got {} and {}", options_.window,
              options_.hysteresis);
@@ -79,7 +81,7 @@ std::map<std::string, std::string> LossScaler::state() const {
 
 void LossScaler::restore(const std::map<std::string, std::string>& state) {
   const auto scale = number_of<double>(state, kScale);
-  FSDP_CHECK(is_power_of_two(scale), "{} is {}, not a power of two", kScale, scale);
+  FSDP_CHECK(is_scale(scale), "{} is {}, not a power of two", kScale, scale);
   step_ = number_of<std::int64_t>(state, kStep);
   last_overflow_ = number_of<std::int64_t>(state, kLastOverflow);
   hysteresis_ = number_of<std::int64_t>(state, kHysteresis);

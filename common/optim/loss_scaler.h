@@ -26,12 +26,14 @@ class LossScaler {
     bool consecutive_hysteresis = false;  ///< it begins anew at each step without overflow
     double least = 1;
   };
+  /// Whether a loss may be scaled by it: a power of two.
+  static bool is_scale(double value);
   /// No scaling: always 1.
   LossScaler();
-  /// @throws Error unless all scales are powers of two.
+  /// @throws Error unless all scales are powers of two, and the least is no more than the first.
   explicit LossScaler(const Options& options);
 
-  double scale() const { return scale_; }
+  double scale() const { return scale_; }  ///< of the next backward
   /// After a step, which `overflow` skipped. @throws Error if the scale would fall below the least.
   void update(bool overflow);
 

@@ -25,6 +25,7 @@ class MasterWeights {
 
   /// What the optimizer updates and a checkpoint holds; the parameter's data if it has no copy.
   const Tensor& of(const Variable& parameter) const;
+  /// What its gradients are summed in.
   DType reduce_dtype_of(const Variable& parameter) const {
     return precision_.reduce_dtype_for(of(parameter).dtype());
   }

@@ -22,6 +22,7 @@ struct MixedPrecision {
   std::optional<DType> param_dtype;   ///< of what the model reads; none: that of the masters
   std::optional<DType> reduce_dtype;  ///< of sums of gradients; none: param_dtype
 
+  /// What the model reads, and what gradients are summed in, for a parameter of this dtype.
   DType param_dtype_for(DType master) const { return param_dtype.value_or(master); }
   DType reduce_dtype_for(DType master) const {
     return reduce_dtype.value_or(param_dtype_for(master));

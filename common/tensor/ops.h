@@ -115,8 +115,8 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
                             const Tensor& targets, const Tensor& lse);
 
 // ---------------------------------------------------------------------- optimizers (optimizer.cpp)
-// Each follows PyTorch's definition, in one pass over param, grad and its state (all (N)). Without a
-// decay of its own, weight_decay · param is a part of the gradient.
+// Each follows PyTorch's definition, in one pass over param, grad and its state (all (N)). Without
+// a decay of its own, weight_decay · param is a part of the gradient.
 
 struct AdamWStep {
   double lr, beta1, beta2, eps, weight_decay;

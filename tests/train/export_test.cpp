@@ -207,7 +207,8 @@ TEST_CASE("weights that float16 cannot hold end a training without an export", "
     narrow.emplace_back("--export.dtype=float16");
     CHECK_THAT(message_of<Error>([&] { run(home / "model", narrow); }),
                contains("tensor \"model.norm.weight\" holds 70000, but the largest float16 is "
-                        "65504; store it as float32 or bfloat16"));
+                        "65504; store it as float32 or bfloat16; the trained model is lost, "
+                        "because there is no checkpoint.folder"));
     CHECK_FALSE(fs::exists(home / "model"));
     CHECK_FALSE(fs::exists(home / "model.tmp"));
     // What was trained is not lost.
@@ -216,7 +217,7 @@ TEST_CASE("weights that float16 cannot hold end a training without an export", "
     CHECK_THAT(message_of<InputError>([&] { run(home / "model", narrow); }),
                contains("--export: " + (home / "model").string()) &&
                    contains("the trained model is in the checkpoint.folder " + steps.string() +
-                            ": the same command exports it"));
+                            ": the same command with another --export.dtype exports it"));
     const fs::path exported = home / (std::string(strategy) + "_model");
     CHECK_THAT(run(exported, words).at(0), contains("all steps are done"));
     CHECK(values_in(exported).at("model.norm.weight")[0] == 7e4F);

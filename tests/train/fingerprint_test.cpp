@@ -4,6 +4,7 @@
 #include "train/run_state.h"
 #include "train/summary.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -62,6 +63,14 @@ TEST_CASE("a summary says whether the runs agree to the last bit", "[summary]") 
   CHECK_FALSE(are_bit_identical(runs));
   runs[1] = runs[0];
   runs[1].run.param_sha256 = "ac";
+  CHECK_FALSE(are_bit_identical(runs));
+  // A NaN equals itself, and -0 is not 0.
+  for (BoundedRun& each : runs) {
+    each = {run, 12};
+    each.run.evaluations = {{1, std::numeric_limits<float>::quiet_NaN()}, {2, 0.0F}};
+  }
+  CHECK(are_bit_identical(runs));
+  runs[1].run.evaluations[1].loss = -0.0F;
   CHECK_FALSE(are_bit_identical(runs));
 }
 

@@ -1,6 +1,7 @@
 // Trainings in 16 bits: the same bits for every strategy, the bytes of the formula, and steps that
 // are skipped together.
 #include "base/check.h"
+#include "io/checkpoint_folder.h"
 #include "io/file_io.h"
 #include "io/hf_folder.h"
 #include "support/catch.h"
@@ -64,8 +65,9 @@ int skipped(const Trained& trained) {
 
 TEST_CASE("every policy gives the same bits for every strategy", "[train]") {
   const Trained wide = train({});
-  for (const Words& how : {policy("bfloat16", "float32"), policy("bfloat16", "bfloat16"),
-                           policy("float16", "float32"), policy("float32", "bfloat16")}) {
+  for (const Words& how :
+       {policy("bfloat16", "float32"), policy("bfloat16", "bfloat16"), policy("float16", "float32"),
+        policy("float32", "bfloat16"), policy("float16", "float16")}) {
     const Trained single = train({how});
     CHECK(single.result.param_sha256 != wide.result.param_sha256);
     CHECK(single.result.peak_bytes == bound_bytes(config_of({how})));
@@ -184,6 +186,38 @@ TEST_CASE("a skipped step changes nothing but the scale, after a resume too",
   const Trained none = train({how, too_large(), {"--training.steps=2"}});
   const Trained one = train({how, too_large(), {"--training.steps=1"}});
   CHECK(none.result.param_sha256 == one.result.param_sha256);
+  CHECK(none.notes.back() ==
+        "2 of 2 steps were skipped, because a gradient overflowed; the "
+        "parameters are what they were");
+  const auto summary =
+      std::to_string(skipped(whole)) + " of 12 steps were skipped, because a gradient overflowed";
+  CHECK(whole.notes.back() == summary);
+}
+
+TEST_CASE("a skipped step says so in its report", "[train]") {
+  int reported = 0;
+  RunOptions options;
+  options.on_step = [&](const StepReport& step) {
+    if (!step.is_skipped) CHECK(step.norm > 0);
+    reported += step.is_skipped ? 1 : 0;
+  };
+  run_training(config_of({policy("float16", "float32"), too_large()}), some_text(), options);
+  CHECK(reported > 1);
+  CHECK(reported < 11);
+}
+
+TEST_CASE("a loss scale that stays too large ends a training", "[train][checkpoint]") {
+  const Words scale = {"--fp16.loss_scale=1099511627776"};  // 2^40
+  for (const Words& where : {placed("single", 1), placed("ddp", 2), placed("fsdp", 3)}) {
+    const TemporaryFolder folder;
+    const Words there = {"--checkpoint.folder=" + (folder / "c").string(), "--training.steps=30"};
+    const std::string message = message_of<Error>([&] {
+      train({policy("float16", "float32"), scale, where, there});
+    });
+    CHECK_THAT(message, contains("step 20: 20 steps in a row overflowed at fp16.loss_scale "
+                                 "1099511627776, which stays; lower it, or leave it out"));
+    CHECK(io::CheckpointFolder(folder / "c").latest() == std::nullopt);
+  }
 }
 
 TEST_CASE("a training that overflows at the smallest scale ends with an error", "[train]") {
@@ -256,7 +290,17 @@ TEST_CASE("keys of mixed precision are checked", "[config]") {
                       "bfloat16, float16"));
   CHECK_THAT(complaint({"--training.mixed_precision_param=float16", "--fp16.loss_scale=1000"}),
              contains("fp16.loss_scale: is 1000, must be a power of two, such as 1024"));
-  CHECK_THAT(complaint({"--fp16.min_loss_scale=3"}), contains("must be a power of two"));
+  CHECK_THAT(complaint({"--fp16.min_loss_scale=3"}),
+             contains("fp16.min_loss_scale: is 3, must be a power of two, such as 4"));
+  CHECK_THAT(complaint({"--fp16.min_loss_scale=2", "--fp16.initial_scale_power=0"}),
+             contains("fp16.min_loss_scale: is 2, but the scale begins at 1; use at most that"));
+  const auto remark = [](const Words& words) { return config_of({words}).remarks.at(0); };
+  const std::string narrow = "--training.mixed_precision_param=float16";
+  CHECK_THAT(remark({narrow, "--fp16.loss_scale=8", "--fp16.hysteresis=3"}),
+             contains("fp16.hysteresis: has no effect with an fp16.loss_scale that stays"));
+  CHECK_THAT(remark({"--training.mixed_precision_reduce=float16"}),
+             contains("training.mixed_precision_reduce: in float16, small gradients become 0"));
+  CHECK(config_of({{narrow, "--training.mixed_precision_reduce=float16"}}).remarks.empty());
   const TrainConfig config = config_of({{"--fp16.hysteresis=3"}});
   REQUIRE(config.remarks.size() == 1);
   CHECK_THAT(config.remarks[0], contains("without training.mixed_precision_param float16"));

@@ -122,7 +122,7 @@ class WithoutPackage(TokenFiles):
         with mock.patch.object(tokenize_text, "MOST_TOKENS", 3), \
                 self.assertRaisesRegex(tokenize_text.InputError, "more than 3 tokens"):
             self.write(300, "abc")
-        for place in (self.folder, self.folder / "none" / "tokens.bin"):
+        for place in (self.folder, self.folder / "none" / "tokens.bin", Path("."), Path("/")):
             with self.assertRaisesRegex(tokenize_text.InputError, "--output: "):
                 tokenize_text.write_tokens(place, fake(300), [good])
 

@@ -75,6 +75,8 @@ TEST_CASE("a scaler continues where another one stopped") {
 TEST_CASE("what cannot be a loss scale is refused") {
   CHECK_THROWS_AS(LossScaler({.fixed = 3}), Error);
   CHECK_THROWS_AS(LossScaler({.least = 0}), Error);
+  CHECK_THROWS_AS(LossScaler({.initial_power = 3, .least = 16}), Error);
+  CHECK_NOTHROW(LossScaler({.fixed = 8, .least = 16}));
   CHECK_THROWS_AS(LossScaler({.window = 0}), Error);
   CHECK_THROWS_AS(LossScaler({.hysteresis = 0}), Error);
   LossScaler scaler;
