@@ -14,6 +14,10 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
   FSDP_CHECK(world_size >= 1, "a world of {} ranks", world_size);
   FSDP_CHECK(options.placement != Placement::single || world_size == 1,
              "placement single is one process, not {}", world_size);
+  FSDP_CHECK(options.replicas >= 1 && world_size % options.replicas == 0 &&
+                 (options.replicas == 1 || options.placement == Placement::sharded),
+             "{} replicas do not fit {} ranks, or not this placement", options.replicas,
+             world_size);
   FSDP_CHECK(
       options.batch >= 1 && options.length >= 0 && options.length <= config.max_position_embeddings,
       "a micro-batch of {} sequences of {} tokens; the model takes up to {}", options.batch,
@@ -25,8 +29,8 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
       options.micro_steps);
   const int group = options.reshard_ranks;
   FSDP_CHECK(options.reshard != Reshard::within ||
-                 (group > 1 && group < world_size && world_size % group == 0),
-             "reshard within {} does not fit {} ranks", group, world_size);
+                 (group > 1 && group < options.shards() && options.shards() % group == 0),
+             "reshard within {} does not fit {} shards", group, options.shards());
   FSDP_CHECK(options.prefetch_depth >= 0 && options.in_flight_limit >= 0 && options.threads >= 1 &&
                  options.optimizer_states >= 0,
              "prefetch depth {}, in-flight limit {}, {} threads, {} optimizer states",

@@ -83,6 +83,10 @@ struct StepMemory {
 /// counters of 8 bytes (TEMP), the optimizer makes its state in the first step, zero_grad frees the
 /// gradients.
 ///
+/// A mesh of R replicas: n = ceil(u / S) with S = W / R shards, and W/R takes W's place in P. The
+/// shards of unit k+2 are still REDUCE_SCATTER while they are summed over the replicas, and become
+/// SHARDED_GRAD when those of unit k+1 follow them.
+///
 /// Placement ddp is the case that everything is ignored; single likewise, but gradients appear one
 /// by one as backward goes. W = 1 is not special: the shard is a second copy there.
 ///

@@ -31,6 +31,7 @@ enum class Reshard {
 struct MemoryOptions {
   Placement placement = Placement::sharded;
   int world_size = 1;                     ///< W
+  int replicas = 1;                       ///< R of a mesh (sharded only); each has W / R shards
   std::int64_t batch = 1;                 ///< B, sequences of a micro-batch
   std::int64_t length = 0;                ///< T, tokens of a sequence; 0 = max_position_embeddings
   int micro_steps = 1;                    ///< M: micro-batches of a rank and step
@@ -48,6 +49,8 @@ struct MemoryOptions {
   int in_flight_limit = 0;           ///< gathers; 0 = prefetch_depth
   std::vector<std::string> ignored;  ///< paths of modules or parameters that stay whole
   std::function<bool(const std::string& path)> decays;  ///< weight decay, by path; empty: all alike
+
+  int shards() const { return world_size / replicas; }  ///< S
 };
 
 }  // namespace fsdp::estimate

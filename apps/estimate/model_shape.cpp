@@ -58,7 +58,7 @@ class FlatBuilder {
     auto kind = std::find(kinds_.begin(), kinds_.end(), decays);
     if (kind == kinds_.end()) {
       kind = kinds_.insert(kinds_.end(), decays);
-      unit_.flats.push_back({0, options_.world_size});
+      unit_.flats.push_back({0, options_.shards()});
     }
     unit_.flats[static_cast<std::size_t>(kind - kinds_.begin())].numel += parameter.numel;
   }

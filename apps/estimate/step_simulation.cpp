@@ -127,6 +127,7 @@ void StepSimulation::backward(int m, MicroStepMemory& memory) {
 
 Breakdown StepSimulation::finish_step() {
   ledger_.reset_peak();
+  finish_across();
   const int reductions = options_.micro_steps / options_.micro_steps_per_reduction;
   std::int64_t shards = 0;
   for (const Unit& unit : units_) {

@@ -65,6 +65,7 @@ class StepSimulation {
   void post_backward(Unit* unit, int m);
   void start_reduce(Unit& unit, int m);
   void finish_reduce(int m);
+  void finish_across();
   void start_ahead(const Order& order, const Unit& after);
 
   void drop_cast(Unit& unit);
@@ -91,6 +92,8 @@ class StepSimulation {
   Order backward_order_;  // without the unit that is kept
   std::set<const Unit*> in_flight_;
   Unit* reducing_ = nullptr;
+  Unit* across_ = nullptr;  // whose shards are being summed over the replicas,
+  int leaf_across_ = 0;     // as this leaf of their sums
   bool has_state_ = false;
   bool has_tape_ = true;
 };

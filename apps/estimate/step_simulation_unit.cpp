@@ -122,10 +122,22 @@ void StepSimulation::finish_reduce(int m) {
   if (reducing_ == nullptr) return;
   for (const FlatShape& flat : reducing_->shape.flats) {
     ledger_.drop(kind_of_reduced(), formats_.sum * flat.padded());
-    push_leaf(ledger_, MemoryKind::reduce_scatter, MemoryKind::sharded_grad,
-              formats_.sum * flat.shard(), m / options_.micro_steps_per_reduction);
   }
-  reducing_ = nullptr;
+  finish_across();
+  across_ = std::exchange(reducing_, nullptr);
+  leaf_across_ = m / options_.micro_steps_per_reduction;
+  if (options_.replicas == 1) finish_across();
+}
+
+// A reduced shard becomes a leaf. In a mesh it is summed over the replicas before, until the next
+// unit's comes.
+void StepSimulation::finish_across() {
+  if (across_ == nullptr) return;
+  for (const FlatShape& flat : across_->shape.flats) {
+    push_leaf(ledger_, MemoryKind::reduce_scatter, MemoryKind::sharded_grad,
+              formats_.sum * flat.shard(), leaf_across_);
+  }
+  across_ = nullptr;
 }
 
 // A copy in the format of the sums; under no_sync the sum of several.

@@ -25,6 +25,7 @@ struct Options {
   std::string reshard = "always";
   std::string param = "float32";
   std::string reduce = "float32";
+  int box = 0;
   ShortRun run;
   std::optional<std::string> out;
   bool svg = false;
@@ -37,6 +38,11 @@ void declare(program::OptionParser& parser, Options& options) {
   parser.add_choice("--model", options.run.model_name, {"nano", "tiny"}, "nano or tiny");
   parser.add_choice("--strategy", options.strategy, {"fsdp", "ddp"}, "fsdp or ddp");
   parser.add_number("--ranks", options.run.ranks, 1, 64, "world size W");
+  parser.add_number("--replicas", options.run.replicas, 1, 64,
+                    "fsdp: replicas of W / R shards each (hybrid sharding); divides W");
+  parser.add_number(
+      "--box", options.box, 0, 64,
+      "with --fake: ranks in a box; the link between two is 10 times slower. 0 = all");
   parser.add_number("--prefetch", options.run.prefetch_depth, 0, 64,
                     "units gathered ahead; 0 = none");
   parser.add_choice("--reshard", options.reshard, {"always", "never"},
@@ -61,6 +67,13 @@ void finish(Options& options) {
   if (options.run.model_name == "nano") options.run.model = nn::TransformerConfig::nano();
   if (options.strategy == "ddp") options.run.strategy = Strategy::ddp;
   options.run.mixed_precision = {dtype_named(options.param), dtype_named(options.reduce)};
+  if (options.run.ranks % options.run.replicas != 0) {
+    throw InputError(fmt::format("--replicas: is {}, must divide --ranks {}", options.run.replicas,
+                                 options.run.ranks));
+  }
+  if (options.box > 0 && !options.fake) {
+    throw InputError("--box: only a modeled machine has boxes; add --fake");
+  }
   if (options.reshard == "never") options.run.reshard = ReshardAfterForward::never();
 }
 
@@ -87,13 +100,19 @@ int run(int argc, char** argv) {
   if (options.svg) {
     for (const char* name : {"timeline.svg", "memory.svg"}) io::probe_file(out / name);
   }
-  const RunRecord record = options.fake ? record_fake(options.run, kSmallMachine, options.run.ranks)
+  const CostModel machine = options.box == 0 ? kSmallMachine : in_boxes(options.box);
+  const RunRecord record = options.fake ? record_fake(options.run, machine, options.run.ranks)
                                         : record_threads(options.run);
   write(out / "timeline.html", to_html(record));
   write(out / "trace.json", to_chrome_json(record));
   if (options.svg) {
     write(out / "timeline.svg", timeline_svg(record, {}));
     write(out / "memory.svg", memory_svg(record, {}));
+  }
+  if (options.fake) {
+    program::print_line(fmt::format("{} step{} of rank 0: {:.3f} ms on the virtual clock",
+                                    options.run.steps, options.run.steps == 1 ? "" : "s",
+                                    static_cast<double>(record.ranks[0].end) / 1e9));
   }
   return 0;
 }

@@ -104,8 +104,8 @@ class Reader {
     span.sequence = event.sequence;
     if (channel_) {  // exactly what the clock of the run did
       channel_->wait_until(event.time);
-      span.begin = std::max(event.time, channel_->channel_free());
-      span.end = channel_->start_collective(event.ranks, event.nbytes);
+      span.begin = std::max(event.time, channel_->channel_free(event.is_far));
+      span.end = channel_->start_collective(event.ranks, event.nbytes, event.is_far);
     }
     spans_.push_back(std::move(span));
   }

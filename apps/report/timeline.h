@@ -33,6 +33,7 @@ inline constexpr std::array<Activity, 7> kActivities{
     Activity::gather,  Activity::reduce,   Activity::other};
 
 /// One bar. Bars of a lane either do not overlap, or one lies inside the other (units in units).
+/// Only on a modeled machine of several boxes, which have links of their own, may two overlap.
 struct Span {
   Lane lane;
   Activity activity;

@@ -14,6 +14,7 @@ estimate::MemoryOptions memory_options(const TrainConfig& config) {
                       : config.parallel.strategy == "ddp" ? estimate::Placement::ddp
                                                           : estimate::Placement::single;
   options.world_size = config.world_size();
+  options.replicas = static_cast<int>(config.parallel.replicate_degree);
   options.batch = config.training.local_batch_size;
   options.length = config.sequence_length();
   options.micro_steps = plan_of(config).micro_steps;

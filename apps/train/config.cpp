@@ -106,6 +106,8 @@ std::vector<Key> keys_of(TrainConfig& c) {
        range(0, 1e9)},
       {"parallel.strategy", &c.parallel.strategy, "--strategy", one_of({"single", "ddp", "fsdp"})},
       {"parallel.ranks", &c.parallel.ranks, "W; --ranks", range(1, 256)},
+      {"parallel.data_parallel_replicate_degree", &c.parallel.replicate_degree,
+       "R: replicas of ranks / R shards each", range(1, 256)},
       {"parallel.threads_per_rank", &c.parallel.threads_per_rank, "inside one rank", range(1, 256)},
       {"parallel.reshard_after_forward", &c.parallel.reshard_after_forward,
        "a number s: within groups of s ranks", range(2, 256)},

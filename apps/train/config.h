@@ -63,13 +63,16 @@ struct OptimizerConfig {
 };
 
 struct ParallelConfig {
-  std::string strategy = "single";  ///< single, ddp, fsdp
-  std::int64_t ranks = 1;           ///< W
+  std::string strategy = "single";    ///< single, ddp, fsdp
+  std::int64_t ranks = 1;             ///< W
+  std::int64_t replicate_degree = 1;  ///< R: replicas of the shards, see comm/mesh.h
   std::int64_t threads_per_rank = 1;
   ReshardAfterForward reshard_after_forward;
   std::int64_t prefetch_depth = 1;
   std::int64_t in_flight_limit = 0;
   bool check_memory = true;  ///< refuse what the memory formula says cannot fit
+
+  std::int64_t shards() const { return ranks / replicate_degree; }  ///< S, with fsdp
 };
 
 struct CheckpointConfig {

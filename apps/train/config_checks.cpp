@@ -34,17 +34,25 @@ void check_model(const TrainConfig& config) {
             "is {}, at most model.max_position_embeddings = {}", config.sequence_length(), most);
 }
 
-void check_ranks(const TrainConfig& config) {
+void check_ranks(TrainConfig& config) {
   const std::int64_t ranks = config.parallel.ranks;
   refuse_if(config.parallel.strategy == "single" && ranks != 1, config, "parallel.ranks",
             "is {}, but strategy \"single\" is one process; use ranks 1, or strategy ddp or fsdp",
             ranks);
+  std::int64_t& replicas = config.parallel.replicate_degree;
+  if (config.parallel.strategy != "fsdp") replicas = 1;  // a remark says so
+  refuse_if(ranks % replicas != 0, config, "parallel.data_parallel_replicate_degree",
+            "is {}, must divide parallel.ranks {}", replicas, ranks);
+  const std::int64_t shards = config.parallel.shards();
   const auto& [kind, group] = config.parallel.reshard_after_forward;
-  refuse_if(kind == ReshardAfterForward::Kind::within && (group >= ranks || ranks % group != 0),
+  refuse_if(kind == ReshardAfterForward::Kind::within && (group >= shards || shards % group != 0),
             config, "parallel.reshard_after_forward",
-            "is {}, must be true, false, or a number that divides parallel.ranks {} and lies "
-            "strictly between 1 and {}",
-            group, ranks, ranks);
+            "is {}, must be true, false, or a number that divides {} and lies strictly between 1 "
+            "and {}",
+            group,
+            replicas == 1 ? fmt::format("parallel.ranks {}", ranks)
+                          : fmt::format("the {} ranks of a replica", shards),
+            shards);
 }
 
 // The product rule: global = local x ranks x micro-steps.
@@ -127,7 +135,8 @@ void remark(TrainConfig& config) {
     idle(!config.optimizer.looks_at(key), {key}, with_it.c_str());
   }
   idle(config.parallel.strategy != "fsdp",
-       {"parallel.reshard_after_forward", "parallel.prefetch_depth", "parallel.in_flight_limit"},
+       {"parallel.data_parallel_replicate_degree", "parallel.reshard_after_forward",
+        "parallel.prefetch_depth", "parallel.in_flight_limit"},
        "without parallel.strategy fsdp");
   idle(!config.scales_loss(),
        {"fp16.loss_scale", "fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",

@@ -37,8 +37,9 @@ double rough_bytes(const TrainConfig& config, Work work) {
   // The parameters, and in a training their gradients and the state.
   const double copies = (trains ? 2 + states : 1) * parameters;
   const double ranks = real(config.parallel.ranks);
-  const double held =
-      config.parallel.strategy == "fsdp" ? copies / ranks + 2 * std::max(block, table) : copies;
+  const double held = config.parallel.strategy == "fsdp"
+                          ? copies / real(config.parallel.shards()) + 2 * std::max(block, table)
+                          : copies;
   const double rows = real(config.training.local_batch_size) * real(config.sequence_length());
   const double kept = 4 * d + 2 * q_width + 2 * kv_width + 3 * real(model.intermediate_size) +
                       real(model.num_attention_heads) + 2;

@@ -1,6 +1,7 @@
 #include "train/strategy.h"
 
 #include "base/check.h"
+#include "comm/mesh.h"
 #include "io/hf_folder_writer.h"
 #include "nn/init_observer.h"
 #include "optim/adaptive_optimizers.h"
@@ -152,7 +153,9 @@ class ShardedStrategy : public Strategy {
     options.decays = [&config](const nn::NamedParameter& each) {
       return decays(config.optimizer, each.path);
     };
-    sharded_ = fully_shard(*model_, std::move(group), std::move(options));
+    const auto replicas = static_cast<int>(config.parallel.replicate_degree);
+    sharded_ = fully_shard(*model_, replicas == 1 ? std::move(group) : make_mesh(*group, replicas),
+                           std::move(options));
     sharded_->attach_optimizer([&config] { return make_optimizer(config.optimizer); });
   }
 

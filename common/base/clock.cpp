@@ -10,11 +10,13 @@ void VirtualClock::compute(Cost cost) {
       std::llround(std::max(cost.flops * model_.ps_per_flop, cost.nbytes * model_.ps_per_byte));
 }
 
-std::int64_t VirtualClock::start_collective(int world_size, std::int64_t nbytes) {
-  const std::int64_t begin = std::max(compute_, channel_);
-  channel_ = begin + (world_size - 1) * model_.alpha_ps +
-             std::llround(static_cast<double>(nbytes) * model_.link_ps_per_byte);
-  return channel_;
+std::int64_t VirtualClock::start_collective(int world_size, std::int64_t nbytes, bool is_far) {
+  std::int64_t& channel = is_far ? far_ : channel_;
+  const std::int64_t alpha = is_far ? model_.far_alpha_ps : model_.alpha_ps;
+  const double per_byte = is_far ? model_.far_link_ps_per_byte : model_.link_ps_per_byte;
+  channel = std::max(compute_, channel) + (world_size - 1) * alpha +
+            std::llround(static_cast<double>(nbytes) * per_byte);
+  return channel;
 }
 
 void VirtualClock::wait_until(std::int64_t time) { compute_ = std::max(compute_, time); }

@@ -50,6 +50,7 @@ struct Event {
   std::int64_t time = 0;
   std::int64_t duration = 0;  ///< wait: how long it blocked; step: how long it took, until `time`
   int ranks = 0;              ///< collective: number of ranks
+  bool is_far = false;        ///< collective: on a virtual clock, between boxes
   std::int64_t ended = -1;    ///< wait: when the transfer ended, at `time` or before it; -1 = the
                               ///< backend does not know
 };

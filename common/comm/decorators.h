@@ -23,6 +23,7 @@ class Decorated : public Backend {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string_view name() const override { return inner_->name(); }
+  bool is_far() const override { return inner_->is_far(); }
   void abort(const std::string& reason) override { inner_->abort(reason); }
 
   std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) override {

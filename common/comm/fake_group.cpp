@@ -36,17 +36,24 @@ class FakePending : public Work::Pending {
 
 class FakeBackend : public Backend {
  public:
-  FakeBackend(int rank, int size) : rank_(rank), size_(size) {}
+  /// Rank i of this group is rank first + i·stride of the world.
+  FakeBackend(int rank, int size, int first, int stride)
+      : rank_(rank), size_(size), first_(first), stride_(stride) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view name() const override { return "fake"; }
+  bool is_far() const override {
+    const VirtualClock* clock = Context::current().clock();
+    const int box = clock ? clock->model().ranks_per_box : 0;
+    return box > 0 && first_ / box != (first_ + (size_ - 1) * stride_) / box;
+  }
 
   std::unique_ptr<Work::Pending> start(const Collective& call) override {
     if (aborted_) throw Aborted("Aborted: " + reason_);
     VirtualClock* clock = Context::current().clock();
     const std::int64_t nbytes = received_bytes(call.op, call.numel, size_of(call.dtype), size_);
-    const std::int64_t end = clock ? clock->start_collective(size_, nbytes) : 0;
+    const std::int64_t end = clock ? clock->start_collective(size_, nbytes, is_far()) : 0;
     return std::make_unique<FakePending>(clock, end);
   }
 
@@ -57,7 +64,11 @@ class FakeBackend : public Backend {
   }
 
   std::shared_ptr<Backend> split_regular(int count, int stride, std::int64_t) override {
-    return make_fake_backend(rank_ % (count * stride) / stride, count);
+    const int span =
+        count * stride;  // ranks of this group from one new group's first to the next's
+    const int first = rank_ / span * span + rank_ % stride;
+    return std::make_shared<FakeBackend>(rank_ % span / stride, count, first_ + first * stride_,
+                                         stride_ * stride);
   }
 
   void abort(const std::string& reason) override {
@@ -68,6 +79,8 @@ class FakeBackend : public Backend {
  private:
   int rank_;
   int size_;
+  int first_;
+  int stride_;
   bool aborted_ = false;
   std::string reason_;
 };
@@ -77,7 +90,7 @@ class FakeBackend : public Backend {
 std::shared_ptr<Backend> make_fake_backend(int rank, int world_size) {
   FSDP_CHECK(world_size >= 1 && rank >= 0 && rank < world_size, "rank {} of {} ranks cannot exist",
              rank, world_size);
-  return std::make_shared<FakeBackend>(rank, world_size);
+  return std::make_shared<FakeBackend>(rank, world_size, 0, 1);
 }
 
 ProcessGroup make_fake_group(int rank, int world_size) {

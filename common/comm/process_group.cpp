@@ -201,6 +201,7 @@ Work ProcessGroup::issue(Collective call, const std::vector<Tensor>& tensors) {
   event.nbytes = received_bytes(call.op, call.numel, size_of(call.dtype), size_);
   event.sequence = call.sequence;
   event.ranks = size_;
+  event.is_far = backend_->is_far();
   Event waited = event;
   waited.kind = EventKind::wait;
 

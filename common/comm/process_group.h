@@ -117,6 +117,8 @@ class Backend {
   virtual std::shared_ptr<Backend> split_regular(int count, int stride, std::int64_t sequence);
   virtual void abort(const std::string& reason) = 0;
   virtual std::string_view name() const = 0;  ///< "threads", "fake"
+  /// On a virtual clock: whether the ranks are in several boxes of the modeled machine.
+  virtual bool is_far() const { return false; }
 };
 
 /// A fixed set of ranks that communicate. Rank r is in [0, size()).
@@ -139,6 +141,9 @@ class ProcessGroup {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// Of a group that make_mesh() made: the ranks that hold the same as this one, one in each
+  /// replica. Otherwise null.
+  const std::shared_ptr<ProcessGroup>& replicas() const { return replicas_; }
 
   /// Concatenates the shards of all ranks, in rank order.
   ///   in  (n)     this rank's shard
@@ -183,6 +188,7 @@ class ProcessGroup {
   Backend& backend() { return *backend_; }
 
  private:
+  friend std::shared_ptr<ProcessGroup> make_mesh(ProcessGroup& world, int replicas);
   void check_caller(CollectiveOp op, const Label& label) const;
   Work issue(Collective call, const std::vector<Tensor>& tensors);
   std::shared_ptr<ProcessGroup> split_regular(int count, int stride);
@@ -191,6 +197,7 @@ class ProcessGroup {
   int rank_;
   int size_;
   const void* thread_;  // that made it: see check_caller()
+  std::shared_ptr<ProcessGroup> replicas_;
   std::int64_t sequence_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "parallel/ddp.h"
 
 #include "base/check.h"
+#include "comm/mesh.h"
 #include "device/memory_tracker.h"
 #include "device/storage.h"
 #include "tensor/cast.h"
@@ -199,6 +200,13 @@ void DdpGradients::end_micro_step() {
     impl_->close(*impl_->buckets[impl_->next_bucket++]);
   }
   if (impl_->is_last_of_reduction()) {
+    const auto& replicas = impl_->group->replicas();
+    for (const auto& bucket : impl_->buckets) {
+      if (replicas == nullptr) break;
+      bucket->work.wait();
+      bucket->work =
+          replicas->all_reduce(bucket->reduced, ReduceOp::sum, {bucket->name, Phase::gradient});
+    }
     for (const auto& bucket : impl_->buckets) {
       bucket->work.wait();
       bucket->reductions.push(bucket->reduced);
@@ -212,8 +220,9 @@ void DdpGradients::finish_gradients() {
   FSDP_CHECK(impl_->micro_step == impl_->plan.micro_steps && impl_->micro_step > 0,
              "finish_gradients() was called after {} of {} micro-steps", impl_->micro_step,
              impl_->plan.micro_steps);
-  const double divisor =
-      static_cast<double>(impl_->group->size()) * impl_->plan.micro_steps * impl_->plan.loss_scale;
+  const ProcessGroup& group = *impl_->group;
+  const double divisor = static_cast<double>(group.size()) * replica_count(group) *
+                         impl_->plan.micro_steps * impl_->plan.loss_scale;
   auto piece = impl_->pieces.end();
   for (const auto& bucket : impl_->buckets) {
     const AllocationScope scope(MemoryKind::unsharded_grad, bucket->owner);
@@ -233,7 +242,8 @@ void DdpGradients::finish_gradients() {
 
 std::vector<optim::Piece>& DdpGradients::pieces() { return impl_->pieces; }
 
-// All ranks hold all gradients: each counts every W-th piece.
+// All ranks hold all gradients: each counts every W-th piece. (In a mesh, each replica counts all
+// of them, as it does with shards.)
 void DdpGradients::add_squares(ExactSquareSum& sum) {
   const auto size = static_cast<std::size_t>(impl_->group->size());
   for (auto i = static_cast<std::size_t>(impl_->group->rank()); i < impl_->pieces.size();

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/todo.h"
+#include "comm/mesh.h"
 #include "tensor/cast.h"
 #include "tensor/ops.h"
 
@@ -20,7 +21,8 @@ GradientReducer::UnitGradients::UnitGradients(GradientReducer& its_reducer, Shar
     if (!flat->requires_grad()) continue;
     flats.push_back({flat.get(),
                      TreeAccumulator(MemoryKind::unsharded_grad, owner),
-                     TreeAccumulator(MemoryKind::sharded_grad, owner),
+                     parallel::ShardSums(TreeAccumulator(MemoryKind::sharded_grad, owner),
+                                         unit->name(), reducer->across_),
                      {},
                      {}});
   }
@@ -29,6 +31,9 @@ GradientReducer::UnitGradients::UnitGradients(GradientReducer& its_reducer, Shar
 GradientReducer::GradientReducer(std::vector<ShardedUnit*> units,
                                  std::shared_ptr<ProcessGroup> group)
     : group_(std::move(group)) {
+  if (group_->replicas() != nullptr) {
+    across_ = std::make_shared<parallel::ReplicaReduction>(group_->replicas());
+  }
   for (ShardedUnit* unit : units) {
     units_.push_back(std::make_unique<UnitGradients>(*this, *unit));
     unit->backward = units_.back().get();
@@ -42,6 +47,7 @@ GradientReducer::~GradientReducer() {
 void GradientReducer::begin_step(const optim::StepPlan& plan) {
   plan.validate();
   plan_ = plan;
+  plan_.loss_scale *= replica_count(*group_);  // R replicas sum R times as many micro-batches
   micro_step_ = 0;
   reductions_.clear();
   reducing_ = nullptr;

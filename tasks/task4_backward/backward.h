@@ -6,6 +6,7 @@
 
 #include "comm/process_group.h"
 #include "optim/gradient_engine.h"
+#include "parallel/shard_sums.h"
 #include "task3_forward/forward.h"
 #include "tensor/tree_sum.h"
 
@@ -31,10 +32,10 @@ class GradientReducer {
   /// The record of one trainable FlatParameter.
   struct FlatGradient {
     FlatParameter* flat;
-    TreeAccumulator full;     // sums of full gradients while L > 1
-    TreeAccumulator sharded;  // sums of reduced shards
-    Tensor input;             // what is reduced: full_grad, or the folded `full`
-    Tensor leaf;              // receives the reduced shard
+    TreeAccumulator full;         // sums of full gradients while L > 1
+    parallel::ShardSums sharded;  // sums of reduced shards; push() and fold() are as for `full`
+    Tensor input;                 // what is reduced: full_grad, or the folded `full`
+    Tensor leaf;                  // receives the reduced shard
   };
   /// The record of one unit. It is in the unit's slot, so its module's hooks reach it directly.
   struct UnitGradients : UnitBackward {
@@ -93,6 +94,7 @@ class GradientReducer {
 
   std::vector<std::unique_ptr<UnitGradients>> units_;
   std::shared_ptr<ProcessGroup> group_;
+  std::shared_ptr<parallel::ReplicaReduction> across_;  // null: no mesh
   optim::StepPlan plan_;
   int micro_step_ = 0;
   UnitGradients* reducing_ = nullptr;  // whose reduction is in flight

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/todo.h"
 #include "nn/transformer.h"
+#include "task7_integration/mesh_model.h"
 #include "tensor/ops.h"
 
 #include <fmt/format.h>
@@ -19,7 +20,10 @@ namespace fsdp {
 
 std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                           FullyShardOptions options) {
-  return std::make_unique<ShardedModel>(module, std::move(group), std::move(options));
+  if (group->replicas() == nullptr) {
+    return std::make_unique<ShardedModel>(module, std::move(group), std::move(options));
+  }
+  return std::make_unique<MeshModel>(module, std::move(group), std::move(options));
 }
 
 std::vector<nn::Module*> default_wrap_policy(nn::Module& root) {

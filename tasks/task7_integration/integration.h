@@ -88,7 +88,7 @@ class ShardedModel : public optim::GradientEngine {
       const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit);
   /// Rank 0 writes `folder/model.safetensors` and, for a TransformerLM, `config.json`: the files
   /// that Hugging Face's from_pretrained loads. The folder appears whole. Collective.
-  void save_full(const std::filesystem::path& folder);
+  virtual void save_full(const std::filesystem::path& folder);
   /// Reads this rank's slices from `folder/model.safetensors`. Nothing changes on any rank unless
   /// the file holds exactly the model's parameters. Collective.
   void load_full(const std::filesystem::path& folder);
@@ -98,8 +98,8 @@ class ShardedModel : public optim::GradientEngine {
   /// adds the ignored parameters and their optimizer state; every rank holds these whole.
   std::vector<io::StateSlice> state_slices(bool with_replicated);
   /// Saves parameters, optimizer state and step count, each rank its slices. Collective.
-  void save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
-                       std::map<std::string, std::string> metadata);
+  virtual void save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
+                               std::map<std::string, std::string> metadata);
   /// Loads what save_checkpoint wrote at any W. All ranks check everything before any rank changes
   /// anything. Collective. @return the metadata
   std::map<std::string, std::string> load_checkpoint(const std::filesystem::path& folder);
@@ -136,7 +136,8 @@ class ShardedModel : public optim::GradientEngine {
 };
 
 /// Shards `module` over `group`. Each rank keeps 1/W of the parameters; the full ones are freed
-/// between uses. A unit's name is its module's path; "root" for the root.
+/// between uses. A unit's name is its module's path; "root" for the root. A group that make_mesh()
+/// made is one of several replicas: each is sharded alike, and gradients are summed over all.
 std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                           FullyShardOptions options = {});
 

@@ -1,6 +1,7 @@
 #include "memory/real_training.h"
 
 #include "autograd/functions.h"
+#include "comm/mesh.h"
 #include "comm/world.h"
 #include "optim/local_gradients.h"
 #include "support/training.h"
@@ -118,7 +119,8 @@ class RankMemory {
       };
     }
     sharding.deferred = &deferred_;
-    auto sharded = fully_shard(*model_, group_, sharding);
+    const auto group = options_.replicas == 1 ? group_ : make_mesh(*group_, options_.replicas);
+    auto sharded = fully_shard(*model_, group, sharding);
     sharded->attach_optimizer([this] { return make_optimizer(); });
     sharded_ = sharded.get();
     engine_ = std::move(sharded);

@@ -2,6 +2,7 @@
 
 #include "autograd/functions.h"
 #include "base/philox.h"
+#include "comm/mesh.h"
 #include "comm/world.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
@@ -77,7 +78,9 @@ class RankTraining {
       sharding.ignored = options_.ignored;
       sharding.mixed_precision = options_.precision;
       sharding.deferred = options_.meta_start ? &deferred : nullptr;
-      auto made = fully_shard(*model_, shared, sharding);
+      const std::shared_ptr<ProcessGroup> group =
+          options_.replicas == 1 ? shared : make_mesh(*shared, options_.replicas);
+      auto made = fully_shard(*model_, group, sharding);
       made->attach_optimizer(make_optimizer);
       sharded = made.get();
       engine = std::move(made);

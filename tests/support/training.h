@@ -19,6 +19,7 @@ enum class Strategy { single, ddp, fsdp };
 struct TrainingCase {
   Strategy strategy = Strategy::single;
   int world_size = 1;
+  int replicas = 1;  ///< R of a mesh; fsdp
   int threads = 1;
   nn::TransformerConfig model = nn::TransformerConfig::nano();
   int micro_batches = 8;   ///< J of the global batch; W divides it

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "comm/fake_group.h"
+#include "comm/mesh.h"
 #include "comm/thread_world.h"
 #include "optim/master_weights.h"
 #include "optim/optimizer.h"
@@ -33,6 +34,9 @@ std::string title_of(const ShortRun& run) {
     text += fmt::format(", in {}, gradients in {}", name_of(param), name_of(reduce));
   }
   if (run.strategy == Strategy::ddp) return text;
+  if (run.replicas > 1) {
+    text += fmt::format(", {} replicas of {} shards", run.replicas, run.ranks / run.replicas);
+  }
   using Kind = ReshardAfterForward::Kind;
   text += run.reshard.kind == Kind::always ? ", resharded after forward"
           : run.reshard.kind == Kind::never
@@ -58,7 +62,8 @@ class RankRun {
       options.prefetch_depth = run_.prefetch_depth;
       options.reshard_after_forward = run_.reshard;
       options.mixed_precision = run_.mixed_precision;
-      auto sharded = fully_shard(*model_, group_, options);
+      auto sharded = fully_shard(
+          *model_, run_.replicas == 1 ? group_ : make_mesh(*group_, run_.replicas), options);
       sharded->attach_optimizer(make_optimizer);
       sharded_ = sharded.get();
       engine_ = std::move(sharded);

@@ -21,6 +21,7 @@ struct ShortRun {
   nn::TransformerConfig model = nn::TransformerConfig::tiny();
   Strategy strategy = Strategy::fsdp;
   int ranks = 2;
+  int replicas = 1;  ///< R of a mesh; fsdp
   int prefetch_depth = 1;
   ReshardAfterForward reshard = ReshardAfterForward::always();
   optim::MixedPrecision mixed_precision;             ///< over masters of float32
@@ -36,6 +37,15 @@ struct ShortRun {
 /// of 10 GB/s and 2 µs a hop.
 inline constexpr CostModel kSmallMachine{
     .ps_per_flop = 1, .ps_per_byte = 2, .alpha_ps = 2'000'000, .link_ps_per_byte = 100};
+
+/// The same ranks in boxes of so many: between two boxes 1 GB/s, and 10 µs a hop.
+constexpr CostModel in_boxes(int ranks_per_box) {
+  CostModel machine = kSmallMachine;
+  machine.ranks_per_box = ranks_per_box;
+  machine.far_alpha_ps = 10'000'000;
+  machine.far_link_ps_per_byte = 1000;
+  return machine;
+}
 
 /// Names the parts of a model that would be units, so that a trace of a run that shards nothing can
 /// be read beside one that does.

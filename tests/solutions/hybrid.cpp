@@ -1,0 +1,124 @@
+// Hybrid sharding: a mesh of replicas agrees with a single process in every bit.
+#include "comm/mesh.h"
+#include "comm/world.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "support/training.h"
+
+#include <vector>
+
+namespace fsdp::testing::hybrid_test {
+namespace {
+
+struct Mesh {
+  int replicas;
+  int shards;
+};
+
+TrainingCase over(const Mesh& mesh, TrainingCase options) {
+  options.strategy = Strategy::fsdp;
+  options.world_size = mesh.replicas * mesh.shards;
+  options.replicas = mesh.replicas;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("A mesh of replicas equals a single process in every bit") {
+  const std::vector<optim::MixedPrecision> policies = {
+      {},
+      {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32},
+      {.param_dtype = DType::bfloat16, .reduce_dtype = {}}};
+  for (const optim::MixedPrecision& policy : policies) {
+    TrainingCase base;
+    base.steps = FSDP_SANITIZED ? 2 : 8;
+    base.clip = 0.5;
+    base.precision = policy;
+    const TrainingResult expected = train(base);
+    for (const Mesh mesh : {Mesh{2, 2}, {4, 2}, {2, 4}, {2, 1}, {1, 2}, {8, 1}}) {
+      for (const bool no_sync : {false, true}) {
+        for (const int depth : {0, 1}) {
+          TrainingCase options = over(mesh, base);
+          options.no_sync = no_sync;
+          options.prefetch_depth = depth;
+          options.meta_start = depth == 1;
+          if (no_sync) options.reshard = ReshardAfterForward::never();
+          if (mesh.shards == 4 && depth == 1) options.reshard = ReshardAfterForward::within(2);
+          CAPTURE(mesh.replicas, mesh.shards, no_sync, depth);
+          CHECK(difference(train(options), expected) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("Three replicas of two shards sum in the canonical order too") {
+  TrainingCase base;
+  base.micro_batches = 6;
+  base.clip = 0.5;
+  CHECK(difference(train(over({3, 2}, base)), train(base)) == "");
+}
+
+TEST_CASE("A mesh with ignored, frozen and tied parameters has the norm of a single process") {
+  TrainingCase base;
+  base.clip = 0.5;
+  const std::string what = GENERATE("ignored", "frozen", "tied", "all");
+  if (what == "frozen" || what == "all") {
+    base.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
+  }
+  base.model.tie_word_embeddings = what == "tied" || what == "all";
+  const TrainingResult expected = train(base);
+  for (const Mesh mesh : {Mesh{2, 2}, {4, 2}, {2, 4}}) {
+    TrainingCase options = over(mesh, base);
+    if (what == "ignored" || what == "all") {
+      options.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
+    }
+    CAPTURE(what, mesh.replicas, mesh.shards);
+    CHECK(difference(train(options), expected) == "");
+  }
+}
+
+TEST_CASE("A checkpoint goes from a mesh to shards and to another mesh") {
+  TrainingCase base;
+  base.steps = 4;
+  base.clip = 0.5;
+  const TrainingResult expected = train(base);
+  for (const auto& [first, second] : {std::pair<Mesh, Mesh>{{2, 2}, {1, 4}},
+                                      {{1, 4}, {2, 2}},
+                                      {{2, 2}, {1, 1}},
+                                      {{4, 2}, {2, 1}}}) {
+    const TemporaryFolder folder;
+    TrainingCase before = over(first, base);
+    before.steps = 2;
+    before.save_to = folder.path();
+    TrainingResult joined = train(before);
+    const auto saved = io::CheckpointFolder(folder.path()).latest();
+    REQUIRE(saved);
+    CHECK(io::SliceReader(*saved).written_by() == first.shards);
+    TrainingCase after = over(second, base);
+    after.first_step = 2;
+    after.steps = 2;
+    after.load_from = saved;
+    after.seed_of_model = 77;
+    const TrainingResult rest = train(after);
+    joined.losses.insert(joined.losses.end(), rest.losses.begin(), rest.losses.end());
+    joined.norms.insert(joined.norms.end(), rest.norms.begin(), rest.norms.end());
+    joined.state = rest.state;
+    CAPTURE(first.replicas, first.shards, second.replicas, second.shards);
+    CHECK(difference(joined, expected) == "");
+  }
+}
+
+TEST_CASE("A mesh divides its ranks, or says why not") {
+  run_ranks(6, [](ProcessGroup& world) {
+    const auto group = make_mesh(world, 2);
+    FSDP_CHECK(group->size() == 3 && group->rank() == world.rank() % 3, "shards");
+    FSDP_CHECK(group->replicas()->size() == 2, "replicas");
+    FSDP_CHECK(replica_of(*group) == world.rank() / 3 && replica_count(*group) == 2, "replica");
+    FSDP_CHECK(replica_of(world) == 0 && replica_count(world) == 1, "no mesh");
+    const std::string refusal = message_of<Error>([&] { make_mesh(world, 4); });
+    FSDP_CHECK(refusal.find("4 must divide 6") != std::string::npos, "{}", refusal);
+  });
+}
+
+}  // namespace fsdp::testing::hybrid_test

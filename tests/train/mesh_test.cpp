@@ -1,0 +1,139 @@
+// Hybrid sharding through unshard-train: the bits of a single process, and the bytes of a formula.
+#include "estimate/memory_formula.h"
+#include "io/file_io.h"
+#include "io/safetensors.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "train/bound.h"
+#include "train/evaluation.h"
+#include "train/some_text.h"
+#include "train/trainer.h"
+
+#include <string>
+#include <vector>
+
+namespace fsdp::train::mesh_test {
+namespace {
+
+using testing::TemporaryFolder;
+using Words = std::vector<std::string>;
+
+TrainConfig configure(const Words& more) {
+  Words words = {"--model.preset=nano",  "--model.vocab_size=128",
+                 "--training.seq_len=7", "--training.local_batch_size=1",
+                 "--training.steps=5",   "--training.global_batch_size=8"};
+  words.insert(words.end(), more.begin(), more.end());
+  return load_config(std::nullopt, words);
+}
+
+RunResult train(const Words& more) { return run_training(configure(more), some_text()); }
+
+Words mesh(int replicas, int shards, const Words& more = {}) {
+  Words words = {"--parallel.strategy=fsdp",
+                 "--parallel.ranks=" + std::to_string(replicas * shards),
+                 "--parallel.data_parallel_replicate_degree=" + std::to_string(replicas)};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("a mesh of replicas gives the bits of a single process", "[train][mesh]") {
+  for (const Words& how : {Words{},
+                           {"--training.mixed_precision_param=bfloat16"},
+                           {"--training.no_sync=true", "--parallel.reshard_after_forward=false"}}) {
+    Words alone = how;
+    if (!how.empty() && how[0] == "--training.no_sync=true") alone = {};
+    const RunResult single = train(alone);
+    for (const auto& [replicas, shards] : {std::pair(2, 2), {4, 2}, {2, 4}, {4, 1}}) {
+      const RunResult result = train(mesh(replicas, shards, how));
+      INFO(replicas << " replicas of " << shards);
+      CHECK(result.losses == single.losses);
+      CHECK(result.param_sha256 == single.param_sha256);
+      CHECK(result.peak_bytes == bound_bytes(configure(mesh(replicas, shards, how))));
+    }
+    // Three ranks in a replica add up in another order; the bytes are as foreseen all the same.
+    const Words odd = mesh(2, 3, {"--training.global_batch_size=12"});
+    CHECK(train(odd).peak_bytes == bound_bytes(configure(odd)));
+  }
+}
+
+TEST_CASE("a mesh transfers shards between its replicas, once a reduction", "[train][mesh]") {
+  constexpr std::int64_t kMicroSteps = 2;
+  const RunResult shards = train(mesh(1, 2, {"--training.global_batch_size=4"}));
+  const RunResult both = train(mesh(2, 2, {"--training.global_batch_size=8"}));
+  const TrainConfig config = configure(mesh(1, 2));
+  estimate::MemoryOptions two;
+  two.world_size = 2;
+  const std::int64_t shard_bytes =
+      estimate::MemoryFormula(config.model, two).before_training()[MemoryKind::sharded_param];
+  // In each micro-step 2·(R-1)/R·4·n bytes of a shard of n elements. And a rank hears M losses and
+  // two flags from three others instead of one.
+  const std::int64_t told = 2 * 4 * (kMicroSteps + 2);
+  CHECK(both.comm_bytes - shards.comm_bytes ==
+        config.training.steps * (kMicroSteps * shard_bytes + told));
+  const RunResult less = train(mesh(2, 2, {"--training.no_sync=true"}));
+  CHECK(both.comm_bytes - less.comm_bytes >= config.training.steps * shard_bytes);
+}
+
+TEST_CASE("a training goes on from a mesh as anything, and as a mesh from anything",
+          "[train][mesh][checkpoint]") {
+  const RunResult whole = train({});
+  const std::vector<std::pair<Words, Words>> cases = {
+      {mesh(2, 2), mesh(1, 4)},
+      {mesh(2, 2), {}},
+      {{}, mesh(4, 2)},
+      {{"--parallel.strategy=ddp", "--parallel.ranks=2"}, mesh(2, 2)},
+      {mesh(2, 4), mesh(4, 1)}};
+  for (const auto& [first, second] : cases) {
+    const TemporaryFolder folder;
+    const auto there = [&](Words words) {
+      words.push_back("--checkpoint.folder=" + folder.path().string());
+      return words;
+    };
+    Words begin = there(first);
+    begin.emplace_back("--training.steps=2");
+    train(begin);
+    const RunResult rest = train(there(second));
+    CHECK(rest.first_step == 2);
+    CHECK(rest.param_sha256 == whole.param_sha256);
+    const TrainConfig config = configure(there(mesh(2, 2)));
+    const EvaluationResult found = run_evaluation(config, some_text());
+    CHECK(found.steps_done == 5);
+    CHECK(found.loss == run_evaluation(configure(there({})), some_text()).loss);
+    CHECK(found.peak_bytes <= bound_bytes(config, Work::evaluation));
+  }
+}
+
+TEST_CASE("one replica exports the model", "[train][mesh][export]") {
+  const TemporaryFolder home;
+  const auto exported = [&](const Words& words, const char* name) {
+    RunOptions options;
+    options.export_folder = (home / name).string();
+    run_training(configure(words), some_text(), options);
+    return io::read_text(home / name / "model.safetensors");
+  };
+  CHECK(exported(mesh(2, 2), "mesh") == exported({}, "single"));
+}
+
+TEST_CASE("replicas must fit the ranks", "[config][mesh]") {
+  const auto complaint = [](const Words& words) {
+    return message_of<InputError>([&] { configure(words); });
+  };
+  CHECK(complaint(mesh(2, 2)).empty());
+  CHECK_THAT(complaint({"--parallel.strategy=fsdp", "--parallel.ranks=4",
+                        "--parallel.data_parallel_replicate_degree=3"}),
+             contains("parallel.data_parallel_replicate_degree: is 3, must divide parallel.ranks "
+                      "4"));
+  CHECK_THAT(complaint(mesh(2, 2, {"--parallel.reshard_after_forward=2"})),
+             contains("is 2, must be true, false, or a number that divides the 2 ranks of a "
+                      "replica and lies strictly between 1 and 2"));
+  CHECK(complaint(mesh(2, 4, {"--parallel.reshard_after_forward=2"})).empty());
+  const TrainConfig ddp = configure({"--parallel.strategy=ddp", "--parallel.ranks=4",
+                                     "--parallel.data_parallel_replicate_degree=2"});
+  REQUIRE(ddp.remarks.size() == 1);
+  CHECK_THAT(ddp.remarks[0], contains("without parallel.strategy fsdp"));
+  CHECK(ddp.parallel.shards() == 4);
+}
+
+}  // namespace fsdp::train::mesh_test
