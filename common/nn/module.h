@@ -142,6 +142,14 @@ class Module {
   /// Makes this module a unit: the trace names its forward and backward after it.
   void set_unit_name(std::string name) { unit_name_ = std::move(name); }
   const std::string& unit_name() const { return unit_name_; }
+  /// What fully_shard() has made of this module.
+  enum class Sharding {
+    none,
+    unit_to_be,  ///< it will be a unit of the model around it
+    sharded,     ///< it is in a sharded model
+  };
+  void set_sharding(Sharding sharding) { sharding_ = sharding; }
+  Sharding sharding() const { return sharding_; }
 
  protected:
   virtual Variable forward(const Variable& x) = 0;
@@ -177,6 +185,7 @@ class Module {
   std::string name_;
   std::string path_;
   std::string unit_name_;
+  Sharding sharding_ = Sharding::none;
   Module* parent_ = nullptr;
   std::vector<std::pair<std::string, Variable>> parameters_;
   std::vector<Buffer> buffers_;

@@ -18,16 +18,49 @@
 
 namespace fsdp {
 
+namespace {
+
+using Sharding = nn::Module::Sharding;
+
+void check_unsharded(const nn::Module& module) {
+  const std::string name = module.path().empty() ? "the model" : module.path();
+  FSDP_CHECK(module.sharding() != Sharding::unit_to_be,
+             "fully_shard() was called for {} before: call it once for each module", name);
+  FSDP_CHECK(
+      module.sharding() != Sharding::sharded,
+      "{} is in a sharded model already: call fully_shard() for the parts first, and for the "
+      "model last, once",
+      name);
+}
+
+}  // namespace
+
 std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                           FullyShardOptions options) {
-  if (group->replicas() == nullptr) {
-    return std::make_unique<ShardedModel>(module, std::move(group), std::move(options));
+  check_unsharded(module);
+  const std::vector<nn::Module*> all = module.modules();
+  for (nn::Module* each : all) {
+    if (each != &module && each->sharding() == Sharding::sharded) check_unsharded(*each);
   }
-  return std::make_unique<MeshModel>(module, std::move(group), std::move(options));
+  std::unique_ptr<ShardedModel> made;
+  if (group->replicas() == nullptr) {
+    made = std::make_unique<ShardedModel>(module, std::move(group), std::move(options));
+  } else {
+    made = std::make_unique<MeshModel>(module, std::move(group), std::move(options));
+  }
+  for (nn::Module* each : all) each->set_sharding(Sharding::sharded);
+  return made;
+}
+
+void fully_shard(nn::Module& module) {
+  check_unsharded(module);
+  module.set_sharding(Sharding::unit_to_be);
 }
 
 std::vector<nn::Module*> default_wrap_policy(nn::Module& root) {
-  std::vector<nn::Module*> modules;
+  std::vector<nn::Module*> modules = root.modules();
+  std::erase_if(modules, [](const auto* each) { return each->sharding() != Sharding::unit_to_be; });
+  if (!modules.empty()) return modules;
   if (auto* transformer = dynamic_cast<nn::TransformerLM*>(&root)) {
     const bool tied = transformer->config().tie_word_embeddings;
     if (!tied) modules.push_back(&transformer->embedding());

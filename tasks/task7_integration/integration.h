@@ -26,9 +26,10 @@ namespace fsdp {
 /// Which modules become units. Parameters outside of them belong to the root.
 using WrapPolicy = std::function<std::vector<nn::Module*>(nn::Module& root)>;
 
-/// The default. For a TransformerLM: the embedding, every block, the head (final norm and lm_head),
-/// in that order. With tied embeddings: the blocks only; the root has embedding, norm and head. For
-/// any other module: its children that have parameters.
+/// The default: the modules that fully_shard(module) was called for, in registration order. If it
+/// was called for none, then for a TransformerLM the embedding, every block, the head (final norm
+/// and lm_head), in that order. With tied embeddings: the blocks only; the root has embedding, norm
+/// and head. For any other module: its children that have parameters.
 std::vector<nn::Module*> default_wrap_policy(nn::Module& root);
 
 struct FullyShardOptions {
@@ -138,7 +139,18 @@ class ShardedModel : public optim::GradientEngine {
 /// Shards `module` over `group`. Each rank keeps 1/W of the parameters; the full ones are freed
 /// between uses. A unit's name is its module's path; "root" for the root. A group that make_mesh()
 /// made is one of several replicas: each is sharded alike, and gradients are summed over all.
+///
+/// @throws Error if a part of it is sharded already.
 std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                           FullyShardOptions options = {});
+
+/// Marks `module` as a unit of the model that fully_shard() is called for later, as PyTorch's users
+/// do:
+///
+///     for (const auto& block : model.blocks()) fully_shard(*block);
+///     auto sharded = fully_shard(model, group);
+///
+/// @throws Error for a module that is a unit, or in a sharded model, already.
+void fully_shard(nn::Module& module);
 
 }  // namespace fsdp
