@@ -74,7 +74,7 @@ class Job {
   int rank_ = 0;
   int size_ = 1;
   bool is_running_ = false;
-  int ended_ = 0;  // other processes whose program has ended
+  [[maybe_unused]] int ended_ = 0;  // other processes whose program has ended
 };
 
 }  // namespace fsdp::mpi
