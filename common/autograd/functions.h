@@ -13,18 +13,22 @@
 ///
 /// | function       | kept beyond inputs that are kept anyway        | temporaries beyond that    |
 /// |----------------|------------------------------------------------|----------------------------|
-/// | linear         | x (R·in), weight (a view)                      | none; x is freed before dx |
+/// | linear         | x (R·in) unless the weight is frozen; weight   | none; x is freed before dx |
+/// |                | (a view)                                       |                            |
 /// | embedding      | tokens (int32, shared)                         | none                       |
 /// | rms_norm       | x (R·d), weight (a view), rstd (R)             | none                       |
 /// | rope_attention | q (R·H·D), k, v (R·G·D), result, lse (B·H·T)   | none if only used here     |
 /// | swiglu         | gate, up (R·F each)                            | over gate, up              |
 /// | add            | nothing; result in y's bytes if y is moved in  | none: dout is shared       |
-/// | multiply       | x, y                                           | none                       |
+/// | multiply       | x, y: each for the gradient of the other       | none                       |
 /// | relu, tanh     | x; the result                                  | none                       |
 /// | scale          | nothing                                        | over dout                  |
 /// | sum, reshape   | nothing; result of reshape shares x            | none                       |
 /// | cross_entropy  | logits (R·V), targets (int32, shared), lse (R) | over logits                |
 /// | mse_loss       | x - y (N), and N more during forward           | over x - y                 |
+///
+/// Where no input needs a gradient, nothing is recorded and nothing is kept. A frozen weight of
+/// rms_norm saves nothing: x and rstd are also needed for the gradient of x.
 ///
 /// "Over x" means written into x's bytes, if nothing else holds them (is_sole_holder). Otherwise a
 /// tensor of that size is allocated. Reused bytes count as TEMP from then on.

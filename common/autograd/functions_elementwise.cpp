@@ -119,7 +119,10 @@ Variable multiply(const Variable& x, const Variable& y) {
   check_same_shape("multiply", x, y);
   const Tensor out = empty_like(x.data());
   ops::multiply(out, x.data(), y.data());
-  return Node::record(std::make_shared<MultiplyNode>(x.data(), y.data()), {x, y}, out);
+  // Each is kept for the gradient of the other.
+  const Tensor saved_x = y.requires_grad() ? x.data() : Tensor();
+  const Tensor saved_y = x.requires_grad() ? y.data() : Tensor();
+  return Node::record(std::make_shared<MultiplyNode>(saved_x, saved_y), {x, y}, out);
 }
 
 Variable relu(const Variable& x) {

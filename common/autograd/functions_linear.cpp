@@ -29,7 +29,7 @@ class LinearNode : public Node {
   void release() override { x_ = weight_ = {}; }
 
  private:
-  Tensor x_;  // (R, in)
+  Tensor x_;  // (R, in); undefined if the weight is frozen
   Tensor weight_;
 };
 
@@ -59,7 +59,9 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
       Tensor::empty(with_last(x.data(), w.size(0)), x.data().dtype(), x.data().device());
   ops::matmul(as_rows(out), rows, Transpose::no, w, Transpose::yes);
   if (bias.is_defined()) ops::add_row(as_rows(out), bias.data());
-  return Node::record(std::make_shared<LinearNode>(rows, w), {x, weight, bias}, out);
+  // Only the weight's gradient needs x, and a frozen weight has none.
+  const Tensor saved = weight.requires_grad() ? rows : Tensor();
+  return Node::record(std::make_shared<LinearNode>(saved, w), {x, weight, bias}, out);
 }
 
 Variable embedding(const Variable& table, const Tensor& tokens) {

@@ -254,6 +254,53 @@ TEST_CASE("a saved weight is a view: its bytes may go and come back before backw
   }
 }
 
+TEST_CASE("a frozen parameter saves nothing that only its own gradient needs") {
+  Meter meter;
+  const Variable leaf = parameter({6, 4});
+  const auto frozen = [](Shape shape) { return Variable(filled(std::move(shape))); };
+  SECTION("linear: its input goes as soon as nobody else holds it") {
+    const Variable w = frozen({5, 4});
+    const Variable y = linear(result(leaf), w);
+    CHECK(meter.activations() == 6 * 5);
+    CHECK(backward_peak(meter, [&] { return linear(result(leaf), w); }) == 6 * 4);  // dx
+    const Variable bias = parameter({5});
+    const Variable z = linear(result(leaf), w, bias);
+    CHECK(meter.activations() == 2 * 6 * 5);
+  }
+  SECTION("multiply: each factor is kept for the gradient of the other") {
+    const Variable y = multiply(result(leaf), frozen({6, 4}));
+    CHECK(meter.activations() == 6 * 4);
+    const Variable z = multiply(result(leaf), result(leaf));
+    CHECK(meter.activations() == 2 * 6 * 4 + 2 * 6 * 4);
+  }
+  SECTION("rms_norm: the gradient of its input needs all that it keeps") {
+    const Variable y = rms_norm(result(leaf), frozen({4}), 1e-5);
+    CHECK(meter.activations() == 2 * 6 * 4 + 6);
+  }
+  SECTION("where nothing below is trained, nothing is recorded") {
+    const Variable x = frozen({6, 4});
+    const Variable y = linear(rms_norm(x, frozen({4}), 1e-5), frozen({5, 4}));
+    CHECK_FALSE(y.requires_grad());
+    CHECK(meter.activations() == 6 * 5);
+  }
+}
+
+TEST_CASE("freezing a weight changes no bit of the other gradients") {
+  const auto gradients = [](bool is_frozen) {
+    const Context context({.seed = 3});
+    Variable x(Tensor::from(std::vector<float>{1, -2, 3, 0.1F, 0.3F, -7}, {2, 3}), true);
+    Variable a(Tensor::from(std::vector<float>{0.7F, 2, 3, 1, 0.9F, 1}, {2, 3}), true);
+    Variable b(Tensor::from(std::vector<float>{0.3F, 1.7F}, {1, 2}), true);
+    a.set_requires_grad(!is_frozen);
+    sum(multiply(linear(linear(x, a), b), linear(linear(x, a), b))).backward();
+    std::vector<float> all = x.grad().to_vector<float>();
+    for (const float value : b.grad().to_vector<float>()) all.push_back(value);
+    CHECK(a.grad().is_defined() != is_frozen);
+    return all;
+  };
+  CHECK(gradients(true) == gradients(false));
+}
+
 TEST_CASE("without a tape nothing is kept") {
   Meter meter;
   const NoGradScope no_grad;
