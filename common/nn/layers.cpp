@@ -15,7 +15,17 @@ Linear::Linear(const Options& options) {
   if (options.bias) bias_ = register_parameter("bias", {options.out}, InitSpec::zeros());
 }
 
-Variable Linear::forward(const Variable& x) { return linear(x, weight_, bias_); }
+void Linear::attach(std::shared_ptr<Module> branch) {
+  FSDP_CHECK(branch_ == nullptr, "'{}' has a branch already", path());
+  branch_ = register_child("", std::move(branch));
+}
+
+Variable Linear::forward(const Variable& x) {
+  const Variable y = linear(x, weight_, bias_);
+  if (branch_ == nullptr) return y;
+  Variable added = (*branch_)(x);
+  return add(y, std::move(added));
+}
 
 Embedding::Embedding(std::int64_t vocabulary, std::int64_t width, InitSpec init)
     : weight_(register_parameter("weight", {vocabulary, width}, init)) {}

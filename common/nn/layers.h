@@ -23,6 +23,8 @@ class Linear : public Module {
   /// @throws Error unless in and out are positive.
   explicit Linear(const Options& options);
   const Variable& weight() const { return weight_; }
+  /// From now on y has branch(x) added (lora.h). @throws Error if there is a branch already.
+  void attach(std::shared_ptr<Module> branch);
 
  protected:
   Variable forward(const Variable& x) override;
@@ -30,6 +32,7 @@ class Linear : public Module {
  private:
   Variable weight_;
   Variable bias_;
+  std::shared_ptr<Module> branch_;  // null: none
 };
 
 /// y (B, T, d) = weight (V, d) at tokens (B, T) int32.

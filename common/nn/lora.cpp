@@ -1,0 +1,82 @@
+#include "nn/lora.h"
+
+#include "autograd/functions.h"
+#include "base/check.h"
+#include "tensor/cast.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace fsdp::nn {
+
+namespace {
+
+/// As in PEFT: a whole path, or its end.
+bool is_target(const Module& module, const std::string& target) {
+  return module.path() == target || module.path().ends_with("." + target);
+}
+
+void freeze(Module& model, const std::optional<DType>& dtype) {
+  for (NamedParameter& each : model.named_parameters()) {
+    each.variable.set_requires_grad(false);
+    if (dtype && each.variable.data().dtype() != *dtype) each.variable.convert(*dtype);
+  }
+}
+
+}  // namespace
+
+LoraBranch::LoraBranch(const Linear& base, std::int64_t rank, double scale) : scale_(scale) {
+  const std::int64_t out = base.weight().shape()[0], in = base.weight().shape()[1];
+  const double bound = 1 / std::sqrt(static_cast<double>(in));
+  const auto linear_of = [](std::int64_t from, std::int64_t to, const InitSpec& init) {
+    return std::make_shared<Linear>(
+        Linear::Options{.in = from, .out = to, .bias = false, .init = init});
+  };
+  a_ = register_child("lora_A", linear_of(in, rank, InitSpec::uniform(-bound, bound)));
+  b_ = register_child("lora_B", linear_of(rank, out, InitSpec::zeros()));
+}
+
+// Scaled where it is smallest.
+Variable LoraBranch::forward(const Variable& x) { return (*b_)(scale((*a_)(x), scale_)); }
+
+void add_lora(Module& model, const LoraOptions& options) {
+  FSDP_CHECK(options.rank > 0 && options.alpha > 0,
+             "LoRA: rank {} and alpha {} must be positive", options.rank, options.alpha);
+  freeze(model, options.base_dtype);
+  std::vector<Linear*> linears;
+  for (const std::string& target : options.targets) {
+    const std::size_t before = linears.size();
+    for (Module* module : model.modules()) {
+      auto* linear = dynamic_cast<Linear*>(module);
+      if (linear == nullptr || !is_target(*module, target)) continue;
+      if (std::ranges::find(linears, linear) == linears.end()) linears.push_back(linear);
+    }
+    FSDP_CHECK(linears.size() > before, "LoRA: no further linear of the model is named {}", target);
+  }
+  // In the order of the model, so that the order of the targets changes nothing.
+  for (Module* module : model.modules()) {
+    const auto target = std::ranges::find(linears, module);
+    if (target == linears.end()) continue;
+    (*target)->attach(std::make_shared<LoraBranch>(**target, options.rank, options.scale()));
+  }
+}
+
+bool is_lora(const std::string& path) {
+  return path.ends_with(".lora_A.weight") || path.ends_with(".lora_B.weight");
+}
+
+std::vector<NamedParameter> without_lora(std::vector<NamedParameter> parameters) {
+  std::erase_if(parameters, [](const NamedParameter& each) { return is_lora(each.path); });
+  return parameters;
+}
+
+Tensor merge_lora(const Tensor& weight, const Tensor& a, const Tensor& b, double scale) {
+  const Tensor merged = Tensor::empty(weight.shape(), DType::float32, weight.device());
+  ops::matmul(merged, b, ops::Transpose::no, a, ops::Transpose::no);
+  ops::scale(merged, scale);
+  ops::add(merged, merged, cast(weight, DType::float32));
+  return merged;
+}
+
+}  // namespace fsdp::nn
