@@ -7,14 +7,14 @@
 #include "nn/transformer.h"
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 namespace fsdp::estimate {
 
 /// Bytes alive in one segment after an operation.
 struct MemoryPoint {
-  std::string_view after;        ///< "down_proj", "down_proj: weight", …
+  std::string after;             ///< "down_proj", "down_proj: weight", …
   std::int64_t activation = 0;   ///< counted as ACTIVATION
   std::int64_t temp = 0;         ///< counted as TEMP
   std::int64_t weight_grad = 0;  ///< gradients of its weights made so far; they have a place of
@@ -33,12 +33,13 @@ struct MemoryPoint {
 /// (The loss makes d(loss) itself.)
 struct SegmentMemory {
   std::vector<MemoryPoint> forward;   ///< front(): on entry, back(): on exit
-  std::vector<MemoryPoint> backward;  ///< likewise
+  std::vector<MemoryPoint> backward;  ///< likewise; empty if nothing was recorded
+  std::int64_t dropped = 0;  ///< of its input: what is not kept is freed once it has returned
   /// A_k: what stays between forward and backward, the output left out.
-  std::int64_t kept() const { return backward.front().activation; }
+  std::int64_t kept() const { return backward.empty() ? 0 : backward.front().activation; }
 };
 
-/// The table of a model and a micro-batch. It depends on nothing else: not on the number of ranks,
+/// The table of a model that is trained as a whole, and a micro-batch. It depends on nothing else: not on the number of ranks,
 /// the strategy or the threads (whose scratch is a fixed arena, counted apart).
 ///
 /// The table is made of these, with R = B·T rows (autograd/functions.h). An element has the bytes

@@ -1,6 +1,7 @@
 #include "estimate/memory_formula.h"
 
 #include "base/check.h"
+#include "estimate/paper_tape.h"
 #include "estimate/step_simulation.h"
 
 #include <utility>
@@ -38,11 +39,22 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
              options.optimizer_states);
 }
 
+std::vector<SegmentMemory> segments_of(const ActivationTable& table,
+                                       const nn::TransformerConfig& config,
+                                       const MemoryOptions& options, std::int64_t length) {
+  if (options.trains || options.lora_rank > 0) return segments_on_paper(config, options, length);
+  std::vector<SegmentMemory> all{table.embedding};
+  all.resize(static_cast<std::size_t>(1 + config.num_hidden_layers), table.block);
+  all.push_back(table.head);
+  return all;
+}
+
 StepSimulation simulation_of(const nn::TransformerConfig& config, const MemoryOptions& options) {
   check(config, options);
   const std::int64_t length = options.length == 0 ? config.max_position_embeddings : options.length;
-  const DType dtype = options.mixed_precision.param_dtype_for(DType::float32);
-  return {model_shape(config, options), activation_table(config, options.batch, length, dtype),
+  const ActivationTable table = activation_table(
+      config, options.batch, length, options.mixed_precision.param_dtype_for(DType::float32));
+  return {model_shape(config, options), segments_of(table, config, options, length), table,
           options};
 }
 

@@ -90,7 +90,8 @@ struct StepMemory {
 /// Placement ddp is the case that everything is ignored; single likewise, but gradients appear one
 /// by one as backward goes. W = 1 is not special: the shard is a second copy there.
 ///
-/// Requires that everything is trainable.
+/// What is frozen (MemoryOptions::trains) has no gradient, no state, and keeps less on the tape:
+/// paper_tape.h. With LoRA it has no master either: p·Σ n of it, and no copy in ALL_GATHER.
 class MemoryFormula {
  public:
   /// @throws Error if the options do not fit together.

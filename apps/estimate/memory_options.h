@@ -40,6 +40,12 @@ struct MemoryOptions {
   bool clips = false;                     ///< the global norm is computed each step
   int optimizer_states = 2;               ///< tensors per parameter: AdamW 2, SGD 0 or 1 (momentum)
   optim::MixedPrecision mixed_precision;  ///< over masters of float32
+  /// What is trained, by path; empty: everything.
+  std::function<bool(const std::string& path)> trains;
+  /// LoRA, as nn::add_lora makes it; 0 = none. Only the adapters are trained then, and the rest is
+  /// stored in the format that the model reads.
+  std::int64_t lora_rank = 0;
+  std::vector<std::string> lora_targets;               ///< names or paths of linears
   std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< of DdpGradients, for what is whole
 
   // Placement::sharded only, as in FullyShardOptions:

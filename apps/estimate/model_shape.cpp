@@ -1,8 +1,12 @@
 #include "estimate/model_shape.h"
 
+#include "estimate/paper_tape.h"
+#include "nn/lora.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace fsdp::estimate {
@@ -18,35 +22,47 @@ struct Segment {
   std::vector<Parameter> parameters;
 };
 
-Segment block_segment(const nn::TransformerConfig& config, std::int64_t layer) {
+Segment block_segment(const nn::TransformerConfig& config, const MemoryOptions& options,
+                      std::int64_t layer) {
   const std::int64_t d = config.hidden_size;
   const std::int64_t q = config.query_width();
   const std::int64_t kv = config.kv_width();
+  const std::int64_t f = config.intermediate_size;
   Segment block{fmt::format("model.layers.{}", layer), {}};
-  for (const auto& [name, numel] : std::vector<std::pair<const char*, std::int64_t>>{
-           {"self_attn.q_proj", d * q},
-           {"self_attn.k_proj", d * kv},
-           {"self_attn.v_proj", d * kv},
-           {"self_attn.o_proj", d * q},
-           {"mlp.gate_proj", d * config.intermediate_size},
-           {"mlp.up_proj", d * config.intermediate_size},
-           {"mlp.down_proj", d * config.intermediate_size},
-           {"input_layernorm", d},
-           {"post_attention_layernorm", d}}) {
-    block.parameters.push_back({fmt::format("{}.{}.weight", block.path, name), numel});
+  for (const auto& [name, in, out] :
+       std::vector<std::tuple<const char*, std::int64_t, std::int64_t>>{
+           {"self_attn.q_proj", d, q},
+           {"self_attn.k_proj", d, kv},
+           {"self_attn.v_proj", d, kv},
+           {"self_attn.o_proj", q, d},
+           {"mlp.gate_proj", d, f},
+           {"mlp.up_proj", d, f},
+           {"mlp.down_proj", f, d},
+           {"input_layernorm", 1, d},
+           {"post_attention_layernorm", 1, d}}) {
+    const std::string path = fmt::format("{}.{}", block.path, name);
+    block.parameters.push_back({path + ".weight", in * out});
+    if (!is_adapted(options, path)) continue;
+    block.parameters.push_back({path + ".lora_A.weight", in * options.lora_rank});
+    block.parameters.push_back({path + ".lora_B.weight", options.lora_rank * out});
   }
   return block;
 }
 
-std::vector<Segment> segments_of(const nn::TransformerConfig& config) {
+std::vector<Segment> segments_of(const nn::TransformerConfig& config,
+                                 const MemoryOptions& options) {
   const std::int64_t table = config.vocab_size * config.hidden_size;
   std::vector<Segment> segments;
   segments.push_back({"model.embed_tokens", {{"model.embed_tokens.weight", table}}});
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
-    segments.push_back(block_segment(config, i));
+    segments.push_back(block_segment(config, options, i));
   segments.push_back({"model.norm+lm_head", {{"model.norm.weight", config.hidden_size}}});
   if (!config.tie_word_embeddings) segments.back().parameters.push_back({"lm_head.weight", table});
   return segments;
+}
+
+bool has_master(const MemoryOptions& options, bool is_trained) {
+  return is_trained || options.lora_rank == 0;
 }
 
 /// Adds a parameter to the flat parameter of its kind.
@@ -54,11 +70,13 @@ class FlatBuilder {
  public:
   FlatBuilder(UnitShape& unit, const MemoryOptions& options) : unit_(unit), options_(options) {}
   void add(const Parameter& parameter) {
-    const bool decays = !options_.decays || options_.decays(parameter.path);
-    auto kind = std::find(kinds_.begin(), kinds_.end(), decays);
+    const bool is_trained = estimate::is_trained(options_, parameter.path);
+    const std::pair<bool, bool> wanted{is_trained,
+                                       !options_.decays || options_.decays(parameter.path)};
+    auto kind = std::find(kinds_.begin(), kinds_.end(), wanted);
     if (kind == kinds_.end()) {
-      kind = kinds_.insert(kinds_.end(), decays);
-      unit_.flats.push_back({0, options_.shards()});
+      kind = kinds_.insert(kinds_.end(), wanted);
+      unit_.flats.push_back({0, options_.shards(), is_trained, has_master(options_, is_trained)});
     }
     unit_.flats[static_cast<std::size_t>(kind - kinds_.begin())].numel += parameter.numel;
   }
@@ -66,13 +84,14 @@ class FlatBuilder {
  private:
   UnitShape& unit_;
   const MemoryOptions& options_;
-  std::vector<bool> kinds_;  // one per flat: do its parameters decay?
+  std::vector<std::pair<bool, bool>> kinds_;  // one per flat: is it trained, does it decay?
 };
 
-/// "model.layers.0.mlp.down_proj.weight": "down_proj".
+/// "model.layers.0.mlp.down_proj.weight": "down_proj", or "down_proj.lora_A".
 std::string operation_of(const std::string& path) {
   const std::size_t end = path.rfind('.');
-  const std::size_t begin = path.rfind('.', end - 1);
+  std::size_t begin = path.rfind('.', end - 1);
+  if (nn::is_lora(path)) begin = path.rfind('.', begin - 1);
   return begin == std::string::npos ? path.substr(0, end) : path.substr(begin + 1, end - begin - 1);
 }
 
@@ -90,13 +109,17 @@ ModelShape model_shape(const nn::TransformerConfig& config, const MemoryOptions&
   UnitShape root{"root", {}, true};
   FlatBuilder root_flats(root, options);
   std::vector<UnitShape> units;
-  for (const Segment& segment : segments_of(config)) {
+  for (const Segment& segment : segments_of(config, options)) {
     const bool is_block = segment.path.starts_with("model.layers.");
     UnitShape unit{segment.path, {}, false};
     FlatBuilder flats(unit, options);
     for (const Parameter& parameter : segment.parameters) {
       if (is_whole(parameter, options)) {
-        shape.whole += parameter.numel;
+        const bool is_trained = estimate::is_trained(options, parameter.path);
+        (has_master(options, is_trained) ? shape.whole : shape.whole_without_master) +=
+            parameter.numel;
+        if (!is_trained) continue;
+        shape.whole_trained += parameter.numel;
         shape.whole_parts.push_back(
             {shape.segments.size(), operation_of(parameter.path), parameter.numel});
       } else {

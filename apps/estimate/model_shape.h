@@ -17,17 +17,19 @@ namespace fsdp::estimate {
 struct FlatShape {
   std::int64_t numel = 0;  ///< u
   int world_size = 1;
+  bool is_trained = true;
+  bool has_master = true;  ///< in float32; else it is stored in the format that the model reads
   std::int64_t shard() const { return (numel + world_size - 1) / world_size; }  ///< n = ceil(u / W)
   std::int64_t padded() const { return shard() * world_size; }                  ///< P = n·W
 };
 
 struct UnitShape {
   std::string name;
-  std::vector<FlatShape> flats;  ///< one a weight-decay group
+  std::vector<FlatShape> flats;  ///< one per kind: trained or not, decaying or not
   bool keep = false;             ///< its parameters stay between forward and backward
 };
 
-/// A parameter that every rank holds whole.
+/// A trained parameter that every rank holds whole.
 struct WholePart {
   std::size_t segment;    ///< index into ModelShape::segments
   std::string operation;  ///< whose weight it is, as the activation table names it: "down_proj"
@@ -42,8 +44,10 @@ struct ModelShape {
   std::vector<std::string> segments;  ///< paths: embedding, blocks, head
   std::vector<int> unit_of_segment;   ///< index into units
   int root = kNoUnit;      ///< the unit around all segments: what no other unit manages (tied)
-  std::int64_t whole = 0;  ///< elements that every rank holds: ignored, or all of them
-  std::vector<WholePart> whole_parts;  ///< the same one by one, in order of registration
+  std::int64_t whole = 0;  ///< elements that every rank holds, with a master: ignored, or all
+  std::int64_t whole_without_master = 0;
+  std::int64_t whole_trained = 0;      ///< of both
+  std::vector<WholePart> whole_parts;  ///< the trained ones one by one, in order of registration
   std::int64_t buffers = 0;            ///< bytes: the RoPE tables
 };
 

@@ -9,23 +9,23 @@ namespace fsdp::estimate {
 
 using nn::CallState;
 
-StepSimulation::StepSimulation(ModelShape shape, ActivationTable table, MemoryOptions options)
+StepSimulation::StepSimulation(ModelShape shape, std::vector<SegmentMemory> segments,
+                               ActivationTable table, MemoryOptions options)
     : shape_(std::move(shape)),
       table_(std::move(table)),
       options_(std::move(options)),
       formats_(options_.mixed_precision),
+      segments_(std::move(segments)),
       whole_(shape_.whole_parts, options_, ledger_) {
-  segments_.push_back(&table_.embedding);
-  segments_.resize(shape_.segments.size() - 1, &table_.block);
-  segments_.push_back(&table_.head);
   for (const UnitShape& unit : shape_.units) {
     units_.push_back({unit});
     for (const FlatShape& flat : unit.flats) {
-      ledger_.hold(MemoryKind::sharded_param, kFloatBytes * flat.shard());
+      ledger_.hold(MemoryKind::sharded_param, shard_of(flat));
     }
   }
   const std::int64_t copies = formats_.casts_params ? formats_.param : 0;
-  ledger_.hold(MemoryKind::unsharded_param, (kFloatBytes + copies) * shape_.whole);
+  ledger_.hold(MemoryKind::unsharded_param, (kFloatBytes + copies) * shape_.whole +
+                                                formats_.param * shape_.whole_without_master);
   ledger_.hold(MemoryKind::buffer, shape_.buffers);
   ledger_.hold(MemoryKind::temp,
                options_.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes));
@@ -79,11 +79,12 @@ void StepSimulation::forward(MicroStepMemory& memory) {
     snap(name, CallState::before_pre_forward, memory);
     pre_forward(unit);
     snap(name, CallState::after_pre_forward, memory);
-    walk(segments_[i]->forward);
-    if (!has_tape_) ledger_.drop(MemoryKind::activation, segments_[i]->kept());
+    walk(segments_[i].forward);
+    if (!has_tape_) ledger_.drop(MemoryKind::activation, segments_[i].kept());
     snap(name, CallState::before_post_forward, memory);
     post_forward(unit);
     snap(name, CallState::after_post_forward, memory);
+    ledger_.drop(MemoryKind::activation, segments_[i].dropped);
   }
   snap("root", CallState::before_post_forward, memory);
   post_forward(root);
@@ -106,6 +107,7 @@ void StepSimulation::backward(int m, MicroStepMemory& memory) {
   pre_backward(root);
   snap("root", CallState::after_pre_backward, memory);
   for (std::size_t i = segments_.size(); i-- > 0;) {
+    if (segments_[i].backward.empty()) break;  // nothing below is trained
     Unit* unit = unit_at(shape_.unit_of_segment[i]);
     const std::string& name = shape_.segments[i];
     snap(name, CallState::before_pre_backward, memory);
@@ -120,6 +122,10 @@ void StepSimulation::backward(int m, MicroStepMemory& memory) {
   post_backward(root, m);
   snap("root", CallState::after_post_backward, memory);
   finish_reduce(m);
+  for (Unit& unit : units_) {  // those that backward never reached
+    drop_part(unit);
+    if (unit.state != State::sharded) reshard(unit);
+  }
   whole_.end_micro_step(m);
 }
 
@@ -132,6 +138,7 @@ Breakdown StepSimulation::finish_step() {
   std::int64_t shards = 0;
   for (const Unit& unit : units_) {
     for (const FlatShape& flat : unit.shape.flats) {
+      if (!flat.is_trained) continue;
       fold_leaves(ledger_, MemoryKind::sharded_grad, formats_.sum * flat.shard(), reductions);
       if (formats_.widens_sums) {
         ledger_.hold(MemoryKind::sharded_grad, kFloatBytes * flat.shard());
@@ -148,7 +155,7 @@ Breakdown StepSimulation::finish_step() {
   }
   if (!std::exchange(has_state_, true)) {
     ledger_.hold(MemoryKind::optimizer,
-                 options_.optimizer_states * (shards + kFloatBytes * shape_.whole));
+                 options_.optimizer_states * (shards + kFloatBytes * shape_.whole_trained));
   }
   ledger_.drop(MemoryKind::sharded_grad, shards);
   whole_.zero();
@@ -174,9 +181,9 @@ void StepSimulation::advance(const MemoryPoint& from, const MemoryPoint& to) {
 
 // A weight's hooks run when its operation has ended: after the last point that is named after it.
 void StepSimulation::walk_backward(std::size_t segment, int m) {
-  const std::vector<MemoryPoint>& points = segments_[segment]->backward;
+  const std::vector<MemoryPoint>& points = segments_[segment].backward;
   const auto operation_of = [](const MemoryPoint& point) {
-    return point.after.substr(0, point.after.find(':'));
+    return std::string_view(point.after).substr(0, point.after.find(':'));
   };
   for (std::size_t i = 1; i < points.size(); ++i) {
     advance(points[i - 1], points[i]);

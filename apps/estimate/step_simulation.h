@@ -23,7 +23,9 @@ namespace fsdp::estimate {
 /// second time and much shorter, without tensors, hooks or ranks. Behind MemoryFormula.
 class StepSimulation {
  public:
-  StepSimulation(ModelShape shape, ActivationTable table, MemoryOptions options);
+  /// `segments`: in forward order; of the table, only the loss and the data.
+  StepSimulation(ModelShape shape, std::vector<SegmentMemory> segments, ActivationTable table,
+                 MemoryOptions options);
 
   /// The next step; the first one differs (no order to prefetch by yet, no optimizer state).
   StepMemory next_step();
@@ -69,6 +71,7 @@ class StepSimulation {
   void start_ahead(const Order& order, const Unit& after);
 
   void drop_cast(Unit& unit);
+  void drop_part(Unit& unit);
   /// Of a unit's gradient while it is reduced.
   MemoryKind kind_of_reduced() const;
   void walk(const std::vector<MemoryPoint>& points);
@@ -79,13 +82,17 @@ class StepSimulation {
   /// Whole gradients are made in buckets, not one by one.
   bool has_buckets() const { return options_.placement != Placement::single; }
   std::int64_t part_of(const FlatShape& flat) const;
+  /// Bytes of a shard.
+  std::int64_t shard_of(const FlatShape& flat) const;
+  /// The shard is copied before it is gathered.
+  bool casts(const FlatShape& flat) const { return formats_.casts_params && flat.has_master; }
 
   ModelShape shape_;
   ActivationTable table_;
   MemoryOptions options_;
   Formats formats_;
   std::vector<Unit> units_;
-  std::vector<const SegmentMemory*> segments_;
+  std::vector<SegmentMemory> segments_;
   Ledger ledger_;
   WholeGradients whole_;
   Order forward_order_;   // empty before the first forward has ended

@@ -12,7 +12,8 @@ void StepSimulation::start_unshard(Unit& unit) {
   unit.has_cast = formats_.casts_params && !unit.has_part;
   for (const FlatShape& flat : unit.shape.flats) {
     ledger_.hold(MemoryKind::unsharded_param, formats_.param * flat.padded());
-    if (unit.has_cast) ledger_.hold(MemoryKind::all_gather, formats_.param * flat.shard());
+    if (unit.has_cast && casts(flat))
+      ledger_.hold(MemoryKind::all_gather, formats_.param * flat.shard());
   }
   unit.state = State::in_flight;
   in_flight_.insert(&unit);
@@ -23,6 +24,10 @@ void StepSimulation::finish_unshard(Unit& unit) {
   unit.state = State::unsharded;
   in_flight_.erase(&unit);
   drop_cast(unit);
+  drop_part(unit);
+}
+
+void StepSimulation::drop_part(Unit& unit) {
   if (!std::exchange(unit.has_part, false)) return;
   for (const FlatShape& flat : unit.shape.flats) {
     ledger_.drop(MemoryKind::unsharded_param, part_of(flat));
@@ -32,7 +37,7 @@ void StepSimulation::finish_unshard(Unit& unit) {
 void StepSimulation::drop_cast(Unit& unit) {
   if (!std::exchange(unit.has_cast, false)) return;
   for (const FlatShape& flat : unit.shape.flats) {
-    ledger_.drop(MemoryKind::all_gather, formats_.param * flat.shard());
+    if (casts(flat)) ledger_.drop(MemoryKind::all_gather, formats_.param * flat.shard());
   }
 }
 
@@ -57,6 +62,10 @@ void StepSimulation::start_ahead(const Order& order, const Unit& after) {
     if (unit.state == State::sharded && in_flight_.size() >= limit) return;
     start_unshard(unit);
   }
+}
+
+std::int64_t StepSimulation::shard_of(const FlatShape& flat) const {
+  return (flat.has_master ? kFloatBytes : formats_.param) * flat.shard();
 }
 
 std::int64_t StepSimulation::part_of(const FlatShape& flat) const {
@@ -87,7 +96,7 @@ void StepSimulation::pre_backward(Unit* unit) {
   finish_unshard(*unit);
   start_ahead(backward_order_, *unit);
   for (const FlatShape& flat : unit->shape.flats) {
-    ledger_.hold(MemoryKind::unsharded_grad, formats_.param * flat.padded());
+    if (flat.is_trained) ledger_.hold(MemoryKind::unsharded_grad, formats_.param * flat.padded());
   }
 }
 
@@ -104,6 +113,7 @@ void StepSimulation::start_reduce(Unit& unit, int m) {
   const MemoryKind leaf =
       formats_.casts_gradients ? MemoryKind::reduce_scatter : MemoryKind::unsharded_grad;
   for (const FlatShape& flat : unit.shape.flats) {
+    if (!flat.is_trained) continue;
     const std::int64_t nbytes = formats_.sum * flat.padded();
     if (formats_.casts_gradients) {
       ledger_.hold(leaf, nbytes);
@@ -113,14 +123,16 @@ void StepSimulation::start_reduce(Unit& unit, int m) {
       push_leaf(ledger_, leaf, MemoryKind::unsharded_grad, nbytes, m % group);
       if (reduces) fold_leaves(ledger_, MemoryKind::unsharded_grad, nbytes, group);
     }
-    if (reduces) ledger_.hold(MemoryKind::reduce_scatter, formats_.sum * flat.shard());
+    if (!reduces) continue;
+    ledger_.hold(MemoryKind::reduce_scatter, formats_.sum * flat.shard());
+    reducing_ = &unit;
   }
-  if (reduces) reducing_ = &unit;
 }
 
 void StepSimulation::finish_reduce(int m) {
   if (reducing_ == nullptr) return;
   for (const FlatShape& flat : reducing_->shape.flats) {
+    if (!flat.is_trained) continue;
     ledger_.drop(kind_of_reduced(), formats_.sum * flat.padded());
   }
   finish_across();

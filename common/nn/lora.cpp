@@ -41,8 +41,8 @@ LoraBranch::LoraBranch(const Linear& base, std::int64_t rank, double scale) : sc
 Variable LoraBranch::forward(const Variable& x) { return (*b_)(scale((*a_)(x), scale_)); }
 
 void add_lora(Module& model, const LoraOptions& options) {
-  FSDP_CHECK(options.rank > 0 && options.alpha > 0,
-             "LoRA: rank {} and alpha {} must be positive", options.rank, options.alpha);
+  FSDP_CHECK(options.rank > 0 && options.alpha > 0, "LoRA: rank {} and alpha {} must be positive",
+             options.rank, options.alpha);
   freeze(model, options.base_dtype);
   std::vector<Linear*> linears;
   for (const std::string& target : options.targets) {

@@ -3,6 +3,7 @@
 #include "autograd/functions.h"
 #include "comm/mesh.h"
 #include "comm/world.h"
+#include "nn/lora.h"
 #include "optim/local_gradients.h"
 #include "support/training.h"
 
@@ -64,7 +65,7 @@ class RankMemory {
         options_(test_case.options),
         records_(test_case.records),
         group_(group, [](ProcessGroup*) {}) {
-    model_ = deferred_.build([&] { return std::make_shared<nn::TransformerLM>(model_config_); });
+    model_ = deferred_.build([this] { return make_model(); });
     if (options_.placement == Placement::sharded) {
       shard();
     } else {
@@ -98,6 +99,20 @@ class RankMemory {
   }
 
  private:
+  std::shared_ptr<nn::TransformerLM> make_model() const {
+    auto model = std::make_shared<nn::TransformerLM>(model_config_);
+    if (options_.lora_rank > 0) {
+      nn::add_lora(*model, {.rank = options_.lora_rank,
+                            .targets = options_.lora_targets,
+                            .base_dtype = options_.mixed_precision.param_dtype});
+    }
+    if (options_.trains) {
+      for (nn::NamedParameter& each : model->named_parameters())
+        each.variable.set_requires_grad(options_.trains(each.path));
+    }
+    return model;
+  }
+
   std::shared_ptr<optim::Optimizer> make_optimizer() const {
     if (options_.optimizer_states == 2) {
       return std::make_shared<optim::AdamW>(optim::AdamW::Options{});

@@ -29,9 +29,7 @@ std::int64_t trainable_count(Module& module) {
   return count;
 }
 
-Tensor six_tokens() {
-  return Tensor::from(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6}, {2, 3});
-}
+Tensor six_tokens() { return Tensor::from(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6}, {2, 3}); }
 
 }  // namespace
 
@@ -72,12 +70,14 @@ TEST_CASE("LoRA leaves the model's paths and values, and freezes them") {
   }
   REQUIRE(added.size() == 6);
   CHECK(without_lora(model.named_parameters()).size() == before.size());
-  for (const std::string target : {"model.layers.0.self_attn.v_proj",
-                                   "model.layers.1.self_attn.v_proj", "model.layers.1.mlp.up_proj"}) {
+  for (const std::string target :
+       {"model.layers.0.self_attn.v_proj", "model.layers.1.self_attn.v_proj",
+        "model.layers.1.mlp.up_proj"}) {
     const std::vector<float>& a = added.at(target + ".lora_A.weight");
     const std::vector<float>& b = added.at(target + ".lora_B.weight");
     CHECK(a.size() == 3 * 16);
-    CHECK(std::ranges::all_of(a, [](float value) { return value != 0 && std::fabs(value) < 0.25F; }));
+    CHECK(
+        std::ranges::all_of(a, [](float value) { return value != 0 && std::fabs(value) < 0.25F; }));
     CHECK(std::ranges::all_of(b, [](float value) { return value == 0; }));
   }
   for (const NamedParameter& each : model.named_parameters()) {
@@ -132,8 +132,7 @@ TEST_CASE("LoRA stores what is frozen in the format that the model reads") {
   TransformerLM model(config);
   add_lora(model, {.base_dtype = DType::bfloat16});
   for (const NamedParameter& each : model.named_parameters()) {
-    CHECK(each.variable.data().dtype() ==
-          (is_lora(each.path) ? DType::float32 : DType::bfloat16));
+    CHECK(each.variable.data().dtype() == (is_lora(each.path) ? DType::float32 : DType::bfloat16));
   }
 }
 

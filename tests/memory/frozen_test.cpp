@@ -1,0 +1,156 @@
+// The bytes of models with frozen parameters, and of LoRA, really run, against the formula.
+
+#include "memory/real_training.h"
+#include "support/catch.h"
+
+#include <fmt/format.h>
+
+using namespace fsdp;
+using namespace fsdp::estimate;
+using namespace fsdp::testing;
+
+namespace {
+
+constexpr int kOneIn = FSDP_SANITIZED ? 5 : 1;  // a part of the cases is enough there
+
+const std::vector<std::vector<std::string>> kTargets = {
+    {"q_proj", "v_proj"},
+    {"k_proj"},
+    {"o_proj", "gate_proj"},
+    {"down_proj"},
+    {"up_proj"},
+    {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"},
+    {"model.layers.1.mlp.gate_proj"},  // below it, nothing is recorded
+};
+
+MemoryCase frozen_case(Placement placement, int world_size) {
+  MemoryCase test_case;
+  test_case.model = odd_model();
+  test_case.options.placement = placement;
+  test_case.options.world_size = world_size;
+  test_case.options.batch = 2;
+  test_case.options.micro_steps = 3;
+  test_case.options.clips = true;
+  test_case.options.bucket_bytes = 4096;
+  return test_case;
+}
+
+MemoryCase lora_case(Placement placement, int world_size,
+                     const std::vector<std::string>& targets = kTargets[0]) {
+  MemoryCase test_case = frozen_case(placement, world_size);
+  test_case.options.lora_rank = 3;
+  test_case.options.lora_targets = targets;
+  return test_case;
+}
+
+/// Each as one process, as DDP and as FSDP, on every number of ranks.
+template <class Check>
+void in_every_placement(Check&& check) {
+  check(Placement::single, 1);
+  for (const int world_size : {1, 2, 3, 4}) {
+    check(Placement::ddp, world_size);
+    check(Placement::sharded, world_size);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("The tape on paper is the activation table if nothing is frozen") {
+  for (const bool is_tied : {false, true}) {
+    for (const Placement placement : {Placement::single, Placement::sharded}) {
+      MemoryCase table = frozen_case(placement, 1);
+      table.model.tie_word_embeddings = is_tied;
+      MemoryCase paper = table;
+      paper.options.trains = [](const std::string&) { return true; };
+      const StepMemory a = MemoryFormula(table.model, table.options).step(0);
+      const StepMemory b = MemoryFormula(paper.model, paper.options).step(0);
+      for (std::size_t m = 0; m < a.micro_steps.size(); ++m) {
+        CHECK(a.micro_steps[m].forward_peak == b.micro_steps[m].forward_peak);
+        CHECK(a.micro_steps[m].backward_peak == b.micro_steps[m].backward_peak);
+        REQUIRE(a.micro_steps[m].snapshots.size() == b.micro_steps[m].snapshots.size());
+        for (std::size_t i = 0; i < a.micro_steps[m].snapshots.size(); ++i)
+          CHECK(a.micro_steps[m].snapshots[i].bytes == b.micro_steps[m].snapshots[i].bytes);
+      }
+      CHECK(a.step_peak == b.step_peak);
+    }
+  }
+}
+
+TEST_CASE("LoRA holds what the formula says, whatever it is attached to") {
+  int number = 0;
+  for (const std::vector<std::string>& targets : kTargets) {
+    in_every_placement([&](Placement placement, int world_size) {
+      if (number++ % kOneIn != 0) return;
+      MemoryCase test_case = lora_case(placement, world_size, targets);
+      test_case.model.tie_word_embeddings = number % 2 == 0;
+      CAPTURE(targets, world_size, placement == Placement::ddp);
+      CHECK(difference(test_case) == "");
+    });
+  }
+}
+
+TEST_CASE("LoRA holds what the formula says: prefetch, reshard, no_sync, mixed precision") {
+  int number = 0;
+  for (const optim::MixedPrecision& policy :
+       {optim::MixedPrecision{},
+        {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32},
+        {.param_dtype = DType::float16, .reduce_dtype = DType::float16}}) {
+    for (const int depth : {0, 1, 2}) {
+      for (const bool no_sync : {false, true}) {
+        in_every_placement([&](Placement placement, int world_size) {
+          if (number++ % kOneIn != 0) return;
+          MemoryCase test_case =
+              lora_case(placement, world_size, kTargets[number % 2 == 0 ? 0 : 2]);
+          test_case.options.mixed_precision = policy;
+          test_case.options.prefetch_depth = depth;
+          test_case.options.reshard = depth == 2 ? Reshard::never : Reshard::always;
+          if (placement == Placement::sharded && world_size == 4 && depth == 1) {
+            test_case.options.reshard = Reshard::within;
+            test_case.options.reshard_ranks = 2;
+          }
+          if (placement != Placement::single)
+            test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
+          CAPTURE(world_size, placement == Placement::ddp, number);
+          CHECK(difference(test_case) == "");
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("Models of which a part is frozen hold what the formula says") {
+  const std::vector<std::pair<std::string, std::function<bool(const std::string&)>>> parts = {
+      {"the embedding is frozen", [](const auto& path) { return path.find("embed") == path.npos; }},
+      {"the norms", [](const auto& path) { return path.find("norm") == path.npos; }},
+      {"all but the norms", [](const auto& path) { return path.find("norm") != path.npos; }},
+      {"all but the last layer",
+       [](const auto& path) { return path.find("layers.2") != path.npos; }},
+      {"one layer", [](const auto& path) { return path.find("layers.1") == path.npos; }},
+      {"all but the head", [](const auto& path) { return path.find("lm_head") != path.npos; }},
+  };
+  int number = 0;
+  for (const auto& [what, trains] : parts) {
+    in_every_placement([&](Placement placement, int world_size) {
+      if (number++ % kOneIn != 0) return;
+      MemoryCase test_case = frozen_case(placement, world_size);
+      test_case.options.trains = trains;
+      CAPTURE(what, world_size, placement == Placement::ddp);
+      CHECK(difference(test_case) == "");
+    });
+  }
+}
+
+TEST_CASE("LoRA with ignored parameters and tied embeddings holds what the formula says") {
+  for (const std::string path : {"model.embed_tokens", "model.layers.1.self_attn"}) {
+    for (const bool is_tied : {false, true}) {
+      MemoryCase test_case = lora_case(Placement::sharded, 3);
+      test_case.model.tie_word_embeddings = is_tied;
+      test_case.options.ignored = {path};
+      test_case.options.bucket_bytes = parallel::DdpGradients::kBucketBytes;
+      test_case.options.mixed_precision.param_dtype = DType::bfloat16;
+      test_case.options.mixed_precision.reduce_dtype = DType::float32;
+      CAPTURE(path, is_tied);
+      CHECK(difference(test_case) == "");
+    }
+  }
+}
