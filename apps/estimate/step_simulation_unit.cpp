@@ -146,6 +146,7 @@ void StepSimulation::finish_reduce(int m) {
 void StepSimulation::finish_across() {
   if (across_ == nullptr) return;
   for (const FlatShape& flat : across_->shape.flats) {
+    if (!flat.is_trained) continue;
     push_leaf(ledger_, MemoryKind::reduce_scatter, MemoryKind::sharded_grad,
               formats_.sum * flat.shard(), leaf_across_);
   }

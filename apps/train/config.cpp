@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <sstream>
 #include <utility>
 
 namespace fsdp::train {
@@ -82,6 +83,10 @@ std::vector<Key> keys_of(TrainConfig& c) {
       {"fp16.consecutive_hysteresis", &c.fp16.consecutive_hysteresis,
        "count overflows anew after a step without one"},
       {"fp16.min_loss_scale", &c.fp16.min_loss_scale, "a power of two", range(0x1p-20, 0x1p100)},
+      {"lora.rank", &c.lora.rank, "of the adapters, which alone are trained; 0 = no LoRA",
+       range(0, 1e6)},
+      {"lora.alpha", &c.lora.alpha, "adapters count alpha / rank times", range(1e-6, 1e6)},
+      {"lora.targets", &c.lora.targets, "linears with an adapter, separated by commas"},
       {"training.eval_every", &c.training.eval_every,
        "steps between evaluations, and after the last; 0 = never", range(0, 1e9)},
       {"metrics.log_freq", &c.log_freq, "steps per progress line", range(1, 1e9)},
@@ -203,6 +208,27 @@ bool OptimizerConfig::looks_at(const std::string& key) const {
 optim::MixedPrecision TrainConfig::mixed_precision() const {
   return {dtype_named(training.mixed_precision_param),
           dtype_named(training.mixed_precision_reduce)};
+}
+
+nn::LoraOptions TrainConfig::lora_options() const {
+  nn::LoraOptions options{.rank = lora.rank,
+                          .alpha = lora.alpha,
+                          .targets = {},
+                          .base_dtype = mixed_precision().param_dtype};
+  std::istringstream names(lora.targets);
+  for (std::string name; std::getline(names, name, ',');) options.targets.push_back(name);
+  return options;
+}
+
+std::int64_t TrainConfig::lora_parameters() const {
+  const std::int64_t d = model.hidden_size, f = model.intermediate_size;
+  std::int64_t widths = 0;  // in + out of the targets of a block
+  for (const std::string& target : lora_options().targets) {
+    if (target == "q_proj" || target == "o_proj") widths += d + model.query_width();
+    if (target == "k_proj" || target == "v_proj") widths += d + model.kv_width();
+    if (target == "gate_proj" || target == "up_proj" || target == "down_proj") widths += d + f;
+  }
+  return model.num_hidden_layers * lora.rank * widths;
 }
 
 optim::LossScaler TrainConfig::loss_scaler() const {

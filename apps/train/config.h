@@ -4,6 +4,7 @@
 #pragma once
 
 #include "io/hf_folder.h"
+#include "nn/lora.h"
 #include "nn/transformer.h"
 #include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
@@ -62,6 +63,13 @@ struct OptimizerConfig {
   bool looks_at(const std::string& key) const;
 };
 
+/// LoRA: only small adapters beside a few linears are trained (nn/lora.h).
+struct LoraConfig {
+  std::int64_t rank = 0;  ///< 0 = off: everything is trained
+  double alpha = 16;
+  std::string targets = "q_proj,v_proj";  ///< names of linears in a block
+};
+
 struct ParallelConfig {
   std::string strategy = "single";    ///< single, ddp, fsdp
   std::int64_t ranks = 1;             ///< W
@@ -103,6 +111,7 @@ struct TrainConfig {
   DataConfig data;
   TrainingConfig training;
   Fp16Config fp16;
+  LoraConfig lora;
   OptimizerConfig optimizer;
   std::string schedule_kind = "constant";  ///< lr_scheduler.kind
   optim::LrSchedule schedule;
@@ -125,6 +134,9 @@ struct TrainConfig {
     return training.seq_len == 0 ? model.max_position_embeddings : training.seq_len;
   }
   optim::MixedPrecision mixed_precision() const;
+  bool has_lora() const { return lora.rank > 0; }
+  nn::LoraOptions lora_options() const;
+  std::int64_t lora_parameters() const;  ///< elements of all adapters
   bool scales_loss() const { return training.mixed_precision_param == "float16"; }
   optim::LossScaler loss_scaler() const;
   /// J, the micro-batches a step is cut into.

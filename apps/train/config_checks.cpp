@@ -1,6 +1,7 @@
 // Whether the values of a configuration, each right by itself, fit together.
 #include "base/check.h"
 #include "train/config.h"
+#include "train/config_keys.h"
 
 #include <fmt/format.h>
 
@@ -114,6 +115,23 @@ void check_validation(const TrainConfig& config) {
             "is {}, but without data.validation there is nothing to evaluate on; set it", every);
 }
 
+void check_lora(const TrainConfig& config) {
+  static const std::vector<std::string> kLinears = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                                    "gate_proj", "up_proj", "down_proj"};
+  if (!config.has_lora()) return;
+  std::vector<std::string> targets = config.lora_options().targets;
+  refuse_if(targets.empty(), config, "lora.targets", "is empty; name at least one of {}",
+            fmt::join(kLinears, ", "));
+  std::ranges::sort(targets);
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    refuse_if(std::ranges::find(kLinears, targets[i]) == kLinears.end(), config, "lora.targets",
+              "{} is no linear of a block; use some of {}, separated by commas", plain(targets[i]),
+              fmt::join(kLinears, ", "));
+    refuse_if(i > 0 && targets[i] == targets[i - 1], config, "lora.targets",
+              "names {} twice; once is enough", targets[i]);
+  }
+}
+
 // What was given and changes nothing.
 void remark(TrainConfig& config) {
   const auto idle = [&](bool is_idle, const std::vector<const char*>& keys, const char* why) {
@@ -154,6 +172,7 @@ void remark(TrainConfig& config) {
         ": in float16, small gradients become 0 and large ones overflow, and only with "
         "training.mixed_precision_param float16 is the loss scaled");
   }
+  idle(!config.has_lora(), {"lora.alpha", "lora.targets"}, "while lora.rank is 0");
   idle(config.training.eval_every == 0 && !config.data.validation.empty(), {"data.validation"},
        "while training.eval_every is 0");
   idle(config.sample.max_new_tokens == 0, {"sample.prompt", "sample.temperature", "sample.top_k"},
@@ -167,6 +186,7 @@ void TrainConfig::check() {
   check_ranks(*this);
   check_batch(*this);
   check_loss_scale(*this);
+  check_lora(*this);
   check_schedule(*this);
   check_checkpoint(*this);
   check_validation(*this);

@@ -56,6 +56,13 @@ void print_start(const TrainConfig& config, const TokenData& data) {
       "micro-batches",
       config.parallel.strategy, config.parallel.ranks, config.parallel.threads_per_rank,
       config.training.global_batch_size, config.sequence_length(), config.micro_batches()));
+  if (config.has_lora()) {
+    const std::int64_t base = config.model.parameter_count(), trained = config.lora_parameters();
+    print_line(fmt::format("LoRA of rank {} on {}: {} parameters are trained, {:.4f} % of {}",
+                           config.lora.rank, config.lora.targets, trained,
+                           100 * static_cast<double>(trained) / static_cast<double>(base + trained),
+                           base + trained));
+  }
   for (const std::string& remark : config.remarks) print_line("note: " + remark);
 }
 

@@ -137,7 +137,8 @@ void RankTrainer::export_model() {
   const std::string& folder = options_.export_folder;
   const std::string& saved = config_.checkpoint.folder;
   try {
-    for (const std::string& missing : strategy_->save_full(folder, export_of(config_)))
+    for (const std::string& missing :
+         strategy_->save_full(folder, export_of(config_), config_.lora_options().scale()))
       note("note: " + missing);
   } catch (const InputError& error) {
     const bool does_not_fit = dynamic_cast<const io::ValueTooLarge*>(&error) != nullptr;

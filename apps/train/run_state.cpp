@@ -24,7 +24,7 @@ std::string crc32_of(const TokenData& data) {
 
 // What a key stood for before it existed: checkpoints of that time do not have it.
 std::string value_before(const std::string& key) {
-  if (key == "model.head_dim" || key == "model.rope_factor") return "0";
+  if (key == "lora.rank" || key == "model.head_dim" || key == "model.rope_factor") return "0";
   return key.starts_with("training.mixed_precision_") ? "float32" : "";
 }
 
@@ -111,6 +111,7 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
     return !config.scales_loss() || (config.fp16.loss_scale != 0 && key != "fp16.loss_scale");
   }
   if (key.starts_with("optimizer.") && !config.optimizer.looks_at(key)) return true;
+  if (key == "lora.alpha" || key == "lora.targets") return !config.has_lora();
   // What a model without scaled positions does not look at.
   if (key == "model.rope_low_freq_factor" || key == "model.rope_high_freq_factor" ||
       key == "model.rope_original_context")
@@ -140,7 +141,9 @@ std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConf
 
 void check_same_model(const std::filesystem::path& folder, const TrainConfig& config) {
   std::map<std::string, std::string> model = describe_settings(config);
-  std::erase_if(model, [](const auto& each) { return !each.first.starts_with("model."); });
+  std::erase_if(model, [](const auto& each) {
+    return !each.first.starts_with("model.") && !each.first.starts_with("lora.");
+  });
   check_saved(folder, io::SliceReader(folder).metadata(), model, "give");
 }
 

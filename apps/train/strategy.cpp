@@ -4,10 +4,12 @@
 #include "comm/mesh.h"
 #include "io/hf_folder_writer.h"
 #include "nn/init_observer.h"
+#include "nn/lora.h"
 #include "optim/adaptive_optimizers.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
 #include "task7_integration/integration.h"
+#include "tensor/cast.h"
 
 #include <optional>
 #include <string>
@@ -29,11 +31,27 @@ class Undrawn : public nn::InitObserver {
   nn::InitObserver* outer_ = nn::InitObserverScope::current();
 };
 
-std::shared_ptr<nn::TransformerLM> make_model(const TrainConfig& config) {
+std::shared_ptr<nn::TransformerLM> make_base(const TrainConfig& config) {
   if (config.from.empty()) return std::make_shared<nn::TransformerLM>(config.model);
   Undrawn undrawn;
   const nn::InitObserverScope scope(undrawn);
   return std::make_shared<nn::TransformerLM>(config.model);
+}
+
+std::shared_ptr<nn::TransformerLM> make_model(const TrainConfig& config) {
+  std::shared_ptr<nn::TransformerLM> model = make_base(config);
+  if (config.has_lora()) nn::add_lora(*model, config.lora_options());
+  return model;
+}
+
+// With LoRA, what is frozen may have 16 bits: then it is drawn in them, and is in no other format
+// for a moment, as under FSDP.
+std::shared_ptr<nn::TransformerLM> make_whole_model(const TrainConfig& config) {
+  if (!config.has_lora()) return make_model(config);
+  DeferredInit deferred;
+  auto model = deferred.build([&] { return make_model(config); });
+  deferred.materialize(*model, Context::current().device());
+  return model;
 }
 
 // "single" and "ddp": every rank holds the whole model.
@@ -41,7 +59,7 @@ class ReplicatedStrategy : public Strategy {
  public:
   ReplicatedStrategy(const TrainConfig& config, std::shared_ptr<ProcessGroup> group)
       : group_(std::move(group)),
-        model_(make_model(config)),
+        model_(make_whole_model(config)),
         optimizer_(make_optimizer(config.optimizer)) {
     masters_ = optim::MasterWeights(model_->variables(), config.mixed_precision());
     model_->register_forward_pre_hook([this](nn::Module&) {
@@ -143,7 +161,9 @@ class ShardedStrategy : public Strategy {
  public:
   // A meta start: no rank ever holds the whole model, not even at the beginning.
   ShardedStrategy(const TrainConfig& config, std::shared_ptr<ProcessGroup> group)
-      : group_(group), model_(deferred_.build([&] { return make_model(config); })) {
+      : group_(group),
+        has_lora_(config.has_lora()),
+        model_(deferred_.build([&] { return make_model(config); })) {
     FullyShardOptions options;
     options.reshard_after_forward = config.parallel.reshard_after_forward;
     options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
@@ -175,7 +195,23 @@ class ShardedStrategy : public Strategy {
   Metadata load_checkpoint(const std::filesystem::path& folder) override {
     return sharded_->load_checkpoint(folder);
   }
-  void load_full(const std::filesystem::path& folder) override { sharded_->load_full(folder); }
+  void load_full(const std::filesystem::path& folder) override {
+    if (!has_lora_) return sharded_->load_full(folder);
+    // The same, but the folder has no adapters.
+    const io::SafetensorsReader reader(io::existing_folder(folder) / "model.safetensors");
+    io::check_hf_parameters(reader, nn::without_lora(model_->named_parameters()));
+    barrier("load_full");  // every rank found it right
+    for (const auto& unit : sharded_->units()) {
+      for (const auto& flat : unit->flat_parameters()) {
+        for (const ShardPiece& piece : flat->pieces_of(flat->rank())) {
+          const std::string& path = flat->spans()[piece.span].path;
+          if (nn::is_lora(path)) continue;
+          reader.read_slice(path, piece.param_begin,
+                            flat->shard().narrow(0, piece.shard_begin, piece.numel));
+        }
+      }
+    }
+  }
 
  protected:
   std::vector<nn::NamedParameter> parameters() override {
@@ -204,6 +240,7 @@ class ShardedStrategy : public Strategy {
 
  private:
   std::shared_ptr<ProcessGroup> group_;
+  bool has_lora_;
   DeferredInit deferred_;  // outlives what was built under it
   std::shared_ptr<nn::TransformerLM> model_;
   std::unique_ptr<ShardedModel> sharded_;
@@ -229,13 +266,36 @@ Strategy::Metadata Strategy::load_parameters(const std::filesystem::path& folder
   return reader.metadata();
 }
 
-std::vector<std::string> Strategy::save_full(const std::filesystem::path& folder,
-                                             io::HfExport how) {
+std::map<std::string, Tensor> Strategy::full_adapters() {
+  std::map<std::string, Tensor> adapters;
+  const std::vector<nn::NamedParameter> all = parameters();
+  if (nn::without_lora(all).size() == all.size()) return adapters;
+  for_each_full_parameter([&](const std::string& path, const Tensor& full) {
+    if (!is_first() || !nn::is_lora(path)) return;
+    const Tensor copy = Tensor::empty(full.shape(), full.dtype(), full.device());
+    ops::copy(copy, full);
+    adapters[path] = copy;
+  });
+  return adapters;
+}
+
+std::vector<std::string> Strategy::save_full(const std::filesystem::path& folder, io::HfExport how,
+                                             double lora_scale) {
+  const AllocationScope as_temp(MemoryKind::temp);
+  const std::map<std::string, Tensor> adapters = full_adapters();
+  const auto to_export = [&](const std::string& path, const Tensor& full) {
+    const std::string linear = path.substr(0, path.rfind('.'));
+    const auto a = adapters.find(linear + ".lora_A.weight");
+    if (a == adapters.end()) return cast(full, wide_of(full.dtype()));
+    return nn::merge_lora(full, a->second, adapters.at(linear + ".lora_B.weight"), lora_scale);
+  };
   std::optional<io::HfFolderWriter> writer;
   std::vector<std::string> missing;
-  if (is_first()) writer.emplace(folder, model().config(), parameters(), std::move(how));
+  if (is_first()) {
+    writer.emplace(folder, model().config(), nn::without_lora(parameters()), std::move(how));
+  }
   for_each_full_parameter([&](const std::string& path, const Tensor& full) {
-    if (writer) writer->write(path, full);
+    if (writer && !nn::is_lora(path)) writer->write(path, to_export(path, full));
   });
   if (writer) missing = writer->publish();
   barrier("save_full");  // the folder is there

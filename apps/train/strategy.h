@@ -50,10 +50,13 @@ class Strategy {
   Metadata load_parameters(const std::filesystem::path& folder);
   /// The parameters from such a folder. With model.from they have no values before this, or before
   /// load_checkpoint(). No rank reads more than it keeps. Collective.
+  /// Adapters of LoRA keep their first values.
   virtual void load_full(const std::filesystem::path& folder) = 0;
-  /// A folder for Hugging Face's from_pretrained, which rank 0 writes. Collective.
+  /// A folder for Hugging Face's from_pretrained, which rank 0 writes. With LoRA, the adapters are
+  /// merged into the weights. Collective.
   /// @return on rank 0: what the folder should have and lacks, one sentence each
-  std::vector<std::string> save_full(const std::filesystem::path& folder, io::HfExport how);
+  std::vector<std::string> save_full(const std::filesystem::path& folder, io::HfExport how,
+                                     double lora_scale = 1);
 
  protected:
   /// In the order of for_each_full_parameter().
@@ -65,6 +68,8 @@ class Strategy {
   void barrier(const char* what) const;
   /// That a checkpoint is not damaged. Collective.
   void verify(const io::SliceReader& reader) const;
+  /// LoRA's, by path, on rank 0; they are small.
+  std::map<std::string, Tensor> full_adapters();
 };
 
 /// How a rank takes its share of a step's micro-batches.

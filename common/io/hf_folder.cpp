@@ -5,6 +5,7 @@
 #include "io/json_file.h"
 #include "io/output_folder.h"
 #include "io/safetensors.h"
+#include "nn/lora.h"
 
 #include <nlohmann/json.hpp>
 #include <set>
@@ -83,7 +84,7 @@ void save_hf_folder(nn::TransformerLM& model, const fs::path& folder, HfExport h
 void load_hf_folder(nn::TransformerLM& model, const fs::path& folder,
                     const std::function<Tensor(const Variable&)>& place_of) {
   const SafetensorsReader reader(existing_folder(folder) / kWeights);
-  const std::vector<nn::NamedParameter> parameters = model.named_parameters();
+  const std::vector<nn::NamedParameter> parameters = nn::without_lora(model.named_parameters());
   check_hf_parameters(reader, parameters);
   for (const nn::NamedParameter& parameter : parameters) {
     reader.read(parameter.path, place_of(parameter.variable));

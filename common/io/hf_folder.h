@@ -45,6 +45,7 @@ void save_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folde
                     HfExport how = {});
 /// Fills a whole model from `model.safetensors`, or the files that its index lists; in float32,
 /// bfloat16 or float16. Every parameter must be there, with its shape; otherwise nothing changes.
+/// The adapters of LoRA are not part of it, and stay as they are.
 /// @param place_of where a parameter's values go; by default, into its data
 void load_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folder,
                     const std::function<Tensor(const Variable&)>& place_of = &Variable::data);

@@ -2,6 +2,7 @@
 
 #include "io/safetensors_header.h"
 #include "io/safetensors_index.h"
+#include "tensor/ops.h"
 
 #include <algorithm>
 #include <array>
@@ -90,7 +91,9 @@ const SafetensorsEntry& SafetensorsReader::entry(const std::string& name) const 
 
 void SafetensorsReader::check_dtype(const std::string& name, const SafetensorsEntry& entry,
                                     DType dtype) const {
-  if (entry.dtype != dtype) {
+  const bool is_narrower =
+      entry.dtype == DType::float32 && is_floating(dtype) && size_of(dtype) == 2;
+  if (entry.dtype != dtype && !is_narrower) {
     throw InputError(fmt::format("{}: tensor \"{}\" is {}, but {} is needed; convert the file",
                                  file_of(entry).path().string(), name, name_of(entry.dtype),
                                  name_of(dtype)));
@@ -127,12 +130,28 @@ void SafetensorsReader::read_slice(const std::string& name, std::int64_t begin,
   if (out.numel() == 0) return;
   FSDP_CHECK(out.device().type == DeviceType::cpu, "{}: tensor \"{}\" can only be read to the cpu",
              path().string(), name);
+  if (out.dtype() != from.dtype && out.dtype() != from.stored) {
+    return read_rounded(name, begin, out);
+  }
   const std::size_t width = from.nbytes / static_cast<std::uint64_t>(numel);
   const std::span<std::byte> bytes(out.raw(), out.nbytes());
   const std::size_t nbytes = static_cast<std::size_t>(out.numel()) * width;
   file_of(from).read(from.begin + static_cast<std::uint64_t>(begin) * width, bytes.last(nbytes));
-  if (from.stored == from.dtype) return;
+  if (from.stored == out.dtype()) return;
   widen_in_place({out.data<float>(), static_cast<std::size_t>(out.numel())}, from.stored);
+}
+
+void SafetensorsReader::read_rounded(const std::string& name, std::int64_t begin,
+                                     const Tensor& out) const {
+  constexpr std::int64_t kChunk = std::int64_t{1} << 16;
+  const AllocationScope as_temp(MemoryKind::temp);
+  const Tensor flat = out.view({out.numel()});
+  const Tensor wide = Tensor::empty({std::min(kChunk, out.numel())}, DType::float32, kCpu);
+  for (std::int64_t done = 0; done < out.numel(); done += kChunk) {
+    const Tensor piece = wide.narrow(0, 0, std::min(kChunk, out.numel() - done));
+    read_slice(name, begin + done, piece);
+    ops::copy(flat.narrow(0, done, piece.numel()), piece);
+  }
 }
 
 bool SafetensorsReader::are_equal(const std::string& a, const std::string& b) const {

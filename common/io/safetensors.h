@@ -46,10 +46,11 @@ class SafetensorsReader {
   bool contains(const std::string& name) const { return entries_.contains(name); }
   /// @throws InputError naming file and tensor if it is missing or has another dtype or shape.
   const SafetensorsEntry& require(const std::string& name, DType dtype, const Shape& shape) const;
-  /// Reads the whole tensor into `out` (contiguous, same shape and dtype).
+  /// Reads the whole tensor into `out` (contiguous, same shape and dtype; or 16-bit floats, to
+  /// which its values are rounded).
   void read(const std::string& name, const Tensor& out) const;
   /// Reads elements [begin, begin + out.numel()) of the flattened tensor, and nothing else. `out`
-  /// is contiguous, of the same dtype and any shape.
+  /// is contiguous, of the same dtype (or 16-bit floats) and any shape.
   void read_slice(const std::string& name, std::int64_t begin, const Tensor& out) const;
   /// Whether two tensors are stored in the same way, with the same shape and bits. Holds a small
   /// part of each at a time.
@@ -57,6 +58,7 @@ class SafetensorsReader {
 
  private:
   const SafetensorsEntry& entry(const std::string& name) const;
+  void read_rounded(const std::string& name, std::int64_t begin, const Tensor& out) const;
   void check_dtype(const std::string& name, const SafetensorsEntry& entry, DType dtype) const;
   const File& file_of(const SafetensorsEntry& entry) const { return *files_[entry.file]; }
   void open_all_of(const std::filesystem::path& index);

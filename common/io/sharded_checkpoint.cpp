@@ -117,9 +117,9 @@ void SliceReader::add_file(std::size_t file) {
       if (!size.is_number_unsigned()) reject(reader.path(), "its index has a shape of no numbers");
       shape.push_back(size.get<std::int64_t>());
     }
-    const auto [known, is_new] = tensors_.emplace(name, Whole{shape, entry.dtype, {}});
+    const auto [known, is_new] = tensors_.emplace(name, Whole{shape, entry.stored, {}});
     Whole& whole = known->second;
-    if (!is_new && (whole.shape != shape || whole.dtype != entry.dtype)) {
+    if (!is_new && (whole.shape != shape || whole.dtype != entry.stored)) {
       reject(reader.path(),
              fmt::format("disagrees with another shard about the shape of \"{}\"", name));
     }
