@@ -35,7 +35,8 @@ constexpr StoredType kTypes[] = {
 
 const StoredType& type_of(const SafetensorsWriter::Item& item) {
   const auto* found = std::ranges::find_if(kTypes, [&](const StoredType& type) {
-    return type.dtype == item.dtype && type.stored == item.stored();
+    const bool is_given = type.dtype == item.dtype || type.stored == item.dtype;
+    return is_given && type.stored == item.stored();
   });
   FSDP_CHECK(found != std::end(kTypes), "tensor \"{}\": {} cannot be stored as {}", item.name,
              name_of(item.dtype), name_of(item.stored()));
