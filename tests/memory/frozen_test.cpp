@@ -154,3 +154,37 @@ TEST_CASE("LoRA with ignored parameters and tied embeddings holds what the formu
     }
   }
 }
+
+TEST_CASE("LoRA of llama2-7b on the fake device: 2N + 16 N_lora, and activations") {
+  MemoryCase test_case;
+  test_case.model = {.vocab_size = 32000,
+                     .hidden_size = 4096,
+                     .num_hidden_layers = 32,
+                     .num_attention_heads = 32,
+                     .intermediate_size = 11008,
+                     .max_position_embeddings = 4096};
+  test_case.is_fake = true;
+  MemoryOptions& options = test_case.options;
+  options.length = 512;
+  options.clips = true;
+  options.lora_rank = 8;
+  options.lora_targets = {"q_proj", "v_proj"};
+  options.mixed_precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
+  constexpr std::int64_t kBase = 6'738'415'616, kAdapters = 4'194'304;
+  for (const int world_size : {1, 8}) {
+    options.world_size = world_size;
+    options.placement = world_size == 1 ? Placement::single : Placement::sharded;
+    CHECK(difference(test_case) == "");
+    const MemoryFormula formula(test_case.model, options);
+    const StepMemory step = formula.step(1);
+    // Parameters and state at rest; the gradients, while the optimizer works.
+    const Breakdown& rest = step.at_rest;
+    const std::int64_t held = rest[MemoryKind::sharded_param] + rest[MemoryKind::optimizer] +
+                              rest[MemoryKind::unsharded_param];
+    const std::int64_t gradients =
+        step.step_peak[MemoryKind::sharded_grad] + step.step_peak[MemoryKind::unsharded_grad];
+    // A whole model has a copy of the adapters in bfloat16, too; shards are gathered in it.
+    const std::int64_t copies = world_size == 1 ? 2 * kAdapters : 0;
+    CHECK(held + gradients == (2 * kBase + 16 * kAdapters) / world_size + copies);
+  }
+}

@@ -1,6 +1,7 @@
 #include "memory/real_training.h"
 
 #include "autograd/functions.h"
+#include "comm/fake_group.h"
 #include "comm/mesh.h"
 #include "comm/world.h"
 #include "nn/lora.h"
@@ -69,7 +70,7 @@ class RankMemory {
     if (options_.placement == Placement::sharded) {
       shard();
     } else {
-      deferred_.materialize(*model_, kCpu);
+      deferred_.materialize(*model_, Context::current().device());
       std::vector<std::pair<std::string, Variable>> parameters;
       for (const auto& each : model_->named_parameters()) {
         parameters.emplace_back(each.path, each.variable);
@@ -237,6 +238,14 @@ std::string compare(const StepMemory& measured, const StepMemory& expected) {
 std::vector<MeasuredMemory> measure(const MemoryCase& test_case) {
   const MemoryOptions& options = test_case.options;
   std::vector<MeasuredMemory> measured(static_cast<std::size_t>(options.world_size));
+  if (test_case.is_fake) {
+    Context context(
+        {.world_size = options.world_size, .threads = options.threads, .seed = 1, .device = kFake});
+    ContextScope scope(context);
+    ProcessGroup group = make_fake_group(0, options.world_size);
+    const bool is_alone = options.placement == Placement::single;
+    return {RankMemory(test_case, is_alone ? nullptr : &group).run(test_case.steps)};
+  }
   if (options.placement == Placement::single) {
     Context context({.threads = options.threads, .seed = 1});
     ContextScope scope(context);

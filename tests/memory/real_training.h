@@ -16,7 +16,8 @@ struct MemoryCase {
   nn::TransformerConfig model = nn::TransformerConfig::nano();
   estimate::MemoryOptions options;
   int steps = 2;
-  bool records = true;  ///< snapshots too, not only peaks
+  bool records = true;   ///< snapshots too, not only peaks
+  bool is_fake = false;  ///< one rank, on the device that counts bytes and holds none
 };
 
 /// What one rank measured.

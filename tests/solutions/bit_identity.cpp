@@ -206,3 +206,34 @@ TEST_CASE("A checkpoint of mixed precision holds the masters, and continues at a
   joined.losses.insert(joined.losses.begin(), first.losses.begin(), first.losses.end());
   CHECK(difference(joined, expected) == "");
 }
+
+TEST_CASE("LoRA changes no bit either: sharded, replicated, frozen and tied together") {
+  TrainingCase base;
+  base.steps = kSteps / 4;
+  base.clip = 0.02;  // below every norm
+  base.model.tie_word_embeddings = GENERATE(false, true);
+  base.lora = {.rank = 3, .targets = {"q_proj", "v_proj", "up_proj"}};
+  const std::optional<DType> half = GENERATE(std::optional<DType>(), std::optional(kBf16));
+  base.precision = {.param_dtype = half, .reduce_dtype = half ? std::optional(kF32) : half};
+  const TrainingResult expected = single(base);
+  for (const double norm : expected.norms) CHECK(norm > base.clip);
+  // The norm counts the adapters alone: they are all that has a state.
+  for (const auto& [name, values] : expected.state) {
+    if (!name.starts_with("param/")) CHECK(nn::is_lora(name));
+  }
+  for (const int world_size : {1, 2, 4, 8}) {
+    for (const bool no_sync : {false, true}) {
+      TrainingCase options = base;
+      options.world_size = world_size;
+      options.no_sync = no_sync;
+      CAPTURE(world_size, no_sync);
+      options.strategy = Strategy::ddp;
+      CHECK(difference(train(options), expected) == "");
+      options.strategy = Strategy::fsdp;
+      CHECK(difference(train(options), expected) == "");
+      options.meta_start = true;
+      options.ignored = {"model.norm", "model.layers.0.self_attn", "model.embed_tokens"};
+      CHECK(difference(train(options), expected) == "");
+    }
+  }
+}

@@ -60,7 +60,11 @@ class RankTraining {
       return std::make_shared<optim::AdamW>(optim::AdamW::Options{});
     };
     DeferredInit deferred;
-    const auto make_model = [&] { return std::make_shared<nn::TransformerLM>(options_.model); };
+    const auto make_model = [&] {
+      auto model = std::make_shared<nn::TransformerLM>(options_.model);
+      if (options_.lora) nn::add_lora(*model, *options_.lora);
+      return model;
+    };
     model_ = options_.meta_start ? deferred.build(make_model) : make_model();
     freeze(*model_, options_.frozen);
 

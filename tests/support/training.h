@@ -3,6 +3,7 @@
 /// any strategy, number of ranks and options.
 #pragma once
 
+#include "nn/lora.h"
 #include "nn/transformer.h"
 #include "task7_integration/integration.h"
 
@@ -33,6 +34,7 @@ struct TrainingCase {
   int prefetch_depth = 1;
   std::vector<std::string> ignored;
   std::vector<std::string> frozen;                 ///< path prefixes that do not require a gradient
+  std::optional<nn::LoraOptions> lora;             ///< trains adapters only
   std::optional<std::filesystem::path> load_from;  ///< fsdp: a checkpoint folder to start from
   std::optional<std::filesystem::path> save_to;    ///< fsdp: where to save after the last step
   int first_step = 0;

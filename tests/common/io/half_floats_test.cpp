@@ -6,6 +6,7 @@
 #include "io/safetensors.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
+#include "tensor/cast.h"
 
 #include <bit>
 #include <cmath>
@@ -227,6 +228,39 @@ TEST_CASE("16-bit floats of a file are read as float32, whole or in slices", "[s
     CHECK_THAT(message_of<InputError>([&] { reader.require("a", DType::float64, {count}); }),
                contains("is float32, but float64 is needed"));
   }
+}
+
+TEST_CASE("what is kept in 16 bits is read into them, and written from them", "[safetensors]") {
+  const TemporaryFolder folder;
+  std::vector<float> values(70000);  // more than one piece
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.001F * static_cast<float>(i) - 7;
+  const Shape shape{std::ssize(values)};
+  const Tensor wide = Tensor::from(values, shape);
+  const auto floats = [](const Tensor& tensor) {
+    return cast(tensor, DType::float32).to_vector<float>();
+  };
+  const auto in = [&](DType dtype) { return cast(wide, dtype); };
+  {
+    SafetensorsWriter writer(folder / "model",
+                             {{"wide", DType::float32, shape}, {"half", DType::bfloat16, shape}});
+    writer.write(wide);
+    writer.write(in(DType::bfloat16));
+    writer.finish();
+  }
+  const SafetensorsReader reader(folder / "model");
+  CHECK(reader.entries().at("half").nbytes == 2 * values.size());
+  const auto read = [&](const std::string& name, DType dtype) {
+    const Tensor out = Tensor::empty(shape, dtype);
+    reader.read(name, out);
+    return floats(out);
+  };
+  CHECK(read("half", DType::bfloat16) == floats(in(DType::bfloat16)));
+  CHECK(read("half", DType::float32) == floats(in(DType::bfloat16)));
+  CHECK(read("wide", DType::bfloat16) == floats(in(DType::bfloat16)));
+  CHECK(read("wide", DType::float16) == floats(in(DType::float16)));
+  const Tensor part = Tensor::empty({3}, DType::float16);
+  reader.read_slice("wide", 65540, part);
+  CHECK(floats(part) == floats(in(DType::float16).narrow(0, 65540, 3)));
 }
 
 }  // namespace fsdp::io

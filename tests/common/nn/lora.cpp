@@ -2,6 +2,7 @@
 #include "nn/lora.h"
 
 #include "autograd/functions.h"
+#include "common/autograd/check_gradients.h"
 #include "device/context.h"
 #include "nn/transformer.h"
 #include "support/catch.h"
@@ -122,6 +123,24 @@ TEST_CASE("LoRA computes W x + B (s A x), and merging gives the same function") 
   for (std::size_t i = 0; i < logits.size(); ++i) {
     CHECK(std::fabs(logits[i] - expected[i]) <= 1e-5F * (1 + std::fabs(expected[i])));
   }
+}
+
+TEST_CASE("LoRA's gradients are those of finite differences") {
+  Context context({.seed = 8});
+  const ContextScope scope(context);
+  TransformerLM model(TransformerConfig::nano());
+  add_lora(model, {.rank = 2, .alpha = 3, .targets = {"k_proj", "down_proj"}});
+  model.convert(DType::float64);
+  std::vector<Variable> leaves;
+  for (const NamedParameter& each : model.named_parameters()) {
+    if (!is_lora(each.path)) continue;
+    const Tensor& data = each.variable.data();
+    init_slice(data.view({data.numel()}), InitSpec::uniform(-1, 1), 9, leaves.size() * 1000, 0);
+    leaves.push_back(each.variable);
+  }
+  REQUIRE(leaves.size() == 8);
+  const Tensor targets = int_tensor({6, 5, 4, 3, 2, 1}, {2, 3});
+  check_gradients([&] { return cross_entropy(model(Variable(six_tokens())), targets); }, leaves);
 }
 
 TEST_CASE("LoRA stores what is frozen in the format that the model reads") {
