@@ -39,8 +39,9 @@ struct SegmentMemory {
   std::int64_t kept() const { return backward.empty() ? 0 : backward.front().activation; }
 };
 
-/// The table of a model that is trained as a whole, and a micro-batch. It depends on nothing else: not on the number of ranks,
-/// the strategy or the threads (whose scratch is a fixed arena, counted apart).
+/// The table of a model that is trained as a whole, and a micro-batch. (If a part is frozen, see
+/// frozen_segments.h.) It depends on nothing else: not on the number of ranks, the strategy or the
+/// threads (whose scratch is a fixed arena, counted apart).
 ///
 /// The table is made of these, with R = B·T rows (autograd/functions.h). An element has the bytes
 /// of the format that the model computes in; lse, r and the loss are float32 in each:

@@ -1,7 +1,7 @@
 #include "estimate/memory_formula.h"
 
 #include "base/check.h"
-#include "estimate/paper_tape.h"
+#include "estimate/frozen_segments.h"
 #include "estimate/step_simulation.h"
 
 #include <utility>

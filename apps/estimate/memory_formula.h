@@ -91,7 +91,7 @@ struct StepMemory {
 /// by one as backward goes. W = 1 is not special: the shard is a second copy there.
 ///
 /// What is frozen (MemoryOptions::trains) has no gradient, no state, and keeps less on the tape:
-/// paper_tape.h. With LoRA it has no master either: p·Σ n of it, and no copy in ALL_GATHER.
+/// frozen_segments.h. With LoRA it has no master either: p·Σ n of it, and no copy in ALL_GATHER.
 class MemoryFormula {
  public:
   /// @throws Error if the options do not fit together.

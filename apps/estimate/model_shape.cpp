@@ -1,6 +1,6 @@
 #include "estimate/model_shape.h"
 
-#include "estimate/paper_tape.h"
+#include "estimate/frozen_segments.h"
 #include "nn/lora.h"
 
 #include <fmt/format.h>

@@ -45,10 +45,10 @@ class LoraBranch : public Module {
   double scale_;
 };
 
-/// Freezes all parameters of `model`, and gives every target an adapter. The paths of what was there
-/// stay; a target "layers.0.q_proj" also has "layers.0.q_proj.lora_A.weight" and "….lora_B.weight".
-/// A is drawn uniformly from ±1/√in, as PEFT does, after all that the model has drawn. Call it
-/// before sharding, and within DeferredInit::build if the model is built there.
+/// Freezes all parameters of `model`, and gives every target an adapter. Paths stay; a target
+/// "layers.0.q_proj" also has "layers.0.q_proj.lora_A.weight" and "….lora_B.weight". A is drawn
+/// uniformly from ±1/√in, as PEFT does, after all that the model has drawn. Call it before
+/// sharding, and within DeferredInit::build if the model is built there.
 /// @throws Error unless rank and alpha are positive and every target names a linear.
 void add_lora(Module& model, const LoraOptions& options);
 

@@ -129,12 +129,12 @@ TEST_CASE("Models of which a part is frozen hold what the formula says") {
       {"all but the head", [](const auto& path) { return path.find("lm_head") != path.npos; }},
   };
   int number = 0;
-  for (const auto& [what, trains] : parts) {
+  for (const auto& part : parts) {
     in_every_placement([&](Placement placement, int world_size) {
       if (number++ % kOneIn != 0) return;
       MemoryCase test_case = frozen_case(placement, world_size);
-      test_case.options.trains = trains;
-      CAPTURE(what, world_size, placement == Placement::ddp);
+      test_case.options.trains = part.second;
+      CAPTURE(part.first, world_size, placement == Placement::ddp);
       CHECK(difference(test_case) == "");
     });
   }

@@ -1,0 +1,31 @@
+/// @file
+/// @ingroup estimate
+/// The activations of a model of which a part is frozen.
+///
+/// activation_table.h writes down the bytes of a fully trained model as sums. What is frozen
+/// changes them from place to place: below the first trained parameter nothing is recorded at all,
+/// and above it a linear with a frozen weight keeps no input. So the model is walked through on a
+/// PaperTape.
+#pragma once
+
+#include "estimate/activation_table.h"
+#include "estimate/memory_options.h"
+#include "nn/transformer.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp::estimate {
+
+/// Whether the parameter of this path gets a gradient.
+bool is_trained(const MemoryOptions& options, const std::string& path);
+/// Whether the linear of this path has an adapter.
+bool is_adapted(const MemoryOptions& options, const std::string& path);
+
+/// The segments of the model in forward order: embedding, blocks, head. Equal to those of the
+/// activation table if nothing is frozen.
+std::vector<SegmentMemory> segments_on_paper(const nn::TransformerConfig& config,
+                                             const MemoryOptions& options, std::int64_t length);
+
+}  // namespace fsdp::estimate
