@@ -42,6 +42,11 @@ Words placed(const std::string& name, int ranks) {
   return {"--parallel.strategy=" + name, "--parallel.ranks=" + std::to_string(ranks)};
 }
 
+Words mesh_of_two() {
+  return {"--parallel.strategy=fsdp", "--parallel.ranks=4",
+          "--parallel.data_parallel_replicate_degree=2"};
+}
+
 const Words kMixed = {"--training.mixed_precision_param=bfloat16",
                       "--training.mixed_precision_reduce=float32"};
 
@@ -97,6 +102,16 @@ TEST_CASE("LoRA gives the same bits for every strategy, and the bytes of the for
         CHECK(sharded.param_sha256 == single.param_sha256);
       }
     }
+    for (const auto& [replicas, ranks] : {std::pair("2", 4), {"4", 4}, {"2", 8}}) {
+      INFO(how.size() << " " << how.back()[0] << " " << replicas << " replicas, W=" << ranks);
+      const Words mesh = {"--parallel.data_parallel_replicate_degree=" + std::string(replicas)};
+      std::vector<Words> parts = with(placed("fsdp", ranks));
+      parts.push_back(mesh);
+      const RunResult result = run(parts);
+      CHECK(result.peak_bytes == bound_bytes(configure(parts)));
+      CHECK(result.losses == single.losses);
+      CHECK(result.param_sha256 == single.param_sha256);
+    }
   }
 }
 
@@ -106,7 +121,9 @@ TEST_CASE("LoRA goes on from a checkpoint in any other placement", "[train][lora
     for (const auto& [first, second] : {std::pair(placed("fsdp", 4), placed("fsdp", 2)),
                                         {placed("fsdp", 2), placed("single", 1)},
                                         {placed("single", 1), placed("ddp", 2)},
-                                        {placed("ddp", 4), placed("fsdp", 4)}}) {
+                                        {placed("ddp", 4), placed("fsdp", 4)},
+                                        {placed("fsdp", 4), mesh_of_two()},
+                                        {mesh_of_two(), placed("single", 1)}}) {
       const TemporaryFolder folder;
       const Words there = {"--checkpoint.folder=" + folder.path().string()};
       run({sizes(), precision, first, there, {"--training.steps=2"}});
@@ -154,7 +171,10 @@ TEST_CASE("LoRA starts from a model's weights, and its export is an ordinary mod
     // An ordinary model: it is read without LoRA, and computes what was trained.
     const Words eval = {"--checkpoint.folder=" + (home / "steps").string()};
     run({from, eval}, home / "exported");
-    const double adapted = run_evaluation(configure({from, eval}), some_text(), {}).loss;
+    const TrainConfig with_adapters = configure({from, eval});
+    const EvaluationResult trained = run_evaluation(with_adapters, some_text(), {});
+    const double adapted = trained.loss;
+    CHECK(trained.peak_bytes <= bound_bytes(with_adapters, Work::evaluation));
     const Words merged = {"--model.from=" + (home / "exported").string(), "--lora.rank=0"};
     const double alone = run_evaluation(configure({merged}), some_text(), {}).loss;
     const double untrained =
