@@ -116,17 +116,17 @@ void check_validation(const TrainConfig& config) {
 }
 
 void check_lora(const TrainConfig& config) {
-  static const std::vector<std::string> kLinears = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
-                                                    "gate_proj", "up_proj", "down_proj"};
+  const std::vector<std::string> linears = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                            "gate_proj", "up_proj", "down_proj"};
   if (!config.has_lora()) return;
   std::vector<std::string> targets = config.lora_options().targets;
   refuse_if(targets.empty(), config, "lora.targets", "is empty; name at least one of {}",
-            fmt::join(kLinears, ", "));
+            fmt::join(linears, ", "));
   std::ranges::sort(targets);
   for (std::size_t i = 0; i < targets.size(); ++i) {
-    refuse_if(std::ranges::find(kLinears, targets[i]) == kLinears.end(), config, "lora.targets",
+    refuse_if(std::ranges::find(linears, targets[i]) == linears.end(), config, "lora.targets",
               "{} is no linear of a block; use some of {}, separated by commas", plain(targets[i]),
-              fmt::join(kLinears, ", "));
+              fmt::join(linears, ", "));
     refuse_if(i > 0 && targets[i] == targets[i - 1], config, "lora.targets",
               "names {} twice; once is enough", targets[i]);
   }

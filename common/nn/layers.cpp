@@ -21,7 +21,7 @@ void Linear::attach(std::shared_ptr<Module> branch) {
 }
 
 Variable Linear::forward(const Variable& x) {
-  const Variable y = linear(x, weight_, bias_);
+  Variable y = linear(x, weight_, bias_);
   if (branch_ == nullptr) return y;
   Variable added = (*branch_)(x);
   return add(y, std::move(added));

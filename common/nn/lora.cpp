@@ -72,7 +72,7 @@ std::vector<NamedParameter> without_lora(std::vector<NamedParameter> parameters)
 }
 
 Tensor merge_lora(const Tensor& weight, const Tensor& a, const Tensor& b, double scale) {
-  const Tensor merged = Tensor::empty(weight.shape(), DType::float32, weight.device());
+  Tensor merged = Tensor::empty(weight.shape(), DType::float32, weight.device());
   ops::matmul(merged, b, ops::Transpose::no, a, ops::Transpose::no);
   ops::scale(merged, scale);
   ops::add(merged, merged, cast(weight, DType::float32));
