@@ -1,5 +1,6 @@
 #include "estimate/frozen_segments.h"
 
+#include "estimate/formats.h"
 #include "estimate/paper_tape.h"
 #include "nn/lora.h"
 
@@ -15,8 +16,6 @@ namespace {
 using paper::PaperTape;
 using paper::Value;
 using paper::Weight;
-
-constexpr std::int64_t kFloat = 4;  // bytes of what is float32 in every format
 
 /// The model, in bytes.
 class PaperModel {
@@ -73,7 +72,7 @@ class PaperModel {
       const Value k = linear(path + "k_proj", x, d, kv_width);
       const Value v = linear(path + "v_proj", x, d, kv_width);
       mixed = tape_->attention(q, k, v, row_bytes(q_width),
-                               kFloat * rows_ * config_.num_attention_heads,
+                               kFloatBytes * rows_ * config_.num_attention_heads,
                                {row_bytes(q_width), row_bytes(kv_width), row_bytes(kv_width)});
     }
     return linear(path + "o_proj", mixed, q_width, d);
@@ -113,7 +112,7 @@ class PaperModel {
   }
   Value norm(const std::string& path, const Value& x) {
     return tape_->rms_norm(path.substr(path.rfind('.') + 1), x, row_bytes(config_.hidden_size),
-                           kFloat * rows_, weight(path, config_.hidden_size));
+                           kFloatBytes * rows_, weight(path, config_.hidden_size));
   }
 
   std::int64_t row_bytes(std::int64_t width) const { return element_ * rows_ * width; }

@@ -85,7 +85,9 @@ TEST_CASE("the state of every optimizer is saved, and resumed at another W",
       const RunResult rest = train({optimizer, second, there});
       CHECK(rest.first_step == 2);
       CHECK(rest.param_sha256 == whole.param_sha256);
-      const std::string message = message_of<InputError>([&] { train({second, there}); });
+      const std::string message = message_of<InputError>([&, again = second] {
+        train({again, there});
+      });
       CHECK_THAT(message, contains("optimizer.name = " + optimizer[0].substr(17)));
     }
   }
