@@ -219,10 +219,14 @@ bool RankTrainer::no_rank_overflowed(std::int64_t step) {
   ++skipped_;
   note(fmt::format("step {}: a gradient overflowed at loss scale {}; the step was skipped",
                    step + 1, scale));
-  FSDP_CHECK(++skipped_in_a_row_ < kMostInARow || config_.fp16.loss_scale == 0,
-             "step {}: {} steps in a row overflowed at fp16.loss_scale {}, which stays; lower it, "
-             "or leave it out for one that adapts{}",
-             step + 1, kMostInARow, scale, where_to_go_on());
+  // Here no later step can be any better.
+  const bool is_every = skipped_ == config_.training.steps;
+  FSDP_CHECK((++skipped_in_a_row_ < kMostInARow && !is_every) || config_.fp16.loss_scale == 0,
+             "step {}: {} overflowed at fp16.loss_scale {}, which stays; lower it, or leave it out "
+             "for one that adapts{}",
+             step + 1,
+             is_every ? "every step" : fmt::format("{} steps in a row", skipped_in_a_row_), scale,
+             where_to_go_on());
   return false;
 }
 

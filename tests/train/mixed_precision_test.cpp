@@ -217,6 +217,12 @@ TEST_CASE("a loss scale that stays too large ends a training", "[train][checkpoi
     CHECK_THAT(message, contains("step 20: 20 steps in a row overflowed at fp16.loss_scale "
                                  "1099511627776, which stays; lower it, or leave it out"));
     CHECK(io::CheckpointFolder(folder / "c").latest() == std::nullopt);
+    const std::string in_short = message_of<Error>([&] {
+      train({policy("float16", "float32"), scale, where, there, {"--training.steps=2"}});
+    });
+    CHECK_THAT(in_short,
+               contains("step 2: every step overflowed at fp16.loss_scale 1099511627776"));
+    CHECK(io::CheckpointFolder(folder / "c").latest() == std::nullopt);
   }
 }
 
