@@ -220,15 +220,19 @@ nn::LoraOptions TrainConfig::lora_options() const {
   return options;
 }
 
-std::int64_t TrainConfig::lora_parameters() const {
+std::int64_t TrainConfig::lora_widths() const {
   const std::int64_t d = model.hidden_size, f = model.intermediate_size;
-  std::int64_t widths = 0;  // in + out of the targets of a block
+  std::int64_t widths = 0;
   for (const std::string& target : lora_options().targets) {
     if (target == "q_proj" || target == "o_proj") widths += d + model.query_width();
     if (target == "k_proj" || target == "v_proj") widths += d + model.kv_width();
     if (target == "gate_proj" || target == "up_proj" || target == "down_proj") widths += d + f;
   }
-  return model.num_hidden_layers * lora.rank * widths;
+  return widths;
+}
+
+std::int64_t TrainConfig::lora_parameters() const {
+  return model.num_hidden_layers * lora.rank * lora_widths();
 }
 
 optim::LossScaler TrainConfig::loss_scaler() const {

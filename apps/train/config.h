@@ -136,6 +136,7 @@ struct TrainConfig {
   optim::MixedPrecision mixed_precision() const;
   bool has_lora() const { return lora.rank > 0; }
   nn::LoraOptions lora_options() const;
+  std::int64_t lora_widths() const;  ///< inputs and outputs of a block's linears with an adapter
   std::int64_t lora_parameters() const;  ///< elements of all adapters
   bool scales_loss() const { return training.mixed_precision_param == "float16"; }
   optim::LossScaler loss_scaler() const;

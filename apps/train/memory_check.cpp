@@ -33,20 +33,27 @@ double rough_bytes(const TrainConfig& config, Work work) {
   const double table = real(model.vocab_size) * d;
   const double parameters =
       (model.tie_word_embeddings ? 1 : 2) * table + real(model.num_hidden_layers) * block + d;
+  const double adapters =
+      real(model.num_hidden_layers) * real(config.lora.rank) * real(config.lora_widths());
+  const double trained = config.has_lora() ? adapters : parameters;
+  const double element = real(
+      static_cast<std::int64_t>(size_of(config.mixed_precision().param_dtype_for(DType::float32))));
   const auto states = static_cast<double>(make_optimizer(config.optimizer)->state_names().size());
-  // The parameters, and in a training their gradients and the state.
-  const double copies = (trains ? 2 + states : 1) * parameters;
+  // Masters, and in a training their gradients and the state; what is frozen has no master.
+  const double copies =
+      4 * (trains ? 2 + states : 1) * trained + (config.has_lora() ? element * parameters : 0);
   const double ranks = real(config.parallel.ranks);
-  const double held = config.parallel.strategy == "fsdp"
-                          ? copies / real(config.parallel.shards()) + 2 * std::max(block, table)
-                          : copies;
+  const double held =
+      config.parallel.strategy == "fsdp"
+          ? copies / real(config.parallel.shards()) + 2 * element * std::max(block, table)
+          : copies + (element < 4 ? element * trained : 0);
   const double rows = real(config.training.local_batch_size) * real(config.sequence_length());
   const double kept = 4 * d + 2 * q_width + 2 * kv_width + 3 * real(model.intermediate_size) +
-                      real(model.num_attention_heads) + 2;
+                      real(model.num_attention_heads) + 2 * real(config.lora.rank) + 2;
   const double blocks = trains ? real(model.num_hidden_layers) : 1;  // at a time
-  const double activations = rows * (blocks * kept + real(model.vocab_size) + 2);
-  const double positions = real(model.max_position_embeddings) * real(model.head_dim());
-  return 4 * ranks * (held + activations + positions);
+  const double activations = element * rows * (blocks * kept + real(model.vocab_size) + 2);
+  const double positions = 4 * real(model.max_position_embeddings) * real(model.head_dim());
+  return ranks * (held + activations + positions);
 }
 
 // Text is read once as bytes and kept as tokens of two; a token file is only kept.
@@ -95,6 +102,10 @@ Saving best_saving(const TrainConfig& config, Work work) {
   halve("model.max_position_embeddings",
         [](Config& c) -> Field { return c.model.max_position_embeddings; });
   halve("parallel.ranks", [](Config& c) -> Field { return c.parallel.ranks; });
+  if (config.parallel.replicate_degree > 1) {
+    halve("parallel.data_parallel_replicate_degree",
+          [](Config& c) -> Field { return c.parallel.replicate_degree; });
+  }
   TrainConfig sharded = config;
   if (config.parallel.strategy == "ddp") sharded.parallel.strategy = "fsdp";
   consider("parallel.strategy", "strategy fsdp", sharded);

@@ -290,6 +290,14 @@ TEST_CASE("a size that model.from sets is no remedy for missing memory", "[train
     check_memory(configure(home / "model", {}), {1000, "a test's limit"});
   });
   CHECK_THAT(message, contains("would save most") && !contains("half the model."));
+  // Fewer replicas are one.
+  CHECK_THAT(message_of<InputError>([&] {
+               const TrainConfig mesh =
+                   configure(home / "model", {"--parallel.strategy=fsdp", "--parallel.ranks=4",
+                                              "--parallel.data_parallel_replicate_degree=4"});
+               check_memory(mesh, {1000, "a test's limit"});
+             }),
+             contains("half the parallel.data_parallel_replicate_degree would save most"));
 }
 
 }  // namespace fsdp::train

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -65,6 +66,29 @@ TEST_CASE("the key that would save most is named", "[train]") {
   CHECK(named({"--model.hidden_size=4096", "--model.num_hidden_layers=32",
                "--training.local_batch_size=1", "--training.seq_len=4", "--parallel.strategy=ddp",
                "--parallel.ranks=16"}) == "parallel.strategy");
+}
+
+TEST_CASE("what is said to be saved is less than what is needed", "[train]") {
+  const auto gigabytes = [](const std::string& message, const char* before) {
+    return std::stod(message.substr(message.find(before) + std::strlen(before)));
+  };
+  using Words = std::vector<std::string>;
+  const std::string lora = "--lora.rank=8", half = "--training.mixed_precision_param=bfloat16";
+  const std::string sharded = "--parallel.strategy=fsdp", ranks = "--parallel.ranks=8";
+  for (const Words& how :
+       {Words{}, {lora}, {half}, {lora, half}, {lora, half, sharded, ranks}, {sharded, ranks}}) {
+    for (const Work work : {Work::training, Work::evaluation}) {
+      Words words = {"--model.preset=llama_2b", "--training.local_batch_size=1",
+                     "--training.seq_len=64"};
+      words.insert(words.end(), how.begin(), how.end());
+      const std::string message = refusal(words, 1, work);
+      INFO(message);
+      const double needed = gigabytes(message, " needs ");
+      const double left = gigabytes(message, "(then it is ");
+      CHECK(left < needed * 0.75);
+      CHECK(left > needed * 0.25);
+    }
+  }
 }
 
 TEST_CASE("absurd sizes are refused without overflow", "[train]") {
