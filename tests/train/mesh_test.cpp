@@ -76,6 +76,39 @@ TEST_CASE("a mesh transfers shards between its replicas, once a reduction", "[tr
   CHECK(both.comm_bytes - less.comm_bytes >= config.training.steps * shard_bytes);
 }
 
+TEST_CASE("a mesh receives the bytes of the formula", "[train][mesh]") {
+  constexpr std::int64_t kMicroSteps = 2;
+  struct Policy {
+    const char* param;
+    std::int64_t param_bytes;
+  };
+  for (const auto& [param, param_bytes] : {Policy{"float32", 4}, {"bfloat16", 2}}) {
+    for (const auto& [replicas, shards] : {std::pair(1, 4), {2, 2}, {4, 2}, {2, 4}, {4, 1}}) {
+      for (const bool reshards : {true, false}) {
+        for (const bool no_sync : {true, false}) {
+          const std::int64_t W = replicas * shards, R = replicas, S = shards;
+          const TrainConfig config = configure(mesh(
+              replicas, shards,
+              {"--training.global_batch_size=" + std::to_string(kMicroSteps * W),
+               "--training.max_norm=0", std::string("--training.mixed_precision_param=") + param,
+               std::string("--parallel.reshard_after_forward=") + (reshards ? "true" : "false"),
+               std::string("--training.no_sync=") + (no_sync ? "true" : "false")}));
+          const nn::TransformerConfig& model = config.model;
+          const std::int64_t N = model.parameter_count();  // every S divides every unit
+          const std::int64_t kept = model.vocab_size * model.hidden_size + model.hidden_size;
+          const std::int64_t gathered = kMicroSteps * (reshards ? 2 * N - kept : N) * param_bytes;
+          const std::int64_t reduced = (no_sync ? 1 : kMicroSteps) * N * 4;
+          const std::int64_t told = (W - 1) * 4 * (kMicroSteps + 2);  // losses, and two flags
+          INFO(param << " R=" << R << " S=" << S << " " << reshards << no_sync);
+          CHECK(run_training(config, some_text()).comm_bytes ==
+                config.training.steps *
+                    ((gathered + reduced) * (S - 1) / S + 2 * (R - 1) * reduced / (R * S) + told));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a training goes on from a mesh as anything, and as a mesh from anything",
           "[train][mesh][checkpoint]") {
   const RunResult whole = train({});
@@ -102,6 +135,29 @@ TEST_CASE("a training goes on from a mesh as anything, and as a mesh from anythi
     CHECK(found.steps_done == 5);
     CHECK(found.loss == run_evaluation(configure(there({})), some_text()).loss);
     CHECK(found.peak_bytes <= bound_bytes(config, Work::evaluation));
+  }
+}
+
+TEST_CASE("a training goes through meshes, shards and one process, and back",
+          "[train][mesh][checkpoint]") {
+  for (const char* param : {"float32", "bfloat16"}) {
+    const std::string precision = std::string("--training.mixed_precision_param=") + param;
+    const Words all = {precision, "--training.max_norm=0.5"};
+    const RunResult whole = train(all);
+    const TemporaryFolder folder;
+    const Words alone = {"--parallel.strategy=single"};
+    int steps = 0;
+    for (Words words :
+         {mesh(2, 2), mesh(1, 4, {"--training.no_sync=true"}), alone, mesh(1, 4), mesh(2, 2)}) {
+      words.insert(words.end(), all.begin(), all.end());
+      words.push_back("--checkpoint.folder=" + folder.path().string());
+      words.push_back("--training.steps=" + std::to_string(++steps));
+      const RunResult part = train(words);
+      CHECK(part.first_step == steps - 1);
+      CHECK(part.losses ==
+            std::vector<float>{whole.losses.at(static_cast<std::size_t>(steps - 1))});
+      if (steps == 5) CHECK(part.param_sha256 == whole.param_sha256);
+    }
   }
 }
 
