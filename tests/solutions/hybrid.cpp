@@ -78,6 +78,28 @@ TEST_CASE("A mesh with ignored, frozen and tied parameters has the norm of a sin
   }
 }
 
+TEST_CASE("One norm of sharded, replicated, frozen, tied and LoRA parameters, at every mesh") {
+  TrainingCase base;
+  base.clip = 0.02;  // below every norm
+  base.model.tie_word_embeddings = true;
+  base.lora = {.rank = 3, .targets = {"q_proj", "v_proj"}};
+  // The rest is frozen: most of layer 0, and the attention and the norms of layer 1.
+  base.trained = {"model.embed_tokens", "model.layers.1.mlp", "model.norm"};
+  base.no_sync = GENERATE(false, true);
+  if (GENERATE(false, true))
+    base.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
+  const TrainingResult expected = train(base);
+  for (const double norm : expected.norms) CHECK(norm > base.clip);
+  for (const Mesh mesh : {Mesh{1, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {4, 2}, {2, 4}}) {
+    TrainingCase options = over(mesh, base);
+    options.ignored = {"model.norm", "model.layers.0.self_attn"};  // two adapters are whole
+    CAPTURE(mesh.replicas, mesh.shards, base.no_sync);
+    CHECK(difference(train(options), expected) == "");
+    options.ignored.emplace_back("model.embed_tokens");  // which is tied
+    CHECK(difference(train(options), expected) == "");
+  }
+}
+
 TEST_CASE("A checkpoint goes from a mesh to shards and to another mesh") {
   TrainingCase base;
   base.steps = 4;

@@ -37,10 +37,10 @@ MicroBatch make_micro_batch(const nn::TransformerConfig& model, std::int64_t bat
 
 namespace {
 
-void freeze(nn::Module& model, const std::vector<std::string>& prefixes) {
+void set_trained(nn::Module& model, const std::vector<std::string>& prefixes, bool is_trained) {
   for (const nn::NamedParameter& each : model.named_parameters()) {
     for (const std::string& prefix : prefixes) {
-      if (each.path.starts_with(prefix)) Variable(each.variable).set_requires_grad(false);
+      if (each.path.starts_with(prefix)) Variable(each.variable).set_requires_grad(is_trained);
     }
   }
 }
@@ -66,7 +66,8 @@ class RankTraining {
       return model;
     };
     model_ = options_.meta_start ? deferred.build(make_model) : make_model();
-    freeze(*model_, options_.frozen);
+    set_trained(*model_, options_.frozen, false);
+    set_trained(*model_, options_.trained, true);
 
     std::shared_ptr<ProcessGroup> shared(group_, [](ProcessGroup*) {});
     if (options_.strategy != Strategy::fsdp) {

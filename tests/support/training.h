@@ -34,7 +34,8 @@ struct TrainingCase {
   int prefetch_depth = 1;
   std::vector<std::string> ignored;
   std::vector<std::string> frozen;                 ///< path prefixes that do not require a gradient
-  std::optional<nn::LoraOptions> lora;             ///< trains adapters only
+  std::optional<nn::LoraOptions> lora;             ///< trains adapters only,
+  std::vector<std::string> trained;                ///< and the parameters of these path prefixes
   std::optional<std::filesystem::path> load_from;  ///< fsdp: a checkpoint folder to start from
   std::optional<std::filesystem::path> save_to;    ///< fsdp: where to save after the last step
   int first_step = 0;
