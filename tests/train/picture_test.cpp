@@ -12,12 +12,13 @@ namespace fsdp::train {
 namespace {
 
 // Records the last step into `record`, if there is one.
-RunResult run(const std::string& strategy, int ranks, report::RunRecord* record) {
-  const TrainConfig config =
-      load_config(std::nullopt,
-                  {"--model.preset=nano", "--model.vocab_size=128", "--training.steps=3",
-                   "--training.local_batch_size=1", "--training.global_batch_size=4",
-                   "--parallel.strategy=" + strategy, "--parallel.ranks=" + std::to_string(ranks)});
+RunResult run(const std::string& strategy, int ranks, const std::string& how,
+              report::RunRecord* record) {
+  const TrainConfig config = load_config(
+      std::nullopt, {"--model.preset=nano", "--model.vocab_size=128", "--training.steps=3",
+                     "--training.local_batch_size=1", "--training.global_batch_size=4",
+                     "--parallel.strategy=" + strategy, "--parallel.ranks=" + std::to_string(ranks),
+                     how.empty() ? "--training.seed=42" : how});
   const std::string text(400, 'x');
   RunOptions options;
   if (record != nullptr) {
@@ -42,12 +43,32 @@ bool has_bar(const report::RunRecord& record, const report::RankRecord& rank,
   });
 }
 
+bool has_transfer(const report::RunRecord& record, const report::RankRecord& rank,
+                  const std::string& operation, const std::string& unit) {
+  const std::vector<report::Span> spans = spans_of(record, rank);
+  return std::ranges::any_of(spans, [&](const report::Span& span) {
+    return span.lane == report::Lane::reduces && span.operation == operation && span.unit == unit;
+  });
+}
+
 TEST_CASE("a recorded training is the same training", "[train]") {
-  for (const auto& [strategy, ranks] : {std::pair("single", 1), {"ddp", 2}, {"fsdp", 2}}) {
-    INFO(strategy);
-    const RunResult plain = run(strategy, ranks, nullptr);
+  struct Case {
+    std::string strategy;
+    int ranks;
+    std::string how;
+  };
+  const std::string lora = "--lora.rank=2", mesh = "--parallel.data_parallel_replicate_degree=2";
+  for (const auto& [strategy, ranks, how] : {Case{"single", 1, ""},
+                                             {"ddp", 2, ""},
+                                             {"fsdp", 2, ""},
+                                             {"single", 1, lora},
+                                             {"ddp", 2, lora},
+                                             {"fsdp", 2, lora},
+                                             {"fsdp", 4, mesh}}) {
+    INFO(strategy << " " << how);
+    const RunResult plain = run(strategy, ranks, how, nullptr);
     report::RunRecord record;
-    const RunResult recorded = run(strategy, ranks, &record);
+    const RunResult recorded = run(strategy, ranks, how, &record);
     CHECK(recorded.losses == plain.losses);
     CHECK(recorded.param_sha256 == plain.param_sha256);
     CHECK(recorded.peak_bytes == plain.peak_bytes);
@@ -57,10 +78,14 @@ TEST_CASE("a recorded training is the same training", "[train]") {
       CHECK(peak_of(memory_curve(rank)).bytes == rank.peak);
       CHECK(rank.peak.total() <= recorded.peak_bytes);
       CHECK(has_bar(record, rank, report::Activity::forward, "model.layers.1"));
-      CHECK(has_bar(record, rank, report::Activity::backward, "model.embed_tokens"));
+      CHECK(has_bar(record, rank, report::Activity::backward, "model.layers.0"));
+      // With LoRA the embedding is frozen, and nothing below the first adapter is recorded.
+      CHECK(has_bar(record, rank, report::Activity::backward, "model.embed_tokens") ==
+            (how != lora));
+      CHECK(has_transfer(record, rank, "all_reduce", "model.layers.1") == (how == mesh));
       CHECK(has_bar(record, rank, report::Activity::step, ""));
       CHECK(has_bar(record, rank, report::Activity::gather, "model.layers.0") ==
-            (std::string(strategy) == "fsdp"));
+            (strategy == "fsdp"));
     }
   }
 }

@@ -179,6 +179,19 @@ TEST_CASE("a setting without effect is said in one line", "[train][program]") {
   CHECK_THAT(other.out, contains("note: command line: " + note) && contains("\n5 5 5 5 5 5 5 5 "));
 }
 
+TEST_CASE("a skipped step's line has no rate and no norm", "[train][program]") {
+  const TemporaryFolder folder;
+  const Finished run = unshard_train(
+      folder,
+      short_run(folder) +
+          "--training.mixed_precision_param=float16 --training.mixed_precision_reduce=float32 "
+          "--fp16.initial_scale_power=40 --training.max_norm=1");
+  CHECK(run.code == 0);
+  const std::string line = run.out.substr(run.out.find("step 2/2  loss"));
+  CHECK_THAT(line.substr(0, line.find('\n')),
+             contains("  skipped  ") && !contains("  lr ") && !contains("  norm "));
+}
+
 TEST_CASE("resuming a finished training says that nothing is left", "[train][program]") {
   const TemporaryFolder folder;
   const std::string run =

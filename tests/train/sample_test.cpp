@@ -1,8 +1,11 @@
 // The sample at the end of a training, as the program prints it.
+#include "autograd/functions.h"
 #include "io/file_io.h"
 #include "io/hf_folder.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
+#include "train/config.h"
+#include "train/strategy.h"
 
 #include "train/program.h"
 
@@ -144,6 +147,34 @@ TEST_CASE("a damaged tokenizer is refused before training, if there is a sample"
   CHECK(folder.code == 2);
   CHECK_THAT(folder.err, contains(sampled.tokenizer()));
   CHECK(folder.out.empty());
+}
+
+// Every token of a sample is a forward.
+TEST_CASE("the masters are cast after they changed, and not for every forward", "[train][sample]") {
+  const CostModel bytes_only{.ps_per_byte = 1};
+  Context context({.device = kFake, .cost_model = bytes_only});
+  const ContextScope scope(context);
+  const TrainConfig config = load_config(
+      std::nullopt, {"--model.preset=nano", "--training.mixed_precision_param=bfloat16"});
+  const auto strategy = make_strategy(config, nullptr);
+  const Variable tokens(Tensor::empty({1, 4}, DType::int32));
+  const auto forward = [&] {
+    const NoGradScope no_grad;
+    const std::int64_t before = context.clock()->now();
+    strategy->model()(tokens);
+    return context.clock()->now() - before;
+  };
+  const std::int64_t alone = forward();
+  CHECK(forward() == alone);
+  optim::GradientEngine& gradients = strategy->gradients();
+  gradients.begin_step({.micro_steps = 1});
+  cross_entropy(strategy->model()(tokens), tokens.data()).backward();
+  gradients.end_micro_step();
+  gradients.finish_gradients();
+  strategy->step(1e-3);
+  gradients.zero_grad();
+  CHECK(forward() == alone + (4 + 2) * config.model.parameter_count());  // reads 4, writes 2
+  CHECK(forward() == alone);
 }
 
 }  // namespace fsdp::train
