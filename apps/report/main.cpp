@@ -71,6 +71,9 @@ void finish(Options& options) {
     throw InputError(fmt::format("--replicas: is {}, must divide --ranks {}", options.run.replicas,
                                  options.run.ranks));
   }
+  if (options.run.replicas > 1 && options.run.strategy == Strategy::ddp) {
+    throw InputError("--replicas: with --strategy ddp every rank is one already; use fsdp");
+  }
   if (options.box > 0 && !options.fake) {
     throw InputError("--box: only a modeled machine has boxes; add --fake");
   }

@@ -230,7 +230,10 @@ TEST_CASE("wrong options of the other programs exit with 2", "[program]") {
   const TemporaryFolder folder;
   for (const char* command :
        {"'" FSDP_REPORT_PROGRAM "'", "'" FSDP_REPORT_PROGRAM "' --ranks 0 --out x",
-        "'" FSDP_REPORT_PROGRAM "' --what", "'" FSDP_DEMO_PROGRAM "' --what"}) {
+        "'" FSDP_REPORT_PROGRAM "' --ranks 4 --replicas 3 --out x",
+        "'" FSDP_REPORT_PROGRAM "' --ranks 4 --replicas 2 --strategy ddp --out x",
+        "'" FSDP_REPORT_PROGRAM "' --ranks 4 --box 2 --out x", "'" FSDP_REPORT_PROGRAM "' --what",
+        "'" FSDP_DEMO_PROGRAM "' --what"}) {
     INFO(command);
     const Finished run = run_command(folder, command);
     CHECK(run.code == 2);
