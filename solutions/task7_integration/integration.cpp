@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/todo.h"
 #include "nn/transformer.h"
+#include "task7_integration/composition.h"
 #include "task7_integration/mesh_model.h"
 #include "tensor/ops.h"
 
@@ -18,48 +19,29 @@
 
 namespace fsdp {
 
-namespace {
-
-using Sharding = nn::Module::Sharding;
-
-void check_unsharded(const nn::Module& module) {
-  const std::string name = module.path().empty() ? "the model" : module.path();
-  FSDP_CHECK(module.sharding() != Sharding::unit_to_be,
-             "fully_shard() was called for {} before: call it once for each module", name);
-  FSDP_CHECK(
-      module.sharding() != Sharding::sharded,
-      "{} is in a sharded model already: call fully_shard() for the parts first, and for the "
-      "model last, once",
-      name);
-}
-
-}  // namespace
-
 std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                           FullyShardOptions options) {
-  check_unsharded(module);
-  const std::vector<nn::Module*> all = module.modules();
-  for (nn::Module* each : all) {
-    if (each != &module && each->sharding() == Sharding::sharded) check_unsharded(*each);
-  }
+  check_composition(module, options.wrap);
   std::unique_ptr<ShardedModel> made;
   if (group->replicas() == nullptr) {
     made = std::make_unique<ShardedModel>(module, std::move(group), std::move(options));
   } else {
     made = std::make_unique<MeshModel>(module, std::move(group), std::move(options));
   }
-  for (nn::Module* each : all) each->set_sharding(Sharding::sharded);
+  for (nn::Module* each : module.modules()) each->set_sharding(nn::Module::Sharding::sharded);
   return made;
 }
 
 void fully_shard(nn::Module& module) {
   check_unsharded(module);
-  module.set_sharding(Sharding::unit_to_be);
+  FSDP_CHECK(module.parent() != nullptr || marked_in(module).empty(),
+             "fully_shard() was called for the model, after its parts, without a group: call "
+             "fully_shard(model, group)");
+  module.set_sharding(nn::Module::Sharding::unit_to_be);
 }
 
 std::vector<nn::Module*> default_wrap_policy(nn::Module& root) {
-  std::vector<nn::Module*> modules = root.modules();
-  std::erase_if(modules, [](const auto* each) { return each->sharding() != Sharding::unit_to_be; });
+  std::vector<nn::Module*> modules = marked_in(root);
   if (!modules.empty()) return modules;
   if (auto* transformer = dynamic_cast<nn::TransformerLM*>(&root)) {
     const bool tied = transformer->config().tie_word_embeddings;

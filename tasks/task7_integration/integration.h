@@ -140,7 +140,8 @@ class ShardedModel : public optim::GradientEngine {
 /// between uses. A unit's name is its module's path; "root" for the root. A group that make_mesh()
 /// made is one of several replicas: each is sharded alike, and gradients are summed over all.
 ///
-/// @throws Error if a part of it is sharded already.
+/// @throws Error if a part of it is sharded already, or is marked as a unit but left out by
+/// options.wrap.
 std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                           FullyShardOptions options = {});
 
@@ -150,7 +151,8 @@ std::unique_ptr<ShardedModel> fully_shard(nn::Module& module, std::shared_ptr<Pr
 ///     for (const auto& block : model.blocks()) fully_shard(*block);
 ///     auto sharded = fully_shard(model, group);
 ///
-/// @throws Error for a module that is a unit, or in a sharded model, already.
+/// @throws Error for a module that is a unit, or in a sharded model, already; and for the model, if
+/// it has such units.
 void fully_shard(nn::Module& module);
 
 }  // namespace fsdp

@@ -132,7 +132,8 @@ TEST_CASE("fully_shard refuses a module twice, and a part after the whole") {
     expect(message_of<Error>([&] { fully_shard(block, group); }), "was called for model.layers.0");
     const auto sharded = fully_shard(model, group);
     expect(message_of<Error>([&] { fully_shard(block); }),
-           "model.layers.0 is in a sharded model already: call fully_shard() for the parts first");
+           "model.layers.0 is in a sharded model already: call fully_shard(part), without a group, "
+           "for the parts first, and fully_shard(model, group) once, at the end");
     expect(message_of<Error>([&] { fully_shard(model, group); }),
            "the model is in a sharded model already");
     // A part that was sharded by itself.
@@ -140,6 +141,26 @@ TEST_CASE("fully_shard refuses a module twice, and a part after the whole") {
     const auto part = fully_shard(*other.blocks()[1], group);
     expect(message_of<Error>([&] { fully_shard(other, group); }),
            "model.layers.1 is in a sharded model already");
+  });
+}
+
+TEST_CASE("fully_shard refuses a model without a group, and two lists of units") {
+  run_ranks(2, [](ProcessGroup& world) {
+    const std::shared_ptr<ProcessGroup> group(&world, [](ProcessGroup*) {});
+    nn::TransformerLM model(nn::TransformerConfig::nano());
+    fully_shard(*model.blocks()[1]);
+    const std::string lost = message_of<Error>([&] { fully_shard(model); });
+    FSDP_CHECK(lost.find("without a group: call fully_shard(model, group)") != std::string::npos,
+               "{}", lost);
+    FullyShardOptions options;
+    options.wrap = [&](nn::Module&) { return std::vector<nn::Module*>{model.blocks()[0].get()}; };
+    const std::string other = message_of<Error>([&] { fully_shard(model, group, options); });
+    FSDP_CHECK(other.find("was called for model.layers.1, but options.wrap leaves it out: use one "
+                          "of the two") != std::string::npos,
+               "{}", other);
+    // Nothing was sharded so far.
+    options.wrap = [&](nn::Module&) { return blocks_of(model); };
+    FSDP_CHECK(fully_shard(model, group, options)->units().size() == 3, "units");
   });
 }
 
