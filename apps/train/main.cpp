@@ -47,6 +47,14 @@ struct Plan {
   std::optional<io::Detokenizer> detokenizer;  // of the sample
 };
 
+/// "fsdp", "fsdp, 2 replicas of 4 shards"
+std::string placement_of(const TrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  if (parallel.replicate_degree == 1) return parallel.strategy;
+  return fmt::format("{}, {} replicas of {} shard{}", parallel.strategy, parallel.replicate_degree,
+                     parallel.shards(), parallel.shards() == 1 ? "" : "s");
+}
+
 void print_start(const TrainConfig& config, const TokenData& data) {
   print_line(fmt::format("{}: {} with {} parameters on {} ({} tokens)", config.source,
                          config.model_name(), config.model.parameter_count(), data.name(),
@@ -54,7 +62,7 @@ void print_start(const TrainConfig& config, const TokenData& data) {
   print_line(fmt::format(
       "strategy {}, {} rank(s) x {} thread(s), {} sequences of {} tokens a step in {} "
       "micro-batches",
-      config.parallel.strategy, config.parallel.ranks, config.parallel.threads_per_rank,
+      placement_of(config), config.parallel.ranks, config.parallel.threads_per_rank,
       config.training.global_batch_size, config.sequence_length(), config.micro_batches()));
   if (config.has_lora()) {
     const std::int64_t base = config.model.parameter_count(), trained = config.lora_parameters();
@@ -83,7 +91,7 @@ report::RunRecord empty_record(const TrainConfig& config) {
   report::RunRecord record;
   record.world_size = config.world_size();
   record.title = fmt::format("{} over {} rank{}, {}", config.model_name(), record.world_size,
-                             record.world_size == 1 ? "" : "s", config.parallel.strategy);
+                             record.world_size == 1 ? "" : "s", placement_of(config));
   record.ranks.resize(static_cast<std::size_t>(record.world_size));
   return record;
 }

@@ -179,6 +179,19 @@ TEST_CASE("a setting without effect is said in one line", "[train][program]") {
   CHECK_THAT(other.out, contains("note: command line: " + note) && contains("\n5 5 5 5 5 5 5 5 "));
 }
 
+TEST_CASE("replicas are announced, and named in the picture", "[train][program][mesh]") {
+  const TemporaryFolder folder;
+  const Finished run =
+      unshard_train(folder, short_run(folder) +
+                                "--strategy fsdp --ranks 4 --training.global_batch_size=4 "
+                                "--parallel.data_parallel_replicate_degree 2 --picture '" +
+                                (folder / "picture").string() + "'");
+  CHECK(run.code == 0);
+  CHECK_THAT(run.out, contains("strategy fsdp, 2 replicas of 2 shards, 4 rank(s)"));
+  CHECK_THAT(contents(folder / "picture/timeline.html"),
+             contains("nano over 4 ranks, fsdp, 2 replicas of 2 shards"));
+}
+
 TEST_CASE("a skipped step's line has no rate and no norm", "[train][program]") {
   const TemporaryFolder folder;
   const Finished run = unshard_train(

@@ -35,7 +35,9 @@ std::string title_of(const ShortRun& run) {
   }
   if (run.strategy == Strategy::ddp) return text;
   if (run.replicas > 1) {
-    text += fmt::format(", {} replicas of {} shards", run.replicas, run.ranks / run.replicas);
+    const int shards = run.ranks / run.replicas;
+    text +=
+        fmt::format(", {} replicas of {} shard{}", run.replicas, shards, shards == 1 ? "" : "s");
   }
   using Kind = ReshardAfterForward::Kind;
   text += run.reshard.kind == Kind::always ? ", resharded after forward"
