@@ -1,5 +1,6 @@
 // unshard-train --eval, and evaluations during a training, as a script sees them.
 #include "io/file_io.h"
+#include "program/memory.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
@@ -124,6 +125,21 @@ TEST_CASE("text is not evaluated on where tokens are trained", "[train][program]
   CHECK(wrong.code == 2);
   CHECK_THAT(wrong.err, contains("data.validation: ") && contains("tokens.bin: is a token file") &&
                             contains("text.txt is text") && contains("the same kind"));
+}
+
+TEST_CASE("an evaluation is not refused for what a training would need", "[train][program][eval]") {
+  const TemporaryFolder folder;
+  const std::string text = training(folder);
+  // About 12,480 F bytes to train, and 3,170 F to evaluate: 2.4 and 0.6 times what is free.
+  const std::int64_t width = program::free_memory().nbytes / 5300;
+  const std::string wide =
+      fmt::format("--model.hidden_size=128 --model.intermediate_size={} ", width);
+  const Finished trained = run(folder, text + wide);
+  CHECK(trained.code == 2);
+  CHECK_THAT(trained.err, contains("this training needs"));
+  const Finished evaluated = run(folder, wide + "--eval " + quoted(folder / "other.txt"));
+  CHECK(evaluated.code == 2);
+  CHECK_THAT(evaluated.err, contains("--eval: there is no model to evaluate"));
 }
 
 }  // namespace fsdp::train::eval_program_test

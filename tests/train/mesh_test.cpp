@@ -67,8 +67,8 @@ TEST_CASE("a mesh transfers shards between its replicas, once a reduction", "[tr
   two.world_size = 2;
   const std::int64_t shard_bytes =
       estimate::MemoryFormula(config.model, two).before_training()[MemoryKind::sharded_param];
-  // In each micro-step 2·(R-1)/R·4·n bytes of a shard of n elements. And a rank hears M losses and
-  // two flags from three others instead of one.
+  // In each micro-step 2·(R-1)/R·4·n bytes of a shard of n elements. And a rank receives M losses
+  // and two flags from three others instead of one.
   const std::int64_t told = 2 * 4 * (kMicroSteps + 2);
   CHECK(both.comm_bytes - shards.comm_bytes ==
         config.training.steps * (kMicroSteps * shard_bytes + told));
