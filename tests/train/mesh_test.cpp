@@ -90,7 +90,8 @@ TEST_CASE("a mesh receives the bytes of the formula", "[train][mesh]") {
           const TrainConfig config = configure(mesh(
               replicas, shards,
               {"--training.global_batch_size=" + std::to_string(kMicroSteps * W),
-               "--training.max_norm=0", std::string("--training.mixed_precision_param=") + param,
+               "--training.max_norm=0", "--training.steps=2",
+               std::string("--training.mixed_precision_param=") + param,
                std::string("--parallel.reshard_after_forward=") + (reshards ? "true" : "false"),
                std::string("--training.no_sync=") + (no_sync ? "true" : "false")}));
           const nn::TransformerConfig& model = config.model;
