@@ -39,12 +39,19 @@ Words mesh(int replicas, int shards, const Words& more = {}) {
 }  // namespace
 
 TEST_CASE("a mesh of replicas gives the bits of a single process", "[train][mesh]") {
-  for (const Words& how : {Words{},
-                           {"--training.mixed_precision_param=bfloat16"},
-                           {"--training.no_sync=true", "--parallel.reshard_after_forward=false"}}) {
+  for (const Words& how :
+       {Words{},
+        {"--training.mixed_precision_param=bfloat16"},
+        {"--training.mixed_precision_param=float16", "--fp16.initial_scale_power=17",
+         "--fp16.hysteresis=1"},  // some steps are skipped
+        {"--training.no_sync=true", "--parallel.reshard_after_forward=false"}}) {
     Words alone = how;
     if (!how.empty() && how[0] == "--training.no_sync=true") alone = {};
-    const RunResult single = train(alone);
+    int skipped = 0;
+    RunOptions options;
+    options.on_step = [&](const StepReport& step) { skipped += step.is_skipped ? 1 : 0; };
+    const RunResult single = run_training(configure(alone), some_text(), options);
+    CHECK((skipped > 0) == configure(alone).scales_loss());
     for (const auto& [replicas, shards] : {std::pair(2, 2), {4, 2}, {2, 4}, {4, 1}}) {
       const RunResult result = train(mesh(replicas, shards, how));
       INFO(replicas << " replicas of " << shards);
