@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
 namespace fsdp::ops {
 
@@ -39,11 +40,29 @@ struct ProductRange {
   std::int64_t size() const { return end - begin; }
 };
 
-/// Packs b(depth, columns) into panels of kColumns, each (depth, kColumns), zero-padded.
+/// Packs b(depth, columns) into panels of kColumns, each (depth, kColumns), zero-padded. An operand
+/// that is not transposed is read row by row, as it lies in memory: panel by panel, its short and
+/// distant pieces would not be there in time.
 template <class T, class V>
 void pack_right(Wide<T>* to, Matrix<T> b, ProductRange depth, ProductRange columns) {
   constexpr std::int64_t kColumns = tile::kColumnsOf<V>;
-  for (std::int64_t j = columns.begin; j < columns.end; j += kColumns) {
+  const std::int64_t panel = depth.size() * kColumns;
+  std::int64_t j = columns.begin;
+  if (!b.transposed) {
+    const std::int64_t whole = columns.size() / kColumns;
+    const T* from = b.at(depth.begin, columns.begin);
+    for (std::int64_t k = 0; k < depth.size(); ++k, from += b.row_stride) {
+      for (std::int64_t p = 0; p < whole; ++p) {
+        simd::unroll<static_cast<int>(kColumns / simd::kLanes<T>)>([&](auto v) {
+          simd::store<Wide<T>>(to + p * panel + k * kColumns + v * simd::kLanes<T>,
+                               simd::load<T>(from + p * kColumns + v * simd::kLanes<T>));
+        });
+      }
+    }
+    j += whole * kColumns;
+    to += whole * panel;
+  }
+  for (; j < columns.end; j += kColumns, to += panel) {
     const std::int64_t count = std::min(kColumns, columns.end - j);
     const T* from = b.at(depth.begin, j);
     if (b.transposed) {
@@ -51,7 +70,6 @@ void pack_right(Wide<T>* to, Matrix<T> b, ProductRange depth, ProductRange colum
     } else {
       tile::pack(to, kColumns, from, b.row_stride, depth.size(), count, 1);
     }
-    to += depth.size() * kColumns;
   }
 }
 
@@ -184,6 +202,12 @@ PieceSize piece_size(ProductExtents extents, int threads, PieceSize most) {
     const std::int64_t one_each = parts_of(extents.rows, parts_of(threads, column_blocks));
     rows = std::min(
         rows, std::max({parts_of(extents.rows, wanted), std::min(kFewestRows, one_each), worth}));
+    // Three pieces take two threads as long as four would.
+    const std::int64_t row_blocks = parts_of(extents.rows, rows);
+    const std::int64_t round = threads / std::gcd(threads, column_blocks);
+    if (row_blocks * column_blocks > 1) {
+      rows = parts_of(extents.rows, parts_of(row_blocks, round) * round);
+    }
   }
   return {even_size(extents.rows, rows, Sizes::kRows), columns};
 }
