@@ -18,17 +18,17 @@ const std::vector<World> kWorlds = {
     {Strategy::single, 1}, {Strategy::ddp, 2},  {Strategy::ddp, 4},  {Strategy::fsdp, 1},
     {Strategy::fsdp, 2},   {Strategy::fsdp, 4}, {Strategy::fsdp, 8}, {Strategy::fsdp, 4, 2}};
 
-TrainingCase in(const World& world, Checkpointing checkpointing, TrainingCase options) {
+TrainingCase in(const World& world, Checkpointed checkpointed, TrainingCase options) {
   options.strategy = world.strategy;
   options.world_size = world.ranks;
   options.replicas = world.replicas;
-  options.checkpointing = checkpointing;
+  options.checkpointed = checkpointed;
   return options;
 }
 
-std::vector<Checkpointing> nestings_of(const World& world) {
-  if (world.strategy != Strategy::fsdp) return {Checkpointing::inside};
-  return {Checkpointing::inside, Checkpointing::around};
+std::vector<Checkpointed> nestings_of(const World& world) {
+  if (world.strategy != Strategy::fsdp) return {Checkpointed::inside};
+  return {Checkpointed::inside, Checkpointed::around};
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ TEST_CASE("Checkpointed blocks leave the bits of a single process, in both nesti
     base.precision = policy;
     const TrainingResult expected = train(base);
     for (const World& world : kWorlds) {
-      for (const Checkpointing nesting : nestings_of(world)) {
+      for (const Checkpointed nesting : nestings_of(world)) {
         for (const bool no_sync : {false, true}) {
           TrainingCase options = in(world, nesting, base);
           options.no_sync = no_sync;
@@ -64,7 +64,7 @@ TEST_CASE("Checkpointed blocks under every way to reshard, and at every depth") 
   base.micro_batches = 4;
   base.clip = 0.5;
   const TrainingResult expected = train(base);
-  const Checkpointing nesting = GENERATE(Checkpointing::inside, Checkpointing::around);
+  const Checkpointed nesting = GENERATE(Checkpointed::inside, Checkpointed::around);
   for (const auto& reshard : {ReshardAfterForward::always(), ReshardAfterForward::never(),
                               ReshardAfterForward::within(2)}) {
     for (const int depth : {0, 1, 2}) {
@@ -91,13 +91,12 @@ TEST_CASE("Checkpointed blocks with tied, frozen and ignored parameters, and wit
   if (what == "ignored") ignoring.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
   const int ranks = what == "three ranks" ? 3 : 2;
   const TrainingResult expected =
-      train(what == "three ranks" ? in({Strategy::fsdp, 3}, Checkpointing::none, base) : base);
+      train(what == "three ranks" ? in({Strategy::fsdp, 3}, Checkpointed::none, base) : base);
   if (ranks == 2) {
-    CHECK(difference(train(in({Strategy::single, 1}, Checkpointing::inside, base)), expected) ==
-          "");
-    CHECK(difference(train(in({Strategy::ddp, 2}, Checkpointing::inside, base)), expected) == "");
+    CHECK(difference(train(in({Strategy::single, 1}, Checkpointed::inside, base)), expected) == "");
+    CHECK(difference(train(in({Strategy::ddp, 2}, Checkpointed::inside, base)), expected) == "");
   }
-  for (const Checkpointing nesting : {Checkpointing::inside, Checkpointing::around}) {
+  for (const Checkpointed nesting : {Checkpointed::inside, Checkpointed::around}) {
     CAPTURE(what, static_cast<int>(nesting));
     CHECK(difference(train(in({Strategy::fsdp, ranks}, nesting, ignoring)), expected) == "");
   }
@@ -108,9 +107,9 @@ TEST_CASE("A training saved with checkpointed blocks goes on without, and the ot
   base.steps = 4;
   base.clip = 0.5;
   const TrainingResult expected = train(base);
-  for (const auto& [first, second] : {std::pair{Checkpointing::inside, Checkpointing::none},
-                                      {Checkpointing::none, Checkpointing::around},
-                                      {Checkpointing::around, Checkpointing::inside}}) {
+  for (const auto& [first, second] : {std::pair{Checkpointed::inside, Checkpointed::none},
+                                      {Checkpointed::none, Checkpointed::around},
+                                      {Checkpointed::around, Checkpointed::inside}}) {
     const TemporaryFolder folder;
     TrainingCase before = in({Strategy::fsdp, 4}, first, base);
     before.steps = 2;

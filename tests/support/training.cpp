@@ -68,7 +68,7 @@ class RankTraining {
     };
     model_ = options_.meta_start ? deferred.build(make_model) : make_model();
     freeze(*model_, options_.frozen);
-    if (options_.checkpointing == Checkpointing::inside) {
+    if (options_.checkpointed == Checkpointed::inside) {
       for (const auto& block : model_->blocks()) checkpoint(*block);
     }
 
@@ -90,7 +90,7 @@ class RankTraining {
           options_.replicas == 1 ? shared : make_mesh(*shared, options_.replicas);
       auto made = fully_shard(*model_, group, sharding);
       made->attach_optimizer(make_optimizer);
-      if (options_.checkpointing == Checkpointing::around) {
+      if (options_.checkpointed == Checkpointed::around) {
         for (const auto& block : model_->blocks()) checkpoint_around(made->unit(block->path()));
       }
       sharded = made.get();

@@ -19,7 +19,7 @@ enum class Strategy { single, ddp, fsdp };
 
 /// Where the blocks of a model are checkpointed: not at all, FSDP(checkpoint(block)) (without FSDP,
 /// checkpoint(block)), or checkpoint(FSDP(block)).
-enum class Checkpointing { none, inside, around };
+enum class Checkpointed { none, inside, around };
 
 struct TrainingCase {
   Strategy strategy = Strategy::single;
@@ -36,7 +36,7 @@ struct TrainingCase {
   bool meta_start = false;
   ReshardAfterForward reshard = ReshardAfterForward::always();
   int prefetch_depth = 1;
-  Checkpointing checkpointing = Checkpointing::none;
+  Checkpointed checkpointed = Checkpointed::none;
   std::vector<std::string> ignored;
   std::vector<std::string> frozen;                 ///< path prefixes that do not require a gradient
   std::optional<nn::LoraOptions> lora;             ///< trains adapters only
