@@ -53,9 +53,9 @@ void checkpoint_around(ShardedUnit& unit);
 
 /// 8.6  Stands in both slots of such a unit, in front of what was there.
 ///
-/// The first forward records nothing, and the second one runs in the middle of backward. Here the
-/// prefetcher and the reducer see what they would see without a checkpoint: a unit that is used
-/// once in forward, and then in backward.
+/// The first forward records nothing, and the second one runs in the middle of backward. This class
+/// shows the prefetcher and the reducer what they would see without a checkpoint: a unit that is
+/// used once in forward, and then in backward.
 ///
 ///     the unit            the scheduler sees    the reducer sees
 ///     first forward       before_forward        after_forward: a backward may come
