@@ -3,6 +3,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/node.h"
+#include "device/context.h"
 
 #include <bit>
 
@@ -20,6 +21,7 @@ class LaterNode : public Node {
   LaterNode(Tensor x, Region region) : x_(std::move(x)), region_(std::move(region)) {}
   std::string_view name() const override { return "later"; }
   void backward(const Tensor& dout) override {
+    gradient = dout.storage();
     Variable y;
     {
       const GradScope recording(true);
@@ -28,6 +30,8 @@ class LaterNode : public Node {
     fsdp::backward(std::move(y), dout);
   }
   void release() override { x_ = {}; }
+
+  std::weak_ptr<Storage> gradient;  // that it was given
 
  private:
   Tensor x_;
@@ -292,26 +296,31 @@ TEST_CASE("a scope that records, inside one that does not") {
 TEST_CASE("a nested backward holds neither the region's input, nor its output, nor its gradient") {
   Context context;
   const ContextScope scope(context);
-  const Variable leaf = leaf_of({6, 4}, 1);
+  const Variable leaf(Tensor::from(Floats(24, 0.5F), {6, 4}), true);
   const Variable x = scale(leaf, 1);
-  std::weak_ptr<Storage> input, output, gradient;
-  const Variable y = run(true, scale(x, 1), {}, [&](const Variable& in) {
-    if (!grad_enabled()) return scale(in, 3);
+  std::weak_ptr<Storage> input, output;
+  std::shared_ptr<LaterNode> later;
+  const Region region = [&](const Variable& in) {
     input = in.data().storage();
     auto frame = std::make_shared<CallFrame>();
     frame->after_last = [&] {  // its first node has run
       CHECK(input.expired());
       CHECK(output.expired());
-      CHECK(gradient.expired());
+      CHECK(later->gradient.expired());
     };
     const Variable middle = scale(in, 3);
     const CallFrameScope in_frame(frame);
-    const Variable out = scale(middle, 1);
+    const Variable out = relu(middle);
     output = out.data().storage();
     return out;
-  });
-  sum(add(y, scale(x, 2))).backward();
-  CHECK(leaf.grad().to_vector<float>() == Floats(24, 5));
+  };
+  const Variable y = [&] {
+    const Variable in = scale(x, 1);
+    later = std::make_shared<LaterNode>(in.data(), region);
+    return Node::record(later, {in}, scale(in, 3).data());
+  }();
+  sum(y).backward();
+  CHECK(leaf.grad().to_vector<float>() == Floats(24, 3));
 }
 
 }  // namespace fsdp
