@@ -25,6 +25,7 @@ struct Options {
   std::string reshard = "always";
   std::string param = "float32";
   std::string reduce = "float32";
+  std::string checkpoint = "none";
   int box = 0;
   ShortRun run;
   std::optional<std::string> out;
@@ -52,6 +53,8 @@ void declare(program::OptionParser& parser, Options& options) {
                     "what the model computes in, beside masters in float32");
   parser.add_choice("--mixed-precision-reduce", options.reduce, formats,
                     "what gradients are summed in");
+  parser.add_choice("--activation-checkpoint", options.checkpoint, {"none", "block"},
+                    "block: only a block's input is kept; backward computes it again");
   parser.add_number("--steps", options.run.steps, 1, 100, "recorded, after one that is not");
   parser.add_number("--micro-steps", options.run.micro_steps, 1, 64,
                     "micro-batches of a rank in a step");
@@ -77,6 +80,7 @@ void finish(Options& options) {
   if (options.box > 0 && !options.fake) {
     throw InputError("--box: only a modeled machine has boxes; add --fake");
   }
+  options.run.checkpoints_blocks = options.checkpoint == "block";
   if (options.reshard == "never") options.run.reshard = ReshardAfterForward::never();
 }
 

@@ -34,6 +34,7 @@ estimate::MemoryOptions memory_options(const TrainConfig& config) {
   options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
   if (!config.optimizer.decay_norms)
     options.decays = [&config](const std::string& path) { return decays(config.optimizer, path); };
+  if (config.checkpoints_blocks()) options.checkpointing = estimate::Checkpointing::inside;
   options.lora_rank = config.lora.rank;
   options.lora_targets = config.lora_options().targets;
   return options;

@@ -38,6 +38,8 @@ struct TrainingConfig {
   std::int64_t eval_every = 0;         ///< steps between two evaluations; 0 = none
   std::string mixed_precision_param = "float32";   ///< what the model computes in
   std::string mixed_precision_reduce = "float32";  ///< what gradients are summed in
+  /// none, or block: backward runs the forward of a block again, and only its input is kept
+  std::string activation_checkpoint = "none";
 };
 
 /// Loss scaling, which only a model in float16 needs; DeepSpeed's names and defaults.
@@ -134,6 +136,7 @@ struct TrainConfig {
     return training.seq_len == 0 ? model.max_position_embeddings : training.seq_len;
   }
   optim::MixedPrecision mixed_precision() const;
+  bool checkpoints_blocks() const { return training.activation_checkpoint == "block"; }
   bool has_lora() const { return lora.rank > 0; }
   nn::LoraOptions lora_options() const;
   std::int64_t lora_widths() const;  ///< inputs and outputs of a block's linears with an adapter

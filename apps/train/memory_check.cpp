@@ -51,7 +51,8 @@ double rough_bytes(const TrainConfig& config, Work work) {
   const double kept = 4 * d + 2 * q_width + 2 * kv_width + 3 * real(model.intermediate_size) +
                       real(model.num_attention_heads) + 2 * real(config.lora.rank) + 2;
   const double blocks = trains ? real(model.num_hidden_layers) : 1;  // at a time
-  const double activations = element * rows * (blocks * kept + real(model.vocab_size) + 2);
+  const double of_blocks = config.checkpoints_blocks() ? blocks * d + kept : blocks * kept;
+  const double activations = element * rows * (of_blocks + real(model.vocab_size) + 2);
   const double positions = 4 * real(model.max_position_embeddings) * real(model.head_dim());
   return ranks * (held + activations + positions);
 }
@@ -123,6 +124,16 @@ std::string show(double nbytes) {
   return show_bytes(static_cast<std::int64_t>(std::min(nbytes, kMostShown)));
 }
 
+// What changes no result: to compute activations again, if that saves much.
+std::string with_checkpoints(const TrainConfig& config, Work work, double share, double data) {
+  TrainConfig checkpointed = config;
+  checkpointed.training.activation_checkpoint = "block";
+  const double nbytes = rough_bytes(checkpointed, work);
+  if (work != Work::training || nbytes > 0.9 * rough_bytes(config, work)) return {};
+  return fmt::format(", with training.activation_checkpoint block it is {}",
+                     show(nbytes * share + data));
+}
+
 double needed(const TrainConfig& config, Work work) {
   const double rough = rough_bytes(config, work);
   if (rough > kMostExact) return rough;
@@ -180,10 +191,10 @@ void check_memory(const TrainConfig& config, const program::FreeMemory& there, W
   const Saving best = best_saving(config, work);
   throw InputError(fmt::format(
       "{}: this {} needs {} for its {} rank{}, and there are {} ({}); {} would save most (then it "
-      "is {}), or set parallel.check_memory to false to try",
+      "is {}){}, or set parallel.check_memory to false to try",
       best.key, evaluates ? "evaluation" : "training", show(held + data), ranks,
       ranks == 1 ? "" : "s", show_bytes(there.nbytes), there.limit, best.change,
-      show(best.bytes * share + data)));
+      show(best.bytes * share + data), with_checkpoints(config, work, share, data)));
 }
 
 }  // namespace fsdp::train

@@ -96,7 +96,10 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
 
 bool may_differ(const TrainConfig& config, const std::string& key) {
   // Where the numbers are computed, not which: every strategy gives the same bits at every W.
-  if (key.starts_with("parallel.") || key == "training.no_sync") return true;
+  if (key.starts_with("parallel.") || key == "training.no_sync" ||
+      key == "training.activation_checkpoint") {
+    return true;
+  }
   // What is written and said beside them.
   for (const char* section : {"checkpoint.", "sample.", "export."}) {
     if (key.starts_with(section)) return true;

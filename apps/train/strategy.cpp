@@ -9,6 +9,7 @@
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
 #include "task7_integration/integration.h"
+#include "task8_beyond/checkpoint.h"
 #include "tensor/cast.h"
 
 #include <optional>
@@ -41,6 +42,9 @@ std::shared_ptr<nn::TransformerLM> make_base(const TrainConfig& config) {
 std::shared_ptr<nn::TransformerLM> make_model(const TrainConfig& config) {
   std::shared_ptr<nn::TransformerLM> model = make_base(config);
   if (config.has_lora()) nn::add_lora(*model, config.lora_options());
+  if (config.checkpoints_blocks()) {
+    for (const auto& block : model->blocks()) checkpoint(*block);
+  }
   return model;
 }
 

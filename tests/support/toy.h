@@ -25,6 +25,8 @@ struct ToyRun {
   bool no_sync = false;
   FullyShardOptions sharding;
   std::function<std::vector<int>(int step)> order;  ///< control flow of a step, if it is to change
+  /// Called on every rank before the first step.
+  std::function<void(Toy&, ShardedModel&)> prepare;
   /// Called on every rank after every backward.
   std::function<void(Toy&, ShardedModel&)> after_backward;
 };

@@ -78,6 +78,7 @@ ToyResult run_sharded(const ToyRun& run, int world_size) {
   run_ranks({.world_size = world_size, .seed = kSeed}, [&](ProcessGroup& group) {
     ShardedToy toy(run.model, group, run.sharding);
     toy.sharded->attach_optimizer(make_optimizer);
+    if (run.prepare) run.prepare(*toy.model, *toy.sharded);
     for (int step = 0; step < run.steps; ++step) {
       run_micro_steps(run, *toy.model, *toy.sharded, step, group.rank(), world_size, [&] {
         if (run.after_backward) run.after_backward(*toy.model, *toy.sharded);

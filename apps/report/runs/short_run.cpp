@@ -10,6 +10,7 @@
 #include "optim/optimizer.h"
 #include "parallel/ddp.h"
 #include "task7_integration/integration.h"
+#include "task8_beyond/checkpoint.h"
 
 #include <fmt/format.h>
 
@@ -33,6 +34,7 @@ std::string title_of(const ShortRun& run) {
   if (param != DType::float32 || reduce != DType::float32) {
     text += fmt::format(", in {}, gradients in {}", name_of(param), name_of(reduce));
   }
+  if (run.checkpoints_blocks) text += ", blocks checkpointed";
   if (run.strategy == Strategy::ddp) return text;
   if (run.replicas > 1) {
     const int shards = run.ranks / run.replicas;
@@ -59,6 +61,9 @@ class RankRun {
     const auto make_optimizer = [] {
       return std::make_shared<optim::AdamW>(optim::AdamW::Options{});
     };
+    if (run_.checkpoints_blocks) {
+      for (const auto& block : model_->blocks()) checkpoint(*block);
+    }
     if (run_.strategy == Strategy::fsdp) {
       FullyShardOptions options;
       options.prefetch_depth = run_.prefetch_depth;

@@ -25,6 +25,7 @@ struct ShortRun {
   int prefetch_depth = 1;
   ReshardAfterForward reshard = ReshardAfterForward::always();
   optim::MixedPrecision mixed_precision;             ///< over masters of float32
+  bool checkpoints_blocks = false;                   ///< activation checkpointing
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< ddp
   std::int64_t batch = 1;                            ///< sequences of a micro-batch
   int micro_steps = 1;

@@ -1,0 +1,106 @@
+// Activation checkpointing through unshard-train: the same bits, fewer bytes, as foreseen.
+#include "estimate/memory_formula.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "train/bound.h"
+#include "train/memory_check.h"
+#include "train/program.h"
+#include "train/some_text.h"
+#include "train/trainer.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace fsdp::train::activation_checkpoint_test {
+namespace {
+
+using testing::TemporaryFolder;
+using Words = std::vector<std::string>;
+
+const std::string kBlock = "--training.activation_checkpoint=block";
+
+TrainConfig configure(const Words& more, const std::string& checkpoint = "") {
+  Words words = {"--model.preset=nano",
+                 "--model.vocab_size=128",
+                 "--model.num_hidden_layers=6",
+                 "--training.seq_len=7",
+                 "--training.steps=4",
+                 "--training.local_batch_size=4",
+                 "--training.global_batch_size=16"};
+  words.insert(words.end(), more.begin(), more.end());
+  if (!checkpoint.empty()) words.push_back(checkpoint);
+  return load_config(std::nullopt, words);
+}
+
+RunResult train(const TrainConfig& config) { return run_training(config, some_text()); }
+
+const Words kSingle = {};
+const Words kDdp = {"--parallel.strategy=ddp", "--parallel.ranks=4"};
+const Words kFsdp = {"--parallel.strategy=fsdp", "--parallel.ranks=4"};
+const Words kMesh = {"--parallel.strategy=fsdp", "--parallel.ranks=4",
+                     "--parallel.data_parallel_replicate_degree=2"};
+
+}  // namespace
+
+TEST_CASE("activation checkpoints change no bit, and the peak is the formula's", "[train]") {
+  for (const Words& how :
+       {Words{}, {"--training.mixed_precision_param=bfloat16"}, {"--lora.rank=2"}}) {
+    const RunResult plain = train(configure(how));
+    for (const Words& where : {kSingle, kDdp, kFsdp, kMesh}) {
+      Words words = how;
+      words.insert(words.end(), where.begin(), where.end());
+      const TrainConfig config = configure(words, kBlock);
+      const RunResult result = train(config);
+      CAPTURE(words.size(), config.parallel.strategy);
+      CHECK(result.losses == plain.losses);
+      CHECK(result.param_sha256 == plain.param_sha256);
+      CHECK(result.peak_bytes == bound_bytes(config));
+      CHECK(result.peak_bytes < train(configure(words)).peak_bytes);
+    }
+  }
+}
+
+TEST_CASE("activation checkpoints transfer no byte more", "[train]") {
+  CHECK(train(configure(kFsdp, kBlock)).comm_bytes == train(configure(kFsdp)).comm_bytes);
+}
+
+TEST_CASE("a training goes on with activation checkpoints, and without", "[train][checkpoint]") {
+  const RunResult whole = train(configure(kFsdp));
+  for (const bool first : {false, true}) {
+    const TemporaryFolder folder;
+    const auto there = [&](const Words& where, bool checkpoints) {
+      Words words = where;
+      words.push_back("--checkpoint.folder=" + folder.path().string());
+      if (checkpoints) words.push_back(kBlock);
+      return words;
+    };
+    Words begin = there(kFsdp, first);
+    begin.emplace_back("--training.steps=2");
+    train(configure(begin));
+    const RunResult rest = train(configure(there(kSingle, !first)));
+    CHECK(rest.first_step == 2);
+    CHECK(rest.param_sha256 == whole.param_sha256);
+  }
+}
+
+TEST_CASE("an activation checkpoint that there is not is refused", "[config]") {
+  CHECK(message_of<InputError>([] { configure({"--training.activation_checkpoint=full"}); }) ==
+        "command line: training.activation_checkpoint: is \"full\", must be one of none, block");
+  CHECK(configure({}).training.activation_checkpoint == "none");
+}
+
+TEST_CASE("a training that does not fit is told what activation checkpoints would save",
+          "[train][memory]") {
+  const auto refusal = [](const Words& more) {
+    const TrainConfig config = configure(more);
+    return message_of<InputError>(
+        [&] { check_memory(config, {.nbytes = 1 << 20, .limit = "a limit"}); });
+  };
+  const std::string advice = "with training.activation_checkpoint block it is";
+  CHECK_THAT(refusal({"--training.local_batch_size=16"}), contains(advice));
+  CHECK(refusal({"--training.local_batch_size=16", kBlock}).find(advice) == std::string::npos);
+  CHECK(refusal({"--model.vocab_size=100000"}).find(advice) == std::string::npos);
+}
+
+}  // namespace fsdp::train::activation_checkpoint_test
