@@ -22,7 +22,8 @@ GradientReducer::UnitGradients::UnitGradients(GradientReducer& its_reducer, Shar
     flats.push_back({flat.get(),
                      TreeAccumulator(MemoryKind::unsharded_grad, owner),
                      parallel::ShardSums(TreeAccumulator(MemoryKind::sharded_grad, owner),
-                                         unit->name(), reducer->across_),
+                                         unit->name(), reducer->across_,
+                                         {flat->offload(), reducer->to_host_}),
                      {},
                      {}});
   }
@@ -30,7 +31,7 @@ GradientReducer::UnitGradients::UnitGradients(GradientReducer& its_reducer, Shar
 
 GradientReducer::GradientReducer(std::vector<ShardedUnit*> units,
                                  std::shared_ptr<ProcessGroup> group)
-    : group_(std::move(group)) {
+    : group_(std::move(group)), to_host_(std::make_shared<parallel::HostCopies>()) {
   if (group_->replicas() != nullptr) {
     across_ = std::make_shared<parallel::ReplicaReduction>(group_->replicas());
   }

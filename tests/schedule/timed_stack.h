@@ -22,14 +22,16 @@ struct TimedCase {
   int depth = 1;
   int limit = 0;
   ReshardAfterForward reshard = ReshardAfterForward::always();
+  optim::Offload offload;
+  double bus_ps_per_byte = 0;
 };
 
 /// What the units of that case cost: f = 2·R·d², b = 2f (two products), g = r = (W-1)·(α +
-/// 4·n·link).
+/// 4·n·link), and with offload h = 4·n·bus; d = h if gradients are offloaded too.
 ScheduleCase costs_of(const TimedCase& timed);
 
 /// The virtual time of iteration number `iteration` (0 = the first, which knows no order yet), of
-/// one rank on the fake device.
+/// one rank on the fake device. Backward ends with finish_gradients().
 ScheduleTimes time_iteration(const TimedCase& timed, int iteration = 1);
 
 }  // namespace fsdp::testing
