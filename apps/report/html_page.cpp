@@ -86,7 +86,7 @@ std::string to_page_json(const RunRecord& record) {
   json["virtual"] = record.cost_model.has_value();
   json["units"] = units;
   json["lanes"] = Json::array();
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (int lane = 0; lane < lanes_of(record); ++lane) {
     json["lanes"].push_back(name_of(static_cast<Lane>(lane)));
   }
   json["activities"] = activities_json();

@@ -18,8 +18,7 @@ namespace fsdp {
 
 FlatParameter::FlatParameter(std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
                              int world_size, Device device, const SliceSource& source,
-                             const optim::MixedPrecision& precision,
-                             const optim::Offload& offload)
+                             const optim::MixedPrecision& precision, const optim::Offload& offload)
     : FlatParameter(Unbuilt{}, std::move(unit), std::move(parameters), rank, world_size, device,
                     precision, offload) {
   build_layout();
@@ -29,8 +28,7 @@ FlatParameter::FlatParameter(std::string unit, std::vector<nn::NamedParameter> p
 
 FlatParameter::FlatParameter(Unbuilt, std::string unit, std::vector<nn::NamedParameter> parameters,
                              int rank, int world_size, Device device,
-                             const optim::MixedPrecision& precision,
-                             const optim::Offload& offload)
+                             const optim::MixedPrecision& precision, const optim::Offload& offload)
     : unit_(std::move(unit)),
       parameters_(std::move(parameters)),
       rank_(rank),

@@ -31,7 +31,8 @@ struct TimedCase {
 ScheduleCase costs_of(const TimedCase& timed);
 
 /// The virtual time of iteration number `iteration` (0 = the first, which knows no order yet), of
-/// one rank on the fake device. Backward ends with finish_gradients().
+/// one rank on the fake device. With offload, backward ends with finish_gradients(),
+/// which waits for the last copies.
 ScheduleTimes time_iteration(const TimedCase& timed, int iteration = 1);
 
 }  // namespace fsdp::testing

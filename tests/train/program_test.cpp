@@ -217,7 +217,9 @@ TEST_CASE("wrong options of the other programs exit with 2", "[program]") {
   const TemporaryFolder folder;
   for (const char* command :
        {"'" FSDP_REPORT_PROGRAM "'", "'" FSDP_REPORT_PROGRAM "' --ranks 0 --out x",
-        "'" FSDP_REPORT_PROGRAM "' --what", "'" FSDP_DEMO_PROGRAM "' --what"}) {
+        "'" FSDP_REPORT_PROGRAM "' --what", "'" FSDP_DEMO_PROGRAM "' --what",
+        "'" FSDP_REPORT_PROGRAM "' --offload params --out x",
+        "'" FSDP_REPORT_PROGRAM "' --fake --strategy ddp --offload all --out x"}) {
     INFO(command);
     const Finished run = run_command(folder, command);
     CHECK(run.code == 2);
