@@ -29,7 +29,8 @@ DType wide_of(
 ///   meta  shape only: nothing is allocated or accounted
 ///   fake  accounted as if real, but without data; kernels only advance the virtual clock
 ///
-/// Index 1 is the memory of the host beside device 0, counted apart (see Context::host()).
+/// cpu and fake have one device each, index 0. Their index 1 is the memory of its host, counted
+/// apart (see Context::host()).
 enum class DeviceType { cpu, meta, fake };
 
 struct Device {
@@ -38,7 +39,10 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
   /// True if kernels run and bytes can be read.
   bool has_data() const { return type == DeviceType::cpu; }
-  bool is_host() const { return index == 1; }
+  /// True for host memory that is counted apart.
+  bool is_host() const {
+    return (type == DeviceType::cpu || type == DeviceType::fake) && index == 1;
+  }
 };
 std::string to_string(Device device);  ///< "cpu", "meta", "fake"; "fake:1" for its host
 

@@ -9,15 +9,15 @@
 namespace fsdp {
 
 HostCopy start_host_copy(const Tensor& out, const Tensor& in, const Label& label) {
+  FSDP_CHECK(out.is_defined() && in.is_defined(), "copy: undefined tensor");
   FSDP_CHECK(out.shape() == in.shape(), "copy: shapes {} and {} differ", to_string(out.shape()),
              to_string(in.shape()));
   FSDP_CHECK(
       out.device().type == in.device().type && out.device().is_host() != in.device().is_host(),
       "copy: one tensor is on {}, the other on {}", to_string(out.device()),
       to_string(in.device()));
-  out.raw();  // freed bytes are an error even where no kernel would touch them
-  in.raw();
   HostCopy copy;
+  for (const Tensor* tensor : {&out, &in}) copy.leases_.emplace_back(tensor->storage());
   copy.is_pending_ = true;
   Event event{.kind = EventKind::issue,
               .unit = label.unit,
@@ -39,6 +39,7 @@ HostCopy start_host_copy(const Tensor& out, const Tensor& in, const Label& label
 
 void HostCopy::wait() {
   if (!std::exchange(is_pending_, false)) return;
+  leases_.clear();
   Context& context = Context::current();
   const std::int64_t begin = context.now();
   if (VirtualClock* clock = context.clock()) clock->wait_until(end_);

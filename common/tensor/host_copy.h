@@ -7,21 +7,25 @@
 #include "tensor/tensor.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace fsdp {
 
-/// A copy under way. Like a Work, but of one rank. `in` and `out` must keep their bytes, unchanged,
-/// until the copy has ended: until wait(), or until a collective has ended that used `out`.
+/// A copy under way. Like a Work, but of one rank. It leases the storages of `in` and `out`. If it
+/// is destroyed before wait(), both must keep their bytes, unchanged, until a collective has ended
+/// that uses `out`.
 class [[nodiscard]] HostCopy {
  public:
   HostCopy() = default;  ///< Already finished.
-  /// Makes the result usable by what the caller does next. Idempotent. The trace records it.
+  /// Makes the result usable by what the caller does next, and ends the leases. Idempotent. The
+  /// trace records it.
   void wait();
 
  private:
   friend HostCopy start_host_copy(const Tensor& out, const Tensor& in, const Label& label);
   bool is_pending_ = false;
   std::int64_t end_ = 0;  // on the virtual clock
+  std::vector<Storage::Lease> leases_;
   Event waited_{};
 };
 

@@ -63,7 +63,7 @@ void ShardedUnit::start_unshard(Phase phase) {
     if (subgroup_parts_.empty()) {
       AllocationScope as_input(MemoryKind::all_gather,
                                std::make_shared<const Owner>(Owner{name_, "cast shard"}));
-      const Tensor input = gather_input(flat.shard(), flat.full(), phase);  // lives like the gather
+      const Tensor input = gather_input(flat.shard(), flat.full(), phase);  // kept by the gather
       gathers_.push_back(group_->all_gather(flat.full(), input, {name_, phase}));
     } else {
       gathers_.push_back(subgroup_->all_gather(flat.full(), subgroup_parts_[i], {name_, phase}));

@@ -70,7 +70,7 @@ TEST_CASE("The same under mixed precision, tied, and with two flat parameters a 
   }
 }
 
-TEST_CASE("The same in a mesh of replicas, with ignored and with frozen parameters") {
+TEST_CASE("The same in a mesh of replicas, with ignored and frozen parameters, and with LoRA") {
   for (const optim::Offload offload : {kParams, kAll}) {
     MemoryCase mesh = offload_case(4, offload);
     mesh.options.replicas = 2;
@@ -89,6 +89,12 @@ TEST_CASE("The same in a mesh of replicas, with ignored and with frozen paramete
              path.find("up_proj") == std::string::npos;
     };
     CHECK(difference(frozen) == "");
+
+    MemoryCase lora = offload_case(2, offload);
+    lora.options.lora_rank = 2;
+    lora.options.lora_targets = {"q_proj", "up_proj"};
+    lora.options.mixed_precision = {.param_dtype = DType::bfloat16, .reduce_dtype = {}};
+    CHECK(difference(lora) == "");
   }
 }
 

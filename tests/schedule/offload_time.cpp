@@ -1,5 +1,5 @@
-// When offload costs no time: copies over a bus that is just fast enough, and one that is not, to the
-// picosecond.
+// When offload costs no time: copies over a bus that is just fast enough, and over one that is not,
+// to the picosecond.
 #include "support/catch.h"
 #include "timed_stack.h"
 

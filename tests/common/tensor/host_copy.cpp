@@ -41,6 +41,20 @@ TEST_CASE("a copy moves values between two memories, which are counted apart") {
   CHECK(context.trace().events()[0].nbytes == 12);
 }
 
+TEST_CASE("bytes under a copy cannot be freed before it is waited for") {
+  Context context({.has_cpu_host = true});
+  const ContextScope scope(context);
+  const Tensor shard = on_host({1, 2});
+  const Tensor copy = Tensor::empty({2}, DType::float32);
+  HostCopy under_way = start_host_copy(copy, shard, kLabel);
+  CHECK_THROWS_AS(copy.storage()->free(), StorageError);
+  CHECK_THROWS_AS(shard.storage()->free(), StorageError);
+  under_way.wait();
+  copy.storage()->free();
+  shard.storage()->free();
+  CHECK(context.host_tracker().current_total() == 0);
+}
+
 TEST_CASE("a copy rounds where the dtypes differ, like ops::copy on one device") {
   Context context({.has_cpu_host = true});
   const ContextScope scope(context);
