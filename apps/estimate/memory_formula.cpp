@@ -35,6 +35,9 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
   FSDP_CHECK(options.reshard != Reshard::within ||
                  (group > 1 && group < options.shards() && options.shards() % group == 0),
              "reshard within {} does not fit {} shards", group, options.shards());
+  FSDP_CHECK((options.offload.params && options.placement == Placement::sharded) ||
+                 (!options.offload.params && !options.offload.grads),
+             "only shards are offloaded, and gradients only with parameters");
   FSDP_CHECK(options.prefetch_depth >= 0 && options.in_flight_limit >= 0 && options.threads >= 1 &&
                  options.optimizer_states >= 0,
              "prefetch depth {}, in-flight limit {}, {} threads, {} optimizer states",
@@ -62,13 +65,14 @@ std::vector<SegmentMemory> segments_of(const ActivationTable& table,
   return all;
 }
 
-StepSimulation simulation_of(const nn::TransformerConfig& config, const MemoryOptions& options) {
+StepSimulation simulation_of(const nn::TransformerConfig& config, const MemoryOptions& options,
+                             MemorySpace space = MemorySpace::device) {
   check(config, options);
   const std::int64_t length = options.length == 0 ? config.max_position_embeddings : options.length;
   const ActivationTable table = activation_table(
       config, options.batch, length, options.mixed_precision.param_dtype_for(DType::float32));
-  return {model_shape(config, options), segments_of(table, config, options, length), table,
-          options};
+  return {model_shape(config, options), segments_of(table, config, options, length), table, options,
+          space};
 }
 
 Breakdown higher(const Breakdown& a, const Breakdown& b) { return b.total() > a.total() ? b : a; }
@@ -83,8 +87,9 @@ Breakdown StepMemory::peak() const {
   return higher(highest, step_peak);
 }
 
-MemoryFormula::MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options) {
-  StepSimulation schedule = simulation_of(config, options);
+MemoryFormula::MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
+                             MemorySpace space) {
+  StepSimulation schedule = simulation_of(config, options, space);
   before_ = schedule.held();
   first_ = schedule.next_step();
   later_ = schedule.next_step();

@@ -34,8 +34,8 @@ struct StepMemory {
   Breakdown peak() const;
 };
 
-/// Memory of a training by formula, equal to what MemoryTracker counts, byte for byte and kind for
-/// kind, at every snapshot and at the peaks.
+/// Memory of a training by formula, of the device or of its host (MemorySpace), equal to what
+/// MemoryTracker counts, byte for byte and kind for kind, at every snapshot and at the peaks.
 ///
 /// Notation: unit k in forward order has u_k elements in its flat parameter, n_k = ceil(u_k / W),
 /// P_k = n_k·W (several flat parameters: their sum); J = W·M micro-batches; L micro-steps per
@@ -92,15 +92,26 @@ struct StepMemory {
 /// Checkpointing around units: their second forward gathers and reshards like the first, but in the
 /// order of backward. The first one keeps no parameters, since it has no tape.
 ///
+/// Offload (MemoryOptions::offload) moves SHARDED_PARAM and OPTIMIZER of the shards to the host,
+/// and SHARDED_GRAD from finish_gradients on; with grads, always. On the device there remain
+///
+///     ALL_GATHER       p·Σ n                     copies of the shards that are being gathered
+///     REDUCE_SCATTER   g·n_{k+2}                 grads: on its way to the host, until the shards
+///                                                of unit k+1 follow (in a mesh, one unit later)
+///
+/// Without grads, a sum is on the device and on the host, g·n_k, while unit k's is copied.
+///
 /// Placement ddp is the case that everything is ignored; single likewise, but gradients appear one
 /// by one as backward goes. W = 1 is not special: the shard is a second copy there.
 ///
 /// What is frozen (MemoryOptions::trains) has no gradient, no state, and keeps less on the tape:
-/// frozen_segments.h. With LoRA it has no master either: p·Σ n of it, and no copy in ALL_GATHER.
+/// frozen_segments.h. With LoRA it has no master either: p·Σ n of it, and without
+/// offload no copy in ALL_GATHER.
 class MemoryFormula {
  public:
-  /// @throws Error if the options do not fit together.
-  MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options);
+  /// Of what `space` holds. @throws Error if the options do not fit together.
+  MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
+                MemorySpace space = MemorySpace::device);
 
   /// Step `index` of a training, from 0. All after the first are alike.
   StepMemory step(int index) const { return index == 0 ? first_ : later_; }
@@ -115,11 +126,11 @@ class MemoryFormula {
   StepMemory later_;
 };
 
-/// The bytes that no rank exceeds in a training of `steps` steps: the peak of MemoryFormula, which
-/// the training reaches exactly. It counts from begin_step() of the first step to zero_grad() of
-/// the last. What comes before stays below it too if the model is built on meta (fully_shard never
-/// holds more than the shards then); an eager build holds the whole model for a moment, and
-/// generating text or writing a full checkpoint is another matter.
+/// The bytes of its device that no rank exceeds in a training of `steps` steps: the peak of
+/// MemoryFormula, which the training reaches exactly. It counts from begin_step() of the first step
+/// to zero_grad() of the last. What comes before stays below it too if the model is built on meta
+/// (fully_shard never holds more than the shards then); an eager build holds the whole model for a
+/// moment, and generating text or writing a full checkpoint is another matter.
 std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
                          int steps);
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "optim/mixed_precision.h"
+#include "optim/offload.h"
 
 #include <cstdint>
 #include <functional>
@@ -31,6 +32,12 @@ enum class Checkpointing {
   none,
   inside,  ///< FSDP(checkpoint(block)); without FSDP, checkpoint(block)
   around,  ///< checkpoint(FSDP(block)), sharded only
+};
+
+/// Two memories, counted apart.
+enum class MemorySpace {
+  device,
+  host,  ///< of the device; holds what is offloaded
 };
 
 /// Every rank holds the same number of bytes: shards are padded to one size. So there is no rank
@@ -62,6 +69,7 @@ struct MemoryOptions {
   int reshard_ranks = 0;             ///< s of within(s)
   int prefetch_depth = 1;            ///< units gathered ahead; 0 = none
   int in_flight_limit = 0;           ///< gathers; 0 = prefetch_depth
+  optim::Offload offload;            ///< of shards to the host
   std::vector<std::string> ignored;  ///< paths of modules or parameters that stay whole
   std::function<bool(const std::string& path)> decays;  ///< weight decay, by path; empty: all alike
 

@@ -10,17 +10,18 @@ namespace fsdp::estimate {
 using nn::CallState;
 
 StepSimulation::StepSimulation(ModelShape shape, std::vector<SegmentMemory> segments,
-                               ActivationTable table, MemoryOptions options)
+                               ActivationTable table, MemoryOptions options, MemorySpace space)
     : shape_(std::move(shape)),
       table_(std::move(table)),
       options_(std::move(options)),
       formats_(options_.mixed_precision),
       segments_(std::move(segments)),
+      reported_(space == MemorySpace::host ? host_ : ledger_),
       whole_(shape_.whole_parts, options_, ledger_) {
   for (const UnitShape& unit : shape_.units) {
     units_.push_back({unit});
     for (const FlatShape& flat : unit.flats) {
-      ledger_.hold(MemoryKind::sharded_param, shard_of(flat));
+      shards().hold(MemoryKind::sharded_param, shard_of(flat));
     }
   }
   const std::int64_t copies = formats_.casts_params ? formats_.param : 0;
@@ -35,7 +36,7 @@ StepMemory StepSimulation::next_step() {
   StepMemory memory;
   for (int m = 0; m < options_.micro_steps; ++m) memory.micro_steps.push_back(micro_step(m));
   memory.step_peak = finish_step();
-  memory.at_rest = ledger_.now();
+  memory.at_rest = reported_.now();
   return memory;
 }
 
@@ -43,12 +44,12 @@ MicroStepMemory StepSimulation::micro_step(int m) {
   MicroStepMemory memory;
   if (m == 0) whole_.begin_micro_step();
   ledger_.hold(MemoryKind::activation, table_.data);
-  ledger_.reset_peak();
+  reported_.reset_peak();
   forward(memory);
-  memory.forward_peak = ledger_.peak();
-  ledger_.reset_peak();
+  memory.forward_peak = reported_.peak();
+  reported_.reset_peak();
   backward(m, memory);
-  memory.backward_peak = ledger_.peak();
+  memory.backward_peak = reported_.peak();
   ledger_.drop(MemoryKind::activation, table_.data + table_.loss_value);
   return memory;
 }
@@ -153,19 +154,25 @@ void StepSimulation::forward_again(std::size_t segment, MicroStepMemory& memory)
 // ------------------------------------------------------------------------------------ the step
 
 Breakdown StepSimulation::finish_step() {
-  ledger_.reset_peak();
+  reported_.reset_peak();
   finish_across();
+  finish_copies();
   const int reductions = options_.micro_steps / options_.micro_steps_per_reduction;
-  std::int64_t shards = 0;
+  std::int64_t gradients = 0;
   for (const Unit& unit : units_) {
     for (const FlatShape& flat : unit.shape.flats) {
       if (!flat.is_trained) continue;
-      fold_leaves(ledger_, MemoryKind::sharded_grad, formats_.sum * flat.shard(), reductions);
-      if (formats_.widens_sums) {
-        ledger_.hold(MemoryKind::sharded_grad, kFloatBytes * flat.shard());
-        ledger_.drop(MemoryKind::sharded_grad, formats_.sum * flat.shard());
+      const std::int64_t sum = formats_.sum * flat.shard();
+      fold_leaves(sums(), MemoryKind::sharded_grad, sum, reductions);
+      if (&sums() != &shards()) {  // copied to the host
+        shards().hold(MemoryKind::sharded_grad, sum);
+        sums().drop(MemoryKind::sharded_grad, sum);
       }
-      shards += kFloatBytes * flat.shard();
+      if (formats_.widens_sums) {
+        shards().hold(MemoryKind::sharded_grad, kFloatBytes * flat.shard());
+        shards().drop(MemoryKind::sharded_grad, sum);
+      }
+      gradients += kFloatBytes * flat.shard();
     }
   }
   whole_.finish();
@@ -175,12 +182,13 @@ Breakdown StepSimulation::finish_step() {
     ledger_.drop(MemoryKind::temp, kCounters);
   }
   if (!std::exchange(has_state_, true)) {
+    shards().hold(MemoryKind::optimizer, options_.optimizer_states * gradients);
     ledger_.hold(MemoryKind::optimizer,
-                 options_.optimizer_states * (shards + kFloatBytes * shape_.whole_trained));
+                 options_.optimizer_states * kFloatBytes * shape_.whole_trained);
   }
-  ledger_.drop(MemoryKind::sharded_grad, shards);
+  shards().drop(MemoryKind::sharded_grad, gradients);
   whole_.zero();
-  return ledger_.peak();
+  return reported_.peak();
 }
 
 // ------------------------------------------------------------------------------------ bookkeeping
@@ -216,7 +224,7 @@ void StepSimulation::walk_backward(std::size_t segment, int m) {
 
 void StepSimulation::snap(const std::string& module, CallState state,
                           MicroStepMemory& memory) const {
-  memory.snapshots.push_back({module, state, ledger_.now()});
+  memory.snapshots.push_back({module, state, reported_.now()});
 }
 
 StepSimulation::Unit* StepSimulation::unit_at(int index) {

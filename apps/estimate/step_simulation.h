@@ -25,13 +25,13 @@ class StepSimulation {
  public:
   /// `segments`: in forward order; of the table, only the loss and the data.
   StepSimulation(ModelShape shape, std::vector<SegmentMemory> segments, ActivationTable table,
-                 MemoryOptions options);
+                 MemoryOptions options, MemorySpace space = MemorySpace::device);
 
   /// The next step; the first one differs (no order to prefetch by yet, no optimizer state).
   StepMemory next_step();
   /// The most that is held by forwards without a tape. In place of next_step(), never beside it.
   Breakdown evaluation_peak();
-  const Breakdown& held() const { return ledger_.now(); }
+  const Breakdown& held() const { return reported_.now(); }
 
  private:
   enum class State { sharded, in_flight, unsharded };
@@ -39,7 +39,7 @@ class StepSimulation {
     UnitShape shape;
     State state = State::sharded;
     bool has_part = false;  // within(s): 1/s kept since forward
-    bool has_cast = false;  // mixed precision: a copy of the shard is being gathered
+    bool has_cast = false;  // mixed precision, offload: a copy of the shard is being gathered
   };
 
   /// Units in the order of their gathers, and each one's place in it.
@@ -69,6 +69,7 @@ class StepSimulation {
   void start_reduce(Unit& unit, int m);
   void finish_reduce(int m);
   void finish_across();
+  void finish_copies();
   void start_ahead(const Order& order, const Unit& after);
 
   void drop_cast(Unit& unit);
@@ -89,7 +90,12 @@ class StepSimulation {
   /// Bytes of a shard.
   std::int64_t shard_of(const FlatShape& flat) const;
   /// The shard is copied before it is gathered.
-  bool casts(const FlatShape& flat) const { return formats_.casts_params && flat.has_master; }
+  bool casts(const FlatShape& flat) const {
+    return options_.offload.params || (formats_.casts_params && flat.has_master);
+  }
+  /// Where shards and optimizer state are, and where gradients are summed.
+  Ledger& shards() { return options_.offload.params ? host_ : ledger_; }
+  Ledger& sums() { return options_.offload.grads ? host_ : ledger_; }
 
   ModelShape shape_;
   ActivationTable table_;
@@ -97,7 +103,9 @@ class StepSimulation {
   Formats formats_;
   std::vector<Unit> units_;
   std::vector<SegmentMemory> segments_;
-  Ledger ledger_;
+  Ledger ledger_;  // of the device
+  Ledger host_;
+  Ledger& reported_;
   WholeGradients whole_;
   Order forward_order_;   // empty before the first forward has ended
   Order backward_order_;  // without the unit that is kept
@@ -105,6 +113,8 @@ class StepSimulation {
   Unit* reducing_ = nullptr;
   Unit* across_ = nullptr;  // whose shards are being summed over the replicas,
   int leaf_across_ = 0;     // as this leaf of their sums
+  Unit* copied_ = nullptr;  // likewise, whose shards are being copied to the host
+  int leaf_copied_ = 0;
   bool has_state_ = false;
   bool has_tape_ = true;
 };

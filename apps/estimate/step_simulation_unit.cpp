@@ -9,7 +9,7 @@ namespace fsdp::estimate {
 
 void StepSimulation::start_unshard(Unit& unit) {
   if (unit.state != State::sharded) return;
-  unit.has_cast = formats_.casts_params && !unit.has_part;
+  unit.has_cast = !unit.has_part;
   for (const FlatShape& flat : unit.shape.flats) {
     ledger_.hold(MemoryKind::unsharded_param, formats_.param * flat.padded());
     if (unit.has_cast && casts(flat))
@@ -146,11 +146,31 @@ void StepSimulation::finish_reduce(int m) {
 void StepSimulation::finish_across() {
   if (across_ == nullptr) return;
   for (const FlatShape& flat : across_->shape.flats) {
-    if (!flat.is_trained) continue;
+    if (!flat.is_trained || options_.offload.grads) continue;
     push_leaf(ledger_, MemoryKind::reduce_scatter, MemoryKind::sharded_grad,
               formats_.sum * flat.shard(), leaf_across_);
   }
-  across_ = nullptr;
+  Unit* const unit = std::exchange(across_, nullptr);
+  if (!options_.offload.grads) return;
+  finish_copies();
+  copied_ = unit;
+  leaf_copied_ = leaf_across_;
+  for (const FlatShape& flat : copied_->shape.flats) {
+    if (flat.is_trained) host_.hold(MemoryKind::sharded_grad, formats_.sum * flat.shard());
+  }
+}
+
+// With offload.grads, it becomes one on the host, when it has been copied there: until the next
+// unit's comes, too.
+void StepSimulation::finish_copies() {
+  if (copied_ == nullptr) return;
+  for (const FlatShape& flat : copied_->shape.flats) {
+    if (!flat.is_trained) continue;
+    const std::int64_t nbytes = formats_.sum * flat.shard();
+    ledger_.drop(MemoryKind::reduce_scatter, nbytes);
+    push_leaf(host_, MemoryKind::sharded_grad, MemoryKind::sharded_grad, nbytes, leaf_copied_);
+  }
+  copied_ = nullptr;
 }
 
 // A copy in the format of the sums; under no_sync the sum of several.

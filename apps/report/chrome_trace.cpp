@@ -25,7 +25,7 @@ Json event(const char* phase, const std::string& name, int rank, int thread, std
 
 int thread_of(Lane lane) { return static_cast<int>(lane); }
 
-void add_names(Json& events, const RankRecord& rank) {
+void add_names(Json& events, const RankRecord& rank, int lanes) {
   const auto metadata = [&](const char* name, int thread, const char* key, const Json& value) {
     Json json;
     json["ph"] = "M";
@@ -37,7 +37,7 @@ void add_names(Json& events, const RankRecord& rank) {
   };
   metadata("process_name", 0, "name", "rank " + std::to_string(rank.rank));
   metadata("process_sort_index", 0, "sort_index", rank.rank);
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (int lane = 0; lane < lanes; ++lane) {
     metadata("thread_name", lane, "name", std::string(name_of(static_cast<Lane>(lane))));
     metadata("thread_sort_index", lane, "sort_index", lane);
   }
@@ -61,8 +61,9 @@ void add_spans(Json& events, const RunRecord& record, const RankRecord& rank) {
       continue;
     }
     bar["args"]["phase"] = name_of(span.phase);
-    bar["args"]["bytes received"] = span.nbytes;
-    bar["args"]["sequence"] = span.sequence;
+    const bool is_copy = span.lane == Lane::copies;
+    bar["args"][is_copy ? "bytes copied" : "bytes received"] = span.nbytes;
+    if (!is_copy) bar["args"]["sequence"] = span.sequence;
     bar["args"]["issued"] = microseconds(span.issued);
     events.push_back(std::move(bar));
     // From the call, on the computing stream, to the transfer.
@@ -106,7 +107,7 @@ void add_memory(Json& events, const RankRecord& rank) {
 std::string to_chrome_json(const RunRecord& record) {
   Json events = Json::array();
   for (const RankRecord& rank : record.ranks) {
-    add_names(events, rank);
+    add_names(events, rank, lanes_of(record));
     add_spans(events, record, rank);
     add_allocations(events, rank);
     add_memory(events, rank);

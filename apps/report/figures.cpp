@@ -33,7 +33,8 @@ std::string tip_of(const Span& span) {
   if (!span.unit.empty()) text += " of " + span.unit;
   const Unit unit = time_unit(span.end - span.begin);
   text += ", " + in_unit(span.end - span.begin, unit, 3);
-  if (span.nbytes > 0) text += ", " + grouped(span.nbytes) + " B received";
+  const std::string_view what = span.activity == Activity::copy ? " B copied" : " B received";
+  if (span.nbytes > 0) text += ", " + grouped(span.nbytes) + std::string(what);
   return text;
 }
 

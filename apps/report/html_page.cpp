@@ -86,7 +86,8 @@ std::string to_page_json(const RunRecord& record) {
   json["virtual"] = record.cost_model.has_value();
   json["units"] = units;
   json["lanes"] = Json::array();
-  for (int lane = 0; lane < kLanes; ++lane) {
+  const int lanes = lanes_of(record);
+  for (int lane = 0; lane < lanes; ++lane) {
     json["lanes"].push_back(name_of(static_cast<Lane>(lane)));
   }
   json["activities"] = activities_json();

@@ -8,6 +8,7 @@
 #include "report/html_page.h"
 #include "report/runs/book.h"
 #include "report/runs/short_run.h"
+#include "report/units.h"
 
 #include <fmt/format.h>
 
@@ -26,6 +27,8 @@ struct Options {
   std::string param = "float32";
   std::string reduce = "float32";
   std::string checkpoint = "none";
+  std::string offload = "none";
+  int bus = 25;
   int box = 0;
   ShortRun run;
   std::optional<std::string> out;
@@ -44,6 +47,11 @@ void declare(program::OptionParser& parser, Options& options) {
   parser.add_number(
       "--box", options.box, 0, 64,
       "with --fake: ranks in a box; the link between two is 10 times slower. 0 = all");
+  parser.add_choice("--offload", options.offload, {"none", "params", "all"},
+                    "with --fake: shards and optimizer state in the memory of the host; all: "
+                    "gradient shards too");
+  parser.add_number("--bus", options.bus, 1, 10'000,
+                    "with --fake: GB/s between device and host, for --offload");
   parser.add_number("--prefetch", options.run.prefetch_depth, 0, 64,
                     "units gathered ahead; 0 = none");
   parser.add_choice("--reshard", options.reshard, {"always", "never"},
@@ -81,6 +89,15 @@ void finish(Options& options) {
     throw InputError("--box: only a modeled machine has boxes; add --fake");
   }
   options.run.checkpoints_blocks = options.checkpoint == "block";
+  options.run.offload = {.params = options.offload != "none", .grads = options.offload == "all"};
+  if (options.run.offload.params && !options.fake) {
+    throw InputError(
+        "--offload: ranks of this machine have one memory, which is device and host; only a "
+        "modeled machine has a host apart; add --fake");
+  }
+  if (options.run.offload.params && options.run.strategy == Strategy::ddp) {
+    throw InputError("--offload: moves shards, and with --strategy ddp there are none; use fsdp");
+  }
   if (options.reshard == "never") options.run.reshard = ReshardAfterForward::never();
 }
 
@@ -107,7 +124,8 @@ int run(int argc, char** argv) {
   if (options.svg) {
     for (const char* name : {"timeline.svg", "memory.svg"}) io::probe_file(out / name);
   }
-  const CostModel machine = options.box == 0 ? kSmallMachine : in_boxes(options.box);
+  CostModel machine = options.box == 0 ? kSmallMachine : in_boxes(options.box);
+  machine.bus_ps_per_byte = 1000.0 / options.bus;
   const RunRecord record = options.fake ? record_fake(options.run, machine, options.run.ranks)
                                         : record_threads(options.run);
   write(out / "timeline.html", to_html(record));
@@ -120,6 +138,9 @@ int run(int argc, char** argv) {
     program::print_line(fmt::format("{} step{} of rank 0: {:.3f} ms on the virtual clock",
                                     options.run.steps, options.run.steps == 1 ? "" : "s",
                                     static_cast<double>(record.ranks[0].end) / 1e9));
+    program::print_line(fmt::format("highest memory: {} B on the device, {} B on its host",
+                                    grouped(record.ranks[0].peak.total()),
+                                    grouped(record.ranks[0].host_peak.total())));
   }
   return 0;
 }

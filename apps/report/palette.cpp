@@ -16,7 +16,7 @@ constexpr std::string_view kDarkInk = "#1a1a1a";
 
 // In the order of the enumeration. What moves parameters is orange, what moves gradients violet, in
 // the timeline as in the memory below it.
-constexpr std::array<ActivityStyle, 7> kActivityStyles{{
+constexpr std::array<ActivityStyle, 8> kActivityStyles{{
     {"#3a74c4", kLightInk, "forward"},
     {"#17806f", kLightInk, "backward"},
     {"#9aa3ad", kDarkInk, "waiting"},
@@ -24,6 +24,7 @@ constexpr std::array<ActivityStyle, 7> kActivityStyles{{
     {"#ec9a2e", kDarkInk, "all-gather"},
     {"#8556c4", kLightInk, "reduction"},
     {"#7d6f5a", kLightInk, "other collective"},
+    {"#a8503c", kLightInk, "copy to or from the host"},
 }};
 
 struct KindStyle {

@@ -58,6 +58,7 @@ RankRecord read(const Json& json) {
   rank.end = json.at("end");
   rank.opening = json.at("opening");
   rank.peak.nbytes = json.at("peak");
+  rank.host_peak.nbytes = json.at("host_peak");
   for (const Json& fields : json.at("events")) rank.events.push_back(event_from(fields));
   const auto owners = owners_from(json.at("owners"));
   for (const Json& fields : json.at("memory")) {
@@ -81,6 +82,7 @@ std::string to_text(const RankRecord& rank) {
   json["end"] = rank.end;
   json["opening"] = rank.opening;
   json["peak"] = rank.peak.nbytes;
+  json["host_peak"] = rank.host_peak.nbytes;
   json["events"] = Json::array();
   for (const Event& event : rank.events) json["events"].push_back(fields_of(event));
   Owners owners;

@@ -16,6 +16,7 @@ RankRecorder::RankRecorder(Context& context) : context_(context) {
   context_.tracker().set_logging(false);  // whatever ran before: ours is a log of its own
   context_.tracker().set_logging(true);
   context_.tracker().reset_peak();
+  context_.host_tracker().reset_peak();
   opening_ = context_.tracker().log().size();
   begin_ = context_.now();
 }
@@ -38,6 +39,7 @@ RankRecord RankRecorder::finish() {
   for (Event& event : record.events) {
     event.time = unit * (event.time - begin_);
     event.duration *= unit;
+    if (event.ready > 0) event.ready = std::max(std::int64_t{0}, event.ready - begin_);
     if (event.ended >= 0) event.ended = unit * std::max(std::int64_t{0}, event.ended - begin_);
   }
   record.memory = context_.tracker().log();
@@ -46,6 +48,7 @@ RankRecord RankRecorder::finish() {
   }
   record.opening = opening_;
   record.peak = context_.tracker().peak();
+  record.host_peak = context_.host_tracker().peak();
   return record;
 }
 

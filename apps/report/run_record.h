@@ -25,6 +25,7 @@ struct RankRecord {
   std::vector<MemoryTracker::LogEntry> memory;
   std::size_t opening = 0;  ///< so many entries of the log are those blocks
   Breakdown peak;           ///< as the tracker itself saw it, over the same period
+  Breakdown host_peak;      ///< of the memory of the host, which the log leaves out
 };
 
 struct RunRecord {

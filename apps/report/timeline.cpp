@@ -10,13 +10,14 @@
 namespace fsdp::report {
 
 std::string_view name_of(Lane lane) {
-  static constexpr std::array<std::string_view, kLanes> kNames{"gathers", "compute", "reduces"};
+  static constexpr std::array<std::string_view, kLanes> kNames{"gathers", "compute", "reduces",
+                                                               "copies"};
   return kNames.at(static_cast<std::size_t>(lane));
 }
 
 std::string_view name_of(Activity activity) {
-  static constexpr std::array<std::string_view, 7> kNames{"forward", "backward", "wait", "step",
-                                                          "gather",  "reduce",   "other"};
+  static constexpr std::array<std::string_view, 8> kNames{"forward", "backward", "wait",  "step",
+                                                          "gather",  "reduce",   "other", "copy"};
   return kNames.at(static_cast<std::size_t>(activity));
 }
 
@@ -24,8 +25,14 @@ namespace {
 
 Activity activity_of(const std::string& operation) {
   if (operation == "all_gather") return Activity::gather;
+  if (operation.starts_with("copy_to_")) return Activity::copy;
   if (operation == "broadcast" || operation == "barrier") return Activity::other;
   return Activity::reduce;
+}
+
+Lane lane_of(Activity transfer) {
+  if (transfer == Activity::copy) return Lane::copies;
+  return transfer == Activity::gather ? Lane::gathers : Lane::reduces;
 }
 
 /// Reads the events of a rank once, in order.
@@ -93,7 +100,7 @@ class Reader {
 
   void issue(const Event& event) {
     const Activity activity = activity_of(event.name);
-    Span span{.lane = activity == Activity::gather ? Lane::gathers : Lane::reduces,
+    Span span{.lane = lane_of(activity),
               .activity = activity,
               .unit = event.unit,
               .operation = event.name,
@@ -104,8 +111,15 @@ class Reader {
     span.sequence = event.sequence;
     if (channel_) {  // exactly what the clock of the run did
       channel_->wait_until(event.time);
-      span.begin = std::max(event.time, channel_->channel_free(event.is_far));
-      span.end = channel_->start_collective(event.ranks, event.nbytes, event.is_far);
+      if (activity == Activity::copy) {
+        span.begin = std::max(event.time, channel_->bus_free());
+        span.end = channel_->start_copy(event.nbytes);
+      } else {
+        span.begin = std::max({event.time, channel_->channel_free(event.is_far), event.ready});
+        span.end = channel_->start_collective(event.ranks, event.nbytes, event.is_far, event.ready);
+      }
+    } else if (activity == Activity::copy) {
+      span.end = event.time;  // at the latest where it is waited for, and not all are
     }
     spans_.push_back(std::move(span));
   }
@@ -158,6 +172,16 @@ class Reader {
 };
 
 }  // namespace
+
+int lanes_of(const RunRecord& record) {
+  for (const RankRecord& rank : record.ranks) {
+    const auto is_copy = [](const Event& event) {
+      return event.kind == EventKind::issue && activity_of(event.name) == Activity::copy;
+    };
+    if (std::ranges::any_of(rank.events, is_copy)) return kLanes;
+  }
+  return kLanes - 1;
+}
 
 std::vector<Span> spans_of(const RunRecord& record, const RankRecord& rank) {
   return Reader(record, rank).read();

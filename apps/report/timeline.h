@@ -14,23 +14,26 @@ namespace fsdp::report {
 
 /// The streams of a rank. With a virtual clock gathers and reduces share one channel, so that of
 /// all their bars no two overlap; they are drawn apart because they mean different things.
-enum class Lane { gathers, compute, reduces };
-inline constexpr int kLanes = 3;
+enum class Lane { gathers, compute, reduces, copies };
+inline constexpr int kLanes = 4;
 std::string_view name_of(Lane lane);
+/// How many of them a record needs: copies come last, and only offload makes some.
+int lanes_of(const RunRecord& record);
 
 enum class Activity {
   forward,
   backward,
-  wait,    ///< computation stands still for a collective
+  wait,    ///< computation stands still for a collective or a copy
   step,    ///< the optimizer
   gather,  ///< all-gather
   reduce,  ///< reduce-scatter, all-reduce, reduce
   other,   ///< broadcast, barrier
+  copy,    ///< between the device and its host
 };
 std::string_view name_of(Activity activity);
-inline constexpr std::array<Activity, 7> kActivities{
-    Activity::forward, Activity::backward, Activity::wait, Activity::step,
-    Activity::gather,  Activity::reduce,   Activity::other};
+inline constexpr std::array<Activity, 8> kActivities{
+    Activity::forward, Activity::backward, Activity::wait,  Activity::step,
+    Activity::gather,  Activity::reduce,   Activity::other, Activity::copy};
 
 /// One bar. Bars of a lane either do not overlap, or one lies inside the other (units in units).
 /// Only on a modeled machine of several boxes, which have links of their own, may two overlap.
@@ -38,13 +41,13 @@ struct Span {
   Lane lane;
   Activity activity;
   std::string unit;       ///< "" for what belongs to no unit
-  std::string operation;  ///< collectives: "all_gather", …
+  std::string operation;  ///< collectives: "all_gather", …; copies: "copy_to_device", …
   Phase phase = Phase::none;
   std::int64_t begin = 0;  ///< picoseconds
   std::int64_t end = 0;
-  std::int64_t issued = 0;   ///< collectives: when the call was made
+  std::int64_t issued = 0;   ///< collectives (here and below also copies): when the call was made
   std::int64_t waited = -1;  ///< collectives: when waiting for it ended; -1: nobody waited
-  std::int64_t nbytes = 0;   ///< collectives: bytes received
+  std::int64_t nbytes = 0;   ///< collectives: bytes received; copies: bytes on the bus
   std::int64_t sequence = -1;
   int depth = 0;  ///< how many bars of the lane it lies inside of
 };

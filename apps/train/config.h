@@ -80,6 +80,8 @@ struct ParallelConfig {
   ReshardAfterForward reshard_after_forward;
   std::int64_t prefetch_depth = 1;
   std::int64_t in_flight_limit = 0;
+  bool offload_params = false;  ///< refused: a CPU has no memory but the host's (optim/offload.h)
+  bool offload_grads = false;
   bool check_memory = true;  ///< refuse what the memory formula says cannot fit
 
   std::int64_t shards() const { return ranks / replicate_degree; }  ///< S, with fsdp

@@ -56,6 +56,19 @@ void check_ranks(TrainConfig& config) {
             shards);
 }
 
+// Ranks compute on the CPU here, whose memory is the host's. Only a modeled machine has two.
+void check_offload(const TrainConfig& config) {
+  const auto& [params, grads] =
+      std::tie(config.parallel.offload_params, config.parallel.offload_grads);
+  refuse_if(grads && !params, config, "parallel.offload_grads",
+            "is true, but parallel.offload_params is false: the optimizer steps where the "
+            "parameters are, and needs their gradients there; set neither");
+  refuse_if(params, config, "parallel.offload_params",
+            "is true, but ranks compute on the CPU: device and host are one memory there, so "
+            "offload would copy every shard and save no byte; leave it out, or see what it does to "
+            "a machine with two memories: unshard-report --fake --offload all --out FOLDER");
+}
+
 // The product rule: global = local x ranks x micro-steps.
 void check_batch(TrainConfig& config) {
   const std::int64_t micro_step = config.training.local_batch_size * config.parallel.ranks;
@@ -184,6 +197,7 @@ void remark(TrainConfig& config) {
 void TrainConfig::check() {
   check_model(*this);
   check_ranks(*this);
+  check_offload(*this);
   check_batch(*this);
   check_loss_scale(*this);
   check_lora(*this);

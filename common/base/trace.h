@@ -25,7 +25,8 @@ struct Label {
 std::string to_string(const Label& label);
 
 enum class EventKind {
-  issue,           ///< a collective was started           (name = operation)
+  issue,           ///< a collective was started           (name = operation), or a copy
+                   ///< between device and host             (copy_to_device, copy_to_host)
   wait,            ///< its Work was waited for             (name = operation)
   alloc,           ///< a unit's storage was allocated      (name = kind, in lower case)
   free,            ///< … or freed
@@ -53,6 +54,8 @@ struct Event {
   bool is_far = false;        ///< collective: on a virtual clock, between boxes
   std::int64_t ended = -1;    ///< wait: when the transfer ended, at `time` or before it; -1 = the
                               ///< backend does not know
+  std::int64_t ready = 0;     ///< issue: on a virtual clock, when copies under way have filled the
+                              ///< operands; it does not begin before
 };
 /// "issue all_gather blocks.0/forward", "alloc unsharded_param blocks.0", …: tests compare these.
 std::string to_string(const Event& event);

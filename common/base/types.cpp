@@ -59,8 +59,9 @@ DType wide_of(DType dtype) {
   return dtype == DType::bfloat16 || dtype == DType::float16 ? DType::float32 : dtype;
 }
 
-std::string to_string(Device device) {
-  switch (device.type) {
+namespace {
+std::string_view name_of(DeviceType type) {
+  switch (type) {
     case DeviceType::cpu:
       return "cpu";
     case DeviceType::meta:
@@ -68,7 +69,14 @@ std::string to_string(Device device) {
     case DeviceType::fake:
       return "fake";
   }
-  fail("unknown device type number {}", static_cast<int>(device.type));
+  fail("unknown device type number {}", static_cast<int>(type));
+}
+}  // namespace
+
+std::string to_string(Device device) {
+  std::string text{name_of(device.type)};
+  if (device.index != 0) text += fmt::format(":{}", device.index);
+  return text;
 }
 
 std::int64_t numel_of(const Shape& shape) {

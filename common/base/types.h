@@ -28,6 +28,9 @@ DType wide_of(
 ///   cpu   real memory, real kernels
 ///   meta  shape only: nothing is allocated or accounted
 ///   fake  accounted as if real, but without data; kernels only advance the virtual clock
+///
+/// cpu and fake have one device each, index 0. Their index 1 is the memory of its host, counted
+/// apart (see Context::host()).
 enum class DeviceType { cpu, meta, fake };
 
 struct Device {
@@ -36,12 +39,18 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
   /// True if kernels run and bytes can be read.
   bool has_data() const { return type == DeviceType::cpu; }
+  /// True for host memory that is counted apart.
+  bool is_host() const {
+    return (type == DeviceType::cpu || type == DeviceType::fake) && index == 1;
+  }
 };
-std::string to_string(Device device);  ///< "cpu", "meta", "fake"
+std::string to_string(Device device);  ///< "cpu", "meta", "fake"; "fake:1" for its host
 
 inline constexpr Device kCpu{DeviceType::cpu, 0};
 inline constexpr Device kMeta{DeviceType::meta, 0};
 inline constexpr Device kFake{DeviceType::fake, 0};
+inline constexpr Device kFakeHost{DeviceType::fake, 1};
+inline constexpr Device kCpuHost{DeviceType::cpu, 1};  ///< only where tests ask for it
 
 /// Extent of every dimension, outermost first. An empty shape is a scalar.
 using Shape = std::vector<std::int64_t>;

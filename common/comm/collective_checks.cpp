@@ -26,6 +26,10 @@ void check_operand(CollectiveOp op, std::string_view name, const Tensor& tensor)
   FSDP_CHECK(type == DeviceType::cpu || type == DeviceType::fake,
              "{}: `{}` is on {}, which this build cannot communicate from", name_of(op), name,
              to_string(tensor.device()));
+  FSDP_CHECK(!tensor.device().is_host(),
+             "{}: `{}` is on {}, in host memory, which collectives do not reach; copy it to the "
+             "device first (gather_input() of tensor/cast.h does)",
+             name_of(op), name, to_string(tensor.device()));
 }
 
 void check_alike(CollectiveOp op, const Tensor& out, const Tensor& in) {

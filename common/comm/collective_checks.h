@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-/// `tensor` is defined, contiguous, and on cpu or fake.
+/// `tensor` is defined, contiguous, and on cpu or fake, not in the memory of the host beside it.
 void check_operand(CollectiveOp op, std::string_view name, const Tensor& tensor);
 
 /// `in` and `out` have one dtype and one device.

@@ -53,7 +53,8 @@ class FakeBackend : public Backend {
     if (aborted_) throw Aborted("Aborted: " + reason_);
     VirtualClock* clock = Context::current().clock();
     const std::int64_t nbytes = received_bytes(call.op, call.numel, size_of(call.dtype), size_);
-    const std::int64_t end = clock ? clock->start_collective(size_, nbytes, is_far()) : 0;
+    const std::int64_t end =
+        clock ? clock->start_collective(size_, nbytes, is_far(), call.ready) : 0;
     return std::make_unique<FakePending>(clock, end);
   }
 

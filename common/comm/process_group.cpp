@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "comm/collective_checks.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fsdp {
@@ -191,7 +192,10 @@ Work ProcessGroup::issue(Collective call, const std::vector<Tensor>& tensors) {
   check_caller(call.op, call.label);
   std::vector<Storage::Lease> leases;
   leases.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) leases.emplace_back(tensor.storage());
+  for (const Tensor& tensor : tensors) {
+    leases.emplace_back(tensor.storage());
+    call.ready = std::max(call.ready, tensor.storage()->ready());
+  }
 
   call.sequence = sequence_++;
   Event event{.kind = EventKind::issue,
@@ -204,6 +208,7 @@ Work ProcessGroup::issue(Collective call, const std::vector<Tensor>& tensors) {
   event.is_far = backend_->is_far();
   Event waited = event;
   waited.kind = EventKind::wait;
+  event.ready = call.ready;
 
   Context::current().record(std::move(event));
   return Work(backend_->start(call), std::move(leases), std::move(waited));

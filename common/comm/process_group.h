@@ -50,6 +50,7 @@ struct Collective {
   int root = -1;
   Label label{};
   std::int64_t sequence = 0;  ///< number of this call in its group, from 0
+  std::int64_t ready = 0;     ///< virtual time at which the operands are there (Storage::ready)
 };
 
 /// Bytes a rank receives for one collective over W ranks with bandwidth-optimal algorithms:

@@ -11,6 +11,7 @@ void run_body(const RankOptions& options, std::shared_ptr<Backend> backend,
   own.world_size = options.world_size;
   own.threads = options.threads_per_rank;
   own.seed = options.seed;
+  own.has_cpu_host = options.has_cpu_host;
   Context context(own);
   const ContextScope scope(context);
   context.trace().set_recording(options.record_trace);

@@ -35,7 +35,8 @@ struct RankOptions {
   int threads_per_rank = 1;
   std::uint64_t seed = 0;
   bool record_trace = false;
-  Decorator decorate{};  ///< optional; called on each rank's thread
+  bool has_cpu_host = false;  ///< as in Context::Options
+  Decorator decorate{};       ///< optional; called on each rank's thread
   /// How long blocked ranks wait for the message of an exception that is still unwinding another
   /// rank (see run_ranks).
   std::chrono::milliseconds patience{5'000};

@@ -36,20 +36,26 @@ Context::Context(Options options)
     : options_(options),
       device_(options.device),
       tracker_(std::make_shared<MemoryTracker>()),
+      host_tracker_(std::make_shared<MemoryTracker>()),
       cpu_(make_cpu_allocator(tracker_)),
+      cpu_host_(make_cpu_allocator(host_tracker_)),
       fake_(make_fake_allocator(tracker_, options.fake_granularity)),
+      fake_host_(make_fake_allocator(host_tracker_)),
       generator_(options.seed),
       trace_begin_ns_(monotonic_ns()) {
   FSDP_CHECK(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
              "rank {} does not exist in a world of {}", options.rank, options.world_size);
   FSDP_CHECK(options.threads >= 1, "a rank needs at least one thread, not {}", options.threads);
   if (options.cost_model) clock_.emplace(*options.cost_model);
-  tracker_->set_time_source([this] { return now(); });
+  for (const auto& tracker : {tracker_, host_tracker_}) {
+    tracker->set_time_source([this] { return now(); });
+  }
 }
 
 Context::~Context() {
   if (scratch_block_ >= 0) tracker_->on_free(scratch_block_);
-  tracker_->set_time_source({});  // blocks that outlive this rank still tell the tracker
+  // Blocks that outlive this rank still tell the tracker.
+  for (const auto& tracker : {tracker_, host_tracker_}) tracker->set_time_source({});
 }
 
 Context& Context::current() {
@@ -79,13 +85,19 @@ ThreadPool& Context::pool() {
 std::shared_ptr<Allocator> Context::allocator(Device device) {
   switch (device.type) {
     case DeviceType::cpu:
-      return cpu_;
+      return device.is_host() ? cpu_host_ : cpu_;
     case DeviceType::fake:
-      return fake_;
+      return device.is_host() ? fake_host_ : fake_;
     case DeviceType::meta:
       return nullptr;
   }
   fail("unknown device type number {}", static_cast<int>(device.type));
+}
+
+Device Context::host() const {
+  if (device_.type == DeviceType::fake) return kFakeHost;
+  if (device_.type == DeviceType::cpu && options_.has_cpu_host) return kCpuHost;
+  return device_;
 }
 
 std::int64_t Context::now() const {

@@ -27,7 +27,9 @@ class Context {
     int threads = 1;  ///< threads a kernel may use (they spin between kernels
                       ///< if all ranks' threads have a core each)
     std::uint64_t seed = 0;
-    Device device = kCpu;              ///< where tensors are made by default
+    Device device = kCpu;  ///< where tensors are made by default
+    /// For tests: a CPU has a second memory space, kCpuHost, as if it were the host's.
+    bool has_cpu_host = false;
     std::size_t fake_granularity = 1;  ///< sizes on `fake` are rounded up to it
     std::optional<CostModel> cost_model =
         std::nullopt;  ///< if set, a virtual clock runs (device fake)
@@ -50,7 +52,8 @@ class Context {
   const Options& options() const { return options_; }
 
   Trace& trace() { return trace_; }
-  MemoryTracker& tracker() { return *tracker_; }
+  MemoryTracker& tracker() { return *tracker_; }            ///< of the device's memory
+  MemoryTracker& host_tracker() { return *host_tracker_; }  ///< of host(), counted apart
   Generator& generator() { return generator_; }
   /// Made at first use. Its scratch is accounted once: TEMP, threads × kScratchBytes.
   ThreadPool& pool();
@@ -61,6 +64,9 @@ class Context {
 
   Device device() const { return device_; }
   void set_device(Device device) { device_ = device; }
+  /// The memory of the host beside this rank's device: the device itself if they are one memory, as
+  /// on the CPU.
+  Device host() const;
 
   /// The time stamp of an event that happens now (see Event::time).
   std::int64_t now() const;
@@ -74,8 +80,11 @@ class Context {
   Device device_;
   Trace trace_;
   std::shared_ptr<MemoryTracker> tracker_;
+  std::shared_ptr<MemoryTracker> host_tracker_;
   std::shared_ptr<Allocator> cpu_;
+  std::shared_ptr<Allocator> cpu_host_;
   std::shared_ptr<Allocator> fake_;
+  std::shared_ptr<Allocator> fake_host_;
   std::unique_ptr<ThreadPool> pool_;
   MemoryTracker::BlockId scratch_block_ = -1;
   Generator generator_;

@@ -151,6 +151,7 @@ void Storage::swap_bytes(Storage& other) {
   std::swap(allocator_, other.allocator_);
   std::swap(block_, other.block_);
   std::swap(allocated_, other.allocated_);
+  std::swap(ready_, other.ready_);
   for (Storage* storage : {this, &other}) {
     if (storage->allocated_) {
       storage->allocator_->tracker().reassign(storage->block_.id, storage->kind_, storage->owner_);

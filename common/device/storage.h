@@ -68,6 +68,11 @@ class Storage {
   /// @throws StorageError if sizes or devices differ, or a Lease lives on either.
   void swap_bytes(Storage& other);
 
+  /// On a virtual clock: when the copy that fills the bytes has ended. A collective that uses them
+  /// begins then or later; a kernel must not use them before.
+  std::int64_t ready() const { return ready_; }
+  void set_ready(std::int64_t time) { ready_ = time; }
+
   /// While a Lease lives, the bytes are being read or written, so free() throws. Move-only.
   class Lease {
    public:
@@ -95,6 +100,7 @@ class Storage {
   std::shared_ptr<Allocator> allocator_;  // of block_; keeps it valid after the Context's end
   Allocator::Block block_;
   bool allocated_ = false;
+  std::int64_t ready_ = 0;
   int leases_ = 0;        // collectives in flight
   int times_freed_ = 0;   // named in the error of a read after free
   std::string freed_by_;  // what was running when the bytes were freed

@@ -1,9 +1,12 @@
 /// @file
 /// @ingroup parallel
-/// ShardSums: the sum of reduced shards over the micro-steps and, in a mesh, over its replicas.
+/// ShardSums: the sum of reduced shards over the micro-steps and, in a mesh, over its replicas; on
+/// the device or, offloaded, on its host.
 #pragma once
 
 #include "comm/process_group.h"
+#include "optim/offload.h"
+#include "tensor/host_copy.h"
 #include "tensor/tree_sum.h"
 
 #include <cstdint>
@@ -39,25 +42,58 @@ class ReplicaReduction {
   std::vector<UnderWay> under_way_;  // all of unit_
 };
 
+/// The copies of gradient shards to the host, of one unit at a time. They go on while the next unit
+/// computes, and a shard's bytes on the device are freed when those of the next unit are copied.
+class HostCopies {
+ public:
+  /// Starts to copy `shard` to the host, where it becomes the next leaf of `sums`, which must
+  /// outlive it. What is under way of another unit is finished first.
+  void start(TreeAccumulator& sums, const Tensor& shard, const std::string& unit);
+  void finish();  ///< Waits for all that is under way.
+  void clear();   ///< The same, and nothing becomes a leaf.
+
+ private:
+  struct UnderWay {
+    TreeAccumulator* sums;
+    Tensor shard;
+    Tensor leaf;  // on the host
+    HostCopy copy;
+  };
+  std::string unit_;
+  std::vector<UnderWay> under_way_;  // all of unit_
+};
+
+/// Whether the sums are offloaded, and what copies shards to the host then.
+struct SumsOffload {
+  optim::Offload offload = {};
+  std::shared_ptr<HostCopies> copies = nullptr;
+};
+
 /// A TreeAccumulator of reduced shards. In a mesh, each shard is summed over the replicas before it
 /// becomes a leaf. Replicas are groups of consecutive ranks. So the sum over a replica's ranks,
 /// then the replicas, then the micro-steps is the canonical one if a replica has a power of two of
 /// ranks.
+///
+/// With offload.grads, the shard becomes a leaf on the host, and the sums are made there. With
+/// offload.params alone they are made on the device. Either way fold() returns them on the host.
 class ShardSums {
  public:
   /// `across` is null if there is no mesh.
-  ShardSums(TreeAccumulator tree, std::string unit, std::shared_ptr<ReplicaReduction> across);
-  /// As TreeAccumulator::push(). In a mesh, the shard is taken as it is, and kept until it is
-  /// summed.
+  ShardSums(TreeAccumulator tree, std::string unit, std::shared_ptr<ReplicaReduction> across,
+            SumsOffload to_host = {});
+  /// As TreeAccumulator::push(). In a mesh, and with offload.grads, the shard is taken as it is,
+  /// and kept until it is summed and copied.
   void push(const Tensor& shard);
-  std::int64_t leaves() const { return tree_.leaves(); }  ///< without those under way
-  Tensor fold();                                          ///< of all, also of those under way
-  void clear();                                           ///< likewise
+  std::int64_t leaves() const { return tree_->leaves(); }  ///< without those under way
+  /// Of all, also of those under way. What is copied to the host for it has AllocationScope's kind.
+  Tensor fold();
+  void clear();  ///< likewise
 
  private:
-  TreeAccumulator tree_;
   std::string unit_;
   std::shared_ptr<ReplicaReduction> across_;
+  SumsOffload to_host_;
+  std::unique_ptr<TreeAccumulator> tree_;
 };
 
 }  // namespace fsdp::parallel

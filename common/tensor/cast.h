@@ -1,8 +1,9 @@
 /// @file
 /// @ingroup tensor
-/// Tensors in another format.
+/// Tensors in another format, or in another memory.
 #pragma once
 
+#include "base/trace.h"
 #include "tensor/ops.h"
 
 namespace fsdp {
@@ -15,5 +16,11 @@ inline Tensor cast(const Tensor& tensor, DType dtype) {
   ops::copy(copy, tensor);
   return copy;
 }
+
+/// What an all-gather into `full` reads: `shard` in the dtype and on the device of `full`. That is
+/// `shard` itself, or a copy, whose kind and owner AllocationScope sets. Offloaded, the shard is in
+/// host memory: then its copy to the device is under way, and the gather begins when it has ended.
+/// Nothing but a collective may use it before. `phase` is for the trace.
+Tensor gather_input(const Tensor& shard, const Tensor& full, Phase phase);
 
 }  // namespace fsdp

@@ -1,4 +1,5 @@
 // Filling, copying and comparing: the operations that know every dtype.
+#include "tensor/host_copy.h"
 #include "tensor/operands.h"
 #include "tensor/ops.h"
 #include "tensor/simd.h"
@@ -124,30 +125,33 @@ void fill(const Tensor& out, double value) {
   });
 }
 
-void copy(const Tensor& out, const Tensor& in) {
-  check_pair("copy", out, in);
-  const Cost cost{.nbytes = static_cast<double>(out.nbytes()) + static_cast<double>(in.nbytes())};
-  dispatch(out.device(), cost, [&] {
-    if (out.numel() == 0) return;
-    if (out.dtype() == in.dtype() && out.is_contiguous() && in.is_contiguous()) {
-      std::byte* to = out.raw();
-      const std::byte* from = in.raw();
-      parallel_ranges(static_cast<std::int64_t>(out.nbytes()), 16 * kGrain,
-                      [=](std::int64_t begin, std::int64_t end, std::byte*) {
-                        std::memmove(to + begin, from + begin,
-                                     static_cast<std::size_t>(end - begin));
-                      });
-      return;
-    }
-    dispatch_any(out.dtype(), [&]<class To>(To) {
-      dispatch_any(in.dtype(), [&]<class From>(From) {
-        if constexpr (std::is_same_v<Wide<To>, float> && std::is_same_v<Wide<From>, float>) {
-          if (out.is_contiguous() && in.is_contiguous()) return copy_vectors<To, From>(out, in);
-        }
-        copy_strided<To, From>(out, in);
-      });
+void copy_elements(const Tensor& out, const Tensor& in) {
+  if (out.numel() == 0) return;
+  if (out.dtype() == in.dtype() && out.is_contiguous() && in.is_contiguous()) {
+    std::byte* to = out.raw();
+    const std::byte* from = in.raw();
+    parallel_ranges(static_cast<std::int64_t>(out.nbytes()), 16 * kGrain,
+                    [=](std::int64_t begin, std::int64_t end, std::byte*) {
+                      std::memmove(to + begin, from + begin, static_cast<std::size_t>(end - begin));
+                    });
+    return;
+  }
+  dispatch_any(out.dtype(), [&]<class To>(To) {
+    dispatch_any(in.dtype(), [&]<class From>(From) {
+      if constexpr (std::is_same_v<Wide<To>, float> && std::is_same_v<Wide<From>, float>) {
+        if (out.is_contiguous() && in.is_contiguous()) return copy_vectors<To, From>(out, in);
+      }
+      copy_strided<To, From>(out, in);
     });
   });
+}
+
+void copy(const Tensor& out, const Tensor& in) {
+  const bool is_between = out.is_defined() && in.is_defined() && out.device() != in.device();
+  if (is_between) return start_host_copy(out, in, {}).wait();
+  check_pair("copy", out, in);
+  const Cost cost{.nbytes = static_cast<double>(out.nbytes()) + static_cast<double>(in.nbytes())};
+  dispatch(out.device(), cost, [&] { copy_elements(out, in); });
 }
 
 bool equal_bits(const Tensor& a, const Tensor& b) {

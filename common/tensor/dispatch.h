@@ -10,8 +10,8 @@
 
 namespace fsdp {
 
-/// Runs the CPU kernel. On fake it only advances the virtual clock by the cost; on meta it does
-/// nothing.
+/// Runs the CPU kernel. On fake it only advances the virtual clock by the cost, which on the host
+/// is the traffic alone; on meta it does nothing.
 template <class CpuKernel>
 void dispatch(Device device, Cost cost, CpuKernel&& cpu_kernel) {
   switch (device.type) {
@@ -19,7 +19,9 @@ void dispatch(Device device, Cost cost, CpuKernel&& cpu_kernel) {
       cpu_kernel();
       return;
     case DeviceType::fake:
-      if (VirtualClock* clock = Context::current().clock()) clock->compute(cost);
+      if (VirtualClock* clock = Context::current().clock()) {
+        device.is_host() ? clock->compute_on_host(cost.nbytes) : clock->compute(cost);
+      }
       return;
     case DeviceType::meta:
       return;

@@ -196,7 +196,8 @@ ExactSquareSum::ExactSquareSum() {
 void ExactSquareSum::add(const Tensor& values) {
   FSDP_CHECK(values.is_defined() && values.dtype() == DType::float32 && values.is_contiguous(),
              "ExactSquareSum adds contiguous float32 tensors");
-  FSDP_CHECK(values.device() == counters_.device(),
+  // The host adds values of its own; the counters stay where they are summed over the ranks.
+  FSDP_CHECK(values.device().type == counters_.device().type,
              "the counters are on {}, but the values are on {}", to_string(counters_.device()),
              to_string(values.device()));
   const auto n = static_cast<double>(values.numel());

@@ -39,9 +39,12 @@ class TreeAccumulator {
  public:
   /// Partials are counted as `kind`, owned by `owner`.
   TreeAccumulator(MemoryKind kind, std::shared_ptr<const Owner> owner);
+  virtual ~TreeAccumulator() = default;
+  TreeAccumulator(TreeAccumulator&&) = default;
+  TreeAccumulator& operator=(TreeAccumulator&&) = default;
 
   /// Adds the next leaf; all leaves have one shape and dtype and cover their whole storage.
-  void push(const Tensor& leaf);
+  virtual void push(const Tensor& leaf);
   std::int64_t leaves() const { return leaves_; }
   /// Folds the partials into the sum over all leaves and clears them (leaves() is 0 again).
   /// @throws Error if nothing was pushed.

@@ -51,7 +51,8 @@ ShardedUnit::~ShardedUnit() {
 //
 // Keep:  all-gather writes into the flat vector itself (full()), where the model's views point.
 //        Do nothing unless the unit is sharded, and do not wait. Under mixed precision full() has
-//        another dtype than the shard: gather a copy in that dtype, ALL_GATHER (tensor/cast.h).
+//        another dtype than the shard: gather a copy in that dtype, ALL_GATHER. gather_input() of
+//        tensor/cast.h makes it, and also brings a shard that is in host memory to the device.
 // Note:  if parts are kept for the subgroup (3.4), gather these, in the subgroup.
 void ShardedUnit::start_unshard(Phase phase) {
   // SOLUTION 3.1: todo(phase, state_, gathers_, flats_)
@@ -62,7 +63,7 @@ void ShardedUnit::start_unshard(Phase phase) {
     if (subgroup_parts_.empty()) {
       AllocationScope as_input(MemoryKind::all_gather,
                                std::make_shared<const Owner>(Owner{name_, "cast shard"}));
-      const Tensor input = cast(flat.shard(), flat.full().dtype());  // lives as long as the gather
+      const Tensor input = gather_input(flat.shard(), flat.full(), phase);  // kept by the gather
       gathers_.push_back(group_->all_gather(flat.full(), input, {name_, phase}));
     } else {
       gathers_.push_back(subgroup_->all_gather(flat.full(), subgroup_parts_[i], {name_, phase}));

@@ -19,18 +19,19 @@ GradientReducer::UnitGradients::UnitGradients(GradientReducer& its_reducer, Shar
   const auto owner = std::make_shared<const Owner>(Owner{unit->name(), "gradient sum"});
   for (const auto& flat : unit->flat_parameters()) {
     if (!flat->requires_grad()) continue;
-    flats.push_back({flat.get(),
-                     TreeAccumulator(MemoryKind::unsharded_grad, owner),
-                     parallel::ShardSums(TreeAccumulator(MemoryKind::sharded_grad, owner),
-                                         unit->name(), reducer->across_),
-                     {},
-                     {}});
+    flats.push_back(
+        {flat.get(),
+         TreeAccumulator(MemoryKind::unsharded_grad, owner),
+         parallel::ShardSums(TreeAccumulator(MemoryKind::sharded_grad, owner), unit->name(),
+                             reducer->across_, {flat->offload(), reducer->to_host_}),
+         {},
+         {}});
   }
 }
 
 GradientReducer::GradientReducer(std::vector<ShardedUnit*> units,
                                  std::shared_ptr<ProcessGroup> group)
-    : group_(std::move(group)) {
+    : group_(std::move(group)), to_host_(std::make_shared<parallel::HostCopies>()) {
   if (group_->replicas() != nullptr) {
     across_ = std::make_shared<parallel::ReplicaReduction>(group_->replicas());
   }

@@ -90,6 +90,7 @@ ShardedModel::ShardedModel(Unbuilt, nn::Module& root, std::shared_ptr<ProcessGro
   options_.reshard_after_forward.validate(group_->size());
   FSDP_CHECK(options_.prefetch_depth >= 0, "prefetch_depth = {}: use 0 (none) or more",
              options_.prefetch_depth);
+  options_.offload.validate();
 }
 
 ShardedModel::~ShardedModel() {
@@ -134,7 +135,7 @@ std::vector<std::unique_ptr<FlatParameter>> ShardedModel::make_flat_parameters(
   for (auto& [kind, members] : kinds) {
     flats.push_back(std::make_unique<FlatParameter>(unit, std::move(members), group_->rank(),
                                                     group_->size(), device_, source,
-                                                    options_.mixed_precision));
+                                                    options_.mixed_precision, options_.offload));
     flats.back()->decay = std::get<2>(kind);
   }
   return flats;

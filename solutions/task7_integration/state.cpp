@@ -7,6 +7,7 @@
 #include "io/hf_folder.h"
 #include "nn/transformer.h"
 #include "task7_integration/integration.h"
+#include "tensor/cast.h"
 
 #include <map>
 #include <utility>
@@ -16,7 +17,8 @@ namespace fsdp {
 namespace {
 
 /// The full vector (P) in the dtype of the shards: full() of the unsharded unit, except under mixed
-/// precision, where that holds copies of fewer bits and the shards themselves must be gathered.
+/// precision, where that holds copies of fewer bits and the shards themselves must be gathered. It
+/// is on the device, also when the shards are in host memory.
 [[maybe_unused]] Tensor full_state_of(ShardedUnit& unit, const FlatParameter& flat) {
   const DType dtype = flat.shard().dtype();
   if (flat.full().dtype() == dtype) {
@@ -25,8 +27,9 @@ namespace {
   }
   const AllocationScope as_full(MemoryKind::unsharded_param,
                                 std::make_shared<const Owner>(Owner{unit.name(), "full state"}));
-  Tensor full = Tensor::empty({flat.padded_numel()}, dtype, flat.shard().device());
-  unit.group().all_gather(full, flat.shard(), {unit.name(), Phase::checkpoint}).wait();
+  Tensor full = Tensor::empty({flat.padded_numel()}, dtype, flat.full().device());
+  const Tensor input = gather_input(flat.shard(), full, Phase::checkpoint);
+  unit.group().all_gather(full, input, {unit.name(), Phase::checkpoint}).wait();
   return full;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/todo.h"
+#include "device/context.h"
 #include "tensor/ops.h"
 
 #include <algorithm>
@@ -17,9 +18,9 @@ namespace fsdp {
 
 FlatParameter::FlatParameter(std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
                              int world_size, Device device, const SliceSource& source,
-                             const optim::MixedPrecision& precision)
+                             const optim::MixedPrecision& precision, const optim::Offload& offload)
     : FlatParameter(Unbuilt{}, std::move(unit), std::move(parameters), rank, world_size, device,
-                    precision) {
+                    precision, offload) {
   build_layout();
   copy_shard(source);
   make_views();
@@ -27,12 +28,14 @@ FlatParameter::FlatParameter(std::string unit, std::vector<nn::NamedParameter> p
 
 FlatParameter::FlatParameter(Unbuilt, std::string unit, std::vector<nn::NamedParameter> parameters,
                              int rank, int world_size, Device device,
-                             const optim::MixedPrecision& precision)
+                             const optim::MixedPrecision& precision, const optim::Offload& offload)
     : unit_(std::move(unit)),
       parameters_(std::move(parameters)),
       rank_(rank),
       world_size_(world_size),
-      device_(device) {
+      device_(device),
+      shard_device_(offload.params ? Context::current().host() : device),
+      offload_(offload) {
   FSDP_CHECK(!parameters_.empty(), "unit {}: a FlatParameter needs at least one parameter", unit_);
   FSDP_CHECK(world_size >= 1 && rank >= 0 && rank < world_size,
              "rank {} does not exist in a group of {} ranks", rank, world_size);
@@ -75,7 +78,8 @@ std::int64_t FlatParameter::valid_shard_numel() const {
 }
 
 // ------------------------------------------------------------------- TODO 2.3
-// Make shard_ (n), SHARDED_PARAM, and fill it with this rank's elements of the flat vector.
+// Make shard_ (n), SHARDED_PARAM, on shard_device_, and fill it with this rank's elements of the
+// flat vector.
 //
 // Keep:  the full vector is never allocated, not even for a moment. Padding is zero.
 // Hint:  pieces_of(rank_) lists the pieces of the shard; source(parameter, begin, out) writes one.

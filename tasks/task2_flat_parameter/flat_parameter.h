@@ -5,6 +5,7 @@
 
 #include "nn/module.h"
 #include "optim/mixed_precision.h"
+#include "optim/offload.h"
 
 #include <cstdint>
 #include <functional>
@@ -48,7 +49,8 @@ using SliceSource =
 ///     full_grad  (P)  from backward until it is reduced       UNSHARDED_GRAD
 ///
 /// The shard has the parameters' own dtype. `full` and `full_grad` have the one that the model
-/// computes in: the same, unless mixed precision says otherwise.
+/// computes in: the same, unless mixed precision says otherwise. They are on the device. The shard
+/// is there too, unless it is offloaded: then it is in host memory (optim/offload.h).
 ///
 /// The parameters' data and gradients are views of `full` and `full_grad`, made once. All-gather
 /// writes where the model reads; backward writes where reduce-scatter reads. Nothing is copied.
@@ -58,7 +60,7 @@ class FlatParameter {
   /// of full(), which is not allocated yet; their own memory is freed. Never holds a full copy.
   FlatParameter(std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
                 int world_size, Device device, const SliceSource& source,
-                const optim::MixedPrecision& precision = {});
+                const optim::MixedPrecision& precision = {}, const optim::Offload& offload = {});
   FlatParameter(const FlatParameter&) = delete;
   FlatParameter& operator=(const FlatParameter&) = delete;
 
@@ -74,6 +76,7 @@ class FlatParameter {
   int world_size() const { return world_size_; }
   bool requires_grad() const { return requires_grad_; }
   DType reduce_dtype() const { return reduce_dtype_; }  ///< of sums of gradients
+  const optim::Offload& offload() const { return offload_; }
 
   const Tensor& shard() const { return shard_; }          ///< (n)
   const Tensor& full() const { return full_; }            ///< (P), perhaps not allocated
@@ -92,7 +95,8 @@ class FlatParameter {
   struct Unbuilt {};
   /// Everything but steps 2.1, 2.3 and 2.4.
   FlatParameter(Unbuilt, std::string unit, std::vector<nn::NamedParameter> parameters, int rank,
-                int world_size, Device device, const optim::MixedPrecision& precision = {});
+                int world_size, Device device, const optim::MixedPrecision& precision = {},
+                const optim::Offload& offload = {});
   void build_layout();                         // 2.1
   void copy_shard(const SliceSource& source);  // 2.3
   void make_views();                           // 2.4
@@ -101,7 +105,9 @@ class FlatParameter {
   std::vector<nn::NamedParameter> parameters_;
   int rank_;
   int world_size_;
-  Device device_;
+  Device device_;        // of full and full_grad
+  Device shard_device_;  // of the shard: device_, or its host
+  optim::Offload offload_;
   DType dtype_;         // of the shard
   DType param_dtype_;   // of full and full_grad
   DType reduce_dtype_;  // of sums of gradients

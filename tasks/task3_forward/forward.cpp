@@ -51,7 +51,8 @@ ShardedUnit::~ShardedUnit() {
 //
 // Keep:  all-gather writes into the flat vector itself (full()), where the model's views point.
 //        Do nothing unless the unit is sharded, and do not wait. Under mixed precision full() has
-//        another dtype than the shard: gather a copy in that dtype, ALL_GATHER (tensor/cast.h).
+//        another dtype than the shard: gather a copy in that dtype, ALL_GATHER. gather_input() of
+//        tensor/cast.h makes it, and also brings a shard that is in host memory to the device.
 // Note:  if parts are kept for the subgroup (3.4), gather these, in the subgroup.
 void ShardedUnit::start_unshard(Phase phase) {
   todo("3.1", phase, state_, gathers_, flats_);

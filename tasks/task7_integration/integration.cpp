@@ -73,6 +73,7 @@ ShardedModel::ShardedModel(Unbuilt, nn::Module& root, std::shared_ptr<ProcessGro
   options_.reshard_after_forward.validate(group_->size());
   FSDP_CHECK(options_.prefetch_depth >= 0, "prefetch_depth = {}: use 0 (none) or more",
              options_.prefetch_depth);
+  options_.offload.validate();
 }
 
 ShardedModel::~ShardedModel() {

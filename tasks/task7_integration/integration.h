@@ -43,6 +43,8 @@ struct FullyShardOptions {
   std::function<bool(const nn::NamedParameter&)> decays;
   /// In which formats the model computes and gradients are summed. The shards keep theirs.
   optim::MixedPrecision mixed_precision;
+  /// What of the shards lives in host memory. @throws Error where device and host are one memory.
+  optim::Offload offload;
   /// A meta start: the model was built under it, and each rank initializes only its shards.
   const DeferredInit* deferred = nullptr;
 };

@@ -103,7 +103,7 @@ TEST_CASE("A segment enters, peaks and leaves as the table says") {
       const std::int64_t fixed = tracker.current_total();
       const std::int64_t fixed_moving = moving_bytes(tracker.current());
 
-      StateRecorder recorder(*model);
+      StateRecorder recorder(*model, Context::current().tracker());
       const nn::CallObserverScope observed(recorder);
       const auto named = segments(config, table);
       const auto module_peak = [&](const std::string& name) {

@@ -19,6 +19,7 @@ namespace fsdp::testing {
 using estimate::MemoryFormula;
 using estimate::MemoryOptions;
 using estimate::MemorySnapshot;
+using estimate::MemorySpace;
 using estimate::MicroStepMemory;
 using estimate::Placement;
 using estimate::Reshard;
@@ -34,7 +35,8 @@ nn::TransformerConfig odd_model() {
           .max_position_embeddings = 7};
 }
 
-StateRecorder::StateRecorder(nn::TransformerLM& model) {
+StateRecorder::StateRecorder(nn::TransformerLM& model, const MemoryTracker& tracker)
+    : tracker_(tracker) {
   names_[&model] = "root";
   names_[&model.embedding()] = "model.embed_tokens";
   for (const auto& block : model.blocks()) names_[block.get()] = block->path();
@@ -44,7 +46,7 @@ StateRecorder::StateRecorder(nn::TransformerLM& model) {
 void StateRecorder::on_state(nn::Module& module, nn::CallState state) {
   const auto name = names_.find(&module);
   if (name == names_.end()) return;
-  snapshots_.push_back({name->second, state, Context::current().tracker().current()});
+  snapshots_.push_back({name->second, state, tracker_.current()});
 }
 
 std::vector<MemorySnapshot> StateRecorder::take() { return std::exchange(snapshots_, {}); }
@@ -57,8 +59,6 @@ ReshardAfterForward reshard_of(const MemoryOptions& options) {
                                             : ReshardAfterForward::never();
 }
 
-MemoryTracker& tracker() { return Context::current().tracker(); }
-
 /// One rank's training; `group` is null for a single process.
 class RankMemory {
  public:
@@ -66,6 +66,7 @@ class RankMemory {
       : model_config_(test_case.model),
         options_(test_case.options),
         records_(test_case.records),
+        is_host_(test_case.space == MemorySpace::host),
         group_(group, [](ProcessGroup*) {}) {
     model_ = deferred_.build([this] { return make_model(); });
     if (options_.checkpointing == estimate::Checkpointing::inside) {
@@ -96,7 +97,7 @@ class RankMemory {
     MeasuredMemory measured;
     Context::current().pool();  // the scratch is counted from the first use on
     measured.before = tracker().current();
-    StateRecorder recorder(*model_);
+    StateRecorder recorder(*model_, tracker());
     std::optional<nn::CallObserverScope> scope;
     if (records_) scope.emplace(recorder);
     for (int step = 0; step < steps; ++step) measured.steps.push_back(run_step(step, recorder));
@@ -104,6 +105,11 @@ class RankMemory {
   }
 
  private:
+  MemoryTracker& tracker() const {
+    Context& context = Context::current();
+    return is_host_ ? context.host_tracker() : context.tracker();
+  }
+
   std::shared_ptr<nn::TransformerLM> make_model() const {
     auto model = std::make_shared<nn::TransformerLM>(model_config_);
     if (options_.lora_rank > 0) {
@@ -133,6 +139,7 @@ class RankMemory {
     sharding.in_flight_limit = options_.in_flight_limit;
     sharding.ignored = options_.ignored;
     sharding.mixed_precision = options_.mixed_precision;
+    sharding.offload = options_.offload;
     if (options_.decays) {
       sharding.decays = [this](const nn::NamedParameter& each) {
         return options_.decays(each.path);
@@ -191,6 +198,7 @@ class RankMemory {
   const nn::TransformerConfig& model_config_;
   const MemoryOptions& options_;
   bool records_;
+  bool is_host_;
   std::shared_ptr<ProcessGroup> group_;
   DeferredInit deferred_;
   std::shared_ptr<nn::TransformerLM> model_;
@@ -259,8 +267,10 @@ std::vector<MeasuredMemory> measure(const MemoryCase& test_case) {
     measured[0] = RankMemory(test_case, nullptr).run(test_case.steps);
     return measured;
   }
-  const RankOptions ranks{
-      .world_size = options.world_size, .threads_per_rank = options.threads, .seed = 1};
+  const RankOptions ranks{.world_size = options.world_size,
+                          .threads_per_rank = options.threads,
+                          .seed = 1,
+                          .has_cpu_host = options.offload.params};
   run_ranks(ranks, [&](ProcessGroup& group) {
     measured[static_cast<std::size_t>(group.rank())] =
         RankMemory(test_case, &group).run(test_case.steps);
@@ -279,11 +289,17 @@ std::string difference(const MeasuredMemory& measured, const MemoryFormula& form
 }
 
 std::string difference(const MemoryCase& test_case) {
-  const MemoryFormula formula(test_case.model, test_case.options);
-  const std::vector<MeasuredMemory> measured = measure(test_case);
-  for (std::size_t rank = 0; rank < measured.size(); ++rank) {
-    const std::string what = difference(measured[rank], formula);
-    if (!what.empty()) return fmt::format("{}: rank {}, {}", describe(test_case), rank, what);
+  std::vector<MemorySpace> spaces{test_case.space};
+  if (test_case.options.offload.params) spaces = {MemorySpace::device, MemorySpace::host};
+  for (const MemorySpace space : spaces) {
+    MemoryCase of_space = test_case;
+    of_space.space = space;
+    const MemoryFormula formula(test_case.model, test_case.options, space);
+    const std::vector<MeasuredMemory> measured = measure(of_space);
+    for (std::size_t rank = 0; rank < measured.size(); ++rank) {
+      const std::string what = difference(measured[rank], formula);
+      if (!what.empty()) return fmt::format("{}: rank {}, {}", describe(of_space), rank, what);
+    }
   }
   return {};
 }
@@ -300,7 +316,8 @@ std::string name_of(const MemoryOptions& options) {
 std::string describe(const MemoryCase& test_case) {
   const MemoryOptions& options = test_case.options;
   return fmt::format(
-      "d {}, W {}, R {}, reshard {}, depth {}, limit {}, M {}, L {}, {} threads, {} and {}{}{}",
+      "d {}, W {}, R {}, reshard {}, depth {}, limit {}, M {}, L {}, {} threads, {} and "
+      "{}{}{}{}{}",
       test_case.model.hidden_size, options.world_size, options.replicas, name_of(options),
       options.prefetch_depth, options.in_flight_limit, options.micro_steps,
       options.micro_steps_per_reduction, options.threads,
@@ -309,7 +326,11 @@ std::string describe(const MemoryCase& test_case) {
       test_case.model.tie_word_embeddings ? ", tied" : "",
       options.checkpointing == estimate::Checkpointing::none     ? ""
       : options.checkpointing == estimate::Checkpointing::inside ? ", checkpointed"
-                                                                 : ", checkpointed around");
+                                                                 : ", checkpointed around",
+      options.offload.grads    ? ", offload"
+      : options.offload.params ? ", offload of parameters"
+                               : "",
+      test_case.space == MemorySpace::host ? ", on the host" : "");
 }
 
 }  // namespace fsdp::testing

@@ -18,6 +18,7 @@ struct MemoryCase {
   int steps = 2;
   bool records = true;   ///< snapshots too, not only peaks
   bool is_fake = false;  ///< one rank, on the device that counts bytes and holds none
+  estimate::MemorySpace space = estimate::MemorySpace::device;  ///< whose bytes are compared
 };
 
 /// What one rank measured.
@@ -32,7 +33,8 @@ std::vector<MeasuredMemory> measure(const MemoryCase& test_case);
 /// The first difference between what was measured and the formula, as a sentence; "" if none.
 std::string difference(const MeasuredMemory& measured, const estimate::MemoryFormula& formula);
 
-/// measure() and difference() for all ranks: the first difference of any rank.
+/// measure() and difference() for all ranks: the first difference of any rank. With offload, of the
+/// device and of its host, whatever test_case.space says.
 std::string difference(const MemoryCase& test_case);
 
 /// "W 4, reshard 2, depth 1, M 3, L 1, tied, …"
@@ -41,13 +43,15 @@ std::string describe(const MemoryCase& test_case);
 /// Writes down what is held at the eight states of the modules it knows by name.
 class StateRecorder : public nn::CallObserver {
  public:
-  explicit StateRecorder(nn::TransformerLM& model);
+  /// What `tracker` counts.
+  StateRecorder(nn::TransformerLM& model, const MemoryTracker& tracker);
   void on_state(nn::Module& module, nn::CallState state) override;
   /// What was recorded since the last call.
   std::vector<estimate::MemorySnapshot> take();
 
  private:
   std::map<const nn::Module*, std::string> names_;
+  const MemoryTracker& tracker_;
   std::vector<estimate::MemorySnapshot> snapshots_;
 };
 

@@ -8,7 +8,8 @@ namespace fsdp::testing {
 
 Lines iteration_events(const FullyShardOptions& options, int iteration, const ToyConfig& config,
                        int world_size) {
-  const auto of_ranks = on_ranks(world_size, [&](ProcessGroup& group) {
+  const RankOptions ranks{.world_size = world_size, .has_cpu_host = options.offload.params};
+  const auto of_ranks = on_ranks(ranks, [&](ProcessGroup& group) {
     ShardedToy toy(config, group, options);
     for (int i = 0; i < iteration; ++i) toy.iteration(i);
     Trace& trace = Context::current().trace();

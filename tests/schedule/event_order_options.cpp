@@ -120,6 +120,38 @@ TEST_CASE("reshard_after_forward = 2: a half is kept, from which backward gather
         lines.end());
 }
 
+TEST_CASE("offload: a copy before every gather, and one after every reduction, a unit later") {
+  FullyShardOptions options;
+  options.offload = {.params = true, .grads = true};
+  options.prefetch_depth = 0;
+  const Lines lines =
+      only(iteration_events(options), {"alloc all_gather", "free all_gather", "issue", "wait",
+                                       "alloc sharded_grad", "free reduce_scatter"});
+  const auto gather = [](const std::string& unit, const std::string& phase) {
+    const std::string label = unit + "/" + phase;
+    return Lines{"alloc all_gather " + unit, "issue copy_to_device " + label,
+                 "issue all_gather " + label, "wait all_gather " + label,
+                 "free all_gather " + unit};
+  };
+  const auto copy_out = [](const std::string& unit) {
+    return Lines{"alloc sharded_grad " + unit, "issue copy_to_host " + unit + "/gradient"};
+  };
+  const auto copied = [](const std::string& unit) {
+    return Lines{"wait copy_to_host " + unit + "/gradient", "free reduce_scatter " + unit};
+  };
+  const Lines reduce2 = {"issue reduce_scatter layers.2/gradient"};
+  const Lines reduce1 = {"issue reduce_scatter layers.1/gradient"};
+  const Lines reduce0 = {"issue reduce_scatter layers.0/gradient"};
+  const Lines reduced2 = {"wait reduce_scatter layers.2/gradient"};
+  const Lines reduced1 = {"wait reduce_scatter layers.1/gradient"};
+  const Lines reduced0 = {"wait reduce_scatter layers.0/gradient"};
+  CHECK(lines == joined({gather("layers.0", "forward"), gather("layers.1", "forward"),
+                         gather("layers.2", "forward"), reduce2, gather("layers.1", "backward"),
+                         reduced2, copy_out("layers.2"), reduce1, gather("layers.0", "backward"),
+                         reduced1, copied("layers.2"), copy_out("layers.1"), reduce0, reduced0,
+                         copied("layers.1"), copy_out("layers.0"), copied("layers.0")}));
+}
+
 TEST_CASE("no_sync: only the last micro-step of a group reduces") {
   const Lines without_reductions = only(kBackwardWire, {"issue all_gather", "wait all_gather"});
   CHECK(wire_of(2, true) == joined({kForwardWire, without_reductions}));

@@ -6,6 +6,7 @@
 #include "support/toy.h"
 #include "task8_beyond/checkpoint.h"
 
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -93,6 +94,9 @@ ScheduleCase costs_of(const TimedCase& timed) {
   costs.reduce = (timed.world_size - 1) * (timed.alpha_ps + timed.reduce_factor * carried);
   costs.depth = timed.depth;
   costs.limit = timed.limit;
+  const std::int64_t copy = std::llround(shard_bytes * timed.bus_ps_per_byte);
+  if (timed.offload.params) costs.copy_in = copy;
+  if (timed.offload.grads) costs.copy_out = copy;
   return costs;
 }
 
@@ -101,7 +105,8 @@ ScheduleTimes time_iteration(const TimedCase& timed, int iteration) {
                    .device = kFake,
                    .cost_model = CostModel{.ps_per_flop = timed.ps_per_flop,
                                            .alpha_ps = timed.alpha_ps,
-                                           .link_ps_per_byte = timed.link_ps_per_byte}});
+                                           .link_ps_per_byte = timed.link_ps_per_byte,
+                                           .bus_ps_per_byte = timed.bus_ps_per_byte}});
   const ContextScope scope(context);
   const auto group = std::make_shared<ProcessGroup>(std::make_shared<HeavyReductions>(
       make_fake_backend(0, timed.world_size), timed.reduce_factor));
@@ -111,6 +116,7 @@ ScheduleTimes time_iteration(const TimedCase& timed, int iteration) {
   options.prefetch_depth = timed.depth;
   options.in_flight_limit = timed.limit;
   options.reshard_after_forward = timed.reshard;
+  options.offload = timed.offload;
   const auto model = fully_shard(stack, group, options);
   for (const auto& unit : model->units()) {
     if (timed.checkpoints_inside) checkpoint(unit->module());
@@ -128,7 +134,8 @@ ScheduleTimes time_iteration(const TimedCase& timed, int iteration) {
     loss.backward();
     model->end_micro_step();
     times = {half - begin, context.clock()->now() - half};
-    model->finish_gradients();
+    model->finish_gradients();  // its arithmetic takes time on the device, and none on the host
+    if (timed.offload.params) times.backward = context.clock()->now() - half;
     model->zero_grad();
   }
   return times;

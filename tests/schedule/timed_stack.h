@@ -25,14 +25,17 @@ struct TimedCase {
   /// Units are checkpointed, inside or from around.
   bool checkpoints_inside = false;
   bool checkpoints_around = false;
+  optim::Offload offload;
+  double bus_ps_per_byte = 0;
 };
 
 /// What the units of that case cost: f = 2·R·d², b = 2f (two products), g = r = (W-1)·(α +
-/// 4·n·link).
+/// 4·n·link), and with offload h = 4·n·bus; d = h if gradients are offloaded too.
 ScheduleCase costs_of(const TimedCase& timed);
 
 /// The virtual time of iteration number `iteration` (0 = the first, which knows no order yet), of
-/// one rank on the fake device.
+/// one rank on the fake device. With offload, backward ends with finish_gradients(),
+/// which waits for the last copies.
 ScheduleTimes time_iteration(const TimedCase& timed, int iteration = 1);
 
 }  // namespace fsdp::testing

@@ -7,29 +7,38 @@ namespace fsdp::testing {
 
 namespace {
 
+/// When each of them is free.
+struct Lines {
+  std::int64_t now = 0;  // computation
+  std::int64_t channel = 0;
+  std::int64_t bus = 0;
+};
+
 /// Gathers of the units that are to be used in turn, 0 … n-1.
 class Gathers {
  public:
   Gathers(int count, const ScheduleCase& times) : count_(count), times_(times) {}
 
   /// Before the computation of number `i`: it must be there, and the next ones may start.
-  void before(int i, std::int64_t& now, std::int64_t& channel) {
-    if (started_ <= i) start(now, channel);
-    now = std::max(now, ends_[static_cast<std::size_t>(i)]);
-    ahead_of(i + 1, now, channel);
+  void before(int i, Lines& lines) {
+    if (started_ <= i) start(lines);
+    lines.now = std::max(lines.now, ends_[static_cast<std::size_t>(i)]);
+    ahead_of(i + 1, lines);
   }
 
   /// Numbers `from` … from + depth - 1 may start, but no more than the limit at a time.
-  void ahead_of(int from, std::int64_t now, std::int64_t& channel) {
+  void ahead_of(int from, Lines& lines) {
     const int limit = times_.limit == 0 ? times_.depth : times_.limit;
     const int end = std::min(count_, from + times_.depth);
-    while (started_ < end && started_ - from < limit) start(now, channel);
+    while (started_ < end && started_ - from < limit) start(lines);
   }
 
  private:
-  void start(std::int64_t now, std::int64_t& channel) {
-    channel = std::max(now, channel) + times_.gather;
-    ends_.push_back(channel);
+  void start(Lines& lines) {
+    if (times_.copy_in > 0) lines.bus = std::max(lines.now, lines.bus) + times_.copy_in;
+    const std::int64_t copied = times_.copy_in > 0 ? lines.bus : 0;
+    lines.channel = std::max({lines.now, lines.channel, copied}) + times_.gather;
+    ends_.push_back(lines.channel);
     ++started_;
   }
 
@@ -39,34 +48,54 @@ class Gathers {
   std::vector<std::int64_t> ends_;
 };
 
+/// Of gradient shards to the host: one is waited for when the next one starts.
+class CopiesOut {
+ public:
+  explicit CopiesOut(std::int64_t duration) : duration_(duration) {}
+  void start(Lines& lines) {
+    if (duration_ == 0) return;
+    finish(lines);
+    lines.bus = end_ = std::max(lines.now, lines.bus) + duration_;
+  }
+  void finish(Lines& lines) const { lines.now = std::max(lines.now, end_); }
+
+ private:
+  std::int64_t duration_;
+  std::int64_t end_ = 0;
+};
+
 }  // namespace
 
 ScheduleTimes play(const ScheduleCase& times) {
-  std::int64_t now = 0;
-  std::int64_t channel = 0;
+  Lines lines;
   Gathers forward(times.units, times);
   for (int k = 0; k < times.units; ++k) {
-    forward.before(k, now, channel);
-    now += times.forward;
+    forward.before(k, lines);
+    lines.now += times.forward;
   }
-  const std::int64_t half = now;
+  const std::int64_t half = lines.now;
 
-  std::int64_t reduced = now;                // when the reduction in flight ends
+  std::int64_t reduced = lines.now;          // when the reduction in flight ends
   Gathers backward(times.units - 1, times);  // the last unit is still there
+  CopiesOut copies(times.copy_out);
   for (int k = 0; k < times.units; ++k) {
     if (k == 0) {
-      backward.ahead_of(0, now, channel);
+      backward.ahead_of(0, lines);
     } else {
-      backward.before(k - 1, now, channel);
+      backward.before(k - 1, lines);
     }
-    now = std::max(now + times.backward, reduced);
-    channel = reduced = std::max(now, channel) + times.reduce;
+    lines.now = std::max(lines.now + times.backward, reduced);
+    if (k > 0) copies.start(lines);
+    lines.channel = reduced = std::max(lines.now, lines.channel) + times.reduce;
   }
-  return {half, reduced - half};
+  lines.now = std::max(lines.now, reduced);
+  copies.start(lines);
+  copies.finish(lines);
+  return {half, lines.now - half};
 }
 
 ScheduleTimes formula(const ScheduleCase& times) {
-  const auto& [units, f, b, g, r, depth, limit] = times;
+  const auto& [units, f, b, g, r, depth, limit, in, out] = times;
   return {g + (units - 1) * std::max(f, g) + f,
           std::max(b, g) + (units - 2) * std::max(b, g + r) + std::max(b, r) + r};
 }

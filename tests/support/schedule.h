@@ -16,6 +16,8 @@ struct ScheduleCase {
   std::int64_t reduce = 0;    ///< r: reduce-scatter of a unit
   int depth = 1;              ///< units gathered ahead
   int limit = 0;              ///< gathers started and not waited for; 0 = depth
+  std::int64_t copy_in = 0;   ///< h: copy of a unit's shard to the device, before its gather
+  std::int64_t copy_out = 0;  ///< d: copy of its gradient shard to the host; 0 = none
 };
 
 struct ScheduleTimes {
@@ -26,7 +28,8 @@ struct ScheduleTimes {
 };
 
 /// Plays the schedule: parameters are resharded after forward, but for the last unit's; a unit's
-/// reduction is waited for before the next one is issued, and before the end.
+/// reduction is waited for before the next one is issued, and before the end. So is the copy of its
+/// gradient shard, one unit later. Copies of both directions are made one after the other.
 ScheduleTimes play(const ScheduleCase& times);
 
 /// The closed form for depth 1 and K >= 2 (DESIGN §10):

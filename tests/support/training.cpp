@@ -86,6 +86,7 @@ class RankTraining {
       sharding.prefetch_depth = options_.prefetch_depth;
       sharding.ignored = options_.ignored;
       sharding.mixed_precision = options_.precision;
+      sharding.offload = options_.offload;
       sharding.deferred = options_.meta_start ? &deferred : nullptr;
       const std::shared_ptr<ProcessGroup> group =
           options_.replicas == 1 ? shared : make_mesh(*shared, options_.replicas);
@@ -194,7 +195,8 @@ TrainingResult train(const TrainingCase& options) {
   } else {
     const RankOptions ranks{.world_size = options.world_size,
                             .threads_per_rank = options.threads,
-                            .seed = seed_of_model};
+                            .seed = seed_of_model,
+                            .has_cpu_host = options.offload.params};
     run_ranks(ranks, [&](ProcessGroup& group) {
       RankTraining(options, &group, losses).run(result, mutex);
     });

@@ -33,6 +33,7 @@ struct TrainingCase {
   bool no_sync = false;  ///< one reduction a step (L = M)
   double clip = 0;       ///< 0 = off
   optim::MixedPrecision precision;
+  optim::Offload offload;  ///< fsdp; the CPU has a host apart then
   bool meta_start = false;
   ReshardAfterForward reshard = ReshardAfterForward::always();
   int prefetch_depth = 1;

@@ -370,6 +370,19 @@ TEST_CASE("what would silently do something else is refused", "[config]") {
   }
 }
 
+TEST_CASE("offload is refused on the CPU, by the key that asks for it", "[config]") {
+  CHECK_THAT(complaint({"--parallel.offload_params", "true", "--parallel.strategy", "fsdp"}),
+             contains("command line: parallel.offload_params: is true, but ranks compute on the "
+                      "CPU: device and host are one memory there") &&
+                 contains("unshard-report --fake --offload"));
+  CHECK_THAT(complaint({"--parallel.offload_grads", "true"}),
+             contains("command line: parallel.offload_grads: is true, but "
+                      "parallel.offload_params is false"));
+  CHECK_THAT(complaint({"--parallel.offload_grads=true", "--parallel.offload_params=true"}),
+             contains("command line: parallel.offload_params: is true"));
+  CHECK(complaint({"--parallel.offload_params=false", "--parallel.offload_grads=false"}).empty());
+}
+
 TEST_CASE("what has no effect is remarked on", "[config]") {
   const auto remarks = [](const std::vector<std::string>& overrides) {
     return load_config(std::nullopt, overrides).remarks;

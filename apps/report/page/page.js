@@ -335,7 +335,8 @@ function spanTip(span) {
     `lasts ${timeText(span[SPAN.end] - span[SPAN.begin])}`];
   if (run.lanes[span[SPAN.lane]] !== 'compute') {
     lines.push(`issued at ${momentText(span[SPAN.issued])}`,
-      `receives ${exact(span[SPAN.nbytes])}, for ${span[SPAN.phase]}`);
+      `${activity.name === 'copy' ? 'copies' : 'receives'} ${exact(span[SPAN.nbytes])}, ` +
+      `for ${span[SPAN.phase]}`);
     if (!run.virtual) lines.push('the bar ends where waiting for it ended');
   }
   const head = make('b', {}, (span[SPAN.operation] && activity.name !== 'wait'
@@ -428,7 +429,7 @@ const kindTitle = (lower) => {
 /** An event of a unit in words: [swatch, text, small print]. */
 function tell(event, rank) {
   const [, unit, kind, what, phase, nbytes, duration] = event;
-  const operation = what.replace('_', '-');
+  const operation = what.replaceAll('_', '-');
   switch (kind) {
     case 'alloc': return [what, `${kindTitle(what)} get their memory`, '+ ' + exact(nbytes)];
     case 'free': return [what, `${kindTitle(what)} are freed`, '− ' + exact(nbytes)];
@@ -443,9 +444,11 @@ function tell(event, rank) {
         each[SPAN.operation] === what && each[SPAN.issued] === event[EVENT.time] &&
         run.lanes[each[SPAN.lane]] !== 'compute');
       const during = span && run.virtual
-        ? `, on the link ${momentText(span[SPAN.begin])} … ${momentText(span[SPAN.end])}` : '';
-      return [what === 'all_gather' ? 'gather' : 'reduce', `${operation} issued for ${phase}`,
-        `receives ${exact(nbytes)}${during}`];
+        ? `, on the ${what.startsWith('copy_to_') ? 'bus' : 'link'} ${momentText(span[SPAN.begin])} … ${momentText(span[SPAN.end])}` : '';
+      const isCopy = what.startsWith('copy_to_');
+      const swatch = isCopy ? 'copy' : what === 'all_gather' ? 'gather' : 'reduce';
+      return [swatch, `${operation} issued for ${phase}`,
+        `${isCopy ? 'copies' : 'receives'} ${exact(nbytes)}${during}`];
     }
     default: return ['step', kind, ''];
   }

@@ -48,6 +48,9 @@ std::string title_of(const ShortRun& run) {
               : fmt::format(", kept within {} ranks", run.reshard.ranks);
   text += run.prefetch_depth == 0 ? ", no prefetch"
                                   : fmt::format(", prefetch depth {}", run.prefetch_depth);
+  if (run.offload.params) {
+    text += run.offload.grads ? ", offloaded" : ", parameters offloaded";
+  }
   return text;
 }
 
@@ -69,6 +72,7 @@ class RankRun {
       options.prefetch_depth = run_.prefetch_depth;
       options.reshard_after_forward = run_.reshard;
       options.mixed_precision = run_.mixed_precision;
+      options.offload = run_.offload;
       auto sharded = fully_shard(
           *model_, run_.replicas == 1 ? group_ : make_mesh(*group_, run_.replicas), options);
       sharded->attach_optimizer(make_optimizer);

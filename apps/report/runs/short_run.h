@@ -5,6 +5,7 @@
 
 #include "nn/transformer.h"
 #include "optim/mixed_precision.h"
+#include "optim/offload.h"
 #include "report/run_record.h"
 #include "task3_forward/forward.h"
 
@@ -26,6 +27,7 @@ struct ShortRun {
   ReshardAfterForward reshard = ReshardAfterForward::always();
   optim::MixedPrecision mixed_precision;             ///< over masters of float32
   bool checkpoints_blocks = false;                   ///< activation checkpointing
+  optim::Offload offload;                            ///< fsdp, on the fake device
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< ddp
   std::int64_t batch = 1;                            ///< sequences of a micro-batch
   int micro_steps = 1;
@@ -35,9 +37,13 @@ struct ShortRun {
 };
 
 /// The machine that is modeled unless another is asked for: 1 TFLOP/s, 500 GB/s of memory, a link
-/// of 10 GB/s and 2 µs a hop.
-inline constexpr CostModel kSmallMachine{
-    .ps_per_flop = 1, .ps_per_byte = 2, .alpha_ps = 2'000'000, .link_ps_per_byte = 100};
+/// of 10 GB/s and 2 µs a hop, a bus of 25 GB/s to a host with 50 GB/s of memory.
+inline constexpr CostModel kSmallMachine{.ps_per_flop = 1,
+                                         .ps_per_byte = 2,
+                                         .alpha_ps = 2'000'000,
+                                         .link_ps_per_byte = 100,
+                                         .bus_ps_per_byte = 40,
+                                         .host_ps_per_byte = 20};
 
 /// The same ranks in boxes of so many: between two boxes 1 GB/s, and 10 µs a hop.
 constexpr CostModel in_boxes(int ranks_per_box) {

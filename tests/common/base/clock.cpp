@@ -55,3 +55,20 @@ TEST_CASE("computation hides communication: K units with prefetch take g + (K-1)
     CHECK(clock.now() == g + (units - 1) * std::max(f, g) + f);
   }
 }
+
+TEST_CASE("a copy over the bus takes the time of its bytes, after the copy before it") {
+  VirtualClock clock({.ps_per_flop = 1, .bus_ps_per_byte = 4});
+  CHECK(clock.start_copy(10) == 40);
+  CHECK(clock.start_copy(5) == 60);
+  clock.compute({.flops = 100});
+  CHECK(clock.start_copy(5) == 120);
+  CHECK(clock.bus_free() == 120);
+  CHECK(clock.now() == 100);  // beside the computation, and beside the channel
+  CHECK(clock.start_collective(2, 0) == 100);
+}
+
+TEST_CASE("a collective begins when its operands are there") {
+  VirtualClock clock(kModel);
+  CHECK(clock.start_collective(2, 10, false, 1000) == 1000 + 100 + 30);
+  CHECK(clock.start_collective(2, 10, false, 500) == 1130 + 130);  // long there: behind the first
+}

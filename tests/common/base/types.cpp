@@ -37,6 +37,9 @@ TEST_CASE("devices print as they are written in configurations") {
   CHECK(to_string(kCpu) == "cpu");
   CHECK(to_string(kMeta) == "meta");
   CHECK(to_string(kFake) == "fake");
+  CHECK(to_string(kFakeHost) == "fake:1");
+  CHECK(kFakeHost.is_host());
+  CHECK_FALSE(kFake.is_host());
   CHECK(kCpu.has_data());
   CHECK_FALSE(kMeta.has_data());
   CHECK_FALSE(kFake.has_data());

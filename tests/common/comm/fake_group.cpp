@@ -76,6 +76,28 @@ TEST_CASE("fake group: one channel, beside the computation") {
   CHECK(clock.now() == gather + 10'000 + gather);
 }
 
+TEST_CASE("fake group: a gather begins when the copy of its shard from the host has ended") {
+  Context context(with_clock());
+  const ContextScope scope(context);
+  ProcessGroup group = make_fake_group(0, 2);
+  const Tensor whole = Tensor::empty({2});
+  const Tensor shard = Tensor::empty({1});
+  shard.storage()->set_ready(5000);
+  context.trace().set_recording(true);
+  group.all_gather(whole, shard, kForwardLabel).wait();
+  CHECK(context.clock()->now() == 5000 + duration(2, 4));
+  CHECK(context.trace().events().at(0).ready == 5000);
+}
+
+TEST_CASE("fake group: a collective on host memory is refused, with the remedy") {
+  Context context(with_clock());
+  const ContextScope scope(context);
+  ProcessGroup group = make_fake_group(0, 2);
+  const Tensor shard = Tensor::empty({1}, DType::float32, kFakeHost);
+  CHECK_THROWS_WITH(group.all_gather(Tensor::empty({2}), shard, kForwardLabel),
+                    contains("`in` is on fake:1, in host memory") && contains("gather_input()"));
+}
+
 TEST_CASE("fake group: asking for ever, while nothing moves the clock, is an error") {
   Context context(with_clock());
   const ContextScope scope(context);

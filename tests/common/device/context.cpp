@@ -54,6 +54,23 @@ TEST_CASE("each device has its allocator, one tracker counts for all") {
   CHECK(context.allocator(kFake)->round_up(1) == 512);
 }
 
+TEST_CASE("the memory of the host is counted apart, where there is one") {
+  Context fake({.device = kFake, .fake_granularity = 512});
+  CHECK(fake.host() == kFakeHost);
+  CHECK(&fake.allocator(kFakeHost)->tracker() == &fake.host_tracker());
+  CHECK(fake.allocator(kFakeHost)->round_up(1) == 1);  // only accelerators round up
+  CHECK(&fake.host_tracker() != &fake.tracker());
+  CHECK(Context().host() == kCpu);  // one memory
+  Context test({.has_cpu_host = true});
+  CHECK(test.host() == kCpuHost);
+  CHECK(&test.allocator(kCpuHost)->tracker() == &test.host_tracker());
+  const ContextScope scope(test);
+  Storage storage(kCpuHost, 8, MemoryKind::sharded_param);
+  storage.allocate();
+  CHECK(test.tracker().current_total() == 0);
+  CHECK(test.host_tracker().current()[MemoryKind::sharded_param] == 8);
+}
+
 TEST_CASE("scratch is accounted once, at the first use of the pool") {
   for (const int threads : {1, 2, 3}) {
     Context context({.threads = threads});

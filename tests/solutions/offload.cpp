@@ -1,0 +1,131 @@
+// Offload: shards in a memory of their own, with the bits of a single process.
+#include "comm/fake_group.h"
+#include "comm/world.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "support/training.h"
+
+namespace fsdp::testing::offload_test {
+namespace {
+
+constexpr optim::Offload kParams{.params = true};
+constexpr optim::Offload kAll{.params = true, .grads = true};
+constexpr int kSteps = FSDP_SANITIZED ? 3 : 8;
+
+TrainingCase fsdp_of(TrainingCase options, int world_size, optim::Offload offload) {
+  options.strategy = Strategy::fsdp;
+  options.world_size = world_size;
+  options.offload = offload;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("With offload, FSDP equals a single process in every bit") {
+  const optim::MixedPrecision policy = GENERATE(
+      optim::MixedPrecision{},
+      optim::MixedPrecision{.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32});
+  TrainingCase base;
+  base.steps = kSteps;
+  base.clip = 0.5;
+  base.precision = policy;
+  const TrainingResult expected = train(base);
+  for (const int world_size : {1, 2, 4, 8}) {
+    for (const optim::Offload offload : {kParams, kAll}) {
+      for (const bool no_sync : {false, true}) {
+        TrainingCase options = fsdp_of(base, world_size, offload);
+        options.no_sync = no_sync;
+        options.meta_start = no_sync;
+        options.prefetch_depth = no_sync ? 2 : 1;
+        CAPTURE(world_size, offload.grads, no_sync);
+        CHECK(difference(train(options), expected) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("Offload with other options changes no bit") {
+  TrainingCase base;
+  base.clip = 0.5;
+  base.model.tie_word_embeddings = GENERATE(false, true);
+  const TrainingResult expected = train(base);
+  for (const optim::Offload offload : {kParams, kAll}) {
+    TrainingCase options = fsdp_of(base, 4, offload);
+    CAPTURE(offload.grads, base.model.tie_word_embeddings);
+    options.replicas = 2;
+    CHECK(difference(train(options), expected) == "");
+    options.replicas = 1;
+    options.reshard = ReshardAfterForward::within(2);
+    CHECK(difference(train(options), expected) == "");
+    options.reshard = ReshardAfterForward::never();
+    options.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
+    options.meta_start = true;
+    CHECK(difference(train(options), expected) == "");
+  }
+}
+
+TEST_CASE("A checkpoint goes from offloaded to not offloaded shards, and back") {
+  TrainingCase base;
+  base.steps = 4;
+  base.clip = 0.5;
+  const TrainingResult expected = train(base);
+  for (const auto& [first, second] :
+       {std::pair<optim::Offload, optim::Offload>{kAll, {}}, {{}, kAll}, {kParams, kAll}}) {
+    const TemporaryFolder folder;
+    TrainingCase before = fsdp_of(base, 2, first);
+    before.steps = 2;
+    before.save_to = folder.path();
+    TrainingResult joined = train(before);
+    TrainingCase after = fsdp_of(base, 4, second);
+    after.first_step = after.steps = 2;
+    after.load_from = io::CheckpointFolder(folder.path()).latest();
+    after.seed_of_model = 77;  // what is loaded must not come from initialization
+    const TrainingResult rest = train(after);
+    joined.losses.insert(joined.losses.end(), rest.losses.begin(), rest.losses.end());
+    joined.norms.insert(joined.norms.end(), rest.norms.begin(), rest.norms.end());
+    joined.state = rest.state;
+    CAPTURE(first.params, first.grads, second.params, second.grads);
+    CHECK(difference(joined, expected) == "");
+  }
+}
+
+TEST_CASE("A full state is written from offloaded shards, and read into them") {
+  const optim::MixedPrecision policy =
+      GENERATE(optim::MixedPrecision{},
+               optim::MixedPrecision{.param_dtype = DType::bfloat16, .reduce_dtype = {}});
+  const TemporaryFolder folder;
+  run_ranks({.world_size = 2, .seed = 3, .has_cpu_host = true}, [&](ProcessGroup& ranks) {
+    const std::shared_ptr<ProcessGroup> group(&ranks, [](ProcessGroup*) {});
+    FullyShardOptions options;
+    options.mixed_precision = policy;
+    options.offload = kAll;
+    nn::TransformerLM written(nn::TransformerConfig::nano());
+    nn::TransformerLM read(nn::TransformerConfig::nano());  // other weights: drawn later
+    const auto from = fully_shard(written, group, options);
+    const auto to = fully_shard(read, group, options);
+    from->save_full(folder.path() / "full");
+    to->load_full(folder.path() / "full");
+    for (std::size_t unit = 0; unit < from->units().size(); ++unit) {
+      const Tensor& a = from->units()[unit]->flat_parameters().front()->shard();
+      const Tensor& b = to->units()[unit]->flat_parameters().front()->shard();
+      FSDP_CHECK(a.device() == kCpuHost, "the shard is on {}", to_string(a.device()));
+      FSDP_CHECK(ops::equal_bits(a, b), "unit {} differs", from->units()[unit]->name());
+    }
+  });
+}
+
+TEST_CASE("Offload is refused where it makes no sense, and the message says why") {
+  nn::TransformerLM model(nn::TransformerConfig::nano());
+  const auto group = std::make_shared<ProcessGroup>(make_fake_backend(0, 2));
+  const auto refusal = [&](optim::Offload offload) {
+    FullyShardOptions options;
+    options.offload = offload;
+    return message_of<Error>([&] { fully_shard(model, group, options); });
+  };
+  CHECK(refusal({.params = false, .grads = true}).find("needs offload of parameters") !=
+        std::string::npos);
+  CHECK(refusal(kParams).find("offload on cpu: its memory is the host's memory") !=
+        std::string::npos);
+}
+
+}  // namespace fsdp::testing::offload_test
