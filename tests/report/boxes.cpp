@@ -3,6 +3,7 @@
 #include "report/timeline.h"
 #include "support/catch.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,28 @@ TEST_CASE("shards travel between boxes while the next unit computes", "[report]"
   // That of the last unit is not hidden at all.
   CHECK(waiting > 0);
   CHECK(waiting < transfers_of(record).far * 3 / 4);
+}
+
+TEST_CASE("two links need two rows of bars, whichever is faster", "[report]") {
+  for (const int far : {20, 50, 100, 150, 200, 400, 1000}) {
+    CostModel machine = report::in_boxes(4);
+    machine.far_alpha_ps = machine.alpha_ps;
+    machine.far_link_ps_per_byte = far;
+    ShortRun options;
+    options.ranks = 8;
+    options.replicas = 2;
+    const RunRecord record = report::record_fake(options, machine);
+    std::vector<std::int64_t> ends(2 * report::kLanes);  // of the last bar in each row
+    for (const Span& span : spans_of(record, record.ranks[0])) {
+      INFO(far << " " << name_of(span.lane) << " " << span.unit << " " << span.depth);
+      if (span.lane == report::Lane::compute) continue;
+      REQUIRE(span.depth <= 1);
+      std::int64_t& end =
+          ends.at(static_cast<std::size_t>(2 * static_cast<int>(span.lane) + span.depth));
+      CHECK(span.begin >= end);
+      end = span.end;
+    }
+  }
 }
 
 }  // namespace fsdp::testing::boxes_test
