@@ -71,10 +71,10 @@ struct Shared {
   Variable loss(bool later) {
     const Variable base = scale(x, 1.5);
     const Variable a =
-        run(later, base, {w}, [&](const Variable& in) { return tanh(linear(in, w)); });
-    const Variable b = run(later, base, {w, v}, [&](const Variable& in) {
+        run(later, base, {w}, [this](const Variable& in) { return tanh(linear(in, w)); });
+    const Variable b = run(later, base, {w, v}, [this, later](const Variable& in) {
       const Variable inner =
-          run(later, linear(in, v), {w}, [&](const Variable& i) { return linear(tanh(i), w); });
+          run(later, linear(in, v), {w}, [this](const Variable& i) { return linear(tanh(i), w); });
       return add(linear(inner, v), in);
     });
     return sum(multiply(add(linear(a, w), b), add(base, x)));
