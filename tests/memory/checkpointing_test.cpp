@@ -113,6 +113,20 @@ TEST_CASE("Checkpointed blocks in a mesh, and with ignored parameters, hold what
   }
 }
 
+TEST_CASE("Checkpointed blocks whose shards are offloaded hold what the formula says") {
+  for (const Checkpointing checkpointing : {Checkpointing::inside, Checkpointing::around}) {
+    for (const bool grads : {false, true}) {
+      for (const int world_size : {1, 2, 3, 4}) {
+        MemoryCase test_case = checkpointed_case(Placement::sharded, world_size, checkpointing);
+        test_case.options.offload = {.params = true, .grads = grads};
+        test_case.options.prefetch_depth = world_size % 3;
+        test_case.options.mixed_precision = kPolicies[grads ? 1 : 0];
+        CHECK(difference(test_case) == "");
+      }
+    }
+  }
+}
+
 // By hand, without the formula. So long a batch that activations are most of what is held.
 TEST_CASE("Between forward and backward a checkpointed block keeps its input alone") {
   constexpr int kBlocks = 12, kBatch = 16;

@@ -102,6 +102,20 @@ TEST_CASE("Checkpointed blocks with tied, frozen and ignored parameters, and wit
   }
 }
 
+TEST_CASE("Checkpointed blocks whose shards are offloaded leave the bits of a single process") {
+  TrainingCase base;
+  base.clip = 0.5;
+  const TrainingResult expected = train(base);
+  for (const Checkpointed nesting : {Checkpointed::inside, Checkpointed::around}) {
+    for (const bool grads : {false, true}) {
+      TrainingCase options = in({Strategy::fsdp, 4}, nesting, base);
+      options.offload = {.params = true, .grads = grads};
+      CAPTURE(static_cast<int>(nesting), grads);
+      CHECK(difference(train(options), expected) == "");
+    }
+  }
+}
+
 TEST_CASE("A training saved with checkpointed blocks goes on without, and the other way round") {
   TrainingCase base;
   base.steps = 4;
