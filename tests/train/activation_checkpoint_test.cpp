@@ -3,6 +3,7 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
+#include "train/evaluation.h"
 #include "train/memory_check.h"
 #include "train/program.h"
 #include "train/some_text.h"
@@ -81,6 +82,10 @@ TEST_CASE("a training goes on with activation checkpoints, and without", "[train
     const RunResult rest = train(configure(there(kSingle, !first)));
     CHECK(rest.first_step == 2);
     CHECK(rest.param_sha256 == whole.param_sha256);
+    const TrainConfig config = configure(there(kFsdp, true));
+    const EvaluationResult found = run_evaluation(config, some_text());
+    CHECK(found.loss == run_evaluation(configure(there(kSingle, false)), some_text()).loss);
+    CHECK(found.peak_bytes <= bound_bytes(config, Work::evaluation));
   }
 }
 
