@@ -35,9 +35,21 @@ struct SegmentMemory {
   std::vector<MemoryPoint> forward;   ///< front(): on entry, back(): on exit
   std::vector<MemoryPoint> backward;  ///< likewise; empty if nothing was recorded
   std::int64_t dropped = 0;  ///< of its input: what is not kept is freed once it has returned
-  /// A_k: what stays between forward and backward, the output left out.
-  std::int64_t kept() const { return backward.empty() ? 0 : backward.front().activation; }
+  /// A checkpointed block has the second form: its forward runs without a tape and keeps the input
+  /// alone, and backward begins with
+  ///
+  ///     again      enters with its input + d(output)   leaves with A_k + d(output)
+  bool is_checkpointed = false;
+  std::vector<MemoryPoint> again = {};  ///< empty if nothing was recorded
+  /// What stays between forward and backward, the output left out: A_k, or the input.
+  std::int64_t kept() const {
+    const std::vector<MemoryPoint>& first = again.empty() ? backward : again;
+    return first.empty() ? 0 : first.front().activation;
+  }
 };
+
+/// The second form of a block. @param untaped the same block, of a forward without a tape
+SegmentMemory checkpointed(const SegmentMemory& block, const SegmentMemory& untaped);
 
 /// The table of a model that is trained as a whole, and a micro-batch. (If a part is frozen, see
 /// frozen_segments.h.) It depends on nothing else: not on the number of ranks, the strategy or the

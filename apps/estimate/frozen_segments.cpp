@@ -20,9 +20,11 @@ using paper::Weight;
 /// The model, in bytes.
 class PaperModel {
  public:
-  PaperModel(const nn::TransformerConfig& config, const MemoryOptions& options, std::int64_t length)
+  PaperModel(const nn::TransformerConfig& config, const MemoryOptions& options, std::int64_t length,
+             bool has_tape)
       : config_(config),
         options_(options),
+        has_tape_(has_tape),
         element_(static_cast<std::int64_t>(
             size_of(options.mixed_precision.param_dtype_for(DType::float32)))),
         rows_(options.batch * length) {}
@@ -117,11 +119,12 @@ class PaperModel {
 
   std::int64_t row_bytes(std::int64_t width) const { return element_ * rows_ * width; }
   Weight weight(const std::string& module, std::int64_t numel) const {
-    return {element_ * numel, is_trained(options_, module + ".weight")};
+    return {element_ * numel, has_tape_ && is_trained(options_, module + ".weight")};
   }
 
   const nn::TransformerConfig& config_;
   const MemoryOptions& options_;
+  bool has_tape_;
   std::int64_t element_;
   std::int64_t rows_;
   std::string path_;  // of the block, with a dot
@@ -143,8 +146,9 @@ bool is_adapted(const MemoryOptions& options, const std::string& path) {
 }
 
 std::vector<SegmentMemory> segments_on_paper(const nn::TransformerConfig& config,
-                                             const MemoryOptions& options, std::int64_t length) {
-  return PaperModel(config, options, length).segments();
+                                             const MemoryOptions& options, std::int64_t length,
+                                             bool has_tape) {
+  return PaperModel(config, options, length, has_tape).segments();
 }
 
 }  // namespace fsdp::estimate

@@ -25,7 +25,9 @@ bool is_adapted(const MemoryOptions& options, const std::string& path);
 
 /// The segments of the model in forward order: embedding, blocks, head. Equal to those of the
 /// activation table if nothing is frozen.
+/// @param has_tape false: of a forward that records nothing
 std::vector<SegmentMemory> segments_on_paper(const nn::TransformerConfig& config,
-                                             const MemoryOptions& options, std::int64_t length);
+                                             const MemoryOptions& options, std::int64_t length,
+                                             bool has_tape = true);
 
 }  // namespace fsdp::estimate

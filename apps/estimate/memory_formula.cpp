@@ -28,6 +28,9 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
       options.micro_steps >= 1 && per_reduction >= 1 && options.micro_steps % per_reduction == 0,
       "{} micro-steps a reduction must divide the {} of a step", per_reduction,
       options.micro_steps);
+  FSDP_CHECK(
+      options.checkpointing != Checkpointing::around || options.placement == Placement::sharded,
+      "checkpointing around units, but nothing is sharded: use Checkpointing::inside");
   const int group = options.reshard_ranks;
   FSDP_CHECK(options.reshard != Reshard::within ||
                  (group > 1 && group < options.shards() && options.shards() % group == 0),
@@ -39,13 +42,23 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
              options.optimizer_states);
 }
 
-std::vector<SegmentMemory> segments_of(const ActivationTable& table,
-                                       const nn::TransformerConfig& config,
-                                       const MemoryOptions& options, std::int64_t length) {
+std::vector<SegmentMemory> taped_segments(const ActivationTable& table,
+                                          const nn::TransformerConfig& config,
+                                          const MemoryOptions& options, std::int64_t length) {
   if (options.trains || options.lora_rank > 0) return segments_on_paper(config, options, length);
   std::vector<SegmentMemory> all{table.embedding};
   all.resize(static_cast<std::size_t>(1 + config.num_hidden_layers), table.block);
   all.push_back(table.head);
+  return all;
+}
+
+std::vector<SegmentMemory> segments_of(const ActivationTable& table,
+                                       const nn::TransformerConfig& config,
+                                       const MemoryOptions& options, std::int64_t length) {
+  std::vector<SegmentMemory> all = taped_segments(table, config, options, length);
+  if (options.checkpointing == Checkpointing::none) return all;
+  const auto untaped = segments_on_paper(config, options, length, /*has_tape=*/false);
+  for (std::size_t i = 1; i + 1 < all.size(); ++i) all[i] = checkpointed(all[i], untaped[i]);
   return all;
 }
 

@@ -55,6 +55,8 @@ struct StepMemory {
 ///
 ///     ACTIVATION       8·B·T                     tokens and targets (int32)
 ///                      Σ_{j<k} kept_j + A_k      the tape: activation_table.h
+///                                                (checkpointed blocks: their input for kept_j,
+///                                                and A_k in the backward of k only)
 ///                      4                         the loss, once it is there
 ///     TEMP             temp_k                    gradients of activations
 ///     UNSHARDED_PARAM  p·P_k + p·Σ P             the unit that computes, and up to `depth` ahead
@@ -86,6 +88,9 @@ struct StepMemory {
 /// A mesh of R replicas: n = ceil(u / S) with S = W / R shards, and W/R takes W's place in P. The
 /// shards of unit k+2 are still REDUCE_SCATTER while they are summed over the replicas, and become
 /// SHARDED_GRAD when those of unit k+1 follow them.
+///
+/// Checkpointing around units: their second forward gathers and reshards like the first, but in the
+/// order of backward. The first one keeps no parameters, since it has no tape.
 ///
 /// Placement ddp is the case that everything is ignored; single likewise, but gradients appear one
 /// by one as backward goes. W = 1 is not special: the shard is a second copy there.

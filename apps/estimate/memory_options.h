@@ -26,6 +26,13 @@ enum class Reshard {
   within,  ///< a subgroup of ranks, which then hold one copy together
 };
 
+/// Where the blocks of a model are checkpointed, as in task8_beyond/checkpoint.h.
+enum class Checkpointing {
+  none,
+  inside,  ///< FSDP(checkpoint(block)); without FSDP, checkpoint(block)
+  around,  ///< checkpoint(FSDP(block)), sharded only
+};
+
 /// Every rank holds the same number of bytes: shards are padded to one size. So there is no rank
 /// here.
 struct MemoryOptions {
@@ -40,6 +47,8 @@ struct MemoryOptions {
   bool clips = false;                     ///< the global norm is computed each step
   int optimizer_states = 2;               ///< tensors per parameter: AdamW 2, SGD 0 or 1 (momentum)
   optim::MixedPrecision mixed_precision;  ///< over masters of float32
+  /// Every block, or none.
+  Checkpointing checkpointing = Checkpointing::none;
   /// What is trained, by path; empty: everything.
   std::function<bool(const std::string& path)> trains;
   /// LoRA, as nn::add_lora makes it; 0 = none. Only the adapters are trained then, and the rest is

@@ -82,12 +82,12 @@ void StepSimulation::forward(MicroStepMemory& memory) {
     walk(segments_[i].forward);
     if (!has_tape_) ledger_.drop(MemoryKind::activation, segments_[i].kept());
     snap(name, CallState::before_post_forward, memory);
-    post_forward(unit);
+    post_forward(unit, has_tape_ && !is_around(segments_[i]));
     snap(name, CallState::after_post_forward, memory);
     ledger_.drop(MemoryKind::activation, segments_[i].dropped);
   }
   snap("root", CallState::before_post_forward, memory);
-  post_forward(root);
+  post_forward(root, has_tape_);
   snap("root", CallState::after_post_forward, memory);
   walk(table_.loss.forward);
 
@@ -110,9 +110,11 @@ void StepSimulation::backward(int m, MicroStepMemory& memory) {
     if (segments_[i].backward.empty()) break;  // nothing below is trained
     Unit* unit = unit_at(shape_.unit_of_segment[i]);
     const std::string& name = shape_.segments[i];
+    if (is_around(segments_[i])) forward_again(i, memory);
     snap(name, CallState::before_pre_backward, memory);
     pre_backward(unit);
     snap(name, CallState::after_pre_backward, memory);
+    if (!is_around(segments_[i])) walk(segments_[i].again);
     walk_backward(i, m);
     snap(name, CallState::before_post_backward, memory);
     post_backward(unit, m);
@@ -127,6 +129,25 @@ void StepSimulation::backward(int m, MicroStepMemory& memory) {
     if (unit.state != State::sharded) reshard(unit);
   }
   whole_.end_micro_step(m);
+}
+
+// The second forward of a unit that is checkpointed from outside, which is in nobody's way: the
+// units ahead are those of backward.
+void StepSimulation::forward_again(std::size_t segment, MicroStepMemory& memory) {
+  const std::vector<MemoryPoint>& again = segments_[segment].again;
+  Unit* unit = unit_at(shape_.unit_of_segment[segment]);
+  const std::string& name = shape_.segments[segment];
+  snap(name, CallState::before_pre_forward, memory);
+  if (unit != nullptr) {
+    finish_unshard(*unit);
+    start_ahead(backward_order_, *unit);
+  }
+  snap(name, CallState::after_pre_forward, memory);
+  walk({again.begin(), again.end() - 1});
+  snap(name, CallState::before_post_forward, memory);
+  post_forward(unit, /*has_tape=*/true);
+  snap(name, CallState::after_post_forward, memory);
+  advance(again[again.size() - 2], again.back());
 }
 
 // ------------------------------------------------------------------------------------ the step

@@ -62,7 +62,8 @@ class StepSimulation {
   void finish_unshard(Unit& unit);
   void reshard(Unit& unit);
   void pre_forward(Unit* unit);
-  void post_forward(Unit* unit);
+  void post_forward(Unit* unit, bool has_tape);
+  void forward_again(std::size_t segment, MicroStepMemory& memory);
   void pre_backward(Unit* unit);
   void post_backward(Unit* unit, int m);
   void start_reduce(Unit& unit, int m);
@@ -79,6 +80,9 @@ class StepSimulation {
   void advance(const MemoryPoint& from, const MemoryPoint& to);
   void snap(const std::string& module, nn::CallState state, MicroStepMemory& memory) const;
   Unit* unit_at(int index);
+  bool is_around(const SegmentMemory& segment) const {
+    return segment.is_checkpointed && options_.checkpointing == Checkpointing::around;
+  }
   /// Whole gradients are made in buckets, not one by one.
   bool has_buckets() const { return options_.placement != Placement::single; }
   std::int64_t part_of(const FlatShape& flat) const;

@@ -78,10 +78,10 @@ void StepSimulation::pre_forward(Unit* unit) {
   start_ahead(forward_order_, *unit);
 }
 
-void StepSimulation::post_forward(Unit* unit) {
+void StepSimulation::post_forward(Unit* unit, bool has_tape) {
   if (unit == nullptr) return;
-  if (has_tape_ && (unit->shape.keep || options_.reshard == Reshard::never)) return;
-  const bool keeps_part = has_tape_ && options_.reshard == Reshard::within;
+  if (has_tape && (unit->shape.keep || options_.reshard == Reshard::never)) return;
+  const bool keeps_part = has_tape && options_.reshard == Reshard::within;
   for (const FlatShape& flat : unit->shape.flats) {
     if (keeps_part) ledger_.hold(MemoryKind::unsharded_param, part_of(flat));
   }

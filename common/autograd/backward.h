@@ -23,6 +23,22 @@ namespace fsdp {
 /// before.
 void backward(const Variable& root, double gradient = 1);
 
+/// The same from a tensor of any shape, with d(root) = `gradient` (the shape and dtype of root).
+///
+/// A node may call it in its own backward, for a tape that it has recorded there under
+/// GradScope(true), at most once. This nested backward ends at the inputs of that node: at
+/// Node::input(), and at leaves that are its inputs, such as the parameters of a module. What it
+/// contributes to them counts as contributed by the node. So a leaf's hooks still run once, after
+/// the last contribution to the leaf that the *outer* tape recorded, and not if there was none. Its
+/// sums have the same order, hence the same bits, as if the nested tape were a part of the outer
+/// one. A root that needs no gradient contributes nothing.
+///
+/// Gives up what it can: `root`, before the first node runs, if the caller moves it in; and
+/// `gradient`, if it is what Node::backward() was given (which is undefined then).
+/// @throws Error also for a nested tape that leads to a node of the outer tape, or to a leaf with
+/// hooks, that is not an input of the node.
+void backward(Variable root, const Tensor& gradient);
+
 /// Runs `callback` after the current backward has finished (after all hooks), in queue order. In a
 /// nested backward (run by a node of another), it runs after the outermost.
 /// @throws Error outside a backward.

@@ -65,6 +65,37 @@ Variable Node::record(std::shared_ptr<Node> node, std::vector<Variable> inputs, 
 
 bool Node::wants(std::size_t i) const { return edges_.at(i).node || edges_.at(i).leaf; }
 
+bool Node::has_edge_to(const Node* node) const {
+  return std::any_of(edges_.begin(), edges_.end(),
+                     [&](const Edge& edge) { return edge.node.get() == node; });
+}
+
+bool Node::passes(const Variable& root, const Tensor& grad) {
+  for (std::size_t i = 0; i < edges_.size(); ++i) {
+    const Edge& edge = edges_[i];
+    const bool is_input = edge.leaf ? edge.leaf == root.impl_ : edge.node == root.impl_->node;
+    if (!wants(i) || !is_input) continue;
+    pass(i, grad);
+    return true;
+  }
+  return false;
+}
+
+// The producer of the input becomes the producer of this variable: the nested tape ends there, and
+// adds its contributions to the gradient that the tape around it has summed so far.
+Variable Node::input(std::size_t i, Tensor data) const {
+  const Edge& edge = edges_.at(i);
+  Variable variable;
+  if (edge.leaf) {
+    variable.impl_ = edge.leaf;
+    return variable;
+  }
+  variable = Variable(std::move(data));
+  variable.impl_->requires_grad = edge.node != nullptr;
+  variable.impl_->node = edge.node;
+  return variable;
+}
+
 GradTarget Node::target(std::size_t i) {
   if (!wants(i)) return {};
   Edge& edge = edges_[i];
@@ -113,6 +144,7 @@ void Node::add_to_output_gradient(const Tensor& grad) {
 
 void Node::finish() {
   state_ = State::finished;
+  reached_by_ = nullptr;
   release();
   edges_.clear();
   frame_.reset();

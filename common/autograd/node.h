@@ -66,6 +66,7 @@ class Node {
   virtual void backward(const Tensor& dout) = 0;
   /// Drops saved tensors.
   virtual void release() = 0;
+  // (A node may also record a tape of its own in backward() and run it: see backward.h.)
 
   /// Records `node` as the origin of `output`, if grad is enabled and any input requires grad.
   /// Otherwise the result is a plain leaf.
@@ -74,6 +75,9 @@ class Node {
  protected:
   /// Whether input i needs a gradient.
   bool wants(std::size_t i) const;
+  /// Input i as a variable for a tape that backward() records itself. It holds `data`, and what the
+  /// nested backward contributes to it goes where input i's gradient goes.
+  Variable input(std::size_t i, Tensor data) const;
   /// The place for input i's next contribution: for leaves the gradient buffer or the grad, for
   /// others the gradient summed so far. Call it once per backward and input, right before you write
   /// all of it.
@@ -93,6 +97,9 @@ class Node {
   };
   enum class State { recorded, reached, finished };
 
+  bool has_edge_to(const Node* node) const;
+  bool passes(const Variable& root, const Tensor& grad);  // if `root` is one of the inputs
+
   GradTarget output_gradient();
   void add_to_output_gradient(const Tensor& grad);
   void finish();  // drops everything except the name
@@ -104,8 +111,10 @@ class Node {
   DType output_dtype_ = DType::float32;
   Device output_device_;
   State state_ = State::recorded;
-  Tensor grad_;      // d(loss)/d(output), summed so far
-  int awaited_ = 0;  // contributions to grad_ still to come
+  const BackwardPass* reached_by_ = nullptr;
+  bool ran_nested_ = false;  // its inputs got their contributions from a nested backward
+  Tensor grad_;              // d(loss)/d(output), summed so far
+  int awaited_ = 0;          // contributions to grad_ still to come
 };
 
 }  // namespace fsdp

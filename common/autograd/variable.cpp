@@ -132,7 +132,7 @@ GradTarget Variable::Impl::grad_target() {
 
 bool grad_enabled() { return grad_is_enabled; }
 
-NoGradScope::NoGradScope() : previous_(std::exchange(grad_is_enabled, false)) {}
-NoGradScope::~NoGradScope() { grad_is_enabled = previous_; }
+GradScope::GradScope(bool is_enabled) : previous_(std::exchange(grad_is_enabled, is_enabled)) {}
+GradScope::~GradScope() { grad_is_enabled = previous_; }
 
 }  // namespace fsdp

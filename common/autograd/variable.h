@@ -88,19 +88,26 @@ class Variable {
   std::shared_ptr<Impl> impl_;
 };
 
-/// True unless a NoGradScope is open on this thread.
+/// Whether operations on this thread are recorded: true unless a scope below says otherwise.
 bool grad_enabled();
 
-/// While it lives, this thread records no tape.
-class NoGradScope {
+/// While it lives, this thread records a tape, or none. The innermost scope decides: inside a
+/// backward, where nothing is recorded, GradScope(true) records again.
+class GradScope {
  public:
-  NoGradScope();
-  ~NoGradScope();
-  NoGradScope(const NoGradScope&) = delete;
-  NoGradScope& operator=(const NoGradScope&) = delete;
+  explicit GradScope(bool is_enabled);
+  ~GradScope();
+  GradScope(const GradScope&) = delete;
+  GradScope& operator=(const GradScope&) = delete;
 
  private:
   bool previous_;
+};
+
+/// While it lives, this thread records no tape.
+class NoGradScope : public GradScope {
+ public:
+  NoGradScope() : GradScope(false) {}
 };
 
 }  // namespace fsdp

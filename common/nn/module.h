@@ -22,6 +22,12 @@ class Module;
 
 using ModuleHook = std::function<void(Module&)>;
 
+/// A part of a module's call, as a function of its input.
+using Call = std::function<Variable(const Variable& x)>;
+/// What runs in place of that part: it gets the part as `call`, and returns what it returned. It
+/// may call it later too, as long as the module lives.
+using CallWrapper = std::function<Variable(Module& module, const Variable& x, const Call& call)>;
+
 /// The eight moments of a module's life in one iteration, in this order.
 enum class CallState {
   before_pre_forward,
@@ -94,6 +100,9 @@ class Module {
   /// The memory tracker counts the module as active from the first to the last line of each. The
   /// module must outlive the tape. Two calls in one forward are two backward frames. After an
   /// exception nothing stays open.
+  ///
+  /// Two slots hold what is put around a part of this: around forward() alone, inside the hooks, or
+  /// around everything, outside of them.
   Variable operator()(const Variable& x);
 
   // ------------------------------------------------------------------------------- structure
@@ -138,6 +147,10 @@ class Module {
   /// the module needs a gradient.
   int register_full_backward_hook(ModuleHook hook);
   void remove_hook(int handle);
+  /// Runs in place of forward(); null empties the slot. @throws Error if the slot is taken.
+  void wrap_forward(CallWrapper wrapper);
+  /// Runs in place of the whole call, hooks included; likewise.
+  void wrap_call(CallWrapper wrapper);
 
   /// Makes this module a unit: the trace names its forward and backward after it.
   void set_unit_name(std::string name) { unit_name_ = std::move(name); }
@@ -178,6 +191,8 @@ class Module {
   void adopt(std::string name, std::shared_ptr<Module> child);
   void set_path(const std::string& parent_path);
   int add_hook(std::vector<Hook>& hooks, ModuleHook hook);
+  Variable call(const Variable& x);
+  Variable wrapped_forward(const Variable& x);
   std::shared_ptr<CallFrame> make_frame();
   void call_hooks(CallState before, const std::vector<Hook>& hooks, CallState after);
   void record(EventKind kind);
@@ -194,6 +209,8 @@ class Module {
   std::vector<Hook> forward_hooks_;
   std::vector<Hook> backward_pre_hooks_;
   std::vector<Hook> backward_hooks_;
+  CallWrapper around_forward_;
+  CallWrapper around_call_;
   std::shared_ptr<const Owner> activation_owner_ = std::make_shared<const Owner>();  // {"", path}
   int next_handle_ = 0;
 };

@@ -45,6 +45,11 @@ CallObserverScope::CallObserverScope(CallObserver& observer) : previous_(call_ob
 CallObserverScope::~CallObserverScope() { call_observer = previous_; }
 
 Variable Module::operator()(const Variable& x) {
+  if (!around_call_) return call(x);
+  return around_call_(*this, x, [this](const Variable& input) { return call(input); });
+}
+
+Variable Module::call(const Variable& x) {
   const ActiveModule active(path_);
   call_hooks(CallState::before_pre_forward, forward_pre_hooks_, CallState::after_pre_forward);
   Variable y;
@@ -53,11 +58,38 @@ Variable Module::operator()(const Variable& x) {
     if (grad_enabled()) frame.emplace(make_frame());
     const AllocationScope owner(AllocationScope::kind(), activation_owner_);
     record(EventKind::forward_begin);
-    y = forward(x);
+    y = around_forward_ ? wrapped_forward(x) : forward(x);
     record(EventKind::forward_end);
   }
   call_hooks(CallState::before_post_forward, forward_hooks_, CallState::after_post_forward);
   return y;
+}
+
+// A wrapper may call forward() again when nothing of this call is open any more. What it records
+// then still belongs to this module.
+Variable Module::wrapped_forward(const Variable& x) {
+  return around_forward_(*this, x, [this](const Variable& input) {
+    std::optional<CallFrameScope> frame;
+    if (grad_enabled()) {
+      auto owned = std::make_shared<CallFrame>();
+      owned->owner = activation_owner_;
+      frame.emplace(std::move(owned));
+    }
+    const AllocationScope owner(AllocationScope::kind(), activation_owner_);
+    return forward(input);
+  });
+}
+
+void Module::wrap_forward(CallWrapper wrapper) {
+  FSDP_CHECK(!wrapper || !around_forward_,
+             "something is around the forward of module '{}' already: wrap it once", path_);
+  around_forward_ = std::move(wrapper);
+}
+
+void Module::wrap_call(CallWrapper wrapper) {
+  FSDP_CHECK(!wrapper || !around_call_,
+             "something is around the calls of module '{}' already: wrap it once", path_);
+  around_call_ = std::move(wrapper);
 }
 
 std::shared_ptr<CallFrame> Module::make_frame() {

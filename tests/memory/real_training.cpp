@@ -6,6 +6,7 @@
 #include "nn/lora.h"
 #include "optim/local_gradients.h"
 #include "support/training.h"
+#include "task8_beyond/checkpoint.h"
 #include "task8_beyond/mesh.h"
 
 #include <fmt/format.h>
@@ -67,6 +68,9 @@ class RankMemory {
         records_(test_case.records),
         group_(group, [](ProcessGroup*) {}) {
     model_ = deferred_.build([this] { return make_model(); });
+    if (options_.checkpointing == estimate::Checkpointing::inside) {
+      for (const auto& block : model_->blocks()) checkpoint(*block);
+    }
     if (options_.placement == Placement::sharded) {
       shard();
     } else {
@@ -138,6 +142,9 @@ class RankMemory {
     const auto group = options_.replicas == 1 ? group_ : make_mesh(*group_, options_.replicas);
     auto sharded = fully_shard(*model_, group, sharding);
     sharded->attach_optimizer([this] { return make_optimizer(); });
+    if (options_.checkpointing == estimate::Checkpointing::around) {
+      for (const auto& block : model_->blocks()) checkpoint_around(sharded->unit(block->path()));
+    }
     sharded_ = sharded.get();
     engine_ = std::move(sharded);
   }
@@ -293,12 +300,16 @@ std::string name_of(const MemoryOptions& options) {
 std::string describe(const MemoryCase& test_case) {
   const MemoryOptions& options = test_case.options;
   return fmt::format(
-      "d {}, W {}, reshard {}, depth {}, limit {}, M {}, L {}, {} threads, {} and {}{}",
-      test_case.model.hidden_size, options.world_size, name_of(options), options.prefetch_depth,
-      options.in_flight_limit, options.micro_steps, options.micro_steps_per_reduction,
-      options.threads, name_of(options.mixed_precision.param_dtype_for(DType::float32)),
+      "d {}, W {}, R {}, reshard {}, depth {}, limit {}, M {}, L {}, {} threads, {} and {}{}{}",
+      test_case.model.hidden_size, options.world_size, options.replicas, name_of(options),
+      options.prefetch_depth, options.in_flight_limit, options.micro_steps,
+      options.micro_steps_per_reduction, options.threads,
+      name_of(options.mixed_precision.param_dtype_for(DType::float32)),
       name_of(options.mixed_precision.reduce_dtype_for(DType::float32)),
-      test_case.model.tie_word_embeddings ? ", tied" : "");
+      test_case.model.tie_word_embeddings ? ", tied" : "",
+      options.checkpointing == estimate::Checkpointing::none     ? ""
+      : options.checkpointing == estimate::Checkpointing::inside ? ", checkpointed"
+                                                                 : ", checkpointed around");
 }
 
 }  // namespace fsdp::testing

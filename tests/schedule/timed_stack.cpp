@@ -4,6 +4,7 @@
 #include "comm/fake_group.h"
 #include "nn/layers.h"
 #include "support/toy.h"
+#include "task8_beyond/checkpoint.h"
 
 #include <memory>
 #include <utility>
@@ -111,6 +112,10 @@ ScheduleTimes time_iteration(const TimedCase& timed, int iteration) {
   options.in_flight_limit = timed.limit;
   options.reshard_after_forward = timed.reshard;
   const auto model = fully_shard(stack, group, options);
+  for (const auto& unit : model->units()) {
+    if (timed.checkpoints_inside) checkpoint(unit->module());
+    if (timed.checkpoints_around) checkpoint_around(*unit);
+  }
 
   ScheduleTimes times;
   for (int i = 0; i <= iteration; ++i) {

@@ -22,6 +22,9 @@ struct TimedCase {
   int depth = 1;
   int limit = 0;
   ReshardAfterForward reshard = ReshardAfterForward::always();
+  /// Units are checkpointed, inside or from around.
+  bool checkpoints_inside = false;
+  bool checkpoints_around = false;
 };
 
 /// What the units of that case cost: f = 2·R·d², b = 2f (two products), g = r = (W-1)·(α +

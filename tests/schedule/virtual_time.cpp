@@ -122,3 +122,30 @@ TEST_CASE("Parameters kept within pairs of ranks are gathered from one neighbor 
   near.gather = static_cast<std::int64_t>(4 * 64 / 2 * timed.link_ps_per_byte);
   check_times(time_iteration(timed), {play(costs).forward, play(near).backward});
 }
+
+TEST_CASE("A checkpoint within a unit adds its forward to its backward, a third of the computing") {
+  if (FSDP_HAS_TASK8 == 0) return;  // a student kit in which it is not written
+  TimedCase timed = GENERATE(kComputeBound, kBalanced, kBetween, kCommunicationBound);
+  timed.units = GENERATE(1, 2, 6, 48);
+  timed.depth = GENERATE(0, 1, 2);
+  ScheduleCase costs = costs_of(timed);
+  REQUIRE(costs.backward == 2 * costs.forward);
+  costs.backward = 3 * costs.forward;  // 4 f per unit, not 3 f
+  timed.checkpoints_inside = true;
+  CAPTURE(timed.link_ps_per_byte, timed.units, timed.depth);
+  check_times(time_iteration(timed), play(costs));
+}
+
+TEST_CASE("A checkpoint around a unit computes the same, and waits for one more gather") {
+  if (FSDP_HAS_TASK8 == 0) return;
+  TimedCase timed = GENERATE(kComputeBound, kBalanced, kCommunicationBound);
+  timed.units = GENERATE(1, 5);
+  timed.depth = 0;
+  timed.checkpoints_around = true;
+  const ScheduleCase costs = costs_of(timed);
+  const std::int64_t f = costs.forward, g = costs.gather, r = costs.reduce, k = timed.units;
+  // Nothing is hidden but reductions, behind the next unit: it gathers twice, which queues behind
+  // them. The last unit is gathered once, and kept from its second forward on.
+  const std::int64_t backward = (g + 3 * f) + (k - 1) * (r + 2 * g + 3 * f) + r;
+  check_times(time_iteration(timed), {k * (g + f), backward});
+}

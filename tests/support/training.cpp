@@ -5,6 +5,7 @@
 #include "comm/world.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
+#include "task8_beyond/checkpoint.h"
 #include "task8_beyond/mesh.h"
 
 #include <fmt/format.h>
@@ -67,6 +68,9 @@ class RankTraining {
     };
     model_ = options_.meta_start ? deferred.build(make_model) : make_model();
     freeze(*model_, options_.frozen);
+    if (options_.checkpointed == Checkpointed::inside) {
+      for (const auto& block : model_->blocks()) checkpoint(*block);
+    }
 
     std::shared_ptr<ProcessGroup> shared(group_, [](ProcessGroup*) {});
     if (options_.strategy != Strategy::fsdp) {
@@ -86,6 +90,9 @@ class RankTraining {
           options_.replicas == 1 ? shared : make_mesh(*shared, options_.replicas);
       auto made = fully_shard(*model_, group, sharding);
       made->attach_optimizer(make_optimizer);
+      if (options_.checkpointed == Checkpointed::around) {
+        for (const auto& block : model_->blocks()) checkpoint_around(made->unit(block->path()));
+      }
       sharded = made.get();
       engine = std::move(made);
       if (options_.load_from) sharded->load_checkpoint(*options_.load_from);

@@ -17,6 +17,10 @@ namespace fsdp::testing {
 
 enum class Strategy { single, ddp, fsdp };
 
+/// Where the blocks of a model are checkpointed: not at all, FSDP(checkpoint(block)) (without FSDP,
+/// checkpoint(block)), or checkpoint(FSDP(block)).
+enum class Checkpointed { none, inside, around };
+
 struct TrainingCase {
   Strategy strategy = Strategy::single;
   int world_size = 1;
@@ -32,6 +36,7 @@ struct TrainingCase {
   bool meta_start = false;
   ReshardAfterForward reshard = ReshardAfterForward::always();
   int prefetch_depth = 1;
+  Checkpointed checkpointed = Checkpointed::none;
   std::vector<std::string> ignored;
   std::vector<std::string> frozen;                 ///< path prefixes that do not require a gradient
   std::optional<nn::LoraOptions> lora;             ///< trains adapters only

@@ -1,0 +1,128 @@
+// Activation checkpointing changes no bit of a training, in either nesting.
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "support/training.h"
+
+#include <utility>
+#include <vector>
+
+namespace fsdp::testing::checkpointing_test {
+namespace {
+
+struct World {
+  Strategy strategy;
+  int ranks;
+  int replicas = 1;
+};
+const std::vector<World> kWorlds = {
+    {Strategy::single, 1}, {Strategy::ddp, 2},  {Strategy::ddp, 4},  {Strategy::fsdp, 1},
+    {Strategy::fsdp, 2},   {Strategy::fsdp, 4}, {Strategy::fsdp, 8}, {Strategy::fsdp, 4, 2}};
+
+TrainingCase in(const World& world, Checkpointed checkpointed, TrainingCase options) {
+  options.strategy = world.strategy;
+  options.world_size = world.ranks;
+  options.replicas = world.replicas;
+  options.checkpointed = checkpointed;
+  return options;
+}
+
+std::vector<Checkpointed> nestings_of(const World& world) {
+  if (world.strategy != Strategy::fsdp) return {Checkpointed::inside};
+  return {Checkpointed::inside, Checkpointed::around};
+}
+
+}  // namespace
+
+TEST_CASE("Checkpointed blocks leave the bits of a single process, in both nestings") {
+  const std::vector<optim::MixedPrecision> policies = {
+      {}, {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32}};
+  for (const optim::MixedPrecision& policy : policies) {
+    TrainingCase base;
+    base.steps = FSDP_SANITIZED ? 2 : 4;
+    base.clip = 0.5;
+    base.precision = policy;
+    const TrainingResult expected = train(base);
+    for (const World& world : kWorlds) {
+      for (const Checkpointed nesting : nestings_of(world)) {
+        for (const bool no_sync : {false, true}) {
+          TrainingCase options = in(world, nesting, base);
+          options.no_sync = no_sync;
+          options.prefetch_depth = no_sync ? 0 : 1;
+          options.meta_start = world.strategy == Strategy::fsdp && no_sync;
+          CAPTURE(static_cast<int>(world.strategy), world.ranks, world.replicas,
+                  static_cast<int>(nesting), no_sync);
+          CHECK(difference(train(options), expected) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("Checkpointed blocks under every way to reshard, and at every depth") {
+  TrainingCase base;
+  base.model.num_hidden_layers = 3;
+  base.micro_batches = 4;
+  base.clip = 0.5;
+  const TrainingResult expected = train(base);
+  const Checkpointed nesting = GENERATE(Checkpointed::inside, Checkpointed::around);
+  for (const auto& reshard : {ReshardAfterForward::always(), ReshardAfterForward::never(),
+                              ReshardAfterForward::within(2)}) {
+    for (const int depth : {0, 1, 2}) {
+      TrainingCase options = in({Strategy::fsdp, 4}, nesting, base);
+      options.reshard = reshard;
+      options.prefetch_depth = depth;
+      CAPTURE(static_cast<int>(reshard.kind), depth, static_cast<int>(nesting));
+      CHECK(difference(train(options), expected) == "");
+    }
+  }
+}
+
+TEST_CASE("Checkpointed blocks with tied, frozen and ignored parameters, and with LoRA") {
+  TrainingCase base;
+  base.clip = 0.5;
+  const std::string what = GENERATE("tied", "frozen", "ignored", "lora", "three ranks");
+  if (what == "frozen") {
+    base.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
+  }
+  base.model.tie_word_embeddings = what == "tied";
+  if (what == "lora") base.lora = nn::LoraOptions{.rank = 3, .alpha = 6};
+  if (what == "three ranks") base.micro_batches = 6;
+  TrainingCase ignoring = base;
+  if (what == "ignored") ignoring.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
+  const int ranks = what == "three ranks" ? 3 : 2;
+  const TrainingResult expected =
+      train(what == "three ranks" ? in({Strategy::fsdp, 3}, Checkpointed::none, base) : base);
+  if (ranks == 2) {
+    CHECK(difference(train(in({Strategy::single, 1}, Checkpointed::inside, base)), expected) == "");
+    CHECK(difference(train(in({Strategy::ddp, 2}, Checkpointed::inside, base)), expected) == "");
+  }
+  for (const Checkpointed nesting : {Checkpointed::inside, Checkpointed::around}) {
+    CAPTURE(what, static_cast<int>(nesting));
+    CHECK(difference(train(in({Strategy::fsdp, ranks}, nesting, ignoring)), expected) == "");
+  }
+}
+
+TEST_CASE("A training saved with checkpointed blocks goes on without, and the other way round") {
+  TrainingCase base;
+  base.steps = 4;
+  base.clip = 0.5;
+  const TrainingResult expected = train(base);
+  for (const auto& [first, second] : {std::pair{Checkpointed::inside, Checkpointed::none},
+                                      {Checkpointed::none, Checkpointed::around},
+                                      {Checkpointed::around, Checkpointed::inside}}) {
+    const TemporaryFolder folder;
+    TrainingCase before = in({Strategy::fsdp, 4}, first, base);
+    before.steps = 2;
+    before.save_to = folder.path();
+    train(before);
+    TrainingCase after = in({Strategy::fsdp, 2}, second, base);
+    after.first_step = 2;
+    after.steps = 2;
+    after.load_from = io::CheckpointFolder(folder.path()).latest();
+    after.seed_of_model = 77;
+    CAPTURE(static_cast<int>(first), static_cast<int>(second));
+    CHECK(train(after).state == expected.state);
+  }
+}
+
+}  // namespace fsdp::testing::checkpointing_test
