@@ -15,4 +15,12 @@ void judge_clear(const Setup& setup);
 void judge_mesh_training(const Setup& setup);
 void judge_mesh_memory(const Setup& setup);
 
+void judge_checkpoint_forward(const Setup& setup);
+void judge_checkpoint_backward(const Setup& setup);
+/// 8.6: the events of a toy whose units are checkpointed from around.
+void judge_around(const Setup& setup);
+/// 8.5 (checkpoint: "inside") and 8.6 ("around"), whole models.
+void judge_checkpoint_training(const Setup& setup);
+void judge_checkpoint_memory(const Setup& setup);
+
 }  // namespace fsdp::graded

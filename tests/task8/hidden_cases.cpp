@@ -46,3 +46,41 @@ TEST_CASE("Training over other meshes", "[8.3][hidden]") {
                                                {"param", "bfloat16"},
                                                {"reduce", "bfloat16"}})});
 }
+
+TEST_CASE("Other checkpointed models", "[8.5][hidden]") {
+  judge_checkpoint_backward({.world_size = 1,
+                             .seed = 31,
+                             .options = {{"layers", 4}, {"ffn", 20}, {"frozen", {"model.norm"}}}});
+  judge_checkpoint_training({.world_size = 4,
+                             .seed = 32,
+                             .delivery = Delivery::eager,
+                             .options = {{"checkpoint", "inside"},
+                                         {"layers", 3},
+                                         {"micro_batches", 8},
+                                         {"no_decay", {"norm"}},
+                                         {"depth", 2}}});
+  judge_checkpoint_memory({.world_size = 3,
+                           .seed = 33,
+                           .options = {{"checkpoint", "inside"},
+                                       {"width", 48},
+                                       {"ffn", 150},
+                                       {"layers", 3},
+                                       {"micro_batches", 6}}});
+}
+
+TEST_CASE("Other checkpoints around units", "[8.6][hidden]") {
+  judge_around({.world_size = 4,
+                .seed = 41,
+                .delivery = Delivery::eager,
+                .options = {{"model", "toy"}, {"layers", 4}, {"width", 6}}});
+  judge_around({.world_size = 3,
+                .seed = 42,
+                .options = {{"model", "toy"}, {"layers", 4}, {"order", {2, 1, 2, 2, 3}}}});
+  judge_checkpoint_training({.world_size = 4,
+                             .seed = 43,
+                             .options = {{"checkpoint", "around"},
+                                         {"layers", 3},
+                                         {"micro_batches", 8},
+                                         {"per_reduction", 2},
+                                         {"group", 2}}});
+}

@@ -137,3 +137,80 @@ TEST_CASE("The peak of memory over a mesh matches the formula", "[8.3]") {
                        .options = mesh_of(replicas, with(wide, {{"micro_batches", 12}}))});
   }
 }
+
+TEST_CASE("A checkpointed call keeps its input, and records one node", "[8.4]") {
+  for (const bool nested : {false, true}) {
+    const Json toy = {{"model", "toy"}, {"nested", nested}, {"layers", 2}};
+    judge_checkpoint_forward({.world_size = 1, .options = toy});
+    // Nothing but its parameters makes the result require a gradient.
+    judge_checkpoint_forward(
+        {.world_size = 1, .options = with(toy, {{"input_requires_grad", false}})});
+    judge_checkpoint_forward({.world_size = 1, .options = with(toy, {{"frozen", {"layers"}}})});
+  }
+  judge_checkpoint_forward({.world_size = 1,
+                            .options = {{"model", "toy"},
+                                        {"input_requires_grad", false},
+                                        {"layers", 2},
+                                        {"frozen", {"layers"}}}});
+  judge_checkpoint_forward(
+      {.world_size = 1, .options = {{"model", "toy"}, {"width", 40}, {"rows", 50}}});
+}
+
+TEST_CASE("Backward runs each block once more, and gives the same bits", "[8.5]") {
+  judge_checkpoint_backward({.world_size = 1, .options = Json::object()});
+  judge_checkpoint_backward({.world_size = 1, .options = {{"layers", 3}, {"width", 32}}});
+  judge_checkpoint_backward({.world_size = 1, .options = {{"tied", true}}});
+  judge_checkpoint_backward(
+      {.world_size = 1, .options = {{"frozen", {"model.layers.0.mlp", "model.embed_tokens"}}}});
+}
+
+TEST_CASE("Training with checkpointed blocks gives the bits of a single process", "[8.5]") {
+  const Json inside = {{"checkpoint", "inside"}, {"micro_batches", 4}, {"clip", 0.5}};
+  for (const int world_size : worlds({1, 2, 4})) {
+    judge_checkpoint_training(
+        {.world_size = world_size, .delivery = Delivery::lazy, .options = inside});
+  }
+  judge_checkpoint_training({.world_size = 2, .options = with(inside, {{"per_reduction", 2}})});
+  judge_checkpoint_training({.world_size = 2, .options = with(inside, {{"param", "bfloat16"}})});
+  judge_checkpoint_training(
+      {.world_size = 4, .options = with(inside, {{"group", 2}, {"depth", 0}})});
+}
+
+TEST_CASE("The peak of memory with checkpointed blocks matches the formula", "[8.5]") {
+  const Json wide = {{"width", 64},      {"ffn", 170},
+                     {"vocabulary", 96}, {"checkpoint", "inside"},
+                     {"layers", 4},      {"micro_batches", 4}};
+  for (const int world_size : worlds({1, 2, 4})) {
+    judge_checkpoint_memory({.world_size = world_size, .options = wide});
+  }
+}
+
+TEST_CASE("A checkpoint around a unit: what the scheduler and the reducer see", "[8.6]") {
+  for (const int world_size : worlds({1, 2, 3})) {
+    for (const int depth : {0, 1}) {
+      judge_around({.world_size = world_size,
+                    .delivery = Delivery::lazy,
+                    .options = {{"model", "toy"}, {"depth", depth}}});
+    }
+  }
+  judge_around({.world_size = 2, .options = {{"model", "toy"}, {"layers", 5}}});
+}
+
+TEST_CASE("A checkpoint around a unit that forward calls twice", "[8.6]") {
+  for (const int depth : {0, 1}) {
+    judge_around({.world_size = 2,
+                  .options = {{"model", "toy"}, {"depth", depth}, {"order", {0, 1, 0, 2}}}});
+  }
+}
+
+TEST_CASE("Training with a checkpoint around each block gives the same bits", "[8.6]") {
+  const Json around = {{"checkpoint", "around"}, {"micro_batches", 4}, {"clip", 0.5}};
+  for (const int world_size : worlds({1, 2, 4})) {
+    judge_checkpoint_training(
+        {.world_size = world_size, .delivery = Delivery::lazy, .options = around});
+  }
+  judge_checkpoint_training({.world_size = 2, .options = with(around, {{"depth", 0}})});
+  judge_checkpoint_memory(
+      {.world_size = 2,
+       .options = with(around, {{"width", 64}, {"ffn", 170}, {"vocabulary", 96}, {"layers", 4}})});
+}

@@ -1,4 +1,5 @@
-// Task 8: what a runner can be asked to do with a mesh. Options: shards.h and task7/models.h.
+// Task 8: what a runner can be asked to do with a mesh, and with whole models. Options: shards.h and task7/models.h.
+#include "task8/scenarios.h"
 #include "comm/fake_group.h"
 #include "graded/precision.h"
 #include "graded/recorder.h"
@@ -7,8 +8,10 @@
 #include "support/reshard.h"
 #include "task7/models.h"
 #include "task7_integration/integration.h"
+#include "task8/blocks.h"
 #include "task8/probe.h"
 #include "task8/shards.h"
+#include "task8_beyond/checkpoint.h"
 #include "task8_beyond/mesh.h"
 
 #include <map>
@@ -190,7 +193,8 @@ Json slices_of(ShardedModel& model, bool with_replicated) {
   return all;
 }
 
-/// Options besides: micro_batches of a step, per_reduction, steps, clip, given_up (a step that ends
+/// Options besides: replicas (0: there is no mesh), checkpoint ("inside" or "around" every block),
+/// micro_batches of a step, per_reduction, steps, clip, given_up (a step that ends
 /// after one backward, before each step), measure (notes the peak of every step, and no events).
 void training(Recorder& recorder) {
   const Json& options = recorder.asked().options;
@@ -208,7 +212,16 @@ void training(Recorder& recorder) {
   sharding.mixed_precision = precision_of(options);
   sharding.decays = [&](const nn::NamedParameter& each) { return decays(options, each.path); };
   if (measures) sharding.deferred = &deferred;
-  const auto model = fully_shard(*root, make_mesh(world, options.value("replicas", 2)), sharding);
+  const auto checkpoints = options.value("checkpoint", std::string());
+  for (nn::Module* block : blocks_of(*root)) {
+    if (checkpoints == "inside") checkpoint(*block);
+  }
+  const int replicas = options.value("replicas", 0);
+  const auto model = fully_shard(
+      *root, replicas == 0 ? recorder.shared_group() : make_mesh(world, replicas), sharding);
+  for (nn::Module* block : blocks_of(*root)) {
+    if (checkpoints == "around") checkpoint_around(model->unit(block->path()));
+  }
   model->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
   Json units = Json::array();
   for (const auto& unit : model->units()) {
@@ -261,11 +274,13 @@ void training(Recorder& recorder) {
 }  // namespace
 
 Scenarios scenarios() {
-  return {{"mesh", mesh},
-          {"start", start},
-          {"finish", finish},
-          {"clear", clear},
-          {"mesh_training", training}};
+  Scenarios all = checkpoint_scenarios();
+  all.merge(Scenarios{{"mesh", mesh},
+                      {"start", start},
+                      {"finish", finish},
+                      {"clear", clear},
+                      {"sharded_training", training}});
+  return all;
 }
 
 }  // namespace fsdp::graded
