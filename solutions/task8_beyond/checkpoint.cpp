@@ -98,8 +98,8 @@ CheckpointedUnit::CheckpointedUnit(ShardedUnit& unit)
 // Checkpoint the call of a unit, hooks included.
 //
 // Keep:  what checkpoint.h says that the scheduler and the reducer see. Several calls in one
-//        forward are several backwards to come, so the reducer must hear of all of them in forward.
-//        Both slots may have been empty.
+//        forward are several backwards to come, so the reducer is notified of each of them in
+//        forward. Both slots may have been empty.
 // Hint:  the first forward has no tape. So with grad enabled, a hook belongs to the second one.
 Variable CheckpointedUnit::run(nn::Module& module, const Variable& x, const nn::Call& call) {
   // SOLUTION 8.6: todo(module, x, call, backward_)
