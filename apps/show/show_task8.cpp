@@ -20,7 +20,7 @@ struct Step {
 };
 
 void measure(Step& step) {
-  const Context& context = Context::current();
+  Context& context = Context::current();
   const MemoryTracker& tracker = context.tracker();
   step.held_nbytes = tracker.current_total() - tracker.current()[MemoryKind::temp] -
                      tracker.current()[MemoryKind::buffer];
