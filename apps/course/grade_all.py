@@ -2,9 +2,10 @@
 
     grade_all.py FOLDER [--output build/grade/all] [--task 3] [--submitters names.csv]
 
-Each file or folder in FOLDER is a submission. The column "extra" says how much of the score is
-extra credit, which "of" does not count. Writes grades.csv (one row per student and one column
-per step, plus the first failure message) and for each submission what make grade writes, in a folder of its name.
+Each file or folder in FOLDER is a submission. Writes grades.csv (one row per student and one column
+per step, plus the first failure message) and for each submission what make grade writes, in a folder
+of its name. The column "extra" says how much of the score is extra credit, which "of" does not
+count.
 """
 
 from __future__ import annotations

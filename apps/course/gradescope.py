@@ -60,7 +60,8 @@ def pack(options: argparse.Namespace) -> int:
     points = sum(task.points for task in packed if not task.extra or len(packed) == 1)
     extra = sum(task.points for task in packed) - points
     print(f"{os.path.relpath(output)}: {len(names)} files, {len(buffer.getvalue()) >> 10} KiB, "
-          f"{points} points{f', and {extra} extra' if extra else ''}. Upload it as the autograder; base image Ubuntu 24.04.")
+          f"{points} points{f', and {extra} extra' if extra else ''}. Upload it as the autograder; "
+          "base image Ubuntu 24.04.")
     return 0
 
 

@@ -145,8 +145,8 @@ class ProcessGroup {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// In a mesh (task 8), this group is one of several replicas. Then `replicas()` are the ranks that
-  /// hold the same as this one, one in each replica. Otherwise null.
+  /// In a mesh (task 8), this group is one of several replicas. Then these are the ranks that hold
+  /// the same as this one, one in each replica. Otherwise null.
   const std::shared_ptr<ProcessGroup>& replicas() const { return replicas_; }
   using MakeReplicaSum = std::function<std::shared_ptr<ReplicaSum>(std::shared_ptr<ProcessGroup>)>;
   /// Makes this group one of several replicas. `make_sum` is called with `replicas`, once for every

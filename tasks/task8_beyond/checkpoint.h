@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup task8
-/// Task 8, optional: activation checkpointing. Backward runs a module's forward again, instead of the tape
-/// keeping what it computed.
+/// Task 8, optional: activation checkpointing. Backward runs a module's forward again, instead of
+/// the tape keeping what it computed.
 #pragma once
 
 #include "autograd/node.h"

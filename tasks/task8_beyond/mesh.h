@@ -20,8 +20,8 @@ namespace fsdp {
 ///     replica 1             3         4         5
 ///                           `----- replicas(): the ranks in a column hold the same
 ///
-/// @return the group of this rank's replica. Its replicas() are the ranks of this rank's column, and
-/// it makes a ReplicaReduction over them for every model. Collective, blocks; works on the fake
+/// @return the group of this rank's replica. Its replicas() are the ranks of this rank's column,
+/// and it makes a ReplicaReduction over them for every model. Collective, blocks; works on the fake
 /// group too.
 /// @throws Error unless R divides W.
 std::shared_ptr<ProcessGroup> make_mesh(ProcessGroup& world, int replicas);

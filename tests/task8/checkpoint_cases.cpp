@@ -146,8 +146,7 @@ void judge_checkpoint_backward(const Setup& setup) {
                        fmt::format("{:.9g}", plain.loss));
     for (const auto& [name, expected] : plain.gradients) {
       bits.bits(name, seen.floats(rank, name), expected, -1,
-                {{true,
-                  "The nested backward did not begin with dout"}});
+                {{true, "The nested backward did not begin with dout"}});
       if (!bits.ok()) return;
     }
     std::vector<std::string> hooks;

@@ -1,7 +1,7 @@
 #include "graded/expect.h"
 #include "task8/cases.h"
 #include "task8/shards.h"
-#include "tensor/tree_sum.h"
+#include "task8/sums.h"
 
 #include <fmt/format.h>
 
@@ -10,26 +10,6 @@
 
 namespace fsdp::graded {
 namespace {
-
-using Floats = std::vector<float>;
-
-/// The sum of `leaves` in the canonical order.
-Floats tree(const std::vector<Floats>& leaves) {
-  Floats sum(leaves.front().size());
-  std::vector<const std::byte*> in;
-  for (const Floats& each : leaves) in.push_back(reinterpret_cast<const std::byte*>(each.data()));
-  tree_sum(reinterpret_cast<std::byte*>(sum.data()), in, std::ssize(sum), DType::float32);
-  return sum;
-}
-
-/// The shard of call number `call`: summed over all ranks, which are each other's replicas.
-Floats sum_over_replicas(const Case& asked, int flat, int call) {
-  std::vector<Floats> shards;
-  for (int rank = 0; rank < asked.world_size; ++rank) {
-    shards.push_back(shard_of(asked, flat, rank, call).to_vector<float>());
-  }
-  return tree(shards);
-}
 
 std::vector<std::string> lines_of(const Json& collectives) {
   std::vector<std::string> lines;
