@@ -37,7 +37,7 @@ bench-mpi = build/mpi/bin/bench_mpi
 # The thread sanitizer cannot start where newer kernels randomize addresses more widely.
 fixed-addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 course = python3 apps/course/course.py --jobs $(JOBS)
-# A student kit's programs need every task: this names the steps that are not written yet, and ends.
+# A student kit's programs need every task but the optional one: this names the steps that are not written yet, and ends.
 # Nothing in the full tree, which has references.
 written = $(if $(wildcard apps/course/kit.json),$(install) course && $(course) written $@)
 run-tests = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
@@ -75,12 +75,12 @@ warm-up: ## Your first function, before task 1: compiled and tested in seconds
 	  $(if $(filter solution,$(IMPL)),solutions,tasks)/warm_up/shard_range.cpp
 	@build/warm_up/check
 
-test-task%: ## Judge your task 1 … 7: one line per step, and why the first failing one failed
+test-task%: ## Judge your task 1 … 8: one line per step, and why the first failing one failed
 	@$(install) build course $(mpi)
 	@$(course) test $* $(if $(mpi),--backend mpi) $(if $(ONLY),--only $(ONLY)) $(if $(IMPL),--impl $(IMPL)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(W),--world $(W))
 
-show-task%: ## See what your task 1 … 7 does now, on a tiny model
+show-task%: ## See what your task 1 … 8 does now, on a tiny model
 	@$(install) build course
 	@$(course) show $* $(if $(IMPL),--impl $(IMPL))
 

@@ -28,12 +28,12 @@ def reminder(root: Path, task: manifest.Task) -> str:
 
 
 def overview(root: Path, course: manifest.Manifest) -> str:
-    """The same for the whole course."""
-    missing = [(task, count) for task in course.tasks if (count := unanswered(root, task))]
+    """The same for the whole course, without what is extra credit."""
+    missing = [(task, count) for task in course.required if (count := unanswered(root, task))]
     if not missing:
         return ""
     count = sum(each for _, each in missing)
-    most = sum(task.questions for task in course.tasks)
+    most = sum(task.questions for task in course.required)
     tasks = ", ".join(str(task.number) for task, _ in missing)
     return (f"accounting questions: {count} of {most} not answered (task{'s' * (len(missing) > 1)} "
             f"{tasks}). {how_to_see(root, missing[0][0])}")

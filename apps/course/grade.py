@@ -199,7 +199,8 @@ def told(results: Results) -> str:
     for task in results.tasks:
         mine = results.of_task(task)
         score, most = (sum(getattr(e, key) for e in mine) for key in ("score", "most"))
-        lines.append(f"  task {task.number}  {task.title:<20} {score:>5g} / {most:g}")
+        extra = "  extra credit" if results.is_extra(task) else ""
+        lines.append(f"  task {task.number}  {task.title:<20} {score:>5g} / {most:g}{extra}")
         for entry in mine:
             if not entry.passed:
                 hidden = " (hidden)" if entry.kind == "hidden" else ""
@@ -264,7 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
         gradescope_results.write_json(options.results, results.to_json())
     print(told(results))
     print(f"\n{os.path.relpath(options.output)}/results.json, summary.html")
-    if not results.complete or options.full and results.score < results.most:
+    if not results.complete or options.full and not results.is_full():
         return 1
     return 0
 

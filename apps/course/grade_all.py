@@ -3,7 +3,9 @@
     grade_all.py FOLDER [--output build/grade/all] [--task 3] [--submitters names.csv]
 
 Each file or folder in FOLDER is a submission. Writes grades.csv (one row per student and one column
-per step, plus the first failure message) and for each submission what make grade writes, in a folder of its name.
+per step, plus the first failure message) and for each submission what make grade writes, in a folder
+of its name. The column "extra" says how much of the score is extra credit, which "of" does not
+count.
 """
 
 from __future__ import annotations
@@ -48,10 +50,13 @@ def columns(tasks: list[manifest.Task]) -> list[str]:
 
 
 def row_of(name: str, results: Results, numbers: list[str]) -> dict[str, str]:
-    row = {"submission": name, "score": f"{results.score:g}", "of": f"{results.most:g}"}
+    row = {"submission": name, "score": f"{results.score:g}", "of": f"{results.most:g}",
+           "extra": f"{results.extra[0]:g}"}
     for number in numbers:
         row[number] = f"{sum(e.score for e in results.entries if e.number == number):g}"
-    first = next((e for e in results.entries if not e.passed and e.kind != "question"), None)
+    extra = {task.number for task in results.tasks if results.is_extra(task)}
+    first = next((e for e in results.entries if not e.passed and e.kind != "question"
+                  and e.task not in extra), None)
     message = "" if first is None else f"{first.number}: {first.output}"
     row["complete"] = "yes" if results.complete else "no"
     row["first message"] = gradescope_results.clean(" ".join(message.split()))[:300]
@@ -104,7 +109,7 @@ def main() -> int:
             grade.prepare(options.build, tasks)
         found = submissions(options.folder)
         numbers = columns(tasks)
-        fields = ["submission", "score", "of", *numbers, "complete", "first message"]
+        fields = ["submission", "score", "of", "extra", *numbers, "complete", "first message"]
         options.output.mkdir(parents=True, exist_ok=True)
         rows: list[dict[str, str]] = []
         with grade.hidden_from_jail(options.folder):

@@ -56,9 +56,12 @@ def pack(options: argparse.Namespace) -> int:
     temporary = output.with_name("." + output.name)
     temporary.write_bytes(buffer.getvalue())
     os.replace(temporary, output)
-    points = sum(course.task(number).points for number in numbers)
+    packed = [course.task(number) for number in numbers]
+    points = sum(task.points for task in packed if not task.extra or len(packed) == 1)
+    extra = sum(task.points for task in packed) - points
     print(f"{os.path.relpath(output)}: {len(names)} files, {len(buffer.getvalue()) >> 10} KiB, "
-          f"{points} points. Upload it as the autograder; base image Ubuntu 24.04.")
+          f"{points} points{f', and {extra} extra' if extra else ''}. Upload it as the autograder; "
+          "base image Ubuntu 24.04.")
     return 0
 
 

@@ -2,6 +2,9 @@
 
 The file is complete from the first moment on: everything stands at 0, "not run", until it has been
 graded, and after every case the file is replaced by rename.
+
+Extra credit stands on top: its tests have points like all others and the tag "extra", and the score
+is the sum of all tests. So it may exceed the points of the assignment, which do not count them.
 """
 
 from __future__ import annotations
@@ -72,7 +75,24 @@ class Results:
 
     @property
     def most(self) -> float:
-        return sum(entry.most for entry in self.entries)
+        """Without extra credit."""
+        return sum(entry.most for task in self.tasks if not self.is_extra(task)
+                   for entry in self.of_task(task))
+
+    @property
+    def extra(self) -> tuple[float, float]:
+        """Of the score what is extra credit, and how much that can be."""
+        entries = [entry for task in self.tasks if self.is_extra(task)
+                   for entry in self.of_task(task)]
+        return sum(entry.score for entry in entries), sum(entry.most for entry in entries)
+
+    def is_extra(self, task: manifest.Task) -> bool:
+        """Whether its points come on top. If no other task is graded, they are the points."""
+        return task.extra and not all(each.extra for each in self.tasks)
+
+    def is_full(self) -> bool:
+        """All points, and all that are extra credit."""
+        return all(entry.score >= entry.most for entry in self.entries)
 
     def of_task(self, task: manifest.Task) -> list[Entry]:
         return [entry for entry in self.entries if entry.task == task.number]
@@ -120,7 +140,9 @@ class Results:
         self.write()
 
     def head(self) -> str:
-        lines = [f"{self.score:g} of {self.most:g} points"
+        extra, most_extra = self.extra
+        on_top = f", and {extra:g} of {most_extra:g} for extra credit" if most_extra else ""
+        lines = [f"{self.score - extra:g} of {self.most:g} points{on_top}"
                  + ("" if self.complete else " so far (this grading has not ended)")]
         if not self.isolated:
             lines.append("not isolated: advisory score")
@@ -129,26 +151,27 @@ class Results:
 
     def to_json(self) -> dict:
         kit, grader = versions()
+        extra = {task.number for task in self.tasks if self.is_extra(task)}
         return {
             "score": self.score,
             "execution_time": round(time.monotonic() - self.started, 2),
             "output": clean(self.head()),
             "visibility": "visible",
             "stdout_visibility": "hidden",
-            "tests": [self._test(entry) for entry in self.entries],
+            "tests": [self._test(entry, entry.task in extra) for entry in self.entries],
             "extra_data": {"kit": kit, "grader": grader, "isolated": self.isolated,
                            "complete": self.complete, "for_instructor": self.private},
         }
 
-    def _test(self, entry: Entry) -> dict:
+    def _test(self, entry: Entry, is_extra: bool) -> dict:
         return {
             "score": entry.score,
             "max_score": entry.most,
             "status": "passed" if entry.passed else "failed",
-            "name": f"{entry.number} {entry.name}",
+            "name": f"{entry.number} {entry.name}" + (" (extra credit)" if is_extra else ""),
             "number": entry.number,
             "output": clean(entry.output),
-            "tags": [f"task{entry.task}", entry.kind],
+            "tags": [f"task{entry.task}", entry.kind, *(["extra"] if is_extra else [])],
             "visibility": self.hidden_visibility if entry.kind == "hidden" else "visible",
         }
 

@@ -33,12 +33,17 @@ summary { cursor: pointer; }
 def page(document: dict, title: str) -> str:
     """The page, from what results.json holds."""
     tests = document["tests"]
-    most = sum(test["max_score"] for test in tests)
+    required = [test for test in tests if "extra" not in test["tags"]]
+    on_top = [test for test in tests if "extra" in test["tags"]]
+    most = sum(test["max_score"] for test in required)
+    score = document["score"] - sum(test["score"] for test in on_top)
+    head = f"{score:g} of {most:g}" + (
+        f", extra credit {document['score'] - score:g}" if on_top else "")
     extra = document.get("extra_data", {})
     parts = [f"<!doctype html><html lang=en><meta charset=utf-8><title>{_e(title)}</title>"
              f"<meta name=viewport content='width=device-width, initial-scale=1'>"
-             f"<style>{_STYLE}</style><h1>{_e(title)}: {document['score']:g} of {most:g}</h1>",
-             _bar(document["score"], most),
+             f"<style>{_STYLE}</style><h1>{_e(title)}: {head}</h1>",
+             _bar(score, most),
              f"<pre class=note>{_e(document.get('output', ''))}</pre>"]
     if not extra.get("isolated", True):
         parts.append("<p class=banner>not isolated: advisory score</p>")
@@ -54,7 +59,8 @@ def page(document: dict, title: str) -> str:
 def _task(task: str, tests: list[dict]) -> str:
     score, most = (sum(test[key] for test in tests) for key in ("score", "max_score"))
     rows = "\n".join(_row(test) for test in tests)
-    return (f"<h2>{_e(task.replace('task', 'Task '))}: {score:g} of {most:g}</h2>"
+    extra = ", extra credit" if "extra" in tests[0]["tags"] else ""
+    return (f"<h2>{_e(task.replace('task', 'Task '))}: {score:g} of {most:g}{extra}</h2>"
             f"{_bar(score, most)}<table>{rows}</table>")
 
 

@@ -29,11 +29,11 @@ class Mixture:
 
     def __init__(self, root: Path, course: manifest.Manifest, tools: builder.Builder) -> None:
         self.course, self.tools = course, tools
-        self.last = course.tasks[-1]
+        self.last = course.required[-1]
         self.target = submission.runner_target(tools, self.last)
         self.folder = root / FOLDER
         tools.make(self.target, f"judge_task{self.last.number}")
-        files = [(task, name) for task in course.tasks for name in task.files]
+        files = [(task, name) for task in course.required for name in task.files]
 
         def compile_one(entry: tuple[manifest.Task, str]) -> Path:
             task, name = entry
@@ -105,7 +105,7 @@ def _judged(root: Path, course: manifest.Manifest, mixture: Mixture,
         print(f"  reference for {names}: {'everything passes' if green else 'still fails'}")
         return green
 
-    swapped = guilty([task.number for task in course.tasks], turns_green)
+    swapped = guilty([task.number for task in course.required], turns_green)
     if not swapped:
         return 1, (f"FAILED, {failing}. No task and no pair of tasks explains it alone: make "
                    "test-task1 … first")

@@ -12,7 +12,7 @@ POINTS = ROOT / "apps" / "course" / "points.toml"
 TOTAL = 100
 
 _STEP_ID = re.compile(r"[1-9]\.[1-9][0-9]?")
-_TASK_FIELDS = {"number", "folder", "title", "files", "questions", "steps"}
+_TASK_FIELDS = {"number", "folder", "title", "files", "questions", "steps", "extra"}
 _STEP_FIELDS = {"id", "title", "public", "hidden", "requires"}
 
 
@@ -45,6 +45,7 @@ class Task:
     files: tuple[str, ...]
     questions: int
     steps: tuple[Step, ...]
+    extra: bool = False  # optional: its points come on top of the course's
 
     @property
     def public(self) -> int:
@@ -83,9 +84,19 @@ class Task:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All tasks, in order."""
+    """All tasks, in order: the course's, then those for extra credit."""
 
     tasks: tuple[Task, ...]
+
+    @property
+    def required(self) -> tuple[Task, ...]:
+        """The tasks of the course: those that programs, kits and the points cannot do without."""
+        return tuple(task for task in self.tasks if not task.extra)
+
+    @property
+    def optional(self) -> tuple[Task, ...]:
+        """The tasks for extra credit."""
+        return tuple(task for task in self.tasks if task.extra)
 
     def task(self, number: int) -> Task:
         for task in self.tasks:
@@ -111,16 +122,20 @@ def load(path: Path = POINTS, total: int = TOTAL) -> Manifest:
     if not isinstance(tables, list) or not tables or set(document) != {"task"}:
         raise ManifestError(f"{path}: must hold [[task]] tables, and nothing else")
     tasks = tuple(_read_task(path, i, table) for i, table in enumerate(tables, 1))
-    points = sum(task.points for task in tasks)
+    course = Manifest(tasks)
+    if tasks != course.required + course.optional:
+        raise ManifestError(f"{path}: a task with extra = true stands before one without; put the "
+                            "optional ones last")
+    points = sum(task.points for task in course.required)
     if points != total:
-        each = ", ".join(f"task {task.number}: {task.points}" for task in tasks)
+        each = ", ".join(f"task {task.number}: {task.points}" for task in course.required)
         raise ManifestError(f"{path}: the points add up to {points}, not {total} ({each})")
-    return Manifest(tasks)
+    return course
 
 
 def _read_task(path: Path, number: int, table: dict) -> Task:
     where = f"{path}: task {number}"
-    _check_fields(where, table, _TASK_FIELDS, _TASK_FIELDS)
+    _check_fields(where, table, _TASK_FIELDS - {"extra"}, _TASK_FIELDS)
     if table["number"] != number:
         raise ManifestError(f"{where}: number = {table['number']}; tasks are numbered in order")
     folder = _text(where, table, "folder")
@@ -134,11 +149,13 @@ def _read_task(path: Path, number: int, table: dict) -> Task:
             raise ManifestError(f"{where}: files holds '{name}'; write a plain name like x.cpp")
     if not isinstance(table["steps"], list) or not table["steps"]:
         raise ManifestError(f"{where}: steps must list the task's steps")
+    if not isinstance(table.get("extra", False), bool):
+        raise ManifestError(f"{where}: extra = {table['extra']!r}; write true, or leave it out")
     steps: list[Step] = []
     for k, entry in enumerate(table["steps"], 1):
         steps.append(_read_step(f"{where}, step {k}", f"{number}.{k}", entry, steps))
     return Task(number, folder, _text(where, table, "title"), tuple(files),
-                _count(where, table, "questions"), tuple(steps))
+                _count(where, table, "questions"), tuple(steps), table.get("extra", False))
 
 
 def _read_step(where: str, step_id: str, table: dict, before: list[Step]) -> Step:

@@ -219,7 +219,7 @@ def _points_each(task: int, count: int) -> Points:
 def _task_of(path: Path, task: int | None) -> int:
     if task is not None:
         return task
-    match = re.search(r"task([1-7])_", str(path.resolve().parent))
+    match = re.search(r"task([1-8])_", str(path.resolve().parent))
     if match is None:
         raise question_set.QuestionError(f"{path}: no task in its path; say which with --task N")
     return int(match[1])
@@ -248,14 +248,14 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("show", "solve"):
         command = commands.add_parser(name)
-        command.add_argument("--task", type=int, choices=range(1, 8), required=True)
+        command.add_argument("--task", type=int, choices=range(1, 9), required=True)
         command.add_argument("--id", help="your course e-mail; default: that in your answers.toml")
         if name == "solve":
             command.add_argument("--output", type=Path, help="a file instead of the screen")
     for name in ("check", "grade"):
         command = commands.add_parser(name)
         command.add_argument("file", type=Path, nargs="?", help="default: your answers.toml")
-        command.add_argument("--task", type=int, choices=range(1, 8))
+        command.add_argument("--task", type=int, choices=range(1, 9))
         if name == "grade":
             command.add_argument("--submitter", action="append", help="an e-mail; may be repeated")
     options = parser.parse_args(arguments)

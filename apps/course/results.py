@@ -140,30 +140,32 @@ def _unfinished(task: manifest.Task, stored: history.Stored) -> str:
 
 def progress(root: Path, course: manifest.Manifest,
              paper: terminal.Paper = terminal.PLAIN) -> list[str]:
-    """Seven bars, the points, the next step."""
+    """Seven bars, the points, the next step; and a bar for extra credit."""
     width = max(len(task.title) for task in course.tasks)
+    last = course.required[-1]
     lines: list[str] = []
     total, next_step = 0, None
-    own = history.own_before(root, course, course.tasks[-1])
-    for task in course.tasks:
+    own = history.own_before(root, course, last)
+
+    def bar(task: manifest.Task, points: int, note: str) -> str:
+        filled = _BAR * points // task.public
+        return (f"  task {task.number}  {task.title:<{width}}  "
+                f"[{paper.paint('#' * filled, 'good')}{'.' * (_BAR - filled)}] "
+                f"{points:>2}/{task.public:<2}  {note}").rstrip()
+
+    for task in course.required:
         stored = history.load(root, task)
         found = stored.found if stored else verdicts.judge_steps(task, [])
         points = sum(verdict.public for verdict in found)
         total += points
-        filled = _BAR * points // task.public
-        is_given = bool(own) and task not in own and task is not course.tasks[-1]
-        note = ("given: the later tasks run on the reference" if stored is None and is_given else
-                "not tested yet" if stored is None else
-                _unfinished(task, stored) if not stored.is_current else
-                "done" if points == task.public else "")
-        lines.append(f"  task {task.number}  {task.title:<{width}}  "
-                     f"[{paper.paint('#' * filled, 'good')}{'.' * (_BAR - filled)}] {points:>2}/{task.public:<2}  {note}"
-                     .rstrip())
+        is_given = bool(own) and task not in own and task is not last
+        lines.append(bar(task, points, "given: the later tasks run on the reference"
+                         if stored is None and is_given else _note(task, stored, points)))
         if next_step is None and not (stored is None and is_given):
             next_step = next((v.step for v in found if v.state not in ("passed", "blocked")), None)
-    public = sum(task.public for task in course.tasks)
-    hidden = sum(task.hidden for task in course.tasks)
-    questions = sum(task.questions for task in course.tasks)
+    public = sum(task.public for task in course.required)
+    hidden = sum(task.hidden for task in course.required)
+    questions = sum(task.questions for task in course.required)
     lines += ["", f"  public {total}/{public}; {hidden} hidden points and {questions} for the "
               "accounting questions are graded on submission"]
     if missing := answers.overview(root, course):
@@ -177,4 +179,18 @@ def progress(root: Path, course: manifest.Manifest,
         number = next_step.id.split(".")[0]
         lines.append(f"  next: {next_step.id}, {next_step.title}. "
                      f"make test-task{number} ONLY={next_step.id}, make hint-{next_step.id}")
+    if course.optional:
+        lines += ["", f"  extra credit, on top of the {manifest.TOTAL} points:"]
+    for task in course.optional:
+        stored = history.load(root, task)
+        points = sum(verdict.public for verdict in stored.found) if stored else 0
+        lines.append(bar(task, points, _note(task, stored, points)))
     return lines
+
+
+def _note(task: manifest.Task, stored: history.Stored | None, points: int) -> str:
+    if stored is None:
+        return "not tested yet"
+    if not stored.is_current:
+        return _unfinished(task, stored)
+    return "done" if points == task.public else ""

@@ -25,6 +25,7 @@ import verdicts
 
 ARCHIVE = Path("build") / "submission.tar.gz"
 FRESH = Path("build") / "grade" / "submit"  # where the archive is unpacked and built
+_NOT_BEGUN = "not begun"
 KIT_SKELETONS = Path("apps") / "course" / "skeletons"  # a student kit has no solutions
 
 
@@ -68,12 +69,13 @@ def reset(root: Path, task: manifest.Task) -> list[str]:
 def collect(root: Path, course: manifest.Manifest) -> dict[str, bytes]:
     """What is handed in, by path. Refuses what would be refused there."""
     found: dict[str, bytes] = {}
+    optional = {task.folder for task in course.optional}
     for name in unpack.wanted_paths(course):
         path = root / name
         try:
             kind = path.lstat()
         except FileNotFoundError:
-            if not name.endswith("answers.toml"):
+            if not name.endswith("answers.toml") and Path(name).parts[1] not in optional:
                 raise SubmissionError(f"{name}: missing. make reset-{Path(name).parts[1][:5]} "
                                       "brings the skeleton back") from None
             continue
@@ -111,12 +113,15 @@ def submit(root: Path, course: manifest.Manifest, tools: builder.Builder) -> int
     total = 0
     for task in course.tasks:
         points, note = _score(root, task, tools, fresh)
-        total += points
+        total += 0 if task.extra else points
         score = f"{points:>2}/{task.public:<2}"
+        note = f"extra credit: {note or 'done'}" if task.extra else note
         print(f"  task {task.number}  {task.title:<18}  {score}  {note}".rstrip(), flush=True)
+        if task.extra and note.endswith(_NOT_BEGUN):
+            continue
         for problem in _answer_problems(fresh, task):
             terminal.say(f"          {problem}")
-    public = sum(task.public for task in course.tasks)
+    public = sum(task.public for task in course.required)
     print(f"\npublic {total}/{public}; the other {manifest.TOTAL - public} points (hidden cases, "
           "accounting questions) are graded on submission")
     if missing := answers.overview(root, course):
@@ -146,8 +151,11 @@ def _score(root: Path, task: manifest.Task, tools: builder.Builder,
     """The public points of an unpacked task, and a word about it."""
     given = [skeleton_of(root, task, name).encode() for name in task.files]
     folder = fresh / "tasks" / task.folder
-    if [(folder / name).read_bytes() for name in task.files] == given:
-        return 0, "not begun"
+    present = [path.read_bytes() for name in task.files if (path := folder / name).is_file()]
+    if present == given or not present:
+        return 0, _NOT_BEGUN
+    if missing := [name for name in task.files if not (folder / name).is_file()]:
+        return 0, f"{missing[0]} is missing"
     target = runner_target(tools, task)
     try:
         tools.make(target, f"judge_task{task.number}", show=False)

@@ -2,7 +2,7 @@
 
 A student kit's Makefile asks before it builds a program that needs every task (course.py written).
 Where a task's reference is at hand, in the full tree or given with a kit, programs run on that, and
-nothing is missing.
+nothing is missing. A task for extra credit is never missing: only what uses it ends with its stub.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def steps(root: Path, task: manifest.Task) -> list[manifest.Step]:
 
 def before_building(root: Path, course: manifest.Manifest, target: str) -> list[str]:
     """What to say, instead of building, to a student who calls `make target`; [] if all is there."""
-    missing = {task: found for task in course.tasks
+    missing = {task: found for task in course.required
                if not has_reference(root, task) and (found := steps(root, task))}
     if not missing:
         return []

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup show
-/// What the seven show programs share: their lines, the model and its data, and what one process
+/// What the show programs share: their lines, the model and its data, and what one process
 /// computes.
 #pragma once
 

@@ -75,7 +75,7 @@ struct LoraConfig {
 struct ParallelConfig {
   std::string strategy = "single";    ///< single, ddp, fsdp
   std::int64_t ranks = 1;             ///< W
-  std::int64_t replicate_degree = 1;  ///< R: replicas of the shards, see comm/mesh.h
+  std::int64_t replicate_degree = 1;  ///< R: replicas of the shards, see comm/replicas.h
   std::int64_t threads_per_rank = 1;
   ReshardAfterForward reshard_after_forward;
   std::int64_t prefetch_depth = 1;

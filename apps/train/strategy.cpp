@@ -1,7 +1,6 @@
 #include "train/strategy.h"
 
 #include "base/check.h"
-#include "comm/mesh.h"
 #include "io/hf_folder_writer.h"
 #include "nn/init_observer.h"
 #include "nn/lora.h"
@@ -10,6 +9,7 @@
 #include "parallel/ddp.h"
 #include "task7_integration/integration.h"
 #include "task8_beyond/checkpoint.h"
+#include "task8_beyond/mesh.h"
 #include "tensor/cast.h"
 
 #include <optional>

@@ -214,4 +214,17 @@ Work ProcessGroup::issue(Collective call, const std::vector<Tensor>& tensors) {
   return Work(backend_->start(call), std::move(leases), std::move(waited));
 }
 
+void ProcessGroup::set_replicas(std::shared_ptr<ProcessGroup> replicas, MakeReplicaSum make_sum) {
+  FSDP_CHECK(replicas != nullptr && make_sum != nullptr,
+             "set_replicas() needs the group of the replicas and what makes a sum over them: {} "
+             "is empty",
+             replicas == nullptr ? "the group" : "make_sum");
+  replicas_ = std::move(replicas);
+  make_replica_sum_ = std::move(make_sum);
+}
+
+std::shared_ptr<ReplicaSum> ProcessGroup::make_replica_sum() const {
+  return replicas_ == nullptr ? nullptr : make_replica_sum_(replicas_);
+}
+
 }  // namespace fsdp

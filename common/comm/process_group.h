@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,8 @@
 #include <vector>
 
 namespace fsdp {
+
+class ReplicaSum;  // comm/replicas.h
 
 enum class ReduceOp { sum, avg };
 enum class CollectiveOp {
@@ -142,9 +145,16 @@ class ProcessGroup {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// Of a group that make_mesh() made: the ranks that hold the same as this one, one in each
-  /// replica. Otherwise null.
+
+  /// In a mesh (task 8), this group is one of several replicas. Then these are the ranks that hold
+  /// the same as this one, one in each replica. Otherwise null.
   const std::shared_ptr<ProcessGroup>& replicas() const { return replicas_; }
+  using MakeReplicaSum = std::function<std::shared_ptr<ReplicaSum>(std::shared_ptr<ProcessGroup>)>;
+  /// Makes this group one of several replicas. `make_sum` is called with `replicas`, once for every
+  /// model that is sharded over this group.
+  void set_replicas(std::shared_ptr<ProcessGroup> replicas, MakeReplicaSum make_sum);
+  /// What sums the reduced shards of one model over the replicas. Null if there are none.
+  std::shared_ptr<ReplicaSum> make_replica_sum() const;
 
   /// Concatenates the shards of all ranks, in rank order.
   ///   in  (n)     this rank's shard
@@ -189,7 +199,6 @@ class ProcessGroup {
   Backend& backend() { return *backend_; }
 
  private:
-  friend std::shared_ptr<ProcessGroup> make_mesh(ProcessGroup& world, int replicas);
   void check_caller(CollectiveOp op, const Label& label) const;
   Work issue(Collective call, const std::vector<Tensor>& tensors);
   std::shared_ptr<ProcessGroup> split_regular(int count, int stride);
@@ -199,6 +208,7 @@ class ProcessGroup {
   int size_;
   const void* thread_;  // that made it: see check_caller()
   std::shared_ptr<ProcessGroup> replicas_;
+  MakeReplicaSum make_replica_sum_;
   std::int64_t sequence_ = 0;
 };
 

@@ -1,7 +1,7 @@
 #include "parallel/ddp.h"
 
 #include "base/check.h"
-#include "comm/mesh.h"
+#include "comm/replicas.h"
 #include "device/memory_tracker.h"
 #include "device/storage.h"
 #include "tensor/cast.h"

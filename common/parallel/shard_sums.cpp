@@ -5,30 +5,6 @@
 
 namespace fsdp::parallel {
 
-ReplicaReduction::ReplicaReduction(std::shared_ptr<ProcessGroup> replicas)
-    : replicas_(std::move(replicas)) {}
-
-void ReplicaReduction::start(TreeAccumulator& sums, const Tensor& shard, const std::string& unit) {
-  const auto is_under_way = [&](const UnderWay& each) { return each.sums == &sums; };
-  if (unit != unit_ || std::ranges::any_of(under_way_, is_under_way)) finish();
-  unit_ = unit;
-  under_way_.push_back(
-      {&sums, shard, replicas_->all_reduce(shard, ReduceOp::sum, {unit, Phase::gradient})});
-}
-
-void ReplicaReduction::finish() {
-  for (UnderWay& each : under_way_) {
-    each.work.wait();
-    each.sums->push(each.shard);
-  }
-  clear();
-}
-
-void ReplicaReduction::clear() {
-  under_way_.clear();
-  unit_.clear();
-}
-
 void HostCopies::start(TreeAccumulator& sums, const Tensor& shard, const std::string& unit) {
   const auto is_under_way = [&](const UnderWay& each) { return each.sums == &sums; };
   if (unit != unit_ || std::ranges::any_of(under_way_, is_under_way)) finish();
@@ -72,8 +48,8 @@ class HostTree : public TreeAccumulator {
 
 }  // namespace
 
-ShardSums::ShardSums(TreeAccumulator tree, std::string unit,
-                     std::shared_ptr<ReplicaReduction> across, SumsOffload to_host)
+ShardSums::ShardSums(TreeAccumulator tree, std::string unit, std::shared_ptr<ReplicaSum> across,
+                     SumsOffload to_host)
     : unit_(std::move(unit)), across_(std::move(across)), to_host_(std::move(to_host)) {
   if (to_host_.offload.grads) {
     tree_ = std::make_unique<HostTree>(std::move(tree), unit_, to_host_.copies);

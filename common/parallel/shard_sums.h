@@ -4,7 +4,7 @@
 /// the device or, offloaded, on its host.
 #pragma once
 
-#include "comm/process_group.h"
+#include "comm/replicas.h"
 #include "optim/offload.h"
 #include "tensor/host_copy.h"
 #include "tensor/tree_sum.h"
@@ -12,35 +12,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace fsdp::parallel {
-
-/// The all-reduces among the replicas of a mesh, of one unit's shards at a time. They go on while
-/// the next unit computes:
-///
-///     unit k+1   … reduce-scatter →→ | all-reduce →→→→→→→→→→ |
-///     unit k              compute    | … reduce-scatter →→→→ | all-reduce …
-///
-class ReplicaReduction {
- public:
-  explicit ReplicaReduction(std::shared_ptr<ProcessGroup> replicas);
-  /// Starts to sum `shard` over the replicas; the sum becomes the next leaf of `sums`, which must
-  /// outlive it. What is under way of another unit is finished first.
-  void start(TreeAccumulator& sums, const Tensor& shard, const std::string& unit);
-  void finish();  ///< Waits for all that is under way.
-  void clear();   ///< The same, and nothing becomes a leaf.
-
- private:
-  struct UnderWay {
-    TreeAccumulator* sums;
-    Tensor shard;
-    Work work;
-  };
-  std::shared_ptr<ProcessGroup> replicas_;
-  std::string unit_;
-  std::vector<UnderWay> under_way_;  // all of unit_
-};
 
 /// The copies of gradient shards to the host, of one unit at a time. They go on while the next unit
 /// computes, and a shard's bytes on the device are freed when those of the next unit are copied.
@@ -79,7 +52,7 @@ struct SumsOffload {
 class ShardSums {
  public:
   /// `across` is null if there is no mesh.
-  ShardSums(TreeAccumulator tree, std::string unit, std::shared_ptr<ReplicaReduction> across,
+  ShardSums(TreeAccumulator tree, std::string unit, std::shared_ptr<ReplicaSum> across,
             SumsOffload to_host = {});
   /// As TreeAccumulator::push(). In a mesh, and with offload.grads, the shard is taken as it is,
   /// and kept until it is summed and copied.
@@ -91,7 +64,7 @@ class ShardSums {
 
  private:
   std::string unit_;
-  std::shared_ptr<ReplicaReduction> across_;
+  std::shared_ptr<ReplicaSum> across_;
   SumsOffload to_host_;
   std::unique_ptr<TreeAccumulator> tree_;
 };

@@ -1,5 +1,5 @@
-// Task 8: beyond, activation checkpointing.     Handout: tasks/task8_beyond/README.md
-// Edit only this file. Types and data members: checkpoint.h
+// Task 8, optional: activation checkpointing.     Handout: tasks/task8_beyond/README.md
+// Edit only this file and mesh.cpp. Types and data members: checkpoint.h
 // Check with:  make test-task8
 
 #include "task8_beyond/checkpoint.h"

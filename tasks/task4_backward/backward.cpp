@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/todo.h"
-#include "comm/mesh.h"
+#include "comm/replicas.h"
 #include "tensor/cast.h"
 #include "tensor/ops.h"
 
@@ -31,10 +31,9 @@ GradientReducer::UnitGradients::UnitGradients(GradientReducer& its_reducer, Shar
 
 GradientReducer::GradientReducer(std::vector<ShardedUnit*> units,
                                  std::shared_ptr<ProcessGroup> group)
-    : group_(std::move(group)), to_host_(std::make_shared<parallel::HostCopies>()) {
-  if (group_->replicas() != nullptr) {
-    across_ = std::make_shared<parallel::ReplicaReduction>(group_->replicas());
-  }
+    : group_(std::move(group)),
+      across_(group_->make_replica_sum()),
+      to_host_(std::make_shared<parallel::HostCopies>()) {
   for (ShardedUnit* unit : units) {
     units_.push_back(std::make_unique<UnitGradients>(*this, *unit));
     unit->backward = units_.back().get();

@@ -94,8 +94,8 @@ class GradientReducer {
 
   std::vector<std::unique_ptr<UnitGradients>> units_;
   std::shared_ptr<ProcessGroup> group_;
-  std::shared_ptr<parallel::ReplicaReduction> across_;  // null: no mesh
-  std::shared_ptr<parallel::HostCopies> to_host_;       // idle unless gradients are offloaded
+  std::shared_ptr<ReplicaSum> across_;             // over the replicas of a mesh (task 8), or null
+  std::shared_ptr<parallel::HostCopies> to_host_;  // idle unless gradients are offloaded
   optim::StepPlan plan_;
   int micro_step_ = 0;
   UnitGradients* reducing_ = nullptr;  // whose reduction is in flight

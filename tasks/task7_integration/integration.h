@@ -139,8 +139,9 @@ class ShardedModel : public optim::GradientEngine {
 };
 
 /// Shards `module` over `group`. Each rank keeps 1/W of the parameters; the full ones are freed
-/// between uses. A unit's name is its module's path; "root" for the root. A group that make_mesh()
-/// made is one of several replicas: each is sharded alike, and gradients are summed over all.
+/// between uses. A unit's name is its module's path; "root" for the root. In a mesh
+/// (task 8), `group` is one of several replicas: each is sharded alike, and gradients are summed
+/// over all.
 ///
 /// @throws Error if a part of it is sharded already, or is marked as a unit but left out by
 /// options.wrap.

@@ -3,7 +3,7 @@
 /// What fully_shard() makes over a mesh of replicas.
 #pragma once
 
-#include "comm/mesh.h"
+#include "comm/replicas.h"
 #include "task7_integration/integration.h"
 
 #include <filesystem>

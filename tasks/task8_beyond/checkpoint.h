@@ -1,13 +1,14 @@
 /// @file
 /// @ingroup task8
-/// Task 8: activation checkpointing. Backward runs a module's forward again, instead of the tape
-/// keeping what it computed.
+/// Task 8, optional: activation checkpointing. Backward runs a module's forward again, instead of
+/// the tape keeping what it computed.
 #pragma once
 
 #include "autograd/node.h"
 #include "nn/module.h"
 #include "task3_forward/forward.h"
 
+#include <memory>
 #include <string_view>
 
 namespace fsdp {
@@ -39,6 +40,7 @@ class Checkpoint : public Node {
  private:
   Tensor x_;
   nn::Call call_;
+  std::shared_ptr<void> extra;  // spare, for the student
 };
 
 /// Checkpoints the forward of `module`, inside its hooks. If the module is a unit, or becomes one,
@@ -76,6 +78,7 @@ class CheckpointedUnit : public UnshardScheduler, public UnitBackward {
  private:
   UnshardScheduler* scheduler_;  // null: none, as in the unit's slots
   UnitBackward* backward_;
+  std::shared_ptr<void> extra;  // spare, for the student
 };
 
 }  // namespace fsdp

@@ -158,6 +158,18 @@ class ResultsTest(InRoot):
         self.assertEqual(text.count("given: the later tasks run on the reference"), 2)
         self.assertIn("next: 3.1, ", text)
 
+    def test_extra_credit_is_shown_apart(self):
+        (extra,) = self.whole.optional
+        lines = results.progress(self.root, self.whole)
+        at = lines.index("  extra credit, on top of the 100 points:")
+        self.assertIn(f"  public 0/{100 - 30}; ", "\n".join(lines[:at]))
+        self.assertEqual(len(lines[at:]), 2)
+        self.assertRegex(lines[-1], f"task 8  {extra.title} .* 0/{extra.public} +not tested yet$")
+        history.store(self.root, extra, history.digest_of(self.root, extra),
+                      [case(step.id) for step in extra.steps])
+        self.assertRegex(results.progress(self.root, self.whole)[-1],
+                         f" {extra.public}/{extra.public} +done$")
+
     def test_code_that_is_put_back_has_its_verdict_back(self):
         def judged(*cases):
             history.store(self.root, self.task, history.digest_of(self.root, self.task), cases)
@@ -367,7 +379,14 @@ class SubmissionTest(InRoot):
             self.assertTrue(all(entry.isreg() for entry in archive.getmembers()))
         self.assertEqual(data, submission.pack(submission.collect(self.root, self.whole)))
         found = unpack.unpack_archive(data, unpack.wanted_paths(self.whole))
-        self.assertEqual((len(found.files), found.notes, found.refused), (15, [], {}))
+        self.assertEqual((len(found.files), found.notes, found.refused),
+                         (len(unpack.wanted_paths(self.whole)), [], {}))
+        (extra,) = self.whole.optional
+        for name in (*extra.files, "answers.toml"):
+            (self.root / "tasks" / extra.folder / name).unlink()
+        data = submission.pack(submission.collect(self.root, self.whole))
+        found = unpack.unpack_archive(data, unpack.wanted_paths(self.whole))
+        self.assertEqual((len(found.files), found.notes), (15, []))
 
     def test_what_would_be_refused_there_is_refused_here(self):
         self.fill()

@@ -49,9 +49,54 @@ class ResultsFile(unittest.TestCase):
         self.results(COURSE.tasks)
         document = self.read()
         self.assertEqual(document["score"], 0)
-        self.assertEqual(sum(test["max_score"] for test in document["tests"]), manifest.TOTAL)
+        required = [test for test in document["tests"] if "extra" not in test["tags"]]
+        self.assertEqual(sum(test["max_score"] for test in required), manifest.TOTAL)
         self.assertEqual({test["output"] for test in document["tests"]}, {"not run"})
         self.assertIn("has not ended", document["output"])
+
+    def test_extra_credit_stands_on_top(self):
+        extra = COURSE.optional[0]
+        results = self.results((TASK, extra))
+        for entry in results.entries:
+            entry.score = entry.most
+        results.complete = True
+        results.write()
+        document = self.read()
+        self.assertEqual(results.most, TASK.points)
+        self.assertEqual(results.extra, (extra.points, extra.points))
+        self.assertTrue(results.is_full())
+        self.assertEqual(document["score"], TASK.points + extra.points)
+        self.assertIn(f"{TASK.points} of {TASK.points} points, and {extra.points} of {extra.points} "
+                      "for extra credit\n", document["output"])
+        for test in document["tests"]:
+            is_extra = test["number"].startswith(f"{extra.number}.")
+            self.assertEqual("extra" in test["tags"], is_extra)
+            self.assertEqual(test["name"].endswith("(extra credit)"), is_extra)
+        page = html_summary.page(document, "a student")
+        self.assertIn(f"{TASK.points} of {TASK.points}, extra credit {extra.points}</h1>", page)
+        numbers = grade_all.columns([TASK, extra])
+        row = grade_all.row_of("a student", results, numbers)
+        self.assertEqual((row["score"], row["of"], row["extra"]),
+                         (f"{TASK.points + extra.points}", f"{TASK.points}", f"{extra.points}"))
+
+    def test_without_extra_credit_nothing_is_lost(self):
+        extra = COURSE.optional[0]
+        results = self.results((TASK, extra))
+        for entry in results.of_task(TASK):
+            entry.score, entry.passed = entry.most, True
+        results.refuse_task(extra, "not in the submission")
+        results.complete = True
+        results.write()
+        self.assertEqual(self.read()["score"], TASK.points)
+        self.assertIn(f"{TASK.points} of {TASK.points} points, and 0 of {extra.points} for extra",
+                      self.read()["output"])
+        self.assertEqual(grade_all.row_of("a student", results, [])["first message"], "")
+
+    def test_a_task_for_extra_credit_alone_has_its_points(self):
+        extra = COURSE.optional[0]
+        results = self.results((extra,))
+        self.assertEqual((results.most, results.extra), (extra.points, (0, 0)))
+        self.assertFalse(any("extra" in test["tags"] for test in self.read()["tests"]))
 
     def test_an_exception_and_an_unwritten_step_are_told_as_in_the_students_loop(self):
         cases = all_cases(("3.3", "3.4", "3.5"))

@@ -37,9 +37,23 @@ class ManifestTest(unittest.TestCase):
 
     def test_the_course_has_seven_tasks_and_100_points(self):
         course = manifest.load()
-        self.assertEqual([task.number for task in course.tasks], [1, 2, 3, 4, 5, 6, 7])
-        self.assertEqual(sum(task.points for task in course.tasks), 100)
-        self.assertEqual([task.points for task in course.tasks], [10, 15, 15, 20, 15, 15, 10])
+        self.assertEqual([task.number for task in course.required], [1, 2, 3, 4, 5, 6, 7])
+        self.assertEqual(sum(task.points for task in course.required), 100)
+        self.assertEqual([task.points for task in course.required], [10, 15, 15, 20, 15, 15, 10])
+        self.assertEqual([task.number for task in course.optional], [8])
+        self.assertEqual(course.tasks, course.required + course.optional)
+
+    def test_extra_credit_comes_on_top_and_last(self):
+        extra = GOOD.replace("number = 1", "number = 2").replace("task1", "task2").replace(
+            '"1.', '"2.') + "extra = true\n"
+        course = self.load(GOOD + extra)
+        self.assertEqual([task.number for task in course.required], [1])
+        self.assertEqual([task.number for task in course.optional], [2])
+        self.assertEqual([task.extra for task in course.tasks], [False, True])
+        first = GOOD + "extra = true\n"
+        second = extra.replace("extra = true\n", "")
+        self.refuses(first + second, "stands before one without")
+        self.refuses(GOOD + extra.replace("true", '"yes"'), "extra = 'yes'; write true")
 
     def test_reads_steps_and_closures(self):
         task = self.load(GOOD).task(1)

@@ -49,7 +49,7 @@ class Case(unittest.TestCase):
 class Points(Case):
 
     def test_the_reference_gets_all_of_them(self) -> None:
-        for task in range(1, 8):
+        for task in range(1, 9):
             for student in (ME, "other@school.edu"):
                 self.write(questions.solve(task, student))
                 self.assertEqual(questions.check(self.file, task), [])
@@ -193,7 +193,7 @@ class Feedback(Case):
 
     def test_a_known_mistake_is_named(self) -> None:
         named = 0
-        for task in range(1, 8):
+        for task in range(1, 9):
             for which, question in enumerate(question_set.load(task)):
                 if question.kind == "name":
                     continue
@@ -226,7 +226,7 @@ class Feedback(Case):
             3, 0, 13, "B", "3 * 4"))
 
     def test_no_sentence_holds_the_answer(self) -> None:
-        for task in range(1, 8):
+        for task in range(1, 9):
             for which, question in enumerate(question_set.load(task)):
                 reference = self.reference(task, which)
                 if question.kind != "integer":
@@ -250,7 +250,7 @@ class Drawing(unittest.TestCase):
         self.assertGreater(len(draws), 195)
 
     def test_every_number_that_can_be_drawn_is(self) -> None:
-        for task in range(1, 8):
+        for task in range(1, 9):
             for question in question_set.load(task):
                 drawn = [question.draw(f"s{i}", "unshard") for i in range(400)]
                 for name, values in question.choices.items():
@@ -259,7 +259,7 @@ class Drawing(unittest.TestCase):
                     self.assertGreaterEqual(len(seen), min(len(values), 10))
 
     def test_every_number_is_in_the_text_and_every_file_named_exists(self) -> None:
-        for task in range(1, 8):
+        for task in range(1, 9):
             for question in question_set.load(task):
                 for name in question.choices:
                     self.assertRegex(question.text, r"\{" + name + r"[:}]", question.key)

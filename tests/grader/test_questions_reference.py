@@ -254,6 +254,30 @@ class Task7(unittest.TestCase):
         self.assertLess(max(places.values()), 0.55 * len(STUDENTS), places)
 
 
+class Task8(unittest.TestCase):
+
+    def test_q1_by_sending_pieces(self) -> None:
+        for v, reference in each_student(8, "q1"):
+            n = shards(v["u"], v["S"])[0]
+            self.assertEqual(n % v["R"], 0)
+            pieces = shards(n, v["R"])
+            received = 0
+            for other in range(1, v["R"]):  # seen from replica 0
+                received += pieces[0]  # what the other adds to the piece that is summed here
+                received += pieces[other]  # the sum that the other has made
+            self.assertEqual(reference.value, 4 * received * v["L"] * v["M"])
+
+    def test_q2_by_listing_gathers(self) -> None:
+        for v, reference in each_student(8, "q2"):
+            blocks = [v["u"]] * v["L"]
+            gathers = [v["e"], *blocks, v["h"]]  # forward; the head stays
+            for u in reversed(blocks):
+                gathers += [u, u]  # the second forward, and the backward
+            gathers.append(v["e"])
+            received = sum(4 * sum(shards(u, v["W"])[1:]) for u in gathers)
+            self.assertEqual(reference.value, received)
+
+
 def peak_place(v: dict[str, int]) -> tuple[str, str]:
     """The whole iteration, event by event; where the ledger was highest. One place only."""
     names = ["embed", "block0", "block1", "block2", "head"]
@@ -296,7 +320,7 @@ def peak_place(v: dict[str, int]) -> tuple[str, str]:
 class Mistakes(unittest.TestCase):
 
     def test_no_mistake_gives_the_answer(self) -> None:
-        for task in range(1, 8):
+        for task in range(1, 9):
             for question in question_set.load(task):
                 if question.kind == "name":
                     continue
@@ -307,7 +331,7 @@ class Mistakes(unittest.TestCase):
                             f"{question.key} {v}: {cause}")
 
     def test_two_mistakes_seldom_coincide(self) -> None:
-        for task in range(1, 8):
+        for task in range(1, 9):
             for question in question_set.load(task):
                 if question.kind == "name":
                     continue

@@ -177,7 +177,7 @@ class RepositoryTest(unittest.TestCase):
         if not (manifest.ROOT / "solutions").is_dir():
             self.skipTest("a student kit: no solutions")
         texts = skeletons.generate(manifest.ROOT, manifest.load())
-        self.assertEqual(len(texts), 9)
+        self.assertEqual(len(texts), 11)
         for name, text in texts.items():
             self.assertNotIn("SOLUTION", text, name)
             unsolved = "throw NotWritten" if "warm_up" in name else 'todo("'

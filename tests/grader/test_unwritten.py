@@ -62,6 +62,12 @@ class Steps(InRoot):
 
 
 class BeforeBuilding(InRoot):
+    def test_a_task_for_extra_credit_is_never_missing(self):
+        (extra,) = COURSE.optional
+        self.put(f"tasks/{extra.folder}/{extra.files[0]}", f'todo("{extra.steps[0].id}", x);')
+        self.assertEqual(unwritten.steps(self.root, extra), [extra.steps[0]])
+        self.assertEqual(unwritten.before_building(self.root, COURSE, "demo"), [])
+
     def test_the_first_unwritten_step_and_its_command_are_named(self):
         self.put("tasks/task3_forward/forward.cpp", 'todo("3.4", x); todo("3.5", x);')
         self.put("tasks/task4_backward/backward.cpp",

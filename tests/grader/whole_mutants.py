@@ -102,7 +102,7 @@ def compare(what: str, lost: set[str], roots: set[str], task: manifest.Task) -> 
 def check(tools: builder.Builder, course: manifest.Manifest, whole: Whole) -> list[str]:
     """What does not come out as it should."""
     folder = ROOT / FOLDER / whole.name
-    last = course.tasks[-1]
+    last = course.required[-1]
     objects: dict[builder.FolderAndName, Path] = {}
     problems = []
     for number, files in sorted(whole.texts.items()):

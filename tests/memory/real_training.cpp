@@ -2,12 +2,12 @@
 
 #include "autograd/functions.h"
 #include "comm/fake_group.h"
-#include "comm/mesh.h"
 #include "comm/world.h"
 #include "nn/lora.h"
 #include "optim/local_gradients.h"
 #include "support/training.h"
 #include "task8_beyond/checkpoint.h"
+#include "task8_beyond/mesh.h"
 
 #include <fmt/format.h>
 

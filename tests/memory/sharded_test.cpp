@@ -67,30 +67,6 @@ TEST_CASE("FSDP holds what the formula says: reshard within groups of two") {
   }
 }
 
-TEST_CASE("FSDP holds what the formula says: a mesh of replicas") {
-  int number = 0;
-  for (const int replicas : {2, 3}) {
-    for (const int shards : {1, 2, 3, 4}) {
-      for (const bool is_tied : {false, true}) {
-        for (const bool no_sync : {false, true}) {
-          if (!kAll && number++ % 5 != 0) continue;
-          MemoryCase test_case = sharded_case(replicas * shards);
-          test_case.model = is_tied ? tied(odd_model()) : odd_model();
-          test_case.options.replicas = replicas;
-          test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
-          test_case.options.ignored = {"model.layers.1.mlp"};
-          if (shards == 4) {
-            test_case.options.reshard = Reshard::within;
-            test_case.options.reshard_ranks = 2;
-          }
-          if (is_tied) test_case.options.mixed_precision.param_dtype = DType::bfloat16;
-          CHECK(difference(test_case) == "");
-        }
-      }
-    }
-  }
-}
-
 TEST_CASE("FSDP holds what the formula says: more ranks than some unit has elements") {
   MemoryCase test_case = sharded_case(8);
   test_case.model = {.vocab_size = 3,

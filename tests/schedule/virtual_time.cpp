@@ -124,6 +124,7 @@ TEST_CASE("Parameters kept within pairs of ranks are gathered from one neighbor 
 }
 
 TEST_CASE("A checkpoint within a unit adds its forward to its backward, a third of the computing") {
+  if (FSDP_HAS_TASK8 == 0) return;  // a student kit in which it is not written
   TimedCase timed = GENERATE(kComputeBound, kBalanced, kBetween, kCommunicationBound);
   timed.units = GENERATE(1, 2, 6, 48);
   timed.depth = GENERATE(0, 1, 2);
@@ -136,6 +137,7 @@ TEST_CASE("A checkpoint within a unit adds its forward to its backward, a third 
 }
 
 TEST_CASE("A checkpoint around a unit computes the same, and waits for one more gather") {
+  if (FSDP_HAS_TASK8 == 0) return;
   TimedCase timed = GENERATE(kComputeBound, kBalanced, kCommunicationBound);
   timed.units = GENERATE(1, 5);
   timed.depth = 0;

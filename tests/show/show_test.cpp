@@ -84,6 +84,13 @@ TEST_CASE("task 7 shows equal trainings, and points at the demo", "[show]") {
              "yes  the loss fell", "`make demo`"});
 }
 
+TEST_CASE("task 8 shows what a mesh of replicas holds and receives", "[show]") {
+  expect(8, {"rank 2   replica 1, shard 0", "1 x 4                    20,880            67,272",
+             "2 x 2                    41,760            44,848                13,920",
+             "4 x 1                    83,520                 0                41,760",
+             "yes  over every mesh"});
+}
+
 TEST_CASE("a step that is not written is one sentence", "[show]") {
   const std::vector<std::vector<std::string>> cases = {
       {"todo", "2.1", "2"}, {"todo of ranks", "3.2", "3"}, {"caught todo", "3.3", "3"}};

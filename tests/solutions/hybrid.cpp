@@ -1,9 +1,9 @@
 // Hybrid sharding: a mesh of replicas agrees with a single process in every bit.
-#include "comm/mesh.h"
 #include "comm/world.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/training.h"
+#include "task8_beyond/mesh.h"
 
 #include <vector>
 

@@ -2,11 +2,11 @@
 
 #include "autograd/functions.h"
 #include "base/philox.h"
-#include "comm/mesh.h"
 #include "comm/world.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
 #include "task8_beyond/checkpoint.h"
+#include "task8_beyond/mesh.h"
 
 #include <fmt/format.h>
 

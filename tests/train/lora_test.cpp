@@ -42,6 +42,9 @@ Words placed(const std::string& name, int ranks) {
   return {"--parallel.strategy=" + name, "--parallel.ranks=" + std::to_string(ranks)};
 }
 
+// Without task 8 (a student kit in which it is not written) there are no meshes.
+constexpr bool kHasMeshes = FSDP_HAS_TASK8 != 0;
+
 Words mesh_of_two() {
   return {"--parallel.strategy=fsdp", "--parallel.ranks=4",
           "--parallel.data_parallel_replicate_degree=2"};
@@ -103,6 +106,7 @@ TEST_CASE("LoRA gives the same bits for every strategy, and the bytes of the for
       }
     }
     for (const auto& [replicas, ranks] : {std::pair("2", 4), {"4", 4}, {"2", 8}}) {
+      if (!kHasMeshes) break;
       INFO(how.size() << " " << how.back()[0] << " " << replicas << " replicas, W=" << ranks);
       const Words mesh = {"--parallel.data_parallel_replicate_degree=" + std::string(replicas)};
       std::vector<Words> parts = with(placed("fsdp", ranks));
@@ -124,6 +128,7 @@ TEST_CASE("LoRA goes on from a checkpoint in any other placement", "[train][lora
                                         {placed("ddp", 4), placed("fsdp", 4)},
                                         {placed("fsdp", 4), mesh_of_two()},
                                         {mesh_of_two(), placed("single", 1)}}) {
+      if (!kHasMeshes && (first == mesh_of_two() || second == mesh_of_two())) continue;
       const TemporaryFolder folder;
       const Words there = {"--checkpoint.folder=" + folder.path().string()};
       run({sizes(), precision, first, there, {"--training.steps=2"}});

@@ -1,4 +1,4 @@
-"""The questions as a student sees them: read from task1.toml … task7.toml, numbers drawn by id.
+"""The questions as a student sees them: read from task1.toml … task8.toml, numbers drawn by id.
 
 Nothing in this file, nor in the .toml files, knows an answer.
 """

@@ -4,13 +4,13 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "comm/fake_group.h"
-#include "comm/mesh.h"
 #include "comm/thread_world.h"
 #include "optim/master_weights.h"
 #include "optim/optimizer.h"
 #include "parallel/ddp.h"
 #include "task7_integration/integration.h"
 #include "task8_beyond/checkpoint.h"
+#include "task8_beyond/mesh.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,43 @@
+// The bytes of FSDP over a mesh of replicas, really run, against the formula.
+#include "memory/real_training.h"
+#include "support/catch.h"
+
+using namespace fsdp;
+using namespace fsdp::estimate;
+using namespace fsdp::testing;
+
+namespace {
+
+// Sanitizers make a run ten times slower: they get every value of every option, and some pairs.
+constexpr bool kAll = FSDP_SANITIZED == 0;
+
+}  // namespace
+
+TEST_CASE("FSDP holds what the formula says: a mesh of replicas") {
+  int number = 0;
+  for (const int replicas : {2, 3}) {
+    for (const int shards : {1, 2, 3, 4}) {
+      for (const bool is_tied : {false, true}) {
+        for (const bool no_sync : {false, true}) {
+          if (!kAll && number++ % 5 != 0) continue;
+          MemoryCase test_case;
+          test_case.options.world_size = replicas * shards;
+          test_case.options.batch = 2;
+          test_case.options.micro_steps = 3;
+          test_case.options.clips = true;
+          test_case.model = odd_model();
+          test_case.model.tie_word_embeddings = is_tied;
+          test_case.options.replicas = replicas;
+          test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
+          test_case.options.ignored = {"model.layers.1.mlp"};
+          if (shards == 4) {
+            test_case.options.reshard = Reshard::within;
+            test_case.options.reshard_ranks = 2;
+          }
+          if (is_tied) test_case.options.mixed_precision.param_dtype = DType::bfloat16;
+          CHECK(difference(test_case) == "");
+        }
+      }
+    }
+  }
+}
