@@ -30,8 +30,8 @@ void backward(const Variable& root, double gradient = 1);
 /// Node::input(), and at leaves that are its inputs, such as the parameters of a module. What it
 /// contributes to them counts as contributed by the node. So a leaf's hooks still run once, after
 /// the last contribution to the leaf that the *outer* tape recorded, and not if there was none. Its
-/// sums have the same order, hence the same bits, as if the nested tape were a part of the outer
-/// one. A root that needs no gradient contributes nothing.
+/// sums have the order, and so the bits, that they would have if the nested tape were a part of the
+/// outer one. A root that needs no gradient contributes nothing.
 ///
 /// Gives up what it can: `root`, before the first node runs, if the caller moves it in; and
 /// `gradient`, if it is what Node::backward() was given (which is undefined then).
