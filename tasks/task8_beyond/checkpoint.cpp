@@ -48,8 +48,8 @@ Variable Checkpoint::run(nn::Module& module, const Variable& x, const nn::Call& 
 // ------------------------------------------------------------------- TODO 8.5
 // Run the call again, with a tape, and then that tape.
 //
-// Keep:  inside a backward nothing is recorded, and allocations are TEMP. Both must be otherwise
-//        here. x is given up when the call has returned, y before its backward begins.
+// Keep:  inside a backward nothing is recorded, and allocations are TEMP. For the call you need the
+//        opposite of both. Hold x no longer than the call, and y not during its backward.
 // Hint:  GradScope, AllocationScope, Node::input, fsdp::backward.
 void Checkpoint::backward(const Tensor& dout) {
   todo("8.5", dout, x_, call_);
@@ -79,9 +79,9 @@ CheckpointedUnit::CheckpointedUnit(ShardedUnit& unit)
 // ------------------------------------------------------------------- TODO 8.6
 // Checkpoint the call of a unit, hooks included.
 //
-// Keep:  what checkpoint.h says that the scheduler and the reducer see. Several calls in one
-//        forward are several backwards to come, so the reducer is notified of each of them in
-//        forward. Both slots may have been empty.
+// Keep:  the table of checkpoint.h. If the module is called several times in one forward, as many
+//        backwards follow. So call after_forward for each of them in forward, not in backward when
+//        the first ones may be over. Both slots may have been empty.
 // Hint:  the first forward has no tape. So with grad enabled, a hook belongs to the second one.
 Variable CheckpointedUnit::run(nn::Module& module, const Variable& x, const nn::Call& call) {
   todo("8.6", module, x, call, backward_);
