@@ -46,7 +46,7 @@ class ReplicaReduction : public ReplicaSum {
   /// 8.3  Waits for all that is under way. Each shard, now a sum over R replicas, becomes the next
   /// leaf of its `sums`. Afterwards nothing is under way.
   void finish() override;
-  /// 8.3  Waits for all that is under way, and nothing becomes a leaf: a step was given up.
+  /// 8.3  Waits for all that is under way, and nothing becomes a leaf: the step was abandoned.
   void clear() override;
 
  private:

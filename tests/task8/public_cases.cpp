@@ -81,7 +81,7 @@ TEST_CASE("The next micro-step finds its sum under way, if there is one unit", "
   }
 }
 
-TEST_CASE("A step that was given up leaves nothing behind", "[8.3]") {
+TEST_CASE("A step that was abandoned leaves nothing behind", "[8.3]") {
   for (const int replicas : worlds({2, 3})) {
     judge_clear({.world_size = replicas,
                  .delivery = Delivery::lazy,
@@ -119,7 +119,7 @@ TEST_CASE("… under mixed precision", "[8.3]") {
   judge_mesh_training({.world_size = 4, .options = mesh_of(2, {{"param", "bfloat16"}})});
 }
 
-TEST_CASE("… and after a step that was given up", "[8.3]") {
+TEST_CASE("… and after a step that was abandoned", "[8.3]") {
   judge_mesh_training({.world_size = 4,
                        .delivery = Delivery::lazy,
                        .options = mesh_of(2, {{"given_up", true}, {"steps", 2}})});

@@ -1,5 +1,5 @@
-// Task 8: what a runner can be asked to do with a mesh, and with whole models. Options: shards.h and
-// task7/models.h.
+// Task 8: what a runner can be asked to do with a mesh, and with whole models. Options: shards.h
+// and task7/models.h.
 #include "task8/scenarios.h"
 #include "comm/fake_group.h"
 #include "graded/precision.h"

@@ -259,7 +259,7 @@ void judge_clear(const Setup& setup) {
     Check given_up("8.3", "clear() ends what is under way, and nothing becomes a leaf", seen);
     given_up.at(rank).equal(
         "leaves of each sum after clear()", seen.at(rank, "leaves").dump(), before.dump(),
-        {{true, "clear() pushed what was under way, as finish() does: the step was given up"}});
+        {{true, "clear() pushed what was under way, as finish() does: the step was abandoned"}});
     given_up.equal("the trace of clear()", seen.lines(rank, "clearing"), expected,
                    {{seen.number(rank, "under way") > 0,
                      "clear() left under_way_ as it was: the next step would sum shards of this "
@@ -268,7 +268,7 @@ void judge_clear(const Setup& setup) {
                    {{true, "clear() waited, but left under_way_ as it was"}});
     given_up.equal("REDUCE_SCATTER bytes after clear()",
                    seen.bytes(rank, "cleared", "REDUCE_SCATTER"), 0,
-                   {{true, "a shard that was given up is still held"}});
+                   {{true, "a shard that was abandoned is still held"}});
     if (!given_up.ok()) return;
     played.clear();
     for (auto& [name, leaves] : played.leaves) leaves.clear();

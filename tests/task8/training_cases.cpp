@@ -189,7 +189,7 @@ void judge_mesh_training(const Setup& setup) {
       const auto expected = transfers_of(seen, rank);
       auto lines = gradients_in(seen.lines(rank, fmt::format("events {}", step)));
       if (asked.options.value("given_up", false)) {
-        // The step before was given up: what was under way of it ends in begin_step.
+        // The step before was abandoned: what was under way of it ends in begin_step.
         const auto begin = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
           return line.starts_with("issue");
         });
