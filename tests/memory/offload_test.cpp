@@ -73,7 +73,8 @@ TEST_CASE("The same under mixed precision, tied, and with two flat parameters a 
 TEST_CASE("The same in a mesh of replicas, with ignored and frozen parameters, and with LoRA") {
   for (const optim::Offload offload : {kParams, kAll}) {
     MemoryCase mesh = offload_case(4, offload);
-    mesh.options.replicas = 2;
+    // In a student kit, the mesh is task 8's.
+    mesh.options.replicas = FSDP_HAS_TASK8 == 0 ? 1 : 2;
     CHECK(difference(mesh) == "");
     mesh.options.micro_steps_per_reduction = 3;
     mesh.options.reshard = Reshard::never;

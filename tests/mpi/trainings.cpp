@@ -64,10 +64,12 @@ TEST_CASE("processes need what the formula says, and train what threads train", 
     INFO("ddp, W=" << ranks);
     check_trains_as_threads("ddp", ranks, {});
   }
-  INFO("two replicas");
-  const std::string mesh = "--parallel.data_parallel_replicate_degree=2";
-  check_trains_as_threads("fsdp", 4, {mesh});
-  check_trains_as_threads("fsdp", 4, {mesh, "--training.no_sync=true", "--lora.rank=2"});
+  if (FSDP_HAS_TASK8 != 0) {  // 0: a student kit in which the mesh is not written
+    INFO("two replicas");
+    const std::string mesh = "--parallel.data_parallel_replicate_degree=2";
+    check_trains_as_threads("fsdp", 4, {mesh});
+    check_trains_as_threads("fsdp", 4, {mesh, "--training.no_sync=true", "--lora.rank=2"});
+  }
   INFO("groups of two");
   check_trains_as_threads("fsdp", 4, {"--parallel.reshard_after_forward=2"});
 }

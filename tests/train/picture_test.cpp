@@ -65,6 +65,7 @@ TEST_CASE("a recorded training is the same training", "[train]") {
                                              {"ddp", 2, lora},
                                              {"fsdp", 2, lora},
                                              {"fsdp", 4, mesh}}) {
+    if (FSDP_HAS_TASK8 == 0 && how == mesh) continue;  // a student kit in which it is not written
     INFO(strategy << " " << how);
     const RunResult plain = run(strategy, ranks, how, nullptr);
     report::RunRecord record;

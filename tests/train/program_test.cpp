@@ -180,6 +180,7 @@ TEST_CASE("a setting without effect is said in one line", "[train][program]") {
 }
 
 TEST_CASE("replicas are announced, and named in the picture", "[train][program][mesh]") {
+  if (FSDP_HAS_TASK8 == 0) return;  // a student kit in which it is not written
   const TemporaryFolder folder;
   const Finished run =
       unshard_train(folder, short_run(folder) +
