@@ -47,7 +47,7 @@ class OwnedGradients {
     std::int64_t numel = 0;
     std::vector<parallel::OwnedSlice> slices;
     bool is_direct = false;   // the gradient of its only parameter travels itself
-    bool is_held = false;     // it has bytes of its own
+    bool is_held = false;     // its buffer is allocated
     std::size_t missing = 0;  // slices whose gradient is not there yet
   };
   void close(Bucket& bucket, int m);

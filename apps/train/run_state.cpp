@@ -97,7 +97,7 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
 }  // namespace
 
 bool may_differ(const TrainConfig& config, const std::string& key) {
-  if (key == "parallel.broadcast_fp16") return false;  // it rounds
+  if (key == "parallel.broadcast_fp16") return !config.parallel.is_zero();  // it rounds
   // Where the numbers are computed, not which: every strategy gives the same bits at every W.
   if (key.starts_with("parallel.") || key == "training.no_sync" ||
       key == "training.activation_checkpoint") {
