@@ -93,7 +93,7 @@ TEST_CASE("an owner updates what it owns, and all ranks have it after the broadc
 
 TEST_CASE("ZeRO-2 leaves no gradient off its owner after backward") {
   for (const Partition partition : {Partition::greedy, Partition::flat}) {
-    for (const std::size_t most : {0, 24, 1000}) {
+    for (const std::size_t most : {std::size_t{0}, std::size_t{24}, std::size_t{1000}}) {
       run_ranks(4, [&](ProcessGroup& world) {
         const Variable a = leaf(3), b = leaf(5), c = leaf(3);
         Zero2Gradients engine({{"a", a}, {"b", b}, {"c", c}}, borrow(world),
