@@ -4,6 +4,7 @@
 #include "estimate/frozen_segments.h"
 #include "estimate/step_simulation.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fsdp::estimate {
@@ -23,6 +24,8 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
       options.batch >= 1 && options.length >= 0 && options.length <= config.max_position_embeddings,
       "a micro-batch of {} sequences of {} tokens; the model takes up to {}", options.batch,
       options.length, config.max_position_embeddings);
+  FSDP_CHECK(options.rank >= 0 && options.rank < world_size, "rank {} of {}", options.rank,
+             world_size);
   const int per_reduction = options.micro_steps_per_reduction;
   FSDP_CHECK(
       options.micro_steps >= 1 && per_reduction >= 1 && options.micro_steps % per_reduction == 0,
@@ -102,7 +105,14 @@ Breakdown MemoryFormula::peak(int steps) const {
 
 std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
                          int steps) {
-  return MemoryFormula(config, options).peak(steps).total();
+  std::int64_t highest = MemoryFormula(config, options).peak(steps).total();
+  if (options.placement != Placement::zero1 && options.placement != Placement::zero2)
+    return highest;
+  MemoryOptions other = options;
+  for (other.rank = 0; other.rank < other.world_size; ++other.rank) {
+    highest = std::max(highest, MemoryFormula(config, other).peak(steps).total());
+  }
+  return highest;
 }
 
 std::int64_t evaluation_bound_bytes(const nn::TransformerConfig& config,

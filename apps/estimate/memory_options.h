@@ -5,6 +5,7 @@
 
 #include "optim/mixed_precision.h"
 #include "optim/offload.h"
+#include "parallel/zero.h"
 
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,8 @@ namespace fsdp::estimate {
 enum class Placement {
   single,   ///< whole, in one process (optim::LocalGradients)
   ddp,      ///< whole on every rank (parallel::DdpGradients)
+  zero1,    ///< the same, but a rank has optimizer state only for what it owns (Zero1Gradients)
+  zero2,    ///< the same, and it keeps gradients only of what it owns (Zero2Gradients)
   sharded,  ///< 1/W on every rank (fully_shard with the default wrap policy)
 };
 
@@ -40,8 +43,8 @@ enum class MemorySpace {
   host,  ///< of the device; holds what is offloaded
 };
 
-/// Every rank holds the same number of bytes: shards are padded to one size. So there is no rank
-/// here.
+/// Every rank holds the same number of bytes: shards are padded to one size. Only with ZeRO-1 and
+/// ZeRO-2 it depends on the rank, because the greedy partition gives ranks different loads.
 struct MemoryOptions {
   Placement placement = Placement::sharded;
   int world_size = 1;                     ///< W
@@ -62,7 +65,11 @@ struct MemoryOptions {
   /// stored in the format that the model reads.
   std::int64_t lora_rank = 0;
   std::vector<std::string> lora_targets;               ///< names or paths of linears
-  std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< of DdpGradients, for what is whole
+  std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< of DdpGradients and ZeRO-1
+
+  // Placement::zero1 and zero2 only:
+  int rank = 0;
+  parallel::ZeroOptions zero;
 
   // Placement::sharded only, as in FullyShardOptions:
   Reshard reshard = Reshard::always;

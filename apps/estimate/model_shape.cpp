@@ -119,7 +119,6 @@ ModelShape model_shape(const nn::TransformerConfig& config, const MemoryOptions&
         (has_master(options, is_trained) ? shape.whole : shape.whole_without_master) +=
             parameter.numel;
         if (!is_trained) continue;
-        shape.whole_trained += parameter.numel;
         shape.whole_parts.push_back(
             {shape.segments.size(), operation_of(parameter.path), parameter.numel});
       } else {

@@ -46,7 +46,6 @@ struct ModelShape {
   int root = kNoUnit;      ///< the unit around all segments: what no other unit manages (tied)
   std::int64_t whole = 0;  ///< elements that every rank holds, with a master: ignored, or all
   std::int64_t whole_without_master = 0;
-  std::int64_t whole_trained = 0;      ///< of both
   std::vector<WholePart> whole_parts;  ///< the trained ones one by one, in order of registration
   std::int64_t buffers = 0;            ///< bytes: the RoPE tables
 };

@@ -184,8 +184,9 @@ Breakdown StepSimulation::finish_step() {
   if (!std::exchange(has_state_, true)) {
     shards().hold(MemoryKind::optimizer, options_.optimizer_states * gradients);
     ledger_.hold(MemoryKind::optimizer,
-                 options_.optimizer_states * kFloatBytes * shape_.whole_trained);
+                 options_.optimizer_states * kFloatBytes * whole_.stepped_numel());
   }
+  whole_.broadcast();
   shards().drop(MemoryKind::sharded_grad, gradients);
   whole_.zero();
   return reported_.peak();

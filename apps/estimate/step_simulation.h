@@ -85,7 +85,9 @@ class StepSimulation {
     return segment.is_checkpointed && options_.checkpointing == Checkpointing::around;
   }
   /// Whole gradients are made in buckets, not one by one.
-  bool has_buckets() const { return options_.placement != Placement::single; }
+  bool has_buckets() const {
+    return options_.placement != Placement::single && options_.placement != Placement::zero2;
+  }
   std::int64_t part_of(const FlatShape& flat) const;
   /// Bytes of a shard.
   std::int64_t shard_of(const FlatShape& flat) const;

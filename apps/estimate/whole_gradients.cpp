@@ -27,6 +27,15 @@ WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const Memory
       formats_(options.mixed_precision),
       ledger_(ledger),
       is_single_(options.placement == Placement::single) {
+  for (const WholePart& part : parts) numel_ += part.numel;
+  const bool is_zero2 = options.placement == Placement::zero2;
+  if (is_zero2 || options.placement == Placement::zero1) {
+    owned_parts_.emplace(parts, options, ledger);
+  }
+  if (is_zero2) {
+    gradients_.emplace(parts, options, ledger);
+    return;
+  }
   if (is_single_) {
     for (const WholePart& part : parts) buckets_.push_back({part.numel, {part}, 0});
     return;
@@ -43,6 +52,7 @@ WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const Memory
 }
 
 void WholeGradients::begin_micro_step() {
+  if (gradients_) return gradients_->begin_micro_step();
   next_ = 0;
   for (Bucket& bucket : buckets_) {
     if (!is_single_) ledger_.hold(kKind, formats_.param * bucket.numel);
@@ -52,6 +62,7 @@ void WholeGradients::begin_micro_step() {
 
 void WholeGradients::complete(std::size_t segment, std::string_view operation, int m) {
   if (is_single_) return;
+  if (gradients_) return gradients_->complete(segment, operation, m);
   for (Bucket& bucket : buckets_) {
     for (const WholePart& part : bucket.parts) {
       if (part.segment == segment && part.operation == operation) --bucket.missing;
@@ -80,6 +91,7 @@ void WholeGradients::end_micro_step(int m) {
     }
     return;
   }
+  if (gradients_) gradients_->end_micro_step(m);
   if ((m + 1) % group() == 0) {
     for (const Bucket& bucket : buckets_) {
       push_leaf(ledger_, kKind, kKind, formats_.sum * bucket.numel, m / group());
@@ -89,6 +101,7 @@ void WholeGradients::end_micro_step(int m) {
 }
 
 void WholeGradients::finish() {
+  if (gradients_) return gradients_->finish();
   for (const Bucket& bucket : buckets_) {
     fold_leaves(ledger_, kKind, formats_.sum * bucket.numel, options_.micro_steps / group());
     if (!formats_.widens_sums) continue;
@@ -98,7 +111,16 @@ void WholeGradients::finish() {
 }
 
 void WholeGradients::zero() {
+  if (gradients_) return gradients_->zero();
   for (const Bucket& bucket : buckets_) ledger_.drop(kKind, kFloatBytes * bucket.numel);
+}
+
+std::int64_t WholeGradients::stepped_numel() const {
+  return owned_parts_ ? owned_parts_->numel() : numel_;
+}
+
+void WholeGradients::broadcast() {
+  if (owned_parts_) owned_parts_->broadcast();
 }
 
 }  // namespace fsdp::estimate

@@ -7,9 +7,11 @@
 #include "estimate/ledger.h"
 #include "estimate/memory_options.h"
 #include "estimate/model_shape.h"
+#include "estimate/owned_gradients.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -21,7 +23,8 @@ void push_leaf(Ledger& ledger, MemoryKind from, MemoryKind to, std::int64_t nbyt
 /// `leaves` are folded into one.
 void fold_leaves(Ledger& ledger, MemoryKind kind, std::int64_t nbytes, int leaves);
 
-/// The buckets of DdpGradients, or the parameters of LocalGradients, one after the other.
+/// The buckets of DdpGradients, or the parameters of LocalGradients, one after the other; with
+/// ZeRO-2, what OwnedGradients has.
 class WholeGradients {
  public:
   WholeGradients(const std::vector<WholePart>& parts, const MemoryOptions& options, Ledger& ledger);
@@ -34,6 +37,10 @@ class WholeGradients {
   /// Sums become means in the masters' format.
   void finish();
   void zero();
+  /// The elements that have optimizer state on this rank.
+  std::int64_t stepped_numel() const;
+  /// ZeRO: the owners broadcast what they updated.
+  void broadcast();
 
  private:
   /// What travels together: a bucket, or a single process's parameter.
@@ -51,6 +58,9 @@ class WholeGradients {
   bool is_single_;
   std::vector<Bucket> buckets_;
   std::size_t next_ = 0;  // the first bucket not yet closed
+  std::int64_t numel_ = 0;
+  std::optional<OwnedParts> owned_parts_;    // ZeRO-1 and ZeRO-2
+  std::optional<OwnedGradients> gradients_;  // ZeRO-2
 };
 
 }  // namespace fsdp::estimate

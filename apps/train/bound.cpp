@@ -2,17 +2,25 @@
 
 #include "estimate/memory_formula.h"
 #include "train/strategy.h"
+#include "train/zero_strategy.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 namespace fsdp::train {
 namespace {
 
 estimate::MemoryOptions memory_options(const TrainConfig& config) {
   estimate::MemoryOptions options;
-  options.placement = config.parallel.strategy == "fsdp"  ? estimate::Placement::sharded
-                      : config.parallel.strategy == "ddp" ? estimate::Placement::ddp
-                                                          : estimate::Placement::single;
+  static const std::map<std::string, estimate::Placement> placements = {
+      {"single", estimate::Placement::single},
+      {"ddp", estimate::Placement::ddp},
+      {"zero1", estimate::Placement::zero1},
+      {"zero2", estimate::Placement::zero2},
+      {"fsdp", estimate::Placement::sharded}};
+  options.placement = placements.at(config.parallel.strategy);
+  options.zero = zero_options(config.parallel);
   options.world_size = config.world_size();
   options.replicas = static_cast<int>(config.parallel.replicate_degree);
   options.batch = config.training.local_batch_size;

@@ -42,7 +42,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   program::OptionParser options(
       "unshard-train", "Trains a language model: in one process, data parallel, or fully sharded.");
   options.add_text("--config", line.config, "TOML file; see apps/train/configs");
-  options.add_text("--strategy", strategy, "single, ddp or fsdp (parallel.strategy)");
+  options.add_text("--strategy", strategy, "single, ddp, zero1, zero2 or fsdp (parallel.strategy)");
   options.add_text("--ranks", ranks, "number of ranks W (parallel.ranks)");
   options.add_choice("--backend", line.backend, {"threads", "mpi"},
                      "what ranks are: threads, or processes that mpirun starts, one each");

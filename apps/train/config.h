@@ -73,7 +73,7 @@ struct LoraConfig {
 };
 
 struct ParallelConfig {
-  std::string strategy = "single";    ///< single, ddp, fsdp
+  std::string strategy = "single";    ///< single, ddp, zero1, zero2, fsdp
   std::int64_t ranks = 1;             ///< W
   std::int64_t replicate_degree = 1;  ///< R: replicas of the shards, see comm/replicas.h
   std::int64_t threads_per_rank = 1;
@@ -82,8 +82,12 @@ struct ParallelConfig {
   std::int64_t in_flight_limit = 0;
   bool offload_params = false;  ///< refused: a CPU has no memory but the host's (optim/offload.h)
   bool offload_grads = false;
-  bool check_memory = true;  ///< refuse what the memory formula says cannot fit
+  std::string zero_partition = "greedy";  ///< who owns what: greedy, flat
+  std::int64_t reduce_buffer_size = 0;    ///< bytes reduced together; 0 = each by itself
+  bool broadcast_fp16 = false;            ///< of updated parameters
+  bool check_memory = true;               ///< refuse what the memory formula says cannot fit
 
+  bool is_zero() const { return strategy == "zero1" || strategy == "zero2"; }
   std::int64_t shards() const { return ranks / replicate_degree; }  ///< S, with fsdp
 };
 

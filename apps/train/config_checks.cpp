@@ -38,10 +38,12 @@ void check_model(const TrainConfig& config) {
 void check_ranks(TrainConfig& config) {
   const std::int64_t ranks = config.parallel.ranks;
   refuse_if(config.parallel.strategy == "single" && ranks != 1, config, "parallel.ranks",
-            "is {}, but strategy \"single\" is one process; use ranks 1, or strategy ddp or fsdp",
+            "is {}, but strategy \"single\" is one process; use ranks 1, or strategy ddp, zero1, "
+            "zero2 or fsdp",
             ranks);
   std::int64_t& replicas = config.parallel.replicate_degree;
-  if (config.parallel.strategy != "fsdp") replicas = 1;  // a remark says so
+  if (config.parallel.strategy != "fsdp") replicas = 1;                    // a remark says so
+  if (!config.parallel.is_zero()) config.parallel.broadcast_fp16 = false;  // likewise
   refuse_if(ranks % replicas != 0, config, "parallel.data_parallel_replicate_degree",
             "is {}, must divide parallel.ranks {}", replicas, ranks);
   const std::int64_t shards = config.parallel.shards();
@@ -169,6 +171,10 @@ void remark(TrainConfig& config) {
        {"parallel.data_parallel_replicate_degree", "parallel.reshard_after_forward",
         "parallel.prefetch_depth", "parallel.in_flight_limit"},
        "without parallel.strategy fsdp");
+  idle(!config.parallel.is_zero(), {"parallel.zero_partition", "parallel.broadcast_fp16"},
+       "without parallel.strategy zero1 or zero2");
+  idle(config.parallel.strategy != "zero2", {"parallel.reduce_buffer_size"},
+       "without parallel.strategy zero2");
   idle(!config.scales_loss(),
        {"fp16.loss_scale", "fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
         "fp16.consecutive_hysteresis", "fp16.min_loss_scale"},

@@ -40,8 +40,9 @@ double rough_bytes(const TrainConfig& config, Work work) {
       static_cast<std::int64_t>(size_of(config.mixed_precision().param_dtype_for(DType::float32))));
   const auto states = static_cast<double>(make_optimizer(config.optimizer)->state_names().size());
   // Masters, and in a training their gradients and the state; what is frozen has no master.
+  const double stateful = config.parallel.is_zero() ? states / real(config.parallel.ranks) : states;
   const double copies =
-      4 * (trains ? 2 + states : 1) * trained + (config.has_lora() ? element * parameters : 0);
+      4 * (trains ? 2 + stateful : 1) * trained + (config.has_lora() ? element * parameters : 0);
   const double ranks = real(config.parallel.ranks);
   const double held =
       config.parallel.strategy == "fsdp"
@@ -108,7 +109,7 @@ Saving best_saving(const TrainConfig& config, Work work) {
           [](Config& c) -> Field { return c.parallel.replicate_degree; });
   }
   TrainConfig sharded = config;
-  if (config.parallel.strategy == "ddp") sharded.parallel.strategy = "fsdp";
+  if (config.parallel.strategy != "single") sharded.parallel.strategy = "fsdp";
   consider("parallel.strategy", "strategy fsdp", sharded);
   const auto best =
       std::min_element(savings.begin(), savings.end(),

@@ -25,6 +25,7 @@ std::string crc32_of(const TokenData& data) {
 // What a key stood for before it existed: checkpoints of that time do not have it.
 std::string value_before(const std::string& key) {
   if (key == "lora.rank" || key == "model.head_dim" || key == "model.rope_factor") return "0";
+  if (key == "parallel.broadcast_fp16") return "false";
   return key.starts_with("training.mixed_precision_") ? "float32" : "";
 }
 
@@ -54,6 +55,7 @@ Metadata describe_settings(const TrainConfig& config) {
   // Where a value stands for another one, that one.
   run["model.num_key_value_heads"] = std::to_string(config.model.effective_kv_heads());
   if (config.model.query_width() == config.model.hidden_size) run["model.head_dim"] = "0";
+  run["parallel.broadcast_fp16"] = config.parallel.broadcast_fp16 ? "true" : "false";
   run["training.global_batch_size"] = std::to_string(config.training.global_batch_size);
   run["training.seq_len"] = std::to_string(config.sequence_length());
   return run;
@@ -95,6 +97,7 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
 }  // namespace
 
 bool may_differ(const TrainConfig& config, const std::string& key) {
+  if (key == "parallel.broadcast_fp16") return !config.parallel.is_zero();  // it rounds
   // Where the numbers are computed, not which: every strategy gives the same bits at every W.
   if (key.starts_with("parallel.") || key == "training.no_sync" ||
       key == "training.activation_checkpoint") {

@@ -5,12 +5,12 @@
 #include "nn/init_observer.h"
 #include "nn/lora.h"
 #include "optim/adaptive_optimizers.h"
-#include "optim/local_gradients.h"
-#include "parallel/ddp.h"
 #include "task7_integration/integration.h"
 #include "task8_beyond/checkpoint.h"
 #include "task8_beyond/mesh.h"
 #include "tensor/cast.h"
+#include "train/replicated_strategy.h"
+#include "train/zero_strategy.h"
 
 #include <optional>
 #include <string>
@@ -57,108 +57,6 @@ std::shared_ptr<nn::TransformerLM> make_whole_model(const TrainConfig& config) {
   deferred.materialize(*model, Context::current().device());
   return model;
 }
-
-// "single" and "ddp": every rank holds the whole model.
-class ReplicatedStrategy : public Strategy {
- public:
-  ReplicatedStrategy(const TrainConfig& config, std::shared_ptr<ProcessGroup> group)
-      : group_(std::move(group)),
-        model_(make_whole_model(config)),
-        optimizer_(make_optimizer(config.optimizer)) {
-    masters_ = optim::MasterWeights(model_->variables(), config.mixed_precision());
-    model_->register_forward_pre_hook([this](nn::Module&) {
-      if (std::exchange(masters_changed_, false)) masters_.refresh();
-    });
-    if (group_ == nullptr) {
-      gradients_ = std::make_unique<optim::LocalGradients>(model_->variables(), masters_);
-    } else {
-      gradients_ = std::make_unique<parallel::DdpGradients>(
-          model_->variables(), group_, parallel::DdpGradients::kBucketBytes, masters_);
-    }
-    for (optim::Piece& piece : gradients_->pieces())
-      piece.decay = decays(config.optimizer, piece.key);
-  }
-
-  nn::TransformerLM& model() override { return *model_; }
-  optim::GradientEngine& gradients() override { return *gradients_; }
-  double clip(double max_norm) override {
-    return optim::clip_by_global_norm(*gradients_, group_.get(), max_norm);
-  }
-  void step(double lr) override {
-    masters_changed_ = true;
-    optimizer_->step(gradients_->pieces(), lr);
-  }
-
-  void for_each_full_parameter(const Visit& visit) override {
-    for (const nn::NamedParameter& each : model_->named_parameters()) {
-      visit(each.path, masters_.of(each.variable));
-    }
-  }
-
-  // All ranks hold the same: rank 0 writes one shard that is everything.
-  void save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
-                       Metadata metadata) override {
-    if (is_first()) {
-      metadata["optimizer_steps"] = std::to_string(optimizer_->steps());
-      folder.begin(step);
-      io::write_slices(folder.temporary(step), 0, 1, state_slices(), metadata);
-      folder.publish(step);
-    }
-    barrier("save");
-  }
-
-  Metadata load_checkpoint(const std::filesystem::path& folder) override {
-    const io::SliceReader reader(folder);
-    const std::vector<io::StateSlice> slices = state_slices();
-    reader.check(slices, model_->named_parameters());
-    const std::int64_t steps = io::integer_of(reader.metadata(), "optimizer_steps", folder);
-    verify(reader);
-    reader.read(slices);
-    optimizer_->set_steps(steps);
-    return reader.metadata();
-  }
-
-  void load_full(const std::filesystem::path& folder) override {
-    masters_changed_ = true;
-    io::load_hf_folder(*model_, folder, [this](const Variable& each) { return masters_.of(each); });
-    barrier("load_full");  // every rank found it right
-  }
-
- protected:
-  std::vector<nn::NamedParameter> parameters() override { return model_->named_parameters(); }
-  ProcessGroup* group() const override { return group_.get(); }
-  // Named as the sharded strategy names them, so that each loads what the other wrote.
-  std::vector<io::StateSlice> parameter_slices() override {
-    masters_changed_ = true;  // they may be read into
-    std::vector<io::StateSlice> slices;
-    for (const nn::NamedParameter& each : model_->named_parameters()) {
-      const Tensor& master = masters_.of(each.variable);
-      slices.push_back({"param/" + each.path, master.shape(), 0, master.view({master.numel()})});
-    }
-    return slices;
-  }
-
- private:
-  std::vector<io::StateSlice> state_slices() {
-    std::vector<io::StateSlice> slices = parameter_slices();
-    std::map<std::string, Shape> shapes;
-    for (const io::StateSlice& parameter : slices) shapes[parameter.name] = parameter.full_shape;
-    for (const optim::Piece& piece : gradients_->pieces()) {
-      for (const auto& [name, state] : optimizer_->state(piece)) {
-        slices.push_back({name + "/" + piece.key, shapes.at("param/" + piece.key), 0,
-                          state.view({state.numel()})});
-      }
-    }
-    return slices;
-  }
-
-  std::shared_ptr<ProcessGroup> group_;  // null: alone
-  std::shared_ptr<nn::TransformerLM> model_;
-  optim::MasterWeights masters_;
-  bool masters_changed_ = false;  // since the model's copies were made; a sample runs many forwards
-  std::shared_ptr<optim::Optimizer> optimizer_;
-  std::unique_ptr<optim::GradientEngine> gradients_;
-};
 
 // "fsdp": every rank holds 1/W of the model, and the unit it is working on.
 class ShardedStrategy : public Strategy {
@@ -341,7 +239,11 @@ std::unique_ptr<Strategy> make_strategy(const TrainConfig& config,
   FSDP_CHECK((group == nullptr) == (name == "single"), "strategy {} {} a process group", name,
              group == nullptr ? "needs" : "has no use for");
   if (name == "fsdp") return std::make_unique<ShardedStrategy>(config, std::move(group));
-  return std::make_unique<ReplicatedStrategy>(config, std::move(group));
+  auto model = make_whole_model(config);
+  if (name == "zero1" || name == "zero2") {
+    return std::make_unique<ZeroStrategy>(config, std::move(group), std::move(model));
+  }
+  return std::make_unique<ReplicatedStrategy>(config, std::move(group), std::move(model));
 }
 
 }  // namespace fsdp::train

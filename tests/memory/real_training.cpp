@@ -86,8 +86,10 @@ class RankMemory {
         const auto bucket_bytes = static_cast<std::size_t>(options_.bucket_bytes);
         engine_ =
             std::make_unique<parallel::DdpGradients>(parameters, group_, bucket_bytes, masters_);
-      } else {
+      } else if (options_.placement == Placement::single) {
         engine_ = std::make_unique<optim::LocalGradients>(parameters, masters_);
+      } else {
+        engine_ = make_zero(parameters);
       }
       optimizer_ = make_optimizer();
     }
@@ -132,6 +134,21 @@ class RankMemory {
         optim::Sgd::Options{.momentum = options_.optimizer_states == 1 ? 0.9 : 0.0});
   }
 
+  std::unique_ptr<optim::GradientEngine> make_zero(
+      const std::vector<std::pair<std::string, Variable>>& parameters) {
+    const auto bucket_bytes = static_cast<std::size_t>(options_.bucket_bytes);
+    std::unique_ptr<parallel::ZeroGradients> made;
+    if (options_.placement == Placement::zero1) {
+      made = std::make_unique<parallel::Zero1Gradients>(parameters, group_, options_.zero, masters_,
+                                                        bucket_bytes);
+    } else {
+      made =
+          std::make_unique<parallel::Zero2Gradients>(parameters, group_, options_.zero, masters_);
+    }
+    zero_ = made.get();
+    return made;
+  }
+
   void shard() {
     FullyShardOptions sharding;
     sharding.reshard_after_forward = reshard_of(options_);
@@ -173,6 +190,7 @@ class RankMemory {
                           : optim::clip_by_global_norm(*engine_, group_.get(), 0.1);
     }
     sharded_ != nullptr ? sharded_->step(1e-3) : optimizer_->step(engine_->pieces(), 1e-3);
+    if (zero_ != nullptr) zero_->broadcast_parameters();
     engine_->zero_grad();
     memory.step_peak = tracker().peak();
     memory.at_rest = tracker().current();
@@ -205,6 +223,7 @@ class RankMemory {
   optim::MasterWeights masters_;  // of single and ddp
   std::unique_ptr<optim::GradientEngine> engine_;
   ShardedModel* sharded_ = nullptr;
+  parallel::ZeroGradients* zero_ = nullptr;
   std::shared_ptr<optim::Optimizer> optimizer_;
 };
 
@@ -294,9 +313,11 @@ std::string difference(const MemoryCase& test_case) {
   for (const MemorySpace space : spaces) {
     MemoryCase of_space = test_case;
     of_space.space = space;
-    const MemoryFormula formula(test_case.model, test_case.options, space);
+    MemoryOptions options = test_case.options;
     const std::vector<MeasuredMemory> measured = measure(of_space);
     for (std::size_t rank = 0; rank < measured.size(); ++rank) {
+      options.rank = static_cast<int>(rank);
+      const MemoryFormula formula(test_case.model, options, space);
       const std::string what = difference(measured[rank], formula);
       if (!what.empty()) return fmt::format("{}: rank {}, {}", describe(of_space), rank, what);
     }

@@ -1,6 +1,7 @@
 #include "support/training.h"
 
 #include "autograd/functions.h"
+#include "base/check.h"
 #include "base/philox.h"
 #include "comm/world.h"
 #include "optim/local_gradients.h"
@@ -10,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <memory>
 #include <mutex>
@@ -44,6 +46,12 @@ void set_trained(nn::Module& model, const std::vector<std::string>& prefixes, bo
       if (each.path.starts_with(prefix)) Variable(each.variable).set_requires_grad(is_trained);
     }
   }
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::ranges::equal(
+      a, b, {}, [](float x) { return std::bit_cast<std::uint32_t>(x); },
+      [](float x) { return std::bit_cast<std::uint32_t>(x); });
 }
 
 /// One rank's training. `losses` has a place for every micro-batch of every step.
@@ -101,6 +109,8 @@ class RankTraining {
     } else if (options_.strategy == Strategy::ddp) {
       engine =
           std::make_unique<parallel::DdpGradients>(model_->variables(), shared, 4096, masters_);
+    } else if (options_.strategy != Strategy::single) {
+      engine = make_zero(shared);
     } else {
       engine = std::make_unique<optim::LocalGradients>(model_->variables(), masters_);
     }
@@ -119,6 +129,7 @@ class RankTraining {
         sharded->step(lr);
       } else {
         whole->step(engine->pieces(), lr);
+        if (zero_ != nullptr) zero_->broadcast_parameters();
       }
       engine->zero_grad();
     }
@@ -131,6 +142,19 @@ class RankTraining {
   }
 
  private:
+  std::unique_ptr<optim::GradientEngine> make_zero(const std::shared_ptr<ProcessGroup>& group) {
+    std::unique_ptr<parallel::ZeroGradients> made;
+    if (options_.strategy == Strategy::zero1) {
+      made = std::make_unique<parallel::Zero1Gradients>(model_->variables(), group, options_.zero,
+                                                        masters_, 4096);
+    } else {
+      made = std::make_unique<parallel::Zero2Gradients>(model_->variables(), group, options_.zero,
+                                                        masters_);
+    }
+    zero_ = made.get();
+    return made;
+  }
+
   void gradients(optim::GradientEngine& engine, int step) {
     const int micro_steps = options_.micro_batches / world_size_;
     const optim::StepPlan plan{micro_steps, options_.no_sync ? micro_steps : 1};
@@ -161,12 +185,21 @@ class RankTraining {
   }
 
   void collect(optim::GradientEngine& engine, optim::AdamW& optimizer, TrainingResult& result) {
+    std::map<std::string, Shape> shapes;
     for (const auto& [path, variable] : model_->variables()) {
-      result.state["param/" + path] = masters_.of(variable).to_vector<float>();
+      shapes[path] = variable.shape();
+      std::vector<float>& values = result.state["param/" + path];
+      const bool is_first = values.empty();
+      std::vector<float> mine = masters_.of(variable).to_vector<float>();
+      FSDP_CHECK(is_first || same_bits(mine, values), "rank {} has another {}", rank_, path);
+      values = std::move(mine);
     }
-    for (const optim::Piece& piece : engine.pieces()) {
+    for (std::size_t i = 0; i < engine.pieces().size(); ++i) {
+      const optim::Piece& piece = engine.pieces()[i];
+      const std::int64_t begin = zero_ == nullptr ? 0 : zero_->owned()[i].begin;
       for (const auto& [name, tensor] : optimizer.state(piece)) {
-        result.state[name + "/" + piece.key] = tensor.to_vector<float>();
+        put(result.state[name + "/" + piece.key],
+            {name, shapes.at(piece.key), begin, tensor.view({tensor.numel()})});
       }
     }
   }
@@ -177,7 +210,8 @@ class RankTraining {
   int world_size_;
   std::vector<float>& losses_;
   std::shared_ptr<nn::TransformerLM> model_;
-  optim::MasterWeights masters_;  // of single and ddp
+  optim::MasterWeights masters_;  // of what is whole
+  parallel::ZeroGradients* zero_ = nullptr;
 };
 
 }  // namespace

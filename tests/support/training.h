@@ -5,6 +5,7 @@
 
 #include "nn/lora.h"
 #include "nn/transformer.h"
+#include "parallel/zero.h"
 #include "task7_integration/integration.h"
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace fsdp::testing {
 
-enum class Strategy { single, ddp, fsdp };
+enum class Strategy { single, ddp, zero1, zero2, fsdp };
 
 /// Where the blocks of a model are checkpointed: not at all, FSDP(checkpoint(block)) (without FSDP,
 /// checkpoint(block)), or checkpoint(FSDP(block)).
@@ -35,6 +36,7 @@ struct TrainingCase {
   optim::MixedPrecision precision;
   optim::Offload offload;  ///< fsdp; the CPU has a host apart then
   bool meta_start = false;
+  parallel::ZeroOptions zero;
   ReshardAfterForward reshard = ReshardAfterForward::always();
   int prefetch_depth = 1;
   Checkpointed checkpointed = Checkpointed::none;

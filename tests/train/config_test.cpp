@@ -156,7 +156,7 @@ TEST_CASE("a value out of range says the range", "[config]") {
              contains("training.seed: is -1, must be a whole number between 0 and"));
   CHECK_THAT(complaint({"--optimizer.beta1", "1"}), contains("optimizer.beta1: is 1, must be"));
   CHECK_THAT(complaint({"--parallel.strategy", "zero"}),
-             contains("is \"zero\", must be one of single, ddp, fsdp"));
+             contains("is \"zero\", must be one of single, ddp, zero1, zero2, fsdp"));
   CHECK_THAT(complaint({"--model.preset", "huge"}), contains("llama_124m, llama_2b, nano"));
   CHECK_THAT(complaint({"--model.num_attention_heads", "3"}),
              contains("model.num_attention_heads: must divide hidden_size 128"));

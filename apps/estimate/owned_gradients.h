@@ -1,0 +1,66 @@
+/// @file
+/// @ingroup estimate
+/// ZeRO-1 and ZeRO-2 on paper: what one rank owns of parameters that every rank holds whole.
+#pragma once
+
+#include "estimate/formats.h"
+#include "estimate/ledger.h"
+#include "estimate/memory_options.h"
+#include "estimate/model_shape.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace fsdp::estimate {
+
+/// The elements that a rank owns, and the buffers in which owners broadcast what they updated.
+class OwnedParts {
+ public:
+  OwnedParts(const std::vector<WholePart>& parts, const MemoryOptions& options, Ledger& ledger);
+
+  std::int64_t numel() const { return load_; }
+  /// Holds at most two buffers at a time.
+  void broadcast();
+
+ private:
+  std::int64_t load_;
+  std::vector<std::int64_t> buffers_;  // bytes; a slice that travels in place has none
+  Ledger& ledger_;
+};
+
+/// The gradients of Zero2Gradients: made one by one, reduced in buckets, kept on their owner.
+class OwnedGradients {
+ public:
+  OwnedGradients(const std::vector<WholePart>& parts, const MemoryOptions& options, Ledger& ledger);
+
+  void begin_micro_step();
+  void complete(std::size_t segment, std::string_view operation, int m);
+  void end_micro_step(int m) { finish_in_flight(m); }
+  void finish();
+  void zero();
+
+ private:
+  struct Bucket {
+    int owner = 0;
+    std::int64_t numel = 0;
+    std::vector<parallel::OwnedSlice> slices;
+    bool is_direct = false;   // the gradient of its only parameter travels itself
+    bool is_held = false;     // its buffer is allocated
+    std::size_t missing = 0;  // slices whose gradient is not there yet
+  };
+  void close(Bucket& bucket, int m);
+  void finish_in_flight(int m);
+  bool is_mine(const Bucket& bucket) const { return bucket.owner == options_.rank; }
+
+  const std::vector<WholePart>& parts_;
+  const MemoryOptions& options_;
+  Formats formats_;
+  Ledger& ledger_;
+  std::vector<Bucket> buckets_;
+  std::size_t next_ = 0;  // the first bucket not yet closed
+  const Bucket* in_flight_ = nullptr;
+};
+
+}  // namespace fsdp::estimate

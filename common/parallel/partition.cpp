@@ -1,0 +1,88 @@
+#include "parallel/partition.h"
+
+#include "base/check.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace fsdp::parallel {
+
+namespace {
+
+std::vector<OwnedSlice> divide_greedily(const std::vector<std::int64_t>& numels, int world_size) {
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(world_size), 0);
+  std::vector<OwnedSlice> slices;
+  for (std::size_t i = 0; i < numels.size(); ++i) {
+    const auto smallest = std::ranges::min_element(loads);  // the first of equals
+    slices.push_back({i, 0, numels[i], static_cast<int>(smallest - loads.begin())});
+    *smallest += numels[i];
+  }
+  return slices;
+}
+
+std::vector<OwnedSlice> cut_flat(const std::vector<std::int64_t>& numels, int world_size) {
+  const std::int64_t all = std::accumulate(numels.begin(), numels.end(), std::int64_t{0});
+  const auto share_of = [&](int rank) {
+    return all / world_size + (rank < all % world_size ? 1 : 0);
+  };
+  std::vector<OwnedSlice> slices;
+  int owner = 0;
+  std::int64_t room = share_of(0);
+  for (std::size_t i = 0; i < numels.size(); ++i) {
+    for (std::int64_t begin = 0; begin < numels[i];) {
+      while (room == 0) room = share_of(++owner);
+      const std::int64_t numel = std::min(room, numels[i] - begin);
+      slices.push_back({i, begin, numel, owner});
+      begin += numel;
+      room -= numel;
+    }
+  }
+  return slices;
+}
+
+}  // namespace
+
+std::vector<OwnedSlice> divide(Partition how, const std::vector<std::int64_t>& numels,
+                               int world_size) {
+  FSDP_CHECK(world_size >= 1, "parameters cannot be divided among {} ranks", world_size);
+  return how == Partition::greedy ? divide_greedily(numels, world_size)
+                                  : cut_flat(numels, world_size);
+}
+
+std::int64_t load_of(const std::vector<OwnedSlice>& slices, int rank) {
+  std::int64_t load = 0;
+  for (const OwnedSlice& slice : slices) load += slice.owner == rank ? slice.numel : 0;
+  return load;
+}
+
+std::vector<std::vector<OwnedSlice>> travel_groups(const std::vector<OwnedSlice>& slices,
+                                                   const std::vector<DType>& dtypes,
+                                                   std::size_t most_bytes) {
+  std::vector<std::vector<OwnedSlice>> groups;
+  struct Open {
+    std::size_t group;
+    std::size_t nbytes;
+  };
+  std::map<std::pair<int, DType>, Open> open;  // the group that may take more
+  for (auto slice = slices.rbegin(); slice != slices.rend(); ++slice) {
+    const DType dtype = dtypes.at(slice->parameter);
+    const std::size_t nbytes = static_cast<std::size_t>(slice->numel) * size_of(dtype);
+    const auto [entry, is_new] =
+        open.try_emplace(std::pair(slice->owner, dtype), Open{groups.size(), 0});
+    if (is_new || entry->second.nbytes + nbytes > most_bytes) {
+      entry->second = {groups.size(), 0};
+      groups.emplace_back();
+    }
+    groups[entry->second.group].push_back(*slice);
+    entry->second.nbytes += nbytes;
+  }
+  const auto last = [](const std::vector<OwnedSlice>& group) {
+    return std::pair(group.back().parameter, group.back().begin);
+  };
+  std::ranges::sort(groups, [&](const auto& a, const auto& b) { return last(a) > last(b); });
+  return groups;
+}
+
+}  // namespace fsdp::parallel

@@ -1,0 +1,237 @@
+#include "base/check.h"
+#include "device/memory_tracker.h"
+#include "device/storage.h"
+#include "parallel/zero.h"
+#include "tensor/cast.h"
+#include "tensor/tree_sum.h"
+
+#include <fmt/format.h>
+
+namespace fsdp::parallel {
+
+namespace {
+
+/// A slice's place among those that are reduced together.
+struct Slot {
+  OwnedSlice slice;
+  std::int64_t at = 0;       // first element in the buffer
+  std::size_t piece = 0;     // index into pieces(), on the owner
+  bool is_complete = false;  // its gradient of this micro-step is there
+};
+
+/// Slices of one owner whose gradients are reduced together, in the format of the sums.
+struct Bucket {
+  Bucket(std::size_t index, DType its_dtype)
+      : name(fmt::format("bucket{}", index)),
+        dtype(its_dtype),
+        memory(std::make_shared<const Owner>(Owner{"", "zero2 " + name})),
+        micro_batches(MemoryKind::unsharded_grad, memory),
+        reductions(MemoryKind::unsharded_grad, memory) {}
+
+  std::string name;
+  DType dtype;
+  std::shared_ptr<const Owner> memory;
+  int owner = 0;
+  std::int64_t numel = 0;
+  bool is_direct = false;  // one whole parameter: its gradient itself travels
+  std::vector<Slot> slots;
+  std::size_t missing = 0;        // slots whose gradient is not there yet
+  Tensor leaf;                    // (numel) of this micro-step, or in flight; undefined = none
+  TreeAccumulator micro_batches;  // of this rank, since the last reduction
+  TreeAccumulator reductions;     // of this step, over all ranks; only on the owner
+  Work work;
+
+  void allocate(Device device) {
+    if (leaf.is_defined()) return;
+    const AllocationScope scope(MemoryKind::unsharded_grad, memory);
+    leaf = Tensor::empty({numel}, dtype, device);
+  }
+};
+
+struct Place {
+  Bucket* bucket;
+  std::size_t slot;
+};
+
+}  // namespace
+
+struct Zero2Gradients::Impl {
+  std::shared_ptr<ProcessGroup> group;
+  std::vector<Parameter>& parameters;
+  std::vector<int> hooks{};                  // of the parameters
+  std::vector<std::vector<Place>> places{};  // of the parameters
+  std::vector<std::unique_ptr<Bucket>> buckets{};
+  optim::StepPlan plan{.micro_steps = 0};  // none begun
+  int micro_step = 0;
+  bool is_open = false;         // between begin_step() and the last end_micro_step()
+  std::size_t next_bucket = 0;  // the first one not yet closed in this micro-step
+  Bucket* in_flight = nullptr;
+
+  bool is_last_of_reduction() const {
+    return (micro_step + 1) % plan.micro_steps_per_reduction == 0;
+  }
+  void add_bucket(const std::vector<OwnedSlice>& slices);
+  void start_micro_step();
+  void on_gradient(std::size_t parameter);
+  void complete_with_zeros(Bucket& bucket);
+  void close(Bucket& bucket);
+  void finish_in_flight();
+};
+
+void Zero2Gradients::Impl::add_bucket(const std::vector<OwnedSlice>& slices) {
+  const Parameter& first = parameters[slices.front().parameter];
+  buckets.push_back(std::make_unique<Bucket>(buckets.size(), first.reduce_dtype));
+  Bucket& bucket = *buckets.back();
+  bucket.owner = slices.front().owner;
+  bucket.is_direct = slices.size() == 1 && slices.front().numel == first.master.numel() &&
+                     first.variable.data().dtype() == first.reduce_dtype;
+  for (const OwnedSlice& slice : slices) {
+    places[slice.parameter].push_back({&bucket, bucket.slots.size()});
+    bucket.slots.push_back({.slice = slice, .at = bucket.numel});
+    bucket.numel += slice.numel;
+  }
+}
+
+void Zero2Gradients::Impl::start_micro_step() {
+  next_bucket = 0;
+  for (const auto& bucket : buckets) {
+    bucket->missing = bucket->slots.size();
+    for (Slot& slot : bucket->slots) slot.is_complete = false;
+  }
+}
+
+// The gradient moves into its buckets, and is freed unless it travels itself.
+void Zero2Gradients::Impl::on_gradient(std::size_t index) {
+  Parameter& parameter = parameters[index];
+  FSDP_CHECK(is_open, "'{}' got a gradient outside begin_step() … end_micro_step()",
+             parameter.path);
+  for (const auto& [bucket, place] : places[index]) {
+    Slot& slot = bucket->slots[place];
+    FSDP_CHECK(!slot.is_complete, "'{}' got a second gradient in micro-step {}", parameter.path,
+               micro_step);
+    const Tensor whole = parameter.variable.grad().view({parameter.master.numel()});
+    if (bucket->is_direct) {
+      bucket->leaf = whole;
+    } else {
+      bucket->allocate(whole.device());
+      ops::copy(bucket->leaf.narrow(0, slot.at, slot.slice.numel),
+                whole.narrow(0, slot.slice.begin, slot.slice.numel));
+    }
+    slot.is_complete = true;
+    --bucket->missing;
+  }
+  parameter.variable.set_grad({});
+  // Buckets are closed in one order, whatever order backward finishes them in on this rank: the
+  // order of collectives must be the same everywhere.
+  while (next_bucket < buckets.size() && buckets[next_bucket]->missing == 0) {
+    close(*buckets[next_bucket++]);
+  }
+}
+
+// A parameter that took no part has the gradient +0.
+void Zero2Gradients::Impl::complete_with_zeros(Bucket& bucket) {
+  for (const Slot& slot : bucket.slots) {
+    if (slot.is_complete) continue;
+    bucket.allocate(parameters[slot.slice.parameter].master.device());
+    ops::fill(bucket.leaf.narrow(0, slot.at, slot.slice.numel), 0);
+  }
+}
+
+// The bucket is this micro-step's leaf from here on; at the last of a reduction it goes on its way.
+void Zero2Gradients::Impl::close(Bucket& bucket) {
+  if (plan.micro_steps_per_reduction > 1) {
+    bucket.micro_batches.push(bucket.leaf);
+    bucket.leaf = {};
+    if (!is_last_of_reduction()) return;
+    bucket.leaf = bucket.micro_batches.fold();
+  }
+  finish_in_flight();
+  const Tensor out = group->rank() == bucket.owner ? bucket.leaf : Tensor();
+  bucket.work =
+      group->reduce(out, bucket.leaf, bucket.owner, ReduceOp::sum, {bucket.name, Phase::gradient});
+  in_flight = &bucket;
+}
+
+// The owner has the sum, and the other ranks hold nothing of it any more.
+void Zero2Gradients::Impl::finish_in_flight() {
+  if (in_flight == nullptr) return;
+  in_flight->work.wait();
+  if (group->rank() == in_flight->owner) in_flight->reductions.push(in_flight->leaf);
+  in_flight->leaf = {};
+  in_flight = nullptr;
+}
+
+Zero2Gradients::Zero2Gradients(const std::vector<std::pair<std::string, Variable>>& parameters,
+                               const std::shared_ptr<ProcessGroup>& group,
+                               const ZeroOptions& options, const optim::MasterWeights& masters)
+    : ZeroGradients(parameters, group, options, masters),
+      impl_(new Impl{.group = group, .parameters = parameters_}) {
+  impl_->places.resize(parameters_.size());
+  for (const std::vector<OwnedSlice>& slices : reduce_groups()) impl_->add_bucket(slices);
+  for (std::size_t piece = 0; piece < owned_.size(); ++piece) {
+    for (const auto& [bucket, place] : impl_->places[owned_[piece].parameter]) {
+      Slot& slot = bucket->slots[place];
+      if (slot.slice == owned_[piece]) slot.piece = piece;
+    }
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    impl_->hooks.push_back(parameters_[i].variable.register_post_accumulate_grad_hook(
+        [impl = impl_.get(), i](const Variable&) { impl->on_gradient(i); }));
+  }
+}
+
+Zero2Gradients::~Zero2Gradients() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].variable.remove_post_accumulate_grad_hook(impl_->hooks[i]);
+  }
+}
+
+void Zero2Gradients::begin_step(const optim::StepPlan& plan) {
+  plan.validate();
+  zero_grad();
+  for (Parameter& each : parameters_) each.variable.set_grad({});
+  impl_->plan = plan;
+  impl_->micro_step = 0;
+  impl_->is_open = true;
+  impl_->in_flight = nullptr;
+  for (const auto& bucket : impl_->buckets) {
+    bucket->work = {};
+    bucket->leaf = {};
+    bucket->micro_batches.clear();
+    bucket->reductions.clear();
+  }
+  impl_->start_micro_step();
+}
+
+void Zero2Gradients::end_micro_step() {
+  FSDP_CHECK(impl_->is_open, "this step was planned with {} micro-steps, which have all ended",
+             impl_->plan.micro_steps);
+  while (impl_->next_bucket < impl_->buckets.size()) {  // these wait for parameters nobody used
+    Bucket& bucket = *impl_->buckets[impl_->next_bucket++];
+    impl_->complete_with_zeros(bucket);
+    impl_->close(bucket);
+  }
+  impl_->finish_in_flight();
+  impl_->is_open = ++impl_->micro_step < impl_->plan.micro_steps;
+  if (impl_->is_open) impl_->start_micro_step();
+}
+
+void Zero2Gradients::finish_gradients() {
+  FSDP_CHECK(!impl_->is_open && impl_->micro_step > 0,
+             "finish_gradients() was called after {} of {} micro-steps", impl_->micro_step,
+             impl_->plan.micro_steps);
+  const double divisor =
+      static_cast<double>(group_->size()) * impl_->plan.micro_steps * impl_->plan.loss_scale;
+  for (const auto& bucket : impl_->buckets) {
+    if (bucket->owner != group_->rank()) continue;
+    const AllocationScope scope(MemoryKind::unsharded_grad, bucket->memory);
+    const Tensor sum = bucket->reductions.fold();
+    for (const Slot& slot : bucket->slots) {
+      optim::Piece& piece = pieces_[slot.piece];
+      piece.grad = cast(sum.narrow(0, slot.at, slot.slice.numel), piece.param.dtype());
+      if (divisor != 1) ops::scale(piece.grad, 1 / divisor);
+    }
+  }
+}
+
+}  // namespace fsdp::parallel

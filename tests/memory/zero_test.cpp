@@ -1,0 +1,165 @@
+// ZeRO-1 and ZeRO-2 hold what the formula says, on every rank, at every snapshot and peak.
+#include "memory/real_training.h"
+#include "support/catch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fsdp::testing::zero_memory {
+namespace {
+
+using estimate::MemoryOptions;
+using estimate::Placement;
+using parallel::Partition;
+
+constexpr Placement kZero[] = {Placement::zero1, Placement::zero2};
+constexpr Partition kPartitions[] = {Partition::greedy, Partition::flat};
+
+MemoryCase zero_case(Placement placement, Partition partition, int world_size) {
+  MemoryCase test_case;
+  test_case.model = odd_model();
+  test_case.options.placement = placement;
+  test_case.options.world_size = world_size;
+  test_case.options.batch = 2;
+  test_case.options.micro_steps = 3;
+  test_case.options.clips = true;
+  test_case.options.bucket_bytes = 4096;
+  test_case.options.zero = {
+      .partition = partition, .reduce_buffer_bytes = 3000, .broadcast_buffer_bytes = 5000};
+  return test_case;
+}
+
+}  // namespace
+
+TEST_CASE("ZeRO-1 and ZeRO-2 hold what the formula says") {
+  for (const Placement placement : kZero) {
+    for (const Partition partition : kPartitions) {
+      for (const int world_size : {1, 2, 3, 4}) {
+        for (const bool no_sync : {false, true}) {
+          MemoryCase test_case = zero_case(placement, partition, world_size);
+          test_case.model.tie_word_embeddings = world_size == 2;
+          test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
+          CAPTURE(placement == Placement::zero2, partition == Partition::flat);
+          CHECK(difference(test_case) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("ZeRO-1 and ZeRO-2 hold what the formula says, whatever travels together") {
+  constexpr std::size_t kAll = std::size_t{1} << 30;
+  for (const Placement placement : kZero) {
+    for (const Partition partition : kPartitions) {
+      for (const std::size_t nbytes : {std::size_t{0}, std::size_t{200}, kAll}) {
+        for (const bool halves : {false, true}) {
+          MemoryCase test_case = zero_case(placement, partition, 3);
+          test_case.options.micro_steps = 2;
+          test_case.options.clips = halves;
+          test_case.options.optimizer_states = halves ? 1 : 2;
+          test_case.options.zero = {.partition = partition,
+                                    .reduce_buffer_bytes = nbytes,
+                                    .broadcast_buffer_bytes = nbytes,
+                                    .broadcast_fp16 = halves};
+          CAPTURE(placement == Placement::zero2, partition == Partition::flat, nbytes, halves);
+          CHECK(difference(test_case) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("ZeRO-1 and ZeRO-2 under mixed precision hold what the formula says") {
+  using Policy = optim::MixedPrecision;
+  for (const Policy& policy : {Policy{DType::bfloat16, DType::float32}, Policy{DType::bfloat16, {}},
+                               Policy{{}, DType::bfloat16}}) {
+    for (const Placement placement : kZero) {
+      for (const Partition partition : kPartitions) {
+        for (const int world_size : {1, 2, 3}) {
+          MemoryCase test_case = zero_case(placement, partition, world_size);
+          test_case.options.mixed_precision = policy;
+          test_case.options.micro_steps_per_reduction = world_size == 2 ? 3 : 1;
+          if (world_size == 3) test_case.options.zero.reduce_buffer_bytes = 0;
+          CAPTURE(placement == Placement::zero2, partition == Partition::flat);
+          CHECK(difference(test_case) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("ZeRO-1 and ZeRO-2 of a model that is partly frozen, or LoRA's, hold the same") {
+  for (const Placement placement : kZero) {
+    for (const Partition partition : kPartitions) {
+      for (const bool has_lora : {false, true}) {
+        MemoryCase test_case = zero_case(placement, partition, 2);
+        if (has_lora) {
+          test_case.options.lora_rank = 3;
+          test_case.options.lora_targets = {"q_proj", "down_proj"};
+          test_case.options.mixed_precision = {DType::bfloat16, DType::float32};
+        } else {
+          test_case.options.trains = [](const std::string& path) {
+            return path.find("layers.1") != std::string::npos || path.starts_with("lm_head");
+          };
+        }
+        CAPTURE(placement == Placement::zero2, partition == Partition::flat, has_lora);
+        CHECK(difference(test_case) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("with ZeRO the bound is that of the rank that holds most, and lower for each stage") {
+  const auto bound = [](Placement placement, Partition partition) {
+    const MemoryCase test_case = zero_case(placement, partition, 4);
+    return bound_bytes(test_case.model, test_case.options, 2);
+  };
+  for (const Placement placement : kZero) {
+    for (const Partition partition : kPartitions) {
+      const MemoryCase test_case = zero_case(placement, partition, 4);
+      std::int64_t highest = 0;
+      for (const MeasuredMemory& rank : measure(test_case)) {
+        for (const auto& step : rank.steps) highest = std::max(highest, step.peak().total());
+      }
+      CHECK(highest == bound(placement, partition));
+    }
+  }
+  const std::int64_t ddp = bound(Placement::ddp, Partition::greedy);
+  CHECK(bound(Placement::zero1, Partition::greedy) < ddp);
+  CHECK(bound(Placement::zero1, Partition::flat) < bound(Placement::zero1, Partition::greedy));
+  CHECK(bound(Placement::zero2, Partition::flat) < bound(Placement::zero1, Partition::flat));
+}
+
+TEST_CASE("one tensor that is larger than all others decides what the greedy partition saves") {
+  MemoryOptions options;
+  options.placement = Placement::zero1;
+  nn::TransformerConfig model = nn::TransformerConfig::nano();
+  model.vocab_size = 100'000;
+  model.tie_word_embeddings = true;
+  const std::int64_t table = model.vocab_size * model.hidden_size;
+  const auto most_state = [&](Partition partition, int world_size) {
+    options.zero.partition = partition;
+    options.world_size = world_size;
+    std::int64_t most = 0;
+    for (options.rank = 0; options.rank < world_size; ++options.rank) {
+      const estimate::MemoryFormula formula(model, options);
+      most = std::max(most, formula.step(0).at_rest[MemoryKind::optimizer]);
+    }
+    options.rank = 0;
+    return most;
+  };
+  CHECK(most_state(Partition::greedy, 8) == 8 * table);  // two states of 4 bytes: no rank shares it
+  CHECK(most_state(Partition::greedy, 64) == 8 * table);
+  CHECK(most_state(Partition::flat, 8) == 8 * ((model.parameter_count() + 7) / 8));
+}
+
+TEST_CASE("the formula refuses a rank that does not exist") {
+  MemoryCase test_case = zero_case(Placement::zero1, Partition::greedy, 2);
+  test_case.options.rank = 2;
+  CHECK_THAT(
+      message_of<Error>([&] { estimate::MemoryFormula(test_case.model, test_case.options); }),
+      contains("rank 2 of 2"));
+}
+
+}  // namespace fsdp::testing::zero_memory
