@@ -12,7 +12,7 @@ namespace fsdp::parallel {
 namespace {
 
 /// A slice's place among those that are reduced together.
-struct Slot {
+struct OwnedSlot {
   OwnedSlice slice;
   std::int64_t at = 0;       // first element in the buffer
   std::size_t piece = 0;     // index into pieces(), on the owner
@@ -20,8 +20,8 @@ struct Slot {
 };
 
 /// Slices of one owner whose gradients are reduced together, in the format of the sums.
-struct Bucket {
-  Bucket(std::size_t index, DType its_dtype)
+struct OwnedBucket {
+  OwnedBucket(std::size_t index, DType its_dtype)
       : name(fmt::format("bucket{}", index)),
         dtype(its_dtype),
         memory(std::make_shared<const Owner>(Owner{"", "zero2 " + name})),
@@ -34,7 +34,7 @@ struct Bucket {
   int owner = 0;
   std::int64_t numel = 0;
   bool is_direct = false;  // one whole parameter: its gradient itself travels
-  std::vector<Slot> slots;
+  std::vector<OwnedSlot> slots;
   std::size_t missing = 0;        // slots whose gradient is not there yet
   Tensor leaf;                    // (numel) of this micro-step, or in flight; undefined = none
   TreeAccumulator micro_batches;  // of this rank, since the last reduction
@@ -49,7 +49,7 @@ struct Bucket {
 };
 
 struct Place {
-  Bucket* bucket;
+  OwnedBucket* bucket;
   std::size_t slot;
 };
 
@@ -60,12 +60,12 @@ struct Zero2Gradients::Impl {
   std::vector<Parameter>& parameters;
   std::vector<int> hooks{};                  // of the parameters
   std::vector<std::vector<Place>> places{};  // of the parameters
-  std::vector<std::unique_ptr<Bucket>> buckets{};
+  std::vector<std::unique_ptr<OwnedBucket>> buckets{};
   optim::StepPlan plan{.micro_steps = 0};  // none begun
   int micro_step = 0;
   bool is_open = false;         // between begin_step() and the last end_micro_step()
   std::size_t next_bucket = 0;  // the first one not yet closed in this micro-step
-  Bucket* in_flight = nullptr;
+  OwnedBucket* in_flight = nullptr;
 
   bool is_last_of_reduction() const {
     return (micro_step + 1) % plan.micro_steps_per_reduction == 0;
@@ -73,15 +73,15 @@ struct Zero2Gradients::Impl {
   void add_bucket(const std::vector<OwnedSlice>& slices);
   void start_micro_step();
   void on_gradient(std::size_t parameter);
-  void complete_with_zeros(Bucket& bucket);
-  void close(Bucket& bucket);
+  void complete_with_zeros(OwnedBucket& bucket);
+  void close(OwnedBucket& bucket);
   void finish_in_flight();
 };
 
 void Zero2Gradients::Impl::add_bucket(const std::vector<OwnedSlice>& slices) {
   const Parameter& first = parameters[slices.front().parameter];
-  buckets.push_back(std::make_unique<Bucket>(buckets.size(), first.reduce_dtype));
-  Bucket& bucket = *buckets.back();
+  buckets.push_back(std::make_unique<OwnedBucket>(buckets.size(), first.reduce_dtype));
+  OwnedBucket& bucket = *buckets.back();
   bucket.owner = slices.front().owner;
   bucket.is_direct = slices.size() == 1 && slices.front().numel == first.master.numel() &&
                      first.variable.data().dtype() == first.reduce_dtype;
@@ -96,7 +96,7 @@ void Zero2Gradients::Impl::start_micro_step() {
   next_bucket = 0;
   for (const auto& bucket : buckets) {
     bucket->missing = bucket->slots.size();
-    for (Slot& slot : bucket->slots) slot.is_complete = false;
+    for (OwnedSlot& slot : bucket->slots) slot.is_complete = false;
   }
 }
 
@@ -106,7 +106,7 @@ void Zero2Gradients::Impl::on_gradient(std::size_t index) {
   FSDP_CHECK(is_open, "'{}' got a gradient outside begin_step() … end_micro_step()",
              parameter.path);
   for (const auto& [bucket, place] : places[index]) {
-    Slot& slot = bucket->slots[place];
+    OwnedSlot& slot = bucket->slots[place];
     FSDP_CHECK(!slot.is_complete, "'{}' got a second gradient in micro-step {}", parameter.path,
                micro_step);
     const Tensor whole = parameter.variable.grad().view({parameter.master.numel()});
@@ -129,8 +129,8 @@ void Zero2Gradients::Impl::on_gradient(std::size_t index) {
 }
 
 // A parameter that took no part has the gradient +0.
-void Zero2Gradients::Impl::complete_with_zeros(Bucket& bucket) {
-  for (const Slot& slot : bucket.slots) {
+void Zero2Gradients::Impl::complete_with_zeros(OwnedBucket& bucket) {
+  for (const OwnedSlot& slot : bucket.slots) {
     if (slot.is_complete) continue;
     bucket.allocate(parameters[slot.slice.parameter].master.device());
     ops::fill(bucket.leaf.narrow(0, slot.at, slot.slice.numel), 0);
@@ -138,7 +138,7 @@ void Zero2Gradients::Impl::complete_with_zeros(Bucket& bucket) {
 }
 
 // The bucket is this micro-step's leaf from here on; at the last of a reduction it goes on its way.
-void Zero2Gradients::Impl::close(Bucket& bucket) {
+void Zero2Gradients::Impl::close(OwnedBucket& bucket) {
   if (plan.micro_steps_per_reduction > 1) {
     bucket.micro_batches.push(bucket.leaf);
     bucket.leaf = {};
@@ -170,7 +170,7 @@ Zero2Gradients::Zero2Gradients(const std::vector<std::pair<std::string, Variable
   for (const std::vector<OwnedSlice>& slices : reduce_groups()) impl_->add_bucket(slices);
   for (std::size_t piece = 0; piece < owned_.size(); ++piece) {
     for (const auto& [bucket, place] : impl_->places[owned_[piece].parameter]) {
-      Slot& slot = bucket->slots[place];
+      OwnedSlot& slot = bucket->slots[place];
       if (slot.slice == owned_[piece]) slot.piece = piece;
     }
   }
@@ -207,7 +207,7 @@ void Zero2Gradients::end_micro_step() {
   FSDP_CHECK(impl_->is_open, "this step was planned with {} micro-steps, which have all ended",
              impl_->plan.micro_steps);
   while (impl_->next_bucket < impl_->buckets.size()) {  // these wait for parameters nobody used
-    Bucket& bucket = *impl_->buckets[impl_->next_bucket++];
+    OwnedBucket& bucket = *impl_->buckets[impl_->next_bucket++];
     impl_->complete_with_zeros(bucket);
     impl_->close(bucket);
   }
@@ -226,7 +226,7 @@ void Zero2Gradients::finish_gradients() {
     if (bucket->owner != group_->rank()) continue;
     const AllocationScope scope(MemoryKind::unsharded_grad, bucket->memory);
     const Tensor sum = bucket->reductions.fold();
-    for (const Slot& slot : bucket->slots) {
+    for (const OwnedSlot& slot : bucket->slots) {
       optim::Piece& piece = pieces_[slot.piece];
       piece.grad = cast(sum.narrow(0, slot.at, slot.slice.numel), piece.param.dtype());
       if (divisor != 1) ops::scale(piece.grad, 1 / divisor);

@@ -92,19 +92,16 @@ void start(Recorder& recorder) {
   const Starts starts = starts_of(recorder.asked().options);
   std::vector<Tensor> shards;
   for (int call = 0; call < std::ssize(starts); ++call) {
-    const auto& [unit, flat] = starts[static_cast<std::size_t>(call)];
+    // Not a structured binding: clang 14 takes none into a lambda.
+    const std::string& unit = starts[static_cast<std::size_t>(call)].first;
+    const auto flat = starts[static_cast<std::size_t>(call)].second;
     const std::string name = std::to_string(call);
     TreeAccumulator& sum = sums.of(unit, flat);
     shards.push_back(make_shard(recorder, flat, call));
     const auto begin = [&] { reduction.start(sum, shards.back(), unit); };
     recorder.memory("before " + name);
     recorder.events(
-        "events " + name,
-        [&, &unit = unit] {
-          (void)unit;
-          recorder.collectives("collectives " + name, begin);
-        },
-        kTransfers);
+        "events " + name, [&] { recorder.collectives("collectives " + name, begin); }, kTransfers);
     recorder.memory("after " + name);
     recorder.note("under way " + name, StepProbe::under_way(reduction));
     recorder.note("leaves " + name, sums.leaves());
