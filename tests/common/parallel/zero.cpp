@@ -128,7 +128,8 @@ TEST_CASE("ZeRO-2 frees a gradient during backward, as soon as its reduction is 
           [&](const Variable&) { at_hook.push_back(grads() / 4); });
     }
     engine.begin_step({.micro_steps = 1});
-    multiply(sum(c), multiply(sum(b), sum(a))).backward();
+    const Variable of_a = sum(a), of_b = sum(b), of_c = sum(c);  // so c comes first in backward
+    multiply(of_c, multiply(of_b, of_a)).backward();
     // First c is in flight. When b goes on its way, c is only on its owner; and so on.
     const bool owns_c = world.rank() == 0;
     using Counts = std::vector<std::int64_t>;
