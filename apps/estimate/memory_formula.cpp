@@ -11,33 +11,37 @@ namespace fsdp::estimate {
 
 namespace {
 
-void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
+void check_ranks(const MemoryOptions& options) {
   const int world_size = options.world_size;
   FSDP_CHECK(world_size >= 1, "a world of {} ranks", world_size);
+  FSDP_CHECK(options.rank >= 0 && options.rank < world_size, "rank {} of {}", options.rank,
+             world_size);
   FSDP_CHECK(options.placement != Placement::single || world_size == 1,
              "placement single is one process, not {}", world_size);
   FSDP_CHECK(options.replicas >= 1 && world_size % options.replicas == 0 &&
                  (options.replicas == 1 || options.placement == Placement::sharded),
              "{} replicas do not fit {} ranks, or not this placement", options.replicas,
              world_size);
-  FSDP_CHECK(
-      options.batch >= 1 && options.length >= 0 && options.length <= config.max_position_embeddings,
-      "a micro-batch of {} sequences of {} tokens; the model takes up to {}", options.batch,
-      options.length, config.max_position_embeddings);
-  FSDP_CHECK(options.rank >= 0 && options.rank < world_size, "rank {} of {}", options.rank,
-             world_size);
-  const int per_reduction = options.micro_steps_per_reduction;
-  FSDP_CHECK(
-      options.micro_steps >= 1 && per_reduction >= 1 && options.micro_steps % per_reduction == 0,
-      "{} micro-steps a reduction must divide the {} of a step", per_reduction,
-      options.micro_steps);
-  FSDP_CHECK(
-      options.checkpointing != Checkpointing::around || options.placement == Placement::sharded,
-      "checkpointing around units, but nothing is sharded: use Checkpointing::inside");
   const int group = options.reshard_ranks;
   FSDP_CHECK(options.reshard != Reshard::within ||
                  (group > 1 && group < options.shards() && options.shards() % group == 0),
              "reshard within {} does not fit {} shards", group, options.shards());
+}
+
+void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
+  check_ranks(options);
+  FSDP_CHECK(
+      options.batch >= 1 && options.length >= 0 && options.length <= config.max_position_embeddings,
+      "a micro-batch of {} sequences of {} tokens; the model takes up to {}", options.batch,
+      options.length, config.max_position_embeddings);
+  const int per_reduction = options.micro_steps_per_reduction;
+  FSDP_CHECK(
+      options.micro_steps >= 1 && per_reduction >= 1 && options.micro_steps % per_reduction == 0,
+      "{} micro-steps per reduction must divide the {} of a step", per_reduction,
+      options.micro_steps);
+  FSDP_CHECK(
+      options.checkpointing != Checkpointing::around || options.placement == Placement::sharded,
+      "checkpointing around units, but nothing is sharded: use Checkpointing::inside");
   FSDP_CHECK((options.offload.params && options.placement == Placement::sharded) ||
                  (!options.offload.params && !options.offload.grads),
              "only shards are offloaded, and gradients only with parameters");

@@ -13,6 +13,7 @@ constexpr MemoryKind kKind = MemoryKind::unsharded_grad;
 std::vector<parallel::OwnedSlice> slices_of(const std::vector<WholePart>& parts,
                                             const MemoryOptions& options) {
   std::vector<std::int64_t> numels;
+  numels.reserve(parts.size());
   for (const WholePart& part : parts) numels.push_back(part.numel);
   return parallel::divide(options.zero.partition, numels, options.world_size);
 }
