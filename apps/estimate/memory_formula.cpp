@@ -107,16 +107,26 @@ Breakdown MemoryFormula::peak(int steps) const {
   return steps == 1 ? first_.peak() : higher(first_.peak(), later_.peak());
 }
 
+std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& config,
+                                              const MemoryOptions& options, int steps) {
+  const auto bound_of = [&](const MemoryOptions& rank) {
+    return MemoryFormula(config, rank).peak(steps).total();
+  };
+  std::vector<std::int64_t> bounds(static_cast<std::size_t>(options.world_size));
+  if (options.placement != Placement::zero1 && options.placement != Placement::zero2) {
+    std::ranges::fill(bounds, bound_of(options));
+    return bounds;
+  }
+  MemoryOptions each = options;
+  for (each.rank = 0; each.rank < each.world_size; ++each.rank) {
+    bounds[static_cast<std::size_t>(each.rank)] = bound_of(each);
+  }
+  return bounds;
+}
+
 std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
                          int steps) {
-  std::int64_t highest = MemoryFormula(config, options).peak(steps).total();
-  if (options.placement != Placement::zero1 && options.placement != Placement::zero2)
-    return highest;
-  MemoryOptions other = options;
-  for (other.rank = 0; other.rank < other.world_size; ++other.rank) {
-    highest = std::max(highest, MemoryFormula(config, other).peak(steps).total());
-  }
-  return highest;
+  return std::ranges::max(bound_bytes_by_rank(config, options, steps));
 }
 
 std::int64_t evaluation_bound_bytes(const nn::TransformerConfig& config,

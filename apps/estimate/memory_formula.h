@@ -136,6 +136,10 @@ class MemoryFormula {
 /// moment, and generating text or writing a full checkpoint is another matter.
 std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
                          int steps);
+/// The same for each rank by itself. They differ in ZeRO-1 and ZeRO-2, whose ranks own different
+/// parameters.
+std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& config,
+                                              const MemoryOptions& options, int steps);
 
 /// The bytes that no rank exceeds while it evaluates a model that it does not train: no gradients,
 /// no optimizer state, no tape. An upper bound: it frees the activations of a block at its end.

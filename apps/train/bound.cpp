@@ -50,14 +50,21 @@ estimate::MemoryOptions memory_options(const TrainConfig& config) {
 
 }  // namespace
 
-std::int64_t bound_bytes(const TrainConfig& config, Work work) {
+std::vector<std::int64_t> bound_bytes_by_rank(const TrainConfig& config, Work work) {
   const estimate::MemoryOptions options = memory_options(config);
-  if (work == Work::evaluation) return estimate::evaluation_bound_bytes(config.model, options);
+  if (work == Work::evaluation) {
+    return std::vector(static_cast<std::size_t>(config.parallel.ranks),
+                       estimate::evaluation_bound_bytes(config.model, options));
+  }
   // An evaluation needs no more than a forward of training, but it may follow the first step: then
   // there is already the state of the optimizer, as in the second.
   const std::int64_t least = config.training.eval_every > 0 ? 2 : 1;
-  return estimate::bound_bytes(config.model, options,
-                               static_cast<int>(std::max(config.training.steps, least)));
+  return estimate::bound_bytes_by_rank(config.model, options,
+                                       static_cast<int>(std::max(config.training.steps, least)));
+}
+
+std::int64_t bound_bytes(const TrainConfig& config, Work work) {
+  return std::ranges::max(bound_bytes_by_rank(config, work));
 }
 
 }  // namespace fsdp::train

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -40,9 +41,11 @@ double rough_bytes(const TrainConfig& config, Work work) {
       static_cast<std::int64_t>(size_of(config.mixed_precision().param_dtype_for(DType::float32))));
   const auto states = static_cast<double>(make_optimizer(config.optimizer)->state_names().size());
   // Masters, and in a training their gradients and the state; what is frozen has no master.
-  const double stateful = config.parallel.is_zero() ? states / real(config.parallel.ranks) : states;
-  const double copies =
-      4 * (trains ? 2 + stateful : 1) * trained + (config.has_lora() ? element * parameters : 0);
+  const double owners = config.parallel.is_zero() ? real(config.parallel.ranks) : 1;
+  const bool owns_gradients = config.parallel.strategy == "zero2" && !config.training.no_sync;
+  const double gradients = owns_gradients ? 1 / owners : 1;
+  const double copies = 4 * (trains ? 1 + gradients + states / owners : 1) * trained +
+                        (config.has_lora() ? element * parameters : 0);
   const double ranks = real(config.parallel.ranks);
   const double held =
       config.parallel.strategy == "fsdp"
@@ -141,8 +144,8 @@ double needed(const TrainConfig& config, Work work) {
   TrainConfig shorter = config;
   const std::int64_t micro_step = config.training.local_batch_size * config.parallel.ranks;
   shorter.training.global_batch_size = std::min(config.training.global_batch_size, 16 * micro_step);
-  return static_cast<double>(bound_bytes(shorter, work)) *
-         static_cast<double>(config.parallel.ranks);
+  const std::vector<std::int64_t> bounds = bound_bytes_by_rank(shorter, work);
+  return std::accumulate(bounds.begin(), bounds.end(), 0.0);
 }
 
 /// What shares the memory of this machine.

@@ -82,10 +82,12 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
     const auto found = saved.find(key);
     const std::string there = found == saved.end() ? value_before(key) : found->second;
     if (there == value) continue;
-    const std::string remedy = key == kData ? "use the same data"
-                               : there.empty()
-                                   ? fmt::format("leave --{} out", key)
-                                   : fmt::format("use the same value (--{} {})", key, there);
+    const bool rounds = key == "parallel.broadcast_fp16" && there == "true";
+    const std::string remedy =
+        key == kData    ? "use the same data"
+        : rounds        ? "use --parallel.strategy zero1 or zero2 with --" + key + " true"
+        : there.empty() ? fmt::format("leave --{} out", key)
+                        : fmt::format("use the same value (--{} {})", key, there);
     const auto shown = [](const std::string& text) { return text.empty() ? "nothing" : text; };
     throw InputError(
         fmt::format("{}: was saved with {} = {}, now it is {}; {}, or {} "

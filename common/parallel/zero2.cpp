@@ -72,7 +72,7 @@ struct Zero2Gradients::Impl {
   }
   void add_bucket(const std::vector<OwnedSlice>& slices);
   void start_micro_step();
-  void on_gradient(std::size_t parameter);
+  void on_gradient(std::size_t index);
   void complete_with_zeros(OwnedBucket& bucket);
   void close(OwnedBucket& bucket);
   void finish_in_flight();

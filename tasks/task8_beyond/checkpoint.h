@@ -49,7 +49,8 @@ class Checkpoint : public Node {
 void checkpoint(nn::Module& module);
 
 /// checkpoint(FSDP(m)): checkpoints all that a call of the unit's module does, hooks included. So
-/// the second forward gathers and reshards again. Call it when the model is sharded.
+/// the second forward gathers and reshards again. Call it when the model is sharded. After
+/// the end of its ShardedModel, the module must not be called.
 /// @throws Error as checkpoint() does.
 void checkpoint_around(ShardedUnit& unit);
 

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -50,6 +51,17 @@ TEST_CASE("the formula of all ranks is compared with the memory there is", "[tra
     anyway.push_back("--parallel.check_memory=false");
     CHECK(refusal(anyway, 0).empty());
   }
+}
+
+TEST_CASE("ranks that own different parameters are counted one by one", "[train]") {
+  const TrainConfig config = load_config(
+      std::nullopt, {"--parallel.strategy=zero1", "--parallel.ranks=3", "--model.vocab_size=5000"});
+  const std::vector<std::int64_t> bounds = bound_bytes_by_rank(config);
+  REQUIRE(bounds.size() == 3);
+  const std::int64_t sum = bounds[0] + bounds[1] + bounds[2];
+  CHECK(bound_bytes(config) == std::ranges::max(bounds));
+  CHECK(sum < 3 * bound_bytes(config));
+  CHECK(needed_bytes(config) == sum);
 }
 
 TEST_CASE("the key that would save most is named", "[train]") {
