@@ -21,8 +21,8 @@ namespace fsdp {
 ///                           `----- replicas(): the ranks in a column hold the same
 ///
 /// @return the group of this rank's replica. Its replicas() are the ranks of this rank's column,
-/// and it makes a ReplicaReduction over them for every model. Collective, blocks; works on the fake
-/// group too.
+/// also if R is 1. Each model that is sharded over this group gets a ReplicaReduction from it.
+/// Collective, blocks; works on the fake group too.
 /// @throws Error unless R divides W.
 std::shared_ptr<ProcessGroup> make_mesh(ProcessGroup& world, int replicas);
 
@@ -32,7 +32,7 @@ std::shared_ptr<ProcessGroup> make_mesh(ProcessGroup& world, int replicas);
 ///     unit k+1   … reduce-scatter →→ | all-reduce →→→→→→→→→→ |
 ///     unit k              compute    | … reduce-scatter →→→→ | all-reduce …
 ///
-/// So at most one unit's shards are under way, besides the unit that is being reduced.
+/// So at most one unit's shards are in all-reduces, beside the one unit in a reduce-scatter.
 class ReplicaReduction : public ReplicaSum {
  public:
   /// `replicas`: the ranks that hold the same as this one, one in each replica.
