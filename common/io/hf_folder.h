@@ -50,9 +50,10 @@ void save_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folde
 void load_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folder,
                     const std::function<Tensor(const Variable&)>& place_of = &Variable::data);
 
-/// Checks that `reader` holds exactly these parameters, each with its dtype and shape, and no other
-/// tensors (except those that follow from the rest: rotary tables, and a head of tied embeddings
-/// that has the embedding's bits). @throws InputError naming file and tensor.
+/// Checks that `reader` holds exactly these parameters, each with its shape and in its dtype or, if
+/// that has 16 bits, in float32. It may hold no other tensors, except those that follow from the
+/// rest: rotary tables, and a head of tied embeddings that has the embedding's bits.
+/// @throws InputError naming file and tensor.
 void check_hf_parameters(const SafetensorsReader& reader,
                          const std::vector<nn::NamedParameter>& parameters);
 

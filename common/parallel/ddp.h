@@ -31,7 +31,7 @@ class DdpGradients : public optim::GradientEngine {
   void end_micro_step() override;
   void finish_gradients() override;
   std::vector<optim::Piece>& pieces() override;
-  /// Every rank holds every gradient. Each counts every W-th one, so all ranks must call it.
+  /// Every rank holds every gradient. Each rank counts every W-th piece, so all ranks must call it.
   void add_squares(ExactSquareSum& sum) override;
   void zero_grad() override;
 

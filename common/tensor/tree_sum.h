@@ -21,8 +21,9 @@
 
 namespace fsdp {
 
-/// out[i] = canonical sum over k of in[k][i], i in [0, numel). float32, float64, int32 or int64.
-/// `out` may be one of the inputs. Raw pointers: communication threads call this.
+/// out[i] = canonical sum over k of in[k][i], i in [0, numel), in any dtype. With 16 bits, each
+/// addition is rounded. `out` may be one of the inputs. Raw pointers: communication threads call
+/// this.
 void tree_sum(std::byte* out, std::span<const std::byte* const> in, std::int64_t numel,
               DType dtype);
 
