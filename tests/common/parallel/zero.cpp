@@ -68,7 +68,7 @@ TEST_CASE("an owner updates what it owns, and all ranks have it after the broadc
     add(scale(sum(a), 2), add(scale(sum(b), 3), scale(sum(c), 4))).backward();
     engine->end_micro_step();
     engine->finish_gradients();
-    // 3·4 + 5·9 + 2·16 = 89: every element counts once, whoever owns it.
+    // 3·4 + 5·9 + 2·16 = 89: every element counts once, on its owner.
     expect(optim::global_grad_norm(*engine, &world) == std::sqrt(89.0));
     optim::Sgd optimizer({.momentum = 0.9});
     optimizer.step(engine->pieces(), 1);
