@@ -1,19 +1,20 @@
 // How long a training step takes, over the time that OpenBLAS needs for its linear-layer products
 // alone; what DDP and FSDP at two ranks cost over one process with two threads; what mixed
 // precision costs where every operand must be widened; and what that process loses when something
-// else takes half of one core, beside what two threads lose that never wait for each other. Every
-// measurement is a process of its own, and the processes take turns, so that a slow minute of the
-// machine hits all of them.
+// else takes half of one core, beside what one long product and two threads lose that never wait for
+// each other. Every measurement is a process of its own, and the processes take turns, so that a
+// slow minute of the machine hits all of them.
 //
 //   bench_step [tiny small llama_124m]      all three by default
 //   bench_step --one WHAT MODEL            one measurement, as the parent starts it: single,
-//                                          bfloat16, float16, disturbed, pieces,
-//                                          pieces-disturbed, ddp, fsdp, or bound=Haswell with
-//                                          those kernels of OpenBLAS
+//                                          bfloat16, float16, disturbed, ddp, fsdp, product,
+//                                          product-disturbed, pieces, pieces-disturbed, or
+//                                          bound=Haswell with those kernels of OpenBLAS
 
 #include "autograd/functions.h"
 #include "base/philox.h"
 #include "bench/support/disturbance.h"
+#include "bench/support/lower_bound.h"
 #include "bench/support/measure.h"
 #include "bench/support/openblas.h"
 #include "comm/world.h"
@@ -61,76 +62,19 @@ double now() {
   return std::chrono::duration<double>(time).count();
 }
 
-// --------------------------------------------------------------------------- the lower bound
-
-/// The products of one step by OpenBLAS: y = x·Wᵀ, dx = dy·W, dW = dyᵀ·x for every linear layer,
-/// weights distinct.
-class LowerBound {
- public:
-  LowerBound(const Workload& work, const std::string& family) : openblas_(family, kThreads) {
-    const nn::TransformerConfig& config = work.config;
-    rows_ = work.batch * work.sequence;
-    const std::int64_t d = config.hidden_size;
-    const std::int64_t kv = config.effective_kv_heads() * config.head_dim();
-    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-      for (const auto& [out, in] : {std::pair{d, d},
-                                    {kv, d},
-                                    {kv, d},
-                                    {d, d},
-                                    {config.intermediate_size, d},
-                                    {config.intermediate_size, d},
-                                    {d, config.intermediate_size}}) {
-        add(out, in);
-      }
-    }
-    add(config.vocab_size, d);
-  }
-
-  double step_seconds() {
-    const double begin = now();
-    for (Layer& layer : layers_) product(layer, 0);
-    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-      product(*layer, 1);
-      product(*layer, 2);
-    }
-    return now() - begin;
-  }
-
- private:
-  struct Layer {
-    std::int64_t out, in;
-    std::vector<float> weight, grad;
-  };
-  void add(std::int64_t out, std::int64_t in) {
-    const auto size = static_cast<std::size_t>(out * in);
-    layers_.push_back({out, in, std::vector<float>(size, 0.01F), std::vector<float>(size)});
-    x_.resize(std::max(x_.size(), static_cast<std::size_t>(rows_ * in)), 0.5F);
-    y_.resize(std::max(y_.size(), static_cast<std::size_t>(rows_ * out)), 0.5F);
-  }
-  void product(Layer& layer, int which) {
-    float* const x = x_.data();
-    float* const y = y_.data();
-    if (which == 0) {
-      openblas_.multiply(rows_, layer.out, layer.in, x, false, layer.weight.data(), true, y);
-    } else if (which == 1) {
-      openblas_.multiply(layer.out, layer.in, rows_, y, true, x, false, layer.grad.data());
-    } else {
-      openblas_.multiply(rows_, layer.in, layer.out, y, false, layer.weight.data(), false, x);
-    }
-    // Keeps values in range: repeated products would overflow and denormals would slow them down.
-    if (which == 2) std::fill(x_.begin(), x_.end(), 0.5F);
-  }
-
-  bench::OpenBlas openblas_;
-  std::int64_t rows_ = 0;
-  std::vector<Layer> layers_;
-  std::vector<float> x_, y_;
-};
-
 // -------------------------------------------------------------------------------- a training step
+
+/// Seconds of the phases of a step.
+struct Phases {
+  double gradients = 0;  // forward, backward, and what is exchanged meanwhile
+  double finish = 0;     // the rest of the exchange
+  double update = 0;     // the optimizer's
+  double total() const { return gradients + finish + update; }
+};
 
 struct Measured {
   double seconds = 0;    // median of a step
+  Phases phases;         // of that step
   double faults = 0;     // minor page faults a step, whole process
   double rss = 0;        // bytes, peak of the process
   double accounted = 0;  // bytes, peak of the trackers, all ranks
@@ -173,14 +117,19 @@ class Training {
     tokens_ = Tensor::from(tokens, {batch, work.sequence});
   }
 
-  void step() {
+  /// The ranks meet at its end.
+  Phases step() {
+    const double begin = now();
     engine_->begin_step({1, 1});
     cross_entropy(model_(Variable(tokens_)), tokens_).backward();
     engine_->end_micro_step();
+    const double computed = now();
     engine_->finish_gradients();
+    const double finished = now();
     sharded_ != nullptr ? sharded_->step(1e-3) : optimizer_.step(engine_->pieces(), 1e-3);
     engine_->zero_grad();
     if (group_ != nullptr) group_->barrier({"step", Phase::none}).wait();
+    return {computed - begin, finished - computed, now() - finished};
   }
 
  private:
@@ -201,19 +150,33 @@ long minor_faults() {
   return usage.ru_minflt;
 }
 
-/// Warms up, then times steps; only rank 0's clock counts, the ranks meet after every step.
+/// Warms up, then times steps; only rank 0's clock counts.
 void time_steps(Training& training, int steps, Measured& measured, bool is_first) {
   for (int i = 0; i < 2; ++i) training.step();
-  std::vector<double> seconds;
+  std::vector<Phases> timed;
   const long faults = minor_faults();
-  for (int i = 0; i < steps; ++i) {
+  for (int i = 0; i < steps; ++i) timed.push_back(training.step());
+  if (!is_first) return;
+  std::ranges::sort(timed, {}, &Phases::total);
+  measured.phases = timed[timed.size() / 2];
+  measured.seconds = measured.phases.total();
+  measured.faults = static_cast<double>(minor_faults() - faults) / steps;
+}
+
+/// A product that takes a hundred times longer than the system lets a thread run before another.
+double seconds_of_long_product() {
+  constexpr std::int64_t kExtent = 4096;
+  Context context({.threads = kThreads, .seed = 1});
+  const ContextScope scope(context);
+  const Tensor a = Tensor::zeros({kExtent, kExtent});
+  const Tensor out = Tensor::empty({kExtent, kExtent});
+  std::vector<double> seconds;
+  for (int i = 0; i < 5; ++i) {
     const double begin = now();
-    training.step();
+    ops::matmul(out, a, ops::Transpose::no, a, ops::Transpose::no);
     seconds.push_back(now() - begin);
   }
-  if (!is_first) return;
-  measured.seconds = bench::median(seconds);
-  measured.faults = static_cast<double>(minor_faults() - faults) / steps;
+  return bench::median(seconds);
 }
 
 Measured measure(const std::string& what, const Workload& work) {
@@ -222,7 +185,8 @@ Measured measure(const std::string& what, const Workload& work) {
   std::optional<bench::BusyLoop> busy;
   if (what.ends_with("disturbed")) busy.emplace();
   if (what.starts_with("bound")) {
-    LowerBound lower_bound(work, what.substr(what.find('=') + 1));
+    bench::LowerBound lower_bound(work.config, work.batch * work.sequence,
+                                  what.substr(what.find('=') + 1), kThreads);
     lower_bound.step_seconds();
     std::vector<double> seconds;
     for (int i = 0; i < work.steps; ++i) seconds.push_back(lower_bound.step_seconds());
@@ -231,6 +195,8 @@ Measured measure(const std::string& what, const Workload& work) {
     std::vector<double> seconds;
     for (int i = 0; i < 20; ++i) seconds.push_back(bench::seconds_of_independent_pieces(kThreads));
     measured.seconds = bench::median(seconds);
+  } else if (what.starts_with("product")) {
+    measured.seconds = seconds_of_long_product();
   } else if (what == "single" || what == "disturbed" || what.ends_with("float16")) {
     Context context({.threads = kThreads, .seed = 1});
     ContextScope scope(context);
@@ -261,10 +227,12 @@ Measured measure_in_child(const std::string& program, const std::string& what,
   FILE* child = popen(command.c_str(), "r");
   FSDP_CHECK(child != nullptr, "could not start {}", command);
   Measured measured;
-  const int read = std::fscanf(child, "%lf %lf %lf %lf", &measured.seconds, &measured.faults,
-                               &measured.rss, &measured.accounted);
+  Phases& phases = measured.phases;
+  const int read = std::fscanf(child, "%lf %lf %lf %lf %lf %lf %lf", &measured.seconds,
+                               &measured.faults, &measured.rss, &measured.accounted,
+                               &phases.gradients, &phases.finish, &phases.update);
   const int status = pclose(child);
-  FSDP_CHECK(read == 4 && status == 0, "{} failed", command);
+  FSDP_CHECK(read == 7 && status == 0, "{} failed", command);
   return measured;
 }
 
@@ -281,8 +249,16 @@ std::string fastest_bound(const std::string& program, const std::string& model) 
 }
 
 void compare(const std::string& program, const std::string& model) {
-  std::vector<std::string> kinds{"single", "disturbed", "ddp",     "fsdp",
-                                 "pieces", "bfloat16",  "float16", "pieces-disturbed"};
+  std::vector<std::string> kinds{"single",
+                                 "disturbed",
+                                 "ddp",
+                                 "fsdp",
+                                 "product",
+                                 "pieces",
+                                 "bfloat16",
+                                 "float16",
+                                 "product-disturbed",
+                                 "pieces-disturbed"};
   std::string bound;
   if (bench::openblas_is_installed()) {
     bound = fastest_bound(program, model);
@@ -301,14 +277,15 @@ void compare(const std::string& program, const std::string& model) {
     return bench::median(ratios);
   };
   for (const std::string& kind : kinds) {
-    if (kind.starts_with("pieces")) continue;
-    std::vector<double> seconds;
-    for (const Measured& each : all[kind]) seconds.push_back(each.seconds);
-    const Measured& last = all[kind].back();
-    fmt::print("{:10} {:14} {:8.1f} ms per step", model, kind, bench::median(seconds) * 1e3);
+    if (kind.starts_with("p")) continue;  // no step
+    std::vector<Measured> runs = all[kind];
+    std::ranges::sort(runs, {}, &Measured::seconds);
+    const Measured& run = runs[runs.size() / 2];
+    fmt::print("{:10} {:14} {:8.1f} ms per step", model, kind, run.seconds * 1e3);
     if (kind != bound) {
-      fmt::print("   {:6.0f} minor faults per step   peak RSS minus accounted {:6.1f} MB",
-                 last.faults, (last.rss - last.accounted) / 1e6);
+      fmt::print(" = {:6.1f} + {:5.1f} + {:5.1f} {:6.0f} minor faults {:6.1f} MB not accounted",
+                 run.phases.gradients * 1e3, run.phases.finish * 1e3, run.phases.update * 1e3,
+                 run.faults, (run.rss - run.accounted) / 1e6);
     }
     fmt::print("\n");
   }
@@ -316,10 +293,10 @@ void compare(const std::string& program, const std::string& model) {
   if (!bound.empty()) fmt::print("step / bound {:.2f}   ", ratio("single", bound));
   fmt::print(
       "ddp / single {:.2f}   fsdp / single {:.2f}   bfloat16 / single {:.2f}   float16 / single "
-      "{:.2f}   disturbed / single {:.2f} ({:.2f} without waiting)\n\n",
+      "{:.2f}   disturbed / single {:.2f} (one long product {:.2f}, without waiting {:.2f})\n\n",
       ratio("ddp", "single"), ratio("fsdp", "single"), ratio("bfloat16", "single"),
       ratio("float16", "single"), ratio("disturbed", "single"),
-      ratio("pieces-disturbed", "pieces"));
+      ratio("product-disturbed", "product"), ratio("pieces-disturbed", "pieces"));
   std::fflush(stdout);
 }
 
@@ -330,14 +307,18 @@ int main(int count, char** arguments) {
   try {
     if (words.size() == 3 && words[0] == "--one") {
       const Measured measured = measure(words[1], workload(words[2]));
-      fmt::print("{} {} {} {}\n", measured.seconds, measured.faults, measured.rss,
-                 measured.accounted);
+      const Phases& phases = measured.phases;
+      fmt::print("{} {} {} {} {} {} {}\n", measured.seconds, measured.faults, measured.rss,
+                 measured.accounted, phases.gradients, phases.finish, phases.update);
       return 0;
     }
     std::vector<std::string> models = words;
     if (models.empty()) models = {"tiny", "small", "llama_124m"};
-    fmt::print("AdamW, no clipping; {} threads or {} ranks; medians of {} alternating processes\n",
-               kThreads, kThreads, kRounds);
+    fmt::print(
+        "AdamW, no clipping; {} threads or {} ranks; medians of {} alternating processes\n"
+        "ms of a step = forward and backward + end of the exchange + update; minor faults per "
+        "step; peak RSS minus what the trackers counted\n",
+        kThreads, kThreads, kRounds);
     if (!bench::openblas_is_installed()) fmt::print("{}\n", bench::kWithoutOpenBlas);
     for (const std::string& model : models) compare(arguments[0], model);
   } catch (const std::exception& error) {
