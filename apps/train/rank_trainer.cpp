@@ -163,7 +163,7 @@ StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankRe
 std::vector<float> RankTrainer::make_gradients(std::int64_t step) {
   optim::GradientEngine& gradients = strategy_->gradients();
   std::vector<float> losses;
-  plan_.loss_scale = scaler_.scale();
+  plan_.loss_scale = scaler_.scale() * config_.prescale();
   gradients.begin_step(plan_);
   for (int m = 0; m < plan_.micro_steps; ++m) {
     const MicroBatch micro = sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_));
