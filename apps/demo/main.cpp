@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -90,6 +91,10 @@ bool judge(const std::vector<BoundedRun>& runs) {
   bool below = true;
   for (const auto& [run, bound] : runs) below = below && run.peak_bytes <= bound;
   say(below, "no rank needed more memory than the formula allows");
+  const bool as_foreseen = std::ranges::all_of(runs, [](const BoundedRun& each) {
+    return each.run.comm_bytes == each.run.comm_formula_bytes;
+  });
+  say(as_foreseen, "every rank received the bytes of the formula");
   // The mean of several steps: the loss of one batch may lie far from its neighbors'.
   const std::vector<float>& losses = runs.front().run.losses;
   const float mean = std::accumulate(losses.end() - 10, losses.end(), 0.0F) / 10;

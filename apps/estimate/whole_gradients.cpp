@@ -21,13 +21,35 @@ void fold_leaves(Ledger& ledger, MemoryKind kind, std::int64_t nbytes, int leave
   ledger.drop(kind, nbytes * (ones(leaves) - 1));
 }
 
+std::int64_t numel_of(const std::vector<WholePart>& parts) {
+  std::int64_t numel = 0;
+  for (const WholePart& part : parts) numel += part.numel;
+  return numel;
+}
+
+std::vector<std::vector<WholePart>> ddp_buckets(const std::vector<WholePart>& parts,
+                                                const MemoryOptions& options) {
+  const std::int64_t element = Formats(options.mixed_precision).param;
+  std::vector<std::vector<WholePart>> buckets;
+  std::int64_t nbytes = 0;  // of the last bucket
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (buckets.empty() || nbytes + element * part->numel > options.bucket_bytes) {
+      buckets.emplace_back();
+      nbytes = 0;
+    }
+    nbytes += element * part->numel;
+    buckets.back().push_back(*part);
+  }
+  return buckets;
+}
+
 WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const MemoryOptions& options,
                                Ledger& ledger)
     : options_(options),
       formats_(options.mixed_precision),
       ledger_(ledger),
+      numel_(numel_of(parts)),
       is_single_(options.placement == Placement::single) {
-  for (const WholePart& part : parts) numel_ += part.numel;
   const bool is_zero2 = options.placement == Placement::zero2;
   if (is_zero2 || options.placement == Placement::zero1) {
     owned_parts_.emplace(parts, options, ledger);
@@ -40,14 +62,8 @@ WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const Memory
     for (const WholePart& part : parts) buckets_.push_back({part.numel, {part}, 0});
     return;
   }
-  // Last parameters first; within a bucket, and of the buckets, as DdpGradients makes them.
-  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-    const std::int64_t nbytes = formats_.param * part->numel;
-    const bool fits = !buckets_.empty() &&
-                      formats_.param * buckets_.back().numel + nbytes <= options.bucket_bytes;
-    if (!fits) buckets_.emplace_back();
-    buckets_.back().numel += part->numel;
-    buckets_.back().parts.push_back(*part);
+  for (const std::vector<WholePart>& bucket : ddp_buckets(parts, options)) {
+    buckets_.push_back({numel_of(bucket), bucket, 0});
   }
 }
 

@@ -23,6 +23,11 @@ void push_leaf(Ledger& ledger, MemoryKind from, MemoryKind to, std::int64_t nbyt
 /// `leaves` are folded into one.
 void fold_leaves(Ledger& ledger, MemoryKind kind, std::int64_t nbytes, int leaves);
 
+std::int64_t numel_of(const std::vector<WholePart>& parts);
+/// The parts that DdpGradients reduces together: last parameters first.
+std::vector<std::vector<WholePart>> ddp_buckets(const std::vector<WholePart>& parts,
+                                                const MemoryOptions& options);
+
 /// The buckets of DdpGradients, or the parameters of LocalGradients, one after the other; with
 /// ZeRO-2, what OwnedGradients has.
 class WholeGradients {
@@ -55,10 +60,10 @@ class WholeGradients {
   const MemoryOptions& options_;
   Formats formats_;
   Ledger& ledger_;
+  std::int64_t numel_;
   bool is_single_;
   std::vector<Bucket> buckets_;
-  std::size_t next_ = 0;  // the first bucket not yet closed
-  std::int64_t numel_ = 0;
+  std::size_t next_ = 0;                     // the first bucket not yet closed
   std::optional<OwnedParts> owned_parts_;    // ZeRO-1 and ZeRO-2
   std::optional<OwnedGradients> gradients_;  // ZeRO-2
 };

@@ -1,6 +1,7 @@
 #include "train/bound.h"
 
 #include "estimate/memory_formula.h"
+#include "estimate/wire_formula.h"
 #include "train/strategy.h"
 #include "train/zero_strategy.h"
 
@@ -65,6 +66,13 @@ std::vector<std::int64_t> bound_bytes_by_rank(const TrainConfig& config, Work wo
 
 std::int64_t bound_bytes(const TrainConfig& config, Work work) {
   return std::ranges::max(bound_bytes_by_rank(config, work));
+}
+
+std::int64_t received_bytes_per_step(const TrainConfig& config, bool is_skipped) {
+  const estimate::WireBytes wire = estimate::wire_bytes(config.model, memory_options(config));
+  const std::int64_t numbers = plan_of(config).micro_steps + 2 + (config.scales_loss() ? 1 : 0);
+  const std::int64_t told = (config.parallel.ranks - 1) * numbers * 4;
+  return wire.total() + told - (is_skipped ? wire.norm + wire.broadcasts : 0);
 }
 
 }  // namespace fsdp::train

@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup train
-/// What the formula of the writeup allows a rank.
+/// What the formulas of the writeup say of a rank.
 #pragma once
 
 #include "train/config.h"
@@ -20,5 +20,11 @@ std::vector<std::int64_t> bound_bytes_by_rank(const TrainConfig& config,
                                               Work work = Work::training);
 /// The highest of them.
 std::int64_t bound_bytes(const TrainConfig& config, Work work = Work::training);
+
+/// The bytes that each rank receives in a step, evaluations and checkpoints aside: what a training
+/// needs (estimate/wire_formula.h), and M losses and two flags of each other rank. A loss that is
+/// scaled takes a third flag, whether a gradient has overflowed; if so, the step is skipped, and
+/// nothing is clipped or updated.
+std::int64_t received_bytes_per_step(const TrainConfig& config, bool is_skipped = false);
 
 }  // namespace fsdp::train

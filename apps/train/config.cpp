@@ -69,6 +69,8 @@ std::vector<Key> keys_of(TrainConfig& c) {
       {"training.seed", &c.training.seed, "of weights and order of the data", range(0, 0x1p63)},
       {"training.max_norm", &c.training.max_norm, "largest gradient norm; 0 = off", range(0, 1e30)},
       {"training.no_sync", &c.training.no_sync, "reduce gradients once per step"},
+      {"training.prescale_gradients", &c.training.prescale_gradients,
+       "scale gradients before they are summed, not after"},
       {"training.mixed_precision_param", &c.training.mixed_precision_param,
        "what the model computes in, beside masters in float32", one_of(formats)},
       {"training.mixed_precision_reduce", &c.training.mixed_precision_reduce,
@@ -257,6 +259,10 @@ optim::LossScaler TrainConfig::loss_scaler() const {
                             .hysteresis = fp16.hysteresis,
                             .consecutive_hysteresis = fp16.consecutive_hysteresis,
                             .least = fp16.min_loss_scale});
+}
+
+double TrainConfig::prescale() const {
+  return training.prescale_gradients ? optim::prescale_of(micro_batches()) : 1;
 }
 
 std::string TrainConfig::origin(const std::string& key) const {

@@ -35,6 +35,7 @@ struct TrainingConfig {
   std::int64_t seed = 1;               ///< of initialization and of the order of the data
   double max_norm = 1.0;               ///< largest norm of the whole gradient; 0 = off
   bool no_sync = false;                ///< reduce once per step, not once per micro-batch
+  bool prescale_gradients = false;     ///< scale before they are summed; see optim::prescale_of
   std::int64_t eval_every = 0;         ///< steps between two evaluations; 0 = none
   std::string mixed_precision_param = "float32";   ///< what the model computes in
   std::string mixed_precision_reduce = "float32";  ///< what gradients are summed in
@@ -147,8 +148,12 @@ struct TrainConfig {
   nn::LoraOptions lora_options() const;
   std::int64_t lora_widths() const;  ///< inputs and outputs of a block's linears with an adapter
   std::int64_t lora_parameters() const;  ///< elements of all adapters
+  /// Something is in float16, whose range is small.
+  bool has_float16() const { return scales_loss() || training.mixed_precision_reduce == "float16"; }
   bool scales_loss() const { return training.mixed_precision_param == "float16"; }
   optim::LossScaler loss_scaler() const;
+  /// What d(loss) is multiplied by beside the loss scale.
+  double prescale() const;
   /// J, the micro-batches a step is cut into.
   std::int64_t micro_batches() const {
     return training.global_batch_size / training.local_batch_size;

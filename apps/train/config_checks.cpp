@@ -191,6 +191,8 @@ void remark(TrainConfig& config) {
         ": in float16, small gradients become 0 and large ones overflow, and only with "
         "training.mixed_precision_param float16 is the loss scaled");
   }
+  idle(config.micro_batches() == 1, {"training.prescale_gradients"},
+       "while a step has one micro-batch");
   idle(!config.has_lora(), {"lora.alpha", "lora.targets"}, "while lora.rank is 0");
   idle(config.training.eval_every == 0 && !config.data.validation.empty(), {"data.validation"},
        "while training.eval_every is 0");

@@ -139,6 +139,14 @@ RunResult train_until_stopped(const TrainConfig& config, const TokenData& data,
   return result;
 }
 
+/// Measured and foreseen, of a rank and step.
+void print_received(const RunResult& result) {
+  const auto steps = static_cast<std::int64_t>(result.losses.size());
+  if (steps == 0 || result.world_size == 1) return;
+  print_line(fmt::format("a rank received {} bytes per step; the formula says {}",
+                         result.comm_bytes / steps, result.comm_formula_bytes / steps));
+}
+
 int end_early(const TrainConfig& config, const RunResult& result) {
   const auto done = result.first_step + static_cast<std::int64_t>(result.losses.size());
   print_line(fmt::format("stopped by {} after step {}/{}; {}",
@@ -226,6 +234,7 @@ int train(const Plan& plan) {
   }
   const RunResult result = train_until_stopped(config, data, options);
   if (result.stopped_by != 0) return end_early(config, result);
+  print_received(result);
   print_line(fmt::format("parameters sha256 {}", result.param_sha256));
   if (!result.sample.empty()) print_line("\n" + show_tokens(result.sample, data, plan.detokenizer));
   if (line.picture && result.losses.empty()) {

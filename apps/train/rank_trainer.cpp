@@ -6,6 +6,7 @@
 #include "nn/generate.h"
 #include "tensor/ops.h"
 #include "tensor/tree_sum.h"
+#include "train/bound.h"
 #include "train/fingerprint.h"
 #include "train/run_state.h"
 
@@ -86,8 +87,11 @@ RankResult RankTrainer::run() {
   const std::int64_t interval = config_.checkpoint.interval;
   const auto tokens_per_step =
       static_cast<double>(config_.training.global_batch_size * config_.sequence_length());
+  const std::int64_t received = received_bytes_per_step(config_);
+  const std::int64_t received_if_skipped = received_bytes_per_step(config_, true);
   double seconds = 0;
   for (std::int64_t step = result.first_step; step < steps && result.stopped_by == 0; ++step) {
+    if (ledger_ != nullptr) ledger_->clear();  // of what came between; and it must not grow
     const auto begin = std::chrono::steady_clock::now();
     StepReport report{.step = step + 1, .steps = steps};
     const bool is_watched = options_.around_last_step && step + 1 == steps;
@@ -98,10 +102,8 @@ RankResult RankTrainer::run() {
     const double took = seconds_since(begin);
     seconds += took;
     report.tokens_per_second = tokens_per_step / took;
-    if (ledger_ != nullptr) {
-      result.comm_bytes += ledger_->received_bytes();
-      ledger_->clear();  // a long training must not grow
-    }
+    if (ledger_ != nullptr) result.comm_bytes += ledger_->received_bytes();
+    result.comm_formula_bytes += report.is_skipped ? received_if_skipped : received;
     if (goes_on(outcome) && config_.evaluates_after(step + 1)) {
       report.validation_loss = evaluate(step + 1, result);
     }
@@ -163,7 +165,7 @@ StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankRe
 std::vector<float> RankTrainer::make_gradients(std::int64_t step) {
   optim::GradientEngine& gradients = strategy_->gradients();
   std::vector<float> losses;
-  plan_.loss_scale = scaler_.scale();
+  plan_.loss_scale = scaler_.scale() * config_.prescale();
   gradients.begin_step(plan_);
   for (int m = 0; m < plan_.micro_steps; ++m) {
     const MicroBatch micro = sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_));
@@ -250,7 +252,6 @@ double RankTrainer::clip(std::int64_t step) {
 float RankTrainer::evaluate(std::int64_t steps_done, RankResult& result) {
   const float loss = evaluator_->mean_loss(strategy_->model());
   result.evaluations.push_back({steps_done, loss});
-  if (ledger_ != nullptr) ledger_->clear();
   return loss;
 }
 

@@ -26,6 +26,7 @@ struct RankResult {
   std::string param_sha256;
   Breakdown peak;
   std::int64_t comm_bytes = 0;
+  std::int64_t comm_formula_bytes = 0;
   double tokens_per_second = 0;
   std::vector<std::int32_t> sample;
   int stopped_by = 0;

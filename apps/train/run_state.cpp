@@ -25,7 +25,7 @@ std::string crc32_of(const TokenData& data) {
 // What a key stood for before it existed: checkpoints of that time do not have it.
 std::string value_before(const std::string& key) {
   if (key == "lora.rank" || key == "model.head_dim" || key == "model.rope_factor") return "0";
-  if (key == "parallel.broadcast_fp16") return "false";
+  if (key == "parallel.broadcast_fp16" || key == "training.prescale_gradients") return "false";
   return key.starts_with("training.mixed_precision_") ? "float32" : "";
 }
 
@@ -105,6 +105,7 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
       key == "training.activation_checkpoint") {
     return true;
   }
+  if (key == "training.prescale_gradients") return !config.has_float16();  // it moves the range
   // What is written and said beside them.
   for (const char* section : {"checkpoint.", "sample.", "export."}) {
     if (key.starts_with(section)) return true;

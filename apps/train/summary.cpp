@@ -48,6 +48,7 @@ std::string to_json(const std::vector<BoundedRun>& runs) {
     each["bound_bytes"] = bound_bytes;
     each["categories"] = categories;
     each["comm_bytes"] = run.comm_bytes;
+    each["comm_formula_bytes"] = run.comm_formula_bytes;
     each["tokens_per_second"] = run.tokens_per_second;
     for (const Evaluation& evaluation : run.evaluations) {
       each["validation"].push_back({{"step", evaluation.step},

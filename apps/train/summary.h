@@ -25,8 +25,8 @@ bool are_bit_identical(const std::vector<BoundedRun>& runs);
 
 /// {"generator": "made by unshard", "bit_identical": bool,
 /// "runs": [{"strategy", "world_size", "losses", "param_sha256", "peak_bytes", "bound_bytes",
-/// "categories", "comm_bytes", "tokens_per_second"}]}; and if there were evaluations, a run's
-/// "validation": [{"step", "loss", "perplexity"}]
+/// "categories", "comm_bytes", "comm_formula_bytes", "tokens_per_second"}]}; and if there were
+/// evaluations, a run's "validation": [{"step", "loss", "perplexity"}]
 std::string to_json(const std::vector<BoundedRun>& runs);
 
 /// {"generator": "made by unshard", "evaluation": {"data", "tokens", "strategy", "world_size",

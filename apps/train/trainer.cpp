@@ -32,6 +32,7 @@ RunResult summarize(const TrainConfig& config, RankResult rank,
   result.param_sha256 = std::move(rank.param_sha256);
   result.evaluations = std::move(rank.evaluations);
   result.tokens_per_second = rank.tokens_per_second;
+  result.comm_formula_bytes = rank.comm_formula_bytes;
   result.sample = std::move(rank.sample);
   result.stopped_by = rank.stopped_by;
   for (auto next = usage.begin(); next != usage.end();) {

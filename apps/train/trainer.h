@@ -54,8 +54,10 @@ struct RunResult {
   std::string param_sha256;     ///< ParameterFingerprint of the parameters at the end
   std::int64_t peak_bytes = 0;  ///< of the rank that needed most, over the whole run
   Breakdown categories;         ///< that rank's bytes at its peak
-  /// Received over all steps (evaluations aside), by the rank that received most.
+  /// Received over all steps (evaluations and checkpoints aside), by the rank that received most.
   std::int64_t comm_bytes = 0;
+  /// What received_bytes_per_step() says of these steps; the same for every rank.
+  std::int64_t comm_formula_bytes = 0;
   double tokens_per_second = 0;
   std::vector<std::int32_t> sample;
   int stopped_by = 0;  ///< what poll_stop() returned: nothing was exported or sampled

@@ -3,6 +3,7 @@
 #include "base/check.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 
@@ -86,6 +87,11 @@ void LossScaler::restore(const std::map<std::string, std::string>& state) {
   last_overflow_ = number_of<std::int64_t>(state, kLastOverflow);
   hysteresis_ = number_of<std::int64_t>(state, kHysteresis);
   scale_ = scale;
+}
+
+double prescale_of(std::int64_t micro_batches) {
+  FSDP_CHECK(micro_batches > 0, "a step needs at least one micro-batch; got {}", micro_batches);
+  return 1 / static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(micro_batches)));
 }
 
 }  // namespace fsdp::optim

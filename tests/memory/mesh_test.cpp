@@ -2,6 +2,9 @@
 #include "memory/real_training.h"
 #include "support/catch.h"
 
+#include <utility>
+#include <vector>
+
 using namespace fsdp;
 using namespace fsdp::estimate;
 using namespace fsdp::testing;
@@ -36,6 +39,38 @@ TEST_CASE("FSDP holds what the formula says: a mesh of replicas") {
           }
           if (is_tied) test_case.options.mixed_precision.param_dtype = DType::bfloat16;
           CHECK(difference(test_case) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("A mesh with checkpointed blocks and offloaded shards holds what the formula says") {
+  const std::vector<optim::MixedPrecision> policies = {
+      {}, {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32}};
+  const std::vector<optim::Offload> offloads = {
+      {}, {.params = true}, {.params = true, .grads = true}};
+  int number = 0;
+  for (const auto& [replicas, shards] : {std::pair(2, 2), {4, 2}, {2, 4}}) {
+    for (const Checkpointing checkpointing :
+         {Checkpointing::none, Checkpointing::inside, Checkpointing::around}) {
+      for (const optim::Offload offload : offloads) {
+        for (const optim::MixedPrecision& policy : policies) {
+          for (const bool no_sync : {false, true}) {
+            if (!kAll && number++ % 5 != 0) continue;
+            MemoryCase test_case;
+            test_case.model = odd_model();
+            test_case.options.world_size = replicas * shards;
+            test_case.options.replicas = replicas;
+            test_case.options.micro_steps = 2;
+            test_case.options.micro_steps_per_reduction = no_sync ? 2 : 1;
+            test_case.options.prefetch_depth = no_sync ? 2 : 1;
+            test_case.options.clips = true;
+            test_case.options.checkpointing = checkpointing;
+            test_case.options.offload = offload;
+            test_case.options.mixed_precision = policy;
+            CHECK(difference(test_case) == "");
+          }
         }
       }
     }

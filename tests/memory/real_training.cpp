@@ -3,6 +3,7 @@
 #include "autograd/functions.h"
 #include "comm/fake_group.h"
 #include "comm/world.h"
+#include "estimate/wire_formula.h"
 #include "nn/lora.h"
 #include "optim/local_gradients.h"
 #include "support/training.h"
@@ -59,6 +60,15 @@ ReshardAfterForward reshard_of(const MemoryOptions& options) {
                                             : ReshardAfterForward::never();
 }
 
+/// What all collectives of a trace receive; copies between device and host have no ranks.
+std::int64_t received_in(const Trace& trace) {
+  std::int64_t nbytes = 0;
+  for (const Event& event : trace.events()) {
+    if (event.kind == EventKind::issue && event.ranks > 0) nbytes += event.nbytes;
+  }
+  return nbytes;
+}
+
 /// One rank's training; `group` is null for a single process.
 class RankMemory {
  public:
@@ -102,7 +112,13 @@ class RankMemory {
     StateRecorder recorder(*model_, tracker());
     std::optional<nn::CallObserverScope> scope;
     if (records_) scope.emplace(recorder);
-    for (int step = 0; step < steps; ++step) measured.steps.push_back(run_step(step, recorder));
+    Trace& trace = Context::current().trace();
+    trace.set_recording(true);
+    for (int step = 0; step < steps; ++step) {
+      trace.clear();
+      measured.steps.push_back(run_step(step, recorder));
+      measured.received.push_back(received_in(trace));
+    }
     return measured;
   }
 
@@ -320,6 +336,12 @@ std::string difference(const MemoryCase& test_case) {
       const MemoryFormula formula(test_case.model, options, space);
       const std::string what = difference(measured[rank], formula);
       if (!what.empty()) return fmt::format("{}: rank {}, {}", describe(of_space), rank, what);
+      const std::int64_t received = estimate::wire_bytes(test_case.model, options).total();
+      for (const std::int64_t each : measured[rank].received) {
+        if (each == received) continue;
+        return fmt::format("{}: rank {} received {} bytes in a step; the formula says {}",
+                           describe(of_space), rank, each, received);
+      }
     }
   }
   return {};

@@ -1,11 +1,13 @@
 /// @file
-/// A training that really runs, measured with the tracker at the places MemoryFormula speaks of.
+/// A training that really runs, measured with the tracker at the places MemoryFormula speaks of,
+/// and with the trace of its collectives.
 #pragma once
 
 #include "estimate/memory_formula.h"
 #include "nn/transformer.h"
 #include "task7_integration/integration.h"
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,15 +27,18 @@ struct MemoryCase {
 struct MeasuredMemory {
   Breakdown before;
   std::vector<estimate::StepMemory> steps;
+  std::vector<std::int64_t> received;  ///< bytes, in each step
 };
 
 /// Runs the training on as many ranks as options.world_size says; one result a rank.
 std::vector<MeasuredMemory> measure(const MemoryCase& test_case);
 
-/// The first difference between what was measured and the formula, as a sentence; "" if none.
+/// The first difference between the memory that was measured and the formula, as a sentence; "" if
+/// none.
 std::string difference(const MeasuredMemory& measured, const estimate::MemoryFormula& formula);
 
-/// measure() and difference() for all ranks: the first difference of any rank. With offload, of the
+/// measure() and difference() for all ranks, and wire_bytes(): the first difference of any rank.
+/// With offload, of the
 /// device and of its host, whatever test_case.space says.
 std::string difference(const MemoryCase& test_case);
 

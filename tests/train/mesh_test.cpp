@@ -42,6 +42,7 @@ TEST_CASE("a mesh of replicas gives the bits of a single process", "[train][mesh
   for (const Words& how :
        {Words{},
         {"--training.mixed_precision_param=bfloat16"},
+        {"--training.activation_checkpoint=block", "--training.mixed_precision_param=bfloat16"},
         {"--training.mixed_precision_param=float16", "--fp16.initial_scale_power=17",
          "--fp16.hysteresis=1"},  // some steps are skipped
         {"--training.no_sync=true", "--parallel.reshard_after_forward=false"}}) {

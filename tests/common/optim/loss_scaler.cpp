@@ -4,6 +4,7 @@
 #include "support/catch.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace fsdp;
@@ -87,4 +88,12 @@ TEST_CASE("what cannot be a loss scale is refused") {
   state = scaler.state();
   state["loss_scale"] = "3";
   CHECK_THROWS_AS(scaler.restore(state), Error);
+}
+
+TEST_CASE("what scales gradients before their sum is the next power of two below 1/J") {
+  for (const auto& [micro_batches, factor] :
+       {std::pair(1, 1.0), {2, 0.5}, {3, 0.25}, {4, 0.25}, {5, 0.125}, {12, 0.0625}}) {
+    CHECK(optim::prescale_of(micro_batches) == factor);
+  }
+  CHECK_THROWS_AS(optim::prescale_of(0), Error);
 }
