@@ -28,7 +28,9 @@ void check_ranks(const MemoryOptions& options) {
              "reshard within {} does not fit {} shards", group, options.shards());
 }
 
-void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
+}  // namespace
+
+void check_options(const nn::TransformerConfig& config, const MemoryOptions& options) {
   check_ranks(options);
   FSDP_CHECK(
       options.batch >= 1 && options.length >= 0 && options.length <= config.max_position_embeddings,
@@ -52,6 +54,8 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
              options.optimizer_states);
 }
 
+namespace {
+
 std::vector<SegmentMemory> taped_segments(const ActivationTable& table,
                                           const nn::TransformerConfig& config,
                                           const MemoryOptions& options, std::int64_t length) {
@@ -74,7 +78,7 @@ std::vector<SegmentMemory> segments_of(const ActivationTable& table,
 
 StepSimulation simulation_of(const nn::TransformerConfig& config, const MemoryOptions& options,
                              MemorySpace space = MemorySpace::device) {
-  check(config, options);
+  check_options(config, options);
   const std::int64_t length = options.length == 0 ? config.max_position_embeddings : options.length;
   const ActivationTable table = activation_table(
       config, options.batch, length, options.mixed_precision.param_dtype_for(DType::float32));
