@@ -51,7 +51,6 @@ void StepTiming::update(std::int64_t numel, bool is_first, bool on_host) {
   move(TimePart::optimizer, flops * real(numel), elements * real(numel * kFloatBytes), on_host);
 }
 
-
 void StepTiming::sum_counters(const GroupShape& group) {
   const std::int64_t nbytes = 2 * kCounterBytes * (group.size - 1) / group.size;
   clock_.wait(TimePart::updates, clock_.start_collective(group, nbytes));
