@@ -12,6 +12,21 @@ std::string_view name_of(TimePart part) {
   return kNames.at(static_cast<std::size_t>(part));
 }
 
+StepTime& StepTime::operator+=(const StepTime& other) {
+  for (std::size_t i = 0; i < kTimeParts; ++i) split.ps[i] += other.split.ps[i];
+  channels.latency += other.channels.latency;
+  channels.transfer += other.channels.transfer;
+  return *this;
+}
+
+StepTime StepTime::operator-(const StepTime& other) const {
+  StepTime result = *this;
+  for (std::size_t i = 0; i < kTimeParts; ++i) result.split.ps[i] -= other.split.ps[i];
+  result.channels.latency -= other.channels.latency;
+  result.channels.transfer -= other.channels.transfer;
+  return result;
+}
+
 void PaperClock::compute(TimePart part, Cost cost) {
   const std::int64_t begin = clock_.now();
   clock_.compute(cost);
@@ -45,6 +60,11 @@ void PaperClock::wait(TimePart part, std::int64_t end) {
   const std::int64_t begin = clock_.now();
   clock_.wait_until(end);
   step_.split[part] += clock_.now() - begin;
+}
+
+void PaperClock::repeat(const StepTime& time) {
+  clock_.wait_until(clock_.now() + time.total());
+  step_ += time;
 }
 
 StepTime PaperClock::take() { return std::exchange(step_, {}); }

@@ -49,6 +49,8 @@ struct StepTime {
   TimeSplit split;
   ChannelTime channels;
   std::int64_t total() const { return split.total(); }
+  StepTime& operator+=(const StepTime& other);
+  StepTime operator-(const StepTime& other) const;
   friend bool operator==(const StepTime&, const StepTime&) = default;
 };
 
@@ -77,6 +79,10 @@ class PaperClock {
   std::int64_t now() const { return clock_.now(); }
   /// Of the time since the last call.
   StepTime take();
+  /// Of the same time, which goes on.
+  const StepTime& spent() const { return step_; }
+  /// Spends the same again. No channel is in use.
+  void repeat(const StepTime& time);
 
  private:
   VirtualClock clock_;

@@ -30,8 +30,10 @@ ShardedTiming::ShardedTiming(const ModelShape& shape, const MemoryOptions& optio
 
 StepTime ShardedTiming::next_step() {
   for (int m = 0; m < options_.micro_steps; ++m) {
-    forward();
-    backward(m);
+    run_micro_step(m, [&] {
+      forward();
+      backward(m);
+    });
   }
   finish_step();
   return clock_.take();

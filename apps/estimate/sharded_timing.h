@@ -20,6 +20,9 @@ class ShardedTiming : public StepTiming {
   StepTime next_step() override;
 
  private:
+  bool is_repeatable() const override {
+    return !forward_order_.empty() && options_.replicas == 1 && !options_.offload.grads;
+  }
   enum class State { sharded, in_flight, unsharded };
   struct Unit {
     const UnitShape* shape;

@@ -17,6 +17,18 @@ const SegmentTimes& StepTiming::times_of(std::size_t segment) const {
   return segment == 0 ? kernels_.embedding : kernels_.head;
 }
 
+void StepTiming::run_micro_step(int m, const std::function<void()>& body) {
+  if (!is_repeatable()) return body();
+  const int group = options_.micro_steps_per_reduction;
+  const std::tuple key{additions_of_push(m / group), additions_of_push(m % group),
+                       (m + 1) % group == 0};
+  const auto known = known_.find(key);
+  if (known != known_.end()) return clock_.repeat(known->second);
+  const StepTime before = clock_.spent();
+  body();
+  known_.emplace(key, clock_.spent() - before);
+}
+
 void StepTiming::move(TimePart part, double flops, double nbytes, bool on_host) {
   if (on_host) return clock_.compute_on_host(part, nbytes);
   clock_.compute(part, {.flops = flops, .nbytes = nbytes});

@@ -12,6 +12,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <tuple>
 
 namespace fsdp::estimate {
 
@@ -34,6 +37,7 @@ class StepTiming {
   virtual StepTime next_step() = 0;
 
  protected:
+  virtual bool is_repeatable() const = 0;
   const SegmentTimes& times_of(std::size_t segment) const;
   bool is_block(std::size_t segment) const {
     return segment > 0 && segment + 1 < shape_.segments.size();
@@ -62,6 +66,10 @@ class StepTiming {
   /// The counters of the norm are summed over a group.
   void sum_counters(const GroupShape& group);
 
+  /// Runs micro-step m, or repeats one that is like it: it differs from others only by the additions
+  /// of its leaf, once the order of the units is known, if nothing is under way when it begins.
+  void run_micro_step(int m, const std::function<void()>& body);
+
   /// Additions when leaf number `leaf` is pushed into a TreeAccumulator, and when it is folded.
   static int additions_of_push(int leaf) { return std::countr_one(static_cast<unsigned>(leaf)); }
   static int additions_of_fold(int leaves) {
@@ -76,6 +84,8 @@ class StepTiming {
   PaperClock clock_;
 
  private:
+  std::map<std::tuple<int, int, bool>, StepTime> known_;  // micro-steps, by their additions
+
   void move(TimePart part, double flops, double nbytes, bool on_host);
 };
 

@@ -81,7 +81,9 @@ StepTime WholeTiming::next_step() {
       copy(TimePart::gradients, part.numel, kFloatBytes, formats_.param);
     }
   }
-  for (int m = 0; m < options_.micro_steps; ++m) micro_step(m);
+  for (int m = 0; m < options_.micro_steps; ++m) {
+    run_micro_step(m, [&] { micro_step(m); });
+  }
   finish_gradients();
   if (options_.clips) clip();
   const bool is_first = !std::exchange(has_state_, true);

@@ -20,6 +20,7 @@ class WholeTiming : public StepTiming {
   StepTime next_step() override;
 
  private:
+  bool is_repeatable() const override { return true; }
   /// A gradient of a segment, when it is complete.
   struct Place {
     std::int64_t at;

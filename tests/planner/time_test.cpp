@@ -46,7 +46,7 @@ TEST_CASE("Parts kept within a subgroup take what the formula says") {
 TEST_CASE("A step of several micro-batches takes what the formula says") {
   for (const Placement placement : {Placement::single, Placement::ddp, Placement::zero1,
                                     Placement::zero2, Placement::sharded}) {
-    for (const int micro_steps : {2, 3, 4, 6}) {
+    for (const int micro_steps : {2, 3, 4, 6, 16}) {
       for (const bool no_sync : {false, true}) {
         MemoryCase test_case = timed_case(placement == Placement::single ? 1 : 3);
         test_case.options.placement = placement;
