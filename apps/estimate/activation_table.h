@@ -7,6 +7,7 @@
 #include "nn/transformer.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct SegmentMemory {
     return first.empty() ? 0 : first.front().activation;
   }
 };
+
+/// Segments in forward order; those that are alike are one object.
+using Segments = std::vector<std::shared_ptr<const SegmentMemory>>;
 
 /// The second form of a block. @param untaped the same block, of a forward without a tape
 SegmentMemory checkpointed(const SegmentMemory& block, const SegmentMemory& untaped);

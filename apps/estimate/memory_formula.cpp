@@ -28,7 +28,9 @@ void check_ranks(const MemoryOptions& options) {
              "reshard within {} does not fit {} shards", group, options.shards());
 }
 
-void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
+}  // namespace
+
+void check_options(const nn::TransformerConfig& config, const MemoryOptions& options) {
   check_ranks(options);
   FSDP_CHECK(
       options.batch >= 1 && options.length >= 0 && options.length <= config.max_position_embeddings,
@@ -52,29 +54,48 @@ void check(const nn::TransformerConfig& config, const MemoryOptions& options) {
              options.optimizer_states);
 }
 
-std::vector<SegmentMemory> taped_segments(const ActivationTable& table,
-                                          const nn::TransformerConfig& config,
-                                          const MemoryOptions& options, std::int64_t length) {
-  if (options.trains || options.lora_rank > 0) return segments_on_paper(config, options, length);
-  std::vector<SegmentMemory> all{table.embedding};
-  all.resize(static_cast<std::size_t>(1 + config.num_hidden_layers), table.block);
-  all.push_back(table.head);
+namespace {
+
+std::shared_ptr<const SegmentMemory> shared(SegmentMemory segment) {
+  return std::make_shared<const SegmentMemory>(std::move(segment));
+}
+
+// All blocks are alike.
+Segments uniform_segments(const ActivationTable& table, const nn::TransformerConfig& config,
+                          const MemoryOptions& options, std::int64_t length) {
+  SegmentMemory block = table.block;
+  if (options.checkpointing != Checkpointing::none) {
+    nn::TransformerConfig one_block = config;
+    one_block.num_hidden_layers = 1;
+    const auto untaped = segments_on_paper(one_block, options, length, /*has_tape=*/false);
+    block = checkpointed(block, untaped[1]);
+  }
+  Segments all{shared(table.embedding)};
+  all.resize(static_cast<std::size_t>(1 + config.num_hidden_layers), shared(std::move(block)));
+  all.push_back(shared(table.head));
   return all;
 }
 
-std::vector<SegmentMemory> segments_of(const ActivationTable& table,
-                                       const nn::TransformerConfig& config,
-                                       const MemoryOptions& options, std::int64_t length) {
-  std::vector<SegmentMemory> all = taped_segments(table, config, options, length);
-  if (options.checkpointing == Checkpointing::none) return all;
-  const auto untaped = segments_on_paper(config, options, length, /*has_tape=*/false);
-  for (std::size_t i = 1; i + 1 < all.size(); ++i) all[i] = checkpointed(all[i], untaped[i]);
+Segments segments_of(const ActivationTable& table, const nn::TransformerConfig& config,
+                     const MemoryOptions& options, std::int64_t length) {
+  if (!options.trains && options.lora_rank == 0) {
+    return uniform_segments(table, config, options, length);
+  }
+  std::vector<SegmentMemory> taped = segments_on_paper(config, options, length);
+  if (options.checkpointing != Checkpointing::none) {
+    const auto untaped = segments_on_paper(config, options, length, /*has_tape=*/false);
+    for (std::size_t i = 1; i + 1 < taped.size(); ++i) {
+      taped[i] = checkpointed(taped[i], untaped[i]);
+    }
+  }
+  Segments all;
+  for (SegmentMemory& each : taped) all.push_back(shared(std::move(each)));
   return all;
 }
 
 StepSimulation simulation_of(const nn::TransformerConfig& config, const MemoryOptions& options,
                              MemorySpace space = MemorySpace::device) {
-  check(config, options);
+  check_options(config, options);
   const std::int64_t length = options.length == 0 ? config.max_position_embeddings : options.length;
   const ActivationTable table = activation_table(
       config, options.batch, length, options.mixed_precision.param_dtype_for(DType::float32));
@@ -100,6 +121,14 @@ MemoryFormula::MemoryFormula(const nn::TransformerConfig& config, const MemoryOp
   before_ = schedule.held();
   first_ = schedule.next_step();
   later_ = schedule.next_step();
+}
+
+Breakdown peak_of_training(const nn::TransformerConfig& config, const MemoryOptions& options,
+                           MemorySpace space) {
+  StepSimulation schedule = simulation_of(config, options, space);
+  schedule.set_recording(false);
+  const Breakdown first = schedule.next_step().peak();
+  return higher(first, schedule.next_step().peak());
 }
 
 Breakdown MemoryFormula::peak(int steps) const {

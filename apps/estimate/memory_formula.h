@@ -129,6 +129,11 @@ class MemoryFormula {
   StepMemory later_;
 };
 
+/// MemoryFormula's peak over a training of two steps or more, found without the snapshots: about
+/// five times faster.
+Breakdown peak_of_training(const nn::TransformerConfig& config, const MemoryOptions& options,
+                           MemorySpace space = MemorySpace::device);
+
 /// The bytes of its device that no rank exceeds in a training of `steps` steps: the peak of
 /// MemoryFormula, which the training reaches exactly. It counts from begin_step() of the first step
 /// to zero_grad() of the last. What comes before stays below it too if the model is built on meta

@@ -3,6 +3,7 @@
 /// What the memory of a training depends on, beside its model.
 #pragma once
 
+#include "nn/transformer.h"
 #include "optim/mixed_precision.h"
 #include "optim/offload.h"
 #include "parallel/zero.h"
@@ -82,5 +83,8 @@ struct MemoryOptions {
 
   int shards() const { return world_size / replicas; }  ///< S
 };
+
+/// @throws Error if the options do not fit together, or not the model.
+void check_options(const nn::TransformerConfig& config, const MemoryOptions& options);
 
 }  // namespace fsdp::estimate

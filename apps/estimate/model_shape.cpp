@@ -49,16 +49,17 @@ Segment block_segment(const nn::TransformerConfig& config, const MemoryOptions& 
   return block;
 }
 
-std::vector<Segment> segments_of(const nn::TransformerConfig& config,
-                                 const MemoryOptions& options) {
-  const std::int64_t table = config.vocab_size * config.hidden_size;
-  std::vector<Segment> segments;
-  segments.push_back({"model.embed_tokens", {{"model.embed_tokens.weight", table}}});
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
-    segments.push_back(block_segment(config, options, i));
-  segments.push_back({"model.norm+lm_head", {{"model.norm.weight", config.hidden_size}}});
-  if (!config.tie_word_embeddings) segments.back().parameters.push_back({"lm_head.weight", table});
-  return segments;
+Segment embedding_segment(const nn::TransformerConfig& config) {
+  return {"model.embed_tokens",
+          {{"model.embed_tokens.weight", config.vocab_size * config.hidden_size}}};
+}
+
+Segment head_segment(const nn::TransformerConfig& config) {
+  Segment head{"model.norm+lm_head", {{"model.norm.weight", config.hidden_size}}};
+  if (!config.tie_word_embeddings) {
+    head.parameters.push_back({"lm_head.weight", config.vocab_size * config.hidden_size});
+  }
+  return head;
 }
 
 bool has_master(const MemoryOptions& options, bool is_trained) {
@@ -102,47 +103,101 @@ bool is_whole(const Parameter& parameter, const MemoryOptions& options) {
   });
 }
 
+/// Adds one segment after the other, and the unit that each one may be.
+class ShapeBuilder {
+ public:
+  ShapeBuilder(const nn::TransformerConfig& config, const MemoryOptions& options)
+      : config_(config), options_(options), root_flats_(root_, options) {}
+
+  void add(const Segment& segment) {
+    const std::size_t before = shape_.whole_parts.size();
+    const bool is_block = segment.path.starts_with("model.layers.");
+    UnitShape unit{segment.path, {}, false};
+    FlatBuilder flats(unit, options_);
+    for (const Parameter& parameter : segment.parameters) {
+      if (is_whole(parameter, options_)) {
+        add_whole(parameter);
+      } else {
+        (config_.tie_word_embeddings && !is_block ? root_flats_ : flats).add(parameter);
+      }
+    }
+    shape_.segments.push_back(segment.path);
+    units_.push_back(std::move(unit));
+    last_parts_ = shape_.whole_parts.size() - before;
+  }
+  /// The segment before, once more, under another path.
+  void repeat(const std::string& path) {
+    const std::size_t segment = shape_.segments.size();
+    for (std::size_t i = 0; i < last_parts_; ++i) {
+      WholePart part = shape_.whole_parts[shape_.whole_parts.size() - last_parts_];
+      shape_.whole += part.numel;
+      part.segment = segment;
+      shape_.whole_parts.push_back(std::move(part));
+    }
+    shape_.segments.push_back(path);
+    units_.push_back(units_.back());
+    units_.back().name = path;
+  }
+
+  ModelShape finish() {
+    if (!root_.flats.empty()) {
+      shape_.root = 0;
+      shape_.units.push_back(root_);
+    }
+    for (UnitShape& unit : units_) {
+      const bool is_unit = !unit.flats.empty();
+      shape_.unit_of_segment.push_back(is_unit ? static_cast<int>(shape_.units.size())
+                                               : ModelShape::kNoUnit);
+      if (is_unit) shape_.units.push_back(std::move(unit));
+    }
+    // The root rule: the root is used first and last; without one the last unit is needed again at
+    // once.
+    if (shape_.root == ModelShape::kNoUnit && !shape_.units.empty()) {
+      shape_.units.back().keep = true;
+    }
+    shape_.buffers =
+        2 * config_.max_position_embeddings * (config_.head_dim() / 2) * 4;  // cos, sin
+    return std::move(shape_);
+  }
+
+ private:
+  void add_whole(const Parameter& parameter) {
+    const bool is_trained = estimate::is_trained(options_, parameter.path);
+    (has_master(options_, is_trained) ? shape_.whole : shape_.whole_without_master) +=
+        parameter.numel;
+    if (!is_trained) return;
+    shape_.whole_parts.push_back(
+        {shape_.segments.size(), operation_of(parameter.path), parameter.numel});
+  }
+
+  const nn::TransformerConfig& config_;
+  const MemoryOptions& options_;
+  ModelShape shape_;
+  UnitShape root_{"root", {}, true};
+  FlatBuilder root_flats_;
+  std::vector<UnitShape> units_;
+  std::size_t last_parts_ = 0;  // whole parts of the segment before
+};
+
+/// No option tells one block from another.
+bool has_equal_blocks(const MemoryOptions& options) {
+  return !options.trains && !options.decays && options.lora_rank == 0 && options.ignored.empty();
+}
+
 }  // namespace
 
 ModelShape model_shape(const nn::TransformerConfig& config, const MemoryOptions& options) {
-  ModelShape shape;
-  UnitShape root{"root", {}, true};
-  FlatBuilder root_flats(root, options);
-  std::vector<UnitShape> units;
-  for (const Segment& segment : segments_of(config, options)) {
-    const bool is_block = segment.path.starts_with("model.layers.");
-    UnitShape unit{segment.path, {}, false};
-    FlatBuilder flats(unit, options);
-    for (const Parameter& parameter : segment.parameters) {
-      if (is_whole(parameter, options)) {
-        const bool is_trained = estimate::is_trained(options, parameter.path);
-        (has_master(options, is_trained) ? shape.whole : shape.whole_without_master) +=
-            parameter.numel;
-        if (!is_trained) continue;
-        shape.whole_parts.push_back(
-            {shape.segments.size(), operation_of(parameter.path), parameter.numel});
-      } else {
-        (config.tie_word_embeddings && !is_block ? root_flats : flats).add(parameter);
-      }
+  ShapeBuilder shape(config, options);
+  shape.add(embedding_segment(config));
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    if (i > 0 && has_equal_blocks(options)) {
+      shape.repeat(fmt::format("model.layers.{}", i));
+    } else {
+      shape.add(block_segment(config, options, i));
     }
-    shape.segments.push_back(segment.path);
-    units.push_back(std::move(unit));
   }
-  if (!root.flats.empty()) {
-    shape.root = 0;
-    shape.units.push_back(root);
-  }
-  for (UnitShape& unit : units) {
-    const bool is_unit = !unit.flats.empty();
-    shape.unit_of_segment.push_back(is_unit ? static_cast<int>(shape.units.size())
-                                            : ModelShape::kNoUnit);
-    if (is_unit) shape.units.push_back(std::move(unit));
-  }
-  // The root rule: the root is used first and last; without one the last unit is needed again at
-  // once.
-  if (shape.root == ModelShape::kNoUnit && !shape.units.empty()) shape.units.back().keep = true;
-  shape.buffers = 2 * config.max_position_embeddings * (config.head_dim() / 2) * 4;  // cos and sin
-  return shape;
+  shape.add(head_segment(config));
+  return shape.finish();
 }
 
 }  // namespace fsdp::estimate

@@ -9,8 +9,8 @@ namespace fsdp::estimate {
 
 using nn::CallState;
 
-StepSimulation::StepSimulation(ModelShape shape, std::vector<SegmentMemory> segments,
-                               ActivationTable table, MemoryOptions options, MemorySpace space)
+StepSimulation::StepSimulation(ModelShape shape, Segments segments, ActivationTable table,
+                               MemoryOptions options, MemorySpace space)
     : shape_(std::move(shape)),
       table_(std::move(table)),
       options_(std::move(options)),
@@ -80,22 +80,27 @@ void StepSimulation::forward(MicroStepMemory& memory) {
     snap(name, CallState::before_pre_forward, memory);
     pre_forward(unit);
     snap(name, CallState::after_pre_forward, memory);
-    walk(segments_[i].forward);
-    if (!has_tape_) ledger_.drop(MemoryKind::activation, segments_[i].kept());
+    walk(segments_[i]->forward);
+    if (!has_tape_) ledger_.drop(MemoryKind::activation, segments_[i]->kept());
     snap(name, CallState::before_post_forward, memory);
-    post_forward(unit, has_tape_ && !is_around(segments_[i]));
+    post_forward(unit, has_tape_ && !is_around(*segments_[i]));
     snap(name, CallState::after_post_forward, memory);
-    ledger_.drop(MemoryKind::activation, segments_[i].dropped);
+    ledger_.drop(MemoryKind::activation, segments_[i]->dropped);
   }
   snap("root", CallState::before_post_forward, memory);
   post_forward(root, has_tape_);
   snap("root", CallState::after_post_forward, memory);
   walk(table_.loss.forward);
 
-  if (!forward_order_.units.empty()) return;
-  for (Unit& unit : units_) forward_order_.add(unit);  // from here on it is known
+  if (!forward_order_.empty()) return;
+  for (Unit& unit : units_) {  // from here on it is known
+    forward_order_.push_back(&unit);
+    unit.forward_next = forward_order_.size();
+  }
   for (auto each = units_.rbegin(); each != units_.rend(); ++each) {
-    if (!each->shape.keep) backward_order_.add(*each);
+    if (each->shape.keep) continue;
+    backward_order_.push_back(&*each);
+    each->backward_next = backward_order_.size();
   }
 }
 
@@ -108,14 +113,14 @@ void StepSimulation::backward(int m, MicroStepMemory& memory) {
   pre_backward(root);
   snap("root", CallState::after_pre_backward, memory);
   for (std::size_t i = segments_.size(); i-- > 0;) {
-    if (segments_[i].backward.empty()) break;  // nothing below is trained
+    if (segments_[i]->backward.empty()) break;  // nothing below is trained
     Unit* unit = unit_at(shape_.unit_of_segment[i]);
     const std::string& name = shape_.segments[i];
-    if (is_around(segments_[i])) forward_again(i, memory);
+    if (is_around(*segments_[i])) forward_again(i, memory);
     snap(name, CallState::before_pre_backward, memory);
     pre_backward(unit);
     snap(name, CallState::after_pre_backward, memory);
-    if (!is_around(segments_[i])) walk(segments_[i].again);
+    if (!is_around(*segments_[i])) walk(segments_[i]->again);
     walk_backward(i, m);
     snap(name, CallState::before_post_backward, memory);
     post_backward(unit, m);
@@ -135,13 +140,13 @@ void StepSimulation::backward(int m, MicroStepMemory& memory) {
 // The second forward of a unit that is checkpointed from outside, which is in nobody's way: the
 // units ahead are those of backward.
 void StepSimulation::forward_again(std::size_t segment, MicroStepMemory& memory) {
-  const std::vector<MemoryPoint>& again = segments_[segment].again;
+  const std::vector<MemoryPoint>& again = segments_[segment]->again;
   Unit* unit = unit_at(shape_.unit_of_segment[segment]);
   const std::string& name = shape_.segments[segment];
   snap(name, CallState::before_pre_forward, memory);
   if (unit != nullptr) {
     finish_unshard(*unit);
-    start_ahead(backward_order_, *unit);
+    start_ahead(backward_order_, unit->backward_next);
   }
   snap(name, CallState::after_pre_forward, memory);
   walk({again.begin(), again.end() - 1});
@@ -211,7 +216,8 @@ void StepSimulation::advance(const MemoryPoint& from, const MemoryPoint& to) {
 
 // A weight's hooks run when its operation has ended: after the last point that is named after it.
 void StepSimulation::walk_backward(std::size_t segment, int m) {
-  const std::vector<MemoryPoint>& points = segments_[segment].backward;
+  const std::vector<MemoryPoint>& points = segments_[segment]->backward;
+  if (whole_.is_empty()) return walk(points);
   const auto operation_of = [](const MemoryPoint& point) {
     return std::string_view(point.after).substr(0, point.after.find(':'));
   };
@@ -225,7 +231,7 @@ void StepSimulation::walk_backward(std::size_t segment, int m) {
 
 void StepSimulation::snap(const std::string& module, CallState state,
                           MicroStepMemory& memory) const {
-  memory.snapshots.push_back({module, state, reported_.now()});
+  if (records_) memory.snapshots.push_back({module, state, reported_.now()});
 }
 
 StepSimulation::Unit* StepSimulation::unit_at(int index) {

@@ -12,8 +12,6 @@
 #include "estimate/whole_gradients.h"
 
 #include <cstddef>
-#include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -24,14 +22,16 @@ namespace fsdp::estimate {
 class StepSimulation {
  public:
   /// `segments`: in forward order; of the table, only the loss and the data.
-  StepSimulation(ModelShape shape, std::vector<SegmentMemory> segments, ActivationTable table,
-                 MemoryOptions options, MemorySpace space = MemorySpace::device);
+  StepSimulation(ModelShape shape, Segments segments, ActivationTable table, MemoryOptions options,
+                 MemorySpace space = MemorySpace::device);
 
   /// The next step; the first one differs (no order to prefetch by yet, no optimizer state).
   StepMemory next_step();
   /// The most that is held by forwards without a tape. In place of next_step(), never beside it.
   Breakdown evaluation_peak();
   const Breakdown& held() const { return reported_.now(); }
+  /// Off: only peaks are written down, no snapshots.
+  void set_recording(bool on) { records_ = on; }
 
  private:
   enum class State { sharded, in_flight, unsharded };
@@ -40,17 +40,11 @@ class StepSimulation {
     State state = State::sharded;
     bool has_part = false;  // within(s): 1/s kept since forward
     bool has_cast = false;  // mixed precision, offload: a copy of the shard is being gathered
+    std::size_t forward_next = 0;  // the place after its own in the order of gathers, or 0
+    std::size_t backward_next = 0;
   };
-
-  /// Units in the order of their gathers, and each one's place in it.
-  struct Order {
-    std::vector<Unit*> units;
-    std::map<const Unit*, std::size_t> places;
-    void add(Unit& unit) {
-      places[&unit] = units.size();
-      units.push_back(&unit);
-    }
-  };
+  /// Of their gathers.
+  using Order = std::vector<Unit*>;
 
   MicroStepMemory micro_step(int m);
   void forward(MicroStepMemory& memory);
@@ -70,7 +64,7 @@ class StepSimulation {
   void finish_reduce(int m);
   void finish_across();
   void finish_copies();
-  void start_ahead(const Order& order, const Unit& after);
+  void start_ahead(const Order& order, std::size_t next);
 
   void drop_cast(Unit& unit);
   void drop_part(Unit& unit);
@@ -104,14 +98,14 @@ class StepSimulation {
   MemoryOptions options_;
   Formats formats_;
   std::vector<Unit> units_;
-  std::vector<SegmentMemory> segments_;
+  Segments segments_;
   Ledger ledger_;  // of the device
   Ledger host_;
   Ledger& reported_;
   WholeGradients whole_;
   Order forward_order_;   // empty before the first forward has ended
   Order backward_order_;  // without the unit that is kept
-  std::set<const Unit*> in_flight_;
+  int in_flight_ = 0;
   Unit* reducing_ = nullptr;
   Unit* across_ = nullptr;  // whose shards are being summed over the replicas,
   int leaf_across_ = 0;     // as this leaf of their sums
@@ -119,6 +113,7 @@ class StepSimulation {
   int leaf_copied_ = 0;
   bool has_state_ = false;
   bool has_tape_ = true;
+  bool records_ = true;
 };
 
 }  // namespace fsdp::estimate

@@ -16,13 +16,13 @@ void StepSimulation::start_unshard(Unit& unit) {
       ledger_.hold(MemoryKind::all_gather, formats_.param * flat.shard());
   }
   unit.state = State::in_flight;
-  in_flight_.insert(&unit);
+  ++in_flight_;
 }
 
 void StepSimulation::finish_unshard(Unit& unit) {
   start_unshard(unit);
+  if (unit.state == State::in_flight) --in_flight_;
   unit.state = State::unsharded;
-  in_flight_.erase(&unit);
   drop_cast(unit);
   drop_part(unit);
 }
@@ -46,20 +46,17 @@ void StepSimulation::reshard(Unit& unit) {
   for (const FlatShape& flat : unit.shape.flats) {
     ledger_.drop(MemoryKind::unsharded_param, formats_.param * flat.padded());
   }
+  if (unit.state == State::in_flight) --in_flight_;
   unit.state = State::sharded;
-  in_flight_.erase(&unit);
 }
 
-/// Up to `prefetch_depth` units of `order` that come after `after` (which need not be in it).
-void StepSimulation::start_ahead(const Order& order, const Unit& after) {
+/// Up to `prefetch_depth` units of `order`, from place `next` on.
+void StepSimulation::start_ahead(const Order& order, std::size_t next) {
   const int depth = options_.prefetch_depth;
-  const auto limit =
-      static_cast<std::size_t>(options_.in_flight_limit == 0 ? depth : options_.in_flight_limit);
-  const auto found = order.places.find(&after);
-  std::size_t next = found == order.places.end() ? 0 : found->second + 1;
-  for (int ahead = 0; ahead < depth && next < order.units.size(); ++ahead, ++next) {
-    Unit& unit = *order.units[next];
-    if (unit.state == State::sharded && in_flight_.size() >= limit) return;
+  const int limit = options_.in_flight_limit == 0 ? depth : options_.in_flight_limit;
+  for (int ahead = 0; ahead < depth && next < order.size(); ++ahead, ++next) {
+    Unit& unit = *order[next];
+    if (unit.state == State::sharded && in_flight_ >= limit) return;
     start_unshard(unit);
   }
 }
@@ -75,7 +72,7 @@ std::int64_t StepSimulation::part_of(const FlatShape& flat) const {
 void StepSimulation::pre_forward(Unit* unit) {
   if (unit == nullptr) return;
   finish_unshard(*unit);
-  start_ahead(forward_order_, *unit);
+  start_ahead(forward_order_, unit->forward_next);
 }
 
 void StepSimulation::post_forward(Unit* unit, bool has_tape) {
@@ -94,7 +91,7 @@ void StepSimulation::post_forward(Unit* unit, bool has_tape) {
 void StepSimulation::pre_backward(Unit* unit) {
   if (unit == nullptr) return;
   finish_unshard(*unit);
-  start_ahead(backward_order_, *unit);
+  start_ahead(backward_order_, unit->backward_next);
   for (const FlatShape& flat : unit->shape.flats) {
     if (flat.is_trained) ledger_.hold(MemoryKind::unsharded_grad, formats_.param * flat.padded());
   }

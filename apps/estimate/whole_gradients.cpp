@@ -59,12 +59,20 @@ WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const Memory
     return;
   }
   if (is_single_) {
-    for (const WholePart& part : parts) buckets_.push_back({part.numel, {part}, 0});
+    for (const WholePart& part : parts) buckets_.push_back({part.numel, 1, 0});
     return;
   }
   for (const std::vector<WholePart>& bucket : ddp_buckets(parts, options)) {
-    buckets_.push_back({numel_of(bucket), bucket, 0});
+    buckets_.emplace_back();
+    for (const WholePart& part : bucket) put(part);
   }
+}
+
+void WholeGradients::put(const WholePart& part) {
+  buckets_.back().numel += part.numel;
+  ++buckets_.back().size;
+  if (places_.size() <= part.segment) places_.resize(part.segment + 1);
+  places_[part.segment].push_back({part.operation, buckets_.size() - 1});
 }
 
 void WholeGradients::begin_micro_step() {
@@ -72,17 +80,16 @@ void WholeGradients::begin_micro_step() {
   next_ = 0;
   for (Bucket& bucket : buckets_) {
     if (!is_single_) ledger_.hold(kKind, formats_.param * bucket.numel);
-    bucket.missing = bucket.parts.size();
+    bucket.missing = bucket.size;
   }
 }
 
 void WholeGradients::complete(std::size_t segment, std::string_view operation, int m) {
   if (is_single_) return;
   if (gradients_) return gradients_->complete(segment, operation, m);
-  for (Bucket& bucket : buckets_) {
-    for (const WholePart& part : bucket.parts) {
-      if (part.segment == segment && part.operation == operation) --bucket.missing;
-    }
+  if (segment >= places_.size()) return;
+  for (const Place& place : places_[segment]) {
+    if (place.operation == operation) --buckets_[place.bucket].missing;
   }
   while (next_ < buckets_.size() && buckets_[next_].missing == 0) close(buckets_[next_++], m);
 }

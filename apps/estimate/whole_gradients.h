@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -36,6 +37,8 @@ class WholeGradients {
 
   /// The flat gradients of all buckets (LocalGradients: nothing yet).
   void begin_micro_step();
+  /// Nothing is whole.
+  bool is_empty() const { return numel_ == 0; }
   /// The gradients of this operation's weight are complete.
   void complete(std::size_t segment, std::string_view operation, int m);
   void end_micro_step(int m);
@@ -51,9 +54,14 @@ class WholeGradients {
   /// What travels together: a bucket, or a single process's parameter.
   struct Bucket {
     std::int64_t numel = 0;
-    std::vector<WholePart> parts;
+    std::size_t size = 0;  // parameters
     std::size_t missing = 0;
   };
+  struct Place {
+    std::string operation;
+    std::size_t bucket;
+  };
+  void put(const WholePart& part);
   void close(const Bucket& bucket, int m);
   int group() const { return is_single_ ? 1 : options_.micro_steps_per_reduction; }
 
@@ -63,7 +71,8 @@ class WholeGradients {
   std::int64_t numel_;
   bool is_single_;
   std::vector<Bucket> buckets_;
-  std::size_t next_ = 0;                     // the first bucket not yet closed
+  std::vector<std::vector<Place>> places_;  // by segment
+  std::size_t next_ = 0;                    // the first bucket not yet closed
   std::optional<OwnedParts> owned_parts_;    // ZeRO-1 and ZeRO-2
   std::optional<OwnedGradients> gradients_;  // ZeRO-2
 };

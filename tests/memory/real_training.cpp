@@ -91,7 +91,9 @@ class RankMemory {
         parameters.emplace_back(each.path, each.variable);
       }
       masters_ = optim::MasterWeights(parameters, options_.mixed_precision);
-      model_->register_forward_pre_hook([this](nn::Module&) { masters_.refresh(); });
+      model_->register_forward_pre_hook([this](nn::Module&) {
+        if (std::exchange(masters_changed_, false)) masters_.refresh();
+      });
       if (options_.placement == Placement::ddp) {
         const auto bucket_bytes = static_cast<std::size_t>(options_.bucket_bytes);
         engine_ =
@@ -112,11 +114,14 @@ class RankMemory {
     StateRecorder recorder(*model_, tracker());
     std::optional<nn::CallObserverScope> scope;
     if (records_) scope.emplace(recorder);
-    Trace& trace = Context::current().trace();
+    Context& context = Context::current();
+    Trace& trace = context.trace();
     trace.set_recording(true);
     for (int step = 0; step < steps; ++step) {
       trace.clear();
+      const std::int64_t begin = context.now();
       measured.steps.push_back(run_step(step, recorder));
+      measured.times.push_back(context.now() - begin);
       measured.received.push_back(received_in(trace));
     }
     return measured;
@@ -205,6 +210,7 @@ class RankMemory {
       sharded_ != nullptr ? sharded_->clip_grad_norm(0.1)
                           : optim::clip_by_global_norm(*engine_, group_.get(), 0.1);
     }
+    masters_changed_ = true;
     sharded_ != nullptr ? sharded_->step(1e-3) : optimizer_->step(engine_->pieces(), 1e-3);
     if (zero_ != nullptr) zero_->broadcast_parameters();
     engine_->zero_grad();
@@ -237,6 +243,7 @@ class RankMemory {
   DeferredInit deferred_;
   std::shared_ptr<nn::TransformerLM> model_;
   optim::MasterWeights masters_;  // of single and ddp
+  bool masters_changed_ = false;
   std::unique_ptr<optim::GradientEngine> engine_;
   ShardedModel* sharded_ = nullptr;
   parallel::ZeroGradients* zero_ = nullptr;
@@ -289,10 +296,14 @@ std::vector<MeasuredMemory> measure(const MemoryCase& test_case) {
   const MemoryOptions& options = test_case.options;
   std::vector<MeasuredMemory> measured(static_cast<std::size_t>(options.world_size));
   if (test_case.is_fake) {
-    Context context(
-        {.world_size = options.world_size, .threads = options.threads, .seed = 1, .device = kFake});
+    Context context({.rank = options.rank,
+                     .world_size = options.world_size,
+                     .threads = options.threads,
+                     .seed = 1,
+                     .device = kFake,
+                     .cost_model = test_case.machine});
     ContextScope scope(context);
-    ProcessGroup group = make_fake_group(0, options.world_size);
+    ProcessGroup group = make_fake_group(options.rank, options.world_size);
     const bool is_alone = options.placement == Placement::single;
     return {RankMemory(test_case, is_alone ? nullptr : &group).run(test_case.steps)};
   }

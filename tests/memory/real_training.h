@@ -3,12 +3,14 @@
 /// and with the trace of its collectives.
 #pragma once
 
+#include "base/clock.h"
 #include "estimate/memory_formula.h"
 #include "nn/transformer.h"
 #include "task7_integration/integration.h"
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@ struct MemoryCase {
   int steps = 2;
   bool records = true;   ///< snapshots too, not only peaks
   bool is_fake = false;  ///< one rank, on the device that counts bytes and holds none
+  std::optional<CostModel> machine = {};                        ///< fake: a virtual clock runs
   estimate::MemorySpace space = estimate::MemorySpace::device;  ///< whose bytes are compared
 };
 
@@ -28,6 +31,7 @@ struct MeasuredMemory {
   Breakdown before;
   std::vector<estimate::StepMemory> steps;
   std::vector<std::int64_t> received;  ///< bytes, in each step
+  std::vector<std::int64_t> times;  ///< picoseconds of each step, if a virtual clock ran
 };
 
 /// Runs the training on as many ranks as options.world_size says; one result a rank.

@@ -1,0 +1,41 @@
+#include "planner/timed.h"
+
+#include "estimate/time_formula.h"
+#include "support/catch.h"
+
+#include <fmt/format.h>
+
+namespace fsdp::testing {
+
+MemoryCase timed_case(int world_size) {
+  MemoryCase test_case;
+  test_case.model = odd_model();
+  test_case.options.world_size = world_size;
+  test_case.options.batch = 2;
+  test_case.options.clips = true;
+  return test_case;
+}
+
+std::string difference_in_time(MemoryCase test_case, const CostModel& machine) {
+  test_case.is_fake = true;
+  test_case.records = false;
+  test_case.steps = 3;
+  test_case.machine = machine;
+  const MeasuredMemory measured = measure(test_case).front();
+  const estimate::TimeFormula formula(test_case.model, test_case.options, machine);
+  for (std::size_t step = 0; step < measured.times.size(); ++step) {
+    const std::int64_t expected = formula.step(static_cast<int>(step)).total();
+    if (measured.times[step] == expected) continue;
+    return fmt::format("{}: step {} takes {} ps, the formula says {}", describe(test_case), step,
+                       measured.times[step], expected);
+  }
+  return {};
+}
+
+void check_times(const MemoryCase& test_case) {
+  for (const CostModel& machine : {kOddMachine, kSlowKernels}) {
+    CHECK(difference_in_time(test_case, machine) == "");
+  }
+}
+
+}  // namespace fsdp::testing
