@@ -69,6 +69,10 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
     lines = results.failures(found)
     if is_own and lines and (doubt := history.untested_before(ROOT, course, task)):
         lines += ["", doubt]
+    if is_own and unwritten.given_and_untouched(ROOT, task):
+        lines += ["", f"This kit brings the reference of task {task.number}, and later tasks run on "
+                  f"it: go on with them, or write the task all the same. make test-task{task.number} "
+                  "IMPL=solution judges the reference."]
     paper = terminal.of_stdout()
     terminal.say(f"Task {task.number}, {task.title}: {whose}, {count} in "
                  f"{time.monotonic() - started:.1f} s", "", *results.table(found, paper), "",

@@ -1,10 +1,13 @@
 """Hints (make hint-4.2 LEVEL=1): apps/course/hints/taskN.toml, three levels per step.
 
-The same files hold, per step, the usual mistakes that make it throw: `throws`.
+The same files hold, per step, the usual mistakes that make it throw: `throws`. Where the text of an
+error leaves only one mistake, `thrown` names that one: [["3.1".thrown]] with `says`, a regular
+expression that is found in the judge's message, and `cause`.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 import tomllib
 from pathlib import Path
@@ -14,6 +17,7 @@ import manifest
 FOLDER = Path("apps") / "course" / "hints"
 LEVELS = ("one", "two", "three")
 THROWS = "throws"
+THROWN_BY = "thrown"  # optional
 THROWN = "cause not determined: an exception"  # as tests/graded/run.h writes it, kThrownCause
 MEANING = ("a question, and where to read", "the invariant, and how to check it",
            "the solution, in words")
@@ -33,7 +37,7 @@ def load(root: Path, task: manifest.Task) -> dict[str, tuple[str, ...]]:
         raise HintError(f"{name}: {error}") from error
     steps = [step.id for step in task.steps]
     for step in steps:
-        if set(document.get(step, {})) != {*LEVELS, THROWS}:
+        if set(document.get(step, {})) - {THROWN_BY} != {*LEVELS, THROWS}:
             raise HintError(f'{name}: ["{step}"] must hold {", ".join(LEVELS)}, {THROWS}')
     for step in document:
         if step not in steps:
@@ -43,17 +47,20 @@ def load(root: Path, task: manifest.Task) -> dict[str, tuple[str, ...]]:
 
 def with_cause(message: str, step: str, blocked_by: str = "", root: Path = manifest.ROOT) -> str:
     """A judge's message. If an exception ended the run, no comparison could find its cause: then
-    the step it relies on and that fails is named, or else the usual mistakes of the step."""
+    the step it relies on and that fails is named, or else what the error's text gives away, or else
+    the usual mistakes of the step."""
     if THROWN not in message:
         return message
     if blocked_by:
         return message.replace(THROWN, f"{step} relies on {blocked_by}, which does not work yet")
     try:
         text = (root / FOLDER / f"task{step[0]}.toml").read_text(encoding="utf-8")
-        cause = " ".join(tomllib.loads(text)[step][THROWS].split())
-    except (OSError, ValueError, KeyError, TypeError):
+        known = tomllib.loads(text)[step]
+        cause = next((each["cause"] for each in known.get(THROWN_BY, ())
+                      if re.search(each["says"], message)), known[THROWS])
+    except (OSError, ValueError, KeyError, TypeError, re.error):
         return message
-    return message.replace(THROWN, cause)
+    return message.replace(THROWN, " ".join(cause.split()))
 
 
 def tell(root: Path, course: manifest.Manifest, step: str, level: int,

@@ -1,6 +1,7 @@
 """make test-integrated: task 7's public cases on the student's own code of all seven tasks.
 
-In the full tree a failure is traced: the reference takes the place of one task after the other,
+In a student kit, a task that came with its reference and was not begun is that reference. In the
+full tree a failure is traced: the reference takes the place of one task after the other,
 then of two, until the cases that failed pass. The verdict is the last line and the exit code, and
 make progress and make submit repeat it. It carries no points: in grading each task stands beside
 references, so that a mistake costs points once, in the task where it was made.
@@ -19,6 +20,7 @@ import manifest
 import results
 import submission
 import terminal
+import unwritten
 import verdicts
 
 FOLDER = Path("build") / "grade" / "integrated"
@@ -33,7 +35,9 @@ class Mixture:
         self.target = submission.runner_target(tools, self.last)
         self.folder = root / FOLDER
         tools.make(self.target, f"judge_task{self.last.number}")
-        files = [(task, name) for task in course.required for name in task.files]
+        self.given = [task for task in course.required if unwritten.given_and_untouched(root, task)]
+        files = [(task, name) for task in course.required if task not in self.given
+                 for name in task.files]
 
         def compile_one(entry: tuple[manifest.Task, str]) -> Path:
             task, name = entry
@@ -55,6 +59,15 @@ class Mixture:
 
 def is_green(cases: list[verdicts.Case]) -> bool:
     return all(case.passed for case in cases)
+
+
+def whose(given: list[manifest.Task]) -> str:
+    """"All seven tasks are your own", or which of them are references that came with the kit."""
+    if not given:
+        return "All seven tasks are your own"
+    numbers = " and ".join(f"task {task.number}" for task in given)
+    are = "are the references that" if len(given) > 1 else "is the reference that"
+    return f"{numbers[0].upper()}{numbers[1:]} {are} came with this kit, the others are your own"
 
 
 def guilty(tasks: list[int], turns_green) -> tuple[int, ...]:
@@ -86,15 +99,16 @@ def _judged(root: Path, course: manifest.Manifest, mixture: Mixture,
     """Exit code and verdict, in a few words."""
     failing = f"{sum(not case.passed for case in cases)} of {len(cases)} cases fail"
     found = verdicts.judge_steps(mixture.last, cases)
-    print("All seven tasks are your own; the public cases of task 7:\n")
+    print(f"{whose(mixture.given)}; the public cases of task 7:\n")
     lines = results.failures(found)
     terminal.say(*results.table(found, terminal.of_stdout()), "", *lines)
     if is_green(cases):
-        return 0, f"passed, all {len(cases)} cases, with your own code alone"
+        alone = "" if mixture.given else " alone"
+        return 0, f"passed, all {len(cases)} cases, with your own code{alone}"
     todos = sorted({todo for case in cases for todo in case.todos})
     if todos:
         return 1, f"FAILED, not written yet: {', '.join(todos)}. Next: make test-task{todos[0][0]}"
-    if not (root / "solutions").is_dir():
+    if (root / unwritten.KIT).is_file() or not (root / "solutions").is_dir():
         return 1, (f"FAILED, {failing}. To find the task: make test-task1, make test-task2, … in "
                    "this order")
     print("\nLooking for the task: references take the place of your code, one task at a time.")

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import textwrap
 from pathlib import Path
 
 import builder
@@ -106,6 +107,26 @@ def for_students(text: str) -> str:
     return re.sub(r"(?m)^( *reference +)?solutions/.*\n", "", text)
 
 
+def with_given(text: str, given: set[int]) -> str:
+    """The front page of a kit that holds the references of these tasks."""
+    paragraph = re.search(r"(?ms)^Each task has its own tests\..*?\n\n", text)
+    if paragraph is None:
+        raise KitError("README.md: the paragraph 'Each task has its own tests.' is not there")
+    names = [f"task {number}" for number in sorted(given)]
+    which = " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
+    first = min(given)
+    said = (f"**Given here.** This kit holds the references of {which}, in `solutions/`. Later tasks "
+            "run on these, whatever your own files hold, so you can go on without them. "
+            f"`make test-task{first}` still judges your own file, and `make test-task{first} "
+            "IMPL=solution` the reference. In `make test-integrated`, a reference stands for its "
+            "task as long as you have written no step of it.")
+    lines = textwrap.fill(said, 100, break_long_words=False, break_on_hyphens=False)
+    page = text.replace(paragraph[0], f"{paragraph[0]}{lines}\n\n")
+    return page.replace("\napps/         programs",
+                        "\nsolutions/    the references that came with this kit"
+                        "\napps/         programs")
+
+
 def contents(root: Path, course: manifest.Manifest, given: set[int], update: bool,
              build: Path) -> dict[str, bytes]:
     """The files of a kit, by path."""
@@ -115,6 +136,8 @@ def contents(root: Path, course: manifest.Manifest, given: set[int], update: boo
     for name in ("README.md", "writeup/README.md", "docs/architecture.md"):
         if name in found:
             found[name] = for_students(found[name].decode()).encode()
+    if given and "README.md" in found:
+        found["README.md"] = with_given(found["README.md"].decode(), given).encode()
     for name, text in skeletons.generate(root, course).items():
         kept = name.replace("tasks/", "apps/course/skeletons/", 1)
         found[kept] = text.encode()

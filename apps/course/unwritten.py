@@ -12,6 +12,7 @@ from pathlib import Path
 
 import manifest
 
+KIT = Path("apps") / "course" / "kit.json"  # only a student kit has it
 _TEXT_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.S)
 _STUB = re.compile(r'\btodo\s*\(\s*"([1-9]\.[1-9][0-9]?)"')
 
@@ -19,6 +20,12 @@ _STUB = re.compile(r'\btodo\s*\(\s*"([1-9]\.[1-9][0-9]?)"')
 def has_reference(root: Path, task: manifest.Task) -> bool:
     """Whether programs and later tasks run on the reference of this task."""
     return (root / "solutions" / task.folder / task.files[0]).is_file()
+
+
+def given_and_untouched(root: Path, task: manifest.Task) -> bool:
+    """Whether a kit brings the reference of this task, and the student has not begun to write it."""
+    return ((root / KIT).is_file() and has_reference(root, task)
+            and len(steps(root, task)) == len(task.steps))
 
 
 def steps(root: Path, task: manifest.Task) -> list[manifest.Step]:

@@ -30,6 +30,8 @@ class DdpGradients : public optim::GradientEngine {
   void begin_step(const optim::StepPlan& plan) override;
   void end_micro_step() override;
   void finish_gradients() override;
+  /// One piece per parameter, in the order given to the constructor. Its `key` is the parameter's
+  /// path, its `param` the master. `decay` is true until the caller sets it.
   std::vector<optim::Piece>& pieces() override;
   /// Every rank holds every gradient. Each rank counts every W-th piece, so all ranks must call it.
   void add_squares(ExactSquareSum& sum) override;

@@ -36,9 +36,9 @@ namespace {
 }  // namespace
 
 // ------------------------------------------------------------------- TODO 7.5
-// Full state, at most one unit of it at a time.
+// Full state, at most one unit of it at a time. Of what is ignored, it is the masters.
 //
-// Hint:  full_state_of(unit, flat) above.
+// Hint:  full_state_of(unit, flat) above, and replicated_masters_.of(parameter.variable).
 void ShardedModel::for_each_full_parameter(
     const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit) {
   // SOLUTION 7.5: todo(visit, units_, replicated_)
@@ -113,6 +113,9 @@ void ShardedModel::load_full(const std::filesystem::path& folder) {
 
 // ------------------------------------------------------------------- TODO 7.6
 // Sharded checkpoints: every rank writes its own slices into one folder that appears whole.
+//
+// Keep:  a slice is called "param/<path>", or "<state>/<path>" for a state of the optimizer, as in
+//        5.5. Of what is ignored, the masters are saved.
 std::vector<io::StateSlice> ShardedModel::state_slices(bool with_replicated) {
   // SOLUTION 7.6: todo(with_replicated, optimizer_, replicated_)
   std::vector<io::StateSlice> slices = optimizer().state_slices();

@@ -133,7 +133,8 @@ void GradientReducer::end_of_backward() {
 // Average over all J = W·M micro-batches: one multiplication at the very end, by
 // 1/(J · plan_.loss_scale).
 //
-// Set:   shard_grad of every trainable FlatParameter, in the dtype of its shard; micro_step_ = 0.
+// Set:   shard_grad of every trainable FlatParameter, in the dtype of its shard (SHARDED_GRAD, also
+//        where a cast makes a copy); micro_step_ = 0.
 void GradientReducer::finish_gradients() {
   todo("4.7", plan_, micro_step_, units_);
 }

@@ -49,7 +49,7 @@ void ReplicaReduction::start(TreeAccumulator& sums, const Tensor& shard, const s
 }
 
 // ------------------------------------------------------------------- TODO 8.3
-// Finish what is under way, or give it up.
+// Finish what is under way: as leaves, or (the step was abandoned) without a trace of it.
 //
 // Keep:  after a failed step, clear() leaves nothing behind: no collective, no shard.
 void ReplicaReduction::finish() {

@@ -3,10 +3,13 @@
 #include "autograd/functions.h"
 #include "comm/world.h"
 #include "io/output_folder.h"
+#include "io/safetensors.h"
 #include "io/sharded_checkpoint.h"
 #include "optim/gradient_engine.h"
+#include "optim/master_weights.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
+#include "tensor/cast.h"
 #include "tensor/exact_norm.h"
 #include "tensor/ops.h"
 #include "tensor/tree_sum.h"
@@ -42,6 +45,10 @@ struct Found {
   std::vector<float> full;
   std::vector<float> own;
   std::vector<float> saved;
+  std::vector<float> second_half;
+  std::vector<float> read_by_model;
+  std::vector<bool> copies;
+  DType gain_dtype = DType::float32;
   bool readable = false;
   bool written = true;
   bool tape = false;
@@ -55,7 +62,8 @@ struct Found {
 };
 
 /// The card itself, between what it takes as given and what is checked.
-Found card(ProcessGroup& group, nn::Module& layer, const std::filesystem::path& folder) {
+Found card(ProcessGroup& group, nn::Module& layer, const std::filesystem::path& folder,
+           const std::filesystem::path& file) {
   Lines paths;
   Lines calls;
 #include <reference_card.inc>  // made from the card by tests/CMakeLists.txt
@@ -65,6 +73,11 @@ Found card(ProcessGroup& group, nn::Module& layer, const std::filesystem::path& 
           .full = full.to_vector<float>(),
           .own = shard.to_vector<float>(),
           .saved = slices.front().values.to_vector<float>(),
+          .second_half = second_half.to_vector<float>(),
+          .read_by_model = cast(gain.data(), DType::float32).to_vector<float>(),
+          .copies = {rounded.storage() != shard.storage(), same.storage() != shard.storage(),
+                     input.storage() != shard.storage()},
+          .gain_dtype = gain.data().dtype(),
           .readable = readable,
           .written = written,
           .tape = tape,
@@ -82,7 +95,8 @@ TEST_CASE("the reference card: every example compiles and does what it says", "[
   std::vector<Found> found(2);
   run_ranks(2, [&](ProcessGroup& group) {
     Gain layer;
-    found[static_cast<std::size_t>(group.rank())] = card(group, layer, folder / "step");
+    found[static_cast<std::size_t>(group.rank())] =
+        card(group, layer, folder / "step", folder / std::to_string(group.rank()));
   });
   for (const Found& each : found) {
     CHECK(each.paths == Lines{"weight"});
@@ -92,6 +106,10 @@ TEST_CASE("the reference card: every example compiles and does what it says", "[
     CHECK(std::equal(each.own.begin(), each.own.end(), each.full.begin()));
     CHECK(std::equal(each.own.begin(), each.own.end(), each.full.begin() + 6));
     CHECK(each.saved == each.own);
+    CHECK(std::equal(each.second_half.begin(), each.second_half.end(), each.full.begin() + 6));
+    CHECK(each.copies == std::vector<bool>{true, false, false});
+    CHECK(each.gain_dtype == DType::bfloat16);
+    CHECK(each.read_by_model == std::vector<float>(4, 3));
     CHECK(each.readable);
     CHECK_FALSE(each.written);
     CHECK(each.tape);

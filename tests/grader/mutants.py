@@ -25,6 +25,7 @@ from pathlib import Path
 
 import course_path  # noqa: F401  must come first
 import builder
+import hints
 import manifest
 import mutant_files
 import processes
@@ -72,7 +73,8 @@ class Outcome:
         """What a student reads of a step: the first message of its first failing public case."""
         for verdict in self.found:
             if verdict.step.id == step:
-                return next((c.message for c in verdict.cases if not (c.passed or c.hidden)), "")
+                said = next((c.message for c in verdict.cases if not (c.passed or c.hidden)), "")
+                return hints.with_cause(said, step)
         return ""
 
 

@@ -22,6 +22,7 @@ import manifest
 import results
 import submission
 import unpack
+import unwritten
 import verdicts
 
 
@@ -246,6 +247,13 @@ class ResultsTest(InRoot):
         self.assertNotIn("cause not determined", told)
         self.assertIn("read:     writeup/3_forward.md §3.4", told)
 
+    def test_an_error_that_only_one_mistake_makes_names_it(self):
+        message = ("start W=2 seed 1\n  observed: the run threw Error: all_gather: `out` is bfloat16 "
+                   f"but `in` is float32\n  likely:   {hints.THROWN}")
+        told = hints.with_cause(message, "3.1")
+        self.assertIn("likely:   you gathered the shard itself", told)
+        self.assertNotIn("mixed up", told)
+
     def test_an_exception_of_a_blocked_step_is_no_mistake_of_its_own(self):
         message = f"unit\n  likely:   {hints.THROWN}"
         self.assertEqual(hints.with_cause(message, "3.5", "3.4"),
@@ -444,13 +452,14 @@ class TogetherTest(InRoot):
     GREEN = [case("7.1"), case("7.4")]
     RED = [case("7.1"), case("7.4", "7.4 rank 0\n  observed: 1\n  expected: 2")]
 
-    def judged(self, cured_by: tuple[int, ...], *, cases=None) -> tuple[int, str]:
+    def judged(self, cured_by: tuple[int, ...], *, cases=None, given=0) -> tuple[int, str]:
         """Exit code and output when the cases turn green with these references."""
         first = cases or self.RED
 
         class Mixture:
             def __init__(self, root, course, tools):
                 self.last = course.tasks[-1]
+                self.given = course.tasks[:given]
 
             def cases(self, references):
                 is_cured = cured_by and set(cured_by) <= set(references)
@@ -474,6 +483,18 @@ class TogetherTest(InRoot):
         passed, verdict = history.integrated(self.root, self.whole)
         self.assertFalse(passed)
         self.assertIn("changed since", verdict)
+
+    def test_what_came_with_the_kit_is_named(self):
+        code, said = self.judged((), cases=self.GREEN, given=2)
+        self.assertEqual(code, 0)
+        self.assertIn("Task 1 and task 2 are the references that came with this kit", said)
+        self.assertNotIn("alone", said)
+
+    def test_a_kit_has_no_references_to_look_for_the_task_with(self):
+        self.put(self.root / unwritten.KIT, "{}")
+        code, said = self.judged((3,))
+        self.assertEqual(code, 1)
+        self.assertIn("To find the task: make test-task1", said)
 
     def test_a_failure_names_the_guilty_task_and_is_an_exit_code(self):
         code, said = self.judged((3,))

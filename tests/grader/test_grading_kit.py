@@ -57,6 +57,18 @@ class Kit(unittest.TestCase):
         for name in re.findall(r"\]\(([\w./-]+)\)", text):  # nothing that a kit does not hold
             self.assertTrue(kit.belongs(name, set(), False), name)
 
+    @unittest.skipUnless(FULL_TREE, "a kit's front page is already that of students")
+    def test_the_front_page_says_which_references_are_in_the_kit(self):
+        plain = kit.for_students((manifest.ROOT / "README.md").read_text(encoding="utf-8"))
+        self.assertNotIn("solutions/", plain)
+        page = kit.with_given(plain, {1, 2, 4})
+        self.assertIn("references of task 1, task 2 and task 4, in `solutions/`", page)
+        self.assertIn("\nsolutions/    the references", page)
+        self.assertIn("`make test-task1 IMPL=solution`", " ".join(page.split()))
+        self.assertIn("references of task 3, in", kit.with_given(plain, {3}))
+        with self.assertRaises(kit.KitError):
+            kit.with_given("another page", {1})
+
     @unittest.skipUnless(FULL_TREE, "a kit has no solutions to make it from")
     def test_the_warm_up_is_handed_out_unsolved(self):
         name = "tasks/warm_up/shard_range.cpp"

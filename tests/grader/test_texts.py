@@ -82,6 +82,8 @@ class Texts(unittest.TestCase):
             hints = tomllib.loads(path.read_text())
             self.assertEqual(list(hints), [s["id"] for s in task["steps"]], path)
             for step, levels in hints.items():
+                for thrown in levels.pop("thrown", []):
+                    self.assertEqual(list(thrown), ["says", "cause"], f"{path}: {step}")
                 self.assertEqual(list(levels), ["one", "two", "three", "throws"],
                                  f"{path}: {step}")
                 for level in levels.values():

@@ -61,6 +61,20 @@ class Steps(InRoot):
             self.assertEqual(unwritten.steps(manifest.ROOT, task), list(task.steps))
 
 
+class Given(InRoot):
+    def test_only_in_a_kit_and_only_until_a_step_is_written(self):
+        task, name = COURSE.task(3), "tasks/task3_forward/forward.cpp"
+        stubs = "".join(f'todo("{step.id}", x);' for step in task.steps)
+        self.put(name, stubs)
+        self.put("solutions/task3_forward/forward.cpp", "reference\n")
+        self.assertFalse(unwritten.given_and_untouched(self.root, task))
+        self.put("apps/course/kit.json", "{}")
+        self.assertTrue(unwritten.given_and_untouched(self.root, task))
+        self.assertFalse(unwritten.given_and_untouched(self.root, COURSE.task(4)))
+        self.put(name, stubs.replace('todo("3.1", x);', "written();"))
+        self.assertFalse(unwritten.given_and_untouched(self.root, task))
+
+
 class BeforeBuilding(InRoot):
     def test_a_task_for_extra_credit_is_never_missing(self):
         (extra,) = COURSE.optional

@@ -70,12 +70,23 @@ void judge_finish(const Setup& setup) {
                   seen.bytes(rank, at + "accumulated", "SHARDED_GRAD"),
                   summed * partials(steps / per_reduction));
       }
+      Check kind("4.7",
+                 "the gradient of a shard has its n elements and its dtype, and counts as "
+                 "SHARDED_GRAD",
+                 seen);
+      const std::int64_t left = seen.bytes(rank, at + "finished", "SHARDED_GRAD");
+      const std::int64_t released = seen.bytes(rank, at + "accumulated", "SHARDED_GRAD");
+      const std::int64_t grown = seen.bytes(rank, at + "finished", "total") -
+                                 seen.bytes(rank, at + "accumulated", "total");
+      kind.at(rank).equal(
+          "SHARDED_GRAD bytes after finish_gradients", left, shard,
+          {{summed != shard && left == summed,
+            "The gradient has the dtype of the sums: cast it to that of the shard"},
+           {summed != shard && left == 0 && grown == shard - released,
+            "The cast made a copy that counts as another kind of memory: cast in an "
+            "AllocationScope with MemoryKind::sharded_grad"}});
       Check held("4.7", "after a step only one gradient of n elements per shard is held", seen);
       held.at(rank).equal("collectives", std::ssize(seen.at(rank, at + "collectives")), 0);
-      const std::int64_t left = seen.bytes(rank, at + "finished", "SHARDED_GRAD");
-      held.equal("SHARDED_GRAD bytes", left, shard,
-                 {{summed != shard && left == summed,
-                   "The gradient has the dtype of the sums: cast it to that of the shard"}});
       held.equal("UNSHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "UNSHARDED_GRAD"), 0);
       if (!kept) {
         held.equal("SHARDED_GRAD bytes after the gradients were dropped",

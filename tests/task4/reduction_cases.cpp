@@ -88,9 +88,10 @@ void judge_start_reduce(const Setup& setup) {
                                "= {} micro-steps, and the step has M = {}",
                                group, steps)},
                   {sums.is_cast && reduces && started == reductions_of(unit, world, sums.gradient),
-                   fmt::format("You reduced in the dtype of the gradient, {}, but its sums have "
-                               "reduce_dtype(): cast the gradient first",
-                               name_of(sums.gradient))},
+                   fmt::format("You reduced the gradient as it is, in {}. Cast full_grad() to "
+                               "reduce_dtype() first: from there on the sums in `full`, what is "
+                               "sent and the leaf are {}",
+                               name_of(sums.gradient), name_of(sums.dtype))},
                   {!started.empty() && started.front().starts_with("all_reduce"),
                    "You used an all-reduce: it moves twice the bytes, and every rank holds the "
                    "whole sum"}});
@@ -125,7 +126,11 @@ void judge_start_reduce(const Setup& setup) {
                  full * sent,
                  {{sums.is_cast && whole - full * sent == sums.bytes_before_cast(unit, world),
                    "You did not free the full gradient: what is summed is its copy in "
-                   "reduce_dtype(), so the full gradient is not needed anymore"}});
+                   "reduce_dtype(), so the full gradient is not needed anymore"},
+                  {sums.is_cast && !reduces && whole == sums.bytes_before_cast(unit, world) * sent,
+                   fmt::format("You added micro-steps in the dtype of the gradient, {}. Cast "
+                               "full_grad() to reduce_dtype(), {}, before you push it to `full`",
+                               name_of(sums.gradient), name_of(sums.dtype))}});
     }
     const auto flats = unit.trainable();
     const auto reductions = static_cast<std::size_t>(steps / group);

@@ -149,6 +149,16 @@ TEST_CASE("Under mixed precision ignored parameters have masters", "[7.3]") {
   }
 }
 
+TEST_CASE("… also those that are frozen: their masters change when a state is loaded", "[7.3]") {
+  for (const bool meta : {false, true}) {
+    for (const char* frozen : {"model.norm", "model"}) {
+      judge_replicated(
+          {.world_size = 2,
+           .options = with(with(kIgnored, kPolicies[0]), {{"frozen", {frozen}}, {"meta", meta}})});
+    }
+  }
+}
+
 TEST_CASE("Gradients, norm and clipping of shards and of replicated parameters", "[7.4]") {
   for (const int world_size : worlds({1, 2, 4})) {
     judge_gradients({.world_size = world_size, .delivery = Delivery::lazy, .options = kFour});

@@ -142,6 +142,7 @@ void load_full(Recorder& recorder) {
     session.shard();
     if (recorder.option("abandons", false)) session.abandon_forward(recorder.seed(), 0);
     noted["peak"] = peak_of([&] { session.model().load_full(home / "good"); });
+    noted["copies"] = session.copies_json();
     noted["loss"] = session.evaluate(recorder.seed(), 0);
     noted["slices"] = session.all_slices();
   };

@@ -172,6 +172,15 @@ Json Session::all_slices() {
   return slices;
 }
 
+Json Session::copies_json() {
+  std::vector<io::StateSlice> slices;
+  for (const nn::NamedParameter& each : StepProbe::replicated(*model_)) {
+    const Tensor& data = each.variable.data();
+    slices.push_back({"param/" + each.path, data.shape(), 0, data.view({data.numel()})});
+  }
+  return to_json(slices);
+}
+
 Json Session::gradients_left() {
   int count = 0;
   bool zero = true;

@@ -2,6 +2,7 @@
 #include "comm/decorators.h"
 #include "comm/world.h"
 #include "task7/session.h"
+#include "tensor/ops.h"
 
 #include <array>
 #include <cstddef>
@@ -199,6 +200,43 @@ void gone(Recorder& recorder) {
   recorder.note("record of the forward", record());
 }
 
+namespace {
+
+/// What the model reads of ignored parameters when a forward begins, after their masters have been
+/// doubled. Ends that forward before it computes: 7.2, which gathers the units, may be missing.
+Json read_after_a_change(Session& session, std::uint64_t seed) {
+  struct Begun {};
+  for (const nn::NamedParameter& each : StepProbe::replicated(session.model())) {
+    ops::scale(StepProbe::master(session.model(), each), 2);
+  }
+  session.root().register_forward_pre_hook([](nn::Module&) { throw Begun{}; });
+  try {
+    const NoGradScope no_tape;
+    loss_of(session.root(), session.options(), seed, 0, 0);
+  } catch (const Begun&) {
+  }
+  Json read = Json::array();
+  for (const nn::NamedParameter& each : StepProbe::replicated(session.model())) {
+    read.push_back({{"path", each.path}, {"bits", bits_of(each.variable.data())}});
+  }
+  return read;
+}
+
+/// The ignored parameters of which something else than the master is updated.
+Names pieces_beside_masters(const ShardedModel& model) {
+  Names others;
+  for (const optim::Piece& piece : StepProbe::replicated_pieces(model)) {
+    for (const nn::NamedParameter& each : StepProbe::replicated(model)) {
+      if (each.path != piece.key) continue;
+      const Tensor& master = StepProbe::master(model, each);
+      if (piece.param.storage() != master.storage()) others.push_back(each.path);
+    }
+  }
+  return others;
+}
+
+}  // namespace
+
 // 7.3
 void replicated(Recorder& recorder) {
   Context::current().pool();
@@ -242,6 +280,10 @@ void replicated(Recorder& recorder) {
     }
   }
   recorder.note("buffers", std::move(buffers));
+  recorder.note("pieces beside the masters", pieces_beside_masters(session->model()));
+  if (on_meta.empty() && session->model().options().mixed_precision.param_dtype) {
+    recorder.note("read after a change", read_after_a_change(*session, recorder.seed()));
+  }
 }
 
 }  // namespace fsdp::graded

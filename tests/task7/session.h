@@ -55,7 +55,8 @@ class Session {
   /// [{name, begin, shape, bits}] of the shards' parameters alone.
   Json shard_slices();
   Json replicated_json();
-  Json all_slices();  ///< both
+  Json all_slices();   ///< both
+  Json copies_json();  ///< what the model reads of what is not sharded
   /// {count, zero}: how many shards have a gradient, and whether all these hold zeros only.
   Json gradients_left();
 

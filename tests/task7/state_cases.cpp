@@ -91,11 +91,29 @@ State as_read(State state, const Case& asked) {
 
 /// What a state says that was taken from full() under mixed precision.
 std::vector<Cause> causes_of_rounding(const State& observed, const Case& asked) {
-  const State right = part_of(scaled(asked), asked.options, false);
-  const State sharded = part_of(observed, asked.options, false);
-  return {{sharded != right && sharded == as_read(right, asked),
+  const auto is_as_read = [&](bool ignored) {
+    const State right = part_of(scaled(asked), asked.options, ignored);
+    const State part = part_of(observed, asked.options, ignored);
+    return part != right && part == as_read(right, asked);
+  };
+  return {{is_as_read(false),
            "these are the copies that the model reads, rounded to param_dtype: gather the shards "
-           "themselves, which are the masters"}};
+           "themselves, which are the masters"},
+          {is_as_read(true),
+           "of the ignored parameters these are the copies in param_dtype, variable.data(): use "
+           "replicated_masters_.of(), which is the parameter's own data without mixed precision"}};
+}
+
+/// Why ignored parameters lack the loaded values, from the masters and from what the model reads.
+std::vector<Cause> causes_of_not_loading(const State& masters, const State& copies,
+                                         const State& saved, const Case& asked) {
+  const State built = part_of(eager(asked.options, asked.seed).state, asked.options, true);
+  return {{masters == built && masters != saved && copies == as_read(saved, asked),
+           "they were read into the copies in param_dtype, variable.data(), which the next "
+           "refresh() overwrites: read into replicated_masters_.of(), which is the parameter's own "
+           "data without mixed precision"},
+          {masters == built && copies == as_read(built, asked),
+           "load_full read what is sharded and left the ignored parameters as they were"}};
 }
 
 void check_one_unit(const Observations& seen, int rank, const char* what, std::int64_t grown,
@@ -238,7 +256,10 @@ void judge_load_full(const Setup& setup) {
       add_slices(is_whole ? own : whole, Json::array({slice}));
     }
     Check copies("7.5", "every rank reads the ignored parameters whole", seen);
-    check_state(copies.at_rank_of(rank, ranks_of(asked)), own.values, ignored);
+    Assembled read;
+    add_slices(read, noted.at("copies"));
+    check_state(copies.at_rank_of(rank, ranks_of(asked)), own.values, ignored,
+                causes_of_not_loading(own.values, read.values, ignored, asked));
     Check now("7.5", "after load_full the model computes with the loaded values", seen);
     check_evaluation(now.at_rank_of(rank, ranks_of(asked)), noted.at("loss"),
                      loss_of_build(asked.options, asked.seed + 1, asked.seed));

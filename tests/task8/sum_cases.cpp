@@ -44,7 +44,7 @@ class Played {
     under_way_.clear();
     return events;
   }
-  /// Given up.
+  /// Of an abandoned step: nothing becomes a leaf.
   void clear() { under_way_.clear(); }
   std::vector<std::string> waits() const {
     std::vector<std::string> events;
