@@ -8,11 +8,11 @@
 #include "tensor/tree_sum.h"
 #include "train/fingerprint.h"
 #include "train/run_state.h"
+#include "train/stop_watch.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -31,10 +31,6 @@ void restore(optim::LossScaler& scaler, const Strategy::Metadata& metadata,
     throw InputError(fmt::format("{}: {}; it is damaged, go on from another checkpoint",
                                  folder.string(), error.what()));
   }
-}
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 /// As the keys export.* say.
@@ -88,14 +84,14 @@ RankResult RankTrainer::run() {
       static_cast<double>(config_.training.global_batch_size * config_.sequence_length());
   double seconds = 0;
   for (std::int64_t step = result.first_step; step < steps && result.stopped_by == 0; ++step) {
-    const auto begin = std::chrono::steady_clock::now();
+    StopWatch watch;
     StepReport report{.step = step + 1, .steps = steps};
     const bool is_watched = options_.around_last_step && step + 1 == steps;
     const StepOutcome outcome =
         is_watched ? last_step(step, report, result) : train_step(step, report);
     report.loss = outcome.loss;
     result.losses.push_back(report.loss);
-    const double took = seconds_since(begin);
+    const double took = watch.lap();
     seconds += took;
     report.tokens_per_second = tokens_per_step / took;
     if (ledger_ != nullptr) {
@@ -160,19 +156,25 @@ StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankRe
   return outcome;
 }
 
-std::vector<float> RankTrainer::make_gradients(std::int64_t step) {
+std::vector<float> RankTrainer::make_gradients(std::int64_t step, PhaseSeconds& seconds) {
   optim::GradientEngine& gradients = strategy_->gradients();
   std::vector<float> losses;
   plan_.loss_scale = scaler_.scale();
   gradients.begin_step(plan_);
   for (int m = 0; m < plan_.micro_steps; ++m) {
     const MicroBatch micro = sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_));
+    StopWatch watch;
     const Variable loss = cross_entropy(strategy_->model()(Variable(micro.tokens)), micro.targets);
     losses.push_back(static_cast<float>(loss.data().item()));
+    seconds.forward += watch.lap();
     loss.backward(plan_.loss_scale);
+    seconds.backward += watch.lap();
     gradients.end_micro_step();
+    seconds.reduce += watch.lap();
   }
+  StopWatch watch;
   gradients.finish_gradients();
+  seconds.reduce += watch.lap();
   return losses;
 }
 
@@ -185,10 +187,11 @@ bool RankTrainer::gradients_are_finite() {
 }
 
 StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
-  std::vector<float> losses = make_gradients(step);
+  std::vector<float> losses = make_gradients(step, report.seconds);
   bool is_finite = true;
   report.lr = config_.schedule.at(step - skipped_);
   report.is_skipped = config_.scales_loss() && !no_rank_overflowed(step);
+  StopWatch watch;
   if (!report.is_skipped) {
     if (config_.training.max_norm > 0) {
       report.norm = clip(step);
@@ -198,6 +201,7 @@ StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
     strategy_->step(report.lr);
   }
   strategy_->gradients().zero_grad();
+  report.seconds.step = watch.lap();
   return agree(std::move(losses), is_finite);
 }
 
