@@ -42,6 +42,9 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   program::OptionParser options(
       "unshard-train", "Trains a language model: in one process, data parallel, or fully sharded.");
   options.add_text("--config", line.config, "TOML file; see apps/train/configs");
+  options.add_text("--deepspeed", line.deepspeed,
+                   "DeepSpeed configuration (JSON), whose keys docs/deepspeed.md lists; settings "
+                   "of --config must not contradict it");
   options.add_text("--strategy", strategy, "single, ddp, zero1, zero2 or fsdp (parallel.strategy)");
   options.add_text("--ranks", ranks, "number of ranks W (parallel.ranks)");
   options.add_choice("--backend", line.backend, {"threads", "mpi"},
@@ -66,6 +69,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.keep_unknown_words();
   if (options.parse(argc, argv)) return std::nullopt;
   for (const auto& [name, value] : {std::pair("--config", line.config),
+                                    {"--deepspeed", line.deepspeed},
                                     {"--summary", line.summary},
                                     {"--export", line.export_folder},
                                     {"--picture", line.picture},
@@ -90,7 +94,7 @@ TrainConfig configure(const CommandLine& line) {
     words.insert(words.end(),
                  {"--data.validation", *line.eval, "--training.global_batch_size", "0"});
   }
-  TrainConfig config = load_config(line.config, words);
+  TrainConfig config = load_config(line.config, words, line.deepspeed);
   check_launch(line, config, launch);
   for (const auto& [key, place] : config.origins) {
     if (line.export_folder || !key.starts_with("export.")) continue;

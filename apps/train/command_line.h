@@ -15,6 +15,7 @@ namespace fsdp::train {
 /// What a user asks of unshard-train; "" and null = not given.
 struct CommandLine {
   std::optional<std::string> config;               ///< path of a TOML file
+  std::optional<std::string> deepspeed;            ///< path of a DeepSpeed configuration
   std::optional<std::string> summary;              ///< path to write
   std::optional<std::string> export_folder;        ///< to write
   std::optional<std::string> picture;              ///< folder to write

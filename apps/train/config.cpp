@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "train/config_keys.h"
+#include "train/deepspeed/base.h"
 
 #include <fmt/format.h>
 
@@ -95,6 +96,8 @@ std::vector<Key> keys_of(TrainConfig& c) {
       {"training.eval_every", &c.training.eval_every,
        "steps between evaluations, and after the last; 0 = never", range(0, 1e9)},
       {"metrics.log_freq", &c.log_freq, "steps per progress line", range(1, 1e9)},
+      {"metrics.wall_clock_breakdown", &c.wall_clock_breakdown,
+       "with a progress line, how long the phases of its step took"},
       {"optimizer.name", &c.optimizer.name, "which one",
        one_of({"adamw", "adam", "adamax", "adagrad", "adadelta", "sgd"})},
       {"optimizer.lr", &c.schedule.lr, "the highest learning rate", range(0, 1e6)},
@@ -109,10 +112,11 @@ std::vector<Key> keys_of(TrainConfig& c) {
        range(0, 1e30)},
       {"optimizer.rho", &c.optimizer.rho, "adadelta", range(0, 0.9999999)},
       {"lr_scheduler.kind", &c.schedule_kind, "of learning rate",
-       one_of({"constant", "warmup_linear", "warmup_cosine", "warmup_log"})},
-      {"lr_scheduler.min_lr", &c.schedule.min_lr, "start of warm-up, end of cosine", range(0, 1e6)},
+       one_of({"constant", "warmup_linear", "warmup_cosine", "warmup_log", "warmup_from_min",
+               "warmup_log_decay", "warmup_from_min_decay"})},
+      {"lr_scheduler.min_lr", &c.schedule.min_lr, "start of warm-up, end of decay", range(0, 1e6)},
       {"lr_scheduler.warmup_steps", &c.schedule.warmup_steps, "of the warm-up", range(0, 1e9)},
-      {"lr_scheduler.total_steps", &c.schedule.total_steps, "end of the cosine; 0 = training.steps",
+      {"lr_scheduler.total_steps", &c.schedule.total_steps, "end of the decay; 0 = training.steps",
        range(0, 1e9)},
       {"parallel.strategy", &c.parallel.strategy, "--strategy",
        one_of({"single", "ddp", "zero1", "zero2", "fsdp"})},
@@ -171,22 +175,29 @@ void read_model(TrainConfig& config) {
 }  // namespace
 
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
-                        const std::vector<std::string>& overrides) {
+                        const std::vector<std::string>& overrides,
+                        const std::optional<std::filesystem::path>& deepspeed) {
   TrainConfig config;
-  if (file) config.source = file->string();
   const std::vector<Key> keys = keys_of(config);
   std::vector<Setting> settings;
   if (file) settings = settings_of_file(*file, keys);
   for (Setting& each : settings_of_words(overrides)) settings.push_back(std::move(each));
+  if (file) config.source = file->string();
 
   // The sizes of the preset first, wherever it is named. A wrong name is refused in its turn.
   for (const Setting& each : settings) {
     const auto preset = presets().find(each.value.value_or(""));
     if (each.key == "model.preset" && preset != presets().end()) config.model = preset->second;
   }
+  std::optional<DeepSpeedBase> base;
+  if (deepspeed) {
+    config.source = (file ? config.source + " and " : "") + deepspeed->string();
+    base.emplace(*deepspeed, config, keys, settings);
+  }
   for (const Setting& each : settings) {
     each.apply(keys);
     config.origins[each.key] = each.origin;
+    if (base) base->check_agreement(each);
   }
   if (!config.from.empty()) read_model(config);
   config.schedule.kind = optim::lr_schedule_kind(config.schedule_kind);

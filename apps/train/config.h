@@ -112,7 +112,7 @@ struct ExportConfig {
 
 /// A whole configuration. Everything in it has been checked.
 struct TrainConfig {
-  std::string source = "(defaults)";  ///< the file, named in messages
+  std::string source = "(defaults)";  ///< the file or both files, named in messages
   std::string preset = "tiny";
   std::string from;  ///< model.from: the Hugging Face folder to start from; empty = random weights
   io::HfExtras extras;  ///< what an export takes over from there
@@ -126,7 +126,8 @@ struct TrainConfig {
   optim::LrSchedule schedule;
   ParallelConfig parallel;
   CheckpointConfig checkpoint;
-  std::int64_t log_freq = 1;  ///< metrics.log_freq: steps between two progress lines
+  std::int64_t log_freq = 1;          ///< metrics.log_freq: steps between two progress lines
+  bool wall_clock_breakdown = false;  ///< metrics.wall_clock_breakdown: with each, PhaseSeconds
   SampleConfig sample;
   ExportConfig exported;  ///< export.*: how --export writes
   /// Every key there is, with its value as text; what a checkpoint records is made of it.
@@ -171,12 +172,13 @@ struct TrainConfig {
 };
 
 /// Reads `file` (none: defaults only), then applies the overrides, each "--section.key=value" or
-/// "--section.key", "value".
+/// "--section.key", "value". A DeepSpeed configuration counts like `file`, and before it.
 /// @throws InputError naming file and line (or the command line), key and remedy, for an unknown
-/// key, a wrong type, a value out of range, or values that do not fit together. Of several, the one
-/// that comes first: in the file, then on the command line.
+/// key, a wrong type, a value out of range, or values that do not fit together, such as those of
+/// two files. Of several, the one that comes first: in the file, then on the command line.
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
-                        const std::vector<std::string>& overrides);
+                        const std::vector<std::string>& overrides,
+                        const std::optional<std::filesystem::path>& deepspeed = {});
 
 /// Every key with its default, its meaning and its values, one per line.
 std::string describe_keys();

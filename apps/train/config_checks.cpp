@@ -94,7 +94,7 @@ void check_schedule(TrainConfig& config) {
             warmup_steps, total_steps);
   refuse_if(min_lr > lr, config, "lr_scheduler.min_lr",
             "is {}, more than optimizer.lr {}; use at most that", min_lr, lr);
-  if (kind == optim::LrSchedule::Kind::warmup_cosine && config.training.steps > total_steps) {
+  if (config.schedule.decays() && config.training.steps > total_steps) {
     config.remarks.push_back(
         fmt::format("{}: after step {} the rate stays at lr_scheduler.min_lr = {}",
                     config.origin("lr_scheduler.total_steps"), total_steps, min_lr));

@@ -52,16 +52,6 @@ std::string show(const ReshardAfterForward& value) {
   return value.kind == Kind::within ? show(value.ranks) : show(value.kind == Kind::always);
 }
 
-// The key whose beginning and end are most alike a name's.
-const Key& nearest(const std::string& name, const std::vector<Key>& keys) {
-  const auto likeness = [&](const std::string& key) {
-    const auto front = std::mismatch(name.begin(), name.end(), key.begin(), key.end()).first;
-    const auto back = std::mismatch(name.rbegin(), name.rend(), key.rbegin(), key.rend()).first;
-    return std::min((front - name.begin()) + (back - name.rbegin()), std::ssize(name));
-  };
-  return *std::ranges::max_element(keys, {}, [&](const Key& key) { return likeness(key.name); });
-}
-
 }  // namespace
 
 std::string Key::values() const {
@@ -85,10 +75,12 @@ std::string Key::get() const {
 void Setting::apply(const std::vector<Key>& keys) const {
   const auto found = std::ranges::find(keys, key, &Key::name);
   if (found == keys.end()) {
+    std::vector<std::string> names;
+    for (const Key& each : keys) names.push_back(each.name);
     throw InputError(
         fmt::format("{}: unknown key {}; did you mean {}? --help lists all, such as "
                     "--training.steps 100",
-                    origin, plain(key), nearest(key, keys).name));
+                    origin, plain(key), nearest(key, names)));
   }
   const bool is_text = is_quoted.value_or(found->is_text());
   if (value && is_text == found->is_text() && found->set(*value)) return;
@@ -99,6 +91,15 @@ void Setting::apply(const std::vector<Key>& keys) const {
   if (found->is_text() && !is_text) remedy = ", in quotes";
   throw InputError(
       fmt::format("{}: {}: is {}, must be {}{}", origin, key, given, found->values(), remedy));
+}
+
+const std::string& nearest(const std::string& name, const std::vector<std::string>& names) {
+  const auto likeness = [&](const std::string& key) {
+    const auto front = std::mismatch(name.begin(), name.end(), key.begin(), key.end()).first;
+    const auto back = std::mismatch(name.rbegin(), name.rend(), key.rbegin(), key.rend()).first;
+    return std::min((front - name.begin()) + (back - name.rbegin()), std::ssize(name));
+  };
+  return *std::ranges::max_element(names, {}, likeness);
 }
 
 std::string plain(std::string_view text) {

@@ -42,6 +42,9 @@ struct Key {
   std::string get() const;
 };
 
+/// The origin of a setting that stands in no file.
+inline constexpr const char* kCommandLine = "command line";
+
 /// What a user wrote for one key.
 struct Setting {
   std::string key;
@@ -60,6 +63,9 @@ std::vector<Setting> settings_of_file(const std::filesystem::path& file,
                                       const std::vector<Key>& keys);
 /// Those of a command line, each "--section.key=value", or "--section.key" and "value".
 std::vector<Setting> settings_of_words(const std::vector<std::string>& words);
+
+/// Of some names, which are not none, the one whose beginning and end are most alike a name's.
+const std::string& nearest(const std::string& name, const std::vector<std::string>& names);
 
 /// A user's text within a message: one line, and not a long one.
 std::string plain(std::string_view text);

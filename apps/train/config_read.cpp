@@ -65,7 +65,7 @@ std::vector<Setting> settings_of_file(const std::filesystem::path& file,
 std::vector<Setting> settings_of_words(const std::vector<std::string>& words) {
   std::vector<Setting> settings;
   for (auto word = words.begin(); word != words.end(); ++word) {
-    Setting setting{.key = *word, .origin = "command line"};  // if it does not begin with --
+    Setting setting{.key = *word, .origin = kCommandLine};  // if it does not begin with --
     const std::size_t equals = word->find('=');
     if (word->starts_with("--")) {
       setting.key = word->substr(2, equals - 2);

@@ -112,6 +112,12 @@ std::string describe(const StepReport& step, bool clips) {
                      step.tokens_per_second, show_bytes(step.peak_bytes));
 }
 
+std::string describe(const PhaseSeconds& seconds) {
+  return fmt::format("  forward {:.1f} ms  backward {:.1f} ms  reduce {:.1f} ms  step {:.1f} ms",
+                     1e3 * seconds.forward, 1e3 * seconds.backward, 1e3 * seconds.reduce,
+                     1e3 * seconds.step);
+}
+
 /// Trains until the end, or until a signal. When the reader of the output has gone, the rest is
 /// neither printed nor trained; but what was trained is saved.
 RunResult train_until_stopped(const TrainConfig& config, const TokenData& data,
@@ -130,6 +136,7 @@ RunResult train_until_stopped(const TrainConfig& config, const TokenData& data,
     const bool is_due = step.step % config.log_freq == 0 || step.step == step.steps;
     if (is_due || step.validation_loss) {
       options.on_note(describe(step, config.training.max_norm > 0));
+      if (config.wall_clock_breakdown) options.on_note(describe(step.seconds));
     }
   };
   options.poll_stop = [&] { return is_closed ? SIGPIPE : signals->poll(); };

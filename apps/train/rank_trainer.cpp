@@ -9,11 +9,11 @@
 #include "train/bound.h"
 #include "train/fingerprint.h"
 #include "train/run_state.h"
+#include "train/stop_watch.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -32,10 +32,6 @@ void restore(optim::LossScaler& scaler, const Strategy::Metadata& metadata,
     throw InputError(fmt::format("{}: {}; it is damaged, go on from another checkpoint",
                                  folder.string(), error.what()));
   }
-}
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 /// As the keys export.* say.
@@ -92,14 +88,14 @@ RankResult RankTrainer::run() {
   double seconds = 0;
   for (std::int64_t step = result.first_step; step < steps && result.stopped_by == 0; ++step) {
     if (ledger_ != nullptr) ledger_->clear();  // of what came between; and it must not grow
-    const auto begin = std::chrono::steady_clock::now();
+    StopWatch watch;
     StepReport report{.step = step + 1, .steps = steps};
     const bool is_watched = options_.around_last_step && step + 1 == steps;
     const StepOutcome outcome =
         is_watched ? last_step(step, report, result) : train_step(step, report);
     report.loss = outcome.loss;
     result.losses.push_back(report.loss);
-    const double took = seconds_since(begin);
+    const double took = watch.lap();
     seconds += took;
     report.tokens_per_second = tokens_per_step / took;
     if (ledger_ != nullptr) result.comm_bytes += ledger_->received_bytes();
@@ -162,19 +158,25 @@ StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankRe
   return outcome;
 }
 
-std::vector<float> RankTrainer::make_gradients(std::int64_t step) {
+std::vector<float> RankTrainer::make_gradients(std::int64_t step, PhaseSeconds& seconds) {
   optim::GradientEngine& gradients = strategy_->gradients();
   std::vector<float> losses;
   plan_.loss_scale = scaler_.scale() * config_.prescale();
   gradients.begin_step(plan_);
   for (int m = 0; m < plan_.micro_steps; ++m) {
     const MicroBatch micro = sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_));
+    StopWatch watch;
     const Variable loss = cross_entropy(strategy_->model()(Variable(micro.tokens)), micro.targets);
     losses.push_back(static_cast<float>(loss.data().item()));
+    seconds.forward += watch.lap();
     loss.backward(plan_.loss_scale);
+    seconds.backward += watch.lap();
     gradients.end_micro_step();
+    seconds.reduce += watch.lap();
   }
+  StopWatch watch;
   gradients.finish_gradients();
+  seconds.reduce += watch.lap();
   return losses;
 }
 
@@ -187,10 +189,11 @@ bool RankTrainer::gradients_are_finite() {
 }
 
 StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
-  std::vector<float> losses = make_gradients(step);
+  std::vector<float> losses = make_gradients(step, report.seconds);
   bool is_finite = true;
   report.lr = config_.schedule.at(step - skipped_);
   report.is_skipped = config_.scales_loss() && !no_rank_overflowed(step);
+  StopWatch watch;
   if (!report.is_skipped) {
     if (config_.training.max_norm > 0) {
       report.norm = clip(step);
@@ -200,6 +203,7 @@ StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
     strategy_->step(report.lr);
   }
   strategy_->gradients().zero_grad();
+  report.seconds.step = watch.lap();
   return agree(std::move(losses), is_finite);
 }
 

@@ -51,7 +51,7 @@ class RankTrainer {
   bool resume(RankResult& result);
   StepOutcome train_step(std::int64_t step, StepReport& report);
   /// The gradients of a step, and the losses of this rank's micro-batches.
-  std::vector<float> make_gradients(std::int64_t step);
+  std::vector<float> make_gradients(std::int64_t step, PhaseSeconds& seconds);
   bool gradients_are_finite();
   StepOutcome last_step(std::int64_t step, StepReport& report, RankResult& result);
   double clip(std::int64_t step);

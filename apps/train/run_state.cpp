@@ -107,10 +107,10 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
   }
   if (key == "training.prescale_gradients") return !config.has_float16();  // it moves the range
   // What is written and said beside them.
-  for (const char* section : {"checkpoint.", "sample.", "export."}) {
+  for (const char* section : {"checkpoint.", "sample.", "export.", "metrics."}) {
     if (key.starts_with(section)) return true;
   }
-  if (key == "metrics.log_freq" || key == "training.eval_every") return true;
+  if (key == "training.eval_every") return true;
   // Only names: the sizes that a preset stands for, and the tokens in the data, are compared.
   if (key == "model.preset" || key.starts_with("data.")) return true;
   // On purpose: to train longer, and to go on at a lower rate after the loss has diverged.
@@ -125,10 +125,10 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
   if (key == "model.rope_low_freq_factor" || key == "model.rope_high_freq_factor" ||
       key == "model.rope_original_context")
     return !config.model.rope_scaling.is_on();
-  // What a schedule does not look at: only a cosine has an end, and a constant has nothing.
+  // What a schedule does not look at: only a decay has an end, and a constant has nothing.
   using Kind = optim::LrSchedule::Kind;
   const Kind kind = config.schedule.kind;
-  if (key == "lr_scheduler.total_steps") return kind != Kind::warmup_cosine;
+  if (key == "lr_scheduler.total_steps") return !config.schedule.decays();
   return kind == Kind::constant &&
          (key == "lr_scheduler.warmup_steps" || key == "lr_scheduler.min_lr");
 }

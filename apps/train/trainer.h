@@ -19,6 +19,14 @@
 
 namespace fsdp::train {
 
+/// How long the phases of a step took on this rank, in seconds.
+struct PhaseSeconds {
+  double forward = 0;   ///< of all micro-batches, with the loss
+  double backward = 0;  ///< with the reductions that run meanwhile
+  double reduce = 0;    ///< what is left of the reductions, and the mean
+  double step = 0;      ///< clipping and the optimizer
+};
+
 /// What is known after a step. The loss is the mean over the whole global batch.
 struct StepReport {
   std::int64_t step = 0;  ///< counts from 1 here: "step 1 of 100"
@@ -29,7 +37,8 @@ struct StepReport {
   double lr = 0;
   double norm = 0;               ///< of the gradient before clipping; 0 when clipping is off
   double tokens_per_second = 0;  ///< of this step
-  std::int64_t peak_bytes = 0;   ///< of this rank so far
+  PhaseSeconds seconds = {};
+  std::int64_t peak_bytes = 0;  ///< of this rank so far
 };
 
 /// The validation loss after a step.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numbers>
+#include <utility>
 
 namespace fsdp::optim {
 
@@ -24,22 +25,43 @@ double LrSchedule::at(std::int64_t step) const {
       return min_lr + (lr - min_lr) * (1 + fixed::sin_cos(std::numbers::pi * done).cos) / 2;
     }
     case Kind::warmup_log:
+    case Kind::warmup_log_decay:
+      if (!is_warming) break;
       // DeepSpeed takes at least two warm-up steps, lest it divide by ln 1 = 0.
-      if (!is_warming) return lr;
       return min_lr + (lr - min_lr) * fixed::log(i + 1) / fixed::log(std::max(ramp, 2.0));
+    case Kind::warmup_from_min:
+    case Kind::warmup_from_min_decay:
+      if (!is_warming) break;
+      return min_lr + (lr - min_lr) * i / ramp;
   }
-  fail("unknown schedule number {}", static_cast<int>(kind));
+  if (!decays()) return lr;
+  const std::int64_t left = std::max<std::int64_t>(total_steps - step, 0);
+  const std::int64_t all = std::max<std::int64_t>(total_steps - warmup_steps, 1);
+  return min_lr + (lr - min_lr) * static_cast<double>(left) / static_cast<double>(all);
+}
+
+bool LrSchedule::decays() const {
+  return kind == Kind::warmup_cosine || kind == Kind::warmup_log_decay ||
+         kind == Kind::warmup_from_min_decay;
 }
 
 LrSchedule::Kind lr_schedule_kind(const std::string& name) {
-  if (name == "constant") return LrSchedule::Kind::constant;
-  if (name == "warmup_linear") return LrSchedule::Kind::warmup_linear;
-  if (name == "warmup_cosine") return LrSchedule::Kind::warmup_cosine;
-  if (name == "warmup_log") return LrSchedule::Kind::warmup_log;
-  throw InputError(
-      fmt::format("unknown schedule '{}'; known are constant, warmup_linear, warmup_cosine, "
-                  "warmup_log",
-                  name));
+  using Kind = LrSchedule::Kind;
+  constexpr std::pair<const char*, Kind> kKinds[] = {
+      {"constant", Kind::constant},
+      {"warmup_linear", Kind::warmup_linear},
+      {"warmup_cosine", Kind::warmup_cosine},
+      {"warmup_log", Kind::warmup_log},
+      {"warmup_from_min", Kind::warmup_from_min},
+      {"warmup_log_decay", Kind::warmup_log_decay},
+      {"warmup_from_min_decay", Kind::warmup_from_min_decay},
+  };
+  std::string known;
+  for (const auto& [each, kind] : kKinds) {
+    if (name == each) return kind;
+    known += (known.empty() ? "" : ", ") + std::string(each);
+  }
+  throw InputError(fmt::format("unknown schedule '{}'; known are {}", name, known));
 }
 
 }  // namespace fsdp::optim

@@ -1,0 +1,50 @@
+#include "train/deepspeed/base.h"
+
+#include "base/check.h"
+#include "train/deepspeed/deepspeed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::train {
+namespace {
+
+std::string value_of(const std::vector<Key>& keys, const std::string& name) {
+  return std::ranges::find(keys, name, &Key::name)->get();
+}
+
+}  // namespace
+
+DeepSpeedBase::DeepSpeedBase(const std::filesystem::path& file, TrainConfig& config,
+                             const std::vector<Key>& keys, const std::vector<Setting>& others)
+    : keys_(keys), others_(others) {
+  DeepSpeedSettings settings = settings_of_deepspeed(file, keys, others);
+  const auto apply = [&](const Setting& each) {
+    each.apply(keys);
+    config.origins[each.key] = each.origin;
+  };
+  for (const Setting& each : settings.implied) apply(each);
+  for (const Setting& each : settings.given) {
+    apply(each);
+    said_[each.key] = {value_of(keys, each.key), each.origin};
+  }
+  config.remarks = std::move(settings.remarks);
+}
+
+void DeepSpeedBase::check_agreement(const Setting& setting) const {
+  const auto said = said_.find(setting.key);
+  const auto decides = [&](const Setting& each) {
+    return each.key == setting.key && each.origin == kCommandLine;
+  };
+  if (said == said_.end() || std::ranges::any_of(others_, decides)) return;
+  const std::string value = value_of(keys_, setting.key);
+  if (value == said->second.value) return;
+  throw InputError(
+      fmt::format("{}: {}: is {}, but {} makes it {}; leave one of them out, or decide with --{}",
+                  setting.origin, setting.key, plain(value), said->second.origin,
+                  plain(said->second.value), setting.key));
+}
+
+}  // namespace fsdp::train

@@ -1,0 +1,36 @@
+/// @file
+/// @ingroup train
+/// A DeepSpeed configuration (--deepspeed ds_config.json), translated into settings of our keys.
+/// docs/deepspeed.md has the table of keys.
+#pragma once
+
+#include "train/config_keys.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+
+/// What a DeepSpeed configuration asks for, in our keys.
+struct DeepSpeedSettings {
+  /// What DeepSpeed does where the file is silent and our default is another one. Anything that a
+  /// user writes counts more.
+  std::vector<Setting> implied;
+  std::vector<Setting> given;        ///< what the file says; it must not contradict a TOML file
+  std::vector<std::string> remarks;  ///< keys that change nothing here, one sentence each
+};
+
+/// `keys` are all of ours. `others` are the settings of the TOML file and then those of the command
+/// line: they fill in what is "auto", and parallel.ranks is the W of the product rule
+/// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x W.
+/// @throws InputError naming file, line, path and remedy for what is not JSON, a key that is not
+/// known, and a value that we cannot honor.
+DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
+                                        const std::vector<Key>& keys,
+                                        const std::vector<Setting>& others);
+
+/// Every path that such a file may have, for the tests of the documentation.
+std::vector<std::string> deepspeed_paths();
+
+}  // namespace fsdp::train

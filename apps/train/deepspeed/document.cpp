@@ -1,0 +1,161 @@
+#include "train/deepspeed/document.h"
+
+#include "base/check.h"
+#include "io/file_io.h"
+#include "train/config_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace fsdp::train::deepspeed {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 16;  // no configuration is longer
+
+// Counts the lines that the parser has read: it reports no places, but it calls back at each key.
+class LineCounter {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  LineCounter(const char* at, int* line) : at_(at), line_(line) {}
+  reference operator*() const { return *at_; }
+  LineCounter& operator++() {
+    if (*at_++ == '\n') ++*line_;
+    return *this;
+  }
+  LineCounter operator++(int) {
+    const LineCounter before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const LineCounter& other) const { return at_ == other.at_; }
+
+ private:
+  const char* at_;
+  int* line_;
+};
+
+[[noreturn]] void refuse(const std::string& file, int line, const std::string& what) {
+  throw InputError(fmt::format("{}:{}: {}", file, line, what));
+}
+
+// Which line each key stands on, by its path. A parser would silently keep the last of two.
+Json parse(const std::string& text, const std::string& file, std::map<std::string, int>& lines) {
+  int line = 1;
+  std::vector<std::string> path;  // the key that is being read, in each object around
+  std::vector<std::set<std::string>> names;
+  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) {
+      path.emplace_back();
+      names.emplace_back();
+    }
+    if (event == Json::parse_event_t::object_end) {
+      path.pop_back();
+      names.pop_back();
+    }
+    if (event == Json::parse_event_t::key) {
+      path.back() = parsed.get<std::string>();
+      const std::string whole = fmt::format("{}", fmt::join(path, "."));
+      if (!names.back().insert(path.back()).second) {
+        refuse(file, line, plain(whole) + ": is given twice; leave one out");
+      }
+      lines[whole] = line;
+    }
+    return true;
+  };
+  const char* end = text.data() + text.size();
+  try {
+    return Json::parse(LineCounter(text.data(), &line), LineCounter(end, &line), watch);
+  } catch (const Json::parse_error& error) {
+    const std::size_t bad = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
+    const auto at = text.begin() + static_cast<std::ptrdiff_t>(bad);
+    const auto begin = std::find(std::make_reverse_iterator(at), text.rend(), '\n').base();
+    const auto number = static_cast<int>(std::count(text.begin(), at, '\n')) + 1;
+    refuse(file, number,
+           fmt::format("not JSON, at \"{}\"; JSON has true and false in lower case, texts in "
+                       "double quotes, no comments, and no comma after the last value",
+                       plain(std::string(begin, std::find(at, text.end(), '\n')))));
+  } catch (const Json::exception&) {
+    refuse(file, line, "not JSON: a number is beyond all bounds");
+  }
+}
+
+}  // namespace
+
+std::string Entry::text() const {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) {
+    const auto number = value.get<double>();
+    if (std::abs(number) < 0x1p53 && std::trunc(number) == number) {
+      return fmt::format("{:.0f}", number);
+    }
+  }
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string Entry::shown() const {
+  return value.is_string() ? '"' + plain(text()) + '"' : plain(text());
+}
+
+void Entry::refuse(const std::string& why) const {
+  throw InputError(fmt::format("{}: {}", origin, why));
+}
+
+Document::Document(const std::filesystem::path& file, const std::vector<std::string>& paths)
+    : file_(file.string()) {
+  const std::string text = io::read_text(file, kMostBytes);
+  if (text.empty()) {
+    throw InputError(file_ + ": is empty; write a JSON object, or leave --deepspeed out");
+  }
+  std::map<std::string, int> lines;
+  const Json root = parse(text, file_, lines);
+  if (!root.is_object()) refuse(file_, 1, "is no JSON object; begin it with {");
+  const auto walk = [&](const Json& object, const std::string& prefix, const auto& self) -> void {
+    for (const auto& [name, value] : object.items()) {
+      const std::string path = prefix + name;
+      const Entry entry{path, fmt::format("{}:{}: {}", file_, lines.at(path), plain(path)), value};
+      const bool is_value = std::ranges::find(paths, path) != paths.end();
+      const bool is_section = std::ranges::any_of(
+          paths, [&](const std::string& each) { return each.starts_with(path + "."); });
+      if (value.is_null() && (is_value || is_section)) continue;
+      if (is_section && !is_value && !value.is_object()) {
+        entry.refuse(fmt::format("is {}, must be a JSON object such as {{\"{}\": …}}",
+                                 entry.shown(),
+                                 std::ranges::find_if(paths, [&](const std::string& each) {
+                                   return each.starts_with(path + ".");
+                                 })->substr(path.size() + 1)));
+      }
+      if (is_section && !is_value) {
+        self(value, path + ".", self);
+      } else {
+        entries_.push_back(entry);
+      }
+    }
+  };
+  walk(root, "", walk);
+}
+
+const Entry* Document::find(const std::string& path) const {
+  const auto found = std::ranges::find(entries_, path, &Entry::path);
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+bool Document::has_section(const std::string& name) const {
+  return std::ranges::any_of(entries_,
+                             [&](const Entry& each) { return each.path.starts_with(name + "."); });
+}
+
+}  // namespace fsdp::train::deepspeed

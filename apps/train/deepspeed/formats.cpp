@@ -1,0 +1,67 @@
+// What the model computes in, and what gradients are added up in.
+#include "train/deepspeed/translation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fsdp::train::deepspeed {
+namespace {
+
+constexpr const char* kParam = "training.mixed_precision_param";
+constexpr const char* kReduce = "training.mixed_precision_reduce";
+
+// Whether a section is enabled; "auto" is what others say of the format.
+bool is_enabled(const Translation& t, const std::string& path, const std::string& format) {
+  const Entry* entry = t.find(path);
+  if (entry == nullptr) return false;
+  if (t.is_left_to_others(*entry, kParam)) return t.other(kParam)->value == format;
+  return t.flag(path, false);
+}
+
+// The names that DeepSpeed has for a format.
+std::string format_of(const Translation& t, const Entry& entry) {
+  const std::string name = t.word(
+      entry, {"fp32", "fp16", "bf16", "bfp16", "float32", "float16", "bfloat16", "float", "half"});
+  if (name.starts_with("bf")) return "bfloat16";
+  return name == "half" || name.ends_with("16") ? "float16" : "float32";
+}
+
+// Gradients of micro-batches and of ranks are added up in one format, and travel in it.
+void read_sums(Translation& t) {
+  const Entry* travel = t.find("communication_data_type");
+  const Entry* sum = t.find("data_types.grad_accum_dtype");
+  if (travel != nullptr) t.give(kReduce, format_of(t, *travel), *travel);
+  if (sum == nullptr) return;
+  const std::string format = format_of(t, *sum);
+  if (travel == nullptr) {
+    t.note(*sum, "gradients also travel in " + format);
+    t.give(kReduce, format, *sum);
+  } else if (format_of(t, *travel) != format) {
+    sum->refuse(
+        fmt::format("is {}, but communication_data_type is {}: gradients are added up in the "
+                    "format in which they travel; use one format for both",
+                    sum->shown(), travel->shown()));
+  }
+}
+
+}  // namespace
+
+bool is_fp16(const Translation& t) { return is_enabled(t, "fp16.enabled", "float16"); }
+
+void read_formats(Translation& t) {
+  const Entry* fp16 = t.find("fp16.enabled");
+  const Entry* bf16 = t.find("bf16.enabled");
+  const bool uses_fp16 = is_fp16(t);
+  const bool uses_bf16 = is_enabled(t, "bf16.enabled", "bfloat16");
+  if (uses_fp16 && uses_bf16) {
+    bf16->refuse("is true, but fp16.enabled is true as well; enable one of them");
+  }
+  const std::string format = uses_fp16 ? "float16" : uses_bf16 ? "bfloat16" : "float32";
+  const Entry* source = uses_fp16 ? fp16 : uses_bf16 ? bf16 : fp16 != nullptr ? fp16 : bf16;
+  if (source != nullptr && !source->is_auto()) t.give(kParam, format, *source);
+  if (uses_fp16 || uses_bf16) t.imply(kReduce, format, "communication_data_type");
+  read_sums(t);
+}
+
+}  // namespace fsdp::train::deepspeed

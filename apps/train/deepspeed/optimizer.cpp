@@ -1,0 +1,194 @@
+// The sections `optimizer` and `scheduler`.
+#include "base/check.h"
+#include "train/deepspeed/translation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+namespace fsdp::train::deepspeed {
+namespace {
+
+using Words = std::vector<std::string>;
+using Defaults = std::vector<std::pair<std::string, std::string>>;
+
+/// One that DeepSpeed makes by its name, with the params that it has.
+struct Kind {
+  std::string type;
+  std::string name;  ///< optimizer.name
+  Words params;      ///< beside those that every optimizer has
+  Defaults defaults;
+};
+
+const Words kOfAll = {"lr",       "eps",        "weight_decay", "foreach",
+                      "maximize", "capturable", "fused",        "differentiable"};
+const Words kOfAdam = {"betas",   "adam_w_mode",   "torch_adam",           "bias_correction",
+                       "amsgrad", "set_grad_none", "fp32_optimizer_states"};
+const Defaults kAdamDefaults = {
+    {"lr", "0.001"}, {"beta1", "0.9"}, {"beta2", "0.999"}, {"eps", "1e-08"}, {"weight_decay", "0"}};
+
+// DeepSpeed has Adam and AdamW of its own, and takes the others from PyTorch.
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all = {
+      {"Adam", "adam", kOfAdam, kAdamDefaults},
+      {"AdamW", "adamw", kOfAdam, kAdamDefaults},
+      {"Adamax",
+       "adamax",
+       {"betas"},
+       {{"lr", "0.002"},
+        {"beta1", "0.9"},
+        {"beta2", "0.999"},
+        {"eps", "1e-08"},
+        {"weight_decay", "0"}}},
+      {"Adagrad",
+       "adagrad",
+       {"lr_decay", "initial_accumulator_value"},
+       {{"lr", "0.01"}, {"eps", "1e-10"}, {"weight_decay", "0"}}},
+      {"Adadelta", "adadelta", {"rho"}, {{"lr", "1"}, {"eps", "1e-06"}, {"weight_decay", "0"}}},
+      {"SGD",
+       "sgd",
+       {"momentum", "dampening", "nesterov"},
+       {{"lr", "0.001"}, {"weight_decay", "0"}}}};
+  return all;
+}
+
+void check_params(const Translation& t, const std::string& section, const std::string& type,
+                  const Words& params) {
+  const std::string prefix = section + ".params.";
+  for (const Entry& entry : t.document().entries()) {
+    if (!entry.path.starts_with(prefix)) continue;
+    if (std::ranges::find(params, entry.path.substr(prefix.size())) != params.end()) continue;
+    entry.refuse(fmt::format("{} has no such parameter; leave it out", type));
+  }
+}
+
+const Entry& type_in(const Translation& t, const std::string& section, const Words& types) {
+  const Entry* type = t.find(section + ".type");
+  if (type != nullptr) return *type;
+  throw InputError(fmt::format("{}: {}.type: is missing; write one of {}", t.document().file(),
+                               section, fmt::join(types, ", ")));
+}
+
+// "Adam" is AdamW in DeepSpeed, unless adam_w_mode is false.
+std::string adam_of(const Translation& t, const Kind& kind) {
+  const bool decoupled = t.flag("optimizer.params.adam_w_mode", true);
+  if (kind.type == "AdamW" && !decoupled) {
+    t.find("optimizer.params.adam_w_mode")
+        ->refuse(
+            "is false, which DeepSpeed ignores for AdamW; leave it out, or use Adam for a decay "
+            "that is added to the gradient");
+  }
+  return decoupled ? "adamw" : "adam";
+}
+
+// In the file's optimizer.params.betas.
+void read_betas(Translation& t) {
+  const Entry* entry = t.find("optimizer.params.betas");
+  if (entry == nullptr) return;
+  if (entry->is_auto()) {
+    t.is_left_to_others(*entry, "optimizer.beta1");
+    t.is_left_to_others(*entry, "optimizer.beta2");
+    return;
+  }
+  const auto& value = entry->value;
+  if (!value.is_array() || value.size() != 2 || !value[0].is_number() || !value[1].is_number()) {
+    entry->refuse(fmt::format("is {}, must be two numbers such as [0.9, 0.999]", entry->shown()));
+  }
+  t.give("optimizer.beta1", value[0].dump(), *entry);
+  t.give("optimizer.beta2", value[1].dump(), *entry);
+}
+
+// A schedule sets the rate of every step.
+void read_rate(Translation& t) {
+  const Entry* lr = t.find("optimizer.params.lr");
+  if (lr == nullptr) return;
+  if (!t.document().has_section("scheduler")) {
+    if (!t.is_left_to_others(*lr, "optimizer.lr")) t.give("optimizer.lr", *lr);
+    return;
+  }
+  const Entry* highest = t.find("scheduler.params.warmup_max_lr");
+  if (lr->is_auto() || (highest != nullptr && highest->value == lr->value)) return;
+  t.remark(*lr, "scheduler.params.warmup_max_lr is the highest rate");
+}
+
+// How long the warm-up and the whole schedule are.
+void read_lengths(Translation& t, const Entry& type, bool decays) {
+  std::string warmup = "1000";
+  if (const Entry* steps = t.find("scheduler.params.warmup_num_steps")) {
+    if (!t.is_left_to_others(*steps, "lr_scheduler.warmup_steps")) {
+      warmup = steps->text();
+      if (warmup == "0" || warmup == "1") warmup = "2";  // as DeepSpeed does, to divide by ln 2
+      t.give("lr_scheduler.warmup_steps", warmup, *steps);
+    }
+  }
+  const Entry* total = t.find("scheduler.params.total_num_steps");
+  if (total != nullptr && !total->is_auto()) return t.give("lr_scheduler.total_steps", *total);
+  if (!decays) {
+    // WarmupLR has no end, and a training may stop within the warm-up.
+    return t.imply("lr_scheduler.total_steps", warmup, "scheduler.params.warmup_num_steps");
+  }
+  if (total == nullptr && t.other("lr_scheduler.total_steps") == nullptr) {
+    type.refuse(
+        "WarmupDecayLR needs scheduler.params.total_num_steps; write a number, or \"auto\" "
+        "for training.steps");
+  }
+}
+
+void imply_all(Translation& t, const Defaults& defaults) {
+  for (const auto& [name, value] : defaults) {
+    const std::string param = name.starts_with("beta") ? "betas" : name;
+    if (t.find("optimizer.params." + param) == nullptr) {
+      t.imply("optimizer." + name, value, "optimizer.params." + param);
+    }
+  }
+}
+
+}  // namespace
+
+void read_optimizer(Translation& t) {
+  if (!t.document().has_section("optimizer")) return;
+  Words types;
+  for (const Kind& kind : kinds()) types.push_back(kind.type);
+  const Entry& type = type_in(t, "optimizer", types);
+  const std::string name = t.word(type, types);
+  const Kind& kind = *std::ranges::find(kinds(), name, &Kind::type);
+  Words params = kOfAll;
+  params.insert(params.end(), kind.params.begin(), kind.params.end());
+  check_params(t, "optimizer", kind.type, params);
+  const bool is_adam = kind.params == kOfAdam;
+  t.give("optimizer.name", is_adam ? adam_of(t, kind) : kind.name, type);
+  imply_all(t, kind.defaults);
+  // PyTorch's own AdamW has another default than DeepSpeed's.
+  if (is_adam && t.flag("optimizer.params.torch_adam", false) && adam_of(t, kind) == "adamw" &&
+      t.find("optimizer.params.weight_decay") == nullptr) {
+    t.imply("optimizer.weight_decay", "0.01", "optimizer.params.weight_decay");
+  }
+  read_rate(t);
+  read_betas(t);
+}
+
+void read_scheduler(Translation& t) {
+  if (!t.document().has_section("scheduler")) return;
+  const Words types = {"WarmupLR", "WarmupDecayLR"};
+  const Entry& type = type_in(t, "scheduler", types);
+  const bool decays = t.word(type, types) == "WarmupDecayLR";
+  Words params = {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type",
+                  "last_batch_iteration"};
+  if (decays) params.emplace_back("total_num_steps");
+  check_params(t, "scheduler", decays ? "WarmupDecayLR" : "WarmupLR", params);
+  const Entry* shape = t.find("scheduler.params.warmup_type");
+  const bool is_log = shape == nullptr || t.word(*shape, {"log", "linear"}) == "log";
+  t.give("lr_scheduler.kind",
+         std::string(is_log ? "warmup_log" : "warmup_from_min") + (decays ? "_decay" : ""), type);
+  for (const auto& [param, key, value] :
+       {std::tuple("warmup_min_lr", "lr_scheduler.min_lr", "0"),
+        {"warmup_max_lr", "optimizer.lr", "0.001"},
+        {"warmup_num_steps", "lr_scheduler.warmup_steps", "1000"}}) {
+    const std::string path = std::string("scheduler.params.") + param;
+    if (t.find(path) == nullptr) t.imply(key, value, path);
+  }
+  read_lengths(t, type, decays);
+}
+
+}  // namespace fsdp::train::deepspeed

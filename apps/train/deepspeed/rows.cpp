@@ -1,0 +1,266 @@
+#include "train/deepspeed/rows.h"
+
+namespace fsdp::train::deepspeed {
+namespace {
+
+using Values = std::vector<std::pair<std::string, std::string>>;
+using Table = std::vector<Row>;
+using Use = Row::Use;
+
+Row sets(const char* path, const char* key, Values values = {}) {
+  return {.use = Use::set, .path = path, .key = key, .values = std::move(values)};
+}
+// The same for what changes no number of a training.
+Row tunes(const char* path, const char* key, Values values = {}) {
+  Row row = sets(path, key, std::move(values));
+  row.changes_numbers = false;
+  return row;
+}
+Row only(const char* path, const char* word, const char* why) {
+  return {.use = Use::only, .path = path, .word = word, .why = why};
+}
+Row idle(const char* path, const char* why) { return {.use = Use::idle, .path = path, .why = why}; }
+Row refused(const char* path, const char* why) {
+  return {.use = Use::refuse, .path = path, .why = why};
+}
+// A whole section, which must not be enabled.
+Row off(const char* section, const char* why) {
+  return {.use = Use::off, .path = section, .why = why};
+}
+Row own(const char* path) { return {.use = Use::own, .path = path}; }
+
+const Values kOffload = {{"none", ""}, {"cpu", "true"}};
+const Values kOffloadFlag = {{"false", ""}, {"true", "true"}};
+constexpr const char* kOffloadDetail = "it says how to offload, and nothing is offloaded";
+constexpr const char* kQuantized = "parameters and gradients travel unquantized";
+constexpr const char* kTorchDetail = "it says how PyTorch computes, not what";
+constexpr const char* kMonitor = "--summary FILE writes losses, memory and bytes received";
+
+// Adds a section's name to its keys.
+Table within(const std::string& section, Table keys) {
+  for (Row& row : keys) row.path = section + "." + row.path;
+  return keys;
+}
+
+// What is in no section.
+Table top() {
+  return {
+      own("train_batch_size"),
+      own("train_micro_batch_size_per_gpu"),
+      own("gradient_accumulation_steps"),
+      tunes("steps_per_print", "metrics.log_freq"),
+      tunes("wall_clock_breakdown", "metrics.wall_clock_breakdown"),
+      sets("gradient_clipping", "training.max_norm"),
+      sets("prescale_gradients", "training.prescale_gradients"),
+      only("gradient_predivide_factor", "1", "prescale_gradients chooses its factor by itself"),
+      only("sparse_gradients", "false", "gradients are dense"),
+      own("communication_data_type"),
+      own("data_types.grad_accum_dtype"),
+      idle("seq_parallel_communication_data_type", "there is no sequence parallelism"),
+      idle("zero_allow_untested_optimizer", "every optimizer is tested with every stage"),
+      idle("zero_force_ds_cpu_optimizer", "there is one implementation of each optimizer"),
+      only("disable_allgather", "false", "every rank needs the updated parameters"),
+      only("dump_state", "false", kMonitor),
+      only("memory_breakdown", "false", kMonitor),
+  };
+}
+
+// sections.cpp knows which of them an optimizer has.
+Table optimizer() {
+  return within("optimizer",
+                {
+                    own("type"),
+                    idle("legacy_fusion", "there is one implementation of each optimizer"),
+                    own("params.lr"),
+                    own("params.betas"),
+                    sets("params.eps", "optimizer.eps"),
+                    sets("params.weight_decay", "optimizer.weight_decay"),
+                    sets("params.momentum", "optimizer.momentum"),
+                    sets("params.lr_decay", "optimizer.lr_decay"),
+                    sets("params.initial_accumulator_value", "optimizer.initial_accumulator_value"),
+                    sets("params.rho", "optimizer.rho"),
+                    own("params.adam_w_mode"),
+                    own("params.torch_adam"),
+                    only("params.bias_correction", "true", "moments are always corrected"),
+                    only("params.amsgrad", "false", "use Adam or AdamW without it"),
+                    only("params.maximize", "false", "the loss is minimized"),
+                    only("params.dampening", "0", "momentum has no dampening"),
+                    only("params.nesterov", "false", "use plain momentum"),
+                    only("params.fp32_optimizer_states", "true", "optimizer state is in float32"),
+                    idle("params.foreach", kTorchDetail),
+                    idle("params.fused", kTorchDetail),
+                    idle("params.capturable", kTorchDetail),
+                    idle("params.set_grad_none", "gradients are always freed"),
+                    refused("params.max_grad_norm", "use gradient_clipping instead"),
+                });
+}
+
+// WarmupLR and WarmupDecayLR.
+Table scheduler() {
+  return within("scheduler",
+                {
+                    own("type"),
+                    sets("params.warmup_min_lr", "lr_scheduler.min_lr"),
+                    sets("params.warmup_max_lr", "optimizer.lr"),
+                    own("params.warmup_num_steps"),
+                    own("params.warmup_type"),
+                    own("params.total_num_steps"),
+                    only("params.last_batch_iteration", "-1", "a checkpoint says where to go on"),
+                });
+}
+
+// They count only while fp16 is enabled.
+Table fp16() {
+  return within(
+      "fp16",
+      {
+          own("enabled"),
+          sets("loss_scale", "fp16.loss_scale"),
+          sets("initial_scale_power", "fp16.initial_scale_power"),
+          sets("loss_scale_window", "fp16.loss_scale_window"),
+          sets("hysteresis", "fp16.hysteresis"),
+          sets("consecutive_hysteresis", "fp16.consecutive_hysteresis"),
+          sets("min_loss_scale", "fp16.min_loss_scale"),
+          only("auto_cast", "false", "the model and its inputs have the format from the start"),
+          only("fp16_master_weights_and_grads", "false", "masters are in float32"),
+      });
+}
+
+// bfloat16 needs no loss scale.
+Table bf16() {
+  return within(
+      "bf16",
+      {
+          own("enabled"),
+          only("bf16_master_weights_and_grads", "false", "masters are in float32"),
+          only("bf16_optimizer_states", "false", "optimizer state is in float32"),
+          idle("immediate_grad_update", "gradients are always added up as they appear"),
+          idle("check_grad_overflow", "a gradient that is not finite always ends the training"),
+      });
+}
+
+// Keys about the reduction of gradients are for stages 0 to 2, stage3_* for stage 3.
+Table zero() {
+  return within(
+      "zero_optimization",
+      {
+          own("stage"),
+          tunes("overlap_comm", "parallel.overlap_comm"),
+          tunes("contiguous_gradients", "parallel.contiguous_gradients"),
+          tunes("reduce_scatter", "parallel.reduce_scatter"),
+          tunes("reduce_bucket_size", "parallel.reduce_bucket_size"),
+          tunes("allgather_bucket_size", "parallel.allgather_bucket_size"),
+          tunes("round_robin_gradients", "parallel.zero_partition",
+                {{"false", ""}, {"true", "round_robin"}}),
+          idle("allgather_partitions",
+               "every rank gets the updated parameters, and how changes no bit"),
+          idle("use_multi_rank_bucket_allreduce",
+               "it changes which operation adds gradients up, and no bit"),
+          idle("stage3_prefetch_bucket_size",
+               "gathers run ahead by units; parallel.prefetch_depth says how many"),
+          idle("stage3_max_live_parameters",
+               "parallel.prefetch_depth + 1 units are unsharded at most, whatever their size"),
+          idle("stage3_max_reuse_distance",
+               "parallel.reshard_after_forward says whether a unit is kept"),
+          idle("stage3_param_persistence_threshold", "small parameters are sharded too"),
+          idle("stage3_model_persistence_threshold", "small parameters are sharded too"),
+          idle("stage3_gather_16bit_weights_on_model_save",
+               "--export always writes the full model, in export.dtype"),
+          idle("stage3_gather_fp16_weights_on_model_save",
+               "--export always writes the full model, in export.dtype"),
+          idle("stage3_module_granularity_threshold", "units are the blocks of the model"),
+          idle("stage3_use_all_reduce_for_fetch_params",
+               "parameters are gathered, and how changes no bit"),
+          idle("sub_group_size", "the optimizer updates a shard at once"),
+          idle("memory_efficient_linear", "a linear always keeps only its input"),
+          idle("override_module_apply", "weights are always drawn for the shards alone"),
+          idle("ignore_unused_parameters", "a parameter without a gradient gets zeros"),
+          idle("load_from_fp32_weights", "checkpoints hold masters in float32"),
+          idle("elastic_checkpoint", "a checkpoint always loads on any number of ranks"),
+      });
+}
+
+// What we have under another name, or not at all.
+Table zero_only() {
+  return within("zero_optimization",
+                {
+                    only("legacy_stage1", "false", "there is one stage 1"),
+                    only("zero_hpz_partition_size", "1",
+                         "set parallel.reshard_after_forward to a number of ranks instead"),
+                    only("mics_shard_size", "-1",
+                         "set parallel.data_parallel_replicate_degree to ranks / shards instead"),
+                    only("mics_hierarchical_params_gather", "false", "gathers have one level"),
+                    only("zero_quantized_weights", "false", kQuantized),
+                    only("zero_quantized_nontrainable_weights", "false", kQuantized),
+                    only("zero_quantized_gradients", "false", kQuantized),
+                    refused("zeropp_loco_param", kQuantized),
+                    refused("zenflow", "the optimizer steps on all ranks at once; leave it out"),
+                });
+}
+
+// config_checks.cpp says why nothing is offloaded on a CPU.
+Table offload() {
+  return within("zero_optimization",
+                {
+                    tunes("offload_optimizer.device", "parallel.offload_params", kOffload),
+                    idle("offload_optimizer.pin_memory", kOffloadDetail),
+                    idle("offload_optimizer.buffer_count", kOffloadDetail),
+                    idle("offload_optimizer.fast_init", kOffloadDetail),
+                    idle("offload_optimizer.ratio", kOffloadDetail),
+                    idle("offload_optimizer.nvme_path", kOffloadDetail),
+                    idle("offload_optimizer.pipeline_read", kOffloadDetail),
+                    idle("offload_optimizer.pipeline_write", kOffloadDetail),
+                    tunes("offload_param.device", "parallel.offload_params", kOffload),
+                    idle("offload_param.pin_memory", kOffloadDetail),
+                    idle("offload_param.buffer_count", kOffloadDetail),
+                    idle("offload_param.buffer_size", kOffloadDetail),
+                    idle("offload_param.max_in_cpu", kOffloadDetail),
+                    idle("offload_param.nvme_path", kOffloadDetail),
+                    tunes("cpu_offload", "parallel.offload_params", kOffloadFlag),
+                    tunes("cpu_offload_params", "parallel.offload_params", kOffloadFlag),
+                    tunes("cpu_offload_param", "parallel.offload_params", kOffloadFlag),
+                    idle("cpu_offload_use_pin_memory", kOffloadDetail),
+                });
+}
+
+// Sections of which we have nothing.
+Table others() {
+  return {
+      off("flops_profiler", "--picture FOLDER draws a step's time"),
+      off("comms_logger", "--picture FOLDER lists a step's collectives"),
+      off("tensorboard", kMonitor),
+      off("wandb", kMonitor),
+      off("csv_monitor", kMonitor),
+      off("amp", "use bf16 or fp16 instead"),
+      off("elasticity",
+          "a checkpoint loads on any number of ranks: start again with another --ranks"),
+      off("autotuning", "choose the stage and the batch yourself"),
+      refused("activation_checkpointing", "set training.activation_checkpoint to block instead"),
+      refused("sparse_attention", "attention is dense; leave it out"),
+      refused("data_efficiency", "every sequence is used as it is; leave it out"),
+      refused("curriculum_learning", "every sequence is used as it is; leave it out"),
+      refused("progressive_layer_drop", "every block computes in each step; leave it out"),
+      refused("compression_training", "the model is trained as it is; leave it out"),
+      refused("eigenvalue", "no training here uses it; leave it out"),
+      refused("aio", "nothing is read from or written to NVMe; leave it out"),
+      refused("checkpoint", "the keys checkpoint.* of a TOML file say where checkpoints go"),
+      refused("tensor_parallel", "there is no tensor parallelism; leave it out"),
+      refused("pipeline", "there is no pipeline parallelism; leave it out"),
+  };
+}
+
+}  // namespace
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> table = [] {
+    Table all;
+    for (const Table& part : {top(), optimizer(), scheduler(), fp16(), bf16(), zero(), zero_only(),
+                              offload(), others()}) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }();
+  return table;
+}
+
+}  // namespace fsdp::train::deepspeed

@@ -1,0 +1,71 @@
+/// @file
+/// @ingroup train
+/// A translation in progress: what was read, and what became of it so far.
+#pragma once
+
+#include "train/deepspeed/deepspeed.h"
+#include "train/deepspeed/document.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp::train::deepspeed {
+
+/// What all parts of a translation share. It does not outlive what it was made of.
+class Translation {
+ public:
+  Translation(const Document& document, const std::vector<Key>& keys,
+              const std::vector<Setting>& others)
+      : document_(document), keys_(keys), others_(others) {}
+
+  const Document& document() const { return document_; }
+  const Entry* find(const std::string& path) const { return document_.find(path); }
+  const std::vector<Key>& keys() const { return keys_; }
+  /// What the TOML file and the command line say of a key, the last one; null if nothing.
+  const Setting* other(const std::string& key) const;
+
+  /// The file says so.
+  void give(const std::string& key, const std::string& value, const Entry& entry);
+  /// The same with the value as it stands, whose type is checked when it is applied.
+  void give(const std::string& key, const Entry& entry);
+  /// DeepSpeed does so if the file is silent on `path`.
+  void imply(const std::string& key, const std::string& value, const std::string& path);
+  /// For the user: that it changes nothing here, and why.
+  void remark(const Entry& entry, const std::string& why);
+  /// For the user: what it does here.
+  void note(const Entry& entry, const std::string& what);
+  /// Whether an entry is "auto", and its key therefore what the others say.
+  /// @throws InputError if they say nothing, for no value is known then.
+  bool is_left_to_others(const Entry& entry, const std::string& key) const;
+
+  /// @throws InputError for an entry that is not true or false. A missing one is `fallback`.
+  bool flag(const std::string& path, bool fallback) const;
+  /// Which of `words` an entry is, regardless of case.
+  /// @throws InputError that lists them.
+  std::string word(const Entry& entry, const std::vector<std::string>& words) const;
+
+  DeepSpeedSettings take() { return std::move(result_); }
+
+ private:
+  const Document& document_;
+  const std::vector<Key>& keys_;
+  const std::vector<Setting>& others_;
+  DeepSpeedSettings result_;
+};
+
+// The parts that more than one key decides.
+
+/// The three keys of the batch, of which two and W determine the third.
+void read_batch(Translation& t);
+/// `optimizer`, and whether it has the params that are given.
+void read_optimizer(Translation& t);
+void read_scheduler(Translation& t);
+/// fp16, bf16, communication_data_type and data_types.
+void read_formats(Translation& t);
+bool is_fp16(const Translation& t);
+/// zero_optimization.stage.
+void read_stage(Translation& t);
+
+}  // namespace fsdp::train::deepspeed
