@@ -9,13 +9,15 @@
 //   bench_step --one WHAT MODEL            one measurement, as the parent starts it: single,
 //                                          bfloat16, float16, disturbed, pieces,
 //                                          pieces-disturbed, ddp, fsdp, or bound=Haswell with
-//                                          those kernels of OpenBLAS
+//                                          those kernels of OpenBLAS. Under mpirun -np 2, the ranks
+//                                          of ddp and fsdp are processes (bench/mpi/step.cpp)
 
 #include "autograd/functions.h"
 #include "base/philox.h"
 #include "bench/support/disturbance.h"
 #include "bench/support/measure.h"
 #include "bench/support/openblas.h"
+#include "bench/support/step_process.h"
 #include "comm/world.h"
 #include "nn/transformer.h"
 #include "optim/local_gradients.h"
@@ -36,6 +38,8 @@
 #include <vector>
 
 using namespace fsdp;
+using bench::measure_in_child;
+using bench::StepCost;
 
 namespace {
 
@@ -129,13 +133,6 @@ class LowerBound {
 
 // -------------------------------------------------------------------------------- a training step
 
-struct Measured {
-  double seconds = 0;    // median of a step
-  double faults = 0;     // minor page faults a step, whole process
-  double rss = 0;        // bytes, peak of the process
-  double accounted = 0;  // bytes, peak of the trackers, all ranks
-};
-
 class Training {
  public:
   Training(const std::string& what, const Workload& work, ProcessGroup* group)
@@ -202,7 +199,7 @@ long minor_faults() {
 }
 
 /// Warms up, then times steps; only rank 0's clock counts, the ranks meet after every step.
-void time_steps(Training& training, int steps, Measured& measured, bool is_first) {
+void time_steps(Training& training, int steps, StepCost& measured, bool is_first) {
   for (int i = 0; i < 2; ++i) training.step();
   std::vector<double> seconds;
   const long faults = minor_faults();
@@ -216,8 +213,8 @@ void time_steps(Training& training, int steps, Measured& measured, bool is_first
   measured.faults = static_cast<double>(minor_faults() - faults) / steps;
 }
 
-Measured measure(const std::string& what, const Workload& work) {
-  Measured measured;
+StepCost measure(const std::string& what, const Workload& work) {
+  StepCost measured;
   bench::use_first_cores(kThreads);
   std::optional<bench::BusyLoop> busy;
   if (what.ends_with("disturbed")) busy.emplace();
@@ -255,17 +252,9 @@ Measured measure(const std::string& what, const Workload& work) {
 
 // -------------------------------------------------------------------------------------- the parent
 
-Measured measure_in_child(const std::string& program, const std::string& what,
-                          const std::string& model) {
-  const std::string command = fmt::format("{} --one {} {}", program, what, model);
-  FILE* child = popen(command.c_str(), "r");
-  FSDP_CHECK(child != nullptr, "could not start {}", command);
-  Measured measured;
-  const int read = std::fscanf(child, "%lf %lf %lf %lf", &measured.seconds, &measured.faults,
-                               &measured.rss, &measured.accounted);
-  const int status = pclose(child);
-  FSDP_CHECK(read == 4 && status == 0, "{} failed", command);
-  return measured;
+std::string child_of(const std::string& program, const std::string& what,
+                     const std::string& model) {
+  return fmt::format("{} --one {} {}", program, what, model);
 }
 
 /// The bound with those of OpenBLAS's kernels that take the least time here.
@@ -274,7 +263,7 @@ std::string fastest_bound(const std::string& program, const std::string& model) 
   for (int round = 0; round < 2; ++round) {
     for (const std::string& family : bench::openblas_families()) {
       const std::string bound = "bound=" + family;
-      bounds[measure_in_child(program, bound, model).seconds] = bound;
+      bounds[measure_in_child(child_of(program, bound, model)).seconds] = bound;
     }
   }
   return bounds.begin()->second;
@@ -288,10 +277,10 @@ void compare(const std::string& program, const std::string& model) {
     bound = fastest_bound(program, model);
     kinds.insert(kinds.begin(), bound);
   }
-  std::map<std::string, std::vector<Measured>> all;
+  std::map<std::string, std::vector<StepCost>> all;
   for (int round = 0; round < kRounds; ++round) {
     for (const std::string& kind : kinds)
-      all[kind].push_back(measure_in_child(program, kind, model));
+      all[kind].push_back(measure_in_child(child_of(program, kind, model)));
   }
   const auto ratio = [&](const std::string& a, const std::string& b) {
     std::vector<double> ratios;
@@ -303,8 +292,8 @@ void compare(const std::string& program, const std::string& model) {
   for (const std::string& kind : kinds) {
     if (kind.starts_with("pieces")) continue;
     std::vector<double> seconds;
-    for (const Measured& each : all[kind]) seconds.push_back(each.seconds);
-    const Measured& last = all[kind].back();
+    for (const StepCost& each : all[kind]) seconds.push_back(each.seconds);
+    const StepCost& last = all[kind].back();
     fmt::print("{:10} {:14} {:8.1f} ms per step", model, kind, bench::median(seconds) * 1e3);
     if (kind != bound) {
       fmt::print("   {:6.0f} minor faults per step   peak RSS minus accounted {:6.1f} MB",
@@ -329,9 +318,8 @@ int main(int count, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + count);
   try {
     if (words.size() == 3 && words[0] == "--one") {
-      const Measured measured = measure(words[1], workload(words[2]));
-      fmt::print("{} {} {} {}\n", measured.seconds, measured.faults, measured.rss,
-                 measured.accounted);
+      const StepCost cost = measure(words[1], workload(words[2]));
+      if (process_rank() == 0) bench::print(cost);
       return 0;
     }
     std::vector<std::string> models = words;
