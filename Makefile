@@ -121,8 +121,8 @@ bench: ## Measure speed, as ratios to what the machine can do
 	@$(written)
 	@$(install) build bench $(mpi)
 	@$(call configure,$(preset))
-	@$(call compile,$(preset)) $(if $(mpi),bench_mpi,bench)
-	@$(if $(mpi),$(call mpirun,2) $(bench-mpi) && $(call mpirun,4) $(bench-mpi),$(bench-all))
+	@$(call compile,$(preset)) $(if $(mpi),bench_mpi bench_mpi_step,bench)
+	@$(if $(mpi),$(call mpirun,2) $(bench-mpi) && $(call mpirun,4) $(bench-mpi) && $(bench-mpi)_step,$(bench-all))
 
 figures: ## Regenerate the book's figures from runs on a modeled machine (writeup/figures/)
 	@$(written)

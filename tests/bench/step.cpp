@@ -9,7 +9,9 @@
 //   bench_step --one WHAT MODEL            one measurement, as the parent starts it: single,
 //                                          bfloat16, float16, disturbed, ddp, fsdp, product,
 //                                          product-disturbed, pieces, pieces-disturbed, or
-//                                          bound=Haswell with those kernels of OpenBLAS
+//                                          bound=Haswell with those kernels of OpenBLAS. Under
+//                                          mpirun -np 2, the ranks of ddp and fsdp are processes
+//                                          (bench/mpi/step.cpp)
 
 #include "autograd/functions.h"
 #include "base/philox.h"
@@ -17,6 +19,7 @@
 #include "bench/support/lower_bound.h"
 #include "bench/support/measure.h"
 #include "bench/support/openblas.h"
+#include "bench/support/step_process.h"
 #include "comm/world.h"
 #include "nn/transformer.h"
 #include "optim/local_gradients.h"
@@ -37,6 +40,9 @@
 #include <vector>
 
 using namespace fsdp;
+using bench::measure_in_child;
+using bench::Phases;
+using bench::StepCost;
 
 namespace {
 
@@ -63,22 +69,6 @@ double now() {
 }
 
 // -------------------------------------------------------------------------------- a training step
-
-/// Seconds of the phases of a step.
-struct Phases {
-  double gradients = 0;  // forward, backward, and what is exchanged meanwhile
-  double finish = 0;     // the rest of the exchange
-  double update = 0;     // the optimizer's
-  double total() const { return gradients + finish + update; }
-};
-
-struct Measured {
-  double seconds = 0;    // median of a step
-  Phases phases;         // of that step
-  double faults = 0;     // minor page faults a step, whole process
-  double rss = 0;        // bytes, peak of the process
-  double accounted = 0;  // bytes, peak of the trackers, all ranks
-};
 
 class Training {
  public:
@@ -151,7 +141,7 @@ long minor_faults() {
 }
 
 /// Warms up, then times steps; only rank 0's clock counts.
-void time_steps(Training& training, int steps, Measured& measured, bool is_first) {
+void time_steps(Training& training, int steps, StepCost& measured, bool is_first) {
   for (int i = 0; i < 2; ++i) training.step();
   std::vector<Phases> timed;
   const long faults = minor_faults();
@@ -179,8 +169,8 @@ double seconds_of_long_product() {
   return bench::median(seconds);
 }
 
-Measured measure(const std::string& what, const Workload& work) {
-  Measured measured;
+StepCost measure(const std::string& what, const Workload& work) {
+  StepCost measured;
   bench::use_first_cores(kThreads);
   std::optional<bench::BusyLoop> busy;
   if (what.ends_with("disturbed")) busy.emplace();
@@ -221,19 +211,9 @@ Measured measure(const std::string& what, const Workload& work) {
 
 // -------------------------------------------------------------------------------------- the parent
 
-Measured measure_in_child(const std::string& program, const std::string& what,
-                          const std::string& model) {
-  const std::string command = fmt::format("{} --one {} {}", program, what, model);
-  FILE* child = popen(command.c_str(), "r");
-  FSDP_CHECK(child != nullptr, "could not start {}", command);
-  Measured measured;
-  Phases& phases = measured.phases;
-  const int read = std::fscanf(child, "%lf %lf %lf %lf %lf %lf %lf", &measured.seconds,
-                               &measured.faults, &measured.rss, &measured.accounted,
-                               &phases.gradients, &phases.finish, &phases.update);
-  const int status = pclose(child);
-  FSDP_CHECK(read == 7 && status == 0, "{} failed", command);
-  return measured;
+std::string child_of(const std::string& program, const std::string& what,
+                     const std::string& model) {
+  return fmt::format("{} --one {} {}", program, what, model);
 }
 
 /// The bound with those of OpenBLAS's kernels that take the least time here.
@@ -242,7 +222,7 @@ std::string fastest_bound(const std::string& program, const std::string& model) 
   for (int round = 0; round < 2; ++round) {
     for (const std::string& family : bench::openblas_families()) {
       const std::string bound = "bound=" + family;
-      bounds[measure_in_child(program, bound, model).seconds] = bound;
+      bounds[measure_in_child(child_of(program, bound, model)).seconds] = bound;
     }
   }
   return bounds.begin()->second;
@@ -264,10 +244,10 @@ void compare(const std::string& program, const std::string& model) {
     bound = fastest_bound(program, model);
     kinds.insert(kinds.begin(), bound);
   }
-  std::map<std::string, std::vector<Measured>> all;
+  std::map<std::string, std::vector<StepCost>> all;
   for (int round = 0; round < kRounds; ++round) {
     for (const std::string& kind : kinds)
-      all[kind].push_back(measure_in_child(program, kind, model));
+      all[kind].push_back(measure_in_child(child_of(program, kind, model)));
   }
   const auto ratio = [&](const std::string& a, const std::string& b) {
     std::vector<double> ratios;
@@ -278,9 +258,9 @@ void compare(const std::string& program, const std::string& model) {
   };
   for (const std::string& kind : kinds) {
     if (kind.starts_with("p")) continue;  // no step
-    std::vector<Measured> runs = all[kind];
-    std::ranges::sort(runs, {}, &Measured::seconds);
-    const Measured& run = runs[runs.size() / 2];
+    std::vector<StepCost> runs = all[kind];
+    std::ranges::sort(runs, {}, &StepCost::seconds);
+    const StepCost& run = runs[runs.size() / 2];
     fmt::print("{:10} {:14} {:8.1f} ms per step", model, kind, run.seconds * 1e3);
     if (kind != bound) {
       fmt::print(" = {:6.1f} + {:5.1f} + {:5.1f} {:6.0f} minor faults {:6.1f} MB not accounted",
@@ -306,10 +286,8 @@ int main(int count, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + count);
   try {
     if (words.size() == 3 && words[0] == "--one") {
-      const Measured measured = measure(words[1], workload(words[2]));
-      const Phases& phases = measured.phases;
-      fmt::print("{} {} {} {} {} {} {}\n", measured.seconds, measured.faults, measured.rss,
-                 measured.accounted, phases.gradients, phases.finish, phases.update);
+      const StepCost cost = measure(words[1], workload(words[2]));
+      if (process_rank() == 0) bench::print(cost);
       return 0;
     }
     std::vector<std::string> models = words;

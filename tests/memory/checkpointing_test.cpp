@@ -13,16 +13,8 @@ using namespace estimate;
 constexpr int kOneIn = FSDP_SANITIZED ? 5 : 1;  // a part of the cases is enough there
 
 MemoryCase checkpointed_case(Placement placement, int world_size, Checkpointing checkpointing) {
-  MemoryCase test_case;
-  test_case.model = odd_model();
-  MemoryOptions& options = test_case.options;
-  options.placement = placement;
-  options.world_size = world_size;
-  options.checkpointing = checkpointing;
-  options.batch = 2;
-  options.micro_steps = 3;
-  options.clips = true;
-  options.bucket_bytes = 4096;
+  MemoryCase test_case = odd_case(placement, world_size);
+  test_case.options.checkpointing = checkpointing;
   return test_case;
 }
 
@@ -156,12 +148,7 @@ TEST_CASE("Between forward and backward a checkpointed block keeps its input alo
 
 TEST_CASE("llama2-7b on the fake device: the activations of one block instead of 32") {
   MemoryCase test_case;
-  test_case.model = {.vocab_size = 32000,
-                     .hidden_size = 4096,
-                     .num_hidden_layers = 32,
-                     .num_attention_heads = 32,
-                     .intermediate_size = 11008,
-                     .max_position_embeddings = 4096};
+  test_case.model = llama2_7b();
   test_case.is_fake = true;
   MemoryOptions& options = test_case.options;
   options.world_size = 8;

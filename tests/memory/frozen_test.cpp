@@ -23,21 +23,9 @@ const std::vector<std::vector<std::string>> kTargets = {
     {"model.layers.1.mlp.gate_proj"},  // below it, nothing is recorded
 };
 
-MemoryCase frozen_case(Placement placement, int world_size) {
-  MemoryCase test_case;
-  test_case.model = odd_model();
-  test_case.options.placement = placement;
-  test_case.options.world_size = world_size;
-  test_case.options.batch = 2;
-  test_case.options.micro_steps = 3;
-  test_case.options.clips = true;
-  test_case.options.bucket_bytes = 4096;
-  return test_case;
-}
-
 MemoryCase lora_case(Placement placement, int world_size,
                      const std::vector<std::string>& targets = kTargets[0]) {
-  MemoryCase test_case = frozen_case(placement, world_size);
+  MemoryCase test_case = odd_case(placement, world_size);
   test_case.options.lora_rank = 3;
   test_case.options.lora_targets = targets;
   return test_case;
@@ -58,7 +46,7 @@ void in_every_placement(Check&& check) {
 TEST_CASE("The tape on paper is the activation table if nothing is frozen") {
   for (const bool is_tied : {false, true}) {
     for (const Placement placement : {Placement::single, Placement::sharded}) {
-      MemoryCase table = frozen_case(placement, 1);
+      MemoryCase table = odd_case(placement, 1);
       table.model.tie_word_embeddings = is_tied;
       MemoryCase paper = table;
       paper.options.trains = [](const std::string&) { return true; };
@@ -132,7 +120,7 @@ TEST_CASE("Models of which a part is frozen hold what the formula says") {
   for (const auto& part : parts) {
     in_every_placement([&](Placement placement, int world_size) {
       if (number++ % kOneIn != 0) return;
-      MemoryCase test_case = frozen_case(placement, world_size);
+      MemoryCase test_case = odd_case(placement, world_size);
       test_case.options.trains = part.second;
       CAPTURE(part.first, world_size, placement == Placement::ddp);
       CHECK(difference(test_case) == "");
@@ -157,12 +145,7 @@ TEST_CASE("LoRA with ignored parameters and tied embeddings holds what the formu
 
 TEST_CASE("LoRA of llama2-7b on the fake device: 2N + 16 N_lora, and activations") {
   MemoryCase test_case;
-  test_case.model = {.vocab_size = 32000,
-                     .hidden_size = 4096,
-                     .num_hidden_layers = 32,
-                     .num_attention_heads = 32,
-                     .intermediate_size = 11008,
-                     .max_position_embeddings = 4096};
+  test_case.model = llama2_7b();
   test_case.is_fake = true;
   MemoryOptions& options = test_case.options;
   options.length = 512;

@@ -36,6 +36,27 @@ nn::TransformerConfig odd_model() {
           .max_position_embeddings = 7};
 }
 
+MemoryCase odd_case(Placement placement, int world_size) {
+  MemoryCase test_case;
+  test_case.model = odd_model();
+  test_case.options.placement = placement;
+  test_case.options.world_size = world_size;
+  test_case.options.batch = 2;
+  test_case.options.micro_steps = 3;
+  test_case.options.clips = true;
+  test_case.options.bucket_bytes = 4096;
+  return test_case;
+}
+
+nn::TransformerConfig llama2_7b() {
+  return {.vocab_size = 32000,
+          .hidden_size = 4096,
+          .num_hidden_layers = 32,
+          .num_attention_heads = 32,
+          .intermediate_size = 11008,
+          .max_position_embeddings = 4096};
+}
+
 StateRecorder::StateRecorder(nn::TransformerLM& model, const MemoryTracker& tracker)
     : tracker_(tracker) {
   names_[&model] = "root";

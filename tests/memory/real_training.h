@@ -67,5 +67,9 @@ class StateRecorder : public nn::CallObserver {
 /// V 37, d 20, L 3, H 10 over 5 key/value heads, F 51, T 7: no size is a power of two, and W
 /// divides hardly any.
 nn::TransformerConfig odd_model();
+/// Three micro-steps of the odd model, with clipping, small buckets and odd sizes everywhere.
+MemoryCase odd_case(estimate::Placement placement, int world_size);
+/// Only the fake device has room for it.
+nn::TransformerConfig llama2_7b();
 
 }  // namespace fsdp::testing

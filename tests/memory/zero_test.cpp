@@ -17,14 +17,7 @@ constexpr Placement kZero[] = {Placement::zero1, Placement::zero2};
 constexpr Partition kPartitions[] = {Partition::greedy, Partition::flat};
 
 MemoryCase zero_case(Placement placement, Partition partition, int world_size) {
-  MemoryCase test_case;
-  test_case.model = odd_model();
-  test_case.options.placement = placement;
-  test_case.options.world_size = world_size;
-  test_case.options.batch = 2;
-  test_case.options.micro_steps = 3;
-  test_case.options.clips = true;
-  test_case.options.bucket_bytes = 4096;
+  MemoryCase test_case = odd_case(placement, world_size);
   test_case.options.zero = {
       .partition = partition, .reduce_buffer_bytes = 3000, .broadcast_buffer_bytes = 5000};
   return test_case;

@@ -97,23 +97,14 @@ TEST_CASE("A checkpoint saved at any number of ranks continues on eight with the
   base.clip = 0.5;
   const TrainingResult expected = single(base);
 
-  const TemporaryFolder folder;
   TrainingCase before = base;
   before.strategy = Strategy::fsdp;
   before.world_size = GENERATE(4, 1, 2);
   before.steps = 2;
-  before.save_to = folder.path();
-  const TrainingResult first = train(before);
-
   TrainingCase after = before;
   after.world_size = 8;
-  after.first_step = 2;
-  after.save_to.reset();
-  after.load_from = io::CheckpointFolder(folder.path()).latest();
-  after.seed_of_model = 77;  // what is loaded must not come from initialization
-  TrainingResult joined = train(after);
-  joined.losses.insert(joined.losses.begin(), first.losses.begin(), first.losses.end());
-  joined.norms.insert(joined.norms.begin(), first.norms.begin(), first.norms.end());
+  const TemporaryFolder folder;
+  const TrainingResult joined = train_in_parts({before, after}, folder.path());
   CAPTURE(before.world_size);
   CHECK(difference(joined, expected) == "");
 }
@@ -189,21 +180,14 @@ TEST_CASE("A checkpoint of mixed precision holds the masters, and continues at a
   base.steps = 4;
   base.precision = kPolicies[0];
   const TrainingResult expected = single(base);
-  const TemporaryFolder folder;
   TrainingCase before = base;
   before.strategy = Strategy::fsdp;
   before.world_size = GENERATE(4, 2);
   before.steps = 2;
-  before.save_to = folder.path();
-  const TrainingResult first = train(before);
   TrainingCase after = before;
   after.world_size = 8;
-  after.first_step = 2;
-  after.save_to.reset();
-  after.load_from = io::CheckpointFolder(folder.path()).latest();
-  after.seed_of_model = 77;
-  TrainingResult joined = train(after);
-  joined.losses.insert(joined.losses.begin(), first.losses.begin(), first.losses.end());
+  const TemporaryFolder folder;
+  const TrainingResult joined = train_in_parts({before, after}, folder.path());
   CHECK(difference(joined, expected) == "");
 }
 

@@ -73,27 +73,18 @@ TEST_CASE("A training goes on from a mesh with options as any other, and the oth
   base.steps = 7;
   base.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
   const TrainingResult expected = train(base);
-  const TemporaryFolder folder;
   // One training, each of whose steps runs in another place.
-  const std::vector<std::pair<Mesh, Options>> places = {
-      {{2, 2}, kOptions[0]}, {{4, 2}, kOptions[3]}, {{1, 2}, {}},         {{2, 4}, kOptions[5]},
-      {{2, 2}, kOptions[4]}, {{1, 4}, kOptions[1]}, {{4, 2}, kOptions[2]}};
-  TrainingResult joined;
-  for (std::size_t step = 0; step < places.size(); ++step) {
-    TrainingCase training = over(places[step].first, places[step].second, base);
-    training.steps = 1;
-    training.first_step = static_cast<int>(step);
-    training.no_sync = step % 2 == 0;
-    training.save_to = folder.path();
-    if (step > 0) {
-      training.load_from = io::CheckpointFolder(folder.path()).latest();
-      training.seed_of_model = 77;  // what is loaded must not come from initialization
-    }
-    const TrainingResult rest = train(training);
-    joined.losses.insert(joined.losses.end(), rest.losses.begin(), rest.losses.end());
-    joined.norms.insert(joined.norms.end(), rest.norms.begin(), rest.norms.end());
-    joined.state = rest.state;
+  std::vector<TrainingCase> parts = {
+      over({2, 2}, kOptions[0], base), over({4, 2}, kOptions[3], base),
+      over({1, 2}, {}, base),          over({2, 4}, kOptions[5], base),
+      over({2, 2}, kOptions[4], base), over({1, 4}, kOptions[1], base),
+      over({4, 2}, kOptions[2], base)};
+  for (std::size_t step = 0; step < parts.size(); ++step) {
+    parts[step].steps = 1;
+    parts[step].no_sync = step % 2 == 0;
   }
+  const TemporaryFolder folder;
+  const TrainingResult joined = train_in_parts(std::move(parts), folder.path());
   CHECK(difference(joined, expected) == "");
 }
 

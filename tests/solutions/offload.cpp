@@ -71,19 +71,10 @@ TEST_CASE("A checkpoint goes from offloaded to not offloaded shards, and back") 
   const TrainingResult expected = train(base);
   for (const auto& [first, second] :
        {std::pair<optim::Offload, optim::Offload>{kAll, {}}, {{}, kAll}, {kParams, kAll}}) {
+    TrainingCase before = fsdp_of(base, 2, first), after = fsdp_of(base, 4, second);
+    before.steps = after.steps = 2;
     const TemporaryFolder folder;
-    TrainingCase before = fsdp_of(base, 2, first);
-    before.steps = 2;
-    before.save_to = folder.path();
-    TrainingResult joined = train(before);
-    TrainingCase after = fsdp_of(base, 4, second);
-    after.first_step = after.steps = 2;
-    after.load_from = io::CheckpointFolder(folder.path()).latest();
-    after.seed_of_model = 77;  // what is loaded must not come from initialization
-    const TrainingResult rest = train(after);
-    joined.losses.insert(joined.losses.end(), rest.losses.begin(), rest.losses.end());
-    joined.norms.insert(joined.norms.end(), rest.norms.begin(), rest.norms.end());
-    joined.state = rest.state;
+    const TrainingResult joined = train_in_parts({before, after}, folder.path());
     CAPTURE(first.params, first.grads, second.params, second.grads);
     CHECK(difference(joined, expected) == "");
   }

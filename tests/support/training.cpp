@@ -243,6 +243,26 @@ TrainingResult train(const TrainingCase& options) {
   return result;
 }
 
+TrainingResult train_in_parts(std::vector<TrainingCase> parts,
+                              const std::filesystem::path& folder) {
+  TrainingResult joined;
+  int steps_done = 0;
+  for (TrainingCase& part : parts) {
+    part.first_step = steps_done;
+    part.save_to = folder;
+    if (steps_done > 0) {
+      part.load_from = io::CheckpointFolder(folder).latest();
+      part.seed_of_model = 77;  // what is loaded must not come from initialization
+    }
+    TrainingResult result = train(part);
+    joined.losses.insert(joined.losses.end(), result.losses.begin(), result.losses.end());
+    joined.norms.insert(joined.norms.end(), result.norms.begin(), result.norms.end());
+    joined.state = std::move(result.state);
+    steps_done += part.steps;
+  }
+  return joined;
+}
+
 std::string difference(const TrainingResult& a, const TrainingResult& b) {
   for (std::size_t i = 0; i < std::max(a.losses.size(), b.losses.size()); ++i) {
     if (i >= a.losses.size() || i >= b.losses.size()) return "another number of steps";

@@ -60,6 +60,10 @@ struct TrainingResult {
 
 TrainingResult train(const TrainingCase& options);
 
+/// Trains with FSDP in parts, one after the other: each saves its state in `folder`, and the next
+/// one goes on from there, wherever and however it runs. The result is that of all steps together.
+TrainingResult train_in_parts(std::vector<TrainingCase> parts, const std::filesystem::path& folder);
+
 /// The first difference, as a sentence; "" if there is none.
 std::string difference(const TrainingResult& a, const TrainingResult& b);
 

@@ -7,59 +7,31 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
-#include "train/some_text.h"
-#include "train/trainer.h"
+#include "train/short_training.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
-namespace fsdp::train {
+namespace fsdp::train::mixed_precision_test {
 namespace {
 
+using short_training::placed;
+using short_training::policy;
+using short_training::skipped;
+using short_training::Trained;
+using short_training::Words;
 using testing::TemporaryFolder;
-using Words = std::vector<std::string>;
 
-TrainConfig config_of(const std::vector<Words>& parts) {
-  Words words = {"--model.preset=nano",         "--model.vocab_size=127",
-                 "--training.seq_len=7",        "--training.local_batch_size=1",
-                 "--training.steps=5",          "--training.global_batch_size=12",
-                 "--lr_scheduler.kind=constant"};
-  for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
-  return load_config(std::nullopt, words);
+TrainConfig config_of(std::vector<Words> parts) {
+  parts.insert(parts.begin(), Words{"--training.steps=5"});
+  return short_training::configure(parts);
 }
 
-struct Trained {
-  RunResult result;
-  std::vector<std::string> notes;
-};
-
-Trained train(const std::vector<Words>& parts) {
-  Trained trained;
-  RunOptions options;
-  options.on_note = [&](const std::string& note) { trained.notes.push_back(note); };
-  trained.result = run_training(config_of(parts), some_text(), options);
-  return trained;
-}
-
-Words policy(const std::string& param, const std::string& reduce) {
-  return {"--training.mixed_precision_param=" + param,
-          "--training.mixed_precision_reduce=" + reduce};
-}
-
-Words placed(const std::string& name, int ranks) {
-  return {"--parallel.strategy=" + name, "--parallel.ranks=" + std::to_string(ranks)};
-}
+Trained train(const std::vector<Words>& parts) { return short_training::train(config_of(parts)); }
 
 // A scale at which gradients overflow for some steps, and then do not any more.
 Words too_large() { return {"--fp16.initial_scale_power=23", "--training.steps=12"}; }
-
-int skipped(const Trained& trained) {
-  return static_cast<int>(std::ranges::count_if(trained.notes, [](const std::string& note) {
-    return note.ends_with("the step was skipped");
-  }));
-}
 
 }  // namespace
 
@@ -312,4 +284,4 @@ TEST_CASE("keys of mixed precision are checked", "[config]") {
   CHECK_THAT(config.remarks[0], contains("without training.mixed_precision_param float16"));
 }
 
-}  // namespace fsdp::train
+}  // namespace fsdp::train::mixed_precision_test

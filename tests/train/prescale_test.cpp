@@ -3,87 +3,41 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
-#include "train/some_text.h"
-#include "train/trainer.h"
+#include "train/short_training.h"
 
-#include <algorithm>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace fsdp::train::prescale_test {
 namespace {
 
+using namespace short_training;
 using testing::TemporaryFolder;
-using Words = std::vector<std::string>;
 
 const Words kPrescaled = {"--training.prescale_gradients=true"};
 
-TrainConfig configure(const std::vector<Words>& parts) {
-  Words words = {"--model.preset=nano",         "--model.vocab_size=127",
-                 "--training.seq_len=7",        "--training.local_batch_size=1",
-                 "--training.steps=4",          "--training.global_batch_size=12",
-                 "--lr_scheduler.kind=constant"};
-  for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
-  return load_config(std::nullopt, words);
+TrainConfig configure(std::vector<Words> parts) {
+  parts.insert(parts.begin(), Words{"--training.global_batch_size=24"});  // 8 divides it, and 6
+  return short_training::configure(parts);
 }
 
-struct Trained {
-  RunResult result;
-  std::vector<std::string> notes;
-};
+Trained train(const std::vector<Words>& parts) { return short_training::train(configure(parts)); }
 
-Trained train(const std::vector<Words>& parts) {
-  Trained trained;
-  RunOptions options;
-  options.on_note = [&](const std::string& note) { trained.notes.push_back(note); };
-  trained.result = run_training(configure(parts), some_text(), options);
-  return trained;
-}
+/// Ranks whose sums are those of a single process.
+bool is_exact(const Place& place) { return place.ranks != 3 && place.ranks != 6; }
 
-Words placed(const std::string& name, int ranks, int replicas = 1) {
-  return {"--parallel.strategy=" + name, "--parallel.ranks=" + std::to_string(ranks),
-          "--parallel.data_parallel_replicate_degree=" + std::to_string(replicas)};
-}
-
-Words policy(const std::string& param, const std::string& reduce) {
-  return {"--training.mixed_precision_param=" + param,
-          "--training.mixed_precision_reduce=" + reduce};
-}
-
-constexpr bool kHasMeshes = FSDP_HAS_TASK8 != 0;  // not in a student kit that lacks task 8
-
-/// Every strategy at every number of ranks, and meshes.
-std::vector<Words> everywhere() {
-  std::vector<Words> all = {placed("single", 1)};
-  for (const int ranks : {1, 2, 3, 4}) {
-    for (const char* name : {"ddp", "zero1", "zero2", "fsdp"}) all.push_back(placed(name, ranks));
-  }
-  if (!kHasMeshes) return all;
-  for (const auto& [ranks, replicas] : {std::pair(4, 2), {6, 2}, {4, 4}}) {
-    all.push_back(placed("fsdp", ranks, replicas));
-  }
-  return all;
-}
-
-// With it, a gradient of one micro-batch fits into float16, and the sum of twelve does not.
+// With it, a gradient of one micro-batch fits into float16, and the sum of 24 does not.
 const Words kScale = {"--fp16.initial_scale_power=16", "--fp16.hysteresis=100"};
-
-int skipped(const Trained& trained) {
-  return static_cast<int>(std::ranges::count_if(trained.notes, [](const std::string& note) {
-    return note.ends_with("the step was skipped");
-  }));
-}
 
 }  // namespace
 
 TEST_CASE("scaled before or after they are summed, gradients have the same bits",
           "[train][prescale]") {
   for (const Words& how : {Words{}, {"--training.no_sync=true", "--training.max_norm=0"}}) {
-    for (const Words& where : everywhere()) {
+    for (const Place& place : all_places()) {
+      const Words where = place.words();
       const RunResult after = train({how, where}).result;
       const RunResult before = train({how, where, kPrescaled}).result;
-      INFO(where[0] << " " << where[1] << " " << where[2]);
+      INFO(place.name());
       CHECK(before.losses == after.losses);
       CHECK(before.param_sha256 == after.param_sha256);
       CHECK(before.peak_bytes == bound_bytes(configure({how, where})));
@@ -94,15 +48,16 @@ TEST_CASE("scaled before or after they are summed, gradients have the same bits"
 TEST_CASE("a sum that overflows in float16 does not if its terms were scaled before",
           "[train][prescale]") {
   const Words wide = policy("float16", "float32"), narrow = policy("float16", "float16");
-  // What 1/16 of the scale gives: 16 is the next power of two after twelve.
-  const RunResult low = train({narrow, {"--fp16.initial_scale_power=12"}}).result;
-  for (const Words& where : everywhere()) {
-    INFO(where[0] << " " << where[1] << " " << where[2]);
+  // What 1/32 of the scale gives: 32 is the next power of two after 24.
+  const RunResult low = train({narrow, {"--fp16.initial_scale_power=11"}}).result;
+  for (const Place& place : all_places()) {
+    const Words where = place.words();
+    INFO(place.name());
     CHECK(skipped(train({wide, kScale, where})) == 0);
     CHECK(skipped(train({narrow, kScale, where})) == 4);
     const Trained before = train({narrow, kScale, where, kPrescaled});
     CHECK(skipped(before) == 0);
-    if (where[1] == placed("", 3)[1] || where[1] == placed("", 6)[1]) continue;  // other orders
+    if (!is_exact(place)) continue;
     CHECK(before.result.losses == low.losses);
     CHECK(before.result.param_sha256 == low.param_sha256);
   }
@@ -116,9 +71,10 @@ TEST_CASE("all ranks skip a step whose gradient overflows although it was scaled
   const Trained single = train({how, kPrescaled});
   CHECK(skipped(single) > 1);
   CHECK(skipped(single) < skipped(train({how})));
-  for (const Words& where : everywhere()) {
-    if (where[1] == placed("", 3)[1] || where[1] == placed("", 6)[1]) continue;
-    INFO(where[0] << " " << where[1] << " " << where[2]);
+  for (const Place& place : all_places()) {
+    const Words where = place.words();
+    if (!is_exact(place)) continue;
+    INFO(place.name());
     const Trained there = train({how, where, kPrescaled});
     CHECK(there.notes == single.notes);
     CHECK(there.result.param_sha256 == single.result.param_sha256);
@@ -149,7 +105,7 @@ TEST_CASE("the key of prescaling: wrong values, and where it has no effect", "[c
   CHECK_THAT(message_of<InputError>([&] { configure({{"--training.prescale_gradients=1"}}); }),
              contains("training.prescale_gradients: is 1, must be true or false"));
   CHECK(configure({kPrescaled}).remarks.empty());
-  CHECK(configure({kPrescaled}).prescale() == 1.0 / 16);
+  CHECK(configure({kPrescaled}).prescale() == 1.0 / 32);
   CHECK(configure({}).prescale() == 1);
   const auto remarks = configure({kPrescaled, {"--training.global_batch_size=1"}}).remarks;
   REQUIRE(remarks.size() == 1);

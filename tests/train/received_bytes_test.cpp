@@ -4,45 +4,22 @@
 #include "support/temporary_folder.h"
 #include "train/bound.h"
 #include "train/program.h"
-#include "train/some_text.h"
-#include "train/trainer.h"
+#include "train/short_training.h"
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace fsdp::train::received_bytes_test {
 namespace {
 
+using namespace short_training;
 using testing::TemporaryFolder;
-using Words = std::vector<std::string>;
 
-constexpr bool kHasMeshes = FSDP_HAS_TASK8 != 0;  // not in a student kit that lacks task 8
+constexpr bool kHasTask8 = FSDP_HAS_TASK8 != 0;  // else this is a student kit without it
 
-TrainConfig configure(const std::vector<Words>& parts) {
-  Words words = {"--model.preset=nano",  "--model.vocab_size=127",
-                 "--training.seq_len=7", "--training.local_batch_size=1",
-                 "--training.steps=3",   "--training.global_batch_size=24"};
-  for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
-  return load_config(std::nullopt, words);
-}
-
-Words placed(const std::string& name, int ranks, int replicas = 1) {
-  return {"--parallel.strategy=" + name, "--parallel.ranks=" + std::to_string(ranks),
-          "--parallel.data_parallel_replicate_degree=" + std::to_string(replicas)};
-}
-
-std::vector<Words> everywhere() {
-  std::vector<Words> all = {placed("single", 1)};
-  for (const char* name : {"ddp", "zero1", "zero2", "fsdp"}) {
-    for (const int ranks : {1, 2, 3, 4}) all.push_back(placed(name, ranks));
-  }
-  if (!kHasMeshes) return all;
-  for (const auto& [replicas, shards] : {std::pair(2, 2), {4, 2}, {2, 4}, {2, 3}, {4, 1}}) {
-    all.push_back(placed("fsdp", replicas * shards, replicas));
-  }
-  return all;
+TrainConfig in(const Words& where, const Words& how) {
+  return configure({{"--training.global_batch_size=24"}, where, how});
 }
 
 void check(const TrainConfig& config, const RunResult& result) {
@@ -64,27 +41,25 @@ TEST_CASE("every strategy receives the bytes of the formula", "[train][received]
         {"--training.activation_checkpoint=block", "--parallel.zero_partition=flat",
          "--parallel.broadcast_fp16=true", "--parallel.reduce_buffer_size=1000"},
         {"--parallel.reshard_after_forward=false", "--parallel.prefetch_depth=2"}}) {
-    if (!kHasMeshes && how[0] == "--training.activation_checkpoint=block") continue;
-    for (const Words& where : everywhere()) {
-      INFO((how.empty() ? "" : how[0]) << " " << where[0] << " " << where[1] << " " << where[2]);
-      const TrainConfig config = configure({how, where});
-      check(config, run_training(config, some_text()));
+    if (!kHasTask8 && !how.empty() && how[0] == "--training.activation_checkpoint=block") continue;
+    for (const Place& place : all_places()) {
+      INFO((how.empty() ? "" : how[0]) << " " << place.name());
+      const TrainConfig config = in(place.words(), how);
+      check(config, train(config).result);
     }
   }
-  const TrainConfig config = configure({placed("fsdp", 4), {"--parallel.reshard_after_forward=2"}});
-  check(config, run_training(config, some_text()));
+  const TrainConfig config = in(placed("fsdp", 4), {"--parallel.reshard_after_forward=2"});
+  check(config, train(config).result);
 }
 
 TEST_CASE("a step that is skipped receives less", "[train][received]") {
   for (const Words& where : {placed("fsdp", 3), placed("zero1", 2), placed("zero2", 4)}) {
     const TrainConfig config =
-        configure({where,
-                   {"--training.mixed_precision_param=float16", "--training.steps=8",
-                    "--fp16.initial_scale_power=23", "--fp16.hysteresis=1"}});
-    int skipped = 0;
-    RunOptions options;
-    options.on_step = [&](const StepReport& step) { skipped += step.is_skipped ? 1 : 0; };
-    const RunResult result = run_training(config, some_text(), options);
+        in(where, {"--training.mixed_precision_param=float16", "--training.steps=8",
+                   "--fp16.initial_scale_power=23", "--fp16.hysteresis=1"});
+    const Trained trained = train(config);
+    const RunResult& result = trained.result;
+    const int skipped = short_training::skipped(trained);
     REQUIRE(skipped > 0);
     REQUIRE(skipped < 8);
     CHECK(result.comm_bytes == result.comm_formula_bytes);
@@ -102,9 +77,11 @@ TEST_CASE("checkpoints and evaluations do not count as received", "[train][recei
     const TemporaryFolder folder;
     const Words often = {"--checkpoint.folder=" + folder.path().string(), "--checkpoint.interval=1",
                          "--data.validation=a text", "--training.eval_every=1"};
-    const TrainConfig config = configure({where, often});
+    const TrainConfig config = in(where, often);
     check(config, run_training(config, some_text(), options));
-    const TrainConfig longer = configure({where, often, {"--training.steps=5"}});
+    Words more = often;
+    more.emplace_back("--training.steps=6");
+    const TrainConfig longer = in(where, more);
     check(longer, run_training(longer, some_text(), options));
   }
 }
