@@ -1,12 +1,12 @@
 #include "train/rank_trainer.h"
 
-#include "autograd/functions.h"
 #include "base/check.h"
 #include "io/sharded_checkpoint.h"
 #include "nn/generate.h"
 #include "tensor/ops.h"
 #include "tensor/tree_sum.h"
 #include "train/fingerprint.h"
+#include "train/gradients.h"
 #include "train/run_state.h"
 
 #include <fmt/format.h>
@@ -161,18 +161,12 @@ StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankRe
 }
 
 std::vector<float> RankTrainer::make_gradients(std::int64_t step) {
-  optim::GradientEngine& gradients = strategy_->gradients();
   std::vector<float> losses;
   plan_.loss_scale = scaler_.scale();
-  gradients.begin_step(plan_);
-  for (int m = 0; m < plan_.micro_steps; ++m) {
-    const MicroBatch micro = sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_));
-    const Variable loss = cross_entropy(strategy_->model()(Variable(micro.tokens)), micro.targets);
-    losses.push_back(static_cast<float>(loss.data().item()));
-    loss.backward(plan_.loss_scale);
-    gradients.end_micro_step();
-  }
-  gradients.finish_gradients();
+  train::make_gradients(
+      *strategy_, plan_,
+      [&](int m) { return sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_)); },
+      [&](const Tensor& loss) { losses.push_back(static_cast<float>(loss.item())); });
   return losses;
 }
 
