@@ -9,7 +9,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
+.PHONY: help demo estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
   check-clang check-arm64 check-grader compare-pytorch clean figures skeletons warm-up \
   test-integrated progress watch submit grade grade-all gradescope student-kit
 
@@ -53,6 +53,13 @@ demo: ## Train a small model, alone and sharded, and compare every bit (writes b
 	@$(call compile,$(preset)) unshard_demo
 	@$(if $(mpi),$(call mpirun,4)) build/$(preset)/bin/unshard-demo \
 	  $(if $(PARAM),--mixed-precision-param $(PARAM)) $(if $(REDUCE),--mixed-precision-reduce $(REDUCE))
+
+estimate: ## Say how much memory a training takes: make estimate ARGS="--model.preset llama3_8b --parallel.ranks 8"
+	@$(written)
+	@$(install) build
+	@$(call configure,release)
+	@$(call compile,release) unshard_estimate
+	@build/release/bin/unshard-estimate $(ARGS)
 
 test: ## Build and run every test (BACKEND=mpi: those with ranks as processes)
 	@$(written)

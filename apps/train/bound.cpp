@@ -10,7 +10,6 @@
 #include <string>
 
 namespace fsdp::train {
-namespace {
 
 estimate::MemoryOptions memory_options(const TrainConfig& config) {
   estimate::MemoryOptions options;
@@ -41,6 +40,7 @@ estimate::MemoryOptions memory_options(const TrainConfig& config) {
   options.reshard_ranks = reshard.ranks;
   options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
   options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
+  options.offload = config.offload();
   if (!config.optimizer.decay_norms)
     options.decays = [&config](const std::string& path) { return decays(config.optimizer, path); };
   if (config.checkpoints_blocks()) options.checkpointing = estimate::Checkpointing::inside;
@@ -48,8 +48,6 @@ estimate::MemoryOptions memory_options(const TrainConfig& config) {
   options.lora_targets = config.lora_options().targets;
   return options;
 }
-
-}  // namespace
 
 std::vector<std::int64_t> bound_bytes_by_rank(const TrainConfig& config, Work work) {
   const estimate::MemoryOptions options = memory_options(config);

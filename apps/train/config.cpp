@@ -14,18 +14,29 @@
 namespace fsdp::train {
 namespace {
 
+constexpr double kMostRanks = 256;
+constexpr double kMostModeledRanks = 1e6;
+
 const std::map<std::string, nn::TransformerConfig>& presets() {
   using Model = nn::TransformerConfig;
   static const std::map<std::string, Model> sizes = {
-      {"nano", Model::nano()},         {"tiny", Model::tiny()},
-      {"small", Model::small()},       {"llama_124m", Model::llama_124m()},
+      {"nano", Model::nano()},
+      {"tiny", Model::tiny()},
+      {"small", Model::small()},
+      {"llama_124m", Model::llama_124m()},
       {"llama_2b", Model::llama_2b()},
+      {"llama2_7b", Model::llama2_7b()},
+      {"llama2_13b", Model::llama2_13b()},
+      {"llama2_70b", Model::llama2_70b()},
+      {"llama3_8b", Model::llama3_8b()},
+      {"llama3_70b", Model::llama3_70b()},
+      {"llama3_405b", Model::llama3_405b()},
   };
   return sizes;
 }
 
 // Every key, in the order of --help.
-std::vector<Key> keys_of(TrainConfig& c) {
+std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
   std::vector<std::string> preset_names;
   for (const auto& [name, sizes] : presets()) preset_names.push_back(name);
   const std::vector<std::string> formats = model_formats();
@@ -120,12 +131,12 @@ std::vector<Key> keys_of(TrainConfig& c) {
        range(0, 1e9)},
       {"parallel.strategy", &c.parallel.strategy, "--strategy",
        one_of({"single", "ddp", "zero1", "zero2", "fsdp"})},
-      {"parallel.ranks", &c.parallel.ranks, "W; --ranks", range(1, 256)},
+      {"parallel.ranks", &c.parallel.ranks, "W; --ranks", range(1, most_ranks)},
       {"parallel.data_parallel_replicate_degree", &c.parallel.replicate_degree,
-       "R: replicas of ranks / R shards each", range(1, 256)},
+       "R: replicas of ranks / R shards each", range(1, most_ranks)},
       {"parallel.threads_per_rank", &c.parallel.threads_per_rank, "inside one rank", range(1, 256)},
       {"parallel.reshard_after_forward", &c.parallel.reshard_after_forward,
-       "a number s: within groups of s ranks", range(2, 256)},
+       "a number s: within groups of s ranks", range(2, most_ranks)},
       {"parallel.prefetch_depth", &c.parallel.prefetch_depth, "units gathered early",
        range(0, 1000)},
       {"parallel.in_flight_limit", &c.parallel.in_flight_limit,
@@ -157,6 +168,8 @@ std::vector<Key> keys_of(TrainConfig& c) {
 
 // The folder of model.from sets the whole model.
 void read_model(TrainConfig& config) {
+  const std::filesystem::path from = config.from;
+  const bool is_file = config.is_modeled && std::filesystem::is_regular_file(from);
   for (const auto& [key, origin] : config.origins) {
     if (!key.starts_with("model.") || key == "model.from") continue;
     throw InputError(
@@ -165,8 +178,8 @@ void read_model(TrainConfig& config) {
                     origin, key, config.from));
   }
   try {
-    config.model = io::read_hf_config(std::filesystem::path(config.from) / "config.json");
-    config.extras = io::find_hf_extras(config.from);
+    config.model = io::read_hf_config(is_file ? from : from / "config.json");
+    if (!config.is_modeled) config.extras = io::find_hf_extras(from);
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", config.origin("model.from"), error.what()));
   }
@@ -176,13 +189,16 @@ void read_model(TrainConfig& config) {
 
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
                         const std::vector<std::string>& overrides,
-                        const std::optional<std::filesystem::path>& deepspeed) {
+                        const std::optional<std::filesystem::path>& deepspeed,
+                        const ConfigUse& use) {
   TrainConfig config;
-  const std::vector<Key> keys = keys_of(config);
+  config.is_modeled = use.is_modeled;
+  const std::vector<Key> keys = keys_of(config, use.is_modeled ? kMostModeledRanks : kMostRanks);
   std::vector<Setting> settings;
   if (file) settings = settings_of_file(*file, keys);
   for (Setting& each : settings_of_words(overrides)) settings.push_back(std::move(each));
   if (file) config.source = file->string();
+  if (use.translate) use.translate(settings);
 
   // The sizes of the preset first, wherever it is named. A wrong name is refused in its turn.
   for (const Setting& each : settings) {
@@ -210,7 +226,7 @@ TrainConfig load_config(const std::optional<std::filesystem::path>& file,
 std::string describe_keys() {
   TrainConfig config;
   std::string all;
-  for (const Key& key : keys_of(config)) {
+  for (const Key& key : keys_of(config, kMostRanks)) {
     const std::string fallback = key.is_text() ? fmt::format("\"{}\"", key.get()) : key.get();
     all += fmt::format("  --{:32} {:12} {} ({})\n", key.name, fallback, key.meaning, key.values());
   }

@@ -9,11 +9,14 @@
 #include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
 #include "optim/mixed_precision.h"
+#include "optim/offload.h"
 #include "optim/optimizer.h"
 #include "task3_forward/forward.h"
+#include "train/config_keys.h"
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -115,7 +118,8 @@ struct TrainConfig {
   std::string source = "(defaults)";  ///< the file or both files, named in messages
   std::string preset = "tiny";
   std::string from;  ///< model.from: the Hugging Face folder to start from; empty = random weights
-  io::HfExtras extras;  ///< what an export takes over from there
+  bool is_modeled = false;  ///< as in ConfigUse
+  io::HfExtras extras;      ///< what an export takes over from there
   nn::TransformerConfig model = nn::TransformerConfig::tiny();
   DataConfig data;
   TrainingConfig training;
@@ -144,6 +148,7 @@ struct TrainConfig {
     return training.seq_len == 0 ? model.max_position_embeddings : training.seq_len;
   }
   optim::MixedPrecision mixed_precision() const;
+  optim::Offload offload() const { return {parallel.offload_params, parallel.offload_grads}; }
   bool checkpoints_blocks() const { return training.activation_checkpoint == "block"; }
   bool has_lora() const { return lora.rank > 0; }
   nn::LoraOptions lora_options() const;
@@ -171,6 +176,16 @@ struct TrainConfig {
   void check();
 };
 
+/// What a program does with a configuration, if it is not training here.
+struct ConfigUse {
+  /// The ranks are modeled: there may be a million, they have a host beside the device (so offload
+  /// is allowed), and model.from may name a config.json alone.
+  bool is_modeled = false;
+  /// Sees everything that was written, in order, before any of it is applied: another program's
+  /// spellings become ours here.
+  std::function<void(std::vector<Setting>& settings)> translate;
+};
+
 /// Reads `file` (none: defaults only), then applies the overrides, each "--section.key=value" or
 /// "--section.key", "value". A DeepSpeed configuration counts like `file`, and before it.
 /// @throws InputError naming file and line (or the command line), key and remedy, for an unknown
@@ -178,7 +193,8 @@ struct TrainConfig {
 /// two files. Of several, the one that comes first: in the file, then on the command line.
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
                         const std::vector<std::string>& overrides,
-                        const std::optional<std::filesystem::path>& deepspeed = {});
+                        const std::optional<std::filesystem::path>& deepspeed = {},
+                        const ConfigUse& use = {});
 
 /// Every key with its default, its meaning and its values, one per line.
 std::string describe_keys();

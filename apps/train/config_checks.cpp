@@ -65,10 +65,12 @@ void check_offload(const TrainConfig& config) {
   refuse_if(grads && !params, config, "parallel.offload_grads",
             "is true, but parallel.offload_params is false: the optimizer steps where the "
             "parameters are, and needs their gradients there; set neither");
-  refuse_if(params, config, "parallel.offload_params",
+  refuse_if(params && !config.is_modeled, config, "parallel.offload_params",
             "is true, but ranks compute on the CPU: device and host are one memory there, so "
             "offload would copy every shard and save no byte; leave it out, or see what it does to "
             "a machine with two memories: unshard-report --fake --offload all --out FOLDER");
+  refuse_if(params && config.parallel.strategy != "fsdp", config, "parallel.offload_params",
+            "is true, but strategy {} has no shards to move; use fsdp", config.parallel.strategy);
 }
 
 // The product rule: global = local x ranks x micro-steps.

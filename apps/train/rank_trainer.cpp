@@ -1,6 +1,5 @@
 #include "train/rank_trainer.h"
 
-#include "autograd/functions.h"
 #include "base/check.h"
 #include "io/sharded_checkpoint.h"
 #include "nn/generate.h"
@@ -8,6 +7,7 @@
 #include "tensor/tree_sum.h"
 #include "train/bound.h"
 #include "train/fingerprint.h"
+#include "train/gradients.h"
 #include "train/run_state.h"
 #include "train/stop_watch.h"
 
@@ -159,23 +159,19 @@ StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankRe
 }
 
 std::vector<float> RankTrainer::make_gradients(std::int64_t step, PhaseSeconds& seconds) {
-  optim::GradientEngine& gradients = strategy_->gradients();
   std::vector<float> losses;
   plan_.loss_scale = scaler_.scale() * config_.prescale();
-  gradients.begin_step(plan_);
-  for (int m = 0; m < plan_.micro_steps; ++m) {
-    const MicroBatch micro = sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_));
-    StopWatch watch;
-    const Variable loss = cross_entropy(strategy_->model()(Variable(micro.tokens)), micro.targets);
-    losses.push_back(static_cast<float>(loss.data().item()));
-    seconds.forward += watch.lap();
-    loss.backward(plan_.loss_scale);
-    seconds.backward += watch.lap();
-    gradients.end_micro_step();
-    seconds.reduce += watch.lap();
-  }
   StopWatch watch;
-  gradients.finish_gradients();
+  train::make_gradients(
+      *strategy_, plan_,
+      [&](int m) {
+        if (m > 0) seconds.reduce += watch.lap();
+        return sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_));
+      },
+      [&](const Tensor& loss) { losses.push_back(static_cast<float>(loss.item())); },
+      {.before_forward = [&](int) { watch.lap(); },
+       .before_backward = [&](int) { seconds.forward += watch.lap(); },
+       .before_reduce = [&](int) { seconds.backward += watch.lap(); }});
   seconds.reduce += watch.lap();
   return losses;
 }

@@ -71,6 +71,7 @@ class ShardedStrategy : public Strategy {
     options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
     options.in_flight_limit = static_cast<int>(config.parallel.in_flight_limit);
     options.mixed_precision = config.mixed_precision();
+    options.offload = config.offload();
     options.deferred = &deferred_;
     options.decays = [&config](const nn::NamedParameter& each) {
       return decays(config.optimizer, each.path);

@@ -37,6 +37,8 @@ class Allocator {
   void set_limit(std::size_t nbytes) { limit_ = nbytes; }
   /// How many requests exceeded the limit.
   std::int64_t refusals() const { return refusals_; }
+  /// The most bytes that were allocated at one time, by the allocator's own count.
+  std::size_t most_in_use() const { return most_held_; }
   /// Bytes reserved so far, in use or kept for reuse. Reserved − in use is the fragmentation.
   virtual std::size_t reserved() const { return most_held_; }
   MemoryTracker& tracker() { return *tracker_; }

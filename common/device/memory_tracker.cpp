@@ -41,6 +41,13 @@ void MemoryTracker::add(MemoryKind kind, std::int64_t nbytes) {
   for (const ActiveModule& module : active_modules_) {
     *module.peak = std::max(*module.peak, current_total_);
   }
+  if (observer_ != nullptr) observer_->on_growth(current_, current_total_);
+}
+
+void MemoryTracker::set_observer(GrowthObserver* observer) {
+  FSDP_CHECK(observer == nullptr || observer_ == nullptr,
+             "this tracker already has an observer, which cannot be replaced");
+  observer_ = observer;
 }
 
 MemoryTracker::Block& MemoryTracker::find(BlockId id) {

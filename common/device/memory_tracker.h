@@ -34,6 +34,15 @@ struct Breakdown {
 
 std::string to_string(const Breakdown& breakdown);  ///< "SHARDED_PARAM 64, TEMP 8": kinds held
 
+/// Called whenever what a tracker counts has grown. For instruments that need more than the
+/// tracker's own peaks. Removing one changes nothing.
+class GrowthObserver {
+ public:
+  virtual ~GrowthObserver() = default;
+  /// @param total now.total()
+  virtual void on_growth(const Breakdown& now, std::int64_t total) = 0;
+};
+
 /// Counts every byte at the moment it is allocated. Nothing is sampled, so no short peak is missed.
 /// One per rank. Only that rank's thread uses it (or others after it has ended).
 class MemoryTracker {
@@ -74,6 +83,9 @@ class MemoryTracker {
   /// Bytes now alive by owner ("unit/name"), for reports.
   std::map<std::string, std::int64_t> by_owner() const;
 
+  /// Null removes it. @throws Error if there is an observer already.
+  void set_observer(GrowthObserver* observer);
+
   /// The log is off at first. Turning it on starts a new one, which begins with the blocks alive at
   /// that moment. So it can always be replayed from nothing.
   void set_logging(bool on);
@@ -108,6 +120,7 @@ class MemoryTracker {
   std::vector<std::size_t> free_slots_;
   std::map<std::string, std::int64_t> module_peaks_;
   std::vector<ActiveModule> active_modules_;
+  GrowthObserver* observer_ = nullptr;
   bool logging_ = false;
   std::function<std::int64_t()> now_;
   std::vector<LogEntry> log_;

@@ -126,6 +126,62 @@ TransformerConfig TransformerConfig::llama_2b() {
           .intermediate_size = 6400,
           .max_position_embeddings = 1024};
 }
+TransformerConfig TransformerConfig::llama2_7b() {
+  return {.vocab_size = 32000,
+          .hidden_size = 4096,
+          .num_hidden_layers = 32,
+          .num_attention_heads = 32,
+          .intermediate_size = 11008,
+          .max_position_embeddings = 4096};
+}
+TransformerConfig TransformerConfig::llama2_13b() {
+  return {.vocab_size = 32000,
+          .hidden_size = 5120,
+          .num_hidden_layers = 40,
+          .num_attention_heads = 40,
+          .intermediate_size = 13824,
+          .max_position_embeddings = 4096};
+}
+TransformerConfig TransformerConfig::llama2_70b() {
+  return {.vocab_size = 32000,
+          .hidden_size = 8192,
+          .num_hidden_layers = 80,
+          .num_attention_heads = 64,
+          .num_key_value_heads = 8,
+          .intermediate_size = 28672,
+          .max_position_embeddings = 4096};
+}
+TransformerConfig TransformerConfig::llama3_8b() {
+  return {.vocab_size = 128256,
+          .hidden_size = 4096,
+          .num_hidden_layers = 32,
+          .num_attention_heads = 32,
+          .num_key_value_heads = 8,
+          .intermediate_size = 14336,
+          .max_position_embeddings = 8192,
+          .rope_theta = 500000};
+}
+TransformerConfig TransformerConfig::llama3_70b() {
+  TransformerConfig config = llama3_8b();
+  config.hidden_size = 8192;
+  config.num_hidden_layers = 80;
+  config.num_attention_heads = 64;
+  config.intermediate_size = 28672;
+  return config;
+}
+TransformerConfig TransformerConfig::llama3_405b() {
+  TransformerConfig config = llama3_8b();
+  config.hidden_size = 16384;
+  config.num_hidden_layers = 126;
+  config.num_attention_heads = 128;
+  config.intermediate_size = 53248;
+  config.max_position_embeddings = 131072;
+  config.rope_scaling = {.factor = 8,
+                         .low_freq_factor = 1,
+                         .high_freq_factor = 4,
+                         .original_max_position_embeddings = 8192};
+  return config;
+}
 
 Head::Head(const TransformerConfig& config, Variable tied) : tied_(std::move(tied)) {
   norm_ = register_child("model.norm",

@@ -44,6 +44,14 @@ struct TransformerConfig {
   static TransformerConfig small();       ///< V 256, d 384, L 6, H 6, F 1024, T 256
   static TransformerConfig llama_124m();  ///< V 50304, d 768, L 12, H 12, F 2048, T 1024, tied
   static TransformerConfig llama_2b();    ///< V 50304, d 1600, L 48, H 25, F 6400, T 1024: 2.1e9
+  // Published models, as their config.json has them. Source: the meta-llama repositories of
+  // Hugging Face (Llama-2-7b-hf, …, Meta-Llama-3-8B, …, Llama-3.1-405B).
+  static TransformerConfig llama2_7b();
+  static TransformerConfig llama2_13b();
+  static TransformerConfig llama2_70b();
+  static TransformerConfig llama3_8b();
+  static TransformerConfig llama3_70b();
+  static TransformerConfig llama3_405b();  ///< Llama 3.1: T 131072, scaled rotary positions
 };
 
 /// The last step of the model: model.norm, then lm_head.

@@ -110,6 +110,27 @@ TEST_CASE("a reset during a module starts its peak again") {
   CHECK(tracker.module_peaks() == std::map<std::string, std::int64_t>{{"busy", 7}});
 }
 
+TEST_CASE("an observer sees every growth, and nothing after it is removed, T16") {
+  struct Seen : GrowthObserver {
+    std::vector<std::int64_t> totals;
+    void on_growth(const Breakdown& now, std::int64_t total) override {
+      CHECK(now.total() == total);
+      totals.push_back(total);
+    }
+  } seen;
+  MemoryTracker tracker;
+  tracker.set_observer(&seen);
+  CHECK_THROWS_AS(tracker.set_observer(&seen), Error);
+  const auto block = tracker.on_alloc(Kind::temp, 5, nullptr);
+  tracker.on_alloc(Kind::buffer, 7, nullptr);
+  tracker.recategorize(block, Kind::activation);
+  tracker.on_free(block);
+  tracker.on_alloc(Kind::temp, 1, nullptr);
+  tracker.set_observer(nullptr);
+  tracker.on_alloc(Kind::temp, 100, nullptr);
+  CHECK(seen.totals == std::vector<std::int64_t>{5, 12, 8});
+}
+
 TEST_CASE("living bytes are listed by owner") {
   MemoryTracker tracker;
   tracker.on_alloc(Kind::sharded_param, 1, owner_of("blocks.0", "wq"));

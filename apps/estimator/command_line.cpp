@@ -1,0 +1,63 @@
+#include "estimator/command_line.h"
+
+#include "base/check.h"
+#include "program/command_line/option_parser.h"
+
+#include <fmt/format.h>
+
+namespace fsdp::estimator {
+
+std::optional<CommandLine> read_command_line(int argc, const char* const* argv) {
+  CommandLine line;
+  program::OptionParser options(
+      "unshard-estimate",
+      "Estimates the memory of a training: runs two iterations of it on a device that counts "
+      "bytes and holds none. unshard-estimate [CONFIG.toml] [options] [--section.key VALUE …]");
+  options.add_text("--config", line.config, "the same as CONFIG.toml; else $CONFIG_FILE");
+  options.add_choice("--format", line.format, {"text", "json"}, "of what is printed");
+  options.add_text("--html", line.html, "also write a page with the memory over time to this file");
+  options.add_choice("--modules", line.modules, {"few", "all"},
+                     "rows of the table by module: the first, the last and the highest, or all");
+  options.add_text("--memory", line.memory,
+                   "of a device, such as 80GB: what exceeds it is refused, and exit code 1");
+  options.add_number("--rank", line.rank, 0, 1'000'000, "whose memory it is");
+  options.add_number("--round-to", line.round_to, 1, 1 << 21,
+                     "round every size up to a multiple of so many bytes; CUDA does to 512");
+  options.add_flag("--figures", line.figures,
+                   "print the figures of the source documents beside ours, with the reasons");
+  options.set_footer(
+      "Every key of the training's configuration can be given as --section.key VALUE "
+      "(unshard-train --help lists them), and these of torchtitan:\n" +
+      describe_titan_keys() +
+      "\nEnvironment: NGPU x NNODES is the number of ranks, CONFIG_FILE the file.\n"
+      "Exit codes: 0 estimate and formula agree, 1 they differ or memory ran out, 2 wrong input.");
+  options.keep_unknown_words();
+  if (options.parse(argc, argv)) return std::nullopt;
+  line.overrides = options.unknown_words();
+  if (!line.overrides.empty() && !line.overrides.front().starts_with("--")) {
+    if (line.config) {
+      throw InputError(
+          fmt::format("{}: there is a --config already; give one file", line.overrides.front()));
+    }
+    line.config = line.overrides.front();
+    line.overrides.erase(line.overrides.begin());
+  }
+  if (line.config && line.config->empty()) throw InputError("--config: is empty; give a path");
+  if (line.html && line.html->empty()) throw InputError("--html: is empty; give a path");
+  return line;
+}
+
+EstimatorConfig configure(const CommandLine& line) {
+  EstimatorConfig config =
+      load_estimator_config(line.config, line.overrides, Environment::of_process());
+  config.rank = line.rank;
+  config.granularity = static_cast<std::size_t>(line.round_to);
+  if (line.memory) config.memory = parse_bytes("--memory", *line.memory);
+  if (line.rank >= config.train.world_size()) {
+    throw InputError(fmt::format("--rank: is {}, but there are {} ranks; use at most {}", line.rank,
+                                 config.train.world_size(), config.train.world_size() - 1));
+  }
+  return config;
+}
+
+}  // namespace fsdp::estimator

@@ -1,0 +1,319 @@
+// An estimate as text, section by section.
+#include "estimator/estimate.h"
+#include "estimator/text_table.h"
+#include "report/palette.h"
+#include "report/units.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fsdp::estimator {
+namespace {
+
+std::string exact(std::int64_t nbytes) { return report::grouped(nbytes) + " B"; }
+
+double share(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string heading(const std::string& title) { return "\n" + title + "\n"; }
+
+std::string placement_of(const train::TrainConfig& config) {
+  const train::ParallelConfig& parallel = config.parallel;
+  if (parallel.replicate_degree == 1) return parallel.strategy;
+  return fmt::format("{}, {} replicas of {} shards", parallel.strategy, parallel.replicate_degree,
+                     parallel.shards());
+}
+
+std::string describe_config(const Estimate& estimate) {
+  const train::TrainConfig& config = estimate.config.train;
+  std::string text = fmt::format("{}: {}, {} parameters\n", config.source, config.model_name(),
+                                 report::grouped(estimate.run.parameters));
+  text +=
+      fmt::format("strategy {}, rank {} of {}, {} micro-batch(es) of {} sequences of {} tokens\n",
+                  placement_of(config), estimate.config.rank, config.parallel.ranks,
+                  config.micro_batches() / config.parallel.ranks, config.training.local_batch_size,
+                  config.sequence_length());
+  text += fmt::format("mode {}\n", estimate.config.is_real
+                                       ? "real: ranks are threads, with bytes"
+                                       : "fake: bytes are counted, none are allocated");
+  for (const std::string& warning : estimate.config.warnings) text += "warning: " + warning + "\n";
+  if (!config.origins.empty()) text += heading("Effective configuration");
+  TextTable table({"key", "value", "given in"});
+  for (const auto& [key, origin] : config.origins) {
+    table.add({key, config.settings.at(key), origin});
+  }
+  return text + (config.origins.empty() ? "" : table.text());
+}
+
+std::string describe_order(const Estimate& estimate, const ByteScale& scale) {
+  TextTable table({"made, in order", "held after " + std::string(scale.unit()), "highest so far"});
+  for (const Stage& stage : estimate.run.stages) {
+    table.add({stage.name, scale.show(stage.held), scale.show(stage.highest)});
+  }
+  return table.text();
+}
+
+std::string peak_table(const Estimate& estimate, const ByteScale& scale) {
+  std::vector<std::string> header{"peak memory, " + std::string(scale.unit())};
+  const auto& iterations = estimate.run.iterations;
+  for (std::size_t i = 0; i < iterations.size(); ++i) {
+    header.push_back(fmt::format("iter {}", i));
+    header.push_back("%");
+  }
+  TextTable table(header);
+  const auto add = [&](const std::string& name, auto bytes_of) {
+    std::vector<std::string> row{name};
+    for (const IterationMemory& each : iterations) {
+      const std::int64_t nbytes = bytes_of(each.peak);
+      row.push_back(scale.show(nbytes));
+      row.push_back(fmt::format("{:.1f}", share(nbytes, each.peak.total())));
+    }
+    table.add(row);
+  };
+  for (const MemoryKind kind : report::kStack) {
+    add(std::string(name_of(kind)), [&](const Breakdown& peak) { return peak[kind]; });
+  }
+  table.rule();
+  add("total", [](const Breakdown& peak) { return peak.total(); });
+  std::string text = table.text();
+  for (std::size_t i = 0; i < iterations.size(); ++i) {
+    const IterationMemory& each = iterations[i];
+    text += fmt::format("iter {}: peak {}", i, exact(each.peak.total()));
+    if (each.host_peak.total() > 0) text += fmt::format(", host {}", exact(each.host_peak.total()));
+    text +=
+        fmt::format("; OPTIMIZER {} before, {} after\n", exact(each.before[MemoryKind::optimizer]),
+                    exact(each.after[MemoryKind::optimizer]));
+  }
+  return text;
+}
+
+std::string phase_table(const Estimate& estimate, const ByteScale& scale) {
+  TextTable table({"peak of a phase, " + std::string(scale.unit()), "iter", "peak", "TEMP",
+                   "ACTIVATION", "in module"});
+  for (std::size_t i = 0; i < estimate.run.iterations.size(); ++i) {
+    for (const PhaseMemory& phase : estimate.run.iterations[i].phases) {
+      const bool is_late = phase.micro_step > 0;  // all micro-steps are much alike
+      if (is_late) continue;
+      table.add({phase.name, std::to_string(i), scale.show(phase.peak.total()),
+                 exact(phase.peak[MemoryKind::temp]),
+                 scale.show(phase.peak[MemoryKind::activation]),
+                 phase.module.empty() ? "-" : phase.module});
+    }
+  }
+  return table.text();
+}
+
+/// The first two, the last two, and the highest; all if there are few.
+std::vector<const ModuleMemory*> shown_modules(const IterationMemory& iteration, bool all) {
+  std::vector<const ModuleMemory*> units;
+  for (const ModuleMemory& each : iteration.modules) {
+    if (each.is_unit) units.push_back(&each);
+  }
+  if (all || units.size() <= 7) return units;
+  const auto highest_of = [](const ModuleMemory* each) {
+    return std::max(each->columns[kPeakForward].total(), each->columns[kPeakBackward].total());
+  };
+  const ModuleMemory* highest = *std::ranges::max_element(units.begin() + 1, units.end(), {},
+                                                          highest_of);  // the root is first
+  std::vector<const ModuleMemory*> shown(units.begin(), units.begin() + 4);
+  shown.insert(shown.end(), units.end() - 2, units.end());
+  if (std::ranges::find(shown, highest) == shown.end()) shown.insert(shown.end() - 2, highest);
+  return shown;
+}
+
+std::string module_table(const Estimate& estimate, const ByteScale& scale, bool all) {
+  const IterationMemory& iteration = estimate.run.iterations.back();
+  std::vector<std::string> header{fmt::format("module, {}", scale.unit())};
+  for (std::size_t i = 0; i < kColumns; ++i) header.emplace_back(name_of_column(i));
+  TextTable table(header);
+  for (const ModuleMemory* module : shown_modules(iteration, all)) {
+    std::vector<std::string> total{module->name};
+    for (std::size_t i = 0; i < kColumns; ++i) {
+      total.push_back(module->is_seen[i] ? scale.show(module->columns[i].total()) : "none");
+    }
+    table.rule();
+    table.add(total);
+    for (const MemoryKind kind : report::kStack) {
+      std::vector<std::string> row{"  " + std::string(name_of(kind))};
+      std::int64_t sum = 0;
+      for (std::size_t i = 0; i < kColumns; ++i) {
+        row.push_back(module->is_seen[i] ? scale.show(module->columns[i][kind]) : "none");
+        sum += module->columns[i][kind];
+      }
+      if (sum > 0) table.add(row);
+    }
+  }
+  return table.text();
+}
+
+std::string summary_lines(const Estimate& estimate, const ByteScale& scale) {
+  const AllocatorCounts& counts = estimate.run.allocator;
+  const std::int64_t most = estimate.run.tracker_max();
+  std::string text =
+      fmt::format("peak active: {} | peak reserved: {} | num_retries: {}\n",
+                  scale.with_unit(counts.peak_active),
+                  scale.with_unit(counts.peak_reserved + counts.scratch), counts.retries);
+  text += fmt::format("Tracker Max: {}\n", scale.with_unit(most));
+  text += fmt::format("Tracker Accuracy: {:.6g}\n",
+                      static_cast<double>(most) / static_cast<double>(counts.peak_active));
+  text += fmt::format(
+      "exactly: active {} (of which {} are the kernels' scratch), reserved - active {} "
+      "(fragmentation), tracker {}\n",
+      exact(counts.peak_active), exact(counts.scratch), exact(counts.fragmentation()), exact(most));
+  text += fmt::format("the log of {} events {} the same peak\n",
+                      report::grouped(std::ssize(estimate.run.record.ranks[0].memory)),
+                      estimate.replays ? "replays to" : "DOES NOT replay to");
+  return text;
+}
+
+std::string_view reason_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::sharded_param:
+      return "the masters that the optimizer steps: 4 N / shards";
+    case MemoryKind::unsharded_param:
+      return "gathered units: the one that computes, those gathered ahead, the last one";
+    case MemoryKind::sharded_grad:
+      return "reduced gradients until the step";
+    case MemoryKind::unsharded_grad:
+      return "gradients before their reduction";
+    case MemoryKind::all_gather:
+      return "copies of shards while they are gathered";
+    case MemoryKind::reduce_scatter:
+      return "results of reductions in flight, and copies for the wire";
+    case MemoryKind::activation:
+      return "what the tape keeps for backward";
+    case MemoryKind::temp:
+      return "gradients of activations, and the kernels' scratch";
+    case MemoryKind::optimizer:
+      return "the optimizer's state: 8 N / shards for AdamW";
+    case MemoryKind::buffer:
+      return "the tables of rotary positions";
+  }
+  return "";
+}
+
+std::string where_is_the_peak(const Estimate& estimate, const ByteScale& scale) {
+  const int index = estimate.run.peak_iteration();
+  const IterationMemory& iteration = estimate.run.iterations[static_cast<std::size_t>(index)];
+  const PhaseMemory& phase = iteration.highest_phase();
+  std::string text =
+      fmt::format("iteration {}, {}{}", index, phase.name,
+                  phase.micro_step < 0 ? "" : fmt::format(" of micro-step {}", phase.micro_step));
+  if (!phase.module.empty()) {
+    text += fmt::format(", while the {} of {} runs", phase.is_backward ? "backward" : "forward",
+                        phase.module);
+  }
+  const Holding& last = estimate.last;
+  text += fmt::format("; it is reached by {} of {}{}\n", exact(last.nbytes), name_of(last.kind),
+                      last.unit.empty() ? "" : " for " + last.unit);
+  std::vector<MemoryKind> kinds(report::kStack.begin(), report::kStack.end());
+  std::ranges::stable_sort(kinds, std::greater<>(),
+                           [&](MemoryKind kind) { return phase.peak[kind]; });
+  TextTable table({"why", scale.unit().data(), "%", "what it is"});
+  for (const MemoryKind kind : kinds) {
+    if (phase.peak[kind] == 0) continue;
+    table.add({std::string(name_of(kind)), scale.show(phase.peak[kind]),
+               fmt::format("{:.1f}", share(phase.peak[kind], phase.peak.total())),
+               std::string(reason_of(kind))});
+  }
+  return text + table.text();
+}
+
+std::string hot_spots(const Estimate& estimate, const ByteScale& scale) {
+  constexpr std::size_t kShown = 10;
+  TextTable table({"held at the peak by", "kind", std::string(scale.unit())});
+  for (std::size_t i = 0; i < std::min(kShown, estimate.at_peak.size()); ++i) {
+    const Holding& each = estimate.at_peak[i];
+    table.add({each.unit.empty() ? "(no unit)" : each.unit, std::string(name_of(each.kind)),
+               scale.show(each.nbytes)});
+  }
+  std::string text = table.text();
+  // Of modules inside of units: where the local peak is.
+  const IterationMemory& iteration = estimate.run.iterations.back();
+  std::vector<const ModuleMemory*> inner;
+  for (const ModuleMemory& each : iteration.modules) {
+    if (!each.is_unit) inner.push_back(&each);
+  }
+  const auto rise = [](const ModuleMemory* each) {
+    return each->columns[kPeakBackward].total() - each->columns[4].total();
+  };
+  std::ranges::stable_sort(inner, std::greater<>(), rise);
+  inner.resize(std::min<std::size_t>(inner.size(), 3));
+  for (const ModuleMemory* each : inner) {
+    text += fmt::format("backward of {} rises by {} above what was held before it\n", each->name,
+                        scale.with_unit(rise(each)));
+  }
+  return text;
+}
+
+std::string communication_buffers(const Estimate& estimate, const ByteScale& scale) {
+  TextTable table({"highest by itself, " + std::string(scale.unit()), "iter 0", "iter 1"});
+  for (const MemoryKind kind : {MemoryKind::all_gather, MemoryKind::unsharded_param,
+                                MemoryKind::reduce_scatter, MemoryKind::unsharded_grad}) {
+    std::vector<std::string> row{std::string(name_of(kind))};
+    for (const IterationMemory& each : estimate.run.iterations) {
+      row.push_back(scale.show(each.highest[kind]));
+    }
+    table.add(row);
+  }
+  return table.text();
+}
+
+std::string savings(const Estimate& estimate, const ByteScale& scale) {
+  if (estimate.savings.empty()) return "no single change of the configuration lowers the peak\n";
+  TextTable table({"one change", "then " + std::string(scale.unit()), "saves", "because"});
+  for (const Saving& each : estimate.savings) {
+    table.add({each.change, scale.show(each.peak), scale.show(each.saved), each.meaning});
+  }
+  return table.text();
+}
+
+std::string formula_lines(const Estimate& estimate) {
+  const SecondOpinion& opinion = estimate.opinion;
+  std::string text;
+  for (std::size_t i = 0; i < opinion.peaks.size(); ++i) {
+    text += fmt::format("iter {}: the formula says {}", i, exact(opinion.peaks[i].total()));
+    if (i < opinion.host_peaks.size()) {
+      text += fmt::format(", host {}", exact(opinion.host_peaks[i].total()));
+    }
+    text += '\n';
+  }
+  if (!opinion.is_comparable) {
+    return text + "not compared: " +
+           (estimate.config.granularity != 1 ? "the formula does not round sizes\n"
+                                             : "the run ended early\n");
+  }
+  if (opinion.difference.empty()) {
+    return text + fmt::format("equal, byte for byte and kind for kind, at {} states and peaks\n",
+                              report::grouped(static_cast<std::int64_t>(opinion.compared)));
+  }
+  return text + "DIFFERENT: " + opinion.difference + '\n';
+}
+
+}  // namespace
+
+std::string to_text(const Estimate& estimate, bool all_modules) {
+  const ByteScale scale(estimate.run.tracker_max());
+  std::string text = describe_config(estimate);
+  text += heading("Order") + describe_order(estimate, scale);
+  text += heading("Peak memory per iteration") + peak_table(estimate, scale);
+  text += heading("Phases") + phase_table(estimate, scale);
+  text +=
+      heading("Modules and states (second iteration)") + module_table(estimate, scale, all_modules);
+  text += heading("Summary") + summary_lines(estimate, scale);
+  text += heading("Where the peak is") + where_is_the_peak(estimate, scale);
+  text += heading("Hot spots") + hot_spots(estimate, scale);
+  text += heading("Communication buffers") + communication_buffers(estimate, scale);
+  text += heading("What would lower the peak (by formula)") + savings(estimate, scale);
+  text += heading("Second opinion") + formula_lines(estimate);
+  if (!estimate.run.out_of_memory.empty()) {
+    text += heading("Out of memory") + estimate.run.out_of_memory + '\n';
+  }
+  text +=
+      fmt::format("\nthis estimate took {} of resident memory\n", exact(estimate.resident_bytes));
+  return text;
+}
+
+}  // namespace fsdp::estimator

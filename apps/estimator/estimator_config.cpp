@@ -1,0 +1,91 @@
+#include "estimator/estimator_config.h"
+
+#include "base/check.h"
+#include "estimator/titan_keys.h"
+#include "train/config_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+#include <variant>
+
+namespace fsdp::estimator {
+namespace {
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+// torchtitan's flags need no value: --memory_estimation.disable_fake_mode.
+std::vector<std::string> with_values(const std::vector<std::string>& words) {
+  TitanKeys titan;
+  std::vector<std::string> flags;
+  for (const train::Key& key : titan.keys()) {
+    if (std::holds_alternative<bool*>(key.member)) flags.push_back("--" + key.name);
+  }
+  std::vector<std::string> complete;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const bool is_flag = std::ranges::find(flags, words[i]) != flags.end();
+    const bool has_value = i + 1 < words.size() && !words[i + 1].starts_with("--");
+    complete.push_back(is_flag && !has_value ? words[i] + "=true" : words[i]);
+  }
+  return complete;
+}
+
+}  // namespace
+
+Environment Environment::of_process() {
+  return {variable("NGPU"), variable("NNODES"), variable("CONFIG_FILE")};
+}
+
+EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>& file,
+                                      const std::vector<std::string>& words,
+                                      const Environment& environment) {
+  EstimatorConfig config;
+  TitanKeys titan;
+  const auto translate_all = [&](std::vector<train::Setting>& settings) {
+    titan = translate(settings, environment, config.warnings);
+  };
+  const bool reads_variable = !file && environment.config_file;
+  config.train =
+      train::load_config(reads_variable ? std::filesystem::path(*environment.config_file) : file,
+                         with_values(words), {}, {.is_modeled = true, .translate = translate_all});
+  config.is_real = titan.disable_fake_mode;
+  const std::vector<std::string>& remarks = config.train.remarks;
+  config.warnings.insert(config.warnings.end(), remarks.begin(), remarks.end());
+  return config;
+}
+
+std::string describe_titan_keys() {
+  TitanKeys titan;
+  std::string all;
+  for (const train::Key& key : titan.keys()) {
+    all += fmt::format("  --{:46} {:5} {} ({})\n", key.name, key.get(), key.meaning, key.values());
+  }
+  return all;
+}
+
+std::size_t parse_bytes(const std::string& name, const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  static const std::vector<std::pair<std::string, double>> units = {
+      {"", 1},      {"B", 1},        {"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
+      {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  const auto unit =
+      std::ranges::find(units, std::string(stop, end), &std::pair<std::string, double>::first);
+  const bool is_right = error == std::errc() && unit != units.end() && value >= 0;
+  const double nbytes = is_right ? value * unit->second : -1;
+  if (nbytes >= 1 && nbytes < 9e18) return static_cast<std::size_t>(std::llround(nbytes));
+  throw InputError(
+      fmt::format("{}: is {}, must be a number of bytes, such as 80GB, 40GiB or 1000000", name,
+                  text.empty() ? "empty" : train::plain(text)));
+}
+
+}  // namespace fsdp::estimator

@@ -1,0 +1,57 @@
+/// @file
+/// @ingroup estimator
+/// The configuration of an estimate: a training's, in our spelling or in torchtitan's.
+#pragma once
+
+#include "train/config.h"
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp::estimator {
+
+/// What a runner's environment says, as torchtitan's run_memory_estimation.sh reads it.
+struct Environment {
+  std::optional<std::string> ngpu;         ///< NGPU: ranks of a node
+  std::optional<std::string> nnodes;       ///< NNODES
+  std::optional<std::string> config_file;  ///< CONFIG_FILE
+  static Environment of_process();
+};
+
+struct EstimatorConfig {
+  train::TrainConfig train;
+  bool is_real = false;         ///< memory_estimation.disable_fake_mode
+  int rank = 0;                 ///< whose memory is reported; it matters for zero1 and zero2
+  std::size_t granularity = 1;  ///< bytes that every size is rounded up to; an H100 has 512
+  std::size_t memory = 0;       ///< bytes a rank's device has; 0 = no limit
+  std::vector<std::string> warnings;
+};
+
+/// Reads a file and the overrides of a command line, as train::load_config() does, and in addition
+///
+///     torchtitan                                   here
+///     parallelism.data_parallel_shard_degree       parallel.ranks / replicas; -1 = all
+///     parallelism.data_parallel_replicate_degree   parallel.data_parallel_replicate_degree
+///     parallelism.{tensor,pipeline,context,expert}_parallel_degree    refused unless 1
+///     activation_checkpoint.mode                   training.activation_checkpoint (full = block)
+///     model.name, model.flavor                     model.preset (llama3 8B, 70B, 405B)
+///     compile.enable                               switched off, with a warning
+///     memory_estimation.enabled, .disable_fake_mode
+///
+/// Flags among them may stand without a value on the command line. Number of ranks: the command
+/// line, then NGPU · NNODES, then the file. Ranks without a strategy are sharded.
+/// @throws InputError as load_config() does.
+EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>& file,
+                                      const std::vector<std::string>& words,
+                                      const Environment& environment);
+
+/// torchtitan's keys, one per line, for --help.
+std::string describe_titan_keys();
+
+/// "80GB", "40GiB", "512": bytes. @throws InputError beginning with `name`.
+std::size_t parse_bytes(const std::string& name, const std::string& text);
+
+}  // namespace fsdp::estimator

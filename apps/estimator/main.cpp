@@ -1,0 +1,42 @@
+// unshard-estimate: how much memory a training takes, and why.
+#include "base/check.h"
+#include "estimator/command_line.h"
+#include "estimator/estimate.h"
+#include "estimator/figures.h"
+#include "io/output_file.h"
+#include "program/program.h"
+
+#include <optional>
+#include <string>
+
+namespace fsdp::estimator {
+namespace {
+
+/// The default mode: two iterations, and everything that can be said about their memory.
+int estimate(const CommandLine& line) {
+  const EstimatorConfig config = configure(line);
+  if (line.html) io::probe_file(*line.html);
+  const Estimate made = make_estimate(config);
+  program::print_line(line.format == "json" ? to_json(made) : to_text(made, line.modules == "all"));
+  if (line.html) io::write_output_file(*line.html, to_html(made));
+  return made.is_good() ? 0 : program::kFailed;
+}
+
+int show_figures() {
+  program::print_line(figures_text());
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  const std::optional<CommandLine> line = read_command_line(argc, argv);
+  if (!line) return 0;
+  if (line->figures) return show_figures();
+  return estimate(*line);
+}
+
+}  // namespace
+}  // namespace fsdp::estimator
+
+int main(int argc, char** argv) {
+  return fsdp::program::run("unshard-estimate", [&] { return fsdp::estimator::run(argc, argv); });
+}

@@ -1,0 +1,44 @@
+/// @file
+/// @ingroup estimator
+/// torchtitan's spellings of what a configuration says.
+#pragma once
+
+#include "estimator/estimator_config.h"
+#include "train/config_keys.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fsdp::estimator {
+
+/// The values of torchtitan's keys, and where each was given.
+struct TitanKeys {
+  std::int64_t shard_degree = -1;
+  std::int64_t replicate_degree = 1;
+  std::int64_t tensor = 1;
+  std::int64_t pipeline = 1;
+  std::int64_t context = 1;
+  std::int64_t expert = 1;
+  bool is_enabled = true;
+  bool disable_fake_mode = false;
+  bool compiles = false;
+  std::string checkpoint_mode = "none";
+  std::string name = "llama3";
+  std::string flavor;
+  std::map<std::string, std::string> origins;
+
+  std::vector<train::Key> keys();
+  bool is_given(const std::string& key) const { return origins.contains(key); }
+  /// "tiny.toml:12: parallelism.tensor_parallel_degree"
+  std::string origin(const std::string& key) const { return origins.at(key) + ": " + key; }
+};
+
+/// Takes torchtitan's settings out of `settings` and puts ours in their place.
+/// @param warnings gets what was switched off or passed over
+/// @throws InputError for what this program cannot estimate.
+TitanKeys translate(std::vector<train::Setting>& settings, const Environment& environment,
+                    std::vector<std::string>& warnings);
+
+}  // namespace fsdp::estimator
