@@ -1,0 +1,141 @@
+// Correct kernels give the same bits in every order of threads; each classic mistake is found in all.
+#include "cuda_on_host/mistakes.h"
+#include "cuda_on_host/plans.h"
+#include "cuda_on_host/samples.h"
+
+#include <numeric>
+
+namespace {
+
+std::vector<float> numbers(int n) {
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (int i = 0; i < n; ++i)
+    values[static_cast<std::size_t>(i)] = static_cast<float>(i * 37 % 101) / 8;
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("vectors are added four elements at a time, and one by one at the end") {
+  for (const int n : {1, 4, 1027, 2048}) {
+    const std::vector<float> a = numbers(n);
+    const auto sum = same_in_every_plan<std::vector<float>>([&] {
+      const cudaStream_t stream = new_stream();
+      OnDevice<float> x(stream, a), y(stream, a), out(stream, a.size());
+      samples::add(stream, out.data, x.data, y.data, n);
+      auto result = out.read_back();
+      for (auto* each : {&x, &y, &out}) each->free();
+      return result;
+    });
+    for (std::size_t i = 0; i < a.size(); ++i) REQUIRE(sum[i] == 2 * a[i]);
+  }
+}
+
+TEST_CASE("a block's sum goes through shuffles and shared memory") {
+  const int rows = 5, width = 333;
+  const std::vector<float> x = numbers(rows * width);
+  for (const unsigned threads : {32U, 96U, 256U}) {
+    const auto sums = same_in_every_plan<std::vector<float>>([&] {
+      const cudaStream_t stream = new_stream();
+      OnDevice<float> in(stream, x), out(stream, rows);
+      samples::sum_rows(stream, out.data, in.data, rows, width, threads);
+      auto result = out.read_back();
+      in.free();
+      out.free();
+      return result;
+    });
+    for (int r = 0; r < rows; ++r) {  // the values are multiples of 1/8, so every order is exact
+      const auto begin = x.begin() + r * width;
+      CHECK(sums[static_cast<std::size_t>(r)] == std::accumulate(begin, begin + width, 0.0f));
+    }
+  }
+}
+
+TEST_CASE("a matrix is transposed through a tile in shared memory") {
+  const int rows = 19, columns = 34;
+  const std::vector<float> x = numbers(rows * columns);
+  const auto out = same_in_every_plan<std::vector<float>>([&] {
+    const cudaStream_t stream = new_stream();
+    OnDevice<float> in(stream, x), result(stream, x.size());
+    samples::transpose(stream, result.data, in.data, rows, columns);
+    auto values = result.read_back();
+    in.free();
+    result.free();
+    return values;
+  });
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < columns; ++c) {
+      REQUIRE(out[static_cast<std::size_t>(c * rows + r)] ==
+              x[static_cast<std::size_t>(r * columns + c)]);
+    }
+  }
+}
+
+TEST_CASE("dynamic shared memory has the size of the launch") {
+  const std::vector<float> x = numbers(1000);
+  const auto out = same_in_every_plan<std::vector<float>>([&] {
+    const cudaStream_t stream = new_stream();
+    OnDevice<float> in(stream, x), result(stream, x.size());
+    samples::reverse(stream, result.data, in.data, 1000);
+    auto values = result.read_back();
+    in.free();
+    result.free();
+    return values;
+  });
+  CHECK(out == std::vector<float>(x.rbegin(), x.rend()));
+}
+
+TEST_CASE("integer atomics and scans of a warp count exactly") {
+  std::vector<int> values(200);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int>(i * i % 8);
+  const auto out = same_in_every_plan<std::vector<int>>([&] {
+    const cudaStream_t stream = new_stream();
+    OnDevice<int> in(stream, values), counts(stream, std::vector<int>(8)), sums(stream, 8);
+    samples::histogram(stream, counts.data, in.data, 200);
+    samples::scan_warp(stream, sums.data, counts.data, 8);
+    auto result = sums.read_back();
+    for (auto* each : {&in, &counts, &sums}) each->free();
+    return result;
+  });
+  std::vector<int> expected(8);
+  for (const int value : values) ++expected[static_cast<std::size_t>(value)];
+  std::partial_sum(expected.begin(), expected.end(), expected.begin());
+  CHECK(out == expected);
+}
+
+TEST_CASE("each mistake of a kernel is found in every order of its threads") {
+  using mistakes::Kernel;
+  struct Row {
+    Kernel kernel;
+    std::vector<std::string> parts;
+  };
+  const std::vector<Row> rows = {
+      {Kernel::no_barrier, {"no_barrier(float*)", "block (0, 0, 0)", "::tile"}},
+      {Kernel::no_second_barrier, {"no_second_barrier", "::tile", "no barrier orders the two"}},
+      {Kernel::divergent_barrier, {"a barrier that not all of its threads reach", "has ended"}},
+      {Kernel::two_barriers, {"a barrier that not all", "mistakes.cu:"}},
+      {Kernel::divergent_shuffle, {"__shfl_xor_sync at", "0xffffffff, but thread", "has ended"}},
+      {Kernel::wrong_mask, {"0x0000ffff, which does not name its own lane"}},
+      {Kernel::lane_outside_mask, {"reads lane 16 in __shfl_sync at", "does not name that lane"}},
+      {Kernel::lanes_beyond_block, {"0xffffffff, but the block has no thread 16"}},
+      {Kernel::past_the_end,
+       {"thread (31, 0, 0) writes bytes 256 to 259 of device allocation", "past its end"}},
+      {Kernel::past_the_end_of_tile,
+       {"outside of every __shared__ array, 64 bytes behind", "::tile, which has 64 bytes"}},
+      {Kernel::past_dynamic_memory, {"dynamic shared memory, which has 128 bytes"}},
+      {Kernel::unwritten_tile, {"thread (5, 0, 0) reads byte 20", "nothing in this block"}},
+      {Kernel::misaligned_vector, {"moves a vector of 16 bytes"}},
+      {Kernel::same_element, {"writes byte 0 of device allocation", "has written the same bytes"}},
+      {Kernel::between_blocks, {"of device allocation", "no barrier orders the two"}},
+      {Kernel::no_syncwarp, {"no_syncwarp", "::tile"}},
+  };
+  REQUIRE(rows.size() == mistakes::kKernels);
+  for (const Row& row : rows) {
+    misuse_in_every_plan(row.parts, [&] {
+      const cudaStream_t stream = new_stream();
+      OnDevice<float> out(stream, std::vector<float>(64));
+      mistakes::run(row.kernel, stream, out.data);
+      check(cudaStreamSynchronize(stream));
+    });
+  }
+}

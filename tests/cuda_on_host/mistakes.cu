@@ -1,0 +1,177 @@
+#include "cuda_on_host/mistakes.h"
+
+#include "cuda_on_host/device_checks.h"
+
+extern __shared__ __align__(16) unsigned char dynamic_shared_memory[];
+
+namespace {
+
+constexpr unsigned kAll = 0xffffffffU;
+
+__device__ int thread_of_block() { return static_cast<int>(threadIdx.x); }
+__device__ int thread_of_grid() { return static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); }
+__device__ float& dynamic(int i) { return reinterpret_cast<float*>(dynamic_shared_memory)[i]; }
+
+__global__ void no_barrier(float* out) {
+  __shared__ float tile[64];
+  const int i = thread_of_block();
+  tile[i] = static_cast<float>(i);
+  out[i] = tile[(i + 1) % 64];
+}
+
+__global__ void no_second_barrier(float* out) {
+  __shared__ float tile[64];
+  const int i = thread_of_block();
+  float sum = 0;
+  for (int round = 0; round < 2; ++round) {
+    tile[i] = static_cast<float>(i + round);
+    __syncthreads();
+    sum += tile[63 - i];
+  }
+  out[i] = sum;
+}
+
+__global__ void divergent_barrier(float* out) {
+  const int i = thread_of_block();
+  if (i >= 32) return;
+  __syncthreads();
+  out[i] = 1;
+}
+
+__global__ void two_barriers(float* out) {
+  const int i = thread_of_block();
+  if (i < 32) {
+    __syncthreads();
+    out[i] = 1;
+  } else {
+    __syncthreads();
+    out[i] = 2;
+  }
+}
+
+__global__ void divergent_shuffle(float* out) {
+  const int i = thread_of_block();
+  if (i < 16) out[i] = __shfl_xor_sync(kAll, static_cast<float>(i), 1);
+}
+
+__global__ void wrong_mask(float* out) {
+  const int i = thread_of_block();
+  out[i] = __shfl_xor_sync(0x0000ffffU, static_cast<float>(i), 1);
+}
+
+__global__ void lane_outside_mask(float* out) {
+  const int i = thread_of_block();
+  if (i < 16) out[i] = __shfl_sync(0x0000ffffU, static_cast<float>(i), 16);
+}
+
+__global__ void lanes_beyond_block(float* out) {
+  const int i = thread_of_block();
+  out[i] = __shfl_xor_sync(kAll, static_cast<float>(i), 1);
+}
+
+__global__ void past_the_end(float* out) { out[thread_of_grid() + 1] = 1; }
+
+__global__ void past_the_end_of_tile(float* out) {
+  __shared__ float tile[16];
+  const int i = thread_of_block();
+  float* place = tile + i;  // not seen by a compiler that checks constant bounds
+  *place = 1;
+  __syncthreads();
+  out[i] = tile[0];
+}
+
+__global__ void past_dynamic_memory(float* out) {
+  const int i = thread_of_block();
+  dynamic(i) = 1;
+  __syncthreads();
+  out[i] = dynamic(i + 1);
+}
+
+__global__ void unwritten_tile(float* out) {
+  __shared__ float tile[64];
+  const int i = thread_of_block();
+  if (i != 5) tile[i] = 1;
+  __syncthreads();
+  out[i] = tile[i];
+}
+
+__global__ void misaligned_vector(float* out) {
+  const float4 loaded = *reinterpret_cast<const float4*>(out + 1);
+  out[thread_of_grid()] = loaded.x;
+}
+
+__global__ void same_element(float* out) { out[0] = static_cast<float>(thread_of_grid()); }
+
+__global__ void between_blocks(float* out) {
+  const int i = thread_of_grid();
+  out[i] = static_cast<float>(i);
+  out[i] += out[(i + 32) % 64];
+}
+
+__global__ void no_syncwarp(float* out) {
+  __shared__ float tile[32];
+  const int i = thread_of_block();
+  tile[i] = static_cast<float>(i);
+  if (i < 16) out[i] = tile[i + 16];
+}
+
+__global__ void increment_kernel(float* out, const float* in, int n) {
+  const int i = thread_of_grid();
+  if (i < n) out[i] = in[i] + 1;
+}
+
+}  // namespace
+
+namespace mistakes {
+
+void run(Kernel kernel, cudaStream_t stream, float* out) {
+  const auto start = [&](unsigned blocks, unsigned threads, void (*which)(float*)) {
+    launch(blocks, threads, threads * sizeof(float), stream, which, out);
+  };
+  switch (kernel) {
+    case Kernel::no_barrier:
+      return start(1, 64, no_barrier);
+    case Kernel::no_second_barrier:
+      return start(1, 64, no_second_barrier);
+    case Kernel::divergent_barrier:
+      return start(1, 64, divergent_barrier);
+    case Kernel::two_barriers:
+      return start(1, 64, two_barriers);
+    case Kernel::divergent_shuffle:
+      return start(1, 32, divergent_shuffle);
+    case Kernel::wrong_mask:
+      return start(1, 32, wrong_mask);
+    case Kernel::lane_outside_mask:
+      return start(1, 32, lane_outside_mask);
+    case Kernel::lanes_beyond_block:
+      return start(1, 16, lanes_beyond_block);
+    case Kernel::past_the_end:
+      return start(2, 32, past_the_end);
+    case Kernel::past_the_end_of_tile:
+      return start(1, 17, past_the_end_of_tile);
+    case Kernel::past_dynamic_memory:
+      return start(1, 32, past_dynamic_memory);
+    case Kernel::unwritten_tile:
+      return start(1, 64, unwritten_tile);
+    case Kernel::misaligned_vector:
+      return start(2, 32, misaligned_vector);
+    case Kernel::same_element:
+      return start(2, 32, same_element);
+    case Kernel::between_blocks:
+      return start(2, 32, between_blocks);
+    case Kernel::no_syncwarp:
+      return start(1, 32, no_syncwarp);
+  }
+}
+
+void increment(cudaStream_t stream, float* out, const float* in, int n) {
+  launch(static_cast<unsigned>((n + 31) / 32), 32, 0, stream, increment_kernel, out, in, n);
+}
+
+float sum_on_host(const float* values, int n) {
+  float sum = 0;
+  for (int i = 0; i < n; ++i) sum += values[i];
+  return sum;
+}
+
+}  // namespace mistakes

@@ -1,0 +1,125 @@
+// Devices and errors. Every device is an H100 in what it says of itself.
+#include "support/cuda_on_host/machine.h"
+#include "support/cuda_on_host/shared_memory.h"
+
+#include <cstring>
+#include <map>
+
+namespace cuda_on_host {
+namespace {
+
+thread_local int chosen_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+struct ErrorText {
+  const char *name, *text;
+};
+
+ErrorText text_of(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return {"cudaSuccess", "no error"};
+    case cudaErrorInvalidValue:
+      return {"cudaErrorInvalidValue", "invalid argument"};
+    case cudaErrorMemoryAllocation:
+      return {"cudaErrorMemoryAllocation", "out of memory"};
+    case cudaErrorInvalidConfiguration:
+      return {"cudaErrorInvalidConfiguration", "invalid configuration argument"};
+    case cudaErrorInvalidDevice:
+      return {"cudaErrorInvalidDevice", "invalid device ordinal"};
+    case cudaErrorNotReady:
+      return {"cudaErrorNotReady", "device not ready"};
+    case cudaErrorNotSupported:
+      return {"cudaErrorNotSupported", "operation not supported"};
+  }
+  return {"unrecognized error code", "unrecognized error code"};
+}
+
+constexpr int kProcessors = 132;
+
+}  // namespace
+
+int current_device() { return chosen_device; }
+
+cudaError_t report(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+}  // namespace cuda_on_host
+
+using namespace cuda_on_host;
+
+const char* cudaGetErrorName(cudaError_t error) { return text_of(error).name; }
+const char* cudaGetErrorString(cudaError_t error) { return text_of(error).text; }
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  const Call call;
+  *count = call->plan.devices;
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaSetDevice(int device) {
+  const Call call;
+  if (device < 0 || device >= call->plan.devices) return report(cudaErrorInvalidDevice);
+  chosen_device = device;
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = chosen_device;
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  const Call call;
+  if (device < 0 || device >= call->plan.devices) return report(cudaErrorInvalidDevice);
+  *properties = {};
+  std::strcpy(properties->name, "a stand-in, on the host");
+  properties->totalGlobalMem = call->plan.device_nbytes;
+  properties->sharedMemPerBlock = kSharedMemory;
+  properties->sharedMemPerBlockOptin = kMostSharedMemory;
+  properties->warpSize = 32;
+  properties->maxThreadsPerBlock = 1024;
+  properties->major = 9;
+  properties->minor = 0;
+  properties->multiProcessorCount = kProcessors;
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  const Call call;
+  if (device < 0 || device >= call->plan.devices) return report(cudaErrorInvalidDevice);
+  const std::map<cudaDeviceAttr, int> values = {
+      {cudaDevAttrMaxThreadsPerBlock, 1024},
+      {cudaDevAttrMaxSharedMemoryPerBlock, static_cast<int>(kSharedMemory)},
+      {cudaDevAttrWarpSize, 32},
+      {cudaDevAttrMultiProcessorCount, kProcessors},
+      {cudaDevAttrComputeCapabilityMajor, 9},
+      {cudaDevAttrComputeCapabilityMinor, 0},
+      {cudaDevAttrMaxSharedMemoryPerBlockOptin, static_cast<int>(kMostSharedMemory)},
+  };
+  const auto found = values.find(attribute);
+  if (found == values.end()) return report(cudaErrorInvalidValue);
+  *value = found->second;
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  const Call call;
+  ++call->waits;
+  for (const auto& stream : call->streams()) {
+    if (stream->device == current_device()) {
+      call->wait_for(*stream, "the host, in cudaDeviceSynchronize, for " + stream->name());
+    }
+  }
+  return report(cudaSuccess);
+}

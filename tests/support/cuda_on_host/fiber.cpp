@@ -1,0 +1,90 @@
+#include "support/cuda_on_host/fiber.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <new>
+#include <utility>
+
+// The address sanitizer's, where it is linked; else null.
+extern "C" {
+[[gnu::weak]] void __sanitizer_start_switch_fiber(void** frames, const void* stack,
+                                                  std::size_t nbytes);
+[[gnu::weak]] void __sanitizer_finish_switch_fiber(void* frames, const void** stack,
+                                                   std::size_t* nbytes);
+[[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* address, std::size_t nbytes);
+}
+
+namespace cuda_on_host {
+namespace {
+
+constexpr std::size_t kStack = 256 * 1024, kGuard = 4096;
+
+void announce(void** frames, const void* stack, std::size_t nbytes) {
+  if (__sanitizer_start_switch_fiber != nullptr) {
+    __sanitizer_start_switch_fiber(frames, stack, nbytes);
+  }
+}
+void arrive(void* frames, const void** stack, std::size_t* nbytes) {
+  if (__sanitizer_finish_switch_fiber != nullptr) {
+    __sanitizer_finish_switch_fiber(frames, stack, nbytes);
+  }
+}
+
+}  // namespace
+
+Fiber::Fiber() {
+  void* memory = mmap(nullptr, kGuard + kStack, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  mprotect(memory, kGuard, PROT_NONE);  // an overrun is a fault
+  stack_ = static_cast<char*>(memory) + kGuard;
+}
+
+Fiber::~Fiber() { munmap(stack_ - kGuard, kGuard + kStack); }
+
+void Fiber::start(std::function<void()> entry) {
+  // Frames of an earlier start, which may have been left for good.
+  if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(stack_, kStack);
+  entry_ = std::move(entry);
+  own_frames_ = nullptr;
+  getcontext(&context_);
+  context_.uc_stack.ss_sp = stack_;
+  context_.uc_stack.ss_size = kStack;
+  context_.uc_link = nullptr;
+  const auto self = reinterpret_cast<std::uintptr_t>(this);
+  makecontext(&context_, reinterpret_cast<void (*)()>(&Fiber::begin), 2,
+              static_cast<unsigned>(self >> 32U), static_cast<unsigned>(self));
+}
+
+void Fiber::begin(unsigned high, unsigned low) {
+  const auto self = (static_cast<std::uintptr_t>(high) << 32U) | low;
+  Fiber& fiber = *reinterpret_cast<Fiber*>(self);
+  arrive(nullptr, &fiber.caller_stack_, &fiber.caller_nbytes_);
+  fiber.entry_();
+  fiber.leave_forever();
+}
+
+void Fiber::resume() {
+  announce(&caller_frames_, stack_, kStack);
+  swapcontext(&caller_, &context_);
+  arrive(caller_frames_, nullptr, nullptr);
+}
+
+void Fiber::leave() {
+  announce(&own_frames_, caller_stack_, caller_nbytes_);
+  swapcontext(&context_, &caller_);
+  arrive(own_frames_, &caller_stack_, &caller_nbytes_);
+}
+
+void Fiber::leave_forever() {
+  announce(nullptr, caller_stack_, caller_nbytes_);
+  setcontext(&caller_);
+  __builtin_unreachable();
+}
+
+bool Fiber::on_stack(const void* address) const {
+  return address >= stack_ && address < stack_ + kStack;
+}
+
+}  // namespace cuda_on_host

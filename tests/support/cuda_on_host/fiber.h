@@ -1,0 +1,41 @@
+/// @file
+/// A thread of a block: a stack of its own that can be left and taken up again. Internal.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstddef>
+#include <functional>
+
+namespace cuda_on_host {
+
+/// Starts at `entry` on the first resume(). It goes on until leave(), which returns to the caller of
+/// resume(). A fiber that is not resumed again is left as it is: what is on its stack is not
+/// destroyed, so nothing there may own anything.
+class Fiber {
+ public:
+  Fiber();
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+  /// Ready to start over.
+  void start(std::function<void()> entry);
+  void resume();
+  void leave();
+  /// The last leave(), after which there is no resume().
+  [[noreturn]] void leave_forever();
+  bool on_stack(const void* address) const;
+
+ private:
+  static void begin(unsigned high, unsigned low);
+  std::function<void()> entry_;
+  ucontext_t context_ = {}, caller_ = {};
+  char* stack_;
+  // What the address sanitizer has to know of both stacks.
+  void* own_frames_ = nullptr;
+  void* caller_frames_ = nullptr;
+  const void* caller_stack_ = nullptr;
+  std::size_t caller_nbytes_ = 0;
+};
+
+}  // namespace cuda_on_host

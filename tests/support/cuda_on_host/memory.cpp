@@ -1,0 +1,113 @@
+#include "support/cuda_on_host/memory.h"
+
+#include "support/cuda_on_host/misuse.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+namespace cuda_on_host {
+namespace {
+
+constexpr std::size_t kRange = std::size_t{1}
+                               << 36;  // of addresses; pages take memory when touched
+constexpr std::size_t kPage = 4096;
+
+std::size_t index_of(Space space) { return space == Space::device ? 0 : 1; }
+
+Address up_to_page(Address address) { return (address + kPage - 1) / kPage * kPage; }
+
+}  // namespace
+
+std::string Allocation::name() const {
+  return fmt::format("{} #{} ({} bytes{})",
+                     space == Space::device ? "device allocation" : "pinned allocation", number,
+                     nbytes, space == Space::device ? fmt::format(" on device {}", device) : "");
+}
+
+Memory::Memory() {
+  for (std::size_t i = 0; i < 2; ++i) {
+    void* range = mmap(nullptr, kRange, i == 0 ? PROT_NONE : PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) fail("no range of {} addresses is left in this process", kRange);
+    begin_[i] = next_[i] = reinterpret_cast<Address>(range);
+  }
+}
+
+Memory::~Memory() {
+  for (const Address begin : begin_) munmap(reinterpret_cast<void*>(begin), kRange);
+}
+
+Allocation& Memory::allocate(Space space, std::size_t nbytes, int device) {
+  Address& next = next_[index_of(space)];
+  const Address begin = next;
+  // A page between two allocations, so that no overrun reaches the next one.
+  next = up_to_page(begin + nbytes) + kPage;
+  if (next > begin_[index_of(space)] + kRange) fail("the stand-in has used up its addresses");
+  ++count_;
+  Allocation& made = allocations_[begin];
+  made = {count_, begin, nbytes, space, device, true, "", std::vector<Cell>((nbytes + 3) / 4)};
+  open(true);
+  std::memset(reinterpret_cast<void*>(begin), 0xFF, nbytes);
+  open(false);
+  return made;
+}
+
+void Memory::release(Allocation& allocation, const std::string& freed_by) {
+  allocation.live = false;
+  allocation.freed_by = freed_by;
+  allocation.cells = {};
+  madvise(reinterpret_cast<void*>(allocation.begin), allocation.nbytes, MADV_DONTNEED);
+}
+
+Allocation* Memory::find(Address address) {
+  auto next = allocations_.upper_bound(address);
+  if (next == allocations_.begin()) return nullptr;
+  Allocation& found = std::prev(next)->second;
+  return in_device_range(address) == (found.space == Space::device) &&
+                 in_pinned_range(address) == (found.space == Space::pinned)
+             ? &found
+             : nullptr;
+}
+
+bool Memory::in_device_range(Address address) const {
+  return address >= begin_[0] && address < begin_[0] + kRange;
+}
+bool Memory::in_pinned_range(Address address) const {
+  return address >= begin_[1] && address < begin_[1] + kRange;
+}
+
+std::size_t Memory::live_nbytes(int device) const {
+  std::size_t nbytes = 0;
+  for (const auto& [begin, each] : allocations_) {
+    if (each.space == Space::device && each.device == device && each.freed_by.empty()) {
+      nbytes += each.nbytes;
+    }
+  }
+  return nbytes;
+}
+
+std::vector<const Allocation*> Memory::live() const {
+  std::vector<const Allocation*> found;
+  for (const auto& [begin, each] : allocations_) {
+    if (each.freed_by.empty()) found.push_back(&each);
+  }
+  return found;
+}
+
+void Memory::reset() {
+  allocations_.clear();
+  count_ = 0;
+  for (std::size_t i = 0; i < 2; ++i) {
+    madvise(reinterpret_cast<void*>(begin_[i]), next_[i] - begin_[i], MADV_DONTNEED);
+  }
+}
+
+void Memory::open(bool accessible) {
+  const std::size_t used = next_[0] - begin_[0];
+  if (used == 0) return;
+  mprotect(reinterpret_cast<void*>(begin_[0]), used,
+           accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+}  // namespace cuda_on_host

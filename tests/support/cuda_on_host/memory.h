@@ -1,0 +1,100 @@
+/// @file
+/// Device and pinned memory: where it is, who has touched each of its bytes, and whether two of them
+/// did so without an order between them.
+///
+/// All device memory lies in one range of addresses, which host code cannot read or write outside of
+/// the stand-in (mprotect). No address is used twice, so a stale pointer is always found.
+#pragma once
+
+#include "clock.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace cuda_on_host {
+
+using Address = std::uintptr_t;
+
+enum class Space { device, pinned };
+
+/// The thread of a kernel that touches memory.
+struct ThreadPosition {
+  std::uint32_t launch = 0;  ///< 0: not a kernel's thread
+  std::uint32_t block = 0;
+  std::uint32_t thread = 0;                       ///< within the block
+  std::uint32_t block_epoch = 0, warp_epoch = 0;  ///< barriers that its block and warp have passed
+};
+
+struct Access {
+  std::uint32_t operation;  ///< index into Machine::operations
+  Address begin;
+  std::size_t nbytes;
+  bool write = false, atomic = false;
+  ThreadPosition position = {};
+};
+
+/// Who has touched four bytes last. `mask` tells which of the four.
+struct Cell {
+  struct ByThread {
+    ThreadPosition position;
+    std::uint8_t mask = 0;
+    bool atomic = false;
+  };
+  struct ByOperation {
+    std::uint32_t operation = 0;
+    std::uint8_t mask = 0;
+  };
+  ByThread write, read;
+  bool other_threads_read = false, other_warps_read = false;
+  ByOperation written, read_by[2];
+};
+
+struct Allocation {
+  int number;
+  Address begin;
+  std::size_t nbytes;
+  Space space;
+  int device;
+  bool live;             ///< false: freed, or its cudaMallocAsync has not run yet
+  std::string freed_by;  ///< empty: not freed
+  std::vector<Cell> cells;
+
+  std::string name() const;
+};
+
+class Memory {
+ public:
+  Memory();
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  Allocation& allocate(Space space, std::size_t nbytes, int device);
+  void release(Allocation& allocation, const std::string& freed_by);
+  /// The allocation that holds this address, freed ones included; null if there never was one.
+  Allocation* find(Address address);
+  bool in_device_range(Address address) const;
+  bool in_pinned_range(Address address) const;
+  std::size_t live_nbytes(int device) const;
+  std::vector<const Allocation*> live() const;
+  /// Forgets everything. Addresses are not used again even then.
+  void reset();
+  /// Lets the calling code touch device memory (true), or nobody (false).
+  void open(bool accessible);
+
+ private:
+  std::map<Address, Allocation> allocations_;
+  Address begin_[2], next_[2];
+  int count_ = 0;
+};
+
+/// Records the access; returns what is wrong with it, or "". `operations` has what orders them.
+std::string touch(Memory& memory, const std::vector<Operation>& operations, const Access& access);
+
+/// The same for shared memory, which only the threads of one block see.
+std::string touch_shared(Cell& cell, const Access& access, std::uint8_t mask);
+
+}  // namespace cuda_on_host

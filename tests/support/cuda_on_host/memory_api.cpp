@@ -1,0 +1,199 @@
+#include "support/cuda_on_host/machine.h"
+
+#include <cstring>
+
+namespace cuda_on_host {
+namespace {
+
+cudaError_t allocate(void** pointer, std::size_t nbytes, Space space, Allocation*& made) {
+  Machine& all = machine();
+  *pointer = nullptr;
+  made = nullptr;
+  if (nbytes == 0) return cudaSuccess;
+  if (space == Space::device &&
+      all.memory.live_nbytes(current_device()) + nbytes > all.plan.device_nbytes) {
+    return cudaErrorMemoryAllocation;
+  }
+  made = &all.memory.allocate(space, nbytes, current_device());
+  *pointer = reinterpret_cast<void*>(made->begin);
+  return cudaSuccess;
+}
+
+/// The allocation that begins at `pointer`, for a call that frees it.
+Allocation& to_free(void* pointer, Space space, const char* call) {
+  Allocation* found = machine().memory.find(reinterpret_cast<Address>(pointer));
+  if (found == nullptr || found->begin != reinterpret_cast<Address>(pointer) ||
+      found->space != space) {
+    fail("{} was called with {}, where no such allocation begins", call, pointer);
+  }
+  if (!found->freed_by.empty()) {
+    fail("{} was called with {}, which {} has freed already", call, found->name(), found->freed_by);
+  }
+  return *found;
+}
+
+/// Frees when all work on the memory has run and the host knows; anything else is a Misuse.
+/// (cudaFree would wait for that work. A program that relies on it has a hidden wait.)
+cudaError_t free_now(void* pointer, Space space, const char* name) {
+  const Call call;
+  if (pointer == nullptr) return report(cudaSuccess);
+  ++call->waits;
+  Allocation& allocation = to_free(pointer, space, name);
+  const std::uint32_t operation = call->add_operation(name, nullptr);
+  // Work that has not run yet has left no trace in the cells, so all of it runs first.
+  for (const auto& stream : call->streams()) {
+    if (stream->device == allocation.device || space == Space::pinned) {
+      const std::int64_t target = stream->issued;
+      call->wait_until([&] { return stream->finished >= target; }, {stream.get()},
+                       fmt::format("the host, in {}, for {}", name, stream->name()));
+    }
+  }
+  touch_or_fail(operation, pointer, allocation.nbytes, true);
+  call->memory.release(allocation, name);
+  return report(cudaSuccess);
+}
+
+void check_kind(const void* to, const void* from, cudaMemcpyKind kind, const char* call) {
+  const Memory& memory = machine().memory;
+  const bool to_device = memory.in_device_range(reinterpret_cast<Address>(to));
+  const bool from_device = memory.in_device_range(reinterpret_cast<Address>(from));
+  const auto actual = from_device ? (to_device ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost)
+                                  : (to_device ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost);
+  if (kind != cudaMemcpyDefault && kind != actual) {
+    fail("{} was called with kind {}, but its pointers make it kind {}", call,
+         static_cast<int>(kind), static_cast<int>(actual));
+  }
+}
+
+void check_asynchronous(const void* pointer, const char* call) {
+  const Memory& memory = machine().memory;
+  const auto address = reinterpret_cast<Address>(pointer);
+  if (memory.in_device_range(address) || memory.in_pinned_range(address)) return;
+  fail(
+      "{} was called with pageable host memory at {}: CUDA may then wait, or not. Allocate it with "
+      "cudaMallocHost",
+      call, pointer);
+}
+
+struct Opened {
+  Opened() { machine().memory.open(true); }
+  ~Opened() { machine().memory.open(false); }
+};
+
+}  // namespace
+}  // namespace cuda_on_host
+
+using namespace cuda_on_host;
+
+cudaError_t cudaMalloc(void** pointer, std::size_t nbytes) {
+  const Call call;
+  Allocation* made = nullptr;
+  return report(allocate(pointer, nbytes, Space::device, made));
+}
+
+cudaError_t cudaMallocHost(void** pointer, std::size_t nbytes, unsigned) {
+  const Call call;
+  Allocation* made = nullptr;
+  return report(allocate(pointer, nbytes, Space::pinned, made));
+}
+
+cudaError_t cudaFree(void* pointer) { return free_now(pointer, Space::device, "cudaFree"); }
+cudaError_t cudaFreeHost(void* pointer) { return free_now(pointer, Space::pinned, "cudaFreeHost"); }
+
+cudaError_t cudaMallocAsync(void** pointer, std::size_t nbytes, cudaStream_t handle) {
+  const Call call;
+  CUstream_st& stream = call->check(handle, "cudaMallocAsync");
+  Allocation* made = nullptr;
+  const cudaError_t error = allocate(pointer, nbytes, Space::device, made);
+  if (made == nullptr) return report(error);
+  made->live = false;
+  const std::string what = "cudaMallocAsync on " + stream.name();
+  const std::uint32_t operation = call->add_operation(what, &stream);
+  call->issue(stream, {what,
+                       [made, operation] {
+                         made->live = true;
+                         touch_or_fail(operation, reinterpret_cast<void*>(made->begin),
+                                       made->nbytes, true);
+                       },
+                       nullptr, nullptr});
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t handle) {
+  const Call call;
+  CUstream_st& stream = call->check(handle, "cudaFreeAsync");
+  if (pointer == nullptr) return report(cudaSuccess);
+  Allocation* allocation = &to_free(pointer, Space::device, "cudaFreeAsync");
+  const std::string what = "cudaFreeAsync on " + stream.name();
+  const std::uint32_t operation = call->add_operation(what, &stream);
+  call->issue(stream, {what,
+                       [=] {
+                         touch_or_fail(operation, pointer, allocation->nbytes, true);
+                         machine().memory.release(*allocation, what);
+                       },
+                       nullptr, nullptr});
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  const Call call;
+  *total = call->plan.device_nbytes;
+  *free = *total - call->memory.live_nbytes(current_device());
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t nbytes, cudaMemcpyKind kind) {
+  const Call call;
+  check_kind(to, from, kind, "cudaMemcpy");
+  ++call->waits;
+  const std::uint32_t operation = call->add_operation("cudaMemcpy", nullptr);
+  const Opened opened;
+  touch_or_fail(operation, from, nbytes, false);
+  touch_or_fail(operation, to, nbytes, true);
+  std::memmove(to, from, nbytes);
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaMemset(void* to, int value, std::size_t nbytes) {
+  const Call call;
+  ++call->waits;
+  const std::uint32_t operation = call->add_operation("cudaMemset", nullptr);
+  const Opened opened;
+  touch_or_fail(operation, to, nbytes, true);
+  std::memset(to, value, nbytes);
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t nbytes, cudaMemcpyKind kind,
+                            cudaStream_t handle) {
+  const Call call;
+  CUstream_st& stream = call->check(handle, "cudaMemcpyAsync");
+  check_kind(to, from, kind, "cudaMemcpyAsync");
+  check_asynchronous(to, "cudaMemcpyAsync");
+  check_asynchronous(from, "cudaMemcpyAsync");
+  const std::string what = fmt::format("cudaMemcpyAsync of {} bytes on {}", nbytes, stream.name());
+  const std::uint32_t operation = call->add_operation(what, &stream);
+  call->issue(stream, {what,
+                       [=] {
+                         touch_or_fail(operation, from, nbytes, false);
+                         touch_or_fail(operation, to, nbytes, true);
+                         std::memmove(to, from, nbytes);
+                       },
+                       nullptr, nullptr});
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t nbytes, cudaStream_t handle) {
+  const Call call;
+  CUstream_st& stream = call->check(handle, "cudaMemsetAsync");
+  check_asynchronous(to, "cudaMemsetAsync");
+  const std::string what = fmt::format("cudaMemsetAsync of {} bytes on {}", nbytes, stream.name());
+  const std::uint32_t operation = call->add_operation(what, &stream);
+  call->issue(stream, {what,
+                       [=] {
+                         touch_or_fail(operation, to, nbytes, true);
+                         std::memset(to, value, nbytes);
+                       },
+                       nullptr, nullptr});
+  return report(cudaSuccess);
+}

@@ -1,0 +1,36 @@
+#include "support/cuda_on_host/session.h"
+
+#include "support/cuda_on_host/host_access.h"
+#include "support/cuda_on_host/machine.h"
+
+namespace cuda_on_host {
+
+Session::Session(const Plan& plan) {
+  const std::lock_guard lock(machine().mutex);
+  machine().reset(plan);
+  watch_host_accesses();
+}
+
+Session::~Session() {
+  const std::lock_guard lock(machine().mutex);
+  machine().reset({});
+}
+
+void Session::finish() {
+  const Call call;
+  for (const auto& stream : call->streams()) {
+    if (!stream->queue.empty()) {
+      fail("nothing has waited for {}, which has not run on {}", stream->queue.front().what,
+           stream->name());
+    }
+  }
+  const std::vector<const Allocation*> live = call->memory.live();
+  if (!live.empty()) fail("{} was never freed", live.front()->name());
+}
+
+std::int64_t host_waits() {
+  const std::lock_guard lock(machine().mutex);
+  return machine().waits;
+}
+
+}  // namespace cuda_on_host

@@ -1,0 +1,42 @@
+/// @file
+/// How a test drives the stand-in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cuda_on_host {
+
+/// When the work of a stream runs. A program is right only if it is right in every mode.
+enum class Mode {
+  lazy,    ///< not before something waits for it, and then no more than that needs
+  eager,   ///< as soon as its edges allow
+  random,  ///< by the seed, a few operations of any stream after each call
+};
+
+struct Plan {
+  Mode mode = Mode::lazy;
+  /// Orders the threads of a block, the blocks of a grid and (Mode::random) the streams. 0 is the
+  /// natural order, 1 the reverse; all others shuffle.
+  std::uint64_t seed = 0;
+  int devices = 8;
+  std::size_t device_nbytes = std::size_t{1} << 30;
+};
+
+/// A process's devices, as new. One at a time; an earlier one's pointers and streams are void.
+class Session {
+ public:
+  explicit Session(const Plan& plan);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  /// Call it last, since a destructor cannot throw: throws the first Misuse, if there was one.
+  /// Memory that was not freed is a Misuse as well, and so is work that nothing has waited for.
+  void finish();
+};
+
+/// How often the host has waited for a device since the Session began: cudaStreamSynchronize,
+/// cudaEventSynchronize, cudaDeviceSynchronize, cudaMemcpy, cudaMemset, cudaFree and cudaFreeHost.
+std::int64_t host_waits();
+
+}  // namespace cuda_on_host
