@@ -84,6 +84,7 @@ class Texts(unittest.TestCase):
             for step, levels in hints.items():
                 for thrown in levels.pop("thrown", []):
                     self.assertEqual(list(thrown), ["says", "cause"], f"{path}: {step}")
+                    re.compile(thrown["says"])
                 self.assertEqual(list(levels), ["one", "two", "three", "throws"],
                                  f"{path}: {step}")
                 for level in levels.values():
