@@ -17,8 +17,7 @@ struct Factor {
   std::string name;
   std::string origin = {};
   std::optional<std::int64_t> value = {};
-  const Entry* entry = nullptr;  // if the file says it
-  bool is_overridden = false;    // by the command line
+  const Entry* entry = nullptr;  // if the DeepSpeed file says it
 
   std::string shown() const { return fmt::format("{} {}", name, *value); }
 };
@@ -53,18 +52,15 @@ Factor factor(const Translation& t, const std::string& path, const std::string& 
   const bool is_auto = entry != nullptr && entry->is_auto();
   if (entry != nullptr && !is_auto) {
     factor.value = count_of(*entry);
-    factor.origin = entry->origin;
+    factor.origin = entry->origin();
     factor.entry = entry;
   }
   const std::optional<std::int64_t> other = key.empty() ? std::nullopt : count_of(t, key);
   if (!other) return factor;
   const std::string& origin = t.other(key)->origin;
   if (factor.entry != nullptr && origin != kCommandLine) return factor;
-  return {.name = key,
-          .origin = fmt::format("{}: {}", origin, key),
-          .value = other,
-          .entry = nullptr,
-          .is_overridden = factor.entry != nullptr};
+  return {
+      .name = key, .origin = fmt::format("{}: {}", origin, key), .value = other, .entry = nullptr};
 }
 
 void check_auto(const Translation& t) {
@@ -109,7 +105,9 @@ void read_batch(Translation& t) {
   Factor batch = factor(t, "train_batch_size", "training.global_batch_size");
   Factor micro = factor(t, "train_micro_batch_size_per_gpu", "training.local_batch_size");
   Factor steps = factor(t, "gradient_accumulation_steps", "");
-  const std::int64_t ranks = count_of(t, "parallel.ranks").value_or(1);
+  const bool is_alone = t.other("parallel.ranks") == nullptr;
+  const std::int64_t ranks = is_alone ? 1 : count_of(t, "parallel.ranks").value_or(0);
+  if (ranks == 0) return;  // refused when it is applied
   if (!batch.value && !micro.value) {
     check_auto(t);
     if (steps.value) {

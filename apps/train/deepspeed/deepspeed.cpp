@@ -18,7 +18,7 @@ const Row& row_of(const Entry& entry) {
   throw InputError(
       fmt::format("{}: unknown key; did you mean {}? docs/deepspeed.md lists all keys that are "
                   "known here",
-                  entry.origin, nearest(entry.path, deepspeed_paths())));
+                  entry.origin(), nearest(entry.path, deepspeed_paths())));
 }
 
 // Whether our key exists, and can have this value.
@@ -115,6 +115,8 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
     const bool is_switched_off = row.use == Row::Use::set && entry.path.starts_with("fp16.");
     if (!is_switched_off || scales_loss) read(t, row, entry);
   }
+  if (t.find("gradient_clipping") == nullptr)
+    t.imply("training.max_norm", "0", "gradient_clipping");
   read_stage(t);
   read_batch(t);
   read_formats(t);

@@ -95,6 +95,8 @@ Json parse(const std::string& text, const std::string& file, std::map<std::strin
 
 }  // namespace
 
+std::string Entry::origin() const { return place + ": " + plain(path); }
+
 std::string Entry::text() const {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_float()) {
@@ -111,7 +113,7 @@ std::string Entry::shown() const {
 }
 
 void Entry::refuse(const std::string& why) const {
-  throw InputError(fmt::format("{}: {}", origin, why));
+  throw InputError(fmt::format("{}: {}", origin(), why));
 }
 
 Document::Document(const std::filesystem::path& file, const std::vector<std::string>& paths)
@@ -126,7 +128,7 @@ Document::Document(const std::filesystem::path& file, const std::vector<std::str
   const auto walk = [&](const Json& object, const std::string& prefix, const auto& self) -> void {
     for (const auto& [name, value] : object.items()) {
       const std::string path = prefix + name;
-      const Entry entry{path, fmt::format("{}:{}: {}", file_, lines.at(path), plain(path)), value};
+      const Entry entry{path, fmt::format("{}:{}", file_, lines.at(path)), value};
       const bool is_value = std::ranges::find(paths, path) != paths.end();
       const bool is_section = std::ranges::any_of(
           paths, [&](const std::string& each) { return each.starts_with(path + "."); });

@@ -12,11 +12,13 @@ namespace fsdp::train::deepspeed {
 
 /// A value that is no section, or one that a predicate says is one value.
 struct Entry {
-  std::string path;    ///< "zero_optimization.stage"
-  std::string origin;  ///< "ds_config.json:31: zero_optimization.stage"
+  std::string path;   ///< "zero_optimization.stage"
+  std::string place;  ///< "ds_config.json:31"
   nlohmann::ordered_json value;
 
   bool is_auto() const { return value == "auto"; }
+  /// "ds_config.json:31: zero_optimization.stage"
+  std::string origin() const;
   /// Without quotes, and a whole number without a fraction: 5e8 is "500000000".
   std::string text() const;
   /// As it stands in a message: one line, texts in quotes.

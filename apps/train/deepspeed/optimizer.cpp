@@ -172,7 +172,9 @@ void read_scheduler(Translation& t) {
   if (!t.document().has_section("scheduler")) return;
   const Words types = {"WarmupLR", "WarmupDecayLR"};
   const Entry& type = type_in(t, "scheduler", types);
-  const bool decays = t.word(type, types) == "WarmupDecayLR";
+  const bool decays =
+      t.word(type, types, "; leave the section out for others, which lr_scheduler.kind names") ==
+      "WarmupDecayLR";
   Words params = {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type",
                   "last_batch_iteration"};
   if (decays) params.emplace_back("total_num_steps");

@@ -90,6 +90,7 @@ Table optimizer() {
                     idle("params.foreach", kTorchDetail),
                     idle("params.fused", kTorchDetail),
                     idle("params.capturable", kTorchDetail),
+                    idle("params.differentiable", kTorchDetail),
                     idle("params.set_grad_none", "gradients are always freed"),
                     refused("params.max_grad_norm", "use gradient_clipping instead"),
                 });

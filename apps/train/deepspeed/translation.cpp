@@ -22,7 +22,9 @@ const Setting* Translation::other(const std::string& key) const {
 }
 
 void Translation::give(const std::string& key, const std::string& value, const Entry& entry) {
-  result_.given.push_back({.key = key, .origin = entry.origin, .value = value});
+  // Where DeepSpeed's name is ours, a message has it once.
+  const std::string origin = entry.path == key ? entry.place : entry.origin();
+  result_.given.push_back({.key = key, .origin = origin, .value = value});
 }
 
 void Translation::give(const std::string& key, const Entry& entry) {
@@ -40,7 +42,7 @@ void Translation::remark(const Entry& entry, const std::string& why) {
 }
 
 void Translation::note(const Entry& entry, const std::string& what) {
-  result_.remarks.push_back(fmt::format("{}: {}", entry.origin, what));
+  result_.remarks.push_back(fmt::format("{}: {}", entry.origin(), what));
 }
 
 bool Translation::is_left_to_others(const Entry& entry, const std::string& key) const {
@@ -61,12 +63,14 @@ bool Translation::flag(const std::string& path, bool fallback) const {
   return entry->value.get<bool>();
 }
 
-std::string Translation::word(const Entry& entry, const std::vector<std::string>& words) const {
+std::string Translation::word(const Entry& entry, const std::vector<std::string>& words,
+                              const std::string& remedy) const {
   const auto found = std::ranges::find_if(words, [&](const std::string& each) {
     return entry.value.is_string() && lower(each) == lower(entry.text());
   });
   if (found == words.end()) {
-    entry.refuse(fmt::format("is {}, must be one of {}", entry.shown(), fmt::join(words, ", ")));
+    entry.refuse(
+        fmt::format("is {}, must be one of {}{}", entry.shown(), fmt::join(words, ", "), remedy));
   }
   return *found;
 }

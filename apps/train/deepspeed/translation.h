@@ -43,8 +43,9 @@ class Translation {
   /// @throws InputError for an entry that is not true or false. A missing one is `fallback`.
   bool flag(const std::string& path, bool fallback) const;
   /// Which of `words` an entry is, regardless of case.
-  /// @throws InputError that lists them.
-  std::string word(const Entry& entry, const std::vector<std::string>& words) const;
+  /// @throws InputError that lists them, and ends with the remedy.
+  std::string word(const Entry& entry, const std::vector<std::string>& words,
+                   const std::string& remedy = "") const;
 
   DeepSpeedSettings take() { return std::move(result_); }
 

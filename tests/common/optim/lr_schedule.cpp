@@ -51,8 +51,31 @@ TEST_CASE("DeepSpeed's WarmupLR is logarithmic") {
   CHECK(is_near(raised.at(9), 4e-4));
 }
 
+TEST_CASE("DeepSpeed's linear warm-up begins at min_lr, and its decay ends there") {
+  const LrSchedule ramp{
+      .kind = Kind::warmup_from_min, .lr = 1, .min_lr = 0.2, .warmup_steps = 4, .total_steps = 9};
+  CHECK(ramp.at(0) == 0.2);
+  CHECK(is_near(ramp.at(3), 0.8));
+  CHECK(ramp.at(4) == 1);
+  CHECK(ramp.at(400) == 1);
+  CHECK(!ramp.decays());
+  for (const Kind kind : {Kind::warmup_from_min_decay, Kind::warmup_log_decay}) {
+    const LrSchedule decay{
+        .kind = kind, .lr = 1, .min_lr = 0.2, .warmup_steps = 4, .total_steps = 12};
+    CHECK(decay.at(0) == 0.2);
+    CHECK(is_near(decay.at(1), kind == Kind::warmup_log_decay ? 0.6 : 0.4));  // ln 2 / ln 4
+    CHECK(decay.at(4) == 1);
+    CHECK(is_near(decay.at(6), 0.8));
+    CHECK(decay.at(12) == 0.2);
+    CHECK(decay.at(400) == 0.2);
+    CHECK(decay.decays());
+  }
+}
+
 TEST_CASE("warm-ups of 0 and 1 steps, and cosines that end where they begin, divide by nothing") {
-  for (const Kind kind : {Kind::warmup_linear, Kind::warmup_cosine, Kind::warmup_log}) {
+  for (const Kind kind :
+       {Kind::warmup_linear, Kind::warmup_cosine, Kind::warmup_log, Kind::warmup_from_min,
+        Kind::warmup_log_decay, Kind::warmup_from_min_decay}) {
     for (const std::int64_t warmup_steps : {0, 1}) {
       const LrSchedule schedule{
           .kind = kind, .lr = 1, .warmup_steps = warmup_steps, .total_steps = warmup_steps};
@@ -68,6 +91,9 @@ TEST_CASE("schedules by name") {
   CHECK(lr_schedule_kind("warmup_linear") == Kind::warmup_linear);
   CHECK(lr_schedule_kind("warmup_cosine") == Kind::warmup_cosine);
   CHECK(lr_schedule_kind("warmup_log") == Kind::warmup_log);
+  CHECK(lr_schedule_kind("warmup_from_min") == Kind::warmup_from_min);
+  CHECK(lr_schedule_kind("warmup_log_decay") == Kind::warmup_log_decay);
+  CHECK(lr_schedule_kind("warmup_from_min_decay") == Kind::warmup_from_min_decay);
   const std::string message = message_of<InputError>([] { lr_schedule_kind("cosine"); });
   CHECK(message.find("'cosine'") != std::string::npos);
   CHECK(message.find("warmup_cosine") != std::string::npos);

@@ -48,6 +48,47 @@ TEST_CASE("AdamW against the definition, step by step, in double") {
   CHECK(std::abs(optimizer.state(pieces[0]).at("exp_avg").to_vector<float>()[1] - m[1]) < 1e-6);
 }
 
+// The first step alone shows neither betas nor decay: m and v are corrected to the gradient, and
+// lr·wd = 3e-10 is below what float32 resolves. So ten steps in double.
+TEST_CASE("DeepSpeed's golden step shows its betas and its decay after ten steps, in double") {
+  const auto train = [](const AdamW::Options& options) {
+    AdamW optimizer(options);
+    Piece p{.key = "w",
+            .param = Tensor::from(std::vector<double>{1, -1}, {2}),
+            .grad = Tensor::from(std::vector<double>{0, 0}, {2}),
+            .unit = "unit w"};
+    std::vector<Piece> pieces{p};
+    for (int t = 1; t <= 10; ++t) {
+      ops::copy(p.grad, Tensor::from(std::vector<double>{std::sin(t), std::cos(3 * t)}, {2}));
+      optimizer.step(pieces, 1e-3);
+    }
+    return p.param.to_vector<double>();
+  };
+  const auto by_definition = [](double beta1, double beta2, double decay) {
+    std::vector<double> w{1, -1}, m(2), v(2);
+    for (int t = 1; t <= 10; ++t) {
+      const double grad[] = {std::sin(t), std::cos(3 * t)};
+      for (std::size_t i = 0; i < 2; ++i) {
+        w[i] *= 1 - 1e-3 * decay;
+        m[i] = beta1 * m[i] + (1 - beta1) * grad[i];
+        v[i] = beta2 * v[i] + (1 - beta2) * grad[i] * grad[i];
+        w[i] -= 1e-3 * m[i] / (1 - std::pow(beta1, t)) /
+                (std::sqrt(v[i] / (1 - std::pow(beta2, t))) + 1e-8);
+      }
+    }
+    return w;
+  };
+  const std::vector<double> golden =
+      train({.beta1 = 0.8, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 3e-7});
+  const auto distance = [&](const std::vector<double>& other) {
+    return std::max(std::abs(golden[0] - other[0]), std::abs(golden[1] - other[1]));
+  };
+  CHECK(distance(by_definition(0.8, 0.999, 3e-7)) < 1e-12);
+  CHECK(distance(by_definition(0.9, 0.999, 3e-7)) > 1e-6);
+  CHECK(distance(by_definition(0.8, 0.95, 3e-7)) > 1e-6);
+  CHECK(distance(by_definition(0.8, 0.999, 0)) > 1e-9);
+}
+
 TEST_CASE("DeepSpeed's golden first step: lr 1e-3, betas 0.8 and 0.999, wd 3e-7") {
   AdamW optimizer({.beta1 = 0.8, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 3e-7});
   std::vector<Piece> pieces{piece("w", {1, -1}, {0.5F, 0.25F})};
