@@ -9,7 +9,6 @@
 #include <string>
 
 namespace fsdp::train {
-namespace {
 
 estimate::MemoryOptions memory_options(const TrainConfig& config) {
   estimate::MemoryOptions options;
@@ -47,8 +46,6 @@ estimate::MemoryOptions memory_options(const TrainConfig& config) {
   options.lora_targets = config.lora_options().targets;
   return options;
 }
-
-}  // namespace
 
 std::vector<std::int64_t> bound_bytes_by_rank(const TrainConfig& config, Work work) {
   const estimate::MemoryOptions options = memory_options(config);
