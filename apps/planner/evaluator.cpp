@@ -1,0 +1,64 @@
+#include "planner/evaluator.h"
+
+#include "estimate/memory_formula.h"
+#include "estimate/model_shape.h"
+#include "estimate/time_formula.h"
+#include "parallel/partition.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace fsdp::planner {
+
+using estimate::MemoryOptions;
+using estimate::MemorySpace;
+using estimate::Placement;
+
+const estimate::KernelTimes& Evaluator::kernels_for(const MemoryOptions& options) {
+  const std::int64_t length = options.length == 0 ? model_.max_position_embeddings : options.length;
+  const DType dtype = options.mixed_precision.param_dtype_for(DType::float32);
+  const auto [entry, is_new] = kernels_.try_emplace({options.batch, length, dtype});
+  if (is_new) {
+    entry->second = estimate::kernel_times(model_, options.batch, length, dtype, machine_);
+  }
+  return entry->second;
+}
+
+void Evaluator::choose_rank(MemoryOptions& options) {
+  options.rank = 0;
+  if (options.placement != Placement::zero1 && options.placement != Placement::zero2) return;
+  const auto [entry, is_new] =
+      fullest_.try_emplace({options.world_size, options.zero.partition}, 0);
+  if (is_new) {
+    std::vector<std::int64_t> numels;
+    for (const estimate::WholePart& part : estimate::model_shape(model_, options).whole_parts) {
+      numels.push_back(part.numel);
+    }
+    std::vector<std::int64_t> loads(static_cast<std::size_t>(options.world_size));
+    for (const parallel::OwnedSlice& slice :
+         parallel::divide(options.zero.partition, numels, options.world_size)) {
+      loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
+    }
+    entry->second = static_cast<int>(std::ranges::max_element(loads) - loads.begin());
+  }
+  options.rank = entry->second;
+}
+
+Breakdown Evaluator::memory(MemoryOptions options) {
+  choose_rank(options);
+  return estimate::peak_of_training(model_, options);
+}
+
+Outcome Evaluator::evaluate(MemoryOptions options) {
+  choose_rank(options);
+  Outcome outcome;
+  outcome.device = estimate::peak_of_training(model_, options);
+  if (options.offload.params) {
+    outcome.host = estimate::peak_of_training(model_, options, MemorySpace::host);
+  }
+  outcome.time = estimate::TimeFormula(model_, options, machine_, kernels_for(options)).step(1);
+  outcome.options = std::move(options);
+  return outcome;
+}
+
+}  // namespace fsdp::planner

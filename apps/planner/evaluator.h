@@ -1,0 +1,53 @@
+/// @file
+/// @ingroup planner
+/// What one configuration takes, in memory and in time.
+#pragma once
+
+#include "base/clock.h"
+#include "device/memory_tracker.h"
+#include "estimate/kernel_times.h"
+#include "estimate/memory_options.h"
+#include "estimate/paper_clock.h"
+#include "nn/transformer.h"
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace fsdp::planner {
+
+/// A configuration with its peaks and the time of a step (not the first).
+struct Outcome {
+  estimate::MemoryOptions options;
+  Breakdown device;
+  Breakdown host;  ///< what is offloaded
+  estimate::StepTime time;
+
+  std::int64_t memory() const { return device.total(); }
+  std::int64_t step() const { return time.total(); }
+};
+
+/// Asks the two formulas. Of ranks that differ (ZeRO-1 and ZeRO-2), the one that owns most.
+class Evaluator {
+ public:
+  Evaluator(nn::TransformerConfig model, const CostModel& machine)
+      : model_(std::move(model)), machine_(machine) {}
+
+  Outcome evaluate(estimate::MemoryOptions options);
+  /// The peak of the device alone.
+  Breakdown memory(estimate::MemoryOptions options);
+  const nn::TransformerConfig& model() const { return model_; }
+  const CostModel& machine() const { return machine_; }
+
+ private:
+  const estimate::KernelTimes& kernels_for(const estimate::MemoryOptions& options);
+  void choose_rank(estimate::MemoryOptions& options);
+
+  nn::TransformerConfig model_;
+  CostModel machine_;
+  std::map<std::tuple<std::int64_t, std::int64_t, DType>, estimate::KernelTimes> kernels_;
+  std::map<std::pair<int, parallel::Partition>, int> fullest_;  // rank, by W
+};
+
+}  // namespace fsdp::planner

@@ -1,0 +1,38 @@
+/// @file
+/// @ingroup planner
+/// The planner's modes of unshard-estimate: --plan, --largest, --sweep, --which-strategy.
+#pragma once
+
+#include "estimate/memory_options.h"
+#include "nn/transformer.h"
+#include "planner/machine.h"
+#include "program/command_line/option_parser.h"
+
+#include <optional>
+#include <string>
+
+namespace fsdp::planner {
+
+/// What the command line says of them. `memory` and `format` belong to the program's other modes
+/// too, which declare them.
+struct PlannerLine {
+  bool plan = false;
+  std::optional<std::string> largest;  ///< "batch"
+  MachineText machine;
+  std::optional<std::string> ranks;         ///< "8..64"
+  std::optional<std::string> global_batch;  ///< sequences
+  std::optional<std::string> memory;        ///< "80GB"
+  std::string format = "text";              ///< text or json
+
+  /// Declares all but memory and format.
+  void declare(program::OptionParser& parser);
+  /// Whether one of these modes is asked for.
+  bool is_mode() const { return plan || largest; }
+};
+
+/// What the mode prints. @param base the training that the configuration describes
+/// @throws InputError naming an option.
+std::string run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
+                     const std::string& model_name, const estimate::MemoryOptions& base);
+
+}  // namespace fsdp::planner

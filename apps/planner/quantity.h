@@ -1,0 +1,27 @@
+/// @file
+/// @ingroup planner
+/// Quantities as a user writes them, and as we print them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp::planner {
+
+// Each @throws InputError that begins with `name`, the option's.
+
+/// "80GB", "40GiB", "512": bytes.
+std::int64_t parse_bytes(const std::string& name, const std::string& text);
+/// "400T", "400TFLOPS", "50GB/s": per second.
+double parse_rate(const std::string& name, const std::string& text);
+/// "5us", "0.5ms": picoseconds.
+std::int64_t parse_duration(const std::string& name, const std::string& text);
+/// "8..64": the powers of two times 8 up to 64. "8": only that.
+std::vector<std::int64_t> parse_range(const std::string& name, const std::string& text);
+
+std::string show_time(std::int64_t picoseconds);                ///< "12.35 s", four digits
+std::string show_memory(std::int64_t nbytes);                   ///< "61.20 GB", powers of 1000
+std::string show_share(std::int64_t part, std::int64_t whole);  ///< "12.3 %"
+
+}  // namespace fsdp::planner
