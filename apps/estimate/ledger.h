@@ -17,6 +17,11 @@ class Ledger {
     if (now_.total() > peak_.total()) peak_ = now_;  // the first of equals, as the tracker does
   }
   void drop(MemoryKind kind, std::int64_t nbytes) { now_[kind] -= nbytes; }
+  /// A copy in another format takes the place of `before` bytes.
+  void replace(MemoryKind kind, std::int64_t before, std::int64_t after) {
+    hold(kind, after);
+    drop(kind, before);
+  }
   /// The same bytes under another name.
   void move(MemoryKind from, MemoryKind to, std::int64_t nbytes) {
     drop(from, nbytes);

@@ -50,6 +50,11 @@ class OwnedGradients {
     bool is_held = false;     // its buffer is allocated
     std::size_t missing = 0;  // slices whose gradient is not there yet
   };
+  struct Place {
+    std::vector<std::size_t> buckets;  // one for each slice of the part
+    std::size_t unmoved = 0;           // those that it is not copied into yet
+  };
+  void move(std::size_t part, Bucket& bucket);
   void close(Bucket& bucket, int m);
   void finish_in_flight(int m);
   bool is_mine(const Bucket& bucket) const { return bucket.owner == options_.rank; }
@@ -59,7 +64,9 @@ class OwnedGradients {
   Formats formats_;
   Ledger& ledger_;
   std::vector<Bucket> buckets_;
-  std::size_t next_ = 0;  // the first bucket not yet closed
+  std::vector<Place> places_;                         // of the parts
+  std::vector<std::vector<std::size_t>> by_segment_;  // parts, by segment
+  std::size_t next_ = 0;                              // the first bucket not yet closed
   const Bucket* in_flight_ = nullptr;
 };
 

@@ -24,7 +24,7 @@ void fold_leaves(Ledger& ledger, MemoryKind kind, std::int64_t nbytes, int leave
 WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const MemoryOptions& options,
                                Ledger& ledger)
     : options_(options),
-      formats_(options.mixed_precision),
+      formats_(options.mixed_precision, options.zero.reductions.compression),
       ledger_(ledger),
       is_single_(options.placement == Placement::single) {
   for (const WholePart& part : parts) numel_ += part.numel;
@@ -37,7 +37,7 @@ WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const Memory
     return;
   }
   if (is_single_) {
-    for (const WholePart& part : parts) buckets_.push_back({part.numel, {part}, 0});
+    for (const WholePart& part : parts) buckets_.push_back({part.numel});
     return;
   }
   // Last parameters first; within a bucket, and of the buckets, as DdpGradients makes them.
@@ -47,7 +47,9 @@ WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const Memory
                       formats_.param * buckets_.back().numel + nbytes <= options.bucket_bytes;
     if (!fits) buckets_.emplace_back();
     buckets_.back().numel += part->numel;
-    buckets_.back().parts.push_back(*part);
+    ++buckets_.back().parts;
+    if (places_.size() <= part->segment) places_.resize(part->segment + 1);
+    places_[part->segment].push_back({part->operation, buckets_.size() - 1});
   }
 }
 
@@ -56,46 +58,53 @@ void WholeGradients::begin_micro_step() {
   next_ = 0;
   for (Bucket& bucket : buckets_) {
     if (!is_single_) ledger_.hold(kKind, formats_.param * bucket.numel);
-    bucket.missing = bucket.parts.size();
+    bucket.missing = bucket.parts;
   }
 }
 
 void WholeGradients::complete(std::size_t segment, std::string_view operation, int m) {
   if (is_single_) return;
   if (gradients_) return gradients_->complete(segment, operation, m);
-  for (Bucket& bucket : buckets_) {
-    for (const WholePart& part : bucket.parts) {
-      if (part.segment == segment && part.operation == operation) --bucket.missing;
-    }
+  if (segment >= places_.size()) return;
+  for (const Place& place : places_[segment]) {
+    if (place.operation == operation) --buckets_[place.bucket].missing;
   }
   while (next_ < buckets_.size() && buckets_[next_].missing == 0) close(buckets_[next_++], m);
 }
 
-// The gradient becomes a leaf of the sums: a copy, if they have another format.
+// The gradient becomes a leaf of the sums: a copy, if they have another format. What travels is a
+// copy, too, if it is compressed.
 void WholeGradients::close(const Bucket& bucket, int m) {
   const std::int64_t nbytes = formats_.sum * bucket.numel;
   if (formats_.casts_gradients) {
-    ledger_.hold(kKind, nbytes);
-    ledger_.drop(kKind, formats_.param * bucket.numel);
+    ledger_.replace(kKind, formats_.param * bucket.numel, nbytes);
   }
-  if (group() == 1) return;
-  push_leaf(ledger_, kKind, kKind, nbytes, m % group());
-  if ((m + 1) % group() == 0) fold_leaves(ledger_, kKind, nbytes, group());
+  if (group() > 1) {
+    push_leaf(ledger_, kKind, kKind, nbytes, m % group());
+    if ((m + 1) % group() != 0) return;
+    fold_leaves(ledger_, kKind, nbytes, group());
+  }
+  if (formats_.compresses) ledger_.replace(kKind, nbytes, formats_.wire * bucket.numel);
+}
+
+// What was reduced becomes a leaf of the sums.
+void WholeGradients::finish(const Bucket& bucket, int m) {
+  const std::int64_t nbytes = formats_.sum * bucket.numel;
+  if (formats_.compresses) ledger_.replace(kKind, formats_.wire * bucket.numel, nbytes);
+  push_leaf(ledger_, kKind, kKind, nbytes, m / group());
 }
 
 void WholeGradients::end_micro_step(int m) {
   if (is_single_) {
     for (const Bucket& bucket : buckets_) {
       close(bucket, m);
-      push_leaf(ledger_, kKind, kKind, formats_.sum * bucket.numel, m);
+      if ((m + 1) % group() == 0) finish(bucket, m);
     }
     return;
   }
   if (gradients_) gradients_->end_micro_step(m);
   if ((m + 1) % group() == 0) {
-    for (const Bucket& bucket : buckets_) {
-      push_leaf(ledger_, kKind, kKind, formats_.sum * bucket.numel, m / group());
-    }
+    for (const Bucket& bucket : buckets_) finish(bucket, m);
   }
   if (m + 1 < options_.micro_steps) begin_micro_step();
 }
@@ -105,8 +114,7 @@ void WholeGradients::finish() {
   for (const Bucket& bucket : buckets_) {
     fold_leaves(ledger_, kKind, formats_.sum * bucket.numel, options_.micro_steps / group());
     if (!formats_.widens_sums) continue;
-    ledger_.hold(kKind, kFloatBytes * bucket.numel);
-    ledger_.drop(kKind, formats_.sum * bucket.numel);
+    ledger_.replace(kKind, formats_.sum * bucket.numel, kFloatBytes * bucket.numel);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -46,18 +47,27 @@ class WholeGradients {
   /// What travels together: a bucket, or a single process's parameter.
   struct Bucket {
     std::int64_t numel = 0;
-    std::vector<WholePart> parts;
-    std::size_t missing = 0;
+    std::size_t parts = 0;
+    std::size_t missing = 0;  // parts whose gradient is not there yet
+  };
+  struct Place {
+    std::string operation;  // whose weight the part is
+    std::size_t bucket = 0;
   };
   void close(const Bucket& bucket, int m);
-  int group() const { return is_single_ ? 1 : options_.micro_steps_per_reduction; }
+  void finish(const Bucket& bucket, int m);
+  /// A single process reduces nothing; it only rounds like a rank that does.
+  int group() const {
+    return is_single_ && !formats_.compresses ? 1 : options_.micro_steps_per_reduction;
+  }
 
   const MemoryOptions& options_;
   Formats formats_;
   Ledger& ledger_;
   bool is_single_;
   std::vector<Bucket> buckets_;
-  std::size_t next_ = 0;  // the first bucket not yet closed
+  std::vector<std::vector<Place>> places_;  // of the parts, by segment; not with a single process
+  std::size_t next_ = 0;                    // the first bucket not yet closed
   std::int64_t numel_ = 0;
   std::optional<OwnedParts> owned_parts_;    // ZeRO-1 and ZeRO-2
   std::optional<OwnedGradients> gradients_;  // ZeRO-2
