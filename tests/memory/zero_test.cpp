@@ -14,7 +14,7 @@ using estimate::Placement;
 using parallel::Partition;
 
 constexpr Placement kZero[] = {Placement::zero1, Placement::zero2};
-constexpr Partition kPartitions[] = {Partition::greedy, Partition::flat};
+constexpr Partition kPartitions[] = {Partition::greedy, Partition::flat, Partition::round_robin};
 
 MemoryCase zero_case(Placement placement, Partition partition, int world_size) {
   MemoryCase test_case;
@@ -40,7 +40,7 @@ TEST_CASE("ZeRO-1 and ZeRO-2 hold what the formula says") {
           MemoryCase test_case = zero_case(placement, partition, world_size);
           test_case.model.tie_word_embeddings = world_size == 2;
           test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
-          CAPTURE(placement == Placement::zero2, partition == Partition::flat);
+          CAPTURE(placement == Placement::zero2, static_cast<int>(partition));
           CHECK(difference(test_case) == "");
         }
       }
@@ -62,7 +62,49 @@ TEST_CASE("ZeRO-1 and ZeRO-2 hold what the formula says, whatever travels togeth
                                     .reduce_buffer_bytes = nbytes,
                                     .broadcast_buffer_bytes = nbytes,
                                     .broadcast_fp16 = halves};
-          CAPTURE(placement == Placement::zero2, partition == Partition::flat, nbytes, halves);
+          CAPTURE(placement == Placement::zero2, static_cast<int>(partition), nbytes, halves);
+          CHECK(difference(test_case) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("whole gradients that are compressed hold what the formula says, under every policy") {
+  using Policy = optim::MixedPrecision;
+  for (const Policy& policy :
+       {Policy{}, Policy{DType::bfloat16, DType::float32}, Policy{DType::float16, {}}}) {
+    for (const Placement placement :
+         {Placement::single, Placement::ddp, Placement::zero1, Placement::zero2}) {
+      for (const int world_size : {1, 2, 3}) {
+        for (const bool no_sync : {false, true}) {
+          if (placement == Placement::single && world_size > 1) continue;
+          MemoryCase test_case = zero_case(placement, Partition::flat, world_size);
+          test_case.options.mixed_precision = policy;
+          test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
+          test_case.options.zero.reductions.compression = DType::bfloat16;
+          if (world_size == 3) test_case.options.zero.reduce_buffer_bytes = 0;
+          CAPTURE(static_cast<int>(placement), no_sync);
+          CHECK(difference(test_case) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("ZeRO-2 holds what the formula says, whatever is switched off") {
+  for (const Partition partition : kPartitions) {
+    for (const int world_size : {1, 2, 3}) {
+      for (const bool contiguous : {false, true}) {
+        for (const bool overlap : {false, true}) {
+          MemoryCase test_case = zero_case(Placement::zero2, partition, world_size);
+          test_case.options.zero.contiguous_gradients = contiguous;
+          test_case.options.zero.reductions.overlap = overlap;
+          test_case.options.zero.reduce_scatter = overlap == contiguous;
+          test_case.options.micro_steps_per_reduction = overlap ? 3 : 1;
+          test_case.options.mixed_precision.reduce_dtype =
+              world_size == 3 ? DType::bfloat16 : DType::float32;
+          CAPTURE(static_cast<int>(partition), contiguous, overlap);
           CHECK(difference(test_case) == "");
         }
       }
@@ -81,7 +123,7 @@ TEST_CASE("ZeRO-1 and ZeRO-2 under mixed precision hold what the formula says") 
           test_case.options.mixed_precision = policy;
           test_case.options.micro_steps_per_reduction = world_size == 2 ? 3 : 1;
           if (world_size == 3) test_case.options.zero.reduce_buffer_bytes = 0;
-          CAPTURE(placement == Placement::zero2, partition == Partition::flat);
+          CAPTURE(placement == Placement::zero2, static_cast<int>(partition));
           CHECK(difference(test_case) == "");
         }
       }
@@ -103,7 +145,7 @@ TEST_CASE("ZeRO-1 and ZeRO-2 of a model that is partly frozen, or LoRA's, hold t
             return path.find("layers.1") != std::string::npos || path.starts_with("lm_head");
           };
         }
-        CAPTURE(placement == Placement::zero2, partition == Partition::flat, has_lora);
+        CAPTURE(placement == Placement::zero2, static_cast<int>(partition), has_lora);
         CHECK(difference(test_case) == "");
       }
     }
