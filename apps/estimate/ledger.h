@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/memory_tracker.h"
+#include "estimate/rank_peaks.h"
 
 #include <cstdint>
 
@@ -14,9 +15,13 @@ class Ledger {
  public:
   void hold(MemoryKind kind, std::int64_t nbytes) {
     now_[kind] += nbytes;
+    if (ranks_ != nullptr) ranks_->set_common(now_.total());
     if (now_.total() > peak_.total()) peak_ = now_;  // the first of equals, as the tracker does
   }
-  void drop(MemoryKind kind, std::int64_t nbytes) { now_[kind] -= nbytes; }
+  void drop(MemoryKind kind, std::int64_t nbytes) {
+    now_[kind] -= nbytes;
+    if (ranks_ != nullptr) ranks_->set_common(now_.total());
+  }
   /// A copy in another format takes the place of `before` bytes.
   void replace(MemoryKind kind, std::int64_t before, std::int64_t after) {
     hold(kind, after);
@@ -31,9 +36,15 @@ class Ledger {
   const Breakdown& peak() const { return peak_; }
   void reset_peak() { peak_ = now_; }
 
+  /// The ledger has what all ranks hold alike, and `ranks` what each has beside it.
+  void count_ranks(RankPeaks& ranks) { ranks_ = &ranks; }
+  /// Null: the ledger is that of one rank.
+  RankPeaks* ranks() const { return ranks_; }
+
  private:
   Breakdown now_;
   Breakdown peak_;
+  RankPeaks* ranks_ = nullptr;
 };
 
 }  // namespace fsdp::estimate

@@ -28,15 +28,28 @@ std::int64_t numel_of(const std::vector<parallel::OwnedSlice>& slices) {
 
 OwnedParts::OwnedParts(const std::vector<WholePart>& parts, const MemoryOptions& options,
                        Ledger& ledger)
-    : ledger_(ledger) {
+    : rank_(options.rank), loads_(static_cast<std::size_t>(options.world_size)), ledger_(ledger) {
   const auto slices = slices_of(parts, options);
-  load_ = parallel::load_of(slices, options.rank);
+  for (const parallel::OwnedSlice& slice : slices) {
+    loads_[static_cast<std::size_t>(slice.owner)] += slice.numel;
+  }
   const bool halves = options.zero.broadcast_fp16;
   const std::vector<DType> dtypes(parts.size(), halves ? DType::float16 : DType::float32);
   for (const auto& group :
        parallel::travel_groups(slices, dtypes, options.zero.broadcast_buffer_bytes)) {
     const bool is_in_place = group.size() == 1 && !halves;
     buffers_.push_back(is_in_place ? 0 : numel_of(group) * (halves ? 2 : kFloatBytes));
+  }
+}
+
+void OwnedParts::make_state(std::int64_t nbytes) {
+  RankPeaks* ranks = ledger_.ranks();
+  if (ranks == nullptr) {
+    ledger_.hold(MemoryKind::optimizer, nbytes * loads_[static_cast<std::size_t>(rank_)]);
+    return;
+  }
+  for (std::size_t rank = 0; rank < loads_.size(); ++rank) {
+    ranks->add_own(static_cast<int>(rank), nbytes * loads_[rank]);
   }
 }
 
@@ -124,28 +137,39 @@ void OwnedGradients::finish_in_flight(int m) {
   if (in_flight_ == nullptr) return;
   const std::int64_t nbytes = formats_.sum * in_flight_->numel;
   const std::int64_t travelled = formats_.wire * in_flight_->numel;
-  if (is_mine(*in_flight_)) {
-    if (formats_.compresses) ledger_.replace(kKind, travelled, nbytes);
-    push_leaf(ledger_, kKind, kKind, nbytes, m / options_.micro_steps_per_reduction);
-  } else {
-    ledger_.drop(kKind, travelled);
+  const bool is_counted_here = is_counted(*in_flight_);
+  if (is_counted_here && formats_.compresses) hold_own(*in_flight_, nbytes);
+  ledger_.drop(kKind, travelled);
+  if (is_counted_here) {
+    const int leaf = m / options_.micro_steps_per_reduction;
+    hold_own(*in_flight_, nbytes * more_leaves(leaf) - (formats_.compresses ? nbytes : 0));
   }
   in_flight_ = nullptr;
+}
+
+void OwnedGradients::hold_own(const Bucket& bucket, std::int64_t nbytes) {
+  if (ledger_.ranks() != nullptr) {
+    ledger_.ranks()->add_own(bucket.owner, nbytes);
+  } else {
+    ledger_.hold(kKind, nbytes);
+  }
 }
 
 void OwnedGradients::finish() {
   const int reductions = options_.micro_steps / options_.micro_steps_per_reduction;
   for (const Bucket& bucket : buckets_) {
-    if (!is_mine(bucket)) continue;
-    fold_leaves(ledger_, kKind, formats_.sum * bucket.numel, reductions);
+    if (!is_counted(bucket)) continue;
+    const std::int64_t nbytes = formats_.sum * bucket.numel;
+    hold_own(bucket, -nbytes * folded_leaves(reductions));
     if (!formats_.widens_sums) continue;
-    ledger_.replace(kKind, formats_.sum * bucket.numel, kFloatBytes * bucket.numel);
+    hold_own(bucket, kFloatBytes * bucket.numel);
+    hold_own(bucket, -nbytes);
   }
 }
 
 void OwnedGradients::zero() {
   for (const Bucket& bucket : buckets_) {
-    if (is_mine(bucket)) ledger_.drop(kKind, kFloatBytes * bucket.numel);
+    if (is_counted(bucket)) hold_own(bucket, -kFloatBytes * bucket.numel);
   }
 }
 

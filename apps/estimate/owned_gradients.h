@@ -1,6 +1,7 @@
 /// @file
 /// @ingroup estimate
-/// ZeRO-1 and ZeRO-2 on paper: what one rank owns of parameters that every rank holds whole.
+/// ZeRO-1 and ZeRO-2 on paper: what one rank owns of parameters that every rank holds whole. If the
+/// ledger counts all ranks (Ledger::count_ranks), what each rank owns is counted for that rank.
 #pragma once
 
 #include "estimate/formats.h"
@@ -20,12 +21,14 @@ class OwnedParts {
  public:
   OwnedParts(const std::vector<WholePart>& parts, const MemoryOptions& options, Ledger& ledger);
 
-  std::int64_t numel() const { return load_; }
+  /// So many bytes of optimizer state per element that the rank owns.
+  void make_state(std::int64_t nbytes);
   /// Holds at most two buffers at a time.
   void broadcast();
 
  private:
-  std::int64_t load_;
+  int rank_;
+  std::vector<std::int64_t> loads_;    // elements, by rank
   std::vector<std::int64_t> buffers_;  // bytes; a slice that travels in place has none
   Ledger& ledger_;
 };
@@ -57,7 +60,11 @@ class OwnedGradients {
   void move(std::size_t part, Bucket& bucket);
   void close(Bucket& bucket, int m);
   void finish_in_flight(int m);
-  bool is_mine(const Bucket& bucket) const { return bucket.owner == options_.rank; }
+  /// Beside what every rank holds, the owner of the bucket holds this.
+  void hold_own(const Bucket& bucket, std::int64_t nbytes);
+  bool is_counted(const Bucket& bucket) const {
+    return ledger_.ranks() != nullptr || bucket.owner == options_.rank;
+  }
 
   const std::vector<WholePart>& parts_;
   const MemoryOptions& options_;

@@ -32,6 +32,8 @@ class StepSimulation {
   /// The most that is held by forwards without a tape. In place of next_step(), never beside it.
   Breakdown evaluation_peak();
   const Breakdown& held() const { return reported_.now(); }
+  /// ZeRO: from here on, counts what each rank owns for that rank, and not what options.rank owns.
+  void count_ranks(RankPeaks& ranks) { ledger_.count_ranks(ranks); }
 
  private:
   enum class State { sharded, in_flight, unsharded };

@@ -14,11 +14,15 @@ int ones(int m) { return std::popcount(static_cast<unsigned>(m)); }
 
 void push_leaf(Ledger& ledger, MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf) {
   ledger.drop(from, nbytes);
-  ledger.hold(to, nbytes * (ones(leaf + 1) - ones(leaf)));
+  ledger.hold(to, nbytes * more_leaves(leaf));
 }
 
+int more_leaves(int leaf) { return ones(leaf + 1) - ones(leaf); }
+
+int folded_leaves(int leaves) { return ones(leaves) - 1; }
+
 void fold_leaves(Ledger& ledger, MemoryKind kind, std::int64_t nbytes, int leaves) {
-  ledger.drop(kind, nbytes * (ones(leaves) - 1));
+  ledger.drop(kind, nbytes * folded_leaves(leaves));
 }
 
 WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const MemoryOptions& options,
@@ -123,8 +127,9 @@ void WholeGradients::zero() {
   for (const Bucket& bucket : buckets_) ledger_.drop(kKind, kFloatBytes * bucket.numel);
 }
 
-std::int64_t WholeGradients::stepped_numel() const {
-  return owned_parts_ ? owned_parts_->numel() : numel_;
+void WholeGradients::make_state(int tensors) {
+  if (owned_parts_) return owned_parts_->make_state(kFloatBytes * tensors);
+  ledger_.hold(MemoryKind::optimizer, kFloatBytes * tensors * numel_);
 }
 
 void WholeGradients::broadcast() {

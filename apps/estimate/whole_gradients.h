@@ -21,6 +21,10 @@ namespace fsdp::estimate {
 /// TreeAccumulator's bytes. A binary counter: pushing leaf number m leaves pop(m + 1) sums where
 /// pop(m) were. Nothing is allocated for it, so it makes no peak.
 void push_leaf(Ledger& ledger, MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf);
+/// By how many sums leaf number `leaf` adds to those that are held.
+int more_leaves(int leaf);
+/// How many sums fewer there are when all of `leaves` are folded into one.
+int folded_leaves(int leaves);
 /// `leaves` are folded into one.
 void fold_leaves(Ledger& ledger, MemoryKind kind, std::int64_t nbytes, int leaves);
 
@@ -38,8 +42,8 @@ class WholeGradients {
   /// Sums become means in the masters' format.
   void finish();
   void zero();
-  /// The elements that have optimizer state on this rank.
-  std::int64_t stepped_numel() const;
+  /// The optimizer's state: so many tensors for each parameter that is stepped.
+  void make_state(int tensors);
   /// ZeRO: the owners broadcast what they updated.
   void broadcast();
 

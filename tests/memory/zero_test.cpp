@@ -173,6 +173,36 @@ TEST_CASE("with ZeRO the bound is that of the rank that holds most, and lower fo
   CHECK(bound(Placement::zero2, Partition::flat) < bound(Placement::zero1, Partition::flat));
 }
 
+TEST_CASE("the bounds of all ranks, counted in one walk, are those of each rank by itself") {
+  for (const Placement placement : kZero) {
+    for (const Partition partition : kPartitions) {
+      for (const int world_size : {1, 3, 8, 40}) {
+        for (const bool no_sync : {false, true}) {
+          MemoryCase test_case = zero_case(placement, partition, world_size);
+          MemoryOptions& options = test_case.options;
+          options.micro_steps_per_reduction = no_sync ? 3 : 1;
+          options.zero.contiguous_gradients = world_size != 3;
+          options.zero.reductions.overlap = no_sync;
+          if (world_size == 8) options.zero.reductions.compression = DType::float16;
+          if (world_size == 40) options.mixed_precision.reduce_dtype = DType::bfloat16;
+          for (const int steps : {1, 2, 9}) {
+            const auto bounds = bound_bytes_by_rank(test_case.model, options, steps);
+            REQUIRE(bounds.size() == static_cast<std::size_t>(world_size));
+            for (options.rank = 0; options.rank < world_size; ++options.rank) {
+              CAPTURE(world_size, no_sync, steps, options.rank, static_cast<int>(partition));
+              CHECK(bounds[static_cast<std::size_t>(options.rank)] ==
+                    estimate::MemoryFormula(test_case.model, options).peak(steps).total());
+            }
+            options.rank = 0;
+          }
+        }
+      }
+    }
+  }
+  const MemoryCase test_case = zero_case(Placement::zero1, Partition::flat, 2);
+  CHECK_THROWS_AS(bound_bytes_by_rank(test_case.model, test_case.options, 0), Error);
+}
+
 TEST_CASE("one tensor that is larger than all others decides what the greedy partition saves") {
   MemoryOptions options;
   options.placement = Placement::zero1;
