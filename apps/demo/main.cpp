@@ -3,6 +3,7 @@
 // threads first, and then processes.
 #include "comm/mpi/job.h"
 #include "comm/world.h"
+#include "demo/five_strategies.h"
 #include "io/output_file.h"
 #include "program/command_line/option_parser.h"
 #include "program/program.h"
@@ -51,18 +52,27 @@ struct Precision {
   std::string reduce = "float32";
 };
 
+TrainConfig configure(const Precision& precision, const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"--model.preset=tiny",
+                                    "--training.steps=" + std::to_string(kSteps),
+                                    "--training.local_batch_size=1",
+                                    "--training.global_batch_size=8",
+                                    "--lr_scheduler.kind=warmup_cosine",
+                                    "--optimizer.lr=4e-3",
+                                    "--lr_scheduler.min_lr=4e-4",
+                                    "--lr_scheduler.warmup_steps=8",
+                                    "--sample.max_new_tokens=240",
+                                    "--sample.prompt=The ",
+                                    "--training.mixed_precision_param=" + precision.param,
+                                    "--training.mixed_precision_reduce=" + precision.reduce};
+  words.insert(words.end(), more.begin(), more.end());
+  return load_config(std::nullopt, words);
+}
+
 TrainConfig configure(const Job& job, const Precision& precision) {
-  return load_config(
-      std::nullopt,
-      {"--model.preset=tiny", "--training.steps=" + std::to_string(kSteps),
-       "--training.local_batch_size=1", "--training.global_batch_size=8",
-       "--lr_scheduler.kind=warmup_cosine", "--optimizer.lr=4e-3", "--lr_scheduler.min_lr=4e-4",
-       "--lr_scheduler.warmup_steps=8", "--sample.max_new_tokens=240", "--sample.prompt=The ",
-       "--training.mixed_precision_param=" + precision.param,
-       "--training.mixed_precision_reduce=" + precision.reduce,
-       fmt::format("--parallel.strategy={}", job.strategy),
-       fmt::format("--parallel.ranks={}", job.ranks),
-       fmt::format("--parallel.threads_per_rank={}", job.threads)});
+  return configure(precision, {fmt::format("--parallel.strategy={}", job.strategy),
+                               fmt::format("--parallel.ranks={}", job.ranks),
+                               fmt::format("--parallel.threads_per_rank={}", job.threads)});
 }
 
 using program::print_line;
@@ -80,7 +90,7 @@ void print_table(const std::vector<Job>& jobs, const std::vector<BoundedRun>& ru
 }
 
 // What must hold, each as a sentence; false if one does not.
-bool judge(const std::vector<BoundedRun>& runs) {
+bool judge(const std::vector<BoundedRun>& runs, const std::vector<BoundedRun>& strategies) {
   bool good = true;
   const auto say = [&](bool holds, const std::string& what) {
     print_line(fmt::format("{}  {}", holds ? "yes" : "NO ", what));
@@ -90,11 +100,14 @@ bool judge(const std::vector<BoundedRun>& runs) {
   say(are_bit_identical(runs), "every loss and every parameter is the same, to the last bit");
   bool below = true;
   for (const auto& [run, bound] : runs) below = below && run.peak_bytes <= bound;
+  for (const auto& [run, bound] : strategies) below = below && run.peak_bytes <= bound;
   say(below, "no rank needed more memory than the formula allows");
-  const bool as_foreseen = std::ranges::all_of(runs, [](const BoundedRun& each) {
+  const auto as_foreseen = [](const BoundedRun& each) {
     return each.run.comm_bytes == each.run.comm_formula_bytes;
-  });
-  say(as_foreseen, "every rank received the bytes of the formula");
+  };
+  say(std::ranges::all_of(runs, as_foreseen) && std::ranges::all_of(strategies, as_foreseen),
+      "every rank received the bytes of the formula");
+  say(are_bit_identical(strategies), "all five strategies end with the same bits");
   // The mean of several steps: the loss of one batch may lie far from its neighbors'.
   const std::vector<float>& losses = runs.front().run.losses;
   const float mean = std::accumulate(losses.end() - 10, losses.end(), 0.0F) / 10;
@@ -119,12 +132,14 @@ std::filesystem::path demo_folder() {
 }
 
 /// Says what came out, and writes it down.
-int report(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs, const TokenData& data,
+int report(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs,
+           const std::vector<BoundedRun>& strategies, const TokenData& data,
            const TrainConfig& config) {
   const std::filesystem::path folder = demo_folder();
   print_table(jobs, runs);
+  print_line("\n" + five_strategies_table(strategies));
   print_line("\nWhat the model writes now:\n\n" + show_tokens(runs.back().run.sample, data));
-  const bool good = judge(runs);
+  const bool good = judge(runs, strategies);
   io::write_output_file(folder / "summary.json", to_json(runs));
   print_line(fmt::format("\nWritten: {}", (folder / "summary.json").string()));
   draw(folder, config);
@@ -163,7 +178,9 @@ int demonstrate(const Precision& precision) {
     };
     runs.push_back({run_training(config, data, options), bound_bytes(config)});
   }
-  return speaks ? report(all, runs, data, first) : 0;
+  const std::vector<BoundedRun> strategies = five_strategies(
+      [&](const std::vector<std::string>& words) { return configure(precision, words); }, data);
+  return speaks ? report(all, runs, strategies, data, first) : 0;
 }
 
 int run(int argc, char** argv) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/memory_tracker.h"
+#include "estimate/rank_peaks.h"
 
 #include <cstdint>
 
@@ -15,6 +16,7 @@ class Ledger {
   void hold(MemoryKind kind, std::int64_t nbytes) {
     now_[kind] += nbytes;
     total_ += nbytes;
+    if (ranks_ != nullptr) ranks_->set_common(total_);
     if (total_ <= peak_total_) return;  // the first of equals, as the tracker does
     peak_ = now_;
     peak_total_ = total_;
@@ -22,6 +24,12 @@ class Ledger {
   void drop(MemoryKind kind, std::int64_t nbytes) {
     now_[kind] -= nbytes;
     total_ -= nbytes;
+    if (ranks_ != nullptr) ranks_->set_common(total_);
+  }
+  /// A copy in another format takes the place of `before` bytes.
+  void replace(MemoryKind kind, std::int64_t before, std::int64_t after) {
+    hold(kind, after);
+    drop(kind, before);
   }
   /// The same bytes under another name.
   void move(MemoryKind from, MemoryKind to, std::int64_t nbytes) {
@@ -35,11 +43,17 @@ class Ledger {
     peak_total_ = total_;
   }
 
+  /// The ledger has what all ranks hold alike, and `ranks` what each has beside it.
+  void count_ranks(RankPeaks& ranks) { ranks_ = &ranks; }
+  /// Null: the ledger is that of one rank.
+  RankPeaks* ranks() const { return ranks_; }
+
  private:
   Breakdown now_;
   Breakdown peak_;
   std::int64_t total_ = 0;
   std::int64_t peak_total_ = 0;
+  RankPeaks* ranks_ = nullptr;
 };
 
 }  // namespace fsdp::estimate

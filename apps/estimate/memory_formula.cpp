@@ -138,19 +138,17 @@ Breakdown MemoryFormula::peak(int steps) const {
 
 std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& config,
                                               const MemoryOptions& options, int steps) {
-  const auto bound_of = [&](const MemoryOptions& rank) {
-    return MemoryFormula(config, rank).peak(steps).total();
-  };
-  std::vector<std::int64_t> bounds(static_cast<std::size_t>(options.world_size));
   if (options.placement != Placement::zero1 && options.placement != Placement::zero2) {
-    std::ranges::fill(bounds, bound_of(options));
-    return bounds;
+    return std::vector(static_cast<std::size_t>(options.world_size),
+                       MemoryFormula(config, options).peak(steps).total());
   }
-  MemoryOptions each = options;
-  for (each.rank = 0; each.rank < each.world_size; ++each.rank) {
-    bounds[static_cast<std::size_t>(each.rank)] = bound_of(each);
-  }
-  return bounds;
+  FSDP_CHECK(steps >= 1, "the peak of {} steps", steps);
+  // All ranks in one walk: the steps after the second are like it.
+  RankPeaks ranks(options.world_size);
+  StepSimulation schedule = simulation_of(config, options);
+  schedule.count_ranks(ranks);
+  for (int step = 0; step < std::min(steps, 2); ++step) schedule.next_step();
+  return ranks.peaks();
 }
 
 std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,

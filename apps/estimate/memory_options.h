@@ -68,7 +68,7 @@ struct MemoryOptions {
   std::vector<std::string> lora_targets;               ///< names or paths of linears
   std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< of DdpGradients and ZeRO-1
 
-  // Placement::zero1 and zero2 only:
+  // Placement::zero1 and zero2 only; of `zero`, `reductions` counts for single and ddp too:
   int rank = 0;
   parallel::ZeroOptions zero;
 

@@ -28,15 +28,28 @@ std::int64_t numel_of(const std::vector<parallel::OwnedSlice>& slices) {
 
 OwnedParts::OwnedParts(const std::vector<WholePart>& parts, const MemoryOptions& options,
                        Ledger& ledger)
-    : ledger_(ledger) {
+    : rank_(options.rank), loads_(static_cast<std::size_t>(options.world_size)), ledger_(ledger) {
   const auto slices = slices_of(parts, options);
-  load_ = parallel::load_of(slices, options.rank);
+  for (const parallel::OwnedSlice& slice : slices) {
+    loads_[static_cast<std::size_t>(slice.owner)] += slice.numel;
+  }
   const bool halves = options.zero.broadcast_fp16;
   const std::vector<DType> dtypes(parts.size(), halves ? DType::float16 : DType::float32);
   for (const auto& group :
        parallel::travel_groups(slices, dtypes, options.zero.broadcast_buffer_bytes)) {
     const bool is_in_place = group.size() == 1 && !halves;
     buffers_.push_back(is_in_place ? 0 : numel_of(group) * (halves ? 2 : kFloatBytes));
+  }
+}
+
+void OwnedParts::make_state(std::int64_t nbytes) {
+  RankPeaks* ranks = ledger_.ranks();
+  if (ranks == nullptr) {
+    ledger_.hold(MemoryKind::optimizer, nbytes * loads_[static_cast<std::size_t>(rank_)]);
+    return;
+  }
+  for (std::size_t rank = 0; rank < loads_.size(); ++rank) {
+    ranks->add_own(static_cast<int>(rank), nbytes * loads_[rank]);
   }
 }
 
@@ -51,15 +64,26 @@ void OwnedParts::broadcast() {
 
 OwnedGradients::OwnedGradients(const std::vector<WholePart>& parts, const MemoryOptions& options,
                                Ledger& ledger)
-    : parts_(parts), options_(options), formats_(options.mixed_precision), ledger_(ledger) {
+    : parts_(parts),
+      options_(options),
+      formats_(options.mixed_precision, options.zero.reductions.compression),
+      ledger_(ledger),
+      places_(parts.size()) {
   const DType sums = options.mixed_precision.reduce_dtype_for(DType::float32);
   const std::vector<DType> dtypes(parts.size(), sums);
   for (const auto& slices : parallel::travel_groups(slices_of(parts, options), dtypes,
                                                     options.zero.reduce_buffer_bytes)) {
     const parallel::OwnedSlice& first = slices.front();
+    for (const parallel::OwnedSlice& slice : slices) {
+      places_[slice.parameter].buckets.push_back(buckets_.size());
+    }
     buckets_.push_back({first.owner, numel_of(slices), slices});
     buckets_.back().is_direct = slices.size() == 1 && !formats_.casts_gradients &&
                                 first.numel == parts[first.parameter].numel;
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (by_segment_.size() <= parts[i].segment) by_segment_.resize(parts[i].segment + 1);
+    by_segment_[parts[i].segment].push_back(i);
   }
 }
 
@@ -69,29 +93,33 @@ void OwnedGradients::begin_micro_step() {
     bucket.missing = bucket.slices.size();
     bucket.is_held = false;
   }
+  for (Place& place : places_) place.unmoved = place.buckets.size();
 }
 
 // The gradient itself is in the ledger already.
 void OwnedGradients::complete(std::size_t segment, std::string_view operation, int m) {
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (parts_[i].segment != segment || parts_[i].operation != operation) continue;
-    bool is_moved = true;
-    for (Bucket& bucket : buckets_) {
-      for (const parallel::OwnedSlice& slice : bucket.slices) {
-        if (slice.parameter != i) continue;
-        if (bucket.is_direct) is_moved = false;
-        if (!bucket.is_direct && !std::exchange(bucket.is_held, true)) {
-          ledger_.hold(kKind, formats_.sum * bucket.numel);
-        }
-        --bucket.missing;
-      }
+  if (segment >= by_segment_.size()) return;
+  for (const std::size_t i : by_segment_[segment]) {
+    if (parts_[i].operation != operation) continue;
+    for (const std::size_t index : places_[i].buckets) {
+      Bucket& bucket = buckets_[index];
+      if (!bucket.is_direct && options_.zero.contiguous_gradients) move(i, bucket);
+      --bucket.missing;
     }
-    if (is_moved) ledger_.drop(kKind, formats_.param * parts_[i].numel);
     while (next_ < buckets_.size() && buckets_[next_].missing == 0) close(buckets_[next_++], m);
   }
 }
 
+// A gradient is copied into a bucket, and freed when it is in all of its buckets.
+void OwnedGradients::move(std::size_t part, Bucket& bucket) {
+  if (!std::exchange(bucket.is_held, true)) ledger_.hold(kKind, formats_.sum * bucket.numel);
+  if (--places_[part].unmoved == 0) ledger_.drop(kKind, formats_.param * parts_[part].numel);
+}
+
 void OwnedGradients::close(Bucket& bucket, int m) {
+  if (!bucket.is_direct && !options_.zero.contiguous_gradients) {
+    for (const parallel::OwnedSlice& slice : bucket.slices) move(slice.parameter, bucket);
+  }
   const int group = options_.micro_steps_per_reduction;
   const std::int64_t nbytes = formats_.sum * bucket.numel;
   if (group > 1) {
@@ -100,34 +128,48 @@ void OwnedGradients::close(Bucket& bucket, int m) {
     fold_leaves(ledger_, kKind, nbytes, group);
   }
   finish_in_flight(m);
+  if (formats_.compresses) ledger_.replace(kKind, nbytes, formats_.wire * bucket.numel);
   in_flight_ = &bucket;
+  if (!options_.zero.reductions.overlap) finish_in_flight(m);
 }
 
 void OwnedGradients::finish_in_flight(int m) {
   if (in_flight_ == nullptr) return;
   const std::int64_t nbytes = formats_.sum * in_flight_->numel;
-  if (is_mine(*in_flight_)) {
-    push_leaf(ledger_, kKind, kKind, nbytes, m / options_.micro_steps_per_reduction);
-  } else {
-    ledger_.drop(kKind, nbytes);
+  const std::int64_t travelled = formats_.wire * in_flight_->numel;
+  const bool is_counted_here = is_counted(*in_flight_);
+  if (is_counted_here && formats_.compresses) hold_own(*in_flight_, nbytes);
+  ledger_.drop(kKind, travelled);
+  if (is_counted_here) {
+    const int leaf = m / options_.micro_steps_per_reduction;
+    hold_own(*in_flight_, nbytes * more_leaves(leaf) - (formats_.compresses ? nbytes : 0));
   }
   in_flight_ = nullptr;
+}
+
+void OwnedGradients::hold_own(const Bucket& bucket, std::int64_t nbytes) {
+  if (ledger_.ranks() != nullptr) {
+    ledger_.ranks()->add_own(bucket.owner, nbytes);
+  } else {
+    ledger_.hold(kKind, nbytes);
+  }
 }
 
 void OwnedGradients::finish() {
   const int reductions = options_.micro_steps / options_.micro_steps_per_reduction;
   for (const Bucket& bucket : buckets_) {
-    if (!is_mine(bucket)) continue;
-    fold_leaves(ledger_, kKind, formats_.sum * bucket.numel, reductions);
+    if (!is_counted(bucket)) continue;
+    const std::int64_t nbytes = formats_.sum * bucket.numel;
+    hold_own(bucket, -nbytes * folded_leaves(reductions));
     if (!formats_.widens_sums) continue;
-    ledger_.hold(kKind, kFloatBytes * bucket.numel);
-    ledger_.drop(kKind, formats_.sum * bucket.numel);
+    hold_own(bucket, kFloatBytes * bucket.numel);
+    hold_own(bucket, -nbytes);
   }
 }
 
 void OwnedGradients::zero() {
   for (const Bucket& bucket : buckets_) {
-    if (is_mine(bucket)) ledger_.drop(kKind, kFloatBytes * bucket.numel);
+    if (is_counted(bucket)) hold_own(bucket, -kFloatBytes * bucket.numel);
   }
 }
 

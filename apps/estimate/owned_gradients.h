@@ -1,6 +1,7 @@
 /// @file
 /// @ingroup estimate
-/// ZeRO-1 and ZeRO-2 on paper: what one rank owns of parameters that every rank holds whole.
+/// ZeRO-1 and ZeRO-2 on paper: what one rank owns of parameters that every rank holds whole. If the
+/// ledger counts all ranks (Ledger::count_ranks), what each rank owns is counted for that rank.
 #pragma once
 
 #include "estimate/formats.h"
@@ -20,12 +21,14 @@ class OwnedParts {
  public:
   OwnedParts(const std::vector<WholePart>& parts, const MemoryOptions& options, Ledger& ledger);
 
-  std::int64_t numel() const { return load_; }
+  /// So many bytes of optimizer state per element that the rank owns.
+  void make_state(std::int64_t nbytes);
   /// Holds at most two buffers at a time.
   void broadcast();
 
  private:
-  std::int64_t load_;
+  int rank_;
+  std::vector<std::int64_t> loads_;    // elements, by rank
   std::vector<std::int64_t> buffers_;  // bytes; a slice that travels in place has none
   Ledger& ledger_;
 };
@@ -50,16 +53,27 @@ class OwnedGradients {
     bool is_held = false;     // its buffer is allocated
     std::size_t missing = 0;  // slices whose gradient is not there yet
   };
+  struct Place {
+    std::vector<std::size_t> buckets;  // one for each slice of the part
+    std::size_t unmoved = 0;           // those that it is not copied into yet
+  };
+  void move(std::size_t part, Bucket& bucket);
   void close(Bucket& bucket, int m);
   void finish_in_flight(int m);
-  bool is_mine(const Bucket& bucket) const { return bucket.owner == options_.rank; }
+  /// Beside what every rank holds, the owner of the bucket holds this.
+  void hold_own(const Bucket& bucket, std::int64_t nbytes);
+  bool is_counted(const Bucket& bucket) const {
+    return ledger_.ranks() != nullptr || bucket.owner == options_.rank;
+  }
 
   const std::vector<WholePart>& parts_;
   const MemoryOptions& options_;
   Formats formats_;
   Ledger& ledger_;
   std::vector<Bucket> buckets_;
-  std::size_t next_ = 0;  // the first bucket not yet closed
+  std::vector<Place> places_;                         // of the parts
+  std::vector<std::vector<std::size_t>> by_segment_;  // parts, by segment
+  std::size_t next_ = 0;                              // the first bucket not yet closed
   const Bucket* in_flight_ = nullptr;
 };
 

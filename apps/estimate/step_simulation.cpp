@@ -188,8 +188,7 @@ Breakdown StepSimulation::finish_step() {
   }
   if (!std::exchange(has_state_, true)) {
     shards().hold(MemoryKind::optimizer, options_.optimizer_states * gradients);
-    ledger_.hold(MemoryKind::optimizer,
-                 options_.optimizer_states * kFloatBytes * whole_.stepped_numel());
+    whole_.make_state(options_.optimizer_states);
   }
   whole_.broadcast();
   shards().drop(MemoryKind::sharded_grad, gradients);

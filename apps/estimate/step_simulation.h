@@ -32,6 +32,8 @@ class StepSimulation {
   const Breakdown& held() const { return reported_.now(); }
   /// Off: only peaks are written down, no snapshots.
   void set_recording(bool on) { records_ = on; }
+  /// ZeRO: from here on, counts what each rank owns for that rank, and not what options.rank owns.
+  void count_ranks(RankPeaks& ranks) { ledger_.count_ranks(ranks); }
 
  private:
   enum class State { sharded, in_flight, unsharded };

@@ -14,11 +14,15 @@ int ones(int m) { return std::popcount(static_cast<unsigned>(m)); }
 
 void push_leaf(Ledger& ledger, MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf) {
   ledger.drop(from, nbytes);
-  ledger.hold(to, nbytes * (ones(leaf + 1) - ones(leaf)));
+  ledger.hold(to, nbytes * more_leaves(leaf));
 }
 
+int more_leaves(int leaf) { return ones(leaf + 1) - ones(leaf); }
+
+int folded_leaves(int leaves) { return ones(leaves) - 1; }
+
 void fold_leaves(Ledger& ledger, MemoryKind kind, std::int64_t nbytes, int leaves) {
-  ledger.drop(kind, nbytes * (ones(leaves) - 1));
+  ledger.drop(kind, nbytes * folded_leaves(leaves));
 }
 
 std::int64_t numel_of(const std::vector<WholePart>& parts) {
@@ -46,7 +50,7 @@ std::vector<std::vector<WholePart>> ddp_buckets(const std::vector<WholePart>& pa
 WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const MemoryOptions& options,
                                Ledger& ledger)
     : options_(options),
-      formats_(options.mixed_precision),
+      formats_(options.mixed_precision, options.zero.reductions.compression),
       ledger_(ledger),
       numel_(numel_of(parts)),
       is_single_(options.placement == Placement::single) {
@@ -70,7 +74,7 @@ WholeGradients::WholeGradients(const std::vector<WholePart>& parts, const Memory
 
 void WholeGradients::put(const WholePart& part) {
   buckets_.back().numel += part.numel;
-  ++buckets_.back().size;
+  ++buckets_.back().parts;
   if (places_.size() <= part.segment) places_.resize(part.segment + 1);
   places_[part.segment].push_back({part.operation, buckets_.size() - 1});
 }
@@ -80,7 +84,7 @@ void WholeGradients::begin_micro_step() {
   next_ = 0;
   for (Bucket& bucket : buckets_) {
     if (!is_single_) ledger_.hold(kKind, formats_.param * bucket.numel);
-    bucket.missing = bucket.size;
+    bucket.missing = bucket.parts;
   }
 }
 
@@ -94,31 +98,39 @@ void WholeGradients::complete(std::size_t segment, std::string_view operation, i
   while (next_ < buckets_.size() && buckets_[next_].missing == 0) close(buckets_[next_++], m);
 }
 
-// The gradient becomes a leaf of the sums: a copy, if they have another format.
+// The gradient becomes a leaf of the sums: a copy, if they have another format. What travels is a
+// copy, too, if it is compressed.
 void WholeGradients::close(const Bucket& bucket, int m) {
   const std::int64_t nbytes = formats_.sum * bucket.numel;
   if (formats_.casts_gradients) {
-    ledger_.hold(kKind, nbytes);
-    ledger_.drop(kKind, formats_.param * bucket.numel);
+    ledger_.replace(kKind, formats_.param * bucket.numel, nbytes);
   }
-  if (group() == 1) return;
-  push_leaf(ledger_, kKind, kKind, nbytes, m % group());
-  if ((m + 1) % group() == 0) fold_leaves(ledger_, kKind, nbytes, group());
+  if (group() > 1) {
+    push_leaf(ledger_, kKind, kKind, nbytes, m % group());
+    if ((m + 1) % group() != 0) return;
+    fold_leaves(ledger_, kKind, nbytes, group());
+  }
+  if (formats_.compresses) ledger_.replace(kKind, nbytes, formats_.wire * bucket.numel);
+}
+
+// What was reduced becomes a leaf of the sums.
+void WholeGradients::finish(const Bucket& bucket, int m) {
+  const std::int64_t nbytes = formats_.sum * bucket.numel;
+  if (formats_.compresses) ledger_.replace(kKind, formats_.wire * bucket.numel, nbytes);
+  push_leaf(ledger_, kKind, kKind, nbytes, m / group());
 }
 
 void WholeGradients::end_micro_step(int m) {
   if (is_single_) {
     for (const Bucket& bucket : buckets_) {
       close(bucket, m);
-      push_leaf(ledger_, kKind, kKind, formats_.sum * bucket.numel, m);
+      if ((m + 1) % group() == 0) finish(bucket, m);
     }
     return;
   }
   if (gradients_) gradients_->end_micro_step(m);
   if ((m + 1) % group() == 0) {
-    for (const Bucket& bucket : buckets_) {
-      push_leaf(ledger_, kKind, kKind, formats_.sum * bucket.numel, m / group());
-    }
+    for (const Bucket& bucket : buckets_) finish(bucket, m);
   }
   if (m + 1 < options_.micro_steps) begin_micro_step();
 }
@@ -128,8 +140,7 @@ void WholeGradients::finish() {
   for (const Bucket& bucket : buckets_) {
     fold_leaves(ledger_, kKind, formats_.sum * bucket.numel, options_.micro_steps / group());
     if (!formats_.widens_sums) continue;
-    ledger_.hold(kKind, kFloatBytes * bucket.numel);
-    ledger_.drop(kKind, formats_.sum * bucket.numel);
+    ledger_.replace(kKind, formats_.sum * bucket.numel, kFloatBytes * bucket.numel);
   }
 }
 
@@ -138,8 +149,9 @@ void WholeGradients::zero() {
   for (const Bucket& bucket : buckets_) ledger_.drop(kKind, kFloatBytes * bucket.numel);
 }
 
-std::int64_t WholeGradients::stepped_numel() const {
-  return owned_parts_ ? owned_parts_->numel() : numel_;
+void WholeGradients::make_state(int tensors) {
+  if (owned_parts_) return owned_parts_->make_state(kFloatBytes * tensors);
+  ledger_.hold(MemoryKind::optimizer, kFloatBytes * tensors * numel_);
 }
 
 void WholeGradients::broadcast() {

@@ -21,6 +21,10 @@ namespace fsdp::estimate {
 /// TreeAccumulator's bytes. A binary counter: pushing leaf number m leaves pop(m + 1) sums where
 /// pop(m) were. Nothing is allocated for it, so it makes no peak.
 void push_leaf(Ledger& ledger, MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf);
+/// By how many sums leaf number `leaf` adds to those that are held.
+int more_leaves(int leaf);
+/// How many sums fewer there are when all of `leaves` are folded into one.
+int folded_leaves(int leaves);
 /// `leaves` are folded into one.
 void fold_leaves(Ledger& ledger, MemoryKind kind, std::int64_t nbytes, int leaves);
 
@@ -45,8 +49,8 @@ class WholeGradients {
   /// Sums become means in the masters' format.
   void finish();
   void zero();
-  /// The elements that have optimizer state on this rank.
-  std::int64_t stepped_numel() const;
+  /// The optimizer's state: so many tensors for each parameter that is stepped.
+  void make_state(int tensors);
   /// ZeRO: the owners broadcast what they updated.
   void broadcast();
 
@@ -54,16 +58,20 @@ class WholeGradients {
   /// What travels together: a bucket, or a single process's parameter.
   struct Bucket {
     std::int64_t numel = 0;
-    std::size_t size = 0;  // parameters
-    std::size_t missing = 0;
+    std::size_t parts = 0;
+    std::size_t missing = 0;  // parts whose gradient is not there yet
   };
   struct Place {
-    std::string operation;
-    std::size_t bucket;
+    std::string operation;  // whose weight the part is
+    std::size_t bucket = 0;
   };
   void put(const WholePart& part);
   void close(const Bucket& bucket, int m);
-  int group() const { return is_single_ ? 1 : options_.micro_steps_per_reduction; }
+  void finish(const Bucket& bucket, int m);
+  /// A single process reduces nothing; it only rounds like a rank that does.
+  int group() const {
+    return is_single_ && !formats_.compresses ? 1 : options_.micro_steps_per_reduction;
+  }
 
   const MemoryOptions& options_;
   Formats formats_;
@@ -71,7 +79,7 @@ class WholeGradients {
   std::int64_t numel_;
   bool is_single_;
   std::vector<Bucket> buckets_;
-  std::vector<std::vector<Place>> places_;  // by segment
+  std::vector<std::vector<Place>> places_;  // of the parts, by segment; not with a single process
   std::size_t next_ = 0;                    // the first bucket not yet closed
   std::optional<OwnedParts> owned_parts_;    // ZeRO-1 and ZeRO-2
   std::optional<OwnedGradients> gradients_;  // ZeRO-2

@@ -8,11 +8,13 @@
 #include "report/html_page.h"
 #include "report/runs/book.h"
 #include "report/runs/short_run.h"
+#include "report/runs/zero_tables.h"
 #include "report/units.h"
 
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +30,12 @@ struct Options {
   std::string reduce = "float32";
   std::string checkpoint = "none";
   std::string offload = "none";
+  std::string partition = "greedy";
+  std::string compression = "none";
+  std::string optimizer = "adamw";
+  std::string table = "none";
+  int reduce_buffer = 0;
+  bool waits = false;
   int bus = 25;
   int box = 0;
   ShortRun run;
@@ -40,7 +48,18 @@ void declare(program::OptionParser& parser, Options& options) {
   parser.add_flag("--fake", options.fake,
                   "on a modeled machine with a virtual clock: the same picture every time");
   parser.add_choice("--model", options.run.model_name, {"nano", "tiny"}, "nano or tiny");
-  parser.add_choice("--strategy", options.strategy, {"fsdp", "ddp"}, "fsdp or ddp");
+  parser.add_choice("--strategy", options.strategy, {"fsdp", "ddp", "zero1", "zero2"},
+                    "fsdp, ddp, zero1, zero2");
+  parser.add_choice("--zero-partition", options.partition, {"greedy", "flat", "round_robin"},
+                    "zero1, zero2: who owns what");
+  parser.add_number("--reduce-buffer", options.reduce_buffer, 0, 1'000'000'000,
+                    "zero2: bytes of small gradients reduced together");
+  parser.add_choice("--gradient-compression", options.compression, {"none", "float16", "bfloat16"},
+                    "ddp, zero1, zero2: gradients travel in 16 bits");
+  parser.add_flag("--no-overlap", options.waits,
+                  "ddp, zero1, zero2: a reduction is waited for as soon as it is issued");
+  parser.add_choice("--optimizer", options.optimizer, {"adamw", "sgd"},
+                    "sgd: without momentum, so without state");
   parser.add_number("--ranks", options.run.ranks, 1, 64, "world size W");
   parser.add_number("--replicas", options.run.replicas, 1, 64,
                     "fsdp: replicas of W / R shards each (hybrid sharding); divides W");
@@ -66,6 +85,9 @@ void declare(program::OptionParser& parser, Options& options) {
   parser.add_number("--steps", options.run.steps, 1, 100, "recorded, after one that is not");
   parser.add_number("--micro-steps", options.run.micro_steps, 1, 64,
                     "micro-batches of a rank in a step");
+  parser.add_choice("--table", options.table, {"none", "strategies", "buffers", "owners"},
+                    "print a table of the modeled machine, and draw nothing: strategies beside "
+                    "each other; ZeRO-2's buffers; who owns what");
   parser.add_text("--out", options.out, "the folder for timeline.html and trace.json");
   parser.add_flag("--svg", options.svg,
                   "also still figures of rank 0: timeline.svg and memory.svg");
@@ -76,15 +98,31 @@ void declare(program::OptionParser& parser, Options& options) {
 
 void finish(Options& options) {
   if (options.run.model_name == "nano") options.run.model = nn::TransformerConfig::nano();
-  if (options.strategy == "ddp") options.run.strategy = Strategy::ddp;
+  options.run.strategy = std::map<std::string, Strategy>{
+      {"fsdp", Strategy::fsdp},
+      {"ddp", Strategy::ddp},
+      {"zero1", Strategy::zero1},
+      {"zero2",
+       Strategy::zero2}}.at(options.strategy);
+  options.run.zero.partition =
+      std::map<std::string, parallel::Partition>{{"greedy", parallel::Partition::greedy},
+                                                 {"flat", parallel::Partition::flat},
+                                                 {"round_robin", parallel::Partition::round_robin}}
+          .at(options.partition);
+  options.run.zero.reduce_buffer_bytes = static_cast<std::size_t>(options.reduce_buffer);
+  options.run.zero.reductions = {.compression = dtype_named(options.compression),
+                                 .overlap = !options.waits};
+  if (options.optimizer == "sgd") options.run.optimizer = StepsWith::sgd;
   options.run.mixed_precision = {dtype_named(options.param), dtype_named(options.reduce)};
   if (options.run.ranks % options.run.replicas != 0) {
     throw InputError(fmt::format("--replicas: is {}, must divide --ranks {}", options.run.replicas,
                                  options.run.ranks));
   }
-  if (options.run.replicas > 1 && options.run.strategy == Strategy::ddp) {
-    throw InputError("--replicas: with --strategy ddp every rank is one already; use fsdp");
+  if (options.run.replicas > 1 && options.run.strategy != Strategy::fsdp) {
+    throw InputError(fmt::format(
+        "--replicas: with --strategy {} every rank is one already; use fsdp", options.strategy));
   }
+  if (options.table != "none") options.fake = true;
   if (options.box > 0 && !options.fake) {
     throw InputError("--box: only a modeled machine has boxes; add --fake");
   }
@@ -95,8 +133,10 @@ void finish(Options& options) {
         "--offload: ranks of this machine have one memory, which is device and host; only a "
         "modeled machine has a host apart; add --fake");
   }
-  if (options.run.offload.params && options.run.strategy == Strategy::ddp) {
-    throw InputError("--offload: moves shards, and with --strategy ddp there are none; use fsdp");
+  if (options.run.offload.params && options.run.strategy != Strategy::fsdp) {
+    throw InputError(
+        fmt::format("--offload: moves shards, and with --strategy {} there are none; use fsdp",
+                    options.strategy));
   }
   if (options.reshard == "never") options.run.reshard = ReshardAfterForward::never();
 }
@@ -118,14 +158,20 @@ int run(int argc, char** argv) {
     for (const Figure& figure : book_figures()) write(book / figure.name, figure.svg);
     return 0;
   }
+  CostModel machine = options.box == 0 ? kSmallMachine : in_boxes(options.box);
+  machine.bus_ps_per_byte = 1000.0 / options.bus;
+  if (options.table != "none") {
+    program::print_line(options.table == "strategies" ? strategies_table(options.run, machine)
+                        : options.table == "buffers"  ? buffers_table(options.run, machine)
+                                                      : owners_table(options.run));
+    return 0;
+  }
   if (options.out.value_or("").empty()) throw InputError("say where to write: --out FOLDER");
   const std::filesystem::path out = *options.out;
   for (const char* name : {"timeline.html", "trace.json"}) io::probe_file(out / name);
   if (options.svg) {
     for (const char* name : {"timeline.svg", "memory.svg"}) io::probe_file(out / name);
   }
-  CostModel machine = options.box == 0 ? kSmallMachine : in_boxes(options.box);
-  machine.bus_ps_per_byte = 1000.0 / options.bus;
   const RunRecord record = options.fake ? record_fake(options.run, machine, options.run.ranks)
                                         : record_threads(options.run);
   write(out / "timeline.html", to_html(record));
@@ -141,6 +187,9 @@ int run(int argc, char** argv) {
     program::print_line(fmt::format("highest memory: {} B on the device, {} B on its host",
                                     grouped(record.ranks[0].peak.total()),
                                     grouped(record.ranks[0].host_peak.total())));
+    const Traffic traffic = traffic_of(record.ranks[0]);
+    program::print_line(fmt::format("received: {} B by {} collectives", grouped(traffic.nbytes),
+                                    grouped(traffic.collectives)));
   }
   return 0;
 }

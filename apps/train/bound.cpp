@@ -20,7 +20,8 @@ estimate::MemoryOptions memory_options(const TrainConfig& config) {
       {"zero2", estimate::Placement::zero2},
       {"fsdp", estimate::Placement::sharded}};
   options.placement = placements.at(config.parallel.strategy);
-  options.zero = zero_options(config.parallel);
+  options.zero = zero_options(config);
+  options.bucket_bytes = static_cast<std::int64_t>(bucket_bytes(config));
   options.world_size = config.world_size();
   options.replicas = static_cast<int>(config.parallel.replicate_degree);
   options.batch = config.training.local_batch_size;

@@ -146,9 +146,25 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"parallel.offload_grads", &c.parallel.offload_grads, "gradient shards too"},
       {"parallel.zero_partition", &c.parallel.zero_partition,
        "zero1, zero2: parameters to the least loaded rank, or one cut through all",
-       one_of({"greedy", "flat"})},
+       one_of({"greedy", "flat", "round_robin"})},
       {"parallel.reduce_buffer_size", &c.parallel.reduce_buffer_size,
        "zero2: bytes of small gradients reduced together; 0 = each by itself", range(0, 1e18)},
+      {"parallel.gradient_compression", &c.parallel.gradient_compression,
+       "not fsdp: gradients travel, and are rounded, in 16 bits",
+       one_of({"none", "float16", "bfloat16"})},
+      {"parallel.overlap_comm", &c.parallel.overlap_comm,
+       "ddp, zero1, zero2: gradients are reduced while backward goes on"},
+      {"parallel.reduce_bucket_size", &c.parallel.reduce_bucket_size,
+       "ddp, zero1, zero2: elements of gradients reduced together; 0 = 25 MiB, with zero2 "
+       "reduce_buffer_size",
+       range(0, 1e17)},
+      {"parallel.allgather_bucket_size", &c.parallel.allgather_bucket_size,
+       "zero1, zero2: elements of updated parameters broadcast together; 0 = 25 MiB",
+       range(0, 1e17)},
+      {"parallel.contiguous_gradients", &c.parallel.contiguous_gradients,
+       "zero2: gradients are copied into the buffer that they travel in as they appear"},
+      {"parallel.reduce_scatter", &c.parallel.reduce_scatter,
+       "zero2: gradients are reduced to their owner; false: all-reduced"},
       {"parallel.broadcast_fp16", &c.parallel.broadcast_fp16,
        "zero1, zero2: updated parameters travel, and are rounded, as float16"},
       {"parallel.check_memory", &c.parallel.check_memory,
@@ -251,6 +267,10 @@ bool OptimizerConfig::looks_at(const std::string& key) const {
 optim::MixedPrecision TrainConfig::mixed_precision() const {
   return {dtype_named(training.mixed_precision_param),
           dtype_named(training.mixed_precision_reduce)};
+}
+
+std::optional<DType> ParallelConfig::compression() const {
+  return dtype_named(gradient_compression);  // none is no format
 }
 
 nn::LoraOptions TrainConfig::lora_options() const {

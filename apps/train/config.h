@@ -86,12 +86,20 @@ struct ParallelConfig {
   std::int64_t in_flight_limit = 0;
   bool offload_params = false;  ///< refused: a CPU has no memory but the host's (optim/offload.h)
   bool offload_grads = false;
-  std::string zero_partition = "greedy";  ///< who owns what: greedy, flat
-  std::int64_t reduce_buffer_size = 0;    ///< bytes reduced together; 0 = each by itself
-  bool broadcast_fp16 = false;            ///< of updated parameters
-  bool check_memory = true;               ///< refuse what the memory formula says cannot fit
+  std::string gradient_compression = "none";  ///< none, float16, bfloat16; not fsdp
+  bool overlap_comm = true;                   ///< false: reductions are waited for at once
+  std::int64_t reduce_bucket_size = 0;        ///< elements reduced together; 0 = 25 MiB, or (zero2)
+                                              ///< what reduce_buffer_size says
+  std::int64_t allgather_bucket_size = 0;     ///< elements broadcast together; 0 = 25 MiB
+  std::string zero_partition = "greedy";      ///< who owns what: greedy, flat, round_robin
+  std::int64_t reduce_buffer_size = 0;        ///< bytes reduced together; 0 = each by itself
+  bool contiguous_gradients = true;           ///< copied where they travel as they appear
+  bool reduce_scatter = true;                 ///< reduced to their owner, not all-reduced
+  bool broadcast_fp16 = false;                ///< of updated parameters
+  bool check_memory = true;                   ///< refuse what the memory formula says cannot fit
 
   bool is_zero() const { return strategy == "zero1" || strategy == "zero2"; }
+  std::optional<DType> compression() const;                         ///< gradient_compression
   std::int64_t shards() const { return ranks / replicate_degree; }  ///< S, with fsdp
 };
 

@@ -44,6 +44,7 @@ void check_ranks(TrainConfig& config) {
   std::int64_t& replicas = config.parallel.replicate_degree;
   if (config.parallel.strategy != "fsdp") replicas = 1;                    // a remark says so
   if (!config.parallel.is_zero()) config.parallel.broadcast_fp16 = false;  // likewise
+  if (config.parallel.strategy == "fsdp") config.parallel.gradient_compression = "none";
   refuse_if(ranks % replicas != 0, config, "parallel.data_parallel_replicate_degree",
             "is {}, must divide parallel.ranks {}", replicas, ranks);
   const std::int64_t shards = config.parallel.shards();
@@ -56,6 +57,16 @@ void check_ranks(TrainConfig& config) {
             replicas == 1 ? fmt::format("parallel.ranks {}", ranks)
                           : fmt::format("the {} ranks of a replica", shards),
             shards);
+}
+
+void check_buckets(const TrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  refuse_if(parallel.strategy == "zero2" && parallel.reduce_bucket_size > 0 &&
+                parallel.reduce_buffer_size > 0,
+            config, "parallel.reduce_bucket_size",
+            "is {} elements, but parallel.reduce_buffer_size is {} bytes, and both say what is "
+            "reduced together; leave one of them out",
+            parallel.reduce_bucket_size, parallel.reduce_buffer_size);
 }
 
 // Ranks compute on the CPU here, whose memory is the host's. Only a modeled machine has two.
@@ -173,10 +184,17 @@ void remark(TrainConfig& config) {
        {"parallel.data_parallel_replicate_degree", "parallel.reshard_after_forward",
         "parallel.prefetch_depth", "parallel.in_flight_limit"},
        "without parallel.strategy fsdp");
-  idle(!config.parallel.is_zero(), {"parallel.zero_partition", "parallel.broadcast_fp16"},
+  idle(!config.parallel.is_zero(),
+       {"parallel.zero_partition", "parallel.broadcast_fp16", "parallel.allgather_bucket_size"},
        "without parallel.strategy zero1 or zero2");
-  idle(config.parallel.strategy != "zero2", {"parallel.reduce_buffer_size"},
+  idle(config.parallel.strategy != "zero2",
+       {"parallel.reduce_buffer_size", "parallel.contiguous_gradients", "parallel.reduce_scatter"},
        "without parallel.strategy zero2");
+  idle(config.parallel.strategy == "single" || config.parallel.strategy == "fsdp",
+       {"parallel.overlap_comm", "parallel.reduce_bucket_size"},
+       "without parallel.strategy ddp, zero1 or zero2");
+  idle(config.parallel.strategy == "fsdp", {"parallel.gradient_compression"},
+       "with parallel.strategy fsdp, where training.mixed_precision_reduce says what travels");
   idle(!config.scales_loss(),
        {"fp16.loss_scale", "fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
         "fp16.consecutive_hysteresis", "fp16.min_loss_scale"},
@@ -193,6 +211,12 @@ void remark(TrainConfig& config) {
         ": in float16, small gradients become 0 and large ones overflow, and only with "
         "training.mixed_precision_param float16 is the loss scaled");
   }
+  if (config.parallel.gradient_compression == "float16" && !config.scales_loss()) {
+    config.remarks.push_back(
+        config.origin("parallel.gradient_compression") +
+        ": in float16, small gradients become 0 and large ones overflow; bfloat16 has the range of "
+        "float32");
+  }
   idle(config.micro_batches() == 1, {"training.prescale_gradients"},
        "while a step has one micro-batch");
   idle(!config.has_lora(), {"lora.alpha", "lora.targets"}, "while lora.rank is 0");
@@ -208,6 +232,7 @@ void TrainConfig::check() {
   check_model(*this);
   check_ranks(*this);
   check_offload(*this);
+  check_buckets(*this);
   check_batch(*this);
   check_loss_scale(*this);
   check_lora(*this);

@@ -2,6 +2,7 @@
 
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
+#include "train/zero_strategy.h"
 
 #include <map>
 #include <string>
@@ -27,10 +28,12 @@ ReplicatedStrategy::ReplicatedStrategy(const TrainConfig& config,
     : ReplicatedStrategy(WithoutGradients{}, config, std::move(group), std::move(model)) {
   std::unique_ptr<optim::GradientEngine> gradients;
   if (group_ == nullptr) {
-    gradients = std::make_unique<optim::LocalGradients>(model_->variables(), masters_);
+    gradients = std::make_unique<optim::LocalGradients>(model_->variables(), masters_,
+                                                        config.parallel.compression());
   } else {
-    gradients = std::make_unique<parallel::DdpGradients>(
-        model_->variables(), group_, parallel::DdpGradients::kBucketBytes, masters_);
+    gradients =
+        std::make_unique<parallel::DdpGradients>(model_->variables(), group_, bucket_bytes(config),
+                                                 masters_, reduce_options(config.parallel));
   }
   set_gradients(std::move(gradients), config.optimizer);
 }

@@ -15,6 +15,7 @@ using Metadata = std::map<std::string, std::string>;
 
 constexpr const char* kStep = "step";
 constexpr const char* kData = "data.crc32";
+constexpr const char* kCompression = "parallel.gradient_compression";
 
 std::string crc32_of(const TokenData& data) {
   const auto bytes = data.bytes();
@@ -26,6 +27,7 @@ std::string crc32_of(const TokenData& data) {
 std::string value_before(const std::string& key) {
   if (key == "lora.rank" || key == "model.head_dim" || key == "model.rope_factor") return "0";
   if (key == "parallel.broadcast_fp16" || key == "training.prescale_gradients") return "false";
+  if (key == kCompression) return "none";
   return key.starts_with("training.mixed_precision_") ? "float32" : "";
 }
 
@@ -56,6 +58,7 @@ Metadata describe_settings(const TrainConfig& config) {
   run["model.num_key_value_heads"] = std::to_string(config.model.effective_kv_heads());
   if (config.model.query_width() == config.model.hidden_size) run["model.head_dim"] = "0";
   run["parallel.broadcast_fp16"] = config.parallel.broadcast_fp16 ? "true" : "false";
+  run[kCompression] = config.parallel.gradient_compression;
   run["training.global_batch_size"] = std::to_string(config.training.global_batch_size);
   run["training.seq_len"] = std::to_string(config.sequence_length());
   return run;
@@ -84,7 +87,10 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
     if (there == value) continue;
     const bool rounds = key == "parallel.broadcast_fp16" && there == "true";
     const std::string remedy =
-        key == kData    ? "use the same data"
+        key == kData ? "use the same data"
+        : key == kCompression && there != "none"
+            ? fmt::format("use --parallel.strategy single, ddp, zero1 or zero2 with --{} {}", key,
+                          there)
         : rounds        ? "use --parallel.strategy zero1 or zero2 with --" + key + " true"
         : there.empty() ? fmt::format("leave --{} out", key)
                         : fmt::format("use the same value (--{} {})", key, there);
@@ -100,6 +106,7 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
 
 bool may_differ(const TrainConfig& config, const std::string& key) {
   if (key == "parallel.broadcast_fp16") return !config.parallel.is_zero();  // it rounds
+  if (key == kCompression) return config.parallel.strategy == "fsdp";       // likewise
   // Where the numbers are computed, not which: every strategy gives the same bits at every W.
   if (key.starts_with("parallel.") || key == "training.no_sync" ||
       key == "training.activation_checkpoint") {

@@ -1,17 +1,44 @@
 #include "train/zero_strategy.h"
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
 
 namespace fsdp::train {
 
-parallel::ZeroOptions zero_options(const ParallelConfig& config) {
+parallel::ReduceOptions reduce_options(const ParallelConfig& config) {
+  return {.compression = config.compression(), .overlap = config.overlap_comm};
+}
+
+// A bucket's gradients are made in it, so they have the format that the model computes in.
+std::size_t bucket_bytes(const TrainConfig& config) {
+  const auto numel = static_cast<std::size_t>(config.parallel.reduce_bucket_size);
+  if (numel == 0) return parallel::DdpGradients::kBucketBytes;
+  return numel * size_of(config.mixed_precision().param_dtype_for(DType::float32));
+}
+
+parallel::ZeroOptions zero_options(const TrainConfig& config) {
+  static const std::map<std::string, parallel::Partition> partitions = {
+      {"greedy", parallel::Partition::greedy},
+      {"flat", parallel::Partition::flat},
+      {"round_robin", parallel::Partition::round_robin}};
+  const ParallelConfig& parallel = config.parallel;
   parallel::ZeroOptions options;
-  options.partition =
-      config.zero_partition == "flat" ? parallel::Partition::flat : parallel::Partition::greedy;
-  options.reduce_buffer_bytes = static_cast<std::size_t>(config.reduce_buffer_size);
-  options.broadcast_fp16 = config.broadcast_fp16;
+  options.partition = partitions.at(parallel.zero_partition);
+  const auto reduced = static_cast<std::size_t>(parallel.reduce_bucket_size);
+  options.reduce_buffer_bytes =
+      reduced == 0 ? static_cast<std::size_t>(parallel.reduce_buffer_size)
+                   : reduced * size_of(config.mixed_precision().reduce_dtype_for(DType::float32));
+  if (parallel.allgather_bucket_size > 0) {
+    options.broadcast_buffer_bytes =
+        static_cast<std::size_t>(parallel.allgather_bucket_size) *
+        size_of(parallel.broadcast_fp16 ? DType::float16 : DType::float32);
+  }
+  options.broadcast_fp16 = parallel.broadcast_fp16;
+  options.reductions = reduce_options(parallel);
+  options.contiguous_gradients = parallel.contiguous_gradients;
+  options.reduce_scatter = parallel.reduce_scatter;
   return options;
 }
 
@@ -19,11 +46,11 @@ ZeroStrategy::ZeroStrategy(const TrainConfig& config, std::shared_ptr<ProcessGro
                            std::shared_ptr<nn::TransformerLM> model)
     : ReplicatedStrategy(WithoutGradients{}, config, std::move(group), std::move(model)) {
   const auto variables = this->model().variables();
-  const parallel::ZeroOptions options = zero_options(config.parallel);
+  const parallel::ZeroOptions options = zero_options(config);
   std::unique_ptr<parallel::ZeroGradients> gradients;
   if (config.parallel.strategy == "zero1") {
-    gradients =
-        std::make_unique<parallel::Zero1Gradients>(variables, shared_group(), options, masters());
+    gradients = std::make_unique<parallel::Zero1Gradients>(variables, shared_group(), options,
+                                                           masters(), bucket_bytes(config));
   } else {
     gradients =
         std::make_unique<parallel::Zero2Gradients>(variables, shared_group(), options, masters());

@@ -11,7 +11,10 @@
 
 namespace fsdp::train {
 
-parallel::ZeroOptions zero_options(const ParallelConfig& config);
+parallel::ReduceOptions reduce_options(const ParallelConfig& config);
+/// Of DdpGradients, and of the all-reduces of ZeRO-1.
+std::size_t bucket_bytes(const TrainConfig& config);
+parallel::ZeroOptions zero_options(const TrainConfig& config);
 
 /// Every rank holds the whole model, and optimizer state only for the parameters that it owns.
 class ZeroStrategy : public ReplicatedStrategy {

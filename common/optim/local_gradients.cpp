@@ -20,22 +20,26 @@ Tensor zero_leaf(const Tensor& like, DType dtype) {
 }  // namespace
 
 LocalGradients::LocalGradients(std::vector<std::pair<std::string, Variable>> parameters,
-                               const MasterWeights& masters) {
+                               const MasterWeights& masters, std::optional<DType> compression)
+    : compression_(compression) {
   for (auto& [path, variable] : parameters) {
     if (!variable.requires_grad()) continue;
     auto owner = std::make_shared<const Owner>(Owner{"", path});
     const Tensor& master = masters.of(variable);
     pieces_.push_back(
         {.key = path, .param = master.view({master.numel()}), .grad = {}, .unit = {}});
-    entries_.push_back({path, variable, TreeAccumulator(MemoryKind::unsharded_grad, owner), owner,
-                        masters.reduce_dtype_of(variable)});
+    const auto sums = [&] { return TreeAccumulator(MemoryKind::unsharded_grad, owner); };
+    entries_.push_back({path, variable, sums(), sums(), owner, masters.reduce_dtype_of(variable)});
   }
 }
 
 void LocalGradients::begin_step(const StepPlan& plan) {
   plan.validate();
   zero_grad();
-  for (Entry& entry : entries_) entry.accumulator.clear();
+  for (Entry& entry : entries_) {
+    entry.micro_batches.clear();
+    entry.accumulator.clear();
+  }
   plan_ = plan;
   micro_step_ = 0;
 }
@@ -50,8 +54,23 @@ void LocalGradients::end_micro_step() {
     const Tensor leaf = grad.is_defined() ? cast(grad, entry.reduce_dtype)
                                           : zero_leaf(entry.variable.data(), entry.reduce_dtype);
     entry.variable.set_grad({});
-    entry.accumulator.push(leaf);
+    if (compression_) {
+      compress_and_push(entry, leaf);
+    } else {
+      entry.accumulator.push(leaf);
+    }
   }
+}
+
+// What a rank would send, rounded: a gradient, or the sum of those that share a reduction.
+void LocalGradients::compress_and_push(Entry& entry, const Tensor& leaf) const {
+  Tensor sent = leaf;
+  if (plan_.micro_steps_per_reduction > 1) {
+    entry.micro_batches.push(leaf);
+    if (micro_step_ % plan_.micro_steps_per_reduction != 0) return;
+    sent = entry.micro_batches.fold();
+  }
+  entry.accumulator.push(recast(recast(sent, *compression_), entry.reduce_dtype));
 }
 
 void LocalGradients::finish_gradients() {
@@ -60,7 +79,7 @@ void LocalGradients::finish_gradients() {
              plan_.micro_steps);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
-    const double divisor = static_cast<double>(entry.accumulator.leaves()) * plan_.loss_scale;
+    const double divisor = plan_.micro_steps * plan_.loss_scale;
     const AllocationScope scope(MemoryKind::unsharded_grad, entry.owner);
     const Tensor mean = cast(entry.accumulator.fold(), pieces_[i].param.dtype());
     if (divisor != 1) ops::scale(mean, 1 / divisor);

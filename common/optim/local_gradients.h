@@ -8,6 +8,7 @@
 #include "optim/master_weights.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,8 +21,10 @@ class LocalGradients : public GradientEngine {
  public:
   /// Trainable parameters by path; those that do not require a gradient are left out. `masters` of
   /// parameters that the model reads in another format; they are what pieces() lists.
+  /// `compression`: rounds what a rank would send, as parallel::ReduceOptions has it, so that a
+  /// single process has the bits of DDP on one rank.
   explicit LocalGradients(std::vector<std::pair<std::string, Variable>> parameters,
-                          const MasterWeights& masters = {});
+                          const MasterWeights& masters = {}, std::optional<DType> compression = {});
 
   void begin_step(const StepPlan& plan) override;
   void end_micro_step() override;
@@ -34,10 +37,14 @@ class LocalGradients : public GradientEngine {
   struct Entry {
     std::string path;
     Variable variable;
+    TreeAccumulator micro_batches;  // since the last rounding; compression
     TreeAccumulator accumulator;
     std::shared_ptr<const Owner> owner;
     DType reduce_dtype;
   };
+  void compress_and_push(Entry& entry, const Tensor& leaf) const;
+
+  std::optional<DType> compression_;
   std::vector<Entry> entries_;
   std::vector<Piece> pieces_;
   StepPlan plan_{.micro_steps = 0};  // none begun

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 namespace fsdp::parallel {
 
@@ -52,11 +53,16 @@ struct Bucket {
 
   /// The flat gradient of this micro-step in the dtype of the sums. What it was is freed.
   Tensor leaf() const {
-    if (flat.dtype() == reduce_dtype) return flat;
     const AllocationScope scope(MemoryKind::unsharded_grad, owner);
-    Tensor in_sums = cast(flat, reduce_dtype);
-    flat.storage()->free();
-    return in_sums;
+    return recast(flat, reduce_dtype);
+  }
+  void compress(DType dtype) {
+    const AllocationScope scope(MemoryKind::unsharded_grad, owner);
+    reduced = recast(reduced, dtype);
+  }
+  Tensor take_reduced() {
+    const AllocationScope scope(MemoryKind::unsharded_grad, owner);
+    return recast(std::exchange(reduced, {}), reduce_dtype);
   }
 };
 
@@ -66,7 +72,8 @@ struct DdpGradients::Impl {
   std::shared_ptr<ProcessGroup> group;
   std::vector<std::unique_ptr<Bucket>> buckets;  // last parameters first
   std::vector<optim::Piece> pieces;              // in registration order
-  optim::StepPlan plan{.micro_steps = 0};        // none begun
+  ReduceOptions how;
+  optim::StepPlan plan{.micro_steps = 0};  // none begun
   int micro_step = 0;
   std::size_t next_bucket = 0;  // the first one not yet closed in this micro-step
 
@@ -117,16 +124,19 @@ void DdpGradients::Impl::close(Bucket& bucket) {
   } else {
     bucket.reduced = bucket.leaf();
   }
+  if (how.compression) bucket.compress(*how.compression);
   bucket.work = group->all_reduce(bucket.reduced, ReduceOp::sum, {bucket.name, Phase::gradient});
+  if (!how.overlap) bucket.work.wait();
 }
 
 DdpGradients::DdpGradients(std::vector<std::pair<std::string, Variable>> parameters,
                            std::shared_ptr<ProcessGroup> group, std::size_t bucket_bytes,
-                           const optim::MasterWeights& masters)
+                           const optim::MasterWeights& masters, const ReduceOptions& how)
     : impl_(std::make_unique<Impl>()) {
   FSDP_CHECK(group != nullptr, "DDP needs a process group, but got none");
   FSDP_CHECK(bucket_bytes > 0, "a DDP bucket needs room for at least one byte");
   impl_->group = std::move(group);
+  impl_->how = how;
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   for (const auto& [path, variable] : parameters) {
     const Tensor& master = masters.of(variable);
@@ -209,8 +219,7 @@ void DdpGradients::end_micro_step() {
     }
     for (const auto& bucket : impl_->buckets) {
       bucket->work.wait();
-      bucket->reductions.push(bucket->reduced);
-      bucket->reduced = {};
+      bucket->reductions.push(bucket->take_reduced());
     }
   }
   if (++impl_->micro_step < impl_->plan.micro_steps) impl_->start_micro_step();

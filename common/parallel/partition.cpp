@@ -22,7 +22,20 @@ std::vector<OwnedSlice> divide_greedily(const std::vector<std::int64_t>& numels,
   return slices;
 }
 
-std::vector<OwnedSlice> cut_flat(const std::vector<std::int64_t>& numels, int world_size) {
+using Indices = std::vector<std::size_t>;
+
+Indices round_robin_order(std::size_t count, int world_size) {
+  const auto stride = static_cast<std::size_t>(world_size);
+  Indices order;
+  for (std::size_t first = 0; first < std::min(stride, count); ++first) {
+    for (std::size_t i = first; i < count; i += stride) order.push_back(i);
+  }
+  return order;
+}
+
+// One cut through the parameters in this order.
+std::vector<OwnedSlice> cut_flat(const std::vector<std::int64_t>& numels, const Indices& order,
+                                 int world_size) {
   const std::int64_t all = std::accumulate(numels.begin(), numels.end(), std::int64_t{0});
   const auto share_of = [&](int rank) {
     return all / world_size + (rank < all % world_size ? 1 : 0);
@@ -30,7 +43,7 @@ std::vector<OwnedSlice> cut_flat(const std::vector<std::int64_t>& numels, int wo
   std::vector<OwnedSlice> slices;
   int owner = 0;
   std::int64_t room = share_of(0);
-  for (std::size_t i = 0; i < numels.size(); ++i) {
+  for (const std::size_t i : order) {
     for (std::int64_t begin = 0; begin < numels[i];) {
       while (room == 0) room = share_of(++owner);
       const std::int64_t numel = std::min(room, numels[i] - begin);
@@ -39,6 +52,7 @@ std::vector<OwnedSlice> cut_flat(const std::vector<std::int64_t>& numels, int wo
       room -= numel;
     }
   }
+  std::ranges::stable_sort(slices, {}, &OwnedSlice::parameter);
   return slices;
 }
 
@@ -47,8 +61,10 @@ std::vector<OwnedSlice> cut_flat(const std::vector<std::int64_t>& numels, int wo
 std::vector<OwnedSlice> divide(Partition how, const std::vector<std::int64_t>& numels,
                                int world_size) {
   FSDP_CHECK(world_size >= 1, "parameters cannot be divided among {} ranks", world_size);
-  return how == Partition::greedy ? divide_greedily(numels, world_size)
-                                  : cut_flat(numels, world_size);
+  if (how == Partition::greedy) return divide_greedily(numels, world_size);
+  const bool is_reordered = how == Partition::round_robin;
+  return cut_flat(numels, round_robin_order(numels.size(), is_reordered ? world_size : 1),
+                  world_size);
 }
 
 std::int64_t load_of(const std::vector<OwnedSlice>& slices, int rank) {

@@ -20,7 +20,14 @@ namespace fsdp::parallel {
 ///                                   (DeepSpeed). Each rank has N / W elements, and the first
 ///                                   N mod W ranks have one more. A parameter may have several
 ///                                   owners.
-enum class Partition { greedy, flat };
+///     round_robin
+///               0 1 0 1 | 0 0 1 1   the same cut after a reorder (DeepSpeed's
+///                                   round_robin_gradients): parameters 0, W, 2W, … come first,
+///                                   then 1, W + 1, … So the cut goes through 0 2 4 1 3, and here
+///                                   the last parameter straddles it. Backward completes the
+///                                   gradients of several owners in turn, and not all those of
+///                                   the last rank first.
+enum class Partition { greedy, flat, round_robin };
 
 /// Consecutive elements of one parameter that one rank owns.
 struct OwnedSlice {

@@ -127,7 +127,7 @@ Zero1Gradients::Zero1Gradients(const std::vector<std::pair<std::string, Variable
                                const ZeroOptions& options, const optim::MasterWeights& masters,
                                std::size_t bucket_bytes)
     : ZeroGradients(parameters, group, options, masters),
-      all_(parameters, group, bucket_bytes, masters) {}
+      all_(parameters, group, bucket_bytes, masters, options.reductions) {}
 
 void Zero1Gradients::begin_step(const optim::StepPlan& plan) {
   ZeroGradients::zero_grad();

@@ -27,6 +27,14 @@ struct ZeroOptions {
   /// Broadcasts float16 and rounds the owner's parameters too, so that ranks stay equal. An update
   /// below half the distance to the next float16 is lost.
   bool broadcast_fp16 = false;
+  ReduceOptions reductions = {};
+  /// ZeRO-2: a gradient is copied into the buffer that it travels in as soon as it is complete, and
+  /// freed. false: gradients stay where they were made until all of a buffer are complete, so for a
+  /// moment both are held. Either way, a whole gradient that travels by itself is not copied.
+  bool contiguous_gradients = true;
+  /// ZeRO-2: gradients are reduced to their owner. false: they are all-reduced, and all ranks but
+  /// the owner drop the sum (DeepSpeed's name for this switch).
+  bool reduce_scatter = true;
 };
 
 /// What ZeRO-1 and ZeRO-2 share: pieces() lists only what this rank owns, so only this has
@@ -94,6 +102,7 @@ class Zero1Gradients : public ZeroGradients {
 /// stay whole on every rank until the last of them.
 ///
 /// One reduction is in flight at a time: the next one starts when the one before it is finished.
+/// Without ReduceOptions::overlap, none is.
 class Zero2Gradients : public ZeroGradients {
  public:
   Zero2Gradients(const std::vector<std::pair<std::string, Variable>>& parameters,

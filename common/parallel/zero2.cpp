@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace fsdp::parallel {
 
 namespace {
@@ -17,6 +19,7 @@ struct OwnedSlot {
   std::int64_t at = 0;       // first element in the buffer
   std::size_t piece = 0;     // index into pieces(), on the owner
   bool is_complete = false;  // its gradient of this micro-step is there
+  Tensor whole{};            // that gradient, if it is not copied at once
 };
 
 /// Slices of one owner whose gradients are reduced together, in the format of the sums.
@@ -46,6 +49,15 @@ struct OwnedBucket {
     const AllocationScope scope(MemoryKind::unsharded_grad, memory);
     leaf = Tensor::empty({numel}, dtype, device);
   }
+  void take(const OwnedSlot& slot, const Tensor& whole) {
+    allocate(whole.device());
+    ops::copy(leaf.narrow(0, slot.at, slot.slice.numel),
+              whole.narrow(0, slot.slice.begin, slot.slice.numel));
+  }
+  void cast_leaf(DType to) {
+    const AllocationScope scope(MemoryKind::unsharded_grad, memory);
+    leaf = cast(leaf, to);
+  }
 };
 
 struct Place {
@@ -58,6 +70,7 @@ struct Place {
 struct Zero2Gradients::Impl {
   std::shared_ptr<ProcessGroup> group;
   std::vector<Parameter>& parameters;
+  const ZeroOptions& options;
   std::vector<int> hooks{};                  // of the parameters
   std::vector<std::vector<Place>> places{};  // of the parameters
   std::vector<std::unique_ptr<OwnedBucket>> buckets{};
@@ -112,10 +125,10 @@ void Zero2Gradients::Impl::on_gradient(std::size_t index) {
     const Tensor whole = parameter.variable.grad().view({parameter.master.numel()});
     if (bucket->is_direct) {
       bucket->leaf = whole;
+    } else if (!options.contiguous_gradients) {
+      slot.whole = whole;
     } else {
-      bucket->allocate(whole.device());
-      ops::copy(bucket->leaf.narrow(0, slot.at, slot.slice.numel),
-                whole.narrow(0, slot.slice.begin, slot.slice.numel));
+      bucket->take(slot, whole);
     }
     slot.is_complete = true;
     --bucket->missing;
@@ -139,6 +152,9 @@ void Zero2Gradients::Impl::complete_with_zeros(OwnedBucket& bucket) {
 
 // The bucket is this micro-step's leaf from here on; at the last of a reduction it goes on its way.
 void Zero2Gradients::Impl::close(OwnedBucket& bucket) {
+  for (OwnedSlot& slot : bucket.slots) {
+    if (slot.whole.is_defined()) bucket.take(slot, std::exchange(slot.whole, {}));
+  }
   if (plan.micro_steps_per_reduction > 1) {
     bucket.micro_batches.push(bucket.leaf);
     bucket.leaf = {};
@@ -146,17 +162,26 @@ void Zero2Gradients::Impl::close(OwnedBucket& bucket) {
     bucket.leaf = bucket.micro_batches.fold();
   }
   finish_in_flight();
-  const Tensor out = group->rank() == bucket.owner ? bucket.leaf : Tensor();
-  bucket.work =
-      group->reduce(out, bucket.leaf, bucket.owner, ReduceOp::sum, {bucket.name, Phase::gradient});
+  if (options.reductions.compression) bucket.cast_leaf(*options.reductions.compression);
+  const Label label{bucket.name, Phase::gradient};
+  if (options.reduce_scatter) {
+    const Tensor out = group->rank() == bucket.owner ? bucket.leaf : Tensor();
+    bucket.work = group->reduce(out, bucket.leaf, bucket.owner, ReduceOp::sum, label);
+  } else {
+    bucket.work = group->all_reduce(bucket.leaf, ReduceOp::sum, label);
+  }
   in_flight = &bucket;
+  if (!options.reductions.overlap) finish_in_flight();
 }
 
 // The owner has the sum, and the other ranks hold nothing of it any more.
 void Zero2Gradients::Impl::finish_in_flight() {
   if (in_flight == nullptr) return;
   in_flight->work.wait();
-  if (group->rank() == in_flight->owner) in_flight->reductions.push(in_flight->leaf);
+  if (group->rank() == in_flight->owner) {
+    in_flight->cast_leaf(in_flight->dtype);
+    in_flight->reductions.push(in_flight->leaf);
+  }
   in_flight->leaf = {};
   in_flight = nullptr;
 }
@@ -165,7 +190,7 @@ Zero2Gradients::Zero2Gradients(const std::vector<std::pair<std::string, Variable
                                const std::shared_ptr<ProcessGroup>& group,
                                const ZeroOptions& options, const optim::MasterWeights& masters)
     : ZeroGradients(parameters, group, options, masters),
-      impl_(new Impl{.group = group, .parameters = parameters_}) {
+      impl_(new Impl{.group = group, .parameters = parameters_, .options = options_}) {
   impl_->places.resize(parameters_.size());
   for (const std::vector<OwnedSlice>& slices : reduce_groups()) impl_->add_bucket(slices);
   for (std::size_t piece = 0; piece < owned_.size(); ++piece) {
@@ -197,6 +222,7 @@ void Zero2Gradients::begin_step(const optim::StepPlan& plan) {
   for (const auto& bucket : impl_->buckets) {
     bucket->work = {};
     bucket->leaf = {};
+    for (OwnedSlot& slot : bucket->slots) slot.whole = {};
     bucket->micro_batches.clear();
     bucket->reductions.clear();
   }

@@ -17,6 +17,13 @@ inline Tensor cast(const Tensor& tensor, DType dtype) {
   return copy;
 }
 
+/// cast(); if that makes a copy, the bytes of `tensor` are freed.
+inline Tensor recast(const Tensor& tensor, DType dtype) {
+  Tensor result = cast(tensor, dtype);
+  if (tensor.dtype() != dtype) tensor.storage()->free();
+  return result;
+}
+
 /// What an all-gather into `full` reads: `shard` in the dtype and on the device of `full`. That is
 /// `shard` itself, or a copy, whose kind and owner AllocationScope sets. Offloaded, the shard is in
 /// host memory: then its copy to the device is under way, and the gather begins when it has ended.

@@ -117,10 +117,11 @@ class RankMemory {
       });
       if (options_.placement == Placement::ddp) {
         const auto bucket_bytes = static_cast<std::size_t>(options_.bucket_bytes);
-        engine_ =
-            std::make_unique<parallel::DdpGradients>(parameters, group_, bucket_bytes, masters_);
+        engine_ = std::make_unique<parallel::DdpGradients>(parameters, group_, bucket_bytes,
+                                                           masters_, options_.zero.reductions);
       } else if (options_.placement == Placement::single) {
-        engine_ = std::make_unique<optim::LocalGradients>(parameters, masters_);
+        engine_ = std::make_unique<optim::LocalGradients>(parameters, masters_,
+                                                          options_.zero.reductions.compression);
       } else {
         engine_ = make_zero(parameters);
       }

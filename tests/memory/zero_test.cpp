@@ -14,7 +14,7 @@ using estimate::Placement;
 using parallel::Partition;
 
 constexpr Placement kZero[] = {Placement::zero1, Placement::zero2};
-constexpr Partition kPartitions[] = {Partition::greedy, Partition::flat};
+constexpr Partition kPartitions[] = {Partition::greedy, Partition::flat, Partition::round_robin};
 
 MemoryCase zero_case(Placement placement, Partition partition, int world_size) {
   MemoryCase test_case = odd_case(placement, world_size);
@@ -33,7 +33,7 @@ TEST_CASE("ZeRO-1 and ZeRO-2 hold what the formula says") {
           MemoryCase test_case = zero_case(placement, partition, world_size);
           test_case.model.tie_word_embeddings = world_size == 2;
           test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
-          CAPTURE(placement == Placement::zero2, partition == Partition::flat);
+          CAPTURE(placement == Placement::zero2, static_cast<int>(partition));
           CHECK(difference(test_case) == "");
         }
       }
@@ -55,7 +55,49 @@ TEST_CASE("ZeRO-1 and ZeRO-2 hold what the formula says, whatever travels togeth
                                     .reduce_buffer_bytes = nbytes,
                                     .broadcast_buffer_bytes = nbytes,
                                     .broadcast_fp16 = halves};
-          CAPTURE(placement == Placement::zero2, partition == Partition::flat, nbytes, halves);
+          CAPTURE(placement == Placement::zero2, static_cast<int>(partition), nbytes, halves);
+          CHECK(difference(test_case) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("whole gradients that are compressed hold what the formula says, under every policy") {
+  using Policy = optim::MixedPrecision;
+  for (const Policy& policy :
+       {Policy{}, Policy{DType::bfloat16, DType::float32}, Policy{DType::float16, {}}}) {
+    for (const Placement placement :
+         {Placement::single, Placement::ddp, Placement::zero1, Placement::zero2}) {
+      for (const int world_size : {1, 2, 3}) {
+        for (const bool no_sync : {false, true}) {
+          if (placement == Placement::single && world_size > 1) continue;
+          MemoryCase test_case = zero_case(placement, Partition::flat, world_size);
+          test_case.options.mixed_precision = policy;
+          test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
+          test_case.options.zero.reductions.compression = DType::bfloat16;
+          if (world_size == 3) test_case.options.zero.reduce_buffer_bytes = 0;
+          CAPTURE(static_cast<int>(placement), no_sync);
+          CHECK(difference(test_case) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("ZeRO-2 holds what the formula says, whatever is switched off") {
+  for (const Partition partition : kPartitions) {
+    for (const int world_size : {1, 2, 3}) {
+      for (const bool contiguous : {false, true}) {
+        for (const bool overlap : {false, true}) {
+          MemoryCase test_case = zero_case(Placement::zero2, partition, world_size);
+          test_case.options.zero.contiguous_gradients = contiguous;
+          test_case.options.zero.reductions.overlap = overlap;
+          test_case.options.zero.reduce_scatter = overlap == contiguous;
+          test_case.options.micro_steps_per_reduction = overlap ? 3 : 1;
+          test_case.options.mixed_precision.reduce_dtype =
+              world_size == 3 ? DType::bfloat16 : DType::float32;
+          CAPTURE(static_cast<int>(partition), contiguous, overlap);
           CHECK(difference(test_case) == "");
         }
       }
@@ -74,7 +116,7 @@ TEST_CASE("ZeRO-1 and ZeRO-2 under mixed precision hold what the formula says") 
           test_case.options.mixed_precision = policy;
           test_case.options.micro_steps_per_reduction = world_size == 2 ? 3 : 1;
           if (world_size == 3) test_case.options.zero.reduce_buffer_bytes = 0;
-          CAPTURE(placement == Placement::zero2, partition == Partition::flat);
+          CAPTURE(placement == Placement::zero2, static_cast<int>(partition));
           CHECK(difference(test_case) == "");
         }
       }
@@ -96,7 +138,7 @@ TEST_CASE("ZeRO-1 and ZeRO-2 of a model that is partly frozen, or LoRA's, hold t
             return path.find("layers.1") != std::string::npos || path.starts_with("lm_head");
           };
         }
-        CAPTURE(placement == Placement::zero2, partition == Partition::flat, has_lora);
+        CAPTURE(placement == Placement::zero2, static_cast<int>(partition), has_lora);
         CHECK(difference(test_case) == "");
       }
     }
@@ -122,6 +164,36 @@ TEST_CASE("with ZeRO the bound is that of the rank that holds most, and lower fo
   CHECK(bound(Placement::zero1, Partition::greedy) < ddp);
   CHECK(bound(Placement::zero1, Partition::flat) < bound(Placement::zero1, Partition::greedy));
   CHECK(bound(Placement::zero2, Partition::flat) < bound(Placement::zero1, Partition::flat));
+}
+
+TEST_CASE("the bounds of all ranks, counted in one walk, are those of each rank by itself") {
+  for (const Placement placement : kZero) {
+    for (const Partition partition : kPartitions) {
+      for (const int world_size : {1, 3, 8, 40}) {
+        for (const bool no_sync : {false, true}) {
+          MemoryCase test_case = zero_case(placement, partition, world_size);
+          MemoryOptions& options = test_case.options;
+          options.micro_steps_per_reduction = no_sync ? 3 : 1;
+          options.zero.contiguous_gradients = world_size != 3;
+          options.zero.reductions.overlap = no_sync;
+          if (world_size == 8) options.zero.reductions.compression = DType::float16;
+          if (world_size == 40) options.mixed_precision.reduce_dtype = DType::bfloat16;
+          for (const int steps : {1, 2, 9}) {
+            const auto bounds = bound_bytes_by_rank(test_case.model, options, steps);
+            REQUIRE(bounds.size() == static_cast<std::size_t>(world_size));
+            for (options.rank = 0; options.rank < world_size; ++options.rank) {
+              CAPTURE(world_size, no_sync, steps, options.rank, static_cast<int>(partition));
+              CHECK(bounds[static_cast<std::size_t>(options.rank)] ==
+                    estimate::MemoryFormula(test_case.model, options).peak(steps).total());
+            }
+            options.rank = 0;
+          }
+        }
+      }
+    }
+  }
+  const MemoryCase test_case = zero_case(Placement::zero1, Partition::flat, 2);
+  CHECK_THROWS_AS(bound_bytes_by_rank(test_case.model, test_case.options, 0), Error);
 }
 
 TEST_CASE("one tensor that is larger than all others decides what the greedy partition saves") {

@@ -26,7 +26,7 @@ class Training(trainings.TrainingTest):
 
     def test_processes_train_what_threads_train(self):
         batch = "--training.global_batch_size=12"  # which 3 divides too
-        for strategy in ("ddp", "fsdp"):
+        for strategy in ("ddp", "zero1", "zero2", "fsdp"):
             for ranks in (1, 2, 3, 4):
                 with self.subTest(strategy=strategy, ranks=ranks):
                     threads = self.train(strategy, batch, threads=ranks)
@@ -48,6 +48,7 @@ class Training(trainings.TrainingTest):
         self.assertEqual(trained["validation"], threads["validation"])
         summary = self.folder / "evaluation.json"
         several = [(strategy, ranks) for strategy in ("ddp", "fsdp") for ranks in (1, 3, 4)]
+        several.append(("zero2", 3))
         for strategy, ranks in (("single", 1), *several):
             with self.subTest(strategy=strategy, ranks=ranks):
                 code, said = self.run_job(ranks, *self.small, f"--strategy={strategy}",
@@ -75,6 +76,19 @@ class Training(trainings.TrainingTest):
                 resumed = self.train("fsdp", batch, folder, **{then: after})
                 self.assertEqual(len(resumed["losses"]), trainings.STEPS - trainings.STEPS // 2)
                 whole = self.train("fsdp", batch, threads=before)
+                self.assertEqual(resumed["param_sha256"], whole["param_sha256"])
+
+    def test_a_checkpoint_of_zero_serves_every_kind_of_rank(self):
+        half = f"--training.steps={trainings.STEPS // 2}"
+        whole = self.train("single")
+        for number, (first, then) in enumerate([
+                (("zero2", {"processes": 4}), ("fsdp", {"threads": 2})),
+                (("fsdp", {"threads": 2}), ("zero1", {"processes": 4})),
+                (("zero1", {"processes": 2}), ("zero2", {"processes": 4}))]):
+            with self.subTest(first=first, then=then):
+                folder = self.checkpoints(f"checkpoints_{number}")
+                self.train(first[0], half, folder, **first[1])
+                resumed = self.train(then[0], folder, **then[1])
                 self.assertEqual(resumed["param_sha256"], whole["param_sha256"])
 
     def send_to_one_rank(self, number: int):

@@ -61,8 +61,14 @@ TEST_CASE("processes need what the formula says, and train what threads train", 
       INFO("W=" << ranks << " " << (variant.empty() ? "" : variant.front()));
       check_trains_as_threads("fsdp", ranks, variant);
     }
-    INFO("ddp, W=" << ranks);
-    check_trains_as_threads("ddp", ranks, {});
+    for (const char* strategy : {"ddp", "zero1", "zero2"}) {
+      INFO(strategy << ", W=" << ranks);
+      check_trains_as_threads(strategy, ranks, {});
+      check_trains_as_threads(
+          strategy, ranks,
+          {"--parallel.gradient_compression=bfloat16", "--parallel.zero_partition=round_robin",
+           "--parallel.reduce_bucket_size=500"});
+    }
   }
   if (FSDP_HAS_TASK8 != 0) {  // 0: a student kit in which the mesh is not written
     INFO("two replicas");

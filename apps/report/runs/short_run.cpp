@@ -25,17 +25,30 @@ namespace {
 constexpr std::uint64_t kSeed = 1;
 constexpr double kLearningRate = 1e-3;
 
+const char* name_of(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::ddp:
+      return "DDP";
+    case Strategy::zero1:
+      return "ZeRO-1";
+    case Strategy::zero2:
+      return "ZeRO-2";
+    case Strategy::fsdp:
+      break;
+  }
+  return "FSDP";
+}
+
 std::string title_of(const ShortRun& run) {
-  std::string text =
-      fmt::format("{} over {} rank{}, {}", run.model_name, run.ranks, run.ranks == 1 ? "" : "s",
-                  run.strategy == Strategy::ddp ? "DDP" : "FSDP");
+  std::string text = fmt::format("{} over {} rank{}, {}", run.model_name, run.ranks,
+                                 run.ranks == 1 ? "" : "s", name_of(run.strategy));
   const DType param = run.mixed_precision.param_dtype_for(DType::float32);
   const DType reduce = run.mixed_precision.reduce_dtype_for(DType::float32);
   if (param != DType::float32 || reduce != DType::float32) {
     text += fmt::format(", in {}, gradients in {}", name_of(param), name_of(reduce));
   }
   if (run.checkpoints_blocks) text += ", blocks checkpointed";
-  if (run.strategy == Strategy::ddp) return text;
+  if (run.strategy != Strategy::fsdp) return text;
   if (run.replicas > 1) {
     const int shards = run.ranks / run.replicas;
     text +=
@@ -61,7 +74,9 @@ class RankRun {
       : run_(run),
         group_(std::move(group)),
         model_(std::make_shared<nn::TransformerLM>(run.model)) {
-    const auto make_optimizer = [] {
+    const auto make_optimizer = [&]() -> std::shared_ptr<optim::Optimizer> {
+      if (run_.optimizer == StepsWith::sgd)
+        return std::make_shared<optim::Sgd>(optim::Sgd::Options{});
       return std::make_shared<optim::AdamW>(optim::AdamW::Options{});
     };
     if (run_.checkpoints_blocks) {
@@ -81,8 +96,7 @@ class RankRun {
     } else {
       masters_ = optim::MasterWeights(model_->variables(), run_.mixed_precision);
       model_->register_forward_pre_hook([this](nn::Module&) { masters_.refresh(); });
-      engine_ = std::make_unique<parallel::DdpGradients>(model_->variables(), group_,
-                                                         run_.bucket_bytes, masters_);
+      engine_ = make_whole_engine();
       optimizer_ = make_optimizer();
       name_units(*model_);
     }
@@ -97,6 +111,23 @@ class RankRun {
   }
 
  private:
+  std::unique_ptr<optim::GradientEngine> make_whole_engine() {
+    const auto variables = model_->variables();
+    std::unique_ptr<parallel::ZeroGradients> zero;
+    if (run_.strategy == Strategy::ddp) {
+      return std::make_unique<parallel::DdpGradients>(variables, group_, run_.bucket_bytes,
+                                                      masters_, run_.zero.reductions);
+    }
+    if (run_.strategy == Strategy::zero1) {
+      zero = std::make_unique<parallel::Zero1Gradients>(variables, group_, run_.zero, masters_,
+                                                        run_.bucket_bytes);
+    } else {
+      zero = std::make_unique<parallel::Zero2Gradients>(variables, group_, run_.zero, masters_);
+    }
+    zero_ = zero.get();
+    return zero;
+  }
+
   void train(int step) {
     const optim::StepPlan plan{run_.micro_steps, 1};
     engine_->begin_step(plan);
@@ -113,6 +144,7 @@ class RankRun {
       sharded_->step(kLearningRate);
     } else {
       optimizer_->step(engine_->pieces(), kLearningRate);
+      if (zero_ != nullptr) zero_->broadcast_parameters();
     }
     engine_->zero_grad();
   }
@@ -135,9 +167,10 @@ class RankRun {
   const ShortRun& run_;
   std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<nn::TransformerLM> model_;
-  optim::MasterWeights masters_;  // ddp
+  optim::MasterWeights masters_;  // but fsdp
   std::unique_ptr<optim::GradientEngine> engine_;
   ShardedModel* sharded_ = nullptr;              // engine_, if it is one
+  parallel::ZeroGradients* zero_ = nullptr;      // likewise
   std::shared_ptr<optim::Optimizer> optimizer_;  // otherwise
 };
 
@@ -150,6 +183,16 @@ RunRecord empty_record(const ShortRun& run, int recorded) {
 }
 
 }  // namespace
+
+Traffic traffic_of(const RankRecord& rank) {
+  Traffic traffic;
+  for (const Event& event : rank.events) {
+    if (event.kind != EventKind::issue || event.ranks < 2) continue;
+    traffic.nbytes += event.nbytes;
+    ++traffic.collectives;
+  }
+  return traffic;
+}
 
 void name_units(nn::TransformerLM& model) {
   for (nn::Module* module : default_wrap_policy(model)) {

@@ -6,6 +6,7 @@
 #include "nn/transformer.h"
 #include "optim/mixed_precision.h"
 #include "optim/offload.h"
+#include "parallel/zero.h"
 #include "report/run_record.h"
 #include "task3_forward/forward.h"
 
@@ -15,7 +16,8 @@
 
 namespace fsdp::report {
 
-enum class Strategy { fsdp, ddp };
+enum class Strategy { fsdp, ddp, zero1, zero2 };
+enum class StepsWith { adamw, sgd };  ///< sgd: without momentum, so without state
 
 struct ShortRun {
   std::string model_name = "tiny";
@@ -28,8 +30,10 @@ struct ShortRun {
   optim::MixedPrecision mixed_precision;             ///< over masters of float32
   bool checkpoints_blocks = false;                   ///< activation checkpointing
   optim::Offload offload;                            ///< fsdp, on the fake device
-  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< ddp
-  std::int64_t batch = 1;                            ///< sequences of a micro-batch
+  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< ddp, zero1
+  parallel::ZeroOptions zero;                        ///< zero1, zero2; `reductions` also ddp
+  StepsWith optimizer = StepsWith::adamw;
+  std::int64_t batch = 1;  ///< sequences of a micro-batch
   int micro_steps = 1;
   /// Steps before the recording: the first makes the optimizer's state and the order of the units.
   int steps_before = 1;
@@ -53,6 +57,13 @@ constexpr CostModel in_boxes(int ranks_per_box) {
   machine.far_link_ps_per_byte = 1000;
   return machine;
 }
+
+/// What a recorded rank received, and by how many collectives.
+struct Traffic {
+  std::int64_t nbytes = 0;
+  std::int64_t collectives = 0;
+};
+Traffic traffic_of(const RankRecord& rank);
 
 /// Names the parts of a model that would be units, so that a trace of a run that shards nothing can
 /// be read beside one that does.

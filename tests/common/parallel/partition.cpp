@@ -43,9 +43,22 @@ TEST_CASE("the flat partition is near equal, and a parameter may have several ow
   CHECK(loads(divide(Partition::flat, {1, 1}, 4), 4) == Numels{1, 1, 0, 0});
 }
 
+TEST_CASE("round robin reorders before the cut: a tensor straddles two owners") {
+  // In the order 0 2 4 1 3: the cut of 4 and 4 goes through the last parameter.
+  const Slices slices = divide(Partition::round_robin, {1, 1, 1, 1, 4}, 2);
+  CHECK(slices ==
+        Slices{{0, 0, 1, 0}, {1, 0, 1, 1}, {2, 0, 1, 0}, {3, 0, 1, 1}, {4, 0, 2, 0}, {4, 2, 2, 1}});
+  CHECK(loads(slices, 2) == Numels{4, 4});
+  // 11 elements for 3 ranks, in the order 0 3 1 2: the first 11 mod 3 get one more.
+  CHECK(divide(Partition::round_robin, {2, 5, 1, 3}, 3) ==
+        Slices{{0, 0, 2, 0}, {1, 0, 3, 1}, {1, 3, 2, 2}, {2, 0, 1, 2}, {3, 0, 2, 0}, {3, 2, 1, 1}});
+  CHECK(loads(divide(Partition::round_robin, {2, 5, 1, 3}, 3), 3) == Numels{4, 4, 3});
+  CHECK(divide(Partition::round_robin, {3, 4}, 1) == Slices{{0, 0, 3, 0}, {1, 0, 4, 0}});
+}
+
 TEST_CASE("every element has one owner") {
   const Numels numels{7, 1, 30, 5, 5, 64, 2};
-  for (const Partition how : {Partition::greedy, Partition::flat}) {
+  for (const Partition how : {Partition::greedy, Partition::flat, Partition::round_robin}) {
     for (const int world_size : {1, 2, 3, 4, 8, 200}) {
       CAPTURE(world_size, how == Partition::flat);
       const Slices slices = divide(how, numels, world_size);
