@@ -18,13 +18,21 @@ std::vector<parallel::OwnedSlice> slices_of(const std::vector<WholePart>& parts,
   return parallel::divide(options.zero.partition, numels, options.world_size);
 }
 
+}  // namespace
+
 std::int64_t numel_of(const std::vector<parallel::OwnedSlice>& slices) {
   std::int64_t numel = 0;
   for (const parallel::OwnedSlice& slice : slices) numel += slice.numel;
   return numel;
 }
 
-}  // namespace
+std::vector<std::vector<parallel::OwnedSlice>> reduce_groups(const std::vector<WholePart>& parts,
+                                                             const MemoryOptions& options) {
+  const DType sums = options.mixed_precision.reduce_dtype_for(DType::float32);
+  const std::vector<DType> dtypes(parts.size(), sums);
+  return parallel::travel_groups(slices_of(parts, options), dtypes,
+                                 options.zero.reduce_buffer_bytes);
+}
 
 OwnedParts::OwnedParts(const std::vector<WholePart>& parts, const MemoryOptions& options,
                        Ledger& ledger)
@@ -69,10 +77,7 @@ OwnedGradients::OwnedGradients(const std::vector<WholePart>& parts, const Memory
       formats_(options.mixed_precision, options.zero.reductions.compression),
       ledger_(ledger),
       places_(parts.size()) {
-  const DType sums = options.mixed_precision.reduce_dtype_for(DType::float32);
-  const std::vector<DType> dtypes(parts.size(), sums);
-  for (const auto& slices : parallel::travel_groups(slices_of(parts, options), dtypes,
-                                                    options.zero.reduce_buffer_bytes)) {
+  for (const auto& slices : reduce_groups(parts, options)) {
     const parallel::OwnedSlice& first = slices.front();
     for (const parallel::OwnedSlice& slice : slices) {
       places_[slice.parameter].buckets.push_back(buckets_.size());

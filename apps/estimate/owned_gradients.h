@@ -16,6 +16,11 @@
 
 namespace fsdp::estimate {
 
+std::int64_t numel_of(const std::vector<parallel::OwnedSlice>& slices);
+/// The slices whose gradients Zero2Gradients reduces together.
+std::vector<std::vector<parallel::OwnedSlice>> reduce_groups(const std::vector<WholePart>& parts,
+                                                             const MemoryOptions& options);
+
 /// The elements that a rank owns, and the buffers in which owners broadcast what they updated.
 class OwnedParts {
  public:

@@ -79,8 +79,8 @@ class WholeGradients {
   std::int64_t numel_;
   bool is_single_;
   std::vector<Bucket> buckets_;
-  std::vector<std::vector<Place>> places_;  // of the parts, by segment; not with a single process
-  std::size_t next_ = 0;                    // the first bucket not yet closed
+  std::vector<std::vector<Place>> places_;   // of the parts, by segment; not with a single process
+  std::size_t next_ = 0;                     // the first bucket not yet closed
   std::optional<OwnedParts> owned_parts_;    // ZeRO-1 and ZeRO-2
   std::optional<OwnedGradients> gradients_;  // ZeRO-2
 };

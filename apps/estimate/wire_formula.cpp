@@ -4,6 +4,7 @@
 #include "estimate/formats.h"
 #include "estimate/frozen_segments.h"
 #include "estimate/model_shape.h"
+#include "estimate/owned_gradients.h"
 #include "estimate/whole_gradients.h"
 #include "tensor/exact_norm.h"
 
@@ -17,6 +18,17 @@ namespace {
 
 std::int64_t all_reduced(std::int64_t numel, std::int64_t element, int ranks) {
   return received_bytes(CollectiveOp::all_reduce, numel, static_cast<std::size_t>(element), ranks);
+}
+
+/// What one reduction of all gradients takes with ZeRO-2.
+std::int64_t reduced_to_owners(const std::vector<WholePart>& parts, const MemoryOptions& options,
+                               std::int64_t element) {
+  if (options.zero.reduce_scatter) return element * numel_of(parts);
+  std::int64_t nbytes = 0;
+  for (const std::vector<parallel::OwnedSlice>& group : reduce_groups(parts, options)) {
+    nbytes += all_reduced(numel_of(group), element, options.world_size);
+  }
+  return nbytes;
 }
 
 /// The segment of the lowest trained parameter, below which there is no backward.
@@ -93,7 +105,7 @@ WireBytes wire_bytes(const nn::TransformerConfig& config, const MemoryOptions& o
   WireBytes wire;
   if (options.world_size == 1) return wire;
   const ModelShape shape = model_shape(config, options);
-  const Formats formats(options.mixed_precision);
+  const Formats formats(options.mixed_precision, options.zero.reductions.compression);
   const std::int64_t reductions = options.micro_steps / options.micro_steps_per_reduction;
   const int shards = options.shards(), replicas = options.replicas;
   const auto element = static_cast<std::size_t>(formats.sum);
@@ -108,12 +120,12 @@ WireBytes wire_bytes(const nn::TransformerConfig& config, const MemoryOptions& o
     }
   }
   if (options.placement == Placement::zero2) {
-    wire.reductions = reductions * formats.sum * numel_of(shape.whole_parts);
+    wire.reductions = reductions * reduced_to_owners(shape.whole_parts, options, formats.wire);
   } else {
     for (const std::vector<WholePart>& bucket : ddp_buckets(shape.whole_parts, options)) {
       const std::int64_t numel = numel_of(bucket);
-      wire.reductions += reductions * all_reduced(numel, formats.sum, shards);
-      wire.across += reductions * all_reduced(numel, formats.sum, replicas);
+      wire.reductions += reductions * all_reduced(numel, formats.wire, shards);
+      wire.across += reductions * all_reduced(numel, formats.wire, replicas);
     }
   }
   if (options.placement == Placement::zero1 || options.placement == Placement::zero2) {
