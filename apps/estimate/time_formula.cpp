@@ -37,6 +37,12 @@ TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOption
   FSDP_CHECK(!options.trains && options.lora_rank == 0 && options.ignored.empty(),
              "the time of a step is only known for models that are trained and sharded as a whole: "
              "leave trains, lora_rank and ignored empty");
+  const parallel::ZeroOptions& zero = options.zero;
+  FSDP_CHECK(zero.reductions.overlap && !zero.reductions.compression && zero.reduce_scatter &&
+                 zero.contiguous_gradients,
+             "the time of a step is only known for gradients that are reduced as they are, while "
+             "backward goes on: leave overlap, compression, reduce_scatter and "
+             "contiguous_gradients as they are by default");
   const ModelShape shape = model_shape(config, options);
   const auto timing = timing_of(shape, options, machine, kernels);
   first_ = timing->next_step();

@@ -35,7 +35,8 @@ namespace fsdp::estimate {
 ///
 /// The norm on a fake device is zero, so that the clip is computed and never scales.
 ///
-/// Not for models that are frozen in part, nor ignored parameters.
+/// Not for models that are frozen in part, nor ignored parameters, nor for what ReduceOptions and
+/// ZeroOptions change in how gradients are reduced.
 class TimeFormula {
  public:
   /// @throws Error if the options do not fit together, or are not covered.
