@@ -25,6 +25,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
                      "round every size up to a multiple of so many bytes; CUDA does to 512");
   options.add_flag("--figures", line.figures,
                    "print the figures of the source documents beside ours, with the reasons");
+  line.planner.declare(options);
   options.set_footer(
       "Every key of the training's configuration can be given as --section.key VALUE "
       "(unshard-train --help lists them), and these of torchtitan:\n" +
@@ -33,6 +34,8 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
       "Exit codes: 0 estimate and formula agree, 1 they differ or memory ran out, 2 wrong input.");
   options.keep_unknown_words();
   if (options.parse(argc, argv)) return std::nullopt;
+  line.planner.memory = line.memory;
+  line.planner.format = line.format;
   line.overrides = options.unknown_words();
   if (!line.overrides.empty() && !line.overrides.front().starts_with("--")) {
     if (line.config) {
@@ -43,6 +46,9 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
     line.overrides.erase(line.overrides.begin());
   }
   if (line.config && line.config->empty()) throw InputError("--config: is empty; give a path");
+  if (line.html && (line.planner.is_mode() || line.figures)) {
+    throw InputError("--html: draws an estimate only; leave it out");
+  }
   if (line.html && line.html->empty()) throw InputError("--html: is empty; give a path");
   return line;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "estimator/estimator_config.h"
+#include "planner/planner.h"
 
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ struct CommandLine {
   int rank = 0;
   int round_to = 1;
   bool figures = false;  ///< print the source documents' figures instead
+  planner::PlannerLine planner;
 };
 
 /// Nothing if only help was asked for. @throws InputError.

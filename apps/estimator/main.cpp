@@ -4,7 +4,9 @@
 #include "estimator/estimate.h"
 #include "estimator/figures.h"
 #include "io/output_file.h"
+#include "planner/planner.h"
 #include "program/program.h"
+#include "train/bound.h"
 
 #include <optional>
 #include <string>
@@ -27,10 +29,19 @@ int show_figures() {
   return 0;
 }
 
+/// Many configurations in place of one.
+int plan(const CommandLine& line) {
+  const train::TrainConfig config = configure(line).train;
+  program::print_line(planner::run_mode(line.planner, config.model, config.model_name(),
+                                        train::memory_options(config)));
+  return 0;
+}
+
 int run(int argc, char** argv) {
   const std::optional<CommandLine> line = read_command_line(argc, argv);
   if (!line) return 0;
   if (line->figures) return show_figures();
+  if (line->planner.is_mode()) return plan(*line);
   return estimate(*line);
 }
 
