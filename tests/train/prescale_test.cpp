@@ -1,8 +1,10 @@
 // Gradients that are scaled before they are summed: no bit changes where sums fit into their
 // format, and in float16 they fit more often.
+#include "io/file_io.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
+#include "train/program.h"
 #include "train/short_training.h"
 
 #include <vector>
@@ -99,6 +101,29 @@ TEST_CASE("a checkpoint of a training in float16 asks for the same scaling",
                contains("was saved with training.prescale_gradients = true, now it is false; use "
                         "the same value"));
   }
+}
+
+TEST_CASE("the program scales gradients before they are summed", "[train][prescale][program]") {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "the cat sat on the mat and the dog sat on the log. ";
+  io::write_text_atomically(folder / "text.txt", text);
+  const auto run = [&](const std::string& more) {
+    const testing::Finished finished = testing::run_command(
+        folder,
+        "'" FSDP_TRAIN_PROGRAM
+        "' --model.preset=nano --model.vocab_size=127 --training.seq_len=7 "
+        "--training.local_batch_size=1 --training.global_batch_size=24 "
+        "--training.steps=2 --training.mixed_precision_param=float16 "
+        "--training.mixed_precision_reduce=float16 --strategy fsdp --ranks 3 --data.path='" +
+            (folder / "text.txt").string() + "' " + more);
+    INFO(finished.err);
+    REQUIRE(finished.code == 0);
+    return finished.out;
+  };
+  const std::string overflow = "a gradient overflowed at loss scale 65536";
+  CHECK_THAT(run(""), contains(overflow));
+  CHECK(run("--training.prescale_gradients true").find(overflow) == std::string::npos);
 }
 
 TEST_CASE("the key of prescaling: wrong values, and where it has no effect", "[config][prescale]") {
