@@ -24,14 +24,15 @@ struct LrSchedule {
   std::int64_t warmup_steps = 0;  ///< until the highest rate
   std::int64_t total_steps = 0;   ///< all steps, until the end of a decay
 
-  /// constant       lr
-  /// warmup_linear  min_lr + (lr - min_lr)·(i+1)/warmup_steps until warmup_steps, then lr
-  /// warmup_cosine  lr·(i+1)/warmup_steps, then half a cosine down to min_lr at `total_steps`
-  /// warmup_log     DeepSpeed's WarmupLR: min_lr + (lr - min_lr)·ln(i+1)/ln(warmup_steps), then lr
+  /// constant         lr
+  /// warmup_linear    min_lr + (lr - min_lr)·(i+1)/warmup_steps until warmup_steps, then lr
+  /// warmup_cosine    lr·(i+1)/warmup_steps, then half a cosine down to min_lr at `total_steps`
+  /// warmup_log       DeepSpeed's WarmupLR: min_lr + (lr - min_lr)·ln(i+1)/ln(warmup_steps), then
+  ///                  lr
   /// warmup_from_min  its warmup_type linear: min_lr + (lr - min_lr)·i/warmup_steps, then lr
   /// warmup_log_decay, warmup_from_min_decay
-  ///                DeepSpeed's WarmupDecayLR: such a warm-up, then min_lr + (lr - min_lr)·
-  ///                (total_steps - i)/(total_steps - warmup_steps), and min_lr from `total_steps` on
+  ///                  DeepSpeed's WarmupDecayLR: such a warm-up, then a line down to min_lr:
+  ///                  min_lr + (lr - min_lr)·(total_steps - i)/(total_steps - warmup_steps)
   double at(std::int64_t step) const;
   /// Whether the rate falls until `total_steps`.
   bool decays() const;
