@@ -61,8 +61,9 @@ class Builder:
         command = ["cmake", "--build", str(self.build), "-j", str(self.jobs), "--target", *targets]
         if show and not all(self.program(target).is_file() for target in targets):
             is_first = not any((self.build / "bin").glob("judge_task*"))
-            what = ("what is given, once: about a minute and a half of processor time" if is_first else
-                    "this task's programs, once: half a minute of processor time")
+            what = ("what is given, once: about three minutes of processor time, which two cores "
+                    "share" if is_first else
+                    "this task's programs, once: half a minute of processor time, or a minute")
             print(f"Building {what}. After that a save takes seconds.", flush=True)
         said: list[str] = []
         with subprocess.Popen(command, cwd=self.root, text=True, stdout=subprocess.PIPE,
