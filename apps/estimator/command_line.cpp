@@ -5,7 +5,36 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace fsdp::estimator {
+
+namespace {
+
+/// The word that is neither an override nor the value of one is the file.
+void take_file(CommandLine& line) {
+  std::vector<std::string> overrides;
+  for (std::size_t i = 0; i < line.overrides.size(); ++i) {
+    const std::string& word = line.overrides[i];
+    if (!word.starts_with("--")) {
+      if (line.config) {
+        throw InputError(fmt::format(
+            "{}: there is a configuration file already, {}; give one, and every setting as "
+            "--section.key VALUE",
+            word, *line.config));
+      }
+      line.config = word;
+      continue;
+    }
+    overrides.push_back(word);
+    const bool takes_next = word.find('=') == std::string::npos && i + 1 < line.overrides.size() &&
+                            !line.overrides[i + 1].starts_with("--");
+    if (takes_next) overrides.push_back(line.overrides[++i]);
+  }
+  line.overrides = std::move(overrides);
+}
+
+}  // namespace
 
 std::optional<CommandLine> read_command_line(int argc, const char* const* argv) {
   CommandLine line;
@@ -37,14 +66,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   line.planner.memory = line.memory;
   line.planner.format = line.format;
   line.overrides = options.unknown_words();
-  if (!line.overrides.empty() && !line.overrides.front().starts_with("--")) {
-    if (line.config) {
-      throw InputError(
-          fmt::format("{}: there is a --config already; give one file", line.overrides.front()));
-    }
-    line.config = line.overrides.front();
-    line.overrides.erase(line.overrides.begin());
-  }
+  take_file(line);
   if (line.config && line.config->empty()) throw InputError("--config: is empty; give a path");
   if (line.html && (line.planner.is_mode() || line.figures)) {
     throw InputError("--html: draws an estimate only; leave it out");

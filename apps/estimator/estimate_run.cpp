@@ -18,7 +18,8 @@
 namespace fsdp::estimator {
 namespace {
 
-// The machine behind the time axis of the curve: 400 TFLOP/s, 3 TB/s, links of 50 GB/s, a bus of 50.
+// The machine behind the time axis of the curve: 400 TFLOP/s, 3 TB/s of memory, a link and a bus of
+// 50 GB/s each.
 constexpr CostModel kMachine{.ps_per_flop = 0.0025,
                              .ps_per_byte = 1.0 / 3,
                              .alpha_ps = 5'000'000,
@@ -40,6 +41,7 @@ class RankEstimate {
     FSDP_CHECK(tracker().current_total() == 0, "{} bytes are held before there is a model",
                tracker().current_total());
     make_model();
+    add_stage("model");
     {
       MemoryInstrument instrument(strategy_->model(), tracker());
       report::RankRecorder recorder(Context::current());
@@ -81,7 +83,6 @@ class RankEstimate {
                "building the model took {} bytes where its shards have {}", tracker().peak_total(),
                held);
     Context::current().pool();  // counted from the first kernel on: here, so that both modes agree
-    if (strategy_ != nullptr && run_.stages.size() == 1) add_stage("model");
   }
 
   train::MicroBatch micro_batch(int iteration, int m) {
@@ -99,7 +100,6 @@ class RankEstimate {
     train::MicroBatch made;
     made.tokens = tokens(0);
     made.targets = tokens(1);
-    if (run_.stages.size() == 3) add_stage("inputs");
     return made;
   }
 
@@ -114,7 +114,11 @@ class RankEstimate {
     phase("inputs");
     train::make_gradients(
         *strategy_, plan_, [&](int m) { return micro_batch(iteration, m); }, [](const Tensor&) {},
-        {.before_forward = [&](int m) { phase("forward", m); },
+        {.before_forward =
+             [&](int m) {
+               if (instrument != nullptr && iteration == 0 && m == 0) add_stage("inputs");
+               phase("forward", m);
+             },
          .before_backward = [&](int m) { phase("backward", m); },
          .before_finish = [&] { phase("gradients"); }});
     if (config_.train.training.max_norm > 0) {

@@ -1,5 +1,6 @@
 // An estimate as text, section by section.
 #include "estimator/estimate.h"
+#include "estimator/explanations.h"
 #include "estimator/text_table.h"
 #include "report/palette.h"
 #include "report/units.h"
@@ -10,12 +11,6 @@
 
 namespace fsdp::estimator {
 namespace {
-
-std::string exact(std::int64_t nbytes) { return report::grouped(nbytes) + " B"; }
-
-double share(std::int64_t part, std::int64_t whole) {
-  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
-}
 
 std::string heading(const std::string& title) { return "\n" + title + "\n"; }
 
@@ -40,7 +35,7 @@ std::string describe_config(const Estimate& estimate) {
                                        : "fake: bytes are counted, none are allocated");
   for (const std::string& warning : estimate.config.warnings) text += "warning: " + warning + "\n";
   if (!config.origins.empty()) text += heading("Effective configuration");
-  TextTable table({"key", "value", "given in"});
+  TextTable table({"key", "<value", "<given in"});
   for (const auto& [key, origin] : config.origins) {
     table.add({key, config.settings.at(key), origin});
   }
@@ -68,7 +63,7 @@ std::string peak_table(const Estimate& estimate, const ByteScale& scale) {
     for (const IterationMemory& each : iterations) {
       const std::int64_t nbytes = bytes_of(each.peak);
       row.push_back(scale.show(nbytes));
-      row.push_back(fmt::format("{:.1f}", share(nbytes, each.peak.total())));
+      row.push_back(fmt::format("{:.1f}", percent_of(nbytes, each.peak.total())));
     }
     table.add(row);
   };
@@ -91,7 +86,7 @@ std::string peak_table(const Estimate& estimate, const ByteScale& scale) {
 
 std::string phase_table(const Estimate& estimate, const ByteScale& scale) {
   TextTable table({"peak of a phase, " + std::string(scale.unit()), "iter", "peak", "TEMP",
-                   "ACTIVATION", "in module"});
+                   "ACTIVATION", "<in module"});
   for (std::size_t i = 0; i < estimate.run.iterations.size(); ++i) {
     for (const PhaseMemory& phase : estimate.run.iterations[i].phases) {
       const bool is_late = phase.micro_step > 0;  // all micro-steps are much alike
@@ -156,8 +151,9 @@ std::string summary_lines(const Estimate& estimate, const ByteScale& scale) {
                   scale.with_unit(counts.peak_active),
                   scale.with_unit(counts.peak_reserved + counts.scratch), counts.retries);
   text += fmt::format("Tracker Max: {}\n", scale.with_unit(most));
-  text += fmt::format("Tracker Accuracy: {:.6g}\n",
-                      static_cast<double>(most) / static_cast<double>(counts.peak_active));
+  text += fmt::format("Tracker Accuracy: {:.2f}{}\n",
+                      static_cast<double>(most) / static_cast<double>(counts.peak_active),
+                      most == counts.peak_active ? " (equal)" : "");
   text += fmt::format(
       "exactly: active {} (of which {} are the kernels' scratch), reserved - active {} "
       "(fragmentation), tracker {}\n",
@@ -166,108 +162,6 @@ std::string summary_lines(const Estimate& estimate, const ByteScale& scale) {
                       report::grouped(std::ssize(estimate.run.record.ranks[0].memory)),
                       estimate.replays ? "replays to" : "DOES NOT replay to");
   return text;
-}
-
-std::string_view reason_of(MemoryKind kind) {
-  switch (kind) {
-    case MemoryKind::sharded_param:
-      return "the masters that the optimizer steps: 4 N / shards";
-    case MemoryKind::unsharded_param:
-      return "gathered units: the one that computes, those gathered ahead, the last one";
-    case MemoryKind::sharded_grad:
-      return "reduced gradients until the step";
-    case MemoryKind::unsharded_grad:
-      return "gradients before their reduction";
-    case MemoryKind::all_gather:
-      return "copies of shards while they are gathered";
-    case MemoryKind::reduce_scatter:
-      return "results of reductions in flight, and copies for the wire";
-    case MemoryKind::activation:
-      return "what the tape keeps for backward";
-    case MemoryKind::temp:
-      return "gradients of activations, and the kernels' scratch";
-    case MemoryKind::optimizer:
-      return "the optimizer's state: 8 N / shards for AdamW";
-    case MemoryKind::buffer:
-      return "the tables of rotary positions";
-  }
-  return "";
-}
-
-std::string where_is_the_peak(const Estimate& estimate, const ByteScale& scale) {
-  const int index = estimate.run.peak_iteration();
-  const IterationMemory& iteration = estimate.run.iterations[static_cast<std::size_t>(index)];
-  const PhaseMemory& phase = iteration.highest_phase();
-  std::string text =
-      fmt::format("iteration {}, {}{}", index, phase.name,
-                  phase.micro_step < 0 ? "" : fmt::format(" of micro-step {}", phase.micro_step));
-  if (!phase.module.empty()) {
-    text += fmt::format(", while the {} of {} runs", phase.is_backward ? "backward" : "forward",
-                        phase.module);
-  }
-  const Holding& last = estimate.last;
-  text += fmt::format("; it is reached by {} of {}{}\n", exact(last.nbytes), name_of(last.kind),
-                      last.unit.empty() ? "" : " for " + last.unit);
-  std::vector<MemoryKind> kinds(report::kStack.begin(), report::kStack.end());
-  std::ranges::stable_sort(kinds, std::greater<>(),
-                           [&](MemoryKind kind) { return phase.peak[kind]; });
-  TextTable table({"why", scale.unit().data(), "%", "what it is"});
-  for (const MemoryKind kind : kinds) {
-    if (phase.peak[kind] == 0) continue;
-    table.add({std::string(name_of(kind)), scale.show(phase.peak[kind]),
-               fmt::format("{:.1f}", share(phase.peak[kind], phase.peak.total())),
-               std::string(reason_of(kind))});
-  }
-  return text + table.text();
-}
-
-std::string hot_spots(const Estimate& estimate, const ByteScale& scale) {
-  constexpr std::size_t kShown = 10;
-  TextTable table({"held at the peak by", "kind", std::string(scale.unit())});
-  for (std::size_t i = 0; i < std::min(kShown, estimate.at_peak.size()); ++i) {
-    const Holding& each = estimate.at_peak[i];
-    table.add({each.unit.empty() ? "(no unit)" : each.unit, std::string(name_of(each.kind)),
-               scale.show(each.nbytes)});
-  }
-  std::string text = table.text();
-  // Of modules inside of units: where the local peak is.
-  const IterationMemory& iteration = estimate.run.iterations.back();
-  std::vector<const ModuleMemory*> inner;
-  for (const ModuleMemory& each : iteration.modules) {
-    if (!each.is_unit) inner.push_back(&each);
-  }
-  const auto rise = [](const ModuleMemory* each) {
-    return each->columns[kPeakBackward].total() - each->columns[4].total();
-  };
-  std::ranges::stable_sort(inner, std::greater<>(), rise);
-  inner.resize(std::min<std::size_t>(inner.size(), 3));
-  for (const ModuleMemory* each : inner) {
-    text += fmt::format("backward of {} rises by {} above what was held before it\n", each->name,
-                        scale.with_unit(rise(each)));
-  }
-  return text;
-}
-
-std::string communication_buffers(const Estimate& estimate, const ByteScale& scale) {
-  TextTable table({"highest by itself, " + std::string(scale.unit()), "iter 0", "iter 1"});
-  for (const MemoryKind kind : {MemoryKind::all_gather, MemoryKind::unsharded_param,
-                                MemoryKind::reduce_scatter, MemoryKind::unsharded_grad}) {
-    std::vector<std::string> row{std::string(name_of(kind))};
-    for (const IterationMemory& each : estimate.run.iterations) {
-      row.push_back(scale.show(each.highest[kind]));
-    }
-    table.add(row);
-  }
-  return table.text();
-}
-
-std::string savings(const Estimate& estimate, const ByteScale& scale) {
-  if (estimate.savings.empty()) return "no single change of the configuration lowers the peak\n";
-  TextTable table({"one change", "then " + std::string(scale.unit()), "saves", "because"});
-  for (const Saving& each : estimate.savings) {
-    table.add({each.change, scale.show(each.peak), scale.show(each.saved), each.meaning});
-  }
-  return table.text();
 }
 
 std::string formula_lines(const Estimate& estimate) {
@@ -306,7 +200,7 @@ std::string to_text(const Estimate& estimate, bool all_modules) {
   text += heading("Where the peak is") + where_is_the_peak(estimate, scale);
   text += heading("Hot spots") + hot_spots(estimate, scale);
   text += heading("Communication buffers") + communication_buffers(estimate, scale);
-  text += heading("What would lower the peak (by formula)") + savings(estimate, scale);
+  text += heading("What would lower the peak (by formula)") + describe_savings(estimate, scale);
   text += heading("Second opinion") + formula_lines(estimate);
   if (!estimate.run.out_of_memory.empty()) {
     text += heading("Out of memory") + estimate.run.out_of_memory + '\n';

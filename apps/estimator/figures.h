@@ -14,7 +14,7 @@ struct SourceFigure {
   std::string source;    ///< which document
   std::string what;      ///< "16 bytes per parameter of llama2-7b"
   std::string printed;   ///< as the document has it
-  std::string computed;  ///< by the document's own formula, computed right
+  std::string computed;  ///< the same, computed right, by the document's own formula if it has one
   std::string ours;      ///< by MemoryFormula, where it knows the case; else ""
   std::string reason;    ///< why the figures differ, a sentence
 };

@@ -23,8 +23,8 @@ inline constexpr std::size_t kPeakBackward = nn::kCallStates + 1;
 inline constexpr std::size_t kColumns = nn::kCallStates + 2;
 std::string_view name_of_column(std::size_t column);  ///< "BEF_PRE_FW", …, "PEAK_FW", "PEAK_BW"
 
-/// What the rank held in all at the states of one module's call, in bytes. A state has the values of
-/// the last micro-step; a peak is the highest of all micro-steps.
+/// What the rank held in all at the states of one module's call, in bytes. A state has the values
+/// of the last micro-step; a peak is the highest of all micro-steps.
 struct ModuleMemory {
   std::string name;      ///< its path; "root" for the whole model
   bool is_unit = false;  ///< the whole model, the embedding, a block, or the head

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fsdp::estimator {
 namespace {
@@ -15,6 +16,15 @@ std::size_t width_of(const std::string& text) {
 
 }  // namespace
 
+TextTable::TextTable(std::vector<std::string> header) {
+  for (std::string& each : header) {
+    const bool is_left = each.starts_with('<');
+    if (is_left) each.erase(0, 1);
+    is_left_.push_back(is_left || is_left_.empty());
+  }
+  rows_.push_back(std::move(header));
+}
+
 std::string TextTable::text() const {
   std::vector<std::size_t> widths;
   for (const auto& row : rows_) {
@@ -26,10 +36,14 @@ std::string TextTable::text() const {
   std::string text;
   for (const auto& row : rows_) {
     if (row.empty()) text += std::string(whole, '-');
+    std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
       const std::string gap(widths[i] - width_of(row[i]), ' ');
-      text += (i == 0 ? row[i] + (row.size() > 1 ? gap : "") : "  " + gap + row[i]);
+      if (i > 0) line += "  ";
+      line += is_left_[i] ? row[i] + gap : gap + row[i];
     }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line;
     text += '\n';
   }
   return text;

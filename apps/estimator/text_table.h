@@ -10,10 +10,11 @@
 
 namespace fsdp::estimator {
 
-/// Rows of cells in aligned columns: the first to the left, the others to the right.
+/// Rows of cells in aligned columns: the first to the left, the others to the right, unless their
+/// header begins with "<", which is not printed.
 class TextTable {
  public:
-  explicit TextTable(std::vector<std::string> header) : rows_{std::move(header)} {}
+  explicit TextTable(std::vector<std::string> header);
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   /// A line across all columns.
   void rule() { rows_.emplace_back(); }
@@ -21,6 +22,7 @@ class TextTable {
   std::string text() const;
 
  private:
+  std::vector<bool> is_left_;
   std::vector<std::vector<std::string>> rows_;
 };
 

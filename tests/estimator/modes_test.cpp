@@ -92,7 +92,21 @@ TEST_CASE("optimizer state appears in the first step, 8 N / W of it", "[estimato
   CHECK(iterations[0].before[MemoryKind::sharded_param] == 4 * made.run.parameters / 4);
 }
 
-TEST_CASE("twice the ranks halve what is sharded; replicas leave it", "[estimator]") {
+TEST_CASE("the temporaries of the clip are seen, and only if there is a clip", "[estimator]") {
+  constexpr std::int64_t kCounters = 514 * 8;
+  for (const bool clips : {true, false}) {
+    const Estimate made = estimated({"--model.preset=nano", "--parallel.ranks=2",
+                                     clips ? "--training.max_norm=1" : "--training.max_norm=0"});
+    const auto& phases = made.run.iterations[1].phases;
+    const auto clip = std::ranges::find(phases, "clip", &PhaseMemory::name);
+    REQUIRE((clip != phases.end()) == clips);
+    if (!clips) continue;
+    const std::int64_t before = made.run.iterations[1].before[MemoryKind::temp];
+    CHECK(clip->peak[MemoryKind::temp] == before + kCounters);
+  }
+}
+
+TEST_CASE("twice the ranks halve what is sharded", "[estimator]") {
   const auto at_rest = [&](const Words& more) {
     Words words = {"--model.preset=tiny", "--training.local_batch_size=1", "--training.seq_len=8",
                    "--parallel.strategy=fsdp"};
