@@ -209,10 +209,7 @@ void ShardedTiming::finish_reduce() {
 
 // A reduced shard becomes a leaf; in a mesh, when the next unit's comes, its sum over the replicas.
 void ShardedTiming::push_shards(const Unit& unit) {
-  if (options_.replicas == 1) {
-    leaf_copied_ = leaf_;
-    return push_leaves(unit);
-  }
+  if (options_.replicas == 1) return push_leaves(unit);
   finish_across();
   for (const FlatShape& flat : unit.shape->flats) {
     const std::int64_t nbytes = flat.shard() * formats_.sum;

@@ -49,15 +49,25 @@ Breakdown Evaluator::memory(MemoryOptions options) {
   return estimate::peak_of_training(model_, options);
 }
 
-Outcome Evaluator::evaluate(MemoryOptions options) {
+Outcome Evaluator::without_time(MemoryOptions options) {
   choose_rank(options);
   Outcome outcome;
   outcome.device = estimate::peak_of_training(model_, options);
   if (options.offload.params) {
     outcome.host = estimate::peak_of_training(model_, options, MemorySpace::host);
   }
-  outcome.time = estimate::TimeFormula(model_, options, machine_, kernels_for(options)).step(1);
   outcome.options = std::move(options);
+  return outcome;
+}
+
+void Evaluator::add_time(Outcome& outcome) {
+  const MemoryOptions& options = outcome.options;
+  outcome.time = estimate::TimeFormula(model_, options, machine_, kernels_for(options)).step(1);
+}
+
+Outcome Evaluator::evaluate(const MemoryOptions& options) {
+  Outcome outcome = without_time(options);
+  add_time(outcome);
   return outcome;
 }
 

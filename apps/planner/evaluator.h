@@ -34,7 +34,10 @@ class Evaluator {
   Evaluator(nn::TransformerConfig model, const CostModel& machine)
       : model_(std::move(model)), machine_(machine) {}
 
-  Outcome evaluate(estimate::MemoryOptions options);
+  Outcome evaluate(const estimate::MemoryOptions& options);
+  /// Only the memory; the time is zero.
+  Outcome without_time(estimate::MemoryOptions options);
+  void add_time(Outcome& outcome);
   /// The peak of the device alone.
   Breakdown memory(estimate::MemoryOptions options);
   const nn::TransformerConfig& model() const { return model_; }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -140,7 +139,9 @@ Plan make_plan(Evaluator& evaluator, PlanRequest request) {
   Plan plan;
   plan.request = std::move(request);
   for (MemoryOptions& options : candidates(plan.request)) {
-    plan.outcomes.push_back(evaluator.evaluate(std::move(options)));
+    Outcome outcome = evaluator.without_time(std::move(options));
+    if (outcome.memory() <= plan.request.memory) evaluator.add_time(outcome);
+    plan.outcomes.push_back(std::move(outcome));
   }
   if (plan.outcomes.empty()) {
     throw InputError(fmt::format(
@@ -149,7 +150,10 @@ Plan make_plan(Evaluator& evaluator, PlanRequest request) {
         plan.request.global_batch));
   }
   plan.front = pareto_front(plan.outcomes, plan.request.memory);
-  if (!plan.is_feasible()) return plan;
+  if (!plan.is_feasible()) {
+    evaluator.add_time(*std::ranges::min_element(plan.outcomes, {}, &Outcome::memory));
+    return plan;
+  }
   for (std::size_t i = 0; i < plan.outcomes.size(); ++i) {
     if (plan.outcomes[i].memory() > plan.request.memory) continue;
     ++plan.fitting;

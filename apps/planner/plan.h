@@ -15,14 +15,14 @@ namespace fsdp::planner {
 
 /// What is planned.
 struct PlanRequest {
-  std::string model_name;
+  std::string model_name = {};
   /// Length, clip, optimizer, buckets and threads are taken from it.
-  estimate::MemoryOptions base;
-  std::int64_t memory = 0;          ///< bytes of a rank's device
-  std::vector<std::int64_t> ranks;  ///< W to choose from
-  std::int64_t global_batch = 0;    ///< sequences of a step
-  bool has_bus = false;             ///< offload is a choice
-  int ranks_per_box = 0;            ///< within(s) with this s is a choice
+  estimate::MemoryOptions base = {};
+  std::int64_t memory = 0;               ///< bytes of a rank's device
+  std::vector<std::int64_t> ranks = {};  ///< W to choose from
+  std::int64_t global_batch = 0;         ///< sequences of a step
+  bool has_bus = false;                  ///< offload is a choice
+  int ranks_per_box = 0;                 ///< within(s) with this s is a choice
 };
 
 /// Another value of a choice, and the fastest that fits with it. None: nothing fits.
@@ -35,7 +35,7 @@ struct Alternative {
 
 struct Plan {
   PlanRequest request;
-  std::vector<Outcome> outcomes;
+  std::vector<Outcome> outcomes;  ///< what does not fit has no time
   std::size_t fitting = 0;
   /// Fastest first, each with less memory than the one before. Only what fits.
   std::vector<std::size_t> front;

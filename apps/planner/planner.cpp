@@ -1,13 +1,16 @@
 #include "planner/planner.h"
 
 #include "base/check.h"
+#include "io/output_file.h"
 #include "planner/largest.h"
 #include "planner/plan.h"
 #include "planner/quantity.h"
+#include "planner/sweep.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace fsdp::planner {
 
@@ -58,12 +61,33 @@ std::string largest(const PlannerLine& line, const nn::TransformerConfig& model,
   return largest_text(largest_batch(evaluator, base, memory), base, memory);
 }
 
+std::string sweep(const PlannerLine& line, const nn::TransformerConfig& model,
+                  const std::string& model_name, const MemoryOptions& base) {
+  const std::vector<SweepAxis> axes = parse_sweep(*line.sweep);
+  if (base.placement == estimate::Placement::single &&
+      std::ranges::any_of(axes, [](const SweepAxis& axis) {
+        return axis.key == "world" || axis.key == "replicas";
+      })) {
+    throw InputError("--sweep: one process has one rank; add --parallel.strategy fsdp");
+  }
+  if (line.svg) io::probe_file(*line.svg);
+  Evaluator evaluator(model, line.machine.cost_model());
+  const Sweep made = make_sweep(evaluator, model_name, base, axes);
+  if (line.svg) io::write_output_file(*line.svg, sweep_svg(made));
+  return line.format == "json" ? sweep_json(made) : sweep_text(made);
+}
+
 }  // namespace
 
 void PlannerLine::declare(program::OptionParser& parser) {
   parser.add_flag("--plan", plan,
                   "find the fastest configurations that fit --memory, on a modeled machine");
   parser.add_text("--largest", largest, "batch: the largest micro-batch that fits --memory");
+  parser.add_text("--sweep", sweep,
+                  "world=8..1024: memory and step time while this doubles; also replicas, batch, "
+                  "seq_len, prefetch, and two at once: world=8..64,batch=1..8");
+  parser.add_text("--svg", svg, "--sweep: write the picture here");
+  parser.require("--svg", "--sweep");
   parser.add_text("--ranks", ranks, "--plan: ranks to choose from, 8..64 (1..64)");
   parser.add_text("--global-batch", global_batch,
                   "--plan: sequences per step (8 per rank of the most ranks)");
@@ -73,7 +97,9 @@ void PlannerLine::declare(program::OptionParser& parser) {
 std::string run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
                      const std::string& model_name, const MemoryOptions& base) {
   check_covered(base);
-  if (line.plan && line.largest) throw InputError("--plan and --largest: give one of them");
+  const int modes = int{line.plan} + int{line.largest.has_value()} + int{line.sweep.has_value()};
+  if (modes > 1) throw InputError("--plan, --largest, --sweep: give one of them");
+  if (line.sweep) return sweep(line, model, model_name, base);
   return line.plan ? plan(line, model, model_name, base) : largest(line, model, base);
 }
 

@@ -18,6 +18,8 @@ namespace fsdp::planner {
 struct PlannerLine {
   bool plan = false;
   std::optional<std::string> largest;  ///< "batch"
+  std::optional<std::string> sweep;    ///< "world=8..1024"
+  std::optional<std::string> svg;      ///< the file of the sweep's picture
   MachineText machine;
   std::optional<std::string> ranks;         ///< "8..64"
   std::optional<std::string> global_batch;  ///< sequences
@@ -27,7 +29,7 @@ struct PlannerLine {
   /// Declares all but memory and format.
   void declare(program::OptionParser& parser);
   /// Whether one of these modes is asked for.
-  bool is_mode() const { return plan || largest; }
+  bool is_mode() const { return plan || largest || sweep; }
 };
 
 /// What the mode prints. @param base the training that the configuration describes

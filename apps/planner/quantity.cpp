@@ -108,6 +108,7 @@ std::vector<std::int64_t> parse_range(const std::string& name, const std::string
 }
 
 std::string show_time(std::int64_t picoseconds) {
+  if (picoseconds == 0) return "-";
   constexpr std::array<Suffix, 5> kUnits{
       {{"s", 1e12}, {"ms", 1e9}, {"us", 1e6}, {"ns", 1e3}, {"ps", 1}}};
   const auto value = static_cast<double>(picoseconds);
@@ -118,6 +119,7 @@ std::string show_time(std::int64_t picoseconds) {
 }
 
 std::string show_memory(std::int64_t nbytes) {
+  if (nbytes == 0) return "-";
   constexpr std::array<Suffix, 4> kUnits{{{"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}};
   const auto value = static_cast<double>(nbytes);
   for (const auto& [name, size] : kUnits) {

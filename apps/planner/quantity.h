@@ -20,8 +20,8 @@ std::int64_t parse_duration(const std::string& name, const std::string& text);
 /// "8..64": the powers of two times 8 up to 64. "8": only that.
 std::vector<std::int64_t> parse_range(const std::string& name, const std::string& text);
 
-std::string show_time(std::int64_t picoseconds);                ///< "12.35 s", four digits
-std::string show_memory(std::int64_t nbytes);                   ///< "61.20 GB", powers of 1000
+std::string show_time(std::int64_t picoseconds);                ///< "12.35 s"; "-" for none
+std::string show_memory(std::int64_t nbytes);                   ///< "61.20 GB"; "-" for none
 std::string show_share(std::int64_t part, std::int64_t whole);  ///< "12.3 %"
 
 }  // namespace fsdp::planner

@@ -98,6 +98,7 @@ class RankMemory {
         options_(test_case.options),
         records_(test_case.records),
         is_host_(test_case.space == MemorySpace::host),
+        limit_(test_case.limit),
         group_(group, [](ProcessGroup*) {}) {
     model_ = deferred_.build([this] { return make_model(); });
     if (options_.checkpointing == estimate::Checkpointing::inside) {
@@ -133,10 +134,11 @@ class RankMemory {
     MeasuredMemory measured;
     Context::current().pool();  // the scratch is counted from the first use on
     measured.before = tracker().current();
+    Context& context = Context::current();
+    if (limit_ > 0) context.allocator(context.device())->set_limit(limit_);
     StateRecorder recorder(*model_, tracker());
     std::optional<nn::CallObserverScope> scope;
     if (records_) scope.emplace(recorder);
-    Context& context = Context::current();
     Trace& trace = context.trace();
     trace.set_recording(true);
     for (int step = 0; step < steps; ++step) {
@@ -261,6 +263,7 @@ class RankMemory {
   const MemoryOptions& options_;
   bool records_;
   bool is_host_;
+  std::size_t limit_;
   std::shared_ptr<ProcessGroup> group_;
   DeferredInit deferred_;
   std::shared_ptr<nn::TransformerLM> model_;

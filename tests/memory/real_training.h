@@ -8,6 +8,7 @@
 #include "nn/transformer.h"
 #include "task7_integration/integration.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -22,7 +23,8 @@ struct MemoryCase {
   int steps = 2;
   bool records = true;   ///< snapshots too, not only peaks
   bool is_fake = false;  ///< one rank, on the device that counts bytes and holds none
-  std::optional<CostModel> machine = {};                        ///< fake: a virtual clock runs
+  std::optional<CostModel> machine = {};  ///< fake: a virtual clock runs
+  std::size_t limit = 0;  ///< bytes that the allocator of the device has; 0 = no limit
   estimate::MemorySpace space = estimate::MemorySpace::device;  ///< whose bytes are compared
 };
 

@@ -1,0 +1,134 @@
+#include "planner/sweep.h"
+
+#include "base/check.h"
+#include "planner/choices.h"
+#include "planner/quantity.h"
+#include "report/palette.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::planner {
+
+using estimate::MemoryOptions;
+
+namespace {
+
+constexpr const char* kKeys[] = {"world", "replicas", "batch", "seq_len", "prefetch"};
+
+void set(MemoryOptions& options, const std::string& key, std::int64_t value) {
+  if (key == "world") options.world_size = static_cast<int>(value);
+  if (key == "batch") options.batch = value;
+  if (key == "seq_len") options.length = value;
+  if (key == "prefetch") options.prefetch_depth = static_cast<int>(value);
+  if (key != "replicas") return;
+  const int shards = options.shards();
+  options.replicas = static_cast<int>(value);
+  options.world_size = options.replicas * shards;
+}
+
+SweepAxis parse_axis(const std::string& text) {
+  const std::size_t sign = text.find('=');
+  const std::string key = text.substr(0, sign);
+  if (sign == std::string::npos || std::ranges::find(kKeys, key) == std::end(kKeys)) {
+    throw InputError(
+        fmt::format("--sweep: \"{}\" is no sweep; write world=8..1024, or replicas, batch, seq_len "
+                    "or prefetch in place of world",
+                    text));
+  }
+  return {key, parse_range("--sweep " + key, text.substr(sign + 1))};
+}
+
+/// Kinds that some point holds at its peak, as the report stacks them.
+std::vector<MemoryKind> kinds_of(const Sweep& sweep) {
+  std::vector<MemoryKind> kinds;
+  for (const MemoryKind kind : report::kStack) {
+    const bool is_held = std::ranges::any_of(
+        sweep.points, [&](const SweepPoint& point) { return point.outcome.device[kind] > 0; });
+    if (is_held) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+}  // namespace
+
+std::vector<SweepAxis> parse_sweep(const std::string& text) {
+  std::vector<SweepAxis> axes;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    axes.push_back(parse_axis(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  if (axes.size() > 2 || (axes.size() == 2 && axes[0].key == axes[1].key)) {
+    throw InputError(
+        fmt::format("--sweep: \"{}\" must change one number, or two different ones", text));
+  }
+  return axes;
+}
+
+Sweep make_sweep(Evaluator& evaluator, const std::string& model_name, const MemoryOptions& base,
+                 const std::vector<SweepAxis>& axes) {
+  Sweep sweep{.model_name = model_name, .axes = axes, .points = {}};
+  const std::vector<std::int64_t> once{0};
+  for (const std::int64_t first : axes[0].values) {
+    for (const std::int64_t second : axes.size() == 2 ? axes[1].values : once) {
+      SweepPoint point{{first}, {}};
+      MemoryOptions options = base;
+      set(options, axes[0].key, first);
+      if (axes.size() == 2) {
+        point.values.push_back(second);
+        set(options, axes[1].key, second);
+      }
+      try {
+        point.outcome = evaluator.evaluate(options);
+      } catch (const Error& error) {
+        throw InputError(fmt::format("--sweep: {} = {}: {}", axes[0].key, first, error.what()));
+      }
+      sweep.points.push_back(std::move(point));
+    }
+  }
+  return sweep;
+}
+
+std::string sweep_text(const Sweep& sweep) {
+  const std::vector<MemoryKind> kinds = kinds_of(sweep);
+  std::string text = sweep.model_name + ": " + describe(sweep.points.front().outcome.options) +
+                     "\n(the first row; peaks are of the device)\n";
+  for (const SweepAxis& axis : sweep.axes) text += fmt::format("{:>9}", axis.key);
+  text += fmt::format("{:>11}{:>11}", "step", "peak");
+  for (const MemoryKind kind : kinds) text += fmt::format("{:>17}", fsdp::name_of(kind));
+  text += "\n";
+  for (const SweepPoint& point : sweep.points) {
+    for (const std::int64_t value : point.values) text += fmt::format("{:>9}", value);
+    text += fmt::format("{:>11}{:>11}", show_time(point.outcome.step()),
+                        show_memory(point.outcome.memory()));
+    for (const MemoryKind kind : kinds) {
+      text += fmt::format("{:>17}", show_memory(point.outcome.device[kind]));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string sweep_json(const Sweep& sweep) {
+  using Json = nlohmann::ordered_json;
+  Json points = Json::array();
+  for (const SweepPoint& point : sweep.points) {
+    Json entry = Json::object();
+    for (std::size_t i = 0; i < sweep.axes.size(); ++i) {
+      entry[sweep.axes[i].key] = point.values[i];
+    }
+    entry["step_ps"] = point.outcome.step();
+    entry["device_bytes"] = point.outcome.memory();
+    for (const MemoryKind kind : report::kStack) {
+      entry["device_kinds"][std::string(fsdp::name_of(kind))] = point.outcome.device[kind];
+    }
+    points.push_back(std::move(entry));
+  }
+  return Json{{"model", sweep.model_name}, {"points", points}}.dump(2);
+}
+
+}  // namespace fsdp::planner

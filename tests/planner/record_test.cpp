@@ -1,0 +1,43 @@
+// The time of a step by formula is that of the report's recorded trainings.
+#include "estimate/time_formula.h"
+#include "report/runs/short_run.h"
+#include "support/catch.h"
+
+namespace fsdp::testing::recorded_times {
+
+using estimate::MemoryOptions;
+using estimate::Placement;
+using report::ShortRun;
+
+TEST_CASE("A recorded step takes what the formula says") {
+  for (const auto& model : {nn::TransformerConfig::nano(), nn::TransformerConfig::tiny()}) {
+    for (const auto strategy : {report::Strategy::fsdp, report::Strategy::ddp}) {
+      for (const int ranks : {1, 2, 3, 8}) {
+        for (const int micro_steps : {1, 3}) {
+          ShortRun run;
+          run.model = model;
+          run.strategy = strategy;
+          run.ranks = ranks;
+          run.micro_steps = micro_steps;
+          run.bucket_bytes = 100'000;
+          MemoryOptions options;
+          options.placement =
+              strategy == report::Strategy::fsdp ? Placement::sharded : Placement::ddp;
+          options.world_size = ranks;
+          options.micro_steps = micro_steps;
+          options.bucket_bytes = 100'000;
+          CAPTURE(ranks, micro_steps, model.hidden_size, strategy == report::Strategy::ddp);
+          for (const CostModel& machine : {report::kSmallMachine, report::in_boxes(2)}) {
+            const estimate::TimeFormula formula(model, options, machine);
+            CHECK(record_fake(run, machine).ranks[0].end == formula.step(1).total());
+            ShortRun first = run;
+            first.steps_before = 0;
+            CHECK(record_fake(first, machine).ranks[0].end == formula.step(0).total());
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace fsdp::testing::recorded_times

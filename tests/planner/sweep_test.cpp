@@ -1,0 +1,90 @@
+// Sweeps: what halves when W doubles, what stays when R does, and the texts and pictures of them.
+#include "planner/sweep.h"
+#include "estimate/memory_formula.h"
+#include "planner/planner.h"
+#include "support/catch.h"
+
+#include <string>
+
+namespace fsdp::testing::sweeps {
+namespace {
+
+using estimate::MemoryOptions;
+using planner::Evaluator;
+using planner::make_sweep;
+using planner::parse_sweep;
+using planner::Sweep;
+using planner::SweepPoint;
+
+constexpr CostModel kMachine{
+    .ps_per_flop = 1, .ps_per_byte = 2, .alpha_ps = 1000, .link_ps_per_byte = 10};
+
+// Every unit of nano has a number of elements that 16 divides.
+Sweep sweep_of(const std::string& text, const MemoryOptions& base) {
+  Evaluator evaluator(nn::TransformerConfig::nano(), kMachine);
+  return make_sweep(evaluator, "nano", base, parse_sweep(text));
+}
+
+}  // namespace
+
+TEST_CASE("A sweep of W halves what is sharded") {
+  const Sweep sweep = sweep_of("world=1..16", {});
+  REQUIRE(sweep.points.size() == 5);
+  for (std::size_t i = 1; i < sweep.points.size(); ++i) {
+    const Breakdown& before = sweep.points[i - 1].outcome.device;
+    const Breakdown& now = sweep.points[i].outcome.device;
+    for (const MemoryKind kind : {MemoryKind::sharded_param, MemoryKind::optimizer}) {
+      CHECK(now[kind] > 0);
+      CHECK(2 * now[kind] == before[kind]);
+    }
+  }
+}
+
+TEST_CASE("A sweep of R leaves what is sharded, and so does one of the batch") {
+  MemoryOptions base;
+  base.world_size = 4;
+  for (const std::string text : {"replicas=1..8", "batch=1..8", "prefetch=1..4", "seq_len=1..8"}) {
+    const Sweep sweep = sweep_of(text, base);
+    REQUIRE(sweep.points.size() >= 3);
+    for (const SweepPoint& point : sweep.points) {
+      const Breakdown& first = sweep.points.front().outcome.device;
+      CHECK(point.outcome.device[MemoryKind::sharded_param] == first[MemoryKind::sharded_param]);
+      CHECK(point.outcome.device[MemoryKind::optimizer] == first[MemoryKind::optimizer]);
+      CHECK(point.outcome.options.shards() == 4);
+    }
+  }
+}
+
+TEST_CASE("Two numbers are swept together, the last one fastest") {
+  const Sweep sweep = sweep_of("world=2..4,batch=1..4", {});
+  REQUIRE(sweep.points.size() == 6);
+  CHECK(sweep.points[1].values == std::vector<std::int64_t>{2, 2});
+  CHECK(sweep.points[3].values == std::vector<std::int64_t>{4, 1});
+  MemoryOptions options;
+  options.world_size = 4;
+  CHECK(sweep.points[3].outcome.device ==
+        estimate::MemoryFormula(nn::TransformerConfig::nano(), options).peak(2));
+}
+
+TEST_CASE("A sweep is shown as a table, as JSON and as a picture") {
+  const Sweep sweep = sweep_of("world=2..8", {});
+  const std::string text = sweep_text(sweep);
+  for (const char* part : {"world", "step", "SHARDED_PARAM", "ACTIVATION"}) {
+    CHECK_THAT(text, contains(part));
+  }
+  CHECK_THAT(sweep_json(sweep), contains("\"world\": 8"));
+  const std::string svg = sweep_svg(sweep);
+  CHECK_THAT(svg, contains("nano: memory and step time over world"));
+  CHECK_THAT(svg, contains("class=\"sharded_param\""));
+  CHECK_THAT(svg, contains("time of a step"));
+}
+
+TEST_CASE("A sweep that cannot be made says why") {
+  CHECK_THROWS_WITH(parse_sweep("worlds=1..2"), contains("no sweep"));
+  CHECK_THROWS_WITH(parse_sweep("world=4..2"), contains("must go up"));
+  CHECK_THROWS_WITH(parse_sweep("world=x"), contains("not a whole number"));
+  CHECK_THROWS_WITH(parse_sweep("world=1..2,world=1..2"), contains("two different ones"));
+  CHECK_THROWS_WITH(sweep_of("seq_len=8..16", {}), contains("seq_len = 16"));
+}
+
+}  // namespace fsdp::testing::sweeps
