@@ -141,7 +141,8 @@ int report(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs,
   print_line("\nWhat the model writes now:\n\n" + show_tokens(runs.back().run.sample, data));
   const bool good = judge(runs, strategies);
   io::write_output_file(folder / "summary.json", to_json(runs));
-  print_line(fmt::format("\nWritten: {}", (folder / "summary.json").string()));
+  io::write_output_file(folder / "strategies.json", to_json(strategies));
+  print_line(fmt::format("\nWritten: {} and strategies.json", (folder / "summary.json").string()));
   draw(folder, config);
   return good ? 0 : 1;
 }
@@ -149,7 +150,7 @@ int report(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs,
 int demonstrate(const Precision& precision) {
   const bool speaks = process_rank() == 0;
   in_every_process([&] {
-    for (const char* name : {"summary.json", "timeline.html", "trace.json"}) {
+    for (const char* name : {"summary.json", "strategies.json", "timeline.html", "trace.json"}) {
       if (speaks) io::probe_file(demo_folder() / name);
     }
   });

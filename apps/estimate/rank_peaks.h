@@ -12,8 +12,8 @@ namespace fsdp::estimate {
 /// highest c + o_r is asked for. While o_r stays as it is, that is o_r + the highest c since its
 /// last change. So only the changes of a rank's own bytes cost anything for that rank:
 ///
-///     c   ______/\____/\/\______        c(t) in all: kept are the moments that no later one exceeds
-///     o_3 ___________|‾‾‾‾‾‾|__         two changes: three stretches to ask for
+///     c    _____/\____/\/\______    of c, only moments are kept that no later one exceeds
+///     o_3  _________|----|_______    two changes: three stretches to ask for
 class RankPeaks {
  public:
   explicit RankPeaks(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}

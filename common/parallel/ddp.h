@@ -18,9 +18,10 @@ namespace fsdp::parallel {
 
 /// How gradients are summed over ranks.
 struct ReduceOptions {
-  /// Gradients travel in this format of 16 bits, as with PyTorch's fp16_compress_hook: cast, reduced
-  /// (each addition is rounded), cast back. Sums over the micro-steps keep their own format. So the
-  /// bits depend on W and on how many micro-steps share a reduction, and on nothing else.
+  /// Gradients travel in this format of 16 bits, as with PyTorch's fp16_compress_hook: they are
+  /// cast, reduced (each addition is rounded), and cast back. Sums over the micro-steps keep their
+  /// own format. So the bits depend on W, and on how many micro-steps share a reduction; otherwise
+  /// they are the same for DDP, ZeRO-1 and ZeRO-2.
   std::optional<DType> compression = {};
   /// false: a reduction is waited for as soon as it is issued, so that it hides behind nothing.
   bool overlap = true;

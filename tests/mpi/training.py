@@ -26,15 +26,15 @@ class Training(trainings.TrainingTest):
 
     def test_processes_train_what_threads_train(self):
         batch = "--training.global_batch_size=12"  # which 3 divides too
-        for strategy in ("ddp", "zero1", "zero2", "fsdp"):
-            for ranks in (1, 2, 3, 4):
-                with self.subTest(strategy=strategy, ranks=ranks):
-                    threads = self.train(strategy, batch, threads=ranks)
-                    processes = self.train(strategy, batch, processes=ranks)
-                    for key in ("losses", "param_sha256", "comm_bytes", "world_size"):
-                        self.assertEqual(processes[key], threads[key])
-                    # Process 0 alone has said so.
-                    self.assertEqual(self.said.count("parameters sha256"), 1, self.said)
+        several = [(strategy, ranks) for strategy in ("ddp", "fsdp") for ranks in (1, 2, 3, 4)]
+        for strategy, ranks in (*several, ("zero1", 3), ("zero2", 2)):
+            with self.subTest(strategy=strategy, ranks=ranks):
+                threads = self.train(strategy, batch, threads=ranks)
+                processes = self.train(strategy, batch, processes=ranks)
+                for key in ("losses", "param_sha256", "comm_bytes", "world_size"):
+                    self.assertEqual(processes[key], threads[key])
+                # Process 0 alone has said so.
+                self.assertEqual(self.said.count("parameters sha256"), 1, self.said)
 
     def test_processes_evaluate_what_threads_evaluate(self):
         batch = "--training.global_batch_size=12"
@@ -48,7 +48,6 @@ class Training(trainings.TrainingTest):
         self.assertEqual(trained["validation"], threads["validation"])
         summary = self.folder / "evaluation.json"
         several = [(strategy, ranks) for strategy in ("ddp", "fsdp") for ranks in (1, 3, 4)]
-        several.append(("zero2", 3))
         for strategy, ranks in (("single", 1), *several):
             with self.subTest(strategy=strategy, ranks=ranks):
                 code, said = self.run_job(ranks, *self.small, f"--strategy={strategy}",
@@ -83,8 +82,7 @@ class Training(trainings.TrainingTest):
         whole = self.train("single")
         for number, (first, then) in enumerate([
                 (("zero2", {"processes": 4}), ("fsdp", {"threads": 2})),
-                (("fsdp", {"threads": 2}), ("zero1", {"processes": 4})),
-                (("zero1", {"processes": 2}), ("zero2", {"processes": 4}))]):
+                (("fsdp", {"threads": 2}), ("zero1", {"processes": 4}))]):
             with self.subTest(first=first, then=then):
                 folder = self.checkpoints(f"checkpoints_{number}")
                 self.train(first[0], half, folder, **first[1])

@@ -208,7 +208,8 @@ TEST_CASE("keys of ZeRO: wrong values, and where they have no effect", "[config]
   };
   CHECK_THAT(complaint({"--parallel.strategy=zero3"}),
              contains("must be one of single, ddp, zero1, zero2, fsdp"));
-  CHECK_THAT(complaint({"--parallel.zero_partition=sorted"}), contains("one of greedy, flat, round_robin"));
+  CHECK_THAT(complaint({"--parallel.zero_partition=sorted"}),
+             contains("one of greedy, flat, round_robin"));
   CHECK_THAT(complaint({"--parallel.reduce_buffer_size=-1"}), contains("between 0 and 1e+18"));
   CHECK_THAT(complaint({"--parallel.broadcast_fp16=1"}), contains("must be true or false"));
   const Words all = {"--parallel.zero_partition=flat", "--parallel.reduce_buffer_size=4",
