@@ -34,8 +34,9 @@ struct WireBytes {
 ///     ZeRO-1       Q · 2·(W-1)/W · g · N + 4·N        and the owners broadcast (2·N in float16)
 ///     ZeRO-2       Q · g · N + 4·N                    reduce instead of all-reduce
 ///
-/// Compressed, whole gradients travel in 2 bytes in place of g. Without ZeroOptions::reduce_scatter,
-/// ZeRO-2 reduces like DDP.
+/// Compressed, whole gradients travel in 2 bytes in place of g. Without
+/// ZeroOptions::reduce_scatter, ZeRO-2 reduces like DDP.
+///
 /// In general n = ceil(u / S) of each flat parameter of u elements takes the place of u / S. Only
 /// what is trained has gradients; what is ignored is reduced as with DDP. reshard within(s) gathers
 /// (s-1)/s of a unit for backward. Checkpointing around units gathers each block once more. Below

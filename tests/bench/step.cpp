@@ -1,9 +1,9 @@
 // How long a training step takes, over the time that OpenBLAS needs for its linear-layer products
 // alone; what DDP and FSDP at two ranks cost over one process with two threads; what mixed
 // precision costs where every operand must be widened; and what that process loses when something
-// else takes half of one core, beside what one long product and two threads lose that never wait for
-// each other. Every measurement is a process of its own, and the processes take turns, so that a
-// slow minute of the machine hits all of them.
+// else takes half of one core, beside what one long product and two threads lose that never wait
+// for each other. Every measurement is a process of its own, and the processes take turns, so that
+// a slow minute of the machine hits all of them.
 //
 //   bench_step [tiny small llama_124m]      all three by default
 //   bench_step --one WHAT MODEL            one measurement, as the parent starts it: single,
