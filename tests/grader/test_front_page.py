@@ -26,12 +26,16 @@ class FrontPage(unittest.TestCase):
     def test_the_demo_prints_what_it_shows(self) -> None:
         demo = (ROOT / "apps/demo/main.cpp").read_text(encoding="utf-8")
         lines = re.findall(r"(?m)^yes  (.*)$", TEXT)
-        self.assertEqual(len(lines), 3)
+        self.assertEqual(len(lines), 4)
         for line in lines:
             self.assertIn(f'"{line}"', demo)
         for column in ("first loss", "peak per rank", "the bound", "received"):
             self.assertIn(column, TEXT)
             self.assertIn(f'"{column}"', demo)
+        strategies = (ROOT / "apps/demo/five_strategies.cpp").read_text(encoding="utf-8")
+        for column in ("optimizer state", "received/step", "parameters"):
+            self.assertIn(column, TEXT)
+            self.assertIn(f'"{column}"', strategies)
 
 
 if __name__ == "__main__":
