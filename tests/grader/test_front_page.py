@@ -32,6 +32,10 @@ class FrontPage(unittest.TestCase):
         for column in ("first loss", "peak per rank", "the bound", "received"):
             self.assertIn(column, TEXT)
             self.assertIn(f'"{column}"', demo)
+        strategies = (ROOT / "apps/demo/five_strategies.cpp").read_text(encoding="utf-8")
+        for column in ("optimizer state", "received/step", "parameters"):
+            self.assertIn(column, TEXT)
+            self.assertIn(f'"{column}"', strategies)
 
 
 if __name__ == "__main__":
