@@ -38,6 +38,16 @@ std::vector<std::string> with_values(const std::vector<std::string>& words) {
   return complete;
 }
 
+// torchtitan's keys too are part of the effective configuration, as they count here.
+void add_settings(TitanKeys& titan, train::TrainConfig& config) {
+  for (const train::Key& key : titan.keys()) {
+    if (!titan.is_given(key.name)) continue;
+    const bool is_off = key.name == "compile.enable" && titan.compiles;
+    config.settings[key.name] = is_off ? "false (switched off)" : key.get();
+    config.origins[key.name] = titan.origins.at(key.name);
+  }
+}
+
 }  // namespace
 
 Environment Environment::of_process() {
@@ -57,6 +67,7 @@ EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>
       train::load_config(reads_variable ? std::filesystem::path(*environment.config_file) : file,
                          with_values(words), {}, {.is_modeled = true, .translate = translate_all});
   config.is_real = titan.disable_fake_mode;
+  add_settings(titan, config.train);
   const std::vector<std::string>& remarks = config.train.remarks;
   config.warnings.insert(config.warnings.end(), remarks.begin(), remarks.end());
   return config;

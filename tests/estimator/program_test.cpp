@@ -1,0 +1,89 @@
+// unshard-estimate as a user starts it.
+#include "train/program.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace fsdp::estimator {
+namespace {
+
+using testing::Finished;
+using testing::TemporaryFolder;
+
+Finished run(const TemporaryFolder& folder, const std::string& words) {
+  return testing::run_command(folder,
+                              "unset NGPU NNODES CONFIG_FILE; " FSDP_ESTIMATE_PROGRAM " " + words);
+}
+
+}  // namespace
+
+TEST_CASE("exit codes tell agreement, lack of memory and wrong input apart", "[estimator]") {
+  const TemporaryFolder folder;
+  CHECK(run(folder, "--model.preset nano --parallel.ranks 3").code == 0);
+  const Finished little = run(folder, "--model.preset nano --parallel.ranks 3 --memory 100kB");
+  CHECK(little.code == 1);
+  CHECK_THAT(little.out, contains("out of memory: "));
+  const Finished wrong = run(folder, "--parallelism.pipeline_parallel_degree=2");
+  CHECK(wrong.code == 2);
+  CHECK(wrong.out.empty());
+  CHECK_THAT(wrong.err, contains("pipeline parallelism is not estimated"));
+  CHECK(run(folder, "--model.preset nano one.toml two.toml").code == 2);
+  CHECK(run(folder, "--rank 1 --model.preset nano").code == 2);
+}
+
+TEST_CASE("the text has every section, and says what was switched off", "[estimator]") {
+  const TemporaryFolder folder;
+  const Finished done = run(folder, "--model.preset nano --parallel.ranks 3 --compile.enable");
+  for (const char* part :
+       {"Effective configuration", "false (switched off)", "Peak memory per iteration", "PEAK_BW",
+        "peak active: ", "| num_retries: 0", "Tracker Accuracy: 1.00 (equal)", "Where the peak is",
+        "Hot spots", "Communication buffers", "What would lower the peak",
+        "equal, byte for byte and kind for kind"}) {
+    CHECK_THAT(done.out, contains(part));
+  }
+}
+
+TEST_CASE("70 billion parameters are estimated in less than 300 MB", "[estimator]") {
+  const TemporaryFolder folder;
+  const Finished done = run(folder, "--model.preset llama2_70b --parallel.ranks 64 --format json");
+  CHECK(done.code == 0);
+  const auto json = nlohmann::json::parse(done.out);
+  CHECK(json.at("schema") == 1);
+  CHECK(json.at("parameters") == 68'976'648'192);
+  CHECK(json.at("resident_bytes") < 300'000'000);
+  CHECK(json.at("formula").at("difference") == "");
+  const auto& iterations = json.at("iterations");
+  CHECK(iterations.at(0).at("before").at("optimizer") == 0);
+  CHECK(iterations.at(0).at("after").at("optimizer") == 8 * 68'976'648'192 / 64);
+  CHECK(iterations.at(1).at("modules").at(0).at("states").contains("AFT_POST_BW"));
+  CHECK(json.at("allocator").at("tracker_accuracy") == 1);
+}
+
+TEST_CASE("the page holds the curve and needs nothing else", "[estimator]") {
+  const TemporaryFolder folder;
+  const std::string page = (folder / "page.html").string();
+  CHECK(run(folder, "--model.preset nano --parallel.ranks 2 --html " + page).code == 0);
+  const std::string text = testing::contents(page);
+  CHECK_THAT(text, contains("<svg"));
+  CHECK_THAT(text, contains("class=\"activation\""));
+  CHECK_THAT(text, contains("Tracker Max"));
+  for (const char* part : {"<script", "<link", "src=", "@import"}) {
+    CHECK(text.find(part) == std::string::npos);
+  }
+}
+
+TEST_CASE("the figures of the source documents are computed", "[estimator]") {
+  const TemporaryFolder folder;
+  const Finished done = run(folder, "--figures");
+  CHECK(done.code == 0);
+  for (const char* part :
+       {"6,738,415,616", "5,295,308,800", "107.81 GB", "2.898 GB", "307.43 GB", "722.66 GB",
+        "13.571 GB", "16.469 GB", "0.0622 %", "19.8 GiB with the leak"}) {
+    CHECK_THAT(done.out, contains(part));
+  }
+}
+
+}  // namespace fsdp::estimator
