@@ -1,4 +1,5 @@
-// Correct kernels give the same bits in every order of threads; each classic mistake is found in all.
+// Correct kernels give the same bits in every order of threads; each classic mistake is found in
+// all.
 #include "cuda_on_host/mistakes.h"
 #include "cuda_on_host/plans.h"
 #include "cuda_on_host/samples.h"
