@@ -93,6 +93,28 @@ TEST_CASE("edges go on: what an event of an event orders is ordered") {
   });
 }
 
+TEST_CASE("lazy streams run nothing before a wait, and eager ones everything at once") {
+  for (const Mode mode : {Mode::lazy, Mode::eager}) {
+    const Session session({mode, 0});
+    const cudaStream_t stream = new_stream();
+    const OnDevice<int> zero(stream, 1);
+    void* pinned = nullptr;
+    check(cudaMallocHost(&pinned, sizeof(int)));
+    check(cudaMemsetAsync(zero.data, 0, sizeof(int), stream));
+    check(cudaMemcpyAsync(pinned, zero.data, sizeof(int), cudaMemcpyDeviceToHost, stream));
+    CHECK(*static_cast<int*>(pinned) == (mode == Mode::lazy ? -1 : 0));
+    check(cudaStreamSynchronize(stream));
+    CHECK(*static_cast<int*>(pinned) == 0);
+  }
+}
+
+TEST_CASE("the first misuse is thrown again by every later call") {
+  const Session session({Mode::eager, 0});
+  const std::string first = message_of<Misuse>([] { cudaStreamSynchronize(nullptr); });
+  CHECK_FALSE(first.empty());
+  CHECK(message_of<Misuse>([] { new_stream(); }) == first);
+}
+
 TEST_CASE("a missing wait is found") {
   misuse_in_every_plan(kRace, [] {
     TwoStreams two;
