@@ -14,7 +14,8 @@ function(fsdp_check_headers)
   endforeach()
   add_library(check_headers OBJECT EXCLUDE_FROM_ALL ${sources})
   target_include_directories(check_headers PRIVATE ${PROJECT_SOURCE_DIR}
-    ${PROJECT_SOURCE_DIR}/common ${PROJECT_SOURCE_DIR}/tasks ${PROJECT_SOURCE_DIR}/apps)
+    ${PROJECT_SOURCE_DIR}/common ${PROJECT_SOURCE_DIR}/tasks ${PROJECT_SOURCE_DIR}/apps
+    ${PROJECT_SOURCE_DIR}/tests/support/cuda_on_host/include)
   target_compile_options(check_headers PRIVATE -O0)  # nothing of it ever runs
   target_link_libraries(check_headers PRIVATE fsdp_parallel tomlplusplus::tomlplusplus fsdp_test_main)
 endfunction()

@@ -1,4 +1,5 @@
-// Correct kernels give the same bits in every order of threads; each classic mistake is found in all.
+// Correct kernels give the same bits in every order of threads; each classic mistake is found in
+// all.
 #include "cuda_on_host/mistakes.h"
 #include "cuda_on_host/plans.h"
 #include "cuda_on_host/samples.h"
@@ -101,6 +102,52 @@ TEST_CASE("integer atomics and scans of a warp count exactly") {
   for (const int value : values) ++expected[static_cast<std::size_t>(value)];
   std::partial_sum(expected.begin(), expected.end(), expected.begin());
   CHECK(out == expected);
+}
+
+TEST_CASE("the seed orders blocks and threads: naturally, in reverse, or shuffled") {
+  std::vector<std::vector<int>> orders;
+  for (const std::uint64_t seed : {0U, 1U, 2U, 3U}) {
+    const Session session({Mode::eager, seed});
+    const cudaStream_t stream = new_stream();
+    OnDevice<int> next(stream, std::vector<int>(1)), out(stream, 128);
+    samples::take_tickets(stream, out.data, next.data, 2);
+    orders.push_back(out.read_back());
+  }
+  std::vector<int> natural(128);
+  std::iota(natural.begin(), natural.end(), 0);
+  CHECK(orders[0] == natural);
+  CHECK(orders[1] == std::vector<int>(natural.rbegin(), natural.rend()));
+  for (const std::size_t a : {0U, 1U, 2U}) CHECK(orders[a] != orders[3]);
+}
+
+TEST_CASE("lanes get what CUDA promises, in segments too") {
+  const auto out = same_in_every_plan<std::vector<int>>([] {
+    const cudaStream_t stream = new_stream();
+    OnDevice<int> result(stream, 160);
+    samples::ask_lanes(stream, result.data);
+    auto values = result.read_back();
+    result.free();
+    return values;
+  });
+  for (int i = 0; i < 32; ++i) {
+    const auto row = [&](int r) { return out[static_cast<std::size_t>(r * 32 + i)]; };
+    CHECK(row(0) == (i % 8 + 3 < 8 ? i + 3 : i));
+    CHECK(row(1) == i / 8 * 8 + 5);
+    CHECK(row(2) == (i / 8 % 2 == 1 ? i ^ 9 : i));  // an earlier segment may be read, a later not
+    CHECK(row(3) == 0x49249249);
+    CHECK(row(4) == 3);
+  }
+}
+
+TEST_CASE("a launch that no card would take is refused with CUDA's error") {
+  const Session session({Mode::lazy, 0});
+  const cudaStream_t stream = new_stream();
+  const OnDevice<float> x(stream, 2000);
+  for (const int n : {0, 1025}) {
+    const auto start = [&] { samples::reverse(stream, x.data, x.data, n); };
+    CHECK(message_of<std::runtime_error>(start) == "invalid configuration argument");
+  }
+  CHECK(cudaGetLastError() == cudaErrorInvalidConfiguration);
 }
 
 TEST_CASE("each mistake of a kernel is found in every order of its threads") {

@@ -106,14 +106,14 @@ TEST_CASE("memory that is freed before its use ends is found") {
     });
   }
   SECTION("by the host") {
-    misuse_in_every_plan({"cudaFree writes byte 0 of device allocation", "nothing orders the two"},
-                         [] {
-                           const cudaStream_t stream = new_stream();
-                           void* memory = nullptr;
-                           check(cudaMalloc(&memory, 16));
-                           check(cudaMemsetAsync(memory, 0, 16, stream));
-                           check(cudaFree(memory));
-                         });
+    misuse_in_every_plan({"cudaFree", "cudaMemsetAsync of 16 bytes", "device allocation #1"}, [] {
+      const cudaStream_t stream = new_stream();
+      void* memory = nullptr;
+      check(cudaMalloc(&memory, 16));
+      check(cudaMemsetAsync(memory, 0, 16, stream));
+      check(cudaFree(memory));
+      check(cudaStreamSynchronize(stream));
+    });
   }
   SECTION("and used after that") {
     misuse_in_every_plan({"which cudaFreeAsync on stream 1 of device 0 has freed"}, [] {

@@ -86,6 +86,19 @@ __global__ void scan_warp_kernel(int* out, const int* x, int n) {
   if (i < n) out[i] = sum;
 }
 
+__global__ void take_tickets_kernel(int* out, int* next) {
+  out[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(next, 1);
+}
+
+__global__ void ask_lanes_kernel(int* out) {
+  const int i = static_cast<int>(threadIdx.x);
+  out[i] = __shfl_down_sync(kAll, i, 3, 8);
+  out[32 + i] = __shfl_sync(kAll, i, 5, 8);
+  out[64 + i] = __shfl_xor_sync(kAll, i, 9, 8);
+  out[96 + i] = static_cast<int>(__ballot_sync(kAll, i % 3 == 0));
+  out[128 + i] = __any_sync(kAll, i == 7) + 2 * __all_sync(kAll, i < 32);
+}
+
 unsigned pieces(int n, int size) { return static_cast<unsigned>((n + size - 1) / size); }
 
 }  // namespace
@@ -114,6 +127,12 @@ void reverse(cudaStream_t stream, float* out, const float* in, int n) {
 void histogram(cudaStream_t stream, int* counts, const int* values, int n) {
   launch(pieces(n, 64), 64, 0, stream, histogram_kernel, counts, values, n);
 }
+
+void take_tickets(cudaStream_t stream, int* out, int* next, int blocks) {
+  launch(static_cast<unsigned>(blocks), 64, 0, stream, take_tickets_kernel, out, next);
+}
+
+void ask_lanes(cudaStream_t stream, int* out) { launch(1, 32, 0, stream, ask_lanes_kernel, out); }
 
 void scan_warp(cudaStream_t stream, int* out, const int* x, int n) {
   launch(1, 32, 0, stream, scan_warp_kernel, out, x, n);

@@ -19,5 +19,10 @@ void reverse(cudaStream_t stream, float* out, const float* in, int n);
 void histogram(cudaStream_t stream, int* counts, const int* values, int n);
 /// out[i] = the sum of x[0 … i], by one warp; n <= 32.
 void scan_warp(cudaStream_t stream, int* out, const int* x, int n);
+/// out[i] = how many threads of the grid came before thread i, by a counter at `next`, which is 0.
+void take_tickets(cudaStream_t stream, int* out, int* next, int blocks);
+/// out [5, 32]: by rows, what lane i gets from shfl_down(3), shfl(5) and shfl_xor(9), each in
+/// segments of 8 lanes; ballot(i % 3 == 0); and any(i == 7) + 2 * all(i < 32).
+void ask_lanes(cudaStream_t stream, int* out);
 
 }  // namespace samples

@@ -1,4 +1,5 @@
-// Streams, events and waits. A missing edge is found in every mode, whether or not the values differ.
+// Streams, events and waits. A missing edge is found in every mode, whether or not the values
+// differ.
 #include "cuda_on_host/mistakes.h"
 #include "cuda_on_host/plans.h"
 #include "cuda_on_host/samples.h"
@@ -7,8 +8,8 @@ using mistakes::increment;
 
 namespace {
 
-constexpr int kCount = 64;
-const std::vector<float> kZeros(kCount);
+constexpr int kElements = 64;
+const std::vector<float> kZeros(kElements);
 
 /// Two streams with a buffer each: `first` writes a, `second` makes b of it.
 struct TwoStreams {
@@ -16,8 +17,8 @@ struct TwoStreams {
   OnDevice<float> a{first, kZeros}, b{second, kZeros};
   cudaEvent_t ready = new_event(), other = new_event();
 
-  void write() { increment(first, a.data, b.data, kCount); }
-  void read() { increment(second, b.data, a.data, kCount); }
+  void write() { increment(first, a.data, b.data, kElements); }
+  void read() { increment(second, b.data, a.data, kElements); }
   /// Ends well: both streams are waited for before either buffer is freed.
   std::vector<float> finish() {
     check(cudaStreamSynchronize(first));
@@ -45,7 +46,7 @@ TEST_CASE("an event orders two streams, in every mode") {
     two.read();
     return two.finish();
   });
-  CHECK(out == std::vector<float>(kCount, 2));
+  CHECK(out == std::vector<float>(kElements, 2));
 }
 
 TEST_CASE("a wait of the host orders two streams") {
@@ -57,7 +58,7 @@ TEST_CASE("a wait of the host orders two streams") {
     two.read();
     return two.finish();
   });
-  CHECK(out == std::vector<float>(kCount, 2));
+  CHECK(out == std::vector<float>(kElements, 2));
 }
 
 TEST_CASE("polling ends in every mode, and orders as a wait does") {
@@ -90,6 +91,28 @@ TEST_CASE("edges go on: what an event of an event orders is ordered") {
     check(cudaStreamSynchronize(between));
     return two.finish();
   });
+}
+
+TEST_CASE("lazy streams run nothing before a wait, and eager ones everything at once") {
+  for (const Mode mode : {Mode::lazy, Mode::eager}) {
+    const Session session({mode, 0});
+    const cudaStream_t stream = new_stream();
+    const OnDevice<int> zero(stream, 1);
+    void* pinned = nullptr;
+    check(cudaMallocHost(&pinned, sizeof(int)));
+    check(cudaMemsetAsync(zero.data, 0, sizeof(int), stream));
+    check(cudaMemcpyAsync(pinned, zero.data, sizeof(int), cudaMemcpyDeviceToHost, stream));
+    CHECK(*static_cast<int*>(pinned) == (mode == Mode::lazy ? -1 : 0));
+    check(cudaStreamSynchronize(stream));
+    CHECK(*static_cast<int*>(pinned) == 0);
+  }
+}
+
+TEST_CASE("the first misuse is thrown again by every later call") {
+  const Session session({Mode::eager, 0});
+  const std::string first = message_of<Misuse>([] { cudaStreamSynchronize(nullptr); });
+  CHECK_FALSE(first.empty());
+  CHECK(message_of<Misuse>([] { new_stream(); }) == first);
 }
 
 TEST_CASE("a missing wait is found") {
@@ -171,10 +194,10 @@ TEST_CASE("an unsynchronized read back is found in host code that is compiled wi
                        [] {
                          TwoStreams two;
                          void* pinned = nullptr;
-                         check(cudaMallocHost(&pinned, kCount * sizeof(float)));
-                         check(cudaMemcpyAsync(pinned, two.a.data, kCount * sizeof(float),
+                         check(cudaMallocHost(&pinned, kElements * sizeof(float)));
+                         check(cudaMemcpyAsync(pinned, two.a.data, kElements * sizeof(float),
                                                cudaMemcpyDeviceToHost, two.first));
-                         mistakes::sum_on_host(static_cast<const float*>(pinned), kCount);
+                         mistakes::sum_on_host(static_cast<const float*>(pinned), kElements);
                          check(cudaStreamSynchronize(two.first));
                        });
 }
@@ -186,7 +209,7 @@ TEST_CASE("default streams are refused") {
   }
   misuse_in_every_plan({"cudaLaunchKernelEx was called with a default stream"}, [] {
     TwoStreams two;
-    increment(nullptr, two.a.data, two.b.data, kCount);
+    increment(nullptr, two.a.data, two.b.data, kElements);
   });
 }
 

@@ -138,7 +138,8 @@ bool Grid::release_warp(std::size_t first) {
       threads_[first + lane].seen = shown;
       threads_[first + lane].state = State::runs;
     }
-    ++warp_epochs_[first / 32];
+    // A shuffle orders no memory: lanes that exchange through memory need __syncwarp.
+    if (std::strcmp(threads_[i].site.function, "__syncwarp") == 0) ++warp_epochs_[first / 32];
     any = true;
   }
   return any;

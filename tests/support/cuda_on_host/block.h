@@ -1,6 +1,6 @@
 /// @file
-/// Runs the blocks of a grid, one after the other; the threads of a block are fibers that take turns
-/// between barriers. Internal.
+/// Runs the blocks of a grid, one after the other; the threads of a block are fibers that take
+/// turns between barriers. Internal.
 #pragma once
 
 #include "support/cuda_on_host/fiber.h"

@@ -9,8 +9,8 @@
 
 namespace cuda_on_host {
 
-/// Starts at `entry` on the first resume(). It goes on until leave(), which returns to the caller of
-/// resume(). A fiber that is not resumed again is left as it is: what is on its stack is not
+/// Starts at `entry` on the first resume(). It goes on until leave(), which returns to the caller
+/// of resume(). A fiber that is not resumed again is left as it is: what is on its stack is not
 /// destroyed, so nothing there may own anything.
 class Fiber {
  public:

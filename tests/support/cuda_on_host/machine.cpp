@@ -7,7 +7,9 @@ namespace {
 struct Membership {
   bool joined = false;
   ~Membership() {
-    if (joined) machine().leave_thread(std::this_thread::get_id());
+    if (!joined) return;
+    const std::lock_guard lock(machine().mutex);
+    machine().leave_thread(std::this_thread::get_id());
   }
 };
 thread_local Membership membership;
@@ -43,6 +45,8 @@ void Machine::reset(const Plan& new_plan) {
   events_.clear();
   components_ = 1;
   stuck_.clear();
+  threads_.clear();
+  forget_communicators();
 }
 
 CUstream_st* Machine::new_stream(unsigned flags, int priority, int device) {
@@ -117,7 +121,6 @@ void Machine::join_thread() {
 }
 
 void Machine::leave_thread(std::thread::id id) {
-  const std::lock_guard lock(mutex);
   threads_.erase(id);
   stuck_.erase(id);
   notify();
@@ -126,6 +129,14 @@ void Machine::leave_thread(std::thread::id id) {
 void Machine::notify() {
   ++generation_;
   changed_.notify_all();
+}
+
+void Machine::wait_for_ranks(const std::function<bool()>& done) {
+  while (!done()) {
+    const std::uint64_t seen = generation_;
+    changed_.wait(mutex, [&] { return generation_ != seen; });
+    if (!failure.empty()) throw Misuse(failure);
+  }
 }
 
 void Machine::sleep(const std::string& what) {

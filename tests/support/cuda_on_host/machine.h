@@ -89,6 +89,8 @@ class Machine {
   /// Runs work until done() holds. `stream` is what the host waits for, and `what` a description.
   void wait_until(const std::function<bool()>& done, const std::vector<CUstream_st*>& streams,
                   const std::string& what);
+  /// Waits for other threads of this process, and runs nothing.
+  void wait_for_ranks(const std::function<bool()>& done);
   void wait_for(CUstream_st& stream, const std::string& what);
   /// Runs at most one piece of work that these streams need. False if none of it can run.
   bool advance(const std::vector<CUstream_st*>& streams);
@@ -96,7 +98,7 @@ class Machine {
 
   /// A thread that takes part in collectives: while one of them goes on, a wait is no deadlock.
   void join_thread();
-  void leave_thread(std::thread::id id);
+  void leave_thread(std::thread::id id);  // the caller holds the lock
   /// Something happened that a waiting thread may have waited for.
   void notify();
   std::mutex mutex;
@@ -133,6 +135,8 @@ class Call {
 int current_device();
 /// Keeps `error` for cudaGetLastError, and returns it.
 cudaError_t report(cudaError_t error);
+/// Drops the communicators of an earlier session.
+void forget_communicators();
 /// touch() for an operation that is no kernel; fails if something is wrong with the access.
 void touch_or_fail(std::uint32_t operation, const void* begin, std::size_t nbytes, bool write);
 

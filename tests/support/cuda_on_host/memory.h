@@ -1,9 +1,9 @@
 /// @file
-/// Device and pinned memory: where it is, who has touched each of its bytes, and whether two of them
-/// did so without an order between them.
+/// Device and pinned memory: where it is, who has touched each of its bytes, and whether two of
+/// them did so without an order between them.
 ///
-/// All device memory lies in one range of addresses, which host code cannot read or write outside of
-/// the stand-in (mprotect). No address is used twice, so a stale pointer is always found.
+/// All device memory lies in one range of addresses, which host code cannot read or write outside
+/// of the stand-in (mprotect). No address is used twice, so a stale pointer is always found.
 #pragma once
 
 #include "clock.h"

@@ -32,22 +32,15 @@ Allocation& to_free(void* pointer, Space space, const char* call) {
   return *found;
 }
 
-/// Frees when all work on the memory has run and the host knows; anything else is a Misuse.
-/// (cudaFree would wait for that work. A program that relies on it has a hidden wait.)
+/// Frees at once. Work on the memory that has run must come before, by a wait of the host; work
+/// that has not run yet finds the memory freed. Both are a Misuse: CUDA would wait for that work,
+/// and a program that relies on it has a hidden wait.
 cudaError_t free_now(void* pointer, Space space, const char* name) {
   const Call call;
   if (pointer == nullptr) return report(cudaSuccess);
   ++call->waits;
   Allocation& allocation = to_free(pointer, space, name);
   const std::uint32_t operation = call->add_operation(name, nullptr);
-  // Work that has not run yet has left no trace in the cells, so all of it runs first.
-  for (const auto& stream : call->streams()) {
-    if (stream->device == allocation.device || space == Space::pinned) {
-      const std::int64_t target = stream->issued;
-      call->wait_until([&] { return stream->finished >= target; }, {stream.get()},
-                       fmt::format("the host, in {}, for {}", name, stream->name()));
-    }
-  }
   touch_or_fail(operation, pointer, allocation.nbytes, true);
   call->memory.release(allocation, name);
   return report(cudaSuccess);

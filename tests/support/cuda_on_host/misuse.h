@@ -10,8 +10,9 @@
 
 namespace cuda_on_host {
 
-/// A mistake of the program that a card would not report, or not every time. Names the kernel, block
-/// and barrier, or the stream and event. The first one is kept: from then on every call throws it.
+/// A mistake of the program that a card would not report, or not every time. Names the kernel,
+/// block and barrier, or the stream and event. The first one is kept: from then on every call
+/// throws it.
 class Misuse : public std::logic_error {
  public:
   using std::logic_error::logic_error;

@@ -1,5 +1,6 @@
 // Finds two accesses to the same bytes without an order between them, at two scales: threads of a
-// kernel, ordered by its barriers, and operations, ordered by streams, events and waits of the host.
+// kernel, ordered by its barriers, and operations, ordered by streams, events and waits of the
+// host.
 #include "support/cuda_on_host/memory.h"
 #include "support/cuda_on_host/misuse.h"
 

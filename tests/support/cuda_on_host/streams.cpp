@@ -79,19 +79,19 @@ void Machine::wait_until(const std::function<bool()>& done, const std::vector<CU
                          const std::string& what) {
   while (!done()) {
     if (!failure.empty()) throw Misuse(failure);
-    if (!advance(needed)) sleep(what);
+    if (advance(needed)) continue;
+    std::string next;
+    for (const CUstream_st* stream : needed) {
+      if (!stream->queue.empty()) next = ", where the next work is " + stream->queue.front().what;
+    }
+    sleep(what + next);
   }
 }
 
 void Machine::wait_for(CUstream_st& stream, const std::string& what) {
   const std::int64_t target = stream.issued;
   const Clock clock = stream.clock;
-  const auto description = [&] {
-    return stream.queue.empty()
-               ? what
-               : fmt::format("{}, whose next work is {}", what, stream.queue.front().what);
-  };
-  wait_until([&] { return stream.finished >= target; }, {&stream}, description());
+  wait_until([&] { return stream.finished >= target; }, {&stream}, what);
   host.join(clock);
 }
 

@@ -1,5 +1,5 @@
-// The calls that a compiler inserts under -fsanitize=thread, for files that are compiled with it and
-// linked without its runtime. They pass each load and store of a kernel on.
+// The calls that a compiler inserts under -fsanitize=thread, for files that are compiled with it
+// and linked without its runtime. They pass each load and store of a kernel on.
 #include "support/cuda_on_host/block.h"
 #include "support/cuda_on_host/machine.h"
 

@@ -84,7 +84,8 @@ cudaError_t cudaMallocHost(void** pointer, std::size_t nbytes, unsigned flags = 
 cudaError_t cudaFreeHost(void* pointer);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 
-/// Copies now. It orders nothing: a card would not wait for the work of non-blocking streams either.
+/// Copies now. It orders nothing: a card would not wait for the work of non-blocking streams
+/// either.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t nbytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void* to, int value, std::size_t nbytes);
 /// Host memory must be pinned. With other memory CUDA may wait for the copy, or not.

@@ -1,6 +1,6 @@
 /// @file
-/// float4 and its relatives. A card loads such a vector in one instruction and faults if its address
-/// is no multiple of its size; here, a copy from or to such an address is a Misuse.
+/// float4 and its relatives. A card loads such a vector in one instruction and faults if its
+/// address is no multiple of its size; here, a copy from or to such an address is a Misuse.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,241 @@
+// NCCL between threads of this process.
+#include "cuda_on_host/mistakes.h"
+#include "cuda_on_host/plans.h"
+#include "cuda_on_host/ranks.h"
+
+#include <thread>
+
+namespace {
+
+using Floats = std::vector<float>;
+
+/// Runs body(rank) on `ranks` threads; returns what it returns, by rank. If some of them throw,
+/// throws what the first of them did.
+std::vector<Floats> on_ranks(int ranks, const std::function<Floats(const Rank&)>& body) {
+  ncclUniqueId id;
+  check(ncclGetUniqueId(&id));
+  std::vector<Floats> results(static_cast<std::size_t>(ranks));
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        results[static_cast<std::size_t>(r)] = body(join(id, ranks, r));
+      } catch (...) {
+        errors[static_cast<std::size_t>(r)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  return results;
+}
+
+float value(int rank, std::size_t i) {
+  return 1 / (static_cast<float>(rank) * 3 + static_cast<float>(i) + 1);
+}
+
+Floats values(int rank, std::size_t n) {
+  Floats result(n);
+  for (std::size_t i = 0; i < n; ++i) result[i] = value(rank, i);
+  return result;
+}
+
+/// The sum in the order of ranks.
+float sum_of_ranks(int ranks, std::size_t i) {
+  float sum = value(0, i);
+  for (int r = 1; r < ranks; ++r) sum += value(r, i);
+  return sum;
+}
+
+constexpr std::size_t kCount = 5;
+
+}  // namespace
+
+TEST_CASE("collectives move and add as their names promise, at every number of ranks") {
+  for (const int ranks : {1, 2, 3, 4}) {
+    INFO(ranks << " ranks");
+    const std::size_t whole = kCount * static_cast<std::size_t>(ranks);
+    const auto results = same_in_every_plan<std::vector<Floats>>([&] {
+      return on_ranks(ranks, [&](const Rank& me) {
+        OnDevice<float> in(me.stream, values(me.rank, whole)), gathered(me.stream, whole);
+        OnDevice<float> part(me.stream, kCount);
+        reduce_scatter(me, part.data, in.data, kCount);
+        all_gather(me, gathered.data, part.data, kCount);
+        all_reduce(me, in.data, whole);
+        broadcast(me, part.data, kCount, ranks - 1);
+        Floats out = gathered.read_back();
+        for (const auto* each : {&in, &part}) {
+          const Floats more = each->read_back();
+          out.insert(out.end(), more.begin(), more.end());
+        }
+        in.free();
+        gathered.free();
+        part.free();
+        leave(me);
+        return out;
+      });
+    });
+    Floats expected;
+    for (int copy = 0; copy < 2; ++copy) {  // both give all sums
+      for (std::size_t i = 0; i < whole; ++i) expected.push_back(sum_of_ranks(ranks, i));
+    }
+    for (std::size_t i = whole - kCount; i < whole; ++i) expected.push_back(sum_of_ranks(ranks, i));
+    for (const Floats& result : results) CHECK(result == expected);
+  }
+}
+
+TEST_CASE("a gather may begin in its own result, at the rank's place") {
+  same_in_every_plan<std::vector<Floats>>([] {
+    return on_ranks(3, [](const Rank& me) {
+      OnDevice<float> whole(me.stream, values(me.rank, 3 * kCount));
+      all_gather(me, whole.data, whole.data + static_cast<std::size_t>(me.rank) * kCount, kCount);
+      Floats out = whole.read_back();
+      whole.free();
+      leave(me);
+      return out;
+    });
+  });
+  misuse_in_every_plan({"not at the rank's place in the whole"}, [] {
+    on_ranks(3, [](const Rank& me) {
+      const OnDevice<float> whole(me.stream, values(me.rank, 3 * kCount));
+      all_gather(me, whole.data, whole.data, kCount);
+      check(cudaStreamSynchronize(me.stream));
+      return Floats{};
+    });
+  });
+}
+
+TEST_CASE("a collective is ordered by streams and events like any other work") {
+  misuse_in_every_plan(
+      {"ncclAllReduce of 5 elements of type 7 by rank", "nothing orders the two"}, [] {
+        on_ranks(2, [](const Rank& me) {
+          const OnDevice<float> in(me.stream, values(me.rank, kCount));
+          const cudaStream_t compute = new_stream();
+          const OnDevice<float> out(compute, kCount);
+          all_reduce(me, in.data, kCount);
+          mistakes::increment(compute, out.data, in.data, static_cast<int>(kCount));  // no event
+          check(cudaStreamSynchronize(me.stream));
+          check(cudaStreamSynchronize(compute));
+          return Floats{};
+        });
+      });
+}
+
+TEST_CASE("ranks that disagree are named") {
+  misuse_in_every_plan({"ranks disagree: rank 0 calls ncclAllGather of 5 elements",
+                        "calls ncclAllReduce of 5 elements"},
+                       [] {
+                         on_ranks(3, [](const Rank& me) {
+                           const OnDevice<float> in(me.stream, values(me.rank, kCount)),
+                               out(me.stream, 3 * kCount);
+                           if (me.rank == 2) all_reduce(me, in.data, kCount);
+                           if (me.rank != 2) all_gather(me, out.data, in.data, kCount);
+                           check(cudaStreamSynchronize(me.stream));
+                           return Floats{};
+                         });
+                       });
+}
+
+TEST_CASE("a rank that never calls does not hang the others") {
+  misuse_in_every_plan({"deadlock: nothing can run any further",
+                        "where the next work is ncclAllGather of 5 elements of type 7 by rank"},
+                       [] {
+                         on_ranks(3, [](const Rank& me) {
+                           const OnDevice<float> in(me.stream, values(me.rank, kCount)),
+                               out(me.stream, 3 * kCount);
+                           if (me.rank == 1) return Floats{};
+                           all_gather(me, out.data, in.data, kCount);
+                           check(cudaStreamSynchronize(me.stream));
+                           return Floats{};
+                         });
+                       });
+}
+
+TEST_CASE("after an abort the others see an error, and can abort") {
+  same_in_every_plan<std::vector<Floats>>([] {
+    return on_ranks(2, [](const Rank& me) {
+      OnDevice<float> in(me.stream, values(me.rank, kCount));
+      if (me.rank == 0) {
+        check(ncclCommAbort(me.comm));
+      } else {
+        all_reduce(me, in.data, kCount);
+        ncclResult_t error = ncclSuccess;
+        while (error == ncclSuccess) {
+          if (cudaStreamQuery(me.stream) == cudaSuccess) throw std::runtime_error("it has run");
+          check(ncclCommGetAsyncError(me.comm, &error));
+          std::this_thread::yield();
+        }
+        if (error != ncclRemoteError) throw std::runtime_error("another error");
+        check(ncclCommAbort(me.comm));
+      }
+      check(cudaStreamSynchronize(me.stream));
+      in.free();
+      return Floats{};
+    });
+  });
+}
+
+TEST_CASE("one thread can drive all ranks in groups, and only in groups") {
+  const auto run = [](bool grouped) {
+    ncclComm_t comms[3];
+    check(ncclCommInitAll(comms, 3, nullptr));
+    std::vector<OnDevice<float>> buffers;
+    for (int r = 0; r < 3; ++r) {
+      check(cudaSetDevice(r));
+      buffers.emplace_back(new_stream(), values(r, kCount));
+    }
+    if (grouped) check(ncclGroupStart());
+    for (std::size_t r = 0; r < 3; ++r) {
+      all_reduce({static_cast<int>(r), 3, comms[r], buffers[r].stream}, buffers[r].data, kCount);
+    }
+    if (grouped) check(ncclGroupEnd());
+    Floats out = buffers[2].read_back();
+    for (std::size_t r = 0; r < 3; ++r) {
+      buffers[r].free();
+      check(ncclCommDestroy(comms[r]));
+    }
+    check(cudaSetDevice(0));
+    return out;
+  };
+  const auto out = same_in_every_plan<Floats>([&] { return run(true); });
+  for (std::size_t i = 0; i < kCount; ++i) CHECK(out[i] == sum_of_ranks(3, i));
+  misuse_in_every_plan({"this thread has ranks 0 and 1", "ncclGroupStart"}, [&] { run(false); });
+  check(cudaSetDevice(0));
+}
+
+TEST_CASE("a communicator cannot be destroyed under its collectives, nor two share a device") {
+  misuse_in_every_plan({"ncclCommDestroy by rank 0, 1 of whose collectives have not run"}, [] {
+    const ncclUniqueId id = [] {
+      ncclUniqueId made;
+      check(ncclGetUniqueId(&made));
+      return made;
+    }();
+    std::thread other([&] {
+      try {
+        const Rank me = join(id, 2, 1);
+        const OnDevice<float> in(me.stream, values(1, kCount));
+        check(cudaStreamSynchronize(me.stream));
+      } catch (const Misuse&) {  // the other rank's, which may come first
+      }
+    });
+    std::string message;
+    try {
+      const Rank me = join(id, 2, 0);
+      const OnDevice<float> in(me.stream, values(0, kCount));
+      all_reduce(me, in.data, kCount);
+      check(ncclCommDestroy(me.comm));
+    } catch (const Misuse& misuse) {
+      message = misuse.what();
+    }
+    other.join();
+    throw Misuse(message);
+  });
+  misuse_in_every_plan({"ranks 0 and 1 are both on device 4"}, [] {
+    ncclComm_t comms[2];
+    const int devices[2] = {4, 4};
+    check(ncclCommInitAll(comms, 2, devices));
+  });
+}

@@ -1,0 +1,26 @@
+/// @file
+/// Products and casts, as the host calls them.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace samples {
+
+/// c [16, 16] += a·b by one warp: a by rows, b by columns (that is, b is given transposed).
+void multiply_tile(cudaStream_t stream, float* c, const __half* a, const __half* b);
+void multiply_tile(cudaStream_t stream, float* c, const __nv_bfloat16* a, const __nv_bfloat16* b);
+/// The same, called by half of the warp only: a mistake.
+void multiply_half_tile(cudaStream_t stream, float* c, const __half* a, const __half* b);
+/// Rounds each element to 16 bits.
+void round_to_half(cudaStream_t stream, __half* out, const float* in, int n);
+void round_to_bfloat16(cudaStream_t stream, __nv_bfloat16* out, const float* in, int n);
+
+/// c [m, n] = a·b, all by rows, a [m, k] and b [k, n]; through cuBLASLt, which has its matrices by
+/// columns. `workspace` has room for `workspace_nbytes` bytes of the device.
+void multiply(cudaStream_t stream, float* c, const float* a, const float* b, int m, int n, int k,
+              void* workspace, std::size_t workspace_nbytes);
+void multiply(cudaStream_t stream, __nv_bfloat16* c, const __nv_bfloat16* a, const __nv_bfloat16* b,
+              int m, int n, int k, void* workspace, std::size_t workspace_nbytes);
+
+}  // namespace samples

@@ -1,0 +1,35 @@
+/// @file
+/// One collective: what each rank brings, and what is done once all have come. Internal.
+#pragma once
+
+#include "support/cuda_on_host/include/nccl.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cuda_on_host {
+
+enum class Kind { all_gather, reduce_scatter, all_reduce, broadcast };
+
+/// A rank's part in a collective. `count` is as in NCCL's call of that kind.
+struct Part {
+  Kind kind;
+  const void* send;
+  void* receive;
+  std::size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  int root;
+  std::uint32_t operation = 0;  ///< index into Machine::operations
+};
+
+std::size_t nbytes_of(ncclDataType_t type);
+/// "ncclAllGather of 4 elements of type 7".
+std::string text_of(const Part& part);
+/// What must be equal on all ranks is.
+bool agree(const Part& a, const Part& b);
+/// Moves the data of all ranks.
+void carry_out(const std::vector<Part>& parts);
+
+}  // namespace cuda_on_host

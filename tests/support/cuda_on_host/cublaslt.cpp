@@ -1,0 +1,298 @@
+#include "support/cuda_on_host/include/cublasLt.h"
+
+#include "support/cuda_on_host/include/cuda_bf16.h"
+#include "support/cuda_on_host/include/cuda_fp16.h"
+#include "support/cuda_on_host/machine.h"
+
+#include <cmath>
+#include <cstring>
+
+struct cublasLtContext {};
+struct cublasLtMatmulDescOpaque_t {
+  cublasComputeType_t compute;
+  cudaDataType_t scale;
+  std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+  std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+};
+struct cublasLtMatrixLayoutOpaque_t {
+  cudaDataType type;
+  std::uint64_t rows, columns;
+  std::int64_t stride;
+  std::int32_t order = CUBLASLT_ORDER_COL;
+  std::int32_t batch_count = 1;
+  std::int64_t batch_stride = 0;
+};
+struct cublasLtMatmulPreferenceOpaque_t {
+  std::uint64_t workspace_nbytes = 0;
+};
+
+namespace cuda_on_host {
+namespace {
+
+constexpr std::size_t kWorkspace = 1024;
+using Layout = cublasLtMatrixLayoutOpaque_t;
+using Product = cublasLtMatmulDescOpaque_t;
+
+std::size_t nbytes_of(cudaDataType type) {
+  return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
+}
+
+/// Reads and writes a matrix in device memory as double, which holds every type exactly.
+struct Matrix {
+  const Layout layout;
+  char* begin;
+
+  char* at(std::uint64_t row, std::uint64_t column) const {
+    const auto stride = static_cast<std::uint64_t>(layout.stride);
+    const auto place =
+        layout.order == CUBLASLT_ORDER_COL ? column * stride + row : row * stride + column;
+    return begin + place * nbytes_of(layout.type);
+  }
+  template <class T>
+  T load(const char* from) const {
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  double get(std::uint64_t row, std::uint64_t column) const {
+    const char* from = at(row, column);
+    switch (layout.type) {
+      case CUDA_R_64F:
+        return load<double>(from);
+      case CUDA_R_32F:
+        return static_cast<double>(load<float>(from));
+      case CUDA_R_16F:
+        return static_cast<double>(static_cast<float>(load<__half>(from)));
+      case CUDA_R_16BF:
+        return static_cast<double>(static_cast<float>(load<__nv_bfloat16>(from)));
+    }
+    return 0;
+  }
+  template <class T>
+  void store(std::uint64_t row, std::uint64_t column, T value) const {
+    std::memcpy(at(row, column), &value, sizeof value);
+  }
+  /// `value` is a float for all types but double.
+  void set(std::uint64_t row, std::uint64_t column, double value) const {
+    const auto narrow = static_cast<float>(value);
+    switch (layout.type) {
+      case CUDA_R_64F:
+        return store(row, column, value);
+      case CUDA_R_32F:
+        return store(row, column, narrow);
+      case CUDA_R_16F:
+        return store(row, column, __half(narrow));
+      case CUDA_R_16BF:
+        return store(row, column, __nv_bfloat16(narrow));
+    }
+  }
+  void touch_all(std::uint32_t operation, bool write) const {
+    const bool by_columns = layout.order == CUBLASLT_ORDER_COL;
+    const std::uint64_t runs = by_columns ? layout.columns : layout.rows;
+    const std::uint64_t length = by_columns ? layout.rows : layout.columns;
+    for (std::uint64_t i = 0; i < runs; ++i) {
+      touch_or_fail(operation, by_columns ? at(0, i) : at(i, 0), length * nbytes_of(layout.type),
+                    write);
+    }
+  }
+};
+
+template <class T>
+void multiply(const Product& product, const Matrix& a, const Matrix& b, const Matrix& c,
+              const Matrix& d, T alpha, T beta) {
+  const bool across_a = product.transpose_a != CUBLAS_OP_N;
+  const bool across_b = product.transpose_b != CUBLAS_OP_N;
+  const std::uint64_t terms = across_a ? a.layout.rows : a.layout.columns;
+  for (std::uint64_t i = 0; i < d.layout.rows; ++i) {
+    for (std::uint64_t j = 0; j < d.layout.columns; ++j) {
+      T sum = 0;
+      for (std::uint64_t k = 0; k < terms; ++k) {
+        const T x = static_cast<T>(across_a ? a.get(k, i) : a.get(i, k));
+        const T y = static_cast<T>(across_b ? b.get(j, k) : b.get(k, j));
+        sum = std::fma(x, y, sum);
+      }
+      T result = alpha * sum;
+      if (beta != 0)
+        result += beta * static_cast<T>(c.get(i, j));  // else C is not read: it may be NaN
+      d.set(i, j, static_cast<double>(result));
+    }
+  }
+}
+
+template <class Object, class Field>
+cublasStatus_t set_field(Object& object, Field Object::*field, const void* value,
+                         std::size_t nbytes) {
+  if (nbytes != sizeof(Field)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(&(object.*field), value, nbytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+/// Whether shapes, types and options fit together.
+cublasStatus_t fits(const Product& product, const Layout& a, const Layout& b, const Layout& c,
+                    const Layout& d) {
+  const bool across_a = product.transpose_a != CUBLAS_OP_N;
+  const bool across_b = product.transpose_b != CUBLAS_OP_N;
+  const bool shapes = (across_a ? a.columns : a.rows) == d.rows &&
+                      (across_b ? b.rows : b.columns) == d.columns &&
+                      (across_a ? a.rows : a.columns) == (across_b ? b.columns : b.rows) &&
+                      c.rows == d.rows && c.columns == d.columns;
+  const bool batches = a.batch_count == d.batch_count && b.batch_count == d.batch_count &&
+                       c.batch_count == d.batch_count;
+  if (!shapes || !batches) return CUBLAS_STATUS_INVALID_VALUE;
+  const bool in_double = product.compute == CUBLAS_COMPUTE_64F;
+  const bool types = a.type == b.type && c.type == d.type &&
+                     (d.type == a.type || (d.type == CUDA_R_32F && nbytes_of(a.type) == 2)) &&
+                     in_double == (a.type == CUDA_R_64F) &&
+                     product.scale == (in_double ? CUDA_R_64F : CUDA_R_32F);
+  return types && product.epilogue == CUBLASLT_EPILOGUE_DEFAULT ? CUBLAS_STATUS_SUCCESS
+                                                                : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+}  // namespace
+}  // namespace cuda_on_host
+
+using namespace cuda_on_host;
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+  *product = new cublasLtMatmulDescOpaque_t{compute, scale};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, std::size_t nbytes) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return set_field(*product, &Product::transpose_a, value, nbytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return set_field(*product, &Product::transpose_b, value, nbytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return set_field(*product, &Product::epilogue, value, nbytes);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
+  delete product;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          std::uint64_t rows, std::uint64_t columns,
+                                          std::int64_t stride) {
+  *layout = new Layout{type, rows, columns, stride};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, std::size_t nbytes) {
+  switch (attribute) {
+    case CUBLASLT_MATRIX_LAYOUT_ORDER:
+      return set_field(*layout, &Layout::order, value, nbytes);
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+      return set_field(*layout, &Layout::batch_count, value, nbytes);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+      return set_field(*layout, &Layout::batch_stride, value, nbytes);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new cublasLtMatmulPreferenceOpaque_t;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    const void* value, std::size_t nbytes) {
+  return set_field(*preference, &cublasLtMatmulPreferenceOpaque_t::workspace_nbytes, value, nbytes);
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int requested,
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int* returned) {
+  *returned = 0;
+  const cublasStatus_t status = fits(*product, *a, *b, *c, *d);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  if (requested < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  results[0] = {};
+  results[0].workspaceSize = preference->workspace_nbytes >= kWorkspace ? kWorkspace : 0;
+  results[0].algo.data[0] = results[0].workspaceSize;
+  *returned = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
+                              void* workspace, std::size_t workspace_nbytes, cudaStream_t handle) {
+  const Call call;
+  CUstream_st& stream = call->check(handle, "cublasLtMatmul");
+  const cublasStatus_t status = fits(*product, *a_layout, *b_layout, *c_layout, *d_layout);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  const std::size_t needed = algo != nullptr ? algo->data[0] : 0;
+  if (needed > workspace_nbytes) return CUBLAS_STATUS_INVALID_VALUE;
+  const std::string what = fmt::format("cublasLtMatmul of {}x{} on {}", d_layout->rows,
+                                       d_layout->columns, stream.name());
+  for (const void* pointer : {a, b, static_cast<const void*>(d)}) {
+    if (!call->memory.in_device_range(reinterpret_cast<Address>(pointer))) {
+      fail("{} was given a matrix that is no device memory", what);
+    }
+  }
+  double factors[2];  // read now: the caller's variables may be gone when the stream runs
+  for (int i = 0; i < 2; ++i) {
+    const void* from = i == 0 ? alpha : beta;
+    factors[i] = product->scale == CUDA_R_64F
+                     ? *static_cast<const double*>(from)
+                     : static_cast<double>(*static_cast<const float*>(from));
+  }
+  const std::uint32_t operation = call->add_operation(what, &stream);
+  const auto run = [=, product = *product, a_layout = *a_layout, b_layout = *b_layout,
+                    c_layout = *c_layout, d_layout = *d_layout, x = factors[0], y = factors[1]] {
+    if (needed > 0) {
+      touch_or_fail(operation, workspace, needed, true);
+      std::memset(workspace, 0xFF, needed);
+    }
+    for (int i = 0; i < d_layout.batch_count; ++i) {
+      const auto matrix = [i](const Layout& layout, const void* begin) {
+        const auto offset =
+            i * layout.batch_stride * static_cast<std::int64_t>(nbytes_of(layout.type));
+        return Matrix{layout, static_cast<char*>(const_cast<void*>(begin)) + offset};
+      };
+      const Matrix left = matrix(a_layout, a), right = matrix(b_layout, b);
+      const Matrix added = matrix(c_layout, c), result = matrix(d_layout, d);
+      left.touch_all(operation, false);
+      right.touch_all(operation, false);
+      if (y != 0) added.touch_all(operation, false);
+      result.touch_all(operation, true);
+      if (product.compute == CUBLAS_COMPUTE_64F) {
+        multiply<double>(product, left, right, added, result, x, y);
+      } else {
+        multiply<float>(product, left, right, added, result, static_cast<float>(x),
+                        static_cast<float>(y));
+      }
+    }
+  };
+  call->issue(stream, {what, run, nullptr, nullptr});
+  return CUBLAS_STATUS_SUCCESS;
+}
