@@ -66,7 +66,7 @@ class StepTiming {
   /// The counters of the norm are summed over a group.
   void sum_counters(const GroupShape& group);
 
-  /// Runs micro-step m, or repeats one that is like it: if nothing is under way when they begin, and
+  /// Runs micro-step m, or repeats one that is like it. If nothing is under way when they begin, and
   /// the order of the units is known, they differ only by the additions of a leaf.
   void run_micro_step(int m, const std::function<void()>& body);
 

@@ -33,7 +33,7 @@ struct MeasuredMemory {
   Breakdown before;
   std::vector<estimate::StepMemory> steps;
   std::vector<std::int64_t> received;  ///< bytes, in each step
-  std::vector<std::int64_t> times;  ///< picoseconds of each step, if a virtual clock ran
+  std::vector<std::int64_t> times;     ///< picoseconds of each step, if a virtual clock ran
 };
 
 /// Runs the training on as many ranks as options.world_size says; one result a rank.
