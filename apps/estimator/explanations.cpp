@@ -87,8 +87,9 @@ std::string hot_spots(const Estimate& estimate, const ByteScale& scale) {
   for (const ModuleMemory& each : iteration.modules) {
     if (!each.is_unit) inner.push_back(&each);
   }
+  constexpr auto kBefore = static_cast<std::size_t>(nn::CallState::before_pre_backward);
   const auto rise = [](const ModuleMemory* each) {
-    return each->columns[kPeakBackward].total() - each->columns[4].total();
+    return each->columns[kPeakBackward].total() - each->columns[kBefore].total();
   };
   std::ranges::stable_sort(inner, std::greater<>(), rise);
   inner.resize(std::min<std::size_t>(inner.size(), 3));

@@ -130,8 +130,15 @@ std::vector<Saving> savings_of(const EstimatorConfig& config) {
   const auto& [training, parallel] = std::tie(config.train.training, config.train.parallel);
   const std::int64_t batch = training.local_batch_size;
   const bool is_sharded = parallel.strategy == "fsdp";
+  // The number of micro-steps stays as it is: also where the global batch was given.
+  const auto with_global = [&](std::int64_t sequences) {
+    return config.train.origins.contains("training.global_batch_size")
+               ? fmt::format(" --training.global_batch_size {}", sequences)
+               : "";
+  };
   if (batch > 1) {
-    consider(fmt::format("--training.local_batch_size {}", batch / 2),
+    consider(fmt::format("--training.local_batch_size {}", batch / 2) +
+                 with_global(config.train.micro_batches() * (batch / 2)),
              "half the sequences of a micro-batch", [&](TrainConfig& changed) {
                changed.training.local_batch_size = batch / 2;
                changed.training.global_batch_size =
@@ -165,7 +172,8 @@ std::vector<Saving> savings_of(const EstimatorConfig& config) {
              [](TrainConfig& changed) { changed.parallel.replicate_degree = 1; });
   }
   if (parallel.ranks > 1) {
-    consider(fmt::format("--parallel.ranks {}", 2 * parallel.ranks),
+    consider(fmt::format("--parallel.ranks {}", 2 * parallel.ranks) +
+                 with_global(2 * training.global_batch_size),
              "twice the ranks, each with the same micro-batch", [&](TrainConfig& changed) {
                changed.parallel.ranks *= 2;
                changed.training.global_batch_size *= 2;
