@@ -1,6 +1,7 @@
 #include "estimator/command_line.h"
 
 #include "base/check.h"
+#include "planner/quantity.h"
 #include "program/command_line/option_parser.h"
 
 #include <fmt/format.h>
@@ -80,7 +81,10 @@ EstimatorConfig configure(const CommandLine& line) {
       load_estimator_config(line.config, line.overrides, Environment::of_process());
   config.rank = line.rank;
   config.granularity = static_cast<std::size_t>(line.round_to);
-  if (line.memory) config.memory = parse_bytes("--memory", *line.memory);
+  if (line.memory) {
+    const std::int64_t nbytes = planner::parse_bytes("--memory", *line.memory);
+    config.memory = static_cast<std::size_t>(nbytes);
+  }
   if (line.rank >= config.train.world_size()) {
     throw InputError(fmt::format("--rank: is {}, but there are {} ranks; use at most {}", line.rank,
                                  config.train.world_size(), config.train.world_size() - 1));

@@ -7,8 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <utility>
 #include <variant>
@@ -80,23 +78,6 @@ std::string describe_titan_keys() {
     all += fmt::format("  --{:46} {:5} {} ({})\n", key.name, key.get(), key.meaning, key.values());
   }
   return all;
-}
-
-std::size_t parse_bytes(const std::string& name, const std::string& text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  static const std::vector<std::pair<std::string, double>> units = {
-      {"", 1},      {"B", 1},        {"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
-      {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
-  const auto unit =
-      std::ranges::find(units, std::string(stop, end), &std::pair<std::string, double>::first);
-  const bool is_right = error == std::errc() && unit != units.end() && value >= 0;
-  const double nbytes = is_right ? value * unit->second : -1;
-  if (nbytes >= 1 && nbytes < 9e18) return static_cast<std::size_t>(std::llround(nbytes));
-  throw InputError(
-      fmt::format("{}: is {}, must be a number of bytes, such as 80GB, 40GiB or 1000000", name,
-                  text.empty() ? "empty" : train::plain(text)));
 }
 
 }  // namespace fsdp::estimator

@@ -51,7 +51,4 @@ EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>
 /// torchtitan's keys, one per line, for --help.
 std::string describe_titan_keys();
 
-/// "80GB", "40GiB", "512": bytes. @throws InputError beginning with `name`.
-std::size_t parse_bytes(const std::string& name, const std::string& text);
-
 }  // namespace fsdp::estimator

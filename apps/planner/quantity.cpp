@@ -7,7 +7,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -20,11 +19,12 @@ using Suffix = std::pair<std::string_view, double>;
 /// A positive number with one of these suffixes.
 double parse(const std::string& name, const std::string& text, std::string_view example,
              const std::vector<Suffix>& suffixes) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  const std::string_view rest(end);
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const std::string_view rest(stop, static_cast<std::size_t>(end - stop));
   for (const auto& [suffix, factor] : suffixes) {
-    if (end == text.c_str() || rest != suffix) continue;
+    if (error != std::errc{} || rest != suffix) continue;
     const double result = value * factor;
     if (std::isfinite(result) && result > 0 && result < 9e18) return result;
   }

@@ -108,15 +108,6 @@ TEST_CASE("a training keeps its own limits", "[estimator]") {
                   InputError);
 }
 
-TEST_CASE("bytes are read with their units", "[estimator]") {
-  CHECK(parse_bytes("--memory", "80GB") == 80'000'000'000);
-  CHECK(parse_bytes("--memory", "1.5KiB") == 1536);
-  CHECK(parse_bytes("--memory", "512") == 512);
-  for (const char* wrong : {"", "80 GB", "-1GB", "80Gb", "0", "nan", "1e30GB"}) {
-    CHECK_THROWS_AS(parse_bytes("--memory", wrong), InputError);
-  }
-}
-
 TEST_CASE("a config.json without weights is enough", "[estimator]") {
   const testing::TemporaryFolder folder;
   io::write_text_atomically(folder.path() / "config.json",

@@ -28,13 +28,14 @@ std::string run(std::vector<const char*> words, const estimate::MemoryOptions& b
 TEST_CASE("Quantities are read with their units") {
   CHECK(planner::parse_bytes("x", "80GB") == 80'000'000'000);
   CHECK(planner::parse_bytes("x", "40GiB") == std::int64_t{40} << 30);
+  CHECK(planner::parse_bytes("x", "1.5KiB") == 1536);
   CHECK(planner::parse_bytes("x", "512") == 512);
   CHECK(planner::parse_rate("x", "400T") == 400e12);
   CHECK(planner::parse_rate("x", "50GB/s") == 50e9);
   CHECK(planner::parse_duration("x", "2.5us") == 2'500'000);
   CHECK(planner::parse_range("x", "8..64") == std::vector<std::int64_t>{8, 16, 32, 64});
   CHECK(planner::parse_range("x", "3..7") == std::vector<std::int64_t>{3, 6});
-  for (const char* wrong : {"", "GB", "-1GB", "0", "1XB", "nan", "1e99"}) {
+  for (const char* wrong : {"", "GB", "-1GB", "0", "80 GB", " 80GB", "80Gb", "nan", "1e99"}) {
     CHECK_THROWS_WITH(planner::parse_bytes("--memory", wrong), contains("--memory: is"));
   }
 }
