@@ -6,6 +6,7 @@
 #include "planner/plan.h"
 #include "planner/quantity.h"
 #include "planner/sweep.h"
+#include "planner/which_strategy.h"
 
 #include <fmt/format.h>
 
@@ -83,6 +84,8 @@ void PlannerLine::declare(program::OptionParser& parser) {
   parser.add_flag("--plan", plan,
                   "find the fastest configurations that fit --memory, on a modeled machine");
   parser.add_text("--largest", largest, "batch: the largest micro-batch that fits --memory");
+  parser.add_flag("--which-strategy", which_strategy,
+                  "where one strategy becomes better than another, with --memory");
   parser.add_text("--sweep", sweep,
                   "world=8..1024: memory and step time while this doubles; also replicas, batch, "
                   "seq_len, prefetch, and two at once: world=8..64,batch=1..8");
@@ -97,8 +100,13 @@ void PlannerLine::declare(program::OptionParser& parser) {
 std::string run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
                      const std::string& model_name, const MemoryOptions& base) {
   check_covered(base);
-  const int modes = int{line.plan} + int{line.largest.has_value()} + int{line.sweep.has_value()};
-  if (modes > 1) throw InputError("--plan, --largest, --sweep: give one of them");
+  const int modes = int{line.plan} + int{line.which_strategy} + int{line.largest.has_value()} +
+                    int{line.sweep.has_value()};
+  if (modes > 1) throw InputError("--plan, --largest, --sweep, --which-strategy: give one of them");
+  if (line.which_strategy) {
+    return which_strategy_text(model, line.machine.cost_model(), base,
+                               memory_of(line, "--which-strategy"));
+  }
   if (line.sweep) return sweep(line, model, model_name, base);
   return line.plan ? plan(line, model, model_name, base) : largest(line, model, base);
 }

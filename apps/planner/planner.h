@@ -17,6 +17,7 @@ namespace fsdp::planner {
 /// too, which declare them.
 struct PlannerLine {
   bool plan = false;
+  bool which_strategy = false;
   std::optional<std::string> largest;  ///< "batch"
   std::optional<std::string> sweep;    ///< "world=8..1024"
   std::optional<std::string> svg;      ///< the file of the sweep's picture
@@ -29,7 +30,7 @@ struct PlannerLine {
   /// Declares all but memory and format.
   void declare(program::OptionParser& parser);
   /// Whether one of these modes is asked for.
-  bool is_mode() const { return plan || largest || sweep; }
+  bool is_mode() const { return plan || which_strategy || largest || sweep; }
 };
 
 /// What the mode prints. @param base the training that the configuration describes

@@ -1,6 +1,7 @@
 // The planner's modes as a user calls them.
 #include "planner/planner.h"
 #include "planner/quantity.h"
+#include "planner/which_strategy.h"
 #include "support/catch.h"
 
 #include <string>
@@ -56,6 +57,29 @@ TEST_CASE("A plan says what is best, why, and what else costs") {
 TEST_CASE("The largest batch and a sweep are printed") {
   CHECK_THAT(run({"--largest=batch", "--memory=1MB"}), contains("largest micro-batch:"));
   CHECK_THAT(run({"--sweep=batch=1..4"}), contains("SHARDED_PARAM"));
+}
+
+TEST_CASE("The largest model grows with W for what is sharded, and for nothing else") {
+  const auto blocks = [](estimate::Placement placement, int ranks) {
+    estimate::MemoryOptions options;
+    options.placement = placement;
+    options.world_size = ranks;
+    return planner::most_blocks(nn::TransformerConfig::nano(), options, 4'000'000);
+  };
+  using enum estimate::Placement;
+  CHECK(blocks(ddp, 2) == blocks(ddp, 8));
+  CHECK(blocks(ddp, 2) < blocks(zero1, 2));
+  CHECK(blocks(zero1, 8) < blocks(zero2, 8));
+  CHECK(blocks(zero2, 8) < blocks(sharded, 8));
+  CHECK(blocks(sharded, 2) < blocks(sharded, 8));
+}
+
+TEST_CASE("Which strategy when is printed as four tables") {
+  const std::string text = run({"--which-strategy", "--memory=1MB"});
+  for (const char* part :
+       {"1. The largest model", "2. The time of a step", "mesh of boxes", "without and with"}) {
+    CHECK_THAT(text, contains(part));
+  }
 }
 
 TEST_CASE("Wrong planner options are refused by name") {

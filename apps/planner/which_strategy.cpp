@@ -1,0 +1,161 @@
+#include "planner/which_strategy.h"
+
+#include "planner/choices.h"
+#include "planner/quantity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace fsdp::planner {
+
+using estimate::Checkpointing;
+using estimate::MemoryOptions;
+using estimate::Placement;
+
+namespace {
+
+constexpr Placement kPlacements[] = {Placement::ddp, Placement::zero1, Placement::zero2,
+                                     Placement::sharded};
+constexpr double kPicosecondsPerSecond = 1e12;
+
+MemoryOptions with(MemoryOptions options, Placement placement, int ranks) {
+  options.placement = placement;
+  options.world_size = ranks;
+  options.batch = 1;
+  options.micro_steps = options.micro_steps_per_reduction = 1;
+  options.replicas = 1;
+  return options;
+}
+
+std::string sizes(const nn::TransformerConfig& model, const MemoryOptions& base,
+                  std::int64_t memory) {
+  std::string text = fmt::format(
+      "1. The largest model that fits into {}: parameters, with blocks of width {}\n{:>8}",
+      show_memory(memory), model.hidden_size, "ranks");
+  for (const Placement placement : kPlacements) {
+    text += fmt::format("{:>12}", value_of(Choice::strategy, with(base, placement, 2)));
+  }
+  text += "\n";
+  for (const int ranks : {2, 8, 64, 512}) {
+    text += fmt::format("{:>8}", ranks);
+    for (const Placement placement : kPlacements) {
+      nn::TransformerConfig largest = model;
+      largest.num_hidden_layers = most_blocks(model, with(base, placement, ranks), memory);
+      text += largest.num_hidden_layers == 0
+                  ? fmt::format("{:>12}", "-")
+                  : fmt::format("{:>12}",
+                                fmt::format("{:.3g}e9",
+                                            1e-9 * static_cast<double>(largest.parameter_count())));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string links(const nn::TransformerConfig& model, const CostModel& machine,
+                  const MemoryOptions& base) {
+  std::string text = "\n2. The time of a step over 64 ranks, by the speed of the link\n";
+  text += fmt::format("{:>10}{:>12}{:>12}{:>12}{:>12}\n", "link", "ddp", "zero1", "zero2", "fsdp");
+  for (const double gigabytes : {12.5, 25.0, 50.0, 100.0, 200.0, 400.0}) {
+    CostModel linked = machine;
+    linked.ranks_per_box = 0;
+    linked.link_ps_per_byte = kPicosecondsPerSecond / (1e9 * gigabytes);
+    Evaluator evaluator(model, linked);
+    text += fmt::format("{:>10}", fmt::format("{:g} GB/s", gigabytes));
+    for (const Placement placement : kPlacements) {
+      MemoryOptions options = with(base, placement, 64);
+      options.zero.reduce_buffer_bytes = static_cast<std::size_t>(options.bucket_bytes);
+      text += fmt::format("{:>12}", show_time(evaluator.evaluate(options).step()));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string meshes(const nn::TransformerConfig& model, const CostModel& machine,
+                   const MemoryOptions& base) {
+  constexpr int kBox = 8, kRanks = 64;
+  std::string text = fmt::format(
+      "\n3. The time of a step over {} ranks in boxes of {}, by the speed of the link between "
+      "boxes\n{:>10}{:>14}{:>14}\n",
+      kRanks, kBox, "far link", "fsdp over all", "mesh of boxes");
+  for (const double gigabytes : {3.125, 6.25, 12.5, 25.0, 50.0, 100.0, 200.0}) {
+    CostModel boxes = machine;
+    boxes.ranks_per_box = kBox;
+    boxes.link_ps_per_byte = kPicosecondsPerSecond / 400e9;
+    boxes.far_link_ps_per_byte = kPicosecondsPerSecond / (1e9 * gigabytes);
+    boxes.far_alpha_ps = 4 * boxes.alpha_ps;
+    Evaluator evaluator(model, boxes);
+    MemoryOptions options = with(base, Placement::sharded, kRanks);
+    const Outcome flat = evaluator.evaluate(options);
+    options.replicas = kRanks / kBox;
+    const Outcome mesh = evaluator.evaluate(options);
+    text +=
+        fmt::format("{:>10}{:>14}{:>14}  memory {} and {}\n", fmt::format("{:g} GB/s", gigabytes),
+                    show_time(flat.step()), show_time(mesh.step()), show_memory(flat.memory()),
+                    show_memory(mesh.memory()));
+  }
+  return text;
+}
+
+std::string batches(const nn::TransformerConfig& model, const CostModel& machine,
+                    const MemoryOptions& base) {
+  constexpr std::int64_t kShare = 16;  // sequences of a rank and step
+  std::string text = fmt::format(
+      "\n4. {} sequences per rank on 64 ranks of fsdp: the fastest that fits, without and with "
+      "checkpointed blocks\n{:>10}{:>26}{:>26}\n",
+      kShare, "memory", "without", "with");
+  Evaluator evaluator(model, machine);
+  for (const std::int64_t gigabytes : {20, 40, 80, 160, 320}) {
+    text += fmt::format("{:>10}", fmt::format("{} GB", gigabytes));
+    for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::inside}) {
+      std::string best = "does not fit";
+      std::int64_t least = 0;
+      for (std::int64_t batch = 1; batch <= kShare; batch *= 2) {
+        MemoryOptions options = with(base, Placement::sharded, 64);
+        options.checkpointing = checkpointing;
+        options.batch = batch;
+        options.micro_steps = static_cast<int>(kShare / batch);
+        const Outcome outcome = evaluator.evaluate(options);
+        if (outcome.memory() > gigabytes * 1'000'000'000) continue;
+        if (least != 0 && outcome.step() >= least) continue;
+        least = outcome.step();
+        best = fmt::format("{} ({} x {})", show_time(least), options.micro_steps, batch);
+      }
+      text += fmt::format("{:>26}", best);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::int64_t most_blocks(const nn::TransformerConfig& model, const MemoryOptions& options,
+                         std::int64_t memory) {
+  constexpr std::int64_t kMost = 1 << 14;
+  const auto fits = [&](std::int64_t blocks) {
+    nn::TransformerConfig sized = model;
+    sized.num_hidden_layers = blocks;
+    return Evaluator(sized, {}).memory(options).total() <= memory;
+  };
+  if (!fits(1)) return 0;
+  std::int64_t enough = 1, over = 2;
+  while (over < kMost && fits(over)) enough = std::exchange(over, 2 * over);
+  while (over - enough > 1) {
+    const std::int64_t middle = enough + (over - enough) / 2;
+    (fits(middle) ? enough : over) = middle;
+  }
+  return enough;
+}
+
+std::string which_strategy_text(const nn::TransformerConfig& model, const CostModel& machine,
+                                const MemoryOptions& base, std::int64_t memory) {
+  return sizes(model, base, memory) + links(model, machine, base) + meshes(model, machine, base) +
+         batches(model, machine, base);
+}
+
+}  // namespace fsdp::planner

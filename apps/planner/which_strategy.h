@@ -1,0 +1,24 @@
+/// @file
+/// @ingroup planner
+/// Which strategy when: where one becomes better than another, by formula.
+#pragma once
+
+#include "planner/evaluator.h"
+
+#include <cstdint>
+#include <string>
+
+namespace fsdp::planner {
+
+/// The most blocks of this model's width with which a training still fits. 0 = none.
+std::int64_t most_blocks(const nn::TransformerConfig& model, const estimate::MemoryOptions& options,
+                         std::int64_t memory);
+
+/// Four crossovers, as tables: the model size up to which each strategy fits; the link from which
+/// on FSDP is as fast as ZeRO-2; the boxes across which a mesh is faster than FSDP; and
+/// checkpointing beside a smaller batch.
+/// @param base length, clip and optimizer are taken from it @param memory bytes of a device
+std::string which_strategy_text(const nn::TransformerConfig& model, const CostModel& machine,
+                                const estimate::MemoryOptions& base, std::int64_t memory);
+
+}  // namespace fsdp::planner
