@@ -115,6 +115,14 @@ __global__ void no_syncwarp(float* out) {
   if (i < 16) out[i] = tile[i + 16];
 }
 
+__global__ void shuffle_as_barrier(float* out) {
+  __shared__ float tile[32];
+  const int i = thread_of_block();
+  tile[i] = static_cast<float>(i);
+  const float other = __shfl_xor_sync(kAll, tile[i], 1);
+  out[i] = other + tile[(i + 1) % 32];
+}
+
 __global__ void increment_kernel(float* out, const float* in, int n) {
   const int i = thread_of_grid();
   if (i < n) out[i] = in[i] + 1;
@@ -161,6 +169,8 @@ void run(Kernel kernel, cudaStream_t stream, float* out) {
       return start(2, 32, between_blocks);
     case Kernel::no_syncwarp:
       return start(1, 32, no_syncwarp);
+    case Kernel::shuffle_as_barrier:
+      return start(1, 32, shuffle_as_barrier);
   }
 }
 

@@ -23,8 +23,9 @@ enum class Kernel {
   same_element,          ///< all threads write out[0]
   between_blocks,        ///< a block reads what another one has written
   no_syncwarp,           ///< lanes exchange through shared memory without __syncwarp
+  shuffle_as_barrier,    ///< the same, with a shuffle in between, which orders no memory
 };
-constexpr int kKernels = 16;
+constexpr int kKernels = 17;
 
 /// Runs it with out [n = 64] in device memory, by two blocks of 32 threads each (or as it needs).
 void run(Kernel kernel, cudaStream_t stream, float* out);
