@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace fsdp::planner {
 
@@ -55,11 +56,28 @@ std::string sizes(const nn::TransformerConfig& model, const MemoryOptions& base,
   return text;
 }
 
+/// "zero1 is as fast as ddp from 400 GB/s on": the first of `values` where the second of two takes
+/// no longer.
+std::string crossover(const std::string& first, const std::string& second,
+                      const std::vector<double>& values,
+                      const std::vector<std::pair<std::int64_t, std::int64_t>>& times) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (times[i].second > times[i].first) continue;
+    return i == 0 ? fmt::format("   {} is as fast as {} with each of these links\n", second, first)
+                  : fmt::format("   {} is as fast as {} from {:g} GB/s on\n", second, first,
+                                values[i]);
+  }
+  return fmt::format("   {} is slower than {} with each of these links\n", second, first);
+}
+
 std::string links(const nn::TransformerConfig& model, const CostModel& machine,
                   const MemoryOptions& base) {
   std::string text = "\n2. The time of a step over 64 ranks, by the speed of the link\n";
   text += fmt::format("{:>10}{:>12}{:>12}{:>12}{:>12}\n", "link", "ddp", "zero1", "zero2", "fsdp");
-  for (const double gigabytes : {12.5, 25.0, 50.0, 100.0, 200.0, 400.0}) {
+  const std::vector<double> speeds{12.5, 25, 50, 100, 200, 400};
+  std::vector<std::vector<std::int64_t>> times;  // by speed, then strategy
+  for (const double gigabytes : speeds) {
+    times.emplace_back();
     CostModel linked = machine;
     linked.ranks_per_box = 0;
     linked.link_ps_per_byte = kPicosecondsPerSecond / (1e9 * gigabytes);
@@ -68,9 +86,17 @@ std::string links(const nn::TransformerConfig& model, const CostModel& machine,
     for (const Placement placement : kPlacements) {
       MemoryOptions options = with(base, placement, 64);
       options.zero.reduce_buffer_bytes = static_cast<std::size_t>(options.bucket_bytes);
-      text += fmt::format("{:>12}", show_time(evaluator.evaluate(options).step()));
+      times.back().push_back(evaluator.evaluate(options).step());
+      text += fmt::format("{:>12}", show_time(times.back().back()));
     }
     text += "\n";
+  }
+  for (const auto& [first, second] : {std::pair<std::size_t, std::size_t>(0, 1), {0, 2}, {2, 3}}) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> pairs;
+    for (const auto& each : times) pairs.emplace_back(each[first], each[second]);
+    text +=
+        crossover(value_of(Choice::strategy, with(base, kPlacements[first], 64)),
+                  value_of(Choice::strategy, with(base, kPlacements[second], 64)), speeds, pairs);
   }
   return text;
 }
@@ -82,7 +108,9 @@ std::string meshes(const nn::TransformerConfig& model, const CostModel& machine,
       "\n3. The time of a step over {} ranks in boxes of {}, by the speed of the link between "
       "boxes\n{:>10}{:>14}{:>14}\n",
       kRanks, kBox, "far link", "fsdp over all", "mesh of boxes");
-  for (const double gigabytes : {3.125, 6.25, 12.5, 25.0, 50.0, 100.0, 200.0}) {
+  const std::vector<double> speeds{3.125, 6.25, 12.5, 25, 50, 100, 200};
+  std::vector<std::pair<std::int64_t, std::int64_t>> times;
+  for (const double gigabytes : speeds) {
     CostModel boxes = machine;
     boxes.ranks_per_box = kBox;
     boxes.link_ps_per_byte = kPicosecondsPerSecond / 400e9;
@@ -93,12 +121,13 @@ std::string meshes(const nn::TransformerConfig& model, const CostModel& machine,
     const Outcome flat = evaluator.evaluate(options);
     options.replicas = kRanks / kBox;
     const Outcome mesh = evaluator.evaluate(options);
+    times.emplace_back(mesh.step(), flat.step());
     text +=
         fmt::format("{:>10}{:>14}{:>14}  memory {} and {}\n", fmt::format("{:g} GB/s", gigabytes),
                     show_time(flat.step()), show_time(mesh.step()), show_memory(flat.memory()),
                     show_memory(mesh.memory()));
   }
-  return text;
+  return text + crossover("the mesh", "fsdp over all ranks", speeds, times);
 }
 
 std::string batches(const nn::TransformerConfig& model, const CostModel& machine,
