@@ -66,8 +66,8 @@ class StepTiming {
   /// The counters of the norm are summed over a group.
   void sum_counters(const GroupShape& group);
 
-  /// Runs micro-step m, or repeats one that is like it. If nothing is under way when they begin, and
-  /// the order of the units is known, they differ only by the additions of a leaf.
+  /// Runs micro-step m, or repeats one that is like it. If nothing is under way when they begin,
+  /// and the order of the units is known, they differ only by the additions of a leaf.
   void run_micro_step(int m, const std::function<void()>& body);
 
   /// Additions when leaf number `leaf` is pushed into a TreeAccumulator, and when it is folded.
