@@ -108,7 +108,7 @@ std::string alternatives_text(const Plan& plan) {
   for (const Alternative& each : plan.alternatives) {
     text += fmt::format("  {:<14} {:<36}", name_of(each.choice), each.value);
     text += each.index == Alternative::kNone
-                ? " fits with nothing else\n"
+                ? " nothing fits\n"
                 : fmt::format(" {}\n", difference(plan.best(), plan.outcomes[each.index]));
   }
   return text;
