@@ -28,6 +28,7 @@ WholeTiming::WholeTiming(const ModelShape& shape, const MemoryOptions& options,
     begin = end;
   }
   std::vector<std::int64_t> numels;
+  numels.reserve(parts.size());
   for (const WholePart& part : parts) numels.push_back(part.numel);
   if (has_owners()) {
     owned_ = parallel::divide(options.zero.partition, numels, options.world_size);

@@ -10,6 +10,7 @@ namespace {
 std::int64_t resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-union-access): glibc hides the field in one
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 

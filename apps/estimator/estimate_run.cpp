@@ -90,7 +90,8 @@ class RankEstimate {
     const auto tokens = [&](std::int64_t shift) {
       if (!Context::current().device().has_data()) return Tensor::empty(shape, DType::int32);
       std::vector<std::int32_t> values;
-      const std::int64_t first = 7919 * (1 + iteration + 31 * m + Context::current().rank());
+      const std::int64_t first =
+          std::int64_t{7919} * (1 + iteration + 31 * m + Context::current().rank());
       for (std::int64_t i = 0; i < numel_of(shape); ++i) {
         values.push_back(
             static_cast<std::int32_t>((first + 17 * (i + shift)) % config_.train.model.vocab_size));

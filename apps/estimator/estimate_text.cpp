@@ -55,7 +55,7 @@ std::string peak_table(const Estimate& estimate, const ByteScale& scale) {
   const auto& iterations = estimate.run.iterations;
   for (std::size_t i = 0; i < iterations.size(); ++i) {
     header.push_back(fmt::format("iter {}", i));
-    header.push_back("%");
+    header.emplace_back("%");
   }
   TextTable table(header);
   const auto add = [&](const std::string& name, auto bytes_of) {

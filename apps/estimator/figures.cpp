@@ -151,7 +151,7 @@ void add_writeup(std::vector<SourceFigure>& all) {
 void add_others(std::vector<SourceFigure>& all) {
   const std::int64_t n = nn::TransformerConfig::llama2_7b().parameter_count();
   all.push_back({"FairScale and write-up", "a reduce-scatter moves as much as an all-reduce",
-                 in_gb(2 * 4 * n * 7 / 8), in_gb(4 * n * 7 / 8), "",
+                 in_gb(2 * (4 * n) * 7 / 8), in_gb(4 * n * 7 / 8), "",
                  "(W-1)/W of 4 N bytes per rank, half of an all-reduce (llama2-7b, W = 8)."});
   const Words eight = {"--model.preset=llama3_8b", "--parallel.strategy=fsdp", "--parallel.ranks=8",
                        "--training.local_batch_size=1"};

@@ -61,6 +61,7 @@ std::vector<Holding> holdings_at_peak(const report::RunRecord& record, Holding& 
     sums[{unit_of(*entry), entry->kind}] += entry->nbytes;
   }
   std::vector<Holding> holdings;
+  holdings.reserve(sums.size());
   for (const auto& [who, nbytes] : sums) holdings.push_back({who.first, who.second, nbytes});
   std::ranges::stable_sort(holdings, std::greater<>(), &Holding::nbytes);
   return holdings;

@@ -31,8 +31,8 @@ struct Outcome {
 /// Asks the two formulas. Of ranks that differ (ZeRO-1 and ZeRO-2), the one that owns most.
 class Evaluator {
  public:
-  Evaluator(nn::TransformerConfig model, const CostModel& machine)
-      : model_(std::move(model)), machine_(machine) {}
+  Evaluator(const nn::TransformerConfig& model, const CostModel& machine)
+      : model_(model), machine_(machine) {}
 
   Outcome evaluate(const estimate::MemoryOptions& options);
   /// Only the memory; the time is zero.

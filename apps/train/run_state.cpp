@@ -58,7 +58,7 @@ Metadata describe_settings(const TrainConfig& config) {
   run["model.num_key_value_heads"] = std::to_string(config.model.effective_kv_heads());
   if (config.model.query_width() == config.model.hidden_size) run["model.head_dim"] = "0";
   run["parallel.broadcast_fp16"] = config.parallel.broadcast_fp16 ? "true" : "false";
-  run[kCompression] = config.parallel.gradient_compression;
+  run.try_emplace(kCompression, config.parallel.gradient_compression);
   run["training.global_batch_size"] = std::to_string(config.training.global_batch_size);
   run["training.seq_len"] = std::to_string(config.sequence_length());
   return run;

@@ -26,7 +26,7 @@ class FrontPage(unittest.TestCase):
     def test_the_demo_prints_what_it_shows(self) -> None:
         demo = (ROOT / "apps/demo/main.cpp").read_text(encoding="utf-8")
         lines = re.findall(r"(?m)^yes  (.*)$", TEXT)
-        self.assertEqual(len(lines), 4)
+        self.assertEqual(len(lines), 5)
         for line in lines:
             self.assertIn(f'"{line}"', demo)
         for column in ("first loss", "peak per rank", "the bound", "received"):
