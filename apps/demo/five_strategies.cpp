@@ -9,7 +9,7 @@ namespace fsdp::train {
 
 namespace {
 
-constexpr int kSteps = 8;
+constexpr int kStepsEach = 8;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ std::vector<BoundedRun> five_strategies(const Configure& configure, const TokenD
   for (const char* strategy : {"single", "ddp", "zero1", "zero2", "fsdp"}) {
     const bool is_single = strategy == std::string("single");
     const TrainConfig config =
-        configure({fmt::format("--training.steps={}", kSteps), "--sample.max_new_tokens=0",
+        configure({fmt::format("--training.steps={}", kStepsEach), "--sample.max_new_tokens=0",
                    fmt::format("--parallel.strategy={}", strategy),
                    fmt::format("--parallel.ranks={}", is_single ? 1 : 4),
                    fmt::format("--parallel.threads_per_rank={}", is_single ? 2 : 1)});
@@ -30,7 +30,7 @@ std::vector<BoundedRun> five_strategies(const Configure& configure, const TokenD
 }
 
 std::string five_strategies_table(const std::vector<BoundedRun>& runs) {
-  std::string text = fmt::format("The five strategies, {} steps each:\n\n", kSteps);
+  std::string text = fmt::format("The five strategies, {} steps each:\n\n", kStepsEach);
   text += fmt::format("{:8} {:>2}  {:>13} {:>12}  {:>15}  {:>13}  {:>9}  {}\n", "strategy", "W",
                       "peak per rank", "the bound", "optimizer state", "received/step", "last loss",
                       "parameters");
@@ -38,7 +38,7 @@ std::string five_strategies_table(const std::vector<BoundedRun>& runs) {
     text +=
         fmt::format("{:8} {:>2}  {:>13} {:>12}  {:>15}  {:>13}  {:>9.4f}  {:.12}\n", run.strategy,
                     run.world_size, run.peak_bytes, bound, run.categories[MemoryKind::optimizer],
-                    run.comm_bytes / kSteps, run.losses.back(), run.param_sha256);
+                    run.comm_bytes / kStepsEach, run.losses.back(), run.param_sha256);
   }
   text.pop_back();
   return text;

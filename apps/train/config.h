@@ -163,7 +163,10 @@ struct TrainConfig {
   std::int64_t lora_widths() const;  ///< inputs and outputs of a block's linears with an adapter
   std::int64_t lora_parameters() const;  ///< elements of all adapters
   /// Something is in float16, whose range is small.
-  bool has_float16() const { return scales_loss() || training.mixed_precision_reduce == "float16"; }
+  bool has_float16() const {
+    return scales_loss() || training.mixed_precision_reduce == "float16" ||
+           parallel.gradient_compression == "float16";
+  }
   bool scales_loss() const { return training.mixed_precision_param == "float16"; }
   optim::LossScaler loss_scaler() const;
   /// What d(loss) is multiplied by beside the loss scale.

@@ -76,6 +76,7 @@ void Setting::apply(const std::vector<Key>& keys) const {
   const auto found = std::ranges::find(keys, key, &Key::name);
   if (found == keys.end()) {
     std::vector<std::string> names;
+    names.reserve(keys.size());
     for (const Key& each : keys) names.push_back(each.name);
     throw InputError(
         fmt::format("{}: unknown key {}; did you mean {}? --help lists all, such as "

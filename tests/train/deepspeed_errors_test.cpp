@@ -28,6 +28,13 @@ const std::vector<Wrong> kWrong = {
      "ds.json:2: bf16: is true, must be a JSON object such as {\"enabled\": …}"},
     {"{\"bf16\": {\"enabled\": true},\n\"bf16\": {\"enabled\": false}}",
      "ds.json:2: bf16: is given twice; leave one out"},
+    {"{\"zero_optimization.stage\": 2, \"zero_optimization\": {\"stage\": 3}}",
+     "ds.json:1: zero_optimization.stage: is a name with a dot; write a section as a JSON object "
+     "of "
+     "its own"},
+    {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\n\"warmup_num_steps\": -3}}}",
+     "ds.json:2: scheduler.params.warmup_num_steps: lr_scheduler.warmup_steps: is -3, must be a "
+     "whole number between 0 and 1000000000"},
     {"{\"gradient_clipping\": 1e999}", "ds.json:1: not JSON: a number is beyond all bounds"},
     // Keys that are not known.
     {"{\n\"train_batchsize\": 16\n}",

@@ -164,6 +164,14 @@ TEST_CASE("DeepSpeed's schedules give the rates that it computes", "[config][dee
   CHECK(short_one.schedule.warmup_steps == 2);  // as DeepSpeed does
   CHECK(short_one.schedule.total_steps == short_one.training.steps);
   near(short_one.schedule.at(1), 0.5e-3);
+  // WarmupLR has no end: a warm-up may be longer than the file's, or DeepSpeed's 1000 steps.
+  for (const char* params : {"", R"("warmup_num_steps": 100)", R"("warmup_num_steps": "auto")"}) {
+    INFO(params);
+    const TrainConfig longer = load_deepspeed(
+        R"({"scheduler": {"type": "WarmupLR", "params": {)" + std::string(params) + "}}}",
+        {"--lr_scheduler.warmup_steps", "5000"});
+    CHECK(longer.schedule.warmup_steps == 5000);
+  }
   // The schedule sets the rate, whatever the optimizer says; and that is said.
   const TrainConfig other = load_deepspeed(R"({"optimizer": {"type": "Adam", "params": {"lr": 0.5}},
                          "scheduler": {"type": "WarmupLR"}})");

@@ -5,6 +5,7 @@
 #include "support/temporary_folder.h"
 #include "train/bound.h"
 #include "train/program.h"
+#include "train/run_state.h"
 #include "train/short_training.h"
 
 #include <vector>
@@ -135,6 +136,19 @@ TEST_CASE("the key of prescaling: wrong values, and where it has no effect", "[c
   const auto remarks = configure({kPrescaled, {"--training.global_batch_size=1"}}).remarks;
   REQUIRE(remarks.size() == 1);
   CHECK_THAT(remarks[0], contains("has no effect while a step has one micro-batch"));
+}
+
+TEST_CASE("a resumed training may prescale anew unless something is in float16",
+          "[config][prescale]") {
+  const std::string key = "training.prescale_gradients";
+  CHECK(may_differ(configure({}), key));
+  CHECK(may_differ(configure({{"--training.mixed_precision_param=bfloat16"}}), key));
+  for (const char* word :
+       {"--training.mixed_precision_param=float16", "--training.mixed_precision_reduce=float16",
+        "--parallel.gradient_compression=float16"}) {
+    INFO(word);
+    CHECK_FALSE(may_differ(configure({{word}}), key));
+  }
 }
 
 }  // namespace fsdp::train::prescale_test

@@ -129,6 +129,9 @@ Document::Document(const std::filesystem::path& file, const std::vector<std::str
     for (const auto& [name, value] : object.items()) {
       const std::string path = prefix + name;
       const Entry entry{path, fmt::format("{}:{}", file_, lines.at(path)), value};
+      if (name.find('.') != std::string::npos) {
+        entry.refuse("is a name with a dot; write a section as a JSON object of its own");
+      }
       const bool is_value = std::ranges::find(paths, path) != paths.end();
       const bool is_section = std::ranges::any_of(
           paths, [&](const std::string& each) { return each.starts_with(path + "."); });

@@ -112,6 +112,10 @@ void read_rate(Translation& t) {
   t.remark(*lr, "scheduler.params.warmup_max_lr is the highest rate");
 }
 
+bool is_whole_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
 // How long the warm-up and the whole schedule are.
 void read_lengths(Translation& t, const Entry& type, bool decays) {
   std::string warmup = "1000";
@@ -126,6 +130,9 @@ void read_lengths(Translation& t, const Entry& type, bool decays) {
   if (total != nullptr && !total->is_auto()) return t.give("lr_scheduler.total_steps", *total);
   if (!decays) {
     // WarmupLR has no end, and a training may stop within the warm-up.
+    const Setting* other = t.other("lr_scheduler.warmup_steps");
+    if (other != nullptr) warmup = other->value.value_or("");
+    if (!is_whole_number(warmup)) return;  // which is refused where it stands
     return t.imply("lr_scheduler.total_steps", warmup, "scheduler.params.warmup_num_steps");
   }
   if (total == nullptr && t.other("lr_scheduler.total_steps") == nullptr) {

@@ -65,7 +65,7 @@ Table top() {
   };
 }
 
-// sections.cpp knows which of them an optimizer has.
+// optimizer.cpp knows which of them an optimizer has.
 Table optimizer() {
   return within("optimizer",
                 {

@@ -17,7 +17,7 @@ struct Row {
     idle,    ///< accepted with any value, and remarked on: `why` it changes nothing here
     off,     ///< a section with an `enabled` that must not be true; `why` not, and the remedy
     refuse,  ///< refused with `why` and the remedy
-    own      ///< read by sections.cpp, together with others
+    own      ///< read together with others: batch.cpp, optimizer.cpp, formats.cpp
   } use;
   std::string path;  ///< "zero_optimization.stage"
   std::string key = {};
