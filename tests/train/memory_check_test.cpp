@@ -84,14 +84,18 @@ TEST_CASE("what is said to be saved is less than what is needed", "[train]") {
   const auto gigabytes = [](const std::string& message, const char* before) {
     return std::stod(message.substr(message.find(before) + std::strlen(before)));
   };
-  using Words = std::vector<std::string>;
+  using Overrides = std::vector<std::string>;
   const std::string lora = "--lora.rank=8", half = "--training.mixed_precision_param=bfloat16";
   const std::string sharded = "--parallel.strategy=fsdp", ranks = "--parallel.ranks=8";
-  for (const Words& how :
-       {Words{}, {lora}, {half}, {lora, half}, {lora, half, sharded, ranks}, {sharded, ranks}}) {
+  for (const Overrides& how : {Overrides{},
+                               {lora},
+                               {half},
+                               {lora, half},
+                               {lora, half, sharded, ranks},
+                               {sharded, ranks}}) {
     for (const Work work : {Work::training, Work::evaluation}) {
-      Words words = {"--model.preset=llama_2b", "--training.local_batch_size=1",
-                     "--training.seq_len=64"};
+      Overrides words = {"--model.preset=llama_2b", "--training.local_batch_size=1",
+                         "--training.seq_len=64"};
       words.insert(words.end(), how.begin(), how.end());
       const std::string message = refusal(words, 1, work);
       INFO(message);

@@ -24,11 +24,13 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 16;  // no configuration is
 // Counts the lines that the parser has read: it reports no places, but it calls back at each key.
 class LineCounter {
  public:
+  // NOLINTBEGIN(readability-identifier-naming): the standard's names
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
   using difference_type = std::ptrdiff_t;
   using pointer = const char*;
   using reference = const char&;
+  // NOLINTEND(readability-identifier-naming)
 
   LineCounter(const char* at, int* line) : at_(at), line_(line) {}
   reference operator*() const { return *at_; }
