@@ -27,7 +27,7 @@ std::string unit_name(std::size_t index = 0);
 /// The output of the model of a case for its input, all parameters times `factor`; `again`: the
 /// first layer is called once more.
 Tensor output_of(const Case& asked, float factor = 1, bool again = false);
-/// "all_gather layers.0/forward of 4 float32 elements per rank": what makes a collective the right
+/// "all_gather layers.0/forward of 4 float32 per rank": what makes a collective the right
 /// one, of those that Recorder::collectives() noted.
 std::vector<std::string> collectives_of(const Json& noted);
 /// … and what it must be for `layer`, each rank of the group having one of `parts`.
