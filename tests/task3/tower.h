@@ -14,10 +14,11 @@ namespace fsdp::graded {
 /// The flat vectors of one layer as a single process holds them, padded to a multiple of W, in the
 /// dtype that the model reads.
 struct Layer {
-  std::vector<Tensor> flats;        ///< trainable parameters, then frozen ones
-  std::vector<std::int64_t> valid;  ///< elements that are not padding
-  std::int64_t bytes() const;       ///< of all of them
-  std::int64_t cast_bytes = 0;      ///< of copies of one rank's shards in another dtype, if needed
+  std::vector<Tensor> flats;         ///< trainable parameters, then frozen ones
+  std::vector<std::int64_t> valid;   ///< elements that are not padding
+  std::int64_t bytes() const;        ///< of all of them
+  std::vector<std::string> formats;  ///< of the flat vectors and their shards: format_of()
+  std::int64_t cast_bytes = 0;       ///< of copies of one rank's shards in another dtype, if needed
 };
 
 /// The layer `index` of the model a case is about.

@@ -42,6 +42,7 @@ Layer layer_of(const Case& asked, std::size_t index) {
     const DType dtype = precision_of(asked.options).param_dtype_for(flat.dtype());
     layer.valid.push_back(numel);
     layer.flats.push_back(cast(flat, dtype));
+    layer.formats.push_back(format_of(layer.flats.back(), flat.dtype()));
     if (dtype != flat.dtype())
       layer.cast_bytes += static_cast<std::int64_t>(layer.flats.back().nbytes()) / w;
   }
