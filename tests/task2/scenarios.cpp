@@ -1,8 +1,8 @@
 // Task 2: what a runner can be asked to do with a flat parameter, step by step.
 //
 // Options: shapes (of the parameters p0, p1, …), frozen, wide (float64 instead of float32), meta
-// (the parameters never had any bytes: the shard is made by a source that knows their values),
-// vast (so large that nothing has values), elsewhere (another device is the current one), param (the
+// (the parameters never had any bytes: the shard is made by a source that knows their values), vast
+// (so large that nothing has values), elsewhere (another device is the current one), param (the
 // dtype in which the model computes, under mixed precision).
 #include "task2/scenarios.h"
 #include "autograd/functions.h"
