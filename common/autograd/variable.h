@@ -44,9 +44,9 @@ class Variable {
   /// the next contribution overwrites.
   void set_grad(Tensor grad);
 
-  /// Makes `view` the data: same shape and dtype, and the same device unless the variable was on
-  /// meta. FSDP calls this once, with a view of the unit's flat storage, which is freed and
-  /// allocated later. @throws Error if they differ.
+  /// Makes `view` the data: same shape; same dtype, or on a leaf another floating one; and the same
+  /// device unless the variable was on meta. FSDP calls this once, with a view of the unit's flat
+  /// storage, which is freed and allocated later. @throws Error if `view` does not fit.
   void set_data(Tensor view);
   /// Replaces the data of a leaf by a copy of another element type (checks in float64).
   void convert(DType dtype);

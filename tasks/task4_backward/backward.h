@@ -67,8 +67,9 @@ class GradientReducer {
   void pre_backward(UnitGradients& gradients);
 
   /// 4.5  After a unit's last backward node (of its last call, if the module was called several
-  /// times). Completes the full gradient, reshards the unit, finishes the reduction in flight, and
-  /// starts this unit's own. A frozen unit is resharded, and has nothing to reduce.
+  /// times). Starts the unit's reduction, completes its gradient, finishes the reduction in flight
+  /// and reshards the unit, in the order that keeps memory lowest (the handout asks for it). A
+  /// frozen unit is resharded, and has nothing to reduce.
   void post_backward(UnitGradients& gradients);
 
   /// 4.6  After loss.backward() has returned. Every rank calls it, whatever its loss reached (task
@@ -78,7 +79,8 @@ class GradientReducer {
   void end_of_backward();
 
   /// 4.7  After the last micro-step. Sets every trainable FlatParameter's shard_grad to the
-  /// canonical sum over all micro-batches of all ranks, times 1/J. Nothing stays accumulated.
+  /// canonical sum over all micro-batches of all ranks, times 1/(J · plan_.loss_scale). Nothing
+  /// stays accumulated, and micro_step() is 0 afterwards.
   /// @throws Error unless plan.micro_steps backwards have run.
   void finish_gradients();
 

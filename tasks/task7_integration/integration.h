@@ -85,15 +85,17 @@ class ShardedModel : public optim::GradientEngine {
   void reshard();
 
   // -------------------------------------------------------------------- full state (7.5)
-  /// Visits every full parameter, unit by unit, on every rank. At most one unit is unsharded at a
-  /// time. Collective.
+  /// Visits every full parameter, unit by unit, on every rank. `full` has the parameter's shape and
+  /// is valid only during the call. At most one unit is unsharded at a time; one that an earlier
+  /// forward left unsharded may stay so until its turn. Collective.
   void for_each_full_parameter(
       const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit);
   /// Rank 0 writes `folder/model.safetensors` and, for a TransformerLM, `config.json`: the files
   /// that Hugging Face's from_pretrained loads. The folder appears whole. Collective.
   virtual void save_full(const std::filesystem::path& folder);
   /// Reads this rank's slices from `folder/model.safetensors`. Nothing changes on any rank unless
-  /// the file holds exactly the model's parameters. Collective.
+  /// the file holds exactly the model's parameters (io/hf_folder.h, check_hf_parameters, lists what
+  /// is allowed of dtypes and extra tensors). Collective.
   void load_full(const std::filesystem::path& folder);
 
   // ------------------------------------------------------------------ sharded state (7.6)

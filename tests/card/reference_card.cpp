@@ -2,6 +2,9 @@
 #include "autograd/backward.h"
 #include "autograd/functions.h"
 #include "comm/world.h"
+#include "io/checkpoint_folder.h"
+#include "io/file_io.h"
+#include "io/hf_folder.h"
 #include "io/output_folder.h"
 #include "io/safetensors.h"
 #include "io/sharded_checkpoint.h"
@@ -17,6 +20,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,13 +61,20 @@ struct Found {
   std::int64_t peak = 0;
   std::uint64_t moved = 0;
   int subgroup = 0;
+  bool on_meta = false;
+  bool is_root = false;
+  std::size_t uses = 0;
+  double inverse_scale = 0;
+  std::int64_t micro_batch = 0;
+  std::int64_t steps = 0;
+  std::string config;
   double norm = 0;
   double factor = 0;
 };
 
 /// The card itself, between what it takes as given and what is checked.
 Found card(ProcessGroup& group, nn::Module& layer, const std::filesystem::path& folder,
-           const std::filesystem::path& file) {
+           const std::filesystem::path& file, const std::filesystem::path& runs) {
   Lines paths;
   Lines calls;
 #include <reference_card.inc>  // made from the card by tests/CMakeLists.txt
@@ -86,6 +97,13 @@ Found card(ProcessGroup& group, nn::Module& layer, const std::filesystem::path& 
           .peak = peak,
           .moved = generator.offset() - begin,
           .subgroup = half->size(),
+          .on_meta = shape_only.device() == kMeta && leaf.device() == kCpu,
+          .is_root = around == nullptr,
+          .uses = uses.size(),
+          .inverse_scale = inverse_scale,
+          .micro_batch = micro_batch,
+          .steps = steps,
+          .config = io::read_text(file.string() + ".json"),
           .norm = norm,
           .factor = factor};
 }
@@ -96,7 +114,7 @@ TEST_CASE("the reference card: every example compiles and does what it says", "[
   run_ranks(2, [&](ProcessGroup& group) {
     Gain layer;
     found[static_cast<std::size_t>(group.rank())] =
-        card(group, layer, folder / "step", folder / std::to_string(group.rank()));
+        card(group, layer, folder / "step", folder / std::to_string(group.rank()), folder / "runs");
   });
   for (const Found& each : found) {
     CHECK(each.paths == Lines{"weight"});
@@ -118,6 +136,13 @@ TEST_CASE("the reference card: every example compiles and does what it says", "[
     CHECK(each.peak >= 24);
     CHECK(each.moved == 12);
     CHECK(each.subgroup == 1);
+    CHECK(each.on_meta);
+    CHECK(each.is_root);
+    CHECK(each.uses == 1);
+    CHECK(each.inverse_scale == 1);
+    CHECK(each.micro_batch == 1);
+    CHECK(each.steps == 38);
+    CHECK(each.config.find("LlamaForCausalLM") != std::string::npos);
     CHECK(each.norm == found[0].norm);
     CHECK(each.norm > 0);
     CHECK(each.factor <= 1);

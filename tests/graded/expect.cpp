@@ -48,10 +48,10 @@ std::vector<Cause> causes_of_bits(const std::vector<float>& observed,
        "NaN: you read fresh memory before anything was written to it, or a collective's result "
        "before wait()"},
       {many && all_are(observed, expected, [&](float x) { return x * w; }),
-       fmt::format("Every value is exactly W = {} times too large: you averaged zero times",
+       fmt::format("Every value is exactly W = {} times too large: you did not divide by W",
                    world_size)},
       {many && all_are(observed, expected, [&](float x) { return x / w; }),
-       fmt::format("Every value is exactly W = {} times too small: you averaged twice",
+       fmt::format("Every value is exactly W = {} times too small: you divided by W twice",
                    world_size)},
       {all_are(observed, expected, [](float x) { return -x; }), "Every value has the wrong sign"},
   };
@@ -130,7 +130,7 @@ void Check::bits(const std::string& what, const std::vector<float>& observed,
                  const std::vector<float>& expected, std::int64_t valid,
                  const std::vector<Cause>& causes) {
   if (observed.size() != expected.size()) {
-    return report(fmt::format("{} has {} elements", what, observed.size()),
+    return report(fmt::format("{}: {} elements", what, observed.size()),
                   fmt::format("{} elements", expected.size()), causes);
   }
   std::size_t count = 0, first = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "graded/case.h"
+#include "graded/precision.h"
 #include "support/toy_model.h"
 #include "tensor/ops.h"
 
@@ -22,6 +23,11 @@ inline std::vector<Shape> given_shapes(const Case& asked) {
 /// Option "wide": float64 instead of float32.
 inline DType given_dtype(const Case& asked) {
   return asked.options.value("wide", false) ? DType::float64 : DType::float32;
+}
+
+/// The dtype that the model reads. Option "param": another than that of the parameters.
+inline DType full_dtype(const Case& asked) {
+  return precision_of(asked.options).param_dtype_for(given_dtype(asked));
 }
 
 /// The values of parameter i before it became part of a flat vector. Those in float64 have more

@@ -85,6 +85,11 @@ TEST_CASE("copy_shard allocates the shard and nothing else", "[2.3]") {
   everywhere(judge_shard_peak);
 }
 
+TEST_CASE("Under mixed precision the shard keeps the parameters' own dtype", "[2.3]") {
+  everywhere(judge_shard, {{"param", "bfloat16"}});
+  everywhere(judge_shard_peak, {{"param", "float16"}});
+}
+
 TEST_CASE("The shard is on the unit's device, whichever is current", "[2.3]") {
   judge_shard({.world_size = 2, .options = {{"shapes", kLarge}, {"elsewhere", true}}});
 }
@@ -92,6 +97,11 @@ TEST_CASE("The shard is on the unit's device, whichever is current", "[2.3]") {
 TEST_CASE("The shard of float64 parameters", "[2.3]") {
   everywhere(judge_shard, {{"wide", true}});
   everywhere(judge_shard, {{"wide", true}, {"meta", true}});
+}
+
+TEST_CASE("Under mixed precision the full vectors have the dtype that the model reads", "[2.4]") {
+  everywhere(judge_views, {{"param", "bfloat16"}});
+  everywhere(judge_views, {{"param", "float16"}, {"frozen", true}});
 }
 
 TEST_CASE("Parameters and gradient buffers are views of two flat vectors", "[2.4]") {

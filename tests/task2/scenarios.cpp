@@ -1,12 +1,14 @@
 // Task 2: what a runner can be asked to do with a flat parameter, step by step.
 //
 // Options: shapes (of the parameters p0, p1, …), frozen, wide (float64 instead of float32), meta
-// (the parameters never had any bytes: the shard is made by a source that knows their values),
-// vast (so large that nothing has values), elsewhere (another device is the current one).
+// (the parameters never had any bytes: the shard is made by a source that knows their values), vast
+// (so large that nothing has values), elsewhere (another device is the current one), param (the
+// dtype in which the model computes, under mixed precision).
 #include "task2/scenarios.h"
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "base/todo.h"
+#include "graded/precision.h"
 #include "graded/recorder.h"
 #include "support/numbers.h"
 #include "task2/given.h"
@@ -41,7 +43,8 @@ Given laid_out(Recorder& recorder) {
         trainable);
     parameters.push_back({"p" + std::to_string(i), given.variables.back(), nullptr});
   }
-  given.flat = StepProbe::unbuilt(std::move(parameters), recorder.rank(), recorder.world_size());
+  given.flat = StepProbe::unbuilt(std::move(parameters), recorder.rank(), recorder.world_size(),
+                                  precision_of(recorder.asked().options));
   StepProbe::build_layout(*given.flat);
   return given;
 }

@@ -1,6 +1,7 @@
 // Step 2.3: the shard, made without the whole.
 #include "base/check.h"
 #include "task2/cases.h"
+#include "task2/given.h"
 #include "task2/layout.h"
 
 #include <algorithm>
@@ -10,18 +11,26 @@ namespace fsdp::graded {
 namespace {
 
 /// The shard as the runner describes it, if its storage has room for `numel` elements.
-std::string described_shard(const Case& asked, const Layout& layout, std::int64_t numel) {
-  const bool wide = asked.options.value("wide", false);
-  return fmt::format("{} ({}), SHARDED_PARAM of {}, {} bytes on cpu", wide ? "float64" : "float32",
-                     layout.shard, kUnit, numel * element_size(asked));
+std::string described_shard(DType dtype, const Layout& layout, std::int64_t numel,
+                            const char* kind = "SHARDED_PARAM", const std::string& owner = kUnit) {
+  return fmt::format("{} ({}), {} of {}, {} bytes on cpu", name_of(dtype), layout.shard, kind,
+                     owner, numel * static_cast<std::int64_t>(size_of(dtype)));
 }
 
 void check_description(Check& check, const Observations& seen, int rank, const Layout& layout) {
   const std::string is = seen.text(rank, "is");
+  const DType dtype = given_dtype(seen.asked()), read = full_dtype(seen.asked());
   check.at(rank, kUnit)
-      .equal("the shard", is, described_shard(seen.asked(), layout, layout.shard),
-             {{is == described_shard(seen.asked(), layout, layout.padded()),
-               "The shard is a view of a full vector: nothing is sharded"}});
+      .equal("the shard", is, described_shard(dtype, layout, layout.shard),
+             {{is == described_shard(dtype, layout, layout.padded()),
+               "The shard is a view of a full vector: nothing is sharded"},
+              {read != dtype && is == described_shard(read, layout, layout.shard),
+               "You made the shard in param_dtype_, which the model reads: the shard has the "
+               "parameters' own dtype, dtype_"},
+              {is == described_shard(dtype, layout, layout.shard, "ACTIVATION", "nobody"),
+               "You made the shard outside an AllocationScope of kind SHARDED_PARAM"},
+              {is == described_shard(dtype, layout, layout.shard, "SHARDED_PARAM", "nobody"),
+               "The AllocationScope has no owner: give it an Owner that names the unit"}});
 }
 
 /// What the source was asked for, as runs of elements in the order of the flat vector.

@@ -18,31 +18,45 @@ std::vector<std::string> places(const Layout& layout, const char* name) {
   return lines;
 }
 
-/// A vector of `numel` elements as the runner describes it.
-std::string described(const Case& asked, std::int64_t numel, const char* kind) {
-  const std::int64_t size = element_size(asked);
-  return fmt::format("{} ({}), {} of {}, {} bytes on cpu", size == 8 ? "float64" : "float32", numel,
-                     kind, kUnit, numel * size);
+/// A vector of `numel` elements as the runner describes it, over a storage for that many `stored`.
+std::string described(std::int64_t numel, DType dtype, DType stored, const char* kind,
+                      const std::string& owner = kUnit) {
+  return fmt::format("{} ({}), {} of {}, {} bytes on cpu", name_of(dtype), numel, kind, owner,
+                     numel * static_cast<std::int64_t>(size_of(stored)));
 }
 
 void check_full(Check& check, const Observations& seen, int rank, const Layout& layout,
                 const char* name, const char* kind) {
   const std::string is = seen.text(rank, name);
-  check.equal(name, is, described(seen.asked(), layout.padded(), kind),
-              {{is == described(seen.asked(), layout.numel, kind),
-                "You described N elements, not P: the vector includes the padding"}});
+  const DType dtype = full_dtype(seen.asked()), own = given_dtype(seen.asked());
+  const std::int64_t padded = layout.padded();
+  check.equal(
+      name, is, described(padded, dtype, dtype, kind),
+      {{is == described(layout.numel, dtype, dtype, kind),
+        "You described N elements, not P: the vector includes the padding"},
+       {dtype != own && is == described(padded, own, own, kind),
+        "You described the vector in the dtype of the shard, dtype_: the model reads param_dtype_"},
+       {dtype != own && is == described(padded, dtype, own, kind),
+        "You computed the size of the storage from dtype_: its elements are in param_dtype_"},
+       {kind == std::string("UNSHARDED_GRAD") &&
+            is == described(padded, dtype, dtype, "UNSHARDED_PARAM"),
+        "You counted the gradients as parameters: their kind is UNSHARDED_GRAD"},
+       {is == described(padded, dtype, dtype, kind, "nobody"),
+        "The storage has no owner: its Owner names the unit"}});
 }
 
 void check_memory(const Observations& seen, int rank, const Layout& layout) {
   const std::int64_t size = element_size(seen.asked());
+  const std::int64_t full =
+      layout.padded() * static_cast<std::int64_t>(size_of(full_dtype(seen.asked())));
   Check described("2.4", "make_views() describes the flat vectors and allocates nothing", seen);
   const Json& noted = seen.at(rank, "peak");
   const auto grown = noted.at("peak").at("total").get<std::int64_t>() -
                      noted.at("before").at("total").get<std::int64_t>();
   described.at(rank, kUnit)
       .equal("the peak of memory, above the parameters", grown, 0,
-             {{grown == layout.padded() * size, "You allocated one full vector"},
-              {grown == 2 * layout.padded() * size, "You allocated both full vectors"}});
+             {{grown == full, "You allocated one full vector"},
+              {grown == 2 * full, "You allocated both full vectors"}});
   described.nothing_on_heap(noted);
   Check gone("2.4", "make_views() frees the parameters' own memory", seen);
   const std::int64_t had = seen.asked().options.value("meta", false) ? 0 : layout.numel * size;
@@ -87,7 +101,8 @@ void judge_views(const Setup& setup) {
                seen);
     grad.at(rank, kUnit);
     if (frozen) {
-      grad.equal("full_grad", seen.text(rank, "full_grad"), "undefined");
+      grad.equal("full_grad", seen.text(rank, "full_grad"), "undefined",
+                 {{true, "You described full_grad for a frozen vector: look at requires_grad_"}});
     } else {
       check_full(grad, seen, rank, layout, "full_grad", "UNSHARDED_GRAD");
     }

@@ -6,6 +6,8 @@
 #include "support/toy_model.h"
 #include "tensor/ops.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
@@ -35,6 +37,12 @@ inline Variable input_of(const Case& asked, int more = 0) {
   Variable x(testing::noise({3, asked.options.value("width", 5) + more}, asked.seed));
   if (is_wide(asked)) x.convert(DType::float64);
   return x;
+}
+
+/// What task 2 has made of a flat parameter, in words.
+inline std::string format_of(const Tensor& full, DType shard) {
+  return fmt::format("full() is {} over {} bytes, shard() is {}", name_of(full.dtype()),
+                     full.storage()->nbytes(), name_of(shard));
 }
 
 }  // namespace fsdp::graded

@@ -104,6 +104,11 @@ const std::vector<EventKind> kTransfers = {EventKind::issue, EventKind::wait};
 void start(Recorder& recorder) {
   Tower tower(recorder);
   const std::vector<Tensor> full = tower.full();
+  Json formats = Json::array();
+  for (const auto& flat : tower.unit().flat_parameters()) {
+    formats.push_back(format_of(flat->full(), flat->shard().dtype()));
+  }
+  recorder.note("formats", formats);
   recorder.memory("before");
   recorder.events(
       "events",

@@ -14,10 +14,11 @@ namespace fsdp::graded {
 /// The flat vectors of one layer as a single process holds them, padded to a multiple of W, in the
 /// dtype that the model reads.
 struct Layer {
-  std::vector<Tensor> flats;        ///< trainable parameters, then frozen ones
-  std::vector<std::int64_t> valid;  ///< elements that are not padding
-  std::int64_t bytes() const;       ///< of all of them
-  std::int64_t cast_bytes = 0;      ///< of copies of one rank's shards in another dtype, if needed
+  std::vector<Tensor> flats;         ///< trainable parameters, then frozen ones
+  std::vector<std::int64_t> valid;   ///< elements that are not padding
+  std::int64_t bytes() const;        ///< of all of them
+  std::vector<std::string> formats;  ///< of the flat vectors and their shards: format_of()
+  std::int64_t cast_bytes = 0;       ///< of copies of one rank's shards in another dtype, if needed
 };
 
 /// The layer `index` of the model a case is about.
@@ -27,7 +28,7 @@ std::string unit_name(std::size_t index = 0);
 /// The output of the model of a case for its input, all parameters times `factor`; `again`: the
 /// first layer is called once more.
 Tensor output_of(const Case& asked, float factor = 1, bool again = false);
-/// "all_gather layers.0/forward of 4 float32 elements per rank": what makes a collective the right
+/// "all_gather layers.0/forward of 4 float32 per rank": what makes a collective the right
 /// one, of those that Recorder::collectives() noted.
 std::vector<std::string> collectives_of(const Json& noted);
 /// … and what it must be for `layer`, each rank of the group having one of `parts`.

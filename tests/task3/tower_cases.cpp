@@ -42,6 +42,7 @@ Layer layer_of(const Case& asked, std::size_t index) {
     const DType dtype = precision_of(asked.options).param_dtype_for(flat.dtype());
     layer.valid.push_back(numel);
     layer.flats.push_back(cast(flat, dtype));
+    layer.formats.push_back(format_of(layer.flats.back(), flat.dtype()));
     if (dtype != flat.dtype())
       layer.cast_bytes += static_cast<std::int64_t>(layer.flats.back().nbytes()) / w;
   }
@@ -64,8 +65,8 @@ Tensor output_of(const Case& asked, float factor, bool again) {
 std::vector<std::string> collectives_of(const Json& noted) {
   std::vector<std::string> all;
   for (const Json& each : noted) {
-    all.push_back(fmt::format("{} {}/{} of {} {} elements per rank",
-                              each.at("op").get<std::string>(), each.at("unit").get<std::string>(),
+    all.push_back(fmt::format("{} {}/{} of {} {} per rank", each.at("op").get<std::string>(),
+                              each.at("unit").get<std::string>(),
                               each.at("phase").get<std::string>(), each.at("numel").get<int>(),
                               each.at("dtype").get<std::string>()));
   }
@@ -79,7 +80,7 @@ std::vector<std::string> gathers_in(const Layer& layer, const std::string& unit,
                                     const std::optional<DType>& dtype) {
   std::vector<std::string> all;
   for (const Tensor& flat : layer.flats) {
-    all.push_back(fmt::format("all_gather {}/{} of {} {} elements per rank", unit, phase,
+    all.push_back(fmt::format("all_gather {}/{} of {} {} per rank", unit, phase,
                               flat.numel() / parts, name_of(dtype.value_or(flat.dtype()))));
   }
   return all;

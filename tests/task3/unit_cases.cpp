@@ -30,6 +30,29 @@ std::int64_t full_bytes(const Observations& seen, int rank, const std::string& k
   return seen.bytes(rank, key, "UNSHARDED_PARAM");
 }
 
+/// Whether task 2 has made the vectors of a unit in the right formats.
+bool check_formats(const Observations& seen, int rank, const Layer& layer) {
+  const auto is = seen.lines(rank, "formats");
+  const auto begin = [](const std::string& line, char last) {
+    return line.substr(0, line.find(last));
+  };
+  const bool comparable = is.size() == layer.formats.size() && !is.empty();
+  const std::string ours = comparable ? begin(is[0], ',') : "";
+  const std::string theirs = comparable ? begin(layer.formats[0], ',') : "";
+  Check check("3.1",
+              "task 2 has made full() in the dtype that the model reads, and the shard in that of "
+              "the parameters",
+              seen);
+  check.at(rank, unit_name())
+      .equal("the vectors before start_unshard()", is, layer.formats,
+             {{comparable && ours != theirs,
+               fmt::format("{} where {} are expected: that is step 2.4, param_dtype_", ours,
+                           theirs.substr(theirs.find(" is ") + 4))},
+              {comparable && ours == theirs,
+               "The shard has another dtype than the parameters: that is step 2.3, dtype_"}});
+  return check.ok();
+}
+
 /// Under mixed precision: what travels, and what is held besides the full vector. `others`: by how
 /// many bytes every kind but UNSHARDED_PARAM has grown.
 void check_cast(const Observations& seen, int rank, const Layer& layer, std::int64_t others) {
@@ -62,6 +85,7 @@ void judge_start(const Setup& setup) {
   const Layer layer = layer_of(seen.asked());
   const std::string phase = "forward";
   for (int rank = 0; rank < seen.world_size(); ++rank) {
+    if (!check_formats(seen, rank, layer)) continue;
     Check one("3.1", "a unit is gathered with one all-gather per flat parameter", seen);
     one.at(rank, unit_name())
         .equal("what was started", collectives_of(seen.at(rank, "collectives")),
@@ -70,7 +94,9 @@ void judge_start(const Setup& setup) {
                      collectives_of(seen.at(rank, "collectives")) ==
                          uncast_gathers_of(layer, unit_name(), phase, seen.world_size()),
                  "You gathered the shard in its own dtype: cast the shard first, so that only the "
-                 "narrow copies travel"}});
+                 "narrow copies travel"},
+                {seen.world_size() == 1 && seen.at(rank, "collectives").empty(),
+                 "You started no gather at W = 1: a single rank gathers as many do"}});
     Check wait(
         "3.1",
         "start_unshard starts the gather and does not wait, so that it can be called ahead of time",
@@ -84,7 +110,11 @@ void judge_start(const Setup& setup) {
     room.at(rank, unit_name())
         .equal(
             "UNSHARDED_PARAM bytes after the gather was started", held, layer.bytes(),
-            {{held == 2 * layer.bytes(), "You gathered into a second vector and then copied it"}});
+            {{layer.cast_bytes > 0 && held == layer.bytes() + layer.cast_bytes &&
+                  seen.bytes(rank, "started", "ALL_GATHER") == 0,
+              "You counted the cast copy as UNSHARDED_PARAM: use an AllocationScope with "
+              "MemoryKind::all_gather"},
+             {held == 2 * layer.bytes(), "You gathered into a second vector and then copied it"}});
     const std::int64_t others =
         seen.bytes(rank, "started", "total") - full_bytes(seen, rank, "started");
     const std::int64_t had = seen.bytes(rank, "before", "total") - full_bytes(seen, rank, "before");
@@ -96,7 +126,9 @@ void judge_start(const Setup& setup) {
     Check idempotent(
         "3.1", "start_unshard is idempotent: a unit that is not sharded stays as it is", seen);
     idempotent.at(rank, unit_name())
-        .equal("the state", seen.text(rank, "state"), std::string("unsharding"));
+        .equal("the state", seen.text(rank, "state"), std::string("unsharding"),
+               {{seen.text(rank, "state") == "sharded",
+                 "You did not set the state: after the gathers are started it is unsharding"}});
     const auto again = collectives_of(seen.at(rank, "again"));
     idempotent.equal("what a second call started", again, {},
                      {{!again.empty(), "You gathered twice: check the state first"}});
@@ -253,7 +285,10 @@ void judge_subgroup(const Setup& setup) {
                   {{grown > layer.bytes() / parts, "You copied more than the part"}});
     Check again("3.4", "a unit that is already sharded keeps its parts", seen);
     again.at(rank, unit_name())
-        .accepted("reshard_to_subgroup() of a sharded unit", seen.at(rank, "again"));
+        .accepted(
+            "reshard_to_subgroup() of a sharded unit", seen.at(rank, "again"),
+            {{seen.at(rank, "again").at("type") == "StorageError",
+              "You read the full vector of a sharded unit: return at once if it is sharded"}});
     if (!again.ok()) continue;
     again.equal("UNSHARDED_PARAM bytes after a second call", full_bytes(seen, rank, "kept again"),
                 layer.bytes() / parts);

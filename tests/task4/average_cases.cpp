@@ -56,10 +56,13 @@ void judge_finish(const Setup& setup) {
                     {std::to_string(m), std::to_string(steps)});
       }
       const std::int64_t counted = seen.number(rank, at + "micro-steps");
-      all.equal("micro_step() after finish_gradients", counted, 0,
-                {{counted == steps,
-                  "You did not reset micro_step_ to 0: a second finish_gradients would count the "
-                  "backwards of the first again"}});
+      Check ends("4.7", "finish_gradients ends the step: the count of micro-steps is 0 again",
+                 seen);
+      ends.at(rank).equal(
+          "micro_step() after finish_gradients", counted, 0,
+          {{counted == steps,
+            "You did not reset micro_step_ to 0: a second finish_gradients would count the "
+            "backwards of the first again"}});
       all.refused("a second finish_gradients", seen.at(rank, at + "again"), "Error",
                   {"0", std::to_string(steps)});
       const bool kept = options.value("kept", false);
