@@ -4,6 +4,7 @@
 #include "estimate/model_shape.h"
 #include "estimate/time_formula.h"
 #include "parallel/partition.h"
+#include "planner/magnitude.h"
 
 #include <algorithm>
 #include <vector>
@@ -60,11 +61,13 @@ int Evaluator::busiest_rank(const MemoryOptions& options) {
 }
 
 Breakdown Evaluator::memory(MemoryOptions options) {
+  check_bytes(model_, options);
   choose_rank(options);
   return estimate::peak_of_training(model_, options);
 }
 
 Outcome Evaluator::without_time(MemoryOptions options) {
+  check_bytes(model_, options);
   choose_rank(options);
   Outcome outcome;
   outcome.device = estimate::peak_of_training(model_, options);
@@ -77,6 +80,7 @@ Outcome Evaluator::without_time(MemoryOptions options) {
 
 void Evaluator::add_time(Outcome& outcome) {
   MemoryOptions options = outcome.options;
+  check_time(model_, options, machine_);
   options.rank = outcome.busiest_rank = busiest_rank(options);
   outcome.time = estimate::TimeFormula(model_, options, machine_, kernels_for(options)).step(1);
 }

@@ -36,6 +36,8 @@ class Evaluator {
   Evaluator(const nn::TransformerConfig& model, const CostModel& machine)
       : model_(model), machine_(machine) {}
 
+  // Each @throws InputError if bytes or picoseconds do not fit 64 bits.
+
   Outcome evaluate(const estimate::MemoryOptions& options);
   /// Only the memory; the time is zero.
   Outcome without_time(estimate::MemoryOptions options);
