@@ -32,9 +32,10 @@ int show_figures() {
 /// Many configurations in place of one.
 int plan(const CommandLine& line) {
   const train::TrainConfig config = configure(line).train;
-  program::print_line(planner::run_mode(line.planner, config.model, config.model_name(),
-                                        train::memory_options(config)));
-  return 0;
+  const planner::ModeOutput made = planner::run_mode(
+      line.planner, config.model, config.model_name(), train::memory_options(config));
+  program::print_line(made.text);
+  return made.is_found ? 0 : program::kFailed;
 }
 
 int run(int argc, char** argv) {

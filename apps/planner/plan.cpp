@@ -56,6 +56,8 @@ void for_each_strategy(const PlanRequest& request, const MemoryOptions& base, co
   MemoryOptions whole = base;
   whole.replicas = 1;
   whole.offload = {};
+  whole.reshard = Reshard::always;
+  whole.reshard_ranks = 0;
   if (whole.world_size == 1) {
     whole.placement = Placement::single;
     return add(whole);

@@ -33,9 +33,15 @@ struct PlannerLine {
   bool is_mode() const { return plan || which_strategy || largest || sweep; }
 };
 
-/// What the mode prints. @param base the training that the configuration describes
+/// What a mode prints.
+struct ModeOutput {
+  std::string text;
+  bool is_found = true;  ///< false: no configuration, or not even one sequence, fits the memory
+};
+
+/// @param base the training that the configuration describes
 /// @throws InputError naming an option.
-std::string run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
-                     const std::string& model_name, const estimate::MemoryOptions& base);
+ModeOutput run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
+                    const std::string& model_name, const estimate::MemoryOptions& base);
 
 }  // namespace fsdp::planner
