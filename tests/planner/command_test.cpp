@@ -164,7 +164,9 @@ TEST_CASE("Wrong planner options are refused by name") {
                     contains("--link: is \"fast\""));
   CHECK_THROWS_WITH(run({"--plan", "--memory=1MB", "--far-link=1GB/s"}), contains("--box"));
   CHECK_THROWS_WITH(run({"--plan", "--memory=1MB", "--global-batch=1..8"}), contains("1..8"));
-  CHECK_THROWS_WITH(run({"--plan", "--memory=1MB", "--ranks=1..1048576"}), contains("at most"));
+  CHECK_THROWS_WITH(run({"--plan", "--memory=1MB", "--ranks=1..1048576"}),
+                    contains("at most 16384"));
+  CHECK_THROWS_WITH(run({"--plan", "--memory=1MB", "--ranks=1..16384"}), contains("narrower"));
   CHECK_THROWS_WITH(run({"--sweep=batch=1..2", "--svg", ""}), contains("--svg: is empty"));
   for (const char* mode : {"--largest=batch", "--which-strategy"}) {
     CHECK_THROWS_WITH(run({mode, "--memory=1MB", "--format=json"}), contains("--format: json"));
