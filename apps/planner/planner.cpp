@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string>
 #include <vector>
 
 namespace fsdp::planner {
@@ -70,6 +72,28 @@ std::vector<std::int64_t> planned_ranks(const PlannerLine& line) {
       fmt::format("--ranks: {} are too many to plan for; use at most {}", ranks.back(), kMost));
 }
 
+/// What the configuration says of choices that are the plan's, as a line; "" if nothing.
+std::string passed_over(const std::vector<std::string>& given) {
+  static constexpr std::array kChosen{"parallel.strategy",
+                                      "parallel.ranks",
+                                      "parallel.data_parallel_replicate_degree",
+                                      "parallel.reshard_after_forward",
+                                      "parallel.prefetch_depth",
+                                      "parallel.offload_params",
+                                      "parallel.offload_grads",
+                                      "training.activation_checkpoint",
+                                      "training.mixed_precision_param",
+                                      "training.mixed_precision_reduce",
+                                      "training.local_batch_size",
+                                      "training.no_sync"};
+  std::string keys;
+  for (const char* key : kChosen) {
+    if (std::ranges::find(given, key) == given.end()) continue;
+    keys += (keys.empty() ? "" : ", ") + std::string(key);
+  }
+  return keys.empty() ? "" : "chosen by the plan, not by the configuration: " + keys + "\n";
+}
+
 ModeOutput plan(const PlannerLine& line, const nn::TransformerConfig& model,
                 const std::string& model_name, const MemoryOptions& base) {
   Evaluator evaluator(model, line.machine.cost_model());
@@ -84,7 +108,8 @@ ModeOutput plan(const PlannerLine& line, const nn::TransformerConfig& model,
     request.global_batch = parse_count("--global-batch", *line.global_batch);
   }
   const Plan made = make_plan(evaluator, std::move(request));
-  return {line.format == "json" ? plan_json(made) : plan_text(made, evaluator), made.is_feasible()};
+  if (line.format == "json") return {plan_json(made), made.is_feasible()};
+  return {passed_over(line.given) + plan_text(made, evaluator), made.is_feasible()};
 }
 
 ModeOutput largest(const PlannerLine& line, const nn::TransformerConfig& model,

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace fsdp::planner {
 
@@ -26,8 +27,9 @@ struct PlannerLine {
   std::optional<std::string> global_batch;  ///< sequences
   std::optional<std::string> memory;        ///< "80GB"
   std::string format = "text";              ///< text or json
+  std::vector<std::string> given = {};      ///< keys that the configuration sets
 
-  /// Declares all but memory and format.
+  /// Declares all but memory, format and given.
   void declare(program::OptionParser& parser);
   /// Whether one of these modes is asked for.
   bool is_mode() const { return plan || which_strategy || largest || sweep; }

@@ -119,7 +119,8 @@ std::string meshes(const nn::TransformerConfig& model, const CostModel& machine,
                    const MemoryOptions& base) {
   constexpr int kBox = 8, kRanks = 64;
   std::string text = fmt::format(
-      "\n3. The time of a step over {} ranks in boxes of {}, by the speed of the link between "
+      "\n3. The time of a step over {} ranks in boxes of {} with 400 GB/s inside, by the link "
+      "between "
       "boxes\n{:>10}{:>14}{:>14}\n",
       kRanks, kBox, "far link", "fsdp over all", "mesh of boxes");
   const std::vector<double> speeds{3.125, 6.25, 12.5, 25, 50, 100, 200};

@@ -105,6 +105,20 @@ TEST_CASE("What does not fit is no success") {
   CHECK(run_whole({"--plan", "--memory=1MB", "--ranks=1..2"}).is_found);
 }
 
+TEST_CASE("A plan names the keys that it chooses itself") {
+  const auto text = [](const std::vector<std::string>& given) {
+    PlannerLine line;
+    line.plan = true;
+    line.memory = "1MB";
+    line.ranks = "1..2";
+    line.given = given;
+    return run_mode(line, nn::TransformerConfig::nano(), "nano", {}).text;
+  };
+  CHECK_THAT(text({"parallel.strategy", "model.preset", "training.no_sync"}),
+             contains("configuration: parallel.strategy, training.no_sync\n"));
+  CHECK(text({"model.preset"}).find("chosen by the plan") == std::string::npos);
+}
+
 TEST_CASE("What 64 bits cannot count is refused") {
   const nn::TransformerConfig large = nn::TransformerConfig::llama3_405b();
   for (const char* batches : {"--sweep=batch=524288..1048576", "--sweep=batch=1048576"}) {
