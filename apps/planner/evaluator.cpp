@@ -33,7 +33,7 @@ const estimate::KernelTimes& Evaluator::kernels_for(const MemoryOptions& options
   return entry->second;
 }
 
-// The peak depends on when a rank's bytes are held, so that the rank with most may have a lower one.
+// When a rank's bytes are held matters too, so the rank that owns most may have a lower peak.
 void Evaluator::choose_rank(MemoryOptions& options) const {
   options.rank = 0;
   if (!differs_by_rank(options)) return;

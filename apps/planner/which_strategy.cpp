@@ -63,8 +63,8 @@ std::string sizes(const nn::TransformerConfig& model, const MemoryOptions& base,
   return text;
 }
 
-/// "zero1 is as fast as ddp from 400 GB/s on": the first of `values` from which on the second of two
-/// never takes longer.
+/// "zero1 is as fast as ddp from 400 GB/s on": the first of `values` from which on the second of
+/// two never takes longer.
 std::string crossover(const std::string& first, const std::string& second,
                       const std::vector<double>& values,
                       const std::vector<std::pair<std::int64_t, std::int64_t>>& times) {
