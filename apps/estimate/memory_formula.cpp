@@ -146,6 +146,7 @@ std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& confi
   // All ranks in one walk: the steps after the second are like it.
   RankPeaks ranks(options.world_size);
   StepSimulation schedule = simulation_of(config, options);
+  schedule.set_recording(false);
   schedule.count_ranks(ranks);
   for (int step = 0; step < std::min(steps, 2); ++step) schedule.next_step();
   return ranks.peaks();

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fsdp::estimate {
@@ -48,15 +49,17 @@ enum class MemorySpace {
 /// ZeRO-2 it depends on the rank, because the greedy partition gives ranks different loads.
 struct MemoryOptions {
   Placement placement = Placement::sharded;
-  int world_size = 1;                     ///< W
-  int replicas = 1;                       ///< R of a mesh (sharded only); each has W / R shards
-  std::int64_t batch = 1;                 ///< B, sequences of a micro-batch
-  std::int64_t length = 0;                ///< T, tokens of a sequence; 0 = max_position_embeddings
-  int micro_steps = 1;                    ///< M: micro-batches of a rank and step
-  int micro_steps_per_reduction = 1;      ///< L: 1, or M under no_sync
-  int threads = 1;                        ///< of a rank
-  bool clips = false;                     ///< the global norm is computed each step
-  int optimizer_states = 2;               ///< tensors per parameter: AdamW 2, SGD 0 or 1 (momentum)
+  int world_size = 1;                 ///< W
+  int replicas = 1;                   ///< R of a mesh (sharded only); each has W / R shards
+  std::int64_t batch = 1;             ///< B, sequences of a micro-batch
+  std::int64_t length = 0;            ///< T, tokens of a sequence; 0 = max_position_embeddings
+  int micro_steps = 1;                ///< M: micro-batches of a rank and step
+  int micro_steps_per_reduction = 1;  ///< L: 1, or M under no_sync
+  int threads = 1;                    ///< of a rank
+  bool clips = false;                 ///< the global norm is computed each step
+  int optimizer_states = 2;           ///< tensors per parameter: AdamW 2, SGD 0 or 1 (momentum)
+  /// Per element of an update (time only), as update_flops() says; 0 = AdamW, or SGD.
+  double update_flops = 0;
   optim::MixedPrecision mixed_precision;  ///< over masters of float32
   /// Every block, or none.
   Checkpointing checkpointing = Checkpointing::none;
@@ -83,6 +86,10 @@ struct MemoryOptions {
 
   int shards() const { return world_size / replicas; }  ///< S
 };
+
+/// Floating-point operations per element of an update by the optimizer of this name in a
+/// configuration: those that the kernels of tensor/optimizer*.cpp declare.
+double update_flops(std::string_view optimizer);
 
 /// @throws Error if the options do not fit together, or not the model.
 void check_options(const nn::TransformerConfig& config, const MemoryOptions& options);

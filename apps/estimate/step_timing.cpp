@@ -12,6 +12,14 @@ double real(std::int64_t value) { return static_cast<double>(value); }
 
 }  // namespace
 
+double update_flops(std::string_view optimizer) {
+  if (optimizer == "sgd") return 4;
+  if (optimizer == "adagrad") return 8;
+  if (optimizer == "adamax") return 11;
+  if (optimizer == "adadelta") return 16;
+  return 15;  // adamw, adam
+}
+
 const SegmentTimes& StepTiming::times_of(std::size_t segment) const {
   if (is_block(segment)) return kernels_.block;
   return segment == 0 ? kernels_.embedding : kernels_.head;
@@ -57,8 +65,9 @@ void StepTiming::update(std::int64_t numel, bool is_first, bool on_host) {
   for (int i = 0; is_first && i < states; ++i) {
     fill(TimePart::optimizer, numel, kFloatBytes, on_host);
   }
-  // AdamW; SGD with a momentum, and without.
-  const double flops = states == 2 ? 15 : 4;
+  const double by_default = update_flops(states == 2 ? "adamw" : "sgd");
+  const double flops = options_.update_flops == 0 ? by_default : options_.update_flops;
+  // Parameter, gradient and states are read; parameter and states are written.
   const double elements = states == 2 ? 7 : states == 1 ? 5 : 3;
   move(TimePart::optimizer, flops * real(numel), elements * real(numel * kFloatBytes), on_host);
 }

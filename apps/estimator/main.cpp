@@ -8,6 +8,7 @@
 #include "program/program.h"
 #include "train/bound.h"
 
+#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -24,23 +25,50 @@ int estimate(const CommandLine& line) {
   return made.is_good() ? 0 : program::kFailed;
 }
 
-int show_figures() {
+int show_figures(const CommandLine& line) {
+  if (line.format == "json") {
+    throw InputError("--format: --figures are printed as text only; leave it out");
+  }
   program::print_line(figures_text());
   return 0;
 }
 
+void check_planned(const CommandLine& line, const EstimatorConfig& config) {
+  if (line.rank != 0) {
+    throw InputError("--rank: the planner plans for the rank with the highest peak; leave it out");
+  }
+  if (line.round_to != 1) {
+    throw InputError("--round-to: the planner counts bytes as they are; leave it out");
+  }
+  if (config.is_real) {
+    throw InputError(
+        "memory_estimation.disable_fake_mode: the planner runs no training; leave it out");
+  }
+}
+
 /// Many configurations in place of one.
 int plan(const CommandLine& line) {
-  const train::TrainConfig config = configure(line).train;
-  program::print_line(planner::run_mode(line.planner, config.model, config.model_name(),
-                                        train::memory_options(config)));
-  return 0;
+  const EstimatorConfig config = configure(line);
+  check_planned(line, config);
+  for (const std::string& warning : config.warnings) {
+    std::fputs(("warning: " + warning + "\n").c_str(), stderr);
+  }
+  const train::TrainConfig& training = config.train;
+  planner::PlannerLine asked = line.planner;
+  for (const auto& [key, origin] : training.origins) asked.given.push_back(key);
+  if (!asked.global_batch && training.origins.contains("training.global_batch_size")) {
+    asked.global_batch = std::to_string(training.training.global_batch_size);
+  }
+  const planner::ModeOutput made = planner::run_mode(asked, training.model, training.model_name(),
+                                                     train::memory_options(training));
+  program::print_line(made.text);
+  return made.is_found ? 0 : program::kFailed;
 }
 
 int run(int argc, char** argv) {
   const std::optional<CommandLine> line = read_command_line(argc, argv);
   if (!line) return 0;
-  if (line->figures) return show_figures();
+  if (line->figures) return show_figures(*line);
   if (line->planner.is_mode()) return plan(*line);
   return estimate(*line);
 }

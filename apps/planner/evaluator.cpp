@@ -4,6 +4,7 @@
 #include "estimate/model_shape.h"
 #include "estimate/time_formula.h"
 #include "parallel/partition.h"
+#include "planner/magnitude.h"
 
 #include <algorithm>
 #include <vector>
@@ -13,6 +14,14 @@ namespace fsdp::planner {
 using estimate::MemoryOptions;
 using estimate::MemorySpace;
 using estimate::Placement;
+
+namespace {
+
+bool differs_by_rank(const MemoryOptions& options) {
+  return options.placement == Placement::zero1 || options.placement == Placement::zero2;
+}
+
+}  // namespace
 
 const estimate::KernelTimes& Evaluator::kernels_for(const MemoryOptions& options) {
   const std::int64_t length = options.length == 0 ? model_.max_position_embeddings : options.length;
@@ -24,11 +33,18 @@ const estimate::KernelTimes& Evaluator::kernels_for(const MemoryOptions& options
   return entry->second;
 }
 
-void Evaluator::choose_rank(MemoryOptions& options) {
+// When a rank's bytes are held matters too, so the rank that owns most may have a lower peak.
+void Evaluator::choose_rank(MemoryOptions& options) const {
   options.rank = 0;
-  if (options.placement != Placement::zero1 && options.placement != Placement::zero2) return;
+  if (!differs_by_rank(options)) return;
+  const std::vector<std::int64_t> peaks = estimate::bound_bytes_by_rank(model_, options, 2);
+  options.rank = static_cast<int>(std::ranges::max_element(peaks) - peaks.begin());
+}
+
+int Evaluator::busiest_rank(const MemoryOptions& options) {
+  if (!differs_by_rank(options)) return options.rank;
   const auto [entry, is_new] =
-      fullest_.try_emplace({options.world_size, options.zero.partition}, 0);
+      busiest_.try_emplace({options.world_size, options.zero.partition}, 0);
   if (is_new) {
     std::vector<std::int64_t> numels;
     for (const estimate::WholePart& part : estimate::model_shape(model_, options).whole_parts) {
@@ -41,15 +57,17 @@ void Evaluator::choose_rank(MemoryOptions& options) {
     }
     entry->second = static_cast<int>(std::ranges::max_element(loads) - loads.begin());
   }
-  options.rank = entry->second;
+  return entry->second;
 }
 
 Breakdown Evaluator::memory(MemoryOptions options) {
+  check_bytes(model_, options);
   choose_rank(options);
   return estimate::peak_of_training(model_, options);
 }
 
 Outcome Evaluator::without_time(MemoryOptions options) {
+  check_bytes(model_, options);
   choose_rank(options);
   Outcome outcome;
   outcome.device = estimate::peak_of_training(model_, options);
@@ -61,7 +79,9 @@ Outcome Evaluator::without_time(MemoryOptions options) {
 }
 
 void Evaluator::add_time(Outcome& outcome) {
-  const MemoryOptions& options = outcome.options;
+  MemoryOptions options = outcome.options;
+  check_time(model_, options, machine_);
+  options.rank = outcome.busiest_rank = busiest_rank(options);
   outcome.time = estimate::TimeFormula(model_, options, machine_, kernels_for(options)).step(1);
 }
 

@@ -24,8 +24,11 @@ LargestBatch largest_batch(Evaluator& evaluator, MemoryOptions options, std::int
   if (found.peak.total() > memory) return found;
   std::int64_t fits = 1, over = 2;
   while (over < kMost && peak_of(over).total() <= memory) fits = std::exchange(over, 2 * over);
-  FSDP_CHECK(over < kMost, "{} sequences fit into {} bytes: there is no largest batch", over,
-             memory);
+  if (over >= kMost) {
+    throw InputError(fmt::format(
+        "--memory: {} sequences fit into {} bytes; give a smaller memory, or a larger model", fits,
+        memory));
+  }
   while (over - fits > 1) {
     const std::int64_t middle = fits + (over - fits) / 2;
     (peak_of(middle).total() <= memory ? fits : over) = middle;

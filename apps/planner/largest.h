@@ -17,6 +17,7 @@ struct LargestBatch {
 };
 
 /// By bisection over the formula, whose peak only grows with B. @param memory bytes of a device
+/// @throws InputError if a billion sequences fit.
 LargestBatch largest_batch(Evaluator& evaluator, estimate::MemoryOptions options,
                            std::int64_t memory);
 

@@ -56,6 +56,8 @@ void for_each_strategy(const PlanRequest& request, const MemoryOptions& base, co
   MemoryOptions whole = base;
   whole.replicas = 1;
   whole.offload = {};
+  whole.reshard = Reshard::always;
+  whole.reshard_ranks = 0;
   if (whole.world_size == 1) {
     whole.placement = Placement::single;
     return add(whole);
@@ -65,6 +67,18 @@ void for_each_strategy(const PlanRequest& request, const MemoryOptions& base, co
     add(whole);
   }
   for_each_sharding(request, whole, add);
+}
+
+/// The memory of a configuration is found by a walk over its micro-batches.
+void check_work(const std::vector<MemoryOptions>& all) {
+  constexpr std::int64_t kMost = 1'000'000;  // half a minute for models of some dozen blocks
+  std::int64_t micro_batches = 0;
+  for (const MemoryOptions& each : all) micro_batches += each.micro_steps;
+  if (micro_batches <= kMost) return;
+  throw InputError(fmt::format(
+      "--ranks: {} configurations with {} micro-batches in all take too long to plan, at most {} "
+      "are allowed; give a narrower range of --ranks, or a smaller --global-batch",
+      all.size(), micro_batches, kMost));
 }
 
 std::vector<Alternative> alternatives_of(const Plan& plan) {
@@ -138,7 +152,9 @@ const Outcome& Plan::smallest() const {
 Plan make_plan(Evaluator& evaluator, PlanRequest request) {
   Plan plan;
   plan.request = std::move(request);
-  for (MemoryOptions& options : candidates(plan.request)) {
+  std::vector<MemoryOptions> all = candidates(plan.request);
+  check_work(all);
+  for (MemoryOptions& options : all) {
     Outcome outcome = evaluator.without_time(std::move(options));
     if (outcome.memory() <= plan.request.memory) evaluator.add_time(outcome);
     plan.outcomes.push_back(std::move(outcome));

@@ -51,7 +51,7 @@ struct Plan {
 /// offload × micro-batch. A rank's share of the global batch is M micro-batches of B sequences.
 std::vector<estimate::MemoryOptions> candidates(const PlanRequest& request);
 
-/// @throws InputError if no number of ranks divides the global batch.
+/// @throws InputError if no number of ranks divides the global batch, or if planning takes minutes.
 Plan make_plan(Evaluator& evaluator, PlanRequest request);
 
 /// Indices of what nothing else beats in both time and memory, among what fits; fastest first.

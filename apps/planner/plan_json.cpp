@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 Json kinds_of(const Breakdown& bytes) {
   Json kinds = Json::object();
   for (std::size_t i = 0; i < bytes.nbytes.size(); ++i) {
-    kinds[std::string(name_of(static_cast<MemoryKind>(i)))] = bytes.nbytes[i];
+    kinds[std::string(lower_name_of(static_cast<MemoryKind>(i)))] = bytes.nbytes[i];
   }
   return kinds;
 }

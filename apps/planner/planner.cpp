@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string>
 #include <vector>
 
 namespace fsdp::planner {
@@ -29,41 +31,101 @@ std::int64_t memory_of(const PlannerLine& line, const char* mode) {
   return parse_bytes("--memory", *line.memory);
 }
 
-void check_covered(const MemoryOptions& base) {
-  if (base.lora_rank == 0) return;
-  throw InputError("lora.rank: the planner knows trainings of whole models only; set it to 0");
+void refuse(bool is_refused, const char* message) {
+  if (is_refused) throw InputError(message);
 }
 
-std::string plan(const PlannerLine& line, const nn::TransformerConfig& model,
-                 const std::string& model_name, const MemoryOptions& base) {
+/// What the formula of time does not know is refused by the key that set it.
+void check_covered(const PlannerLine& line, const MemoryOptions& base) {
+  refuse(base.lora_rank != 0,
+         "lora.rank: the planner knows trainings of whole models only; set it to 0");
+  if (line.largest) return;  // memory alone
+  refuse(!base.zero.reductions.overlap,
+         "parallel.overlap_comm: the time of a step is only known for gradients that are reduced "
+         "during backward; set it to true");
+  refuse(base.zero.reductions.compression.has_value(),
+         "parallel.communication_data_type: the time of a step is only known for gradients that "
+         "travel uncompressed; leave it out");
+  refuse(!base.zero.reduce_scatter,
+         "parallel.reduce_scatter: the time of a step is only known for gradients that are reduced "
+         "to their owners; set it to true");
+  refuse(!base.zero.contiguous_gradients,
+         "parallel.contiguous_gradients: the time of a step is only known for gradients that are "
+         "copied into buckets; set it to true");
+}
+
+void check_line(const PlannerLine& line) {
+  const int modes = int{line.plan} + int{line.which_strategy} + int{line.largest.has_value()} +
+                    int{line.sweep.has_value()};
+  refuse(modes > 1, "--plan, --largest, --sweep, --which-strategy: give one of them");
+  refuse(line.format == "json" && (line.largest || line.which_strategy),
+         "--format: json is printed by --plan and --sweep only; leave it out");
+  refuse(line.svg && line.svg->empty(), "--svg: is empty; give a path");
+}
+
+/// W to choose from. For each, thousands of configurations are evaluated.
+std::vector<std::int64_t> planned_ranks(const PlannerLine& line) {
+  constexpr std::int64_t kMost = 1 << 14;
+  std::vector<std::int64_t> ranks = parse_range("--ranks", line.ranks.value_or("1..64"));
+  if (ranks.back() <= kMost) return ranks;
+  throw InputError(
+      fmt::format("--ranks: {} are too many to plan for; use at most {}", ranks.back(), kMost));
+}
+
+/// What the configuration says of choices that are the plan's, as a line; "" if nothing.
+std::string passed_over(const std::vector<std::string>& given) {
+  static constexpr std::array kChosen{"parallel.strategy",
+                                      "parallel.ranks",
+                                      "parallel.data_parallel_replicate_degree",
+                                      "parallel.reshard_after_forward",
+                                      "parallel.prefetch_depth",
+                                      "parallel.offload_params",
+                                      "parallel.offload_grads",
+                                      "training.activation_checkpoint",
+                                      "training.mixed_precision_param",
+                                      "training.mixed_precision_reduce",
+                                      "training.local_batch_size",
+                                      "training.no_sync"};
+  std::string keys;
+  for (const char* key : kChosen) {
+    if (std::ranges::find(given, key) == given.end()) continue;
+    keys += (keys.empty() ? "" : ", ") + std::string(key);
+  }
+  return keys.empty() ? "" : "chosen by the plan, not by the configuration: " + keys + "\n";
+}
+
+ModeOutput plan(const PlannerLine& line, const nn::TransformerConfig& model,
+                const std::string& model_name, const MemoryOptions& base) {
   Evaluator evaluator(model, line.machine.cost_model());
   PlanRequest request{.model_name = model_name,
                       .base = base,
                       .memory = memory_of(line, "--plan"),
-                      .ranks = parse_range("--ranks", line.ranks.value_or("1..64")),
+                      .ranks = planned_ranks(line),
                       .has_bus = line.machine.bus.has_value(),
                       .ranks_per_box = line.machine.box};
   request.global_batch = kSequencesPerRank * request.ranks.back();
   if (line.global_batch) {
-    request.global_batch = parse_range("--global-batch", *line.global_batch).front();
+    request.global_batch = parse_count("--global-batch", *line.global_batch);
   }
   const Plan made = make_plan(evaluator, std::move(request));
-  return line.format == "json" ? plan_json(made) : plan_text(made, evaluator);
+  if (line.format == "json") return {plan_json(made), made.is_feasible()};
+  return {passed_over(line.given) + plan_text(made, evaluator), made.is_feasible()};
 }
 
-std::string largest(const PlannerLine& line, const nn::TransformerConfig& model,
-                    const MemoryOptions& base) {
+ModeOutput largest(const PlannerLine& line, const nn::TransformerConfig& model,
+                   const MemoryOptions& base) {
   if (*line.largest != "batch") {
     throw InputError(fmt::format(
         "--largest: is \"{}\", must be batch: the largest micro-batch that fits", *line.largest));
   }
   const std::int64_t memory = memory_of(line, "--largest");
   Evaluator evaluator(model, {});
-  return largest_text(largest_batch(evaluator, base, memory), base, memory);
+  const LargestBatch found = largest_batch(evaluator, base, memory);
+  return {largest_text(found, base, memory), found.batch > 0};
 }
 
-std::string sweep(const PlannerLine& line, const nn::TransformerConfig& model,
-                  const std::string& model_name, const MemoryOptions& base) {
+ModeOutput sweep(const PlannerLine& line, const nn::TransformerConfig& model,
+                 const std::string& model_name, const MemoryOptions& base) {
   const std::vector<SweepAxis> axes = parse_sweep(*line.sweep);
   if (base.placement == estimate::Placement::single &&
       std::ranges::any_of(axes, [](const SweepAxis& axis) {
@@ -71,11 +133,15 @@ std::string sweep(const PlannerLine& line, const nn::TransformerConfig& model,
       })) {
     throw InputError("--sweep: one process has one rank; add --parallel.strategy fsdp");
   }
+  if (base.placement != estimate::Placement::sharded &&
+      std::ranges::find(axes, "replicas", &SweepAxis::key) != axes.end()) {
+    throw InputError("--sweep replicas: only shards are replicated; add --parallel.strategy fsdp");
+  }
   if (line.svg) io::probe_file(*line.svg);
   Evaluator evaluator(model, line.machine.cost_model());
   const Sweep made = make_sweep(evaluator, model_name, base, axes);
   if (line.svg) io::write_output_file(*line.svg, sweep_svg(made));
-  return line.format == "json" ? sweep_json(made) : sweep_text(made);
+  return {line.format == "json" ? sweep_json(made) : sweep_text(made)};
 }
 
 }  // namespace
@@ -97,15 +163,13 @@ void PlannerLine::declare(program::OptionParser& parser) {
   machine.declare(parser);
 }
 
-std::string run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
-                     const std::string& model_name, const MemoryOptions& base) {
-  check_covered(base);
-  const int modes = int{line.plan} + int{line.which_strategy} + int{line.largest.has_value()} +
-                    int{line.sweep.has_value()};
-  if (modes > 1) throw InputError("--plan, --largest, --sweep, --which-strategy: give one of them");
+ModeOutput run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
+                    const std::string& model_name, const MemoryOptions& base) {
+  check_line(line);
+  check_covered(line, base);
   if (line.which_strategy) {
-    return which_strategy_text(model, line.machine.cost_model(), base,
-                               memory_of(line, "--which-strategy"));
+    return {which_strategy_text(model, line.machine.cost_model(), base,
+                                memory_of(line, "--which-strategy"))};
   }
   if (line.sweep) return sweep(line, model, model_name, base);
   return line.plan ? plan(line, model, model_name, base) : largest(line, model, base);

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace fsdp::planner {
 
@@ -26,16 +27,23 @@ struct PlannerLine {
   std::optional<std::string> global_batch;  ///< sequences
   std::optional<std::string> memory;        ///< "80GB"
   std::string format = "text";              ///< text or json
+  std::vector<std::string> given = {};      ///< keys that the configuration sets
 
-  /// Declares all but memory and format.
+  /// Declares all but memory, format and given.
   void declare(program::OptionParser& parser);
   /// Whether one of these modes is asked for.
   bool is_mode() const { return plan || which_strategy || largest || sweep; }
 };
 
-/// What the mode prints. @param base the training that the configuration describes
+/// What a mode prints.
+struct ModeOutput {
+  std::string text;
+  bool is_found = true;  ///< false: no configuration, or not even one sequence, fits the memory
+};
+
+/// @param base the training that the configuration describes
 /// @throws InputError naming an option.
-std::string run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
-                     const std::string& model_name, const estimate::MemoryOptions& base);
+ModeOutput run_mode(const PlannerLine& line, const nn::TransformerConfig& model,
+                    const std::string& model_name, const estimate::MemoryOptions& base);
 
 }  // namespace fsdp::planner

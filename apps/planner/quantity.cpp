@@ -62,14 +62,22 @@ double parse_prefixed(const std::string& name, const std::string& text, std::str
   return parse(name, text, example, suffixes);
 }
 
-std::int64_t parse_whole(const std::string& name, const std::string& text) {
+std::int64_t parse_whole(const std::string& name, const std::string& text, const char* example) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < 1 || value > 1 << 20) {
-    throw InputError(fmt::format("{}: \"{}\" is not a whole number from 1 to {}; write 8 or 8..64",
-                                 name, text, 1 << 20));
+    throw InputError(fmt::format("{}: \"{}\" is not a whole number from 1 to {}; write {}", name,
+                                 text, 1 << 20, example));
   }
   return value;
+}
+
+/// Throws unless the value is between two bounds, which are written as a user would.
+void check_between(const std::string& name, const std::string& text, double value, double least,
+                   const char* least_text, double most, const char* most_text) {
+  if (value >= least && value <= most) return;
+  throw InputError(
+      fmt::format("{}: is \"{}\", must be between {} and {}", name, text, least_text, most_text));
 }
 
 /// Four digits that count.
@@ -81,23 +89,34 @@ std::string digits(double value) {
 }  // namespace
 
 std::int64_t parse_bytes(const std::string& name, const std::string& text) {
-  return std::llround(parse_prefixed(name, text, "80GB or 40GiB", {"B", ""}));
+  const double nbytes = parse_prefixed(name, text, "80GB or 40GiB", {"B", ""});
+  check_between(name, text, nbytes, 1, "1 byte", 1e18, "1000PB");
+  return std::llround(nbytes);
 }
 
 double parse_rate(const std::string& name, const std::string& text) {
-  return parse_prefixed(name, text, "50GB/s or 400T", {"", "B/s", "FLOPS", "FLOP/s"});
+  const double rate = parse_prefixed(name, text, "50GB/s or 400T", {"", "B/s", "FLOPS", "FLOP/s"});
+  check_between(name, text, rate, 1, "1 per second", 1e18, "1000P");
+  return rate;
 }
 
 std::int64_t parse_duration(const std::string& name, const std::string& text) {
-  return std::llround(parse(name, text, "5us or 300ns",
-                            {{"ps", 1}, {"ns", 1e3}, {"us", 1e6}, {"ms", 1e9}, {"s", 1e12}}));
+  const double ps = parse(name, text, "5us or 300ns",
+                          {{"ps", 1}, {"ns", 1e3}, {"us", 1e6}, {"ms", 1e9}, {"s", 1e12}});
+  check_between(name, text, ps, 1, "1ps", 1e15, "1000s");
+  return std::llround(ps);
+}
+
+std::int64_t parse_count(const std::string& name, const std::string& text) {
+  return parse_whole(name, text, "64");
 }
 
 std::vector<std::int64_t> parse_range(const std::string& name, const std::string& text) {
+  constexpr const char* kExample = "8 or 8..64";
   const std::size_t dots = text.find("..");
-  if (dots == std::string::npos) return {parse_whole(name, text)};
-  const std::int64_t first = parse_whole(name, text.substr(0, dots));
-  const std::int64_t last = parse_whole(name, text.substr(dots + 2));
+  if (dots == std::string::npos) return {parse_whole(name, text, kExample)};
+  const std::int64_t first = parse_whole(name, text.substr(0, dots), kExample);
+  const std::int64_t last = parse_whole(name, text.substr(dots + 2), kExample);
   if (first > last) {
     throw InputError(
         fmt::format("{}: is \"{}\", must go up: the smaller number first", name, text));

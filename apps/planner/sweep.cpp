@@ -19,7 +19,12 @@ namespace {
 
 constexpr const char* kKeys[] = {"world", "replicas", "batch", "seq_len", "prefetch"};
 
-void set(MemoryOptions& options, const std::string& key, std::int64_t value) {
+bool sweeps(const std::vector<SweepAxis>& axes, const char* key) {
+  return std::ranges::find(axes, key, &SweepAxis::key) != axes.end();
+}
+
+/// Without a sweep of W, more replicas are more ranks.
+void set(MemoryOptions& options, const std::string& key, std::int64_t value, bool sweeps_world) {
   if (key == "world") options.world_size = static_cast<int>(value);
   if (key == "batch") options.batch = value;
   if (key == "seq_len") options.length = value;
@@ -27,7 +32,11 @@ void set(MemoryOptions& options, const std::string& key, std::int64_t value) {
   if (key != "replicas") return;
   const int shards = options.shards();
   options.replicas = static_cast<int>(value);
-  options.world_size = options.replicas * shards;
+  if (!sweeps_world && value * shards > 1 << 20) {
+    throw InputError(fmt::format("{} replicas of {} shards are more than {} ranks; use fewer",
+                                 value, shards, 1 << 20));
+  }
+  if (!sweeps_world) options.world_size = options.replicas * shards;
 }
 
 SweepAxis parse_axis(const std::string& text) {
@@ -73,19 +82,20 @@ Sweep make_sweep(Evaluator& evaluator, const std::string& model_name, const Memo
                  const std::vector<SweepAxis>& axes) {
   Sweep sweep{.model_name = model_name, .axes = axes, .points = {}};
   const std::vector<std::int64_t> once{0};
+  const bool sweeps_world = sweeps(axes, "world");
   for (const std::int64_t first : axes[0].values) {
     for (const std::int64_t second : axes.size() == 2 ? axes[1].values : once) {
       SweepPoint point{{first}, {}};
       MemoryOptions options = base;
-      set(options, axes[0].key, first);
-      if (axes.size() == 2) {
-        point.values.push_back(second);
-        set(options, axes[1].key, second);
-      }
+      if (axes.size() == 2) point.values.push_back(second);
       try {
+        set(options, axes[0].key, first, sweeps_world);
+        if (axes.size() == 2) set(options, axes[1].key, second, sweeps_world);
         point.outcome = evaluator.evaluate(options);
       } catch (const Error& error) {
-        throw InputError(fmt::format("--sweep: {} = {}: {}", axes[0].key, first, error.what()));
+        std::string where = fmt::format("{} = {}", axes[0].key, first);
+        if (axes.size() == 2) where += fmt::format(", {} = {}", axes[1].key, second);
+        throw InputError(fmt::format("--sweep: {}: {}", where, error.what()));
       }
       sweep.points.push_back(std::move(point));
     }
@@ -98,11 +108,15 @@ std::string sweep_text(const Sweep& sweep) {
   std::string text = sweep.model_name + ": " + describe(sweep.points.front().outcome.options) +
                      "\n(the first row; peaks are of the device)\n";
   for (const SweepAxis& axis : sweep.axes) text += fmt::format("{:>9}", axis.key);
+  // W, where it follows from what is swept.
+  const bool shows_world = sweeps(sweep.axes, "replicas") && !sweeps(sweep.axes, "world");
+  if (shows_world) text += fmt::format("{:>9}", "world");
   text += fmt::format("{:>11}{:>11}", "step", "peak");
   for (const MemoryKind kind : kinds) text += fmt::format("{:>17}", fsdp::name_of(kind));
   text += "\n";
   for (const SweepPoint& point : sweep.points) {
     for (const std::int64_t value : point.values) text += fmt::format("{:>9}", value);
+    if (shows_world) text += fmt::format("{:>9}", point.outcome.options.world_size);
     text += fmt::format("{:>11}{:>11}", show_time(point.outcome.step()),
                         show_memory(point.outcome.memory()));
     for (const MemoryKind kind : kinds) {
@@ -121,10 +135,11 @@ std::string sweep_json(const Sweep& sweep) {
     for (std::size_t i = 0; i < sweep.axes.size(); ++i) {
       entry[sweep.axes[i].key] = point.values[i];
     }
+    entry["world"] = point.outcome.options.world_size;
     entry["step_ps"] = point.outcome.step();
     entry["device_bytes"] = point.outcome.memory();
     for (const MemoryKind kind : report::kStack) {
-      entry["device_kinds"][std::string(fsdp::name_of(kind))] = point.outcome.device[kind];
+      entry["device_kinds"][std::string(lower_name_of(kind))] = point.outcome.device[kind];
     }
     points.push_back(std::move(entry));
   }

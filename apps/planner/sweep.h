@@ -14,7 +14,7 @@ namespace fsdp::planner {
 /// A number that changes:
 ///
 ///     world       W; the replicas stay, so the shards change
-///     replicas    R, each with as many shards as now, so W = R·S grows
+///     replicas    R, each with as many shards as now, so W = R·S grows; beside `world` W stays
 ///     batch       B, sequences of a micro-batch
 ///     seq_len     T
 ///     prefetch    units gathered ahead

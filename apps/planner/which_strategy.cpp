@@ -28,7 +28,20 @@ MemoryOptions with(MemoryOptions options, Placement placement, int ranks) {
   options.batch = 1;
   options.micro_steps = options.micro_steps_per_reduction = 1;
   options.replicas = 1;
+  options.reshard = estimate::Reshard::always;
+  options.reshard_ranks = 0;
+  options.offload = {};
   return options;
+}
+
+/// "3.95e9" parameters; "> 3.95e9" if the search ended there, "-" if nothing fits.
+std::string largest_model(const nn::TransformerConfig& model, const MemoryOptions& options,
+                          std::int64_t memory) {
+  nn::TransformerConfig largest = model;
+  largest.num_hidden_layers = most_blocks(model, options, memory);
+  if (largest.num_hidden_layers == 0) return "-";
+  return fmt::format("{}{:.3g}e9", largest.num_hidden_layers == kMostBlocks ? "> " : "",
+                     1e-9 * static_cast<double>(largest.parameter_count()));
 }
 
 std::string sizes(const nn::TransformerConfig& model, const MemoryOptions& base,
@@ -43,31 +56,32 @@ std::string sizes(const nn::TransformerConfig& model, const MemoryOptions& base,
   for (const int ranks : {2, 8, 64, 512}) {
     text += fmt::format("{:>8}", ranks);
     for (const Placement placement : kPlacements) {
-      nn::TransformerConfig largest = model;
-      largest.num_hidden_layers = most_blocks(model, with(base, placement, ranks), memory);
-      text += largest.num_hidden_layers == 0
-                  ? fmt::format("{:>12}", "-")
-                  : fmt::format("{:>12}",
-                                fmt::format("{:.3g}e9",
-                                            1e-9 * static_cast<double>(largest.parameter_count())));
+      text += fmt::format("{:>12}", largest_model(model, with(base, placement, ranks), memory));
     }
     text += "\n";
   }
   return text;
 }
 
-/// "zero1 is as fast as ddp from 400 GB/s on": the first of `values` where the second of two takes
-/// no longer.
+/// "zero1 is as fast as ddp from 400 GB/s on": the first of `values` from which on the second of
+/// two never takes longer.
 std::string crossover(const std::string& first, const std::string& second,
                       const std::vector<double>& values,
                       const std::vector<std::pair<std::int64_t, std::int64_t>>& times) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (times[i].second > times[i].first) continue;
-    return i == 0 ? fmt::format("   {} is as fast as {} with each of these links\n", second, first)
-                  : fmt::format("   {} is as fast as {} from {:g} GB/s on\n", second, first,
-                                values[i]);
+  const auto is_slower = [](const auto& each) { return each.second > each.first; };
+  const auto slower = std::ranges::count_if(times, is_slower);
+  if (slower == 0) {
+    return fmt::format("   {} is as fast as {} with each of these links\n", second, first);
   }
-  return fmt::format("   {} is slower than {} with each of these links\n", second, first);
+  if (slower == std::ssize(times)) {
+    return fmt::format("   {} is slower than {} with each of these links\n", second, first);
+  }
+  std::size_t begin = times.size();
+  while (begin > 0 && !is_slower(times[begin - 1])) --begin;
+  if (begin == times.size()) {
+    return fmt::format("   {} is slower than {} with the fastest of these links\n", second, first);
+  }
+  return fmt::format("   {} is as fast as {} from {:g} GB/s on\n", second, first, values[begin]);
 }
 
 std::string links(const nn::TransformerConfig& model, const CostModel& machine,
@@ -105,7 +119,8 @@ std::string meshes(const nn::TransformerConfig& model, const CostModel& machine,
                    const MemoryOptions& base) {
   constexpr int kBox = 8, kRanks = 64;
   std::string text = fmt::format(
-      "\n3. The time of a step over {} ranks in boxes of {}, by the speed of the link between "
+      "\n3. The time of a step over {} ranks in boxes of {} with 400 GB/s inside, by the link "
+      "between "
       "boxes\n{:>10}{:>14}{:>14}\n",
       kRanks, kBox, "far link", "fsdp over all", "mesh of boxes");
   const std::vector<double> speeds{3.125, 6.25, 12.5, 25, 50, 100, 200};
@@ -165,15 +180,15 @@ std::string batches(const nn::TransformerConfig& model, const CostModel& machine
 
 std::int64_t most_blocks(const nn::TransformerConfig& model, const MemoryOptions& options,
                          std::int64_t memory) {
-  constexpr std::int64_t kMost = 1 << 14;
   const auto fits = [&](std::int64_t blocks) {
     nn::TransformerConfig sized = model;
     sized.num_hidden_layers = blocks;
     return Evaluator(sized, {}).memory(options).total() <= memory;
   };
   if (!fits(1)) return 0;
+  if (fits(kMostBlocks)) return kMostBlocks;
   std::int64_t enough = 1, over = 2;
-  while (over < kMost && fits(over)) enough = std::exchange(over, 2 * over);
+  while (over < kMostBlocks && fits(over)) enough = std::exchange(over, 2 * over);
   while (over - enough > 1) {
     const std::int64_t middle = enough + (over - enough) / 2;
     (fits(middle) ? enough : over) = middle;

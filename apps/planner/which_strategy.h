@@ -10,7 +10,11 @@
 
 namespace fsdp::planner {
 
-/// The most blocks of this model's width with which a training still fits. 0 = none.
+/// most_blocks() does not search any further.
+inline constexpr std::int64_t kMostBlocks = 1 << 14;
+
+/// The most blocks of this model's width with which a training still fits. 0 = none; kMostBlocks =
+/// so many or more.
 std::int64_t most_blocks(const nn::TransformerConfig& model, const estimate::MemoryOptions& options,
                          std::int64_t memory);
 

@@ -33,6 +33,7 @@ estimate::MemoryOptions memory_options(const TrainConfig& config) {
   options.mixed_precision = config.mixed_precision();
   options.optimizer_states =
       static_cast<int>(make_optimizer(config.optimizer)->state_names().size());
+  options.update_flops = estimate::update_flops(config.optimizer.name);
   const ReshardAfterForward& reshard = config.parallel.reshard_after_forward;
   using Kind = ReshardAfterForward::Kind;
   options.reshard = reshard.kind == Kind::always  ? estimate::Reshard::always

@@ -96,6 +96,7 @@ class RankMemory {
   RankMemory(const MemoryCase& test_case, ProcessGroup* group)
       : model_config_(test_case.model),
         options_(test_case.options),
+        make_other_optimizer_(test_case.optimizer),
         records_(test_case.records),
         is_host_(test_case.space == MemorySpace::host),
         limit_(test_case.limit),
@@ -172,6 +173,7 @@ class RankMemory {
   }
 
   std::shared_ptr<optim::Optimizer> make_optimizer() const {
+    if (make_other_optimizer_) return make_other_optimizer_();
     if (options_.optimizer_states == 2) {
       return std::make_shared<optim::AdamW>(optim::AdamW::Options{});
     }
@@ -261,6 +263,7 @@ class RankMemory {
 
   const nn::TransformerConfig& model_config_;
   const MemoryOptions& options_;
+  const std::function<std::shared_ptr<optim::Optimizer>()>& make_other_optimizer_;
   bool records_;
   bool is_host_;
   std::size_t limit_;

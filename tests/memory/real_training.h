@@ -6,11 +6,14 @@
 #include "base/clock.h"
 #include "estimate/memory_formula.h"
 #include "nn/transformer.h"
+#include "optim/optimizer.h"
 #include "task7_integration/integration.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +23,8 @@ namespace fsdp::testing {
 struct MemoryCase {
   nn::TransformerConfig model = nn::TransformerConfig::nano();
   estimate::MemoryOptions options;
+  /// Another optimizer than options.optimizer_states names.
+  std::function<std::shared_ptr<optim::Optimizer>()> optimizer = {};
   int steps = 2;
   bool records = true;   ///< snapshots too, not only peaks
   bool is_fake = false;  ///< one rank, on the device that counts bytes and holds none

@@ -12,7 +12,9 @@ namespace {
 
 using planner::PlannerLine;
 
-std::string run(std::vector<const char*> words, const estimate::MemoryOptions& base = {}) {
+planner::ModeOutput run_whole(std::vector<const char*> words,
+                              const estimate::MemoryOptions& base = {},
+                              const nn::TransformerConfig& model = nn::TransformerConfig::nano()) {
   program::OptionParser parser("test", "");
   PlannerLine line;
   line.declare(parser);
@@ -21,7 +23,11 @@ std::string run(std::vector<const char*> words, const estimate::MemoryOptions& b
   words.insert(words.begin(), "test");
   REQUIRE_FALSE(parser.parse(static_cast<int>(words.size()), words.data()));
   REQUIRE(line.is_mode());
-  return run_mode(line, nn::TransformerConfig::nano(), "nano", base);
+  return run_mode(line, model, "nano", base);
+}
+
+std::string run(const std::vector<const char*>& words, const estimate::MemoryOptions& base = {}) {
+  return run_whole(words, base).text;
 }
 
 }  // namespace
@@ -31,6 +37,12 @@ TEST_CASE("Quantities are read with their units") {
   CHECK(planner::parse_bytes("x", "40GiB") == std::int64_t{40} << 30);
   CHECK(planner::parse_bytes("x", "1.5KiB") == 1536);
   CHECK(planner::parse_bytes("x", "512") == 512);
+  CHECK(planner::parse_count("x", "64") == 64);
+  CHECK_THROWS_WITH(planner::parse_count("--global-batch", "1..8"), contains("write 64"));
+  CHECK_THROWS_WITH(planner::parse_bytes("--memory", "0.1B"), contains("between 1 byte and"));
+  CHECK_THROWS_WITH(planner::parse_rate("--flops", "1e-5"), contains("between 1 per second and"));
+  CHECK_THROWS_WITH(planner::parse_rate("--link", "1e-300"), contains("between 1 per second and"));
+  CHECK_THROWS_WITH(planner::parse_duration("--latency", "1000000s"), contains("and 1000s"));
   CHECK(planner::parse_rate("x", "400T") == 400e12);
   CHECK(planner::parse_rate("x", "50GB/s") == 50e9);
   CHECK(planner::parse_duration("x", "2.5us") == 2'500'000);
@@ -49,7 +61,8 @@ TEST_CASE("A plan says what is best, why, and what else costs") {
   }
   const std::string json =
       run({"--plan", "--memory=1MB", "--ranks=1..4", "--global-batch=8", "--format=json"});
-  for (const char* part : {"\"front\"", "\"step_ps\"", "\"device_kinds\"", "\"alternatives\""}) {
+  for (const char* part :
+       {"\"front\"", "\"step_ps\"", "\"device_kinds\"", "\"sharded_param\"", "\"alternatives\""}) {
     CHECK_THAT(json, contains(part));
   }
 }
@@ -57,6 +70,7 @@ TEST_CASE("A plan says what is best, why, and what else costs") {
 TEST_CASE("The largest batch and a sweep are printed") {
   CHECK_THAT(run({"--largest=batch", "--memory=1MB"}), contains("largest micro-batch:"));
   CHECK_THAT(run({"--sweep=batch=1..4"}), contains("SHARDED_PARAM"));
+  CHECK_THAT(run({"--sweep=batch=1..4", "--format=json"}), contains("\"sharded_param\""));
 }
 
 TEST_CASE("The largest model grows with W for what is sharded, and for nothing else") {
@@ -74,6 +88,81 @@ TEST_CASE("The largest model grows with W for what is sharded, and for nothing e
   CHECK(blocks(sharded, 2) < blocks(sharded, 8));
 }
 
+TEST_CASE("A search for blocks that ends at its limit says so") {
+  estimate::MemoryOptions options;
+  options.world_size = 2;
+  nn::TransformerConfig model = nn::TransformerConfig::nano();
+  CHECK(planner::most_blocks(model, options, std::int64_t{1} << 50) == planner::kMostBlocks);
+  CHECK(planner::most_blocks(model, options, 4'000'000) < planner::kMostBlocks);
+  CHECK_THAT(run({"--which-strategy", "--memory=1PB"}), contains(" > 0.0"));
+}
+
+TEST_CASE("What does not fit is no success") {
+  CHECK_FALSE(run_whole({"--plan", "--memory=1kB", "--ranks=1..2"}).is_found);
+  CHECK_FALSE(run_whole({"--plan", "--memory=1kB", "--ranks=1..2", "--format=json"}).is_found);
+  CHECK_FALSE(run_whole({"--largest=batch", "--memory=1kB"}).is_found);
+  CHECK(run_whole({"--largest=batch", "--memory=1MB"}).is_found);
+  CHECK(run_whole({"--plan", "--memory=1MB", "--ranks=1..2"}).is_found);
+}
+
+TEST_CASE("A plan names the keys that it chooses itself") {
+  const auto text = [](const std::vector<std::string>& given) {
+    PlannerLine line;
+    line.plan = true;
+    line.memory = "1MB";
+    line.ranks = "1..2";
+    line.given = given;
+    return run_mode(line, nn::TransformerConfig::nano(), "nano", {}).text;
+  };
+  CHECK_THAT(text({"parallel.strategy", "model.preset", "training.no_sync"}),
+             contains("configuration: parallel.strategy, training.no_sync\n"));
+  CHECK(text({"model.preset"}).find("chosen by the plan") == std::string::npos);
+}
+
+TEST_CASE("What 64 bits cannot count is refused") {
+  const nn::TransformerConfig large = nn::TransformerConfig::llama3_405b();
+  for (const char* batches : {"--sweep=batch=524288..1048576", "--sweep=batch=1048576"}) {
+    CHECK_THROWS_WITH(run_whole({batches, "--flops=1000P"}, {}, large),
+                      contains("training.local_batch_size"));
+  }
+  for (const char* slow : {"--flops=1", "--link=1", "--latency=1000s", "--hbm=1"}) {
+    CHECK_THROWS_WITH(run_whole({"--sweep=world=1024", slow}, {}, large), contains("53 days"));
+  }
+  CHECK_THROWS_WITH(run({"--largest=batch", "--memory=1PB"}), contains("--memory: 536870912"));
+}
+
+TEST_CASE("What a base configuration has beside the tables does not stop them") {
+  estimate::MemoryOptions base;
+  base.world_size = 4;
+  base.reshard = estimate::Reshard::within;
+  base.reshard_ranks = 2;
+  base.offload = {.params = true, .grads = true};
+  CHECK(run({"--which-strategy", "--memory=1MB"}, base) ==
+        run({"--which-strategy", "--memory=1MB"}));
+  CHECK(run({"--plan", "--memory=1MB", "--ranks=1..8"}, base) ==
+        run({"--plan", "--memory=1MB", "--ranks=1..8"}));
+}
+
+TEST_CASE("What the formula of time does not cover is refused by its key") {
+  const auto refuses = [](const auto& change, const char* key) {
+    estimate::MemoryOptions base;
+    change(base.zero);
+    for (const char* mode : {"--plan", "--which-strategy", "--sweep=batch=1..2"}) {
+      CHECK_THROWS_AS(run({mode, "--memory=1MB"}, base), InputError);
+      CHECK_THROWS_WITH(run({mode, "--memory=1MB"}, base), contains(key));
+    }
+    CHECK_THAT(run({"--largest=batch", "--memory=1MB"}, base), contains("largest micro-batch"));
+  };
+  refuses([](auto& zero) { zero.reductions.overlap = false; }, "parallel.overlap_comm");
+  refuses([](auto& zero) { zero.reductions.compression = DType::float16; },
+          "parallel.communication_data_type");
+  refuses([](auto& zero) { zero.reduce_scatter = false; }, "parallel.reduce_scatter");
+  refuses([](auto& zero) { zero.contiguous_gradients = false; }, "parallel.contiguous_gradients");
+  estimate::MemoryOptions ddp;
+  ddp.placement = estimate::Placement::ddp;
+  CHECK_THROWS_WITH(run({"--sweep=replicas=1..2"}, ddp), contains("only shards are replicated"));
+}
+
 TEST_CASE("Which strategy when is printed as four tables") {
   const std::string text = run({"--which-strategy", "--memory=1MB"});
   for (const char* part :
@@ -88,6 +177,14 @@ TEST_CASE("Wrong planner options are refused by name") {
   CHECK_THROWS_WITH(run({"--plan", "--memory=1MB", "--link=fast"}),
                     contains("--link: is \"fast\""));
   CHECK_THROWS_WITH(run({"--plan", "--memory=1MB", "--far-link=1GB/s"}), contains("--box"));
+  CHECK_THROWS_WITH(run({"--plan", "--memory=1MB", "--global-batch=1..8"}), contains("1..8"));
+  CHECK_THROWS_WITH(run({"--plan", "--memory=1MB", "--ranks=1..1048576"}),
+                    contains("at most 16384"));
+  CHECK_THROWS_WITH(run({"--plan", "--memory=1MB", "--ranks=1..16384"}), contains("narrower"));
+  CHECK_THROWS_WITH(run({"--sweep=batch=1..2", "--svg", ""}), contains("--svg: is empty"));
+  for (const char* mode : {"--largest=batch", "--which-strategy"}) {
+    CHECK_THROWS_WITH(run({mode, "--memory=1MB", "--format=json"}), contains("--format: json"));
+  }
   CHECK_THROWS_WITH(run({"--plan", "--sweep=batch=1..2", "--memory=1MB"}), contains("give one"));
   estimate::MemoryOptions single;
   single.placement = estimate::Placement::single;

@@ -1,7 +1,10 @@
 // The largest micro-batch by formula is the largest that runs: one more is out of memory.
 #include "planner/largest.h"
+#include "estimate/memory_formula.h"
 #include "memory/real_training.h"
 #include "support/catch.h"
+
+#include <algorithm>
 
 namespace fsdp::testing::largest_batches {
 namespace {
@@ -11,23 +14,53 @@ using estimate::Placement;
 using planner::Evaluator;
 using planner::LargestBatch;
 
+/// Over the ranks, each asked for by itself.
+std::int64_t highest_peak(const nn::TransformerConfig& model, MemoryOptions options) {
+  std::int64_t highest = 0;
+  for (options.rank = 0; options.rank < options.world_size; ++options.rank) {
+    const std::int64_t peak = estimate::peak_of_training(model, options).total();
+    highest = std::max(highest, peak);
+  }
+  return highest;
+}
+
 }  // namespace
 
-TEST_CASE("The largest batch fits, and one sequence more does not") {
-  Evaluator evaluator(odd_model(), {});
-  for (const Placement placement : {Placement::ddp, Placement::zero1, Placement::sharded}) {
-    MemoryOptions options;
-    options.placement = placement;
-    options.world_size = 3;
-    for (const std::int64_t memory : {2'300'000, 2'500'000, 3'000'000}) {
-      const LargestBatch found = largest_batch(evaluator, options, memory);
-      REQUIRE(found.batch >= 1);
-      options.batch = found.batch;
-      CHECK(evaluator.memory(options).total() == found.peak.total());
-      CHECK(found.peak.total() <= memory);
-      options.batch = found.batch + 1;
-      CHECK(evaluator.memory(options).total() == found.over.total());
-      CHECK(found.over.total() > memory);
+TEST_CASE("The largest batch fits on every rank, and one sequence more does not fit on one") {
+  for (const Placement placement :
+       {Placement::ddp, Placement::zero1, Placement::zero2, Placement::sharded}) {
+    for (const int world_size : {2, 3, 4}) {
+      MemoryOptions options;
+      options.placement = placement;
+      options.world_size = world_size;
+      for (const std::int64_t memory : {2'300'000, 2'500'000, 3'000'000}) {
+        Evaluator evaluator(odd_model(), {});
+        const LargestBatch found = largest_batch(evaluator, options, memory);
+        CAPTURE(static_cast<int>(placement), world_size, memory);
+        REQUIRE(found.batch >= 1);
+        options.batch = found.batch;
+        CHECK(highest_peak(odd_model(), options) == found.peak.total());
+        CHECK(found.peak.total() <= memory);
+        options.batch = found.batch + 1;
+        CHECK(highest_peak(odd_model(), options) == found.over.total());
+        CHECK(found.over.total() > memory);
+      }
+    }
+  }
+}
+
+TEST_CASE("The memory planned with ZeRO is that of the rank with the highest peak") {
+  nn::TransformerConfig model = nn::TransformerConfig::tiny();
+  MemoryOptions options;
+  options.placement = Placement::zero2;
+  options.world_size = 4;
+  options.zero.reduce_buffer_bytes = options.zero.broadcast_buffer_bytes = std::size_t{25} << 20;
+  Evaluator evaluator(model, {});
+  for (const auto partition : {parallel::Partition::greedy, parallel::Partition::flat}) {
+    for (const std::int64_t batch : {1, 2, 5}) {
+      options.zero.partition = partition;
+      options.batch = batch;
+      CHECK(evaluator.memory(options).total() == highest_peak(model, options));
     }
   }
 }
@@ -41,7 +74,7 @@ TEST_CASE("If not even one sequence fits, there is no largest batch") {
 }
 
 TEST_CASE("A training with the largest batch runs within the limit, and throws with one more") {
-  for (const Placement placement : {Placement::single, Placement::sharded}) {
+  for (const Placement placement : {Placement::single, Placement::zero2, Placement::sharded}) {
     MemoryCase test_case;
     test_case.model = odd_model();
     test_case.records = false;
@@ -54,9 +87,10 @@ TEST_CASE("A training with the largest batch runs within the limit, and throws w
     test_case.limit = static_cast<std::size_t>(memory);
     test_case.options.batch = found.batch;
     std::int64_t peak = 0;
-    const MeasuredMemory measured = measure(test_case).front();
-    for (const estimate::StepMemory& step : measured.steps) {
-      peak = std::max(peak, step.peak().total());
+    for (const MeasuredMemory& measured : measure(test_case)) {
+      for (const estimate::StepMemory& step : measured.steps) {
+        peak = std::max(peak, step.peak().total());
+      }
     }
     CHECK(peak == found.peak.total());
     test_case.options.batch = found.batch + 1;

@@ -66,6 +66,27 @@ TEST_CASE("Two numbers are swept together, the last one fastest") {
         estimate::MemoryFormula(nn::TransformerConfig::nano(), options).peak(2));
 }
 
+TEST_CASE(
+    "W is the total where replicas are swept beside it, and shown where it follows from them") {
+  MemoryOptions base;
+  base.world_size = 4;
+  for (const std::string text : {"world=8..16,replicas=1..4", "replicas=1..4,world=8..16"}) {
+    const Sweep sweep = sweep_of(text, base);
+    REQUIRE(sweep.points.size() == 6);
+    const bool is_world_first = sweep.axes[0].key == "world";
+    for (const SweepPoint& point : sweep.points) {
+      CHECK(point.outcome.options.world_size == point.values[is_world_first ? 0 : 1]);
+      CHECK(point.outcome.options.replicas == point.values[is_world_first ? 1 : 0]);
+    }
+  }
+  const Sweep alone = sweep_of("replicas=1..4", base);
+  CHECK(alone.points.back().outcome.options.world_size == 16);
+  CHECK_THAT(sweep_text(alone), contains(" replicas    world"));
+  CHECK_THAT(sweep_json(alone), contains("\"world\": 16"));
+  CHECK_THROWS_WITH(sweep_of("world=2,replicas=4", base), contains("world = 2, replicas = 4"));
+  CHECK_THROWS_WITH(sweep_of("replicas=1048576", base), contains("more than 1048576 ranks"));
+}
+
 TEST_CASE("A sweep is shown as a table, as JSON and as a picture") {
   const Sweep sweep = sweep_of("world=2..8", {});
   const std::string text = sweep_text(sweep);

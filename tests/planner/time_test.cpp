@@ -1,9 +1,13 @@
 // The time of a step by formula is that of the real engine on the virtual clock, to the picosecond.
+#include "optim/adaptive_optimizers.h"
 #include "planner/timed.h"
 #include "support/catch.h"
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace fsdp::testing::step_time {
 namespace {
@@ -115,6 +119,27 @@ TEST_CASE("Two flat parameters per unit, another optimizer and a shorter sequenc
       };
       test_case.options.micro_steps = 2;
       check_times(test_case);
+    }
+  }
+}
+
+TEST_CASE("Every optimizer takes what the formula says") {
+  using Make = std::function<std::shared_ptr<optim::Optimizer>()>;
+  const std::vector<std::pair<std::string, Make>> optimizers{
+      {"adam", [] { return std::make_shared<optim::Adam>(optim::Adam::Options{}); }},
+      {"adamax", [] { return std::make_shared<optim::Adamax>(optim::Adamax::Options{}); }},
+      {"adagrad", [] { return std::make_shared<optim::Adagrad>(optim::Adagrad::Options{}); }},
+      {"adadelta", [] { return std::make_shared<optim::Adadelta>(optim::Adadelta::Options{}); }}};
+  for (const auto& [name, make] : optimizers) {
+    for (const Placement placement : {Placement::ddp, Placement::zero1, Placement::sharded}) {
+      CAPTURE(name);
+      MemoryCase test_case = timed_case(3);
+      test_case.options.placement = placement;
+      test_case.optimizer = make;
+      test_case.options.optimizer_states = static_cast<int>(make()->state_names().size());
+      test_case.options.update_flops = estimate::update_flops(name);
+      check_times(test_case);
+      CHECK(difference_in_time(test_case, {.ps_per_flop = 1000}) == "");  // the flops bind
     }
   }
 }

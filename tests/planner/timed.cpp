@@ -23,6 +23,10 @@ std::string difference_in_time(MemoryCase test_case, const CostModel& machine) {
   test_case.machine = machine;
   const MeasuredMemory measured = measure(test_case).front();
   const estimate::TimeFormula formula(test_case.model, test_case.options, machine);
+  if (std::ssize(measured.times) != test_case.steps) {
+    return fmt::format("{}: {} of {} steps were timed", describe(test_case), measured.times.size(),
+                       test_case.steps);
+  }
   for (std::size_t step = 0; step < measured.times.size(); ++step) {
     const std::int64_t expected = formula.step(static_cast<int>(step)).total();
     if (measured.times[step] == expected) continue;
