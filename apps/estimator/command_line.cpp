@@ -28,8 +28,8 @@ void take_file(CommandLine& line) {
       continue;
     }
     overrides.push_back(word);
-    const bool takes_next = word.find('=') == std::string::npos && i + 1 < line.overrides.size() &&
-                            !line.overrides[i + 1].starts_with("--");
+    const bool takes_next =
+        i + 1 < line.overrides.size() && is_value_of(word, line.overrides[i + 1]);
     if (takes_next) overrides.push_back(line.overrides[++i]);
   }
   line.overrides = std::move(overrides);

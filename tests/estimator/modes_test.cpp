@@ -154,8 +154,20 @@ TEST_CASE("a limit of the device's memory is a retry and an error that says wher
 }
 
 TEST_CASE("every saving that is named holds, to the byte", "[estimator]") {
-  for (const Words& more : {Words{}, {"--training.global_batch_size=12"}}) {
-    Words words = tiny({"--parallel.strategy=fsdp", "--parallel.ranks=2"});
+  const Words ranks = {"--parallel.strategy=fsdp", "--parallel.ranks=2"};
+  const std::string shards = "--parallelism.data_parallel_shard_degree=";
+  const std::string replicas = "--parallelism.data_parallel_replicate_degree=2";
+  const Words titan = {shards + "2", replicas, "--activation_checkpoint.mode=none"};
+  for (const Words& more :
+       {ranks,
+        {"--parallel.strategy=fsdp", "--parallel.ranks=2", "--training.global_batch_size=12"},
+        titan,
+        {shards + "2", replicas, "--parallel.ranks=4", "--training.activation_checkpoint=none",
+         "--activation_checkpoint.mode=none"},
+        {shards + "1", replicas},
+        {"--parallel.strategy=ddp", "--parallel.ranks=4",
+         "--parallel.data_parallel_replicate_degree=2"}}) {
+    Words words = tiny({});
     words.insert(words.end(), more.begin(), more.end());
     const Estimate made = estimated(words);
     REQUIRE(made.savings.size() > 5);
