@@ -1,10 +1,13 @@
 // unshard-estimate as a user starts it.
 #include "train/program.h"
+
+#include "io/file_io.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <string>
 
 namespace fsdp::estimator {
@@ -32,6 +35,45 @@ TEST_CASE("exit codes tell agreement, lack of memory and wrong input apart", "[e
   CHECK_THAT(wrong.err, contains("pipeline parallelism is not estimated"));
   CHECK(run(folder, "--model.preset nano one.toml two.toml").code == 2);
   CHECK(run(folder, "--rank 1 --model.preset nano").code == 2);
+}
+
+TEST_CASE("the options of unshard-train mean the same here", "[estimator]") {
+  const TemporaryFolder folder;
+  const auto settings = [&](const std::string& words) {
+    const Finished done = run(folder, "--model.preset nano --format json " + words);
+    INFO(done.err);
+    REQUIRE(done.code == 0);
+    return nlohmann::json::parse(done.out);
+  };
+  const auto json = settings("--ranks 4 --strategy zero2");
+  CHECK(json.at("config").at("settings").at("parallel.ranks") == "4");
+  CHECK(json.at("config").at("settings").at("parallel.strategy") == "zero2");
+  const auto& savings = json.at("savings");
+  const auto doubled = std::ranges::find_if(
+      savings, [](const auto& each) { return each.at("change") == "--ranks 8"; });
+  CHECK(doubled != savings.end());
+  io::write_text_atomically(folder / "deep.json", R"({"train_micro_batch_size_per_gpu": 1,
+      "zero_optimization": {"stage": 1}})");
+  const auto deep = settings("--ranks 2 --deepspeed " + (folder / "deep.json").string());
+  CHECK(deep.at("config").at("settings").at("parallel.strategy") == "zero1");
+  CHECK(deep.at("formula").at("difference") == "");
+  const Finished both = run(folder, "--ranks 4 --parallel.ranks 8");
+  CHECK(both.code == 2);
+  CHECK_THAT(both.err, contains("parallel.ranks: is 8, but --ranks is 4; give one of them"));
+}
+
+TEST_CASE("an option of the planner is refused where it would do nothing", "[estimator]") {
+  const TemporaryFolder folder;
+  for (const char* words :
+       {"--bus garbage", "--flops 3", "--latency 1s", "--box 2", "--global-batch 8",
+        "--largest batch --memory 1MB --flops 3T", "--svg a.svg", "--plan --strategy ddp",
+        "--which-strategy --strategy ddp"}) {
+    INFO(words);
+    const Finished done = run(folder, std::string("--model.preset nano ") + words);
+    CHECK(done.code == 2);
+    CHECK(done.out.empty());
+    CHECK_THAT(done.err, contains("--help shows the options"));
+  }
 }
 
 TEST_CASE("the text has every section, and says what was switched off", "[estimator]") {
