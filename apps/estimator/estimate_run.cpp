@@ -140,7 +140,7 @@ class RankEstimate {
     const std::int64_t scratch =
         static_cast<std::int64_t>(ThreadPool::kScratchBytes) * Context::current().options().threads;
     run_.allocator = {.peak_active = static_cast<std::int64_t>(allocator().most_in_use()) + scratch,
-                      .peak_reserved = static_cast<std::int64_t>(allocator().reserved()),
+                      .peak_reserved = static_cast<std::int64_t>(allocator().reserved()) + scratch,
                       .retries = allocator().refusals(),
                       .scratch = scratch};
   }

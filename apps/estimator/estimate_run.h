@@ -28,10 +28,10 @@ struct Stage {
 /// What the allocator counted, apart from the tracker.
 struct AllocatorCounts {
   std::int64_t peak_active = 0;    ///< bytes in use at one time, with `scratch`
-  std::int64_t peak_reserved = 0;  ///< bytes taken from the device, in use or kept for reuse
+  std::int64_t peak_reserved = 0;  ///< bytes taken from the device, in use or kept, with `scratch`
   std::int64_t retries = 0;        ///< requests beyond the limit
   std::int64_t scratch = 0;        ///< the arenas of the kernels' threads, allocated once, apart
-  std::int64_t fragmentation() const { return peak_reserved - (peak_active - scratch); }
+  std::int64_t fragmentation() const { return peak_reserved - peak_active; }
 };
 
 /// What one unit (or nobody) holds of one kind.

@@ -146,10 +146,9 @@ std::string module_table(const Estimate& estimate, const ByteScale& scale, bool 
 std::string summary_lines(const Estimate& estimate, const ByteScale& scale) {
   const AllocatorCounts& counts = estimate.run.allocator;
   const std::int64_t most = estimate.run.tracker_max();
-  std::string text =
-      fmt::format("peak active: {} | peak reserved: {} | num_retries: {}\n",
-                  scale.with_unit(counts.peak_active),
-                  scale.with_unit(counts.peak_reserved + counts.scratch), counts.retries);
+  std::string text = fmt::format("peak active: {} | peak reserved: {} | num_retries: {}\n",
+                                 scale.with_unit(counts.peak_active),
+                                 scale.with_unit(counts.peak_reserved), counts.retries);
   text += fmt::format("Tracker Max: {}\n", scale.with_unit(most));
   text += fmt::format("Tracker Accuracy: {:.2f}{}\n",
                       static_cast<double>(most) / static_cast<double>(counts.peak_active),

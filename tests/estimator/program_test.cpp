@@ -104,6 +104,17 @@ TEST_CASE("70 billion parameters are estimated in less than 300 MB", "[estimator
   CHECK(json.at("allocator").at("tracker_accuracy") == 1);
 }
 
+TEST_CASE("what is reserved contains what is active", "[estimator]") {
+  const TemporaryFolder folder;
+  const Finished done = run(folder, "--model.preset nano --parallel.ranks 2 --format json");
+  const auto allocator = nlohmann::json::parse(done.out).at("allocator");
+  const std::int64_t reserved = allocator.at("peak_reserved");
+  const std::int64_t active = allocator.at("peak_active");
+  CHECK(allocator.at("scratch") > 0);
+  CHECK(reserved >= active);
+  CHECK(reserved - active == allocator.at("fragmentation"));
+}
+
 TEST_CASE("the page holds the curve and needs nothing else", "[estimator]") {
   const TemporaryFolder folder;
   const std::string page = (folder / "page.html").string();
