@@ -40,7 +40,7 @@ class RankEstimate {
     add_stage("group");
     FSDP_CHECK(tracker().current_total() == 0, "{} bytes are held before there is a model",
                tracker().current_total());
-    make_model();
+    if (!can_make_model()) return;
     add_stage("model");
     {
       MemoryInstrument instrument(strategy_->model(), tracker());
@@ -55,7 +55,8 @@ class RankEstimate {
       }
       run_.record.ranks.push_back(recorder.finish());
     }
-    count();
+    count(static_cast<std::int64_t>(ThreadPool::kScratchBytes) *
+          Context::current().options().threads);
   }
 
   void take_part() {
@@ -83,6 +84,27 @@ class RankEstimate {
                "building the model took {} bytes where its shards have {}", tracker().peak_total(),
                held);
     Context::current().pool();  // counted from the first kernel on: here, so that both modes agree
+  }
+
+  /// If memory runs out meanwhile, the run has one iteration, whose only phase is this.
+  bool can_make_model() {
+    report::RankRecorder recorder(Context::current());
+    try {
+      make_model();
+      return true;
+    } catch (const Error& error) {
+      if (allocator().refusals() == 0) throw;
+      run_.out_of_memory = error.what();
+    }
+    IterationMemory ended;
+    ended.peak = ended.highest = tracker().peak();
+    ended.after = tracker().current();
+    ended.phases.push_back({.name = "model", .peak = ended.peak, .module = {}});
+    run_.iterations.push_back(std::move(ended));
+    run_.record.ranks.push_back(recorder.finish());
+    run_.parameters = config_.train.model.parameter_count() + config_.train.lora_parameters();
+    count(0);  // there is no kernel yet
+    return false;
   }
 
   train::MicroBatch micro_batch(int iteration, int m) {
@@ -136,9 +158,7 @@ class RankEstimate {
     run_.iterations.push_back(std::move(memory));
   }
 
-  void count() {
-    const std::int64_t scratch =
-        static_cast<std::int64_t>(ThreadPool::kScratchBytes) * Context::current().options().threads;
+  void count(std::int64_t scratch) {
     run_.allocator = {.peak_active = static_cast<std::int64_t>(allocator().most_in_use()) + scratch,
                       .peak_reserved = static_cast<std::int64_t>(allocator().reserved()) + scratch,
                       .retries = allocator().refusals(),
@@ -222,6 +242,11 @@ int EstimateRun::peak_iteration() const {
 
 std::int64_t EstimateRun::tracker_max() const {
   return iterations.at(static_cast<std::size_t>(peak_iteration())).peak.total();
+}
+
+double EstimateRun::tracker_accuracy() const {
+  if (tracker_max() == allocator.peak_active) return 1;
+  return static_cast<double>(tracker_max()) / static_cast<double>(allocator.peak_active);
 }
 
 EstimateRun run_estimate(const EstimatorConfig& config) {

@@ -43,7 +43,7 @@ struct Holding {
 
 struct EstimateRun {
   std::vector<Stage> stages;
-  std::vector<IterationMemory> iterations;
+  std::vector<IterationMemory> iterations;  ///< at least one, which may have ended early
   AllocatorCounts allocator;
   report::RunRecord record;     ///< both iterations, for the curve
   std::int64_t parameters = 0;  ///< of the model, adapters included
@@ -51,6 +51,7 @@ struct EstimateRun {
 
   int peak_iteration() const;  ///< the first with the highest peak
   std::int64_t tracker_max() const;
+  double tracker_accuracy() const;  ///< tracker_max() / allocator.peak_active
 };
 
 /// Runs the training that `config` describes, on the device `fake` in one process, or (is_real) on

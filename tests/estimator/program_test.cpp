@@ -2,6 +2,7 @@
 #include "train/program.h"
 
 #include "io/file_io.h"
+#include "nn/transformer.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
@@ -102,6 +103,32 @@ TEST_CASE("70 billion parameters are estimated in less than 300 MB", "[estimator
   CHECK(iterations.at(0).at("after").at("optimizer") == 8 * 68'976'648'192 / 64);
   CHECK(iterations.at(1).at("modules").at(0).at("states").contains("AFT_POST_BW"));
   CHECK(json.at("allocator").at("tracker_accuracy") == 1);
+}
+
+TEST_CASE("there is a report of memory that runs out early", "[estimator]") {
+  const TemporaryFolder folder;
+  const std::string page = (folder / "page.html").string();
+  // While the model is built, before and after its first byte, and in the first iteration.
+  for (const std::string memory : {"1", "1kB", "8kB", "100kB"}) {
+    INFO(memory);
+    const std::string words = "--model.preset nano --parallel.ranks 3 --memory " + memory;
+    const Finished text = run(folder, words + " --html " + page);
+    CHECK(text.code == 1);
+    CHECK(text.err.empty());
+    CHECK_THAT(text.out, contains("Modules and states (until memory ran out)"));
+    CHECK_THAT(text.out, contains("\nout of memory: "));
+    CHECK_THAT(testing::contents(page), contains("out of memory: "));
+    const Finished done = run(folder, words + " --format json");
+    CHECK(done.code == 1);
+    const auto json = nlohmann::json::parse(done.out);
+    CHECK(json.at("out_of_memory") != "");
+    CHECK(json.at("parameters") == nn::TransformerConfig::nano().parameter_count());
+    CHECK(json.at("iterations").size() == 1);
+    CHECK(json.at("allocator").at("tracker_accuracy") == 1);
+    CHECK(json.at("peak").at("replays") == true);
+    const bool is_model = memory == "1" || memory == "1kB" || memory == "8kB";
+    CHECK((json.at("peak").at("phase") == "model") == is_model);
+  }
 }
 
 TEST_CASE("what is reserved contains what is active", "[estimator]") {
