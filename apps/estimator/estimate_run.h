@@ -3,6 +3,7 @@
 /// Two iterations of the real engine on one rank, with their memory.
 #pragma once
 
+#include "base/clock.h"
 #include "estimator/estimator_config.h"
 #include "estimator/memory_instrument.h"
 #include "report/run_record.h"
@@ -53,6 +54,9 @@ struct EstimateRun {
   std::int64_t tracker_max() const;
   double tracker_accuracy() const;  ///< tracker_max() / allocator.peak_active
 };
+
+/// The machine behind the time axis of the curve: the planner's default, with a bus of 50 GB/s.
+CostModel machine();
 
 /// Runs the training that `config` describes, on the device `fake` in one process, or (is_real) on
 /// real ranks that are threads of this process. Both drive the strategy, the optimizer, the clip
