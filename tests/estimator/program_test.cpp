@@ -17,9 +17,10 @@ namespace {
 using testing::Finished;
 using testing::TemporaryFolder;
 
-Finished run(const TemporaryFolder& folder, const std::string& words) {
-  return testing::run_command(folder,
-                              "unset NGPU NNODES CONFIG_FILE; " FSDP_ESTIMATE_PROGRAM " " + words);
+Finished run(const TemporaryFolder& folder, const std::string& words,
+             const std::string& variables = "") {
+  return testing::run_command(folder, "unset NGPU NNODES CONFIG_FILE; " + variables +
+                                          " " FSDP_ESTIMATE_PROGRAM " " + words);
 }
 
 }  // namespace
@@ -75,6 +76,24 @@ TEST_CASE("an option of the planner is refused where it would do nothing", "[est
     CHECK(done.out.empty());
     CHECK_THAT(done.err, contains("--help shows the options"));
   }
+}
+
+TEST_CASE("flags do not take the file, and empty words are no paths", "[estimator]") {
+  const TemporaryFolder folder;
+  const std::string file = (folder / "nano.toml").string();
+  io::write_text_atomically(file, "[model]\npreset = \"nano\"\n[parallel]\nranks = 2\n");
+  for (const std::string flag : {"--compile.enable ", "--memory_estimation.disable_fake_mode ",
+                                 "--compile.enable false ", "--memory_estimation.enabled true "}) {
+    INFO(flag);
+    const Finished done = run(folder, flag + file + " --format json");
+    INFO(done.err);
+    REQUIRE(done.code == 0);
+    CHECK(nlohmann::json::parse(done.out).at("config").at("source") == file);
+  }
+  CHECK(run(folder, "--model.preset nano", "NGPU= NNODES= CONFIG_FILE=").code == 0);
+  const Finished svg = run(folder, "--model.preset nano --sweep batch=1..2 --svg \"\"");
+  CHECK(svg.code == 2);
+  CHECK_THAT(svg.err, contains("--svg: is empty; give a path"));
 }
 
 TEST_CASE("the text has every section, and says what was switched off", "[estimator]") {
