@@ -84,6 +84,13 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.add_flag("--figures", line.figures,
                    "print the figures of the source documents beside ours, with the reasons");
   line.planner.declare(options);
+  // Of one estimate only.
+  for (const char* name : {"--rank", "--round-to", "--html", "--modules"}) {
+    for (const char* mode : {"--plan", "--largest", "--which-strategy", "--sweep", "--figures"}) {
+      options.exclude(name, mode);
+    }
+  }
+  options.exclude("--figures", "--format");
   for (const char* chooses : {"--plan", "--which-strategy"}) options.exclude("--strategy", chooses);
   options.set_footer(
       "Every key of the training's configuration can be given as --section.key VALUE "
@@ -102,9 +109,6 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   if (line.planner.ranks && !line.planner.plan)
     line.short_forms["parallel.ranks"] = *line.planner.ranks;
   refuse_empty_paths(line);
-  if (line.html && (line.planner.is_mode() || line.figures)) {
-    throw InputError("--html: draws an estimate only; leave it out");
-  }
   return line;
 }
 
@@ -120,6 +124,11 @@ EstimatorConfig configure(const CommandLine& line) {
   if (line.memory) {
     const std::int64_t nbytes = planner::parse_bytes("--memory", *line.memory);
     config.memory = static_cast<std::size_t>(nbytes);
+  }
+  if (config.is_real && line.planner.is_mode()) {
+    const std::string key = "memory_estimation.disable_fake_mode";
+    throw InputError(config.train.origin(key) +
+                     ": is true, but this mode asks formulas and runs no ranks; leave it out");
   }
   if (line.rank >= config.train.world_size()) {
     throw InputError(fmt::format("--rank: is {}, but there are {} ranks; use at most {}", line.rank,

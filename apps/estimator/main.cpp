@@ -8,6 +8,9 @@
 #include "program/program.h"
 #include "train/bound.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -31,7 +34,16 @@ int show_figures() {
 
 /// Many configurations in place of one.
 int plan(const CommandLine& line) {
-  const train::TrainConfig config = configure(line).train;
+  const EstimatorConfig made = configure(line);
+  const train::TrainConfig& config = made.train;
+  // JSON stays JSON.
+  for (const std::string& warning : made.warnings) {
+    if (line.format == "json") {
+      fmt::print(stderr, "warning: {}\n", warning);
+    } else {
+      program::print_line("warning: " + warning);
+    }
+  }
   program::print_line(planner::run_mode(line.planner, config.model, config.model_name(),
                                         train::memory_options(config)));
   return 0;

@@ -69,7 +69,9 @@ TEST_CASE("an option of the planner is refused where it would do nothing", "[est
   for (const char* words :
        {"--bus garbage", "--flops 3", "--latency 1s", "--box 2", "--global-batch 8",
         "--largest batch --memory 1MB --flops 3T", "--svg a.svg", "--plan --strategy ddp",
-        "--which-strategy --strategy ddp"}) {
+        "--which-strategy --strategy ddp", "--sweep batch=1..2 --rank 0",
+        "--largest batch --memory 1GB --round-to 512", "--plan --memory 1GB --html a.html",
+        "--sweep batch=1..2 --modules all", "--figures --format json", "--figures --rank 0"}) {
     INFO(words);
     const Finished done = run(folder, std::string("--model.preset nano ") + words);
     CHECK(done.code == 2);
@@ -94,6 +96,20 @@ TEST_CASE("flags do not take the file, and empty words are no paths", "[estimato
   const Finished svg = run(folder, "--model.preset nano --sweep batch=1..2 --svg \"\"");
   CHECK(svg.code == 2);
   CHECK_THAT(svg.err, contains("--svg: is empty; give a path"));
+}
+
+TEST_CASE("modes of the planner warn too, and run no ranks", "[estimator]") {
+  const TemporaryFolder folder;
+  const std::string words = "--model.preset nano --parallel.ranks 2 --sweep batch=1..2 ";
+  const Finished text = run(folder, words + "--compile.enable");
+  CHECK(text.code == 0);
+  CHECK_THAT(text.out, contains("warning: command line: compile.enable: compile mode"));
+  const Finished json = run(folder, words + "--compile.enable --format json");
+  CHECK_THAT(json.err, contains("warning: command line: compile.enable: compile mode"));
+  CHECK(nlohmann::json::accept(json.out));
+  const Finished real = run(folder, words + "--memory_estimation.disable_fake_mode");
+  CHECK(real.code == 2);
+  CHECK_THAT(real.err, contains("memory_estimation.disable_fake_mode: is true"));
 }
 
 TEST_CASE("the text has every section, and says what was switched off", "[estimator]") {
