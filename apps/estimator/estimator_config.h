@@ -54,8 +54,8 @@ struct EstimatorConfig {
 ///     compile.enable                               switched off, with a warning
 ///     memory_estimation.enabled, .disable_fake_mode
 ///
-/// Each counts where it stands, so the command line beats the file in either spelling. Two spellings
-/// of one key that contradict each other in the same place are refused.
+/// Each counts where it stands, so the command line beats the file in either spelling. Two
+/// spellings of one key that contradict each other in the same place are refused.
 ///
 /// Flags among them may stand without a value on the command line. Number of ranks: the command
 /// line, then NGPU · NNODES, then the file. Ranks without a strategy are sharded.
