@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <utility>
 #include <variant>
 
@@ -30,12 +31,26 @@ std::vector<std::string> with_values(const std::vector<std::string>& words) {
   return complete;
 }
 
+// Whether the command line sets the same in our spelling.
+bool is_beaten(const TitanKeys& titan, const std::string& key, const train::TrainConfig& config) {
+  const std::map<std::string, std::string> ours = {
+      {"activation_checkpoint.mode", "training.activation_checkpoint"},
+      {"model.flavor", "model.preset"},
+      {"parallelism.data_parallel_replicate_degree", "parallel.data_parallel_replicate_degree"}};
+  const auto found = ours.find(key);
+  if (found == ours.end() || !config.origins.contains(found->second)) return false;
+  return config.origins.at(found->second) == train::kCommandLine &&
+         titan.origins.at(key) != train::kCommandLine;
+}
+
 // torchtitan's keys too are part of the effective configuration, as they count here.
 void add_settings(TitanKeys& titan, train::TrainConfig& config) {
   for (const train::Key& key : titan.keys()) {
     if (!titan.is_given(key.name)) continue;
     const bool is_off = key.name == "compile.enable" && titan.compiles;
-    config.settings[key.name] = is_off ? "false (switched off)" : key.get();
+    const bool is_idle = is_beaten(titan, key.name, config);
+    config.settings[key.name] =
+        is_off ? "false (switched off)" : key.get() + (is_idle ? " (beaten)" : "");
     config.origins[key.name] = titan.origins.at(key.name);
   }
 }

@@ -196,7 +196,7 @@ void check_shards(TitanKeys& titan, const AllGiven& all, std::int64_t replicas,
       "{} to {}",
       titan.origin(kShard), titan.shard_degree, ranks, replicas, replicas == 1 ? "" : "s",
       static_cast<double>(ranks) / static_cast<double>(replicas),
-      is_environment ? "NGPU x NNODES" : given->setting.origin + ": " + kRanks,
+      is_environment ? "NGPU x NNODES" : fmt::format("{} ({})", kRanks, given->setting.origin),
       titan.shard_degree * replicas));
 }
 

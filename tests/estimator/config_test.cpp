@@ -110,6 +110,8 @@ TEST_CASE("the command line beats the file in either spelling", "[estimator]") {
   CHECK(ours.train.preset == "tiny");
   CHECK(ours.train.model.hidden_size == nn::TransformerConfig::tiny().hidden_size);
   CHECK(ours.train.parallel.replicate_degree == 4);
+  CHECK(ours.train.settings.at("activation_checkpoint.mode") == "none (beaten)");
+  CHECK(ours.train.settings.at("model.flavor") == "8B (beaten)");
   CHECK(ours.train.origins.at("training.activation_checkpoint") == "command line");
   const EstimatorConfig theirs =
       load("[training]\nactivation_checkpoint = \"none\"\n[parallel]\nranks = 8\n",
@@ -138,7 +140,7 @@ TEST_CASE("two spellings in one place must not contradict each other", "[estimat
   CHECK_NOTHROW(
       configured({"--training.activation_checkpoint=block", "--activation_checkpoint.mode=full"}));
   CHECK_THAT(refusal({"--parallel.ranks=8", "--parallelism.data_parallel_shard_degree=4"}),
-             contains("use -1 for all, or set command line: parallel.ranks to 4"));
+             contains("use -1 for all, or set parallel.ranks (command line) to 4"));
 }
 
 TEST_CASE("flags of torchtitan need no value", "[estimator]") {
