@@ -6,6 +6,7 @@
 #include "estimator/estimator_config.h"
 #include "planner/planner.h"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,12 +14,14 @@
 namespace fsdp::estimator {
 
 struct CommandLine {
-  std::optional<std::string> config;   ///< the TOML file
-  std::vector<std::string> overrides;  ///< --section.key VALUE, of all modes
-  std::string format = "text";         ///< text or json
-  std::optional<std::string> html;     ///< where the page goes
-  std::string modules = "few";         ///< few or all: rows of the table by module
-  std::optional<std::string> memory;   ///< "80GB" of a device
+  std::optional<std::string> config;               ///< the TOML file
+  std::optional<std::string> deepspeed;            ///< a DeepSpeed configuration (JSON)
+  std::map<std::string, std::string> short_forms;  ///< of keys: --ranks for parallel.ranks
+  std::vector<std::string> overrides;              ///< --section.key VALUE, of all modes
+  std::string format = "text";                     ///< text or json
+  std::optional<std::string> html;                 ///< where the page goes
+  std::string modules = "few";                     ///< few or all: rows of the table by module
+  std::optional<std::string> memory;               ///< "80GB" of a device
   int rank = 0;
   int round_to = 1;
   bool figures = false;  ///< print the source documents' figures instead

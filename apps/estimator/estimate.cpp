@@ -1,5 +1,7 @@
 #include "estimator/estimate.h"
 
+#include "estimator/size_check.h"
+
 #include <sys/resource.h>
 
 #include <utility>
@@ -17,6 +19,7 @@ std::int64_t resident_bytes() {
 }  // namespace
 
 Estimate make_estimate(EstimatorConfig config) {
+  check_sizes(config.train);
   Estimate estimate;
   estimate.config = std::move(config);
   estimate.run = run_estimate(estimate.config);

@@ -26,7 +26,7 @@ struct Estimate {
   bool is_good() const { return opinion.difference.empty() && run.out_of_memory.empty(); }
 };
 
-/// Runs it and asks the formula.
+/// Runs it and asks the formula. @throws InputError for what is too large to count.
 Estimate make_estimate(EstimatorConfig config);
 
 /// @param all_modules every row of the table by module

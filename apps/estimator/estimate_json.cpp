@@ -79,8 +79,7 @@ Json allocator_json(const EstimateRun& run) {
           {"scratch", counts.scratch},
           {"fragmentation", counts.fragmentation()},
           {"tracker_max", run.tracker_max()},
-          {"tracker_accuracy",
-           static_cast<double>(run.tracker_max()) / static_cast<double>(counts.peak_active)}};
+          {"tracker_accuracy", run.tracker_accuracy()}};
 }
 
 }  // namespace

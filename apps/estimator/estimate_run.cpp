@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "comm/fake_group.h"
+#include "planner/machine.h"
 #include "program/memory.h"
 #include "train/gradients.h"
 #include "train/memory_check.h"
@@ -18,15 +19,6 @@
 namespace fsdp::estimator {
 namespace {
 
-// The machine behind the time axis of the curve: 400 TFLOP/s, 3 TB/s of memory, a link and a bus of
-// 50 GB/s each.
-constexpr CostModel kMachine{.ps_per_flop = 0.0025,
-                             .ps_per_byte = 1.0 / 3,
-                             .alpha_ps = 5'000'000,
-                             .link_ps_per_byte = 20,
-                             .bus_ps_per_byte = 20,
-                             .host_ps_per_byte = 5};
-
 /// One rank's two iterations. Ranks whose memory is not reported only take part.
 class RankEstimate {
  public:
@@ -40,7 +32,7 @@ class RankEstimate {
     add_stage("group");
     FSDP_CHECK(tracker().current_total() == 0, "{} bytes are held before there is a model",
                tracker().current_total());
-    make_model();
+    if (!can_make_model()) return;
     add_stage("model");
     {
       MemoryInstrument instrument(strategy_->model(), tracker());
@@ -55,7 +47,7 @@ class RankEstimate {
       }
       run_.record.ranks.push_back(recorder.finish());
     }
-    count();
+    count(scratch());
   }
 
   void take_part() {
@@ -68,6 +60,12 @@ class RankEstimate {
   static Allocator& allocator() {
     Context& context = Context::current();
     return *context.allocator(context.device());
+  }
+
+  // Of all kernels of this rank, allocated once, beside the allocator.
+  static std::int64_t scratch() {
+    return static_cast<std::int64_t>(ThreadPool::kScratchBytes) *
+           Context::current().options().threads;
   }
 
   void add_stage(const char* name) {
@@ -83,6 +81,28 @@ class RankEstimate {
                "building the model took {} bytes where its shards have {}", tracker().peak_total(),
                held);
     Context::current().pool();  // counted from the first kernel on: here, so that both modes agree
+  }
+
+  /// If memory runs out meanwhile, the run has one iteration, whose only phase is this.
+  bool can_make_model() {
+    report::RankRecorder recorder(Context::current());
+    try {
+      make_model();
+      return true;
+    } catch (const Error& error) {
+      if (allocator().refusals() == 0) throw;
+      run_.out_of_memory = error.what();
+    }
+    IterationMemory ended;
+    ended.peak = ended.highest = tracker().peak();
+    ended.after = tracker().current();
+    ended.phases.push_back({.name = "model", .peak = ended.peak, .module = {}});
+    run_.iterations.push_back(ended);
+    run_.record.ranks.push_back(recorder.finish());
+    run_.parameters = config_.train.model.parameter_count() + config_.train.lora_parameters();
+    const bool has_kernels = ended.peak[MemoryKind::temp] >= scratch();
+    count(has_kernels ? scratch() : 0);
+    return false;
   }
 
   train::MicroBatch micro_batch(int iteration, int m) {
@@ -136,13 +156,12 @@ class RankEstimate {
     run_.iterations.push_back(std::move(memory));
   }
 
-  void count() {
-    const std::int64_t scratch =
-        static_cast<std::int64_t>(ThreadPool::kScratchBytes) * Context::current().options().threads;
-    run_.allocator = {.peak_active = static_cast<std::int64_t>(allocator().most_in_use()) + scratch,
-                      .peak_reserved = static_cast<std::int64_t>(allocator().reserved()),
-                      .retries = allocator().refusals(),
-                      .scratch = scratch};
+  void count(std::int64_t scratch_bytes) {
+    run_.allocator = {
+        .peak_active = static_cast<std::int64_t>(allocator().most_in_use()) + scratch_bytes,
+        .peak_reserved = static_cast<std::int64_t>(allocator().reserved()) + scratch_bytes,
+        .retries = allocator().refusals(),
+        .scratch = scratch_bytes};
   }
 
   const EstimatorConfig& config_;
@@ -160,13 +179,13 @@ void run_fake(const EstimatorConfig& config, EstimateRun& run) {
                    .seed = static_cast<std::uint64_t>(training.training.seed),
                    .device = kFake,
                    .fake_granularity = config.granularity,
-                   .cost_model = kMachine});
+                   .cost_model = machine()});
   const ContextScope scope(context);
   std::shared_ptr<ProcessGroup> group;
   if (training.parallel.strategy != "single") {
     group = std::make_shared<ProcessGroup>(make_fake_backend(config.rank, training.world_size()));
   }
-  run.record.cost_model = kMachine;
+  run.record.cost_model = machine();
   RankEstimate(config, group, run).measure();
 }
 
@@ -214,6 +233,12 @@ std::string title_of(const EstimatorConfig& config) {
 
 }  // namespace
 
+CostModel machine() {
+  planner::MachineText text;
+  text.bus = "50GB/s";
+  return text.cost_model();
+}
+
 int EstimateRun::peak_iteration() const {
   const auto highest = std::ranges::max_element(
       iterations, {}, [](const IterationMemory& each) { return each.peak.total(); });
@@ -222,6 +247,11 @@ int EstimateRun::peak_iteration() const {
 
 std::int64_t EstimateRun::tracker_max() const {
   return iterations.at(static_cast<std::size_t>(peak_iteration())).peak.total();
+}
+
+double EstimateRun::tracker_accuracy() const {
+  if (tracker_max() == allocator.peak_active) return 1;
+  return static_cast<double>(tracker_max()) / static_cast<double>(allocator.peak_active);
 }
 
 EstimateRun run_estimate(const EstimatorConfig& config) {

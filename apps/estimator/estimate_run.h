@@ -3,6 +3,7 @@
 /// Two iterations of the real engine on one rank, with their memory.
 #pragma once
 
+#include "base/clock.h"
 #include "estimator/estimator_config.h"
 #include "estimator/memory_instrument.h"
 #include "report/run_record.h"
@@ -28,10 +29,10 @@ struct Stage {
 /// What the allocator counted, apart from the tracker.
 struct AllocatorCounts {
   std::int64_t peak_active = 0;    ///< bytes in use at one time, with `scratch`
-  std::int64_t peak_reserved = 0;  ///< bytes taken from the device, in use or kept for reuse
+  std::int64_t peak_reserved = 0;  ///< bytes taken from the device, in use or kept, with `scratch`
   std::int64_t retries = 0;        ///< requests beyond the limit
   std::int64_t scratch = 0;        ///< the arenas of the kernels' threads, allocated once, apart
-  std::int64_t fragmentation() const { return peak_reserved - (peak_active - scratch); }
+  std::int64_t fragmentation() const { return peak_reserved - peak_active; }
 };
 
 /// What one unit (or nobody) holds of one kind.
@@ -43,7 +44,7 @@ struct Holding {
 
 struct EstimateRun {
   std::vector<Stage> stages;
-  std::vector<IterationMemory> iterations;
+  std::vector<IterationMemory> iterations;  ///< at least one, which may have ended early
   AllocatorCounts allocator;
   report::RunRecord record;     ///< both iterations, for the curve
   std::int64_t parameters = 0;  ///< of the model, adapters included
@@ -51,7 +52,11 @@ struct EstimateRun {
 
   int peak_iteration() const;  ///< the first with the highest peak
   std::int64_t tracker_max() const;
+  double tracker_accuracy() const;  ///< tracker_max() / allocator.peak_active
 };
+
+/// The machine behind the time axis of the curve: the planner's default, with a bus of 50 GB/s.
+CostModel machine();
 
 /// Runs the training that `config` describes, on the device `fake` in one process, or (is_real) on
 /// real ranks that are threads of this process. Both drive the strategy, the optimizer, the clip

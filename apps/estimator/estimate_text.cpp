@@ -146,13 +146,11 @@ std::string module_table(const Estimate& estimate, const ByteScale& scale, bool 
 std::string summary_lines(const Estimate& estimate, const ByteScale& scale) {
   const AllocatorCounts& counts = estimate.run.allocator;
   const std::int64_t most = estimate.run.tracker_max();
-  std::string text =
-      fmt::format("peak active: {} | peak reserved: {} | num_retries: {}\n",
-                  scale.with_unit(counts.peak_active),
-                  scale.with_unit(counts.peak_reserved + counts.scratch), counts.retries);
+  std::string text = fmt::format("peak active: {} | peak reserved: {} | num_retries: {}\n",
+                                 scale.with_unit(counts.peak_active),
+                                 scale.with_unit(counts.peak_reserved), counts.retries);
   text += fmt::format("Tracker Max: {}\n", scale.with_unit(most));
-  text += fmt::format("Tracker Accuracy: {:.2f}{}\n",
-                      static_cast<double>(most) / static_cast<double>(counts.peak_active),
+  text += fmt::format("Tracker Accuracy: {:.2f}{}\n", estimate.run.tracker_accuracy(),
                       most == counts.peak_active ? " (equal)" : "");
   text += fmt::format(
       "exactly: active {} (of which {} are the kernels' scratch), reserved - active {} "
@@ -194,8 +192,10 @@ std::string to_text(const Estimate& estimate, bool all_modules) {
   text += heading("Order") + describe_order(estimate, scale);
   text += heading("Peak memory per iteration") + peak_table(estimate, scale);
   text += heading("Phases") + phase_table(estimate, scale);
-  text +=
-      heading("Modules and states (second iteration)") + module_table(estimate, scale, all_modules);
+  const bool is_early = estimate.run.iterations.size() < kIterations;
+  text += heading(fmt::format("Modules and states ({})",
+                              is_early ? "until memory ran out" : "second iteration")) +
+          module_table(estimate, scale, all_modules);
   text += heading("Summary") + summary_lines(estimate, scale);
   text += heading("Where the peak is") + where_is_the_peak(estimate, scale);
   text += heading("Hot spots") + hot_spots(estimate, scale);

@@ -57,6 +57,7 @@ std::string where_is_the_peak(const Estimate& estimate, const ByteScale& scale) 
                         phase.module);
   }
   const Holding& last = estimate.last;
+  if (last.nbytes == 0) return text + "; nothing was allocated\n";
   text += fmt::format("; it is reached by {} of {}{}\n", exact(last.nbytes), name_of(last.kind),
                       last.unit.empty() ? "" : " for " + last.unit);
   std::vector<MemoryKind> kinds(report::kStack.begin(), report::kStack.end());
@@ -101,7 +102,11 @@ std::string hot_spots(const Estimate& estimate, const ByteScale& scale) {
 }
 
 std::string communication_buffers(const Estimate& estimate, const ByteScale& scale) {
-  TextTable table({"highest by itself, " + std::string(scale.unit()), "iter 0", "iter 1"});
+  std::vector<std::string> header{"highest by itself, " + std::string(scale.unit())};
+  for (std::size_t i = 0; i < estimate.run.iterations.size(); ++i) {
+    header.push_back(fmt::format("iter {}", i));
+  }
+  TextTable table(header);
   for (const MemoryKind kind : {MemoryKind::all_gather, MemoryKind::unsharded_param,
                                 MemoryKind::reduce_scatter, MemoryKind::unsharded_grad}) {
     std::vector<std::string> row{std::string(name_of(kind))};

@@ -8,6 +8,8 @@
 #include "program/program.h"
 #include "train/bound.h"
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -33,36 +35,27 @@ int show_figures(const CommandLine& line) {
   return 0;
 }
 
-void check_planned(const CommandLine& line, const EstimatorConfig& config) {
-  if (line.rank != 0) {
-    throw InputError("--rank: the planner plans for the rank with the highest peak; leave it out");
-  }
-  if (line.round_to != 1) {
-    throw InputError("--round-to: the planner counts bytes as they are; leave it out");
-  }
-  if (config.is_real) {
-    throw InputError(
-        "memory_estimation.disable_fake_mode: the planner runs no training; leave it out");
-  }
-}
-
 /// Many configurations in place of one.
 int plan(const CommandLine& line) {
-  const EstimatorConfig config = configure(line);
-  check_planned(line, config);
-  for (const std::string& warning : config.warnings) {
-    std::fputs(("warning: " + warning + "\n").c_str(), stderr);
+  const EstimatorConfig made = configure(line);
+  const train::TrainConfig& training = made.train;
+  // JSON stays JSON.
+  for (const std::string& warning : made.warnings) {
+    if (line.format == "json") {
+      fmt::print(stderr, "warning: {}\n", warning);
+    } else {
+      program::print_line("warning: " + warning);
+    }
   }
-  const train::TrainConfig& training = config.train;
   planner::PlannerLine asked = line.planner;
   for (const auto& [key, origin] : training.origins) asked.given.push_back(key);
   if (!asked.global_batch && training.origins.contains("training.global_batch_size")) {
     asked.global_batch = std::to_string(training.training.global_batch_size);
   }
-  const planner::ModeOutput made = planner::run_mode(asked, training.model, training.model_name(),
-                                                     train::memory_options(training));
-  program::print_line(made.text);
-  return made.is_found ? 0 : program::kFailed;
+  const planner::ModeOutput output = planner::run_mode(asked, training.model, training.model_name(),
+                                                       train::memory_options(training));
+  program::print_line(output.text);
+  return output.is_found ? 0 : program::kFailed;
 }
 
 int run(int argc, char** argv) {

@@ -18,6 +18,10 @@ using train::Setting;
 constexpr std::int64_t kDefaultGpus = 8;  // of torchtitan's runner
 constexpr const char* kShard = "parallelism.data_parallel_shard_degree";
 constexpr const char* kReplicate = "parallelism.data_parallel_replicate_degree";
+constexpr const char* kMode = "activation_checkpoint.mode";
+constexpr const char* kRanks = "parallel.ranks";
+constexpr const char* kReplicas = "parallel.data_parallel_replicate_degree";
+constexpr const char* kCheckpoint = "training.activation_checkpoint";
 
 // What no memory depends on.
 bool is_passed_over(const std::string& key) {
@@ -28,21 +32,11 @@ bool is_passed_over(const std::string& key) {
          (key.starts_with("metrics.") && key != "metrics.log_freq");
 }
 
-const Setting* last_of(const std::vector<Setting>& settings, const std::string& key) {
-  const auto found = std::find_if(settings.rbegin(), settings.rend(),
-                                  [&](const Setting& each) { return each.key == key; });
-  return found == settings.rend() ? nullptr : &*found;
-}
-
 std::optional<std::int64_t> number_of(const std::string& text) {
   std::int64_t value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (stop != text.data() + text.size() || error != std::errc()) return std::nullopt;
   return value;
-}
-
-std::optional<std::int64_t> number_of(const Setting* setting) {
-  return setting == nullptr || !setting->value ? std::nullopt : number_of(*setting->value);
 }
 
 std::int64_t number_in(const char* variable, const std::optional<std::string>& text,
@@ -74,25 +68,90 @@ void refuse_other_dimensions(const TitanKeys& titan) {
   refuse("expert", titan.expert, "; the models here have no experts");
 }
 
-void translate_model(const TitanKeys& titan, std::vector<Setting>& settings) {
-  if (titan.flavor.empty()) return;
-  settings.push_back({"model.preset", titan.origins.at("model.flavor"),
-                      titan.flavor == "8B"    ? "llama3_8b"
-                      : titan.flavor == "70B" ? "llama3_70b"
-                                              : "llama3_405b"});
+/// A setting in our words, and the key it was written with.
+struct Given {
+  Setting setting;
+  std::string key;
+
+  bool is_translated() const { return key != setting.key; }
+  bool is_on_command_line() const { return setting.origin == train::kCommandLine; }
+};
+using AllGiven = std::vector<Given>;
+
+const Given* last_of(const AllGiven& all, const std::string& key) {
+  const auto found = std::find_if(all.rbegin(), all.rend(),
+                                  [&](const Given& each) { return each.setting.key == key; });
+  return found == all.rend() ? nullptr : &*found;
 }
 
-void translate_checkpoint(const TitanKeys& titan, std::vector<Setting>& settings) {
-  const char* key = "activation_checkpoint.mode";
-  if (!titan.is_given(key)) return;
-  if (titan.checkpoint_mode == "selective") {
-    throw InputError(
-        fmt::format("{}: is selective, but only whole blocks are computed again here; "
-                    "use none or full, which bound it from above and below",
-                    titan.origin(key)));
+std::optional<std::int64_t> number_of(const Given* given) {
+  if (given == nullptr || !given->setting.value) return std::nullopt;
+  return number_of(*given->setting.value);
+}
+
+/// What a setting of torchtitan sets here, if it is one key. It counts where it stands.
+std::optional<Setting> in_our_words(const Setting& titan) {
+  const std::string value = titan.value.value_or("");
+  if (titan.key == "model.flavor") {
+    const std::string size = value == "8B" ? "8b" : value == "70B" ? "70b" : "405b";
+    return Setting{"model.preset", titan.origin, "llama3_" + size};
   }
-  settings.push_back({"training.activation_checkpoint", titan.origins.at(key),
-                      titan.checkpoint_mode == "full" ? "block" : "none"});
+  if (titan.key == kMode)
+    return Setting{kCheckpoint, titan.origin, value == "full" ? "block" : value};
+  if (titan.key == kReplicate) return Setting{kReplicas, titan.origin, value};
+  return std::nullopt;
+}
+
+/// The last setting of a key in each of its spellings, in the file or on the command line.
+std::map<std::string, const Given*> last_by_spelling(const AllGiven& all, const std::string& key,
+                                                     bool on_command_line) {
+  std::map<std::string, const Given*> last;
+  for (const Given& each : all) {
+    if (each.setting.key == key && each.is_on_command_line() == on_command_line) {
+      last[each.key] = &each;
+    }
+  }
+  return last;
+}
+
+/// The command line beats the file, but in one place neither spelling beats the other.
+void refuse_contradictions(const AllGiven& all) {
+  for (const Given& each : all) {
+    if (!each.is_translated()) continue;
+    for (const auto& [spelling, other] :
+         last_by_spelling(all, each.setting.key, each.is_on_command_line())) {
+      const Given& last =
+          *last_by_spelling(all, each.setting.key, each.is_on_command_line()).at(each.key);
+      if (other->setting.value == last.setting.value) continue;
+      throw InputError(fmt::format("{}: {}: means {} {}, but {} ({}) is {}; give one of them",
+                                   last.setting.origin, last.key, last.setting.key,
+                                   last.setting.value.value_or(""), spelling, other->setting.origin,
+                                   train::plain(other->setting.value.value_or("missing"))));
+    }
+  }
+}
+
+/// With which options a later change of a key counts.
+std::vector<std::string> spellings_of(const AllGiven& all, const std::string& key) {
+  std::vector<std::string> names;
+  for (const auto& [spelling, given] : last_by_spelling(all, key, true)) names.push_back(spelling);
+  const Given* last = last_of(all, key);
+  if (names.empty() && last != nullptr) names.push_back(last->key);
+  return names;
+}
+
+// What the command line beats need not be possible.
+void refuse_selective(AllGiven& all) {
+  const Given* last = last_of(all, kCheckpoint);
+  if (last != nullptr && last->is_translated() && last->setting.value == "selective") {
+    throw InputError(
+        fmt::format("{}: {}: is selective, but only whole blocks are computed again here; use none "
+                    "or full, which bound it from above and below",
+                    last->setting.origin, last->key));
+  }
+  std::erase_if(all, [](const Given& each) {
+    return each.is_translated() && each.setting.value == "selective";
+  });
 }
 
 struct World {
@@ -100,49 +159,74 @@ struct World {
   std::string origin;
 };
 
-// Who says how many ranks there are.
-std::optional<World> world_of(const TitanKeys& titan, const std::vector<Setting>& settings,
-                              std::int64_t replicas, const Environment& environment) {
-  const Setting* ranks = last_of(settings, "parallel.ranks");
-  if (ranks != nullptr && ranks->origin == "command line") return std::nullopt;
+// Who says how many ranks there are, if it is not parallel.ranks.
+std::optional<World> world_of(const TitanKeys& titan, const Given* ranks, std::int64_t replicas,
+                              const Environment& environment) {
+  if (ranks != nullptr && ranks->is_on_command_line()) return std::nullopt;
   if (environment.ngpu || environment.nnodes) {
     return World{number_in("NGPU", environment.ngpu, kDefaultGpus) *
                      number_in("NNODES", environment.nnodes, 1),
                  "NGPU x NNODES of the environment"};
   }
-  const bool is_titan = titan.is_given(kShard) || titan.is_given(kReplicate);
-  if (ranks != nullptr || !is_titan) return std::nullopt;
-  if (titan.shard_degree > 0) return World{titan.shard_degree * replicas, titan.origin(kShard)};
+  const bool has_shards = titan.shard_degree > 0;
+  const bool is_override = has_shards && titan.origins.at(kShard) == train::kCommandLine;
+  if (ranks != nullptr && !is_override) return std::nullopt;
+  if (has_shards) return World{titan.shard_degree * replicas, titan.origin(kShard)};
+  if (!titan.is_given(kShard) && !titan.is_given(kReplicate)) return std::nullopt;
   return World{kDefaultGpus, "NGPU, which is 8 unless set"};
 }
 
-void translate_world(const TitanKeys& titan, std::vector<Setting>& settings,
-                     const Environment& environment) {
-  const char* replicate_key = "parallel.data_parallel_replicate_degree";
-  if (titan.is_given(kReplicate)) {
-    settings.push_back(
-        {replicate_key, titan.origins.at(kReplicate), std::to_string(titan.replicate_degree)});
+// The command line beats a degree of the file; other contradictions are refused.
+void check_shards(TitanKeys& titan, const AllGiven& all, std::int64_t replicas,
+                  const Environment& environment, std::vector<std::string>& warnings) {
+  const Given* given = last_of(all, kRanks);
+  const std::int64_t ranks = number_of(given).value_or(1);
+  if (titan.shard_degree <= 0 || titan.shard_degree * replicas == ranks) return;
+  const bool is_override = given->is_on_command_line();
+  if (is_override && titan.origins.at(kShard) != train::kCommandLine) {
+    warnings.push_back(fmt::format("{}: is {}, but parallel.ranks {} of the command line beats it",
+                                   titan.origin(kShard), titan.shard_degree, ranks));
+    titan.shard_degree = -1;
+    titan.origins.erase(kShard);
+    return;
   }
-  const std::int64_t replicas = number_of(last_of(settings, replicate_key)).value_or(1);
-  if (const auto world = world_of(titan, settings, replicas, environment)) {
-    settings.push_back({"parallel.ranks", world->origin, std::to_string(world->ranks)});
+  const bool is_environment = !is_override && (environment.ngpu || environment.nnodes);
+  throw InputError(fmt::format(
+      "{}: is {}, but {} ranks in {} replica{} leave {:.4g} shards each; use -1 for all, or set "
+      "{} to {}",
+      titan.origin(kShard), titan.shard_degree, ranks, replicas, replicas == 1 ? "" : "s",
+      static_cast<double>(ranks) / static_cast<double>(replicas),
+      is_environment ? "NGPU x NNODES" : fmt::format("{} ({})", kRanks, given->setting.origin),
+      titan.shard_degree * replicas));
+}
+
+void translate_world(TitanKeys& titan, AllGiven& all, const Environment& environment,
+                     std::vector<std::string>& warnings) {
+  const std::int64_t replicas = number_of(last_of(all, kReplicas)).value_or(1);
+  const auto add = [&](const char* key, std::string origin, std::string value) {
+    all.push_back({{key, std::move(origin), std::move(value)}, key});
+  };
+  std::vector<std::string>& names = titan.spellings[kRanks];
+  const Given* written = last_of(all, kRanks);
+  const auto world = world_of(titan, written, replicas, environment);
+  if (world) add(kRanks, world->origin, std::to_string(world->ranks));
+  check_shards(titan, all, replicas, environment, warnings);
+  const bool is_by_shards =
+      world && titan.shard_degree > 0 && world->origin == titan.origin(kShard);
+  if (!is_by_shards) names.emplace_back(kRanks);
+  if (titan.shard_degree > 0) names.emplace_back(kShard);
+  if (titan.is_given(kReplicate) || last_of(all, kReplicas) != nullptr) {
+    titan.spellings[kReplicas] = spellings_of(all, kReplicas);
   }
-  const std::int64_t ranks = number_of(last_of(settings, "parallel.ranks")).value_or(1);
-  if (titan.shard_degree > 0 && titan.shard_degree * replicas != ranks) {
-    throw InputError(fmt::format(
-        "{}: is {}, but {} ranks in {} replica{} leave {:.4g} shards each; use -1 for all, or set "
-        "NGPU x NNODES to {}",
-        titan.origin(kShard), titan.shard_degree, ranks, replicas, replicas == 1 ? "" : "s",
-        static_cast<double>(ranks) / static_cast<double>(replicas), titan.shard_degree * replicas));
-  }
-  if (last_of(settings, "parallel.strategy") != nullptr) return;
+  if (environment.is_deepspeed || last_of(all, "parallel.strategy") != nullptr) return;
+  const std::int64_t ranks = number_of(last_of(all, kRanks)).value_or(1);
   const bool is_titan = titan.is_given(kShard) || titan.is_given(kReplicate);
   if (ranks == 1 && !is_titan) return;
   const bool is_replicated = titan.shard_degree == 1 && replicas > 1;
-  settings.push_back({"parallel.strategy", "more than one rank and no parallel.strategy",
-                      is_replicated ? "ddp" : "fsdp"});
+  add("parallel.strategy", "more than one rank and no parallel.strategy",
+      is_replicated ? "ddp" : "fsdp");
   if (is_replicated) {
-    std::erase_if(settings, [&](const Setting& each) { return each.key == replicate_key; });
+    std::erase_if(all, [](const Given& each) { return each.setting.key == kReplicas; });
   }
 }
 
@@ -173,7 +257,7 @@ std::vector<train::Key> TitanKeys::keys() {
       {"memory_estimation.disable_fake_mode", &disable_fake_mode,
        "real ranks on this machine, with bytes"},
       {"compile.enable", &compiles, "switched off, with a warning"},
-      {"activation_checkpoint.mode", &checkpoint_mode, "full: training.activation_checkpoint block",
+      {kMode, &checkpoint_mode, "full: training.activation_checkpoint block",
        one_of({"none", "full", "selective"})},
       {"model.name", &name, "the family of model.flavor", one_of({"llama3"})},
       {"model.flavor", &flavor, "model.preset llama3_8b, llama3_70b, llama3_405b",
@@ -185,27 +269,31 @@ TitanKeys translate(std::vector<Setting>& settings, const Environment& environme
                     std::vector<std::string>& warnings) {
   TitanKeys titan;
   const std::vector<train::Key> keys = titan.keys();
-  std::vector<Setting> ours;
+  AllGiven all;
   for (Setting& each : settings) {
-    if (std::ranges::find(keys, each.key, &train::Key::name) != keys.end()) {
+    const std::string key = each.key;
+    if (std::ranges::find(keys, key, &train::Key::name) != keys.end()) {
       each.apply(keys);
-      titan.origins[each.key] = each.origin;
-    } else if (is_passed_over(each.key)) {
+      titan.origins[key] = each.origin;
+      if (auto ours = in_our_words(each)) all.push_back({std::move(*ours), key});
+    } else if (is_passed_over(key)) {
       warnings.push_back(fmt::format("{}: {}: is passed over: no memory depends on it", each.origin,
-                                     train::plain(each.key)));
+                                     train::plain(key)));
     } else {
-      ours.push_back(std::move(each));
+      all.push_back({std::move(each), key});
     }
   }
-  settings = std::move(ours);
   if (titan.shard_degree == 0) {
     throw InputError(titan.origin(kShard) + ": is 0, must be -1 (all ranks) or a positive number");
   }
   refuse_other_dimensions(titan);
-  translate_model(titan, settings);
-  translate_checkpoint(titan, settings);
-  translate_world(titan, settings, environment);
+  refuse_contradictions(all);
+  refuse_selective(all);
+  titan.spellings[kCheckpoint] = spellings_of(all, kCheckpoint);
+  translate_world(titan, all, environment, warnings);
   warn(titan, warnings);
+  settings.clear();
+  for (Given& each : all) settings.push_back(std::move(each.setting));
   return titan;
 }
 

@@ -28,6 +28,7 @@ struct TitanKeys {
   std::string name = "llama3";
   std::string flavor;
   std::map<std::string, std::string> origins;
+  Spellings spellings;
 
   std::vector<train::Key> keys();
   bool is_given(const std::string& key) const { return origins.contains(key); }
@@ -35,9 +36,11 @@ struct TitanKeys {
   std::string origin(const std::string& key) const { return origins.at(key) + ": " + key; }
 };
 
-/// Takes torchtitan's settings out of `settings` and puts ours in their place.
-/// @param warnings gets what was switched off or passed over
-/// @throws InputError for what this program cannot estimate.
+/// Replaces each of torchtitan's settings by ours, where it stood: so the command line beats the
+/// file in either spelling.
+/// @param warnings gets what was switched off, passed over, or beaten by the command line
+/// @throws InputError for what this program cannot estimate, and for two spellings of one key that
+/// contradict each other in the same place.
 TitanKeys translate(std::vector<train::Setting>& settings, const Environment& environment,
                     std::vector<std::string>& warnings);
 

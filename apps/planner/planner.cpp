@@ -157,10 +157,17 @@ void PlannerLine::declare(program::OptionParser& parser) {
                   "seq_len, prefetch, and two at once: world=8..64,batch=1..8");
   parser.add_text("--svg", svg, "--sweep: write the picture here");
   parser.require("--svg", "--sweep");
-  parser.add_text("--ranks", ranks, "--plan: ranks to choose from, 8..64 (1..64)");
+  parser.add_text("--ranks", ranks,
+                  "--plan: ranks to choose from, 8..64 (1..64); else the number of ranks W "
+                  "(parallel.ranks)");
   parser.add_text("--global-batch", global_batch,
                   "--plan: sequences per step (8 per rank of the most ranks)");
+  parser.require("--global-batch", "--plan");
   machine.declare(parser);
+  for (const char* name : {"--flops", "--hbm", "--link", "--latency", "--box", "--far-link",
+                           "--far-latency", "--bus"}) {
+    parser.require_any(name, {"--plan", "--sweep", "--which-strategy"});
+  }
 }
 
 ModeOutput run_mode(const PlannerLine& line, const nn::TransformerConfig& model,

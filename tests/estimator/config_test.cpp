@@ -59,6 +59,9 @@ TEST_CASE("the shard degree and the environment set the ranks", "[estimator]") {
                 {.ngpu = "8", .nnodes = {}, .config_file = {}})
             .find("command line: parallelism.data_parallel_shard_degree: is 3, but 8 ranks in 1 "
                   "replica leave 8 shards each") == 0);
+  CHECK_THAT(refusal({"--parallelism.data_parallel_shard_degree=3"},
+                     {.ngpu = "8", .nnodes = {}, .config_file = {}}),
+             contains("set NGPU x NNODES to 3"));
   CHECK(refusal({"--parallelism.data_parallel_shard_degree=0"}).find("is 0, must be -1") !=
         std::string::npos);
   CHECK(refusal({}, {.ngpu = "many", .nnodes = {}, .config_file = {}})
@@ -88,6 +91,56 @@ TEST_CASE("an override beats the file, and the file names its lines", "[estimato
         std::string::npos);
   // The runner's variable names the file where the command line does not.
   CHECK(with({.ngpu = {}, .nnodes = {}, .config_file = file.string()}).is_real);
+}
+
+TEST_CASE("the command line beats the file in either spelling", "[estimator]") {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "both.toml";
+  const auto load = [&](const std::string& text, const Words& words) {
+    io::write_text_atomically(file, text);
+    return load_estimator_config(file, words, {});
+  };
+  const std::string titan =
+      "[activation_checkpoint]\nmode = \"none\"\n[model]\nflavor = \"8B\"\n"
+      "[parallelism]\ndata_parallel_replicate_degree = 2\n[parallel]\nranks = 8\n";
+  const EstimatorConfig ours =
+      load(titan, {"--training.activation_checkpoint", "block", "--model.preset", "tiny",
+                   "--parallel.data_parallel_replicate_degree", "4"});
+  CHECK(ours.train.checkpoints_blocks());
+  CHECK(ours.train.preset == "tiny");
+  CHECK(ours.train.model.hidden_size == nn::TransformerConfig::tiny().hidden_size);
+  CHECK(ours.train.parallel.replicate_degree == 4);
+  CHECK(ours.train.settings.at("activation_checkpoint.mode") == "none (beaten)");
+  CHECK(ours.train.settings.at("model.flavor") == "8B (beaten)");
+  CHECK(ours.train.origins.at("training.activation_checkpoint") == "command line");
+  const EstimatorConfig theirs =
+      load("[training]\nactivation_checkpoint = \"none\"\n[parallel]\nranks = 8\n",
+           {"--activation_checkpoint.mode=full", "--parallelism.data_parallel_shard_degree=4",
+            "--parallelism.data_parallel_replicate_degree=4"});
+  CHECK(theirs.train.checkpoints_blocks());
+  CHECK(theirs.train.parallel.ranks == 16);
+  // A degree of the file gives way, and says so.
+  const EstimatorConfig wider =
+      load("[parallelism]\ndata_parallel_shard_degree = 4\n", {"--parallel.ranks=8"});
+  CHECK(wider.train.parallel.shards() == 8);
+  REQUIRE(wider.warnings.size() == 1);
+  CHECK_THAT(wider.warnings[0], contains("both.toml:2: parallelism.data_parallel_shard_degree: is "
+                                         "4, but parallel.ranks 8 of the command line beats it"));
+  CHECK_NOTHROW(load("[activation_checkpoint]\nmode = \"selective\"\n",
+                     {"--training.activation_checkpoint=none"}));
+}
+
+TEST_CASE("two spellings in one place must not contradict each other", "[estimator]") {
+  CHECK_THAT(
+      refusal({"--training.activation_checkpoint=block", "--activation_checkpoint.mode=none"}),
+      contains("command line: activation_checkpoint.mode: means "
+               "training.activation_checkpoint none, but training.activation_checkpoint "
+               "(command line) is block; give one of them"));
+  CHECK_THAT(refusal({"--model.preset=tiny", "--model.flavor=8B"}), contains("give one of them"));
+  CHECK_NOTHROW(
+      configured({"--training.activation_checkpoint=block", "--activation_checkpoint.mode=full"}));
+  CHECK_THAT(refusal({"--parallel.ranks=8", "--parallelism.data_parallel_shard_degree=4"}),
+             contains("use -1 for all, or set parallel.ranks (command line) to 4"));
 }
 
 TEST_CASE("flags of torchtitan need no value", "[estimator]") {

@@ -1,7 +1,9 @@
 // Fake mode, real mode and the formula agree to the byte.
 #include "estimator/modes.h"
 
+#include "base/check.h"
 #include "estimator/memory_instrument.h"
+#include "planner/machine.h"
 
 #include <algorithm>
 #include <set>
@@ -154,8 +156,20 @@ TEST_CASE("a limit of the device's memory is a retry and an error that says wher
 }
 
 TEST_CASE("every saving that is named holds, to the byte", "[estimator]") {
-  for (const Words& more : {Words{}, {"--training.global_batch_size=12"}}) {
-    Words words = tiny({"--parallel.strategy=fsdp", "--parallel.ranks=2"});
+  const Words ranks = {"--parallel.strategy=fsdp", "--parallel.ranks=2"};
+  const std::string shards = "--parallelism.data_parallel_shard_degree=";
+  const std::string replicas = "--parallelism.data_parallel_replicate_degree=2";
+  const Words titan = {shards + "2", replicas, "--activation_checkpoint.mode=none"};
+  for (const Words& more :
+       {ranks,
+        {"--parallel.strategy=fsdp", "--parallel.ranks=2", "--training.global_batch_size=12"},
+        titan,
+        {shards + "2", replicas, "--parallel.ranks=4", "--training.activation_checkpoint=none",
+         "--activation_checkpoint.mode=none"},
+        {shards + "1", replicas},
+        {"--parallel.strategy=ddp", "--parallel.ranks=4",
+         "--parallel.data_parallel_replicate_degree=2"}}) {
+    Words words = tiny({});
     words.insert(words.end(), more.begin(), more.end());
     const Estimate made = estimated(words);
     REQUIRE(made.savings.size() > 5);
@@ -170,6 +184,38 @@ TEST_CASE("every saving that is named holds, to the byte", "[estimator]") {
       CHECK(made.run.tracker_max() - saving.peak == saving.saved);
     }
   }
+}
+
+TEST_CASE("what 64 bits cannot count is refused", "[estimator]") {
+  const auto refusal = [](const Words& words) {
+    return message_of<InputError>([&] { estimated(words); });
+  };
+  const std::string preset = "--model.preset=llama3_405b";
+  CHECK_THAT(refusal({preset, "--training.local_batch_size=1000000"}),
+             contains("command line: training.local_batch_size: micro-batches of 1000000 sequences "
+                      "of 131072 tokens take up to"));
+  CHECK_THAT(refusal({preset, "--training.local_batch_size=10000"}),
+             contains("picoseconds on the modeled machine"));
+  CHECK_THAT(
+      refusal({preset, "--training.local_batch_size=8", "--training.global_batch_size=8000000"}),
+      contains("command line: training.global_batch_size: two iterations"));
+  CHECK_THAT(refusal({"--model.hidden_size=1000000000", "--model.vocab_size=1000000000"}),
+             contains("model.hidden_size"));
+  CHECK_THAT(refusal({"--model.max_position_embeddings=1000000000",
+                      "--training.local_batch_size=1000000000"}),
+             contains("use a smaller batch"));
+  // Nothing that is asked for in earnest is.
+  const Estimate large =
+      estimated({preset, "--parallel.ranks=1024", "--training.local_batch_size=4"});
+  CHECK(large.opinion.difference == "");
+}
+
+TEST_CASE("the machine of the curve is that of the planner", "[estimator]") {
+  const Estimate made = estimated({"--model.preset=nano"});
+  const CostModel planned = planner::MachineText().cost_model();
+  REQUIRE(made.run.record.cost_model.has_value());
+  CHECK(made.run.record.cost_model->ps_per_byte == planned.ps_per_byte);
+  CHECK(made.run.record.cost_model->ps_per_flop == planned.ps_per_flop);
 }
 
 TEST_CASE("what is held at the peak adds up to it", "[estimator]") {

@@ -4,6 +4,7 @@
 #include "program/program.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <sstream>
 
 namespace fsdp::program {
@@ -55,6 +56,21 @@ void OptionParser::require(const std::string& name, const std::string& other) {
   app_->get_option(name)->needs(app_->get_option(other));
 }
 
+void OptionParser::require_any(const std::string& name, const std::vector<std::string>& others) {
+  requirements_.push_back({name, others});
+}
+
+void OptionParser::check_requirements() const {
+  for (const Requirement& each : requirements_) {
+    if (app_->count(each.name) == 0) continue;
+    const auto is_given = [&](const std::string& other) { return app_->count(other) > 0; };
+    if (std::ranges::any_of(each.others, is_given)) continue;
+    std::string names;
+    for (const std::string& other : each.others) names += (names.empty() ? "" : " or ") + other;
+    throw InputError(each.name + " requires " + names + "; --help shows the options");
+  }
+}
+
 void OptionParser::exclude(const std::string& name, const std::string& other) {
   app_->get_option(name)->excludes(app_->get_option(other));
 }
@@ -67,6 +83,7 @@ std::optional<int> OptionParser::parse(int argc, const char* const* argv) {
   refuse_missing_values(*app_, argc, argv);
   try {
     app_->parse(argc, argv);
+    check_requirements();
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     std::ostringstream out;

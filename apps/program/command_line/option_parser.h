@@ -35,6 +35,8 @@ class OptionParser {
 
   /// The first option only together with the second; both are declared.
   void require(const std::string& name, const std::string& other);
+  /// The first option only together with at least one of the others; all are declared.
+  void require_any(const std::string& name, const std::vector<std::string>& others);
   /// One of the two options at most; both are declared.
   void exclude(const std::string& name, const std::string& other);
   /// What --help prints below the options.
@@ -50,7 +52,13 @@ class OptionParser {
 
  private:
   struct App;  // CLI11's
+  struct Requirement {
+    std::string name;
+    std::vector<std::string> others;
+  };
+  void check_requirements() const;
   std::unique_ptr<App> app_;
+  std::vector<Requirement> requirements_;
 };
 
 }  // namespace fsdp::program

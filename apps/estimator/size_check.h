@@ -1,0 +1,15 @@
+/// @file
+/// @ingroup estimator
+/// Refuses what 64 bits cannot count.
+#pragma once
+
+#include "train/config.h"
+
+namespace fsdp::estimator {
+
+/// Bytes of a rank, and picoseconds of two iterations on the modeled machine, are counted exactly
+/// below 2^62. The largest terms of both are bounded here in real numbers, which cannot overflow.
+/// @throws InputError naming the key that is largest, with the bound.
+void check_sizes(const train::TrainConfig& config);
+
+}  // namespace fsdp::estimator
