@@ -1,5 +1,4 @@
 // unshard-estimate: how much memory a training takes, and why.
-#include "base/check.h"
 #include "estimator/command_line.h"
 #include "estimator/estimate.h"
 #include "estimator/figures.h"
@@ -27,10 +26,7 @@ int estimate(const CommandLine& line) {
   return made.is_good() ? 0 : program::kFailed;
 }
 
-int show_figures(const CommandLine& line) {
-  if (line.format == "json") {
-    throw InputError("--format: --figures are printed as text only; leave it out");
-  }
+int show_figures() {
   program::print_line(figures_text());
   return 0;
 }
@@ -61,7 +57,7 @@ int plan(const CommandLine& line) {
 int run(int argc, char** argv) {
   const std::optional<CommandLine> line = read_command_line(argc, argv);
   if (!line) return 0;
-  if (line->figures) return show_figures(*line);
+  if (line->figures) return show_figures();
   if (line->planner.is_mode()) return plan(*line);
   return estimate(*line);
 }
