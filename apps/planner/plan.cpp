@@ -71,14 +71,15 @@ void for_each_strategy(const PlanRequest& request, const MemoryOptions& base, co
 
 /// The memory of a configuration is found by a walk over its micro-batches.
 void check_work(const std::vector<MemoryOptions>& all) {
-  constexpr std::int64_t kMost = 1'000'000;  // half a minute for models of some dozen blocks
+  constexpr std::int64_t kMostMicroBatches =
+      1'000'000;  // half a minute for models of some dozen blocks
   std::int64_t micro_batches = 0;
   for (const MemoryOptions& each : all) micro_batches += each.micro_steps;
-  if (micro_batches <= kMost) return;
+  if (micro_batches <= kMostMicroBatches) return;
   throw InputError(fmt::format(
       "--ranks: {} configurations with {} micro-batches in all take too long to plan, at most {} "
       "are allowed; give a narrower range of --ranks, or a smaller --global-batch",
-      all.size(), micro_batches, kMost));
+      all.size(), micro_batches, kMostMicroBatches));
 }
 
 std::vector<Alternative> alternatives_of(const Plan& plan) {

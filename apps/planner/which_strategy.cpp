@@ -107,6 +107,7 @@ std::string links(const nn::TransformerConfig& model, const CostModel& machine,
   }
   for (const auto& [first, second] : {std::pair<std::size_t, std::size_t>(0, 1), {0, 2}, {2, 3}}) {
     std::vector<std::pair<std::int64_t, std::int64_t>> pairs;
+    pairs.reserve(times.size());
     for (const auto& each : times) pairs.emplace_back(each[first], each[second]);
     text +=
         crossover(value_of(Choice::strategy, with(base, kPlacements[first], 64)),
