@@ -12,7 +12,7 @@ using estimate::MemoryOptions;
 
 namespace {
 
-constexpr double kMost = 0x1p62;
+constexpr double kMostMagnitude = 0x1p62;
 
 double real(std::int64_t value) { return static_cast<double>(value); }
 
@@ -43,11 +43,11 @@ void check_bytes(const nn::TransformerConfig& model, const MemoryOptions& option
   const Rough sizes = rough(model, options);
   const double nbytes =
       4 * (3 + real(options.optimizer_states)) * sizes.parameters + 4 * sizes.activation;
-  if (nbytes < kMost) return;
+  if (nbytes < kMostMagnitude) return;
   throw InputError(fmt::format(
       "training.local_batch_size: {} sequences on each of {} ranks take about {:.1e} bytes per "
       "rank, at most {:.1e} can be counted; use a smaller batch, seq_len or model",
-      options.batch, options.world_size, nbytes, kMost));
+      options.batch, options.world_size, nbytes, kMostMagnitude));
 }
 
 void check_time(const nn::TransformerConfig& model, const MemoryOptions& options,
@@ -64,12 +64,12 @@ void check_time(const nn::TransformerConfig& model, const MemoryOptions& options
   const double copied = 12 * steps * sizes.parameters;  // over the link, and over the bus
   const double ps = flops * machine.ps_per_flop + moved * per_byte + hops * alpha +
                     copied * (link + machine.bus_ps_per_byte);
-  if (ps < kMost) return;
+  if (ps < kMostMagnitude) return;
   throw InputError(fmt::format(
       "the time of a step: {} micro-batches of {} sequences on {} ranks take about {:.1e} ps, at "
       "most {:.1e} (53 days) can be counted; give a faster --flops, --hbm, --link, --latency or "
       "--bus, or a smaller batch",
-      options.micro_steps, options.batch, options.world_size, ps, kMost));
+      options.micro_steps, options.batch, options.world_size, ps, kMostMagnitude));
 }
 
 }  // namespace fsdp::planner
