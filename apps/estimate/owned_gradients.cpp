@@ -10,41 +10,45 @@ namespace {
 
 constexpr MemoryKind kKind = MemoryKind::unsharded_grad;
 
-std::vector<parallel::OwnedSlice> slices_of(const std::vector<WholePart>& parts,
-                                            const MemoryOptions& options) {
+}  // namespace
+
+std::int64_t numel_of(const OwnedSlices& slices) {
+  std::int64_t numel = 0;
+  for (const parallel::OwnedSlice& slice : slices) numel += slice.numel;
+  return numel;
+}
+
+OwnedSlices owned_slices(const std::vector<WholePart>& parts, const MemoryOptions& options) {
   std::vector<std::int64_t> numels;
   numels.reserve(parts.size());
   for (const WholePart& part : parts) numels.push_back(part.numel);
   return parallel::divide(options.zero.partition, numels, options.world_size);
 }
 
-}  // namespace
-
-std::int64_t numel_of(const std::vector<parallel::OwnedSlice>& slices) {
-  std::int64_t numel = 0;
-  for (const parallel::OwnedSlice& slice : slices) numel += slice.numel;
-  return numel;
+std::vector<OwnedSlices> reduce_groups(const std::vector<WholePart>& parts,
+                                       const MemoryOptions& options) {
+  const DType sums = options.mixed_precision.reduce_dtype_for(DType::float32);
+  return parallel::travel_groups(owned_slices(parts, options),
+                                 std::vector<DType>(parts.size(), sums),
+                                 options.zero.reduce_buffer_bytes);
 }
 
-std::vector<std::vector<parallel::OwnedSlice>> reduce_groups(const std::vector<WholePart>& parts,
-                                                             const MemoryOptions& options) {
-  const DType sums = options.mixed_precision.reduce_dtype_for(DType::float32);
-  const std::vector<DType> dtypes(parts.size(), sums);
-  return parallel::travel_groups(slices_of(parts, options), dtypes,
-                                 options.zero.reduce_buffer_bytes);
+std::vector<OwnedSlices> broadcast_groups(const std::vector<WholePart>& parts,
+                                          const MemoryOptions& options) {
+  const DType travels = options.zero.broadcast_fp16 ? DType::float16 : DType::float32;
+  return parallel::travel_groups(owned_slices(parts, options),
+                                 std::vector<DType>(parts.size(), travels),
+                                 options.zero.broadcast_buffer_bytes);
 }
 
 OwnedParts::OwnedParts(const std::vector<WholePart>& parts, const MemoryOptions& options,
                        Ledger& ledger)
     : rank_(options.rank), loads_(static_cast<std::size_t>(options.world_size)), ledger_(ledger) {
-  const auto slices = slices_of(parts, options);
-  for (const parallel::OwnedSlice& slice : slices) {
+  for (const parallel::OwnedSlice& slice : owned_slices(parts, options)) {
     loads_[static_cast<std::size_t>(slice.owner)] += slice.numel;
   }
   const bool halves = options.zero.broadcast_fp16;
-  const std::vector<DType> dtypes(parts.size(), halves ? DType::float16 : DType::float32);
-  for (const auto& group :
-       parallel::travel_groups(slices, dtypes, options.zero.broadcast_buffer_bytes)) {
+  for (const OwnedSlices& group : broadcast_groups(parts, options)) {
     const bool is_in_place = group.size() == 1 && !halves;
     buffers_.push_back(is_in_place ? 0 : numel_of(group) * (halves ? 2 : kFloatBytes));
   }

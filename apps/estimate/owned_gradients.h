@@ -16,10 +16,16 @@
 
 namespace fsdp::estimate {
 
-std::int64_t numel_of(const std::vector<parallel::OwnedSlice>& slices);
+using OwnedSlices = std::vector<parallel::OwnedSlice>;
+std::int64_t numel_of(const OwnedSlices& slices);
+/// What each rank owns of the parts.
+OwnedSlices owned_slices(const std::vector<WholePart>& parts, const MemoryOptions& options);
 /// The slices whose gradients Zero2Gradients reduces together.
-std::vector<std::vector<parallel::OwnedSlice>> reduce_groups(const std::vector<WholePart>& parts,
-                                                             const MemoryOptions& options);
+std::vector<OwnedSlices> reduce_groups(const std::vector<WholePart>& parts,
+                                       const MemoryOptions& options);
+/// The slices that their owner broadcasts together once they are updated.
+std::vector<OwnedSlices> broadcast_groups(const std::vector<WholePart>& parts,
+                                          const MemoryOptions& options);
 
 /// The elements that a rank owns, and the buffers in which owners broadcast what they updated.
 class OwnedParts {

@@ -1,6 +1,8 @@
 #include "estimate/whole_timing.h"
 
 #include "base/check.h"
+#include "estimate/owned_gradients.h"
+#include "estimate/whole_gradients.h"
 
 #include <algorithm>
 #include <utility>
@@ -27,43 +29,33 @@ WholeTiming::WholeTiming(const ModelShape& shape, const MemoryOptions& options,
                shape.segments[i], completions_[i].size(), end - begin);
     begin = end;
   }
-  std::vector<std::int64_t> numels;
-  numels.reserve(parts.size());
-  for (const WholePart& part : parts) numels.push_back(part.numel);
   if (has_owners()) {
-    owned_ = parallel::divide(options.zero.partition, numels, options.world_size);
-    for (const parallel::OwnedSlice& slice : owned_) {
+    for (const parallel::OwnedSlice& slice : owned_slices(parts, options)) {
       if (slice.owner == options.rank) pieces_.push_back(slice.numel);
     }
-    const DType travels = options.zero.broadcast_fp16 ? DType::float16 : DType::float32;
-    broadcasts_ = parallel::travel_groups(owned_, std::vector<DType>(parts.size(), travels),
-                                          options.zero.broadcast_buffer_bytes);
+    broadcasts_ = broadcast_groups(parts, options);
   } else {
-    pieces_ = std::move(numels);
+    pieces_.reserve(parts.size());
+    for (const WholePart& part : parts) pieces_.push_back(part.numel);
   }
   is_zero2() ? make_owned_buckets() : make_buckets();
 }
 
 void WholeTiming::make_buckets() {
   const std::vector<WholePart>& parts = shape_.whole_parts;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    // Last parameters first; one process has no buckets, and its parameters come in their order.
-    const std::size_t part = is_single() ? i : parts.size() - 1 - i;
-    const std::int64_t numel = parts[part].numel;
-    const bool fits = !is_single() && !buckets_.empty() &&
-                      formats_.param * (buckets_.back().numel + numel) <= options_.bucket_bytes;
-    if (!fits) buckets_.emplace_back();
-    buckets_.back().numel += numel;
-    ++buckets_.back().size;
-    slices_[part].push_back({buckets_.size() - 1, numel});
+  if (is_single()) {  // it has no buckets: its parameters come one by one, in their order
+    for (const WholePart& part : parts) buckets_.push_back({.numel = part.numel, .size = 1});
+    return;
+  }
+  std::size_t part = parts.size();
+  for (const std::vector<WholePart>& together : ddp_buckets(parts, options_)) {
+    for (const WholePart& each : together) slices_[--part].push_back({buckets_.size(), each.numel});
+    buckets_.push_back({.numel = numel_of(together), .size = together.size()});
   }
 }
 
 void WholeTiming::make_owned_buckets() {
-  const DType sums = options_.mixed_precision.reduce_dtype_for(DType::float32);
-  const std::vector<DType> dtypes(shape_.whole_parts.size(), sums);
-  for (const auto& group :
-       parallel::travel_groups(owned_, dtypes, options_.zero.reduce_buffer_bytes)) {
+  for (const OwnedSlices& group : reduce_groups(shape_.whole_parts, options_)) {
     Bucket bucket{.size = group.size(), .owner = group.front().owner};
     bucket.is_direct = group.size() == 1 && !formats_.casts_gradients &&
                        group.front().numel == shape_.whole_parts[group.front().parameter].numel;

@@ -66,7 +66,6 @@ class WholeTiming : public StepTiming {
   std::vector<std::vector<Place>> completions_;  // by segment
   std::vector<Bucket> buckets_;                  // a single process: one per parameter
   std::vector<std::vector<Slice>> slices_;       // by part
-  std::vector<parallel::OwnedSlice> owned_;      // with owners: of all ranks
   std::vector<std::int64_t> pieces_;             // numels this rank updates
   std::vector<std::vector<parallel::OwnedSlice>> broadcasts_;
   std::size_t next_ = 0;         // the first bucket not yet closed

@@ -25,7 +25,7 @@ std::int64_t reduced_to_owners(const std::vector<WholePart>& parts, const Memory
                                std::int64_t element) {
   if (options.zero.reduce_scatter) return element * numel_of(parts);
   std::int64_t nbytes = 0;
-  for (const std::vector<parallel::OwnedSlice>& group : reduce_groups(parts, options)) {
+  for (const OwnedSlices& group : reduce_groups(parts, options)) {
     nbytes += all_reduced(numel_of(group), element, options.world_size);
   }
   return nbytes;

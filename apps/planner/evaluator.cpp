@@ -2,6 +2,7 @@
 
 #include "estimate/memory_formula.h"
 #include "estimate/model_shape.h"
+#include "estimate/owned_gradients.h"
 #include "estimate/time_formula.h"
 #include "parallel/partition.h"
 #include "planner/magnitude.h"
@@ -46,13 +47,10 @@ int Evaluator::busiest_rank(const MemoryOptions& options) {
   const auto [entry, is_new] =
       busiest_.try_emplace({options.world_size, options.zero.partition}, 0);
   if (is_new) {
-    std::vector<std::int64_t> numels;
-    for (const estimate::WholePart& part : estimate::model_shape(model_, options).whole_parts) {
-      numels.push_back(part.numel);
-    }
+    const estimate::OwnedSlices slices =
+        estimate::owned_slices(estimate::model_shape(model_, options).whole_parts, options);
     std::vector<std::int64_t> loads(static_cast<std::size_t>(options.world_size));
-    for (const parallel::OwnedSlice& slice :
-         parallel::divide(options.zero.partition, numels, options.world_size)) {
+    for (const parallel::OwnedSlice& slice : slices) {
       loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
     }
     entry->second = static_cast<int>(std::ranges::max_element(loads) - loads.begin());

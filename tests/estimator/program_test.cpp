@@ -39,6 +39,19 @@ TEST_CASE("exit codes tell agreement, lack of memory and wrong input apart", "[e
   CHECK(run(folder, "--rank 1 --model.preset nano").code == 2);
 }
 
+TEST_CASE("modes of the planner exit with 1 if nothing fits", "[estimator]") {
+  const TemporaryFolder folder;
+  for (const std::string mode : {"--plan --ranks 1..2 --global-batch 2", "--largest batch"}) {
+    INFO(mode);
+    const std::string words = "--model.preset nano " + mode;
+    CHECK(run(folder, words + " --memory 1GB").code == 0);
+    const Finished nothing = run(folder, words + " --memory 10kB");
+    CHECK(nothing.code == 1);
+    CHECK_FALSE(nothing.out.empty());
+    CHECK(nothing.err.empty());
+  }
+}
+
 TEST_CASE("the options of unshard-train mean the same here", "[estimator]") {
   const TemporaryFolder folder;
   const auto settings = [&](const std::string& words) {

@@ -2,6 +2,7 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
+#include "train/short_training.h"
 #include "train/some_text.h"
 #include "train/trainer.h"
 #include "train/zero_strategy.h"
@@ -13,24 +14,18 @@
 namespace fsdp::train::zero_switches_test {
 namespace {
 
+using short_training::placed;
+using short_training::Words;
 using testing::TemporaryFolder;
-using Words = std::vector<std::string>;
 
-TrainConfig configure(const std::vector<Words>& parts) {
-  Words words = {"--model.preset=nano",  "--model.vocab_size=128",
-                 "--training.seq_len=7", "--training.local_batch_size=1",
-                 "--training.steps=4",   "--training.global_batch_size=8",
-                 "--optimizer.lr=1e-2"};
-  for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
-  return load_config(std::nullopt, words);
+TrainConfig configure(std::vector<Words> parts) {
+  parts.insert(parts.begin(), Words{"--model.vocab_size=128", "--training.global_batch_size=8",
+                                    "--optimizer.lr=1e-2"});
+  return short_training::configure(parts);
 }
 
 RunResult train(const std::vector<Words>& parts) {
   return run_training(configure(parts), some_text());
-}
-
-Words placed(const std::string& name, int ranks) {
-  return {"--parallel.strategy=" + name, "--parallel.ranks=" + std::to_string(ranks)};
 }
 
 Words compressed(const std::string& format) {
