@@ -23,10 +23,11 @@ FigureFrame::FigureFrame(const RunRecord& record, const FigureOptions& options,
       end_(options.end != 0 ? options.end : record.ranks.at(options.rank).end),
       length_(std::max({std::int64_t{1}, end_ - begin_, options.length})),
       bottom_(kHead + content_height),
-      svg_(
-          kWidth,
-          bottom_ + kFoot + kLegendRow * static_cast<Tenths>((legend_entries - 1) / kLegendColumns),
-          heading(record, options), palette_css() + ".wait{fill:url(#hatch)}\n") {
+      svg_(kWidth,
+           bottom_ + kFoot +
+               kLegendRow * static_cast<Tenths>((std::max(legend_entries, std::size_t{1}) - 1) /
+                                                kLegendColumns),
+           heading(record, options), palette_css() + ".wait{fill:url(#hatch)}\n") {
   svg_.text(kGutter, pixels(18), heading(record, options), Anchor::start, "head");
 }
 

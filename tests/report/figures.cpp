@@ -53,6 +53,20 @@ TEST_CASE("a figure names its units and its peak", "[report]") {
   CHECK_THAT(memory_svg(real_run(), {}), contains("measured"));
 }
 
+TEST_CASE("a figure of a run that held nothing is as high as one of a single kind", "[report]") {
+  report::RunRecord record = fake_run();
+  record.ranks[0].opening = 0;
+  record.ranks[0].peak = {};
+  const auto height = [&](std::size_t entries) {
+    record.ranks[0].memory.resize(entries);
+    const std::string memory = memory_svg(record, {});
+    const std::string name = " height=\"";
+    return std::stod(memory.substr(memory.find(name) + name.size()));
+  };
+  const double of_one_kind = height(1);
+  CHECK(height(0) == of_one_kind);
+}
+
 TEST_CASE("numbers are written with their unit", "[report]") {
   using report::in_unit;
   CHECK(in_unit(1234567, report::time_unit(1234567), 2) == "1.23 µs");
