@@ -66,7 +66,7 @@ class Grid {
   uint3 block_index_ = {};
   std::uint32_t block_epoch_ = 0;
   std::vector<std::uint32_t> warp_epochs_;
-  std::unordered_map<Address, Cell> shared_;  // by address / 4
+  std::unordered_map<Address, Cell> shared_;  // by address / Cell::kNbytes
   std::string failure_;
 };
 

@@ -69,9 +69,10 @@ std::string Grid::access_shared(Address address, std::size_t nbytes, bool write,
                        offset + nbytes - 1, name(), size);
   }
   for (std::size_t i = 0; i < nbytes; ++i) {
-    const auto mask = static_cast<std::uint8_t>(1U << ((address + i) % 4));
-    const std::string wrong = touch_shared(
-        shared_[(address + i) / 4], {operation_, address + i, 1, write, atomic, position()}, mask);
+    const auto mask = static_cast<std::uint8_t>(1U << ((address + i) % Cell::kNbytes));
+    const std::string wrong =
+        touch_shared(shared_[(address + i) / Cell::kNbytes],
+                     {operation_, address + i, 1, write, atomic, position()}, mask);
     if (!wrong.empty()) return fmt::format("{} byte {} of {}; {}", verb, offset + i, name(), wrong);
   }
   return {};

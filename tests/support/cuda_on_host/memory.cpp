@@ -46,7 +46,8 @@ Allocation& Memory::allocate(Space space, std::size_t nbytes, int device) {
   if (next > begin_[index_of(space)] + kRange) fail("the stand-in has used up its addresses");
   ++count_;
   Allocation& made = allocations_[begin];
-  made = {count_, begin, nbytes, space, device, true, "", std::vector<Cell>((nbytes + 3) / 4)};
+  made = {count_, begin, nbytes, space,
+          device, true,  "",     std::vector<Cell>((nbytes + Cell::kNbytes - 1) / Cell::kNbytes)};
   open(true);
   std::memset(reinterpret_cast<void*>(begin), 0xFF, nbytes);
   open(false);

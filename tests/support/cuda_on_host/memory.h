@@ -36,8 +36,10 @@ struct Access {
   ThreadPosition position = {};
 };
 
-/// Who has touched four bytes last. `mask` tells which of the four.
+/// Who has touched two bytes last: no more, so that neighbors of a 16-bit format are told apart.
+/// `mask` tells which of the two.
 struct Cell {
+  static constexpr std::size_t kNbytes = 2;
   struct ByThread {
     ThreadPosition position;
     std::uint8_t mask = 0;

@@ -115,15 +115,17 @@ std::string touch(Memory& memory, const std::vector<Operation>& operations, cons
   if (end > allocation->nbytes) {
     return fmt::format("{} {}", verb, out_of_bounds(*allocation, access));
   }
-  for (std::size_t i = begin / 4; i * 4 < end; ++i) {
-    const std::size_t from = std::max(begin, i * 4) - i * 4, to = std::min(end, i * 4 + 4) - i * 4;
+  for (std::size_t i = begin / Cell::kNbytes; i * Cell::kNbytes < end; ++i) {
+    const std::size_t first = i * Cell::kNbytes;
+    const std::size_t from = std::max(begin, first) - first;
+    const std::size_t to = std::min(end, first + Cell::kNbytes) - first;
     const auto mask = static_cast<std::uint8_t>((1U << to) - (1U << from));
     Cell& cell = allocation->cells[i];
     std::string wrong;
     if (access.position.launch != 0) wrong = race_of_threads(cell, access, mask);
     if (wrong.empty()) wrong = race_of_operations(cell, operations, access, mask);
     if (!wrong.empty()) {
-      return fmt::format("{} byte {} of {}; {}", verb, i * 4 + from, allocation->name(), wrong);
+      return fmt::format("{} byte {} of {}; {}", verb, first + from, allocation->name(), wrong);
     }
   }
   return {};
