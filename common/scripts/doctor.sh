@@ -105,6 +105,24 @@ libmd() {
   [ -z "$(find_header sha2.h)" ] || echo found
 }
 
+# Found also where its installer puts it, which is in nobody's PATH.
+cuda_compiler() {
+  for name in nvcc /usr/local/cuda/bin/nvcc; do
+    command -v $name >/dev/null 2>&1 || continue
+    $name --version | sed -n 's/.*release [0-9.]*, V\([0-9.]*\)$/\1/p'
+    return 0
+  done
+}
+
+nccl() {
+  dotted "$(find_header nccl.h)" NCCL_MAJOR NCCL_MINOR NCCL_PATCH
+}
+
+card() {
+  command -v nvidia-smi >/dev/null 2>&1 || return 0
+  nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | sed 's/^ *//'
+}
+
 echo 'This machine'
 line system "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release 2>/dev/null)" 'unknown system'
 line processors "$(nproc 2>/dev/null)" 'unknown number'
@@ -135,6 +153,14 @@ line clang-tidy "$(version_of clang-tidy --version)" '`make tidy` would install 
 line MPI "$(version_of mpirun --version)" '`make test BACKEND=mpi` would install it'
 line OpenBLAS "$(openblas)" '`make bench` would install it, to measure our products against'
 line Python "$(version_of python3 --version)" 'only the scripts around the project use it'
+
+if [ -d tests/support/cuda_on_host ]; then # a student kit has none
+  echo
+  echo 'CUDA: the kernels run in `make test-cuda`, on any machine, on a stand-in for a card'
+  line nvcc "$(cuda_compiler)" 'the kernels are not compiled for a card'
+  line NCCL "$(nccl)" 'groups of cards exist on the stand-in only'
+  line 'CUDA card' "$(card)" 'the kernels run on the stand-in only'
+fi
 
 echo
 if [ -z "$missing" ]; then
