@@ -1,8 +1,10 @@
 #include "estimator/command_line.h"
 
 #include "base/check.h"
+#include "comm/mpi/job.h"
 #include "planner/quantity.h"
 #include "program/command_line/option_parser.h"
+#include "train/launch.h"
 
 #include <fmt/format.h>
 
@@ -113,12 +115,13 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
 }
 
 EstimatorConfig configure(const CommandLine& line) {
-  std::vector<std::string> words;
+  std::vector<std::string> words = train::words_of_launch();
   for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
   words.insert(words.end(), line.overrides.begin(), line.overrides.end());
   EstimatorConfig config =
       load_estimator_config(line.config, words, Environment::of_process(), line.deepspeed);
   take_short_forms(line, config);
+  train::check_launch(config.train);
   config.rank = line.rank;
   config.granularity = static_cast<std::size_t>(line.round_to);
   if (line.memory) {
@@ -129,6 +132,12 @@ EstimatorConfig configure(const CommandLine& line) {
     const std::string key = "memory_estimation.disable_fake_mode";
     throw InputError(config.train.origin(key) +
                      ": is true, but this mode asks formulas and runs no ranks; leave it out");
+  }
+  if (config.is_real && line.rank != 0 && mpi::launched()) {
+    throw InputError(fmt::format(
+        "--rank: is {}, but under mpirun process 0 speaks, of its own memory; leave it out, or "
+        "start the program without mpirun",
+        line.rank));
   }
   if (line.rank >= config.train.world_size()) {
     throw InputError(fmt::format("--rank: is {}, but there are {} ranks; use at most {}", line.rank,

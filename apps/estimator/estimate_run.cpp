@@ -213,7 +213,7 @@ void run_real(const EstimatorConfig& config, EstimateRun& run) {
     RankEstimate(config, rank.group, ignored).take_part();
   };
   try {
-    train::run_on_ranks(config.train, true, [&](const train::Rank& rank) {
+    train::run_on_ranks(config.train, false, [&](const train::Rank& rank) {
       if (rank.number() != config.rank) return others(rank);
       RankEstimate(config, rank.group, run).measure();
       // The others wait for this one.

@@ -1,4 +1,5 @@
 // An estimate as text, section by section.
+#include "comm/mpi/job.h"
 #include "estimator/estimate.h"
 #include "estimator/explanations.h"
 #include "estimator/text_table.h"
@@ -30,9 +31,9 @@ std::string describe_config(const Estimate& estimate) {
                   placement_of(config), estimate.config.rank, config.parallel.ranks,
                   config.micro_batches() / config.parallel.ranks, config.training.local_batch_size,
                   config.sequence_length());
-  text += fmt::format("mode {}\n", estimate.config.is_real
-                                       ? "real: ranks are threads, with bytes"
-                                       : "fake: bytes are counted, none are allocated");
+  text += estimate.config.is_real ? fmt::format("mode real: ranks are {}, with bytes\n",
+                                                mpi::launched() ? "processes" : "threads")
+                                  : "mode fake: bytes are counted, none are allocated\n";
   for (const std::string& warning : estimate.config.warnings) text += "warning: " + warning + "\n";
   if (!config.origins.empty()) text += heading("Effective configuration");
   TextTable table({"key", "<value", "<given in"});

@@ -1,4 +1,5 @@
 // unshard-estimate: how much memory a training takes, and why.
+#include "comm/world.h"
 #include "estimator/command_line.h"
 #include "estimator/estimate.h"
 #include "estimator/figures.h"
@@ -16,10 +17,13 @@
 namespace fsdp::estimator {
 namespace {
 
-/// The default mode: two iterations, and everything that can be said about their memory.
-int estimate(const CommandLine& line) {
-  const EstimatorConfig config = configure(line);
-  if (line.html) io::probe_file(*line.html);
+/// The default mode: two iterations, and everything that can be said about their memory. Under
+/// mpirun, process 0 says it.
+int estimate(const CommandLine& line, const EstimatorConfig& config) {
+  if (process_rank() != 0) {
+    if (config.is_real) run_estimate(config);  // its ranks are all of these processes
+    return 0;
+  }
   const Estimate made = make_estimate(config);
   program::print_line(line.format == "json" ? to_json(made) : to_text(made, line.modules == "all"));
   if (line.html) io::write_output_file(*line.html, to_html(made));
@@ -32,8 +36,7 @@ int show_figures() {
 }
 
 /// Many configurations in place of one.
-int plan(const CommandLine& line) {
-  const EstimatorConfig made = configure(line);
+int plan(const CommandLine& line, const EstimatorConfig& made) {
   const train::TrainConfig& training = made.train;
   // JSON stays JSON.
   for (const std::string& warning : made.warnings) {
@@ -55,11 +58,18 @@ int plan(const CommandLine& line) {
 }
 
 int run(int argc, char** argv) {
-  const std::optional<CommandLine> line = read_command_line(argc, argv);
+  std::optional<CommandLine> line;
+  std::optional<EstimatorConfig> config;
+  in_every_process([&] {
+    line = read_command_line(argc, argv);
+    if (!line || line->figures) return;
+    config = configure(*line);
+    if (line->html && process_rank() == 0) io::probe_file(*line->html);
+  });
   if (!line) return 0;
-  if (line->figures) return show_figures();
-  if (line->planner.is_mode()) return plan(*line);
-  return estimate(*line);
+  if (line->figures) return process_rank() == 0 ? show_figures() : 0;
+  if (line->planner.is_mode()) return process_rank() == 0 ? plan(*line, *config) : 0;
+  return estimate(*line, *config);
 }
 
 }  // namespace

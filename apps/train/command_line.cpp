@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "comm/mpi/job.h"
 #include "program/command_line/option_parser.h"
+#include "train/launch.h"
 
 #include <fmt/format.h>
 
@@ -11,26 +12,19 @@
 namespace fsdp::train {
 namespace {
 
-/// mpirun decides whether ranks are processes, and how many there are.
-void check_launch(const CommandLine& line, const TrainConfig& config,
-                  const std::optional<mpi::Launch>& launch) {
-  const std::int64_t ranks = config.parallel.ranks;
-  if (!launch && line.backend == "mpi") {
+/// mpirun decides whether ranks are processes.
+void check_backend(const CommandLine& line, std::int64_t ranks) {
+  const bool by_mpirun = mpi::launched().has_value();
+  if (!by_mpirun && line.backend == "mpi") {
     throw InputError(
         fmt::format("--backend mpi: needs mpirun, which starts one process per rank: mpirun -np {} "
                     "unshard-train … (see docs/running.md)",
                     ranks));
   }
-  if (!launch) return;
-  if (line.backend == "threads") {
+  if (by_mpirun && line.backend == "threads") {
     throw InputError(
         "--backend threads: under mpirun ranks are processes; start the program without mpirun");
   }
-  if (ranks == launch->size) return;
-  throw InputError(fmt::format(
-      "command line: parallel.ranks: is {}, but mpirun has started {} process{}; leave it out, or "
-      "start the program with mpirun -np {}",
-      ranks, launch->size, launch->size == 1 ? "" : "es", ranks));
 }
 
 }  // namespace
@@ -85,9 +79,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
 /// A key that is given twice has its last value; but of a short form and its key, neither is meant
 /// more.
 TrainConfig configure(const CommandLine& line) {
-  const std::optional<mpi::Launch> launch = mpi::launched();
-  std::vector<std::string> words;
-  if (launch) words = {"--parallel.ranks", std::to_string(launch->size)};  // the file says less
+  std::vector<std::string> words = words_of_launch();
   for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
   words.insert(words.end(), line.overrides.begin(), line.overrides.end());
   if (line.eval) {  // whatever is said of steps, there are none
@@ -95,7 +87,8 @@ TrainConfig configure(const CommandLine& line) {
                  {"--data.validation", *line.eval, "--training.global_batch_size", "0"});
   }
   TrainConfig config = load_config(line.config, words, line.deepspeed);
-  check_launch(line, config, launch);
+  check_backend(line, config.parallel.ranks);
+  check_launch(config);
   for (const auto& [key, place] : config.origins) {
     if (line.export_folder || !key.starts_with("export.")) continue;
     config.remarks.push_back(fmt::format("{}: {}: has no effect without --export", place, key));

@@ -1,0 +1,26 @@
+#include "train/launch.h"
+
+#include "base/check.h"
+#include "comm/mpi/job.h"
+
+#include <fmt/format.h>
+
+namespace fsdp::train {
+
+std::vector<std::string> words_of_launch() {
+  const auto launch = mpi::launched();
+  if (!launch) return {};
+  return {"--parallel.ranks", std::to_string(launch->size)};
+}
+
+void check_launch(const TrainConfig& config) {
+  const auto launch = mpi::launched();
+  const std::int64_t ranks = config.parallel.ranks;
+  if (!launch || ranks == launch->size) return;
+  throw InputError(fmt::format(
+      "command line: parallel.ranks: is {}, but mpirun has started {} process{}; leave it out, or "
+      "start the program with mpirun -np {}",
+      ranks, launch->size, launch->size == 1 ? "" : "es", ranks));
+}
+
+}  // namespace fsdp::train

@@ -1,0 +1,21 @@
+/// @file
+/// @ingroup train
+/// What mpirun decides of a configuration: how many ranks there are.
+#pragma once
+
+#include "train/config.h"
+
+#include <string>
+#include <vector>
+
+namespace fsdp::train {
+
+/// W as words of a command line, which later ones may contradict: see check_launch(). Empty if
+/// mpirun has not started this process. A configuration file says less of W than they do.
+std::vector<std::string> words_of_launch();
+
+/// @throws InputError unless mpirun has started as many processes as the configuration has ranks,
+///         or none
+void check_launch(const TrainConfig& config);
+
+}  // namespace fsdp::train
