@@ -42,7 +42,7 @@ const CONTROLS = [
     reads: (value) => value * 1e6 },
   { key: 'flops', label: 'Arithmetic', unit: 'TFLOP/s',
     stops: [10, 20, 50, 100, 200, 400, 1000, 2000], reads: (value) => value * 1e12 },
-  { key: 'hbm', label: 'Device memory', unit: 'TB/s', stops: [0.25, 0.5, 1, 2, 3.5, 5, 8],
+  { key: 'hbm', label: 'Memory bandwidth', unit: 'TB/s', stops: [0.25, 0.5, 1, 2, 3.5, 5, 8],
     reads: (value) => value * 1e12 },
 ];
 const MACHINE = ['link', 'latency', 'flops', 'hbm'];

@@ -141,11 +141,10 @@ class Rank {
     }
     this.drop('temp', COUNTERS);
     if (!this.hasState) this.hold('optimizer', 2 * 4 * n);  // zeros, in the first step
+    this.hasState = true;
     for (const numel of updated) {
-      for (let i = 0; i < 2 && !this.hasState; ++i) this.copy('optimizer', numel, 0, 4, 'AdamW');
       this.clock.compute('optimizer', 15 * numel, 7 * 4 * numel, 'AdamW');
     }
-    this.hasState = true;
   }
   scale(numel) {
     this.clock.compute('gradients', numel, 2 * 4 * numel, 'mean');

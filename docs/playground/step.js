@@ -26,7 +26,6 @@ class Fsdp extends Rank {
     this.root = tied ? this.units[0] : null;
     this.unitOf = this.segments.map((_, i) => tied && i % last === 0 ? null : this.units[i]);
     this.forwardOrder = this.backwardOrder = [];  // unknown before the first forward has ended
-    this.inFlight = 0;
     for (const unit of this.units) this.hold('sharded_param', 4 * unit.n);
   }
 
@@ -81,7 +80,6 @@ class Fsdp extends Rank {
     const nbytes = (this.W - 1) * this.p * unit.n;
     unit.gathered = this.clock.collective(this.W, nbytes, 'gathers', unit.name);
     unit.state = 'in flight';
-    ++this.inFlight;
   }
   finishUnshard(unit) {
     this.startUnshard(unit);
@@ -89,15 +87,11 @@ class Fsdp extends Rank {
     this.clock.wait('gathers', unit.gathered, unit.name);
     if (this.p !== 4) this.drop('all_gather', this.p * unit.n);
     unit.state = 'unsharded';
-    --this.inFlight;
   }
   /** Gathers up to `prefetch` units ahead of `unit`; in backward, ahead of the kept unit too. */
   startAhead(order, unit) {
     const next = order.indexOf(unit) + 1;
-    for (const ahead of order.slice(next, next + this.prefetch)) {
-      if (ahead.state === 'sharded' && this.inFlight >= this.prefetch) return;
-      this.startUnshard(ahead);
-    }
+    for (const ahead of order.slice(next, next + this.prefetch)) this.startUnshard(ahead);
   }
   reshard(unit) {
     this.drop('unsharded_param', this.p * unit.P);
