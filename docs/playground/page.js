@@ -52,7 +52,7 @@ let chosen = { ...DEFAULTS };
 
 function parameterCount(name) {
   const count = sum(parametersOf(MODELS[name]).flatMap((segment) => Object.values(segment)));
-  return count >= 1e9 ? `${(count / 1e9).toFixed(1)}e9` : `${(count / 1e6).toPrecision(2)}e6`;
+  return withUnit([['', 1], ['thousand', 1e3], ['million', 1e6], ['billion', 1e9]], count);
 }
 const stopsOf = ({ stops }) => typeof stops === 'function' ? stops(chosen) : stops;
 /** What estimate() takes. */

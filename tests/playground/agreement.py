@@ -3,8 +3,8 @@
 
 Checked: on a grid of settings, the page's script finds the bytes of every category at the peak, and
 the picoseconds of every part of a step, that unshard-estimate prints; what it draws adds up to the
-same numbers. Each control of the page changes the command shown, and that command prints the numbers
-shown. Exit code 77 (skipped) when no Chromium is installed.
+same numbers. Each control of the page changes the command shown, and that command prints the
+numbers shown. Exit code 77 (skipped) when no Chromium is installed.
 """
 
 from __future__ import annotations
