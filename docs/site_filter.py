@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/", "writeup/", "tasks/", "solutions/")
 HEADERS = ("common/", "tasks/", "apps/")
+COPIED = "docs/playground/"  # into the site, as it is
 # What a table of these texts links to lies below it in the site's tree, in the table's order.
 CONTENTS = {"writeup/README.md": ("writeup/", "tasks/"), "docs/instructors.md": ("solutions/",)}
 
@@ -77,6 +78,8 @@ def filtered(text: str, path: str) -> str:
         if image or not target or "://" in target or target.startswith(("@", "mailto:")):
             return match[0]
         there = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        if there.startswith(COPIED):
+            return f"[{words}]({there.removeprefix('docs/')})"
         name = reference(there)
         if name is None:
             return words if words.startswith("`") else f"`{words}`"

@@ -1,7 +1,6 @@
 // A plan for programs. Bytes are whole numbers, times are picoseconds.
+#include "planner/outcome_json.h"
 #include "planner/plan.h"
-
-#include <nlohmann/json.hpp>
 
 #include <string>
 
@@ -26,19 +25,13 @@ Json to_json(const Outcome& outcome) {
     if (!value.empty()) configuration[std::string(name_of(choice))] = value;
   }
   configuration["micro-steps"] = std::to_string(outcome.options.micro_steps);
-  Json time = Json::object();
-  for (std::size_t i = 0; i < estimate::kTimeParts; ++i) {
-    time[std::string(estimate::name_of(static_cast<estimate::TimePart>(i)))] =
-        outcome.time.split.ps[i];
-  }
-  return {{"configuration", configuration},
-          {"step_ps", outcome.step()},
-          {"device_bytes", outcome.memory()},
-          {"host_bytes", outcome.host.total()},
-          {"time_ps", time},
-          {"latency_ps", outcome.time.channels.latency},
-          {"transfer_ps", outcome.time.channels.transfer},
-          {"device_kinds", kinds_of(outcome.device)}};
+  Json entry{{"configuration", configuration},
+             {"step_ps", outcome.step()},
+             {"device_bytes", outcome.memory()},
+             {"host_bytes", outcome.host.total()}};
+  add_time(entry, outcome.time);
+  entry["device_kinds"] = kinds_of(outcome.device);
+  return entry;
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 
 #include "base/check.h"
 #include "planner/choices.h"
+#include "planner/outcome_json.h"
 #include "planner/quantity.h"
 #include "report/palette.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -137,6 +137,7 @@ std::string sweep_json(const Sweep& sweep) {
     }
     entry["world"] = point.outcome.options.world_size;
     entry["step_ps"] = point.outcome.step();
+    add_time(entry, point.outcome.time);
     entry["device_bytes"] = point.outcome.memory();
     for (const MemoryKind kind : report::kStack) {
       entry["device_kinds"][std::string(lower_name_of(kind))] = point.outcome.device[kind];

@@ -110,6 +110,12 @@ class Filter(unittest.TestCase):
             site_filter.filtered("[0](0_why_sharding.md#0-why-sharding)", "writeup/glossary.md"),
             "[0](@ref writeup_0_why_sharding)")
 
+    def test_a_link_to_the_page_that_is_copied_leads_to_the_copy(self) -> None:
+        for path, link in (("docs/estimator.md", "playground/index.html"),
+                           ("writeup/6_prefetching.md", "../docs/playground/index.html")):
+            self.assertEqual(site_filter.filtered(f"[a page]({link})\n", path),
+                             "[a page](playground/index.html)\n")
+
     def test_a_header_whose_name_another_has_is_named_in_full(self) -> None:
         self.assertEqual(
             site_filter.filtered("`tasks/task4_backward/backward.h`", "CONTRIBUTING.md"),

@@ -4,6 +4,9 @@
 #include "planner/planner.h"
 #include "support/catch.h"
 
+#include <fmt/format.h>
+
+#include <cstdint>
 #include <string>
 
 namespace fsdp::testing::sweeps {
@@ -93,7 +96,13 @@ TEST_CASE("A sweep is shown as a table, as JSON and as a picture") {
   for (const char* part : {"world", "step", "SHARDED_PARAM", "ACTIVATION"}) {
     CHECK_THAT(text, contains(part));
   }
-  CHECK_THAT(sweep_json(sweep), contains("\"world\": 8"));
+  const std::string json = sweep_json(sweep);
+  CHECK_THAT(json, contains("\"world\": 8"));
+  const estimate::StepTime& time = sweep.points.front().outcome.time;
+  const std::int64_t gathers = time.split[estimate::TimePart::gathers];
+  CHECK(gathers > 0);
+  CHECK_THAT(json, contains(fmt::format("\"gathers\": {}", gathers)));
+  CHECK_THAT(json, contains(fmt::format("\"transfer_ps\": {}", time.channels.transfer)));
   const std::string svg = sweep_svg(sweep);
   CHECK_THAT(svg, contains("nano: memory and step time over world"));
   CHECK_THAT(svg, contains("class=\"sharded_param\""));

@@ -1,0 +1,16 @@
+/// @file
+/// @ingroup planner
+/// What --plan and --sweep print of a configuration, for programs. Bytes are whole numbers, times
+/// are picoseconds.
+#pragma once
+
+#include "planner/evaluator.h"
+
+#include <nlohmann/json.hpp>
+
+namespace fsdp::planner {
+
+/// Adds `time_ps` by what the step is spent on, `latency_ps` and `transfer_ps` to an object.
+void add_time(nlohmann::ordered_json& object, const estimate::StepTime& time);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,243 @@
+'use strict';
+// The sliders, and what they change: asks estimate() (step.js) and draws its answer. No library, no
+// network. The setting stands in the address, so that it can be shared.
+
+const byId = (id) => document.getElementById(id);
+const sum = (values) => values.reduce((a, b) => a + b, 0);
+
+// ------------------------------------------------------------------------------- numbers as text
+const TIMES = [['ps', 1], ['ns', 1e3], ['µs', 1e6], ['ms', 1e9], ['s', 1e12]];
+const BYTES = [['B', 1], ['kB', 1e3], ['MB', 1e6], ['GB', 1e9], ['TB', 1e12]];
+const fitting = (units, value) => units.findLast((unit) => unit[1] <= value) ?? units[0];
+const withUnit = (units, value) => {
+  const [name, size] = fitting(units, value);
+  return `${Number((value / size).toPrecision(4))} ${name}`;
+};
+const exact = (value) => value.toLocaleString('en-US');
+const percent = (part) => `${(100 * part).toFixed(1)} %`;
+
+// ------------------------------------------------------------------------------------ the setting
+
+/** A slider has stops, and a menu has choices. `reads` turns a value into what estimate() takes;
+    `needs` says when the control counts. */
+const CONTROLS = [
+  { key: 'model', label: 'Model, and its parameters', choices: Object.fromEntries(
+    Object.keys(MODELS).map((name) => [name, `${name}, ${parameterCount(name)}`])) },
+  { key: 'strategy', label: 'Strategy', choices:
+    { fsdp: 'FSDP', ddp: 'DDP', single: 'one process' } },
+  { key: 'world', label: 'Ranks, W', stops: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256,
+    512, 1024], needs: (setting) => setting.strategy !== 'single' },
+  { key: 'batch', label: 'Sequences per rank, B', stops: [1, 2, 3, 4, 6, 8, 12, 16, 32, 64] },
+  { key: 'length', label: 'Tokens per sequence, T', stops: ({ model }) =>
+    [16, 8, 4, 2, 1].map((n) => Math.floor(MODELS[model].T / n)).filter((T) => T > 0) },
+  { key: 'precision', label: 'Precision', choices: { float32: 'float32',
+    mixed: 'bfloat16, float32 sums', bfloat16: 'bfloat16, bfloat16 sums' } },
+  { key: 'reshard', label: 'Reshard after forward', choices: { true: 'yes', false: 'no' },
+    reads: (value) => value === 'true', needs: (setting) => setting.strategy === 'fsdp' },
+  { key: 'prefetch', label: 'Units prefetched', stops: [0, 1, 2, 3, 4],
+    needs: (setting) => setting.strategy === 'fsdp' },
+  { key: 'link', label: 'Link', unit: 'GB/s', stops: [1, 3, 6, 12.5, 25, 50, 100, 200, 400, 900],
+    reads: (value) => value * 1e9 },
+  { key: 'latency', label: 'Latency of a hop', unit: 'µs', stops: [1, 2, 5, 10, 20, 50, 100],
+    reads: (value) => value * 1e6 },
+  { key: 'flops', label: 'Arithmetic', unit: 'TFLOP/s',
+    stops: [10, 20, 50, 100, 200, 400, 1000, 2000], reads: (value) => value * 1e12 },
+  { key: 'hbm', label: 'Memory bandwidth', unit: 'TB/s', stops: [0.25, 0.5, 1, 2, 3.5, 5, 8],
+    reads: (value) => value * 1e12 },
+];
+const MACHINE = ['link', 'latency', 'flops', 'hbm'];
+const DEFAULTS = { model: 'llama2_7b', strategy: 'fsdp', world: 8, batch: 1, length: 4096,
+  precision: 'mixed', reshard: 'true', prefetch: 1, link: 50, latency: 5, flops: 400, hbm: 2 };
+let chosen = { ...DEFAULTS };
+
+function parameterCount(name) {
+  const count = sum(parametersOf(MODELS[name]).flatMap((segment) => Object.values(segment)));
+  return withUnit([['', 1], ['thousand', 1e3], ['million', 1e6], ['billion', 1e9]], count);
+}
+const stopsOf = ({ stops }) => typeof stops === 'function' ? stops(chosen) : stops;
+/** What estimate() takes. */
+function settingOf(values) {
+  const setting = Object.fromEntries(CONTROLS.map(({ key, reads }) =>
+    [key, reads ? reads(values[key]) : values[key]]));
+  return { ...setting, world: values.strategy === 'single' ? 1 : values.world };
+}
+/** The address holds what differs from the defaults. A value that no control offers is ignored. */
+function readAddress() {
+  const address = new URLSearchParams(location.hash.slice(1));
+  chosen = { ...DEFAULTS, length: 0 };
+  for (const control of CONTROLS) {
+    const text = address.get(control.key);
+    if (control.choices && text in control.choices) chosen[control.key] = text;
+    if (control.stops && text !== null && stopsOf(control).includes(Number(text))) {
+      chosen[control.key] = Number(text);
+    }
+  }
+  chosen.length ||= MODELS[chosen.model].T;
+  show();
+}
+function choose(key, value) {
+  const place = stopsOf(CONTROLS.find((each) => each.key === 'length')).indexOf(chosen.length);
+  chosen[key] = value;
+  if (key === 'model') {  // the same part of its longest sequence
+    const stops = stopsOf(CONTROLS.find((each) => each.key === 'length'));
+    chosen.length = stops[Math.min(place, stops.length - 1)];
+  }
+  const changed = Object.entries(chosen).filter(([name, current]) =>
+    current !== (name === 'length' ? MODELS[chosen.model].T : DEFAULTS[name]));
+  history.replaceState(null, '', '#' + new URLSearchParams(changed));
+  show();
+}
+
+// --------------------------------------------------------------------------------- making elements
+function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+function makeControl(control) {
+  const { key, label, choices } = control;
+  const input = choices
+    ? make('select', { id: key, onchange: () => choose(key, input.value) },
+      ...Object.entries(choices).map(([value, text]) => make('option', { value }, text)))
+    : make('input', { id: key, type: 'range', min: 0, step: 1,
+      oninput: () => choose(key, stopsOf(control)[input.value]) });
+  byId(MACHINE.includes(key) ? 'machine' : 'training').append(make('div', { class: 'control' },
+    make('label', { for: key }, label), make('output', { for: key, id: `${key}-value` }), input));
+}
+function showControl(control) {
+  const input = byId(control.key), value = chosen[control.key];
+  input.disabled = Boolean(control.needs && !control.needs(chosen));
+  input.parentElement.classList.toggle('off', input.disabled);
+  if (control.choices) {
+    input.value = value;
+    return;
+  }
+  const stops = stopsOf(control), isSingle = control.key === 'world' && input.disabled;
+  const text = `${isSingle ? 1 : value} ${control.unit ?? ''}`.trim();
+  input.max = stops.length - 1;
+  input.value = stops.indexOf(value);
+  input.setAttribute('aria-valuetext', text);
+  byId(`${control.key}-value`).textContent = text;
+}
+
+// ------------------------------------------------------------------------------------- the results
+const TITLES = { sharded_param: 'parameter shards', optimizer: 'optimizer state',
+  buffer: 'buffers', sharded_grad: 'gradient shards', unsharded_param: 'full parameters',
+  all_gather: 'all-gather buffers', unsharded_grad: 'full gradients',
+  reduce_scatter: 'reduction results', activation: 'activations', temp: 'temporaries',
+  forward: 'forward', backward: 'backward', gradients: 'casts and means',
+  optimizer_part: 'norm and optimizer', gathers: 'waiting for all-gathers',
+  reductions: 'waiting for reductions', updates: 'waiting for the norm' };
+const WAITS = ['gathers', 'reductions', 'updates'];
+const titleOf = (name) => TITLES[name === 'optimizer' ? 'optimizer_part' : name];
+
+/** A bar of shares, and a table of them. */
+function showShares(id, amounts, units, title, isWait) {
+  const total = sum(amounts.map(([, amount]) => amount));
+  byId(`${id}-bar`).replaceChildren(...amounts.map(([name, amount]) => make('span', {
+    class: isWait(name) ? `${name} wait` : name, style: `width: ${100 * amount / total}%`,
+    title: `${title(name)}: ${withUnit(units, amount)}` })));
+  byId(id).tBodies[0].replaceChildren(...amounts.map(([name, amount]) => make('tr', {},
+    make('th', { scope: 'row' },
+      make('span', { class: `swatch ${name}${isWait(name) ? ' wait' : ''}` }), title(name)),
+    make('td', { title: exact(amount), 'data-name': name, 'data-exact': amount },
+      withUnit(units, amount)), make('td', {}, percent(amount / total)))));
+}
+
+/** Why the step takes as long as it does, in words. */
+function whatBinds({ strategy, world, prefetch }, { step, spent, channelTime }) {
+  if (world === 1) return 'Computation binds: a single rank communicates with nobody.';
+  const { latency, transfer } = channelTime;
+  const waiting = sum(WAITS.map((part) => spent[part]));
+  if (waiting < 0.02 * step) {
+    return `Computation binds. The link is in use for ${percent((latency + transfer) / step)} of ` +
+      'the step, and nearly all of that is hidden behind computation.';
+  }
+  const worst = WAITS.reduce((a, b) => spent[b] > spent[a] ? b : a);
+  const what = { gathers: 'all-gathers', reductions: 'reductions', updates: 'the norm' }[worst];
+  const waits = `waits for communication during ${percent(waiting / step)} of the step, ` +
+    `mostly for ${what}. `;
+  const begin = waiting > step / 2 ? `Communication binds: the rank ${waits}`
+    : `Computation is the larger part, but the rank ${waits}`;
+  if (latency > transfer) {
+    return begin + `On the link, latency outweighs bytes: ${world - 1} hops per collective. ` +
+      'A faster link would change little.';
+  }
+  if (strategy === 'fsdp' && prefetch === 0) {
+    return begin + 'Without prefetching, no all-gather overlaps with computation.';
+  }
+  return begin + 'On the link, bytes outweigh latency. A faster link would help, and so would ' +
+    'more tokens per rank, which leave more computation to hide behind.';
+}
+/** And what the peak is made of. */
+function whatIsHeld({ strategy, reshard, prefetch }, peak) {
+  const [first, second] = KINDS.toSorted((a, b) => peak[b] - peak[a]);
+  const title = TITLES[first];
+  const share = (kind) => `${TITLES[kind]} ${percent(peak[kind] / peak.total)}`;
+  const remedy = () => {
+    if (['activation', 'temp'].includes(first)) return `A smaller B or T shrinks the ${title}.`;
+    if (strategy !== 'fsdp') return `FSDP divides the ${title} among the ranks.`;
+    if (['sharded_param', 'sharded_grad', 'optimizer'].includes(first)) {
+      return `More ranks divide the ${title} further.`;
+    }
+    if (first !== 'unsharded_param') return '';
+    if (!reshard) return 'Resharding after forward frees most full parameters until backward.';
+    return prefetch > 0 ? 'Prefetching fewer units holds fewer full parameters.' : '';
+  };
+  return `The peak comes in ${peak.moment}: ${share(first)}, ${share(second)}. ${remedy()}`;
+}
+
+/** The command that prints the same numbers. */
+function commandOf({ strategy, world }) {
+  const isSharded = strategy === 'fsdp', { precision } = chosen;
+  return ['build/release/bin/unshard-estimate', `--model.preset ${chosen.model}`,
+    `--parallel.strategy ${strategy}`, `--training.local_batch_size ${chosen.batch}`,
+    `--training.seq_len ${chosen.length}`,
+    precision !== 'float32' && '--training.mixed_precision_param bfloat16',
+    precision === 'bfloat16' && '--training.mixed_precision_reduce bfloat16',
+    isSharded && `--parallel.reshard_after_forward ${chosen.reshard}`,
+    isSharded && `--parallel.prefetch_depth ${chosen.prefetch}`,
+    `--link ${chosen.link}GB/s`, `--latency ${chosen.latency}us`, `--flops ${chosen.flops}T`,
+    `--hbm ${chosen.hbm}TB/s`,
+    strategy === 'single' ? `--sweep batch=${chosen.batch}` : `--sweep world=${world}`,
+    '--format json'].filter(Boolean).join(' ');
+}
+
+function show() {
+  CONTROLS.forEach(showControl);
+  const setting = settingOf(chosen);
+  const result = estimate(setting);
+  const { peak, step, spent } = result;
+  const exposed = sum(WAITS.map((part) => spent[part]));
+  const headline = (id, text, more) => {
+    byId(id).textContent = text;
+    byId(`${id}-exact`).textContent = more;
+  };
+  headline('peak', withUnit(BYTES, peak.total), `${exact(peak.total)} B`);
+  headline('step', withUnit(TIMES, step), `${exact(step)} ps`);
+  headline('exposed', percent(exposed / step), `${exact(exposed)} ps`);
+  byId('time-binds').textContent = whatBinds(setting, result);
+  byId('memory-binds').textContent = whatIsHeld(setting, peak);
+  const held = KINDS.filter((kind) => peak[kind] > 0).map((kind) => [kind, peak[kind]]);
+  showShares('memory', held, BYTES, (kind) => TITLES[kind], () => false);
+  const used = PARTS.filter((part) => spent[part] > 0).map((part) => [part, spent[part]]);
+  showShares('time', used, TIMES, titleOf, (part) => WAITS.includes(part));
+  byId('command').textContent = commandOf(setting);
+  drawTimeline(byId('timeline'), result);
+}
+
+window.addEventListener('error', (event) => { document.body.dataset.error = event.message; });
+CONTROLS.forEach(makeControl);
+byId('controls').addEventListener('reset', (event) => {
+  event.preventDefault();
+  history.replaceState(null, '', '#');
+  readAddress();
+});
+window.addEventListener('hashchange', readAddress);
+window.addEventListener('resize', show);
+readAddress();
+document.body.dataset.ready = 'yes';

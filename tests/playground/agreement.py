@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Compares the page to play with (docs/playground/) with unshard-estimate, in headless Chromium.
+
+Checked: on a grid of settings, the page's script finds the bytes of every category at the peak, and
+the picoseconds of every part of a step, that unshard-estimate prints; what it draws adds up to the
+same numbers. Each control of the page changes the command shown, and that command prints the
+numbers shown. Exit code 77 (skipped) when no Chromium is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import pairwise, product
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "report"))
+
+from browser import BROWSERS, SKIPPED, Browser, Failure, expect  # noqa: E402
+
+PRECISIONS = {"float32": "", "mixed": "--training.mixed_precision_param bfloat16",
+              "bfloat16": "--training.mixed_precision_param bfloat16 "
+                          "--training.mixed_precision_reduce bfloat16"}
+# Traffic decides the time of most kernels on the first one, and arithmetic on the second.
+MACHINES = ({"link": 50, "latency": 5, "flops": 400, "hbm": 2},
+            {"link": 3, "latency": 20, "flops": 1, "hbm": 8})
+
+# Each script acts on a copy of the page, and leaves what it saw in an element of its own.
+REPORT = """
+const report = (seen) => {
+  const element = document.createElement('pre');
+  element.id = 'seen';
+  element.textContent = JSON.stringify(seen);
+  document.body.append(element);
+};"""
+EVALUATE = """
+report(SETTINGS.map((setting) => {
+  const { peak, step, spent, channelTime, spans, curve } = estimate(setting);
+  const drawn = {};
+  for (const { lane, part, begin, end } of spans) {
+    const what = lane === 'link' ? 'the link' : part;
+    drawn[what] = (drawn[what] ?? 0) + end - begin;
+  }
+  const highest = Math.max(...curve.map(([, total]) => total));
+  return { step, bytes: peak.total, kinds: peak, spent, channelTime, drawn, highest };
+}));"""
+MOVE = """
+const text = (id) => document.getElementById(id).textContent;
+const see = (control) => ({ control, address: location.hash, command: text('command'),
+  peak: text('peak-exact'), step: text('step-exact'),
+  rows: Object.fromEntries([...document.querySelectorAll('td[data-name]')].map((cell) =>
+    [`${cell.closest('table').id} ${cell.dataset.name}`, Number(cell.dataset.exact)])) });
+const seen = [see('')];
+for (const input of document.querySelectorAll('#controls input, #controls select')) {
+  const isMenu = input.tagName === 'SELECT';
+  const values = isMenu ? [...input.options].map((option) => option.value)
+    : Array.from({ length: Number(input.max) + 1 }, (_, i) => String(i));
+  for (const value of [...values].reverse().slice(0, 3)) {
+    if (value === input.value || input.disabled) continue;
+    input.value = value;
+    input.dispatchEvent(new Event(isMenu ? 'change' : 'input'));
+    seen.push(see(input.id));
+  }
+}
+document.querySelector('button[type=reset]').click();
+seen.push(see('reset'));
+report(seen);"""
+
+
+def numbers_of(point: dict) -> dict:
+    """The numbers of a point of unshard-estimate's JSON, by name."""
+    times = {name: n for name, n in point["time_ps"].items() if n != 0}
+    found = {"step": point["step_ps"], "bytes": point["device_bytes"],
+             "latency": point["latency_ps"], "transfer": point["transfer_ps"],
+             "top of the curve": point["device_bytes"],
+             "drawn on the link": point["latency_ps"] + point["transfer_ps"]}
+    return found | {f"bytes of {name}": n for name, n in point["device_kinds"].items()} \
+        | {f"time of {name}": n for name, n in times.items()} \
+        | {f"drawn of {name}": n for name, n in times.items()}
+
+
+def numbers_found(found: dict) -> dict:
+    """The same numbers, as the page's script found them."""
+    kinds = {name: n for name, n in found["kinds"].items() if name not in ("total", "moment")}
+    return {"step": found["step"], "bytes": found["bytes"], **found["channelTime"],
+            "top of the curve": found["highest"],
+            "drawn on the link": found["drawn"].pop("the link", 0)} \
+        | {f"bytes of {name}": n for name, n in kinds.items()} \
+        | {f"time of {name}": n for name, n in found["spent"].items() if n != 0} \
+        | {f"drawn of {name}": n for name, n in found["drawn"].items()}
+
+
+def arguments_of(setting: dict, machine: dict) -> str:
+    """The keys of unshard-estimate for a setting, without what is swept."""
+    sharded = setting["strategy"] == "fsdp"
+    return (f"--model.preset {setting['model']} --training.seq_len {setting['length']} "
+            f"--parallel.strategy {setting['strategy']} {PRECISIONS[setting['precision']]} "
+            + (f"--parallel.reshard_after_forward {str(setting['reshard']).lower()} "
+               f"--parallel.prefetch_depth {setting['prefetch']} " if sharded else "")
+            + f"--link {machine['link']}GB/s --latency {machine['latency']}us "
+            f"--flops {machine['flops']}T --hbm {machine['hbm']}TB/s")
+
+
+def grid() -> Iterator[tuple[dict, dict, list[str]]]:
+    """Settings, each with a machine and the ranges of W and B that are swept."""
+    worlds = ["world=1..8,batch=1..2", "world=64,batch=1..2", "world=3,batch=1..2"]
+    for model, length in (("tiny", 128), ("llama_124m", 256)):  # the second one has a tied head
+        for precision, machine in product(PRECISIONS, MACHINES):
+            common = {"model": model, "length": length, "precision": precision}
+            for reshard, prefetch in product((True, False), (0, 1, 2)):
+                yield {**common, "strategy": "fsdp", "reshard": reshard, "prefetch": prefetch}, \
+                    machine, worlds
+            yield {**common, "strategy": "ddp"}, machine, worlds
+            yield {**common, "strategy": "single"}, machine, ["batch=1..2"]
+    # Every model of the page; of the smallest one, some ranks of 64 hold padding alone.
+    for model, length in (("nano", 8), ("small", 64), ("llama_2b", 1024), ("llama2_7b", 4096),
+                          ("llama3_8b", 512), ("llama2_13b", 1024), ("llama2_70b", 2048)):
+        yield {"model": model, "length": length, "precision": "mixed", "strategy": "fsdp",
+               "reshard": True, "prefetch": 1}, MACHINES[0], ["world=8..64"]
+        yield {"model": model, "length": length, "precision": "mixed", "strategy": "ddp"}, \
+            MACHINES[1], ["world=8"]
+
+
+class Estimator:
+    """Runs unshard-estimate."""
+
+    def __init__(self, program: Path) -> None:
+        self.program = program
+
+    def points(self, arguments: list[str]) -> list[dict]:
+        """The points of a sweep."""
+        done = subprocess.run([self.program, *arguments, "--format", "json"], check=False,
+                              capture_output=True, text=True, timeout=60)
+        if done.returncode != 0:
+            raise Failure(f"unshard-estimate {shlex.join(arguments)}\nended with "
+                          f"{done.returncode}: {done.stderr or done.stdout}")
+        return json.loads(done.stdout)["points"]
+
+    def grid(self) -> list[tuple[dict, dict]]:
+        """Every setting of the grid as the page takes it, and what unshard-estimate prints."""
+        found = []
+        for setting, machine, sweeps in grid():
+            units = {"link": machine["link"] * 1e9, "latency": machine["latency"] * 10**6,
+                     "flops": machine["flops"] * 1e12, "hbm": machine["hbm"] * 1e12}
+            for sweep in sweeps:
+                batch = [] if "batch" in sweep else ["--training.local_batch_size", "1"]
+                arguments = [*shlex.split(arguments_of(setting, machine)), *batch, "--sweep", sweep]
+                found += [({**setting, **units, "world": point["world"],
+                            "batch": point.get("batch", 1)}, point)
+                          for point in self.points(arguments)]
+        return found
+
+
+def seen(browser: Browser, folder: Path, script: str) -> list[dict]:
+    """What a script leaves when it runs at the end of a copy of the page."""
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    copy = folder / "acted.html"
+    copy.write_text(page.replace("</body>", f"<script>{{{REPORT}{script}}}</script></body>"),
+                    encoding="utf-8")
+    dump = browser.run("--dump-dom", copy.as_uri())
+    found = re.search(r'<pre id="seen">(.*?)</pre>', dump, re.S)
+    if "data-error" in dump or found is None:
+        raise Failure(f"the page ended with an error: {re.findall('data-error=[^>]*', dump)}")
+    return json.loads(html.unescape(found[1]))
+
+
+def difference(expected: dict, actual: dict) -> str:
+    """The first number that differs, as a sentence; "" if none does."""
+    for name in expected | actual:
+        if expected.get(name, 0) != actual.get(name, 0):
+            return (f"{name}: the page has {actual.get(name, 0)}, unshard-estimate "
+                    f"{expected.get(name, 0)}")
+    return ""
+
+
+def check_grid(browser: Browser, folder: Path, estimator: Estimator) -> None:
+    """The page's script and unshard-estimate on every setting."""
+    points = estimator.grid()
+    settings = json.dumps([setting for setting, _ in points])
+    found = seen(browser, folder, f"const SETTINGS = {settings};{EVALUATE}")
+    wrong = []
+    for (setting, point), actual in zip(points, found, strict=True):
+        message = difference(numbers_of(point), numbers_found(actual))
+        if message:
+            wrong.append(f"{setting}\n    {message}")
+    if wrong:
+        raise Failure(f"{len(wrong)} of {len(points)} settings differ, the first ones:\n  "
+                      + "\n  ".join(wrong[:3]))
+    print(f"  {len(points)} settings agree in every byte and picosecond")
+
+
+def check_controls(browser: Browser, folder: Path, estimator: Estimator) -> None:
+    """Each control changes the command, and the numbers shown are those the command prints."""
+    shown = seen(browser, folder, MOVE)
+    for each in shown:
+        program, *arguments = shlex.split(each["command"])
+        expect(program.endswith("/unshard-estimate") and arguments[-2:] == ["--format", "json"],
+               f"{each['control'] or 'the page'}: {each['address'] or '(no address)'}")
+        [point] = estimator.points(arguments[:-2])
+        numbers = {f"memory {name}": n for name, n in point["device_kinds"].items() if n} \
+            | {f"time {name}": n for name, n in point["time_ps"].items() if n}
+        message = difference(numbers, each["rows"])
+        if message:
+            raise Failure(f"after {each['control']}: {each['command']}\n  {message}")
+        if (each["peak"], each["step"]) != (f"{point['device_bytes']:,} B",
+                                            f"{point['step_ps']:,} ps"):
+            raise Failure(f"after {each['control']}: shown are {each['peak']} and {each['step']}, "
+                          f"but {each['command']}\n  prints {point}")
+    controls = {each["control"] for each in shown} - {"", "reset"}
+    expect(len(controls) == 12, f"all 12 controls were moved: {', '.join(sorted(controls))}")
+    commands = [each["command"] for each in shown]
+    expect(all(before != after for before, after in pairwise(commands)),
+           "each move changes the command")
+    expect(commands[0] == commands[-1], "reset shows what the page began with")
+
+
+def check_pictures(browser: Browser, folder: Path) -> None:
+    """The page draws itself, wide and narrow."""
+    address = (folder / "index.html").as_uri()
+    browser.shoot(address, folder / "wide.png")
+    browser.shoot(f"{address}#model=tiny&world=4", folder / "narrow.png", "420,2200")
+    expect(True, "pictures, wide and narrow")
+
+
+def check(program: Path, browser_program: str, out: Path) -> None:
+    """Everything, in a folder."""
+    folder = shutil.copytree(ROOT / "docs" / "playground", out / "playground", dirs_exist_ok=True)
+    browser = Browser(browser_program, out / "profile")
+    estimator = Estimator(program)
+    print("the grid:")
+    check_grid(browser, folder, estimator)
+    print("the controls:")
+    check_controls(browser, folder, estimator)
+    check_pictures(browser, folder)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program", type=Path, help="unshard-estimate")
+    parser.add_argument("--keep", type=Path, help="a folder for the pages and pictures")
+    arguments = parser.parse_args()
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        print("SKIPPED: no Chromium is installed (Debian: apt-get install chromium)")
+        return SKIPPED
+    try:
+        if arguments.keep:
+            check(arguments.program.resolve(), browser, arguments.keep.resolve())
+        else:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                check(arguments.program.resolve(), browser, Path(folder))
+    except Failure as failure:
+        print(f"FAILED: {failure}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
