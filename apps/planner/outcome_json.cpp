@@ -1,5 +1,6 @@
 #include "planner/outcome_json.h"
 
+#include <cstddef>
 #include <string>
 
 namespace fsdp::planner {
