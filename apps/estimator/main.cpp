@@ -2,6 +2,7 @@
 #include "estimator/command_line.h"
 #include "estimator/estimate.h"
 #include "estimator/figures.h"
+#include "estimator/worksheet.h"
 #include "io/output_file.h"
 #include "planner/planner.h"
 #include "program/program.h"
@@ -31,6 +32,12 @@ int show_figures() {
   return 0;
 }
 
+int show_worksheet(const CommandLine& line) {
+  const Worksheet sheet = make_worksheet(configure(line));
+  program::print_line(to_text(sheet));
+  return sheet.holds() ? 0 : program::kFailed;
+}
+
 /// Many configurations in place of one.
 int plan(const CommandLine& line) {
   const EstimatorConfig made = configure(line);
@@ -58,6 +65,7 @@ int run(int argc, char** argv) {
   const std::optional<CommandLine> line = read_command_line(argc, argv);
   if (!line) return 0;
   if (line->figures) return show_figures();
+  if (line->worksheet) return show_worksheet(*line);
   if (line->planner.is_mode()) return plan(*line);
   return estimate(*line);
 }
