@@ -188,6 +188,7 @@ TEST_CASE("Wrong planner options are refused by name") {
   CHECK_THROWS_WITH(run({"--plan", "--sweep=batch=1..2", "--memory=1MB"}), contains("give one"));
   estimate::MemoryOptions single;
   single.placement = estimate::Placement::single;
+  CHECK_THROWS_WITH(run({"--sweep=reshard"}, single), contains("--parallel.strategy fsdp"));
   CHECK_THROWS_WITH(run({"--sweep=world=1..2"}, single), contains("--parallel.strategy fsdp"));
   estimate::MemoryOptions lora;
   lora.lora_rank = 4;
