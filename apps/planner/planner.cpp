@@ -168,8 +168,8 @@ void PlannerLine::declare(program::OptionParser& parser) {
                   "--plan: sequences per step (8 per rank of the most ranks)");
   parser.require("--global-batch", "--plan");
   machine.declare(parser);
-  for (const char* name : {"--flops", "--hbm", "--link", "--latency", "--box", "--far-link",
-                           "--far-latency", "--bus"}) {
+  for (const char* name : {"--flops", "--flops-16", "--hbm", "--link", "--latency", "--box",
+                           "--far-link", "--far-latency", "--bus"}) {
     parser.require_any(name, {"--plan", "--sweep", "--which-strategy"});
   }
 }

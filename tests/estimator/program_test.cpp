@@ -80,7 +80,7 @@ TEST_CASE("the options of unshard-train mean the same here", "[estimator]") {
 TEST_CASE("an option of the planner is refused where it would do nothing", "[estimator]") {
   const TemporaryFolder folder;
   for (const char* words :
-       {"--bus garbage", "--flops 3", "--latency 1s", "--box 2", "--global-batch 8",
+       {"--bus garbage", "--flops 3", "--flops-16 3", "--latency 1s", "--box 2", "--global-batch 8",
         "--largest batch --memory 1MB --flops 3T", "--svg a.svg", "--plan --strategy ddp",
         "--which-strategy --strategy ddp", "--sweep batch=1..2 --rank 0",
         "--largest batch --memory 1GB --round-to 512", "--plan --memory 1GB --html a.html",
