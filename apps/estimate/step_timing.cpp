@@ -37,14 +37,15 @@ void StepTiming::run_micro_step(int m, const std::function<void()>& body) {
   known_.emplace(key, clock_.spent() - before);
 }
 
-void StepTiming::move(TimePart part, double flops, double nbytes, bool on_host) {
+void StepTiming::move(TimePart part, double flops, double nbytes, bool on_host, bool is_half) {
   if (on_host) return clock_.compute_on_host(part, nbytes);
-  clock_.compute(part, {.flops = flops, .nbytes = nbytes});
+  clock_.compute(part, {.flops = flops, .nbytes = nbytes, .is_half = is_half});
 }
 
 void StepTiming::add(std::int64_t numel, int count, bool on_host) {
   for (int i = 0; i < count; ++i) {
-    move(TimePart::gradients, real(numel), 3 * real(numel * formats_.sum), on_host);
+    move(TimePart::gradients, real(numel), 3 * real(numel * formats_.sum), on_host,
+         formats_.sum == 2);
   }
 }
 

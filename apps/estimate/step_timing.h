@@ -86,7 +86,7 @@ class StepTiming {
  private:
   std::map<std::tuple<int, int, bool>, StepTime> known_;  // micro-steps, by their additions
 
-  void move(TimePart part, double flops, double nbytes, bool on_host);
+  void move(TimePart part, double flops, double nbytes, bool on_host, bool is_half = false);
 };
 
 }  // namespace fsdp::estimate

@@ -85,14 +85,21 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
                      "round every size up to a multiple of so many bytes; CUDA does to 512");
   options.add_flag("--figures", line.figures,
                    "print the figures of the source documents beside ours, with the reasons");
+  options.add_flag("--worksheet", line.worksheet,
+                   "print each formula of the book's chapter 0 beside what the engine measures");
   line.planner.declare(options);
   // Of one estimate only.
   for (const char* name : {"--rank", "--round-to", "--html", "--modules"}) {
-    for (const char* mode : {"--plan", "--largest", "--which-strategy", "--sweep", "--figures"}) {
+    for (const char* mode :
+         {"--plan", "--largest", "--which-strategy", "--sweep", "--figures", "--worksheet"}) {
       options.exclude(name, mode);
     }
   }
   options.exclude("--figures", "--format");
+  for (const char* other : {"--format", "--memory", "--figures", "--plan", "--largest",
+                            "--which-strategy", "--sweep"}) {
+    options.exclude("--worksheet", other);
+  }
   for (const char* chooses : {"--plan", "--which-strategy"}) options.exclude("--strategy", chooses);
   options.set_footer(
       "Every key of the training's configuration can be given as --section.key VALUE "

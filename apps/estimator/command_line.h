@@ -24,7 +24,8 @@ struct CommandLine {
   std::optional<std::string> memory;               ///< "80GB" of a device
   int rank = 0;
   int round_to = 1;
-  bool figures = false;  ///< print the source documents' figures instead
+  bool figures = false;    ///< print the source documents' figures instead
+  bool worksheet = false;  ///< print the worksheet of the book's chapter 0 instead
   planner::PlannerLine planner;
 };
 

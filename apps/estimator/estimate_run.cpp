@@ -37,6 +37,7 @@ class RankEstimate {
     {
       MemoryInstrument instrument(strategy_->model(), tracker());
       report::RankRecorder recorder(Context::current());
+      began_ = Context::current().now();
       add_stage("tracker");
       try {
         for (int i = 0; i < kIterations; ++i) iterate(i, &instrument);
@@ -150,6 +151,8 @@ class RankEstimate {
     strategy_->step(config_.train.schedule.at(iteration));
     strategy_->gradients().zero_grad();
     if (instrument == nullptr) return;
+    Context& context = Context::current();
+    if (context.clock() != nullptr) run_.ended.push_back(context.now() - began_);
     IterationMemory memory = instrument->end_iteration();
     memory.host_peak = Context::current().host_tracker().peak();
     memory.host_after = Context::current().host_tracker().current();
@@ -169,6 +172,7 @@ class RankEstimate {
   EstimateRun& run_;
   optim::StepPlan plan_;
   std::unique_ptr<train::Strategy> strategy_;
+  std::int64_t began_ = 0;  // of the record
 };
 
 void run_fake(const EstimatorConfig& config, EstimateRun& run) {

@@ -49,6 +49,8 @@ struct EstimateRun {
   report::RunRecord record;     ///< both iterations, for the curve
   std::int64_t parameters = 0;  ///< of the model, adapters included
   std::string out_of_memory;    ///< the error, if the device's memory was not enough
+  /// When each iteration had ended, in picoseconds of the record; empty in real mode.
+  std::vector<std::int64_t> ended;
 
   int peak_iteration() const;  ///< the first with the highest peak
   std::int64_t tracker_max() const;

@@ -3,6 +3,7 @@
 #include "estimator/command_line.h"
 #include "estimator/estimate.h"
 #include "estimator/figures.h"
+#include "estimator/worksheet.h"
 #include "io/output_file.h"
 #include "planner/planner.h"
 #include "program/program.h"
@@ -33,6 +34,12 @@ int estimate(const CommandLine& line, const EstimatorConfig& config) {
 int show_figures() {
   program::print_line(figures_text());
   return 0;
+}
+
+int show_worksheet(const EstimatorConfig& config) {
+  const Worksheet sheet = make_worksheet(config);
+  program::print_line(to_text(sheet));
+  return sheet.holds() ? 0 : program::kFailed;
 }
 
 /// Many configurations in place of one.
@@ -68,6 +75,7 @@ int run(int argc, char** argv) {
   });
   if (!line) return 0;
   if (line->figures) return process_rank() == 0 ? show_figures() : 0;
+  if (line->worksheet) return process_rank() == 0 ? show_worksheet(*config) : 0;
   if (line->planner.is_mode()) return process_rank() == 0 ? plan(*line, *config) : 0;
   return estimate(*line, *config);
 }

@@ -23,6 +23,7 @@ double ps_per_unit(const char* name, const std::optional<std::string>& text,
 
 void MachineText::declare(program::OptionParser& parser) {
   parser.add_text("--flops", flops, "speed of the products, per rank (400T)");
+  parser.add_text("--flops-16", flops_16, "of the products in 16 bits (as --flops)");
   parser.add_text("--hbm", hbm, "speed of device memory (2TB/s)");
   parser.add_text("--link", link, "what a rank receives over the network (50GB/s)");
   parser.add_text("--latency", latency, "of a hop of a collective (5us)");
@@ -35,6 +36,7 @@ void MachineText::declare(program::OptionParser& parser) {
 CostModel MachineText::cost_model() const {
   CostModel machine;
   machine.ps_per_flop = ps_per_unit("--flops", flops, "400T");
+  if (flops_16) machine.ps_per_flop_16 = ps_per_unit("--flops-16", flops_16, "");
   machine.ps_per_byte = ps_per_unit("--hbm", hbm, "2TB/s");
   machine.link_ps_per_byte = ps_per_unit("--link", link, "50GB/s");
   machine.alpha_ps = parse_duration("--latency", latency.value_or("5us"));
@@ -56,9 +58,13 @@ CostModel MachineText::cost_model() const {
 
 std::string describe(const CostModel& machine) {
   const auto rate = [](double ps) { return kPicosecondsPerSecond / ps; };
-  std::string text = fmt::format("{:.4g} TFLOP/s, memory {:.4g} GB/s, link {:.4g} GB/s and {}",
-                                 rate(machine.ps_per_flop) / 1e12, rate(machine.ps_per_byte) / 1e9,
-                                 rate(machine.link_ps_per_byte) / 1e9, show_time(machine.alpha_ps));
+  std::string text = fmt::format("{:.4g} TFLOP/s", rate(machine.ps_per_flop) / 1e12);
+  text += machine.ps_per_flop_16 == 0
+              ? " in every format"
+              : fmt::format(" and {:.4g} in 16 bits", rate(machine.ps_per_flop_16) / 1e12);
+  text +=
+      fmt::format(", memory {:.4g} GB/s, link {:.4g} GB/s and {}", rate(machine.ps_per_byte) / 1e9,
+                  rate(machine.link_ps_per_byte) / 1e9, show_time(machine.alpha_ps));
   if (machine.ranks_per_box > 0) {
     text += fmt::format(", boxes of {} with {:.4g} GB/s and {} between them", machine.ranks_per_box,
                         rate(machine.far_link_ps_per_byte) / 1e9, show_time(machine.far_alpha_ps));

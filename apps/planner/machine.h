@@ -15,6 +15,7 @@ namespace fsdp::planner {
 /// in a cluster with one network card for each.
 struct MachineText {
   std::optional<std::string> flops;        ///< of the products; 400T
+  std::optional<std::string> flops_16;     ///< of those in 16 bits; as flops
   std::optional<std::string> hbm;          ///< device memory; 2TB/s
   std::optional<std::string> link;         ///< bytes a rank receives; 50GB/s
   std::optional<std::string> latency;      ///< of a hop; 5us
@@ -28,7 +29,7 @@ struct MachineText {
   CostModel cost_model() const;
 };
 
-/// "400 TFLOP/s, memory 2 TB/s, …"
+/// "400 TFLOP/s in every format, memory 2000 GB/s, …"
 std::string describe(const CostModel& machine);
 
 }  // namespace fsdp::planner

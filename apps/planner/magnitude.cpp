@@ -62,7 +62,8 @@ void check_time(const nn::TransformerConfig& model, const MemoryOptions& options
   const double alpha = real(std::max(machine.alpha_ps, machine.far_alpha_ps));
   const double per_byte = std::max(machine.ps_per_byte, machine.host_ps_per_byte);
   const double copied = 12 * steps * sizes.parameters;  // over the link, and over the bus
-  const double ps = flops * machine.ps_per_flop + moved * per_byte + hops * alpha +
+  const double per_flop = std::max(machine.ps_per_flop, machine.ps_per_flop_16);
+  const double ps = flops * per_flop + moved * per_byte + hops * alpha +
                     copied * (link + machine.bus_ps_per_byte);
   if (ps < kMostMagnitude) return;
   throw InputError(fmt::format(

@@ -137,6 +137,10 @@ ModeOutput sweep(const PlannerLine& line, const nn::TransformerConfig& model,
       std::ranges::find(axes, "replicas", &SweepAxis::key) != axes.end()) {
     throw InputError("--sweep replicas: only shards are replicated; add --parallel.strategy fsdp");
   }
+  if (base.placement != estimate::Placement::sharded &&
+      std::ranges::find(axes, "reshard", &SweepAxis::key) != axes.end()) {
+    throw InputError("--sweep reshard: only shards are gathered; add --parallel.strategy fsdp");
+  }
   if (line.svg) io::probe_file(*line.svg);
   Evaluator evaluator(model, line.machine.cost_model());
   const Sweep made = make_sweep(evaluator, model_name, base, axes);
@@ -154,7 +158,7 @@ void PlannerLine::declare(program::OptionParser& parser) {
                   "where one strategy becomes better than another, with --memory");
   parser.add_text("--sweep", sweep,
                   "world=8..1024: memory and step time while this doubles; also replicas, batch, "
-                  "seq_len, prefetch, and two at once: world=8..64,batch=1..8");
+                  "seq_len, prefetch, reshard (no range), and two at once: world=8..64,batch=1..8");
   parser.add_text("--svg", svg, "--sweep: write the picture here");
   parser.require("--svg", "--sweep");
   parser.add_text("--ranks", ranks,
@@ -164,8 +168,8 @@ void PlannerLine::declare(program::OptionParser& parser) {
                   "--plan: sequences per step (8 per rank of the most ranks)");
   parser.require("--global-batch", "--plan");
   machine.declare(parser);
-  for (const char* name : {"--flops", "--hbm", "--link", "--latency", "--box", "--far-link",
-                           "--far-latency", "--bus"}) {
+  for (const char* name : {"--flops", "--flops-16", "--hbm", "--link", "--latency", "--box",
+                           "--far-link", "--far-latency", "--bus"}) {
     parser.require_any(name, {"--plan", "--sweep", "--which-strategy"});
   }
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -86,6 +87,15 @@ std::string digits(double value) {
   return fmt::format("{:.{}f}", value, 4 - before);
 }
 
+/// In the largest of `units` that fits once; the last one is 1.
+std::string show(std::int64_t value, const std::vector<Suffix>& units) {
+  if (value == 0) return "-";
+  const auto amount = static_cast<double>(value);
+  const auto unit = std::ranges::find_if(
+      units, [&](const Suffix& each) { return amount >= each.second || each.second == 1; });
+  return fmt::format("{} {}", digits(amount / unit->second), unit->first);
+}
+
 }  // namespace
 
 std::int64_t parse_bytes(const std::string& name, const std::string& text) {
@@ -127,24 +137,11 @@ std::vector<std::int64_t> parse_range(const std::string& name, const std::string
 }
 
 std::string show_time(std::int64_t picoseconds) {
-  if (picoseconds == 0) return "-";
-  constexpr std::array<Suffix, 5> kUnits{
-      {{"s", 1e12}, {"ms", 1e9}, {"us", 1e6}, {"ns", 1e3}, {"ps", 1}}};
-  const auto value = static_cast<double>(picoseconds);
-  for (const auto& [name, size] : kUnits) {
-    if (value >= size || size == 1) return fmt::format("{} {}", digits(value / size), name);
-  }
-  return {};
+  return show(picoseconds, {{"s", 1e12}, {"ms", 1e9}, {"us", 1e6}, {"ns", 1e3}, {"ps", 1}});
 }
 
 std::string show_memory(std::int64_t nbytes) {
-  if (nbytes == 0) return "-";
-  constexpr std::array<Suffix, 4> kUnits{{{"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}};
-  const auto value = static_cast<double>(nbytes);
-  for (const auto& [name, size] : kUnits) {
-    if (value >= size || size == 1) return fmt::format("{} {}", digits(value / size), name);
-  }
-  return {};
+  return show(nbytes, {{"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}});
 }
 
 std::string show_share(std::int64_t part, std::int64_t whole) {

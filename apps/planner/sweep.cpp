@@ -17,6 +17,8 @@ using estimate::MemoryOptions;
 
 namespace {
 
+/// The one axis without a range: its values are those of Reshard.
+constexpr const char* kReshard = "reshard";
 constexpr const char* kKeys[] = {"world", "replicas", "batch", "seq_len", "prefetch"};
 
 bool sweeps(const std::vector<SweepAxis>& axes, const char* key) {
@@ -29,6 +31,10 @@ void set(MemoryOptions& options, const std::string& key, std::int64_t value, boo
   if (key == "batch") options.batch = value;
   if (key == "seq_len") options.length = value;
   if (key == "prefetch") options.prefetch_depth = static_cast<int>(value);
+  if (key == kReshard) {
+    options.reshard = static_cast<estimate::Reshard>(value);
+    options.reshard_ranks = 0;
+  }
   if (key != "replicas") return;
   const int shards = options.shards();
   options.replicas = static_cast<int>(value);
@@ -40,12 +46,16 @@ void set(MemoryOptions& options, const std::string& key, std::int64_t value, boo
 }
 
 SweepAxis parse_axis(const std::string& text) {
+  using estimate::Reshard;
+  if (text == kReshard) {
+    return {text, {static_cast<int>(Reshard::always), static_cast<int>(Reshard::never)}};
+  }
   const std::size_t sign = text.find('=');
   const std::string key = text.substr(0, sign);
   if (sign == std::string::npos || std::ranges::find(kKeys, key) == std::end(kKeys)) {
     throw InputError(
         fmt::format("--sweep: \"{}\" is no sweep; write world=8..1024, or replicas, batch, seq_len "
-                    "or prefetch in place of world",
+                    "or prefetch in place of world, or reshard alone",
                     text));
   }
   return {key, parse_range("--sweep " + key, text.substr(sign + 1))};
@@ -63,6 +73,11 @@ std::vector<MemoryKind> kinds_of(const Sweep& sweep) {
 }
 
 }  // namespace
+
+std::string SweepAxis::label(std::int64_t value) const {
+  if (key != kReshard) return std::to_string(value);
+  return value == static_cast<int>(estimate::Reshard::always) ? "always" : "never";
+}
 
 std::vector<SweepAxis> parse_sweep(const std::string& text) {
   std::vector<SweepAxis> axes;
@@ -115,7 +130,9 @@ std::string sweep_text(const Sweep& sweep) {
   for (const MemoryKind kind : kinds) text += fmt::format("{:>17}", fsdp::name_of(kind));
   text += "\n";
   for (const SweepPoint& point : sweep.points) {
-    for (const std::int64_t value : point.values) text += fmt::format("{:>9}", value);
+    for (std::size_t i = 0; i < sweep.axes.size(); ++i) {
+      text += fmt::format("{:>9}", sweep.axes[i].label(point.values[i]));
+    }
     if (shows_world) text += fmt::format("{:>9}", point.outcome.options.world_size);
     text += fmt::format("{:>11}{:>11}", show_time(point.outcome.step()),
                         show_memory(point.outcome.memory()));
@@ -133,7 +150,12 @@ std::string sweep_json(const Sweep& sweep) {
   for (const SweepPoint& point : sweep.points) {
     Json entry = Json::object();
     for (std::size_t i = 0; i < sweep.axes.size(); ++i) {
-      entry[sweep.axes[i].key] = point.values[i];
+      const SweepAxis& axis = sweep.axes[i];
+      if (axis.key == kReshard) {
+        entry[axis.key] = axis.label(point.values[i]);
+      } else {
+        entry[axis.key] = point.values[i];
+      }
     }
     entry["world"] = point.outcome.options.world_size;
     entry["step_ps"] = point.outcome.step();

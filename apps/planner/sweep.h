@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup planner
-/// A sweep: memory and time of a step while one or two numbers change.
+/// A sweep: memory and time of a step while one or two choices change.
 #pragma once
 
 #include "planner/evaluator.h"
@@ -11,16 +11,18 @@
 
 namespace fsdp::planner {
 
-/// A number that changes:
+/// What changes:
 ///
 ///     world       W; the replicas stay, so the shards change
 ///     replicas    R, each with as many shards as now, so W = R·S grows; beside `world` W stays
 ///     batch       B, sequences of a micro-batch
 ///     seq_len     T
 ///     prefetch    units gathered ahead
+///     reshard     after forward: always, then never (no range is given)
 struct SweepAxis {
   std::string key;
   std::vector<std::int64_t> values;
+  std::string label(std::int64_t value) const;  ///< as it is shown: "8", "always"
 };
 
 /// "world=8..1024" or "world=8..64,batch=1..8": doubled from the first to the last; one or two

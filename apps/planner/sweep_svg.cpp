@@ -58,10 +58,10 @@ class Panel {
   std::int64_t highest_;
 };
 
-std::string label_of(const SweepPoint& point) {
+std::string label_of(const Sweep& sweep, const SweepPoint& point) {
   std::string label;
-  for (const std::int64_t value : point.values) {
-    label += (label.empty() ? "" : " / ") + std::to_string(value);
+  for (std::size_t i = 0; i < sweep.axes.size(); ++i) {
+    label += (i == 0 ? "" : " / ") + sweep.axes[i].label(point.values[i]);
   }
   return label;
 }
@@ -114,7 +114,7 @@ std::string sweep_svg(const Sweep& sweep) {
       below += nbytes;
     }
     times.bar(left, width, 0, point.outcome.step(), "time", show_time(point.outcome.step()));
-    svg.text(left + width / 2, times.bottom() + pixels(14), label_of(point), Anchor::middle);
+    svg.text(left + width / 2, times.bottom() + pixels(14), label_of(sweep, point), Anchor::middle);
   }
   svg.text((kLeft + kWidth - kRight) / 2, times.bottom() + pixels(28), axes_of(sweep),
            Anchor::middle);

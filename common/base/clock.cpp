@@ -6,8 +6,9 @@
 namespace fsdp {
 
 void VirtualClock::compute(Cost cost) {
-  compute_ +=
-      std::llround(std::max(cost.flops * model_.ps_per_flop, cost.nbytes * model_.ps_per_byte));
+  const bool is_half = cost.is_half && model_.ps_per_flop_16 > 0;
+  const double ps_per_flop = is_half ? model_.ps_per_flop_16 : model_.ps_per_flop;
+  compute_ += std::llround(std::max(cost.flops * ps_per_flop, cost.nbytes * model_.ps_per_byte));
 }
 
 void VirtualClock::compute_on_host(double nbytes) {

@@ -11,12 +11,14 @@ namespace fsdp {
 /// The work of a kernel, which determines its duration.
 struct Cost {
   double flops = 0;
-  double nbytes = 0;  ///< memory traffic, read and written
+  double nbytes = 0;     ///< memory traffic, read and written
+  bool is_half = false;  ///< its operands have 16 bits
 };
 
 /// Speed of the modeled machine, in picoseconds per unit of work.
 struct CostModel {
   double ps_per_flop = 0;
+  double ps_per_flop_16 = 0;    ///< where operands have 16 bits; 0 = ps_per_flop
   double ps_per_byte = 0;       ///< device memory
   std::int64_t alpha_ps = 0;    ///< latency of one hop of a collective
   double link_ps_per_byte = 0;  ///< per byte received by a rank

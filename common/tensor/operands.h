@@ -51,7 +51,8 @@ class Operands {
 
 /// Cost of a kernel that moves `elements` values of `dtype` and computes `flops`.
 inline Cost cost_of(double flops, double elements, DType dtype) {
-  return Cost{.flops = flops, .nbytes = elements * static_cast<double>(size_of(dtype))};
+  const std::size_t size = size_of(dtype);
+  return Cost{.flops = flops, .nbytes = elements * static_cast<double>(size), .is_half = size == 2};
 }
 
 /// Elements per piece of an elementwise kernel: enough to hide the cost of a piece, few enough to

@@ -80,11 +80,12 @@ TEST_CASE("the options of unshard-train mean the same here", "[estimator]") {
 TEST_CASE("an option of the planner is refused where it would do nothing", "[estimator]") {
   const TemporaryFolder folder;
   for (const char* words :
-       {"--bus garbage", "--flops 3", "--latency 1s", "--box 2", "--global-batch 8",
+       {"--bus garbage", "--flops 3", "--flops-16 3", "--latency 1s", "--box 2", "--global-batch 8",
         "--largest batch --memory 1MB --flops 3T", "--svg a.svg", "--plan --strategy ddp",
         "--which-strategy --strategy ddp", "--sweep batch=1..2 --rank 0",
         "--largest batch --memory 1GB --round-to 512", "--plan --memory 1GB --html a.html",
-        "--sweep batch=1..2 --modules all", "--figures --format json", "--figures --rank 0"}) {
+        "--sweep batch=1..2 --modules all", "--figures --format json", "--figures --rank 0",
+        "--worksheet --format json", "--worksheet --memory 1GB", "--worksheet --rank 0"}) {
     INFO(words);
     const Finished done = run(folder, std::string("--model.preset nano ") + words);
     CHECK(done.code == 2);
@@ -212,6 +213,17 @@ TEST_CASE("the figures of the source documents are computed", "[estimator]") {
         "13.571 GB", "16.469 GB", "0.0622 %", "19.8 GiB with the leak"}) {
     CHECK_THAT(done.out, contains(part));
   }
+}
+
+TEST_CASE("the worksheet ends well, or names what it does not describe", "[estimator]") {
+  const TemporaryFolder folder;
+  const Finished done = run(folder, "--model.preset tiny --ranks 4 --worksheet");
+  CHECK(done.code == 0);
+  CHECK_THAT(done.out, contains("The worksheet of tiny: fsdp over 4 ranks"));
+  CHECK_THAT(done.out, contains("869,504     equal"));
+  const Finished wrong = run(folder, "--model.preset tiny --ranks 4 --strategy ddp --worksheet");
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err, contains("parallel.strategy: is ddp, but the worksheet's formulas are"));
 }
 
 }  // namespace fsdp::estimator

@@ -67,6 +67,24 @@ TEST_CASE("A plan says what is best, why, and what else costs") {
   }
 }
 
+TEST_CASE("Arithmetic in 16 bits may be faster, and a plan says what it assumes") {
+  const auto plan = [](const std::vector<const char*>& more) {
+    std::vector<const char*> words{"--plan",           "--memory=1MB", "--ranks=1",
+                                   "--global-batch=8", "--flops=1G",   "--hbm=1TB/s"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  CHECK_THAT(plan({}), contains("0.001 TFLOP/s in every format"));
+  const std::string faster = plan({"--flops-16=2G"});
+  CHECK_THAT(faster, contains("0.001 TFLOP/s and 0.002 in 16 bits"));
+  const auto best = [](const std::string& text) {
+    const std::size_t begin = text.find("The fastest:");
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  CHECK_THAT(best(faster), contains("bfloat16"));
+  CHECK_THAT(best(plan({"--flops-16=500M"})), !contains("bfloat16"));
+}
+
 TEST_CASE("The largest batch and a sweep are printed") {
   CHECK_THAT(run({"--largest=batch", "--memory=1MB"}), contains("largest micro-batch:"));
   CHECK_THAT(run({"--sweep=batch=1..4"}), contains("SHARDED_PARAM"));
@@ -188,6 +206,7 @@ TEST_CASE("Wrong planner options are refused by name") {
   CHECK_THROWS_WITH(run({"--plan", "--sweep=batch=1..2", "--memory=1MB"}), contains("give one"));
   estimate::MemoryOptions single;
   single.placement = estimate::Placement::single;
+  CHECK_THROWS_WITH(run({"--sweep=reshard"}, single), contains("--parallel.strategy fsdp"));
   CHECK_THROWS_WITH(run({"--sweep=world=1..2"}, single), contains("--parallel.strategy fsdp"));
   estimate::MemoryOptions lora;
   lora.lora_rank = 4;

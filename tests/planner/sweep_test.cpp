@@ -109,6 +109,28 @@ TEST_CASE("A sweep is shown as a table, as JSON and as a picture") {
   CHECK_THAT(svg, contains("time of a step"));
 }
 
+TEST_CASE("Resharding holds less, and keeping parameters takes less time, on one picture") {
+  MemoryOptions base;
+  base.world_size = 4;
+  base.reshard = estimate::Reshard::within;  // replaced
+  base.reshard_ranks = 2;
+  const Sweep sweep = sweep_of("reshard", base);
+  REQUIRE(sweep.points.size() == 2);
+  const planner::Outcome& always = sweep.points[0].outcome;
+  const planner::Outcome& never = sweep.points[1].outcome;
+  CHECK(always.options.reshard == estimate::Reshard::always);
+  CHECK(never.options.reshard == estimate::Reshard::never);
+  CHECK(always.memory() < never.memory());
+  CHECK(always.step() > never.step());
+  CHECK_THAT(sweep_text(sweep), contains("\n   always"));
+  CHECK_THAT(sweep_text(sweep), contains("\n    never"));
+  CHECK_THAT(sweep_json(sweep), contains("\"reshard\": \"never\""));
+  CHECK_THAT(sweep_svg(sweep), contains(">always</text>"));
+  CHECK_THAT(sweep_svg(sweep), contains(">never</text>"));
+  CHECK(sweep_of("reshard,batch=1..2", base).points.size() == 4);
+  CHECK_THROWS_WITH(parse_sweep("reshard=1..2"), contains("or reshard alone"));
+}
+
 TEST_CASE("A sweep that cannot be made says why") {
   CHECK_THROWS_WITH(parse_sweep("worlds=1..2"), contains("no sweep"));
   CHECK_THROWS_WITH(parse_sweep("world=4..2"), contains("must go up"));

@@ -11,6 +11,7 @@ namespace fsdp::testing {
 
 /// No number divides another, so no two terms hide each other.
 inline constexpr CostModel kOddMachine{.ps_per_flop = 0.7,
+                                       .ps_per_flop_16 = 0.3,
                                        .ps_per_byte = 1.3,
                                        .alpha_ps = 1777,
                                        .link_ps_per_byte = 2.9,
@@ -21,6 +22,7 @@ inline constexpr CostModel kOddMachine{.ps_per_flop = 0.7,
                                        .far_link_ps_per_byte = 17.3};
 /// Computation hides what it can.
 inline constexpr CostModel kSlowKernels{.ps_per_flop = 31,
+                                        .ps_per_flop_16 = 17,
                                         .ps_per_byte = 1.3,
                                         .alpha_ps = 1777,
                                         .link_ps_per_byte = 2.9,

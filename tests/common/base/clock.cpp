@@ -20,6 +20,21 @@ TEST_CASE("a kernel takes as long as the slower of its arithmetic and its traffi
   CHECK(clock.now() == 170);
 }
 
+TEST_CASE("arithmetic in 16 bits has a speed of its own, if one is given") {
+  VirtualClock alike(kModel);
+  alike.compute({.flops = 50, .is_half = true});
+  CHECK(alike.now() == 100);
+  CostModel model = kModel;
+  model.ps_per_flop_16 = 1;
+  VirtualClock clock(model);
+  clock.compute({.flops = 50, .is_half = true});
+  CHECK(clock.now() == 50);
+  clock.compute({.flops = 50});
+  CHECK(clock.now() == 150);
+  clock.compute({.flops = 1, .nbytes = 7, .is_half = true});
+  CHECK(clock.now() == 220);
+}
+
 TEST_CASE("a collective takes (W-1) alpha + bytes, from issue or from when the channel is free") {
   VirtualClock clock(kModel);
   clock.compute({.flops = 500});

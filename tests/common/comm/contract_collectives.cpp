@@ -135,6 +135,22 @@ TEST_CASE("sums that no buffer of a transport can hold at once", "[world]") {
   });
 }
 
+TEST_CASE("an all_reduce has the bits of a reduce_scatter and an all_gather", "[world]") {
+  in_every_world([](const World&, ProcessGroup& group) {
+    for (const std::int64_t n : kSizes) {
+      const std::int64_t numel = n * group.size();
+      const Tensor in = Tensor::from(contribution<float>(group.rank(), numel), {numel});
+      const Tensor part = Tensor::empty({n});
+      const Tensor whole = Tensor::empty({numel});
+      group.reduce_scatter(part, in, ReduceOp::sum, kLabel).wait();
+      group.all_gather(whole, part, kLabel).wait();
+      group.all_reduce(in, ReduceOp::sum, kLabel).wait();
+      expect(n == 0 || std::memcmp(in.raw(), whole.raw(), in.nbytes()) == 0,
+             "the sums of {} elements differ", numel);
+    }
+  });
+}
+
 TEST_CASE("all_gather in place", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
     for (const std::int64_t n : kSizes) {
