@@ -29,6 +29,8 @@ enum class Transpose { no, yes };
 
 // ------------------------------------------------------------------- elementwise (elementwise.cpp)
 void fill(const Tensor& out, double value);
+/// Every element of out = value (1, wide), rounded to the dtype of `out`.
+void fill_with(const Tensor& out, const Tensor& value);
 /// out = in, converting the dtype if they differ; any strides, equal shapes.
 void copy(const Tensor& out, const Tensor& in);
 /// out = a + b. `out` may be `a` or `b`.
@@ -39,6 +41,8 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write =
 void write(const Tensor& out, const Tensor& in, Write write);
 /// out *= factor; the factor is rounded to the dtype, or to float32 for a 16-bit one, first.
 void scale(const Tensor& out, double factor);
+/// scale() by factor · times / over, computed in double. factor (1, wide).
+void scale_by(const Tensor& out, const Tensor& factor, double times, double over);
 /// out (R, N) += row (N), for every row.
 void add_row(const Tensor& out, const Tensor& row);
 /// out (N) (+)= sum over rows of in (R, N), in one fixed order.
