@@ -34,6 +34,14 @@ std::vector<T> rough(std::int64_t n, std::int64_t salt) {
   return result;
 }
 
+/// Lengths for operations that work element by element.
+inline constexpr std::int64_t kFewSizes[] = {0, 3, 1029};
+
+/// The operands of an operation, on the CPU and on the device.
+using Tensors = std::vector<fsdp::Tensor>;
+template <class T>
+using Pointers = std::vector<T*>;
+
 template <class T>
 struct Operand {
   std::vector<T> values;
@@ -64,9 +72,9 @@ inline Outputs run_in_turn(std::size_t round, const std::function<Outputs(cudaSt
 template <class T>
 void check_same_bits(
     const std::vector<Operand<T>>& operands,
-    const std::function<void(const std::vector<fsdp::Tensor>&)>& compute_on_cpu,
-    const std::function<void(cudaStream_t, const std::vector<T*>&)>& compute_on_device) {
-  std::vector<fsdp::Tensor> expected;
+    const std::function<void(const Tensors&)>& compute_on_cpu,
+    const std::function<void(cudaStream_t, const Pointers<T>&)>& compute_on_device) {
+  Tensors expected;
   std::size_t longest = 0;
   for (const Operand<T>& operand : operands) {
     expected.push_back(on_cpu(operand.values, operand.shape));
@@ -78,7 +86,7 @@ void check_same_bits(
   for (std::size_t round = 0; round <= skewed_rounds; ++round) {
     const Outputs outputs = run_in_turn(round + longest, [&](cudaStream_t stream) {
       std::vector<DeviceValues<T>> on_device;
-      std::vector<T*> pointers;
+      Pointers<T> pointers;
       for (std::size_t k = 0; k < count; ++k) {
         const bool is_skewed = round == k + 1 || round == count + 1;
         on_device.emplace_back(stream, operands[k].values, is_skewed ? 1 : 0);

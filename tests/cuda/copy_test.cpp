@@ -64,13 +64,13 @@ void check_cast(std::int64_t n) {
 }
 
 template <class T>
-void check_fill(double value) {
+void check_filled(double value) {
   const std::int64_t n = 301;
   INFO(fsdp::name_of(fsdp::dtype_of<T>()) << " of " << value);
   check_same_bits<T>(
       {{std::vector<T>(static_cast<std::size_t>(n), T(0.0F)), {n}}},
-      [=](const std::vector<Tensor>& t) { ops::fill(t[0], value); },
-      [=](cudaStream_t s, const std::vector<T*>& p) { cuda::fill(s, p[0], value, n); });
+      [=](const Tensors& t) { ops::fill(t[0], value); },
+      [=](cudaStream_t s, const Pointers<T>& p) { cuda::fill(s, p[0], value, n); });
 }
 
 /// What the kernel sets its flag to for `values`, which begin `skip` elements late.
@@ -142,9 +142,9 @@ TEMPLATE_TEST_CASE("a NaN stays one in a cast on CUDA memory", "[kernels]", BFlo
 
 TEMPLATE_TEST_CASE("fill on CUDA memory has the CPU's bits", "[kernels]", float, BFloat16, Float16,
                    std::int32_t, std::int64_t) {
-  check_fill<TestType>(0);
-  check_fill<TestType>(-3.7);
-  check_fill<TestType>(1.0 + 0x1.000001p-9);  // rounding to float32 first would be a tie
+  check_filled<TestType>(0);
+  check_filled<TestType>(-3.7);
+  check_filled<TestType>(1.0 + 0x1.000001p-9);  // rounding to float32 first would be a tie
 }
 
 TEMPLATE_TEST_CASE("strided copies on CUDA memory take the CPU's elements", "[kernels]", float,

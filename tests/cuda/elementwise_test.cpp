@@ -14,12 +14,6 @@ namespace ops = fsdp::ops;
 namespace {
 
 template <class T>
-using Pointers = std::vector<T*>;
-using Tensors = std::vector<Tensor>;
-
-constexpr std::int64_t kSizes[] = {0, 3, 1029};
-
-template <class T>
 std::vector<Operand<T>> vectors(std::int64_t n, std::size_t count) {
   std::vector<Operand<T>> result;
   for (std::size_t k = 0; k < count; ++k) {
@@ -33,7 +27,7 @@ std::vector<Operand<T>> vectors(std::int64_t n, std::size_t count) {
 TEMPLATE_TEST_CASE("add, multiply, write and scale on CUDA memory have the CPU's bits", "[kernels]",
                    float, BFloat16, Float16) {
   using T = TestType;
-  for (const std::int64_t n : kSizes) {
+  for (const std::int64_t n : kFewSizes) {
     check_same_bits<T>(
         vectors<T>(n, 3), [](const Tensors& t) { ops::add(t[0], t[1], t[2]); },
         [n](cudaStream_t s, const Pointers<T>& p) { cuda::add(s, p[0], p[1], p[2], n); });
@@ -72,7 +66,7 @@ TEMPLATE_TEST_CASE("a sum on CUDA memory may replace an addend", "[kernels]", fl
 TEMPLATE_TEST_CASE("relu and tanh on CUDA memory have the CPU's bits, backward too", "[kernels]",
                    float, BFloat16, Float16) {
   using T = TestType;
-  for (const std::int64_t n : kSizes) {
+  for (const std::int64_t n : kFewSizes) {
     check_same_bits<T>(
         vectors<T>(n, 2), [](const Tensors& t) { ops::relu(t[0], t[1]); },
         [n](cudaStream_t s, const Pointers<T>& p) { cuda::relu(s, p[0], p[1], n); });
