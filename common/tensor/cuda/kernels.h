@@ -27,6 +27,8 @@ class CudaKernels final : public DeviceKernels {
   void scale(const Tensor& out, double factor) override;
   void scale_by(const Tensor& out, const Tensor& factor, double times, double over) override;
   void add_row(const Tensor& out, const Tensor& row) override;
+  void sum_rows(const Tensor& out, const Tensor& in, Write write) override;
+  void sum(const Tensor& out, const Tensor& in) override;
   void relu(const Tensor& out, const Tensor& in) override;
   void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Write write) override;
   void tanh(const Tensor& out, const Tensor& in) override;
@@ -45,6 +47,11 @@ class CudaKernels final : public DeviceKernels {
                          Write write_dweight, const Tensor& dout, const Tensor& x,
                          const Tensor& weight, const Tensor& rstd) override;
   void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) override;
+  void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                 const Tensor& v) override;
+  void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
+                          const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                          const Tensor& v) override;
   void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) override;
   void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
                        const Tensor& gate, const Tensor& up) override;
@@ -66,6 +73,7 @@ class CudaKernels final : public DeviceKernels {
 
   void draw(const Tensor& out, const InitSpec& spec, std::uint64_t seed,
             std::uint64_t first) override;
+  void add_squares(const Tensor& counters, const Tensor& values) override;
 };
 
 /// The stream of this rank's kernels.

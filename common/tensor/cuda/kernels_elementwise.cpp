@@ -1,8 +1,9 @@
-// Filling, copying, comparing and elementwise arithmetic.
+// Filling, copying, comparing, elementwise arithmetic and sums.
 #include "tensor/cuda/copy.h"
 #include "tensor/cuda/elementwise.h"
 #include "tensor/cuda/kernel_state.h"
 #include "tensor/cuda/kernels.h"
+#include "tensor/cuda/reductions.h"
 #include "tensor/cuda/scalar.h"
 
 namespace fsdp::cuda {
@@ -125,6 +126,18 @@ void CudaKernels::scale_by(const Tensor& out, const Tensor& factor, double times
 void CudaKernels::add_row(const Tensor& out, const Tensor& row) {
   dispatch_floating("add_row", out.dtype(), [&]<class T>(T) {
     cuda::add_row(compute(), out.data<T>(), row.data<T>(), out.size(0), out.size(1));
+  });
+}
+
+void CudaKernels::sum_rows(const Tensor& out, const Tensor& in, Write write) {
+  dispatch_floating("sum_rows", in.dtype(), [&]<class T>(T) {
+    cuda::sum_rows(compute(), out.data<T>(), in.data<T>(), in.size(0), in.size(1), write);
+  });
+}
+
+void CudaKernels::sum(const Tensor& out, const Tensor& in) {
+  dispatch_floating("sum", in.dtype(), [&]<class T>(T) {
+    cuda::sum(compute(), out.data<float>(), in.data<T>(), in.numel());
   });
 }
 

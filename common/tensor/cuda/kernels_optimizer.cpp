@@ -1,4 +1,5 @@
-// Initial values, and the steps of optimizers.
+// Initial values, exact norms, and the steps of optimizers.
+#include "tensor/cuda/exact_norm.h"
 #include "tensor/cuda/init.h"
 #include "tensor/cuda/kernels.h"
 #include "tensor/cuda/optimizer.h"
@@ -18,6 +19,10 @@ void CudaKernels::draw(const Tensor& out, const InitSpec& spec, std::uint64_t se
                    spec.high - spec.low);
     }
   });
+}
+
+void CudaKernels::add_squares(const Tensor& counters, const Tensor& values) {
+  add_exact_squares(compute(), counters.data<std::int64_t>(), values.data<float>(), values.numel());
 }
 
 void CudaKernels::adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,

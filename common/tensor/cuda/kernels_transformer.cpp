@@ -1,4 +1,5 @@
 // Products, and the operations of a transformer.
+#include "tensor/cuda/attention.h"
 #include "tensor/cuda/cross_entropy.h"
 #include "tensor/cuda/embedding.h"
 #include "tensor/cuda/kernel_state.h"
@@ -14,6 +15,15 @@ namespace {
 template <class T>
 T* data_or_null(const Tensor& tensor) {
   return tensor.is_defined() ? tensor.data<T>() : nullptr;
+}
+
+AttentionExtents extents_of(const Tensor& q, const Tensor& k) {
+  return {.batch = q.size(0),
+          .length = k.size(1),
+          .heads = q.size(2),
+          .kv_heads = k.size(2),
+          .width = q.size(3),
+          .queries = q.size(1)};
 }
 
 }  // namespace
@@ -77,6 +87,24 @@ void CudaKernels::rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bo
   dispatch_floating("rope", x.dtype(), [&]<class T>(T) {
     cuda::rope(compute(), x.data<T>(), cos.data<float>(), sin.data<float>(), inverse, x.size(0),
                x.size(1), x.size(2), x.size(3));
+  });
+}
+
+void CudaKernels::attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                            const Tensor& v) {
+  dispatch_floating("attention", q.dtype(), [&]<class T>(T) {
+    cuda::attention(compute(), out.data<T>(), lse.data<float>(), q.data<T>(), k.data<T>(),
+                    v.data<T>(), extents_of(q, k));
+  });
+}
+
+void CudaKernels::attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                                     const Tensor& dout, const Tensor& out, const Tensor& lse,
+                                     const Tensor& q, const Tensor& k, const Tensor& v) {
+  dispatch_floating("attention_backward", q.dtype(), [&]<class T>(T) {
+    cuda::attention_backward(compute(), dq.data<T>(), dk.data<T>(), dv.data<T>(), dout.data<T>(),
+                             out.data<T>(), lse.data<float>(), q.data<T>(), k.data<T>(),
+                             v.data<T>(), extents_of(q, k));
   });
 }
 
