@@ -113,6 +113,13 @@ __global__ void misaligned_struct(float* out) {
 
 __global__ void same_element(float* out) { out[0] = static_cast<float>(thread_of_grid()); }
 
+__global__ void same_element_of_tile(float* out) {
+  __shared__ float tile[1];
+  tile[0] = static_cast<float>(thread_of_block());
+  __syncthreads();
+  out[thread_of_grid()] = tile[0];
+}
+
 __global__ void between_blocks(float* out) {
   const int i = thread_of_grid();
   out[i] = static_cast<float>(i);
@@ -178,6 +185,8 @@ void run(Kernel kernel, cudaStream_t stream, float* out) {
       return start(1, 8, misaligned_struct);
     case Kernel::same_element:
       return start(2, 32, same_element);
+    case Kernel::same_element_of_tile:
+      return start(2, 32, same_element_of_tile);
     case Kernel::between_blocks:
       return start(2, 32, between_blocks);
     case Kernel::no_syncwarp:

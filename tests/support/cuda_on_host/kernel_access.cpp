@@ -5,6 +5,7 @@
 #include "support/cuda_on_host/shared_memory.h"
 #include "support/cuda_on_host/symbols.h"
 
+#include <algorithm>
 #include <utility>
 
 alignas(1024) constinit thread_local unsigned char dynamic_shared_memory
@@ -68,12 +69,18 @@ std::string Grid::access_shared(Address address, std::size_t nbytes, bool write,
     return fmt::format("{} bytes {} to {} of {}, which has {} bytes", verb, offset,
                        offset + nbytes - 1, name(), size);
   }
-  for (std::size_t i = 0; i < nbytes; ++i) {
-    const auto mask = static_cast<std::uint8_t>(1U << ((address + i) % Cell::kNbytes));
+  // All bytes of a cell at once: it remembers one access.
+  const Address end = address + nbytes;
+  for (Address from = address, to = 0; from < end; from = to) {
+    to = std::min(end, (from / Cell::kNbytes + 1) * Cell::kNbytes);
+    const std::size_t first = from % Cell::kNbytes;
+    const auto mask = static_cast<std::uint8_t>((1U << (first + (to - from))) - (1U << first));
     const std::string wrong =
-        touch_shared(shared_[(address + i) / Cell::kNbytes],
-                     {operation_, address + i, 1, write, atomic, position()}, mask);
-    if (!wrong.empty()) return fmt::format("{} byte {} of {}; {}", verb, offset + i, name(), wrong);
+        touch_shared(shared_[from / Cell::kNbytes],
+                     {operation_, from, to - from, write, atomic, position()}, mask);
+    if (!wrong.empty()) {
+      return fmt::format("{} byte {} of {}; {}", verb, from - begin, name(), wrong);
+    }
   }
   return {};
 }
