@@ -75,6 +75,7 @@ TEST_CASE("squares at the ends of the exponents are counted exactly on CUDA memo
   check_squares(floats_of(1029, 0, 1));
   check_squares(floats_of(1029, 0, 2));
   check_squares(floats_of(1029, 19, 4));
+  check_squares(floats_of(1029, 10, 11));  // the lower unit would be that of the exponent 0
   check_squares(floats_of(1029, 232, 23));
 }
 

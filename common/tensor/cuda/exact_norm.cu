@@ -22,15 +22,15 @@ __device__ void add_units(Count* counters, int exponent, Count units) {
   atomicAdd(&counters[kExponents + exponent], units >> 24);
 }
 
-/// A float as mantissa · 2^(exponent - 150). Subnormal numbers share the exponent of 1.
+/// A float as mantissa · 2^(exponent - 150). Subnormal numbers have the exponent 0, whose counter has
+/// the unit of that of 1.
 struct Parts {
-  unsigned exponent;  // 1 … 255
+  unsigned exponent;  // 0 … 255
   unsigned mantissa;  // 24 bits
   __device__ explicit Parts(float value) {
     const unsigned bits = __float_as_uint(value);
-    const unsigned field = bits >> 23 & 0xff;
-    exponent = field == 0 ? 1 : field;
-    mantissa = (bits & 0x7fffff) | (field == 0 ? 0 : 0x800000);
+    exponent = bits >> 23 & 0xff;
+    mantissa = (bits & 0x7fffff) | (exponent == 0 ? 0 : 0x800000);
   }
   __device__ Count square() const { return static_cast<Count>(mantissa) * mantissa; }
 };
@@ -46,7 +46,7 @@ __device__ void add_quads(Count* counters, const float (&values)[kQuads][4]) {
   for (int q = 0; q < kQuads; ++q) {
     for (int j = 0; j < 4; ++j) {
       const unsigned exponent = Parts(values[q][j]).exponent;
-      if (exponent != 0xff && exponent > top) top = exponent;
+      if (exponent > top) top = exponent;
     }
   }
   for (int distance = 16; distance > 0; distance /= 2) {
@@ -58,7 +58,6 @@ __device__ void add_quads(Count* counters, const float (&values)[kQuads][4]) {
   for (int q = 0; q < kQuads; ++q) {
     for (int j = 0; j < 4; ++j) {
       const Parts parts(values[q][j]);
-      if (parts.mantissa == 0) continue;
       if (parts.exponent == 0xff) {
         atomicAdd(&counters[parts.mantissa == 0x800000 ? kInfinities : kNans], Count{1});
       } else if (parts.exponent < bottom) {
