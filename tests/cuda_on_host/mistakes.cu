@@ -100,6 +100,17 @@ __global__ void misaligned_vector(float* out) {
   out[thread_of_grid()] = loaded.x;
 }
 
+struct alignas(16) FourFloats {
+  float values[4];
+};
+
+__global__ void misaligned_struct(float* out) {
+  const FourFloats loaded = *reinterpret_cast<const FourFloats*>(out + 33);
+  float sum = 0;
+  for (const float value : loaded.values) sum += value;
+  out[thread_of_grid()] = sum;
+}
+
 __global__ void same_element(float* out) { out[0] = static_cast<float>(thread_of_grid()); }
 
 __global__ void between_blocks(float* out) {
@@ -163,6 +174,8 @@ void run(Kernel kernel, cudaStream_t stream, float* out) {
       return start(1, 64, unwritten_tile);
     case Kernel::misaligned_vector:
       return start(2, 32, misaligned_vector);
+    case Kernel::misaligned_struct:
+      return start(1, 8, misaligned_struct);
     case Kernel::same_element:
       return start(2, 32, same_element);
     case Kernel::between_blocks:
