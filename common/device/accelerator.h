@@ -40,9 +40,9 @@ class KernelState {
 /// One device of an accelerator, as one rank uses it. Only that rank's thread may call it.
 ///
 /// The rank's kernels run on the compute stream, in the order of the program. Memory is allocated
-/// and freed in that order too, so a block may be used again at once. Another stream may touch bytes
-/// only between two edges. It waits for the compute stream before, and the compute stream waits for
-/// it before the bytes are used or freed.
+/// and freed in that order too, so a block may be used again at once. Another stream may touch
+/// bytes only between two edges: it waits for the compute stream before, and the compute stream
+/// waits for it before the bytes are used or freed.
 class RankDevice {
  public:
   RankDevice() = default;
