@@ -1,0 +1,41 @@
+/// @file
+/// @ingroup tensor
+/// The kernels of tensor/cuda as functions on tensors.
+#pragma once
+
+#include "device/context.h"
+#include "device/cuda/stream.h"
+#include "tensor/device_kernels.h"
+#include "tensor/dispatch.h"
+
+namespace fsdp::cuda {
+
+/// Each takes the addresses out of its tensors and calls the function of the same name on the
+/// rank's compute stream. By file: kernels_elementwise.cpp, kernels_transformer.cpp, ….
+class CudaKernels final : public DeviceKernels {
+ public:
+  void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) override;
+  void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
+                       const Tensor& gate, const Tensor& up) override;
+};
+
+/// The stream of this rank's kernels.
+inline Stream compute() { return Context::current().rank_device().compute(); }
+
+/// dispatch_floating() for kernels of CUDA, which do not compute in float64.
+template <class Body>
+void dispatch_floating(const char* operation, DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::float32:
+      return body(float{});
+    case DType::bfloat16:
+      return body(BFloat16{});
+    case DType::float16:
+      return body(Float16{});
+    default:
+      fail("{} has no kernel for {} on CUDA: use float32, bfloat16 or float16, or the cpu",
+           operation, name_of(dtype));
+  }
+}
+
+}  // namespace fsdp::cuda
