@@ -24,6 +24,19 @@ class StreamEvent {
   StreamEvent& operator=(const StreamEvent&) = delete;
 };
 
+/// What kernels keep with a device: handles, scratch, and what they could not throw.
+class KernelState {
+ public:
+  KernelState() = default;
+  virtual ~KernelState() = default;
+  KernelState(const KernelState&) = delete;
+  KernelState& operator=(const KernelState&) = delete;
+  /// Before the host waits for the compute stream: what after_wait() reads is copied to the host.
+  virtual void before_wait() = 0;
+  /// @throws Error that a kernel has noted
+  virtual void after_wait() = 0;
+};
+
 /// One device of an accelerator, as one rank uses it. Only that rank's thread may call it. Once the
 /// streams are made, other threads may too, if they call activate() first. Collectives do.
 ///
@@ -69,8 +82,11 @@ class RankDevice : public std::enable_shared_from_this<RankDevice> {
   virtual void write(std::byte* to, const void* from, std::size_t nbytes) = 0;
   /// The host waits until it may touch pinned memory: for all copies on copies().
   virtual void finish_copies() = 0;
-  /// The host waits for the compute stream.
+  /// The host waits for the compute stream. @throws Error that a kernel has noted, here and in
+  /// read() and write(): a kernel cannot throw.
   virtual void synchronize() = 0;
+  /// Called around each such wait; null: none.
+  virtual void set_kernel_state(KernelState* state) = 0;
 };
 
 /// Opens the devices of a machine.

@@ -53,6 +53,7 @@ Context::Context(Options options)
 }
 
 Context::~Context() {
+  if (kernel_state_ != nullptr) set_kernel_state(nullptr);
   if (scratch_block_ >= 0) cpu_->tracker().on_free(scratch_block_);
   // Blocks that outlive this rank still tell the tracker.
   for (const auto& tracker : {tracker_, host_tracker_}) tracker->set_time_source({});
@@ -123,6 +124,11 @@ RankDevice& Context::rank_device() {
     open_rank_device(options_.device.type == DeviceType::cuda ? options_.device.index : 0);
   }
   return *rank_device_;
+}
+
+void Context::set_kernel_state(std::unique_ptr<KernelState> state) {
+  rank_device().set_kernel_state(state.get());
+  kernel_state_ = std::move(state);
 }
 
 Device Context::host() const {

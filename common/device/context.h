@@ -35,6 +35,8 @@ class Context {
     /// Memory of a CUDA device is reserved in segments of this size and more. For tests: 0 makes
     /// every block an allocation of its own.
     std::size_t segment_nbytes = std::size_t{2} << 20;
+    /// Scratch of matrix products on a CUDA device, counted once as TEMP.
+    std::size_t workspace_nbytes = std::size_t{32} << 20;
     std::optional<CostModel> cost_model =
         std::nullopt;  ///< if set, a virtual clock runs (device fake)
   };
@@ -71,6 +73,9 @@ class Context {
   RankDevice& rank_device();
   /// The same, or null if it was not used yet.
   RankDevice* rank_device_or_null() { return rank_device_.get(); }
+  /// What kernels keep with that device: null until they set it. It ends with the rank.
+  KernelState* kernel_state() { return kernel_state_.get(); }
+  void set_kernel_state(std::unique_ptr<KernelState> state);
 
   Device device() const { return device_; }
   void set_device(Device device) { device_ = device; }
@@ -100,6 +105,7 @@ class Context {
   std::shared_ptr<RankDevice> rank_device_;
   std::shared_ptr<Allocator> cuda_;
   std::shared_ptr<Allocator> pinned_;
+  std::unique_ptr<KernelState> kernel_state_;
   std::unique_ptr<ThreadPool> pool_;
   MemoryTracker::BlockId scratch_block_ = -1;
   Generator generator_;

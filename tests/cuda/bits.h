@@ -35,7 +35,7 @@ std::vector<T> rough(std::int64_t n, std::int64_t salt) {
 }
 
 /// Lengths for operations that work element by element.
-inline constexpr std::int64_t kFewSizes[] = {0, 3, 1029};
+inline constexpr std::int64_t kFewSizes[] = {0, 3, 1030};
 
 /// The operands of an operation, on the CPU and on the device.
 using Tensors = std::vector<fsdp::Tensor>;
@@ -67,8 +67,9 @@ inline Outputs run_in_turn(std::size_t round, const std::function<Outputs(cudaSt
 }
 
 /// `on_cpu` and `on_device` compute the same from the same operands, in place or not. Afterwards
-/// all operands must have the same bits. The addresses are aligned in one round; in each further
-/// round one of them begins an element later, and in the last all of them do.
+/// all operands must have the same bits. The addresses are aligned in one round. In each further
+/// round one of them begins an element later (of many operands: the first, the middle, the last),
+/// and in the last all of them do.
 template <class T>
 void check_same_bits(
     const std::vector<Operand<T>>& operands,
@@ -82,27 +83,35 @@ void check_same_bits(
   }
   compute_on_cpu(expected);
   const std::size_t count = operands.size();
-  const std::size_t skewed_rounds = longest < 8 ? 0 : count == 1 ? 1 : count + 1;
-  for (std::size_t round = 0; round <= skewed_rounds; ++round) {
-    const Outputs outputs = run_in_turn(round + longest, [&](cudaStream_t stream) {
+  const std::size_t none = count, all = count + 1;
+  std::vector<std::size_t> skews = {none};
+  for (std::size_t k = 0; k < count && longest >= 8; ++k) {
+    if (count <= 4 || k == 0 || k == count / 2 || k + 1 == count) skews.push_back(k);
+  }
+  if (skews.size() > 2) skews.push_back(all);
+  const Outputs outputs = run_in_turn(longest + count, [&](cudaStream_t stream) {
+    Outputs taken;
+    for (const std::size_t skew : skews) {
       std::vector<DeviceValues<T>> on_device;
       Pointers<T> pointers;
       for (std::size_t k = 0; k < count; ++k) {
-        const bool is_skewed = round == k + 1 || round == count + 1;
+        const bool is_skewed = skew == k || skew == all;
         on_device.emplace_back(stream, operands[k].values, is_skewed ? 1 : 0);
         pointers.push_back(on_device.back().data());
       }
       compute_on_device(stream, pointers);
-      Outputs taken;
       for (std::size_t k = 0; k < count; ++k) {
         taken.push_back(on_device[k].take(operands[k].shape));
       }
-      return taken;
-    });
-    for (std::size_t k = 0; k < count; ++k) {
-      INFO("operand " << k << " of " << fsdp::to_string(operands[k].shape) << ", round " << round);
-      CHECK(fsdp::ops::equal_bits(outputs[k], expected[k]));
     }
+    return taken;
+  });
+  REQUIRE(outputs.size() == count * skews.size());
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const std::size_t k = i % count;
+    INFO("operand " << k << " of " << fsdp::to_string(operands[k].shape) << ", round "
+                    << i / count);
+    CHECK(fsdp::ops::equal_bits(outputs[i], expected[k]));
   }
 }
 

@@ -18,6 +18,7 @@ inline fsdp::Context::Options cuda_options(std::size_t segment_nbytes) {
   fsdp::Context::Options options;
   options.device = fsdp::kCuda;
   options.segment_nbytes = segment_nbytes;
+  options.workspace_nbytes = 1024;
   return options;
 }
 

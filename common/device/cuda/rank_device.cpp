@@ -107,7 +107,12 @@ class CudaRankDevice final : public RankDevice {
     require(cudaStreamSynchronize(copies_), "cudaStreamSynchronize");
     copies_are_pending_ = false;
   }
-  void synchronize() override { require(cudaStreamSynchronize(compute_), "cudaStreamSynchronize"); }
+  void synchronize() override {
+    if (kernel_state_ != nullptr) kernel_state_->before_wait();
+    require(cudaStreamSynchronize(compute_), "cudaStreamSynchronize");
+    if (kernel_state_ != nullptr) kernel_state_->after_wait();
+  }
+  void set_kernel_state(KernelState* state) override { kernel_state_ = state; }
 
  private:
   // Non-blocking: a stream that waits for the default one would be ordered by accident.
@@ -121,6 +126,7 @@ class CudaRankDevice final : public RankDevice {
 
   int index_;
   bool copies_are_pending_ = false;
+  KernelState* kernel_state_ = nullptr;
   Stream compute_ = nullptr, copies_ = nullptr, communication_ = nullptr;
 };
 

@@ -29,12 +29,12 @@ struct StridedShape {
 template <class To, class From>
 void copy_strided(Stream stream, To* out, const From* in, const StridedShape& shape);
 
-/// Sets *differ to 1 if a bit of a and b differs, and else leaves it as it is. The caller sets it to
-/// 0 before, on the same stream, and reads it after a wait.
+/// Sets *differ to 1 if a bit of a and b differs, and leaves it as it is otherwise. The caller sets
+/// it to 0 before, on the same stream, and reads it after a wait.
 template <class T>
 void equal_bits(Stream stream, std::int32_t* differ, const T* a, const T* b, std::int64_t n);
 
-/// Sets *found to 1 if an element is infinite or NaN, and else leaves it as it is, like
+/// Sets *found to 1 if an element is infinite or NaN, and leaves it as it is otherwise, like
 /// equal_bits(). float, BFloat16, Float16.
 template <class T>
 void all_finite(Stream stream, std::int32_t* found, const T* a, std::int64_t n);

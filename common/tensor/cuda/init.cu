@@ -1,6 +1,7 @@
-// Bytes an element: its size. A quarter of ten rounds of Philox, 10 multiplications of integers, and
-// for a normal value about 35 flops in float64. So integers limit a uniform draw, and float64 a
-// normal one: at 30 Tflop/s about 800 G elements/s. A parameter is drawn once.
+// Bytes an element: its size. Operations: 5 wide products of integers, a quarter of a block of
+// Philox, and for a normal value about 40 flops in float64, divisions among them. Integers limit a
+// uniform draw and float64 a normal one: 30 Tflop/s are 750 G elements/s at most. A parameter is
+// drawn once.
 #include "tensor/cuda/init.h"
 
 #include "base/odd_rounding.h"

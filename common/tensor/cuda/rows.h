@@ -21,8 +21,8 @@ inline unsigned threads_for_row(std::int64_t width) {
 
 /// values = from[0 … 4) widened; elements from `count` on are not read, and are `missing`.
 template <class T>
-__device__ void load_four(float (&values)[4], const T* from, std::int64_t count,
-                          float missing = 0) {
+__device__ __forceinline__ void load_four(float (&values)[4], const T* from, std::int64_t count,
+                                          float missing = 0) {
   if (count >= 4 && is_aligned(from)) {
     const auto four = *reinterpret_cast<const Four<T>*>(from);
     for (int j = 0; j < 4; ++j) values[j] = widen(four.values[j]);
@@ -33,7 +33,7 @@ __device__ void load_four(float (&values)[4], const T* from, std::int64_t count,
 
 /// to[0 … 4) = values, each rounded once; elements from `count` on are not written.
 template <class T>
-__device__ void store_four(T* to, const float (&values)[4], std::int64_t count) {
+__device__ __forceinline__ void store_four(T* to, const float (&values)[4], std::int64_t count) {
   if (count >= 4 && is_aligned(to)) {
     Four<T> four;
     for (int j = 0; j < 4; ++j) four.values[j] = narrow<T>(values[j]);
