@@ -140,6 +140,8 @@ int current_device();
 cudaError_t report(cudaError_t error);
 /// Drops the communicators of an earlier session.
 void forget_communicators();
+/// Fails if a communicator was neither destroyed nor aborted.
+void check_communicators();
 /// touch() for an operation that is no kernel; fails if something is wrong with the access.
 void touch_or_fail(std::uint32_t operation, const void* begin, std::size_t nbytes, bool write);
 

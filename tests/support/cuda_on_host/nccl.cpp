@@ -211,6 +211,12 @@ void break_links() {
   machine().notify();
 }
 
+void check_communicators() {
+  for (const auto& comm : communicators().all) {
+    if (!comm->destroyed) fail("the communicator of rank {} was never destroyed", comm->rank);
+  }
+}
+
 void forget_communicators() {
   communicators().worlds.clear();
   communicators().all.clear();
