@@ -36,6 +36,7 @@ void Machine::reset(const Plan& new_plan) {
   plan = new_plan;
   random = Random(new_plan.seed);
   failure.clear();
+  peers.clear();
   memory.reset();
   operations.assign(1, {});  // index 0 means none
   host = {};
@@ -60,9 +61,10 @@ CUstream_st* Machine::new_stream(unsigned flags, int priority, int device) {
   return &made;
 }
 
-CUevent_st* Machine::new_event(unsigned flags) {
+CUevent_st* Machine::new_event(unsigned flags, int device) {
   events_.push_back(std::make_unique<CUevent_st>());
   events_.back()->number = static_cast<int>(events_.size());
+  events_.back()->device = device;
   events_.back()->flags = flags;
   return events_.back().get();
 }

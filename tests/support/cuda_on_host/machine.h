@@ -56,6 +56,7 @@ struct CUstream_st {
 
 struct CUevent_st {
   int number;
+  int device;
   unsigned flags;
   bool destroyed = false;
   std::shared_ptr<cuda_on_host::Record> last;
@@ -74,10 +75,12 @@ class Machine {
   Clock host;
   std::int64_t waits = 0;
   std::string failure;  ///< the first Misuse
+  std::set<std::pair<int, int>>
+      peers;  ///< {device, peer}: its kernels may touch memory of the peer
 
   void reset(const Plan& new_plan);
   CUstream_st* new_stream(unsigned flags, int priority, int device);
-  CUevent_st* new_event(unsigned flags);
+  CUevent_st* new_event(unsigned flags, int device);
   /// `stream`, after a check that it can be used; else a Misuse that names `call`.
   CUstream_st& check(cudaStream_t stream, const char* call);
   CUevent_st& check(cudaEvent_t event, const char* call);
@@ -137,6 +140,8 @@ int current_device();
 cudaError_t report(cudaError_t error);
 /// Drops the communicators of an earlier session.
 void forget_communicators();
+/// Fails if a communicator was neither destroyed nor aborted.
+void check_communicators();
 /// touch() for an operation that is no kernel; fails if something is wrong with the access.
 void touch_or_fail(std::uint32_t operation, const void* begin, std::size_t nbytes, bool write);
 

@@ -24,6 +24,7 @@ void Session::finish() {
            stream->name());
     }
   }
+  check_communicators();
   const std::vector<const Allocation*> live = call->memory.live();
   if (!live.empty()) fail("{} was never freed", live.front()->name());
 }
