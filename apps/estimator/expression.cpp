@@ -95,7 +95,7 @@ class Parser {
         (std::isalnum(byte(rest_[size])) != 0 || rest_[size] == '_' || byte(rest_[size]) > 127)) {
       ++size;
     }
-    const std::string name(rest_.substr(0, size));
+    std::string name(rest_.substr(0, size));
     advance(size);
     return name;
   }

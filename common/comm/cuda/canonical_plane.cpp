@@ -162,14 +162,14 @@ class CanonicalTransfer final : public threads::Transfer {
  private:
   void enqueue() {
     RankDevice& first = device_of(calls_.front());
-    const Stream collecting = first.communication();
+    Stream collecting = first.communication();
     first.activate();
     for (const Collective& call : calls_) first.make_wait(collecting, *call.on_device->ready);
     const auto begun = first.record(collecting);
     for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
       if (parts_[rank].is_empty()) continue;
       RankDevice& own = device_of(calls_[rank]);
-      const Stream stream = own.communication();
+      Stream stream = own.communication();
       own.activate();
       if (rank > 0) own.make_wait(stream, *begun);
       carry_out(parts_[rank], own);

@@ -77,7 +77,7 @@ void Communicators::start(const std::vector<Collective>& calls) {
 }
 
 ncclResult_t Communicators::start_own(const Collective& call, ncclComm_t communicator) {
-  const Stream stream = device_of(call).communication();
+  Stream stream = device_of(call).communication();
   const auto count = static_cast<std::size_t>(call.numel);
   const ncclDataType_t type = type_of(call.dtype);
   const ncclRedOp_t reduce = call.reduce == ReduceOp::avg ? ncclAvg : ncclSum;

@@ -59,7 +59,7 @@ class PinnedAllocator final : public Allocator {
   void give_back(std::byte* bytes, std::size_t) override {
     Resting block{bytes, {}};
     try {
-      for (const Stream stream : device_->streams()) {
+      for (Stream stream : device_->streams()) {
         block.events.push_back(device_->record(stream));
       }
     } catch (...) {  // an earlier call has reported what is wrong: the block is not used again

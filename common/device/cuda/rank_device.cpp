@@ -43,7 +43,7 @@ class CudaRankDevice final : public RankDevice {
       int current = 0;
       cudaGetDevice(&current);
       cudaSetDevice(index_);
-      for (const Stream stream : streams()) {
+      for (Stream stream : streams()) {
         cudaStreamSynchronize(stream);
         cudaStreamDestroy(stream);
       }
@@ -61,7 +61,7 @@ class CudaRankDevice final : public RankDevice {
 
   std::vector<Stream> streams() override {
     std::vector<Stream> made;
-    for (const Stream stream : {compute_, copies_, communication_}) {
+    for (Stream stream : {compute_, copies_, communication_}) {
       if (stream != nullptr) made.push_back(stream);
     }
     return made;

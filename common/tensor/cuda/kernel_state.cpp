@@ -20,7 +20,7 @@ CudaKernelState& CudaKernelState::current() {
   if (context.kernel_state() == nullptr) {
     context.set_kernel_state(std::make_unique<CudaKernelState>());
   }
-  return static_cast<CudaKernelState&>(*context.kernel_state());
+  return dynamic_cast<CudaKernelState&>(*context.kernel_state());
 }
 
 CudaKernelState::CudaKernelState()

@@ -23,8 +23,8 @@ class CudaKernelState final : public KernelState {
   CudaKernelState();
 
   /// Where a kernel notes an index outside [0, size). The next wait for the compute stream turns it
-  /// into the Error that the CPU throws: "`operation`: `noun` 7 at position 3 is outside the
-  /// vocabulary [0, 5)".
+  /// into the Error that the CPU throws: "embedding: token 7 at position 3 is outside the
+  /// vocabulary [0, 5)", where `operation` is embedding and `noun` is token.
   IndexError* error_of(const std::string& operation, const std::string& noun, std::int64_t size);
   /// One word of scratch, for the operation that asks for it.
   template <class T>

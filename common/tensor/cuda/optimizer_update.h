@@ -3,6 +3,7 @@
 /// The kernel of every optimizer, for .cu files.
 #pragma once
 
+#include "device/cuda/stream.h"
 #include "tensor/cuda/pointwise.h"
 
 namespace fsdp::cuda {
