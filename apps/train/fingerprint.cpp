@@ -1,5 +1,7 @@
 #include "train/fingerprint.h"
 
+#include "tensor/cast.h"
+
 #include <sha2.h>
 
 #include <array>
@@ -13,7 +15,8 @@ std::string sha256_of(std::span<const std::byte> bytes) {
 }
 
 void ParameterFingerprint::add(const std::string& path, const Tensor& full) {
-  digests_[path] = sha256_of({full.raw(), full.nbytes()});
+  const Tensor readable = on_host(full);
+  digests_[path] = sha256_of({readable.raw(), readable.nbytes()});
 }
 
 std::string ParameterFingerprint::sha256() const {

@@ -82,7 +82,7 @@ class SumNode : public Node {
   std::string_view name() const override { return "sum"; }
   void backward(const Tensor& dout) override {
     const Tensor dx = Tensor::empty(shape_, dtype_, dout.device());
-    ops::fill(dx, dout.device().has_data() ? dout.item() : 0);
+    ops::fill_with(dx, dout);
     pass(0, dx);
   }
   void release() override {}

@@ -32,8 +32,7 @@ class MseNode : public Node {
   explicit MseNode(Tensor difference) : difference_(std::move(difference)) {}
   std::string_view name() const override { return "mse_loss"; }
   void backward(const Tensor& dout) override {
-    const double scale = dout.device().has_data() ? dout.item() : 0;
-    ops::scale(difference_, scale * 2 / static_cast<double>(difference_.numel()));
+    ops::scale_by(difference_, dout, 2, static_cast<double>(difference_.numel()));
     difference_.storage()->recategorize(MemoryKind::temp);
     const Tensor dx = std::exchange(difference_, {});
     pass(0, dx);

@@ -68,6 +68,8 @@ std::string_view name_of(DeviceType type) {
       return "meta";
     case DeviceType::fake:
       return "fake";
+    case DeviceType::cuda:
+      return "cuda";
   }
   fail("unknown device type number {}", static_cast<int>(type));
 }

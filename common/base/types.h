@@ -28,29 +28,33 @@ DType wide_of(
 ///   cpu   real memory, real kernels
 ///   meta  shape only: nothing is allocated or accounted
 ///   fake  accounted as if real, but without data; kernels only advance the virtual clock
+///   cuda  the memory of a CUDA device, whose kernels run on streams; index: which device
 ///
-/// cpu and fake have one device each, index 0. Their index 1 is the memory of its host, counted
-/// apart (see Context::host()).
-enum class DeviceType { cpu, meta, fake };
+/// cpu and fake have one device each, index 0. Their index 1 is the memory of the host beside a
+/// device, counted apart (see Context::host()). Beside cuda it is cpu:1, which is pinned.
+enum class DeviceType { cpu, meta, fake, cuda };
 
 struct Device {
   DeviceType type = DeviceType::cpu;
   int index = 0;
   friend bool operator==(const Device&, const Device&) = default;
-  /// True if kernels run and bytes can be read.
-  bool has_data() const { return type == DeviceType::cpu; }
+  /// True if there are bytes, and kernels that run on them.
+  bool has_data() const { return type == DeviceType::cpu || type == DeviceType::cuda; }
+  /// True if code of the host may read and write the bytes.
+  bool host_can_read() const { return type == DeviceType::cpu; }
   /// True for host memory that is counted apart.
   bool is_host() const {
     return (type == DeviceType::cpu || type == DeviceType::fake) && index == 1;
   }
 };
-std::string to_string(Device device);  ///< "cpu", "meta", "fake"; "fake:1" for its host
+std::string to_string(Device device);  ///< "cpu", "meta", "fake", "cuda:2"; "fake:1" for its host
 
 inline constexpr Device kCpu{DeviceType::cpu, 0};
 inline constexpr Device kMeta{DeviceType::meta, 0};
 inline constexpr Device kFake{DeviceType::fake, 0};
 inline constexpr Device kFakeHost{DeviceType::fake, 1};
-inline constexpr Device kCpuHost{DeviceType::cpu, 1};  ///< only where tests ask for it
+inline constexpr Device kCpuHost{DeviceType::cpu, 1};  ///< beside cuda, or where tests ask for it
+inline constexpr Device kCuda{DeviceType::cuda, 0};
 
 /// Extent of every dimension, outermost first. An empty shape is a scalar.
 using Shape = std::vector<std::int64_t>;

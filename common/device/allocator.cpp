@@ -20,8 +20,7 @@ Allocator::Block Allocator::allocate(std::size_t nbytes, MemoryKind kind,
         to_string(tracker_->current()));
   }
   std::byte* bytes = size == 0 ? nullptr : take(size);
-  // 0xFF… is a NaN as float32 and float64, and -1 as an integer.
-  if (bytes != nullptr && fills_fresh_memory()) std::memset(bytes, 0xFF, size);
+  if (bytes != nullptr && fills_fresh_memory()) fill_fresh(bytes, size);
   held_ += size;
   most_held_ = std::max(most_held_, held_);
   return {bytes, tracker_->on_alloc(kind, static_cast<std::int64_t>(size), std::move(owner))};
@@ -32,6 +31,10 @@ void Allocator::release(const Block& block, std::size_t nbytes) {
   tracker_->on_free(block.id);
   held_ -= size;
   if (block.bytes != nullptr) give_back(block.bytes, size);
+}
+
+void Allocator::fill_fresh(std::byte* bytes, std::size_t nbytes) {
+  std::memset(bytes, 0xFF, nbytes);
 }
 
 }  // namespace fsdp

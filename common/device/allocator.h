@@ -41,11 +41,16 @@ class Allocator {
   std::size_t most_in_use() const { return most_held_; }
   /// Bytes reserved so far, in use or kept for reuse. Reserved − in use is the fragmentation.
   virtual std::size_t reserved() const { return most_held_; }
+  /// How often cached blocks were returned to the device because a request did not fit.
+  virtual std::int64_t retries() const { return 0; }
   MemoryTracker& tracker() { return *tracker_; }
 
  protected:
   virtual std::byte* take(std::size_t nbytes) = 0;
   virtual void give_back(std::byte* bytes, std::size_t nbytes) = 0;
+  /// Makes fresh bytes NaN in every floating format, and -1 in every integer: all bits are set.
+  virtual void fill_fresh(std::byte* bytes, std::size_t nbytes);
+  std::size_t limit() const { return limit_; }
 
  private:
   std::shared_ptr<MemoryTracker> tracker_;

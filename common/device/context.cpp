@@ -37,7 +37,7 @@ Context::Context(Options options)
       device_(options.device),
       tracker_(std::make_shared<MemoryTracker>()),
       host_tracker_(std::make_shared<MemoryTracker>()),
-      cpu_(make_cpu_allocator(tracker_)),
+      cpu_(make_cpu_allocator(options.device.type == DeviceType::cuda ? host_tracker_ : tracker_)),
       cpu_host_(make_cpu_allocator(host_tracker_)),
       fake_(make_fake_allocator(tracker_, options.fake_granularity)),
       fake_host_(make_fake_allocator(host_tracker_)),
@@ -53,7 +53,8 @@ Context::Context(Options options)
 }
 
 Context::~Context() {
-  if (scratch_block_ >= 0) tracker_->on_free(scratch_block_);
+  if (kernel_state_ != nullptr) set_kernel_state(nullptr);
+  if (scratch_block_ >= 0) cpu_->tracker().on_free(scratch_block_);
   // Blocks that outlive this rank still tell the tracker.
   for (const auto& tracker : {tracker_, host_tracker_}) tracker->set_time_source({});
 }
@@ -76,8 +77,8 @@ ThreadPool& Context::pool() {
     pool_ = std::make_unique<ThreadPool>(options_.threads, spin);
     const std::size_t scratch =
         static_cast<std::size_t>(options_.threads) * ThreadPool::kScratchBytes;
-    scratch_block_ = tracker_->on_alloc(MemoryKind::temp, static_cast<std::int64_t>(scratch),
-                                        std::make_shared<const Owner>(Owner{"", "scratch"}));
+    scratch_block_ = cpu_->tracker().on_alloc(MemoryKind::temp, static_cast<std::int64_t>(scratch),
+                                              std::make_shared<const Owner>(Owner{"", "scratch"}));
   }
   return *pool_;
 }
@@ -85,16 +86,53 @@ ThreadPool& Context::pool() {
 std::shared_ptr<Allocator> Context::allocator(Device device) {
   switch (device.type) {
     case DeviceType::cpu:
-      return device.is_host() ? cpu_host_ : cpu_;
+      if (!device.is_host()) return cpu_;
+      if (options_.device.type == DeviceType::cuda) rank_device();
+      return pinned_ != nullptr ? pinned_ : cpu_host_;
     case DeviceType::fake:
       return device.is_host() ? fake_host_ : fake_;
     case DeviceType::meta:
       return nullptr;
+    case DeviceType::cuda:
+      open_rank_device(device.index);
+      return cuda_;
   }
   fail("unknown device type number {}", static_cast<int>(device.type));
 }
 
+void Context::open_rank_device(int index) {
+  if (rank_device_ != nullptr) {
+    FSDP_CHECK(rank_device_->index() == index,
+               "rank {} uses the device cuda:{}, and cannot use cuda:{} as well: a rank has one",
+               rank(), rank_device_->index(), index);
+    return;
+  }
+  Accelerator* const all = accelerator();
+  FSDP_CHECK(
+      all != nullptr,
+      "the device {} was asked for, but this program was linked without CUDA. Use the device "
+      "cpu, or a program that is linked with CUDA.",
+      to_string(Device{DeviceType::cuda, index}));
+  std::shared_ptr<RankDevice> device = all->open(index);
+  cuda_ = all->make_allocator(device, tracker_, options_.segment_nbytes);
+  pinned_ = all->make_pinned_allocator(device, host_tracker_);
+  rank_device_ = std::move(device);
+}
+
+RankDevice& Context::rank_device() {
+  if (rank_device_ == nullptr) {
+    open_rank_device(options_.device.type == DeviceType::cuda ? options_.device.index : 0);
+  }
+  return *rank_device_;
+}
+
+void Context::set_kernel_state(std::unique_ptr<KernelState> state) {
+  rank_device().set_kernel_state(state.get());
+  kernel_state_ = std::move(state);
+}
+
 Device Context::host() const {
+  if (device_.type == DeviceType::cuda) return kCpuHost;
   if (device_.type == DeviceType::fake) return kFakeHost;
   if (device_.type == DeviceType::cpu && options_.has_cpu_host) return kCpuHost;
   return device_;
@@ -115,9 +153,14 @@ void Context::record(Event event) {
   trace_.record(std::move(event));
 }
 
-ContextScope::ContextScope(Context& context)
-    : previous_(std::exchange(current_context, &context)) {}
-ContextScope::~ContextScope() { current_context = previous_; }
+ContextScope::ContextScope(Context& context) : previous_(std::exchange(current_context, &context)) {
+  if (RankDevice* device = context.rank_device_or_null()) device->activate();
+}
+ContextScope::~ContextScope() {
+  current_context = previous_;
+  if (previous_ == nullptr) return;
+  if (RankDevice* device = previous_->rank_device_or_null()) device->activate();
+}
 
 DeviceScope::DeviceScope(Device device)
     : context_(Context::current()), previous_(context_.device()) {

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/philox.h"
 #include "base/trace.h"
+#include "device/accelerator.h"
 #include "device/allocator.h"
 #include "device/memory_tracker.h"
 #include "device/thread_pool.h"
@@ -31,6 +32,11 @@ class Context {
     /// For tests: a CPU has a second memory space, kCpuHost, as if it were the host's.
     bool has_cpu_host = false;
     std::size_t fake_granularity = 1;  ///< sizes on `fake` are rounded up to it
+    /// Memory of a CUDA device is reserved in segments of this size and more. For tests: 0 makes
+    /// every block an allocation of its own.
+    std::size_t segment_nbytes = std::size_t{2} << 20;
+    /// Scratch of matrix products on a CUDA device, counted once as TEMP.
+    std::size_t workspace_nbytes = std::size_t{32} << 20;
     std::optional<CostModel> cost_model =
         std::nullopt;  ///< if set, a virtual clock runs (device fake)
   };
@@ -52,8 +58,9 @@ class Context {
   const Options& options() const { return options_; }
 
   Trace& trace() { return trace_; }
-  MemoryTracker& tracker() { return *tracker_; }            ///< of the device's memory
-  MemoryTracker& host_tracker() { return *host_tracker_; }  ///< of host(), counted apart
+  MemoryTracker& tracker() { return *tracker_; }  ///< of the device's memory
+  /// Of host(), counted apart. Beside a CUDA device, all memory of the host.
+  MemoryTracker& host_tracker() { return *host_tracker_; }
   Generator& generator() { return generator_; }
   /// Made at first use. Its scratch is accounted once: TEMP, threads × kScratchBytes.
   ThreadPool& pool();
@@ -61,11 +68,19 @@ class Context {
   VirtualClock* clock() { return clock_ ? &*clock_ : nullptr; }
   /// Null for meta. @throws Error for a device that this build or machine lacks.
   std::shared_ptr<Allocator> allocator(Device device);
+  /// This rank's CUDA device, opened at first use: that of options().device, or else the first.
+  /// @throws Error if the program or the machine has none.
+  RankDevice& rank_device();
+  /// The same, or null if it was not used yet.
+  RankDevice* rank_device_or_null() { return rank_device_.get(); }
+  /// What kernels keep with that device: null until they set it. It ends with the rank.
+  KernelState* kernel_state() { return kernel_state_.get(); }
+  void set_kernel_state(std::unique_ptr<KernelState> state);
 
   Device device() const { return device_; }
   void set_device(Device device) { device_ = device; }
   /// The memory of the host beside this rank's device: the device itself if they are one memory, as
-  /// on the CPU.
+  /// on the CPU. Beside a CUDA device it is pinned.
   Device host() const;
 
   /// The time stamp of an event that happens now (see Event::time).
@@ -76,6 +91,8 @@ class Context {
   void record(Event event);
 
  private:
+  void open_rank_device(int index);
+
   Options options_;
   Device device_;
   Trace trace_;
@@ -85,6 +102,10 @@ class Context {
   std::shared_ptr<Allocator> cpu_host_;
   std::shared_ptr<Allocator> fake_;
   std::shared_ptr<Allocator> fake_host_;
+  std::shared_ptr<RankDevice> rank_device_;
+  std::shared_ptr<Allocator> cuda_;
+  std::shared_ptr<Allocator> pinned_;
+  std::unique_ptr<KernelState> kernel_state_;
   std::unique_ptr<ThreadPool> pool_;
   MemoryTracker::BlockId scratch_block_ = -1;
   Generator generator_;

@@ -2,6 +2,7 @@
 
 #include "io/safetensors_header.h"
 #include "io/safetensors_index.h"
+#include "tensor/cast.h"
 #include "tensor/ops.h"
 
 #include <algorithm>
@@ -128,8 +129,14 @@ void SafetensorsReader::read_slice(const std::string& name, std::int64_t begin,
              "{}: elements [{}, {}) of tensor \"{}\" were requested, but it has {}",
              path().string(), begin, begin + out.numel(), name, numel);
   if (out.numel() == 0) return;
-  FSDP_CHECK(out.device().type == DeviceType::cpu, "{}: tensor \"{}\" can only be read to the cpu",
-             path().string(), name);
+  FSDP_CHECK(out.device().has_data(), "{}: tensor \"{}\" cannot be read to {}, which holds no data",
+             path().string(), name, to_string(out.device()));
+  if (!out.device().host_can_read()) {
+    const AllocationScope as_temp(MemoryKind::temp);
+    const Tensor readable = Tensor::empty(out.shape(), out.dtype(), kCpu);
+    read_slice(name, begin, readable);
+    return ops::copy(out, readable);
+  }
   if (out.dtype() != from.dtype && out.dtype() != from.stored) {
     return read_rounded(name, begin, out);
   }
@@ -208,10 +215,12 @@ void SafetensorsWriter::write(const Tensor& part) {
              "{}: tensor \"{}\" {} {} still lacks {} elements; got {} of {} ({}contiguous)",
              file_.path().string(), item.name, name_of(item.dtype), to_string(item.shape), left,
              part.numel(), name_of(part.dtype()), part.is_contiguous() ? "" : "not ");
+  const AllocationScope as_temp(MemoryKind::temp);
+  const Tensor readable = on_host(part);
   if (item.stored() == item.dtype) {
-    file_.write({part.raw(), part.nbytes()});
+    file_.write({readable.raw(), readable.nbytes()});
   } else {
-    write_rounded(item, {part.data<float>(), static_cast<std::size_t>(part.numel())});
+    write_rounded(item, {readable.data<float>(), static_cast<std::size_t>(readable.numel())});
   }
   item_done_ += part.numel();
   skip_complete_items();

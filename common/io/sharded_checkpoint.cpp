@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "io/output_folder.h"
 #include "io/safetensors_header.h"
+#include "tensor/cast.h"
 
 #include <fmt/format.h>
 #include <zlib.h>
@@ -38,7 +39,11 @@ std::uint32_t crc32_of(std::span<const std::byte> bytes, std::uint32_t crc = 0) 
       crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
-std::uint32_t crc32_of(const Tensor& tensor) { return crc32_of({tensor.raw(), tensor.nbytes()}); }
+std::uint32_t crc32_of(const Tensor& tensor) {
+  const AllocationScope as_temp(MemoryKind::temp);
+  const Tensor readable = on_host(tensor);
+  return crc32_of({readable.raw(), readable.nbytes()});
+}
 
 int world_size_of(const fs::path& folder) {
   int world_size = 0;

@@ -24,6 +24,10 @@ inline Tensor recast(const Tensor& tensor, DType dtype) {
   return result;
 }
 
+/// `tensor` itself if code of the host can read it, else a copy on the cpu, which is contiguous, as
+/// `tensor` must be. The host waits for it. AllocationScope sets the kind of the copy.
+Tensor on_host(const Tensor& tensor);
+
 /// What an all-gather into `full` reads: `shard` in the dtype and on the device of `full`. That is
 /// `shard` itself, or a copy, whose kind and owner AllocationScope sets. Offloaded, the shard is in
 /// host memory: then its copy to the device is under way, and the gather begins when it has ended.

@@ -1,14 +1,28 @@
 /// @file
 /// @ingroup tensor
-/// The one function that every kernel call goes through.
+/// What every kernel call goes through.
 #pragma once
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "device/context.h"
+#include "tensor/device_kernels.h"
 #include "tensor/tensor.h"
 
 namespace fsdp {
+
+/// The kernels of the accelerator that `device` is a device of; null if it is of none. An operation
+/// asks for them before it calls dispatch():
+///
+///     if (DeviceKernels* on = kernels_on(args.device())) return on->swiglu(out, gate, up);
+inline DeviceKernels* kernels_on(Device device) {
+  return device.type == DeviceType::cuda ? &device_kernels() : nullptr;
+}
+
+/// Waits until the host may touch memory that is copied from or to a CUDA device.
+inline void finish_copies() {
+  if (RankDevice* device = Context::current().rank_device_or_null()) device->finish_copies();
+}
 
 /// Runs the CPU kernel. On fake it only advances the virtual clock by the cost, which on the host
 /// is the traffic alone; on meta it does nothing.
@@ -16,6 +30,7 @@ template <class CpuKernel>
 void dispatch(Device device, Cost cost, CpuKernel&& cpu_kernel) {
   switch (device.type) {
     case DeviceType::cpu:
+      if (device.is_host()) finish_copies();
       cpu_kernel();
       return;
     case DeviceType::fake:
@@ -25,6 +40,10 @@ void dispatch(Device device, Cost cost, CpuKernel&& cpu_kernel) {
       return;
     case DeviceType::meta:
       return;
+    case DeviceType::cuda:
+      fail(
+          "this operation has no kernel for CUDA: copy its operands to the cpu, and the result "
+          "back");
   }
 }
 

@@ -34,6 +34,7 @@ void add(const Tensor& out, const Tensor& a, const Tensor& b) {
   Operands args("add");
   args.expect_like("out", out, out.shape());
   args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
+  if (DeviceKernels* on = kernels_on(args.device())) return on->add(out, a, b);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -50,6 +51,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write) 
   Operands args("multiply");
   args.expect_like("out", out, out.shape());
   args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
+  if (DeviceKernels* on = kernels_on(args.device())) return on->multiply(out, a, b, write);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -65,6 +67,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write) 
 void write(const Tensor& out, const Tensor& in, Write write) {
   Operands args("write");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
+  if (DeviceKernels* on = kernels_on(args.device())) return on->write(out, in, write);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -78,6 +81,7 @@ void write(const Tensor& out, const Tensor& in, Write write) {
 void scale(const Tensor& out, double factor) {
   Operands args("scale");
   args.expect_like("out", out, out.shape());
+  if (DeviceKernels* on = kernels_on(args.device())) return on->scale(out, factor);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -89,11 +93,19 @@ void scale(const Tensor& out, double factor) {
   });
 }
 
+void scale_by(const Tensor& out, const Tensor& factor, double times, double over) {
+  Operands args("scale_by");
+  args.expect_like("out", out, out.shape()).expect_wide("factor", factor, {1});
+  if (DeviceKernels* on = kernels_on(args.device())) return on->scale_by(out, factor, times, over);
+  scale(out, args.device().has_data() ? factor.item() * times / over : 0);
+}
+
 void add_row(const Tensor& out, const Tensor& row) {
   Operands args("add_row");
   args.expect_dims("out", out, 2);
   const std::int64_t rows = out.size(0), width = out.size(1);
   args.expect("out", out, {rows, width}).expect("row", row, {width});
+  if (DeviceKernels* on = kernels_on(args.device())) return on->add_row(out, row);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -116,6 +128,7 @@ void add_row(const Tensor& out, const Tensor& row) {
 void relu(const Tensor& out, const Tensor& in) {
   Operands args("relu");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
+  if (DeviceKernels* on = kernels_on(args.device())) return on->relu(out, in);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -132,6 +145,7 @@ void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Writ
   Operands args("relu_backward");
   args.expect_like("din", din, din.shape());
   args.expect_like("dout", dout, din.shape()).expect_like("in", in, din.shape());
+  if (DeviceKernels* on = kernels_on(args.device())) return on->relu_backward(din, dout, in, write);
   const auto n = static_cast<double>(din.numel());
   dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -148,6 +162,7 @@ void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Writ
 void tanh(const Tensor& out, const Tensor& in) {
   Operands args("tanh");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
+  if (DeviceKernels* on = kernels_on(args.device())) return on->tanh(out, in);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(10 * n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -167,6 +182,8 @@ void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Wri
   Operands args("tanh_backward");
   args.expect_like("din", din, din.shape());
   args.expect_like("dout", dout, din.shape()).expect_like("out", out, din.shape());
+  if (DeviceKernels* on = kernels_on(args.device()))
+    return on->tanh_backward(din, dout, out, write);
   const auto n = static_cast<double>(din.numel());
   dispatch(args.device(), cost_of(3 * n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <vector>
 
 namespace fsdp {
 namespace {
@@ -200,6 +201,7 @@ void ExactSquareSum::add(const Tensor& values) {
   FSDP_CHECK(values.device().type == counters_.device().type,
              "the counters are on {}, but the values are on {}", to_string(counters_.device()),
              to_string(values.device()));
+  if (DeviceKernels* on = kernels_on(values.device())) return on->add_squares(counters_, values);
   const auto n = static_cast<double>(values.numel());
   dispatch(values.device(), Cost{.flops = 2 * n, .nbytes = 4 * n}, [&] {
     static_assert(sizeof(PieceCounters) <= ThreadPool::kScratchBytes);
@@ -216,7 +218,8 @@ void ExactSquareSum::add(const Tensor& values) {
 
 double ExactSquareSum::value() const {
   if (!counters_.device().has_data()) return 0;
-  const std::int64_t* counter = counters_.data<std::int64_t>();
+  const std::vector<std::int64_t> counters = counters_.to_vector<std::int64_t>();
+  const std::int64_t* const counter = counters.data();
   if (counter[kNans] != 0) return std::numeric_limits<double>::quiet_NaN();
   if (counter[kInfinities] != 0) return std::numeric_limits<double>::infinity();
   WideInteger sum;

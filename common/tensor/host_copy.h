@@ -4,9 +4,11 @@
 #pragma once
 
 #include "base/trace.h"
+#include "device/accelerator.h"
 #include "tensor/tensor.h"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace fsdp {
@@ -18,13 +20,19 @@ class [[nodiscard]] HostCopy {
  public:
   HostCopy() = default;  ///< Already finished.
   /// Makes the result usable by what the caller does next, and ends the leases. Idempotent. The
-  /// trace records it.
+  /// trace records it. For a CUDA device, its compute stream waits; the host waits only if `out` is
+  /// in its memory.
   void wait();
 
  private:
   friend HostCopy start_host_copy(const Tensor& out, const Tensor& in, const Label& label);
+  void start_on_cuda(const Tensor& out, const Tensor& in);
+  void finish_on_cuda();
+
   bool is_pending_ = false;
-  std::int64_t end_ = 0;  // on the virtual clock
+  std::unique_ptr<StreamEvent> copied_;  // on CUDA
+  Tensor out_, staged_;                  // on CUDA, if the dtypes differ: the bytes as they travel
+  std::int64_t end_ = 0;                 // on the virtual clock
   std::vector<Storage::Lease> leases_;
   Event waited_{};
 };
@@ -33,6 +41,7 @@ class [[nodiscard]] HostCopy {
 /// copies started before. Each element is rounded once if the dtypes differ; what crosses the bus
 /// has the dtype of `in`. A collective on `out` begins when the copy has ended; whatever else uses
 /// it must come after wait(). The trace records `issue copy_to_device` or `issue copy_to_host`.
+/// With a CUDA device both tensors are contiguous, and wait() rounds.
 /// @throws Error unless shapes are equal, and one tensor is in host memory.
 HostCopy start_host_copy(const Tensor& out, const Tensor& in, const Label& label);
 

@@ -17,18 +17,21 @@
 /// heads (G divides H), D head width; R rows = B*T.
 #pragma once
 
+#include "tensor/optimizer_steps.h"
 #include "tensor/rope_scaling.h"
 #include "tensor/tensor.h"
+#include "tensor/write.h"
 
 #include <cstdint>
 
 namespace fsdp::ops {
 
-enum class Write { set, add };
 enum class Transpose { no, yes };
 
 // ------------------------------------------------------------------- elementwise (elementwise.cpp)
 void fill(const Tensor& out, double value);
+/// Every element of out = value (1, wide), rounded to the dtype of `out`.
+void fill_with(const Tensor& out, const Tensor& value);
 /// out = in, converting the dtype if they differ; any strides, equal shapes.
 void copy(const Tensor& out, const Tensor& in);
 /// out = a + b. `out` may be `a` or `b`.
@@ -39,6 +42,8 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write =
 void write(const Tensor& out, const Tensor& in, Write write);
 /// out *= factor; the factor is rounded to the dtype, or to float32 for a 16-bit one, first.
 void scale(const Tensor& out, double factor);
+/// scale() by factor · times / over, computed in double. factor (1, wide).
+void scale_by(const Tensor& out, const Tensor& factor, double times, double over);
 /// out (R, N) += row (N), for every row.
 void add_row(const Tensor& out, const Tensor& row);
 /// out (N) (+)= sum over rows of in (R, N), in one fixed order.
@@ -118,36 +123,16 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
 // Each follows PyTorch's definition, in one pass over param, grad and its state (all (N)). Without
 // a decay of its own, weight_decay · param is a part of the gradient.
 
-struct AdamWStep {
-  double lr, beta1, beta2, eps, weight_decay;
-  std::int64_t step;           ///< counts from 1
-  bool decays_by_rate = true;  ///< AdamW: param is multiplied by 1 - lr · weight_decay; false: Adam
-};
 void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_avg_sq,
            const AdamWStep& hyper);
-struct SgdStep {
-  double lr, momentum, weight_decay;
-  bool first;  ///< the momentum buffer is still undefined
-};
 /// `momentum_buffer` may be undefined when momentum is 0.
 void sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
          const SgdStep& hyper);
-struct AdamaxStep {
-  double lr, beta1, beta2, eps, weight_decay;
-  std::int64_t step;  ///< counts from 1
-};
 /// exp_inf: the largest gradient so far, decayed by beta2 at each step.
 void adamax(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_inf,
             const AdamaxStep& hyper);
-struct AdagradStep {
-  double lr, lr_decay, eps, weight_decay;
-  std::int64_t step;  ///< counts from 1
-};
 /// sum: of the squares of all gradients.
 void adagrad(const Tensor& param, const Tensor& grad, const Tensor& sum, const AdagradStep& hyper);
-struct AdadeltaStep {
-  double lr, rho, eps, weight_decay;
-};
 /// square_avg, acc_delta: running means of the squares of gradients, and of updates.
 void adadelta(const Tensor& param, const Tensor& grad, const Tensor& square_avg,
               const Tensor& acc_delta, const AdadeltaStep& hyper);

@@ -29,6 +29,14 @@ void rope_tables(const Tensor& cos, const Tensor& sin, double theta, const RopeS
   FSDP_CHECK(args.dtype() == wide_of(args.dtype()),
              "rope_tables: the tables are {}, but must be float32 or float64",
              name_of(args.dtype()));
+  if (!args.device().host_can_read() && args.device().has_data()) {  // once for each model
+    const AllocationScope as_temp(MemoryKind::temp);
+    const Tensor host_cos = Tensor::empty(cos.shape(), cos.dtype(), kCpu);
+    const Tensor host_sin = Tensor::empty(sin.shape(), sin.dtype(), kCpu);
+    rope_tables(host_cos, host_sin, theta, scaling);
+    copy(cos, host_cos);
+    return copy(sin, host_sin);
+  }
   dispatch(args.device(), cost_of(20 * n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       T* c = cos.data<T>();
@@ -56,6 +64,7 @@ void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
              length, positions);
   args.expect("x", x, {batch, length, heads, width});
   args.expect_wide("cos", cos, {positions, pairs}).expect_wide("sin", sin, {positions, pairs});
+  if (DeviceKernels* on = kernels_on(args.device())) return on->rope(x, cos, sin, inverse);
   const auto n = static_cast<double>(x.numel());
   dispatch(args.device(), cost_of(3 * n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {

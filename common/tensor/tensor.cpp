@@ -49,8 +49,11 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
 
 Tensor Tensor::zeros(Shape shape, DType dtype) {
   Tensor result = empty(std::move(shape), dtype);
-  if (result.device().has_data() && result.nbytes() > 0) {
+  if (!result.device().has_data() || result.nbytes() == 0) return result;
+  if (result.device().host_can_read()) {
     std::memset(result.raw(), 0, result.nbytes());
+  } else {
+    Context::current().rank_device().fill(result.raw(), 0, result.nbytes());
   }
   return result;
 }
@@ -60,8 +63,11 @@ Tensor Tensor::from(const std::vector<T>& values, Shape shape) {
   FSDP_CHECK(static_cast<std::int64_t>(values.size()) == numel_of(shape),
              "{} values do not fit a tensor of shape {}", values.size(), to_string(shape));
   Tensor result = empty(std::move(shape), dtype_of<T>());
-  if (result.device().has_data() && !values.empty()) {
+  if (!result.device().has_data() || values.empty()) return result;
+  if (result.device().host_can_read()) {
     std::memcpy(result.raw(), values.data(), result.nbytes());
+  } else {
+    Context::current().rank_device().write(result.raw(), values.data(), result.nbytes());
   }
   return result;
 }
@@ -142,6 +148,14 @@ template <class T>
 std::vector<T> Tensor::to_vector() const {
   const T* source = data<T>();
   FSDP_CHECK(device().has_data(), "a tensor on {} has no values to read", to_string(device()));
+  std::vector<T> covered;  // what lies between the first element and the last
+  if (!device().host_can_read() && numel_ > 0) {
+    std::int64_t last = 0;
+    for (std::size_t d = 0; d < shape_.size(); ++d) last += (shape_[d] - 1) * strides_[d];
+    covered.resize(static_cast<std::size_t>(last) + 1);
+    Context::current().rank_device().read(covered.data(), raw(), covered.size() * sizeof(T));
+    source = covered.data();
+  }
   std::vector<T> result;
   result.reserve(static_cast<std::size_t>(numel_));
   std::vector<std::int64_t> index(shape_.size(), 0);
@@ -162,19 +176,26 @@ double Tensor::item() const {
   FSDP_CHECK(numel_ == 1, "item() needs exactly one element, but the tensor has shape {}",
              to_string(shape_));
   FSDP_CHECK(device().has_data(), "a tensor on {} has no values to read", to_string(device()));
+  alignas(std::int64_t) std::byte copied[sizeof(std::int64_t)];
+  const std::byte* at = raw();
+  if (!device().host_can_read()) {
+    Context::current().rank_device().read(copied, at, nbytes());
+    at = copied;
+  }
+  const auto value = [at]<class T>(T) { return *reinterpret_cast<const T*>(at); };
   switch (dtype_) {
     case DType::float32:
-      return static_cast<double>(*data<float>());
+      return static_cast<double>(value(float{}));
     case DType::float64:
-      return *data<double>();
+      return value(double{});
     case DType::int32:
-      return static_cast<double>(*data<std::int32_t>());
+      return static_cast<double>(value(std::int32_t{}));
     case DType::int64:
-      return static_cast<double>(*data<std::int64_t>());
+      return static_cast<double>(value(std::int64_t{}));
     case DType::bfloat16:
-      return static_cast<double>(static_cast<float>(*data<BFloat16>()));
+      return static_cast<double>(static_cast<float>(value(BFloat16{})));
     case DType::float16:
-      return static_cast<double>(static_cast<float>(*data<Float16>()));
+      return static_cast<double>(static_cast<float>(value(Float16{})));
   }
   fail("item() of a {} tensor", name_of(dtype_));
 }

@@ -37,7 +37,7 @@ class Tensor {
   static Tensor empty(Shape shape, DType dtype = DType::float32);
   static Tensor empty(Shape shape, DType dtype, Device device);
   static Tensor zeros(Shape shape, DType dtype = DType::float32);
-  /// Copies `values` to the current device; sizes must agree.
+  /// Copies `values` to the current device; sizes must agree. The host waits for a CUDA device.
   template <class T>
   static Tensor from(const std::vector<T>& values, Shape shape);
   /// A contiguous view of `storage` beginning at element `begin`. The storage may be unallocated.
@@ -65,7 +65,7 @@ class Tensor {
   Tensor transpose(int a, int b) const;
 
   /// First element. @throws StorageError if not allocated, Error on a wrong type.
-  /// Null on the fake device.
+  /// Null on the fake device. Only kernels can use an address of a CUDA device.
   template <class T>
   T* data() const {
     FSDP_CHECK(dtype_of<std::remove_const_t<T>>() == dtype_, "data<{}>() of a {} tensor",
@@ -74,7 +74,8 @@ class Tensor {
   }
   std::byte* raw() const;
 
-  /// Elements in row-major order, for any strides.
+  /// Elements in row-major order, for any strides. The host waits for a CUDA device, here and in
+  /// item().
   template <class T>
   std::vector<T> to_vector() const;
   /// The only element of a one-element tensor, as double.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -66,10 +67,14 @@ class DeviceValues {
   DeviceValues(cudaStream_t stream, const std::vector<T>& values, std::int64_t skip)
       : whole_(stream, padded(values, skip)), skip_(skip) {}
   T* data() { return whole_.data + skip_; }
-  /// Frees the bytes and returns what they held.
+  /// Frees the bytes and returns what they held. What lies before the values must be unchanged.
   fsdp::Tensor take(const fsdp::Shape& shape) {
     std::vector<T> all = whole_.read_back();
     whole_.free();
+    const T before(0.0F);
+    for (std::int64_t i = 0; i < skip_; ++i) {
+      CHECK(std::memcmp(&all[static_cast<std::size_t>(i)], &before, sizeof before) == 0);
+    }
     all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(skip_));
     if (fsdp::numel_of(shape) == 0) all.clear();
     return on_cpu(all, shape);

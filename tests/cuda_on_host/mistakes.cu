@@ -100,7 +100,25 @@ __global__ void misaligned_vector(float* out) {
   out[thread_of_grid()] = loaded.x;
 }
 
+struct alignas(16) FourFloats {
+  float values[4];
+};
+
+__global__ void misaligned_struct(float* out) {
+  const FourFloats loaded = *reinterpret_cast<const FourFloats*>(out + 33);
+  float sum = 0;
+  for (const float value : loaded.values) sum += value;
+  out[thread_of_grid()] = sum;
+}
+
 __global__ void same_element(float* out) { out[0] = static_cast<float>(thread_of_grid()); }
+
+__global__ void same_element_of_tile(float* out) {
+  __shared__ float tile[1];
+  tile[0] = static_cast<float>(thread_of_block());
+  __syncthreads();
+  out[thread_of_grid()] = tile[0];
+}
 
 __global__ void between_blocks(float* out) {
   const int i = thread_of_grid();
@@ -163,8 +181,12 @@ void run(Kernel kernel, cudaStream_t stream, float* out) {
       return start(1, 64, unwritten_tile);
     case Kernel::misaligned_vector:
       return start(2, 32, misaligned_vector);
+    case Kernel::misaligned_struct:
+      return start(1, 8, misaligned_struct);
     case Kernel::same_element:
       return start(2, 32, same_element);
+    case Kernel::same_element_of_tile:
+      return start(2, 32, same_element_of_tile);
     case Kernel::between_blocks:
       return start(2, 32, between_blocks);
     case Kernel::no_syncwarp:

@@ -20,12 +20,14 @@ enum class Kernel {
   past_dynamic_memory,   ///< reads past the dynamic shared memory of the launch
   unwritten_tile,        ///< reads shared memory that nothing has written
   misaligned_vector,     ///< loads a float4 from out + 1
+  misaligned_struct,     ///< loads a struct of 16 aligned bytes from out + 33
   same_element,          ///< all threads write out[0]
+  same_element_of_tile,  ///< all threads of a block write the same element of shared memory
   between_blocks,        ///< a block reads what another one has written
   no_syncwarp,           ///< lanes exchange through shared memory without __syncwarp
   shuffle_as_barrier,    ///< the same, with a shuffle in between, which orders no memory
 };
-constexpr int kKernels = 17;
+constexpr int kKernels = 19;
 
 /// Runs it with out [n = 64] in device memory, by two blocks of 32 threads each (or as it needs).
 void run(Kernel kernel, cudaStream_t stream, float* out);

@@ -164,3 +164,11 @@ TEST_CASE("two products on two streams must not share a workspace, nor pass the 
     check(cudaDeviceSynchronize());
   });
 }
+
+TEST_CASE("a product finds a matrix that is less aligned than its algorithm was promised") {
+  misuse_in_every_plan({"cublasLtMatmul of 2x2 on stream 1", "a matrix B", "multiples of 256"}, [] {
+    const cudaStream_t stream = new_stream();
+    const OnDevice<float> a(stream, fractions(8, 3)), c(stream, fractions(4, 5));
+    samples::multiply(stream, c.data, a.data + 4, a.data, 2, 2, 2, nullptr, 0);
+  });
+}

@@ -13,6 +13,7 @@ const std::map<std::string, std::string>& sanctioned_conditionals() {
   static const std::map<std::string, std::string> table = {
       {"tests/support/catch.h", "Catch2 2 and 3 have different headers"},
       {"common/device/thread_pool.cpp", "the pause instruction, which only x86 has"},
+      {"common/base/host_device.h", "the words that only nvcc knows"},
       {"common/tensor/simd.h", "a constraint that names the vector registers of x86"},
   };
   return table;

@@ -66,7 +66,8 @@ class Grid {
   uint3 block_index_ = {};
   std::uint32_t block_epoch_ = 0;
   std::vector<std::uint32_t> warp_epochs_;
-  std::unordered_map<Address, Cell> shared_;  // by address / Cell::kNbytes
+  static constexpr std::size_t kLine = 64;
+  std::unordered_map<Address, std::array<Cell, kLine / Cell::kNbytes>> shared_;  // by address/kLine
   std::string failure_;
 };
 

@@ -1,120 +1,18 @@
-#include "support/cuda_on_host/include/cublasLt.h"
-
-#include "support/cuda_on_host/include/cuda_bf16.h"
-#include "support/cuda_on_host/include/cuda_fp16.h"
-#include "support/cuda_on_host/machine.h"
-
-#include <cmath>
-#include <cstring>
-
-struct cublasLtContext {};
-struct cublasLtMatmulDescOpaque_t {
-  cublasComputeType_t compute;
-  cudaDataType_t scale;
-  std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
-  std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-};
-struct cublasLtMatrixLayoutOpaque_t {
-  cudaDataType type;
-  std::uint64_t rows, columns;
-  std::int64_t stride;
-  std::int32_t order = CUBLASLT_ORDER_COL;
-  std::int32_t batch_count = 1;
-  std::int64_t batch_stride = 0;
-};
-struct cublasLtMatmulPreferenceOpaque_t {
-  std::uint64_t workspace_nbytes = 0;
-};
+#include "support/cuda_on_host/cublaslt_matrix.h"
 
 namespace cuda_on_host {
 namespace {
 
 constexpr std::size_t kWorkspace = 1024;
-using Layout = cublasLtMatrixLayoutOpaque_t;
-using Product = cublasLtMatmulDescOpaque_t;
 
-std::size_t nbytes_of(cudaDataType type) {
-  return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
-}
-
-/// Reads and writes a matrix in device memory as double, which holds every type exactly.
-struct Matrix {
-  const Layout layout;
-  char* begin;
-
-  char* at(std::uint64_t row, std::uint64_t column) const {
-    const auto stride = static_cast<std::uint64_t>(layout.stride);
-    const auto place =
-        layout.order == CUBLASLT_ORDER_COL ? column * stride + row : row * stride + column;
-    return begin + place * nbytes_of(layout.type);
-  }
-  template <class T>
-  T load(const char* from) const {
-    T value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
-  double get(std::uint64_t row, std::uint64_t column) const {
-    const char* from = at(row, column);
-    switch (layout.type) {
-      case CUDA_R_64F:
-        return load<double>(from);
-      case CUDA_R_32F:
-        return static_cast<double>(load<float>(from));
-      case CUDA_R_16F:
-        return static_cast<double>(static_cast<float>(load<__half>(from)));
-      case CUDA_R_16BF:
-        return static_cast<double>(static_cast<float>(load<__nv_bfloat16>(from)));
-    }
-    return 0;
-  }
-  template <class T>
-  void store(std::uint64_t row, std::uint64_t column, T value) const {
-    std::memcpy(at(row, column), &value, sizeof value);
-  }
-  /// `value` is a float for all types but double.
-  void set(std::uint64_t row, std::uint64_t column, double value) const {
-    const auto narrow = static_cast<float>(value);
-    switch (layout.type) {
-      case CUDA_R_64F:
-        return store(row, column, value);
-      case CUDA_R_32F:
-        return store(row, column, narrow);
-      case CUDA_R_16F:
-        return store(row, column, __half(narrow));
-      case CUDA_R_16BF:
-        return store(row, column, __nv_bfloat16(narrow));
-    }
-  }
-  void touch_all(std::uint32_t operation, bool write) const {
-    const bool by_columns = layout.order == CUBLASLT_ORDER_COL;
-    const std::uint64_t runs = by_columns ? layout.columns : layout.rows;
-    const std::uint64_t length = by_columns ? layout.rows : layout.columns;
-    for (std::uint64_t i = 0; i < runs; ++i) {
-      touch_or_fail(operation, by_columns ? at(0, i) : at(i, 0), length * nbytes_of(layout.type),
-                    write);
-    }
-  }
-};
-
-template <class T>
-void multiply(const Product& product, const Matrix& a, const Matrix& b, const Matrix& c,
-              const Matrix& d, T alpha, T beta) {
-  const bool across_a = product.transpose_a != CUBLAS_OP_N;
-  const bool across_b = product.transpose_b != CUBLAS_OP_N;
-  const std::uint64_t terms = across_a ? a.layout.rows : a.layout.columns;
-  for (std::uint64_t i = 0; i < d.layout.rows; ++i) {
-    for (std::uint64_t j = 0; j < d.layout.columns; ++j) {
-      T sum = 0;
-      for (std::uint64_t k = 0; k < terms; ++k) {
-        const T x = static_cast<T>(across_a ? a.get(k, i) : a.get(i, k));
-        const T y = static_cast<T>(across_b ? b.get(j, k) : b.get(k, j));
-        sum = std::fma(x, y, sum);
-      }
-      T result = alpha * sum;
-      if (beta != 0)
-        result += beta * static_cast<T>(c.get(i, j));  // else C is not read: it may be NaN
-      d.set(i, j, static_cast<double>(result));
+/// What the algorithm may rely on, and what it was promised.
+void check_alignment(const std::string& what, const cublasLtMatmulAlgo_t& algorithm,
+                     const void* const (&matrices)[4]) {
+  for (int i = 0; i < 4; ++i) {
+    const std::uint64_t needed = algorithm.data[1 + i];
+    if (reinterpret_cast<Address>(matrices[i]) % needed != 0) {
+      fail("{} was given a matrix {} at {}, but its algorithm was chosen for multiples of {} bytes",
+           what, "ABCD"[i], matrices[i], needed);
     }
   }
 }
@@ -214,9 +112,24 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* prefer
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, std::size_t nbytes) {
-  return set_field(*preference, &cublasLtMatmulPreferenceOpaque_t::workspace_nbytes, value, nbytes);
+  using Preference = cublasLtMatmulPreferenceOpaque_t;
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      return set_field(*preference, &Preference::workspace_nbytes, value, nbytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      return set_field(*preference, &Preference::reductions, value, nbytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      if (nbytes != sizeof(std::uint32_t)) return CUBLAS_STATUS_INVALID_VALUE;
+      std::memcpy(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
+                  value, nbytes);
+      return CUBLAS_STATUS_SUCCESS;
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
   delete preference;
@@ -236,6 +149,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   results[0] = {};
   results[0].workspaceSize = preference->workspace_nbytes >= kWorkspace ? kWorkspace : 0;
   results[0].algo.data[0] = results[0].workspaceSize;
+  std::copy(preference->alignment, preference->alignment + 4, results[0].algo.data + 1);
   *returned = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -259,6 +173,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
       fail("{} was given a matrix that is no device memory", what);
     }
   }
+  if (algo != nullptr) check_alignment(what, *algo, {a, b, c, d});
   double factors[2];  // read now: the caller's variables may be gone when the stream runs
   for (int i = 0; i < 2; ++i) {
     const void* from = i == 0 ? alpha : beta;

@@ -3,8 +3,10 @@
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <mutex>
 #include <new>
 #include <utility>
+#include <vector>
 
 // The address sanitizer's, where it is linked; else null.
 extern "C" {
@@ -31,17 +33,43 @@ void arrive(void* frames, const void** stack, std::size_t* nbytes) {
   }
 }
 
-}  // namespace
+/// Stacks that no fiber has at the moment. To map one anew for each thread of each block would take
+/// longer than most kernels.
+class Stacks {
+ public:
+  char* take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return mapped();
+    char* stack = free_.back();
+    free_.pop_back();
+    return stack;
+  }
+  void give_back(char* stack) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(stack);
+  }
 
-Fiber::Fiber() {
-  void* memory = mmap(nullptr, kGuard + kStack, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  mprotect(memory, kGuard, PROT_NONE);  // an overrun is a fault
-  stack_ = static_cast<char*>(memory) + kGuard;
+ private:
+  static char* mapped() {
+    void* memory = mmap(nullptr, kGuard + kStack, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    mprotect(memory, kGuard, PROT_NONE);  // an overrun is a fault
+    return static_cast<char*>(memory) + kGuard;
+  }
+  std::mutex mutex_;
+  std::vector<char*> free_;
+};
+Stacks& stacks() {
+  static auto* all = new Stacks;  // never destroyed: fibers may be later
+  return *all;
 }
 
-Fiber::~Fiber() { munmap(stack_ - kGuard, kGuard + kStack); }
+}  // namespace
+
+Fiber::Fiber() : stack_(stacks().take()) {}
+
+Fiber::~Fiber() { stacks().give_back(stack_); }
 
 void Fiber::start(std::function<void()> entry) {
   // Frames of an earlier start, which may have been left for good.

@@ -36,10 +36,11 @@ std::string Grid::check_access(Address address, std::size_t nbytes, bool write, 
 
 std::string Grid::access_shared(Address address, std::size_t nbytes, bool write, bool atomic) {
   const auto dynamic = reinterpret_cast<Address>(dynamic_shared_memory);
-  const auto array = shared_array_at(address);
+  const bool is_dynamic = address >= dynamic && address < dynamic + kMostSharedMemory;
+  const auto array = is_dynamic ? std::nullopt : shared_array_at(address);
   std::size_t size = 0;
   Address begin = 0;
-  if (address >= dynamic && address < dynamic + kMostSharedMemory) {
+  if (is_dynamic) {
     begin = dynamic;
     size = launch_.config.dynamicSmemBytes;
   } else if (array) {
@@ -68,12 +69,17 @@ std::string Grid::access_shared(Address address, std::size_t nbytes, bool write,
     return fmt::format("{} bytes {} to {} of {}, which has {} bytes", verb, offset,
                        offset + nbytes - 1, name(), size);
   }
-  for (std::size_t i = 0; i < nbytes; ++i) {
-    const auto mask = static_cast<std::uint8_t>(1U << ((address + i) % Cell::kNbytes));
+  auto* line = &shared_[address / kLine];
+  for (std::size_t i = 0; i < nbytes;) {
+    if (i > 0 && (address + i) % kLine == 0) line = &shared_[(address + i) / kLine];
+    const std::size_t in_cell = (address + i) % Cell::kNbytes;
+    const std::size_t count = std::min(nbytes - i, Cell::kNbytes - in_cell);
+    const auto mask = static_cast<std::uint8_t>(((1U << count) - 1) << in_cell);
     const std::string wrong =
-        touch_shared(shared_[(address + i) / Cell::kNbytes],
-                     {operation_, address + i, 1, write, atomic, position()}, mask);
+        touch_shared((*line)[(address + i) % kLine / Cell::kNbytes],
+                     {operation_, address + i, count, write, atomic, position()}, mask);
     if (!wrong.empty()) return fmt::format("{} byte {} of {}; {}", verb, offset + i, name(), wrong);
+    i += count;
   }
   return {};
 }

@@ -1,0 +1,35 @@
+// By itself: it takes the place of device/no_accelerator.cpp in programs that are linked with CUDA.
+#include "device/accelerator.h"
+
+#include "device/cuda/rank_device.h"
+
+#include <utility>
+
+namespace fsdp {
+namespace {
+
+class Cuda final : public Accelerator {
+ public:
+  std::shared_ptr<RankDevice> open(int index) override { return cuda::open_device(index); }
+  std::shared_ptr<Allocator> make_allocator(std::shared_ptr<RankDevice> device,
+                                            std::shared_ptr<MemoryTracker> tracker,
+                                            std::size_t segment_nbytes) override {
+    if (segment_nbytes == 0) {
+      return cuda::make_exact_allocator(std::move(device), std::move(tracker));
+    }
+    return cuda::make_caching_allocator(std::move(device), std::move(tracker), segment_nbytes);
+  }
+  std::shared_ptr<Allocator> make_pinned_allocator(
+      std::shared_ptr<RankDevice> device, std::shared_ptr<MemoryTracker> tracker) override {
+    return cuda::make_pinned_allocator(std::move(device), std::move(tracker));
+  }
+};
+
+}  // namespace
+
+Accelerator* accelerator() {
+  static Cuda cuda;
+  return &cuda;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,145 @@
+#include "device/cuda/rank_device.h"
+
+#include "base/check.h"
+#include "device/cuda/launch.h"
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+namespace fsdp::cuda {
+namespace {
+
+class CudaEvent final : public StreamEvent {
+ public:
+  explicit CudaEvent(Stream stream) {
+    require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    require(cudaEventRecord(event, stream), "cudaEventRecord");
+  }
+  ~CudaEvent() override {
+    // CUDA keeps what streams still wait for. A failure was reported by an earlier call.
+    try {
+      cudaEventDestroy(event);
+    } catch (...) {  // only the stand-in throws
+    }
+  }
+  cudaEvent_t event = nullptr;
+};
+
+cudaEvent_t event_of(const StreamEvent& event) {
+  return dynamic_cast<const CudaEvent&>(event).event;
+}
+
+class CudaRankDevice final : public RankDevice {
+ public:
+  explicit CudaRankDevice(int index) : index_(index) {
+    activate();
+    make(compute_);
+  }
+  ~CudaRankDevice() override {
+    // Nothing may be thrown. What went wrong here did so in an earlier call, which has reported it.
+    try {
+      cudaSetDevice(index_);
+      for (const Stream stream : streams()) {
+        cudaStreamSynchronize(stream);
+        cudaStreamDestroy(stream);
+      }
+    } catch (...) {
+    }
+  }
+
+  int index() const override { return index_; }
+  void activate() override { require(cudaSetDevice(index_), "cudaSetDevice"); }
+
+  Stream compute() override { return compute_; }
+  Stream copies() override { return make(copies_); }
+  Stream communication() override { return make(communication_); }
+
+  std::vector<Stream> streams() override {
+    std::vector<Stream> made;
+    for (const Stream stream : {compute_, copies_, communication_}) {
+      if (stream != nullptr) made.push_back(stream);
+    }
+    return made;
+  }
+
+  std::unique_ptr<StreamEvent> record(Stream stream) override {
+    return std::make_unique<CudaEvent>(stream);
+  }
+  void make_wait(Stream stream, const StreamEvent& event) override {
+    require(cudaStreamWaitEvent(stream, event_of(event)), "cudaStreamWaitEvent");
+  }
+  void wait_on_host(const StreamEvent& event) override {
+    require(cudaEventSynchronize(event_of(event)), "cudaEventSynchronize");
+  }
+  bool has_ended(const StreamEvent& event) override {
+    const cudaError_t answer = cudaEventQuery(event_of(event));
+    if (answer == cudaErrorNotReady) return false;
+    require(answer, "cudaEventQuery");
+    return true;
+  }
+
+  void fill(std::byte* to, int value, std::size_t nbytes) override {
+    if (nbytes == 0) return;
+    require(cudaMemsetAsync(to, value, nbytes, compute_), "cudaMemsetAsync");
+  }
+  void copy(Stream stream, std::byte* to, const std::byte* from, std::size_t nbytes) override {
+    if (nbytes == 0) return;
+    require(cudaMemcpyAsync(to, from, nbytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    copies_are_pending_ |= stream == copies_;
+  }
+  void read(void* to, const std::byte* from, std::size_t nbytes) override {
+    if (nbytes == 0) return;
+    synchronize();
+    require(cudaMemcpy(to, from, nbytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  }
+  void write(std::byte* to, const void* from, std::size_t nbytes) override {
+    if (nbytes == 0) return;
+    synchronize();
+    require(cudaMemcpy(to, from, nbytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  void finish_copies() override {
+    if (!copies_are_pending_) return;
+    require(cudaStreamSynchronize(copies_), "cudaStreamSynchronize");
+    copies_are_pending_ = false;
+  }
+  void synchronize() override {
+    if (kernel_state_ != nullptr) kernel_state_->before_wait();
+    require(cudaStreamSynchronize(compute_), "cudaStreamSynchronize");
+    if (kernel_state_ != nullptr) kernel_state_->after_wait();
+  }
+  void set_kernel_state(KernelState* state) override { kernel_state_ = state; }
+
+ private:
+  // Non-blocking: a stream that waits for the default one would be ordered by accident.
+  Stream make(Stream& stream) const {
+    if (stream == nullptr) {
+      require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+              "cudaStreamCreateWithFlags");
+    }
+    return stream;
+  }
+
+  int index_;
+  bool copies_are_pending_ = false;
+  KernelState* kernel_state_ = nullptr;
+  Stream compute_ = nullptr, copies_ = nullptr, communication_ = nullptr;
+};
+
+}  // namespace
+
+std::shared_ptr<RankDevice> open_device(int index) {
+  int count = 0;
+  const cudaError_t answer = cudaGetDeviceCount(&count);
+  FSDP_CHECK(answer == cudaSuccess && count > 0,
+             "the device cuda:{} was asked for, but CUDA finds none on this machine ({}). Check "
+             "that nvidia-smi lists a card, or use the device cpu.",
+             index, answer == cudaSuccess ? "no card" : cudaGetErrorString(answer));
+  FSDP_CHECK(index >= 0 && index < count,
+             "the device cuda:{} was asked for, but this machine has {}: cuda:0 to cuda:{}. Start "
+             "fewer ranks, or let several use one card.",
+             index, count, count - 1);
+  return std::make_shared<CudaRankDevice>(index);
+}
+
+}  // namespace fsdp::cuda

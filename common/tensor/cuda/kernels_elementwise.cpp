@@ -1,0 +1,171 @@
+// Filling, copying, comparing, elementwise arithmetic and sums.
+#include "tensor/cuda/copy.h"
+#include "tensor/cuda/elementwise.h"
+#include "tensor/cuda/kernel_state.h"
+#include "tensor/cuda/kernels.h"
+#include "tensor/cuda/reductions.h"
+#include "tensor/cuda/scalar.h"
+
+namespace fsdp::cuda {
+namespace {
+
+template <class Body>
+void dispatch_any(const char* operation, DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::int32:
+      return body(std::int32_t{});
+    case DType::int64:
+      return body(std::int64_t{});
+    default:
+      return dispatch_floating(operation, dtype, body);
+  }
+}
+
+StridedShape strided_shape(const Tensor& out, const Tensor& in) {
+  FSDP_CHECK(out.dims() <= StridedShape::kMostDims,
+             "copy: on CUDA a strided tensor has at most {} dimensions, not {}",
+             StridedShape::kMostDims, out.dims());
+  StridedShape shape;
+  shape.dims = out.dims();
+  for (std::size_t d = 0; d < out.shape().size(); ++d) {
+    shape.extents[d] = out.shape()[d];
+    shape.to_strides[d] = out.strides()[d];
+    shape.from_strides[d] = in.strides()[d];
+  }
+  return shape;
+}
+
+/// Runs `kernel(flag)`, which sets the flag to 1 or leaves it. The host waits.
+template <class Kernel>
+bool is_flag_set(Kernel kernel) {
+  RankDevice& device = Context::current().rank_device();
+  auto* const flag = CudaKernelState::current().word<std::int32_t>();
+  device.fill(reinterpret_cast<std::byte*>(flag), 0, sizeof *flag);
+  kernel(flag);
+  std::int32_t value = 0;
+  device.read(&value, reinterpret_cast<const std::byte*>(flag), sizeof value);
+  return value != 0;
+}
+
+}  // namespace
+
+void CudaKernels::fill(const Tensor& out, double value) {
+  dispatch_any("fill", out.dtype(),
+               [&]<class T>(T) { cuda::fill(compute(), out.data<T>(), value, out.numel()); });
+}
+
+void CudaKernels::fill_with(const Tensor& out, const Tensor& value) {
+  dispatch_floating("fill_with", out.dtype(), [&]<class T>(T) {
+    cuda::fill_with(compute(), out.data<T>(), value.data<float>(), out.numel());
+  });
+}
+
+void CudaKernels::copy(const Tensor& out, const Tensor& in) {
+  if (out.numel() == 0) return;
+  const bool is_contiguous = out.is_contiguous() && in.is_contiguous();
+  if (is_contiguous && out.dtype() == in.dtype()) {
+    return Context::current().rank_device().copy(compute(), out.raw(), in.raw(), out.nbytes());
+  }
+  dispatch_any("copy", out.dtype(), [&]<class To>(To) {
+    dispatch_any("copy", in.dtype(), [&]<class From>(From) {
+      if (is_contiguous) {
+        cuda::copy(compute(), out.data<To>(), in.data<From>(), out.numel());
+      } else {
+        cuda::copy_strided(compute(), out.data<To>(), in.data<From>(), strided_shape(out, in));
+      }
+    });
+  });
+}
+
+bool CudaKernels::equal_bits(const Tensor& a, const Tensor& b) {
+  return !is_flag_set([&](std::int32_t* differ) {
+    dispatch_any("equal_bits", a.dtype(), [&]<class T>(T) {
+      cuda::equal_bits(compute(), differ, a.data<T>(), b.data<T>(), a.numel());
+    });
+  });
+}
+
+bool CudaKernels::all_finite(const Tensor& a) {
+  return !is_flag_set([&](std::int32_t* found) {
+    dispatch_floating("all_finite", a.dtype(), [&]<class T>(T) {
+      cuda::all_finite(compute(), found, a.data<T>(), a.numel());
+    });
+  });
+}
+
+void CudaKernels::add(const Tensor& out, const Tensor& a, const Tensor& b) {
+  dispatch_floating("add", out.dtype(), [&]<class T>(T) {
+    cuda::add(compute(), out.data<T>(), a.data<T>(), b.data<T>(), out.numel());
+  });
+}
+
+void CudaKernels::multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write) {
+  dispatch_floating("multiply", out.dtype(), [&]<class T>(T) {
+    cuda::multiply(compute(), out.data<T>(), a.data<T>(), b.data<T>(), out.numel(), write);
+  });
+}
+
+void CudaKernels::write(const Tensor& out, const Tensor& in, Write write) {
+  dispatch_floating("write", out.dtype(), [&]<class T>(T) {
+    cuda::write(compute(), out.data<T>(), in.data<T>(), out.numel(), write);
+  });
+}
+
+void CudaKernels::scale(const Tensor& out, double factor) {
+  dispatch_floating("scale", out.dtype(), [&]<class T>(T) {
+    cuda::scale(compute(), out.data<T>(), factor, out.numel());
+  });
+}
+
+void CudaKernels::scale_by(const Tensor& out, const Tensor& factor, double times, double over) {
+  dispatch_floating("scale_by", out.dtype(), [&]<class T>(T) {
+    cuda::scale_by(compute(), out.data<T>(), factor.data<float>(), times, over, out.numel());
+  });
+}
+
+void CudaKernels::add_row(const Tensor& out, const Tensor& row) {
+  dispatch_floating("add_row", out.dtype(), [&]<class T>(T) {
+    cuda::add_row(compute(), out.data<T>(), row.data<T>(), out.size(0), out.size(1));
+  });
+}
+
+void CudaKernels::sum_rows(const Tensor& out, const Tensor& in, Write write) {
+  dispatch_floating("sum_rows", in.dtype(), [&]<class T>(T) {
+    cuda::sum_rows(compute(), out.data<T>(), in.data<T>(), in.size(0), in.size(1), write);
+  });
+}
+
+void CudaKernels::sum(const Tensor& out, const Tensor& in) {
+  dispatch_floating("sum", in.dtype(), [&]<class T>(T) {
+    cuda::sum(compute(), out.data<float>(), in.data<T>(), in.numel());
+  });
+}
+
+void CudaKernels::relu(const Tensor& out, const Tensor& in) {
+  dispatch_floating("relu", out.dtype(), [&]<class T>(T) {
+    cuda::relu(compute(), out.data<T>(), in.data<T>(), out.numel());
+  });
+}
+
+void CudaKernels::relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in,
+                                Write write) {
+  dispatch_floating("relu_backward", din.dtype(), [&]<class T>(T) {
+    cuda::relu_backward(compute(), din.data<T>(), dout.data<T>(), in.data<T>(), din.numel(), write);
+  });
+}
+
+void CudaKernels::tanh(const Tensor& out, const Tensor& in) {
+  dispatch_floating("tanh", out.dtype(), [&]<class T>(T) {
+    cuda::tanh(compute(), out.data<T>(), in.data<T>(), out.numel());
+  });
+}
+
+void CudaKernels::tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out,
+                                Write write) {
+  dispatch_floating("tanh_backward", din.dtype(), [&]<class T>(T) {
+    cuda::tanh_backward(compute(), din.data<T>(), dout.data<T>(), out.data<T>(), din.numel(),
+                        write);
+  });
+}
+
+}  // namespace fsdp::cuda

@@ -1,0 +1,24 @@
+/// @file
+/// @ingroup tensor
+/// ops::rms_norm and its backward on CUDA memory: float, BFloat16, Float16.
+#pragma once
+
+#include "device/cuda/stream.h"
+
+#include <cstdint>
+
+namespace fsdp::cuda {
+
+/// x, out (rows, width); weight (width); rstd (rows).
+template <class T>
+void rms_norm(Stream stream, T* out, float* rstd, const T* x, const T* weight, std::int64_t rows,
+              std::int64_t width, double eps);
+
+/// dx may be null (not needed), likewise dweight; dx may be dout. `add_dx` and `add_dweight` add
+/// to what they hold. Each column of dweight is summed in one fixed order.
+template <class T>
+void rms_norm_backward(Stream stream, T* dx, bool add_dx, T* dweight, bool add_dweight,
+                       const T* dout, const T* x, const T* weight, const float* rstd,
+                       std::int64_t rows, std::int64_t width);
+
+}  // namespace fsdp::cuda

@@ -1,0 +1,11 @@
+// By itself, so that a program may bring its own: those that are linked with CUDA do.
+#include "tensor/device_kernels.h"
+
+namespace fsdp {
+
+DeviceKernels& device_kernels() {
+  static DeviceKernels none;
+  return none;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,228 @@
+// The memory of a CUDA device and of its host: what is reserved, reused, and given back.
+#include "cuda/on_device.h"
+#include "device/cuda/block_cache.h"
+#include "tensor/host_copy.h"
+
+#include <numeric>
+#include <random>
+
+using namespace cuda_test;
+using fsdp::Context;
+using fsdp::ContextScope;
+using fsdp::Device;
+using fsdp::DType;
+using fsdp::Error;
+using fsdp::kCpuHost;
+using fsdp::kCuda;
+using fsdp::Storage;
+using fsdp::Tensor;
+using fsdp::cuda::BlockCache;
+using Pool = BlockCache::Pool;
+
+namespace {
+
+constexpr std::size_t kSegment = std::size_t{64} << 10;
+
+Tensor bytes_on(Device device, std::int64_t nbytes) {
+  return Tensor::empty({nbytes / 4}, DType::float32, device);
+}
+
+/// Runs `body` on a rank whose memory is cached.
+template <class Body>
+void cached(Plan plan, Body body) {
+  INFO(text_of(plan));
+  Session session(plan);
+  {
+    Context context(cuda_options(kSegment));
+    const ContextScope scope(context);
+    body(*context.allocator(kCuda));
+  }
+  CHECK_NOTHROW(session.finish());
+}
+
+}  // namespace
+
+TEST_CASE("a request gets the smallest free block that holds it", "[allocator]") {
+  BlockCache cache;
+  cache.add(Pool::small, {1000, 100});
+  cache.add(Pool::small, {2000, 60});
+  cache.add(Pool::large, {3000, 50});
+  CHECK(cache.take(Pool::small, 50) == 2000);  // 60 free, not 100; never those of the other pool
+  CHECK(cache.take(Pool::small, 10) == 2050);
+  CHECK(cache.take(Pool::small, 100) == 1000);
+  CHECK_FALSE(cache.take(Pool::small, 1));
+  CHECK(cache.take(Pool::large, 50) == 3000);
+  CHECK(cache.reserved() == 210);
+}
+
+TEST_CASE("free neighbors of one segment become one block", "[allocator]") {
+  // In each order of freeing: a block merges with the one before, the one after, or both.
+  std::vector<int> order{0, 1, 2};
+  do {
+    BlockCache cache;
+    cache.add(Pool::small, {1000, 30});
+    cache.add(Pool::small, {1030, 30});  // touches the first, but is a segment of its own
+    for (int i = 0; i < 6; ++i) CHECK(cache.take(Pool::small, 10));
+    for (const int i : order) cache.give_back(static_cast<BlockCache::Address>(1000 + 10 * i));
+    CHECK(cache.take(Pool::small, 30) == 1000);
+    cache.give_back(1000);
+    for (const int i : order) cache.give_back(static_cast<BlockCache::Address>(1030 + 10 * i));
+    CHECK(cache.count() == 2);
+    CHECK_FALSE(cache.take(Pool::small, 31));
+  } while (std::ranges::next_permutation(order).found);
+}
+
+TEST_CASE("a segment that is not used can be removed", "[allocator]") {
+  BlockCache cache;
+  cache.add(Pool::small, {1000, 30});
+  cache.add(Pool::large, {2000, 40});
+  CHECK(cache.take(Pool::small, 10) == 1000);
+  std::vector<BlockCache::Segment> removed = cache.remove_unused();
+  REQUIRE(removed.size() == 1);
+  CHECK(removed[0].begin == 2000);
+  CHECK(removed[0].nbytes == 40);
+  CHECK_FALSE(cache.take(Pool::large, 1));
+  cache.give_back(1000);
+  CHECK(cache.remove_unused().size() == 1);
+  CHECK(cache.reserved() == 0);
+  CHECK_THAT(message_of<Error>([&] { cache.give_back(1000); }),
+             contains("no block in use begins at address 1000"));
+}
+
+TEST_CASE("random requests never overlap", "[allocator]") {
+  BlockCache cache;
+  cache.add(Pool::small, {1000, 500});
+  cache.add(Pool::small, {4000, 300});
+  std::map<BlockCache::Address, std::size_t> used;
+  std::minstd_rand random(7);
+  for (int step = 0; step < 2000; ++step) {
+    if (random() % 2 == 0 && !used.empty()) {
+      const auto block =
+          std::next(used.begin(), static_cast<std::ptrdiff_t>(random() % used.size()));
+      cache.give_back(block->first);
+      used.erase(block);
+    } else if (const std::size_t nbytes = 1 + random() % 90;
+               const auto address = cache.take(Pool::small, nbytes)) {
+      const auto after = used.lower_bound(*address);
+      CHECK((after == used.end() || *address + nbytes <= after->first));
+      if (after != used.begin()) {
+        CHECK(std::prev(after)->first + std::prev(after)->second <= *address);
+      }
+      used.emplace(*address, nbytes);
+    }
+  }
+  for (const auto& [begin, nbytes] : used) cache.give_back(begin);
+  CHECK(cache.count() == 2);
+  CHECK(cache.remove_unused().size() == 2);
+}
+
+TEST_CASE("a CUDA device counts multiples of 512 bytes", "[allocator]") {
+  cached({Mode::lazy, 0}, [](auto& allocator) {
+    CHECK(allocator.round_up(0) == 0);
+    CHECK(allocator.round_up(1) == 512);
+    CHECK(allocator.round_up(512) == 512);
+    CHECK(allocator.round_up(513) == 1024);
+    const Tensor a = bytes_on(kCuda, 4), b = bytes_on(kCuda, 516);
+    CHECK(allocator.tracker().current_total() == 512 + 1024);
+    CHECK(b.raw() == a.raw() + 512);
+    CHECK(allocator.reserved() == kSegment);
+  });
+}
+
+TEST_CASE("a freed block is used again at once, without a call of CUDA", "[allocator]") {
+  for (const Plan& plan : some_plans()) {
+    cached(plan, [](auto& allocator) {
+      auto storage = std::make_shared<Storage>(kCuda, 4096, fsdp::MemoryKind::temp);
+      storage->allocate();
+      const std::byte* const first = storage->data();
+      const auto waits = cuda_on_host::host_waits();
+      for (int round = 0; round < 3; ++round) {
+        storage->free();
+        storage->allocate();
+        CHECK(storage->data() == first);
+        Context::current().rank_device().fill(storage->data(), round, 4096);
+      }
+      CHECK(cuda_on_host::host_waits() == waits);
+      CHECK(allocator.reserved() == kSegment);
+      CHECK(allocator.retries() == 0);
+    });
+  }
+}
+
+TEST_CASE("large requests have segments of their own", "[allocator]") {
+  cached({Mode::eager, 0}, [](auto& allocator) {
+    const Tensor small = bytes_on(kCuda, kSegment / 2);
+    CHECK(allocator.reserved() == kSegment);
+    const Tensor large = bytes_on(kCuda, kSegment / 2 + 512);
+    CHECK(allocator.reserved() == 17 * kSegment);
+    const Tensor another = bytes_on(kCuda, kSegment);
+    CHECK(allocator.reserved() == 17 * kSegment);
+    const Tensor huge = bytes_on(kCuda, 16 * kSegment + 512);
+    CHECK(allocator.reserved() == (17 + 17) * kSegment);
+  });
+}
+
+TEST_CASE("under a limit cached memory is given back before a request fails", "[allocator]") {
+  for (const Plan& plan : some_plans()) {
+    cached(plan, [](auto& allocator) {
+      allocator.set_limit(20 * kSegment);
+      {
+        const Tensor large = bytes_on(kCuda, 12 * kSegment);
+        Context::current().rank_device().fill(large.raw(), 1, large.nbytes());
+      }
+      // 16 segments are cached, cut for 12: 18 fit only without them.
+      const Tensor other = bytes_on(kCuda, 18 * kSegment);
+      CHECK(allocator.retries() == 1);
+      CHECK(allocator.refusals() == 0);
+      CHECK(allocator.reserved() == 18 * kSegment);
+      CHECK_THAT(message_of<Error>([&] { bytes_on(kCuda, 3 * kSegment); }),
+                 contains("out of memory: 196608 bytes of ACTIVATION"));
+      CHECK(allocator.refusals() == 1);
+      const Tensor last = bytes_on(kCuda, 2 * kSegment);  // no room for 16: a smaller segment
+      CHECK(allocator.retries() == 2);
+      CHECK(allocator.tracker().current_total() == 20 * kSegment);
+    });
+  }
+}
+
+TEST_CASE("a device without memory is an error that says who holds it", "[allocator]") {
+  for (const std::size_t segment_nbytes : kSegments) {
+    Session session({.mode = Mode::lazy, .device_nbytes = std::size_t{1} << 20});
+    {
+      Context context(cuda_options(segment_nbytes));
+      const ContextScope scope(context);
+      const Tensor held = bytes_on(kCuda, 600'000);
+      CHECK_THAT(message_of<Error>([&] { bytes_on(kCuda, 600'000); }),
+                 contains("out of memory: the device cuda:0 refuses 600064 more bytes") &&
+                     contains("this rank uses 600064: ACTIVATION 600064"));
+      CHECK(context.tracker().current_total() == 600'064);
+    }
+    CHECK_NOTHROW(session.finish());
+  }
+}
+
+TEST_CASE("pinned memory is used again after the copies that need it", "[allocator]") {
+  for (const Plan& plan : some_plans()) {
+    cached(plan, [](auto&) {
+      fsdp::RankDevice& device = Context::current().rank_device();
+      const Tensor to = Tensor::zeros({64});
+      std::byte* first = nullptr;
+      {
+        const Tensor pinned = bytes_on(kCpuHost, 256);
+        first = pinned.raw();
+        std::fill_n(pinned.data<float>(), 64, 7.0F);
+        fsdp::start_host_copy(to, pinned, {}).wait();
+      }
+      // The copy may not have begun. To write here must not change what arrives.
+      {
+        const Tensor next = bytes_on(kCpuHost, 256);
+        std::fill_n(next.data<float>(), 64, 8.0F);
+      }
+      CHECK(to.to_vector<float>() == std::vector<float>(64, 7.0F));
+      device.finish_copies();
+      device.synchronize();
+      const Tensor a = bytes_on(kCpuHost, 256), b = bytes_on(kCpuHost, 256);
+      CHECK((a.raw() == first || b.raw() == first));
+    });
+  }
+}

@@ -1,0 +1,166 @@
+// The kernels of tensor/cuda/attention*.cu against the CPU's.
+#include "tensor/cuda/attention.h"
+
+#include "cuda/kernels.h"
+#include "tensor/cuda/attention_extents.h"
+
+using namespace cuda_test;
+using fsdp::BFloat16;
+using fsdp::DType;
+using fsdp::Float16;
+using fsdp::Tensor;
+using fsdp::cuda::AttentionExtents;
+namespace ops = fsdp::ops;
+
+namespace {
+
+/// Small queries: else the largest score would leave the others no weight.
+template <class T>
+std::vector<T> divided(std::vector<T> values, float by) {
+  for (T& each : values) each = T(static_cast<float>(each) / by);
+  return values;
+}
+
+template <class T>
+struct Attention {
+  AttentionExtents e;
+  fsdp::Shape q_shape, kv_shape, lse_shape;
+  std::vector<T> q, k, v, dout;
+  Tensor out, lse;  // of the CPU
+
+  explicit Attention(const AttentionExtents& extents)
+      : e(extents),
+        q_shape{e.batch, e.queries, e.heads, e.width},
+        kv_shape{e.batch, e.length, e.kv_heads, e.width},
+        lse_shape{e.batch, e.heads, e.queries},
+        q(divided(values<T>(fsdp::numel_of(q_shape), 1), 4)),
+        k(values<T>(fsdp::numel_of(kv_shape), 2)),
+        v(values<T>(fsdp::numel_of(kv_shape), 3)),
+        dout(values<T>(fsdp::numel_of(q_shape), 4)),
+        out(Tensor::empty(q_shape, fsdp::dtype_of<T>())),
+        lse(Tensor::empty(lse_shape, DType::float32)) {
+    ops::attention(out, lse, on_cpu(q, q_shape), on_cpu(k, kv_shape), on_cpu(v, kv_shape));
+  }
+};
+
+std::string text_of(const AttentionExtents& e) {
+  std::string text = "B, T, H, G, D, T' =";
+  for (const std::int64_t each : {e.batch, e.length, e.heads, e.kv_heads, e.width, e.queries}) {
+    text += " " + std::to_string(each);
+  }
+  return text;
+}
+
+/// Tiles are of 32 or 64 rows.
+const std::vector<AttentionExtents>& some_extents() {
+  static const std::vector<AttentionExtents> all = {{1, 1, 1, 1, 16, 1},    {2, 31, 4, 2, 16, 31},
+                                                    {1, 33, 2, 2, 80, 33},  {1, 65, 2, 1, 64, 65},
+                                                    {1, 34, 1, 1, 128, 34}, {1, 5, 3, 1, 10, 5}};
+  return all;
+}
+
+template <class T>
+void check_forward(const AttentionExtents& e, std::int64_t skip) {
+  INFO(text_of(e) << ", skip " << skip);
+  const Attention<T> in(e);
+  const Outputs outputs = same_in_some_plans([&](cudaStream_t stream) {
+    DeviceValues<T> q(stream, in.q, skip), k(stream, in.k, skip), v(stream, in.v, skip);
+    DeviceValues<T> out(stream, in.dout, skip);
+    DeviceValues<float> lse(stream, std::vector<float>(in.q.size() / e.width, NAN), 0);
+    fsdp::cuda::attention(stream, out.data(), lse.data(), q.data(), k.data(), v.data(), e);
+    q.drop();
+    k.drop();
+    v.drop();
+    return Outputs{out.take(in.q_shape), lse.take(in.lse_shape)};
+  });
+  CHECK(largest_error(outputs[0], in.out) <= 2 * tolerance<T>());
+  CHECK(largest_error(outputs[1], in.lse) <= 2e-6);
+}
+
+template <class T>
+void check_backward(const AttentionExtents& e, std::int64_t skip) {
+  INFO(text_of(e) << ", skip " << skip);
+  const Attention<T> in(e);
+  const Tensor q = on_cpu(in.q, in.q_shape), k = on_cpu(in.k, in.kv_shape);
+  const Tensor v = on_cpu(in.v, in.kv_shape), dout = on_cpu(in.dout, in.q_shape);
+  const DType dtype = fsdp::dtype_of<T>();
+  const Tensor dq = Tensor::empty(in.q_shape, dtype), dk = Tensor::empty(in.kv_shape, dtype);
+  const Tensor dv = Tensor::empty(in.kv_shape, dtype);
+  ops::attention_backward(dq, dk, dv, dout, in.out, in.lse, q, k, v);
+  const auto of_cpu = in.out.template to_vector<T>();
+  const auto lse_of_cpu = in.lse.template to_vector<float>();
+  const Outputs outputs = same_in_some_plans([&](cudaStream_t stream) {
+    DeviceValues<T> to_q(stream, in.q, skip), to_k(stream, in.k, skip), to_v(stream, in.k, skip),
+        dy(stream, in.dout, skip), out(stream, of_cpu, skip), queries(stream, in.q, skip),
+        keys(stream, in.k, skip), weighted(stream, in.v, skip);
+    DeviceValues<float> lse(stream, lse_of_cpu, 0);
+    fsdp::cuda::attention_backward(stream, to_q.data(), to_k.data(), to_v.data(), dy.data(),
+                                   out.data(), lse.data(), queries.data(), keys.data(),
+                                   weighted.data(), e);
+    for (auto* each : {&dy, &out, &queries, &keys, &weighted}) each->drop();
+    lse.drop();
+    return Outputs{to_q.take(in.q_shape), to_k.take(in.kv_shape), to_v.take(in.kv_shape)};
+  });
+  CHECK(largest_error(outputs[0], dq) <= 4 * tolerance<T>());
+  CHECK(largest_error(outputs[1], dk) <= 4 * tolerance<T>());
+  CHECK(largest_error(outputs[2], dv) <= 4 * tolerance<T>());
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("attention on CUDA memory gives the CPU's values", "[kernels]", float, BFloat16,
+                   Float16) {
+  for (const AttentionExtents& e : some_extents()) check_forward<TestType>(e, 0);
+  check_forward<TestType>({1, 5, 3, 1, 16, 5}, 1);
+}
+
+TEMPLATE_TEST_CASE("attention's backward on CUDA memory gives the CPU's gradients", "[kernels]",
+                   float, BFloat16, Float16) {
+  for (const AttentionExtents& e : some_extents()) check_backward<TestType>(e, 0);
+  check_backward<TestType>({1, 5, 3, 1, 16, 5}, 1);
+}
+
+TEMPLATE_TEST_CASE("the last queries alone have the bits they have among all", "[kernels]", float,
+                   BFloat16) {
+  const AttentionExtents whole{1, 67, 2, 1, 16, 67};
+  const Attention<TestType> in(whole);
+  for (const std::int64_t count : {1, 4, 40}) {
+    AttentionExtents last = whole;
+    last.queries = count;
+    const auto skipped = static_cast<std::ptrdiff_t>((67 - count) * 2 * 16);
+    const Outputs outputs = same_in_some_plans([&](cudaStream_t stream) {
+      DeviceValues<TestType> q(stream, in.q, 0), k(stream, in.k, 0), v(stream, in.v, 0);
+      DeviceValues<TestType> all(stream, in.dout, 0);
+      DeviceValues<TestType> some(stream, {in.dout.begin() + skipped, in.dout.end()}, 0);
+      DeviceValues<float> lse(stream, std::vector<float>(2 * 67), 0);
+      fsdp::cuda::attention(stream, all.data(), lse.data(), q.data(), k.data(), v.data(), whole);
+      fsdp::cuda::attention(stream, some.data(), lse.data(), q.data() + skipped, k.data(), v.data(),
+                            last);
+      q.drop();
+      k.drop();
+      v.drop();
+      lse.drop();
+      return Outputs{all.take({67, 2 * 16}), some.take({count, 2 * 16})};
+    });
+    CHECK(ops::equal_bits(outputs[0].narrow(0, 67 - count, count), outputs[1]));
+  }
+}
+
+TEST_CASE("a head that is too wide for the kernels is an error", "[kernels]") {
+  Session session({Mode::lazy, 0});
+  const cudaStream_t stream = new_stream();
+  OnDevice<float> x(stream, std::vector<float>(1000));
+  const AttentionExtents e{1, 1, 1, 1, 257, 1};
+  CHECK_THAT(message_of<fsdp::Error>(
+                 [&] { fsdp::cuda::attention(stream, x.data, x.data, x.data, x.data, x.data, e); }),
+             contains("256"));
+  x.free();
+  check(cudaStreamDestroy(stream));
+  CHECK_NOTHROW(session.finish());
+}
+
+TEMPLATE_TEST_CASE("wide heads run on the plain kernels in every format", "[kernels]", float,
+                   BFloat16, Float16) {
+  check_forward<TestType>({1, 3, 2, 1, 256, 3}, 0);
+  check_backward<TestType>({1, 3, 2, 1, 256, 3}, 0);
+}

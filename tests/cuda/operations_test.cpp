@@ -1,0 +1,190 @@
+// Operations on tensors of a CUDA device that give the CPU's bits, each once: that the right kernel
+// gets the right operands. The kernels' own tests try them in every way.
+#include "cuda/on_device.h"
+#include "tensor/cast.h"
+#include "tensor/exact_norm.h"
+#include "tensor/init.h"
+
+#include <functional>
+
+using namespace cuda_test;
+using fsdp::BFloat16;
+using fsdp::Context;
+using fsdp::ContextScope;
+using fsdp::DType;
+using fsdp::Error;
+using fsdp::Float16;
+using fsdp::InitSpec;
+using fsdp::Shape;
+using fsdp::Tensor;
+namespace ops = fsdp::ops;
+using ops::Write;
+
+namespace {
+
+constexpr std::int64_t kRows = 7, kWidth = 43, kElements = kRows * kWidth;
+
+/// Runs `program` on the CPU and on the device: its outputs must agree to the last bit.
+void same_bits_on_both(const std::function<Outputs()>& program) {
+  const Outputs expected = program();
+  const Outputs outputs = on_device_in_some_plans([&] {
+    Outputs on_cpu;
+    for (const Tensor& tensor : program()) on_cpu.push_back(fsdp::on_host(tensor));
+    return on_cpu;
+  });
+  REQUIRE(outputs.size() == expected.size());
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    INFO("output " << i);
+    CHECK(ops::equal_bits(outputs[i], expected[i]));
+  }
+}
+
+template <class T>
+Tensor thirds(std::int64_t salt, const Shape& shape = {kRows, kWidth}) {
+  const Tensor made = Tensor::from(values<T>(fsdp::numel_of(shape), salt), shape);
+  ops::scale(made, 1.0 / 3);
+  return made;
+}
+
+/// Positive, as the squares are that optimizers keep.
+template <class T>
+Tensor squares(std::int64_t salt) {
+  const Tensor made = thirds<T>(salt);
+  ops::multiply(made, made, made);
+  return made;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("elementwise operations on a CUDA device give the CPU's bits", "[operations]",
+                   float, BFloat16, Float16) {
+  same_bits_on_both([] {
+    const Tensor a = thirds<TestType>(1), b = thirds<TestType>(2);
+    Outputs outputs;
+    const auto out = [&] { return outputs.emplace_back(thirds<TestType>(9)); };
+    ops::add(out(), a, b);
+    ops::multiply(out(), a, b);
+    ops::multiply(out(), a, b, Write::add);
+    ops::write(out(), a, Write::set);
+    ops::write(out(), a, Write::add);
+    ops::scale(out(), 0.3);
+    ops::add_row(out(), thirds<TestType>(3, {kWidth}));
+    ops::relu(out(), a);
+    ops::relu_backward(out(), a, b, Write::set);
+    ops::relu_backward(out(), a, b, Write::add);
+    ops::tanh(out(), a);
+    ops::tanh_backward(out(), a, b, Write::set);
+    ops::tanh_backward(out(), a, b, Write::add);
+    ops::fill(out(), 0.7);
+    return outputs;
+  });
+}
+
+TEMPLATE_TEST_CASE("sums and numbers on a CUDA device give the CPU's bits", "[operations]", float,
+                   BFloat16, Float16) {
+  same_bits_on_both([] {
+    const Tensor a = thirds<TestType>(1);
+    const Tensor rows = thirds<TestType>(2, {kWidth}), more = thirds<TestType>(2, {kWidth});
+    ops::sum_rows(rows, a, Write::set);
+    ops::sum_rows(more, a, Write::add);
+    const Tensor total = Tensor::empty({1}, fsdp::wide_of(a.dtype()));
+    ops::sum(total, a);
+    const Tensor filled = thirds<TestType>(4), scaled = thirds<TestType>(5);
+    ops::fill_with(filled, total);
+    ops::scale_by(scaled, total, 2, 301);
+    CHECK(ops::all_finite(a));
+    CHECK(ops::equal_bits(a, thirds<TestType>(1)));
+    CHECK_FALSE(ops::equal_bits(a, scaled));
+    ops::fill(filled.narrow(0, 3, 1), INFINITY);
+    CHECK_FALSE(ops::all_finite(filled));
+    return Outputs{rows, more, total, filled, scaled};
+  });
+}
+
+TEST_CASE("copies on a CUDA device give the CPU's bits", "[operations]") {
+  same_bits_on_both([] {
+    const Tensor a = thirds<float>(1);
+    const Tensor half = Tensor::empty(a.shape(), DType::bfloat16);
+    const Tensor turned = Tensor::empty({kWidth, kRows}, DType::float16);
+    const Tensor same = Tensor::empty(a.shape());
+    ops::copy(half, a);
+    ops::copy(turned, a.transpose(0, 1));
+    ops::copy(same, a);
+    const Tensor integers = Tensor::from(std::vector<std::int32_t>{-7, 3}, {2});
+    const Tensor wider = Tensor::empty({2}, DType::int64);
+    ops::copy(wider, integers);
+    return Outputs{half, turned, same, wider};
+  });
+}
+
+TEMPLATE_TEST_CASE("optimizers on a CUDA device give the CPU's bits", "[operations]", float,
+                   BFloat16) {
+  same_bits_on_both([] {
+    Outputs outputs;
+    const auto next = [&](const Tensor& tensor) { return outputs.emplace_back(tensor); };
+    const Tensor grad = thirds<TestType>(1);
+    const auto param = [&] { return next(thirds<TestType>(2)); };
+    const auto mean = [&] { return next(thirds<TestType>(3)); };
+    const auto square = [&](std::int64_t salt) { return next(squares<TestType>(salt)); };
+    ops::adamw(param(), grad, mean(), square(4), {1e-2, 0.9, 0.95, 1e-8, 0.1, 3});
+    ops::sgd(param(), grad, {}, {1e-2, 0, 0.1, true});
+    ops::sgd(param(), grad, mean(), {1e-2, 0.9, 0.1, false});
+    ops::adamax(param(), grad, mean(), square(4), {1e-2, 0.9, 0.95, 1e-8, 0.1, 3});
+    ops::adagrad(param(), grad, square(4), {1e-2, 1e-3, 1e-8, 0.1, 3});
+    ops::adadelta(param(), grad, square(4), square(5), {1e-2, 0.9, 1e-6, 0.1});
+    return outputs;
+  });
+}
+
+TEST_CASE("initial values and norms on a CUDA device are the CPU's", "[operations]") {
+  std::vector<double> norms;
+  same_bits_on_both([&] {
+    const Tensor normal = Tensor::empty({kElements}), uniform = Tensor::empty({kElements});
+    const Tensor ones = Tensor::empty({kElements});
+    fsdp::init_slice(normal, InitSpec::truncated_normal(0.02), 5, 1000, 3);
+    fsdp::init_slice(uniform, InitSpec::uniform(-1, 3), 5, 1000, 3);
+    fsdp::init_slice(ones, InitSpec::ones(), 5, 1000, 3);
+    fsdp::ExactSquareSum sum;
+    sum.add(normal);
+    sum.add(uniform);
+    norms.push_back(sum.value());
+    return Outputs{normal, uniform, ones};
+  });
+  for (const double norm : norms) CHECK(norm == norms[0]);
+  CHECK(norms[0] > 0);
+}
+
+TEST_CASE("a wrong token is an error at the next wait of the host", "[operations]") {
+  for (const std::size_t segment_nbytes : kSegments) {
+    for (const Plan& plan : some_plans()) {
+      Session session(plan);
+      {
+        Context context(cuda_options(segment_nbytes));
+        const ContextScope scope(context);
+        const Tensor table = thirds<float>(1, {5, 3}), out = Tensor::zeros({2, 3});
+        const Tensor good = Tensor::from(std::vector<std::int32_t>{4, 0}, {2});
+        const Tensor bad = Tensor::from(std::vector<std::int32_t>{4, 9}, {2});
+        ops::embedding(out, table, good);
+        CHECK_NOTHROW(out.to_vector<float>());
+        ops::embedding(out, table, bad);
+        ops::embedding(out, table, good);
+        CHECK_THAT(message_of<Error>([&] { out.to_vector<float>(); }),
+                   contains("embedding: token 9 at position 1 is outside the vocabulary [0, 5)"));
+        CHECK_NOTHROW(out.to_vector<float>());  // reported once
+        const Tensor loss = Tensor::zeros({1}), lse = Tensor::zeros({2});
+        const Tensor logits = thirds<float>(2, {2, 5});
+        ops::cross_entropy(loss, lse, logits, bad);
+        CHECK_THAT(
+            message_of<Error>([&] { loss.item(); }),
+            contains("cross_entropy: target 9 at position 1 is outside the vocabulary [0, 5)"));
+        ops::embedding_backward(table, out, bad, Write::add);
+        CHECK_THAT(message_of<Error>([&] { context.rank_device().synchronize(); }),
+                   contains("embedding_backward: token 9 at position 1"));
+        ops::cross_entropy_backward(logits, loss, logits, bad, lse);
+        CHECK_THAT(message_of<Error>([&] { context.rank_device().synchronize(); }),
+                   contains("cross_entropy_backward: target 9 at position 1"));
+      }
+      CHECK_NOTHROW(session.finish());
+    }
+  }
+}
