@@ -63,6 +63,7 @@ std::shared_ptr<Operation> Agreement::call(const std::shared_ptr<Group>& group, 
   operation->calls[index].sequence = operation->sequence;
   operation->choices[index] = choice;
   progress.last = operation->calls[index];
+  progress.last.on_device = nullptr;  // the device may go with its rank
   ++progress.called;
   ++operation->arrived;
   if (operation->arrived < group->size()) return operation;

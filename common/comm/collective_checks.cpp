@@ -23,7 +23,7 @@ void check_operand(CollectiveOp op, std::string_view name, const Tensor& tensor)
              "{}: `{}` of shape {} is not contiguous; a collective moves one run of bytes",
              name_of(op), name, to_string(tensor.shape()));
   const DeviceType type = tensor.device().type;
-  FSDP_CHECK(type == DeviceType::cpu || type == DeviceType::fake,
+  FSDP_CHECK(type != DeviceType::meta,
              "{}: `{}` is on {}, which this build cannot communicate from", name_of(op), name,
              to_string(tensor.device()));
   FSDP_CHECK(!tensor.device().is_host(),

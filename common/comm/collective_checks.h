@@ -10,7 +10,8 @@
 
 namespace fsdp {
 
-/// `tensor` is defined, contiguous, and on cpu or fake, not in the memory of the host beside it.
+/// `tensor` is defined, contiguous, and on cpu, cuda or fake, not in the memory of the host beside a
+/// device.
 void check_operand(CollectiveOp op, std::string_view name, const Tensor& tensor);
 
 /// `in` and `out` have one dtype and one device.

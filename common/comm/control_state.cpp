@@ -18,10 +18,13 @@ struct Field {
   std::string (*text)(const Collective&);
 };
 
+std::string device_of(const Collective& call) { return call.on_device ? "cuda" : "cpu"; }
+
 // In the order of what a reader wants to hear first: a wrong operation makes its size meaningless.
 constexpr Field kFields[] = {
     {"the operation", [](const Collective& call) { return std::string(name_of(call.op)); }},
     {"the label", [](const Collective& call) { return to_string(call.label); }},
+    {"the device", device_of},
     {"the element type", [](const Collective& call) { return std::string(name_of(call.dtype)); }},
     {"the number of elements",
      [](const Collective& call) { return fmt::format("{}", call.numel); }},
@@ -31,7 +34,8 @@ constexpr Field kFields[] = {
 
 bool agree(const Collective& a, const Collective& b) {
   return std::tie(a.op, a.label, a.dtype, a.numel, a.reduce, a.root) ==
-         std::tie(b.op, b.label, b.dtype, b.numel, b.reduce, b.root);
+             std::tie(b.op, b.label, b.dtype, b.numel, b.reduce, b.root) &&
+         (a.on_device == nullptr) == (b.on_device == nullptr);
 }
 
 }  // namespace

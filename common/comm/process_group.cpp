@@ -12,6 +12,15 @@ namespace {
 // A tensor without elements may have no bytes to point at.
 std::byte* pointer_of(const Tensor& tensor) { return tensor.numel() > 0 ? tensor.raw() : nullptr; }
 
+// All work that the rank has given its device so far, and with it what makes the operands.
+std::shared_ptr<const DeviceOperands> operands_of(Context& context) {
+  std::shared_ptr<RankDevice> device = context.rank_device().shared_from_this();
+  std::unique_ptr<StreamEvent> ready = device->record(device->compute());
+  device->communication();  // made now, on the rank's own thread
+  return std::make_shared<const DeviceOperands>(
+      DeviceOperands{std::move(device), std::move(ready)});
+}
+
 // Stands for the calling thread, at the price of an address.
 const void* this_thread() {
   static thread_local const char token = 0;
@@ -195,6 +204,9 @@ Work ProcessGroup::issue(Collective call, const std::vector<Tensor>& tensors) {
   for (const Tensor& tensor : tensors) {
     leases.emplace_back(tensor.storage());
     call.ready = std::max(call.ready, tensor.storage()->ready());
+  }
+  if (!tensors.empty() && tensors.front().device().type == DeviceType::cuda) {
+    call.on_device = operands_of(Context::current());
   }
 
   call.sequence = sequence_++;

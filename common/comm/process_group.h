@@ -34,6 +34,12 @@ enum class CollectiveOp {
 std::string_view name_of(CollectiveOp op);
 std::string_view name_of(ReduceOp op);
 
+/// Operands in the memory of a device: bytes that only work of its streams may touch.
+struct DeviceOperands {
+  std::shared_ptr<RankDevice> device;  ///< of the rank that calls
+  std::unique_ptr<StreamEvent> ready;  ///< the work before the call: it makes the operands
+};
+
 /// One collective as a backend sees it: checked, and with raw pointers, because communication
 /// threads must never touch a Tensor. Shapes per operation (W ranks):
 ///
@@ -54,6 +60,7 @@ struct Collective {
   Label label{};
   std::int64_t sequence = 0;  ///< number of this call in its group, from 0
   std::int64_t ready = 0;     ///< virtual time at which the operands are there (Storage::ready)
+  std::shared_ptr<const DeviceOperands> on_device{};  ///< null: bytes of the host
 };
 
 /// Bytes a rank receives for one collective over W ranks with bandwidth-optimal algorithms:
@@ -76,7 +83,8 @@ class [[nodiscard]] Work {
    public:
     virtual ~Pending() = default;
     virtual bool is_done() const = 0;
-    /// Returns when this rank's output is complete and all peers have read its input.
+    /// Returns when this rank's output is complete and all peers have read its input. On a CUDA
+    /// device: when the rank's compute stream was told to wait until then.
     /// @throws Aborted
     virtual void wait() = 0;
     /// After wait(): when the result was complete on this rank, although nobody may have waited
@@ -96,6 +104,9 @@ class [[nodiscard]] Work {
 
   /// Makes the result usable by what the caller does next, and ends the leases. Blocks this
   /// thread until then. Idempotent.
+  ///
+  /// On a CUDA device, what the caller does next is work of the rank's compute stream. So this
+  /// blocks only until all ranks have called, and lets that stream wait for the data.
   /// @throws Aborted if any rank of the group failed.
   void wait();
 
@@ -178,7 +189,7 @@ class ProcessGroup {
   /// undefined.
   Work reduce(const Tensor& out, const Tensor& in, int root, ReduceOp reduce, Label label);
 
-  /// Finishes when every rank has called it.
+  /// Finishes when every rank has called it. It waits for no work of a device.
   Work barrier(Label label);
 
   /// A group of all ranks that pass the same color, ordered by (key, rank). Collective, blocks.

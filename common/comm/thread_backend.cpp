@@ -12,9 +12,10 @@ namespace {
 class ThreadPending : public Work::Pending {
  public:
   ThreadPending(std::shared_ptr<Rendezvous> rendezvous, std::shared_ptr<Operation> operation,
-                int world_rank)
+                int member, int world_rank)
       : rendezvous_(std::move(rendezvous)),
         operation_(std::move(operation)),
+        member_(member),
         world_rank_(world_rank) {}
   ~ThreadPending() override {
     if (is_held_) rendezvous_->let_go(world_rank_, *operation_);
@@ -24,14 +25,22 @@ class ThreadPending : public Work::Pending {
   void wait() override {
     is_held_ = false;
     rendezvous_->wait(world_rank_, *operation_);
+    const StreamEvent* const ended = operation_->transfer->ended(member_);
+    if (ended == nullptr) return;
+    RankDevice& device = *call().on_device->device;
+    device.make_wait(device.compute(), *ended);
   }
   std::optional<std::chrono::steady_clock::time_point> ended() const override {
+    if (call().on_device != nullptr) return {};  // the host does not know
     return operation_->ended;
   }
 
  private:
+  const Collective& call() const { return operation_->calls[static_cast<std::size_t>(member_)]; }
+
   std::shared_ptr<Rendezvous> rendezvous_;
   std::shared_ptr<Operation> operation_;
+  int member_;
   int world_rank_;
   bool is_held_ = true;
 };
@@ -51,7 +60,7 @@ class ThreadBackend : public Backend {
                "on the fake device needs the fake group",
                name_of(call.op), to_string(call.label));
     return std::make_unique<ThreadPending>(rendezvous_, rendezvous_->call(group_, member_, call),
-                                           world_rank());
+                                           member_, world_rank());
   }
 
   std::shared_ptr<Backend> split(int color, int key, std::int64_t sequence) override {

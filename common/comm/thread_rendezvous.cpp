@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/thread_start.h"
+#include "comm/thread_transfer.h"
 
 #include <fmt/format.h>
 
@@ -12,18 +13,24 @@
 namespace fsdp::threads {
 namespace {
 
+/// A collective of a device that has failed is noticed that late, if no rank calls another.
+constexpr std::chrono::milliseconds kBetweenChecks{100};
+
 int processors() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 bool is_unwinding() { return std::uncaught_exceptions() > 0; }
 
 }  // namespace
 
-Rendezvous::Rendezvous(int world_size, std::chrono::milliseconds patience)
-    : agreement_(world_size, patience, *this), rank_threads_(static_cast<std::size_t>(world_size)) {
+Rendezvous::Rendezvous(int world_size, std::chrono::milliseconds patience, DeviceData device_data)
+    : agreement_(world_size, patience, *this),
+      rank_threads_(static_cast<std::size_t>(world_size)),
+      devices_(make_device_plane(device_data)) {
   start_threads(
       threads_, std::min(world_size, processors()),
       fmt::format("communication threads of a world of {} ranks", world_size), "Use fewer ranks",
-      [this](int) { communication_thread(); }, [this] { end_communication_threads(); });
+      [this](int thread) { communication_thread(thread == 0); },
+      [this] { end_communication_threads(); });
 }
 
 Rendezvous::~Rendezvous() { close(); }
@@ -96,7 +103,11 @@ void Rendezvous::advance(Group& group) {
   while (!agreement_.stopped() && !group.open.empty()) {
     const auto operation = std::static_pointer_cast<Operation>(group.open.front());
     if (operation->transfer || operation->arrived < group.size()) return;
-    operation->transfer.emplace(operation->calls);
+    if (operation->calls.front().on_device == nullptr) {
+      operation->transfer = std::make_unique<HostTransfer>(operation->calls);
+    } else {
+      operation->transfer = devices_->make_transfer(group, operation->calls);
+    }
     if (operation->transfer->chunks() > 0) {
       enqueue(operation);
       return;
@@ -182,13 +193,32 @@ void Rendezvous::run_chunk(Lock& lock) {
   if (agreement_.stopped() && operation->running == 0) wake_waiters(*operation);
 }
 
-void Rendezvous::communication_thread() {
+void Rendezvous::communication_thread(bool checks_devices) {
+  const bool checks = checks_devices && devices_ != nullptr && devices_->needs_checks();
+  const auto has_work = [this] { return closing_ || !active_.empty(); };
   Lock lock(mutex_);
   for (;;) {
-    work_or_close_.wait(lock, [this] { return closing_ || !active_.empty(); });
+    if (!checks) {
+      work_or_close_.wait(lock, has_work);
+    } else if (!work_or_close_.wait_for(lock, kBetweenChecks, has_work)) {
+      check_devices(lock);
+      continue;
+    }
     if (closing_) return;
     work(lock);
   }
+}
+
+void Rendezvous::check_devices(Lock& lock) {
+  lock.unlock();
+  std::string error;
+  try {
+    devices_->check();
+  } catch (const std::exception& exception) {
+    error = exception.what();
+  }
+  lock.lock();
+  if (!error.empty()) agreement_.fail(error);
 }
 
 }  // namespace fsdp::threads

@@ -5,7 +5,8 @@
 #pragma once
 
 #include "comm/agreement.h"
-#include "comm/thread_transfer.h"
+#include "comm/device_plane.h"
+#include "comm/transfer.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -27,7 +28,7 @@ using control::SplitChoice;
 
 /// An operation whose data moves in chunks. Guarded by the Rendezvous's mutex.
 struct Operation : control::Operation {
-  std::optional<Transfer> transfer;  // set when its turn has come
+  std::unique_ptr<Transfer> transfer;  // set when its turn has come
   std::int64_t next_piece = 0;
   std::int64_t running = 0;                       // chunks running now: no buffer may be freed
   std::int64_t finished = 0;                      // chunks done
@@ -50,8 +51,9 @@ struct Operation : control::Operation {
 /// freed under a reader). Every waiting or later call throws Aborted with the same message.
 class Rendezvous : private control::Agreement::Listener {
  public:
-  /// @throws Error when there are too few threads
-  explicit Rendezvous(int world_size, std::chrono::milliseconds patience);
+  /// @throws Error when there are too few threads, or `device_data` needs what the program lacks
+  Rendezvous(int world_size, std::chrono::milliseconds patience,
+             DeviceData device_data = DeviceData::canonical);
   ~Rendezvous() override;
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -115,7 +117,8 @@ class Rendezvous : private control::Agreement::Listener {
   bool has_small_work() const;
   void work(Lock& lock);
   void run_chunk(Lock& lock);
-  void communication_thread();
+  void communication_thread(bool checks_devices);
+  void check_devices(Lock& lock);
   void end_communication_threads();
 
   // Stopping.
@@ -130,6 +133,7 @@ class Rendezvous : private control::Agreement::Listener {
   mutable std::mutex mutex_;  // guards everything below, and every Group and Operation
   control::Agreement agreement_;
   std::vector<RankThread> rank_threads_;
+  std::unique_ptr<DevicePlane> devices_;           // null: no collective has operands there
   std::deque<std::shared_ptr<Operation>> active_;  // with chunks not yet taken; small ones first
   Failure failure_;  // of the rank that failed first, when a rank's error was the reason
 

@@ -56,6 +56,7 @@ void Rendezvous::close() {
   end_communication_threads();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
+  devices_.reset();
 }
 
 Rendezvous::Failure Rendezvous::failure() const {

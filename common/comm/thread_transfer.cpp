@@ -23,7 +23,7 @@ constexpr std::int64_t kRangeMultiple = 64;                 // elements: no two 
 
 }  // namespace
 
-Transfer::Transfer(std::vector<Collective> calls)
+HostTransfer::HostTransfer(std::vector<Collective> calls)
     : calls_(std::move(calls)),
       op_(calls_.front().op),
       dtype_(calls_.front().dtype),
@@ -47,15 +47,15 @@ Transfer::Transfer(std::vector<Collective> calls)
   ranges_ = (numel_ + range_ - 1) / range_;
 }
 
-void Transfer::run(std::int64_t chunk) const {
+void HostTransfer::run(std::int64_t chunk) {
   const auto slot = static_cast<int>(chunk / ranges_);
   const std::int64_t begin = chunk % ranges_ * range_;
   run_range(slot, begin, std::min(begin + range_, numel_));
 }
 
 // Where element 0 of `slot` is read and written.
-void Transfer::collect(int slot, std::vector<const std::byte*>& ins,
-                       std::vector<std::byte*>& outs) const {
+void HostTransfer::collect(int slot, std::vector<const std::byte*>& ins,
+                           std::vector<std::byte*>& outs) const {
   const std::size_t at = static_cast<std::size_t>(slot * numel_) * element_size_;
   const auto index = static_cast<std::size_t>(slot);
   const auto root = static_cast<std::size_t>(std::max(0, calls_.front().root));
@@ -88,7 +88,7 @@ void Transfer::collect(int slot, std::vector<const std::byte*>& ins,
   if (ins.size() == 1) std::erase(outs, ins.front());
 }
 
-void Transfer::run_range(int slot, std::int64_t begin, std::int64_t end) const {
+void HostTransfer::run_range(int slot, std::int64_t begin, std::int64_t end) const {
   std::vector<const std::byte*> ins;
   std::vector<std::byte*> outs;
   collect(slot, ins, outs);
@@ -104,7 +104,7 @@ void Transfer::run_range(int slot, std::int64_t begin, std::int64_t end) const {
   }
 }
 
-void Transfer::put(std::byte* out, const std::byte* in, std::size_t nbytes) const {
+void HostTransfer::put(std::byte* out, const std::byte* in, std::size_t nbytes) const {
   if (streamed_) {
     stream_copy(out, in, nbytes);
   } else {
@@ -112,8 +112,8 @@ void Transfer::put(std::byte* out, const std::byte* in, std::size_t nbytes) cons
   }
 }
 
-void Transfer::copy(const std::byte* in, const std::vector<std::byte*>& outs,
-                    std::size_t nbytes) const {
+void HostTransfer::copy(const std::byte* in, const std::vector<std::byte*>& outs,
+                        std::size_t nbytes) const {
   // Block by block, so that the second copy reads from the cache what the first read from memory.
   const std::size_t block = outs.size() == 1 ? nbytes : kBlockBytes;
   for (std::size_t at = 0; at < nbytes; at += block) {
@@ -122,8 +122,8 @@ void Transfer::copy(const std::byte* in, const std::vector<std::byte*>& outs,
   }
 }
 
-void Transfer::sum(const std::vector<const std::byte*>& ins, const std::vector<std::byte*>& outs,
-                   std::int64_t numel) const {
+void HostTransfer::sum(const std::vector<const std::byte*>& ins,
+                       const std::vector<std::byte*>& outs, std::int64_t numel) const {
   alignas(64) std::array<std::byte, kBlockBytes> block;
   const auto block_numel = static_cast<std::int64_t>(kBlockBytes / element_size_);
   std::vector<const std::byte*> from = ins;

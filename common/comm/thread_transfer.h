@@ -1,9 +1,10 @@
 /// @file
 /// @ingroup comm
-/// The data plane of the thread backend: the data of one collective, cut into chunks.
+/// The data plane of the thread backend for bytes of the host, cut into chunks.
 #pragma once
 
 #include "comm/process_group.h"
+#include "comm/transfer.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,15 +22,14 @@ namespace fsdp::threads {
 ///
 /// So all_reduce works in place without a second phase: only the chunk that overwrites a range
 /// reads it.
-class Transfer {
+class HostTransfer final : public Transfer {
  public:
   /// `calls`: the matching calls of all ranks of the group, by group rank.
-  explicit Transfer(std::vector<Collective> calls);
+  explicit HostTransfer(std::vector<Collective> calls);
 
-  std::int64_t chunks() const { return slots_ * ranges_; }
-  /// True if the collective is not worth waking another thread for. Then it is one chunk.
-  bool is_small() const { return small_; }
-  void run(std::int64_t chunk) const;
+  std::int64_t chunks() const override { return slots_ * ranges_; }
+  bool is_small() const override { return small_; }
+  void run(std::int64_t chunk) override;
 
  private:
   void run_range(int slot, std::int64_t begin, std::int64_t end) const;

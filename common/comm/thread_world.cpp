@@ -14,7 +14,8 @@
 
 namespace fsdp::threads {
 void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup&)>& body) {
-  const auto rendezvous = std::make_shared<Rendezvous>(options.world_size, options.patience);
+  const auto rendezvous =
+      std::make_shared<Rendezvous>(options.world_size, options.patience, options.device_data);
   std::promise<bool> promise;  // that all ranks have a thread: nothing is run by some of them only
   const std::shared_future<bool> complete = promise.get_future().share();
   std::vector<std::thread> ranks;

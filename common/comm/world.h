@@ -4,6 +4,7 @@
 /// if mpirun has started it, its processes.
 #pragma once
 
+#include "comm/device_plane.h"
 #include "comm/process_group.h"
 #include "device/context.h"
 
@@ -11,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace fsdp {
 
@@ -36,7 +38,11 @@ struct RankOptions {
   std::uint64_t seed = 0;
   bool record_trace = false;
   bool has_cpu_host = false;  ///< as in Context::Options
-  Decorator decorate{};       ///< optional; called on each rank's thread
+  /// Rank r computes on devices[r % devices.size()], or on the cpu if there are none. Several ranks
+  /// may share a CUDA device.
+  std::vector<Device> devices{};
+  DeviceData device_data = DeviceData::canonical;  ///< on CUDA devices
+  Decorator decorate{};                            ///< optional; called on each rank's thread
   /// How long blocked ranks wait for the message of an exception that is still unwinding another
   /// rank (see run_ranks).
   std::chrono::milliseconds patience{5'000};

@@ -87,6 +87,23 @@ TEST_CASE("collectives move and add as their names promise, at every number of r
   }
 }
 
+TEST_CASE("a reduction writes on its root alone") {
+  const auto results = same_in_every_plan<std::vector<Floats>>([&] {
+    return on_ranks(3, [&](const Rank& me) {
+      OnDevice<float> in(me.stream, values(me.rank, kCount)), sums(me.stream, Floats(kCount, 7.0F));
+      reduce(me, sums.data, in.data, kCount, 1);
+      Floats out = sums.read_back();
+      in.free();
+      sums.free();
+      leave(me);
+      return out;
+    });
+  });
+  CHECK(results[0] == Floats(kCount, 7.0F));
+  for (std::size_t i = 0; i < kCount; ++i) CHECK(results[1][i] == sum_of_ranks(3, i));
+  CHECK(results[2] == Floats(kCount, 7.0F));
+}
+
 TEST_CASE("a gather may begin in its own result, at the rank's place") {
   same_in_every_plan<std::vector<Floats>>([] {
     return on_ranks(3, [](const Rank& me) {
@@ -173,6 +190,24 @@ TEST_CASE("after an abort the others see an error, and can abort") {
       }
       check(cudaStreamSynchronize(me.stream));
       in.free();
+      return Floats{};
+    });
+  });
+}
+
+TEST_CASE("after its links have broken a communicator reports it, and can be aborted") {
+  same_in_every_plan<std::vector<Floats>>([] {
+    return on_ranks(2, [](const Rank& me) {
+      ncclResult_t error = ncclSuccess;
+      check(ncclCommGetAsyncError(me.comm, &error));
+      if (me.rank == 0) {
+        if (error != ncclSuccess) throw std::runtime_error("too early");
+        cuda_on_host::break_links();
+      }
+      while (error == ncclSuccess) check(ncclCommGetAsyncError(me.comm, &error));
+      if (error != ncclRemoteError) throw std::runtime_error("another error");
+      check(ncclCommAbort(me.comm));
+      check(cudaStreamSynchronize(me.stream));
       return Floats{};
     });
   });

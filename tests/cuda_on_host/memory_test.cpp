@@ -181,6 +181,42 @@ TEST_CASE("cudaMemcpy does not wait for streams") {
   });
 }
 
+TEST_CASE("a kernel reaches another device's memory once it has peer access, and not before") {
+  const auto run = [](bool enabled) {
+    check(cudaSetDevice(1));
+    const cudaStream_t other = new_stream();
+    OnDevice<float> in(other, {1, 2, 3});
+    check(cudaSetDevice(0));
+    int can = 0;
+    check(cudaDeviceCanAccessPeer(&can, 0, 1));
+    CHECK(can == 1);
+    if (enabled) {
+      check(cudaDeviceEnablePeerAccess(1, 0));
+      CHECK(cudaDeviceEnablePeerAccess(1, 0) == cudaErrorPeerAccessAlreadyEnabled);
+    }
+    const cudaStream_t stream = new_stream();
+    OnDevice<float> out(stream, 3);
+    increment(stream, out.data, in.data, 3);
+    const auto values = out.read_back();
+    out.free();
+    in.free();
+    return values;
+  };
+  CHECK(same_in_every_plan<std::vector<float>>([&] { return run(true); }) ==
+        std::vector<float>{2, 3, 4});
+  misuse_in_every_plan({"increment", "device 0 cannot reach", "cudaDeviceEnablePeerAccess"},
+                       [&] { run(false); });
+  Plan apart;
+  apart.has_peer_access = false;
+  Session session(apart);
+  int can = 1;
+  check(cudaDeviceCanAccessPeer(&can, 0, 1));
+  CHECK(can == 0);
+  CHECK(cudaDeviceEnablePeerAccess(1, 0) != cudaSuccess);
+  cudaGetLastError();
+  session.finish();
+}
+
 TEST_CASE("a device has so much memory and no more") {
   Session session({Mode::lazy, 0, 2, 1000});
   void *first = nullptr, *second = nullptr;

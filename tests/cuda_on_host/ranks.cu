@@ -32,3 +32,7 @@ void all_reduce(const Rank& me, float* values, std::size_t n) {
 void broadcast(const Rank& me, float* values, std::size_t n, int root) {
   check(ncclBroadcast(values, values, n, ncclFloat32, root, me.comm, me.stream));
 }
+void reduce(const Rank& me, float* sums, const float* values, std::size_t n, int root) {
+  check(ncclReduce(values, me.rank == root ? sums : nullptr, n, ncclFloat32, ncclSum, root, me.comm,
+                   me.stream));
+}

@@ -25,3 +25,5 @@ void all_gather(const Rank& me, float* whole, const float* part, std::size_t n);
 void reduce_scatter(const Rank& me, float* part, const float* whole, std::size_t n);
 void all_reduce(const Rank& me, float* values, std::size_t n);
 void broadcast(const Rank& me, float* values, std::size_t n, int root);
+/// To another place than the root's own values.
+void reduce(const Rank& me, float* sums, const float* values, std::size_t n, int root);

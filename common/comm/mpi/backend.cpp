@@ -37,6 +37,12 @@ class MpiBackend : public Backend {
                "{} of {}: the MPI group sends real bytes, but this tensor has none; a tensor on "
                "the fake device needs the fake group",
                name_of(call.op), to_string(call.label));
+    FSDP_CHECK(
+        call.on_device == nullptr,
+        "{} of {}: ranks that are processes exchange bytes of the host, but this tensor is "
+        "on a CUDA device. Start the program without mpirun: ranks that are threads use CUDA "
+        "devices.",
+        name_of(call.op), to_string(call.label));
     auto operation = make_operation(call);
     engine_->call(operation);
     return std::make_unique<MpiPending>(engine_, std::move(operation));

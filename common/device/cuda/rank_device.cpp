@@ -38,12 +38,16 @@ class CudaRankDevice final : public RankDevice {
   }
   ~CudaRankDevice() override {
     // Nothing may be thrown. What went wrong here did so in an earlier call, which has reported it.
+    // The thread may be another rank's, which was the last to need this device, and keeps its own.
     try {
+      int current = 0;
+      cudaGetDevice(&current);
       cudaSetDevice(index_);
       for (const Stream stream : streams()) {
         cudaStreamSynchronize(stream);
         cudaStreamDestroy(stream);
       }
+      cudaSetDevice(current);
     } catch (...) {
     }
   }

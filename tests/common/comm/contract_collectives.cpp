@@ -3,8 +3,6 @@
 #include "comm/mpi/plan.h"
 #include "worlds.h"
 
-#include <cstring>
-
 namespace fsdp::comm_test {
 namespace {
 
@@ -104,6 +102,7 @@ TEST_CASE("every collective gives what its definition says, int64", "[world]") {
 
 TEST_CASE("collectives that are cut into pieces", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
+    if (world.on_device) return;   // where nothing is cut
     if (group.size() > 3) return;  // writing the sums down element by element takes time
     check_all_gather<float>(world, group, kLarge);
     check_reduce_scatter<float>(world, group, kLarge, ReduceOp::avg);
@@ -115,7 +114,7 @@ TEST_CASE("collectives that are cut into pieces", "[world]") {
 
 TEST_CASE("sums that no buffer of a transport can hold at once", "[world]") {
   in_every_world([](const World& world, ProcessGroup& group) {
-    if (group.size() != 4) return;
+    if (group.size() != 4 || world.on_device) return;
     const std::int64_t n = 2 * (mpi::kMostScratch / 8) + 7;
     std::vector<float> sums;
     for (std::int64_t i = 0; i < kPeriod; ++i) sums.push_back(reduced<float>(4, i));
@@ -140,8 +139,7 @@ TEST_CASE("all_gather in place", "[world]") {
     for (const std::int64_t n : kSizes) {
       const Tensor out = Tensor::empty({group.size() * n});
       const Tensor in = out.narrow(0, group.rank() * n, n);
-      const std::vector<float> mine = contribution<float>(group.rank(), n);
-      if (n > 0) std::memcpy(in.raw(), mine.data(), in.nbytes());
+      put(in, contribution<float>(group.rank(), n));
       group.all_gather(out, in, kLabel).wait();
       expect_elements<float>(world, out, [&](std::int64_t i) {
         return element<float>(static_cast<int>(i / n), i % n);
@@ -169,8 +167,7 @@ TEST_CASE("an operand may begin anywhere in its storage", "[world]") {
     const std::int64_t n = 1001;
     const Tensor whole = Tensor::zeros({n + 9});
     const Tensor data = whole.narrow(0, 9, n);
-    const std::vector<float> mine = contribution<float>(group.rank(), n);
-    std::memcpy(data.raw(), mine.data(), data.nbytes());
+    put(data, contribution<float>(group.rank(), n));
     group.all_reduce(data, ReduceOp::sum, kLabel).wait();
     expect_elements<float>(world, data,
                            [&](std::int64_t i) { return reduced<float>(group.size(), i); });
@@ -185,7 +182,7 @@ TEST_CASE("a barrier lets nobody through before all are there", "[world]") {
     const Tensor mine = Tensor::from<std::int64_t>({0}, {1});
     const Tensor all = Tensor::empty({group.size()}, DType::int64);
     for (std::int64_t round = 1; round <= 20; ++round) {
-      *mine.data<std::int64_t>() = round;
+      put(mine, std::vector<std::int64_t>{round});
       group.barrier(kLabel).wait();
       group.all_gather(all, mine, kLabel).wait();
       for (const std::int64_t seen : all.to_vector<std::int64_t>())

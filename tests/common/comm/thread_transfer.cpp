@@ -33,8 +33,8 @@ std::vector<std::vector<float>> numbers(std::size_t ranks, std::size_t numel) {
 TEST_CASE("transfer: chunks may run in any order") {
   auto forwards = numbers(3, 400'003);
   auto backwards = forwards;
-  const Transfer first(all_reduce_of(forwards));
-  const Transfer second(all_reduce_of(backwards));
+  HostTransfer first(all_reduce_of(forwards));
+  HostTransfer second(all_reduce_of(backwards));
   REQUIRE(first.chunks() > 3);
   CHECK_FALSE(first.is_small());
   for (std::int64_t chunk = 0; chunk < first.chunks(); ++chunk) first.run(chunk);
@@ -48,12 +48,12 @@ TEST_CASE("transfer: chunks may run in any order") {
 
 TEST_CASE("transfer: a small one is one chunk, an empty one none") {
   auto data = numbers(3, 100);
-  const Transfer small(all_reduce_of(data));
+  HostTransfer small(all_reduce_of(data));
   CHECK(small.is_small());
   CHECK(small.chunks() == 1);
   std::vector<std::vector<float>> nothing(3);
-  CHECK(Transfer(all_reduce_of(nothing)).chunks() == 0);
-  CHECK(Transfer({Collective{.op = CollectiveOp::barrier}}).chunks() == 0);
+  CHECK(HostTransfer(all_reduce_of(nothing)).chunks() == 0);
+  CHECK(HostTransfer({Collective{.op = CollectiveOp::barrier}}).chunks() == 0);
 }
 
 TEST_CASE("transfer: one rank alone moves nothing in place, and its shard otherwise") {
@@ -63,9 +63,9 @@ TEST_CASE("transfer: one rank alone moves nothing in place, and its shard otherw
   call.in = reinterpret_cast<std::byte*>(data.data());
   call.out = reinterpret_cast<std::byte*>(data.data());
   call.numel = 3;
-  CHECK(Transfer({call}).chunks() == 0);
+  CHECK(HostTransfer({call}).chunks() == 0);
   call.out = reinterpret_cast<std::byte*>(copy.data());
-  const Transfer transfer({call});
+  HostTransfer transfer({call});
   REQUIRE(transfer.chunks() == 1);
   transfer.run(0);
   CHECK(copy == data);

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -22,14 +23,16 @@ namespace fsdp::comm_test {
 struct World {
   std::string name;
   bool canonical_bits = true;  ///< sums are in the order of tensor/tree_sum.h, to the last bit
+  bool on_device = false;      ///< tensors are on a device whose streams the host runs ahead of
   std::function<void(int world_size, const std::function<void(ProcessGroup&)>&)> run;
 };
 
 const std::vector<World>& worlds();
 
-inline constexpr int kWorldSizes[] = {1, 2, 3, 4, 5, 8};
+const std::vector<int>& world_sizes();
 
-/// Runs `body` on every rank of every world at every size; a failure names both.
+/// Runs `body` on every rank of every world at every size; a failure names both. In a world on a
+/// device, new tensors are there.
 void in_every_world(const std::function<void(const World&, ProcessGroup&)>& body);
 
 /// Catch2's assertions are not for several threads at once: on a rank, throw, and let run_ranks
@@ -66,6 +69,17 @@ std::vector<T> contribution(int rank, std::int64_t numel) {
   return values;
 }
 
+/// Overwrites `tensor`, which is contiguous.
+template <class T>
+void put(const Tensor& tensor, const std::vector<T>& values) {
+  if (tensor.numel() == 0) return;
+  if (tensor.device().host_can_read()) {
+    std::memcpy(tensor.raw(), values.data(), tensor.nbytes());
+  } else {
+    Context::current().rank_device().write(tensor.raw(), values.data(), tensor.nbytes());
+  }
+}
+
 /// The canonical sum, written down once more: leaves [begin, end) split at the largest power of two
 /// below their number.
 template <class T>
@@ -87,17 +101,28 @@ T reduced(int world_size, std::int64_t i, ReduceOp op = ReduceOp::sum) {
   return static_cast<T>(static_cast<Wide<T>>(sum) * (1 / static_cast<Wide<T>>(world_size)));
 }
 
+/// What another order of addition may change a sum of a few elements by.
+template <class T>
+constexpr double rounding_of_sums() {
+  if constexpr (std::is_integral_v<T>) return 0;
+  const double largest = kIsHalf<T> ? 0x1p9 : 0x1p31;  // of the elements
+  if constexpr (std::is_same_v<T, BFloat16>) return 4 * largest * 0x1p-8;
+  if constexpr (std::is_same_v<T, Float16>) return 4 * largest * 0x1p-11;
+  return 4 * largest * (sizeof(T) == 4 ? 0x1p-24 : 0x1p-53);
+}
+
 /// Throws unless `tensor` holds expected(i) at every i, to the last bit (or nearly, without
 /// canonical bits). Of a large tensor, every 13th element.
 template <class T, class Expected>
 void expect_elements(const World& world, const Tensor& tensor, Expected&& expected) {
-  const T* actual = tensor.numel() > 0 ? tensor.data<T>() : nullptr;
+  const std::vector<T> actual = tensor.to_vector<T>();
   const std::int64_t step = tensor.numel() > 50'000 ? 13 : 1;
   for (std::int64_t i = 0; i < tensor.numel(); i += step) {
     const T want = expected(i);
     const auto wanted = static_cast<double>(static_cast<Wide<T>>(want));
-    const auto found = static_cast<double>(static_cast<Wide<T>>(actual[i]));
-    const double slack = world.canonical_bits ? 0 : 1e-5 * (1 + std::abs(wanted));
+    const auto found =
+        static_cast<double>(static_cast<Wide<T>>(actual[static_cast<std::size_t>(i)]));
+    const double slack = world.canonical_bits ? 0 : rounding_of_sums<T>();
     expect(std::abs(found - wanted) <= slack, "element {}: {} instead of {}", i, found, wanted);
   }
 }

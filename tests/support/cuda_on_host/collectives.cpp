@@ -101,7 +101,8 @@ std::size_t nbytes_of(ncclDataType_t type) {
 }
 
 std::string text_of(const Part& part) {
-  const char* names[] = {"ncclAllGather", "ncclReduceScatter", "ncclAllReduce", "ncclBroadcast"};
+  const char* names[] = {"ncclAllGather", "ncclReduceScatter", "ncclAllReduce", "ncclBroadcast",
+                         "ncclReduce"};
   return fmt::format("{} of {} elements of type {}", names[static_cast<int>(part.kind)], part.count,
                      static_cast<int>(part.type));
 }
@@ -132,6 +133,7 @@ void carry_out(const std::vector<Part>& parts) {
     all = reduce(inputs, parts[0].type, parts[0].op);
   }
   for (std::size_t r = 0; r < ranks; ++r) {
+    if (kind == Kind::reduce && r != root) continue;
     const std::size_t begin = kind == Kind::reduce_scatter ? r * nbytes : 0;
     const std::size_t size = kind == Kind::reduce_scatter ? nbytes : all.size();
     touch_or_fail(parts[r].operation, parts[r].receive, size, true);

@@ -10,7 +10,7 @@
 
 namespace cuda_on_host {
 
-enum class Kind { all_gather, reduce_scatter, all_reduce, broadcast };
+enum class Kind { all_gather, reduce_scatter, all_reduce, broadcast, reduce };
 
 /// A rank's part in a collective. `count` is as in NCCL's call of that kind.
 struct Part {

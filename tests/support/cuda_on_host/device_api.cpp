@@ -29,6 +29,8 @@ ErrorText text_of(cudaError_t error) {
       return {"cudaErrorInvalidDevice", "invalid device ordinal"};
     case cudaErrorNotReady:
       return {"cudaErrorNotReady", "device not ready"};
+    case cudaErrorPeerAccessAlreadyEnabled:
+      return {"cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"};
     case cudaErrorNotSupported:
       return {"cudaErrorNotSupported", "operation not supported"};
   }
@@ -105,6 +107,24 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   if (found == values.end()) return report(cudaErrorInvalidValue);
   *value = found->second;
   return report(cudaSuccess);
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  const Call call;
+  for (const int each : {device, peer}) {
+    if (each < 0 || each >= call->plan.devices) return report(cudaErrorInvalidDevice);
+  }
+  *can = device != peer && call->plan.has_peer_access ? 1 : 0;
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  const Call call;
+  const int own = current_device();
+  if (peer < 0 || peer >= call->plan.devices || peer == own) return report(cudaErrorInvalidDevice);
+  if (flags != 0 || !call->plan.has_peer_access) return report(cudaErrorInvalidValue);
+  const bool is_new = call->peers.emplace(own, peer).second;
+  return report(is_new ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled);
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {

@@ -23,6 +23,14 @@ void Grid::access(const void* pointer, std::size_t nbytes, bool write, bool atom
 std::string Grid::check_access(Address address, std::size_t nbytes, bool write, bool atomic) {
   const Machine& all = machine();
   if (all.memory.in_device_range(address)) {
+    const int own = launch_.config.stream->device;
+    const Allocation* allocation = machine().memory.find(address);
+    const int other = allocation == nullptr ? own : allocation->device;
+    if (other != own && !all.peers.contains({own, other})) {
+      return fmt::format(
+          "{} {}, which device {} cannot reach: cudaDeviceEnablePeerAccess was not called there",
+          write ? "writes" : "reads", allocation->name(), own);
+    }
     return touch(machine().memory, all.operations,
                  {operation_, address, nbytes, write, atomic, position()});
   }

@@ -74,6 +74,8 @@ class Machine {
   Clock host;
   std::int64_t waits = 0;
   std::string failure;  ///< the first Misuse
+  std::set<std::pair<int, int>>
+      peers;  ///< {device, peer}: its kernels may touch memory of the peer
 
   void reset(const Plan& new_plan);
   CUstream_st* new_stream(unsigned flags, int priority, int device);

@@ -179,8 +179,10 @@ ncclResult_t collective(Part part, ncclComm_t handle, cudaStream_t stream_handle
     fail("{} by rank {}, which is on device {}, was given {}", name, comm.rank, comm.device,
          stream.name());
   }
+  const bool receives = part.kind != Kind::reduce || comm.rank == part.root;
   for (const void* buffer : {part.send, static_cast<const void*>(part.receive)}) {
-    if (part.count > 0 && !call->memory.in_device_range(reinterpret_cast<Address>(buffer))) {
+    if (part.count > 0 && (buffer != part.receive || receives) &&
+        !call->memory.in_device_range(reinterpret_cast<Address>(buffer))) {
       fail("{} by rank {} was given a buffer that is no device memory", name, comm.rank);
     }
   }
@@ -202,6 +204,12 @@ ncclResult_t collective(Part part, ncclComm_t handle, cudaStream_t stream_handle
 }
 
 }  // namespace
+
+void break_links() {
+  const Call call;
+  for (const auto& comm : communicators().all) comm->world->aborted = true;
+  machine().notify();
+}
 
 void forget_communicators() {
   communicators().worlds.clear();
@@ -341,6 +349,11 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, n
 ncclResult_t ncclBroadcast(const void* send, void* receive, std::size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t stream) {
   return collective({Kind::broadcast, send, receive, count, type, ncclSum, root}, comm, stream);
+}
+
+ncclResult_t ncclReduce(const void* send, void* receive, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  return collective({Kind::reduce, send, receive, count, type, op, root}, comm, stream);
 }
 
 ncclResult_t ncclGroupStart() {

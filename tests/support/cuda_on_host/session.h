@@ -21,6 +21,7 @@ struct Plan {
   std::uint64_t seed = 0;
   int devices = 8;
   std::size_t device_nbytes = std::size_t{1} << 30;
+  bool has_peer_access = true;  ///< devices can reach each other's memory
 };
 
 /// A process's devices, as new. One at a time; an earlier one's pointers and streams are void.
@@ -38,5 +39,9 @@ class Session {
 /// How often the host has waited for a device since the Session began: cudaStreamSynchronize,
 /// cudaEventSynchronize, cudaDeviceSynchronize, cudaMemcpy, cudaMemset, cudaFree and cudaFreeHost.
 std::int64_t host_waits();
+
+/// Cuts the links between devices: every communicator of NCCL reports ncclRemoteError, and what has
+/// not run yet never does, unless it is aborted.
+void break_links();
 
 }  // namespace cuda_on_host

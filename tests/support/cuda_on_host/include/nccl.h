@@ -73,6 +73,9 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, n
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclBroadcast(const void* send, void* receive, std::size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t stream);
+/// Only the root needs `receive`.
+ncclResult_t ncclReduce(const void* send, void* receive, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream);
 
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();

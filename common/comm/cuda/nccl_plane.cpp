@@ -1,0 +1,94 @@
+#include "comm/cuda/nccl_plane.h"
+
+#include "comm/cuda/nccl_communicators.h"
+#include "comm/cuda/thread_device.h"
+
+#include <exception>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace fsdp::cuda {
+namespace {
+
+/// All collectives of a world start one after the other, in the same order on every device, and on
+/// the one communication stream of each rank. Kernels of NCCL wait for each other across devices:
+/// two devices that ran those of two groups in different orders could wait forever.
+class NcclPlane final : public threads::DevicePlane {
+ public:
+  std::unique_ptr<threads::Transfer> make_transfer(const control::Group& group,
+                                                   std::vector<Collective> calls) override;
+  bool needs_checks() const override { return true; }
+  void check() override {
+    const std::lock_guard lock(mutex_);
+    std::exception_ptr first;
+    for (const auto& [group, communicators] : groups_) {
+      try {
+        communicators->check();
+      } catch (...) {  // those of other groups may have failed too, and must end
+        if (!first) first = std::current_exception();
+      }
+    }
+    if (first) std::rethrow_exception(first);
+  }
+
+  /// @returns for every rank, what marks the end of its part
+  std::vector<std::unique_ptr<StreamEvent>> start(const control::Group& group,
+                                                  const std::vector<Collective>& calls) {
+    const std::lock_guard lock(mutex_);
+    auto found = groups_.find(&group);
+    if (found == groups_.end()) {
+      found = groups_.emplace(&group, std::make_unique<Communicators>(calls)).first;
+    }
+    for (const Collective& call : calls) {
+      RankDevice& device = device_of(call);
+      device.make_wait(device.communication(), *call.on_device->ready);
+    }
+    found->second->start(calls);
+    std::vector<std::unique_ptr<StreamEvent>> ends;
+    for (const Collective& call : calls) {
+      device_of(call).activate();
+      ends.push_back(device_of(call).record(device_of(call).communication()));
+    }
+    return ends;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const control::Group*, std::unique_ptr<Communicators>> groups_;  // made at first use
+};
+
+/// NCCL itself makes ranks wait for each other's operands: a rank's part begins when its own are
+/// ready, and ends when its result is complete and its peers have its input.
+class NcclTransfer final : public threads::Transfer {
+ public:
+  NcclTransfer(NcclPlane& plane, const control::Group& group, std::vector<Collective> calls)
+      : plane_(plane), group_(group), calls_(std::move(calls)) {}
+
+  std::int64_t chunks() const override { return calls_.front().numel == 0 ? 0 : 1; }
+  bool is_small() const override { return true; }
+  void run(std::int64_t /*chunk*/) override {
+    const KeepDevice keep;
+    ends_ = plane_.start(group_, calls_);
+  }
+  const StreamEvent* ended(int member) const override {
+    return ends_.empty() ? nullptr : ends_[static_cast<std::size_t>(member)].get();
+  }
+
+ private:
+  NcclPlane& plane_;
+  const control::Group& group_;
+  std::vector<Collective> calls_;
+  std::vector<std::unique_ptr<StreamEvent>> ends_;
+};
+
+std::unique_ptr<threads::Transfer> NcclPlane::make_transfer(const control::Group& group,
+                                                            std::vector<Collective> calls) {
+  return std::make_unique<NcclTransfer>(*this, group, std::move(calls));
+}
+
+}  // namespace
+
+std::unique_ptr<threads::DevicePlane> make_nccl_plane() { return std::make_unique<NcclPlane>(); }
+
+}  // namespace fsdp::cuda

@@ -1,0 +1,94 @@
+// Collectives on CUDA memory that cannot be: each ends on every rank, with a reason.
+#include "comm/cuda/sum_of_ranks.h"
+#include "common/comm/worlds.h"
+#include "cuda/ranks_on_devices.h"
+
+#include <atomic>
+
+namespace fsdp::collective_errors_test {
+
+using cuda_test::Devices;
+using cuda_test::kLabel;
+using cuda_test::options_of;
+
+namespace {
+
+void all_reduce(ProcessGroup& group, Device device) {
+  const Tensor data = Tensor::empty({5}, DType::float32, device);
+  group.all_reduce(data, ReduceOp::sum, kLabel).wait();
+}
+
+/// The message that run_ranks throws.
+std::string error_of(const Plan& plan, const RankOptions& options,
+                     const std::function<void(ProcessGroup&)>& body) {
+  Session session(plan);
+  const std::string message =
+      message_of<Error>([&] { run_ranks(options, cuda_test::with_exact_memory(body)); });
+  CHECK_NOTHROW(session.finish());
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("a rank with a tensor of the CPU among ranks with CUDA tensors is named",
+          "[collectives]") {
+  const std::string message =
+      error_of({}, options_of(3, Devices::shared, DeviceData::canonical),
+               [](ProcessGroup& group) { all_reduce(group, group.rank() == 1 ? kCpu : kCuda); });
+  CHECK_THAT(message, contains("Aborted: ranks disagree on the device of collective 0: cuda on "
+                               "rank 0, cpu on rank 1"));
+  CHECK_THAT(message, contains("all_reduce  unit/forward"));
+}
+
+TEST_CASE("NCCL needs a device for every rank", "[collectives]") {
+  const std::string message = error_of({}, options_of(2, Devices::shared, DeviceData::nccl),
+                                       [](ProcessGroup& group) { all_reduce(group, kCuda); });
+  CHECK_THAT(message, contains("ranks 0 and 1 of this group are both on cuda:0"));
+  CHECK_THAT(message, contains("all_reduce"));
+}
+
+TEST_CASE("canonical sums need devices that reach each other's memory", "[collectives]") {
+  Plan plan;
+  plan.has_peer_access = false;
+  const auto options = options_of(2, Devices::own, DeviceData::canonical);
+  const auto message = error_of(
+      plan, options, [](ProcessGroup& group) { all_reduce(group, Context::current().device()); });
+  CHECK_THAT(message, contains("cuda:0 cannot reach the memory of cuda:1"));
+  CHECK_THAT(message, contains("Communicate by NCCL"));
+}
+
+TEST_CASE("more ranks than a canonical sum can have", "[collectives]") {
+  const auto options =
+      options_of(cuda::kMostSummedRanks + 1, Devices::shared, DeviceData::canonical);
+  const auto message = error_of({}, options, [](ProcessGroup& group) { all_reduce(group, kCuda); });
+  CHECK_THAT(message, contains("65 ranks that are threads share CUDA devices, but at most 64 can"));
+}
+
+TEST_CASE("what NCCL reports of a link is an Aborted on every rank, with the table",
+          "[collectives]") {
+  for (const bool calls_again : {true, false}) {
+    INFO("calls again: " << calls_again);
+    std::atomic<int> aborted = 0;
+    const auto options = options_of(3, Devices::own, DeviceData::nccl);
+    const auto message = error_of({}, options, [&](ProcessGroup& group) {
+      const Device device = Context::current().device();
+      all_reduce(group, device);
+      group.barrier(kLabel).wait();
+      if (group.rank() == 1) cuda_on_host::break_links();
+      try {
+        group.barrier(kLabel).wait();
+        if (calls_again) all_reduce(group, device);
+        for (;;) group.barrier(kLabel).wait();  // until somebody has looked
+      } catch (const Aborted&) {
+        ++aborted;
+        throw;
+      }
+    });
+    CHECK_THAT(message, contains("Aborted: NCCL reports that a collective has failed on cuda:0: "
+                                 "remote process exited"));
+    CHECK_THAT(message, contains("seq  operation"));
+    CHECK(aborted == 3);
+  }
+}
+
+}  // namespace fsdp::collective_errors_test

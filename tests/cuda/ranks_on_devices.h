@@ -1,0 +1,49 @@
+/// @file
+/// Ranks that are threads, with tensors on the stand-in's devices.
+#pragma once
+
+#include "comm/world.h"
+#include "cuda_on_host/plans.h"
+
+#include <functional>
+
+namespace cuda_test {
+
+inline const fsdp::Label kLabel{"unit", fsdp::Phase::forward};
+
+/// Whether all ranks share the first device, or each has its own.
+enum class Devices { shared, own };
+
+/// Options of a world whose ranks compute on the stand-in's devices.
+inline fsdp::RankOptions options_of(int world_size, Devices devices, fsdp::DeviceData data) {
+  fsdp::RankOptions options;
+  options.world_size = world_size;
+  options.device_data = data;
+  for (int index = 0; index < (devices == Devices::own ? world_size : 1); ++index) {
+    options.devices.push_back({fsdp::DeviceType::cuda, index});
+  }
+  return options;
+}
+
+/// `body` with new tensors on the rank's device, each in an allocation of its own: so no byte that
+/// is used too early or too late is one that holds something else by then.
+inline std::function<void(fsdp::ProcessGroup&)> with_exact_memory(
+    const std::function<void(fsdp::ProcessGroup&)>& body) {
+  return [&body](fsdp::ProcessGroup& group) {
+    fsdp::Context::Options own = fsdp::Context::current().options();
+    own.segment_nbytes = 0;
+    fsdp::Context context(own);
+    const fsdp::ContextScope scope(context);
+    body(group);
+  };
+}
+
+/// Runs `body` on every rank, with exact memory, in a Session of its own, which must end well.
+inline void run_on_devices(const Plan& plan, int world_size, Devices devices, fsdp::DeviceData data,
+                           const std::function<void(fsdp::ProcessGroup&)>& body) {
+  Session session(plan);
+  fsdp::run_ranks(options_of(world_size, devices, data), with_exact_memory(body));
+  session.finish();
+}
+
+}  // namespace cuda_test
