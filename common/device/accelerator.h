@@ -41,9 +41,9 @@ class KernelState {
 /// streams are made, other threads may too, if they call activate() first. Collectives do.
 ///
 /// The rank's kernels run on the compute stream, in the order of the program. Memory is allocated
-/// and freed in that order too, so a block may be used again at once. Another stream may touch bytes
-/// only between two edges. It waits for the compute stream before, and the compute stream waits for
-/// it before the bytes are used or freed.
+/// and freed in that order too, so a block may be used again at once. Another stream may touch
+/// bytes only between two edges: it waits for the compute stream before, and the compute stream
+/// waits for it before the bytes are used or freed.
 class RankDevice : public std::enable_shared_from_this<RankDevice> {
  public:
   RankDevice() = default;

@@ -1,7 +1,7 @@
 // The kernels of tensor/cuda/attention*.cu against the CPU's.
 #include "tensor/cuda/attention.h"
 
-#include "cuda/kernels.h"
+#include "cuda/few_plans.h"
 #include "tensor/cuda/attention_extents.h"
 
 using namespace cuda_test;
@@ -43,6 +43,9 @@ struct Attention {
   }
 };
 
+/// One problem runs under all plans.
+bool in_all_plans(const AttentionExtents& e) { return e.batch == 2; }
+
 std::string text_of(const AttentionExtents& e) {
   std::string text = "B, T, H, G, D, T' =";
   for (const std::int64_t each : {e.batch, e.length, e.heads, e.kv_heads, e.width, e.queries}) {
@@ -54,7 +57,7 @@ std::string text_of(const AttentionExtents& e) {
 /// Tiles are of 32 or 64 rows.
 const std::vector<AttentionExtents>& some_extents() {
   static const std::vector<AttentionExtents> all = {{1, 1, 1, 1, 16, 1},    {2, 31, 4, 2, 16, 31},
-                                                    {1, 33, 2, 2, 80, 33},  {1, 65, 2, 1, 64, 65},
+                                                    {1, 33, 1, 1, 80, 33},  {1, 65, 2, 1, 64, 65},
                                                     {1, 34, 1, 1, 128, 34}, {1, 5, 3, 1, 10, 5}};
   return all;
 }
@@ -63,7 +66,7 @@ template <class T>
 void check_forward(const AttentionExtents& e, std::int64_t skip) {
   INFO(text_of(e) << ", skip " << skip);
   const Attention<T> in(e);
-  const Outputs outputs = same_in_some_plans([&](cudaStream_t stream) {
+  const Outputs outputs = in_plans(in_all_plans(e), [&](cudaStream_t stream) {
     DeviceValues<T> q(stream, in.q, skip), k(stream, in.k, skip), v(stream, in.v, skip);
     DeviceValues<T> out(stream, in.dout, skip);
     DeviceValues<float> lse(stream, std::vector<float>(in.q.size() / e.width, NAN), 0);
@@ -73,8 +76,14 @@ void check_forward(const AttentionExtents& e, std::int64_t skip) {
     v.drop();
     return Outputs{out.take(in.q_shape), lse.take(in.lse_shape)};
   });
-  CHECK(largest_error(outputs[0], in.out) <= 2 * tolerance<T>());
-  CHECK(largest_error(outputs[1], in.lse) <= 2e-6);
+  CHECK(largest_error(outputs[0], in.out) <= tolerance<T>());
+  CHECK(largest_error(outputs[1], in.lse) <= 1e-6);
+}
+
+/// p and ds are rounded before they are multiplied, and the result once.
+template <class T>
+double gradient_tolerance() {
+  return std::is_same_v<T, float> ? 3e-6 : 2 * tolerance<T>();
 }
 
 template <class T>
@@ -89,7 +98,7 @@ void check_backward(const AttentionExtents& e, std::int64_t skip) {
   ops::attention_backward(dq, dk, dv, dout, in.out, in.lse, q, k, v);
   const auto of_cpu = in.out.template to_vector<T>();
   const auto lse_of_cpu = in.lse.template to_vector<float>();
-  const Outputs outputs = same_in_some_plans([&](cudaStream_t stream) {
+  const Outputs outputs = in_plans(in_all_plans(e), [&](cudaStream_t stream) {
     DeviceValues<T> to_q(stream, in.q, skip), to_k(stream, in.k, skip), to_v(stream, in.k, skip),
         dy(stream, in.dout, skip), out(stream, of_cpu, skip), queries(stream, in.q, skip),
         keys(stream, in.k, skip), weighted(stream, in.v, skip);
@@ -101,9 +110,9 @@ void check_backward(const AttentionExtents& e, std::int64_t skip) {
     lse.drop();
     return Outputs{to_q.take(in.q_shape), to_k.take(in.kv_shape), to_v.take(in.kv_shape)};
   });
-  CHECK(largest_error(outputs[0], dq) <= 4 * tolerance<T>());
-  CHECK(largest_error(outputs[1], dk) <= 4 * tolerance<T>());
-  CHECK(largest_error(outputs[2], dv) <= 4 * tolerance<T>());
+  CHECK(largest_error(outputs[0], dq) <= gradient_tolerance<T>());
+  CHECK(largest_error(outputs[1], dk) <= gradient_tolerance<T>());
+  CHECK(largest_error(outputs[2], dv) <= gradient_tolerance<T>());
 }
 
 }  // namespace
@@ -128,7 +137,7 @@ TEMPLATE_TEST_CASE("the last queries alone have the bits they have among all", "
     AttentionExtents last = whole;
     last.queries = count;
     const auto skipped = static_cast<std::ptrdiff_t>((67 - count) * 2 * 16);
-    const Outputs outputs = same_in_some_plans([&](cudaStream_t stream) {
+    const Outputs outputs = in_one_plan([&](cudaStream_t stream) {
       DeviceValues<TestType> q(stream, in.q, 0), k(stream, in.k, 0), v(stream, in.v, 0);
       DeviceValues<TestType> all(stream, in.dout, 0);
       DeviceValues<TestType> some(stream, {in.dout.begin() + skipped, in.dout.end()}, 0);

@@ -1,6 +1,7 @@
 // The kernels of tensor/cuda/cross_entropy.cu against the CPU's.
 #include "tensor/cuda/cross_entropy.h"
 
+#include "cuda/few_plans.h"
 #include "cuda/indices.h"
 
 using namespace cuda_test;
@@ -59,7 +60,7 @@ template <class T>
 Outputs on_the_device(const Logits& s, const std::vector<T>& logits,
                       const std::vector<std::int32_t>& targets, bool in_place,
                       const std::function<void(DeviceError&)>& expect) {
-  return same_in_some_plans([&](cudaStream_t stream) {
+  return in_plans(std::is_same_v<T, float>, [&](cudaStream_t stream) {
     DeviceValues<T> x(stream, logits, s.skip), dx(stream, logits, 0);
     DeviceValues<std::int32_t> at(stream, targets, 0);
     DeviceValues<float> loss(stream, {NAN}, 0), factor(stream, {NAN}, 0),
@@ -123,6 +124,13 @@ TEST_CASE("logits far apart, or infinite, leave the loss finite", "[kernels]") {
   const Outputs outputs = on_the_device(s, logits, targets, true, expect_none);
   CHECK(outputs[0].to_vector<float>() == std::vector<float>{0});
   CHECK(outputs[1].to_vector<float>() == std::vector<float>{9e4F});
+}
+
+TEST_CASE("logits far below zero have a finite loss", "[kernels]") {
+  const Logits s{1, 6, 0};
+  const std::vector<float> logits(6, -1000.0F);
+  const Outputs outputs = on_the_device(s, logits, {2}, false, expect_none);
+  CHECK(largest_error(outputs[0], on_cpu(std::vector<float>{std::log(6.0F)}, {1})) <= 1e-4);
 }
 
 TEST_CASE("the first target outside the vocabulary is reported and does not count", "[kernels]") {

@@ -1,5 +1,5 @@
-// Bytes an element: its size (fill_with), or twice that; a flop at most. So memory limits both. On a
-// card of 3.3 TB/s, the 8 bytes of scale_by in float32 are 410 G elements/s.
+// Bytes an element: its size (fill_with), or twice that; a flop at most. So memory limits both. On
+// a card of 3.3 TB/s, the 8 bytes of scale_by in float32 are 410 G elements/s.
 #include "tensor/cuda/scalar.h"
 
 #include "tensor/cuda/pointwise.h"
