@@ -1,7 +1,7 @@
 // Collectives on CUDA memory that cannot be: each ends on every rank, with a reason.
-#include "comm/cuda/sum_of_ranks.h"
 #include "common/comm/worlds.h"
 #include "cuda/ranks_on_devices.h"
+#include "tensor/cuda/tree_sum.h"
 
 #include <atomic>
 
@@ -57,11 +57,20 @@ TEST_CASE("canonical sums need devices that reach each other's memory", "[collec
   CHECK_THAT(message, contains("Communicate by NCCL"));
 }
 
+TEST_CASE("CUDA devices do not add float64", "[collectives]") {
+  const auto options = options_of(2, Devices::shared, DeviceData::canonical);
+  const auto message = error_of({}, options, [](ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({5}, DType::float64);
+    group.all_reduce(data, ReduceOp::sum, kLabel).wait();
+  });
+  CHECK_THAT(message, contains("all_reduce of unit/forward: CUDA devices do not add float64"));
+}
+
 TEST_CASE("more ranks than a canonical sum can have", "[collectives]") {
-  const auto options =
-      options_of(cuda::kMostSummedRanks + 1, Devices::shared, DeviceData::canonical);
+  const auto options = options_of(cuda::kMostLeaves + 1, Devices::shared, DeviceData::canonical);
   const auto message = error_of({}, options, [](ProcessGroup& group) { all_reduce(group, kCuda); });
-  CHECK_THAT(message, contains("65 ranks that are threads share CUDA devices, but at most 64 can"));
+  CHECK_THAT(message,
+             contains("257 ranks that are threads share CUDA devices, but at most 256 can"));
 }
 
 TEST_CASE("what NCCL reports of a link is an Aborted on every rank, with the table",

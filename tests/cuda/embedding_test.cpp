@@ -44,7 +44,7 @@ void check_embedding(const Lookup& s) {
 
 /// Fractions whose sums depend on their order.
 template <class T>
-std::vector<T> thirds(std::int64_t n) {
+std::vector<T> gradient_thirds(std::int64_t n) {
   std::vector<T> result;
   for (std::int64_t i = 0; i < n; ++i)
     result.push_back(T(value_at(i, 5) / 3 * (i % 7 == 0 ? 300 : 1)));
@@ -55,7 +55,7 @@ template <class T>
 void check_backward(const Lookup& s, bool add) {
   INFO(s.rows << " rows of " << s.width << ", vocabulary " << s.vocabulary << ", add " << add);
   const auto held = values<T>(s.vocabulary * s.width, 1);
-  const auto dout = thirds<T>(s.rows * s.width);
+  const auto dout = gradient_thirds<T>(s.rows * s.width);
   const auto tokens = indices(s.rows, s.vocabulary, 3);
   const Tensor expected = on_cpu(held, {s.vocabulary, s.width});
   ops::embedding_backward(expected, on_cpu(dout, {s.rows, s.width}), on_cpu(tokens, {s.rows}),

@@ -217,6 +217,15 @@ TEST_CASE("a kernel reaches another device's memory once it has peer access, and
   session.finish();
 }
 
+TEST_CASE("an event belongs to the device that was current when it was made") {
+  misuse_in_every_plan({"cudaEventRecord", "was made on device 0", "stream 1 of device 1"}, [] {
+    check(cudaSetDevice(1));
+    const cudaStream_t stream = new_stream();
+    check(cudaSetDevice(0));
+    check(cudaEventRecord(new_event(), stream));
+  });
+}
+
 TEST_CASE("a device has so much memory and no more") {
   Session session({Mode::lazy, 0, 2, 1000});
   void *first = nullptr, *second = nullptr;

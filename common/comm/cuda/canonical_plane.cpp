@@ -2,11 +2,13 @@
 
 #include "base/check.h"
 #include "comm/cuda/peer_access.h"
-#include "comm/cuda/sum_of_ranks.h"
 #include "comm/cuda/thread_device.h"
+#include "tensor/cuda/elementwise.h"
+#include "tensor/cuda/tree_sum.h"
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 namespace fsdp::cuda {
@@ -19,22 +21,22 @@ struct Copy {
   const std::byte* from;
 };
 
-/// What the stream of one rank does in a collective: runs of `numel` elements that it copies, or
-/// adds up. No two ranks' parts touch the same bytes unless both only read.
+/// What the stream of one rank does in a collective: it adds up runs of `numel` elements, and then
+/// copies runs as long. No two ranks' parts touch the same bytes unless both only read.
 ///
 ///     all_gather      part r = in_q -> out_r[q] for every q
 ///     reduce_scatter  part r = in_q[r] -> sum -> out_r
-///     all_reduce      part r = data_q, a range of it -> sum -> data_q for every q
+///     all_reduce      part r = data_q, a range of it -> sum -> data_r -> data_q for every q
 ///
 /// So all_reduce works in place without a second phase: only the part that overwrites a range reads
 /// it.
 struct Part {
-  std::vector<Copy> copies;
-  std::vector<const std::byte*> ins;
-  std::vector<std::byte*> outs;
   std::int64_t numel = 0;
+  std::vector<const std::byte*> ins;
+  std::byte* sum = nullptr;  // of all ins; null: nothing is added
+  std::vector<Copy> copies;
 
-  bool is_empty() const { return numel == 0 || (copies.empty() && outs.empty()); }
+  bool is_empty() const { return numel == 0 || (sum == nullptr && copies.empty()); }
 };
 
 class Parts {
@@ -57,13 +59,10 @@ class Parts {
         copy(part, own.out, calls_[root].in);
         break;
       case CollectiveOp::reduce_scatter:
-        sum(part, static_cast<std::int64_t>(rank) * own.numel);
-        part.outs = {own.out};
+        sum(part, own.out, static_cast<std::int64_t>(rank) * own.numel);
         break;
       case CollectiveOp::reduce:
-        if (rank != root) break;
-        sum(part, 0);
-        part.outs = {own.out};
+        if (rank == root) sum(part, own.out, 0);
         break;
       case CollectiveOp::all_reduce: {
         const auto ranks = static_cast<std::int64_t>(calls_.size());
@@ -71,17 +70,15 @@ class Parts {
             (own.numel + ranks * kRangeMultiple - 1) / (ranks * kRangeMultiple) * kRangeMultiple;
         const std::int64_t begin = std::min(own.numel, range * static_cast<std::int64_t>(rank));
         part.numel = std::min(range, own.numel - begin);
-        sum(part, begin);
-        for (const Collective& call : calls_) part.outs.push_back(call.out + nbytes(begin));
+        std::byte* const to = own.out + nbytes(begin);
+        sum(part, to, begin);
+        for (const Collective& call : calls_) copy(part, call.out + nbytes(begin), to);
         break;
       }
       case CollectiveOp::barrier:
       case CollectiveOp::split:
         break;
     }
-    if (part.ins.size() != 1) return part;
-    copy(part, part.outs.front(), part.ins.front());  // one rank has nothing to add
-    part.outs.clear();
     return part;
   }
 
@@ -92,7 +89,9 @@ class Parts {
   static void copy(Part& part, std::byte* to, const std::byte* from) {
     if (to != from) part.copies.push_back({to, from});  // else in place: it is there
   }
-  void sum(Part& part, std::int64_t begin) const {
+  void sum(Part& part, std::byte* to, std::int64_t begin) const {
+    if (calls_.size() == 1) return copy(part, to, calls_.front().in + nbytes(begin));
+    part.sum = to;
     for (const Collective& call : calls_) part.ins.push_back(call.in + nbytes(begin));
   }
 
@@ -101,20 +100,20 @@ class Parts {
 
 template <class T>
 void add_up(Stream stream, const Part& part, bool average) {
-  RankVectors<T> vectors{};
-  for (const std::byte* in : part.ins) {
-    vectors.ins[vectors.in_count++] = reinterpret_cast<const T*>(in);
+  std::vector<const T*> ins;
+  for (const std::byte* in : part.ins) ins.push_back(reinterpret_cast<const T*>(in));
+  T* const out = reinterpret_cast<T*>(part.sum);
+  tree_sum(stream, out, ins.data(), static_cast<int>(ins.size()), part.numel);
+  if constexpr (!std::is_integral_v<T>) {
+    if (average) scale(stream, out, 1.0F / static_cast<float>(ins.size()), part.numel);
   }
-  for (std::byte* out : part.outs) vectors.outs[vectors.out_count++] = reinterpret_cast<T*>(out);
-  sum_of_ranks(stream, vectors, part.numel, average);
 }
 
-void add_up(Stream stream, const Part& part, DType dtype, bool average) {
-  switch (dtype) {
+void add_up(Stream stream, const Part& part, const Collective& call) {
+  const bool average = call.reduce == ReduceOp::avg;
+  switch (call.dtype) {
     case DType::float32:
       return add_up<float>(stream, part, average);
-    case DType::float64:
-      return add_up<double>(stream, part, average);
     case DType::bfloat16:
       return add_up<BFloat16>(stream, part, average);
     case DType::float16:
@@ -123,8 +122,11 @@ void add_up(Stream stream, const Part& part, DType dtype, bool average) {
       return add_up<std::int32_t>(stream, part, average);
     case DType::int64:
       return add_up<std::int64_t>(stream, part, average);
+    case DType::float64:
+      break;
   }
-  fail("a sum of {} values between ranks", name_of(dtype));
+  fail("{} of {}: CUDA devices do not add float64: use float32, or tensors of the cpu",
+       name_of(call.op), to_string(call.label));
 }
 
 /// All ranks' operands must be ready before a byte moves, and all bytes must have moved before any
@@ -180,12 +182,13 @@ class CanonicalTransfer final : public threads::Transfer {
   void carry_out(const Part& part, RankDevice& own) {
     const Collective& call = calls_.front();
     const auto nbytes = static_cast<std::size_t>(part.numel) * size_of(call.dtype);
+    if (part.sum != nullptr) {
+      for (const Collective& peer : calls_) peers_.enable(own, device_of(peer));
+      add_up(own.communication(), part, call);
+    }
     for (const Copy& copy : part.copies) {
       own.copy(own.communication(), copy.to, copy.from, nbytes);
     }
-    if (part.outs.empty()) return;
-    for (const Collective& peer : calls_) peers_.enable(own, device_of(peer));
-    add_up(own.communication(), part, call.dtype, call.reduce == ReduceOp::avg);
   }
 
   PeerAccess& peers_;
@@ -198,9 +201,9 @@ class CanonicalPlane final : public threads::DevicePlane {
  public:
   std::unique_ptr<threads::Transfer> make_transfer(const control::Group& /*group*/,
                                                    std::vector<Collective> calls) override {
-    FSDP_CHECK(calls.size() <= kMostSummedRanks,
+    FSDP_CHECK(calls.size() <= kMostLeaves,
                "{} ranks that are threads share CUDA devices, but at most {} can: use fewer ranks",
-               calls.size(), kMostSummedRanks);
+               calls.size(), kMostLeaves);
     return std::make_unique<CanonicalTransfer>(peers_, std::move(calls));
   }
 

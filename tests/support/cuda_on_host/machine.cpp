@@ -61,9 +61,10 @@ CUstream_st* Machine::new_stream(unsigned flags, int priority, int device) {
   return &made;
 }
 
-CUevent_st* Machine::new_event(unsigned flags) {
+CUevent_st* Machine::new_event(unsigned flags, int device) {
   events_.push_back(std::make_unique<CUevent_st>());
   events_.back()->number = static_cast<int>(events_.size());
+  events_.back()->device = device;
   events_.back()->flags = flags;
   return events_.back().get();
 }

@@ -56,6 +56,7 @@ struct CUstream_st {
 
 struct CUevent_st {
   int number;
+  int device;
   unsigned flags;
   bool destroyed = false;
   std::shared_ptr<cuda_on_host::Record> last;
@@ -79,7 +80,7 @@ class Machine {
 
   void reset(const Plan& new_plan);
   CUstream_st* new_stream(unsigned flags, int priority, int device);
-  CUevent_st* new_event(unsigned flags);
+  CUevent_st* new_event(unsigned flags, int device);
   /// `stream`, after a check that it can be used; else a Misuse that names `call`.
   CUstream_st& check(cudaStream_t stream, const char* call);
   CUevent_st& check(cudaEvent_t event, const char* call);

@@ -43,7 +43,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   const Call call;
-  *event = call->new_event(flags);
+  *event = call->new_event(flags, current_device());
   return report(cudaSuccess);
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
@@ -60,6 +60,10 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
   const Call call;
   CUevent_st& event = call->check(handle, "cudaEventRecord");
   CUstream_st& stream = call->check(stream_handle, "cudaEventRecord");
+  if (event.device != stream.device) {
+    fail("cudaEventRecord was called with {}, which was made on device {}, and {}", event.name(),
+         event.device, stream.name());
+  }
   stream.clock.join(call->host);
   const auto record = std::make_shared<Record>(Record{false, stream.clock, &stream});
   event.last = record;
