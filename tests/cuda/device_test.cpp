@@ -145,6 +145,12 @@ TEST_CASE("two ranks use two devices, and one thread can serve both", "[device]"
       }
       const Tensor out = Tensor::empty({5});
       ops::swiglu(out, a, a);
+      {
+        const ContextScope again(second);
+        const Tensor b = Tensor::from(some(5, 3), {5}), c = Tensor::empty({5});
+        ops::swiglu(c, b, b);
+        c.to_vector<float>();
+      }
       CHECK(a.to_vector<float>() == some(5, 1));
     }
     CHECK_NOTHROW(session.finish());

@@ -91,7 +91,7 @@ TEMPLATE_TEST_CASE("sums and numbers on a CUDA device give the CPU's bits", "[op
     ops::sum(total, a);
     const Tensor filled = thirds<TestType>(4), scaled = thirds<TestType>(5);
     ops::fill_with(filled, total);
-    ops::scale_by(scaled, total, 2, 301);
+    for (int over = 3; over < 20; over += 2) ops::scale_by(scaled, total, 20, over);
     CHECK(ops::all_finite(a));
     CHECK(ops::equal_bits(a, thirds<TestType>(1)));
     CHECK_FALSE(ops::equal_bits(a, scaled));
@@ -99,6 +99,69 @@ TEMPLATE_TEST_CASE("sums and numbers on a CUDA device give the CPU's bits", "[op
     CHECK_FALSE(ops::all_finite(filled));
     return Outputs{rows, more, total, filled, scaled};
   });
+}
+
+TEST_CASE("products and scatters on a CUDA device take the operands that were meant",
+          "[operations]") {
+  // Values of few bits: every sum is exact, so no order of additions can matter.
+  same_bits_on_both([] {
+    const auto of = [](std::int64_t salt, const Shape& shape) {
+      return Tensor::from(values<float>(fsdp::numel_of(shape), salt), shape);
+    };
+    Outputs outputs;
+    for (const Write write : {Write::set, Write::add}) {
+      for (const bool ta : {false, true}) {
+        for (const bool tb : {false, true}) {
+          const Tensor a = of(1, ta ? Shape{5, 3} : Shape{3, 5});
+          const Tensor b = of(2, tb ? Shape{4, 5} : Shape{5, 4});
+          ops::matmul(outputs.emplace_back(of(3, {3, 4})), a,
+                      ta ? ops::Transpose::yes : ops::Transpose::no, b,
+                      tb ? ops::Transpose::yes : ops::Transpose::no, write);
+        }
+      }
+      const Tensor tokens = Tensor::from(std::vector<std::int32_t>{4, 0, 4}, {3});
+      ops::embedding(outputs.emplace_back(of(4, {3, 2})), of(5, {6, 2}), tokens);
+      ops::embedding_backward(outputs.emplace_back(of(6, {6, 2})), of(7, {3, 2}), tokens, write);
+    }
+    return outputs;
+  });
+}
+
+TEST_CASE("the backward of norms and rotation on a CUDA device takes what was meant",
+          "[operations]") {
+  const auto program = [] {
+    Outputs outputs;
+    const auto keep = [&](const Tensor& tensor) { return outputs.emplace_back(tensor); };
+    const Tensor x = thirds<float>(1), weight = thirds<float>(2, {kWidth});
+    const Tensor dout = thirds<float>(3);
+    const Tensor out = Tensor::empty(x.shape()), rstd = Tensor::empty({kRows});
+    ops::rms_norm(out, rstd, x, weight, 1e-5);
+    for (const Write write_dx : {Write::set, Write::add}) {
+      for (const Write write_dweight : {Write::set, Write::add}) {
+        ops::rms_norm_backward(keep(thirds<float>(4)), write_dx, keep(thirds<float>(5, {kWidth})),
+                               write_dweight, dout, x, weight, rstd);
+      }
+    }
+    ops::rms_norm_backward({}, Write::set, keep(thirds<float>(5, {kWidth})), Write::set, dout, x,
+                           weight, rstd);
+    const Tensor cos = Tensor::empty({9, 3}), sin = Tensor::empty({9, 3});
+    ops::rope_tables(cos, sin, 10000);
+    for (const bool inverse : {false, true}) {
+      ops::rope(keep(thirds<float>(6, {2, 5, 3, 6})), cos, sin, inverse);
+    }
+    outputs.insert(outputs.end(), {out, rstd, cos, sin});
+    return outputs;
+  };
+  const Outputs expected = program();
+  const Outputs outputs = on_device_in_some_plans([&] {
+    Outputs on_cpu;
+    for (const Tensor& tensor : program()) on_cpu.push_back(fsdp::on_host(tensor));
+    return on_cpu;
+  });
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    INFO("output " << i);
+    CHECK(largest_error(outputs[i], expected[i]) <= 1e-5);
+  }
 }
 
 TEST_CASE("copies on a CUDA device give the CPU's bits", "[operations]") {

@@ -23,8 +23,8 @@ template <class T>
 void attention(Stream stream, T* out, float* lse, const T* q, const T* k, const T* v,
                const AttentionExtents& extents);
 
-/// dq, dk, dv are overwritten; there are as many queries as keys. dq is summed by one kernel, dk and
-/// dv by another, each in one fixed order. @throws Error as above.
+/// dq, dk, dv are overwritten; there are as many queries as keys. One kernel sums dq, another dk
+/// and dv, each in one fixed order. @throws Error as above.
 template <class T>
 void attention_backward(Stream stream, T* dq, T* dk, T* dv, const T* dout, const T* out,
                         const float* lse, const T* q, const T* k, const T* v,

@@ -5,8 +5,6 @@
 // about a third of what the arithmetic units could do.
 #include "tensor/cuda/attention_plain.h"
 
-#include <type_traits>
-
 namespace fsdp::cuda {
 namespace {
 
@@ -208,7 +206,7 @@ template <class T>
 void attention_plain(Stream stream, T* out, float* lse, const T* q, const T* k, const T* v,
                      const AttentionExtents& e) {
   const std::int64_t tiles = tiles_of(e.length) - (e.length - e.queries) / kTile;
-  with_groups(e.width, [&](auto groups) {
+  with_groups<T>(e.width, [&](auto groups) {
     launch_with_shared_memory("attention", tiles * e.batch * e.heads, kPlainThreads,
                               shared_nbytes(e.width, 3, 1), stream,
                               forward_kernel<groups.value, Element<T>>, on_device(out), lse,
@@ -221,7 +219,7 @@ void attention_backward_plain(Stream stream, T* dq, T* dk, T* dv, const T* dout,
                               const float* lse, const T* q, const T* k, const T* v,
                               const AttentionExtents& e) {
   const std::int64_t tiles = tiles_of(e.length);
-  with_groups(e.width, [&](auto groups) {
+  with_groups<T>(e.width, [&](auto groups) {
     launch_with_shared_memory("attention_backward", tiles * e.batch * e.heads, kPlainThreads,
                               shared_nbytes(e.width, 4, 1), stream,
                               query_kernel<groups.value, Element<T>>, on_device(dq),

@@ -12,6 +12,7 @@
 #include "tensor/cuda/unroll.h"
 
 #include <cfloat>
+#include <type_traits>
 
 namespace fsdp::cuda::plain {
 
@@ -125,15 +126,18 @@ __device__ float delta_of_row(const T* dout, const T* out, std::int64_t width) {
   return sum_of_lanes<8>(sum);
 }
 
-/// Calls body with the number of fours that a lane has of a row: 2, 4 or 8.
-template <class Body>
+/// Calls body with the number of fours that a lane has of a row: 2, 4 or 8. 16-bit floats come here
+/// with wide heads only.
+template <class T, class Body>
 void with_groups(std::int64_t width, Body body) {
-  if (width <= 64) {
-    body(std::integral_constant<int, 2>{});
-  } else if (width <= 128) {
-    body(std::integral_constant<int, 4>{});
-  } else {
+  if (!std::is_same_v<T, float> || width > 128) {
     body(std::integral_constant<int, 8>{});
+  } else if constexpr (std::is_same_v<T, float>) {
+    if (width <= 64) {
+      body(std::integral_constant<int, 2>{});
+    } else {
+      body(std::integral_constant<int, 4>{});
+    }
   }
 }
 

@@ -6,8 +6,6 @@
 // what tensor cores could do.
 #include "tensor/cuda/attention_wmma.h"
 
-#include <type_traits>
-
 namespace fsdp::cuda {
 namespace {
 

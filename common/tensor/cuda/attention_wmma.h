@@ -14,6 +14,7 @@
 #include <mma.h>
 
 #include <cfloat>
+#include <type_traits>
 
 namespace fsdp::cuda::tensor_cores {
 
@@ -60,10 +61,7 @@ __device__ void load_tile(T* tile, const T* from, std::int64_t row_stride, std::
                           std::int64_t end, std::int64_t width) {
   using Eight = Several<T, 8>;
   const int stride = stride_of(width), eights = stride / 8 - 1;
-  const bool vectorized = (reinterpret_cast<std::uintptr_t>(from) |
-                           static_cast<std::uintptr_t>(row_stride * sizeof(T))) %
-                              sizeof(Eight) ==
-                          0;
+  const bool vectorized = row_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
   for (int i = static_cast<int>(threadIdx.x); i < kTile * eights; i += kTensorThreads) {
     const int row = i / eights, column = 8 * (i % eights);
     const T* at = from + row * row_stride + column;

@@ -4,8 +4,6 @@
 // 2·64·64·D per pair of tiles for dq, 4 for dk and dv. Shared memory limits both, as forward.
 #include "tensor/cuda/attention_wmma.h"
 
-#include <type_traits>
-
 namespace fsdp::cuda {
 namespace {
 

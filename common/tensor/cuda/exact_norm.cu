@@ -1,6 +1,6 @@
-// Bytes an element: 4. About 20 operations on integers and one shuffle, so memory limits it: at
-// 3.3 TB/s, 825 G elements/s. Squares far below the largest of their 512 neighbors cost two atomics
-// in shared memory each; they are rare in a gradient.
+// Bytes an element: 4. About 20 operations on integers and one or two shuffles, so memory limits
+// it: at 3.3 TB/s, 825 G elements/s. A square far below the largest of its 512 neighbors costs two
+// atomics in shared memory; such squares are rare in a gradient.
 #include "tensor/cuda/exact_norm.h"
 
 #include "tensor/cuda/pointwise.h"
@@ -22,8 +22,8 @@ __device__ void add_units(Count* counters, int exponent, Count units) {
   atomicAdd(&counters[kExponents + exponent], units >> 24);
 }
 
-/// A float as mantissa · 2^(exponent - 150). Subnormal numbers have the exponent 0, whose counter has
-/// the unit of that of 1.
+/// A float as mantissa · 2^(exponent - 150). Subnormal numbers have the exponent 0, whose counter
+/// has the unit of that of 1.
 struct Parts {
   unsigned exponent;  // 0 … 255
   unsigned mantissa;  // 24 bits
