@@ -1,5 +1,6 @@
 #include "tensor/exact_norm.h"
 
+#include "tensor/cast.h"
 #include "tensor/operands.h"
 #include "tensor/simd.h"
 
@@ -187,6 +188,22 @@ class WideInteger {
   std::array<std::uint64_t, 11> digits_{};
 };
 
+/// ExactSquareSum::add(), with counters that are where the values are.
+void add_squares(const Tensor& counters, const Tensor& values) {
+  const auto n = static_cast<double>(values.numel());
+  dispatch(values.device(), Cost{.flops = 2 * n, .nbytes = 4 * n}, [&] {
+    static_assert(sizeof(PieceCounters) <= ThreadPool::kScratchBytes);
+    const float* data = values.data<float>();
+    auto* shared = counters.data<std::int64_t>();
+    ops::parallel_ranges(values.numel(), kPiece,
+                         [=](std::int64_t begin, std::int64_t end, std::byte* scratch) {
+                           auto& piece = *new (scratch) PieceCounters;
+                           count_piece(piece, data + begin, end - begin);
+                           piece.merge_into(shared);  // integers: in any order
+                         });
+  });
+}
+
 }  // namespace
 
 ExactSquareSum::ExactSquareSum() {
@@ -197,23 +214,16 @@ ExactSquareSum::ExactSquareSum() {
 void ExactSquareSum::add(const Tensor& values) {
   FSDP_CHECK(values.is_defined() && values.dtype() == DType::float32 && values.is_contiguous(),
              "ExactSquareSum adds contiguous float32 tensors");
+  if (DeviceKernels* on = kernels_on(values.device())) return on->add_squares(counters_, values);
+  if (values.device().type == counters_.device().type) return add_squares(counters_, values);
   // The host adds values of its own; the counters stay where they are summed over the ranks.
-  FSDP_CHECK(values.device().type == counters_.device().type,
+  FSDP_CHECK(values.device().host_can_read() && kernels_on(counters_.device()) != nullptr,
              "the counters are on {}, but the values are on {}", to_string(counters_.device()),
              to_string(values.device()));
-  if (DeviceKernels* on = kernels_on(values.device())) return on->add_squares(counters_, values);
-  const auto n = static_cast<double>(values.numel());
-  dispatch(values.device(), Cost{.flops = 2 * n, .nbytes = 4 * n}, [&] {
-    static_assert(sizeof(PieceCounters) <= ThreadPool::kScratchBytes);
-    const float* data = values.data<float>();
-    auto* shared = counters_.data<std::int64_t>();
-    ops::parallel_ranges(values.numel(), kPiece,
-                         [=](std::int64_t begin, std::int64_t end, std::byte* scratch) {
-                           auto& counters = *new (scratch) PieceCounters;
-                           count_piece(counters, data + begin, end - begin);
-                           counters.merge_into(shared);  // integers: in any order
-                         });
-  });
+  const AllocationScope scope(MemoryKind::temp);
+  const Tensor counters = on_host(counters_);
+  add_squares(counters, values);
+  Context::current().rank_device().write(counters_.raw(), counters.raw(), counters.nbytes());
 }
 
 double ExactSquareSum::value() const {

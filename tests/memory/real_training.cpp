@@ -318,6 +318,24 @@ std::string compare(const StepMemory& measured, const StepMemory& expected) {
   return {};
 }
 
+/// In the rank's context or, for a CUDA device, in one that is on it and has all of its scratch.
+MeasuredMemory measure_rank(const MemoryCase& test_case, ProcessGroup* group) {
+  if (test_case.device.type != DeviceType::cuda) {
+    return RankMemory(test_case, group).run(test_case.steps);
+  }
+  Context::Options own = Context::current().options();
+  own.device = test_case.device;
+  own.segment_nbytes = 0;
+  own.workspace_nbytes = 1024;
+  Context context(own);
+  const ContextScope scope(context);
+  {
+    const Tensor one = Tensor::zeros({1, 1});
+    ops::matmul(Tensor::zeros({1, 1}), one, ops::Transpose::no, one, ops::Transpose::no);
+  }
+  return RankMemory(test_case, group).run(test_case.steps);
+}
+
 }  // namespace
 
 std::vector<MeasuredMemory> measure(const MemoryCase& test_case) {
@@ -329,6 +347,7 @@ std::vector<MeasuredMemory> measure(const MemoryCase& test_case) {
                      .threads = options.threads,
                      .seed = 1,
                      .device = kFake,
+                     .fake_granularity = test_case.granularity,
                      .cost_model = test_case.machine});
     ContextScope scope(context);
     ProcessGroup group = make_fake_group(options.rank, options.world_size);
@@ -338,7 +357,7 @@ std::vector<MeasuredMemory> measure(const MemoryCase& test_case) {
   if (options.placement == Placement::single) {
     Context context({.threads = options.threads, .seed = 1});
     ContextScope scope(context);
-    measured[0] = RankMemory(test_case, nullptr).run(test_case.steps);
+    measured[0] = measure_rank(test_case, nullptr);
     return measured;
   }
   const RankOptions ranks{.world_size = options.world_size,
@@ -346,8 +365,7 @@ std::vector<MeasuredMemory> measure(const MemoryCase& test_case) {
                           .seed = 1,
                           .has_cpu_host = options.offload.params};
   run_ranks(ranks, [&](ProcessGroup& group) {
-    measured[static_cast<std::size_t>(group.rank())] =
-        RankMemory(test_case, &group).run(test_case.steps);
+    measured[static_cast<std::size_t>(group.rank())] = measure_rank(test_case, &group);
   });
   return measured;
 }
@@ -358,6 +376,17 @@ std::string difference(const MeasuredMemory& measured, const MemoryFormula& form
   for (std::size_t step = 0; step < measured.steps.size(); ++step) {
     const std::string where = compare(measured.steps[step], formula.step(static_cast<int>(step)));
     if (!where.empty()) return fmt::format("step {}, {}", step, where);
+  }
+  return {};
+}
+
+std::string difference(const MeasuredMemory& measured, const MeasuredMemory& expected) {
+  std::string what = compare(measured.before, expected.before);
+  if (!what.empty()) return "before training: " + what;
+  if (measured.steps.size() != expected.steps.size()) return "another number of steps";
+  for (std::size_t step = 0; step < measured.steps.size(); ++step) {
+    what = compare(measured.steps[step], expected.steps[step]);
+    if (!what.empty()) return fmt::format("step {}, {}", step, what);
   }
   return {};
 }

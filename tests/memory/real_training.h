@@ -26,8 +26,10 @@ struct MemoryCase {
   /// Another optimizer than options.optimizer_states names.
   std::function<std::shared_ptr<optim::Optimizer>()> optimizer = {};
   int steps = 2;
-  bool records = true;   ///< snapshots too, not only peaks
-  bool is_fake = false;  ///< one rank, on the device that counts bytes and holds none
+  bool records = true;          ///< snapshots too, not only peaks
+  bool is_fake = false;         ///< one rank, on the device that counts bytes and holds none
+  std::size_t granularity = 1;  ///< fake: sizes are rounded up to it
+  Device device = kCpu;  ///< that all ranks share; on CUDA, each block is an allocation of its own
   std::optional<CostModel> machine = {};  ///< fake: a virtual clock runs
   std::size_t limit = 0;  ///< bytes that the allocator of the device has; 0 = no limit
   estimate::MemorySpace space = estimate::MemorySpace::device;  ///< whose bytes are compared
@@ -47,6 +49,9 @@ std::vector<MeasuredMemory> measure(const MemoryCase& test_case);
 /// The first difference between the memory that was measured and the formula, as a sentence; "" if
 /// none.
 std::string difference(const MeasuredMemory& measured, const estimate::MemoryFormula& formula);
+
+/// The first difference between two measurements.
+std::string difference(const MeasuredMemory& measured, const MeasuredMemory& expected);
 
 /// measure() and difference() for all ranks, and wire_bytes(): the first difference of any rank.
 /// With offload, of the

@@ -116,6 +116,8 @@ class RankTraining {
     }
 
     const std::shared_ptr<optim::AdamW> whole = make_optimizer();
+    make_batches();
+    at_border_of_steps();
     for (int step = options_.first_step; step < options_.first_step + options_.steps; ++step) {
       gradients(*engine, step);
       if (options_.clip > 0) {
@@ -133,6 +135,8 @@ class RankTraining {
       }
       engine->zero_grad();
     }
+    at_border_of_steps();
+    for (const auto& [at, loss] : loss_tensors_) losses_[at] = static_cast<float>(loss.item());
     if (sharded != nullptr && options_.save_to) {
       sharded->save_checkpoint(io::CheckpointFolder(*options_.save_to),
                                options_.first_step + options_.steps, {});
@@ -155,17 +159,42 @@ class RankTraining {
     return made;
   }
 
-  void gradients(optim::GradientEngine& engine, int step) {
+  optim::StepPlan plan() const {
     const int micro_steps = options_.micro_batches / world_size_;
-    const optim::StepPlan plan{micro_steps, options_.no_sync ? micro_steps : 1};
-    engine.begin_step(plan);
-    for (int m = 0; m < micro_steps; ++m) {
-      const auto j = static_cast<int>(plan.micro_batch(m, rank_, world_size_));
-      const MicroBatch micro =
-          make_micro_batch(options_.model, options_.batch, options_.seed, step, j);
+    return {micro_steps, options_.no_sync ? micro_steps : 1};
+  }
+
+  int micro_batch(int m) const {
+    return static_cast<int>(plan().micro_batch(m, rank_, world_size_));
+  }
+
+  /// All of them before the first step: on a device, the host waits until it has written them.
+  void make_batches() {
+    for (int step = options_.first_step; step < options_.first_step + options_.steps; ++step) {
+      for (int m = 0; m < plan().micro_steps; ++m) {
+        batches_.push_back(
+            make_micro_batch(options_.model, options_.batch, options_.seed, step, micro_batch(m)));
+      }
+    }
+  }
+
+  void at_border_of_steps() {
+    if (!options_.at_border_of_steps) return;
+    const auto barrier = [this] {
+      if (group_ != nullptr) group_->barrier({"border of steps", Phase::forward}).wait();
+    };
+    barrier();
+    if (rank_ == 0) options_.at_border_of_steps();
+    barrier();
+  }
+
+  void gradients(optim::GradientEngine& engine, int step) {
+    engine.begin_step(plan());
+    for (int m = 0; m < plan().micro_steps; ++m) {
+      const MicroBatch& micro = batches_.at(loss_tensors_.size());
       const Variable loss = cross_entropy((*model_)(Variable(micro.tokens)), micro.targets);
-      losses_[static_cast<std::size_t>((step - options_.first_step) * options_.micro_batches + j)] =
-          static_cast<float>(loss.data().item());
+      const int at = (step - options_.first_step) * options_.micro_batches + micro_batch(m);
+      loss_tensors_.emplace_back(static_cast<std::size_t>(at), loss.data());
       loss.backward();
       engine.end_micro_step();
     }
@@ -209,10 +238,24 @@ class RankTraining {
   int rank_;
   int world_size_;
   std::vector<float>& losses_;
+  std::vector<MicroBatch> batches_;
+  std::vector<std::pair<std::size_t, Tensor>> loss_tensors_;  // read when all steps are done
   std::shared_ptr<nn::TransformerLM> model_;
   optim::MasterWeights masters_;  // of what is whole
   parallel::ZeroGradients* zero_ = nullptr;
 };
+
+/// Runs `training` in the rank's context or, for a CUDA device, in one with memory as options say.
+void run_on_device(const TrainingCase& options, const std::function<void()>& training) {
+  if (options.device.type != DeviceType::cuda) return training();
+  Context::Options own = Context::current().options();
+  own.device = options.device;
+  own.segment_nbytes = options.segment_nbytes;
+  own.workspace_nbytes = 1024;
+  Context context(own);
+  const ContextScope scope(context);
+  training();
+}
 
 }  // namespace
 
@@ -225,14 +268,14 @@ TrainingResult train(const TrainingCase& options) {
   if (options.strategy == Strategy::single) {
     Context context({.threads = options.threads, .seed = seed_of_model});
     ContextScope scope(context);
-    RankTraining(options, nullptr, losses).run(result, mutex);
+    run_on_device(options, [&] { RankTraining(options, nullptr, losses).run(result, mutex); });
   } else {
     const RankOptions ranks{.world_size = options.world_size,
                             .threads_per_rank = options.threads,
                             .seed = seed_of_model,
                             .has_cpu_host = options.offload.params};
     run_ranks(ranks, [&](ProcessGroup& group) {
-      RankTraining(options, &group, losses).run(result, mutex);
+      run_on_device(options, [&] { RankTraining(options, &group, losses).run(result, mutex); });
     });
   }
   const auto micro_batches = static_cast<std::size_t>(options.micro_batches);

@@ -9,6 +9,7 @@
 #include "task7_integration/integration.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,6 +28,9 @@ struct TrainingCase {
   int world_size = 1;
   int replicas = 1;  ///< R of a mesh; fsdp
   int threads = 1;
+  Device device = kCpu;  ///< of all ranks
+  /// On CUDA, as in Context::Options. 0: each block by itself, so that no byte is used again.
+  std::size_t segment_nbytes = 0;
   nn::TransformerConfig model = nn::TransformerConfig::nano();
   int micro_batches = 8;   ///< J of the global batch; W divides it
   std::int64_t batch = 2;  ///< sequences of a micro-batch
@@ -49,6 +53,8 @@ struct TrainingCase {
   int first_step = 0;
   std::uint64_t seed = 1;           ///< of the data, and of the model unless said otherwise
   std::uint64_t seed_of_model = 0;  ///< 0 = seed
+  /// Called by rank 0 before the first step and after the last, while no rank computes.
+  std::function<void()> at_border_of_steps = {};
 };
 
 /// What a training leaves: everything two trainings must agree on to the last bit.
