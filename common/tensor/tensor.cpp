@@ -177,12 +177,15 @@ double Tensor::item() const {
              to_string(shape_));
   FSDP_CHECK(device().has_data(), "a tensor on {} has no values to read", to_string(device()));
   alignas(std::int64_t) std::byte copied[sizeof(std::int64_t)];
-  const std::byte* at = raw();
-  if (!device().host_can_read()) {
-    Context::current().rank_device().read(copied, at, nbytes());
-    at = copied;
+  if (device().host_can_read()) {
+    std::memcpy(copied, raw(), nbytes());
+  } else {
+    Context::current().rank_device().read(copied, raw(), nbytes());
   }
-  const auto value = [at]<class T>(T) { return *reinterpret_cast<const T*>(at); };
+  const auto value = [&]<class T>(T result) {
+    std::memcpy(&result, copied, sizeof result);
+    return result;
+  };
   switch (dtype_) {
     case DType::float32:
       return static_cast<double>(value(float{}));

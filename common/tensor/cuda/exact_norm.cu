@@ -81,7 +81,7 @@ __device__ void add_quads(Count* counters, const float (&values)[kQuads][4]) {
 __global__ void __launch_bounds__(kThreads)
     add_squares_kernel(Count* counters, const float* values, std::int64_t n, bool vectorized) {
   __shared__ Count block_counters[kCounters];
-  for (int c = threadIdx.x; c < kCounters; c += kThreads) block_counters[c] = 0;
+  for (int c = static_cast<int>(threadIdx.x); c < kCounters; c += kThreads) block_counters[c] = 0;
   __syncthreads();
   // A warp takes 128 values by one load of each lane, kQuads times.
   constexpr std::int64_t kPiece = std::int64_t{4} * kThreads * kQuads;
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
     add_quads(block_counters, loaded);
   }
   __syncthreads();
-  for (int c = threadIdx.x; c < kCounters; c += kThreads) {
+  for (int c = static_cast<int>(threadIdx.x); c < kCounters; c += kThreads) {
     if (block_counters[c] != 0) atomicAdd(&counters[c], block_counters[c]);
   }
 }
