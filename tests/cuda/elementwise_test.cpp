@@ -57,7 +57,7 @@ TEMPLATE_TEST_CASE("a sum on CUDA memory may replace an addend", "[kernels]", fl
         ops::add(t[0], t[0], t[1]);
         ops::multiply(t[1], t[0], t[1]);
       },
-      [n](cudaStream_t s, const Pointers<T>& p) {
+      [](cudaStream_t s, const Pointers<T>& p) {
         cuda::add(s, p[0], p[0], p[1], n);
         cuda::multiply(s, p[1], p[0], p[1], n, Write::set);
       });

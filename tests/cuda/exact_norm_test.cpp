@@ -80,7 +80,7 @@ TEST_CASE("squares at the ends of the exponents are counted exactly on CUDA memo
 }
 
 TEST_CASE("a single infinity or NaN on CUDA memory is counted", "[kernels]") {
-  for (const std::size_t place : {0, 700, 1028}) {
+  for (const std::size_t place : {0U, 700U, 1028U}) {
     std::vector<float> values = rough<float>(1029, 1);
     values[place] = -INFINITY;
     CHECK(counted(place, values, 3) == INFINITY);

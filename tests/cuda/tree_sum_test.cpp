@@ -55,7 +55,7 @@ void check_tree_sum(std::int64_t n, std::size_t count, std::size_t before, std::
 
 TEMPLATE_TEST_CASE("sums on CUDA memory follow the tree for any number of leaves", "[kernels]",
                    float, BFloat16, Float16, std::int64_t) {
-  for (const std::size_t count : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 21}) {
+  for (const std::size_t count : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 11U, 16U, 21U}) {
     check_tree_sum<TestType>(37, count, 1, 0);
     check_tree_sum<TestType>(37, count, 0, count / 2);  // in place
   }
