@@ -174,7 +174,7 @@ TEST_CASE("each mistake of a kernel is found in every order of its threads") {
       {Kernel::misaligned_vector, {"moves a vector of 16 bytes"}},
       {Kernel::misaligned_struct, {"moves a vector of 16 bytes"}},
       {Kernel::same_element, {"writes byte 0 of device allocation", "has written the same bytes"}},
-      {Kernel::same_element_of_tile, {"writes byte 0 of", "::tile", "no barrier orders the two"}},
+      {Kernel::same_element_of_tile, {"writes byte 0 of", "tile", "no barrier orders the two"}},
       {Kernel::between_blocks, {"of device allocation", "no barrier orders the two"}},
       {Kernel::no_syncwarp, {"no_syncwarp", "::tile"}},
       {Kernel::shuffle_as_barrier, {"shuffle_as_barrier", "::tile", "no barrier orders the two"}},
