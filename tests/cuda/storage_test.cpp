@@ -1,11 +1,9 @@
 // Storages, copies to the host, and the classic mistakes with streams.
 #include "cuda/on_device.h"
+#include "cuda_on_host/last_words.h"
 #include "tensor/cast.h"
 #include "tensor/host_copy.h"
 #include "tensor/tree_sum.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdio>
 
@@ -35,29 +33,6 @@ Tensor pinned(const std::vector<float>& from) {
       Tensor::empty({static_cast<std::int64_t>(from.size())}, DType::float32, kCpuHost);
   std::copy(from.begin(), from.end(), made.data<float>());
   return made;
-}
-
-/// What a child process that runs `body` writes to stderr before a signal ends it.
-std::string last_words(const std::function<void()>& body) {
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    body();
-    _exit(0);
-  }
-  close(ends[1]);
-  std::string text;
-  char buffer[256];
-  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof buffer)) > 0;) {
-    text.append(buffer, static_cast<std::size_t>(n));
-  }
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  CHECK(status != 0);
-  return text;
 }
 
 }  // namespace

@@ -9,7 +9,6 @@ numbers shown. Exit code 77 (skipped) when no Chromium is installed.
 
 from __future__ import annotations
 
-import argparse
 import html
 import json
 import re
@@ -17,7 +16,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from itertools import pairwise, product
 from pathlib import Path
@@ -25,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "report"))
 
-from browser import BROWSERS, SKIPPED, Browser, Failure, expect  # noqa: E402
+from browser import Browser, Failure, expect, run  # noqa: E402
 
 PRECISIONS = {"float32": "", "mixed": "--training.mixed_precision_param bfloat16",
               "bfloat16": "--training.mixed_precision_param bfloat16 "
@@ -243,26 +241,5 @@ def check(program: Path, browser_program: str, out: Path) -> None:
     check_pictures(browser, folder)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("program", type=Path, help="unshard-estimate")
-    parser.add_argument("--keep", type=Path, help="a folder for the pages and pictures")
-    arguments = parser.parse_args()
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        print("SKIPPED: no Chromium is installed (Debian: apt-get install chromium)")
-        return SKIPPED
-    try:
-        if arguments.keep:
-            check(arguments.program.resolve(), browser, arguments.keep.resolve())
-        else:
-            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                check(arguments.program.resolve(), browser, Path(folder))
-    except Failure as failure:
-        print(f"FAILED: {failure}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(check, __doc__, "unshard-estimate"))

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -214,9 +215,10 @@ def check(program: Path, browser_program: str, out: Path) -> None:
     check_figures(out)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("program", type=Path, help="unshard-report")
+def run(check_pages: Callable[[Path, str, Path], None], description: str, program: str) -> int:
+    """Checks what `program` makes: with a browser and a folder, kept or not. The exit code."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("program", type=Path, help=program)
     parser.add_argument("--keep", type=Path, help="a folder for the pages and pictures")
     arguments = parser.parse_args()
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -226,10 +228,10 @@ def main() -> int:
     try:
         if arguments.keep:
             arguments.keep.mkdir(parents=True, exist_ok=True)
-            check(arguments.program.resolve(), browser, arguments.keep.resolve())
+            check_pages(arguments.program.resolve(), browser, arguments.keep.resolve())
         else:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                check(arguments.program.resolve(), browser, Path(folder))
+                check_pages(arguments.program.resolve(), browser, Path(folder))
     except Failure as failure:
         print(f"FAILED: {failure}", file=sys.stderr)
         return 1
@@ -237,4 +239,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(check, __doc__, "unshard-report"))
