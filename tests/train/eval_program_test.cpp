@@ -59,7 +59,7 @@ TEST_CASE("progress and summary show the validation loss", "[train][program][eva
     const double loss = each.at("loss");
     CHECK_THAT(trained.out, contains(fmt::format("step {}/3", each.at("step").get<int>())) &&
                                 contains(fmt::format("  validation {:.4f}  ", loss)));
-    CHECK(each.at("perplexity").get<double>() == Approx(std::exp(loss)));
+    CHECK(each.at("perplexity").get<double>() == Catch::Approx(std::exp(loss)));
   }
 }
 
