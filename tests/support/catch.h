@@ -16,6 +16,9 @@
 inline auto contains(const std::string& part) { return Catch::Matchers::ContainsSubstring(part); }
 #else
 #include <catch2/catch.hpp>
+namespace Catch {
+using Detail::Approx;  // where Catch2 3 has it
+}
 inline auto contains(const std::string& part) { return Catch::Matchers::Contains(part); }
 #endif
 
