@@ -1,0 +1,112 @@
+# CUDA (docs/gpu.md). A program has it if it is linked with fsdp_cuda or with fsdp_cuda_on_host, which
+# bring accelerator(), device_kernels() and make_device_plane() in place of the library's own, which
+# stand for "none". All other programs consist of the same objects.
+#
+#   FSDP_CUDA=card   every program has CUDA, compiled by nvcc: preset cuda
+#   FSDP_CUDA=host   every program has the stand-in for a card (docs/cuda_stand_in.md): cuda-host
+#   otherwise        the tests of the stand-in have it
+set(FSDP_CUDA "" CACHE STRING "What programs are linked with: card, host (the stand-in), or nothing")
+if(NOT FSDP_CUDA MATCHES "^(|card|host)$")
+  message(FATAL_ERROR "FSDP_CUDA=${FSDP_CUDA}: there are card and host (the stand-in), or nothing")
+endif()
+
+set(fsdp_stand_in ${PROJECT_SOURCE_DIR}/tests/support/cuda_on_host)
+file(GLOB fsdp_cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/common/*/cuda/*.cu)
+file(GLOB fsdp_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/common/*/cuda/*.cpp)
+set(fsdp_cuda_entries ${PROJECT_SOURCE_DIR}/common/device/cuda/accelerator.cpp
+  ${PROJECT_SOURCE_DIR}/common/comm/cuda/device_plane.cpp
+  ${PROJECT_SOURCE_DIR}/common/tensor/cuda/kernels.cpp)
+list(REMOVE_ITEM fsdp_cuda_sources ${fsdp_cuda_entries})
+
+# fsdp_cuda_library(NAME RUNTIME KERNELS): what is compiled by the host's compiler, over a library that
+# has CUDA's functions and headers, and over a library of kernels.
+function(fsdp_cuda_library name runtime kernels)
+  # Objects, which are linked whether or not something asks for them.
+  add_library(${name}_entries OBJECT ${fsdp_cuda_entries})
+  target_link_libraries(${name}_entries PRIVATE ${runtime} fsdp_comm)
+  add_library(${name} STATIC ${fsdp_cuda_sources})
+  target_sources(${name} INTERFACE $<TARGET_OBJECTS:${name}_entries>)
+  target_link_libraries(${name} PUBLIC ${runtime} fsdp_comm ${kernels})
+  target_link_libraries(${kernels} INTERFACE ${name})
+  set_target_properties(${name} ${name}_entries PROPERTIES UNITY_BUILD OFF)
+endfunction()
+
+# fsdp_kernels_on_host(NAME FILE…): kernels and their launchers, compiled as C++. -fsanitize=thread makes
+# the compiler call a function before each load and store. The stand-in defines it and checks each
+# access exactly, so the address sanitizer is left out here, and so are two checks of UBSan that would
+# end the process first.
+function(fsdp_kernels_on_host name)
+  add_library(${name} STATIC ${ARGN})
+  set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX
+    COMPILE_OPTIONS "-O1;-fno-sanitize=address,alignment,object-size;-fsanitize=thread")
+  target_link_libraries(${name} PUBLIC cuda_on_host)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+endfunction()
+
+# The stand-in, and the library on it. It takes the place of the thread sanitizer's runtime: both cannot
+# be in one program.
+if(EXISTS ${fsdp_stand_in} AND NOT FSDP_SANITIZE MATCHES thread)
+  file(GLOB sources CONFIGURE_DEPENDS ${fsdp_stand_in}/*.cpp)
+  add_library(cuda_on_host STATIC ${sources})
+  target_include_directories(cuda_on_host BEFORE PUBLIC ${fsdp_stand_in}/include
+    ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(cuda_on_host PUBLIC fsdp_base)
+  target_compile_options(cuda_on_host PRIVATE -O1)
+  set_target_properties(cuda_on_host PROPERTIES UNITY_BUILD OFF)
+  if(NOT FSDP_CUDA STREQUAL card)  # there, the same files are for nvcc
+    fsdp_kernels_on_host(fsdp_cuda_kernels_on_host ${fsdp_cuda_kernels})
+    # Clang, when it optimizes, loads what a condition excludes, and drops it again.
+    if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+      set_property(SOURCE ${fsdp_cuda_kernels} APPEND PROPERTY COMPILE_OPTIONS -O0)
+    endif()
+    target_include_directories(fsdp_cuda_kernels_on_host PUBLIC ${PROJECT_SOURCE_DIR}/common)
+    fsdp_cuda_library(fsdp_cuda_on_host cuda_on_host fsdp_cuda_kernels_on_host)
+  endif()
+endif()
+
+# The library for a card. -fmad=false: the compiler must not fuse a multiplication with an addition on
+# its own, for the bits would differ from the CPU's.
+if(FSDP_CUDA STREQUAL card)
+  find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin)
+  if(NOT CMAKE_CUDA_COMPILER)
+    message(FATAL_ERROR "FSDP_CUDA=card needs nvcc: install the CUDA toolkit, or put nvcc into PATH. "
+      "Without a card, the preset cuda-host runs the same code")
+  endif()
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "Cards; the last is kept as PTX too")
+  endif()
+  if(FSDP_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${FSDP_CCACHE})
+  endif()
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that newer compilers have it
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  endif()
+  find_package(CUDAToolkit REQUIRED)
+  find_path(FSDP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
+  find_library(FSDP_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
+  add_library(fsdp_cuda_runtime INTERFACE)
+  target_include_directories(fsdp_cuda_runtime SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS}
+    ${FSDP_NCCL_INCLUDE})
+  target_link_libraries(fsdp_cuda_runtime INTERFACE CUDA::cudart CUDA::cublasLt ${FSDP_NCCL_LIBRARY})
+  add_library(fsdp_cuda_kernels STATIC ${fsdp_cuda_kernels})
+  target_include_directories(fsdp_cuda_kernels PRIVATE ${PROJECT_SOURCE_DIR}/common)
+  target_compile_options(fsdp_cuda_kernels PRIVATE -fmad=false -Xcompiler -Wall,-Wextra
+    $<$<BOOL:${FSDP_WERROR}>:-Werror=all-warnings>)
+  set_target_properties(fsdp_cuda_kernels PROPERTIES UNITY_BUILD OFF CUDA_STANDARD 20)
+  fsdp_cuda_library(fsdp_cuda fsdp_cuda_runtime fsdp_cuda_kernels)
+endif()
+
+# Programs get it from the library that all of them are linked with.
+if(FSDP_CUDA STREQUAL card)
+  set(library fsdp_cuda)
+elseif(FSDP_CUDA STREQUAL host AND TARGET fsdp_cuda_on_host)
+  set(library fsdp_cuda_on_host)
+elseif(FSDP_CUDA)
+  message(FATAL_ERROR "FSDP_CUDA=${FSDP_CUDA}: the stand-in is not in this tree, or the thread "
+    "sanitizer is in its place")
+endif()
+if(FSDP_CUDA)
+  target_link_libraries(fsdp_tensor INTERFACE
+    $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:${library}>)
+endif()
