@@ -1,5 +1,8 @@
 #include "support/cuda_on_host/machine.h"
 
+#include "support/cuda_on_host/environment.h"
+#include "support/cuda_on_host/host_access.h"
+
 namespace cuda_on_host {
 namespace {
 
@@ -17,7 +20,14 @@ thread_local Membership membership;
 }  // namespace
 
 Machine& machine() {
-  static Machine& only = *new Machine;  // kept until the process ends, for threads that end late
+  // Kept until the process ends, for threads that end late.
+  static Machine& only = *[] {
+    const Plan plan = plan_of_environment();
+    auto* const made = new Machine;
+    made->reset(plan);
+    watch_host_accesses();
+    return made;
+  }();
   return only;
 }
 

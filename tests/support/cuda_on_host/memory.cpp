@@ -4,7 +4,10 @@
 
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <new>
+#include <type_traits>
 
 namespace cuda_on_host {
 namespace {
@@ -18,6 +21,14 @@ std::size_t index_of(Space space) { return space == Space::device ? 0 : 1; }
 Address up_to_page(Address address) { return (address + kPage - 1) / kPage * kPage; }
 
 }  // namespace
+
+Cells::Cells(std::size_t count)
+    // Of calloc: the system gives pages of zeros when they are touched.
+    : cells_(static_cast<Cell*>(std::calloc(count, sizeof(Cell))),
+             [](Cell* cells) { std::free(cells); }) {
+  static_assert(std::is_trivially_copyable_v<Cell>);
+  if (cells_ == nullptr && count != 0) throw std::bad_alloc();
+}
 
 std::string Allocation::name() const {
   return fmt::format("{} #{} ({} bytes{})",
@@ -47,7 +58,7 @@ Allocation& Memory::allocate(Space space, std::size_t nbytes, int device) {
   ++count_;
   Allocation& made = allocations_[begin];
   made = {count_, begin, nbytes, space,
-          device, true,  "",     std::vector<Cell>((nbytes + Cell::kNbytes - 1) / Cell::kNbytes)};
+          device, true,  "",     Cells((nbytes + Cell::kNbytes - 1) / Cell::kNbytes)};
   open(true);
   std::memset(reinterpret_cast<void*>(begin), 0xFF, nbytes);
   open(false);

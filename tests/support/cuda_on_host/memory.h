@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,7 @@ struct Access {
 };
 
 /// Who has touched two bytes last: no more, so that neighbors of a 16-bit format are told apart.
-/// `mask` tells which of the two.
+/// `mask` tells which of the two. All zeros: nobody.
 struct Cell {
   static constexpr std::size_t kNbytes = 2;
   struct ByThread {
@@ -54,6 +55,18 @@ struct Cell {
   ByOperation written, read_by[2];
 };
 
+/// The cells of an allocation. They take memory only where something was touched, so a program may
+/// reserve far more than it uses.
+class Cells {
+ public:
+  Cells() = default;
+  explicit Cells(std::size_t count);
+  Cell& operator[](std::size_t i) { return cells_.get()[i]; }
+
+ private:
+  std::unique_ptr<Cell, void (*)(Cell*)> cells_{nullptr, nullptr};
+};
+
 struct Allocation {
   int number;
   Address begin;
@@ -62,7 +75,7 @@ struct Allocation {
   int device;
   bool live;             ///< false: freed, or its cudaMallocAsync has not run yet
   std::string freed_by;  ///< empty: not freed
-  std::vector<Cell> cells;
+  Cells cells;
 
   std::string name() const;
 };

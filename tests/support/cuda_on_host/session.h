@@ -25,6 +25,7 @@ struct Plan {
 };
 
 /// A process's devices, as new. One at a time; an earlier one's pointers and streams are void.
+/// Without one, a program has the devices of the plan that the variable CUDA_ON_HOST names.
 class Session {
  public:
   explicit Session(const Plan& plan);

@@ -1,0 +1,19 @@
+/// @file
+/// The plan of a program that has no Session.
+#pragma once
+
+#include "support/cuda_on_host/session.h"
+
+#include <string>
+
+namespace cuda_on_host {
+
+/// The plan that the text asks for: "lazy", "eager" or "random", and for another seed than 1,
+/// "random:17". Empty: random:1.
+/// @throws fsdp::InputError for any other text
+Plan plan_named(const std::string& text);
+
+/// plan_named() of the environment variable CUDA_ON_HOST.
+Plan plan_of_environment();
+
+}  // namespace cuda_on_host
