@@ -1,6 +1,6 @@
 // Trainings with training.device cuda, as unshard-train runs them, on cards of the stand-in.
 #include "cuda_on_host/plans.h"
-#include "io/file_io.h"
+#include "estimator/device_bound.h"
 #include "support/temporary_folder.h"
 #include "train/evaluation.h"
 #include "train/memory_check.h"
@@ -92,6 +92,20 @@ TEST_CASE("on cards, every strategy trains the bits of a single process", "[trai
   const RunResult on_cpu = run_training(configure({{"--training.device=cpu"}}), some_tokens());
   check_near(expected.losses, on_cpu.losses);
   CHECK(expected.param_sha256 != on_cpu.param_sha256);  // it was computed elsewhere
+}
+
+TEST_CASE("the peak on a card is that of an estimate, to the byte", "[train]") {
+  for (const auto& [strategy, ranks] :
+       {std::pair("single", 1), {"ddp", 2}, {"zero2", 2}, {"fsdp", 2}, {"fsdp", 3}}) {
+    for (const char* format : {"float32", "bfloat16"}) {
+      CAPTURE(strategy, ranks, format);
+      const std::vector<Words> parts = {
+          placed(strategy, ranks),
+          {"--training.global_batch_size=" + std::to_string(2 * ranks),
+           std::string("--training.mixed_precision_param=") + format}};
+      CHECK(train(kLazy, parts).peak_bytes == estimator::device_bound_bytes(configure(parts)));
+    }
+  }
 }
 
 TEST_CASE("three ranks on two cards train what three ranks on the CPU do", "[train]") {
