@@ -64,8 +64,11 @@ if(EXISTS ${fsdp_stand_in} AND NOT FSDP_SANITIZE MATCHES thread)
   endif()
 endif()
 
-# The library for a card. -fmad=false: the compiler must not fuse a multiplication with an addition on
-# its own, for the bits would differ from the CPU's.
+# -fmad=false: the compiler must not fuse a multiplication with an addition on its own, for the bits
+# would differ from the CPU's. make cuda-kernels reads this line, and looks what came of it.
+set(FSDP_NVCC_OPTIONS -fmad=false -Xcompiler -Wall,-Wextra)
+
+# The library for a card.
 if(FSDP_CUDA STREQUAL card)
   find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin)
   if(NOT CMAKE_CUDA_COMPILER)
@@ -91,7 +94,7 @@ if(FSDP_CUDA STREQUAL card)
   target_link_libraries(fsdp_cuda_runtime INTERFACE CUDA::cudart CUDA::cublasLt ${FSDP_NCCL_LIBRARY})
   add_library(fsdp_cuda_kernels STATIC ${fsdp_cuda_kernels})
   target_include_directories(fsdp_cuda_kernels PRIVATE ${PROJECT_SOURCE_DIR}/common)
-  target_compile_options(fsdp_cuda_kernels PRIVATE -fmad=false -Xcompiler -Wall,-Wextra
+  target_compile_options(fsdp_cuda_kernels PRIVATE ${FSDP_NVCC_OPTIONS}
     $<$<BOOL:${FSDP_WERROR}>:-Werror=all-warnings>)
   set_target_properties(fsdp_cuda_kernels PROPERTIES UNITY_BUILD OFF CUDA_STANDARD 20)
   fsdp_cuda_library(fsdp_cuda fsdp_cuda_runtime fsdp_cuda_kernels)
