@@ -85,6 +85,14 @@ if(FSDP_CUDA STREQUAL card)
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that newer compilers have it
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   endif()
+  # nvcc defines no macro by which a source could see these options. They would change the bits.
+  foreach(options "${CMAKE_CUDA_FLAGS}" "${CMAKE_CUDA_FLAGS_RELEASE}" "$ENV{NVCC_PREPEND_FLAGS}"
+      "$ENV{NVCC_APPEND_FLAGS}")
+    if(options MATCHES "use_fast_math|(ftz|fmad)[= ]true|prec-(div|sqrt)[= ]false")
+      message(FATAL_ERROR "nvcc gets '${options}', from CMAKE_CUDA_FLAGS, CUDAFLAGS or "
+        "NVCC_APPEND_FLAGS. Leave '${CMAKE_MATCH_0}' out: the kernels must give the CPU's bits")
+    endif()
+  endforeach()
   find_package(CUDAToolkit REQUIRED)
   find_path(FSDP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
   find_library(FSDP_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)

@@ -66,7 +66,7 @@ def operations(ptx: str) -> dict[str, Counter[str]]:
 
 
 def widths(sass: str) -> dict[str, tuple[int, int]]:
-    """The widest global load and store of each kernel, in bits, in what cuobjdump or nvdisasm print.
+    """The widest global load and store of each kernel, in bits: cuobjdump -sass, nvdisasm -c.
 
     Accesses whose memory is only known when they run (LD, ST) are not counted.
     """
@@ -86,8 +86,8 @@ def widths(sass: str) -> dict[str, tuple[int, int]]:
 
 def demangled(names: list[str]) -> list[str]:
     """What c++filt makes of the names. @throws OSError if it is not installed."""
-    done = subprocess.run(["c++filt"], input="\n".join(names) + "\n", capture_output=True, text=True,
-                          check=True)
+    done = subprocess.run(["c++filt"], input="\n".join(names) + "\n", capture_output=True,
+                          text=True, check=True)
     return done.stdout.splitlines()
 
 
@@ -95,7 +95,7 @@ def split_name(full: str) -> tuple[str, tuple[str, ...]]:
     """copy_kernel and (half, float), of a demangled kernel with namespaces and parameters."""
     short = full.replace("(anonymous namespace)::", "").replace("__nv_bfloat16", "bfloat16")
     short = re.sub(r"\(([\w ]+)\)(?=\d)", "", short.replace("__half", "half"))  # a cast: (int)4
-    short = re.sub(r"\b(?:\w+::)+", "", short)
+    short = re.sub(r"\b(?:\w+::)+", "", short).replace("> >", ">>")
     depth, begin, at = 0, 0, 0
     for at, letter in enumerate(short):  # to the bracket of its parameters
         depth += {"<": 1, ">": -1}.get(letter, 0)

@@ -1,12 +1,12 @@
 """Prints what the CUDA compiler made of each kernel, and checks it: make cuda-kernels.
 
-    kernel_table.py [--arch sm_90] [--markdown] [--families] [--tools FOLDER] [--nvcc FILE] [FILE.cu …]
+    kernel_table.py [--arch sm_90] [--markdown] [--families] [--tools FOLDER] [--nvcc FILE] [FILE …]
 
-It needs nvcc, but no card. One line per kernel: registers, bytes on the stack, bytes spilled, static
-shared memory, and the widest load and store of global memory. --families prints one line per kernel
-of the source, whatever its template arguments. The exit status is 1 if a rule of kernel_rules.py is
-broken. For widths it also needs cuobjdump or nvdisasm, in PATH, beside nvcc or in --tools; the
-package triton of PyPI brings both, in triton/backends/nvidia/bin.
+It needs nvcc, but no card. One line per kernel: registers, bytes on the stack, bytes spilled and
+loaded again, bytes of static shared memory, and the bits of the widest load and store of global
+memory. --families prints one line for all instances of a template. The exit status is 1 if a rule
+of kernel_rules.py is broken. Widths need cuobjdump or nvdisasm, in PATH, beside nvcc or in --tools.
+CUDA's full toolkit has them, and so has the package triton of PyPI, in triton/backends/nvidia/bin.
 """
 
 from __future__ import annotations
@@ -67,20 +67,23 @@ def compiled(source: Path, nvcc: list[str], disassembler: list[str] | None) -> l
     return kernels_of(source.name, report, ptx, sass)
 
 
-def _range(values: list[int | None]) -> str:
-    """"16", or "16 to 40"; widths in bits the other way round."""
+def _range(values: list[int]) -> str:
+    least, most = min(values), max(values)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _each(values: list[int | None]) -> str:
     known = sorted({value for value in values if value is not None})
-    if not known:
-        return "-"
-    return str(known[0]) if len(known) == 1 else f"{known[0]} to {known[-1]}"
+    return ", ".join(map(str, known)) or "-"
 
 
 def row(kernels: list[Kernel], name: str) -> tuple[str, ...]:
     """The line of one kernel, or of several under one name."""
-    numbers = ([k.registers for k in kernels], [k.stack for k in kernels],
-               [k.spill_stores + k.spill_loads for k in kernels], [k.shared for k in kernels],
-               [k.load for k in kernels], [k.store for k in kernels])
-    return (kernels[0].file, name, *(_range(list(each)) for each in numbers))
+    return (kernels[0].file, name, _range([k.registers for k in kernels]),
+            _range([k.stack for k in kernels]),
+            _range([k.spill_stores + k.spill_loads for k in kernels]),
+            _range([k.shared for k in kernels]), _each([k.load for k in kernels]),
+            _each([k.store for k in kernels]))
 
 
 def rows(kernels: list[Kernel], families: bool) -> list[tuple[str, ...]]:
@@ -116,6 +119,9 @@ def main() -> int:
     nvcc = options.nvcc or tool("nvcc", []) or tool("nvcc", [Path("/usr/local/cuda/bin")])
     if nvcc is None:
         print("skipped: nvcc is not installed, so there is no table of kernels")
+        return 0
+    if tool("c++filt", []) is None:
+        print("skipped: c++filt, which belongs to g++, is not installed, so kernels have no names")
         return 0
     folders = [*([options.tools] if options.tools else []), Path(nvcc).parent]
     cuobjdump, nvdisasm = tool("cuobjdump", folders), tool("nvdisasm", folders)
