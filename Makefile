@@ -11,7 +11,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
-  check-clang check-arm64 check-grader compare-pytorch clean figures skeletons warm-up \
+  check-clang check-arm64 check-grader compare-pytorch cuda-kernels clean figures skeletons warm-up \
   test-integrated progress watch submit grade grade-all gradescope student-kit
 
 WERROR ?= OFF
@@ -209,6 +209,10 @@ check-arm64: ## Cross-compile for arm64, and compare bits there (under an emulat
 	@$(call configure,arm64)
 	@$(call compile,arm64) test_common_base test_common_tensor test_solutions
 	@$(call run-tests,arm64) -R 'bits of its definition|fixed functions|on every machine'
+
+cuda-kernels: ## Print and check what nvcc makes of each CUDA kernel (ARGS=--families: less)
+	@$(install) course
+	@python3 tests/cuda/kernel_table.py $(ARGS)
 
 check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, HOSTILE=no: less)
 	@$(install) build course
