@@ -35,6 +35,8 @@ cuda = $(filter cuda,$(DEVICE))
 $(if $(mpi),$(if $(cuda),$(error DEVICE=cuda BACKEND=mpi: ranks on CUDA cards are threads)))
 # Without a card, or without nvcc, the stand-in takes its place.
 card = $(shell PATH=$$PATH:/usr/local/cuda/bin; nvidia-smi -L >/dev/null 2>&1 && command -v nvcc)
+$(if $(cuda),$(if $(card)$(wildcard tests/support/cuda_on_host),,$(error DEVICE=cuda: needs a CUDA card \
+  and nvcc here, because a student kit has no stand-in for a card)))
 # The build whose ranks are what BACKEND says, and compute where DEVICE says.
 preset = $(if $(mpi),mpi,$(if $(cuda),$(if $(card),cuda,cuda-host),release))
 

@@ -1,0 +1,101 @@
+// What a CUDA card can do, as the library reaches it, and what a training may take of it. It prints
+// JSON; tests/bench/gpu_all.py makes a table of that.
+//
+//   bench_cuda_rates rates ROWS BYTES       products of ROWS x ROWS matrices in each format, in
+//                                           floating-point operations per second, and copies of
+//                                           BYTES from device to device, in bytes moved per second
+//   bench_cuda_rates training KEY=VALUE …   of a configuration, each as --section.key=value: the
+//                                           bound of a rank's bytes, and operations per token
+#include "base/check.h"
+#include "bench/support/measure.h"
+#include "device/context.h"
+#include "estimator/device_bound.h"
+#include "program/program.h"
+#include "tensor/ops.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+using namespace fsdp;
+
+namespace {
+
+/// Seconds of one call: the card gets several before the host waits.
+double seconds_of(const std::function<void()>& call) {
+  constexpr int kCalls = 10;
+  const auto calls = [&] {
+    for (int i = 0; i < kCalls; ++i) call();
+    Context::current().rank_device().synchronize();
+  };
+  calls();  // the first chooses an algorithm
+  return bench::best_time(calls) / kCalls;
+}
+
+double product_rate(std::int64_t rows, DType dtype) {
+  const auto matrix = [&] {
+    const Tensor made = Tensor::empty({rows, rows}, dtype);
+    ops::fill(made, 0.5);
+    return made;
+  };
+  const Tensor a = matrix(), b = matrix(), out = matrix();
+  const double seconds = seconds_of(
+      [&] { ops::matmul(out, a, ops::Transpose::no, b, ops::Transpose::no, ops::Write::set); });
+  const auto n = static_cast<double>(rows);
+  return 2 * n * n * n / seconds;
+}
+
+double copy_rate(std::int64_t nbytes) {
+  const Tensor from = Tensor::zeros({nbytes / 4}), to = Tensor::zeros({nbytes / 4});
+  return 2 * static_cast<double>(from.nbytes()) / seconds_of([&] { ops::copy(to, from); });
+}
+
+int print_rates(std::int64_t rows, std::int64_t nbytes) {
+  Context context({.device = kCuda});
+  const ContextScope scope(context);
+  std::string json;
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
+    json += fmt::format("\"{}\": {:.6g}, ", name_of(dtype), product_rate(rows, dtype));
+  }
+  program::print_line(fmt::format("{{{}\"copy\": {:.6g}}}", json, copy_rate(nbytes)));
+  return 0;
+}
+
+/// Forward and backward of a token: each weight of a product takes part in 2 + 4 operations, and
+/// attention, over all T positions, in 12 per layer and element of a query. (What a causal mask
+/// leaves out counts, as is usual in utilizations.)
+double operations_per_token(const train::TrainConfig& config) {
+  const nn::TransformerConfig& model = config.model;
+  const std::int64_t table = model.vocab_size * model.hidden_size;
+  const std::int64_t in_products =
+      model.parameter_count() - (model.tie_word_embeddings ? 0 : table);
+  const std::int64_t attended =
+      model.num_hidden_layers * model.query_width() * config.sequence_length();
+  return 6 * static_cast<double>(in_products) + 12 * static_cast<double>(attended);
+}
+
+int print_training(std::vector<std::string> words) {
+  const train::TrainConfig config = train::load_config(std::nullopt, words);
+  program::print_line(fmt::format("{{\"bound_bytes\": {}, \"operations_per_token\": {:.6g}}}",
+                                  estimator::device_bound_bytes(config),
+                                  operations_per_token(config)));
+  return 0;
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.size() == 3 && words[0] == "rates") {
+    return print_rates(std::stoll(words[1]), std::stoll(words[2]));
+  }
+  if (!words.empty() && words[0] == "training") {
+    return print_training({words.begin() + 1, words.end()});
+  }
+  throw InputError("the words are rates ROWS BYTES, or training --section.key=value …");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return program::run("bench_cuda_rates", [&] { return run({argv + 1, argv + argc}); });
+}

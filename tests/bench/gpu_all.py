@@ -1,0 +1,194 @@
+"""Runs what a CUDA card must show, and prints it as one table: tests/bench/gpu_all.sh.
+
+    gpu_all.py BIN_FOLDER OUTPUT_FOLDER
+
+BIN_FOLDER has unshard-train and bench_cuda_rates. If it is that of the preset cuda-host, this is a
+dry run on the stand-in: the same checks at sizes that it can compute, whose speeds say nothing. The
+exit status is 1 if a check fails. What cannot be done here is a row that says "skipped", and why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[2]
+PEER = ROOT / "tests" / "oracle" / "gpu_peer.py"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a run computes."""
+    rows: int  # of the matrices whose products are timed
+    copied: int  # bytes
+    models: dict[str, list[str]]  # by name: words of unshard-train
+    bits: list[str]  # of the training whose bits are compared
+    steps: int  # of each
+
+
+_NANO = ["--model.preset=nano", "--model.vocab_size=256", "--training.local_batch_size=1"]
+_DRY = Sizes(24, 1 << 16, {"nano": _NANO},
+             [*_NANO, "--training.global_batch_size=4", "--optimizer.lr=1e-2"], 2)
+_CARD = Sizes(8192, 1 << 30, {
+    "llama_124m": ["--model.preset=llama_124m", "--training.local_batch_size=16"],
+    "llama_2b": ["--model.preset=llama_2b", "--training.local_batch_size=4",
+                 "--training.activation_checkpoint=block"],
+}, ["--model.preset=small", "--training.local_batch_size=4", "--training.global_batch_size=16"], 20)
+
+
+@dataclass
+class Table:
+    """The rows so far: what, its result, and whether it is as it must be (None: nothing to judge)."""
+    rows: list[tuple[str, str, str]] = field(default_factory=list)
+    failed: bool = False
+
+    def add(self, what: str, result: str, is_right: bool | None = None) -> None:
+        verdict = "" if is_right is None else "yes" if is_right else "NO"
+        self.failed |= is_right is False
+        self.rows.append((what, result, verdict))
+        print(f"{verdict:3}  {what}: {result}", flush=True)
+
+    def markdown(self) -> str:
+        lines = ["| what | result | as it must be |", "|---|---|---|"]
+        return "\n".join(lines + [f"| {' | '.join(row)} |" for row in self.rows]) + "\n"
+
+
+@dataclass(frozen=True)
+class Programs:
+    folder: Path
+    out: Path
+
+    def output_of(self, name: str, *words: str) -> str:
+        """What the program prints; an error of ours if it fails."""
+        command = [str(self.folder / name), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+        return done.stdout
+
+    def train(self, *words: str) -> tuple[dict, list[float]]:
+        """The summary of a training on the device, and the tokens per second of each step."""
+        summary = self.out / "summary.json"
+        text = self.output_of("unshard-train", f"--data.path={ROOT / 'README.md'}",
+                              "--device=cuda", f"--summary={summary}", *words)
+        speeds = [float(value) for value in re.findall(r"(\d+) tokens/s", text)]
+        return json.loads(summary.read_text(encoding="utf-8"))["runs"][0], speeds
+
+
+def machine(table: Table) -> None:
+    """What computes, and its driver."""
+    if shutil.which("nvidia-smi") is None:
+        table.add("card", "none: this is a dry run on the stand-in, whose speeds say nothing")
+        return
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    for line in subprocess.run(query, capture_output=True, text=True,
+                               check=True).stdout.strip().splitlines():
+        table.add("card", line)
+
+
+def rates(table: Table, programs: Programs, sizes: Sizes) -> dict[str, float]:
+    """Products and copies per second."""
+    found = json.loads(programs.output_of("bench_cuda_rates", "rates", str(sizes.rows),
+                                          str(sizes.copied)))
+    for name in ("float32", "bfloat16", "float16"):
+        table.add(f"products of {sizes.rows} x {sizes.rows} in {name}",
+                  f"{found[name] / 1e12:.3g} TFLOP/s")
+    table.add(f"copies of {sizes.copied} bytes", f"{found['copy'] / 1e9:.4g} GB/s")
+    return found
+
+
+def bits(table: Table, programs: Programs, sizes: Sizes) -> None:
+    """One process and FSDP, on one device and in one format, agree in every bit."""
+    for name in ("float32", "bfloat16"):
+        words = [*sizes.bits, f"--training.steps={sizes.steps}",
+                 f"--training.mixed_precision_param={name}"]
+        alone, _ = programs.train(*words)
+        for strategy, ranks in (("ddp", 2), ("zero2", 2), ("fsdp", 2), ("fsdp", 4)):
+            run, _ = programs.train(*words, f"--parallel.strategy={strategy}",
+                                    f"--parallel.ranks={ranks}")
+            same = (run["param_sha256"], run["losses"]) == (alone["param_sha256"], alone["losses"])
+            table.add(f"{name}: {strategy} on {ranks} ranks has the bits of a single process",
+                      f"last loss {run['losses'][-1]:.4f}", same)
+
+
+def steps(table: Table, programs: Programs, sizes: Sizes, rate: float) -> dict[str, float]:
+    """Speed and memory of each model in bfloat16, over masters in float32; tokens per second."""
+    speeds = {}
+    for model, words in sizes.models.items():
+        words = [*words, f"--training.steps={sizes.steps}", "--metrics.log_freq=1",
+                 "--training.mixed_precision_param=bfloat16"]
+        facts = json.loads(programs.output_of("bench_cuda_rates", "training",
+                                              "--training.device=cuda", *words))
+        run, of_steps = programs.train(*words)
+        speeds[model] = median(of_steps[len(of_steps) // 2:])
+        used = speeds[model] * facts["operations_per_token"] / rate
+        table.add(f"{model} in bfloat16", f"{speeds[model]:.6g} tokens/s, {100 * used:.1f} % of the "
+                  "rate of products (model-flops utilization)")
+        table.add(f"{model}: peak of memory is that of the formula",
+                  f"{run['peak_bytes']} of {facts['bound_bytes']} bytes",
+                  run["peak_bytes"] == facts["bound_bytes"])
+    return speeds
+
+
+def sanitizer(table: Table, programs: Programs) -> None:
+    """compute-sanitizer over a short training of several ranks."""
+    program = shutil.which("compute-sanitizer")
+    for tool in ("memcheck", "racecheck", "synccheck"):
+        if program is None:
+            table.add(f"compute-sanitizer, {tool}", "skipped: it is not installed")
+            continue
+        done = subprocess.run(
+            [program, "--tool", tool, "--error-exitcode", "9",
+             str(programs.folder / "unshard-train"), f"--data.path={ROOT / 'README.md'}",
+             "--device=cuda", *_NANO, "--training.global_batch_size=4", "--training.steps=2",
+             "--strategy=fsdp", "--ranks=2"], capture_output=True, text=True, check=False)
+        (programs.out / f"{tool}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
+        last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+        table.add(f"compute-sanitizer, {tool}", "".join(last), done.returncode == 0)
+
+
+def peer(table: Table, sizes: Sizes, speeds: dict[str, float]) -> None:
+    """PyTorch on the same shapes, where it is installed and has the card."""
+    for model in sizes.models:
+        done = subprocess.run([sys.executable, str(PEER), model], capture_output=True, text=True,
+                              check=False)
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            table.add(f"{model} in PyTorch", f"skipped: {''.join(said)}")
+            continue
+        for way, speed in json.loads(done.stdout).items():
+            table.add(f"{model} in PyTorch, {way}",
+                      f"{speed:.6g} tokens/s; ours are {speeds[model] / speed:.2f} of that")
+
+
+def main() -> int:
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    programs = Programs(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve())
+    programs.out.mkdir(parents=True, exist_ok=True)
+    sizes = _DRY if programs.folder.parent.name == "cuda-host" else _CARD
+    table = Table()
+    machine(table)
+    parts = [lambda: bits(table, programs, sizes), lambda: sanitizer(table, programs)]
+    try:
+        rate = rates(table, programs, sizes)["bfloat16"]
+        speeds = steps(table, programs, sizes, rate)
+        parts.append(lambda: peer(table, sizes, speeds))
+        for part in parts:
+            part()
+    except RuntimeError as error:
+        table.add("a program failed", str(error).strip().replace("\n", " "), False)
+    (programs.out / "table.md").write_text(table.markdown(), encoding="utf-8")
+    print(f"Written: {programs.out / 'table.md'}")
+    return 1 if table.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,14 @@
+#!/bin/sh
+# Everything that a CUDA card must show, in one table: build/gpu/table.md. Without a card, or without
+# nvcc, it is a dry run on the stand-in, at sizes that it can compute.
+#   gpu_all.sh [OUTPUT FOLDER]
+set -eu
+cd "$(dirname "$0")/../.."
+PATH=$PATH:/usr/local/cuda/bin
+export PATH
+preset=cuda-host
+if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then preset=cuda; fi
+INSTALL=${INSTALL:-yes} sh common/scripts/install.sh build course
+cmake --preset $preset --log-level=NOTICE >/dev/null
+cmake --build build/$preset --target unshard_train bench_cuda_rates
+exec python3 tests/bench/gpu_all.py build/$preset/bin "${1:-build/gpu}"
