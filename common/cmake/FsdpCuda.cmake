@@ -53,7 +53,7 @@ if(EXISTS ${fsdp_stand_in} AND NOT FSDP_SANITIZE MATCHES thread)
   target_link_libraries(cuda_on_host PUBLIC fsdp_base)
   target_compile_options(cuda_on_host PRIVATE -O1)
   set_target_properties(cuda_on_host PROPERTIES UNITY_BUILD OFF)
-  if(NOT FSDP_CUDA STREQUAL card)  # there, the same files are for nvcc
+  if(NOT FSDP_CUDA STREQUAL "card")  # there, the same files are for nvcc
     fsdp_kernels_on_host(fsdp_cuda_kernels_on_host ${fsdp_cuda_kernels})
     # Clang, when it optimizes, loads what a condition excludes, and drops it again.
     if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
@@ -69,7 +69,7 @@ endif()
 set(FSDP_NVCC_OPTIONS -fmad=false -Xcompiler -Wall,-Wextra)
 
 # The library for a card.
-if(FSDP_CUDA STREQUAL card)
+if(FSDP_CUDA STREQUAL "card")
   find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin)
   if(NOT CMAKE_CUDA_COMPILER)
     message(FATAL_ERROR "FSDP_CUDA=card needs nvcc: install the CUDA toolkit, or put nvcc into PATH. "
@@ -109,9 +109,9 @@ if(FSDP_CUDA STREQUAL card)
 endif()
 
 # Programs get it from the library that all of them are linked with.
-if(FSDP_CUDA STREQUAL card)
+if(FSDP_CUDA STREQUAL "card")
   set(library fsdp_cuda)
-elseif(FSDP_CUDA STREQUAL host AND TARGET fsdp_cuda_on_host)
+elseif(FSDP_CUDA STREQUAL "host" AND TARGET fsdp_cuda_on_host)
   set(library fsdp_cuda_on_host)
 elseif(FSDP_CUDA)
   message(FATAL_ERROR "FSDP_CUDA=${FSDP_CUDA}: the stand-in is not in this tree, or the thread "

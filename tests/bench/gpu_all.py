@@ -81,15 +81,17 @@ class Programs:
         return json.loads(summary.read_text(encoding="utf-8"))["runs"][0], speeds
 
 
-def machine(table: Table) -> None:
-    """What computes, and its driver."""
-    if shutil.which("nvidia-smi") is None:
+def machine(table: Table, is_dry: bool) -> int:
+    """What computes, and its driver; the number of cards."""
+    if is_dry:
         table.add("card", "none: this is a dry run on the stand-in, whose speeds say nothing")
-        return
+        return 0
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    for line in subprocess.run(query, capture_output=True, text=True,
-                               check=True).stdout.strip().splitlines():
-        table.add("card", line)
+    cards = subprocess.run(query, capture_output=True, text=True,
+                           check=True).stdout.strip().splitlines()
+    for card in cards:
+        table.add("card", card)
+    return len(cards)
 
 
 def rates(table: Table, programs: Programs, sizes: Sizes) -> dict[str, float]:
@@ -136,6 +138,21 @@ def steps(table: Table, programs: Programs, sizes: Sizes, rate: float) -> dict[s
     return speeds
 
 
+def suite(table: Table, programs: Programs, cards: int) -> None:
+    """The library's tests, on the card."""
+    for name in ("test_cuda", "test_cuda_fsdp", "test_cuda_train"):
+        if cards == 0:
+            table.add(f"{name} on a card", "skipped: make test-cuda runs it on the stand-in")
+            continue
+        # One word: tests that have neither tag.
+        left_out = "~[stand-in]" + ("~[cards]" if cards < 4 else "")
+        done = subprocess.run([str(programs.folder / name), left_out], capture_output=True,
+                              text=True, check=False)
+        (programs.out / f"{name}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
+        last = done.stdout.strip().splitlines()[-1:]
+        table.add(f"{name} on a card", "".join(last), done.returncode == 0)
+
+
 def sanitizer(table: Table, programs: Programs) -> None:
     """compute-sanitizer over a short training of several ranks."""
     program = shutil.which("compute-sanitizer")
@@ -173,10 +190,12 @@ def main() -> int:
         return 2
     programs = Programs(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve())
     programs.out.mkdir(parents=True, exist_ok=True)
-    sizes = _DRY if programs.folder.parent.name == "cuda-host" else _CARD
+    is_dry = programs.folder.parent.name == "cuda-host"
+    sizes = _DRY if is_dry else _CARD
     table = Table()
-    machine(table)
-    parts = [lambda: bits(table, programs, sizes), lambda: sanitizer(table, programs)]
+    cards = machine(table, is_dry)
+    parts = [lambda: suite(table, programs, cards), lambda: bits(table, programs, sizes),
+             lambda: sanitizer(table, programs)]
     try:
         rate = rates(table, programs, sizes)["bfloat16"]
         speeds = steps(table, programs, sizes, rate)

@@ -7,8 +7,12 @@ cd "$(dirname "$0")/../.."
 PATH=$PATH:/usr/local/cuda/bin
 export PATH
 preset=cuda-host
-if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then preset=cuda; fi
+tests=
+if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
+  preset=cuda
+  tests=tests_on_card
+fi
 INSTALL=${INSTALL:-yes} sh common/scripts/install.sh build course
 cmake --preset $preset --log-level=NOTICE >/dev/null
-cmake --build build/$preset --target unshard_train bench_cuda_rates
+cmake --build build/$preset --target unshard_train bench_cuda_rates $tests
 exec python3 tests/bench/gpu_all.py build/$preset/bin "${1:-build/gpu}"

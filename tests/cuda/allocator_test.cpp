@@ -185,7 +185,7 @@ TEST_CASE("under a limit cached memory is given back before a request fails", "[
   }
 }
 
-TEST_CASE("a device without memory is an error that says who holds it", "[allocator]") {
+TEST_CASE("a device without memory is an error that says who holds it", "[allocator][stand-in]") {
   for (const std::size_t segment_nbytes : kSegments) {
     Session session({.mode = Mode::lazy, .device_nbytes = std::size_t{1} << 20});
     {

@@ -40,14 +40,14 @@ TEST_CASE("a rank with a tensor of the CPU among ranks with CUDA tensors is name
   CHECK_THAT(message, contains("all_reduce  unit/forward"));
 }
 
-TEST_CASE("NCCL needs a device for every rank", "[collectives]") {
+TEST_CASE("NCCL needs a device for every rank", "[collectives][stand-in]") {
   const std::string message = error_of({}, options_of(2, Devices::shared, DeviceData::nccl),
                                        [](ProcessGroup& group) { all_reduce(group, kCuda); });
   CHECK_THAT(message, contains("ranks 0 and 1 of this group are both on cuda:0"));
   CHECK_THAT(message, contains("all_reduce"));
 }
 
-TEST_CASE("canonical sums need devices that reach each other's memory", "[collectives]") {
+TEST_CASE("canonical sums need devices that reach each other's memory", "[collectives][stand-in]") {
   Plan plan;
   plan.has_peer_access = false;
   const auto options = options_of(2, Devices::own, DeviceData::canonical);
@@ -74,7 +74,7 @@ TEST_CASE("more ranks than a canonical sum can have", "[collectives]") {
 }
 
 TEST_CASE("what NCCL reports of a link is an Aborted on every rank, with the table",
-          "[collectives]") {
+          "[collectives][stand-in]") {
   for (const bool calls_again : {true, false}) {
     INFO("calls again: " << calls_again);
     std::atomic<int> aborted = 0;

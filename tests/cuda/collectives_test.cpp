@@ -163,7 +163,8 @@ TEST_CASE("a collective is ordered among all other work of the devices, with the
   }
 }
 
-TEST_CASE("a collective of NCCL is ordered among all other work of the devices", "[collectives]") {
+TEST_CASE("a collective of NCCL is ordered among all other work of the devices",
+          "[collectives][cards]") {
   for (const auto& [name, start] : all_kinds()) {
     INFO(name);
     std::map<int, Results> first;
@@ -208,7 +209,7 @@ TEST_CASE("collectives of one group run one after the other, though nobody waits
   });
 }
 
-TEST_CASE("a rank that outlives another keeps its own device", "[collectives]") {
+TEST_CASE("a rank that outlives another keeps its own device", "[collectives][cards]") {
   std::promise<void> first_has_ended;
   Session session({.mode = Mode::lazy});
   run_ranks(cuda_test::options_of(2, Devices::own, DeviceData::canonical),

@@ -72,7 +72,7 @@ TEST_CASE("an operation on tensors of a CUDA device runs its kernel there", "[de
   CHECK(largest_error(outputs[2], dup) <= tolerance<float>());
 }
 
-TEST_CASE("what a CUDA device cannot do is an error with a remedy", "[device]") {
+TEST_CASE("what a CUDA device cannot do is an error with a remedy", "[device][stand-in]") {
   Session session({Mode::eager, 0});
   {
     Context context(cuda_options(0));

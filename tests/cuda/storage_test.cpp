@@ -87,7 +87,7 @@ TEST_CASE("gradients on a CUDA device are summed in the canonical order", "[stor
   CHECK(ops::equal_bits(on_device_in_some_plans([&] { return Outputs{sum()}; })[0], expected));
 }
 
-TEST_CASE("tensors are copied between a CUDA device and its host", "[storage]") {
+TEST_CASE("tensors are copied between a CUDA device and its host", "[storage][stand-in]") {
   const Outputs outputs = on_device_in_some_plans([] {
     const std::vector<float> sent = values<float>(kNumel, 1);
     const Tensor there = Tensor::empty({kNumel}), back = pinned(std::vector<float>(kNumel, 0));
@@ -152,7 +152,7 @@ TEST_CASE("bytes that are being copied cannot be freed", "[storage]") {
   });
 }
 
-TEST_CASE("a copy that nothing waits for is found", "[storage][mistakes]") {
+TEST_CASE("a copy that nothing waits for is found", "[storage][mistakes][stand-in]") {
   for (const std::size_t segment_nbytes : kSegments) {
     misuse_on_device("nothing orders the two", segment_nbytes, [] {
       const Tensor there = Tensor::zeros({kNumel}), here = pinned(values<float>(kNumel, 1));
@@ -164,7 +164,7 @@ TEST_CASE("a copy that nothing waits for is found", "[storage][mistakes]") {
 }
 
 TEST_CASE("bytes that another stream still uses when they are freed are found",
-          "[storage][mistakes]") {
+          "[storage][mistakes][stand-in]") {
   for (const std::size_t segment_nbytes : kSegments) {
     misuse_on_device("cudaMemcpyAsync of 1200 bytes on stream 2", segment_nbytes, [] {
       RankDevice& device = Context::current().rank_device();
@@ -183,7 +183,7 @@ TEST_CASE("bytes that another stream still uses when they are freed are found",
 }
 
 TEST_CASE("another stream that does not wait for the kernels before it is found",
-          "[storage][mistakes]") {
+          "[storage][mistakes][stand-in]") {
   for (const std::size_t segment_nbytes : kSegments) {
     misuse_on_device("nothing orders the two", segment_nbytes, [] {
       RankDevice& device = Context::current().rank_device();

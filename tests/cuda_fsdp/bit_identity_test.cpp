@@ -79,7 +79,8 @@ TEST_CASE("on a CUDA device, losses and parameters are near those of the CPU", "
   }
 }
 
-TEST_CASE("on a CUDA device, the options that trade memory for time change no bit", "[fsdp]") {
+TEST_CASE("on a CUDA device, the options that trade memory for time change no bit",
+          "[fsdp][stand-in]") {
   TrainingCase base = cuda_case();
   base.clip = 0.1;
   TrainingCase in_bf16 = base;

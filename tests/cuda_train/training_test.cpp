@@ -115,7 +115,7 @@ TEST_CASE("three ranks on two cards train what three ranks on the CPU do", "[tra
   check_near(train(kLazy, parts).losses, on_cpu.losses);
 }
 
-TEST_CASE("with NCCL, ranks with a card each train the same up to rounding", "[train]") {
+TEST_CASE("with NCCL, ranks with a card each train the same up to rounding", "[train][cards]") {
   const RunResult expected = train(kLazy, {});
   const Words nccl = {"--parallel.device_collectives=nccl"};
   for (const char* strategy : {"ddp", "fsdp"}) {
@@ -124,7 +124,7 @@ TEST_CASE("with NCCL, ranks with a card each train the same up to rounding", "[t
   }
 }
 
-TEST_CASE("more micro-batches make the host wait no more", "[train]") {
+TEST_CASE("more micro-batches make the host wait no more", "[train][stand-in]") {
   // A step reads its norm, its losses and what the ranks tell each other.
   const auto waits = [](int micro_batches) {
     std::vector<std::int64_t> at;
@@ -179,7 +179,7 @@ TEST_CASE("a training goes through cards and the CPU, and its model too", "[trai
   check_near({on_device}, {expected_loss});
 }
 
-TEST_CASE("a training that no card can hold is refused", "[train]") {
+TEST_CASE("a training that no card can hold is refused", "[train][stand-in]") {
   Plan plan = kLazy;
   plan.device_nbytes = std::size_t{64} << 20;
   Session session(plan);
@@ -195,7 +195,7 @@ TEST_CASE("a training that no card can hold is refused", "[train]") {
                                contains("free memory of cuda:0, which 2 ranks share"));
 }
 
-TEST_CASE("NCCL needs a card for each rank", "[train]") {
+TEST_CASE("NCCL needs a card for each rank", "[train][stand-in]") {
   Session session(kLazy);
   CHECK(message_of<InputError>([] {
           configure({placed("fsdp", 4), {"--parallel.device_collectives=nccl"}});
