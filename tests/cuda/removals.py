@@ -4,9 +4,10 @@
 
 The tree is copied to build/removals/tree and built in build/removals/build, so this tree and its
 builds stay as they are. For each site (removal_sites.py), the copy is built without that statement,
-and the tests on the stand-in run until one fails: those of test_cuda, then those of test_cuda_fsdp.
-One line per site says which one failed, or SURVIVED. The exit code is 1 if a site survived that is
-not in EXEMPT, if one in EXEMPT did not, or if one cannot be built.
+and the tests on the stand-in run until one fails: those of test_cuda, then, for all sites that are
+left, those of test_cuda_fsdp. For each site, the output names the test that failed, or says
+SURVIVED. The exit code is 1 if a site survived that is not in EXEMPT, if one in EXEMPT did not, or
+if one cannot be built.
 
 An hour on two processors; --only takes a part of path:line: statement.
 """
@@ -20,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -63,46 +65,42 @@ def copy_tree() -> None:
             target.unlink()
 
 
-def build(jobs: int) -> None:
-    # Warnings are no errors: without a wait, a variable may be unused. -O1 compiles faster.
+def configure() -> None:
+    # Warnings are no errors: without a wait, a variable may be unused.
     if not (BUILD / "build.ninja").is_file():
         run("cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-            "-DCMAKE_CXX_FLAGS_RELEASE=-O1", "-DFSDP_WERROR=OFF", "--log-level=NOTICE")
-    run("cmake", "--build", BUILD, "-j", str(jobs), "--target", *PROGRAMS)
+            "-DFSDP_WERROR=OFF", "--log-level=NOTICE")
 
 
-def keep_programs(name: str) -> Path:
-    """A folder with the programs of this build: the next one may begin while they run."""
-    folder = RUNS / name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for program in PROGRAMS:
-        shutil.copy2(BUILD / "bin" / program, folder)
-    return folder
+def build(program: str, name: str, jobs: int) -> Path:
+    """Builds the copy. @returns a file of its own, for the next build may begin while it runs."""
+    run("cmake", "--build", BUILD, "-j", str(jobs), "--target", program)
+    RUNS.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy2(BUILD / "bin" / program, RUNS / f"{program}_{name}"))
 
 
-def first_failure(folder: Path) -> str:
+def first_failure(program: Path) -> str:
     """The first test that fails, or nothing. Each runs alone: some failures end the process."""
-    for program in PROGRAMS:
-        for case in verdicts.list_cases(folder / program):
+    try:
+        for case in verdicts.list_cases(program):
             spec = re.sub(r'([\\,\[\]*"])', r"\\\1", case.name)
             try:
-                done = subprocess.run([folder / program, spec], cwd=folder, timeout=SECONDS,
-                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+                done = subprocess.run([program, spec], cwd=RUNS, timeout=SECONDS, check=False,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             except subprocess.TimeoutExpired:
-                return f"{program}: {case.name} (no end in {SECONDS} s)"
+                return f"{case.name} (no end in {SECONDS} s)"
             if done.returncode != 0:
-                return f"{program}: {case.name}"
+                return case.name
             if re.search(rb"No tests? (ran|cases matched)", done.stdout):
-                raise RemovalError(f"{folder / program} does not run its test '{case.name}'")
-    return ""
-
-
-def tested(folder: Path) -> str:
-    try:
-        return first_failure(folder)
+                raise RemovalError(f"{program} does not run its test '{case.name}'")
+        return ""
     finally:
-        shutil.rmtree(folder)
+        program.unlink()
+
+
+def no_failure(program: Path) -> str:
+    program.unlink()
+    return ""
 
 
 def verdict(site: Site, failed: str) -> tuple[bool, str]:
@@ -113,38 +111,50 @@ def verdict(site: Site, failed: str) -> tuple[bool, str]:
     return reason is None, failed + (", though it is in EXEMPT" if reason else "")
 
 
-def check(sites: list[Site], jobs: int) -> int:
-    """Removes each. @returns how many are not as they should be."""
-    copy_tree()
-    build(jobs)
-    wrong = 0
+def results(program: str, sites: list[Site], jobs: int) -> Iterator[tuple[Site, str]]:
+    """Builds the program without each site, and runs the tests of some while it builds the next.
+    @returns each site with the test that failed, or nothing"""
     waiting: list[tuple[Site, Future[str]]] = []
-
-    def report(at_most: int) -> None:
-        nonlocal wrong
-        while waiting and (len(waiting) > at_most or waiting[0][1].done()):
-            site, future = waiting.pop(0)
-            is_right, words = verdict(site, future.result())
-            wrong += not is_right
-            print(f"{site}\n    {words}", flush=True)
-
-    if failed := tested(keep_programs("as_it_is")):
-        raise RemovalError(f"before anything is removed, this fails: {failed}")
+    whole = build(program, "as_it_is", jobs)
+    contents = whole.read_bytes()
+    if failed := first_failure(whole):
+        raise RemovalError(f"before anything is removed, this test of {program} fails: {failed}")
     with ThreadPoolExecutor(jobs) as pool:
         for number, site in enumerate(sites):
             source = TREE / site.path
             text = source.read_text(encoding="utf-8")
             try:
                 source.write_text(removal_sites.removed(text, site), encoding="utf-8")
-                build(jobs)
-                waiting.append((site, pool.submit(tested, keep_programs(str(number)))))
+                built = build(program, str(number), jobs)
+                # Not all that one program consists of is in the other.
+                run_tests = first_failure if built.read_bytes() != contents else no_failure
+                waiting.append((site, pool.submit(run_tests, built)))
             except RemovalError as error:
-                wrong += 1
-                print(f"{site}\n    cannot be built: {error}", flush=True)
+                raise RemovalError(f"{site}\ncannot be built: {error}") from error
             finally:
                 source.write_text(text, encoding="utf-8")
-            report(at_most=jobs)
-        report(at_most=0)
+            while waiting and (len(waiting) > jobs or waiting[0][1].done()):
+                site, future = waiting.pop(0)
+                yield site, future.result()
+        for site, future in waiting:
+            yield site, future.result()
+
+
+def check(sites: list[Site], jobs: int) -> int:
+    """Removes each. @returns how many are not as they should be."""
+    copy_tree()
+    configure()
+    wrong = 0
+    for program in PROGRAMS:
+        survived = []
+        for site, failed in results(program, sites, jobs):
+            if not failed and program != PROGRAMS[-1]:
+                survived.append(site)  # the next program's turn
+                continue
+            is_right, words = verdict(site, f"{program}: {failed}" if failed else "")
+            wrong += not is_right
+            print(f"{site}\n    {words}", flush=True)
+        sites = survived
     return wrong
 
 
@@ -161,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     begin = time.monotonic()
     try:
-        wrong = check(sites, options.jobs)
+        wrong = check(sites, max(1, options.jobs))
     except (RemovalError, verdicts.JudgeError) as error:
         print(error, file=sys.stderr)
         return 1
