@@ -12,7 +12,9 @@ constexpr std::int64_t kNumel = 300;
 
 /// Sums on the host, whose copies are under way one at a time.
 parallel::ShardSums sums_on_host(const std::shared_ptr<parallel::HostCopies>& copies) {
-  return {TreeAccumulator(MemoryKind::sharded_grad, nullptr), "unit", nullptr,
+  return {TreeAccumulator(MemoryKind::sharded_grad, nullptr),
+          "unit",
+          nullptr,
           {.offload = {.params = true, .grads = true}, .copies = copies}};
 }
 
