@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-# Where streams, kernels and what is under way on them are handled; solutions/ because FSDP is there.
+# Where streams, kernels and what is under way on them are handled. FSDP itself is in solutions/.
 FILES = ("common/*/cuda/*", "common/device/*", "common/tensor/*", "common/parallel/*",
          "common/optim/*", "common/comm/thread_backend.cpp", "solutions/task*/*")
 
@@ -22,7 +22,8 @@ _CALL = re.compile(
     r"|(?:\.|->)wait\(\)"
     rf"|\brecord\((?:[\w.>()-]*[.>])?{_STREAM}\)")
 # A value that is used later cannot be taken out alone. What waits for it is a site.
-_DECLARATION = re.compile(r"(?:virtual |inline |static )*(?:void|auto|const \S+|std::\S+) [\w&:]+ ?[=(]")
+_DECLARATION = re.compile(
+    r"(?:virtual |inline |static )*(?:void|auto|const \S+|std::\S+) [\w&:]+ ?[=(]")
 # These wait on the host, for ranks and not for what streams do.
 _NOT_OF_DEVICES = re.compile(r"\bbarrier\(|changed_\.wait\(")
 _CONTROL = re.compile(r"(?:else\b|case [\w:]+:(?!:)|(?:if|for|while)\s*(?=\())\s*")
