@@ -11,7 +11,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
-  check-clang check-arm64 check-grader compare-pytorch cuda-kernels clean figures skeletons warm-up \
+  check-clang check-arm64 check-cuda check-grader compare-pytorch cuda-kernels clean figures skeletons warm-up \
   test-integrated progress watch submit grade grade-all gradescope student-kit
 
 WERROR ?= OFF
@@ -222,6 +222,10 @@ check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, 
 	@python3 tests/grader/mutants.py --jobs $(JOBS) --all $(if $(QUICK),--sample 1)
 	@python3 tests/grader/whole_mutants.py
 	@$(if $(QUICK)$(filter no,$(HOSTILE)),,python3 tests/grader/hostile.py --jobs $(JOBS))
+
+check-cuda: ## Remove each wait of the CUDA code in a copy: a test must fail (ONLY=host_copy.cpp)
+	@$(install) build course
+	@python3 tests/cuda/removals.py --jobs $(JOBS) $(if $(ONLY),--only "$(ONLY)")
 
 # ---- for instructors (a student kit has none of these)
 

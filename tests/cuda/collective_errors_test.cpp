@@ -57,6 +57,20 @@ TEST_CASE("canonical sums need devices that reach each other's memory", "[collec
   CHECK_THAT(message, contains("Communicate by NCCL"));
 }
 
+TEST_CASE("what a failed collective has started ends before its operands are freed",
+          "[collectives][stand-in]") {
+  for (const Mode mode : {Mode::lazy, Mode::random}) {
+    Plan plan{.mode = mode, .seed = 3};
+    plan.without_peers = 1;  // rank 0's part of the sum has been started when rank 1's fails
+    const auto options = options_of(2, Devices::own, DeviceData::canonical);
+    const auto message = error_of(plan, options, [](ProcessGroup& group) {
+      const Tensor data = Tensor::zeros({300});
+      group.all_reduce(data, ReduceOp::sum, kLabel).wait();
+    });
+    CHECK_THAT(message, contains("cuda:1 cannot reach the memory of cuda:0"));
+  }
+}
+
 TEST_CASE("CUDA devices do not add float64", "[collectives]") {
   const auto options = options_of(2, Devices::shared, DeviceData::canonical);
   const auto message = error_of({}, options, [](ProcessGroup& group) {

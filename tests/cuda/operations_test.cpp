@@ -251,3 +251,32 @@ TEST_CASE("a wrong token is an error at the next wait of the host", "[operations
     }
   }
 }
+
+TEST_CASE("a wrong token is reported before the note of it is used again", "[operations]") {
+  for (const Plan& plan : some_plans()) {
+    INFO(text_of(plan));
+    Session session(plan);
+    {
+      Context context(cuda_options(0));
+      const ContextScope scope(context);
+      const Tensor good = Tensor::from(std::vector<std::int32_t>{0}, {1});
+      const Tensor bad = Tensor::from(std::vector<std::int32_t>{-3}, {1});
+      const Tensor out = Tensor::zeros({1, 1});
+      std::vector<Tensor> tables;
+      for (std::int64_t size = 1; size <= 66; ++size) tables.push_back(Tensor::zeros({size, 1}));
+      // There are 64 notes, one for each kind of check. Nothing waits while they last.
+      const auto waits = cuda_on_host::host_waits();
+      for (std::size_t i = 0; i < 64; ++i) ops::embedding(out, tables[i], i == 0 ? bad : good);
+      CHECK(cuda_on_host::host_waits() == waits);
+      CHECK_THAT(message_of<Error>([&] { ops::embedding(out, tables[64], good); }),
+                 contains("embedding: token -3 at position 0 is outside the vocabulary [0, 1)"));
+      for (const std::size_t i : {64U, 65U, 0U}) {
+        ops::embedding(out, tables[i], good);
+        CHECK_NOTHROW(out.to_vector<float>());
+      }
+      ops::embedding(out, tables[65], bad);
+      CHECK_THAT(message_of<Error>([&] { out.to_vector<float>(); }), contains("[0, 66)"));
+    }
+    CHECK_NOTHROW(session.finish());
+  }
+}

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 namespace fsdp::testing {
 namespace {
@@ -27,6 +28,7 @@ struct Way {
   bool no_sync = false;
   int replicas = 1;
   Checkpointed checkpointed = Checkpointed::none;
+  std::vector<std::string> ignored = {};
 };
 
 TrainingCase with(TrainingCase options, const Way& way) {
@@ -37,6 +39,7 @@ TrainingCase with(TrainingCase options, const Way& way) {
   options.no_sync = way.no_sync;
   options.replicas = way.replicas;
   options.checkpointed = way.checkpointed;
+  options.ignored = way.ignored;
   return options;
 }
 
@@ -91,7 +94,7 @@ TEST_CASE("on a CUDA device, the options that trade memory for time change no bi
       {.reshard = ReshardAfterForward::never(), .no_sync = true},
       {.reshard = ReshardAfterForward::within(2)},
       {.world_size = 2, .prefetch_depth = 0, .no_sync = true},
-      {.replicas = 2},
+      {.replicas = 2, .ignored = {"model.norm"}},
       {.world_size = 2, .checkpointed = Checkpointed::around},
       {.world_size = 1, .prefetch_depth = 2, .no_sync = true},
   };

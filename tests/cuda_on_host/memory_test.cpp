@@ -188,6 +188,20 @@ TEST_CASE("a kernel reaches another device's memory once it has peer access, and
   session.finish();
 }
 
+TEST_CASE("one device may reach no other, and be reached") {
+  Session session({.without_peers = 1});
+  int can = 0;
+  check(cudaDeviceCanAccessPeer(&can, 0, 1));
+  CHECK(can == 1);
+  check(cudaDeviceEnablePeerAccess(1, 0));
+  check(cudaSetDevice(1));
+  check(cudaDeviceCanAccessPeer(&can, 1, 0));
+  CHECK(can == 0);
+  CHECK(cudaDeviceEnablePeerAccess(0, 0) != cudaSuccess);
+  cudaGetLastError();
+  session.finish();
+}
+
 TEST_CASE("an event belongs to the device that was current when it was made") {
   misuse_in_every_plan({"cudaEventRecord", "was made on device 0", "stream 1 of device 1"}, [] {
     check(cudaSetDevice(1));

@@ -109,12 +109,20 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   return report(cudaSuccess);
 }
 
+namespace {
+
+bool can_reach_peers(const cuda_on_host::Plan& plan, int device) {
+  return plan.has_peer_access && device != plan.without_peers;
+}
+
+}  // namespace
+
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   const Call call;
   for (const int each : {device, peer}) {
     if (each < 0 || each >= call->plan.devices) return report(cudaErrorInvalidDevice);
   }
-  *can = device != peer && call->plan.has_peer_access ? 1 : 0;
+  *can = device != peer && can_reach_peers(call->plan, device) ? 1 : 0;
   return report(cudaSuccess);
 }
 
@@ -122,7 +130,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   const Call call;
   const int own = current_device();
   if (peer < 0 || peer >= call->plan.devices || peer == own) return report(cudaErrorInvalidDevice);
-  if (flags != 0 || !call->plan.has_peer_access) return report(cudaErrorInvalidValue);
+  if (flags != 0 || !can_reach_peers(call->plan, own)) return report(cudaErrorInvalidValue);
   const bool is_new = call->peers.emplace(own, peer).second;
   return report(is_new ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled);
 }

@@ -22,6 +22,7 @@ struct Plan {
   int devices = 8;
   std::size_t device_nbytes = std::size_t{1} << 30;
   bool has_peer_access = true;  ///< devices can reach each other's memory
+  int without_peers = -1;       ///< but for this one, which reaches no other's
 };
 
 /// A process's devices, as new. One at a time; an earlier one's pointers and streams are void.

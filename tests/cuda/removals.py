@@ -1,0 +1,199 @@
+"""Removes each wait and barrier of the CUDA code, one at a time: a test must fail without it.
+
+    removals.py [--list] [--only PATTERN] [--jobs N]
+
+The tree is copied to build/removals/tree and built in build/removals/build, so this tree and its
+builds stay as they are. For each site (removal_sites.py), the copy is built without that statement,
+and the tests on the stand-in run until one fails: those of test_cuda, then, for all sites that are
+left, those of test_cuda_fsdp. For each site, the output names the test that failed, or says
+SURVIVED. The exit code is 1 if a site survived that is not in EXEMPT, if one in EXEMPT did not, or
+if one cannot be built.
+
+An hour on two processors; --only takes a part of path:line: statement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "apps" / "course"), str(ROOT / "tests" / "cuda")]
+import kit  # noqa: E402
+import verdicts  # noqa: E402
+import removal_sites  # noqa: E402
+from removal_sites import Site  # noqa: E402
+
+FOLDER = ROOT / "build" / "removals"
+TREE, BUILD, RUNS = FOLDER / "tree", FOLDER / "build", FOLDER / "runs"
+PROGRAMS = ("test_cuda", "test_cuda_fsdp")
+SECONDS = 240  # one test takes 20 at most
+
+# What no test can miss, and why: (path, statement) -> a proof.
+_WORK = "the Work is destroyed before anything else happens, and ~Work waits as wait() does"
+EXEMPT = {
+    ("common/optim/gradient_engine.cpp",
+     'group->all_reduce(squares.counters(), ReduceOp::sum, {"grad_norm", Phase::optimizer})'
+     ".wait();"): _WORK,
+    ("common/parallel/ddp.cpp", "bucket.work.wait();"):
+        "it only takes the overlap away, if asked: end_micro_step() waits for the same Work before "
+        "the sum is read (tests/common/parallel/zero_switches.cpp sees it in the trace)",
+    ("solutions/task3_forward/forward.cpp", "gather.wait();"): _WORK,
+    ("solutions/task4_backward/backward.cpp", "reduction.wait();"): _WORK,
+    ("solutions/task5_sharded_optimizer/sharded_optimizer.cpp",
+     'group_->all_reduce(squares.counters(), ReduceOp::sum, {"grad_norm", Phase::optimizer})'
+     ".wait();"): _WORK,
+    ("solutions/task7_integration/state.cpp",
+     "unit.group().all_gather(full, input, {unit.name(), Phase::checkpoint}).wait();"): _WORK,
+}
+
+
+class RemovalError(Exception):
+    """The tree cannot be copied, configured or built, or fails its tests as it is."""
+
+
+def run(*command: str | Path) -> None:
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise RemovalError(f"{command[0]} failed:\n{done.stdout[-3000:]}")
+
+
+def copy_tree() -> None:
+    """Makes TREE a copy of this tree. Files that are alike keep their time, so builds go on."""
+    names = set(kit.files_of_tree(ROOT))
+    for name in names:
+        source, target = ROOT / name, TREE / name
+        if not target.is_file() or target.read_bytes() != source.read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    for target in [path for path in TREE.rglob("*") if path.is_file()]:
+        if str(target.relative_to(TREE)) not in names:
+            target.unlink()
+
+
+def configure() -> None:
+    # Warnings are no errors: without a wait, a variable may be unused.
+    if not (BUILD / "build.ninja").is_file():
+        run("cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+            "-DFSDP_WERROR=OFF", "--log-level=NOTICE")
+
+
+def build(program: str, name: str, jobs: int) -> Path:
+    """Builds the copy. @returns a file of its own, for the next build may begin while it runs."""
+    run("cmake", "--build", BUILD, "-j", str(jobs), "--target", program)
+    RUNS.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy2(BUILD / "bin" / program, RUNS / f"{program}_{name}"))
+
+
+def first_failure(program: Path) -> str:
+    """The first test that fails, or nothing. Each runs alone: some failures end the process."""
+    try:
+        for case in verdicts.list_cases(program):
+            spec = re.sub(r'([\\,\[\]*"])', r"\\\1", case.name)
+            try:
+                done = subprocess.run([program, spec], cwd=RUNS, timeout=SECONDS, check=False,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            except subprocess.TimeoutExpired:
+                return f"{case.name} (no end in {SECONDS} s)"
+            if done.returncode != 0:
+                return case.name
+            if re.search(rb"No tests? (ran|cases matched)", done.stdout):
+                raise RemovalError(f"{program} does not run its test '{case.name}'")
+        return ""
+    finally:
+        program.unlink()
+
+
+def no_failure(program: Path) -> str:
+    program.unlink()
+    return ""
+
+
+def verdict(site: Site, failed: str) -> tuple[bool, str]:
+    """Whether this is as it should be, and the words for it."""
+    reason = EXEMPT.get((site.path, site.statement))
+    if not failed:
+        return reason is not None, "survived, as it may" if reason else "SURVIVED"
+    return reason is None, failed + (", though it is in EXEMPT" if reason else "")
+
+
+def results(program: str, sites: list[Site], jobs: int) -> Iterator[tuple[Site, str]]:
+    """Builds the program without each site, and runs the tests of some while it builds the next.
+    @returns each site with the test that failed, or nothing"""
+    waiting: list[tuple[Site, Future[str]]] = []
+    whole = build(program, "as_it_is", jobs)
+    contents = whole.read_bytes()
+    if failed := first_failure(whole):
+        raise RemovalError(f"before anything is removed, this test of {program} fails: {failed}")
+    with ThreadPoolExecutor(jobs) as pool:
+        for number, site in enumerate(sites):
+            source = TREE / site.path
+            text = source.read_text(encoding="utf-8")
+            try:
+                source.write_text(removal_sites.removed(text, site), encoding="utf-8")
+                built = build(program, str(number), jobs)
+                # Not all that one program consists of is in the other.
+                run_tests = first_failure if built.read_bytes() != contents else no_failure
+                waiting.append((site, pool.submit(run_tests, built)))
+            except RemovalError as error:
+                raise RemovalError(f"{site}\ncannot be built: {error}") from error
+            finally:
+                source.write_text(text, encoding="utf-8")
+            while waiting and (len(waiting) > jobs or waiting[0][1].done()):
+                site, future = waiting.pop(0)
+                yield site, future.result()
+        for site, future in waiting:
+            yield site, future.result()
+
+
+def check(sites: list[Site], jobs: int) -> int:
+    """Removes each. @returns how many are not as they should be."""
+    copy_tree()
+    configure()
+    wrong = 0
+    for program in PROGRAMS:
+        survived = []
+        for site, failed in results(program, sites, jobs):
+            if not failed and program != PROGRAMS[-1]:
+                survived.append(site)  # the next program's turn
+                continue
+            is_right, words = verdict(site, f"{program}: {failed}" if failed else "")
+            wrong += not is_right
+            print(f"{site}\n    {words}", flush=True)
+        sites = survived
+    return wrong
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--list", action="store_true", help="print the sites; remove none")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="sites that contain this")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+    sites = [site for site in removal_sites.find(ROOT)
+             if re.search(options.only, str(site))]
+    if options.list:
+        print("\n".join(map(str, sites)))
+        return 0
+    begin = time.monotonic()
+    try:
+        wrong = check(sites, max(1, options.jobs))
+    except (RemovalError, verdicts.JudgeError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{len(sites)} removed in {time.monotonic() - begin:.0f} s: {len(sites) - wrong} as they "
+          f"should be, {wrong} not")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
