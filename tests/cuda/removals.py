@@ -9,12 +9,13 @@ left, those of test_cuda_fsdp. For each site, the output names the test that fai
 SURVIVED. The exit code is 1 if a site survived that is not in EXEMPT, if one in EXEMPT did not, or
 if one cannot be built.
 
-An hour on two processors; --only takes a part of path:line: statement.
+About half an hour on two processors. --only takes a regular expression for path:line: statement.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import re
 import shutil
@@ -157,10 +158,18 @@ def results(program: str, sites: list[Site], jobs: int) -> Iterator[tuple[Site, 
 
 def check(sites: list[Site], jobs: int) -> int:
     """Removes each. @returns how many are not as they should be."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    lock = os.open(FOLDER, os.O_RDONLY)  # until this process ends
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise RemovalError(f"another run uses {FOLDER}: wait for it, or end it") from error
     copy_tree()
     configure()
     wrong = 0
     for program in PROGRAMS:
+        if not sites:
+            break
         survived = []
         for site, failed in results(program, sites, jobs):
             if not failed and program != PROGRAMS[-1]:
@@ -176,7 +185,7 @@ def check(sites: list[Site], jobs: int) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--list", action="store_true", help="print the sites; remove none")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="sites that contain this")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="sites that match this")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     sites = [site for site in removal_sites.find(ROOT)
