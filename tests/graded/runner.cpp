@@ -74,6 +74,11 @@ Json run(const Case& asked) {
   try {
     RankOptions options{
         .world_size = asked.world_size, .seed = asked.seed, .record_trace = asked.traced};
+    if (asked.device != kCpu) {
+      options.devices = {asked.device};
+      options.segment_nbytes = 0;  // bytes as on the CPU: they are judged
+      options.workspace_nbytes = 1024;
+    }
     options.decorate = [&](std::shared_ptr<Backend> backend) {
       const auto rank = static_cast<std::size_t>(backend->rank());
       logs.at(rank) = std::make_shared<EventLog>(asked.traced);
