@@ -44,8 +44,8 @@ struct RankOptions {
   std::vector<Device> devices{};
   std::size_t segment_nbytes = Context::Options{}.segment_nbytes;      ///< as in Context::Options
   std::size_t workspace_nbytes = Context::Options{}.workspace_nbytes;  ///< as in Context::Options
-  DeviceData device_data = DeviceData::canonical;  ///< on CUDA devices
-  Decorator decorate{};                            ///< optional; called on each rank's thread
+  DeviceData device_data = DeviceData::canonical;                      ///< on CUDA devices
+  Decorator decorate{};  ///< optional; called on each rank's thread
   /// How long blocked ranks wait for the message of an exception that is still unwinding another
   /// rank (see run_ranks).
   std::chrono::milliseconds patience{5'000};

@@ -147,8 +147,8 @@ const Observations& run(const std::string& scenario, const Setup& setup) {
   static std::map<std::string, std::pair<Observations, std::string>> known;
   // Some runs without a trace: what a submission does must not depend on being watched.
   const bool traced = setup.world_size % 2 == 0;
-  Case asked{scenario, setup.world_size, setup.seed,    setup.delivery, device_of(setup),
-             traced,   setup.options,    std::string()};
+  Case asked{scenario,         setup.world_size, setup.seed,    setup.delivery,
+             device_of(setup), traced,           setup.options, std::string()};
   const std::string key = to_json(asked).dump();
   auto found = known.find(key);
   if (found == known.end()) {

@@ -4,11 +4,11 @@
 // (the parameters never had any bytes: the shard is made by a source that knows their values), vast
 // (so large that nothing has values), elsewhere (another device is the current one), param (the
 // dtype in which the model computes, under mixed precision).
-#include "graded/device.h"
 #include "task2/scenarios.h"
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "base/todo.h"
+#include "graded/device.h"
 #include "graded/precision.h"
 #include "graded/recorder.h"
 #include "support/numbers.h"

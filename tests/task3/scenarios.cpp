@@ -75,9 +75,9 @@ class Tower {
         if (each.variable.requires_grad() == trainable) some.push_back(each);
       }
       if (some.empty()) continue;
-      flats.push_back(std::make_unique<FlatParameter>(layer.path(), some, recorder.rank(),
-                                                      recorder.world_size(), device_of_rank(), copy_slice,
-                                                      precision_of(recorder.asked().options)));
+      flats.push_back(std::make_unique<FlatParameter>(
+          layer.path(), some, recorder.rank(), recorder.world_size(), device_of_rank(), copy_slice,
+          precision_of(recorder.asked().options)));
     }
     return flats;
   }

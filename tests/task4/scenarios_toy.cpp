@@ -36,9 +36,9 @@ std::vector<std::unique_ptr<FlatParameter>> make_flats(
       if (kind_of(each, recorder.option("split", false)) == kind) some.push_back(each);
     }
     if (some.empty()) continue;
-    flats.push_back(std::make_unique<FlatParameter>(unit, some, recorder.rank(),
-                                                    recorder.world_size(), device_of_rank(), copy_slice,
-                                                    precision_of(recorder.asked().options)));
+    flats.push_back(std::make_unique<FlatParameter>(
+        unit, some, recorder.rank(), recorder.world_size(), device_of_rank(), copy_slice,
+        precision_of(recorder.asked().options)));
   }
   return flats;
 }

@@ -1,8 +1,8 @@
 // Task 8: what a runner can be asked to do with a mesh, and with whole models. Options: shards.h
 // and task7/models.h.
-#include "graded/device.h"
 #include "task8/scenarios.h"
 #include "comm/fake_group.h"
+#include "graded/device.h"
 #include "graded/precision.h"
 #include "graded/recorder.h"
 #include "optim/optimizer.h"
