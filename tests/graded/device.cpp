@@ -1,8 +1,9 @@
 #include "graded/device.h"
 
 #include "base/check.h"
-#include "device/context.h"
 #include "tensor/ops.h"
+
+#include <cstdlib>
 
 namespace fsdp::graded {
 
@@ -10,6 +11,21 @@ Device device_named(const std::string& name) {
   if (name == "cpu") return kCpu;
   FSDP_CHECK(name == "cuda", "unknown device '{}': use cpu or cuda", name);
   return kCuda;
+}
+
+Device device_of_case(const Json& options) {
+  const char* const value = std::getenv("FSDP_DEVICE");
+  const Device device = value == nullptr || *value == '\0' ? kCpu : device_named(value);
+  return options.value("wide", false) || options.value("double", false) ? kCpu : device;
+}
+
+Context::Options rank_options(Device device, std::uint64_t seed) {
+  Context::Options options;
+  options.seed = seed;
+  options.device = device;
+  options.segment_nbytes = 0;
+  options.workspace_nbytes = 1024;
+  return options;
 }
 
 Device device_of_rank() { return Context::current().options().device; }

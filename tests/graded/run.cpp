@@ -52,12 +52,6 @@ std::string new_nonce() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-/// The device of FSDP_DEVICE; the cpu for what devices do not compute, which is float64.
-Device device_of(const Setup& setup) {
-  const bool is_wide = setup.options.value("wide", false) || setup.options.value("double", false);
-  return is_wide ? kCpu : device_named(variable("FSDP_DEVICE", "cpu"));
-}
-
 /// How a run ended that brought no observations.
 std::string ending(const ChildResult& child, int seconds) {
   const std::string said = child.errors.empty() ? "" : "\nIt printed:\n" + child.errors;
@@ -147,8 +141,9 @@ const Observations& run(const std::string& scenario, const Setup& setup) {
   static std::map<std::string, std::pair<Observations, std::string>> known;
   // Some runs without a trace: what a submission does must not depend on being watched.
   const bool traced = setup.world_size % 2 == 0;
-  Case asked{scenario,         setup.world_size, setup.seed,    setup.delivery,
-             device_of(setup), traced,           setup.options, std::string()};
+  Case asked{
+      scenario, setup.world_size, setup.seed,   setup.delivery, device_of_case(setup.options),
+      traced,   setup.options,    std::string()};
   const std::string key = to_json(asked).dump();
   auto found = known.find(key);
   if (found == known.end()) {

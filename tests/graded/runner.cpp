@@ -11,6 +11,7 @@
 #include "comm/process_texts.h"
 #include "comm/world.h"
 #include "graded/delivery.h"
+#include "graded/device.h"
 #include "graded/event_log.h"
 #include "graded/recorder.h"
 
@@ -75,9 +76,10 @@ Json run(const Case& asked) {
     RankOptions options{
         .world_size = asked.world_size, .seed = asked.seed, .record_trace = asked.traced};
     if (asked.device != kCpu) {
+      const Context::Options rank = rank_options(asked.device, asked.seed);
       options.devices = {asked.device};
-      options.segment_nbytes = 0;  // bytes as on the CPU: they are judged
-      options.workspace_nbytes = 1024;
+      options.segment_nbytes = rank.segment_nbytes;
+      options.workspace_nbytes = rank.workspace_nbytes;
     }
     options.decorate = [&](std::shared_ptr<Backend> backend) {
       const auto rank = static_cast<std::size_t>(backend->rank());

@@ -18,7 +18,7 @@ struct StepProbe {
                                                 const optim::MixedPrecision& precision) {
     return std::unique_ptr<FlatParameter>(new FlatParameter(FlatParameter::Unbuilt{}, "unit.a",
                                                             std::move(parameters), rank, world_size,
-                                                            device_of_rank(), precision));
+                                                            graded::device_of_rank(), precision));
   }
   static void build_layout(FlatParameter& flat) { flat.build_layout(); }
   static void copy_shard(FlatParameter& flat, const SliceSource& source) {
