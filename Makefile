@@ -4,13 +4,14 @@
 #            JOBS=N      how many compilers and tests run at once (default: all processors)
 #            INSTALL=no  never call the package manager
 #            BACKEND=mpi ranks are processes: for make test, demo, bench, test-taskN and grade
+#            DEVICE=cuda ranks compute on a CUDA card or, without one, on the stand-in: make demo, test
 #            PARAM=bfloat16 REDUCE=bfloat16   make demo in 16 bits, over masters in float32
 # The course's targets take ONLY=3.2 SEED=N W=N IMPL=student|solution LEVEL=1..3
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
-  check-clang check-arm64 check-grader compare-pytorch clean figures skeletons warm-up \
+  check-clang check-arm64 check-grader compare-pytorch cuda-kernels clean figures skeletons warm-up \
   test-integrated progress watch submit grade grade-all gradescope student-kit
 
 WERROR ?= OFF
@@ -23,9 +24,19 @@ have-processes = demo test bench test-task% grade
 $(if $(filter mpi,$(BACKEND)),$(if $(filter-out $(have-processes),$(MAKECMDGOALS)),\
   $(error BACKEND=mpi: make demo, test, bench, test-taskN and grade run ranks as processes; \
   $(firstword $(filter-out $(have-processes),$(MAKECMDGOALS))) has ranks that are threads)))
-# The build whose ranks are what BACKEND says.
-preset = $(if $(filter mpi,$(BACKEND)),mpi,release)
+DEVICE ?= cpu
+$(if $(filter cpu cuda,$(DEVICE)),,$(error DEVICE=$(DEVICE): there are cpu and cuda))
+have-devices = demo test
+$(if $(filter cuda,$(DEVICE)),$(if $(filter-out $(have-devices),$(MAKECMDGOALS)),\
+  $(error DEVICE=cuda: make $(have-devices) can use CUDA; \
+  $(firstword $(filter-out $(have-devices),$(MAKECMDGOALS))) computes on the CPU)))
 mpi = $(filter mpi,$(BACKEND))
+cuda = $(filter cuda,$(DEVICE))
+$(if $(mpi),$(if $(cuda),$(error DEVICE=cuda BACKEND=mpi: ranks on CUDA cards are threads)))
+# Without a card, or without nvcc, the stand-in takes its place.
+card = $(shell PATH=$$PATH:/usr/local/cuda/bin; nvidia-smi -L >/dev/null 2>&1 && command -v nvcc)
+# The build whose ranks are what BACKEND says, and compute where DEVICE says.
+preset = $(if $(mpi),mpi,$(if $(cuda),$(if $(card),cuda,cuda-host),release))
 
 install = INSTALL=$(INSTALL) sh common/scripts/install.sh
 configure = cmake --preset $(1) -DFSDP_WERROR=$(WERROR) --log-level=NOTICE >/dev/null
@@ -40,19 +51,23 @@ course = python3 apps/course/course.py --jobs $(JOBS)
 # A student kit's programs need every task but the optional one: this names the steps that are not written yet, and ends.
 # Nothing in the full tree, which has references.
 written = $(if $(wildcard apps/course/kit.json),$(install) course && $(course) written $@)
+# The tests of CUDA bring the stand-in along.
+tests = $(if $(cuda),release,$(preset))
 run-tests = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 help: ## Print these lines
 	@sed -n 's/^\([a-z%][a-z0-9%-]*\):.*## /\1|/p' Makefile | \
 	  awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
-demo: ## Train a small model, alone and sharded, and compare every bit (writes build/demo/)
+demo: ## Train a small model, alone and sharded, and compare every bit (DEVICE=cuda: on a card)
 	@$(written)
 	@$(install) build $(mpi)
 	@$(call configure,$(preset))
 	@$(call compile,$(preset)) unshard_demo
+	@$(if $(cuda),$(if $(card),,echo "No CUDA card and nvcc here: a shorter demo runs on the stand-in for a card."))
 	@$(if $(mpi),$(call mpirun,4)) build/$(preset)/bin/unshard-demo \
-	  $(if $(PARAM),--mixed-precision-param $(PARAM)) $(if $(REDUCE),--mixed-precision-reduce $(REDUCE))
+	  $(if $(PARAM),--mixed-precision-param $(PARAM)) $(if $(REDUCE),--mixed-precision-reduce $(REDUCE)) \
+	  $(if $(cuda),--device cuda $(if $(card),,--brief))
 
 estimate: ## Say how much memory a training takes: make estimate ARGS="--model.preset llama3_8b --parallel.ranks 8"
 	@$(written)
@@ -61,12 +76,12 @@ estimate: ## Say how much memory a training takes: make estimate ARGS="--model.p
 	@$(call compile,release) unshard_estimate
 	@build/release/bin/unshard-estimate $(ARGS)
 
-test: ## Build and run every test (BACKEND=mpi: those with ranks as processes)
+test: ## Build and run every test (BACKEND=mpi, DEVICE=cuda: those of processes, of CUDA)
 	@$(written)
 	@$(install) build course $(mpi)
-	@$(call configure,$(preset))
-	@$(call compile,$(preset)) $(if $(mpi),tests_mpi,all)
-	@$(call run-tests,$(preset)) $(if $(mpi),-L '^mpi$$')
+	@$(call configure,$(tests))
+	@$(call compile,$(tests)) $(if $(mpi)$(cuda),tests_$(or $(mpi),$(cuda)),all)
+	@$(call run-tests,$(tests)) $(if $(mpi)$(cuda),-L '^$(or $(mpi),$(cuda))$$')
 
 test-%: ## Build and run the tests of one part: test-common, test-memory, test-schedule …
 	@$(if $(filter common faults program structure,$*),,$(written))
@@ -194,6 +209,10 @@ check-arm64: ## Cross-compile for arm64, and compare bits there (under an emulat
 	@$(call configure,arm64)
 	@$(call compile,arm64) test_common_base test_common_tensor test_solutions
 	@$(call run-tests,arm64) -R 'bits of its definition|fixed functions|on every machine'
+
+cuda-kernels: ## Print and check what nvcc makes of each CUDA kernel (ARGS=--families: less)
+	@$(install) course
+	@python3 tests/cuda/kernel_table.py $(ARGS)
 
 check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, HOSTILE=no: less)
 	@$(install) build course

@@ -38,7 +38,7 @@ _LEFT_OUT = [
     r"apps/course/(grade|grade_all|gradescope|gradescope_results|html_summary|kit|jail"
     r"|build_submission|diagnosis|hiding|reference_submission|similarity)\.py",
     r"apps/course/gradescope_image/.*", r"docs/instructors\.md", r"tests/structure/.*", r"\.ci/.*",
-    r"tests/(support/)?cuda_on_host/.*", r"tests/cuda(_fsdp)?/.*",
+    r"tests/(support/)?cuda_on_host/.*", r"tests/cuda(_fsdp|_train)?/.*",
     r"\.git(?!ignore$).*",
     r"build/.*", r".*\.kept-[0-9]+",
 ]
@@ -47,7 +47,7 @@ _OWN = r"tasks/[a-z0-9_]+/([a-z0-9_]+\.cpp|answers\.toml)"  # files that belong 
 
 # Targets for work on the project itself: they need git, other compilers, or what a kit leaves out.
 _FOR_MAINTAINERS = ("check-grader|compare-pytorch|skeletons|check|format|tidy|sanitize|sanitize-dev"
-                    "|sanitize-tsan|check-clang|check-arm64")
+                    "|sanitize-tsan|check-clang|check-arm64|cuda-kernels")
 
 
 class KitError(Exception):

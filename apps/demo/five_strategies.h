@@ -6,6 +6,7 @@
 #include "train/data.h"
 #include "train/summary.h"
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -15,9 +16,13 @@ namespace fsdp::train {
 /// Makes a configuration of these words and the demo's own.
 using Configure = std::function<TrainConfig(const std::vector<std::string>& words)>;
 
-/// A short training with each of single, ddp, zero1, zero2 and fsdp; all but the first over four
-/// ranks, which are threads.
-std::vector<BoundedRun> five_strategies(const Configure& configure, const TokenData& data);
+/// The most bytes that a rank of a training may need.
+using Bound = std::function<std::int64_t(const TrainConfig& config)>;
+
+/// A training of at most eight steps with each of single, ddp, zero1, zero2 and fsdp; all but the
+/// first over four ranks, which are threads.
+std::vector<BoundedRun> five_strategies(const Configure& configure, const Bound& bound,
+                                        const TokenData& data);
 
 /// One row per run: memory, what a rank received, the last loss, and the fingerprint of all
 /// parameters.

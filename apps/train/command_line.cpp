@@ -33,6 +33,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   CommandLine line;
   std::optional<std::string> strategy;
   std::optional<std::string> ranks;
+  std::optional<std::string> device;
   program::OptionParser options(
       "unshard-train", "Trains a language model: in one process, data parallel, or fully sharded.");
   options.add_text("--config", line.config, "TOML file; see apps/train/configs");
@@ -41,6 +42,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
                    "of --config must not contradict it");
   options.add_text("--strategy", strategy, "single, ddp, zero1, zero2 or fsdp (parallel.strategy)");
   options.add_text("--ranks", ranks, "number of ranks W (parallel.ranks)");
+  options.add_text("--device", device, "where ranks compute: cpu or cuda (training.device)");
   options.add_choice("--backend", line.backend, {"threads", "mpi"},
                      "what ranks are: threads, or processes that mpirun starts, one each");
   options.add_text("--summary", line.summary, "write losses, memory and fingerprint here, as JSON");
@@ -73,6 +75,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   line.overrides = options.unknown_words();
   if (strategy) line.short_forms["parallel.strategy"] = *strategy;
   if (ranks) line.short_forms["parallel.ranks"] = *ranks;
+  if (device) line.short_forms["training.device"] = *device;
   return line;
 }
 

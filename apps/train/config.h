@@ -36,6 +36,7 @@ struct TrainingConfig {
   std::int64_t global_batch_size = 0;  ///< sequences of a step; 0 = local_batch_size · ranks
   std::int64_t seq_len = 0;            ///< 0 = model.max_position_embeddings
   std::int64_t seed = 1;               ///< of initialization and of the order of the data
+  std::string device = "cpu";          ///< where the ranks compute: cpu, cuda
   double max_norm = 1.0;               ///< largest norm of the whole gradient; 0 = off
   bool no_sync = false;                ///< reduce once per step, not once per micro-batch
   bool prescale_gradients = false;     ///< scale before they are summed; see optim::prescale_of
@@ -84,7 +85,7 @@ struct ParallelConfig {
   ReshardAfterForward reshard_after_forward;
   std::int64_t prefetch_depth = 1;
   std::int64_t in_flight_limit = 0;
-  bool offload_params = false;  ///< refused: a CPU has no memory but the host's (optim/offload.h)
+  bool offload_params = false;  ///< not on a CPU, which has no memory but the host's
   bool offload_grads = false;
   std::string gradient_compression = "none";  ///< none, float16, bfloat16; not fsdp
   bool overlap_comm = true;                   ///< false: reductions are waited for at once
@@ -96,7 +97,8 @@ struct ParallelConfig {
   bool contiguous_gradients = true;           ///< copied where they travel as they appear
   bool reduce_scatter = true;                 ///< reduced to their owner, not all-reduced
   bool broadcast_fp16 = false;                ///< of updated parameters
-  bool check_memory = true;                   ///< refuse what the memory formula says cannot fit
+  std::string device_collectives = "canonical";  ///< on cuda: canonical, nccl (DeviceData)
+  bool check_memory = true;                      ///< refuse what the memory formula says cannot fit
 
   bool is_zero() const { return strategy == "zero1" || strategy == "zero2"; }
   std::optional<DType> compression() const;                         ///< gradient_compression

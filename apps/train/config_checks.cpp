@@ -1,5 +1,7 @@
 // Whether the values of a configuration, each right by itself, fit together.
 #include "base/check.h"
+#include "comm/mpi/job.h"
+#include "device/accelerator.h"
 #include "train/config.h"
 #include "train/config_keys.h"
 
@@ -69,14 +71,39 @@ void check_buckets(const TrainConfig& config) {
             parallel.reduce_bucket_size, parallel.reduce_buffer_size);
 }
 
-// Ranks compute on the CPU here, whose memory is the host's. Only a modeled machine has two.
+// A program has CUDA if it is linked with it, and a machine if it has a card.
+void check_device(TrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const bool is_nccl = parallel.device_collectives == "nccl" && parallel.strategy != "single";
+  if (config.is_modeled) config.training.device = "cpu";  // a remark says so
+  if (config.training.device == "cpu") return;
+  refuse_if(mpi::launched().has_value(), config, "training.device",
+            "is cuda, but mpirun has started this program, and ranks that are processes compute on "
+            "the CPU; start it without mpirun, which makes ranks threads");
+  refuse_if(accelerator() == nullptr, config, "training.device",
+            "is cuda, but this program was built without CUDA; use one that was built with the "
+            "preset cuda (see docs/gpu.md), or cpu");
+  int count = 0;
+  try {
+    count = accelerator()->count();
+  } catch (const Error& error) {
+    throw InputError(config.origin("training.device") + ": is cuda: " + error.what());
+  }
+  refuse_if(is_nccl && count < parallel.ranks, config, "parallel.device_collectives",
+            "is nccl, which needs a card for each of the {} ranks, and this machine has {}; use "
+            "canonical, with which ranks share cards",
+            parallel.ranks, count);
+}
+
+// Only a card, and a modeled machine, has a memory beside the host's.
 void check_offload(const TrainConfig& config) {
   const auto& [params, grads] =
       std::tie(config.parallel.offload_params, config.parallel.offload_grads);
   refuse_if(grads && !params, config, "parallel.offload_grads",
             "is true, but parallel.offload_params is false: the optimizer steps where the "
             "parameters are, and needs their gradients there; set neither");
-  refuse_if(params && !config.is_modeled, config, "parallel.offload_params",
+  refuse_if(params && !config.is_modeled && config.training.device == "cpu", config,
+            "parallel.offload_params",
             "is true, but ranks compute on the CPU: device and host are one memory there, so "
             "offload would copy every shard and save no byte; leave it out, or see what it does to "
             "a machine with two memories: unshard-report --fake --offload all --out FOLDER");
@@ -219,6 +246,10 @@ void remark(TrainConfig& config) {
   }
   idle(config.micro_batches() == 1, {"training.prescale_gradients"},
        "while a step has one micro-batch");
+  idle(config.is_modeled, {"training.device"}, "on a modeled machine");
+  idle(config.training.device == "cpu" || config.parallel.strategy == "single",
+       {"parallel.device_collectives"},
+       config.training.device == "cpu" ? "on the CPU" : "with strategy single");
   idle(!config.has_lora(), {"lora.alpha", "lora.targets"}, "while lora.rank is 0");
   idle(config.training.eval_every == 0 && !config.data.validation.empty(), {"data.validation"},
        "while training.eval_every is 0");
@@ -231,6 +262,7 @@ void remark(TrainConfig& config) {
 void TrainConfig::check() {
   check_model(*this);
   check_ranks(*this);
+  check_device(*this);
   check_offload(*this);
   check_buckets(*this);
   check_batch(*this);

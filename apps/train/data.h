@@ -71,10 +71,12 @@ struct MicroBatch {
   Tensor tokens;
   Tensor targets;
 
-  /// Undefined values on the CPU, counted as the AllocationScope says.
+  /// Undefined values in memory of the host, counted as the AllocationScope says.
   static MicroBatch empty(std::int64_t batch, std::int64_t sequence_length);
   /// Sequence i is the one that begins at position `begin` of the data.
   void fill(std::int64_t i, const TokenData& data, std::int64_t begin) const;
+  /// The same on this rank's device, for which the host does not wait.
+  MicroBatch on_device() const;
 };
 
 /// Cuts micro-batches out of the data. Micro-batch j of step s is a pure function of (seed, s, j):
@@ -88,7 +90,7 @@ class Sampler {
 
   /// Where sequence i of micro-batch j of step s begins.
   std::int64_t window(std::int64_t step, std::int64_t j, std::int64_t i) const;
-  /// On the CPU, counted as the AllocationScope says.
+  /// On this rank's device, counted as the AllocationScope says.
   MicroBatch micro_batch(std::int64_t step, std::int64_t j) const;
 
  private:

@@ -30,7 +30,7 @@ MicroBatch Evaluator::windows_from(std::int64_t first) const {
   for (std::int64_t i = 0; i < batch_; ++i) {
     made.fill(i, data_, std::min(first + i, windows_ - 1) * sequence_length_);
   }
-  return made;
+  return made.on_device();
 }
 
 std::vector<float> Evaluator::losses_of(nn::Module& model, const MicroBatch& micro) const {

@@ -183,7 +183,7 @@ void prepare_sample(Plan& plan) {
 
 Plan make_plan(CommandLine line) {
   TrainConfig config = configure(line);
-  check_memory(config, program::free_memory(), line.eval ? Work::evaluation : Work::training);
+  check_memory(config, free_memory(config), line.eval ? Work::evaluation : Work::training);
   Plan plan{std::move(line), std::move(config), {}, {}, {}};
   const DataConfig& data = plan.config.data;
   const std::int64_t vocabulary = plan.config.model.vocab_size;

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "comm/mpi/job.h"
+#include "device/context.h"
 #include "train/bound.h"
 #include "train/strategy.h"
 #include "train/summary.h"
@@ -9,6 +10,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <system_error>
@@ -157,6 +160,14 @@ struct Here {
 };
 
 Here here(const TrainConfig& config, Work work) {
+  if (config.training.device == "cuda") {
+    const double scratch = static_cast<double>(config.parallel.ranks) *
+                           static_cast<double>(Context::Options{}.workspace_nbytes);
+    return {.ranks = config.parallel.ranks,
+            .share = 1,
+            .work = needed(config, work) + scratch,
+            .data = 0};  // they stay in the memory of the host
+  }
   const auto launch = mpi::launched();
   const std::int64_t all = config.parallel.ranks;
   const std::int64_t ranks = launch ? std::min<std::int64_t>(launch->size_here, all) : all;
@@ -169,6 +180,24 @@ Here here(const TrainConfig& config, Work work) {
 }
 
 }  // namespace
+
+program::FreeMemory free_memory(const TrainConfig& config) {
+  if (config.training.device != "cuda") return program::free_memory();
+  const int count = accelerator()->count();
+  const std::int64_t ranks = config.parallel.ranks;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  int fullest = 0;
+  for (int i = 0; i < std::min<std::int64_t>(count, ranks); ++i) {
+    const std::int64_t free = accelerator()->memory_of(i).free;
+    if (free < least) fullest = i;
+    least = std::min(least, free);
+  }
+  // Ranks take the cards in turn; a card may have one rank more than another.
+  const std::int64_t of_a_card = (ranks + count - 1) / count;
+  return {least / of_a_card * ranks,
+          fmt::format("free memory of cuda:{}, which {} rank{} share{}", fullest, of_a_card,
+                      of_a_card == 1 ? "" : "s", of_a_card == 1 ? "s" : "")};
+}
 
 std::int64_t needed_bytes(const TrainConfig& config, Work work) {
   const Here here = train::here(config, work);

@@ -12,6 +12,10 @@
 
 namespace fsdp::train {
 
+/// What the ranks of a training or evaluation may take together: memory of this machine, or of its
+/// cards.
+program::FreeMemory free_memory(const TrainConfig& config);
+
 /// What the ranks of this machine need together, by the formula of the writeup (train/bound.h), and
 /// the data. A step of more than 16 micro-steps is taken for one of 16, and what is beyond 10^15
 /// bytes is only estimated: the result is a lower bound then. Never overflows.

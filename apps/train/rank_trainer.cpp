@@ -62,7 +62,12 @@ RankTrainer::RankTrainer(const TrainConfig& config, const TokenData& data,
       sampler_(data, config.training.seed, config.training.local_batch_size,
                config.sequence_length()),
       strategy_(make_strategy(config, group_)),
-      scaler_(config.loss_scaler()) {
+      scaler_(config.loss_scaler()),
+      losses_(static_cast<std::size_t>(plan_.micro_steps)) {
+  if (!Context::current().device().host_can_read()) {
+    const AllocationScope as_temp(MemoryKind::temp);
+    device_losses_ = Tensor::empty({plan_.micro_steps});
+  }
   if (config.training.eval_every == 0) return;
   evaluator_.emplace(*options.validation, config.training.local_batch_size,
                      config.sequence_length(), group_.get());
@@ -158,8 +163,20 @@ StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankRe
   return outcome;
 }
 
-std::vector<float> RankTrainer::make_gradients(std::int64_t step, PhaseSeconds& seconds) {
-  std::vector<float> losses;
+void RankTrainer::keep_loss(std::size_t m, const Tensor& loss) {
+  if (device_losses_.is_defined()) {
+    ops::copy(device_losses_.narrow(0, static_cast<std::int64_t>(m), 1), loss.view({1}));
+  } else {
+    losses_[m] = static_cast<float>(loss.item());
+  }
+}
+
+std::vector<float> RankTrainer::losses() {
+  return device_losses_.is_defined() ? device_losses_.to_vector<float>() : losses_;
+}
+
+void RankTrainer::make_gradients(std::int64_t step, PhaseSeconds& seconds) {
+  std::size_t kept = 0;
   plan_.loss_scale = scaler_.scale() * config_.prescale();
   StopWatch watch;
   train::make_gradients(
@@ -168,12 +185,11 @@ std::vector<float> RankTrainer::make_gradients(std::int64_t step, PhaseSeconds& 
         if (m > 0) seconds.reduce += watch.lap();
         return sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_));
       },
-      [&](const Tensor& loss) { losses.push_back(static_cast<float>(loss.item())); },
+      [&](const Tensor& loss) { keep_loss(kept++, loss); },
       {.before_forward = [&](int) { watch.lap(); },
        .before_backward = [&](int) { seconds.forward += watch.lap(); },
        .before_reduce = [&](int) { seconds.backward += watch.lap(); }});
   seconds.reduce += watch.lap();
-  return losses;
 }
 
 bool RankTrainer::gradients_are_finite() {
@@ -185,7 +201,7 @@ bool RankTrainer::gradients_are_finite() {
 }
 
 StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
-  std::vector<float> losses = make_gradients(step, report.seconds);
+  make_gradients(step, report.seconds);
   bool is_finite = true;
   report.lr = config_.schedule.at(step - skipped_);
   report.is_skipped = config_.scales_loss() && !no_rank_overflowed(step);
@@ -200,7 +216,7 @@ StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
   }
   strategy_->gradients().zero_grad();
   report.seconds.step = watch.lap();
-  return agree(std::move(losses), is_finite);
+  return agree(losses(), is_finite);
 }
 
 bool RankTrainer::no_rank_overflowed(std::int64_t step) {

@@ -50,8 +50,11 @@ class RankTrainer {
   /// Goes on from the latest checkpoint; false if there is none.
   bool resume(RankResult& result);
   StepOutcome train_step(std::int64_t step, StepReport& report);
-  /// The gradients of a step, and the losses of this rank's micro-batches.
-  std::vector<float> make_gradients(std::int64_t step, PhaseSeconds& seconds);
+  /// The gradients of a step. The losses of this rank's micro-batches are in losses_ then.
+  void make_gradients(std::int64_t step, PhaseSeconds& seconds);
+  void keep_loss(std::size_t m, const Tensor& loss);
+  /// Those of the micro-batches of a step, in their order.
+  std::vector<float> losses();
   bool gradients_are_finite();
   StepOutcome last_step(std::int64_t step, StepReport& report, RankResult& result);
   double clip(std::int64_t step);
@@ -92,6 +95,8 @@ class RankTrainer {
   optim::LossScaler scaler_;
   std::int64_t skipped_ = 0;  // steps without an update, because a scaled gradient overflowed
   int skipped_in_a_row_ = 0;
+  std::vector<float> losses_;  // of the micro-batches of a step
+  Tensor device_losses_;       // the same on a card, where the host reads them when the step ends
 };
 
 }  // namespace fsdp::train

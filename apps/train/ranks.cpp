@@ -3,6 +3,7 @@
 #include "comm/mpi/job.h"
 #include "comm/mpi/world.h"
 #include "comm/thread_world.h"
+#include "device/accelerator.h"
 #include "tensor/tensor.h"
 
 #include <cstddef>
@@ -16,6 +17,14 @@ namespace {
 // A rank's group lives as long as run_ranks' body, which is longer than anything built here.
 std::shared_ptr<ProcessGroup> borrow(ProcessGroup& group) {
   return {&group, [](ProcessGroup*) {}};
+}
+
+// The cards of this machine, or none: the CPU. Ranks take them in turn.
+std::vector<Device> devices_of(const TrainConfig& config) {
+  std::vector<Device> devices;
+  if (config.training.device != "cuda") return devices;
+  for (int i = 0; i < accelerator()->count(); ++i) devices.push_back({DeviceType::cuda, i});
+  return devices;
 }
 
 using World = std::function<void(const RankOptions&, const std::function<void(ProcessGroup&)>&)>;
@@ -41,13 +50,19 @@ void run_on_ranks(const TrainConfig& config, bool in_threads,
   const bool is_single = config.parallel.strategy == "single";
   const int threads = static_cast<int>(config.parallel.threads_per_rank);
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
-  const RankOptions own{
-      .world_size = config.world_size(), .threads_per_rank = threads, .seed = seed};
+  const RankOptions own{.world_size = config.world_size(),
+                        .threads_per_rank = threads,
+                        .seed = seed,
+                        .devices = devices_of(config),
+                        .device_data = config.parallel.device_collectives == "nccl"
+                                           ? DeviceData::nccl
+                                           : DeviceData::canonical};
   if (mpi::launched() && !is_single && !in_threads) return run_together(own, mpi::run_ranks, body);
 
   const auto here = [&] {
     if (!is_single) return run_together(own, threads::run_ranks, body);
-    Context context({.threads = threads, .seed = seed});
+    const Device device = own.devices.empty() ? kCpu : own.devices.front();
+    Context context({.threads = threads, .seed = seed, .device = device});
     const ContextScope scope(context);
     body({});
   };

@@ -113,6 +113,8 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
     return true;
   }
   if (key == "training.prescale_gradients") return !config.has_float16();  // it moves the range
+  // Devices agree up to rounding; a training may be moved to one.
+  if (key == "training.device") return true;
   // What is written and said beside them.
   for (const char* section : {"checkpoint.", "sample.", "export.", "metrics."}) {
     if (key.starts_with(section)) return true;

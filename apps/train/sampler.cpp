@@ -1,5 +1,7 @@
 #include "base/check.h"
 #include "base/philox.h"
+#include "device/context.h"
+#include "tensor/host_copy.h"
 #include "train/data.h"
 
 #include <fmt/format.h>
@@ -10,8 +12,22 @@
 namespace fsdp::train {
 
 MicroBatch MicroBatch::empty(std::int64_t batch, std::int64_t sequence_length) {
-  return {Tensor::empty({batch, sequence_length}, DType::int32, kCpu),
-          Tensor::empty({batch, sequence_length}, DType::int32, kCpu)};
+  const Context& context = Context::current();
+  // Beside a card, pinned memory: it is copied while the host goes on.
+  const Device device = context.device().type == DeviceType::cuda ? context.host() : kCpu;
+  return {Tensor::empty({batch, sequence_length}, DType::int32, device),
+          Tensor::empty({batch, sequence_length}, DType::int32, device)};
+}
+
+MicroBatch MicroBatch::on_device() const {
+  const Device device = Context::current().device();
+  if (device.type != DeviceType::cuda) return *this;
+  const auto copy = [&](const Tensor& from) {
+    const Tensor to = Tensor::empty(from.shape(), from.dtype(), device);
+    start_host_copy(to, from, {}).wait();
+    return to;
+  };
+  return {copy(tokens), copy(targets)};
 }
 
 void MicroBatch::fill(std::int64_t i, const TokenData& data, std::int64_t begin) const {
@@ -49,7 +65,7 @@ std::int64_t Sampler::window(std::int64_t step, std::int64_t j, std::int64_t i) 
 MicroBatch Sampler::micro_batch(std::int64_t step, std::int64_t j) const {
   MicroBatch made = MicroBatch::empty(batch_, sequence_length_);
   for (std::int64_t i = 0; i < batch_; ++i) made.fill(i, data_, window(step, j, i));
-  return made;
+  return made.on_device();
 }
 
 }  // namespace fsdp::train

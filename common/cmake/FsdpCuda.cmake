@@ -64,8 +64,11 @@ if(EXISTS ${fsdp_stand_in} AND NOT FSDP_SANITIZE MATCHES thread)
   endif()
 endif()
 
-# The library for a card. -fmad=false: the compiler must not fuse a multiplication with an addition on
-# its own, for the bits would differ from the CPU's.
+# -fmad=false: the compiler must not fuse a multiplication with an addition on its own, for the bits
+# would differ from the CPU's. make cuda-kernels reads this line, and looks what came of it.
+set(FSDP_NVCC_OPTIONS -fmad=false -Xcompiler -Wall,-Wextra)
+
+# The library for a card.
 if(FSDP_CUDA STREQUAL card)
   find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin)
   if(NOT CMAKE_CUDA_COMPILER)
@@ -82,6 +85,14 @@ if(FSDP_CUDA STREQUAL card)
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that newer compilers have it
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   endif()
+  # nvcc defines no macro by which a source could see these options. They would change the bits.
+  foreach(options "${CMAKE_CUDA_FLAGS}" "${CMAKE_CUDA_FLAGS_RELEASE}" "$ENV{NVCC_PREPEND_FLAGS}"
+      "$ENV{NVCC_APPEND_FLAGS}")
+    if(options MATCHES "use_fast_math|(ftz|fmad)[= ]true|prec-(div|sqrt)[= ]false")
+      message(FATAL_ERROR "nvcc gets '${options}', from CMAKE_CUDA_FLAGS, CUDAFLAGS or "
+        "NVCC_APPEND_FLAGS. Leave '${CMAKE_MATCH_0}' out: the kernels must give the CPU's bits")
+    endif()
+  endforeach()
   find_package(CUDAToolkit REQUIRED)
   find_path(FSDP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
   find_library(FSDP_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
@@ -91,7 +102,7 @@ if(FSDP_CUDA STREQUAL card)
   target_link_libraries(fsdp_cuda_runtime INTERFACE CUDA::cudart CUDA::cublasLt ${FSDP_NCCL_LIBRARY})
   add_library(fsdp_cuda_kernels STATIC ${fsdp_cuda_kernels})
   target_include_directories(fsdp_cuda_kernels PRIVATE ${PROJECT_SOURCE_DIR}/common)
-  target_compile_options(fsdp_cuda_kernels PRIVATE -fmad=false -Xcompiler -Wall,-Wextra
+  target_compile_options(fsdp_cuda_kernels PRIVATE ${FSDP_NVCC_OPTIONS}
     $<$<BOOL:${FSDP_WERROR}>:-Werror=all-warnings>)
   set_target_properties(fsdp_cuda_kernels PROPERTIES UNITY_BUILD OFF CUDA_STANDARD 20)
   fsdp_cuda_library(fsdp_cuda fsdp_cuda_runtime fsdp_cuda_kernels)

@@ -10,6 +10,7 @@
 #include "device/cuda/stream.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -93,6 +94,14 @@ class RankDevice : public std::enable_shared_from_this<RankDevice> {
 class Accelerator {
  public:
   virtual ~Accelerator() = default;
+  /// How many devices the machine has. @throws Error that says why there is none
+  virtual int count() = 0;
+  /// The memory of a device that nothing uses, and all that it has, in bytes.
+  struct Memory {
+    std::int64_t free = 0;
+    std::int64_t total = 0;
+  };
+  virtual Memory memory_of(int index) = 0;
   /// @throws Error if the machine has no device of this index.
   virtual std::shared_ptr<RankDevice> open(int index) = 0;
   /// Device memory that is kept for reuse: blocks are cut from segments. `segment_nbytes` is the

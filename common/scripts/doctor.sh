@@ -105,17 +105,25 @@ libmd() {
   [ -z "$(find_header sha2.h)" ] || echo found
 }
 
-# Found also where its installer puts it, which is in nobody's PATH.
-cuda_compiler() {
+# Its path, also where its installer puts it, which is in nobody's PATH.
+nvcc_path() {
   for name in nvcc /usr/local/cuda/bin/nvcc; do
-    command -v $name >/dev/null 2>&1 || continue
-    $name --version | sed -n 's/.*release [0-9.]*, V\([0-9.]*\)$/\1/p'
-    return 0
+    command -v $name 2>/dev/null && return 0
   done
 }
 
+cuda_compiler() {
+  [ -n "$(nvcc_path)" ] || return 0
+  "$(nvcc_path)" --version | sed -n 's/.*release [0-9.]*, V\([0-9.]*\)$/\1/p'
+}
+
+# Its header may be among CUDA's own.
 nccl() {
-  dotted "$(find_header nccl.h)" NCCL_MAJOR NCCL_MINOR NCCL_PATCH
+  header=
+  for folder in "$(dirname "$(nvcc_path)")/../include" /usr/local/cuda/include; do
+    [ -n "$header" ] || [ ! -f "$folder/nccl.h" ] || header=$folder/nccl.h
+  done
+  dotted "${header:-$(find_header nccl.h)}" NCCL_MAJOR NCCL_MINOR NCCL_PATCH
 }
 
 card() {
@@ -157,9 +165,19 @@ line Python "$(version_of python3 --version)" 'only the scripts around the proje
 if [ -d tests/support/cuda_on_host ]; then # a student kit has none
   echo
   echo 'CUDA: the kernels run in `make test-cuda`, on any machine, on a stand-in for a card'
-  line nvcc "$(cuda_compiler)" 'the kernels are not compiled for a card'
-  line NCCL "$(nccl)" 'groups of cards exist on the stand-in only'
-  line 'CUDA card' "$(card)" 'the kernels run on the stand-in only'
+  nvcc_version=$(cuda_compiler) nccl_version=$(nccl) cards=$(card)
+  line nvcc "$nvcc_version" 'the kernels are not compiled for a card'
+  line NCCL "$nccl_version" 'groups of cards exist on the stand-in only'
+  line 'CUDA card' "$cards" 'the kernels run on the stand-in only'
+  if [ -z "$nvcc_version" ]; then
+    line 'It can' 'run the kernels on the stand-in'
+  elif [ -z "$nccl_version" ]; then
+    line 'It can' 'compile the kernels for a card, but no program; run them on the stand-in'
+  elif [ -z "$cards" ]; then
+    line 'It can' 'compile for a card, and run the kernels on the stand-in'
+  else
+    line 'It can' 'compute on a card: `cmake --preset cuda`'
+  fi
 fi
 
 echo

@@ -11,6 +11,7 @@ namespace {
 
 }  // namespace
 
+std::int64_t DeviceKernels::scratch_nbytes() { fail_missing("scratch_nbytes"); }
 void DeviceKernels::fill(const Tensor&, double) { fail_missing("fill"); }
 void DeviceKernels::fill_with(const Tensor&, const Tensor&) { fail_missing("fill_with"); }
 void DeviceKernels::copy(const Tensor&, const Tensor&) { fail_missing("copy"); }

@@ -27,6 +27,10 @@ class DeviceKernels {
   DeviceKernels(const DeviceKernels&) = delete;
   DeviceKernels& operator=(const DeviceKernels&) = delete;
 
+  /// What a rank's kernels keep on its device, as TEMP, beside the workspace of products that
+  /// Context::Options names.
+  virtual std::int64_t scratch_nbytes();
+
   virtual void fill(const Tensor& out, double value);
   virtual void fill_with(const Tensor& out, const Tensor& value);
   virtual void copy(const Tensor& out, const Tensor& in);

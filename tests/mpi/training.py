@@ -119,6 +119,8 @@ class Training(trainings.TrainingTest):
 
     def test_mpirun_decides_what_ranks_are(self):
         self.assertIn("--backend threads: ", self.refused(2, "--strategy=fsdp", "--backend=threads"))
+        self.assertIn("training.device: is cuda, but mpirun has started this program",
+                      self.refused(2, "--strategy=fsdp", "--device=cuda"))
         alone = subprocess.run([jobs.PROGRAM, *self.small, "--backend=mpi", "--strategy=fsdp",
                                 "--ranks=4"], stdin=subprocess.DEVNULL, capture_output=True,
                                text=True, check=False)

@@ -370,6 +370,19 @@ TEST_CASE("what would silently do something else is refused", "[config]") {
   }
 }
 
+TEST_CASE("cuda is refused by a program without it, and any other device by all", "[config]") {
+  CHECK(complaint({"--training.device", "cuda"}) ==
+        "command line: training.device: is cuda, but this program was built without CUDA; use one "
+        "that was built with the preset cuda (see docs/gpu.md), or cpu");
+  CHECK_THAT(complaint({"--training.device", "gpu"}),
+             contains("command line: training.device: is \"gpu\", must be one of cpu, cuda"));
+  const TrainConfig config =
+      load_config(std::nullopt, {"--parallel.device_collectives=nccl", "--parallel.strategy=fsdp"});
+  CHECK(config.remarks ==
+        std::vector<std::string>{
+            "command line: parallel.device_collectives: has no effect on the CPU"});
+}
+
 TEST_CASE("offload is refused on the CPU, by the key that asks for it", "[config]") {
   CHECK_THAT(complaint({"--parallel.offload_params", "true", "--parallel.strategy", "fsdp"}),
              contains("command line: parallel.offload_params: is true, but ranks compute on the "

@@ -10,6 +10,8 @@ namespace {
 
 class Cuda final : public Accelerator {
  public:
+  int count() override { return cuda::device_count(); }
+  Memory memory_of(int index) override { return cuda::memory_of(index); }
   std::shared_ptr<RankDevice> open(int index) override { return cuda::open_device(index); }
   std::shared_ptr<Allocator> make_allocator(std::shared_ptr<RankDevice> device,
                                             std::shared_ptr<MemoryTracker> tracker,

@@ -132,13 +132,28 @@ class CudaRankDevice final : public RankDevice {
 
 }  // namespace
 
-std::shared_ptr<RankDevice> open_device(int index) {
+int device_count() {
   int count = 0;
   const cudaError_t answer = cudaGetDeviceCount(&count);
   FSDP_CHECK(answer == cudaSuccess && count > 0,
-             "the device cuda:{} was asked for, but CUDA finds none on this machine ({}). Check "
-             "that nvidia-smi lists a card, or use the device cpu.",
-             index, answer == cudaSuccess ? "no card" : cudaGetErrorString(answer));
+             "CUDA finds no card on this machine ({}). Check that nvidia-smi lists one, or use the "
+             "device cpu.",
+             answer == cudaSuccess ? "it counts none" : cudaGetErrorString(answer));
+  return count;
+}
+
+Accelerator::Memory memory_of(int index) {
+  int current = 0;
+  require(cudaGetDevice(&current), "cudaGetDevice");
+  require(cudaSetDevice(index), "cudaSetDevice");
+  std::size_t free = 0, total = 0;
+  require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  require(cudaSetDevice(current), "cudaSetDevice");
+  return {static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+}
+
+std::shared_ptr<RankDevice> open_device(int index) {
+  const int count = device_count();
   FSDP_CHECK(index >= 0 && index < count,
              "the device cuda:{} was asked for, but this machine has {}: cuda:0 to cuda:{}. Start "
              "fewer ranks, or let several use one card.",

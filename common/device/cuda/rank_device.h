@@ -12,6 +12,9 @@ namespace fsdp::cuda {
 /// Every device memory of CUDA begins at, and is counted in, multiples of this.
 inline constexpr std::size_t kGranularity = 512;
 
+/// Of this machine. @throws Error that says why, if there is none
+int device_count();
+Accelerator::Memory memory_of(int index);
 /// @throws Error if there is no such device.
 std::shared_ptr<RankDevice> open_device(int index);
 

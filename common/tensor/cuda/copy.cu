@@ -106,7 +106,8 @@ __global__ void __launch_bounds__(kThreads)
   bool differs = false;
   for_groups(n, vectorized, [&](auto group) {
     const auto x = load_raw<group.size>(a + group.begin), y = load_raw<group.size>(b + group.begin);
-    for (int j = 0; j < group.size; ++j) differs = differs || x.values[j] != y.values[j];
+    // No ||: nvcc would load the second element only if the first is equal, and so one by one.
+    for (int j = 0; j < group.size; ++j) differs |= x.values[j] != y.values[j];
   });
   if (differs) atomicExch(differ, 1);
 }
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
   for_groups(n, vectorized, [&](auto group) {
     float x[group.size];
     load(x, a + group.begin);
-    for (int j = 0; j < group.size; ++j) finite = finite && x[j] - x[j] == 0;  // inf - inf is NaN
+    for (int j = 0; j < group.size; ++j) finite &= x[j] - x[j] == 0;  // inf - inf is NaN
   });
   if (!finite) atomicExch(found, 1);
 }

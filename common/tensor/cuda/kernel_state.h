@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/context.h"
+#include "device/cuda/rank_device.h"
 #include "device/storage.h"
 #include "tensor/cuda/index_error.h"
 #include "tensor/cuda/matmul.h"
@@ -34,6 +35,11 @@ class CudaKernelState final : public KernelState {
   }
   Products& products();
   std::byte* workspace() { return workspace_->data(); }  ///< of products()
+
+  /// Bytes of the device, without those of products().
+  static std::int64_t words_nbytes() {
+    return static_cast<std::int64_t>(kGranularity + kMostChecks * sizeof(IndexError));
+  }
 
   void before_wait() override;
   void after_wait() override;

@@ -15,6 +15,7 @@ namespace fsdp::cuda {
 /// kernels_optimizer.cpp.
 class CudaKernels final : public DeviceKernels {
  public:
+  std::int64_t scratch_nbytes() override;
   void fill(const Tensor& out, double value) override;
   void fill_with(const Tensor& out, const Tensor& value) override;
   void copy(const Tensor& out, const Tensor& in) override;

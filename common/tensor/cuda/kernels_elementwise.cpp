@@ -49,6 +49,8 @@ bool is_flag_set(Kernel kernel) {
 
 }  // namespace
 
+std::int64_t CudaKernels::scratch_nbytes() { return CudaKernelState::words_nbytes(); }
+
 void CudaKernels::fill(const Tensor& out, double value) {
   dispatch_any("fill", out.dtype(),
                [&]<class T>(T) { cuda::fill(compute(), out.data<T>(), value, out.numel()); });

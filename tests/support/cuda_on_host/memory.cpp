@@ -4,10 +4,8 @@
 
 #include <sys/mman.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <cstring>
-#include <new>
-#include <type_traits>
 
 namespace cuda_on_host {
 namespace {
@@ -20,14 +18,23 @@ std::size_t index_of(Space space) { return space == Space::device ? 0 : 1; }
 
 Address up_to_page(Address address) { return (address + kPage - 1) / kPage * kPage; }
 
+// Memory of a device; the host may always touch pinned memory.
+void protect(const Allocation& allocation, int protection) {
+  if (allocation.space != Space::device) return;
+  mprotect(reinterpret_cast<void*>(allocation.begin), up_to_page(allocation.nbytes), protection);
+}
+
 }  // namespace
 
-Cells::Cells(std::size_t count)
-    // Of calloc: the system gives pages of zeros when they are touched.
-    : cells_(static_cast<Cell*>(std::calloc(count, sizeof(Cell))),
-             [](Cell* cells) { std::free(cells); }) {
-  static_assert(std::is_trivially_copyable_v<Cell>);
-  if (cells_ == nullptr && count != 0) throw std::bad_alloc();
+Cells::Run Cells::at(std::size_t i, std::size_t covered) {
+  Chunk& chunk = chunks_[i / kChunk];
+  const std::size_t first = i / kChunk * kChunk, size = std::min(kChunk, count_ - first);
+  if (chunk.each == nullptr && i == first && covered >= size) return {&chunk.all, size};
+  if (chunk.each == nullptr) {
+    chunk.each = std::make_unique<Cell[]>(size);  // NOLINT(modernize-avoid-c-arrays)
+    std::fill_n(chunk.each.get(), size, chunk.all);
+  }
+  return {&chunk.each[i - first], 1};
 }
 
 std::string Allocation::name() const {
@@ -58,11 +65,12 @@ Allocation& Memory::allocate(Space space, std::size_t nbytes, int device) {
   ++count_;
   if (space == Space::device) live_nbytes_[device] += nbytes;
   Allocation& made = allocations_[begin];
-  made = {count_, begin, nbytes, space,
-          device, true,  "",     Cells((nbytes + Cell::kNbytes - 1) / Cell::kNbytes)};
-  open(true);
+  made = {count_, begin,  nbytes,
+          space,  device, true,
+          "",     false,  Cells((nbytes + Cell::kNbytes - 1) / Cell::kNbytes)};
+  protect(made, PROT_READ | PROT_WRITE);
   std::memset(reinterpret_cast<void*>(begin), 0xFF, nbytes);
-  open(false);
+  protect(made, PROT_NONE);
   return made;
 }
 
@@ -112,11 +120,22 @@ void Memory::reset() {
   }
 }
 
-void Memory::open(bool accessible) {
-  const std::size_t used = next_[0] - begin_[0];
-  if (used == 0) return;
-  mprotect(reinterpret_cast<void*>(begin_[0]), used,
-           accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+void Memory::open() { is_open_ = true; }
+
+void Memory::open(Allocation& allocation) {
+  if (!is_open_ || allocation.is_open) return;
+  protect(allocation, PROT_READ | PROT_WRITE);
+  allocation.is_open = true;
+  opened_.push_back(&allocation);
+}
+
+void Memory::close() {
+  for (Allocation* allocation : opened_) {
+    protect(*allocation, PROT_NONE);
+    allocation->is_open = false;
+  }
+  opened_.clear();
+  is_open_ = false;
 }
 
 }  // namespace cuda_on_host

@@ -38,7 +38,7 @@ struct Access {
 };
 
 /// Who has touched two bytes last: no more, so that neighbors of a 16-bit format are told apart.
-/// `mask` tells which of the two. All zeros: nobody.
+/// `mask` tells which of the two.
 struct Cell {
   static constexpr std::size_t kNbytes = 2;
   struct ByThread {
@@ -55,16 +55,27 @@ struct Cell {
   ByOperation written, read_by[2];
 };
 
-/// The cells of an allocation. They take memory only where something was touched, so a program may
-/// reserve far more than it uses.
+/// The cells of an allocation. One record serves a chunk of them until some of its bytes are
+/// touched alone: what only copies touch takes little time and memory.
 class Cells {
  public:
   Cells() = default;
-  explicit Cells(std::size_t count);
-  Cell& operator[](std::size_t i) { return cells_.get()[i]; }
+  explicit Cells(std::size_t count) : chunks_((count + kChunk - 1) / kChunk), count_(count) {}
+  /// The record of cell i and, if an access covers that many from there on, of some more.
+  struct Run {
+    Cell* cell;
+    std::size_t count;
+  };
+  Run at(std::size_t i, std::size_t covered);
 
  private:
-  std::unique_ptr<Cell, void (*)(Cell*)> cells_{nullptr, nullptr};
+  static constexpr std::size_t kChunk = 256;
+  struct Chunk {
+    Cell all;                      // unless `each` is there
+    std::unique_ptr<Cell[]> each;  // NOLINT(modernize-avoid-c-arrays)
+  };
+  std::vector<Chunk> chunks_;
+  std::size_t count_ = 0;
 };
 
 struct Allocation {
@@ -75,6 +86,7 @@ struct Allocation {
   int device;
   bool live;             ///< false: freed, or its cudaMallocAsync has not run yet
   std::string freed_by;  ///< empty: not freed
+  bool is_open;          ///< host code can touch its bytes
   Cells cells;
 
   std::string name() const;
@@ -97,14 +109,20 @@ class Memory {
   std::vector<const Allocation*> live() const;
   /// Forgets everything. Addresses are not used again even then.
   void reset();
-  /// Lets the calling code touch device memory (true), or nobody (false).
-  void open(bool accessible);
+  /// Until close(), the calling code may touch the allocations of devices for which touch() is
+  /// called. The system takes time for each page, so what is not used stays as it is.
+  void open();
+  void close();
+  /// Part of touch().
+  void open(Allocation& allocation);
 
  private:
   std::map<Address, Allocation> allocations_;
   Address begin_[2], next_[2];
   int count_ = 0;
   std::map<int, std::size_t> live_nbytes_;  // by device
+  bool is_open_ = false;
+  std::vector<Allocation*> opened_;
 };
 
 /// Records the access; returns what is wrong with it, or "". `operations` has what orders them.

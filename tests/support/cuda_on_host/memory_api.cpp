@@ -69,8 +69,8 @@ void check_asynchronous(const void* pointer, const char* call) {
 }
 
 struct Opened {
-  Opened() { machine().memory.open(true); }
-  ~Opened() { machine().memory.open(false); }
+  Opened() { machine().memory.open(); }
+  ~Opened() { machine().memory.close(); }
 };
 
 }  // namespace

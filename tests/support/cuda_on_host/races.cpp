@@ -115,12 +115,17 @@ std::string touch(Memory& memory, const std::vector<Operation>& operations, cons
   if (end > allocation->nbytes) {
     return fmt::format("{} {}", verb, out_of_bounds(*allocation, access));
   }
-  for (std::size_t i = begin / Cell::kNbytes; i * Cell::kNbytes < end; ++i) {
+  memory.open(*allocation);
+  for (std::size_t i = begin / Cell::kNbytes; i * Cell::kNbytes < end;) {
     const std::size_t first = i * Cell::kNbytes;
+    const std::size_t last = end == allocation->nbytes ? end + Cell::kNbytes - 1 : end;
+    const auto [record, count] =
+        allocation->cells.at(i, begin > first ? 0 : (last - first) / Cell::kNbytes);
+    i += count;
     const std::size_t from = std::max(begin, first) - first;
     const std::size_t to = std::min(end, first + Cell::kNbytes) - first;
     const auto mask = static_cast<std::uint8_t>((1U << to) - (1U << from));
-    Cell& cell = allocation->cells[i];
+    Cell& cell = *record;
     std::string wrong;
     if (access.position.launch != 0) wrong = race_of_threads(cell, access, mask);
     if (wrong.empty()) wrong = race_of_operations(cell, operations, access, mask);

@@ -12,14 +12,14 @@ void Machine::run_first(CUstream_st& stream) {
   const Work work = std::move(stream.queue.front());
   stream.queue.pop_front();
   if (work.run) {
-    memory.open(true);
+    memory.open();
     try {
       work.run();
     } catch (...) {
-      memory.open(false);
+      memory.close();
       throw;
     }
-    memory.open(false);
+    memory.close();
   }
   ++stream.finished;
   notify();

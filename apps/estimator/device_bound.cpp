@@ -1,0 +1,29 @@
+#include "estimator/device_bound.h"
+
+#include "device/context.h"
+#include "device/cuda/rank_device.h"
+#include "estimator/estimate_run.h"
+#include "estimator/estimator_config.h"
+#include "tensor/device_kernels.h"
+
+#include <algorithm>
+
+namespace fsdp::estimator {
+
+std::int64_t device_bound_bytes(const train::TrainConfig& config) {
+  EstimatorConfig estimated;
+  estimated.train = config;
+  estimated.granularity = cuda::kGranularity;
+  std::int64_t highest = 0;
+  // Only ZeRO's ranks differ.
+  const std::int64_t ranks = config.parallel.is_zero() ? config.parallel.ranks : 1;
+  for (; estimated.rank < ranks; ++estimated.rank) {
+    const EstimateRun run = run_estimate(estimated);
+    highest = std::max(highest, run.tracker_max() - run.allocator.scratch);
+  }
+  const auto of_losses = static_cast<std::int64_t>(cuda::kGranularity);  // RankTrainer keeps them
+  return highest + device_kernels().scratch_nbytes() + of_losses +
+         static_cast<std::int64_t>(Context::Options{}.workspace_nbytes);
+}
+
+}  // namespace fsdp::estimator

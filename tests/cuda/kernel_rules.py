@@ -1,0 +1,133 @@
+"""What has to hold of every compiled kernel. Each rule lists its exceptions, and why.
+
+A kernel is named as the table names it: "copy copy_kernel<int, long>". Exceptions name a kernel by
+the first letters of that, so that one line holds for all template arguments.
+"""
+
+from __future__ import annotations
+
+import re
+
+from compiled_kernels import Kernel
+
+# Files whose kernels equal the CPU's within a tolerance (docs/gpu.md). They may call what CUDA
+# computes in its own way. All other files, and any that is added, give the CPU's bits.
+WITHIN_TOLERANCE = {
+    "attention_plain.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32",  # fmaf() and expf()
+    "attention_wmma.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32|wmma\..*",
+    "attention_wmma_backward.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32|wmma\..*",
+    "cross_entropy.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32",  # expf() and logf()
+    "swiglu.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32",  # expf()
+    "rms_norm.cu": r"",  # its order of additions is its own, but nothing else
+}
+# What a kernel of the other files may do, because its source says so and the CPU does it too.
+EXPLICIT = {
+    "elementwise map_kernel<%, Tanh>": r"fma\.rn\.f64",  # std::fma of fixed_formulas.h
+}
+# No kernel may spill.
+MAY_SPILL: dict[str, str] = {}
+# Kernels that do not load or do not store several elements by one instruction.
+NARROW_LOADS = {
+    "copy copy_strided_kernel": "elements have strides",
+    "copy copy_kernel<int, long>": "of each element only the lower half is loaded",
+    "copy fill_kernel": "it loads nothing",
+    "cross_entropy loss_kernel": "it reads one logit per row",
+    "cross_entropy factor_kernel": "it counts one target per thread and row",
+    "elementwise add_row_kernel<1": "for addresses that fit no vector",
+    "init draw_kernel": "it loads nothing",
+    "reductions sum_kernel": "the CPU's lanes are neighbors, and a thread has one",
+    "reductions sum_rows_kernel": "a warp has 32 neighboring columns",
+    "rms_norm weight_kernel": "a warp has 32 neighboring columns",
+    "scalar fill_kernel": "it loads one value",
+}
+NARROW_STORES = {
+    "copy copy_strided_kernel": "elements have strides",
+    "copy equal_bits_kernel": "its result is one number",
+    "copy all_finite_kernel": "its result is one number",
+    "cross_entropy log_sum_kernel": "its result is one number per row",
+    "cross_entropy loss_kernel": "its result is one number",
+    "cross_entropy factor_kernel": "its result is one number",
+    "elementwise add_row_kernel<1": "for addresses that fit no vector",
+    "exact_norm add_squares_kernel": "it adds to counters",
+    "reductions sum_kernel": "its result is one number",
+    "reductions sum_rows_kernel": "a thread has one column",
+    "rms_norm weight_kernel": "a thread has one column",
+}
+_NBYTES = {"half": 2, "bfloat16": 2, "unsigned short": 2, "float": 4, "int": 4, "unsigned int": 4,
+           "long": 8, "unsigned long": 8}
+
+
+def _names(pattern: str, kernel: Kernel) -> bool:
+    """Whether an exception is for this kernel; % stands for any one argument."""
+    return re.match(re.escape(pattern).replace("%", "[^,<>]+"), str(kernel)) is not None
+
+
+def _is_listed(kernel: Kernel, exceptions: dict[str, str]) -> bool:
+    return any(_names(pattern, kernel) for pattern in exceptions)
+
+
+def spilling(kernels: list[Kernel]) -> list[str]:
+    """Kernels that move registers to memory, or have an array there."""
+    return [f"{k}: {k.spill_stores} bytes of spill stores, {k.spill_loads} of spill loads, and "
+            f"{k.stack} bytes on the stack" for k in kernels
+            if (k.spill_stores or k.spill_loads or k.stack) and not _is_listed(k, MAY_SPILL)]
+
+
+def fault(operation: str) -> str | None:
+    """What is wrong with an operation of PTX, if the CPU's bits are wanted."""
+    first, *rest = operation.split(".")
+    if "ftz" in rest:
+        return "sets subnormal numbers to zero"
+    if "approx" in rest or "full" in rest:
+        return "is not rounded correctly"
+    if first in ("fma", "mad", "wmma", "mma", "wgmma"):
+        return "rounds once for two operations"
+    # Without a word about its rounding, ptxas may fuse it with its neighbor.
+    if first in ("add", "sub", "mul", "div", "sqrt", "rcp") and "rn" not in rest:
+        return "does not say how it rounds"
+    return None
+
+
+def inexact(kernels: list[Kernel]) -> list[str]:
+    """Operations that -fmad=false, and no --use_fast_math, rule out."""
+    found = []
+    for kernel in kernels:
+        allowed = [pattern for name, pattern in EXPLICIT.items() if _names(name, kernel)]
+        allowed += filter(None, [WITHIN_TOLERANCE.get(kernel.file, "")])
+        for operation, count in sorted(kernel.operations.items()):
+            why = fault(operation)
+            if why and not any(re.fullmatch(pattern, operation) for pattern in allowed):
+                found.append(f"{kernel}: {count} × {operation} in its PTX, which {why}")
+    return found
+
+
+def expected_width(kernel: Kernel, is_store: bool) -> int:
+    """The bits of four elements, at most 128: 64 for 16-bit floats."""
+    types = [argument for argument in kernel.arguments if argument in _NBYTES]
+    if not types:
+        return 128
+    to_from = kernel.name == "copy_kernel" and not is_store
+    return min(128, 4 * 8 * _NBYTES[types[1] if to_from else types[0]])
+
+
+def narrow(kernels: list[Kernel]) -> list[str]:
+    """Kernels without one load, or one store, of four elements; none where widths are unknown."""
+    found = []
+    for kernel in kernels:
+        for word, width, exceptions in (("load", kernel.load, NARROW_LOADS),
+                                        ("store", kernel.store, NARROW_STORES)):
+            wanted = expected_width(kernel, word == "store")
+            if width is not None and width < wanted and not _is_listed(kernel, exceptions):
+                found.append(f"{kernel}: its widest {word} has {width} bits, but {wanted} are "
+                             "possible")
+    return found
+
+
+def stale(kernels: list[Kernel], is_selection: bool) -> list[str]:
+    """Exceptions for kernels and files that do not exist; none if only some files were compiled."""
+    if is_selection:
+        return []
+    lists = {**EXPLICIT, **MAY_SPILL, **NARROW_LOADS, **NARROW_STORES}
+    unused = [name for name in lists if not any(_names(name, kernel) for kernel in kernels)]
+    unused += sorted(WITHIN_TOLERANCE.keys() - {kernel.file for kernel in kernels})
+    return [f"kernel_rules.py has an exception for {name}, which does not exist" for name in unused]

@@ -1,0 +1,152 @@
+"""Prints what the CUDA compiler made of each kernel, and checks it: make cuda-kernels.
+
+    kernel_table.py [--arch sm_90] [--markdown] [--families] [--tools FOLDER] [--nvcc FILE] [FILE …]
+
+It needs nvcc, but no card. One line per kernel: registers, bytes on the stack, bytes spilled and
+loaded again, bytes of static shared memory, and the bits of the widest load and store of global
+memory. --families prints one line for all instances of a template. The exit status is 1 if a rule
+of kernel_rules.py is broken. Widths need cuobjdump or nvdisasm, in PATH, beside nvcc or in --tools.
+CUDA's full toolkit has them, and so has the package triton of PyPI, in triton/backends/nvidia/bin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import kernel_rules
+from compiled_kernels import Kernel, kernels_of
+
+ROOT = Path(__file__).resolve().parents[2]
+_COLUMNS = ("file", "kernel", "registers", "stack", "spilled", "shared", "load", "store")
+
+
+class CompileError(Exception):
+    """A tool failed; the message is what it printed."""
+
+
+def options_of_build(text: str) -> list[str]:
+    """The options that FsdpCuda.cmake passes to nvcc: set(FSDP_NVCC_OPTIONS …)."""
+    match = re.search(r"set\(FSDP_NVCC_OPTIONS ([^)]*)\)", text)
+    if match is None:
+        raise CompileError("common/cmake/FsdpCuda.cmake does not set FSDP_NVCC_OPTIONS")
+    return shlex.split(match[1])
+
+
+def tool(name: str, folders: list[Path]) -> str | None:
+    """A program in one of the folders, or in PATH."""
+    for folder in folders:
+        if os.access(folder / name, os.X_OK):
+            return str(folder / name)
+    return shutil.which(name)
+
+
+def output_of(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CompileError(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def compiled(source: Path, nvcc: list[str], disassembler: list[str] | None) -> list[Kernel]:
+    """The kernels of a file, compiled as the build compiles them."""
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = f"{folder}/{source.stem}.cubin"
+        report = output_of([*nvcc, "-Xptxas", "-v", "-keep", "-keep-dir", folder, "-cubin",
+                            str(source), "-o", cubin])
+        ptx = Path(folder, f"{source.stem}.ptx").read_text(encoding="utf-8")
+        sass = output_of([*disassembler, cubin]) if disassembler else None
+    return kernels_of(source.name, report, ptx, sass)
+
+
+def _range(values: list[int]) -> str:
+    least, most = min(values), max(values)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _each(values: list[int | None]) -> str:
+    known = sorted({value for value in values if value is not None})
+    return ", ".join(map(str, known)) or "-"
+
+
+def row(kernels: list[Kernel], name: str) -> tuple[str, ...]:
+    """The line of one kernel, or of several under one name."""
+    return (kernels[0].file, name, _range([k.registers for k in kernels]),
+            _range([k.stack for k in kernels]),
+            _range([k.spill_stores + k.spill_loads for k in kernels]),
+            _range([k.shared for k in kernels]), _each([k.load for k in kernels]),
+            _each([k.store for k in kernels]))
+
+
+def rows(kernels: list[Kernel], families: bool) -> list[tuple[str, ...]]:
+    if not families:
+        return [row([k], str(k).split(" ", 1)[1]) for k in kernels]
+    groups: dict[tuple[str, str], list[Kernel]] = {}
+    for kernel in kernels:
+        groups.setdefault((kernel.file, kernel.name), []).append(kernel)
+    return [row(group, f"{name} × {len(group)}" if len(group) > 1 else name)
+            for (_, name), group in groups.items()]
+
+
+def table(lines: list[tuple[str, ...]], markdown: bool) -> str:
+    if markdown:
+        text = [_COLUMNS, ("---",) * 2 + ("--:",) * (len(_COLUMNS) - 2), *lines]
+        return "\n".join(f"| {' | '.join(line)} |" for line in text)
+    text = [_COLUMNS, *lines]
+    wide = [max(len(line[c]) for line in text) for c in range(len(_COLUMNS))]
+    return "\n".join("  ".join(cell.ljust(w) if c < 2 else cell.rjust(w)
+                               for c, (cell, w) in enumerate(zip(line, wide))) for line in text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("sources", nargs="*", type=Path, metavar="FILE.cu",
+                        help="default: every file of kernels in common/")
+    parser.add_argument("--arch", default="sm_90", help="the card to compile for")
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--families", action="store_true", help="one line per kernel template")
+    parser.add_argument("--nvcc", help="default: that of PATH, or of /usr/local/cuda/bin")
+    parser.add_argument("--tools", type=Path, help="a folder with cuobjdump or nvdisasm")
+    options = parser.parse_args()
+    nvcc = options.nvcc or tool("nvcc", []) or tool("nvcc", [Path("/usr/local/cuda/bin")])
+    if nvcc is None:
+        print("skipped: nvcc is not installed, so there is no table of kernels")
+        return 0
+    if tool("c++filt", []) is None:
+        print("skipped: c++filt, which belongs to g++, is not installed, so kernels have no names")
+        return 0
+    folders = [*([options.tools] if options.tools else []), Path(nvcc).parent]
+    cuobjdump, nvdisasm = tool("cuobjdump", folders), tool("nvdisasm", folders)
+    disassembler = ([nvdisasm, "-c"] if nvdisasm else [cuobjdump, "-sass"] if cuobjdump else None)
+    sources = options.sources or sorted(ROOT.glob("common/*/cuda/*.cu"))
+    try:
+        flags = options_of_build((ROOT / "common/cmake/FsdpCuda.cmake").read_text(encoding="utf-8"))
+        command = [nvcc, "-std=c++20", f"-arch={options.arch}", *flags, "-I", str(ROOT / "common")]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found = pool.map(lambda source: compiled(source, command, disassembler), sources)
+            kernels = [kernel for of_file in found for kernel in of_file]
+    except (CompileError, OSError) as error:
+        print(f"kernel_table: {error}", file=sys.stderr)
+        return 2
+    print(table(rows(kernels, options.families), options.markdown))
+    broken = [*kernel_rules.spilling(kernels), *kernel_rules.inexact(kernels),
+              *kernel_rules.narrow(kernels), *kernel_rules.stale(kernels, bool(options.sources))]
+    print(f"\n{len(kernels)} kernels for {options.arch}, compiled with {shlex.join(flags)}")
+    if disassembler is None:
+        print("skipped: the widths of loads and stores, for there is no cuobjdump and no nvdisasm: "
+              "name a folder that has one by --tools")
+    for line in broken:
+        print(f"broken: {line}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

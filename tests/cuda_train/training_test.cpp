@@ -1,0 +1,207 @@
+// Trainings with training.device cuda, as unshard-train runs them, on cards of the stand-in.
+#include "cuda_on_host/plans.h"
+#include "estimator/device_bound.h"
+#include "support/temporary_folder.h"
+#include "train/evaluation.h"
+#include "train/memory_check.h"
+#include "train/trainer.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace fsdp::train::cuda_train_test {
+namespace {
+
+using testing::TemporaryFolder;
+using Words = std::vector<std::string>;
+
+constexpr int kVocabulary = 13;
+
+// Bytes below 13, so that the model is small.
+TokenData some_tokens() {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += static_cast<char>((i * i + i / 7) % kVocabulary);
+  return TokenData::from_text(text, "some tokens", kVocabulary);
+}
+
+/// Two steps of four micro-batches. No size of the model is one that vectors, blocks or ranks
+/// divide. Later words count more.
+TrainConfig configure(const std::vector<Words>& parts) {
+  Words words = {"--model.vocab_size=13",
+                 "--model.hidden_size=12",
+                 "--model.num_hidden_layers=2",
+                 "--model.num_attention_heads=2",
+                 "--model.num_key_value_heads=1",
+                 "--model.intermediate_size=17",
+                 "--model.max_position_embeddings=5",
+                 "--training.steps=2",
+                 "--training.local_batch_size=1",
+                 "--training.global_batch_size=4",
+                 "--optimizer.lr=1e-2",
+                 "--training.device=cuda"};
+  for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
+  return load_config(std::nullopt, words);
+}
+
+Words placed(const std::string& strategy, int ranks) {
+  return {"--parallel.strategy=" + strategy, "--parallel.ranks=" + std::to_string(ranks)};
+}
+
+/// On two cards, which end well.
+RunResult train(const Plan& plan, const std::vector<Words>& parts, const RunOptions& options = {}) {
+  Session session(plan);
+  const RunResult result = run_training(configure(parts), some_tokens(), options);
+  session.finish();
+  return result;
+}
+
+Plan two_cards(Mode mode, std::uint64_t seed) { return {.mode = mode, .seed = seed, .devices = 2}; }
+
+const Plan kLazy = two_cards(Mode::lazy, 0);
+const Plan kRandom = two_cards(Mode::random, 3);
+
+void check_equal(const RunResult& result, const RunResult& expected) {
+  CHECK(result.losses == expected.losses);
+  CHECK(result.param_sha256 == expected.param_sha256);
+  CHECK(result.sample == expected.sample);
+}
+
+void check_near(const std::vector<float>& losses, const std::vector<float>& expected) {
+  REQUIRE(losses.size() == expected.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    CHECK(std::abs(losses[i] - expected[i]) <= 1e-5F);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("on cards, every strategy trains the bits of a single process", "[train]") {
+  const Words sampled = {"--sample.max_new_tokens=7", "--sample.prompt=\x03\x01"};
+  const RunResult expected = train(two_cards(Mode::eager, 17), {sampled});
+  for (const auto& [strategy, ranks] : {std::pair("single", 1),
+                                        {"ddp", 2},
+                                        {"zero1", 2},
+                                        {"zero2", 4},
+                                        {"fsdp", 1},
+                                        {"fsdp", 2},
+                                        {"fsdp", 4}}) {
+    CAPTURE(strategy, ranks);
+    check_equal(train(ranks == 2 ? kLazy : kRandom, {sampled, placed(strategy, ranks)}), expected);
+  }
+  const RunResult on_cpu = run_training(configure({{"--training.device=cpu"}}), some_tokens());
+  check_near(expected.losses, on_cpu.losses);
+  CHECK(expected.param_sha256 != on_cpu.param_sha256);  // it was computed elsewhere
+}
+
+TEST_CASE("the peak on a card is that of an estimate, to the byte", "[train]") {
+  for (const auto& [strategy, ranks] :
+       {std::pair("single", 1), {"ddp", 2}, {"zero2", 2}, {"fsdp", 2}, {"fsdp", 3}}) {
+    for (const char* format : {"float32", "bfloat16"}) {
+      CAPTURE(strategy, ranks, format);
+      const std::vector<Words> parts = {
+          placed(strategy, ranks),
+          {"--training.global_batch_size=" + std::to_string(2 * ranks),
+           std::string("--training.mixed_precision_param=") + format}};
+      CHECK(train(kLazy, parts).peak_bytes == estimator::device_bound_bytes(configure(parts)));
+    }
+  }
+}
+
+TEST_CASE("three ranks on two cards train what three ranks on the CPU do", "[train]") {
+  const std::vector<Words> parts = {placed("fsdp", 3), {"--training.global_batch_size=6"}};
+  const RunResult on_cpu =
+      run_training(configure({parts[0], parts[1], {"--training.device=cpu"}}), some_tokens());
+  check_near(train(kLazy, parts).losses, on_cpu.losses);
+}
+
+TEST_CASE("with NCCL, ranks with a card each train the same up to rounding", "[train]") {
+  const RunResult expected = train(kLazy, {});
+  const Words nccl = {"--parallel.device_collectives=nccl"};
+  for (const char* strategy : {"ddp", "fsdp"}) {
+    CAPTURE(strategy);
+    check_near(train(kRandom, {nccl, placed(strategy, 2)}).losses, expected.losses);
+  }
+}
+
+TEST_CASE("more micro-batches make the host wait no more", "[train]") {
+  // A step reads its norm, its losses and what the ranks tell each other.
+  const auto waits = [](int micro_batches) {
+    std::vector<std::int64_t> at;
+    RunOptions options;
+    options.on_step = [&](const StepReport&) { at.push_back(cuda_on_host::host_waits()); };
+    train(kRandom, {{"--training.global_batch_size=" + std::to_string(micro_batches)}}, options);
+    return at.at(1) - at.at(0);
+  };
+  const std::int64_t of_one = waits(1);
+  CHECK(of_one > 0);
+  CHECK(waits(5) == of_one);
+}
+
+TEST_CASE("offload moves shards to the memory of the host, and changes no bit", "[train]") {
+  const std::vector<Words> parts = {placed("fsdp", 2), {"--training.max_norm=0.1"}};
+  const RunResult expected = train(kLazy, parts);
+  for (const char* grads : {"false", "true"}) {
+    CAPTURE(grads);
+    const RunResult result = train(kRandom, {parts[0],
+                                             parts[1],
+                                             {"--parallel.offload_params=true",
+                                              std::string("--parallel.offload_grads=") + grads}});
+    check_equal(result, expected);
+    CHECK(result.peak_bytes < expected.peak_bytes);
+  }
+}
+
+TEST_CASE("a training goes through cards and the CPU, and its model too", "[train]") {
+  const RunResult expected = train(kLazy, {{"--training.steps=4"}});
+  TemporaryFolder folder;
+  const Words saved = {"--checkpoint.folder=" + (folder.path() / "checkpoints").string()};
+  RunOptions options;
+  options.export_folder = (folder.path() / "model").string();
+  train(kRandom, {saved, placed("fsdp", 2)}, options);
+  const RunResult result = train(kLazy, {saved, placed("ddp", 2), {"--training.steps=4"}});
+  CHECK(result.first_step == 2);
+  CHECK(result.losses == std::vector(expected.losses.begin() + 2, expected.losses.end()));
+  CHECK(result.param_sha256 == expected.param_sha256);
+
+  const RunResult on_cpu = run_training(
+      configure({saved, {"--training.device=cpu", "--training.steps=5"}}), some_tokens());
+  CHECK(on_cpu.first_step == 4);
+  CHECK(on_cpu.losses.at(0) < expected.losses.at(0));
+
+  const auto loss = [&](const Words& more) {
+    return run_evaluation(configure({saved, more}), some_tokens()).loss;
+  };
+  const float expected_loss = loss({"--training.device=cpu"});
+  Session session(kRandom);
+  const float on_device = loss(placed("fsdp", 2));
+  session.finish();
+  check_near({on_device}, {expected_loss});
+}
+
+TEST_CASE("a training that no card can hold is refused", "[train]") {
+  Plan plan = kLazy;
+  plan.device_nbytes = std::size_t{64} << 20;
+  Session session(plan);
+  // Each rank needs 32 MiB beside the formula, for products.
+  const auto complaint = [](int ranks) {
+    const TrainConfig config =
+        configure({placed("fsdp", ranks), {"--training.global_batch_size=12"}});
+    return message_of<InputError>([&] { check_memory(config, free_memory(config)); });
+  };
+  CHECK(complaint(2).empty());
+  CHECK_THAT(complaint(4), contains("this training needs 135.4 MB") &&
+                               contains("for its 4 ranks, and there are 134.2 MB") &&
+                               contains("free memory of cuda:0, which 2 ranks share"));
+}
+
+TEST_CASE("NCCL needs a card for each rank", "[train]") {
+  Session session(kLazy);
+  CHECK(message_of<InputError>([] {
+          configure({placed("fsdp", 4), {"--parallel.device_collectives=nccl"}});
+        }) ==
+        "command line: parallel.device_collectives: is nccl, which needs a card for each of "
+        "the 4 ranks, and this machine has 2; use canonical, with which ranks share cards");
+}
+
+}  // namespace fsdp::train::cuda_train_test

@@ -1,0 +1,203 @@
+"""Tests of tests/cuda/kernel_table.py, on what CUDA 13.0 printed for small kernels, without nvcc."""
+
+import shutil
+import subprocess
+import sys
+import unittest
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "cuda"))
+
+import compiled_kernels  # noqa: E402
+import kernel_rules  # noqa: E402
+import kernel_table  # noqa: E402
+from compiled_kernels import Kernel  # noqa: E402
+
+_SCOPE = "_ZN4fsdp4cuda41_GLOBAL__N__f3d4779c_9_sample_cu_25212a1a"
+PLAIN, MAP = f"{_SCOPE}5plainEPf", f"{_SCOPE}10map_kernelILi4EfNS1_3SumIfEEEEvPT0_PK6float4T1_i"
+REPORT = f"""ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '{MAP}' for 'sm_90'
+ptxas info    : Function properties for {MAP}
+    24 bytes stack frame, 20 bytes spill stores, 16 bytes spill loads
+ptxas info    : Used 18 registers, used 0 barriers
+ptxas info    : Compile time = 6.338 ms
+ptxas info    : Compiling entry function '{PLAIN}' for 'sm_90'
+ptxas info    : Function properties for {PLAIN}
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 14 registers, used 1 barriers, 1024 bytes smem
+ptxas info    : Compile time = 26.212 ms
+"""
+PTX = f""".version 9.0
+.entry {PLAIN}(
+\t.param .u64 {PLAIN}_param_0
+)
+{{
+\t.reg .f32 \t%f<4>;
+\tld.global.f32 \t%f1, [%rd4];
+\t@%p1 st.shared.f32 \t[%r4], %f1;
+\t@!%p1 div.rn.f32 \t%f3, %f2, 0f40466666;
+\t{{  cvt.rn.f16.f32 %rs1, %f3;}}
+$L__BB0_2:
+\tsub.s32 \t%r6, %r5, %r1;
+\tret;
+
+}}
+.visible .entry {MAP}(
+\t.param .u64 {MAP}_param_0
+)
+.maxntid 256, 1, 1
+{{
+\tld.global.v4.f32 \t{{%f1, %f2, %f3, %f4}}, [%rd6];
+\tfma.rn.f32 \t%f9, %f1, %f2, %f3;
+\tfma.rn.f32 \t%f9, %f1, %f2, %f3;
+}}
+"""
+CUOBJDUMP = f"""
+\t\tFunction : {MAP}
+        /*0060*/                   LDG.E.128 R12, desc[UR4][R2.64] ;      /* 0x00000004020c7981 */
+        /*0070*/              @!P0 LDG.E.U16 R4, desc[UR4][R2.64+0x4] ;   /* 0x0000000402047981 */
+        /*00b0*/                   STG.E.64 desc[UR4][R4.64], R12 ;       /* 0x0000000c04007986 */
+
+\t\tFunction : {PLAIN}
+        /*0050*/                   LDG.E.CONSTANT R4, desc[UR6][R2.64] ;  /* 0x0000000602047981 */
+        /*0060*/                   LD.E.64 R4, [R2.64] ;                  /* 0x0000000602047981 */
+"""
+NVDISASM = f"""\t.section\t.text.{MAP},"ax",@progbits
+.text.{MAP}:
+        /*0060*/                   LDG.E.128 R12, desc[UR4][R2.64] ;
+        /*00b0*/                   STG.E.64 desc[UR4][R4.64], R12 ;
+\t.section\t.text.{PLAIN},"ax",@progbits
+        /*0050*/                   LDG.E R4, desc[UR6][R2.64] ;
+"""
+
+
+class Outputs(unittest.TestCase):
+    def test_what_a_kernel_needs(self) -> None:
+        self.assertEqual(compiled_kernels.resources(REPORT), {
+            MAP: {"stack": 24, "spill_stores": 20, "spill_loads": 16, "registers": 18, "shared": 0},
+            PLAIN: {"stack": 0, "spill_stores": 0, "spill_loads": 0, "registers": 14,
+                    "shared": 1024}})
+
+    def test_how_it_rounds(self) -> None:
+        self.assertEqual(compiled_kernels.operations(PTX), {
+            PLAIN: Counter({"div.rn.f32": 1, "cvt.rn.f16.f32": 1}),
+            MAP: Counter({"fma.rn.f32": 2})})
+
+    def test_how_it_accesses_memory(self) -> None:
+        self.assertEqual(compiled_kernels.widths(CUOBJDUMP), {MAP: (128, 64), PLAIN: (32, 0)})
+        self.assertEqual(compiled_kernels.widths(NVDISASM), {MAP: (128, 64), PLAIN: (32, 0)})
+
+    def test_names(self) -> None:
+        scope = "fsdp::cuda::(anonymous namespace)::"
+        for full, name in ((f"{scope}plain(float*)", ("plain", ())),
+                           (f"void {scope}fill<__half>(__half*, long)", ("fill", ("half",))),
+                           (f"void {scope}copy<float, __nv_bfloat16>(float*, __nv_bfloat16 const*)",
+                            ("copy", ("float", "bfloat16"))),
+                           (f"void {scope}map<(int)4, {scope}Pair<float, int> >(int (*)(float))",
+                            ("map", ("4", "Pair<float, int>")))):
+            self.assertEqual(compiled_kernels.split_name(full), name)
+
+    @unittest.skipUnless(shutil.which("c++filt"), "c++filt, which belongs to g++, is not installed")
+    def test_one_file(self) -> None:
+        first, second = compiled_kernels.kernels_of("sample.cu", REPORT, PTX, CUOBJDUMP)
+        self.assertEqual(str(first), "sample map_kernel<4, float, Sum<float>>")
+        self.assertEqual((first.registers, first.load, first.store), (18, 128, 64))
+        self.assertEqual((str(second), second.shared, second.store), ("sample plain", 1024, 0))
+        unknown = compiled_kernels.kernels_of("sample.cu", REPORT, PTX, None)
+        self.assertEqual([(k.load, k.store) for k in unknown], [(None, None)] * 2)
+
+
+def kernel(name: str = "k", *arguments: str, file: str = "new.cu", **what: object) -> Kernel:
+    return Kernel(file, name, arguments, **what)
+
+
+class Rules(unittest.TestCase):
+    def test_spills(self) -> None:
+        self.assertEqual(kernel_rules.spilling([kernel(registers=255, shared=9)]), [])
+        for what in ("stack", "spill_stores", "spill_loads"):
+            self.assertIn("new k: ", kernel_rules.spilling([kernel(**{what: 8})])[0])
+
+    def test_operations_with_the_bits_of_the_cpu(self) -> None:
+        for good in ("add.rn.f32", "mul.rn.f64", "div.rn.f32", "sqrt.rn.f32", "cvt.rn.f16.f32",
+                     "max.f32", "rcp.rn.f32"):
+            self.assertIsNone(kernel_rules.fault(good), good)
+        for bad in ("add.f32", "mul.f32", "sub.f16", "add.rn.ftz.f32", "fma.rn.f32", "div.full.f32",
+                    "div.approx.ftz.f32", "sqrt.approx.f32", "ex2.approx.ftz.f32", "sub.rz.f32",
+                    "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32"):
+            self.assertIsNotNone(kernel_rules.fault(bad), bad)
+            self.assertEqual(len(kernel_rules.inexact([kernel(operations=Counter({bad: 2}))])), 1)
+
+    def test_exceptions_hold_for_what_they_name_only(self) -> None:
+        fused = Counter({"fma.rn.f64": 1})
+        tanh = kernel("map_kernel", "half", "Tanh", file="elementwise.cu", operations=fused)
+        backward = kernel("map_kernel", "half", "TanhBackward", file="elementwise.cu",
+                          operations=fused)
+        self.assertEqual(kernel_rules.inexact([tanh]), [])
+        self.assertEqual(len(kernel_rules.inexact([backward])), 1)
+        for operation, count in (("fma.rn.f32", 0), ("mul.f32", 1), ("div.approx.ftz.f32", 1)):
+            swiglu = kernel(file="swiglu.cu", operations=Counter({operation: 1}))
+            self.assertEqual(len(kernel_rules.inexact([swiglu])), count, operation)
+        norm = kernel(file="rms_norm.cu", operations=Counter({"fma.rn.f32": 1}))
+        self.assertEqual(len(kernel_rules.inexact([norm])), 1)
+
+    def test_widths(self) -> None:
+        for arguments, width in ((("float",), 128), (("half",), 64), (("4", "bfloat16"), 64),
+                                 (("long",), 128), (("unsigned short",), 64), ((), 128)):
+            with self.subTest(arguments=arguments):
+                wide = kernel("k", *arguments, load=width, store=width)
+                self.assertEqual(kernel_rules.narrow([wide]), [])
+                half = kernel("k", *arguments, load=width // 2, store=0)
+                self.assertEqual(len(kernel_rules.narrow([half])), 2)
+        self.assertEqual(kernel_rules.narrow([kernel("k", "float")]), [])  # unknown
+        cast = kernel("copy_kernel", "half", "float", file="copy.cu", load=128, store=64)
+        self.assertEqual(kernel_rules.narrow([cast]), [])
+        strided = kernel("copy_strided_kernel", "half", "float", file="copy.cu", load=32, store=16)
+        self.assertEqual(kernel_rules.narrow([strided]), [])
+
+    def test_an_exception_without_a_kernel(self) -> None:
+        self.assertIn("kernel_rules.py has an exception for swiglu.cu, which does not exist",
+                      kernel_rules.stale([kernel()], is_selection=False))
+        self.assertEqual(kernel_rules.stale([], is_selection=True), [])
+
+
+class Table(unittest.TestCase):
+    KERNELS = [kernel("k", "half", registers=20, load=64, store=0),
+               kernel("k", "float", registers=32, load=128, store=0), kernel("other")]
+
+    def test_one_line_per_kernel(self) -> None:
+        lines = kernel_table.table(kernel_table.rows(self.KERNELS, False), False).split("\n")
+        self.assertEqual([line.split() for line in lines[1:]], [
+            ["new.cu", "k<half>", "20", "0", "0", "0", "64", "0"],
+            ["new.cu", "k<float>", "32", "0", "0", "0", "128", "0"],
+            ["new.cu", "other", "0", "0", "0", "0", "-", "-"]])
+
+    def test_one_line_per_family(self) -> None:
+        lines = kernel_table.table(kernel_table.rows(self.KERNELS, True), True).split("\n")
+        self.assertEqual(lines[2], "| new.cu | k × 2 | 20 to 32 | 0 | 0 | 0 | 64, 128 | 0 |")
+        self.assertEqual(len(lines), 4)
+
+    def test_the_options_of_the_build(self) -> None:
+        text = (ROOT / "common" / "cmake" / "FsdpCuda.cmake").read_text(encoding="utf-8")
+        self.assertIn("-fmad=false", kernel_table.options_of_build(text))
+        with self.assertRaises(kernel_table.CompileError):
+            kernel_table.options_of_build("set(OTHER -fmad=false)")
+
+    def test_without_nvcc_it_is_skipped(self) -> None:
+        with mock.patch.object(kernel_table, "tool", return_value=None), \
+                mock.patch.object(sys, "argv", ["kernel_table.py"]), \
+                mock.patch("builtins.print") as out:
+            self.assertEqual(kernel_table.main(), 0)
+        self.assertRegex(out.call_args[0][0], "^skipped: nvcc is not installed")
+
+    def test_a_compiler_that_fails(self) -> None:
+        done = subprocess.run([sys.executable, kernel_table.__file__, "--nvcc", "false", "none.cu"],
+                              capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, "^kernel_table: false -std=c\\+\\+20 -arch=sm_90 -fmad=false")
+
+
+if __name__ == "__main__":
+    unittest.main()
