@@ -2,6 +2,7 @@
 /// Where the code under test computes, and what a judge computes to compare it with.
 #pragma once
 
+#include "comm/world.h"
 #include "device/context.h"
 #include "graded/case.h"
 
@@ -19,6 +20,9 @@ Device device_of_case(const Json& options);
 
 /// A Context on that device whose bytes are counted as on the cpu: they are judged.
 Context::Options rank_options(Device device, std::uint64_t seed);
+
+/// Ranks on that device, which count their bytes the same way.
+RankOptions ranks_on(Device device, int world_size, std::uint64_t seed);
 
 /// Where the rank of this thread computes.
 Device device_of_rank();

@@ -73,14 +73,8 @@ Json run(const Case& asked) {
   for (int rank = 0; rank < asked.world_size; ++rank) contradictions.push_back("");
   Json failure;  // null: the scenario ran to its end on every rank
   try {
-    RankOptions options{
-        .world_size = asked.world_size, .seed = asked.seed, .record_trace = asked.traced};
-    if (asked.device != kCpu) {
-      const Context::Options rank = rank_options(asked.device, asked.seed);
-      options.devices = {asked.device};
-      options.segment_nbytes = rank.segment_nbytes;
-      options.workspace_nbytes = rank.workspace_nbytes;
-    }
+    RankOptions options = ranks_on(asked.device, asked.world_size, asked.seed);
+    options.record_trace = asked.traced;
     options.decorate = [&](std::shared_ptr<Backend> backend) {
       const auto rank = static_cast<std::size_t>(backend->rank());
       logs.at(rank) = std::make_shared<EventLog>(asked.traced);

@@ -249,7 +249,7 @@ std::vector<Json> in_world(int ranks, std::uint64_t seed,
                            const std::function<void(ProcessGroup&, Json&)>& body,
                            std::string* failure, const Watch& watch) {
   std::vector<Json> noted(static_cast<std::size_t>(ranks), Json::object());
-  RankOptions options{.world_size = ranks, .seed = seed};
+  RankOptions options = ranks_on(device_of_rank(), ranks, seed);
   if (watch) {
     options.decorate = [&](std::shared_ptr<Backend> backend) {
       return std::make_shared<Watched>(std::move(backend), watch);

@@ -76,7 +76,7 @@ void units(Recorder& recorder) {
 void splits(Recorder& recorder) {
   const Json& options = recorder.asked().options;
   std::vector<int> counts(static_cast<std::size_t>(recorder.option("ranks", 4)));
-  RankOptions ranks{.world_size = static_cast<int>(counts.size()), .seed = recorder.seed()};
+  RankOptions ranks = ranks_on(device_of_rank(), static_cast<int>(counts.size()), recorder.seed());
   ranks.decorate = [&](std::shared_ptr<Backend> backend) {
     int& count = counts.at(static_cast<std::size_t>(backend->rank()));
     return std::make_shared<CountsSplits>(std::move(backend), count);
