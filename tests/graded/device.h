@@ -14,8 +14,8 @@ namespace fsdp::graded {
 /// "cpu" or "cuda", a card that all ranks share, or its stand-in. @throws Error for any other text
 Device device_named(const std::string& name);
 
-/// For judges: where a case with these options runs. That is the device of FSDP_DEVICE, or the cpu if
-/// it is not set; and the cpu for float64, which devices do not compute.
+/// For judges: where a case with these options runs. That is the device of FSDP_DEVICE, or the cpu
+/// if it is not set; and the cpu for float64, which devices do not compute.
 Device device_of_case(const Json& options);
 
 /// A Context on that device whose bytes are counted as on the cpu: they are judged.

@@ -120,8 +120,8 @@ class CachingAllocator final : public DeviceAllocator {
   std::int64_t retries_ = 0;
 };
 
-/// Each block is an allocation of its own, of just the bytes that were asked for: so an overrun by one
-/// byte is found, and bytes are counted as on the CPU.
+/// Each block is an allocation of its own, of just the bytes that were asked for. So an overrun by
+/// one byte is found, and bytes are counted as on the CPU.
 class ExactAllocator final : public DeviceAllocator {
  public:
   using DeviceAllocator::DeviceAllocator;
