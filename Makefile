@@ -4,7 +4,8 @@
 #            JOBS=N      how many compilers and tests run at once (default: all processors)
 #            INSTALL=no  never call the package manager
 #            BACKEND=mpi ranks are processes: for make test, demo, bench, test-taskN and grade
-#            DEVICE=cuda ranks compute on a CUDA card or, without one, on the stand-in: make demo, test
+#            DEVICE=cuda ranks compute on a CUDA card or, without one, on the stand-in: make demo, test,
+#                        test-taskN
 #            PARAM=bfloat16 REDUCE=bfloat16   make demo in 16 bits, over masters in float32
 # The course's targets take ONLY=3.2 SEED=N W=N IMPL=student|solution LEVEL=1..3
 
@@ -26,9 +27,9 @@ $(if $(filter mpi,$(BACKEND)),$(if $(filter-out $(have-processes),$(MAKECMDGOALS
   $(firstword $(filter-out $(have-processes),$(MAKECMDGOALS))) has ranks that are threads)))
 DEVICE ?= cpu
 $(if $(filter cpu cuda,$(DEVICE)),,$(error DEVICE=$(DEVICE): there are cpu and cuda))
-have-devices = demo test
+have-devices = demo test test-task%
 $(if $(filter cuda,$(DEVICE)),$(if $(filter-out $(have-devices),$(MAKECMDGOALS)),\
-  $(error DEVICE=cuda: make $(have-devices) can use CUDA; \
+  $(error DEVICE=cuda: make demo, test and test-taskN can use CUDA; \
   $(firstword $(filter-out $(have-devices),$(MAKECMDGOALS))) computes on the CPU)))
 mpi = $(filter mpi,$(BACKEND))
 cuda = $(filter cuda,$(DEVICE))
@@ -101,8 +102,8 @@ warm-up: ## Your first function, before task 1: compiled and tested in seconds
 
 test-task%: ## Judge your task 1 … 8: one line per step, and why the first failing one failed
 	@$(install) build course $(mpi)
-	@$(course) test $* $(if $(mpi),--backend mpi) $(if $(ONLY),--only $(ONLY)) $(if $(IMPL),--impl $(IMPL)) \
-	  $(if $(SEED),--seed $(SEED)) $(if $(W),--world $(W))
+	@$(course) test $* $(if $(mpi),--backend mpi) $(if $(cuda),--device cuda) \
+	  $(if $(ONLY),--only $(ONLY)) $(if $(IMPL),--impl $(IMPL)) $(if $(SEED),--seed $(SEED)) $(if $(W),--world $(W))
 
 show-task%: ## See what your task 1 … 8 does now, on a tiny model
 	@$(install) build course

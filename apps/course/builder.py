@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import devices
 import manifest
 import processes
 
@@ -34,17 +35,24 @@ class Builder:
     root: Path = manifest.ROOT
     build: Path = manifest.ROOT / "build" / "grade"
     jobs: int = os.cpu_count() or 1
+    device: str = "cpu"
     _flags: dict[FolderAndName, list[str]] = field(default_factory=dict)
     _links: dict[str, list[str]] = field(default_factory=dict)
 
     @staticmethod
-    def of(backend: str, jobs: int = os.cpu_count() or 1) -> Builder:
-        """The builder of runners whose ranks are what `backend` says: threads or mpi."""
-        return Builder(build=manifest.ROOT / "build" / processes.BUILDS[backend], jobs=jobs)
+    def of(backend: str, jobs: int = os.cpu_count() or 1, device: str = "cpu") -> Builder:
+        """The builder of runners whose ranks are what `backend` says, threads or mpi, and compute
+        on `device`."""
+        if device != "cpu" and backend != "threads":
+            raise devices.DeviceError(f"--device {device} --backend {backend}: ranks on CUDA cards "
+                                      "are threads")
+        name = processes.BUILDS[backend] if device == "cpu" else devices.preset(device, manifest.ROOT)
+        return Builder(build=manifest.ROOT / "build" / name, jobs=jobs, device=device)
 
     def environment(self) -> dict[str, str]:
         """What a judge of this build's runners must be told of their ranks."""
-        return processes.environment(self.build, self.root / processes.SCRIPTS_FOLDER)
+        return {**processes.environment(self.build, self.root / processes.SCRIPTS_FOLDER),
+                **devices.environment(self.device)}
 
     def program(self, name: str) -> Path:
         return self.build / "bin" / name

@@ -1,6 +1,7 @@
 """The student's tools behind the Makefile: make test-task3 calls `course.py test 3`.
 
-    course.py test TASK [--only 3.2] [--impl student|solution] [--seed N] [--world W] [--backend mpi]
+    course.py test TASK [--only 3.2] [--impl student|solution] [--seed N] [--world W]
+                        [--backend mpi | --device cuda]
     course.py progress | watch [TASK] | hint STEP [--level N] | debug STEP
     course.py show TASK [--impl student|solution]
     course.py reset TASK | submit | integrated | written TARGET
@@ -19,6 +20,7 @@ import answers
 import audit
 import builder
 import debugging
+import devices
 import hints
 import history
 import integrated
@@ -44,7 +46,10 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
         raise manifest.ManifestError(f"W={options.world}: W is a whole number of ranks, from 1 to 99")
     if options.seed and not options.seed.isdecimal():
         raise manifest.ManifestError(f"SEED={options.seed}: a seed is a whole number")
-    tools = builder.Builder.of(options.backend, options.jobs)
+    if options.device != "cpu" and task.number not in devices.TASKS:
+        raise devices.DeviceError(f"DEVICE={options.device}: task {task.number} is judged on the CPU "
+                                  "only; tasks 1 to 7 also on a device")
+    tools = builder.Builder.of(options.backend, options.jobs, options.device)
     is_own = options.impl == "student"
     if not is_own and not (ROOT / "solutions" / task.folder).is_dir():
         raise manifest.ManifestError(f"IMPL={options.impl}: this kit has no reference of task "
@@ -59,7 +64,7 @@ def test(course: manifest.Manifest, options: argparse.Namespace) -> int:
     cases = loop.run(tools.program(f"judge_task{task.number}"), tools.program(runner),
                      (f"[{options.only}]" if options.only else "") + verdicts.PUBLIC, chosen,
                      options.jobs)
-    if is_own and not any(chosen.values()):  # progress is of all cases, over threads
+    if is_own and not any(chosen.values()):  # progress is of all cases, over threads, on the cpu
         history.store(ROOT, task, digest, cases, options.only)
     found = verdicts.judge_steps(task, cases, [options.only] if options.only else [],
                                  history.unmet_before(ROOT, course, task) if is_own else "",
@@ -186,6 +191,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         each.add_argument("--world", default="", help="judge at this number of ranks only")
         each.add_argument("--backend", choices=tuple(processes.BUILDS), default="threads",
                           help="what ranks are: threads, or processes of MPI")
+        each.add_argument("--device", choices=devices.DEVICES, default="cpu",
+                          help="where ranks compute: cuda is a card or, without one, its stand-in")
     command("progress", progress, "seven bars")
     each = command("hint", hint, "a hint for a step")
     each.add_argument("step")
@@ -208,7 +215,8 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except (manifest.ManifestError, hints.HintError, submission.SubmissionError,
-            builder.BuildError, verdicts.JudgeError, processes.LauncherError) as error:
+            builder.BuildError, verdicts.JudgeError, processes.LauncherError,
+            devices.DeviceError) as error:
         print(error, file=sys.stderr)
         return 2
     except BrokenPipeError:  # make progress | head: nobody reads the rest

@@ -12,6 +12,8 @@ void run_body(const RankOptions& options, std::shared_ptr<Backend> backend,
   own.threads = options.threads_per_rank;
   own.seed = options.seed;
   own.has_cpu_host = options.has_cpu_host;
+  own.segment_nbytes = options.segment_nbytes;
+  own.workspace_nbytes = options.workspace_nbytes;
   if (!options.devices.empty()) {
     own.device = options.devices[static_cast<std::size_t>(own.rank) % options.devices.size()];
   }

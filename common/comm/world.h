@@ -9,6 +9,7 @@
 #include "device/context.h"
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -41,8 +42,10 @@ struct RankOptions {
   /// Rank r computes on devices[r % devices.size()], or on the cpu if there are none. Several ranks
   /// may share a CUDA device.
   std::vector<Device> devices{};
-  DeviceData device_data = DeviceData::canonical;  ///< on CUDA devices
-  Decorator decorate{};                            ///< optional; called on each rank's thread
+  std::size_t segment_nbytes = Context::Options{}.segment_nbytes;      ///< as in Context::Options
+  std::size_t workspace_nbytes = Context::Options{}.workspace_nbytes;  ///< as in Context::Options
+  DeviceData device_data = DeviceData::canonical;                      ///< on CUDA devices
+  Decorator decorate{};  ///< optional; called on each rank's thread
   /// How long blocked ranks wait for the message of an exception that is still unwinding another
   /// rank (see run_ranks).
   std::chrono::milliseconds patience{5'000};

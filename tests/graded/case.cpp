@@ -1,6 +1,7 @@
 #include "graded/case.h"
 
 #include "base/check.h"
+#include "graded/device.h"
 
 #include <array>
 #include <string_view>
@@ -29,6 +30,7 @@ Json to_json(const Case& asked) {
           {"world_size", asked.world_size},
           {"seed", asked.seed},
           {"delivery", kDeliveries.at(static_cast<std::size_t>(asked.delivery))},
+          {"device", asked.device == kCpu ? "cpu" : "cuda"},
           {"traced", asked.traced},
           {"options", asked.options},
           {"nonce", asked.nonce}};
@@ -40,6 +42,7 @@ Case case_from_json(const Json& json) {
             json.at("world_size").get<int>(),
             json.at("seed").get<std::uint64_t>(),
             delivery_from(json.at("delivery").get<std::string>()),
+            device_named(json.at("device").get<std::string>()),
             json.at("traced").get<bool>(),
             json.at("options"),
             json.at("nonce").get<std::string>()};

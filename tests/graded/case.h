@@ -2,6 +2,8 @@
 /// What a judge asks a runner to do.
 #pragma once
 
+#include "base/types.h"
+
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
@@ -27,6 +29,7 @@ struct Case {
   int world_size = 1;
   std::uint64_t seed = 1;
   Delivery delivery = Delivery::plain;
+  Device device = kCpu;           ///< of all ranks
   bool traced = true;             ///< the trace records; the order of events is seen in any case
   Json options = Json::object();  ///< what the scenario reads with Recorder::option()
   std::string nonce;              ///< comes back with the observations: they are of this run

@@ -19,8 +19,43 @@ std::size_t nbytes_in(const Collective& call, int world_size) {
 std::size_t nbytes_out(const Collective& call, int world_size) {
   return nbytes_of(call, call.op == CollectiveOp::all_gather ? world_size : 1);
 }
+
+// What follows happens to bytes of the host at once, and to those of a device in the order of the
+// rank's compute stream.
+
 /// All bits set is NaN in every floating type.
-void poison(std::byte* bytes, std::size_t nbytes) { std::memset(bytes, 0xFF, nbytes); }
+void poison(const Collective& call, std::byte* bytes, std::size_t nbytes) {
+  if (call.on_device == nullptr) {
+    std::memset(bytes, 0xFF, nbytes);
+  } else {
+    call.on_device->device->fill(bytes, 0xFF, nbytes);
+  }
+}
+
+std::vector<std::byte> saved(const Collective& call, std::size_t nbytes) {
+  if (call.on_device == nullptr) return {call.in, call.in + nbytes};
+  std::vector<std::byte> bytes(nbytes);
+  call.on_device->device->read(bytes.data(), call.in, nbytes);
+  return bytes;
+}
+
+void restore(const Collective& call, const std::vector<std::byte>& bytes) {
+  auto* const in = const_cast<std::byte*>(call.in);
+  if (call.on_device == nullptr) {
+    std::memcpy(in, bytes.data(), bytes.size());
+  } else {
+    call.on_device->device->write(in, bytes.data(), bytes.size());
+  }
+}
+
+/// `call`, if it begins only now: on a device, after what its stream was given until now.
+Collective as_of_now(Collective call) {
+  if (call.on_device == nullptr) return call;
+  const std::shared_ptr<RankDevice>& device = call.on_device->device;
+  call.on_device = std::make_shared<const DeviceOperands>(
+      DeviceOperands{device, device->record(device->compute())});
+  return call;
+}
 
 // ------------------------------------------------------------------------------------------ lazy
 
@@ -42,9 +77,9 @@ class Line {
     const std::size_t in = nbytes_in(call, inner_->size()), out = nbytes_out(call, inner_->size());
     if (call.out != nullptr && out > 0) {
       if (call.in != nullptr && call.in >= call.out && call.in < call.out + out) {
-        held->input.assign(call.in, call.in + in);
+        held->input = saved(call, in);
       }
-      poison(call.out, out);
+      poison(call, call.out, out);
     }
     waiting_.push_back(held);
     return held;
@@ -54,10 +89,8 @@ class Line {
     while (!waiting_.empty()) {
       const std::shared_ptr<Held> held = waiting_.front();
       waiting_.pop_front();
-      if (!held->input.empty()) {
-        std::memcpy(const_cast<std::byte*>(held->call.in), held->input.data(), held->input.size());
-      }
-      held->started = inner_->start(held->call);
+      if (!held->input.empty()) restore(held->call, held->input);
+      held->started = inner_->start(as_of_now(held->call));
       if (held.get() == last) return;
     }
   }
@@ -111,17 +144,18 @@ class Lazy : public Decorated {
 /// Finished already; the input it poisoned comes back when it is waited for.
 class EagerPending : public Work::Pending {
  public:
-  EagerPending(std::byte* in, std::vector<std::byte> input) : in_(in), input_(std::move(input)) {
-    if (!input_.empty()) poison(in_, input_.size());
+  EagerPending(Collective call, std::vector<std::byte> input)
+      : call_(std::move(call)), input_(std::move(input)) {
+    if (!input_.empty()) poison(call_, const_cast<std::byte*>(call_.in), input_.size());
   }
   bool is_done() const override { return true; }
   void wait() override {
-    if (!input_.empty()) std::memcpy(in_, input_.data(), input_.size());
+    if (!input_.empty()) restore(call_, input_);
     input_.clear();
   }
 
  private:
-  std::byte* in_;
+  Collective call_;
   std::vector<std::byte> input_;
 };
 
@@ -134,10 +168,10 @@ class Eager : public Decorated {
     // reduction is given away.
     std::vector<std::byte> input;
     if (call.op == CollectiveOp::reduce_scatter || call.op == CollectiveOp::reduce) {
-      input.assign(call.in, call.in + nbytes_in(call, size()));
+      input = saved(call, nbytes_in(call, size()));
     }
     inner().start(call)->wait();
-    return std::make_unique<EagerPending>(const_cast<std::byte*>(call.in), std::move(input));
+    return std::make_unique<EagerPending>(call, std::move(input));
   }
 
  private:

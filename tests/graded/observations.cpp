@@ -82,6 +82,7 @@ std::string to_string(const Case& asked) {
     text +=
         asked.delivery == Delivery::lazy ? " (bytes arrive in wait())" : " (bytes leave at issue)";
   }
+  if (asked.device != kCpu) text += " on cuda";
   for (const auto& [name, value] : asked.options.items()) {
     text += " " + in_words(name, value);
   }

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/todo.h"
 #include "device/context.h"
+#include "graded/device.h"
 #include "tensor/ops.h"
 
 #include <algorithm>
@@ -27,6 +28,14 @@ Json to_json(const CollectiveRecord& entry) {
           {"dtype", name_of(entry.dtype)},
           {"numel", entry.numel},
           {"received", entry.received_bytes}};
+}
+
+void copy_to_host(std::uint8_t* to, const Tensor& tensor) {
+  if (tensor.device().host_can_read()) {
+    std::copy_n(reinterpret_cast<const std::uint8_t*>(tensor.raw()), tensor.nbytes(), to);
+  } else {
+    Context::current().rank_device().read(to, tensor.raw(), tensor.nbytes());
+  }
 }
 
 class TracePause {
@@ -64,8 +73,7 @@ void Recorder::values(const std::string& key, const Tensor& tensor) {
   }
   const auto nbytes = static_cast<std::size_t>(flat.numel()) * size_of(flat.dtype());
   std::vector<std::uint8_t> bits(nbytes);
-  if (nbytes != 0)
-    std::copy_n(reinterpret_cast<const std::uint8_t*>(flat.raw()), nbytes, bits.begin());
+  if (nbytes != 0) copy_to_host(bits.data(), flat);
   note(key, {{"dtype", name_of(flat.dtype())},
              {"shape", tensor.shape()},
              {"bits", Json::binary(std::move(bits))}});
@@ -111,7 +119,7 @@ void Recorder::peak(const std::string& key, const std::function<void()>& call) {
     const TracePause no_trace(*log_);
     const HeapWatch watch;
     call();
-    if (HeapWatch::works()) {
+    if (HeapWatch::works() && device_of_rank().host_can_read()) {
       heap = static_cast<std::int64_t>(watch.largest());
       held = static_cast<std::int64_t>(watch.held());
     }

@@ -58,7 +58,8 @@ class Recorder {
   /// Notes what the memory tracker counts now, by kind ("SHARDED_PARAM": bytes, …, "total").
   void memory(const std::string& key);
   /// Runs `call`, untraced; notes the breakdown at its peak, and the largest block taken from the
-  /// heap besides, and the most held there at once (-1 where it cannot be watched):
+  /// heap besides, and the most held there at once (-1 where it cannot be watched, as when work is
+  /// given to a device):
   /// {"peak": {…}, "before": {…}, "heap": bytes, "heap held": bytes}.
   void peak(const std::string& key, const std::function<void()>& call);
   /// Runs `call`; notes {"type": "none" | "Error" | "StorageError" | "InputError" | "other",

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "graded/child.h"
+#include "graded/device.h"
 #include "graded/wording.h"
 
 #include <fmt/format.h>
@@ -140,7 +141,9 @@ const Observations& run(const std::string& scenario, const Setup& setup) {
   static std::map<std::string, std::pair<Observations, std::string>> known;
   // Some runs without a trace: what a submission does must not depend on being watched.
   const bool traced = setup.world_size % 2 == 0;
-  Case asked{scenario, setup.world_size, setup.seed, setup.delivery, traced, setup.options, ""};
+  Case asked{
+      scenario, setup.world_size, setup.seed,   setup.delivery, device_of_case(setup.options),
+      traced,   setup.options,    std::string()};
   const std::string key = to_json(asked).dump();
   auto found = known.find(key);
   if (found == known.end()) {

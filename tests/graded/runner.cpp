@@ -11,6 +11,7 @@
 #include "comm/process_texts.h"
 #include "comm/world.h"
 #include "graded/delivery.h"
+#include "graded/device.h"
 #include "graded/event_log.h"
 #include "graded/recorder.h"
 
@@ -72,8 +73,8 @@ Json run(const Case& asked) {
   for (int rank = 0; rank < asked.world_size; ++rank) contradictions.push_back("");
   Json failure;  // null: the scenario ran to its end on every rank
   try {
-    RankOptions options{
-        .world_size = asked.world_size, .seed = asked.seed, .record_trace = asked.traced};
+    RankOptions options = ranks_on(asked.device, asked.world_size, asked.seed);
+    options.record_trace = asked.traced;
     options.decorate = [&](std::shared_ptr<Backend> backend) {
       const auto rank = static_cast<std::size_t>(backend->rank());
       logs.at(rank) = std::make_shared<EventLog>(asked.traced);

@@ -11,8 +11,8 @@
 
 Optional: loses = ["3.5", "4.1"] (root steps, 3.5 among them; what requires one of them may be lost
 besides; [the step] if left out), includes = ["<vector>"], dies = true (the loss may be a crash or a
-limit), like = ["other"] (a mutant of the task that is allowed to read the same), why (a note). Of an
-edit: region = "3.3" (that step's region instead), nth = 2 (which, where a step has several), file
+limit), like = ["other"] (a mutant of the task that is allowed to read the same), waits = true (it
+forgets to wait or frees too early, so it must be noticed on a device too), why (a note). Of an edit: region = "3.3" (that step's region instead), nth = 2 (which, where a step has several), file
 (where a task has two).
 
     tests/mutants/alternatives/NAME.toml
@@ -32,7 +32,7 @@ import manifest
 import regions
 
 FOLDER = Path("tests") / "mutants"
-_FIELDS = {"title", "loses", "message", "edit", "includes", "dies", "like", "why"}
+_FIELDS = {"title", "loses", "message", "edit", "includes", "dies", "like", "waits", "why"}
 _ALTERNATIVE_FIELDS = {"title", "task", "edit", "includes", "why"}
 _EDIT_FIELDS = {"region", "find", "replace", "whole", "nth", "file"}
 
@@ -55,6 +55,7 @@ class Mutant:
     includes: tuple[str, ...] = ()
     dies: bool = False
     like: tuple[str, ...] = ()
+    waits: bool = False
 
     @property
     def is_alternative(self) -> bool:
@@ -130,7 +131,8 @@ def _mutant(where: str, name: str, table: dict, task: manifest.Task, step: str) 
         raise MutantError(f"{where}: message is no regular expression: {error}") from error
     return Mutant(name, table["title"], task, step, loses, table["message"],
                   _edits(where, table["edit"], task, step), tuple(table.get("includes", ())),
-                  bool(table.get("dies", False)), tuple(table.get("like", ())))
+                  bool(table.get("dies", False)), tuple(table.get("like", ())),
+                  bool(table.get("waits", False)))
 
 
 def _edits(where: str, tables: list[dict], task: manifest.Task,

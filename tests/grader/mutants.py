@@ -5,6 +5,7 @@
     mutants.py --ladder           solved up to n.k: exactly the points up to there
     mutants.py --isolation        a skeleton costs its own task's points, and nobody else's
     mutants.py --all              all of these        --check        files and edits only, no build
+    mutants.py --device cuda      those that forget to wait or free too early, on a CUDA device
     … [--task 3] [--only NAME] [--jobs 2] [--sample N]    of the mutants, N for each step only
 
 Each variant costs the compilation of its files and one link (builder.py). Exit code 1 on any miss.
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import course_path  # noqa: F401  must come first
 import builder
+import devices
 import hints
 import manifest
 import mutant_files
@@ -97,6 +99,14 @@ def check_mutant(outcome: Outcome) -> list[str]:
     return problems
 
 
+def check_noticed(outcome: Outcome) -> list[str]:
+    """On a device a mutant loses its step. Who notices may be the judge or, earlier, the stand-in."""
+    step = outcome.variant.mutant.step
+    if step not in outcome.lost:
+        return [f"passes {step}"]
+    return [] if outcome.first_message(step) else [f"only hidden cases of {step} notice it"]
+
+
 def check_full(outcome: Outcome) -> list[str]:
     task = outcome.variant.task
     full = task.public + task.hidden
@@ -150,10 +160,14 @@ def variants_of(task: manifest.Task, options: argparse.Namespace,
             points = sum(each.points for each in task.steps[:k])
             found.append(Variant(f"solved up to {step.id}", task, texts, f"{points} points",
                                  check_solved_up_to(k), strict))
+    on_device = options.device != "cpu"
+    if on_device:
+        mutants = [each for each in mutants if each.waits]
     if options.sample:
         mutants = sampled(mutants, options.sample)
     for mutant in mutants if options.mutants else []:
-        check = check_full if mutant.is_alternative else check_mutant
+        check = (check_full if mutant.is_alternative else check_noticed if on_device
+                 else check_mutant)
         found.append(Variant(mutant.name, task, mutant.sources(ROOT),
                              " ".join(mutant.loses) or "full marks", check, mutant=mutant))
     return [each for each in found if options.only in ("", each.name)]
@@ -181,9 +195,11 @@ def judge(tools: builder.Builder, variant: Variant,
                               (*variant.extra, *includes.get(name, ())))
             tools.link(target, objects, folder / "runner")
             runner = folder / "runner"
+        # The stand-in is slow: there, of a mutant, only its own step.
+        only = "" if tools.device == "cpu" or variant.mutant is None else variant.mutant.step
         cases = verdicts.run_judge(tools.program(f"judge_task{number}"), runner,
-                                   env={"FSDP_SECONDS": SECONDS, **tools.environment()})
-        outcome.found = verdicts.judge_steps(variant.task, cases)
+                                   f"[{only}]" if only else "", env={"FSDP_SECONDS": SECONDS, **tools.environment()})
+        outcome.found = verdicts.judge_steps(variant.task, cases, [only] if only else [])
         outcome.problems = variant.check(outcome)
         if variant.sources:
             runner.unlink()
@@ -264,6 +280,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=builder.Builder().jobs)
     parser.add_argument("--backend", choices=tuple(processes.BUILDS), default="threads",
                         help="what ranks are: threads, or processes of MPI")
+    parser.add_argument("--device", choices=devices.DEVICES, default="cpu",
+                        help="where ranks compute")
     options = parser.parse_args(arguments)
     if options.all or not any(getattr(options, kind) for kind in kinds):
         for kind in kinds:
@@ -274,7 +292,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> int:
     course = manifest.load()
     mutants = mutant_files.load_all(ROOT, course, options.task)
-    tools = builder.Builder.of(options.backend, options.jobs)
+    tools = builder.Builder.of(options.backend, options.jobs, options.device)
     tasks = [task for task in course.tasks if options.task in (None, task.number)]
     work = [(task, variants_of(task, options, [m for m in mutants if m.task is task]))
             for task in tasks]
@@ -299,7 +317,8 @@ def run(options: argparse.Namespace) -> int:
                     for name in task.files}
         with ThreadPoolExecutor(options.jobs) as pool:
             outcomes = list(pool.map(lambda each: judge(tools, each, includes), variants))
-        confused(outcomes)
+        if options.device == "cpu":
+            confused(outcomes)
         print("\n".join(table(outcomes, task)) + "\n", flush=True)
         misses += sum(bool(each.problems) for each in outcomes)
         count += len(outcomes)
@@ -307,7 +326,9 @@ def run(options: argparse.Namespace) -> int:
         skeletons.write_by_rename(
             ROOT / FOLDER / f"task{task.number}.json",
             json.dumps([{"name": e.variant.name, "lost": e.lost, "points": e.points,
-                         "problems": e.problems, "seconds": round(e.seconds, 2)}
+                         "problems": e.problems,
+                         "said": e.first_message(e.variant.mutant.step) if e.variant.mutant else "",
+                         "seconds": round(e.seconds, 2)}
                         for e in outcomes], indent=1) + "\n")
     if options.isolation:
         problems = check_isolation(tools, course) if not options.task else []
@@ -325,7 +346,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return run(parse(arguments))
     except (manifest.ManifestError, regions.RegionError, mutant_files.MutantError,
-            builder.BuildError) as error:
+            builder.BuildError, devices.DeviceError) as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -57,6 +57,16 @@ class Makefile(unittest.TestCase):
         self.assertIn("progress has ranks that are threads", done.stderr)
         self.assertIn("there are threads and mpi", make("-n", "test", "BACKEND=nccl").stderr)
 
+    def test_a_target_that_computes_on_the_cpu_refuses_devices(self) -> None:
+        done = make("-n", "test-task3", "DEVICE=cuda")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("--device cuda", done.stdout)
+        self.assertNotIn("--device", make("-n", "test-task3").stdout)
+        done = make("-n", "progress", "DEVICE=cuda")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("progress computes on the CPU", done.stderr)
+        self.assertIn("there are cpu and cuda", make("-n", "test", "DEVICE=tpu").stderr)
+
     def test_make_alone_is_make_help(self) -> None:
         self.assertEqual(make().stdout, make("help").stdout)
 

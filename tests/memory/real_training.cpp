@@ -325,7 +325,7 @@ MeasuredMemory measure_rank(const MemoryCase& test_case, ProcessGroup* group) {
   }
   Context::Options own = Context::current().options();
   own.device = test_case.device;
-  own.segment_nbytes = 0;
+  own.segment_nbytes = std::size_t{64} << 10;
   own.workspace_nbytes = 1024;
   Context context(own);
   const ContextScope scope(context);

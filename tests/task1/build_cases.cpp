@@ -39,8 +39,9 @@ void check_surroundings(const Observations& seen, int rank, const std::string& w
        {now > before, "You did not restore the offset: make_model() advanced it"}});
   check.equal("the generator's seed " + then, seen.number(rank, "seed " + when),
               static_cast<std::int64_t>(seen.asked().seed));
-  check.equal("the current device " + then, seen.text(rank, "device " + when),
-              is_inside ? "meta" : seen.asked().options.value("current", std::string("cpu")));
+  check.equal(
+      "the current device " + then, seen.text(rank, "device " + when),
+      is_inside ? "meta" : seen.asked().options.value("current", to_string(seen.asked().device)));
   const bool observed = seen.at(rank, "observed " + when).get<bool>();
   check.that(
       observed == is_inside,

@@ -2,6 +2,7 @@
 #include "task1/eager.h"
 
 #include "base/check.h"
+#include "graded/device.h"
 #include "task1/models.h"
 
 #include <algorithm>
@@ -28,9 +29,9 @@ class Watch : public nn::InitObserver {
 }  // namespace
 
 Eager::Eager(const Case& asked, int earlier)
-    : context_(std::make_unique<Context>(Context::Options{.seed = asked.seed})) {
+    : context_(std::make_unique<Context>(rank_options(asked.device, asked.seed))) {
   const ContextScope scope(*context_);
-  context_->pool();
+  take_scratch();
   if (is_vast(asked)) context_->set_device(kMeta);
   Generator& generator = context_->generator();
   generator.set_offset(asked.options.value("offset", std::uint64_t{0}));
@@ -57,6 +58,7 @@ Eager::Eager(const Case& asked, int earlier)
 }
 
 std::map<std::string, std::vector<float>> Eager::values() {
+  const ContextScope scope(*context_);
   std::map<std::string, std::vector<float>> all;
   for (const nn::NamedParameter& each : model_->named_parameters_with_ties()) {
     all[each.path] = floats_of(each.variable.data());

@@ -5,6 +5,7 @@
 // (half the model is built first, by the same object, and throws), current (the device on which
 // tensors are made by default).
 #include "device/context.h"
+#include "graded/device.h"
 #include "graded/recorder.h"
 #include "task1/models.h"
 #include "task1_meta_device/meta_device.h"
@@ -20,7 +21,7 @@ Generator& generator() { return Context::current().generator(); }
 
 /// Where the generator stands at the beginning of every case; the pool has its scratch already.
 void begin(Recorder& recorder) {
-  Context::current().pool();
+  take_scratch();
   generator().set_offset(recorder.option("offset", std::uint64_t{0}));
   if (recorder.option("current", std::string("cpu")) == "fake")
     Context::current().set_device(kFake);
@@ -188,7 +189,7 @@ void slices(Recorder& recorder) {
       for (const auto& [first, length] : slices_of(each.variable.data().numel())) {
         const std::string key = fmt::format("{}[{}:{})", each.path, first, first + length);
         if (recorder.seen().contains(key)) continue;
-        const Tensor out = Tensor::empty({length}, each.variable.data().dtype(), kCpu);
+        const Tensor out = Tensor::empty({length}, each.variable.data().dtype(), device_of_rank());
         deferred.init_slice(each.variable, first, out);
         note_tensor(recorder, key, out);
       }
@@ -269,8 +270,8 @@ void whole(Recorder& recorder) {
   recorder.memory("before");
   recorder.peak("peak", [&] {
     // Where tensors would be made by themselves must not matter.
-    const DeviceScope elsewhere(recorder.option("elsewhere", false) ? kMeta : kCpu);
-    deferred.materialize(*model, kCpu);
+    const DeviceScope elsewhere(recorder.option("elsewhere", false) ? kMeta : device_of_rank());
+    deferred.materialize(*model, device_of_rank());
   });
   recorder.memory("after");
   recorder.note("offset", generator().offset());
@@ -304,7 +305,7 @@ void two_models(Recorder& recorder) {
   for (const char* key : {"first ", "second "}) {
     DeferredInit deferred;
     const auto model = deferred.build([&] { return make_model(recorder.asked()); });
-    deferred.materialize(*model, kCpu);
+    deferred.materialize(*model, device_of_rank());
     note_parameters(recorder, key, *model);
     recorder.note(fmt::format("{}offset", key), generator().offset());
   }
@@ -321,7 +322,7 @@ void by_parts(Recorder& recorder) {
   Variable first = parameters.front().variable;
   first.set_data(Tensor::zeros(first.shape()));
   const auto storage = first.data().storage();
-  deferred.materialize(*model->find("layers.1"), kCpu);
+  deferred.materialize(*model->find("layers.1"), device_of_rank());
   std::map<std::string, std::shared_ptr<Storage>> storages;
   Json made = Json::array();
   for (const nn::NamedParameter& each : parameters) {
@@ -330,7 +331,7 @@ void by_parts(Recorder& recorder) {
     storages[each.path] = each.variable.data().storage();
   }
   recorder.note("made", made);
-  recorder.attempt("the rest", [&] { deferred.materialize(*model, kCpu); });
+  recorder.attempt("the rest", [&] { deferred.materialize(*model, device_of_rank()); });
   Json replaced = Json::array();
   for (const nn::NamedParameter& each : parameters) {
     const auto had = storages.find(each.path);
@@ -354,7 +355,7 @@ void loaded(Recorder& recorder) {
     variable.set_data(Tensor::zeros(variable.shape()));
     storages.push_back(variable.data().storage());
   }
-  deferred.materialize(*model, kCpu);
+  deferred.materialize(*model, device_of_rank());
   Json replaced = Json::array();
   std::size_t i = 0;
   for (const nn::NamedParameter& each : model->named_parameters()) {
@@ -370,8 +371,8 @@ void strangers(Recorder& recorder) {
   DeferredInit deferred, other;
   const auto model = deferred.build([&] { return make_model(recorder.asked()); });
   const auto stranger = other.build([&] { return make_model(recorder.asked()); });
-  recorder.attempt("own", [&] { deferred.materialize(*model, kCpu); });
-  recorder.attempt("stranger", [&] { deferred.materialize(*stranger, kCpu); });
+  recorder.attempt("own", [&] { deferred.materialize(*model, device_of_rank()); });
+  recorder.attempt("stranger", [&] { deferred.materialize(*stranger, device_of_rank()); });
 }
 
 }  // namespace

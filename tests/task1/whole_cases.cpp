@@ -75,7 +75,8 @@ void check_buffers(const Observations& seen, int rank, Eager& eager,
   std::vector<std::string> expected;
   for (nn::Module* module : eager.model().modules()) {
     for (const nn::Buffer& each : module->own_buffers()) {
-      expected.push_back(fmt::format("{}.{}: filled on cpu", module->path(), each.name));
+      expected.push_back(fmt::format("{}.{}: filled on {}", module->path(), each.name,
+                                     to_string(seen.asked().device)));
     }
   }
   Check check("1.4", invariant, seen);

@@ -27,6 +27,7 @@ struct Layout {
   std::vector<Shape> shapes;
   std::vector<std::int64_t> begins, numels;
   std::int64_t world_size;
+  Device device;
   std::int64_t numel = 0;              ///< N
   std::int64_t shard = 0;              ///< n
   std::int64_t padded() const;         ///< P

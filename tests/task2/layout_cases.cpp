@@ -11,7 +11,8 @@
 
 namespace fsdp::graded {
 
-Layout::Layout(const Case& asked) : shapes(given_shapes(asked)), world_size(asked.world_size) {
+Layout::Layout(const Case& asked)
+    : shapes(given_shapes(asked)), world_size(asked.world_size), device(asked.device) {
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     begins.push_back(numel);
     numels.push_back(numel_of(shapes[i]));

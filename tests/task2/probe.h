@@ -2,6 +2,7 @@
 /// The steps of a FlatParameter one by one: its constructor would run all of them.
 #pragma once
 
+#include "graded/device.h"
 #include "task2_flat_parameter/flat_parameter.h"
 
 #include <memory>
@@ -17,7 +18,7 @@ struct StepProbe {
                                                 const optim::MixedPrecision& precision) {
     return std::unique_ptr<FlatParameter>(new FlatParameter(FlatParameter::Unbuilt{}, "unit.a",
                                                             std::move(parameters), rank, world_size,
-                                                            kCpu, precision));
+                                                            graded::device_of_rank(), precision));
   }
   static void build_layout(FlatParameter& flat) { flat.build_layout(); }
   static void copy_shard(FlatParameter& flat, const SliceSource& source) {

@@ -8,6 +8,7 @@
 #include "autograd/functions.h"
 #include "base/check.h"
 #include "base/todo.h"
+#include "graded/device.h"
 #include "graded/precision.h"
 #include "graded/recorder.h"
 #include "support/numbers.h"
@@ -30,7 +31,7 @@ struct Given {
 
 /// Nothing but the layout has been made.
 Given laid_out(Recorder& recorder) {
-  Context::current().pool();  // its scratch is there from now on
+  take_scratch();  // its scratch is there from now on
   const bool trainable = !recorder.option("frozen", false);
   const bool meta = recorder.option("meta", false);
   const std::vector<Shape> shapes = given_shapes(recorder.asked());
@@ -110,12 +111,12 @@ void shard(Recorder& recorder) {
     copy_slice(meta ? Variable(given_values(recorder.asked(), i)) : parameter, begin, out);
   };
   recorder.attempt("copy_shard", [&] {
-    const DeviceScope elsewhere(recorder.option("elsewhere", false) ? kMeta : kCpu);
+    const DeviceScope elsewhere(recorder.option("elsewhere", false) ? kMeta : device_of_rank());
     StepProbe::copy_shard(*flat, source);
   });
   recorder.note("asked", asked);
   recorder.note("is", describe(flat->shard()));
-  if (!flat->shard().is_defined() || flat->shard().device() != kCpu) return;
+  if (!flat->shard().is_defined() || flat->shard().device() != device_of_rank()) return;
   recorder.values("shard", Tensor::from(testing::floats_of(flat->shard()), flat->shard().shape()));
   recorder.note("shard in full", testing::digits_of(flat->shard()));
 }
@@ -148,7 +149,7 @@ void views(Recorder& recorder) {
   recorder.memory("before");
   bool made = false;
   const auto make_views = [&](FlatParameter& of) {
-    const DeviceScope elsewhere(recorder.option("elsewhere", false) ? kMeta : kCpu);
+    const DeviceScope elsewhere(recorder.option("elsewhere", false) ? kMeta : device_of_rank());
     StepProbe::make_views(of);
     made = true;
   };

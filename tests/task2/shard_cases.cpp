@@ -13,8 +13,8 @@ namespace {
 /// The shard as the runner describes it, if its storage has room for `numel` elements.
 std::string described_shard(DType dtype, const Layout& layout, std::int64_t numel,
                             const char* kind = "SHARDED_PARAM", const std::string& owner = kUnit) {
-  return fmt::format("{} ({}), {} of {}, {} bytes on cpu", name_of(dtype), layout.shard, kind,
-                     owner, numel * static_cast<std::int64_t>(size_of(dtype)));
+  return fmt::format("{} ({}), {} of {}, {} bytes on {}", name_of(dtype), layout.shard, kind, owner,
+                     numel * static_cast<std::int64_t>(size_of(dtype)), to_string(layout.device));
 }
 
 void check_description(Check& check, const Observations& seen, int rank, const Layout& layout) {

@@ -19,10 +19,10 @@ std::vector<std::string> places(const Layout& layout, const char* name) {
 }
 
 /// A vector of `numel` elements as the runner describes it, over a storage for that many `stored`.
-std::string described(std::int64_t numel, DType dtype, DType stored, const char* kind,
-                      const std::string& owner = kUnit) {
-  return fmt::format("{} ({}), {} of {}, {} bytes on cpu", name_of(dtype), numel, kind, owner,
-                     numel * static_cast<std::int64_t>(size_of(stored)));
+std::string described(const Layout& layout, std::int64_t numel, DType dtype, DType stored,
+                      const char* kind, const std::string& owner = kUnit) {
+  return fmt::format("{} ({}), {} of {}, {} bytes on {}", name_of(dtype), numel, kind, owner,
+                     numel * static_cast<std::int64_t>(size_of(stored)), to_string(layout.device));
 }
 
 void check_full(Check& check, const Observations& seen, int rank, const Layout& layout,
@@ -31,17 +31,17 @@ void check_full(Check& check, const Observations& seen, int rank, const Layout& 
   const DType dtype = full_dtype(seen.asked()), own = given_dtype(seen.asked());
   const std::int64_t padded = layout.padded();
   check.equal(
-      name, is, described(padded, dtype, dtype, kind),
-      {{is == described(layout.numel, dtype, dtype, kind),
+      name, is, described(layout, padded, dtype, dtype, kind),
+      {{is == described(layout, layout.numel, dtype, dtype, kind),
         "You described N elements, not P: the vector includes the padding"},
-       {dtype != own && is == described(padded, own, own, kind),
+       {dtype != own && is == described(layout, padded, own, own, kind),
         "You described the vector in the dtype of the shard, dtype_: the model reads param_dtype_"},
-       {dtype != own && is == described(padded, dtype, own, kind),
+       {dtype != own && is == described(layout, padded, dtype, own, kind),
         "You computed the size of the storage from dtype_: its elements are in param_dtype_"},
        {kind == std::string("UNSHARDED_GRAD") &&
-            is == described(padded, dtype, dtype, "UNSHARDED_PARAM"),
+            is == described(layout, padded, dtype, dtype, "UNSHARDED_PARAM"),
         "You counted the gradients as parameters: their kind is UNSHARDED_GRAD"},
-       {is == described(padded, dtype, dtype, kind, "nobody"),
+       {is == described(layout, padded, dtype, dtype, kind, "nobody"),
         "The storage has no owner: its Owner names the unit"}});
 }
 

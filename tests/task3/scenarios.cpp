@@ -3,6 +3,7 @@
 // Options of every scenario: those of the model (models.h; frozen parameters make a second flat
 // parameter), group (0 always, 1 never, s within s ranks), keep (layers that keep their parameters
 // until backward), param (what the model reads is cast to this dtype).
+#include "graded/device.h"
 #include "graded/precision.h"
 #include "graded/recorder.h"
 #include "support/numbers.h"
@@ -31,7 +32,7 @@ std::string name_of(ShardedUnit::State state) {
 class Tower {
  public:
   explicit Tower(Recorder& recorder) : model_(config_of(recorder.asked())) {
-    Context::current().pool();  // its scratch is there from now on
+    take_scratch();  // its scratch is there from now on
     widen(model_, recorder.asked());
     const int group = recorder.option("group", 0);
     std::shared_ptr<ProcessGroup> subgroup;
@@ -74,9 +75,9 @@ class Tower {
         if (each.variable.requires_grad() == trainable) some.push_back(each);
       }
       if (some.empty()) continue;
-      flats.push_back(std::make_unique<FlatParameter>(layer.path(), some, recorder.rank(),
-                                                      recorder.world_size(), kCpu, copy_slice,
-                                                      precision_of(recorder.asked().options)));
+      flats.push_back(std::make_unique<FlatParameter>(
+          layer.path(), some, recorder.rank(), recorder.world_size(), device_of_rank(), copy_slice,
+          precision_of(recorder.asked().options)));
     }
     return flats;
   }

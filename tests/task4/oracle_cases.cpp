@@ -1,5 +1,6 @@
 #include "autograd/functions.h"
 #include "device/context.h"
+#include "graded/device.h"
 #include "graded/precision.h"
 #include "graded/remember.h"
 #include "optim/local_gradients.h"
@@ -61,7 +62,7 @@ using ByPath = std::vector<std::pair<std::string, std::vector<T>>>;
 template <class T>
 ByPath<T> gradients_of(const Case& asked, int step, int j) {
   constexpr DType kDType = std::is_same_v<T, double> ? DType::float64 : DType::float32;
-  Context context({.seed = asked.seed});
+  Context context(rank_options(asked.device, asked.seed));
   const ContextScope scope(context);
   testing::Toy model(config_of(asked));
   for (auto& [path, parameter] : parameters_of(model)) {

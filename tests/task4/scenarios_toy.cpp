@@ -1,4 +1,5 @@
 #include "autograd/functions.h"
+#include "graded/device.h"
 #include "graded/precision.h"
 #include "support/reshard.h"
 #include "task4/sharded_toy.h"
@@ -35,9 +36,9 @@ std::vector<std::unique_ptr<FlatParameter>> make_flats(
       if (kind_of(each, recorder.option("split", false)) == kind) some.push_back(each);
     }
     if (some.empty()) continue;
-    flats.push_back(std::make_unique<FlatParameter>(unit, some, recorder.rank(),
-                                                    recorder.world_size(), kCpu, copy_slice,
-                                                    precision_of(recorder.asked().options)));
+    flats.push_back(std::make_unique<FlatParameter>(
+        unit, some, recorder.rank(), recorder.world_size(), device_of_rank(), copy_slice,
+        precision_of(recorder.asked().options)));
   }
   return flats;
 }
@@ -128,9 +129,9 @@ std::vector<std::string> states_of(ShardedToy& toy) {
 }
 
 Tensor given_gradient(const Recorder& recorder, Shape shape, std::size_t index) {
-  const Tensor values = noise(std::move(shape), 100 * recorder.seed() + index);
-  *values.data<float>() = -0.0F;
-  return values;
+  auto values = noise(shape, 100 * recorder.seed() + index).to_vector<float>();
+  values.front() = -0.0F;
+  return Tensor::from(values, std::move(shape));
 }
 
 void contribute(const Recorder& recorder, const FlatParameter& flat, std::size_t index) {

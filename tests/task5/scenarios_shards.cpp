@@ -1,3 +1,4 @@
+#include "graded/device.h"
 #include "task5/shards.h"
 #include "tensor/ops.h"
 
@@ -17,7 +18,7 @@ Shards::Shards(const Case& asked, int rank, int world_size)
            Variable(as(dtype_of(asked), start_of(asked, spec, i, p)), spec.trainable), nullptr});
     }
     flats_.push_back(std::make_unique<FlatParameter>(spec.unit, std::move(parameters), rank,
-                                                     world_size, kCpu, copy_slice));
+                                                     world_size, device_of_rank(), copy_slice));
     flats_.back()->decay = spec.decay;
   }
 }

@@ -1,3 +1,4 @@
+#include "graded/device.h"
 #include "graded/expect.h"
 #include "optim/local_gradients.h"
 #include "support/toy_model.h"
@@ -120,7 +121,7 @@ std::unique_ptr<Program> program_of(const Case& asked, int iteration) {
 
 /// The gradients of one iteration by a single process, by unit.
 std::map<std::string, std::vector<float>> gradients_of(const Case& asked, int iteration) {
-  Context context({.seed = asked.seed});
+  Context context(rank_options(asked.device, asked.seed));
   const ContextScope scope(context);
   const auto owned = program_of(asked, iteration);
   Program& model = *owned;
@@ -145,7 +146,7 @@ std::map<std::string, std::vector<float>> gradients_of(const Case& asked, int it
 }
 
 float loss_of(const Case& asked, int iteration, int rank) {
-  Context context({.seed = asked.seed});
+  Context context(rank_options(asked.device, asked.seed));
   const ContextScope scope(context);
   const auto owned = program_of(asked, iteration);
   Program& model = *owned;

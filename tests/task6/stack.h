@@ -2,6 +2,7 @@
 /// Task 6: a stack of sharded layers put together by hand, as task 7 will do it.
 #pragma once
 
+#include "graded/device.h"
 #include "graded/recorder.h"
 #include "support/reshard.h"
 #include "task6/program.h"
@@ -31,8 +32,8 @@ class Stack {
     for (const auto& layer : model_.layers()) {
       std::vector<std::unique_ptr<FlatParameter>> flats;
       flats.push_back(std::make_unique<FlatParameter>(layer->path(), layer->named_parameters(),
-                                                      recorder.rank(), recorder.world_size(), kCpu,
-                                                      copy_slice));
+                                                      recorder.rank(), recorder.world_size(),
+                                                      device_of_rank(), copy_slice));
       const auto number = static_cast<int>(units_.size());
       const bool keeps = std::find(kept.begin(), kept.end(), number) != kept.end();
       units_.push_back(std::make_unique<ShardedUnit>(

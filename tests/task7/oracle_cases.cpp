@@ -1,5 +1,6 @@
 #include "task7/oracle.h"
 
+#include "graded/device.h"
 #include "graded/precision.h"
 #include "optim/local_gradients.h"
 #include "optim/optimizer.h"
@@ -13,7 +14,7 @@ namespace fsdp::graded {
 namespace {
 
 Single train(const Json& options, std::uint64_t seed, int micro_batches, int steps) {
-  Context context({.seed = seed});
+  Context context(rank_options(device_of_case(options), seed));
   const ContextScope scope(context);
   const auto model = make_model(options);
   freeze(*model, options);
@@ -107,7 +108,7 @@ Eager eager(const Json& options, std::uint64_t seed) {
 }
 
 double loss_of_build(const Json& options, std::uint64_t seed_of_model, std::uint64_t seed) {
-  Context context({.seed = seed_of_model});
+  Context context(rank_options(device_of_case(options), seed_of_model));
   const ContextScope scope(context);
   const auto model = make_model(options);
   const optim::MasterWeights masters(model->variables(), precision_of(options));

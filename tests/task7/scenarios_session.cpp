@@ -1,6 +1,7 @@
 #include "base/todo.h"
 #include "comm/decorators.h"
 #include "comm/world.h"
+#include "graded/device.h"
 #include "graded/precision.h"
 #include "optim/optimizer.h"
 #include "support/numbers.h"
@@ -32,7 +33,7 @@ class Watched : public Decorated {
 
 Session::Session(const Json& options, std::shared_ptr<ProcessGroup> group)
     : options_(options), group_(std::move(group)) {
-  Context::current().pool();  // its arena is no part of any measurement
+  take_scratch();  // its arena is no part of any measurement
   const auto build = [&] { return make_model(options_); };
   root_ = options_.value("meta", false) ? deferred_.build(build) : build();
   freeze(*root_, options_);
@@ -248,7 +249,7 @@ std::vector<Json> in_world(int ranks, std::uint64_t seed,
                            const std::function<void(ProcessGroup&, Json&)>& body,
                            std::string* failure, const Watch& watch) {
   std::vector<Json> noted(static_cast<std::size_t>(ranks), Json::object());
-  RankOptions options{.world_size = ranks, .seed = seed};
+  RankOptions options = ranks_on(device_of_rank(), ranks, seed);
   if (watch) {
     options.decorate = [&](std::shared_ptr<Backend> backend) {
       return std::make_shared<Watched>(std::move(backend), watch);

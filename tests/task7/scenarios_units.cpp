@@ -1,6 +1,7 @@
 // Task 7: the units, what is attached to them, and what is not sharded.
 #include "comm/decorators.h"
 #include "comm/world.h"
+#include "graded/device.h"
 #include "task7/session.h"
 #include "tensor/ops.h"
 
@@ -75,7 +76,7 @@ void units(Recorder& recorder) {
 void splits(Recorder& recorder) {
   const Json& options = recorder.asked().options;
   std::vector<int> counts(static_cast<std::size_t>(recorder.option("ranks", 4)));
-  RankOptions ranks{.world_size = static_cast<int>(counts.size()), .seed = recorder.seed()};
+  RankOptions ranks = ranks_on(device_of_rank(), static_cast<int>(counts.size()), recorder.seed());
   ranks.decorate = [&](std::shared_ptr<Backend> backend) {
     int& count = counts.at(static_cast<std::size_t>(backend->rank()));
     return std::make_shared<CountsSplits>(std::move(backend), count);
@@ -239,7 +240,7 @@ Names pieces_beside_masters(const ShardedModel& model) {
 
 // 7.3
 void replicated(Recorder& recorder) {
-  Context::current().pool();
+  take_scratch();
   recorder.memory("before");
   std::unique_ptr<Session> session;
   const auto make = [&] {

@@ -1,4 +1,5 @@
 #include "autograd/functions.h"
+#include "graded/device.h"
 #include "graded/expect.h"
 #include "graded/remember.h"
 #include "optim/local_gradients.h"
@@ -25,9 +26,9 @@ struct Plain {
 
 Plain plain_backward(const Case& asked) {
   const Json& options = asked.options;
-  Context context({.seed = asked.seed});
+  Context context(rank_options(asked.device, asked.seed));
   const ContextScope scope(context);
-  context.pool();  // its arena is no part of any measurement
+  take_scratch();  // its arena is no part of any measurement
   const auto root = make_model(options);
   freeze(*root, options);
   Plain plain;

@@ -2,6 +2,7 @@
 // and task7/models.h.
 #include "task8/scenarios.h"
 #include "comm/fake_group.h"
+#include "graded/device.h"
 #include "graded/precision.h"
 #include "graded/recorder.h"
 #include "optim/optimizer.h"
@@ -86,7 +87,7 @@ Tensor make_shard(const Recorder& recorder, int flat, int call) {
 }
 
 void start(Recorder& recorder) {
-  Context::current().pool();  // its arena is no part of any measurement
+  take_scratch();  // its arena is no part of any measurement
   ReplicaReduction reduction(recorder.shared_group());
   Sums sums;
   const Starts starts = starts_of(recorder.asked().options);
@@ -136,7 +137,7 @@ void note_sums(Recorder& recorder, Sums& sums) {
 }
 
 void finish(Recorder& recorder) {
-  Context::current().pool();  // its arena is no part of any measurement
+  take_scratch();  // its arena is no part of any measurement
   ReplicaReduction reduction(recorder.shared_group());
   Sums sums;
   const auto end = [&] { reduction.finish(); };
@@ -197,7 +198,7 @@ Json slices_of(ShardedModel& model, bool with_replicated) {
 void training(Recorder& recorder) {
   const Json& options = recorder.asked().options;
   ProcessGroup& world = recorder.group();
-  Context::current().pool();
+  take_scratch();
   const bool measures = options.value("measure", false);
   const auto build = [&] { return make_model(options); };
   DeferredInit deferred;

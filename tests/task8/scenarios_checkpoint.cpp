@@ -1,5 +1,6 @@
 // Task 8: what a runner can be asked to do with checkpoints. Options: task7/models.h.
 #include "autograd/functions.h"
+#include "graded/device.h"
 #include "nn/transformer.h"
 #include "optim/local_gradients.h"
 #include "support/numbers.h"
@@ -38,7 +39,7 @@ struct Counted {
 
 /// Options besides: rows, input_requires_grad.
 void checkpoint_forward(Recorder& recorder) {
-  Context::current().pool();  // its arena is no part of any measurement
+  take_scratch();  // its arena is no part of any measurement
   const Json& options = recorder.asked().options;
   const auto root = make_model(options);
   freeze(*root, options);
@@ -72,7 +73,7 @@ void checkpoint_forward(Recorder& recorder) {
 
 /// One backward of a model whose blocks are checkpointed, by one process.
 void checkpoint_backward(Recorder& recorder) {
-  Context::current().pool();
+  take_scratch();
   const Json& options = recorder.asked().options;
   const auto root = make_model(options);
   freeze(*root, options);

@@ -17,9 +17,6 @@ class DeviceAllocator : public Allocator {
  public:
   DeviceAllocator(std::shared_ptr<RankDevice> device, std::shared_ptr<MemoryTracker> tracker)
       : Allocator(std::move(tracker)), device_(std::move(device)) {}
-  std::size_t round_up(std::size_t nbytes) const override {
-    return (nbytes + kGranularity - 1) / kGranularity * kGranularity;
-  }
 
  protected:
   void fill_fresh(std::byte* bytes, std::size_t nbytes) override {
@@ -49,13 +46,14 @@ class CachingAllocator final : public DeviceAllocator {
   CachingAllocator(std::shared_ptr<RankDevice> device, std::shared_ptr<MemoryTracker> tracker,
                    std::size_t segment_nbytes)
       : DeviceAllocator(std::move(device), std::move(tracker)),
-        segment_nbytes_(round_up(segment_nbytes)) {}
+        segment_nbytes_(rounded_up(segment_nbytes)) {}
   ~CachingAllocator() override {
     try {
       give_unused_back();
     } catch (...) {  // an earlier call has reported what is wrong
     }
   }
+  std::size_t round_up(std::size_t nbytes) const override { return rounded_up(nbytes); }
   std::size_t reserved() const override { return most_reserved_; }
   std::int64_t retries() const override { return retries_; }
 
@@ -75,6 +73,10 @@ class CachingAllocator final : public DeviceAllocator {
   }
 
  private:
+  static std::size_t rounded_up(std::size_t nbytes) {
+    return (nbytes + kGranularity - 1) / kGranularity * kGranularity;
+  }
+
   static constexpr std::size_t kLarge = 16;  // segments for large requests: how many times as large
 
   void reserve(BlockCache::Pool pool, std::size_t nbytes) {
@@ -118,6 +120,8 @@ class CachingAllocator final : public DeviceAllocator {
   std::int64_t retries_ = 0;
 };
 
+/// Each block is an allocation of its own, of just the bytes that were asked for. So an overrun by
+/// one byte is found, and bytes are counted as on the CPU.
 class ExactAllocator final : public DeviceAllocator {
  public:
   using DeviceAllocator::DeviceAllocator;

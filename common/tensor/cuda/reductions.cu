@@ -85,8 +85,9 @@ void sum_rows(Stream stream, T* out, const T* in, std::int64_t rows, std::int64_
 
 template <class T>
 void sum(Stream stream, float* out, const T* in, std::int64_t n) {
-  launch("sum", 1, kLanes * kChunksAtOnce, 0, stream, sum_kernel<Element<T>>, out, on_device(in),
-         n);
+  // No element may lie at the end of its memory, which is no address that a kernel may have.
+  launch("sum", 1, kLanes * kChunksAtOnce, 0, stream, sum_kernel<Element<T>>, out,
+         n > 0 ? on_device(in) : nullptr, n);
 }
 
 #define FSDP_FOR(T)                                                                     \

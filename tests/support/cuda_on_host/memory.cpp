@@ -63,6 +63,7 @@ Allocation& Memory::allocate(Space space, std::size_t nbytes, int device) {
   next = up_to_page(begin + nbytes) + kPage;
   if (next > begin_[index_of(space)] + kRange) fail("the stand-in has used up its addresses");
   ++count_;
+  if (space == Space::device) live_nbytes_[device] += nbytes;
   Allocation& made = allocations_[begin];
   made = {count_, begin,  nbytes,
           space,  device, true,
@@ -74,6 +75,9 @@ Allocation& Memory::allocate(Space space, std::size_t nbytes, int device) {
 }
 
 void Memory::release(Allocation& allocation, const std::string& freed_by) {
+  if (allocation.space == Space::device && allocation.freed_by.empty()) {
+    live_nbytes_[allocation.device] -= allocation.nbytes;
+  }
   allocation.live = false;
   allocation.freed_by = freed_by;
   allocation.cells = {};
@@ -97,15 +101,7 @@ bool Memory::in_pinned_range(Address address) const {
   return address >= begin_[1] && address < begin_[1] + kRange;
 }
 
-std::size_t Memory::live_nbytes(int device) const {
-  std::size_t nbytes = 0;
-  for (const auto& [begin, each] : allocations_) {
-    if (each.space == Space::device && each.device == device && each.freed_by.empty()) {
-      nbytes += each.nbytes;
-    }
-  }
-  return nbytes;
-}
+std::size_t Memory::live_nbytes(int device) { return live_nbytes_[device]; }
 
 std::vector<const Allocation*> Memory::live() const {
   std::vector<const Allocation*> found;
@@ -117,6 +113,7 @@ std::vector<const Allocation*> Memory::live() const {
 
 void Memory::reset() {
   allocations_.clear();
+  live_nbytes_.clear();
   count_ = 0;
   for (std::size_t i = 0; i < 2; ++i) {
     madvise(reinterpret_cast<void*>(begin_[i]), next_[i] - begin_[i], MADV_DONTNEED);

@@ -105,7 +105,7 @@ class Memory {
   Allocation* find(Address address);
   bool in_device_range(Address address) const;
   bool in_pinned_range(Address address) const;
-  std::size_t live_nbytes(int device) const;
+  std::size_t live_nbytes(int device);
   std::vector<const Allocation*> live() const;
   /// Forgets everything. Addresses are not used again even then.
   void reset();
@@ -120,6 +120,7 @@ class Memory {
   std::map<Address, Allocation> allocations_;
   Address begin_[2], next_[2];
   int count_ = 0;
+  std::map<int, std::size_t> live_nbytes_;  // by device
   bool is_open_ = false;
   std::vector<Allocation*> opened_;
 };

@@ -1,0 +1,55 @@
+"""Where ranks compute: what differs when a runner is judged with DEVICE=cuda.
+
+Cases, judge and messages stay the same. The build links the runner and the judge with CUDA or, on a
+machine without a card, with the stand-in for one: the judge too, since what it compares with must be
+computed on the same device.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+DEVICES = ("cpu", "cuda")
+TASKS = range(1, 8)  # whose cases the reference passes there
+# Of processor time a run: the stand-in looks at every load and store.
+SECONDS = "40"
+# How its streams run: nothing before something waits for it, so a forgotten wait shows every time.
+PLAN = "lazy"
+_STAND_IN = Path("tests") / "support" / "cuda_on_host"
+
+
+class DeviceError(Exception):
+    """This machine has no such device, or this tree has nothing in its place."""
+
+
+def has_card() -> bool:
+    """Whether a card and nvcc are here. With CUDA_ON_HOST set the stand-in is wanted in any case."""
+    if os.environ.get("CUDA_ON_HOST"):
+        return False
+    path = os.environ.get("PATH", "") + ":/usr/local/cuda/bin"
+    smi = shutil.which("nvidia-smi", path=path)
+    return (smi is not None and shutil.which("nvcc", path=path) is not None and
+            subprocess.run([smi, "-L"], capture_output=True, check=False).returncode == 0)
+
+
+def preset(device: str, root: Path) -> str:
+    """The preset whose programs compute on `device`: its build folder has the same name."""
+    if device == "cpu":
+        return "grade"
+    if has_card():
+        return "grade-cuda"
+    if not (root / _STAND_IN).is_dir():
+        raise DeviceError("DEVICE=cuda: this machine has no CUDA card with nvcc, and a student kit "
+                          "has no stand-in for one. Leave DEVICE out")
+    return "grade-cuda-host"
+
+
+def environment(device: str) -> dict[str, str]:
+    """What a judge must be told of the device; nothing if it is the cpu."""
+    if device == "cpu":
+        return {}
+    return {"FSDP_DEVICE": device, "CUDA_ON_HOST": os.environ.get("CUDA_ON_HOST") or PLAN,
+            "FSDP_SECONDS": os.environ.get("FSDP_SECONDS") or SECONDS}
