@@ -21,7 +21,7 @@ using nn::CallState;
 
 constexpr double kPicosecondsPerSecond = 1e12;
 
-double real(std::int64_t value) { return static_cast<double>(value); }
+double number(std::int64_t value) { return static_cast<double>(value); }
 
 /// A configuration with one change, and with micro-batches as before.
 EstimatorConfig changed(EstimatorConfig config,
@@ -56,7 +56,7 @@ class Writer {
   }
   void line(const std::string& name, const std::string& what, const std::string& formula,
             std::int64_t measured) {
-    line(name, what, formula, real(measured));
+    line(name, what, formula, number(measured));
   }
   /// The last line may have measured so much less.
   void allow(double slack) { sheet_.sections.back().lines.back().slack = slack; }
@@ -107,23 +107,23 @@ class Sheet {
   }
 
   void give() {
-    out_.given("V", real(model_.vocab_size));
-    out_.given("d", real(model_.hidden_size));
-    out_.given("d_q", real(model_.query_width()));
-    out_.given("d_kv", real(model_.kv_width()));
-    out_.given("F", real(model_.intermediate_size));
-    out_.given("H", real(model_.num_attention_heads));
-    out_.given("K", real(model_.num_hidden_layers));
-    out_.given("k", real(k_));
-    out_.given("W", real(config_.train.parallel.ranks));
-    out_.given("B", real(config_.train.training.local_batch_size));
-    out_.given("T", real(config_.train.sequence_length()));
-    out_.given("tables", real(4 * model_.max_position_embeddings * model_.head_dim()));
-    out_.given("scratch", real(static_cast<std::int64_t>(ThreadPool::kScratchBytes) *
-                               config_.train.parallel.threads_per_rank));
+    out_.given("V", number(model_.vocab_size));
+    out_.given("d", number(model_.hidden_size));
+    out_.given("d_q", number(model_.query_width()));
+    out_.given("d_kv", number(model_.kv_width()));
+    out_.given("F", number(model_.intermediate_size));
+    out_.given("H", number(model_.num_attention_heads));
+    out_.given("K", number(model_.num_hidden_layers));
+    out_.given("k", number(k_));
+    out_.given("W", number(config_.train.parallel.ranks));
+    out_.given("B", number(config_.train.training.local_batch_size));
+    out_.given("T", number(config_.train.sequence_length()));
+    out_.given("tables", number(4 * model_.max_position_embeddings * model_.head_dim()));
+    out_.given("scratch", number(static_cast<std::int64_t>(ThreadPool::kScratchBytes) *
+                                 config_.train.parallel.threads_per_rank));
     out_.given("R", kPicosecondsPerSecond / machine().ps_per_flop);
     out_.given("Q", kPicosecondsPerSecond / machine().link_ps_per_byte);
-    out_.given("α", real(machine().alpha_ps) / kPicosecondsPerSecond);
+    out_.given("α", number(machine().alpha_ps) / kPicosecondsPerSecond);
   }
 
   void parameters() {
@@ -224,7 +224,7 @@ class Sheet {
               }));
     const MeasuredStep ddp = run([](TrainConfig& train) { train.parallel.strategy = "ddp"; });
     out_.line("all_reduce", "DDP", "2·4·N·(W - 1)/W", ddp.received_bytes());
-    out_.allow(real(ddp.reductions()));  // each counts whole bytes
+    out_.allow(number(ddp.reductions()));  // each counts whole bytes
     out_.line("two", "FSDP, M = 2", "2·(3·once - kept)", received([](TrainConfig&) {}, 2));
     out_.line("no_sync", "FSDP, M = 2, no_sync", "2·(2·once - kept) + once",
               received([](TrainConfig& train) { train.training.no_sync = true; }, 2));
@@ -246,7 +246,7 @@ class Sheet {
         run([](train::TrainConfig& train) { train.parallel.prefetch_depth = 0; });
     const std::string first = block(0), last = block(model_.num_hidden_layers - 1);
     const double t =
-        real(config_.train.training.local_batch_size * config_.train.sequence_length());
+        number(config_.train.training.local_batch_size * config_.train.sequence_length());
     out_.section("Tokens per rank that hide a gather and a reduction");
     out_.step("t", "now", "B·T");
     out_.step("t_fw", "forward: c·p·R/(2·Q)", "(W - 1)/W·4·R/(2·Q)");
