@@ -4,8 +4,8 @@
 #            JOBS=N      how many compilers and tests run at once (default: all processors)
 #            INSTALL=no  never call the package manager
 #            BACKEND=mpi ranks are processes: for make test, demo, bench, test-taskN and grade
-#            DEVICE=cuda ranks compute on a CUDA card or, without one, on the stand-in: make demo, test,
-#                        test-taskN
+#            DEVICE=cuda ranks compute on a CUDA card or, without one, on the stand-in: for make demo
+#                        and test-taskN. make test runs the tests of CUDA, always on the stand-in
 #            PARAM=bfloat16 REDUCE=bfloat16   make demo in 16 bits, over masters in float32
 # The course's targets take ONLY=3.2 SEED=N W=N IMPL=student|solution LEVEL=1..3
 
@@ -34,10 +34,11 @@ $(if $(filter cuda,$(DEVICE)),$(if $(filter-out $(have-devices),$(MAKECMDGOALS))
 mpi = $(filter mpi,$(BACKEND))
 cuda = $(filter cuda,$(DEVICE))
 $(if $(mpi),$(if $(cuda),$(error DEVICE=cuda BACKEND=mpi: ranks on CUDA cards are threads)))
-# Without a card, or without nvcc, the stand-in takes its place.
-card = $(shell PATH=$$PATH:/usr/local/cuda/bin; nvidia-smi -L >/dev/null 2>&1 && command -v nvcc)
-$(if $(cuda),$(if $(card)$(wildcard tests/support/cuda_on_host),,$(error DEVICE=cuda: needs a CUDA card \
-  and nvcc here, because a student kit has no stand-in for a card)))
+# Without a card, nvcc and NCCL, the stand-in takes their place.
+card = $(shell sh common/scripts/cuda_card.sh)
+stand-in = $(wildcard tests/support/cuda_on_host)
+$(if $(cuda),$(if $(if $(filter test,$(MAKECMDGOALS)),,$(card))$(stand-in),,$(error DEVICE=cuda: a student \
+  kit has no tests of CUDA and no stand-in for a card; demo and test-taskN need a card, nvcc and NCCL)))
 # The build whose ranks are what BACKEND says, and compute where DEVICE says.
 preset = $(if $(mpi),mpi,$(if $(cuda),$(if $(card),cuda,cuda-host),release))
 
@@ -67,7 +68,7 @@ demo: ## Train a small model, alone and sharded, and compare every bit (DEVICE=c
 	@$(install) build $(mpi)
 	@$(call configure,$(preset))
 	@$(call compile,$(preset)) unshard_demo
-	@$(if $(cuda),$(if $(card),,echo "No CUDA card and nvcc here: a shorter demo runs on the stand-in for a card."))
+	@$(if $(cuda),$(if $(card),,echo "No CUDA card, nvcc and NCCL here: a shorter demo runs on the stand-in for a card."))
 	@$(if $(mpi),$(call mpirun,4)) build/$(preset)/bin/unshard-demo \
 	  $(if $(PARAM),--mixed-precision-param $(PARAM)) $(if $(REDUCE),--mixed-precision-reduce $(REDUCE)) \
 	  $(if $(cuda),--device cuda $(if $(card),,--brief))

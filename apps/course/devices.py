@@ -8,9 +8,10 @@ computed on the same device.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
+
+import manifest
 
 DEVICES = ("cpu", "cuda")
 TASKS = range(1, 8)  # whose cases the reference passes there
@@ -18,6 +19,7 @@ TASKS = range(1, 8)  # whose cases the reference passes there
 SECONDS = "40"
 # How its streams run: nothing before something waits for it, so a forgotten wait shows every time.
 PLAN = "lazy"
+SCRIPT = manifest.ROOT / "common" / "scripts" / "cuda_card.sh"
 _STAND_IN = Path("tests") / "support" / "cuda_on_host"
 
 
@@ -26,13 +28,11 @@ class DeviceError(Exception):
 
 
 def has_card() -> bool:
-    """Whether a card and nvcc are here. With CUDA_ON_HOST set the stand-in is wanted in any case."""
+    """Whether a card, nvcc and NCCL are here. With CUDA_ON_HOST set the stand-in is wanted in any case."""
     if os.environ.get("CUDA_ON_HOST"):
         return False
-    path = os.environ.get("PATH", "") + ":/usr/local/cuda/bin"
-    smi = shutil.which("nvidia-smi", path=path)
-    return (smi is not None and shutil.which("nvcc", path=path) is not None and
-            subprocess.run([smi, "-L"], capture_output=True, check=False).returncode == 0)
+    found = subprocess.run(["sh", str(SCRIPT)], capture_output=True, text=True, check=False)
+    return found.stdout.strip() == "yes"
 
 
 def preset(device: str, root: Path) -> str:

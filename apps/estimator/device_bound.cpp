@@ -5,6 +5,7 @@
 #include "estimator/estimate_run.h"
 #include "estimator/estimator_config.h"
 #include "tensor/device_kernels.h"
+#include "train/strategy.h"
 
 #include <algorithm>
 
@@ -21,8 +22,9 @@ std::int64_t device_bound_bytes(const train::TrainConfig& config) {
     const EstimateRun run = run_estimate(estimated);
     highest = std::max(highest, run.tracker_max() - run.allocator.scratch);
   }
-  const auto of_losses = static_cast<std::int64_t>(cuda::kGranularity);  // RankTrainer keeps them
-  return highest + device_kernels().scratch_nbytes() + of_losses +
+  constexpr auto kUnit = static_cast<std::int64_t>(cuda::kGranularity);
+  const std::int64_t losses = 4 * train::plan_of(config).micro_steps;  // RankTrainer keeps them
+  return highest + device_kernels().scratch_nbytes() + (losses + kUnit - 1) / kUnit * kUnit +
          static_cast<std::int64_t>(Context::Options{}.workspace_nbytes);
 }
 

@@ -249,7 +249,9 @@ void remark(TrainConfig& config) {
   idle(config.is_modeled, {"training.device"}, "on a modeled machine");
   idle(config.training.device == "cpu" || config.parallel.strategy == "single",
        {"parallel.device_collectives"},
-       config.training.device == "cpu" ? "on the CPU" : "with strategy single");
+       config.is_modeled                 ? "on a modeled machine"
+       : config.training.device == "cpu" ? "on the CPU"
+                                         : "with strategy single");
   idle(!config.has_lora(), {"lora.alpha", "lora.targets"}, "while lora.rank is 0");
   idle(config.training.eval_every == 0 && !config.data.validation.empty(), {"data.validation"},
        "while training.eval_every is 0");

@@ -109,7 +109,10 @@ Saving best_saving(const TrainConfig& config, Work work) {
   halve("model.intermediate_size", [](Config& c) -> Field { return c.model.intermediate_size; });
   halve("model.max_position_embeddings",
         [](Config& c) -> Field { return c.model.max_position_embeddings; });
-  halve("parallel.ranks", [](Config& c) -> Field { return c.parallel.ranks; });
+  // Of ranks with a card each, fewer would leave each of them with more.
+  if (config.training.device != "cuda" || accelerator()->count() < config.parallel.ranks) {
+    halve("parallel.ranks", [](Config& c) -> Field { return c.parallel.ranks; });
+  }
   if (config.parallel.replicate_degree > 1) {
     halve("parallel.data_parallel_replicate_degree",
           [](Config& c) -> Field { return c.parallel.replicate_degree; });
@@ -166,7 +169,7 @@ Here here(const TrainConfig& config, Work work) {
     return {.ranks = config.parallel.ranks,
             .share = 1,
             .work = needed(config, work) + scratch,
-            .data = 0};  // they stay in the memory of the host
+            .data = 0};  // it stays in the memory of the host
   }
   const auto launch = mpi::launched();
   const std::int64_t all = config.parallel.ranks;
@@ -199,6 +202,23 @@ program::FreeMemory free_memory(const TrainConfig& config) {
                       of_a_card == 1 ? "" : "s", of_a_card == 1 ? "s" : "")};
 }
 
+// With cards: that the memory of the host can hold the data, and the shards that are offloaded.
+void check_host_memory(const TrainConfig& config, const program::FreeMemory& there, Work work) {
+  const auto states = static_cast<double>(make_optimizer(config.optimizer)->state_names().size());
+  const double copies =
+      config.parallel.offload_params ? 1 + states + (config.parallel.offload_grads ? 1 : 0) : 0;
+  const double shards = 4 * copies * static_cast<double>(config.model.parameter_count());
+  const double data = data_bytes(config, config.data.path) + validation_bytes(config, work);
+  if (shards + data <= static_cast<double>(there.nbytes)) return;
+  throw InputError(
+      fmt::format("{}: the memory of the host must hold {} of shards and {} of data, and there are "
+                  "{} ({}); {}, "
+                  "or set parallel.check_memory to false to try",
+                  shards > data ? "parallel.offload_params" : "data.path", show(shards), show(data),
+                  show_bytes(there.nbytes), there.limit,
+                  shards > data ? "leave more on the cards" : "use less data"));
+}
+
 std::int64_t needed_bytes(const TrainConfig& config, Work work) {
   const Here here = train::here(config, work);
   return static_cast<std::int64_t>(std::min(here.work + here.data, kMostShown));
@@ -206,6 +226,7 @@ std::int64_t needed_bytes(const TrainConfig& config, Work work) {
 
 void check_memory(const TrainConfig& config, const program::FreeMemory& there, Work work) {
   if (!config.parallel.check_memory) return;
+  if (config.training.device == "cuda") check_host_memory(config, program::free_memory(), work);
   const auto most = static_cast<double>(there.nbytes);
   const auto [ranks, share, held, data] = here(config, work);
   if (held + data <= most) return;

@@ -75,7 +75,7 @@ if(FSDP_CUDA STREQUAL "card")
     message(FATAL_ERROR "FSDP_CUDA=card needs nvcc: install the CUDA toolkit, or put nvcc into PATH. "
       "Without a card, the preset cuda-host runs the same code")
   endif()
-  if(NOT CMAKE_CUDA_ARCHITECTURES)
+  if(NOT CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
     set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "Cards; the last is kept as PTX too")
   endif()
   if(FSDP_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
@@ -88,9 +88,9 @@ if(FSDP_CUDA STREQUAL "card")
   # nvcc defines no macro by which a source could see these options. They would change the bits.
   foreach(options "${CMAKE_CUDA_FLAGS}" "${CMAKE_CUDA_FLAGS_RELEASE}" "$ENV{NVCC_PREPEND_FLAGS}"
       "$ENV{NVCC_APPEND_FLAGS}")
-    if(options MATCHES "use_fast_math|(ftz|fmad)[= ]true|prec-(div|sqrt)[= ]false")
-      message(FATAL_ERROR "nvcc gets '${options}', from CMAKE_CUDA_FLAGS, CUDAFLAGS or "
-        "NVCC_APPEND_FLAGS. Leave '${CMAKE_MATCH_0}' out: the kernels must give the CPU's bits")
+    if(options MATCHES "use_fast_math|(ftz|fmad)[= ]+true|prec-(div|sqrt)[= ]+false")
+      message(FATAL_ERROR "nvcc gets '${options}', from CMAKE_CUDA_FLAGS, CUDAFLAGS, "
+        "NVCC_PREPEND_FLAGS or NVCC_APPEND_FLAGS. Leave '${CMAKE_MATCH_0}' out: the kernels must give the CPU's bits")
     endif()
   endforeach()
   find_package(CUDAToolkit REQUIRED)

@@ -19,12 +19,14 @@ std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& ow
   const std::vector<std::int64_t> nbytes = lengths.to_vector<std::int64_t>();
   for (int rank = 1; rank < group.size(); ++rank) {
     const std::int64_t length = nbytes[static_cast<std::size_t>(rank)];
-    const Tensor words = Tensor::zeros({(length + kWord - 1) / kWord}, DType::int32);
-    if (rank == group.rank() && length > 0) std::memcpy(words.raw(), own.data(), own.size());
+    std::vector<std::int32_t> content(static_cast<std::size_t>((length + kWord - 1) / kWord));
+    if (rank == group.rank() && length > 0) std::memcpy(content.data(), own.data(), own.size());
+    const Tensor words = Tensor::from(content, {std::ssize(content)});
     group.broadcast(words, rank, label).wait();
     if (!is_first) continue;
+    content = words.to_vector<std::int32_t>();
     std::string text(static_cast<std::size_t>(length), '\0');
-    if (length > 0) std::memcpy(text.data(), words.raw(), text.size());
+    if (length > 0) std::memcpy(text.data(), content.data(), text.size());
     texts.push_back(std::move(text));
   }
   return texts;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Everything that a CUDA card must show, in one table: build/gpu/table.md. Without a card, or without
-# nvcc, it is a dry run on the stand-in, at sizes that it can compute.
+# Everything that a CUDA card must show, in one table: build/gpu/table.md. Without a card, nvcc and
+# NCCL, it is a dry run on the stand-in, at sizes that it can compute.
 #   gpu_all.sh [OUTPUT FOLDER]
 set -eu
 cd "$(dirname "$0")/../.."
@@ -8,9 +8,9 @@ PATH=$PATH:/usr/local/cuda/bin
 export PATH
 preset=cuda-host
 tests=
-if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
+if [ "$(sh common/scripts/cuda_card.sh)" = yes ]; then
   preset=cuda
-  tests=tests_on_card
+  [ ! -d tests/cuda ] || tests=tests_on_card
 fi
 INSTALL=${INSTALL:-yes} sh common/scripts/install.sh build course
 cmake --preset $preset --log-level=NOTICE >/dev/null

@@ -1,4 +1,5 @@
 // Trainings with training.device cuda, as unshard-train runs them, on cards of the stand-in.
+#include "comm/gather_texts.h"
 #include "cuda_on_host/plans.h"
 #include "estimator/device_bound.h"
 #include "support/temporary_folder.h"
@@ -106,6 +107,31 @@ TEST_CASE("the peak on a card is that of an estimate, to the byte", "[train]") {
       CHECK(train(kLazy, parts).peak_bytes == estimator::device_bound_bytes(configure(parts)));
     }
   }
+}
+
+TEST_CASE("on cards, options of a training change no bit of FSDP", "[train]") {
+  for (const Words& options :
+       {Words{"--lora.rank=2", "--training.max_norm=0"},
+        {"--training.mixed_precision_param=float16", "--fp16.initial_scale_power=8"},
+        {"--training.activation_checkpoint=block", "--training.no_sync=true"}}) {
+    CAPTURE(options[0]);
+    check_equal(train(kLazy, {options, placed("fsdp", 2)}), train(kRandom, {options}));
+  }
+  const Words mesh = {"--parallel.data_parallel_replicate_degree=2"};
+  check_equal(train(kRandom, {placed("fsdp", 4), mesh}), train(kLazy, {}));
+}
+
+TEST_CASE("on cards, ranks tell rank 0 of their last step", "[train]") {
+  std::vector<std::string> texts;
+  RunOptions options;
+  options.on_finished = [&](ProcessGroup* group) {
+    const std::string own = "rank " + std::to_string(group->rank());
+    const std::vector<std::string> all = gather_texts(*group, own, {"a test", Phase::none});
+    if (group->rank() == 0) texts = all;
+  };
+  train(kLazy, {placed("fsdp", 3), {"--training.global_batch_size=3", "--training.steps=1"}},
+        options);
+  CHECK(texts == Words{"rank 0", "rank 1", "rank 2"});
 }
 
 TEST_CASE("three ranks on two cards train what three ranks on the CPU do", "[train]") {

@@ -10,6 +10,7 @@ them as JSON. --device cpu tries this script with a model of two layers.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -22,7 +23,7 @@ try:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from transformers import LlamaConfig, LlamaForCausalLM
 except ImportError as error:
-    sys.exit(f"PyTorch with transformers is not installed ({error})")
+    sys.exit(f"PyTorch 2.6 or newer, with transformers, is not installed ({error})")
 
 # vocabulary, width, layers, heads, F, T, tied, B, checkpoint: as in nn/transformer.h and gpu_all.py
 _SHAPES = {"llama_124m": (50304, 768, 12, 12, 2048, 1024, True, 16, False),
@@ -92,7 +93,12 @@ def main() -> None:
             "FSDP2": lambda: sharded(shape, options.device)}
     found = {}
     for name, way in ways.items():
-        found[name] = way()
+        try:
+            found[name] = way()
+        except torch.OutOfMemoryError:
+            print(f"{name}: out of memory", file=sys.stderr)
+        torch._dynamo.reset()  # it keeps models, and they refer to themselves
+        gc.collect()
         if options.device == "cuda":
             torch.cuda.empty_cache()
     print(json.dumps(found))

@@ -16,7 +16,8 @@ void PeerAccess::enable(const RankDevice& device, const RankDevice& peer) {
   require(cudaDeviceCanAccessPeer(&can, own, other), "cudaDeviceCanAccessPeer");
   FSDP_CHECK(can != 0,
              "cuda:{} cannot reach the memory of cuda:{}, so that sums between them cannot be "
-             "canonical. Communicate by NCCL (device_data), or let all ranks share one device.",
+             "canonical. Communicate by NCCL (parallel.device_collectives nccl, or device_data "
+             "in code), or let all ranks share one device.",
              own, other);
   const cudaError_t answer = cudaDeviceEnablePeerAccess(other, 0);
   if (answer == cudaErrorPeerAccessAlreadyEnabled) {

@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(kThreads)
       from += index * shape.from_strides[d];
       rest = outer;
     }
-    out[to] = converted<To>(in[from]);
+    const To value = converted<To>(in[from]);
+    out[to] = value;
   });
 }
 
