@@ -23,7 +23,8 @@ std::int64_t device_bound_bytes(const train::TrainConfig& config) {
     highest = std::max(highest, run.tracker_max() - run.allocator.scratch);
   }
   constexpr auto kUnit = static_cast<std::int64_t>(cuda::kGranularity);
-  const std::int64_t losses = 4 * train::plan_of(config).micro_steps;  // RankTrainer keeps them
+  // RankTrainer keeps them.
+  const std::int64_t losses = std::int64_t{4} * train::plan_of(config).micro_steps;
   return highest + device_kernels().scratch_nbytes() + (losses + kUnit - 1) / kUnit * kUnit +
          static_cast<std::int64_t>(Context::Options{}.workspace_nbytes);
 }

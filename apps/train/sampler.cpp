@@ -23,7 +23,7 @@ MicroBatch MicroBatch::on_device() const {
   const Device device = Context::current().device();
   if (device.type != DeviceType::cuda) return *this;
   const auto copy = [&](const Tensor& from) {
-    const Tensor to = Tensor::empty(from.shape(), from.dtype(), device);
+    Tensor to = Tensor::empty(from.shape(), from.dtype(), device);
     start_host_copy(to, from, {}).wait();
     return to;
   };
