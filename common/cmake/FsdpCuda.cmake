@@ -52,6 +52,9 @@ if(EXISTS ${fsdp_stand_in} AND NOT FSDP_SANITIZE MATCHES thread)
     ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(cuda_on_host PUBLIC fsdp_base)
   target_compile_options(cuda_on_host PRIVATE -O1)
+  # Clang copies a struct by memcpy, which it does not trace.
+  target_compile_definitions(cuda_on_host PRIVATE
+    FSDP_LETS_UNTRACED=$<CXX_COMPILER_ID:Clang>)
   set_target_properties(cuda_on_host PROPERTIES UNITY_BUILD OFF)
   if(NOT FSDP_CUDA STREQUAL "card")  # there, the same files are for nvcc
     fsdp_kernels_on_host(fsdp_cuda_kernels_on_host ${fsdp_cuda_kernels})

@@ -129,6 +129,13 @@ void Memory::open(Allocation& allocation) {
   opened_.push_back(&allocation);
 }
 
+bool Memory::open_at(Address address) {
+  Allocation* const allocation = is_open_ ? find(address) : nullptr;
+  if (allocation == nullptr || !allocation->freed_by.empty() || allocation->is_open) return false;
+  open(*allocation);
+  return true;
+}
+
 void Memory::close() {
   for (Allocation* allocation : opened_) {
     protect(*allocation, PROT_NONE);

@@ -115,6 +115,8 @@ class Memory {
   void close();
   /// Part of touch().
   void open(Allocation& allocation);
+  /// Between open() and close(): opens what is allocated at this address; false if nothing is.
+  bool open_at(Address address);
 
  private:
   std::map<Address, Allocation> allocations_;
