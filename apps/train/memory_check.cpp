@@ -205,9 +205,15 @@ program::FreeMemory free_memory(const TrainConfig& config) {
 // With cards: that the memory of the host can hold the data, and the shards that are offloaded.
 void check_host_memory(const TrainConfig& config, const program::FreeMemory& there, Work work) {
   const auto states = static_cast<double>(make_optimizer(config.optimizer)->state_names().size());
-  const double copies =
-      config.parallel.offload_params ? 1 + states + (config.parallel.offload_grads ? 1 : 0) : 0;
-  const double shards = 4 * copies * static_cast<double>(config.model.parameter_count());
+  const bool trains = work == Work::training;
+  const double copies = 1 + (trains ? states + (config.parallel.offload_grads ? 1 : 0) : 0);
+  // With LoRA, a lower bound: the adapters alone.
+  const std::int64_t trained =
+      config.has_lora() ? config.lora_parameters() : config.model.parameter_count();
+  const double shards = config.parallel.offload_params
+                            ? 4 * copies * static_cast<double>(trained) *
+                                  static_cast<double>(config.parallel.replicate_degree)
+                            : 0;
   const double data = data_bytes(config, config.data.path) + validation_bytes(config, work);
   if (shards + data <= static_cast<double>(there.nbytes)) return;
   throw InputError(

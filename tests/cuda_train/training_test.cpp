@@ -221,6 +221,18 @@ TEST_CASE("a training that no card can hold is refused", "[train][stand-in]") {
                                contains("free memory of cuda:0, which 2 ranks share"));
 }
 
+TEST_CASE("a training whose shards no host can hold is refused", "[train][stand-in]") {
+  Session session(kLazy);
+  const auto complaint = [](const Words& more) {
+    const TrainConfig config =
+        configure({placed("fsdp", 2), {"--model.hidden_size=1000000"}, more});
+    return message_of<InputError>([&] { check_memory(config, free_memory(config)); });
+  };
+  CHECK_THAT(complaint({"--parallel.offload_params=true"}),
+             contains("parallel.offload_params: the memory of the host must hold"));
+  CHECK_THAT(complaint({}), contains("free memory of cuda:0"));
+}
+
 TEST_CASE("NCCL needs a card for each rank", "[train][stand-in]") {
   Session session(kLazy);
   CHECK(message_of<InputError>([] {
