@@ -6,6 +6,7 @@
 #include "device/memory_tracker.h"
 #include "estimate/rank_peaks.h"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace fsdp::estimate {
@@ -35,6 +36,17 @@ class Ledger {
   void move(MemoryKind from, MemoryKind to, std::int64_t nbytes) {
     drop(from, nbytes);
     hold(to, nbytes);
+  }
+  /// What is held now, less what was held `before`.
+  Breakdown change_since(const Breakdown& before) const {
+    Breakdown change = now_;
+    for (std::size_t i = 0; i < change.nbytes.size(); ++i) change.nbytes[i] -= before.nbytes[i];
+    return change;
+  }
+  /// Makes a change that has happened before once more. Its peaks are known, and not counted again.
+  void repeat(const Breakdown& change) {
+    for (std::size_t i = 0; i < change.nbytes.size(); ++i) now_.nbytes[i] += change.nbytes[i];
+    total_ += change.total();
   }
   const Breakdown& now() const { return now_; }
   const Breakdown& peak() const { return peak_; }

@@ -93,8 +93,12 @@ Segments segments_of(const ActivationTable& table, const nn::TransformerConfig& 
   return all;
 }
 
+Breakdown higher(const Breakdown& a, const Breakdown& b) { return b.total() > a.total() ? b : a; }
+
+}  // namespace
+
 StepSimulation simulation_of(const nn::TransformerConfig& config, const MemoryOptions& options,
-                             MemorySpace space = MemorySpace::device) {
+                             MemorySpace space) {
   check_options(config, options);
   const std::int64_t length = options.length == 0 ? config.max_position_embeddings : options.length;
   const ActivationTable table = activation_table(
@@ -102,10 +106,6 @@ StepSimulation simulation_of(const nn::TransformerConfig& config, const MemoryOp
   return {model_shape(config, options), segments_of(table, config, options, length), table, options,
           space};
 }
-
-Breakdown higher(const Breakdown& a, const Breakdown& b) { return b.total() > a.total() ? b : a; }
-
-}  // namespace
 
 Breakdown StepMemory::peak() const {
   Breakdown highest;

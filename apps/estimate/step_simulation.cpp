@@ -34,10 +34,38 @@ StepSimulation::StepSimulation(ModelShape shape, Segments segments, ActivationTa
 
 StepMemory StepSimulation::next_step() {
   StepMemory memory;
-  for (int m = 0; m < options_.micro_steps; ++m) memory.micro_steps.push_back(micro_step(m));
+  std::map<SumsAround, Change> known;
+  for (int m = 0; m < options_.micro_steps; ++m) walk_unless_known(m, memory, known);
   memory.step_peak = finish_step();
   memory.at_rest = reported_.now();
   return memory;
+}
+
+// Nothing travels when the first begins, and after the last, no gradients are made ready for
+// another. What each rank owns is not in the ledger.
+bool StepSimulation::may_be_known(int m) const {
+  const bool owns_sums = ledger_.ranks() != nullptr && options_.placement == Placement::zero2;
+  return !records_ && m > 1 && m + 1 < options_.micro_steps &&
+         options_.micro_steps_per_reduction == 1 && !owns_sums;
+}
+
+void StepSimulation::walk_unless_known(int m, StepMemory& memory,
+                                       std::map<SumsAround, Change>& known) {
+  if (!may_be_known(m)) return memory.micro_steps.push_back(micro_step(m));
+  const SumsAround sums{held_sums(m - 2), held_sums(m - 1), held_sums(m), held_sums(m + 1)};
+  if (const auto found = known.find(sums); found != known.end()) {
+    const Change& change = found->second;
+    ledger_.repeat(change.device);
+    host_.repeat(change.host);
+    leaf_across_ = m - change.m + change.leaf_across;
+    leaf_copied_ = m - change.m + change.leaf_copied;
+    return;
+  }
+  const Breakdown device = ledger_.now();
+  const Breakdown host = host_.now();
+  memory.micro_steps.push_back(micro_step(m));
+  known[sums] = {m, leaf_across_, leaf_copied_, ledger_.change_since(device),
+                 host_.change_since(host)};
 }
 
 MicroStepMemory StepSimulation::micro_step(int m) {

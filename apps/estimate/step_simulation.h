@@ -11,7 +11,9 @@
 #include "estimate/model_shape.h"
 #include "estimate/whole_gradients.h"
 
+#include <array>
 #include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,7 +32,9 @@ class StepSimulation {
   /// The most that is held by forwards without a tape. In place of next_step(), never beside it.
   Breakdown evaluation_peak();
   const Breakdown& held() const { return reported_.now(); }
-  /// Off: only peaks are written down, no snapshots.
+  /// Off: only peaks are written down, no snapshots, and micro-steps that are alike count once. Two
+  /// are alike if as many sums of gradients are held before and after both, and around the two
+  /// micro-steps that precede them: their last gradients may still travel.
   void set_recording(bool on) { records_ = on; }
   /// ZeRO: from here on, counts what each rank owns for that rank, and not what options.rank owns.
   void count_ranks(RankPeaks& ranks) { ledger_.count_ranks(ranks); }
@@ -48,6 +52,19 @@ class StepSimulation {
   /// Of their gathers.
   using Order = std::vector<Unit*>;
 
+  /// How many sums are held after each of the micro-steps m - 3 to m.
+  using SumsAround = std::array<int, 4>;
+  /// What a micro-step leaves changed.
+  struct Change {
+    int m;
+    int leaf_across;
+    int leaf_copied;
+    Breakdown device;
+    Breakdown host;
+  };
+
+  void walk_unless_known(int m, StepMemory& memory, std::map<SumsAround, Change>& known);
+  bool may_be_known(int m) const;
   MicroStepMemory micro_step(int m);
   void forward(MicroStepMemory& memory);
   void backward(int m, MicroStepMemory& memory);
@@ -117,5 +134,9 @@ class StepSimulation {
   bool has_tape_ = true;
   bool records_ = true;
 };
+
+/// Of this training. @throws Error if its options do not fit together
+StepSimulation simulation_of(const nn::TransformerConfig& config, const MemoryOptions& options,
+                             MemorySpace space = MemorySpace::device);
 
 }  // namespace fsdp::estimate

@@ -8,18 +8,18 @@ namespace {
 
 constexpr MemoryKind kKind = MemoryKind::unsharded_grad;
 
-int ones(int m) { return std::popcount(static_cast<unsigned>(m)); }
-
 }  // namespace
+
+int held_sums(int leaves) { return std::popcount(static_cast<unsigned>(leaves)); }
 
 void push_leaf(Ledger& ledger, MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf) {
   ledger.drop(from, nbytes);
   ledger.hold(to, nbytes * more_leaves(leaf));
 }
 
-int more_leaves(int leaf) { return ones(leaf + 1) - ones(leaf); }
+int more_leaves(int leaf) { return held_sums(leaf + 1) - held_sums(leaf); }
 
-int folded_leaves(int leaves) { return ones(leaves) - 1; }
+int folded_leaves(int leaves) { return held_sums(leaves) - 1; }
 
 void fold_leaves(Ledger& ledger, MemoryKind kind, std::int64_t nbytes, int leaves) {
   ledger.drop(kind, nbytes * folded_leaves(leaves));

@@ -21,6 +21,8 @@ namespace fsdp::estimate {
 /// TreeAccumulator's bytes. A binary counter: pushing leaf number m leaves pop(m + 1) sums where
 /// pop(m) were. Nothing is allocated for it, so it makes no peak.
 void push_leaf(Ledger& ledger, MemoryKind from, MemoryKind to, std::int64_t nbytes, int leaf);
+/// How many sums are held after so many leaves.
+int held_sums(int leaves);
 /// By how many sums leaf number `leaf` adds to those that are held.
 int more_leaves(int leaf);
 /// How many sums fewer there are when all of `leaves` are folded into one.

@@ -72,7 +72,7 @@ void for_each_strategy(const PlanRequest& request, const MemoryOptions& base, co
 /// The memory of a configuration is found by a walk over its micro-batches.
 void check_work(const std::vector<MemoryOptions>& all) {
   constexpr std::int64_t kMostMicroBatches =
-      1'000'000;  // half a minute for models of some dozen blocks
+      3'000'000;  // half a minute for models of some dozen blocks
   std::int64_t micro_batches = 0;
   for (const MemoryOptions& each : all) micro_batches += each.micro_steps;
   if (micro_batches <= kMostMicroBatches) return;

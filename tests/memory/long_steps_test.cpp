@@ -1,0 +1,121 @@
+// Steps of many micro-steps: the peak that is found without walking through all of them.
+#include "estimate/memory_formula.h"
+#include "estimate/step_simulation.h"
+#include "memory/real_training.h"
+#include "support/catch.h"
+
+#include <string>
+#include <vector>
+
+using namespace fsdp;
+using namespace fsdp::estimate;
+using namespace fsdp::testing;
+
+namespace {
+
+struct Named {
+  std::string name;
+  MemoryOptions options;
+};
+
+// What decides which gradients still travel when a micro-step begins.
+std::vector<Named> trainings() {
+  MemoryOptions base;
+  base.world_size = 4;
+  base.batch = 2;
+  std::vector<Named> all;
+  const auto add = [&](const std::string& name, const auto& change) {
+    all.push_back({name, base});
+    change(all.back().options);
+  };
+  add("single", [](MemoryOptions& options) {
+    options.placement = Placement::single;
+    options.world_size = 1;
+  });
+  const optim::MixedPrecision halves{.param_dtype = DType::bfloat16,
+                                     .reduce_dtype = DType::float32};
+  for (const Placement placement : {Placement::ddp, Placement::zero1, Placement::zero2}) {
+    const std::string number = std::to_string(static_cast<int>(placement));
+    add("placement " + number, [&](MemoryOptions& options) {
+      options.placement = placement;
+      options.bucket_bytes = 256;
+      options.rank = placement == Placement::ddp ? 0 : 2;
+    });
+    add("placement " + number + " in bfloat16, sums in float16", [&](MemoryOptions& options) {
+      options.placement = placement;
+      options.mixed_precision = halves;
+      options.zero.reductions.compression = DType::float16;
+    });
+  }
+  for (const int replicas : {1, 2}) {
+    for (const optim::Offload offload :
+         {optim::Offload{}, {.params = true}, {.params = true, .grads = true}}) {
+      add("sharded, " + std::to_string(replicas) + " replicas" +
+              (offload.grads    ? ", all offloaded"
+               : offload.params ? ", parameters offloaded"
+                                : ""),
+          [&](MemoryOptions& options) {
+            options.replicas = replicas;
+            options.offload = offload;
+          });
+      add(all.back().name + ", in bfloat16, kept", [&](MemoryOptions& options) {
+        options.replicas = replicas;
+        options.offload = offload;
+        options.mixed_precision = halves;
+        options.reshard = Reshard::never;
+        options.prefetch_depth = 0;
+      });
+    }
+  }
+  // One unit is trained: when a micro-step begins, gradients of the two before may travel.
+  add("one unit trained", [](MemoryOptions& options) {
+    options.replicas = 2;
+    options.offload = {.params = true, .grads = true};
+    options.trains = [](const std::string& path) { return path.starts_with("model.layers.0."); };
+  });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("Long steps hold what a walk through all of their micro-steps holds") {
+  const nn::TransformerConfig model = odd_model();
+  for (Named& training : trainings()) {
+    for (const int micro_steps : {1, 2, 3, 4, 5, 7, 8, 13, 21, 31, 32, 33, 64, 100, 255, 256}) {
+      for (const int per_reduction : {1, 2}) {
+        if (micro_steps % per_reduction != 0) continue;
+        INFO(training.name << ", " << micro_steps << " micro-steps, " << per_reduction
+                           << " per reduction");
+        training.options.micro_steps = micro_steps;
+        training.options.micro_steps_per_reduction = per_reduction;
+        for (const MemorySpace space : {MemorySpace::device, MemorySpace::host}) {
+          const Breakdown all = MemoryFormula(model, training.options, space).peak(2);
+          CHECK(peak_of_training(model, training.options, space) == all);
+          StepSimulation whole = simulation_of(model, training.options, space);
+          StepSimulation shortened = simulation_of(model, training.options, space);
+          shortened.set_recording(false);
+          for (int step = 0; step < 2; ++step) {
+            const StepMemory expected = whole.next_step();
+            const StepMemory found = shortened.next_step();
+            CHECK(found.step_peak == expected.step_peak);
+            CHECK(found.at_rest == expected.at_rest);
+            CHECK(found.micro_steps.back().forward_peak ==
+                  expected.micro_steps.back().forward_peak);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("Of 65,536 micro-steps, few are walked through") {
+  const nn::TransformerConfig model = odd_model();
+  for (Named& training : trainings()) {
+    INFO(training.name);
+    training.options.micro_steps = 1 << 16;
+    training.options.micro_steps_per_reduction = 1;
+    StepSimulation schedule = simulation_of(model, training.options);
+    schedule.set_recording(false);
+    CHECK(schedule.next_step().micro_steps.size() < 1'500);
+  }
+}
