@@ -46,7 +46,7 @@ class Builder:
         if device != "cpu" and backend != "threads":
             raise devices.DeviceError(f"--device {device} --backend {backend}: ranks on CUDA cards "
                                       "are threads")
-        name = processes.BUILDS[backend] if device == "cpu" else devices.preset(device, manifest.ROOT)
+        name = processes.BUILDS[backend] if device == "cpu" else devices.preset(device)
         return Builder(build=manifest.ROOT / "build" / name, jobs=jobs, device=device)
 
     def environment(self) -> dict[str, str]:

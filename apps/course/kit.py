@@ -38,7 +38,7 @@ _LEFT_OUT = [
     r"apps/course/(grade|grade_all|gradescope|gradescope_results|html_summary|kit|jail"
     r"|build_submission|diagnosis|hiding|reference_submission|similarity)\.py",
     r"apps/course/gradescope_image/.*", r"docs/instructors\.md", r"tests/structure/.*", r"\.ci/.*",
-    r"tests/(support/)?cuda_on_(host|card)/.*", r"tests/cuda(_fsdp|_train)?/.*",
+    r"tests/cuda_on_host/.*", r"tests/support/cuda_on_card/.*", r"tests/cuda(_fsdp|_train)?/.*",
     r"\.git(?!ignore$).*",
     r"build/.*", r".*\.kept-[0-9]+",
 ]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import unittest
-from pathlib import Path
 from unittest import mock
 
 import course_path  # noqa: F401  must come first
 import builder
 import devices
-import manifest
 
 
 class Devices(unittest.TestCase):
     def test_the_cpu_changes_nothing(self) -> None:
-        self.assertEqual(devices.preset("cpu", manifest.ROOT), "grade")
+        self.assertEqual(devices.preset("cpu"), "grade")
         self.assertEqual(devices.environment("cpu"), {})
         self.assertEqual(builder.Builder.of("threads").build.name, "grade")
 
@@ -25,7 +22,7 @@ class Devices(unittest.TestCase):
             tools = builder.Builder.of("threads", device="cuda")
         self.assertEqual((tools.build.name, tools.device), ("grade-cuda-host", "cuda"))
         with mock.patch.object(devices, "has_card", return_value=True):
-            self.assertEqual(devices.preset("cuda", manifest.ROOT), "grade-cuda")
+            self.assertEqual(devices.preset("cuda"), "grade-cuda")
 
     def test_the_variable_of_the_stand_in_asks_for_it(self) -> None:
         with mock.patch.dict(os.environ, {"CUDA_ON_HOST": "random:3"}):
@@ -34,12 +31,6 @@ class Devices(unittest.TestCase):
         with mock.patch.dict(os.environ):
             os.environ.pop("CUDA_ON_HOST", None)
             self.assertEqual(devices.environment("cuda")["CUDA_ON_HOST"], "lazy")
-
-    def test_a_kit_has_no_stand_in(self) -> None:
-        with tempfile.TemporaryDirectory() as kit, \
-                mock.patch.object(devices, "has_card", return_value=False), \
-                self.assertRaisesRegex(devices.DeviceError, "a student kit has no stand-in"):
-            devices.preset("cuda", Path(kit))
 
     def test_processes_do_not_compute_on_cards(self) -> None:
         with self.assertRaisesRegex(devices.DeviceError, "ranks on CUDA cards are threads"):

@@ -24,6 +24,7 @@ class Kit(unittest.TestCase):
                      "tests/solutions/gradients.cpp", "tests/grader/hostile/output.cpp",
                      "apps/course/questions/reference_task3.py", "tests/grader/mutants.py",
                      "apps/course/grade.py", "docs/instructors.md", ".ci/run", ".gitmodules",
+                     "tests/cuda_on_host/collectives_test.cpp", "tests/cuda/copy_test.cpp",
                      "tasks/task3_forward/forward.cpp.kept-1", "build/submission.tar.gz"):
             self.assertFalse(kit.belongs(name, set(), False), name)
 
@@ -33,7 +34,8 @@ class Kit(unittest.TestCase):
                      "apps/course/course.py", "apps/course/points.toml", "writeup/README.md",
                      "apps/course/showing.py", "apps/show/show_task3.cpp",
                      "apps/course/questions/task3.toml", "tasks/task3_forward/README.md",
-                     "tasks/task3_forward/forward.h", "tests/graded/runner.cpp"):
+                     "tasks/task3_forward/forward.h", "tests/graded/runner.cpp",
+                     "tests/support/cuda_on_host/fiber.cpp", "docs/cuda_stand_in.md"):
             self.assertTrue(kit.belongs(name, set(), True), name)
 
     def test_an_update_never_holds_a_students_files(self):
