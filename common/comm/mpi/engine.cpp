@@ -18,6 +18,8 @@ using std::chrono::microseconds;
 
 /// A process may end its program a little before others hear that the world has ended.
 constexpr std::chrono::seconds kLeftGrace{5};
+/// Each time a thread wakes, it takes the processor from the one that drives, and copies.
+constexpr microseconds kWhileDriving{1'000};
 
 int next_number() {
   static int number = 0;
@@ -85,7 +87,7 @@ void Engine::communication_thread() {
   for (bool is_urgent = false;;) {
     {
       std::unique_lock lock(wake_mutex_);
-      const microseconds time = pause.next(is_urgent);
+      const microseconds time = driving_ > 0 ? kWhileDriving : pause.next(is_urgent);
       wake_.wait_for(lock, time, [this] { return is_woken_ || is_closing_; });
       if (is_closing_) return;
       if (is_woken_) pause.reset();
@@ -93,10 +95,21 @@ void Engine::communication_thread() {
     }
     if (driving_ > 0) continue;
     if (progress()) pause.reset();
-    const std::lock_guard lock(mutex_);
-    is_urgent =
-        !called_.empty() || !agreed_.empty() || (coordinator_ && coordinator_->has_open_calls());
+    is_urgent = has_open_calls();
   }
+}
+
+bool Engine::has_open_calls() {
+  const std::lock_guard lock(mutex_);
+  return !called_.empty() || !agreed_.empty() || (coordinator_ && coordinator_->has_open_calls());
+}
+
+void Engine::wake() {
+  {
+    const std::lock_guard lock(wake_mutex_);
+    is_woken_ = true;
+  }
+  wake_.notify_one();
 }
 
 // Whatever can be done without waiting. @returns whether anything was

@@ -107,6 +107,8 @@ class Engine {
   [[noreturn]] void kill(const std::string& why);
   void close();
   void communication_thread();
+  bool has_open_calls();
+  void wake();
   [[noreturn]] void throw_aborted(bool unwinding);
   void check_thread(const char* what) const;
 

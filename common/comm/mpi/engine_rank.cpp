@@ -23,11 +23,13 @@ bool is_unwinding() { return std::uncaught_exceptions() > 0; }
 
 }  // namespace
 
-/// While one exists, the rank's thread drives.
+/// While one exists, the rank's thread drives. The other thread goes on with what is open then.
 class Engine::Driving {
  public:
   explicit Driving(Engine& engine) : engine_(engine) { ++engine_.driving_; }
-  ~Driving() { --engine_.driving_; }
+  ~Driving() {
+    if (--engine_.driving_ == 0 && engine_.has_open_calls()) engine_.wake();
+  }
   Driving(const Driving&) = delete;
   Driving& operator=(const Driving&) = delete;
 
@@ -167,12 +169,7 @@ void Engine::post(Outgoing outgoing) {
     const std::lock_guard lock(inbox_mutex_);
     inbox_.push_back(std::move(outgoing));
   }
-  if (driving_ > 0) return;
-  {
-    const std::lock_guard lock(wake_mutex_);
-    is_woken_ = true;
-  }
-  wake_.notify_one();
+  if (driving_ == 0) wake();
 }
 
 void Engine::post(Message::Kind kind, const OwnCall& operation, bool unwinding) {

@@ -7,7 +7,10 @@
 namespace fsdp::mpi {
 namespace {
 
-constexpr std::int64_t kMessageBytes = std::int64_t{512} << 10;
+/// What is added stays in a cache until then.
+constexpr std::int64_t kAddedBytes = std::int64_t{512} << 10;
+/// What is only moved costs less in long messages, but a rank that computes waits for one.
+constexpr std::int64_t kMovedBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kSmallestMessage = 4096;
 constexpr std::int64_t kCacheLine = 64;
 
@@ -96,7 +99,8 @@ class Planner {
         slab_(slab_of(call, pieces_, world_size, most_scratch)),
         rank_(rank),
         world_size_(world_size),
-        message_(message_bytes(world_size)),
+        added_(message_bytes(Messages::added, world_size)),
+        moved_(message_bytes(Messages::moved, world_size)),
         scratch_(scratch),
         whole_(has_place_for_sums(call, rank) ? call.out : nullptr) {}
 
@@ -130,16 +134,25 @@ class Planner {
 
   /// Each rank has its piece at its place in `all`; then all have all of them.
   void all_gather(std::byte* all) {
-    if (is_power_of_two(world_size_)) {
-      double_up(all);
-      return;
-    }
+    if (is_power_of_two(world_size_)) return double_up(all);
     Round round;
     for (int distance = 1; distance < world_size_; ++distance) {
       send(round, ahead(distance), all, rank_);
       receive(round, behind(distance), all, behind(distance));
     }
     plan_.push_back(std::move(round));
+  }
+
+  /// The same, but each rank has its piece at `own`. The first round sends only that,
+  /// from there. The piece is copied to its place afterwards.
+  void all_gather(std::byte* all, const std::byte* own) {
+    std::byte* const there = place(all, rank_);
+    if (own == there) return all_gather(all);
+    const std::size_t first = plan_.size();
+    all_gather(all);
+    for (Send& send : plan_[first].sends) send.from = own + (send.from - there);
+    if (plan_.size() == first + 1) plan_.emplace_back();
+    plan_[first + 1].copies.push_back({there, own, pieces_.nbytes(rank_)});
   }
 
   /// Each rank gets its piece of the root's `all`, at its place.
@@ -159,11 +172,12 @@ class Planner {
     for (int distance = 1; distance < world_size_; ++distance) {
       const int peer = (root + distance) % world_size_;
       if (rank_ == root) receive(round, peer, all, peer);
-      if (rank_ == peer) send_bytes(round, root, own, pieces_.nbytes(peer));
+      if (rank_ == peer) send_bytes(round, root, own, pieces_.nbytes(peer), moved_);
     }
     plan_.push_back(std::move(round));
   }
 
+  std::int64_t nbytes(int piece) const { return pieces_.nbytes(piece); }
   std::byte* place(std::byte* all, int piece) const { return all + pieces_.offset(piece); }
   const std::byte* place(const std::byte* all, int piece) const {
     return all + pieces_.offset(piece);
@@ -182,24 +196,25 @@ class Planner {
   int ahead(int distance) const { return (rank_ + distance) % world_size_; }
   int behind(int distance) const { return (rank_ + world_size_ - distance) % world_size_; }
 
-  void send_bytes(Round& round, int peer, const std::byte* from, std::int64_t nbytes) const {
-    for (std::int64_t at = 0; at < nbytes; at += message_)
-      round.sends.push_back({peer, from + at, std::min(message_, nbytes - at)});
+  void send_bytes(Round& round, int peer, const std::byte* from, std::int64_t nbytes,
+                  std::int64_t message) const {
+    for (std::int64_t at = 0; at < nbytes; at += message)
+      round.sends.push_back({peer, from + at, std::min(message, nbytes - at)});
   }
   void send(Round& round, int peer, const std::byte* all, int piece) const {
-    send_bytes(round, peer, place(all, piece), pieces_.nbytes(piece));
+    send_bytes(round, peer, place(all, piece), pieces_.nbytes(piece), moved_);
   }
   void receive(Round& round, int peer, std::byte* all, int piece) const {
     std::byte* to = place(all, piece);
     const std::int64_t nbytes = pieces_.nbytes(piece);
-    for (std::int64_t at = 0; at < nbytes; at += message_)
-      round.receives.push_back({peer, to + at, std::min(message_, nbytes - at)});
+    for (std::int64_t at = 0; at < nbytes; at += moved_)
+      round.receives.push_back({peer, to + at, std::min(moved_, nbytes - at)});
   }
   void sum(Round& round, std::byte* target, const std::byte* own, int piece,
            const std::vector<int>& peers, bool is_last) const {
     const std::int64_t nbytes = pieces_.nbytes(piece);
-    for (std::int64_t at = 0; at < nbytes; at += message_) {
-      const std::int64_t length = std::min(message_, nbytes - at);
+    for (std::int64_t at = 0; at < nbytes; at += added_) {
+      const std::int64_t length = std::min(added_, nbytes - at);
       round.sums.push_back(
           {target + at, own + at, rank_, peers, length / pieces_.element(), is_last});
     }
@@ -214,7 +229,7 @@ class Planner {
         if (((piece ^ rank_) & (bit - 1)) != 0) continue;  // given away before
         const std::byte* own = bit == 1 ? place(in, piece) : place_of_sum(piece);
         if (((piece ^ rank_) & bit) != 0) {
-          send_bytes(round, peer, own, pieces_.nbytes(piece));
+          send_bytes(round, peer, own, pieces_.nbytes(piece), added_);
         } else {
           sum(round, is_last ? out : place_of_sum(piece), own, piece, {peer}, is_last);
         }
@@ -240,10 +255,10 @@ class Planner {
     Round round;
     std::vector<int> peers;
     for (int distance = 1; distance < world_size_; ++distance) peers.push_back(behind(distance));
-    for (std::int64_t at = 0; at < pieces_.slab_bytes(); at += message_) {
+    for (std::int64_t at = 0; at < pieces_.slab_bytes(); at += added_) {
       for (int distance = 1; distance < world_size_; ++distance) {
         const int peer = ahead(distance);
-        const std::int64_t length = std::min(message_, pieces_.nbytes(peer) - at);
+        const std::int64_t length = std::min(added_, pieces_.nbytes(peer) - at);
         if (length > 0) round.sends.push_back({peer, place(in, peer) + at, length});
       }
     }
@@ -255,7 +270,8 @@ class Planner {
   std::int64_t slab_;
   int rank_;
   int world_size_;
-  std::int64_t message_;
+  std::int64_t added_;  // most bytes of a message, if they are added,
+  std::int64_t moved_;  // and if not
   std::byte* scratch_;
   std::byte* whole_;
   Plan plan_;
@@ -263,9 +279,10 @@ class Planner {
 
 }  // namespace
 
-std::int64_t message_bytes(int world_size) {
-  if (is_power_of_two(world_size)) return kMessageBytes;
-  const std::int64_t share = kMessageBytes / std::max(1, world_size - 1);
+std::int64_t message_bytes(Messages messages, int world_size) {
+  const std::int64_t most = messages == Messages::added ? kAddedBytes : kMovedBytes;
+  if (is_power_of_two(world_size)) return most;
+  const std::int64_t share = most / std::max(1, world_size - 1);
   return std::max(kSmallestMessage, share / kSmallestMessage * kSmallestMessage);
 }
 
@@ -282,9 +299,11 @@ Plan make_plan(const Collective& call, int rank, int world_size, std::byte* scra
   Planner planner(call, rank, world_size, scratch, most_scratch);
   switch (call.op) {
     case CollectiveOp::all_gather:
-      planner.copy(planner.place(call.out, rank), call.in,
-                   call.numel * static_cast<std::int64_t>(size_of(call.dtype)));
-      if (world_size > 1) planner.all_gather(call.out);
+      if (world_size > 1) {
+        planner.all_gather(call.out, call.in);
+      } else {
+        planner.copy(call.out, call.in, planner.nbytes(rank));
+      }
       break;
     case CollectiveOp::reduce_scatter:
       planner.slab_by_slab(

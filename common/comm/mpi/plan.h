@@ -55,8 +55,9 @@ struct Round {
 
 using Plan = std::vector<Round>;
 
-/// The most bytes of one message.
-std::int64_t message_bytes(int world_size);
+enum class Messages { added, moved };
+/// The most bytes of one message, whose values are added to others, or only moved.
+std::int64_t message_bytes(Messages messages, int world_size);
 
 /// The most scratch of a plan, unless it is given another limit.
 inline constexpr std::int64_t kMostScratch = std::int64_t{8} << 20;
@@ -79,7 +80,8 @@ std::int64_t scratch_bytes(const Collective& call, int rank, int world_size,
 /// exchanges with r xor 2^s, and keeps the pieces whose bit s is its own. Neighbors are added
 /// first, so this *is* the canonical tree. And if neighbors share a host, what leaves it is a sum
 /// already. all_gather goes the same way back, farthest first. For other W, every rank sends every
-/// other rank its piece.
+/// other rank its piece. In all_gather a rank copies its own piece only after it has sent it, for
+/// by then the peer's reading has brought it into a cache.
 ///
 /// A rank receives what received_bytes() says; of broadcast and reduce that is the most. all_reduce
 /// is reduce_scatter, then all_gather; broadcast begins with a scatter, and reduce ends with a

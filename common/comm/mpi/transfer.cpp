@@ -45,7 +45,7 @@ Transfer::Transfer(const Collective& call, Plan plan, std::vector<int> members, 
   std::size_t peers = 0;
   for (const Round& round : plan_)
     for (const Sum& sum : round.sums) peers = std::max(peers, sum.peers.size());
-  buffers_.prepare(kSumsInFlight * peers, message_bytes(rank_count_));
+  buffers_.prepare(kSumsInFlight * peers, message_bytes(Messages::added, rank_count_));
 }
 
 bool Transfer::progress(Job& job) {
@@ -73,10 +73,18 @@ void Transfer::begin_round() {
   has_begun_ = true;
 }
 
-// Receives first: a message that finds its buffer is copied once less.
+// Sends first. The library may copy a long message as soon as its receive is posted, if the sender
+// has announced it by then. So both ranks must have announced theirs before: else one copies while
+// the other waits.
 bool Transfer::post(Job& job) {
   const Round& round = plan_[round_];
   bool posted = false;
+  for (; sends_.size() < kInFlight && sends_posted_ < round.sends.size(); ++sends_posted_) {
+    const Send& send = round.sends[sends_posted_];
+    const int to = members_[static_cast<std::size_t>(send.peer)];
+    sends_.push_back(job.send(to, send.from, send.nbytes));
+    posted = true;
+  }
   while (sums_.size() < kSumsInFlight && sums_posted_ < round.sums.size()) {
     const Sum& sum = round.sums[sums_posted_];
     Pending pending{&sum, sums_posted_ % kSumsInFlight * sum.peers.size(), {}};
@@ -95,12 +103,6 @@ bool Transfer::post(Job& job) {
     const Receive& receive = round.receives[receives_posted_];
     const int from = members_[static_cast<std::size_t>(receive.peer)];
     receives_.push_back(job.receive(from, receive.to, receive.nbytes));
-    posted = true;
-  }
-  for (; sends_.size() < kInFlight && sends_posted_ < round.sends.size(); ++sends_posted_) {
-    const Send& send = round.sends[sends_posted_];
-    const int to = members_[static_cast<std::size_t>(send.peer)];
-    sends_.push_back(job.send(to, send.from, send.nbytes));
     posted = true;
   }
   return posted;

@@ -148,7 +148,7 @@ std::vector<Walker> walk(CollectiveOp op, int world_size, std::int64_t numel, Re
 }
 
 // None, fewer than ranks, what no world size divides, more than a message.
-constexpr std::int64_t kSizes[] = {0, 1, 7, 331, 300'007};
+constexpr std::int64_t kSizes[] = {0, 1, 7, 331, 600'011};
 constexpr int kWorlds[] = {1, 2, 3, 4, 5, 6, 7, 8, 13, 16};
 
 /// One slab for everything, some slabs, and slabs of a few elements or one.
@@ -293,7 +293,31 @@ TEST_CASE("plan: no message is longer than promised, and two ranks need no scrat
     if (world_size <= 2) CHECK(scratch.empty());
     for (const Round& round : mpi::make_plan(call, 0, world_size, scratch.data()))
       for (const mpi::Send& send : round.sends)
-        CHECK(send.nbytes <= mpi::message_bytes(world_size));
+        CHECK(send.nbytes <= mpi::message_bytes(mpi::Messages::added, world_size));
+  }
+}
+
+TEST_CASE("plan: all_gather sends a rank's piece from where it is, and copies it afterwards") {
+  constexpr std::int64_t kNumel = 600'011;
+  for (const int world_size : {2, 3, 4, 5, 8}) {
+    Collective call{.op = CollectiveOp::all_gather, .numel = kNumel};
+    std::vector<float> in(kNumel), out(static_cast<std::size_t>(kNumel * world_size));
+    call.in = reinterpret_cast<const std::byte*>(in.data());
+    call.out = reinterpret_cast<std::byte*>(out.data());
+    const Plan plan = mpi::make_plan(call, 1, world_size, nullptr);
+    CHECK(plan.front().copies.empty());
+    CHECK(plan.front().sends.front().from == call.in);
+    for (const mpi::Send& send : plan.front().sends) {
+      CHECK((send.from >= call.in && send.from + send.nbytes <= call.in + 4 * kNumel));
+      CHECK(send.nbytes <= mpi::message_bytes(mpi::Messages::moved, world_size));
+    }
+    REQUIRE(plan[1].copies.size() == 1);
+    CHECK(plan[1].copies.front().to == call.out + 4 * kNumel);
+    CHECK(plan[1].copies.front().nbytes == 4 * kNumel);
+
+    call.in = call.out + 4 * kNumel;  // it is there already
+    for (const Round& round : mpi::make_plan(call, 1, world_size, nullptr))
+      CHECK(round.copies.empty());
   }
 }
 
