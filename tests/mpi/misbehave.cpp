@@ -42,6 +42,7 @@ const std::map<std::string, std::function<void(ProcessGroup&)>>& modes() {
       {"good", [](ProcessGroup& group) { gather(group, "second"); }},
       {"throws", [](ProcessGroup&) { throw std::runtime_error("boom"); }},
       {"returns", [](ProcessGroup&) {}},
+      {"renames", [](ProcessGroup& group) { gather(group, "other"); }},
       {"swaps", [](ProcessGroup& group) { reduce(group, "second"); }},
       {"resizes", [](ProcessGroup& group) { gather(group, "second", 5); }},
       {"computes", [](ProcessGroup&) { compute_forever(); }},

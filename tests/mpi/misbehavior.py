@@ -53,6 +53,27 @@ class Misbehavior(jobs.JobTest):
         self.assertNotEqual(code, 0, said)
         self.assert_all_saw("the number of elements of collective 1: 4 on rank 0, 5 on rank 1\n")
 
+    def test_without_checks_a_wrong_label_is_not_noticed(self):
+        code, said = self.run_mode("renames")
+        self.assertNotEqual(code, 0, said)
+        self.assert_all_saw("the label of collective 1: second/forward on rank 0, other/forward on")
+        self.environment["FSDP_MPI_UNCHECKED"] = "1"
+        code, said = self.run_mode("renames")
+        self.assertEqual(code, 0, said)
+        self.assert_all_saw("nothing")
+
+    def test_without_checks_a_rank_that_throws_ends_all(self):
+        self.environment["FSDP_MPI_UNCHECKED"] = "1"
+        code, said = self.run_mode("throws")
+        self.assertNotEqual(code, 0, said)
+        self.assertIn("boom", said)
+
+    def test_whether_calls_are_checked_is_0_or_1(self):
+        self.environment["FSDP_MPI_UNCHECKED"] = "yes"
+        code, said = self.run_mode("good")
+        self.assertNotEqual(code, 0, said)
+        self.assertIn("FSDP_MPI_UNCHECKED: is 'yes', but must be 1", self.seen(-1))
+
     def test_a_rank_that_computes_on_when_the_others_have_failed(self):
         code, said = self.run_mode("computes")
         self.assertNotEqual(code, 0, said)

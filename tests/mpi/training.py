@@ -36,6 +36,17 @@ class Training(trainings.TrainingTest):
                 # Process 0 alone has said so.
                 self.assertEqual(self.said.count("parameters sha256"), 1, self.said)
 
+    def test_processes_train_the_same_if_they_compare_no_calls(self):
+        batch = "--training.global_batch_size=12"
+        for strategy, ranks in (("fsdp", 3), ("zero2", 4)):
+            with self.subTest(strategy=strategy, ranks=ranks):
+                self.environment["FSDP_MPI_UNCHECKED"] = "0"
+                checked = self.train(strategy, batch, processes=ranks)
+                self.environment["FSDP_MPI_UNCHECKED"] = "1"
+                unchecked = self.train(strategy, batch, processes=ranks)
+                for key in ("losses", "param_sha256", "comm_bytes", "world_size"):
+                    self.assertEqual(unchecked[key], checked[key])
+
     def test_processes_evaluate_what_threads_evaluate(self):
         batch = "--training.global_batch_size=12"
         other = self.folder / "other.txt"

@@ -150,6 +150,10 @@ bool Engine::send_posted() {
   }
   if (end_) return false;  // too late
   for (Outgoing& outgoing : posted) {
+    if (outgoing.operation && !outgoing.operation->is_checked) {
+      let_move(outgoing.operation);
+      continue;
+    }
     if (outgoing.operation) {
       const Key key{outgoing.message.group, outgoing.message.sequence};
       called_.emplace(key, std::move(outgoing.operation));
@@ -214,6 +218,10 @@ void Engine::on_agreed(const Message& message) {
     part->rank = static_cast<int>(own - part->members.begin());
     operation->part = std::move(part);
   }
+  let_move(operation);
+}
+
+void Engine::let_move(const std::shared_ptr<OwnCall>& operation) {
   operation->agreed = true;
   agreed_.push_back(operation);
 }

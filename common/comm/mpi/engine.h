@@ -37,11 +37,21 @@ struct OwnCall {
   std::shared_ptr<Membership> group;
   Collective call;
   control::SplitChoice choice{};
-  std::shared_ptr<Membership> part{};             ///< of a split, when done: the new group
-  bool agreed = false;                            ///< guarded by the engine
+  bool is_checked = true;              ///< agreed on by all ranks before its data moves
+  std::shared_ptr<Membership> part{};  ///< of a split, when done: the new group
+  bool agreed = false;                 ///< guarded by the engine
+  std::chrono::steady_clock::time_point called{};
   std::chrono::steady_clock::time_point ended{};  // set before `done`
   std::atomic<bool> done = false;
 };
+
+/// False if FSDP_MPI_UNCHECKED=1 is in the environment. Then the data of a collective move as soon
+/// as a rank has called it, and no rank tells the coordinator. That saves a round trip, and loses
+/// what it is for. Ranks that call different collectives, or in another order, get wrong values or
+/// wait forever, and a rank that ends early is not noticed. Splits and barriers are still agreed
+/// on. If a rank throws, the job is ended.
+/// @throws InputError if it is neither 0 nor 1
+bool checks_calls();
 
 /// The engine of this process in one world.
 ///
@@ -90,7 +100,7 @@ class Engine {
     std::shared_ptr<OwnCall> operation;  // of a call
   };
 
-  void post(Outgoing outgoing);
+  void post(Outgoing outgoing, bool wakes = true);
   void post(Message::Kind kind, const OwnCall& operation, bool unwinding);
   bool progress();
   bool progress_if_free();
@@ -101,6 +111,7 @@ class Engine {
   bool move_data();
   void on_message(const Message& message);
   void on_agreed(const Message& message);
+  void let_move(const std::shared_ptr<OwnCall>& operation);
   void send_to_coordinator(const Message& message);
   void beat();
   void check_others();
@@ -114,10 +125,12 @@ class Engine {
 
   Job& job_;
   const int number_;  // of this world
+  const bool checks_ = checks_calls();
   std::shared_ptr<Membership> world_;
   const std::thread::id thread_ = std::this_thread::get_id();
   const OwnCall* asked_about_ = nullptr;  // of the rank's thread
   std::int64_t times_asked_ = 0;
+  Clock::duration last_gap_ = Clock::duration::max();  // between a call and the wait for it
 
   mutable std::mutex inbox_mutex_;
   std::vector<Outgoing> inbox_;       // what is to be sent

@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 namespace fsdp::mpi {
@@ -14,6 +16,9 @@ namespace {
 
 /// A wait this short is not worth a message.
 constexpr std::chrono::milliseconds kShortWait{1};
+/// A rank that waits so soon after a call drives it itself. To wake another thread for it would
+/// take longer than a small collective.
+constexpr std::chrono::microseconds kShortGap{50};
 /// A rank that waits has nothing better to do than to look, and a sleep takes fifty microseconds.
 constexpr int kPatientYields = 1'000;
 /// So many questions are told at once.
@@ -22,6 +27,19 @@ constexpr std::int64_t kQuestionsTold = 1'000;
 bool is_unwinding() { return std::uncaught_exceptions() > 0; }
 
 }  // namespace
+
+bool checks_calls() {
+  constexpr const char* kVariable = "FSDP_MPI_UNCHECKED";
+  const char* text = std::getenv(kVariable);
+  const std::string_view value = text == nullptr ? "0" : text;
+  if (value != "0" && value != "1") {
+    throw InputError(
+        fmt::format("{}: is '{}', but must be 1 = ranks do not compare their calls, or "
+                    "0 = they do",
+                    kVariable, value));
+  }
+  return value == "0";
+}
 
 /// While one exists, the rank's thread drives. The other thread goes on with what is open then.
 class Engine::Driving {
@@ -40,7 +58,9 @@ class Engine::Driving {
 void Engine::call(const std::shared_ptr<OwnCall>& operation) {
   if (stopped_) throw_aborted(is_unwinding());
   check_thread(name_of(operation->call.op).data());
-  operation->call.sequence = operation->group->called++;
+  const CollectiveOp op = operation->call.op;
+  operation->is_checked = checks_ || op == CollectiveOp::split || op == CollectiveOp::barrier;
+  if (operation->is_checked) operation->call.sequence = operation->group->called++;
   asked_about_ = nullptr;
   {
     const std::lock_guard lock(inbox_mutex_);
@@ -52,7 +72,8 @@ void Engine::call(const std::shared_ptr<OwnCall>& operation) {
   message.call = operation->call;
   message.choice = operation->choice;
   message.unwinding = is_unwinding();
-  post({std::move(message), operation});
+  operation->called = Clock::now();
+  post({std::move(message), operation}, last_gap_ > kShortGap);
   progress_if_free();  // sent at once, before the other thread is awake
 }
 
@@ -73,6 +94,7 @@ void Engine::wait(OwnCall& operation) {
   const Driving driving(*this);
   const bool unwinding = is_unwinding();
   const Clock::time_point begin = Clock::now();
+  if (is_own) last_gap_ = begin - operation.called;
   bool told = !is_own;
   Pause pause(kPatientYields);
   while (!operation.done) {
@@ -164,15 +186,16 @@ void Engine::check_thread(const char* what) const {
              what, job_.rank());
 }
 
-void Engine::post(Outgoing outgoing) {
+void Engine::post(Outgoing outgoing, bool wakes) {
   {
     const std::lock_guard lock(inbox_mutex_);
     inbox_.push_back(std::move(outgoing));
   }
-  if (driving_ == 0) wake();
+  if (wakes && driving_ == 0) wake();
 }
 
 void Engine::post(Message::Kind kind, const OwnCall& operation, bool unwinding) {
+  if (!operation.is_checked) return;  // nobody knows it
   Message message{.kind = kind};
   message.group = operation.group->number;
   message.sequence = operation.call.sequence;

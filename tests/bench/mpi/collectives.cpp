@@ -129,9 +129,10 @@ double seconds_of(const std::function<void()>& body, int times) {
   return wall.count() / times;
 }
 
-/// The time of one collective of ours, in a world of its own.
-double measure_ours(const Case& item, std::int64_t numel, int times) {
+/// The time of one collective of ours, in a world of its own; its ranks compare their calls or not.
+double measure_ours(const Case& item, std::int64_t numel, int times, bool is_checked) {
   double seconds = 0;
+  setenv("FSDP_MPI_UNCHECKED", is_checked ? "0" : "1", 1);
   run_ranks(mpi::Job::instance().size(), [&](ProcessGroup& group) {
     const Tensor whole = Tensor::zeros({numel});
     const Tensor shard = Tensor::zeros({numel / group.size()});
@@ -164,13 +165,15 @@ void compare(const Case& item, std::int64_t nbytes) {
   const Tensor whole = Tensor::zeros({numel});
   const Tensor other = Tensor::zeros({numel});
   std::vector<double> ours;
+  std::vector<double> unchecked;
   std::vector<double> theirs;
   std::vector<double> copy;
   std::vector<double> ring;
   std::vector<double> to_theirs;
   std::vector<double> to_ring;
   for (int turn = 0; turn < kTurns; ++turn) {
-    ours.push_back(measure_ours(item, numel, times));
+    ours.push_back(measure_ours(item, numel, times, true));
+    unchecked.push_back(measure_ours(item, numel, times, false));
     theirs.push_back(measure_mpi(item.theirs, whole, times));
     ring.push_back(measure_mpi(item.ring, whole, times));
     copy.push_back(measure_copy(whole, other, times));
@@ -179,12 +182,11 @@ void compare(const Case& item, std::int64_t nbytes) {
   }
   if (process_rank() != 0) return;
   fmt::print(
-      "{:<15} {:>8.2f} MB  ours {:>9.3f} ms  library {:>9.3f} ms  ring {:>9.3f} ms  memcpy "
-      "{:>8.3f} "
-      "ms  {:.2f}  {:.2f}\n",
+      "{:<15} {:>8.2f} MB  ours {:>8.3f} ms  unchecked {:>8.3f} ms  library {:>8.3f} ms  ring "
+      "{:>8.3f} ms  memcpy {:>7.3f} ms  {:.2f}  {:.2f}\n",
       item.name, static_cast<double>(nbytes) / 1e6, bench::median(ours) * 1e3,
-      bench::median(theirs) * 1e3, bench::median(ring) * 1e3, bench::median(copy) * 1e3,
-      bench::median(to_theirs), bench::median(to_ring));
+      bench::median(unchecked) * 1e3, bench::median(theirs) * 1e3, bench::median(ring) * 1e3,
+      bench::median(copy) * 1e3, bench::median(to_theirs), bench::median(to_ring));
 }
 
 }  // namespace
