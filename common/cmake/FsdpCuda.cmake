@@ -47,6 +47,11 @@ endfunction()
 # be in one program.
 if(EXISTS ${fsdp_stand_in} AND NOT FSDP_SANITIZE MATCHES thread)
   file(GLOB sources CONFIGURE_DEPENDS ${fsdp_stand_in}/*.cpp)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND sources ${fsdp_stand_in}/switch/x86_64.cpp)
+  else()
+    list(APPEND sources ${fsdp_stand_in}/switch/portable.cpp)
+  endif()
   add_library(cuda_on_host STATIC ${sources})
   target_include_directories(cuda_on_host BEFORE PUBLIC ${fsdp_stand_in}/include
     ${PROJECT_SOURCE_DIR}/tests)

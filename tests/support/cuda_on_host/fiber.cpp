@@ -1,8 +1,9 @@
 #include "support/cuda_on_host/fiber.h"
 
+#include "support/cuda_on_host/switch.h"
+
 #include <sys/mman.h>
 
-#include <cstdint>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -69,45 +70,50 @@ Stacks& stacks() {
 
 Fiber::Fiber() : stack_(stacks().take()) {}
 
-Fiber::~Fiber() { stacks().give_back(stack_); }
-
-void Fiber::start(std::function<void()> entry) {
-  // Frames of an earlier start, which may have been left for good.
-  if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(stack_, kStack);
-  entry_ = std::move(entry);
-  own_frames_ = nullptr;
-  getcontext(&context_);
-  context_.uc_stack.ss_sp = stack_;
-  context_.uc_stack.ss_size = kStack;
-  context_.uc_link = nullptr;
-  const auto self = reinterpret_cast<std::uintptr_t>(this);
-  makecontext(&context_, reinterpret_cast<void (*)()>(&Fiber::begin), 2,
-              static_cast<unsigned>(self >> 32U), static_cast<unsigned>(self));
+Fiber::~Fiber() {
+  forget_frames();
+  stacks().give_back(stack_);
 }
 
-void Fiber::begin(unsigned high, unsigned low) {
-  const auto self = (static_cast<std::uintptr_t>(high) << 32U) | low;
-  Fiber& fiber = *reinterpret_cast<Fiber*>(self);
+// Those of a start that was left for good.
+void Fiber::forget_frames() {
+  const bool has_frames = std::exchange(is_midway_, false);
+  if (has_frames && __asan_unpoison_memory_region != nullptr) {
+    __asan_unpoison_memory_region(stack_, kStack);
+  }
+}
+
+void Fiber::start(std::function<void()> entry) {
+  forget_frames();
+  is_midway_ = true;
+  entry_ = std::move(entry);
+  own_frames_ = nullptr;
+  top_ = empty_stack(stack_, kStack, &Fiber::begin, this);
+}
+
+void Fiber::begin(void* self) {
+  Fiber& fiber = *static_cast<Fiber*>(self);
   arrive(nullptr, &fiber.caller_stack_, &fiber.caller_nbytes_);
   fiber.entry_();
+  fiber.is_midway_ = false;
   fiber.leave_forever();
 }
 
 void Fiber::resume() {
   announce(&caller_frames_, stack_, kStack);
-  swapcontext(&caller_, &context_);
+  cuda_on_host_switch(&caller_, top_);
   arrive(caller_frames_, nullptr, nullptr);
 }
 
 void Fiber::leave() {
   announce(&own_frames_, caller_stack_, caller_nbytes_);
-  swapcontext(&context_, &caller_);
+  cuda_on_host_switch(&top_, caller_);
   arrive(own_frames_, &caller_stack_, &caller_nbytes_);
 }
 
 void Fiber::leave_forever() {
   announce(nullptr, caller_stack_, caller_nbytes_);
-  setcontext(&caller_);
+  cuda_on_host_switch(&top_, caller_);
   __builtin_unreachable();
 }
 

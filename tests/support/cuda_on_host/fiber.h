@@ -2,8 +2,6 @@
 /// A thread of a block: a stack of its own that can be left and taken up again. Internal.
 #pragma once
 
-#include <ucontext.h>
-
 #include <cstddef>
 #include <functional>
 
@@ -27,9 +25,12 @@ class Fiber {
   bool on_stack(const void* address) const;
 
  private:
-  static void begin(unsigned high, unsigned low);
+  static void begin(void* fiber);
+  void forget_frames();
   std::function<void()> entry_;
-  ucontext_t context_ = {}, caller_ = {};
+  void* top_ = nullptr;  // of its stack, and of its caller's
+  void* caller_ = nullptr;
+  bool is_midway_ = false;  // started, and not ended
   char* stack_;
   // What the address sanitizer has to know of both stacks.
   void* own_frames_ = nullptr;

@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <link.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -53,13 +54,21 @@ struct Symbol {
 };
 
 struct Symbols {
-  std::vector<Symbol> functions, locals;  // relative to the program's base, and to its locals
+  std::vector<Symbol> functions;  // relative to the program's base
+  std::vector<Symbol> arrays;  // thread_local variables of functions, relative to the first local
 };
+
+std::vector<char> bytes_of_program() {
+  std::ifstream file("/proc/self/exe", std::ios::binary | std::ios::ate);
+  std::vector<char> bytes(static_cast<std::size_t>(std::max<std::streamoff>(0, file.tellg())));
+  file.seekg(0);
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  return bytes;
+}
 
 /// In order of their addresses, from the file of this program.
 Symbols read_symbols() {
-  std::ifstream file("/proc/self/exe", std::ios::binary);
-  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  const std::vector<char> bytes = bytes_of_program();
   Symbols found;
   ElfW(Ehdr) head;
   if (bytes.size() < sizeof head) return found;
@@ -74,10 +83,15 @@ Symbols read_symbols() {
       std::memcpy(&symbol, bytes.data() + section.sh_offset + at, sizeof symbol);
       const int type = ELF64_ST_TYPE(symbol.st_info);
       if (symbol.st_size == 0 || (type != STT_FUNC && type != STT_TLS)) continue;
-      (type == STT_FUNC ? found.functions : found.locals)
-          .push_back({names + symbol.st_name, symbol.st_value, symbol.st_size});
+      const char* name = names + symbol.st_name;
+      // Variables of functions have such names. Others are thread_local for other reasons.
+      const bool is_of_function = std::strncmp(name, "_ZZ", 3) == 0;
+      if (type == STT_TLS && !is_of_function) continue;
+      (type == STT_FUNC ? found.functions : found.arrays)
+          .push_back({name, symbol.st_value, symbol.st_size});
     }
   }
+  std::ranges::sort(found.arrays, {}, &Symbol::begin);
   return found;
 }
 
@@ -113,15 +127,13 @@ std::string SharedArray::name() const { return readable(*symbol); }
 
 std::optional<SharedArray> last_shared_array_before(Address address) {
   const Program& here = program();
-  const Symbol* last = nullptr;
-  for (const Symbol& each : symbols().locals) {
-    // Variables of functions have such names. Others are thread_local for other reasons.
-    const bool of_function = each.name.rfind("_ZZ", 0) == 0;
-    if (!of_function || here.local_begin + each.begin > address) continue;
-    if (last == nullptr || each.begin > last->begin) last = &each;
-  }
-  if (last == nullptr) return std::nullopt;
-  return SharedArray{&last->name, here.local_begin + last->begin, last->nbytes};
+  const std::vector<Symbol>& arrays = symbols().arrays;
+  if (address < here.local_begin) return std::nullopt;
+  const auto after =
+      std::ranges::upper_bound(arrays, address - here.local_begin, {}, &Symbol::begin);
+  if (after == arrays.begin()) return std::nullopt;
+  const Symbol& last = *std::prev(after);
+  return SharedArray{&last.name, here.local_begin + last.begin, last.nbytes};
 }
 
 std::optional<SharedArray> shared_array_at(Address address) {
