@@ -64,6 +64,11 @@ void print_start(const TrainConfig& config, const TokenData& data) {
       "micro-batches",
       placement_of(config), config.parallel.ranks, config.parallel.threads_per_rank,
       config.training.global_batch_size, config.sequence_length(), config.micro_batches()));
+  const TrainingConfig& training = config.training;
+  if (training.mixed_precision_param != "float32" || training.mixed_precision_reduce != "float32") {
+    print_line(fmt::format("masters in float32, the model in {}, sums of gradients in {}",
+                           training.mixed_precision_param, training.mixed_precision_reduce));
+  }
   if (config.has_lora()) {
     const std::int64_t base = config.model.parameter_count(), trained = config.lora_parameters();
     print_line(fmt::format("LoRA of rank {} on {}: {} parameters are trained, {:.4f} % of {}",

@@ -233,6 +233,16 @@ TEST_CASE("a training whose shards no host can hold is refused", "[train][stand-
   CHECK_THAT(complaint({}), contains("free memory of cuda:0"));
 }
 
+TEST_CASE("only what is sharded is offloaded", "[train][stand-in]") {
+  Session session(kLazy);
+  for (const std::string strategy : {"ddp", "zero1", "zero2"}) {
+    CHECK_THAT(message_of<InputError>([&] {
+                 configure({placed(strategy, 2), {"--parallel.offload_params=true"}});
+               }),
+               contains("strategy " + strategy + " has no shards to move; use fsdp"));
+  }
+}
+
 TEST_CASE("NCCL needs a card for each rank", "[train][stand-in]") {
   Session session(kLazy);
   CHECK(message_of<InputError>([] {

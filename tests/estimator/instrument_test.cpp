@@ -58,6 +58,31 @@ TEST_CASE("a spike between two states is in the peak of the active modules only"
   CHECK(iteration.phases[0].module == active.path());
 }
 
+TEST_CASE("a spike in backward is in the backward peak of the active modules only", "[estimator]") {
+  Context context({.seed = 1});
+  const ContextScope scope(context);
+  nn::TransformerLM model(nn::TransformerConfig::nano());
+  constexpr std::int64_t kSpike = 1'000'000;
+  nn::Module& active = *model.blocks()[1];
+  active.register_full_backward_pre_hook([](nn::Module&) {
+    Tensor::empty({kSpike}, DType::float32);  // gone at once
+  });
+  MemoryInstrument instrument(model, context.tracker());
+  instrument.begin_iteration();
+  instrument.begin_phase("forward", 0);
+  const Variable loss = loss_of(model);
+  instrument.begin_phase("backward", 0);
+  loss.backward();
+  instrument.begin_phase("gradients");
+  const IterationMemory iteration = instrument.end_iteration();
+  for (const ModuleMemory& each : iteration.modules) {
+    const bool is_active = each.name == "root" || each.name == active.path();
+    CHECK((each.columns[kPeakBackward].total() > 4 * kSpike) == is_active);
+    CHECK(each.columns[kPeakForward].total() < 4 * kSpike);
+  }
+  CHECK(iteration.phases[1].module == active.path());
+}
+
 TEST_CASE("a removed instrument has changed nothing", "[estimator]") {
   struct Seen {
     double loss;

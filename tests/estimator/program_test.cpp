@@ -31,10 +31,12 @@ TEST_CASE("exit codes tell agreement, lack of memory and wrong input apart", "[e
   const Finished little = run(folder, "--model.preset nano --parallel.ranks 3 --memory 100kB");
   CHECK(little.code == 1);
   CHECK_THAT(little.out, contains("out of memory: "));
-  const Finished wrong = run(folder, "--parallelism.pipeline_parallel_degree=2");
-  CHECK(wrong.code == 2);
-  CHECK(wrong.out.empty());
-  CHECK_THAT(wrong.err, contains("pipeline parallelism is not estimated"));
+  for (const std::string what : {"tensor", "pipeline", "context", "expert"}) {
+    const Finished wrong = run(folder, "--parallelism." + what + "_parallel_degree=2");
+    CHECK(wrong.code == 2);
+    CHECK(wrong.out.empty());
+    CHECK_THAT(wrong.err, contains(what + " parallelism is not estimated"));
+  }
   CHECK(run(folder, "--model.preset nano one.toml two.toml").code == 2);
   CHECK(run(folder, "--rank 1 --model.preset nano").code == 2);
 }
@@ -128,14 +130,51 @@ TEST_CASE("modes of the planner warn too, and run no ranks", "[estimator]") {
 
 TEST_CASE("the text has every section, and says what was switched off", "[estimator]") {
   const TemporaryFolder folder;
-  const Finished done = run(folder, "--model.preset nano --parallel.ranks 3 --compile.enable");
-  for (const char* part :
-       {"Effective configuration", "false (switched off)", "Peak memory per iteration", "PEAK_BW",
-        "peak active: ", "| num_retries: 0", "Tracker Accuracy: 1.00 (equal)", "Where the peak is",
-        "Hot spots", "Communication buffers", "What would lower the peak",
-        "equal, byte for byte and kind for kind"}) {
+  const Finished done = run(folder,
+                            "--model.preset nano --parallel.ranks 3 --compile.enable "
+                            "--training.local_batch_size 8");
+  for (const char* part : {"Effective configuration", "false (switched off)", "\nOrder\n",
+                           "\nPeak memory per iteration\n", "\nPhases\n", "\nModules and states",
+                           "PEAK_BW", "\nSummary\n",
+                           "peak active: 451.50 KiB | peak reserved: 451.50 KiB | num_retries: 0\n"
+                           "Tracker Max: 451.50 KiB\nTracker Accuracy: 1.00 (equal)\n",
+                           "\nWhere the peak is\n", "\nHot spots\n", "\nCommunication buffers\n",
+                           "\nWhat would lower the peak", "--training.local_batch_size 4",
+                           "equal, byte for byte and kind for kind"}) {
     CHECK_THAT(done.out, contains(part));
   }
+}
+
+TEST_CASE("the environment of torchtitan's runner sets ranks and the file", "[estimator]") {
+  const TemporaryFolder folder;
+  const std::string file = (folder / "nano.toml").string();
+  io::write_text_atomically(file, "[model]\npreset = \"nano\"\n");
+  const Finished done = run(folder, "--format json", "NGPU=4 NNODES=2 CONFIG_FILE=" + file);
+  INFO(done.err);
+  REQUIRE(done.code == 0);
+  const auto config = nlohmann::json::parse(done.out).at("config");
+  CHECK(config.at("source") == file);
+  CHECK(config.at("settings").at("parallel.ranks") == "8");
+}
+
+TEST_CASE("what is resident follows the mode, and not the model", "[estimator]") {
+  const TemporaryFolder folder;
+  const auto json = [&](const std::string& words) {
+    const Finished done = run(folder, words + " --format json");
+    REQUIRE(done.code == 0);
+    return nlohmann::json::parse(done.out);
+  };
+  const auto resident = [](const nlohmann::json& document) {
+    return document.at("resident_bytes").get<std::int64_t>();
+  };
+  const std::int64_t small = resident(json("--model.preset llama2_7b --parallel.ranks 64"));
+  const std::int64_t large = resident(json("--model.preset llama2_70b --parallel.ranks 64"));
+  CHECK(large - small < 30'000'000);
+  const std::string tiny = "--model.preset tiny --parallel.ranks 2";
+  const auto real = json(tiny + " --memory_estimation.disable_fake_mode");
+  const auto& allocator = real.at("allocator");
+  CHECK(resident(real) - resident(json(tiny)) > allocator.at("peak_active").get<std::int64_t>());
+  CHECK(allocator.at("fragmentation") > 0);
 }
 
 TEST_CASE("70 billion parameters are estimated in less than 300 MB", "[estimator]") {

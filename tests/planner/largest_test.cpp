@@ -49,6 +49,24 @@ TEST_CASE("The largest batch fits on every rank, and one sequence more does not 
   }
 }
 
+TEST_CASE("What a strategy saves is spent on larger batches, or on fewer ranks") {
+  const nn::TransformerConfig model = nn::TransformerConfig::tiny();
+  const std::int64_t memory = 40'000'000;
+  const auto largest = [&](Placement placement, int ranks) {
+    MemoryOptions options;
+    options.placement = placement;
+    options.world_size = ranks;
+    Evaluator evaluator(model, {});
+    return largest_batch(evaluator, options, memory).batch;
+  };
+  const std::int64_t ddp = largest(Placement::ddp, 4);
+  const std::int64_t zero1 = largest(Placement::zero1, 4);
+  CHECK(ddp < zero1);
+  CHECK(zero1 < largest(Placement::zero2, 4));
+  // As many sequences in all: DDP over four ranks, FSDP over three.
+  CHECK(largest(Placement::sharded, 3) * 3 >= ddp * 4);
+}
+
 TEST_CASE("The memory planned with ZeRO is that of the rank with the highest peak") {
   nn::TransformerConfig model = nn::TransformerConfig::tiny();
   MemoryOptions options;

@@ -7,6 +7,8 @@
 
 #include "train/program.h"
 
+#include <cstdio>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -130,6 +132,7 @@ TEST_CASE("the first configuration of DeepSpeed's users trains tiny", "[train][d
   CHECK(config.optimizer.adamw.weight_decay == 3e-7);
   CHECK(config.training.local_batch_size == 4);
   CHECK(config.training.max_norm == 1);
+  CHECK(config.parallel.reduce_bucket_size == 50'000'000);
   CHECK(config.log_freq == 2000);
 
   const TemporaryFolder folder;
@@ -155,6 +158,19 @@ TEST_CASE("the first configuration of DeepSpeed's users trains tiny", "[train][d
     return count;
   };
   CHECK(lines_with(" ms  backward ") == 3);
+  // Each step's times: all there was is in them, and each phase took some.
+  std::istringstream lines(run.out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(" ms  backward ") == std::string::npos) continue;
+    INFO(line);
+    double forward = -1, backward = -1, reduce = -1, step = -1;
+    REQUIRE(std::sscanf(line.c_str(), "  forward %lf ms  backward %lf ms  reduce %lf ms  step %lf",
+                        &forward, &backward, &reduce, &step) == 4);
+    CHECK(forward > 0);
+    CHECK(backward > 0);
+    CHECK(reduce >= 0);
+    CHECK(step > 0);
+  }
 }
 
 TEST_CASE("without metrics.wall_clock_breakdown no times of phases are printed",

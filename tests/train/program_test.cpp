@@ -193,6 +193,19 @@ TEST_CASE("replicas are announced, and named in the picture", "[train][program][
              contains("nano over 4 ranks, fsdp, 2 replicas of 2 shards"));
 }
 
+TEST_CASE("formats are announced if they are mixed", "[train][program]") {
+  const TemporaryFolder folder;
+  const std::string announced = "masters in float32, the model in bfloat16, sums of gradients in ";
+  const std::string param = " --training.mixed_precision_param bfloat16";
+  CHECK_THAT(unshard_train(folder, short_run(folder) + param).out,
+             contains(announced + "float32\n"));
+  CHECK_THAT(unshard_train(
+                 folder, short_run(folder) + param + " --training.mixed_precision_reduce bfloat16")
+                 .out,
+             contains(announced + "bfloat16\n"));
+  CHECK_THAT(unshard_train(folder, short_run(folder)).out, !contains("masters in"));
+}
+
 TEST_CASE("a skipped step's line has no rate and no norm", "[train][program]") {
   const TemporaryFolder folder;
   const Finished run = unshard_train(

@@ -49,8 +49,13 @@ extern "C" void cuda_on_host_first();
 void* empty_stack(char* stack, std::size_t nbytes, void (*entry)(void*), void* argument) {
   // What a switch pops, the last entry first in memory: r15, r14, r13, r12, rbx, rbp, where to go.
   const std::array<std::uint64_t, 7> registers = {
-      0, 0, reinterpret_cast<std::uint64_t>(entry), reinterpret_cast<std::uint64_t>(argument),
-      0, 0, reinterpret_cast<std::uint64_t>(&cuda_on_host_first)};
+      0,
+      0,
+      reinterpret_cast<std::uint64_t>(entry),
+      reinterpret_cast<std::uint64_t>(argument),
+      0,
+      0,
+      reinterpret_cast<std::uint64_t>(&cuda_on_host_first)};
   // A call needs a multiple of 16 here, when all of that has been popped.
   char* top = stack + nbytes - 16 - sizeof registers;
   std::memcpy(top, registers.data(), sizeof registers);
