@@ -189,9 +189,16 @@ void Check::nothing_on_heap(const Json& peak) {
 }
 
 std::vector<int> worlds(std::vector<int> given) {
-  const char* world = std::getenv("FSDP_WORLD");
-  if (world == nullptr || *world == '\0') return given;
-  return {std::atoi(world)};
+  const char* asked = std::getenv("FSDP_WORLD");
+  if (asked == nullptr || *asked == '\0') return given;
+  const int world = std::atoi(asked);
+  const auto is_power_of_two = [](int size) {
+    return std::has_single_bit(static_cast<unsigned>(size));
+  };
+  const bool holds_anywhere = given.size() > 1 && !std::ranges::all_of(given, is_power_of_two);
+  const bool holds_there = std::ranges::find(given, world) != given.end() ||
+                           (holds_anywhere && world > std::ranges::min(given));
+  return holds_there ? std::vector{world} : given;
 }
 
 std::vector<std::uint64_t> seeds(std::vector<std::uint64_t> given) {

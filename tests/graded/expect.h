@@ -74,7 +74,9 @@ class Check {
   bool ok_ = true;
 };
 
-/// Worlds to judge at: those given, or the one of FSDP_WORLD (make test-task3 W=3).
+/// Worlds to judge at: those given, or the one of FSDP_WORLD (make test-task3 W=3) if the case
+/// holds there too. A case that is given one world holds in no other. Nor does one that is given
+/// only powers of two: there, a few micro-batches are shared out, and bits are equal.
 std::vector<int> worlds(std::vector<int> given);
 /// Seeds to judge with: those given, and the one of FSDP_SEED (make test-task3 SEED=5) besides.
 std::vector<std::uint64_t> seeds(std::vector<std::uint64_t> given);
