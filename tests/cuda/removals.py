@@ -9,7 +9,7 @@ left, those of test_cuda_fsdp. For each site, the output names the test that fai
 SURVIVED. The exit code is 1 if a site survived that is not in EXEMPT, if one in EXEMPT did not, or
 if one cannot be built.
 
-About half an hour on two processors. --only takes a regular expression for path:line: statement.
+About ten minutes on two processors. --only takes a regular expression for path:line: statement.
 """
 
 from __future__ import annotations
