@@ -28,7 +28,7 @@ function(fsdp_cuda_library name runtime kernels)
   target_sources(${name} INTERFACE $<TARGET_OBJECTS:${name}_entries>)
   target_link_libraries(${name} PUBLIC ${runtime} fsdp_comm ${kernels})
   target_link_libraries(${kernels} INTERFACE ${name})
-  set_target_properties(${name} ${name}_entries PROPERTIES UNITY_BUILD OFF)
+  set_target_properties(${name} ${name}_entries PROPERTIES UNITY_BUILD OFF EXCLUDE_FROM_ALL ON)
 endfunction()
 
 # fsdp_kernels_on_host(NAME FILE…): kernels and their launchers, compiled as C++. -fsanitize=thread makes
@@ -40,7 +40,7 @@ function(fsdp_kernels_on_host name)
   set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX
     COMPILE_OPTIONS "-O1;-fno-sanitize=address,alignment,object-size;-fsanitize=thread")
   target_link_libraries(${name} PUBLIC cuda_on_host)
-  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF EXCLUDE_FROM_ALL ON)
 endfunction()
 
 # The stand-in, and the library on it. It takes the place of the thread sanitizer's runtime: both cannot
@@ -60,7 +60,8 @@ if(EXISTS ${fsdp_stand_in} AND NOT FSDP_SANITIZE MATCHES thread)
   # Clang copies a struct by memcpy, which it does not trace.
   target_compile_definitions(cuda_on_host PRIVATE
     FSDP_LETS_UNTRACED=$<CXX_COMPILER_ID:Clang>)
-  set_target_properties(cuda_on_host PROPERTIES UNITY_BUILD OFF)
+  # Built for what is linked with it: in a student kit, only with DEVICE=cuda.
+  set_target_properties(cuda_on_host PROPERTIES UNITY_BUILD OFF EXCLUDE_FROM_ALL ON)
   if(NOT FSDP_CUDA STREQUAL "card")  # there, the same files are for nvcc
     fsdp_kernels_on_host(fsdp_cuda_kernels_on_host ${fsdp_cuda_kernels})
     # Clang, when it optimizes, loads what a condition excludes, and drops it again.

@@ -158,7 +158,7 @@ TEST_CASE("the first configuration of DeepSpeed's users trains tiny", "[train][d
     return count;
   };
   CHECK(lines_with(" ms  backward ") == 3);
-  // Each step's times: all there was is in them, and each phase took some.
+  // Each step has four times.
   std::istringstream lines(run.out);
   for (std::string line; std::getline(lines, line);) {
     if (line.find(" ms  backward ") == std::string::npos) continue;
@@ -166,10 +166,8 @@ TEST_CASE("the first configuration of DeepSpeed's users trains tiny", "[train][d
     double forward = -1, backward = -1, reduce = -1, step = -1;
     REQUIRE(std::sscanf(line.c_str(), "  forward %lf ms  backward %lf ms  reduce %lf ms  step %lf",
                         &forward, &backward, &reduce, &step) == 4);
-    CHECK(forward > 0);
-    CHECK(backward > 0);
-    CHECK(reduce >= 0);
-    CHECK(step > 0);
+    for (const double time : {forward, backward, reduce, step}) CHECK(time >= 0);
+    CHECK(forward + backward > 0);
   }
 }
 

@@ -143,11 +143,11 @@ class Planner {
     plan_.push_back(std::move(round));
   }
 
-  /// The same, but each rank has its piece at `own`. The first round sends only that,
-  /// from there. The piece is copied to its place afterwards.
+  /// The same, but each rank has its piece at `own`. The first round sends only that, from there.
+  /// The piece is copied to its place afterwards.
   void all_gather(std::byte* all, const std::byte* own) {
     std::byte* const there = place(all, rank_);
-    if (own == there) return all_gather(all);
+    if (own == there || pieces_.nbytes(rank_) == 0) return all_gather(all);
     const std::size_t first = plan_.size();
     all_gather(all);
     for (Send& send : plan_[first].sends) send.from = own + (send.from - there);

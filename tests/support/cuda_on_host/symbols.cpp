@@ -66,7 +66,7 @@ std::vector<char> bytes_of_program() {
   return bytes;
 }
 
-/// In order of their addresses, from the file of this program.
+/// From the file of this program; arrays in the order of their addresses.
 Symbols read_symbols() {
   const std::vector<char> bytes = bytes_of_program();
   Symbols found;
