@@ -1,13 +1,12 @@
 // NCCL between threads of this process.
 #include "cuda_on_host/mistakes.h"
 #include "cuda_on_host/plans.h"
+#include "cuda_on_host/rank_values.h"
 #include "cuda_on_host/ranks.h"
 
 #include <thread>
 
 namespace {
-
-using Floats = std::vector<float>;
 
 /// Runs body(rank) on `ranks` threads; returns what it returns, by rank. If some of them throw,
 /// throws what the first of them did.
@@ -32,25 +31,6 @@ std::vector<Floats> on_ranks(int ranks, const std::function<Floats(const Rank&)>
   }
   return results;
 }
-
-float value(int rank, std::size_t i) {
-  return 1 / (static_cast<float>(rank) * 3 + static_cast<float>(i) + 1);
-}
-
-Floats values(int rank, std::size_t n) {
-  Floats result(n);
-  for (std::size_t i = 0; i < n; ++i) result[i] = value(rank, i);
-  return result;
-}
-
-/// The sum in the order of ranks.
-float sum_of_ranks(int ranks, std::size_t i) {
-  float sum = value(0, i);
-  for (int r = 1; r < ranks; ++r) sum += value(r, i);
-  return sum;
-}
-
-constexpr std::size_t kCount = 5;
 
 }  // namespace
 

@@ -112,6 +112,12 @@ bool agree(const Part& a, const Part& b) {
          a.root == b.root;
 }
 
+std::size_t sent_nbytes(const Part& part, int rank, std::size_t ranks) {
+  if (part.kind == Kind::broadcast && rank != part.root) return 0;
+  const std::size_t nbytes = part.count * nbytes_of(part.type);
+  return part.kind == Kind::reduce_scatter ? ranks * nbytes : nbytes;
+}
+
 void carry_out(const std::vector<Part>& parts) {
   const Kind kind = parts[0].kind;
   const std::size_t ranks = parts.size(), nbytes = parts[0].count * nbytes_of(parts[0].type);
@@ -119,7 +125,11 @@ void carry_out(const std::vector<Part>& parts) {
   std::vector<Bytes> inputs(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
     if (kind == Kind::broadcast && r != root) continue;
-    const std::size_t size = kind == Kind::reduce_scatter ? ranks * nbytes : nbytes;
+    if (parts[r].elsewhere != nullptr) {
+      inputs[r] = *parts[r].elsewhere;
+      continue;
+    }
+    const std::size_t size = sent_nbytes(parts[r], static_cast<int>(r), ranks);
     touch_or_fail(parts[r].operation, parts[r].send, size, false);
     const char* from = static_cast<const char*>(parts[r].send);
     inputs[r].assign(from, from + size);
@@ -133,7 +143,7 @@ void carry_out(const std::vector<Part>& parts) {
     all = reduce(inputs, parts[0].type, parts[0].op);
   }
   for (std::size_t r = 0; r < ranks; ++r) {
-    if (kind == Kind::reduce && r != root) continue;
+    if (parts[r].elsewhere != nullptr || (kind == Kind::reduce && r != root)) continue;
     const std::size_t begin = kind == Kind::reduce_scatter ? r * nbytes : 0;
     const std::size_t size = kind == Kind::reduce_scatter ? nbytes : all.size();
     touch_or_fail(parts[r].operation, parts[r].receive, size, true);

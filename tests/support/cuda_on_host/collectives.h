@@ -22,7 +22,12 @@ struct Part {
   ncclRedOp_t op;
   int root;
   std::uint32_t operation = 0;  ///< index into Machine::operations
+  /// Of a rank of another process: the bytes at its `send`. Its pointers are void here.
+  const std::vector<char>* elsewhere = nullptr;
 };
+
+/// How many bytes rank `rank` of `ranks` sends.
+std::size_t sent_nbytes(const Part& part, int rank, std::size_t ranks);
 
 std::size_t nbytes_of(ncclDataType_t type);
 /// "ncclAllGather of 4 elements of type 7".

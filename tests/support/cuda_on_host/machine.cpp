@@ -34,6 +34,7 @@ Machine& machine() {
 [[noreturn]] void fail_with(const std::string& message) {
   Machine& all = machine();
   if (all.failure.empty()) all.failure = message;
+  leave_other_processes();
   all.notify();
   throw Misuse(message);
 }
@@ -154,7 +155,7 @@ void Machine::wait_for_ranks(const std::function<bool()>& done) {
 void Machine::sleep(const std::string& what) {
   const std::thread::id me = std::this_thread::get_id();
   stuck_[me] = {generation_, what};
-  bool others_go_on = false;
+  bool others_go_on = other_processes_go_on();
   for (const std::thread::id& thread : threads_) {
     const auto found = stuck_.find(thread);
     others_go_on |= found == stuck_.end() || found->second.first != generation_;
@@ -162,7 +163,8 @@ void Machine::sleep(const std::string& what) {
   if (!others_go_on) {
     std::string waits_for;
     for (const auto& [thread, each] : stuck_) waits_for += "\n  " + each.second;
-    fail("deadlock: nothing can run any further, and these wait:{}", waits_for);
+    fail("deadlock: nothing can run any further, and these wait:{}{}", waits_for,
+         text_of_lost_processes());
   }
   const std::uint64_t seen = generation_;
   changed_.wait(mutex, [&] { return generation_ != seen; });

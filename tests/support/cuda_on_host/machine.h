@@ -140,6 +140,12 @@ int current_device();
 cudaError_t report(cudaError_t error);
 /// Drops the communicators of an earlier session.
 void forget_communicators();
+/// True if a communicator has ranks in other processes: what waits for one of them is no deadlock.
+bool other_processes_go_on();
+/// For the message of a deadlock; "" = none.
+std::string text_of_lost_processes();
+/// After a Misuse: the ranks of other processes get an error, and do not wait for this one.
+void leave_other_processes();
 /// Fails if a communicator was neither destroyed nor aborted.
 void check_communicators();
 /// touch() for an operation that is no kernel; fails if something is wrong with the access.

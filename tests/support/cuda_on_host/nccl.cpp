@@ -1,61 +1,35 @@
-// Communicators: who belongs together, and when a collective may run. It runs once it is the first
-// work of its stream on every rank.
+// The functions of NCCL: what is checked, and how ranks come and go.
 #include "support/cuda_on_host/include/nccl.h"
 
-#include "support/cuda_on_host/collectives.h"
-#include "support/cuda_on_host/machine.h"
+#include "support/cuda_on_host/communicators.h"
 
-#include <map>
-#include <optional>
+#include <unistd.h>
 
 namespace cuda_on_host {
-namespace {
 
-/// One collective of all ranks.
-struct Round {
-  std::vector<std::optional<Part>> parts;
-  std::vector<CUstream_st*> streams;
-  std::vector<bool> arrived;
-  bool done = false;
-};
-
-}  // namespace
-
-struct World {
-  std::vector<ncclComm*> ranks;
-  std::map<std::size_t, std::shared_ptr<Round>> rounds;
-  int joined = 0;
-  bool aborted = false;
-};
-
-}  // namespace cuda_on_host
-
-struct ncclComm {
-  std::shared_ptr<cuda_on_host::World> world;
-  int rank, device;
-  std::thread::id owner;
-  std::size_t next_round = 0, finished = 0;
-  bool aborted = false, destroyed = false;
-};
-
-namespace cuda_on_host {
-namespace {
-
-struct Communicators {
-  std::map<std::string, std::shared_ptr<World>> worlds;  // by unique id
-  std::vector<std::unique_ptr<ncclComm>> all;
-  std::uint64_t ids = 0;
-};
+World::~World() {
+  if (links) links->close();
+}
 
 Communicators& communicators() {
   static auto& only = *new Communicators;
   return only;
 }
 
+void claim_device(World& world, int rank, int device) {
+  for (const auto& [other, taken] : world.devices) {
+    if (taken != device) continue;
+    fail("ranks {} and {} are both on device {}: NCCL refuses that", other, rank, device);
+  }
+  world.devices[rank] = device;
+}
+
+namespace {
+
 thread_local int group_depth = 0;
 /// What ncclGroupEnd does: the collectives of the group, and waits for ranks that are still to
 /// join.
-thread_local std::vector<std::function<void()>> group;
+thread_local std::vector<std::function<ncclResult_t()>> group;
 
 ncclComm& check_comm(ncclComm_t comm, const char* call) {
   for (const auto& each : communicators().all) {
@@ -68,11 +42,7 @@ ncclComm& check_comm(ncclComm_t comm, const char* call) {
 
 ncclComm* join(const std::shared_ptr<World>& world, int ranks, int rank, int device) {
   world->ranks.resize(static_cast<std::size_t>(ranks));
-  for (const ncclComm* other : world->ranks) {
-    if (other != nullptr && other->device == device) {
-      fail("ranks {} and {} are both on device {}: NCCL refuses that", other->rank, rank, device);
-    }
-  }
+  claim_device(*world, rank, device);
   auto made = std::make_unique<ncclComm>();
   made->world = world;
   made->rank = rank;
@@ -90,35 +60,11 @@ ncclComm* join(const std::shared_ptr<World>& world, int ranks, int rank, int dev
 /// A thread whose last communicator has ended no longer takes part in collectives.
 void leave(ncclComm& comm) {
   comm.destroyed = true;
+  leave_others(comm);
   for (const auto& each : communicators().all) {
     if (!each->destroyed && each->owner == comm.owner) return;
   }
   machine().leave_thread(comm.owner);
-}
-
-std::shared_ptr<Round> round_of(World& world, std::size_t number) {
-  std::shared_ptr<Round>& round = world.rounds[number];
-  if (round == nullptr) {
-    round = std::make_shared<Round>();
-    round->parts.resize(world.ranks.size());
-    round->streams.resize(world.ranks.size());
-    round->arrived.resize(world.ranks.size());
-  }
-  return round;
-}
-
-void run_round(Round& round) {
-  if (round.done) return;
-  std::vector<Part> parts;
-  for (const auto& part : round.parts) parts.push_back(*part);
-  for (std::size_t r = 1; r < parts.size(); ++r) {
-    if (agree(parts[0], parts[r])) continue;
-    fail("ranks disagree: rank 0 calls {} (op {}, root {}), rank {} calls {} (op {}, root {})",
-         text_of(parts[0]), static_cast<int>(parts[0].op), parts[0].root, r, text_of(parts[r]),
-         static_cast<int>(parts[r].op), parts[r].root);
-  }
-  carry_out(parts);
-  round.done = true;
 }
 
 void check_in_place(const Part& part, const ncclComm& comm) {
@@ -133,41 +79,6 @@ void check_in_place(const Part& part, const ncclComm& comm) {
     fail("{} by rank {} overlaps its own buffers, and not at the rank's place in the whole",
          text_of(part), comm.rank);
   }
-}
-
-void issue_part(ncclComm& comm, Part part, CUstream_st& stream) {
-  const auto world = comm.world;
-  const auto round = round_of(*world, comm.next_round++);
-  const auto rank = static_cast<std::size_t>(comm.rank);
-  const std::string what =
-      fmt::format("{} by rank {} on {}", text_of(part), comm.rank, stream.name());
-  part.operation = machine().add_operation(what, &stream);
-  round->parts[rank] = part;
-  round->streams[rank] = &stream;
-  const auto all_arrived = [round] {
-    for (const bool arrived : round->arrived) {
-      if (!arrived) return false;
-    }
-    return true;
-  };
-  machine().issue(stream, {what,
-                           [&comm, round] {
-                             if (!comm.aborted) run_round(*round);
-                             ++comm.finished;
-                           },
-                           [&comm, world, round, rank, all_arrived] {
-                             round->arrived[rank] = true;
-                             return comm.aborted || round->done ||
-                                    (!world->aborted && all_arrived());
-                           },
-                           [round] {
-                             std::vector<CUstream_st*> blockers;
-                             for (std::size_t r = 0; r < round->arrived.size(); ++r) {
-                               if (round->arrived[r] || round->streams[r] == nullptr) continue;
-                               blockers.push_back(round->streams[r]);
-                             }
-                             return blockers;
-                           }});
 }
 
 ncclResult_t collective(Part part, ncclComm_t handle, cudaStream_t stream_handle) {
@@ -188,18 +99,56 @@ ncclResult_t collective(Part part, ncclComm_t handle, cudaStream_t stream_handle
   }
   check_in_place(part, comm);
   if (comm.aborted) return ncclInvalidUsage;
+  if (comm.is_in_progress) {
+    fail(
+        "{} by rank {}: the call before is in progress, says ncclCommGetAsyncError, or nobody has "
+        "asked it",
+        name, comm.rank);
+  }
+  const auto issue = [&comm, part, &stream] {
+    issue_part(comm, part, stream);
+    comm.is_in_progress = !comm.is_blocking;
+    return comm.is_blocking ? ncclSuccess : ncclInProgress;
+  };
   if (group_depth > 0) {
-    group.push_back([&comm, part, &stream] { issue_part(comm, part, stream); });
+    group.push_back(issue);
     return ncclSuccess;
   }
   for (const ncclComm* other : comm.world->ranks) {
-    if (other == &comm || other->destroyed || other->owner != comm.owner) continue;
+    if (other == nullptr || other == &comm || other->destroyed || other->owner != comm.owner) {
+      continue;
+    }
     fail(
         "{}: this thread has ranks {} and {}; calls for several ranks belong between "
         "ncclGroupStart and ncclGroupEnd",
         name, comm.rank, other->rank);
   }
-  issue_part(comm, part, stream);
+  return issue();
+}
+
+ncclResult_t init(ncclComm_t* made, int ranks, const ncclUniqueId& id, int rank, bool is_blocking) {
+  const Call call;
+  if (ranks < 1 || rank < 0 || rank >= ranks) return ncclInvalidArgument;
+  std::shared_ptr<World>& known = communicators().worlds[id.internal];
+  if (known == nullptr) {  // another process has made the id
+    const std::shared_ptr<Links> links = Links::connect(id.internal);
+    if (links == nullptr) return ncclRemoteError;
+    known = std::make_shared<World>();
+    known->links = links;
+  }
+  const std::shared_ptr<World> world = known;
+  ncclComm* const comm = *made = join(world, ranks, rank, current_device());
+  join_others(world, *comm);
+  comm->is_blocking = is_blocking;
+  comm->is_in_progress = !is_blocking;
+  if (!is_blocking) return ncclInProgress;
+  const auto wait = [world, comm] {
+    machine().wait_for_ranks([&] { return comm->is_connected() || world->is_lost; });
+    comm->destroyed = !comm->is_connected();
+    return comm->destroyed ? ncclRemoteError : ncclSuccess;
+  };
+  if (group_depth == 0) return wait();
+  group.insert(group.begin(), wait);
   return ncclSuccess;
 }
 
@@ -233,9 +182,13 @@ ncclResult_t ncclGetVersion(int* version) {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   const Call call;
-  const std::string text = std::to_string(++communicators().ids);
+  const std::string text = fmt::format("unshard-nccl-{}-{}", getpid(), ++communicators().ids);
   *id = {};
   text.copy(id->internal, sizeof id->internal - 1);
+  const auto world = std::make_shared<World>();
+  world->links = Links::listen(text);
+  world->is_at_hub = true;
+  communicators().worlds[text] = world;
   return ncclSuccess;
 }
 
@@ -258,20 +211,12 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm_t) { return ""; }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  const Call call;
-  if (ranks < 1 || rank < 0 || rank >= ranks) return ncclInvalidArgument;
-  std::shared_ptr<World>& world = communicators().worlds[id.internal];
-  if (world == nullptr) world = std::make_shared<World>();
-  *comm = join(world, ranks, rank, current_device());
-  const auto wait = [world, ranks] {
-    machine().wait_for_ranks([&] { return world->joined == ranks; });
-  };
-  if (group_depth > 0) {
-    group.insert(group.begin(), wait);
-  } else {
-    wait();
-  }
-  return ncclSuccess;
+  return init(comm, ranks, id, rank, true);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  return init(comm, ranks, id, rank, config->blocking != 0);
 }
 
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list) {
@@ -297,8 +242,15 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
   const Call call;
-  const ncclComm& comm = check_comm(handle, "ncclCommGetAsyncError");
-  *error = comm.world->aborted && !comm.aborted ? ncclRemoteError : ncclSuccess;
+  ncclComm& comm = check_comm(handle, "ncclCommGetAsyncError");
+  const bool is_broken = comm.world->aborted || comm.world->is_lost;
+  if (is_broken && !comm.aborted) {
+    *error = ncclRemoteError;
+  } else if (!comm.is_connected()) {
+    *error = ncclInProgress;
+  } else {  // once at least, that nobody may rely on less
+    *error = std::exchange(comm.is_in_progress, false) ? ncclInProgress : ncclSuccess;
+  }
   return ncclSuccess;
 }
 
@@ -372,6 +324,10 @@ ncclResult_t ncclGroupEnd() {
   if (group_depth == 0) fail("ncclGroupEnd was called without ncclGroupStart");
   if (--group_depth > 0) return ncclSuccess;
   const auto works = std::exchange(group, {});
-  for (const auto& work : works) work();
-  return ncclSuccess;
+  ncclResult_t first = ncclSuccess;
+  for (const auto& work : works) {
+    const ncclResult_t result = work();
+    if (first == ncclSuccess) first = result;
+  }
+  return first;
 }

@@ -1,7 +1,7 @@
 /// @file
-/// The collectives of NCCL between threads of one process. Every rank needs a device of its own. A
-/// sum adds in the order of ranks, ((x0 + x1) + x2) + …, with one rounding to the type per
-/// addition.
+/// The collectives of NCCL between threads and processes of one machine. Every rank needs a device
+/// of its own. A sum adds in the order of ranks, ((x0 + x1) + x2) + …, with one rounding to the type
+/// per addition.
 #pragma once
 
 #include "cuda_runtime.h"
@@ -50,12 +50,21 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
 
-/// Returns when all ranks have called it (in a group: ncclGroupEnd does).
+/// Returns when all ranks have called it (in a group: ncclGroupEnd does). ncclRemoteError if the
+/// process that made the id has ended, or another one does now.
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank);
+struct ncclConfig_t {
+  int blocking;
+};
+inline constexpr ncclConfig_t NCCL_CONFIG_INITIALIZER{.blocking = 1};
+/// With blocking = 0 this and every collective return ncclInProgress at once, and nothing may be
+/// called until ncclCommGetAsyncError says otherwise.
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config);
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list);
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count);
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank);
-/// ncclRemoteError once another rank has aborted.
+/// ncclRemoteError once another rank has aborted, or its process has ended.
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
 /// Waits for the collectives of this rank.
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
