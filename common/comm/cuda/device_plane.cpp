@@ -3,6 +3,8 @@
 
 #include "comm/cuda/canonical_plane.h"
 #include "comm/cuda/nccl_plane.h"
+#include "comm/cuda/process_plane.h"
+#include "comm/mpi/device_plane.h"
 
 namespace fsdp::threads {
 
@@ -12,3 +14,7 @@ std::unique_ptr<DevicePlane> make_device_plane(DeviceData data) {
 }
 
 }  // namespace fsdp::threads
+
+std::unique_ptr<fsdp::mpi::DevicePlane> fsdp::mpi::make_device_plane() {
+  return cuda::make_process_plane();
+}

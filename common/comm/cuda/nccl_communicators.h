@@ -37,8 +37,7 @@ class Communicators {
   void check();
 
  private:
-  ncclResult_t start_own(const Collective& call, ncclComm_t communicator);
-  [[noreturn]] void give_up(const std::string& what, ncclResult_t answer);
+  [[noreturn]] void give_up(const std::string& reason);
 
   std::vector<std::shared_ptr<RankDevice>> devices_;
   std::vector<ncclComm_t> communicators_;

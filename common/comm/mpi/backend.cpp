@@ -13,8 +13,14 @@ class MpiPending : public Work::Pending {
       : engine_(std::move(engine)), operation_(std::move(operation)) {}
 
   bool is_done() const override { return engine_->is_done(*operation_); }
-  void wait() override { engine_->wait(*operation_); }
+  void wait() override {
+    engine_->wait(*operation_);
+    if (operation_->ended_on_device == nullptr) return;
+    RankDevice& device = *operation_->call.on_device->device;
+    device.make_wait(device.compute(), *operation_->ended_on_device);
+  }
   std::optional<std::chrono::steady_clock::time_point> ended() const override {
+    if (operation_->call.on_device != nullptr) return {};  // the host does not know
     return operation_->ended;
   }
 
@@ -37,12 +43,6 @@ class MpiBackend : public Backend {
                "{} of {}: the MPI group sends real bytes, but this tensor has none; a tensor on "
                "the fake device needs the fake group",
                name_of(call.op), to_string(call.label));
-    FSDP_CHECK(
-        call.on_device == nullptr,
-        "{} of {}: ranks that are processes exchange bytes of the host, but this tensor is "
-        "on a CUDA device. Start the program without mpirun: ranks that are threads use CUDA "
-        "devices.",
-        name_of(call.op), to_string(call.label));
     auto operation = make_operation(call);
     engine_->call(operation);
     return std::make_unique<MpiPending>(engine_, std::move(operation));

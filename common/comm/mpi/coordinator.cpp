@@ -41,6 +41,7 @@ void Coordinator::on_message(int from, const Message& message) {
     case Kind::goes_on:
       return agreement_.goes_on(from, message.unwinding);
     case Kind::aborts:
+      have_devices_failed_ = have_devices_failed_ || message.have_devices_failed;
       return agreement_.aborts(from, message.text);
     case Kind::returned:
       agreement_.returned(from, message.text);
@@ -144,6 +145,7 @@ void Coordinator::on_reason() {
   reason_known_at_ = std::chrono::steady_clock::now();
   Message stop{.kind = Message::Kind::stop};
   stop.text = *agreement_.reason();
+  stop.have_devices_failed = have_devices_failed_;
   send_all(stop, static_cast<int>(ended_.size()));
 }
 

@@ -62,6 +62,7 @@ class Coordinator : private control::Agreement::Listener {
   std::vector<bool> ended_;
   Message end_;
   bool has_ended_ = false;
+  bool have_devices_failed_ = false;
   std::chrono::steady_clock::time_point reason_known_at_{};
 };
 

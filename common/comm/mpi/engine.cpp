@@ -80,6 +80,7 @@ void Engine::close() {
   }
   wake_.notify_one();
   if (communication_.joinable()) communication_.join();
+  devices_.reset();
 }
 
 void Engine::communication_thread() {
@@ -137,6 +138,7 @@ bool Engine::try_progress() {
   const bool sent = send_posted();
   const bool received = receive();
   const bool moved = move_data();
+  check_devices();
   beat();
   check_others();
   return sent || received || moved;
@@ -202,6 +204,7 @@ void Engine::on_message(const Message& message) {
     reason_ = message.text;
   }
   stopped_ = true;
+  if (message.have_devices_failed && devices_) devices_->give_up(message.text);
 }
 
 void Engine::on_agreed(const Message& message) {
@@ -230,24 +233,64 @@ bool Engine::move_data() {
   bool moved = false;
   while (!agreed_.empty()) {
     OwnCall& operation = *agreed_.front();
-    if (!transfer_) {
-      const Membership& group = *operation.group;
-      const int size = static_cast<int>(group.members.size());
-      std::byte* scratch = scratch_.prepare(
-          static_cast<std::size_t>(scratch_bytes(operation.call, group.rank, size)));
-      Plan plan = make_plan(operation.call, group.rank, size, scratch);
-      transfer_ =
-          std::make_unique<Transfer>(operation.call, std::move(plan), group.members, buffers_);
-    }
-    moved = transfer_->progress(job_) || moved;
-    if (!transfer_->is_done()) return moved;
-    transfer_.reset();
-    operation.ended = Clock::now();
-    operation.done = true;
+    const bool is_on_device = operation.call.on_device != nullptr && operation.call.numel > 0;
+    moved = (is_on_device ? progress_on_device(operation) : progress_on_host(operation)) || moved;
+    if (!operation.done) return moved;
     agreed_.pop_front();
-    moved = true;
   }
   return moved;
+}
+
+bool Engine::progress_on_host(OwnCall& operation) {
+  if (!transfer_) {
+    const Membership& group = *operation.group;
+    const int size = static_cast<int>(group.members.size());
+    std::byte* scratch =
+        scratch_.prepare(static_cast<std::size_t>(scratch_bytes(operation.call, group.rank, size)));
+    Plan plan = make_plan(operation.call, group.rank, size, scratch);
+    transfer_ =
+        std::make_unique<Transfer>(operation.call, std::move(plan), group.members, buffers_);
+  }
+  const bool moved = transfer_->progress(job_);
+  if (!transfer_->is_done()) return moved;
+  transfer_.reset();
+  operation.ended = Clock::now();
+  operation.done = true;
+  return true;
+}
+
+bool Engine::progress_on_device(OwnCall& operation) {
+  const Membership& group = *operation.group;
+  if (!devices_) devices_ = std::make_unique<DeviceCollectives>();
+  try {
+    operation.ended_on_device =
+        devices_->progress(job_, operation.call, group.number, group.rank, group.members);
+    if (!operation.ended_on_device) return false;
+  } catch (const std::exception& error) {
+    operation.failed = true;
+    report_devices(error.what());
+  }
+  operation.done = true;
+  return true;
+}
+
+void Engine::check_devices() {
+  if (!devices_ || end_) return;
+  try {
+    devices_->check();
+  } catch (const std::exception& error) {
+    report_devices(error.what());
+  }
+}
+
+// All ranks stop, and end what their devices wait for.
+void Engine::report_devices(const std::string& failure) {
+  if (stopped_ || end_) return;
+  Message message{.kind = Message::Kind::aborts};
+  message.world = number_;
+  message.text = failure;
+  message.have_devices_failed = true;
+  send_to_coordinator(message);
 }
 
 // Process 0 hears all others, and they hear it.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "comm/mpi/coordinator.h"
+#include "comm/mpi/device_collectives.h"
 #include "comm/mpi/job.h"
 #include "comm/mpi/liveness.h"
 #include "comm/mpi/message.h"
@@ -42,6 +43,9 @@ struct OwnCall {
   bool agreed = false;                 ///< guarded by the engine
   std::chrono::steady_clock::time_point called{};
   std::chrono::steady_clock::time_point ended{};  // set before `done`
+  /// On a device: what the next use of the operands must wait for. Set before `done`; null: nothing.
+  std::unique_ptr<StreamEvent> ended_on_device{};
+  bool failed = false;  ///< the devices have; set before `done`
   std::atomic<bool> done = false;
 };
 
@@ -109,6 +113,10 @@ class Engine {
   bool send_posted();
   bool receive();
   bool move_data();
+  bool progress_on_device(OwnCall& operation);
+  bool progress_on_host(OwnCall& operation);
+  void check_devices();
+  void report_devices(const std::string& failure);
   void on_message(const Message& message);
   void on_agreed(const Message& message);
   void let_move(const std::shared_ptr<OwnCall>& operation);
@@ -140,7 +148,8 @@ class Engine {
   std::unique_ptr<Coordinator> coordinator_;
   std::map<Key, std::shared_ptr<OwnCall>> called_;  // not agreed on yet
   std::deque<std::shared_ptr<OwnCall>> agreed_;     // their data moves in this order
-  std::unique_ptr<Transfer> transfer_;              // of the first of them
+  std::unique_ptr<Transfer> transfer_;              // of the first of them, on the host
+  std::unique_ptr<DeviceCollectives> devices_;      // made at first use
   SumBuffers buffers_;
   TransportBytes scratch_;  // of plans
   std::optional<std::string> reason_;

@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -70,6 +71,7 @@ void Engine::call(const std::shared_ptr<OwnCall>& operation) {
   message.group = operation->group->number;
   message.sequence = operation->call.sequence;
   message.call = operation->call;
+  if (message.call.on_device) message.call.on_device = std::make_shared<const DeviceOperands>();
   message.choice = operation->choice;
   message.unwinding = is_unwinding();
   operation->called = Clock::now();
@@ -113,7 +115,7 @@ void Engine::wait(OwnCall& operation) {
     }
     sleep(pause.next(true));
   }
-  if (!operation.done || !is_own) throw_aborted(unwinding);
+  if (!operation.done || operation.failed || !is_own) throw_aborted(unwinding);
 }
 
 bool Engine::is_done(OwnCall& operation) {

@@ -3,6 +3,7 @@
 #include "base/check.h"
 
 #include <cstring>
+#include <memory>
 #include <type_traits>
 
 namespace fsdp::mpi {
@@ -18,6 +19,9 @@ class Writer {
   }
   void operator()(const std::string& text) { list(text); }
   void operator()(const std::vector<int>& numbers) { list(numbers); }
+  void operator()(const std::shared_ptr<const DeviceOperands>& operands) {
+    (*this)(operands != nullptr);
+  }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
@@ -44,6 +48,11 @@ class Reader {
   }
   void operator()(std::string& text) { list(text); }
   void operator()(std::vector<int>& numbers) { list(numbers); }
+  void operator()(std::shared_ptr<const DeviceOperands>& operands) {
+    bool are_there = false;
+    (*this)(are_there);
+    if (are_there) operands = std::make_shared<const DeviceOperands>();
+  }
 
  private:
   template <class List>
@@ -73,12 +82,14 @@ void visit(Visitor& visit, Fields& message) {
   visit(message.call.root);
   visit(message.call.label.unit);
   visit(message.call.label.phase);
+  visit(message.call.on_device);
   visit(message.choice);
   visit(message.unwinding);
   visit(message.times);
   visit(message.text);
   visit(message.type);
   visit(message.is_provisional);
+  visit(message.have_devices_failed);
   visit(message.rank);
   visit(message.part);
   visit(message.members);

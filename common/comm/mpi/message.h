@@ -22,14 +22,15 @@ struct Message {
     asks,      ///< group, sequence, unwinding, times
     computes,  ///< no longer polls
     goes_on,   ///< unwinding
-    aborts,    ///< text
+    aborts,    ///< text, have_devices_failed
     returned,  ///< text: the operation of a Work that it has leaked, if any
     threw,     ///< text, type
     // Either to the other.
     beat,  ///< the sender's process is there
     // The coordinator answers.
     agreed,  ///< group, sequence; of a split also part and members: the rank's new group
-    stop,    ///< text: the reason; is_provisional: the rank's own exception may be a better one
+    stop,    ///< text: the reason; is_provisional: the rank's own exception may be a better one;
+             ///< have_devices_failed: what they were given may never end
     end,     ///< all ranks have ended. rank: that threw text of type; -1: text is the reason, or ""
   };
 
@@ -37,13 +38,15 @@ struct Message {
   int world = 0;  ///< of its process's worlds, by number: what belongs to an earlier one is late
   int group = 0;  ///< 0 = the world; others are numbered by the coordinator
   std::int64_t sequence = 0;
-  Collective call{.op = CollectiveOp::barrier};  ///< without its pointers
+  /// Without its pointers; `on_device` only says whether it is null.
+  Collective call{.op = CollectiveOp::barrier};
   control::SplitChoice choice{};
   bool unwinding = false;
   std::int64_t times = 0;
   std::string text{};
   std::string type{};
   bool is_provisional = false;
+  bool have_devices_failed = false;
   int rank = -1;
   int part = 0;
   std::vector<int> members{};  ///< world ranks

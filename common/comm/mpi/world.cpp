@@ -80,6 +80,15 @@ void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup
         options.world_size, job.size());
     throw Error(last_failure);
   }
+  const bool use_devices = std::ranges::any_of(
+      options.devices, [](const Device& device) { return device.type == DeviceType::cuda; });
+  if (use_devices && options.device_data != DeviceData::nccl) {
+    last_failure =
+        "ranks that are processes exchange what is on CUDA devices by NCCL, and device_data is "
+        "canonical, which is for ranks that are threads. Set it to nccl, or start the program "
+        "without mpirun.";
+    throw Error(last_failure);
+  }
   const End end = run_world(job, options, body);
   if (end.rank >= 0 || !end.reason.empty()) rethrow(end, options.world_size > 1);
 }

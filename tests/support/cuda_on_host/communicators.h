@@ -24,8 +24,8 @@ struct Round {
 /// The ranks that were given one unique id.
 struct World {
   ~World();
-  std::vector<ncclComm*> ranks;                         ///< null: of another process
-  std::map<int, int> devices;                           ///< by rank, of those known here
+  std::vector<ncclComm*> ranks;                          ///< null: of another process
+  std::map<int, int> devices;                            ///< by rank, of those known here
   std::map<std::size_t, std::shared_ptr<Round>> rounds;  ///< those that have not run
   int joined = 0;
   bool aborted = false;
@@ -36,7 +36,9 @@ struct World {
   int hub = -1;            ///< a rank of the process that made the id, if it is another
   std::set<int> left;      ///< ranks of other processes that have destroyed theirs
   std::size_t closed = 0;  ///< connections
-  bool is_lost = false;    ///< one of them, before its process has left
+  /// Of the connections: ncclRemoteError, if one has ended before its process has left.
+  /// ncclInvalidUsage, if two processes are on one device.
+  ncclResult_t failure = ncclSuccess;
 };
 
 }  // namespace cuda_on_host
@@ -49,6 +51,8 @@ struct ncclComm {
   bool aborted = false, destroyed = false;
   bool is_blocking = true;
   bool is_in_progress = false;  ///< not blocking: a call that ncclCommGetAsyncError has not ended
+  /// That call, which has given nothing to its stream so far.
+  std::function<void()> pending{};
 
   bool is_connected() const { return world->joined == static_cast<int>(world->ranks.size()); }
 };
@@ -62,8 +66,6 @@ struct Communicators {
 };
 Communicators& communicators();
 
-/// Fails if another rank has that device.
-void claim_device(World& world, int rank, int device);
 /// The round of that number, made if it is new.
 std::shared_ptr<Round> round_of(World& world, std::size_t number);
 /// Puts a rank's part at the end of its stream.

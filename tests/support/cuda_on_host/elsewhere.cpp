@@ -18,18 +18,30 @@ void start_if_complete(World& world) {
   world.links->send({.what = Notice::What::starts, .rank = world.devices.begin()->first});
 }
 
+/// Two processes are on one device.
+void refuse(World& world) {
+  world.failure = ncclInvalidUsage;
+  world.links->send({.what = Notice::What::refuses, .rank = world.devices.begin()->first});
+}
+
 void on_notice(World& world, const Notice& notice) {
   const auto rank = static_cast<std::size_t>(notice.rank);
   switch (notice.what) {
     case Notice::What::joins:
       if (!world.is_at_hub) return;  // passed on
+      for (const auto& [other, taken] : world.devices) {
+        if (taken == notice.device) return refuse(world);
+      }
+      world.devices[notice.rank] = notice.device;
       ++world.joined;
-      claim_device(world, notice.rank, notice.device);
       start_if_complete(world);
       return;
     case Notice::What::starts:
       world.hub = notice.rank;
       world.joined = static_cast<int>(world.ranks.size());
+      return;
+    case Notice::What::refuses:
+      world.failure = ncclInvalidUsage;
       return;
     case Notice::What::part: {
       const std::shared_ptr<Round> round = round_of(world, notice.round);
@@ -51,8 +63,8 @@ void on_close(World& world) {
   ++world.closed;
   const bool is_expected =
       world.is_at_hub ? world.closed <= world.left.size() : world.left.contains(world.hub);
-  if (is_expected) return;
-  world.is_lost = true;
+  if (is_expected || world.failure != ncclSuccess) return;
+  world.failure = ncclRemoteError;
   world.links->close();  // so the others hear of it
 }
 
@@ -123,7 +135,7 @@ void leave_others(const ncclComm& comm) {
 
 std::string text_of_lost_processes() {
   for (const auto& comm : communicators().all) {
-    if (comm->destroyed || !comm->world->is_lost) continue;
+    if (comm->destroyed || comm->world->failure == ncclSuccess) continue;
     return fmt::format(
         "\n  and rank {} of {} has lost a process with other ranks, which has ended or failed",
         comm->rank, comm->world->ranks.size());
@@ -137,10 +149,12 @@ void leave_other_processes() {
   }
 }
 
+// Who has chosen a communicator that does not block asks how it is, and aborts it.
 bool other_processes_go_on() {
   return std::ranges::any_of(communicators().all, [](const auto& comm) {
     const World& world = *comm->world;
-    return !comm->destroyed && is_elsewhere(world) && !world.is_lost && !world.aborted;
+    if (comm->destroyed || !is_elsewhere(world)) return false;
+    return !comm->is_blocking || (world.failure == ncclSuccess && !world.aborted);
   });
 }
 

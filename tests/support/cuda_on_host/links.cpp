@@ -91,7 +91,7 @@ void write_all(int socket, const void* from, std::size_t nbytes) {
 std::optional<Notice> read_notice(int socket) {
   Head head;
   if (!read_all(socket, &head, sizeof head)) return std::nullopt;
-  Notice notice{head.what, head.rank, head.device,
+  Notice notice{head.what,  head.rank, head.device,
                 head.round, head.part, std::vector<char>(head.nbytes)};
   if (!read_all(socket, notice.bytes.data(), head.nbytes)) return std::nullopt;
   return notice;
@@ -145,9 +145,8 @@ class Sockets : public Links, public std::enable_shared_from_this<Sockets> {
         std::optional<Notice> notice = read_notice(socket);
         const bool is_open = notice.has_value();
         if (is_open) self->send_but_to(socket, *notice);
-        Deliveries::of_process().add([self, notice = std::move(notice)] {
-          self->receive_(notice ? &*notice : nullptr);
-        });
+        Deliveries::of_process().add(
+            [self, notice = std::move(notice)] { self->receive_(notice ? &*notice : nullptr); });
         if (!is_open) return;
       }
     }).detach();

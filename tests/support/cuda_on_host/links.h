@@ -15,10 +15,11 @@ namespace cuda_on_host {
 /// What a rank tells those of other processes.
 struct Notice {
   enum class What {
-    joins,   ///< sent to the process that made the id
-    starts,  ///< sent by it when all have joined
-    part,    ///< of one collective, once that is the first work of its stream
-    leaves,  ///< its communicator is destroyed: what is closed next is no failure
+    joins,    ///< sent to the process that made the id
+    starts,   ///< sent by it when all have joined
+    refuses,  ///< sent by it if two of them are on one device
+    part,     ///< of one collective, once that is the first work of its stream
+    leaves,   ///< its communicator is destroyed: what is closed next is no failure
   };
   What what;
   int rank;

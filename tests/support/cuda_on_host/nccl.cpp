@@ -16,14 +16,6 @@ Communicators& communicators() {
   return only;
 }
 
-void claim_device(World& world, int rank, int device) {
-  for (const auto& [other, taken] : world.devices) {
-    if (taken != device) continue;
-    fail("ranks {} and {} are both on device {}: NCCL refuses that", other, rank, device);
-  }
-  world.devices[rank] = device;
-}
-
 namespace {
 
 thread_local int group_depth = 0;
@@ -42,7 +34,11 @@ ncclComm& check_comm(ncclComm_t comm, const char* call) {
 
 ncclComm* join(const std::shared_ptr<World>& world, int ranks, int rank, int device) {
   world->ranks.resize(static_cast<std::size_t>(ranks));
-  claim_device(*world, rank, device);
+  for (const auto& [other, taken] : world->devices) {
+    if (taken != device) continue;
+    fail("ranks {} and {} are both on device {}: NCCL refuses that", other, rank, device);
+  }
+  world->devices[rank] = device;
   auto made = std::make_unique<ncclComm>();
   made->world = world;
   made->rank = rank;
@@ -106,9 +102,13 @@ ncclResult_t collective(Part part, ncclComm_t handle, cudaStream_t stream_handle
         name, comm.rank);
   }
   const auto issue = [&comm, part, &stream] {
-    issue_part(comm, part, stream);
-    comm.is_in_progress = !comm.is_blocking;
-    return comm.is_blocking ? ncclSuccess : ncclInProgress;
+    if (comm.is_blocking) {
+      issue_part(comm, part, stream);
+      return ncclSuccess;
+    }
+    comm.is_in_progress = true;
+    comm.pending = [&comm, part, &stream] { issue_part(comm, part, stream); };
+    return ncclInProgress;
   };
   if (group_depth > 0) {
     group.push_back(issue);
@@ -143,9 +143,9 @@ ncclResult_t init(ncclComm_t* made, int ranks, const ncclUniqueId& id, int rank,
   comm->is_in_progress = !is_blocking;
   if (!is_blocking) return ncclInProgress;
   const auto wait = [world, comm] {
-    machine().wait_for_ranks([&] { return comm->is_connected() || world->is_lost; });
+    machine().wait_for_ranks([&] { return comm->is_connected() || world->failure != ncclSuccess; });
     comm->destroyed = !comm->is_connected();
-    return comm->destroyed ? ncclRemoteError : ncclSuccess;
+    return comm->destroyed ? world->failure : ncclSuccess;
   };
   if (group_depth == 0) return wait();
   group.insert(group.begin(), wait);
@@ -243,13 +243,14 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
   const Call call;
   ncclComm& comm = check_comm(handle, "ncclCommGetAsyncError");
-  const bool is_broken = comm.world->aborted || comm.world->is_lost;
+  const bool is_broken = comm.world->aborted || comm.world->failure != ncclSuccess;
   if (is_broken && !comm.aborted) {
-    *error = ncclRemoteError;
+    *error = comm.world->aborted ? ncclRemoteError : comm.world->failure;
   } else if (!comm.is_connected()) {
     *error = ncclInProgress;
-  } else {  // once at least, that nobody may rely on less
+  } else {  // once at least, so that nobody relies on less
     *error = std::exchange(comm.is_in_progress, false) ? ncclInProgress : ncclSuccess;
+    if (const auto pending = std::exchange(comm.pending, nullptr)) pending();
   }
   return ncclSuccess;
 }

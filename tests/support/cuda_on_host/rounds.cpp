@@ -55,7 +55,7 @@ void issue_part(ncclComm& comm, Part part, CUstream_st& stream) {
                              ++comm.finished;
                            },
                            [&comm, world, round, rank, all_arrived, part, number] {
-                             if (!round->arrived[rank]) {
+                             if (!round->arrived[rank] && !world->aborted) {
                                round->arrived[rank] = true;
                                if (is_elsewhere(*world)) tell_others(comm, part, number);
                              }

@@ -51,14 +51,15 @@ const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
 
 /// Returns when all ranks have called it (in a group: ncclGroupEnd does). ncclRemoteError if the
-/// process that made the id has ended, or another one does now.
+/// process that made the id has ended, or another one does now; ncclInvalidUsage if two processes
+/// are on one device.
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank);
 struct ncclConfig_t {
   int blocking;
 };
 inline constexpr ncclConfig_t NCCL_CONFIG_INITIALIZER{.blocking = 1};
 /// With blocking = 0 this and every collective return ncclInProgress at once, and nothing may be
-/// called until ncclCommGetAsyncError says otherwise.
+/// called until ncclCommGetAsyncError says otherwise. A collective has no place in its stream before.
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config);
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list);

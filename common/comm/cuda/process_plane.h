@@ -1,0 +1,14 @@
+/// @file
+/// @ingroup comm
+/// NCCL's communicators of ranks that are processes.
+#pragma once
+
+#include "comm/mpi/device_plane.h"
+
+#include <memory>
+
+namespace fsdp::cuda {
+
+std::unique_ptr<mpi::DevicePlane> make_process_plane();
+
+}  // namespace fsdp::cuda

@@ -1,0 +1,108 @@
+// Collectives between processes on CUDA memory that cannot be: each ends in every process, with a
+// reason.
+#include "cuda/ranks_on_devices.h"
+
+#include <nccl.h>
+
+namespace fsdp {
+namespace {
+
+using cuda_on_host::host_waits;
+using cuda_on_host::Mode;
+using cuda_test::Devices;
+using cuda_test::kLabel;
+using cuda_test::options_of;
+
+using Body = std::function<void(ProcessGroup&)>;
+
+Work all_reduce(ProcessGroup& group, const Tensor& data) {
+  return group.all_reduce(data, ReduceOp::sum, kLabel);
+}
+
+/// The message that run_ranks throws in this process.
+std::string error_of(const cuda_on_host::Plan& plan, const RankOptions& options, const Body& body) {
+  Session session(plan);
+  const std::string message =
+      message_of<Error>([&] { run_ranks(options, cuda_test::with_exact_memory(body)); });
+  CHECK_NOTHROW(session.finish());
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("processes have no canonical sums on devices") {
+  const std::string message = error_of({}, options_of(2, Devices::own, DeviceData::canonical),
+                                       [](ProcessGroup&) { FAIL("a rank has begun"); });
+  CHECK_THAT(message, contains("device_data is canonical, which is for ranks that are threads"));
+}
+
+TEST_CASE("two processes on one device are refused") {
+  for (const int world_size : {2, 3, 4}) {
+    const std::string message =
+        error_of({}, options_of(world_size, Devices::shared, DeviceData::nccl),
+                 [](ProcessGroup& group) { all_reduce(group, Tensor::zeros({5})).wait(); });
+    CHECK_THAT(message, contains("NCCL could not connect cuda:0 to the devices of the other "
+                                 "processes (each needs one of its own): invalid usage"));
+  }
+}
+
+TEST_CASE("a process with a tensor of the CPU among those with CUDA tensors is named") {
+  const std::string message =
+      error_of({}, options_of(3, Devices::own, DeviceData::nccl), [](ProcessGroup& group) {
+        const Device device = group.rank() == 1 ? kCpu : Context::current().device();
+        all_reduce(group, Tensor::empty({5}, DType::float32, device)).wait();
+      });
+  CHECK_THAT(message, contains("Aborted: ranks disagree on the device of collective 0: cuda on "
+                               "rank 0, cpu on rank 1"));
+}
+
+TEST_CASE("what NCCL reports in one process ends the collectives of all") {
+  for (const Mode mode : {Mode::lazy, Mode::random}) {
+    for (const bool waits_on_host : {false, true}) {
+      INFO("waits on the host: " << waits_on_host);
+      const auto options = options_of(3, Devices::own, DeviceData::nccl);
+      const auto message = error_of({mode, 3}, options, [&](ProcessGroup& group) {
+        const Tensor data = Tensor::zeros({5});
+        all_reduce(group, data).wait();
+        group.barrier(kLabel).wait();
+        if (group.rank() == 1) cuda_on_host::break_links();
+        // The others' devices wait for rank 1, and so may their hosts.
+        if (waits_on_host && group.rank() != 1) data.to_vector<float>();
+        for (;;) group.barrier(kLabel).wait();  // until somebody has looked
+      });
+      // Rank 1 looks, or another one after rank 1 has ended its own.
+      CHECK_THAT(message, contains("Aborted: rank ") &&
+                              contains(": NCCL reports that a collective has failed on cuda:") &&
+                              contains("remote process exited"));
+      CHECK_THAT(message, contains("seq  operation"));
+    }
+  }
+}
+
+TEST_CASE("a process that throws leaves the collectives that were agreed on to their end") {
+  for (const Mode mode : {Mode::lazy, Mode::eager, Mode::random}) {
+    const auto options = options_of(4, Devices::own, DeviceData::nccl);
+    const auto message = error_of({mode, 3}, options, [&](ProcessGroup& group) {
+      const Tensor data = Tensor::from(std::vector<float>(5, 1.0F), {5});
+      const Work first = all_reduce(group, data);
+      group.barrier(kLabel).wait();
+      if (group.rank() == 2) throw Error("no more");
+      all_reduce(group, Tensor::zeros({3})).wait();
+    });
+    CHECK(message == "rank 2: no more");
+  }
+}
+
+TEST_CASE("a collective between processes makes no host wait for a device") {
+  Session session({Mode::lazy, 0});
+  run_ranks(options_of(4, Devices::own, DeviceData::nccl), [](ProcessGroup& group) {
+    const Tensor data = Tensor::from(std::vector<float>(5, 1.0F), {5});
+    const std::int64_t before = host_waits();
+    for (int i = 0; i < 3; ++i) all_reduce(group, data).wait();
+    CHECK(host_waits() == before);
+    CHECK(data.to_vector<float>() == std::vector<float>(5, 64.0F));
+  });
+  CHECK_NOTHROW(session.finish());
+}
+
+}  // namespace fsdp
