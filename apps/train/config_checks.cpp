@@ -77,9 +77,6 @@ void check_device(TrainConfig& config) {
   const bool is_nccl = parallel.device_collectives == "nccl" && parallel.strategy != "single";
   if (config.is_modeled) config.training.device = "cpu";  // a remark says so
   if (config.training.device == "cpu") return;
-  refuse_if(mpi::launched().has_value(), config, "training.device",
-            "is cuda, but mpirun has started this program, and ranks that are processes compute on "
-            "the CPU; start it without mpirun, which makes ranks threads");
   refuse_if(accelerator() == nullptr, config, "training.device",
             "is cuda, but this program was built without CUDA; use one that was built with the "
             "preset cuda (see docs/gpu.md), or cpu");
@@ -89,7 +86,17 @@ void check_device(TrainConfig& config) {
   } catch (const Error& error) {
     throw InputError(config.origin("training.device") + ": is cuda: " + error.what());
   }
-  refuse_if(is_nccl && count < parallel.ranks, config, "parallel.device_collectives",
+  if (const auto launch = mpi::launched(); launch && parallel.strategy != "single") {
+    refuse_if(!is_nccl, config, "parallel.device_collectives",
+              "is canonical, which adds between ranks that are threads, but mpirun has started "
+              "this program; set it to nccl, or start the program without mpirun");
+    refuse_if(count < launch->size_here, config, "parallel.device_collectives",
+              "is nccl, which needs a card for each of the {} processes on this machine, and it "
+              "has {}; start fewer processes here",
+              launch->size_here, count);
+  }
+  refuse_if(is_nccl && !mpi::launched() && count < parallel.ranks, config,
+            "parallel.device_collectives",
             "is nccl, which needs a card for each of the {} ranks, and this machine has {}; use "
             "canonical, with which ranks share cards",
             parallel.ranks, count);

@@ -20,6 +20,12 @@
 namespace fsdp::train {
 namespace {
 
+std::int64_t ranks_on_this_machine(const TrainConfig& config) {
+  const auto launch = mpi::launched();
+  const std::int64_t all = config.parallel.ranks;
+  return launch ? std::min<std::int64_t>(launch->size_here, all) : all;
+}
+
 constexpr double kMostExact = 1e15;  // bytes; below it no term of the formula leaves 64 bits
 constexpr double kMostShown = 9e18;
 
@@ -110,7 +116,7 @@ Saving best_saving(const TrainConfig& config, Work work) {
   halve("model.max_position_embeddings",
         [](Config& c) -> Field { return c.model.max_position_embeddings; });
   // Of ranks with a card each, fewer would leave each of them with more.
-  if (config.training.device != "cuda" || accelerator()->count() < config.parallel.ranks) {
+  if (config.training.device != "cuda" || accelerator()->count() < ranks_on_this_machine(config)) {
     halve("parallel.ranks", [](Config& c) -> Field { return c.parallel.ranks; });
   }
   if (config.parallel.replicate_degree > 1) {
@@ -173,7 +179,7 @@ Here here(const TrainConfig& config, Work work) {
   }
   const auto launch = mpi::launched();
   const std::int64_t all = config.parallel.ranks;
-  const std::int64_t ranks = launch ? std::min<std::int64_t>(launch->size_here, all) : all;
+  const std::int64_t ranks = ranks_on_this_machine(config);
   const double share = static_cast<double>(ranks) / static_cast<double>(all);
   return {.ranks = ranks,
           .share = share,
@@ -188,15 +194,16 @@ program::FreeMemory free_memory(const TrainConfig& config) {
   if (config.training.device != "cuda") return program::free_memory();
   const int count = accelerator()->count();
   const std::int64_t ranks = config.parallel.ranks;
+  const std::int64_t ranks_here = ranks_on_this_machine(config);
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   int fullest = 0;
-  for (int i = 0; i < std::min<std::int64_t>(count, ranks); ++i) {
+  for (int i = 0; i < std::min<std::int64_t>(count, ranks_here); ++i) {
     const std::int64_t free = accelerator()->memory_of(i).free;
     if (free < least) fullest = i;
     least = std::min(least, free);
   }
   // Ranks take the cards in turn; a card may have one rank more than another.
-  const std::int64_t of_a_card = (ranks + count - 1) / count;
+  const std::int64_t of_a_card = (ranks_here + count - 1) / count;
   return {least / of_a_card * ranks,
           fmt::format("free memory of cuda:{}, which {} rank{} share{}", fullest, of_a_card,
                       of_a_card == 1 ? "" : "s", of_a_card == 1 ? "s" : "")};

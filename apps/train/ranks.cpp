@@ -19,11 +19,16 @@ std::shared_ptr<ProcessGroup> borrow(ProcessGroup& group) {
   return {&group, [](ProcessGroup*) {}};
 }
 
-// The cards of this machine, or none: the CPU. Ranks take them in turn.
-std::vector<Device> devices_of(const TrainConfig& config) {
+// The cards that ranks of this process compute on, in turn, or none: the CPU. The processes of a
+// machine take its cards in turn.
+std::vector<Device> devices_of(const TrainConfig& config, bool in_threads) {
   std::vector<Device> devices;
   if (config.training.device != "cuda") return devices;
-  for (int i = 0; i < accelerator()->count(); ++i) devices.push_back({DeviceType::cuda, i});
+  const int count = accelerator()->count();
+  if (const auto launch = mpi::launched(); launch && !in_threads) {
+    return {{DeviceType::cuda, launch->rank_here % count}};
+  }
+  for (int i = 0; i < count; ++i) devices.push_back({DeviceType::cuda, i});
   return devices;
 }
 
@@ -53,7 +58,7 @@ void run_on_ranks(const TrainConfig& config, bool in_threads,
   const RankOptions own{.world_size = config.world_size(),
                         .threads_per_rank = threads,
                         .seed = seed,
-                        .devices = devices_of(config),
+                        .devices = devices_of(config, in_threads),
                         .device_data = config.parallel.device_collectives == "nccl"
                                            ? DeviceData::nccl
                                            : DeviceData::canonical};

@@ -130,7 +130,7 @@ class Training(trainings.TrainingTest):
 
     def test_mpirun_decides_what_ranks_are(self):
         self.assertIn("--backend threads: ", self.refused(2, "--strategy=fsdp", "--backend=threads"))
-        self.assertIn("training.device: is cuda, but mpirun has started this program",
+        self.assertIn("training.device: is cuda, but this program was built without CUDA",
                       self.refused(2, "--strategy=fsdp", "--device=cuda"))
         alone = subprocess.run([jobs.PROGRAM, *self.small, "--backend=mpi", "--strategy=fsdp",
                                 "--ranks=4"], stdin=subprocess.DEVNULL, capture_output=True,

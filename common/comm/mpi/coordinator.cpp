@@ -1,5 +1,7 @@
 #include "comm/mpi/coordinator.h"
 
+#include "base/check.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -24,6 +26,11 @@ Coordinator::Coordinator(int world_size, int job_size, std::chrono::milliseconds
 
 void Coordinator::on_message(int from, const Message& message) {
   using Kind = Message::Kind;
+  if (message.kind == Kind::beat) return;  // its arrival is all that it says
+  FSDP_CHECK(from < static_cast<int>(ended_.size()),
+             "process {} calls in a world of {} rank{}, which it is none of: all processes must "
+             "start the same worlds, in the same order",
+             from, ended_.size(), ended_.size() == 1 ? "" : "s");
   if (has_ended_ || ended_[static_cast<std::size_t>(from)]) return;
   switch (message.kind) {
     case Kind::call:
@@ -53,7 +60,7 @@ void Coordinator::on_message(int from, const Message& message) {
         end_.type = message.type;
       }
       return note_end(from);
-    case Kind::beat:  // its arrival is all that it says
+    case Kind::beat:
     case Kind::agreed:
     case Kind::stop:
     case Kind::end:  // these are what the coordinator itself sends

@@ -2,11 +2,11 @@
 /// @ingroup comm
 /// How ranks that are processes exchange what is in the memory of CUDA devices: by NCCL.
 ///
-/// The control plane is the same as for bytes of the host. When a collective has been agreed on, and
-/// its turn has come, each process gives its own part to the communication stream of its device. From
-/// then on it is done, as far as the host is concerned: what waits for its end is the rank's compute
-/// stream, from Work::wait() on. Kernels of NCCL wait for each other across devices; since all
-/// processes start collectives in the order of the agreements, none waits in a circle.
+/// The control plane is the same as for bytes of the host. When a collective has been agreed on,
+/// and its turn has come, each process gives its own part to the communication stream of its
+/// device. From then on it is done, as far as the host is concerned: what waits for its end is the
+/// rank's compute stream, from Work::wait() on. Kernels of NCCL wait for each other across devices;
+/// since all processes start collectives in the order of the agreements, none waits in a circle.
 #pragma once
 
 #include "comm/process_group.h"

@@ -17,6 +17,7 @@ struct Launch {
   int rank = 0;
   int size = 1;
   int size_here = 1;  ///< processes on this machine
+  int rank_here = 0;  ///< this one's place among them
 };
 
 /// Null if this process was not started by an MPI launcher (mpirun, mpiexec).

@@ -26,14 +26,20 @@ std::optional<Launch> launched() {
     const char* rank;
     const char* size;
     const char* size_here;
+    const char* rank_here;
   };
   for (const Variables& names :
-       {Variables{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-        Variables{"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
-        Variables{"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"}}) {
+       {Variables{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                  "OMPI_COMM_WORLD_LOCAL_RANK"},
+        Variables{"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
+        Variables{"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE",
+                  "SLURM_LOCALID"}}) {
     const auto own = number_in(names.rank);
     const auto all = number_in(names.size);
-    if (own && all) return Launch{*own, *all, number_in(names.size_here).value_or(*all)};
+    if (own && all) {
+      return Launch{*own, *all, number_in(names.size_here).value_or(*all),
+                    number_in(names.rank_here).value_or(*own)};
+    }
   }
   return std::nullopt;
 }

@@ -230,6 +230,27 @@ TEST_CASE("coordinator: processes that are no ranks hear of the end") {
   CHECK(hearing.told(3).size() == 1);
 }
 
+TEST_CASE("coordinator: a process that is no rank may only say that it is there") {
+  Hearing hearing(1, 3);
+  hearing.tell(2, Kind::beat);
+  CHECK_THAT(message_of<Error>([&] { hearing.call(2, "a", 0); }),
+             contains("process 2 calls in a world of 1 rank, which it is none of"));
+}
+
+TEST_CASE("coordinator: a failure of devices is in the stop") {
+  for (const bool have_devices_failed : {false, true}) {
+    Hearing hearing(2);
+    Message message{.kind = Kind::aborts};
+    message.text = "no more";
+    message.have_devices_failed = have_devices_failed;
+    hearing.tell(1, message);
+    for (const int rank : {0, 1}) {
+      CHECK(mentions(hearing.last_told(rank), "rank 1: no more"));
+      CHECK(hearing.last_told(rank).have_devices_failed == have_devices_failed);
+    }
+  }
+}
+
 TEST_CASE("coordinator: a message of another version is refused") {
   std::vector<std::byte> bytes = mpi::to_bytes({});
   bytes.pop_back();

@@ -1,7 +1,7 @@
 /// @file
 /// The collectives of NCCL between threads and processes of one machine. Every rank needs a device
-/// of its own. A sum adds in the order of ranks, ((x0 + x1) + x2) + …, with one rounding to the type
-/// per addition.
+/// of its own. A sum adds in the order of ranks, ((x0 + x1) + x2) + …, with one rounding to the
+/// type per addition.
 #pragma once
 
 #include "cuda_runtime.h"
@@ -59,7 +59,8 @@ struct ncclConfig_t {
 };
 inline constexpr ncclConfig_t NCCL_CONFIG_INITIALIZER{.blocking = 1};
 /// With blocking = 0 this and every collective return ncclInProgress at once, and nothing may be
-/// called until ncclCommGetAsyncError says otherwise. A collective has no place in its stream before.
+/// called until ncclCommGetAsyncError says otherwise. Before, a collective has no place in its
+/// stream.
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config);
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* list);
