@@ -117,7 +117,7 @@ TEST_CASE("random requests never overlap", "[allocator]") {
 }
 
 TEST_CASE("a CUDA device counts multiples of 512 bytes", "[allocator]") {
-  cached({Mode::lazy, 0}, [](auto& allocator) {
+  cached(requested_or({Mode::lazy, 0}), [](auto& allocator) {
     CHECK(allocator.round_up(0) == 0);
     CHECK(allocator.round_up(1) == 512);
     CHECK(allocator.round_up(512) == 512);
@@ -150,7 +150,7 @@ TEST_CASE("a freed block is used again at once, without a call of CUDA", "[alloc
 }
 
 TEST_CASE("large requests have segments of their own", "[allocator]") {
-  cached({Mode::eager, 0}, [](auto& allocator) {
+  cached(requested_or({Mode::eager, 0}), [](auto& allocator) {
     const Tensor small = bytes_on(kCuda, kSegment / 2);
     CHECK(allocator.reserved() == kSegment);
     const Tensor large = bytes_on(kCuda, kSegment / 2 + 512);

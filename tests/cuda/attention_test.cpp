@@ -168,7 +168,7 @@ TEMPLATE_TEST_CASE("the last queries alone have the bits they have among all", "
 }
 
 TEST_CASE("a head that is too wide for the kernels is an error", "[kernels]") {
-  Session session({Mode::lazy, 0});
+  Session session(requested_or({Mode::lazy, 0}));
   const cudaStream_t stream = new_stream();
   OnDevice<float> x(stream, std::vector<float>(1000));
   const AttentionExtents e{1, 1, 1, 1, 257, 1};

@@ -1,11 +1,11 @@
 // Collectives on CUDA memory among other work of the device: what waits for what.
 #include "common/comm/worlds.h"
+#include "cuda/kernels.h"
 #include "cuda/ranks_on_devices.h"
 #include "tensor/ops.h"
 
 #include <cuda_runtime.h>
 
-#include <array>
 #include <cstring>
 #include <future>
 #include <map>
@@ -18,6 +18,7 @@ using comm_test::expect;
 using cuda_test::Devices;
 using cuda_test::kLabel;
 using cuda_test::run_on_devices;
+using cuda_test::some_plans;
 
 namespace {
 
@@ -115,12 +116,9 @@ class Collected {
   Results results_;
 };
 
-const std::array<Plan, 3> kPlans = {
-    {{.mode = Mode::lazy}, {.mode = Mode::eager, .seed = 17}, {.mode = Mode::random, .seed = 3}}};
-
 template <class Check>
 void in_all_plans(const Check& check) {
-  for (const Plan& plan : kPlans) {
+  for (const Plan& plan : some_plans()) {
     for (const int ranks : {1, 2, 3, 4}) {
       INFO(text_of(plan) << ", " << ranks << " ranks");
       check(plan, ranks);
@@ -211,7 +209,7 @@ TEST_CASE("collectives of one group run one after the other, though nobody waits
 
 TEST_CASE("a rank that outlives another keeps its own device", "[collectives][cards]") {
   std::promise<void> first_has_ended;
-  Session session({.mode = Mode::lazy});
+  Session session(requested_or({.mode = Mode::lazy}));
   run_ranks(cuda_test::options_of(2, Devices::own, DeviceData::canonical),
             [&](ProcessGroup& group) {
               Work work;

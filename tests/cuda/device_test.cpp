@@ -161,7 +161,7 @@ TEST_CASE("two ranks use two devices, and one thread can serve both", "[device]"
 
 TEST_CASE("a tensor may outlive its rank", "[device]") {
   for (const std::size_t segment_nbytes : kSegments) {
-    Session session({Mode::lazy, 0});
+    Session session(requested_or({Mode::lazy, 0}));
     {
       Tensor survivor;
       Context context(cuda_options(segment_nbytes));

@@ -9,7 +9,7 @@ namespace cuda_test {
 
 /// Runs `program` under one plan, with interleaved streams and shuffled threads.
 inline Outputs in_one_plan(const std::function<Outputs(cudaStream_t)>& program) {
-  Session session({Mode::random, 3});
+  Session session(requested_or({Mode::random, 3}));
   const cudaStream_t stream = new_stream();
   Outputs outputs = program(stream);
   check(cudaStreamDestroy(stream));

@@ -78,7 +78,7 @@ TEMPLATE_TEST_CASE("a product without terms is zero, or leaves what is there", "
 }
 
 TEST_CASE("an algorithm is chosen once per shape, format and alignment", "[kernels]") {
-  Session session({Mode::random, 3});
+  Session session(requested_or({Mode::random, 3}));
   const cudaStream_t stream = new_stream();
   Products products(kWorkspace);
   OnDevice<char> workspace(stream, kWorkspace);

@@ -110,7 +110,8 @@ void compare(DType dtype, double tolerance, const std::vector<Way>& ways) {
     const ContextScope scope(context);
     expected = train(dtype);
   }
-  for (const auto& [plan, segment_nbytes] : ways) {
+  for (const auto& [usual, segment_nbytes] : ways) {
+    const Plan plan = requested_or(usual);
     INFO(text_of(plan) << ", segments of " << segment_nbytes << " bytes");
     Session session(plan);
     Seen seen;

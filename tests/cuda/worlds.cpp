@@ -2,18 +2,19 @@
 // devices: the stand-in's, under streams of every kind.
 #include "common/comm/worlds.h"
 
+#include "cuda/kernels.h"
 #include "cuda/ranks_on_devices.h"
+
+#include <string>
 
 namespace fsdp::comm_test {
 
-using cuda_on_host::Mode;
-using cuda_on_host::Plan;
 using cuda_test::Devices;
 
 namespace {
 
-World world_of(const char* name, const Plan& plan, Devices devices, DeviceData data) {
-  return {.name = name,
+World world_of(const std::string& name, const Plan& plan, Devices devices, DeviceData data) {
+  return {.name = name + ", " + text_of(plan),
           .canonical_bits = data == DeviceData::canonical,
           .on_device = true,
           .run = [=](int world_size, const auto& body) {
@@ -33,22 +34,20 @@ const std::vector<World>& worlds() {
   // Without the stand-in there may be too few cards for the largest world.
   int cards = 0;
   const bool has_cards = cudaGetDeviceCount(&cards) == cudaSuccess && cards >= world_sizes().back();
-  static const std::vector<World> own = {
-      world_of("devices of their own", {Mode::lazy, 0}, Devices::own, kCanonical),
-      world_of("NCCL, lazy streams", {Mode::lazy, 0}, Devices::own, kNccl),
-      world_of("NCCL, random streams", {Mode::random, 3}, Devices::own, kNccl),
-  };
-  static const std::vector<World> shared = {
-      world_of("one device, lazy streams", {Mode::lazy, 0}, Devices::shared, kCanonical),
-      world_of("one device, eager streams", {Mode::eager, 17}, Devices::shared, kCanonical),
-      world_of("one device, random streams", {Mode::random, 3}, Devices::shared, kCanonical),
-  };
-  static const std::vector<World> all = [] {
-    std::vector<World> both = shared;
-    both.insert(both.end(), own.begin(), own.end());
-    return both;
+  static const std::vector<World> all = [=] {
+    std::vector<World> worlds;
+    for (const Plan& plan : cuda_test::some_plans()) {
+      worlds.push_back(world_of("one device", plan, Devices::shared, kCanonical));
+    }
+    if (!has_cards) return worlds;
+    const Plan lazy = requested_or({Mode::lazy, 0});
+    worlds.push_back(world_of("devices of their own", lazy, Devices::own, kCanonical));
+    for (const Plan& plan : requested_or({{Mode::lazy, 0}, {Mode::random, 3}})) {
+      worlds.push_back(world_of("NCCL", plan, Devices::own, kNccl));
+    }
+    return worlds;
   }();
-  return has_cards ? all : shared;
+  return all;
 }
 
 }  // namespace fsdp::comm_test

@@ -48,7 +48,7 @@ TrainingCase with(TrainingCase options, const Way& way) {
 TEST_CASE("on a CUDA device, FSDP equals a single process in every bit, without a wait", "[fsdp]") {
   const CudaTraining expected = single(cuda_case());
   CHECK(expected.waits == 0);
-  for (const Plan& plan : kPlans) {
+  for (const Plan& plan : two_plans()) {
     for (const int world_size : {1, 2, 4}) {
       CAPTURE(text_of(plan), world_size);
       TrainingCase options = cuda_case(Strategy::fsdp, world_size);
@@ -104,7 +104,7 @@ TEST_CASE("on a CUDA device, the options that trade memory for time change no bi
     const bool is_bf16 = number % 2 == 1;
     TrainingCase options = with(is_bf16 ? in_bf16 : base, way);
     options.meta_start = number % 3 == 0;
-    const CudaTraining training = train_on_device(options, kPlans[number++ / 2 % kPlans.size()]);
+    const CudaTraining training = train_on_device(options, plan_in_turn(number++ / 2));
     CHECK(difference(training.result, is_bf16 ? expected_in_bf16 : expected) == "");
     // The norm is read once a step on every rank: a wait for the stream, and one for the copy.
     CHECK(training.waits == std::int64_t{2} * options.steps * options.world_size);
@@ -123,8 +123,7 @@ TEST_CASE("on a CUDA device, DDP and ZeRO equal a single process in every bit", 
     options.strategy = strategy;
     options.world_size = 2;
     CAPTURE(number);
-    const Plan& plan = kPlans[number++ % kPlans.size()];
-    CHECK(difference(train_on_device(options, plan).result, expected) == "");
+    CHECK(difference(train_on_device(options, plan_in_turn(number++)).result, expected) == "");
   }
 }
 
@@ -138,7 +137,7 @@ TEST_CASE("with shards in the memory of the host, a CUDA device computes the sam
     CAPTURE(is_bf16, with_gradients);
     TrainingCase options = with(base, {.world_size = 2, .no_sync = is_bf16});
     options.offload = {.params = true, .grads = with_gradients};
-    CHECK(difference(train_on_device(options, kPlans[is_bf16]).result, expected) == "");
+    CHECK(difference(train_on_device(options, plan_in_turn(is_bf16 ? 1 : 0)).result, expected) == "");
   }
 }
 

@@ -41,7 +41,7 @@ TEST_CASE("a checkpoint of the CPU is read on a CUDA device, and written again a
   copying.seed_of_model = 77;
   copying.load_from = io::CheckpointFolder(of_cpu.path()).latest();
   copying.save_to = of_device.path();
-  TrainingResult copied = train_on_device(copying, {Mode::lazy, 0}).result;
+  TrainingResult copied = train_on_device(copying, requested_or({Mode::lazy, 0})).result;
   copied.losses = trained.losses;
   CHECK(difference(copied, trained) == "");
 
@@ -62,7 +62,7 @@ TEST_CASE("a checkpoint continues on more ranks of a CUDA device with the same b
   before.steps = 1;
   TrainingCase after = before;
   after.world_size = 2;
-  for (const Plan& plan : kPlans) {
+  for (const Plan& plan : two_plans()) {
     INFO(text_of(plan));
     const TemporaryFolder folder;
     Session session(plan);

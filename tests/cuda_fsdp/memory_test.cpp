@@ -34,7 +34,7 @@ std::string difference_from_fake(MemoryCase test_case) {
     test_case.options.micro_steps_per_reduction = 2;
   }
   test_case.device = kCuda;
-  Session session({Mode::lazy, 0});
+  Session session(requested_or({Mode::lazy, 0}));
   const std::vector<MeasuredMemory> measured = measure(test_case);
   session.finish();
   test_case.is_fake = true;

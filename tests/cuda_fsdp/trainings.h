@@ -11,8 +11,16 @@
 
 namespace fsdp::testing {
 
-/// Streams that run late, and streams that interleave.
-inline const std::vector<Plan> kPlans = {{Mode::lazy, 0}, {Mode::random, 3}};
+/// Streams that run late, and streams that interleave; or the plan that CUDA_ON_HOST names.
+inline std::vector<Plan> two_plans() {
+  return requested_or({{Mode::lazy, 0}, {Mode::random, 3}});
+}
+
+/// One of them for each number, in turn.
+inline Plan plan_in_turn(std::size_t number) {
+  const std::vector<Plan> plans = two_plans();
+  return plans[number % plans.size()];
+}
 
 /// Two steps of four micro-batches on cuda:0. No size of the model is one that vectors, blocks or
 /// ranks divide.

@@ -1,9 +1,11 @@
 /// @file
-/// What every test of the stand-in goes through: each mode, and a list of seeds.
+/// What every test of the stand-in goes through: each mode, and a list of seeds. The library's tests
+/// go through fewer plans, or through the one that the variable CUDA_ON_HOST names.
 #pragma once
 
 #include "cuda_on_host/device_checks.h"
 #include "support/catch.h"
+#include "support/cuda_on_host/environment.h"
 #include "support/cuda_on_host/misuse.h"
 #include "support/cuda_on_host/session.h"
 
@@ -22,6 +24,20 @@ inline std::vector<Plan> all_plans() {
     for (const std::uint64_t seed : {0U, 1U, 2U, 3U, 17U}) plans.push_back({mode, seed});
   }
   return plans;
+}
+
+/// `usual` with the mode and the seed that CUDA_ON_HOST names, if it is set. For what must hold
+/// under every plan: `make test-cuda` names one after the other.
+inline Plan requested_or(Plan usual) {
+  if (const auto requested = cuda_on_host::requested_plan()) {
+    usual.mode = requested->mode;
+    usual.seed = requested->seed;
+  }
+  return usual;
+}
+inline std::vector<Plan> requested_or(std::vector<Plan> usual) {
+  if (cuda_on_host::requested_plan()) usual = {requested_or(usual.front())};
+  return usual;
 }
 
 inline std::string text_of(const Plan& plan) {

@@ -59,8 +59,9 @@ RunResult train(const Plan& plan, const std::vector<Words>& parts, const RunOpti
 
 Plan two_cards(Mode mode, std::uint64_t seed) { return {.mode = mode, .seed = seed, .devices = 2}; }
 
-const Plan kLazy = two_cards(Mode::lazy, 0);
-const Plan kRandom = two_cards(Mode::random, 3);
+// Either is the plan that CUDA_ON_HOST names, if it is set.
+Plan lazy() { return requested_or(two_cards(Mode::lazy, 0)); }
+Plan interleaved() { return requested_or(two_cards(Mode::random, 3)); }
 
 void check_equal(const RunResult& result, const RunResult& expected) {
   CHECK(result.losses == expected.losses);
@@ -88,7 +89,7 @@ TEST_CASE("on cards, every strategy trains the bits of a single process", "[trai
                                         {"fsdp", 2},
                                         {"fsdp", 4}}) {
     CAPTURE(strategy, ranks);
-    check_equal(train(ranks == 2 ? kLazy : kRandom, {sampled, placed(strategy, ranks)}), expected);
+    check_equal(train(ranks == 2 ? lazy() : interleaved(), {sampled, placed(strategy, ranks)}), expected);
   }
   const RunResult on_cpu = run_training(configure({{"--training.device=cpu"}}), some_tokens());
   check_near(expected.losses, on_cpu.losses);
@@ -104,7 +105,7 @@ TEST_CASE("the peak on a card is that of an estimate, to the byte", "[train]") {
           placed(strategy, ranks),
           {"--training.global_batch_size=" + std::to_string(2 * ranks),
            std::string("--training.mixed_precision_param=") + format}};
-      CHECK(train(kLazy, parts).peak_bytes == estimator::device_bound_bytes(configure(parts)));
+      CHECK(train(lazy(), parts).peak_bytes == estimator::device_bound_bytes(configure(parts)));
     }
   }
 }
@@ -115,10 +116,10 @@ TEST_CASE("on cards, options of a training change no bit of FSDP", "[train]") {
         {"--training.mixed_precision_param=float16", "--fp16.initial_scale_power=8"},
         {"--training.activation_checkpoint=block", "--training.no_sync=true"}}) {
     CAPTURE(options[0]);
-    check_equal(train(kLazy, {options, placed("fsdp", 2)}), train(kRandom, {options}));
+    check_equal(train(lazy(), {options, placed("fsdp", 2)}), train(interleaved(), {options}));
   }
   const Words mesh = {"--parallel.data_parallel_replicate_degree=2"};
-  check_equal(train(kRandom, {placed("fsdp", 4), mesh}), train(kLazy, {}));
+  check_equal(train(interleaved(), {placed("fsdp", 4), mesh}), train(lazy(), {}));
 }
 
 TEST_CASE("on cards, ranks tell rank 0 of their last step", "[train]") {
@@ -129,7 +130,7 @@ TEST_CASE("on cards, ranks tell rank 0 of their last step", "[train]") {
     const std::vector<std::string> all = gather_texts(*group, own, {"a test", Phase::none});
     if (group->rank() == 0) texts = all;
   };
-  train(kLazy, {placed("fsdp", 3), {"--training.global_batch_size=3", "--training.steps=1"}},
+  train(lazy(), {placed("fsdp", 3), {"--training.global_batch_size=3", "--training.steps=1"}},
         options);
   CHECK(texts == Words{"rank 0", "rank 1", "rank 2"});
 }
@@ -138,15 +139,15 @@ TEST_CASE("three ranks on two cards train what three ranks on the CPU do", "[tra
   const std::vector<Words> parts = {placed("fsdp", 3), {"--training.global_batch_size=6"}};
   const RunResult on_cpu =
       run_training(configure({parts[0], parts[1], {"--training.device=cpu"}}), some_tokens());
-  check_near(train(kLazy, parts).losses, on_cpu.losses);
+  check_near(train(lazy(), parts).losses, on_cpu.losses);
 }
 
 TEST_CASE("with NCCL, ranks with a card each train the same up to rounding", "[train][cards]") {
-  const RunResult expected = train(kLazy, {});
+  const RunResult expected = train(lazy(), {});
   const Words nccl = {"--parallel.device_collectives=nccl"};
   for (const char* strategy : {"ddp", "fsdp"}) {
     CAPTURE(strategy);
-    check_near(train(kRandom, {nccl, placed(strategy, 2)}).losses, expected.losses);
+    check_near(train(interleaved(), {nccl, placed(strategy, 2)}).losses, expected.losses);
   }
 }
 
@@ -156,7 +157,7 @@ TEST_CASE("more micro-batches make the host wait no more", "[train][stand-in]") 
     std::vector<std::int64_t> at;
     RunOptions options;
     options.on_step = [&](const StepReport&) { at.push_back(cuda_on_host::host_waits()); };
-    train(kRandom, {{"--training.global_batch_size=" + std::to_string(micro_batches)}}, options);
+    train(interleaved(), {{"--training.global_batch_size=" + std::to_string(micro_batches)}}, options);
     return at.at(1) - at.at(0);
   };
   const std::int64_t of_one = waits(1);
@@ -166,10 +167,10 @@ TEST_CASE("more micro-batches make the host wait no more", "[train][stand-in]") 
 
 TEST_CASE("offload moves shards to the memory of the host, and changes no bit", "[train]") {
   const std::vector<Words> parts = {placed("fsdp", 2), {"--training.max_norm=0.1"}};
-  const RunResult expected = train(kLazy, parts);
+  const RunResult expected = train(lazy(), parts);
   for (const char* grads : {"false", "true"}) {
     CAPTURE(grads);
-    const RunResult result = train(kRandom, {parts[0],
+    const RunResult result = train(interleaved(), {parts[0],
                                              parts[1],
                                              {"--parallel.offload_params=true",
                                               std::string("--parallel.offload_grads=") + grads}});
@@ -179,13 +180,13 @@ TEST_CASE("offload moves shards to the memory of the host, and changes no bit", 
 }
 
 TEST_CASE("a training goes through cards and the CPU, and its model too", "[train]") {
-  const RunResult expected = train(kLazy, {{"--training.steps=4"}});
+  const RunResult expected = train(lazy(), {{"--training.steps=4"}});
   TemporaryFolder folder;
   const Words saved = {"--checkpoint.folder=" + (folder.path() / "checkpoints").string()};
   RunOptions options;
   options.export_folder = (folder.path() / "model").string();
-  train(kRandom, {saved, placed("fsdp", 2)}, options);
-  const RunResult result = train(kLazy, {saved, placed("ddp", 2), {"--training.steps=4"}});
+  train(interleaved(), {saved, placed("fsdp", 2)}, options);
+  const RunResult result = train(lazy(), {saved, placed("ddp", 2), {"--training.steps=4"}});
   CHECK(result.first_step == 2);
   CHECK(result.losses == std::vector(expected.losses.begin() + 2, expected.losses.end()));
   CHECK(result.param_sha256 == expected.param_sha256);
@@ -199,14 +200,14 @@ TEST_CASE("a training goes through cards and the CPU, and its model too", "[trai
     return run_evaluation(configure({saved, more}), some_tokens()).loss;
   };
   const float expected_loss = loss({"--training.device=cpu"});
-  Session session(kRandom);
+  Session session(interleaved());
   const float on_device = loss(placed("fsdp", 2));
   session.finish();
   check_near({on_device}, {expected_loss});
 }
 
 TEST_CASE("a training that no card can hold is refused", "[train][stand-in]") {
-  Plan plan = kLazy;
+  Plan plan = lazy();
   plan.device_nbytes = std::size_t{64} << 20;
   Session session(plan);
   // Each rank needs 32 MiB beside the formula, for products.
@@ -222,7 +223,7 @@ TEST_CASE("a training that no card can hold is refused", "[train][stand-in]") {
 }
 
 TEST_CASE("a training whose shards no host can hold is refused", "[train][stand-in]") {
-  Session session(kLazy);
+  Session session(lazy());
   const auto complaint = [](const Words& more) {
     const TrainConfig config =
         configure({placed("fsdp", 2), {"--model.hidden_size=1000000"}, more});
@@ -234,7 +235,7 @@ TEST_CASE("a training whose shards no host can hold is refused", "[train][stand-
 }
 
 TEST_CASE("only what is sharded is offloaded", "[train][stand-in]") {
-  Session session(kLazy);
+  Session session(lazy());
   for (const std::string strategy : {"ddp", "zero1", "zero2"}) {
     CHECK_THAT(message_of<InputError>([&] {
                  configure({placed(strategy, 2), {"--parallel.offload_params=true"}});
@@ -244,7 +245,7 @@ TEST_CASE("only what is sharded is offloaded", "[train][stand-in]") {
 }
 
 TEST_CASE("NCCL needs a card for each rank", "[train][stand-in]") {
-  Session session(kLazy);
+  Session session(lazy());
   CHECK(message_of<InputError>([] {
           configure({placed("fsdp", 4), {"--parallel.device_collectives=nccl"}});
         }) ==

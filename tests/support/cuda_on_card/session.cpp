@@ -3,6 +3,7 @@
 // the tag [stand-in], and those that need several cards [cards].
 #include "support/cuda_on_host/session.h"
 
+#include "support/cuda_on_host/environment.h"
 #include "support/cuda_on_host/misuse.h"
 
 #include <cuda_runtime.h>
@@ -19,6 +20,8 @@ void Session::finish() {
 }
 
 std::int64_t host_waits() { return 0; }
+
+std::optional<Plan> requested_plan() { return std::nullopt; }
 
 void break_links() { throw Misuse("the links of a card cannot be broken"); }
 

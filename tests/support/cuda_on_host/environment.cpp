@@ -40,4 +40,10 @@ Plan plan_of_environment() {
   return plan_named(text == nullptr ? "" : text);
 }
 
+std::optional<Plan> requested_plan() {
+  const char* const text = std::getenv("CUDA_ON_HOST");
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  return plan_named(text);
+}
+
 }  // namespace cuda_on_host

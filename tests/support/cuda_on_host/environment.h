@@ -1,9 +1,10 @@
 /// @file
-/// The plan of a program that has no Session.
+/// The plan of a program that has no Session, and of tests that hold under every plan.
 #pragma once
 
 #include "support/cuda_on_host/session.h"
 
+#include <optional>
 #include <string>
 
 namespace cuda_on_host {
@@ -15,5 +16,8 @@ Plan plan_named(const std::string& text);
 
 /// plan_named() of the environment variable CUDA_ON_HOST.
 Plan plan_of_environment();
+
+/// The same; nothing if the variable is not set, or on a card, which has one plan.
+std::optional<Plan> requested_plan();
 
 }  // namespace cuda_on_host
