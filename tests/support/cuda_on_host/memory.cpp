@@ -18,10 +18,11 @@ std::size_t index_of(Space space) { return space == Space::device ? 0 : 1; }
 
 Address up_to_page(Address address) { return (address + kPage - 1) / kPage * kPage; }
 
-// Memory of a device; the host may always touch pinned memory.
-void protect(const Allocation& allocation, int protection) {
+// Bytes of a device from `begin`, a page's, on; the host may always touch pinned memory.
+void protect(const Allocation& allocation, std::size_t begin, std::size_t end, int protection) {
   if (allocation.space != Space::device) return;
-  mprotect(reinterpret_cast<void*>(allocation.begin), up_to_page(allocation.nbytes), protection);
+  void* const at = reinterpret_cast<void*>(allocation.begin + begin);
+  mprotect(at, up_to_page(std::min(end, allocation.nbytes) - begin), protection);
 }
 
 }  // namespace
@@ -67,10 +68,10 @@ Allocation& Memory::allocate(Space space, std::size_t nbytes, int device) {
   Allocation& made = allocations_[begin];
   made = {count_, begin,  nbytes,
           space,  device, true,
-          "",     false,  Cells((nbytes + Cell::kNbytes - 1) / Cell::kNbytes)};
-  protect(made, PROT_READ | PROT_WRITE);
+          "",     Cells((nbytes + Cell::kNbytes - 1) / Cell::kNbytes), {}};
+  protect(made, 0, nbytes, PROT_READ | PROT_WRITE);
   std::memset(reinterpret_cast<void*>(begin), 0xFF, nbytes);
-  protect(made, PROT_NONE);
+  protect(made, 0, nbytes, PROT_NONE);
   return made;
 }
 
@@ -122,24 +123,34 @@ void Memory::reset() {
 
 void Memory::open() { is_open_ = true; }
 
-void Memory::open(Allocation& allocation) {
-  if (!is_open_ || allocation.is_open) return;
-  protect(allocation, PROT_READ | PROT_WRITE);
-  allocation.is_open = true;
-  opened_.push_back(&allocation);
+void Memory::open(Allocation& allocation, std::size_t begin, std::size_t end) {
+  if (!is_open_ || allocation.space != Space::device) return;
+  std::vector<bool>& open = allocation.open;
+  if (open.empty()) open.resize((allocation.nbytes + kPart - 1) / kPart);
+  const std::size_t last = (end + kPart - 1) / kPart;
+  for (std::size_t part = begin / kPart; part < last; ++part) {
+    if (open[part]) continue;
+    const std::size_t first = part;
+    for (; part < last && !open[part]; ++part) open[part] = true;
+    protect(allocation, first * kPart, part * kPart, PROT_READ | PROT_WRITE);
+    opened_.push_back({&allocation, first, part});
+  }
 }
 
 bool Memory::open_at(Address address) {
   Allocation* const allocation = is_open_ ? find(address) : nullptr;
-  if (allocation == nullptr || !allocation->freed_by.empty() || allocation->is_open) return false;
-  open(*allocation);
-  return true;
+  if (allocation == nullptr || !allocation->freed_by.empty()) return false;
+  const std::size_t begin = address - allocation->begin;
+  if (begin >= allocation->nbytes) return false;
+  const std::size_t count = opened_.size();
+  open(*allocation, begin, begin + 1);
+  return opened_.size() > count;
 }
 
 void Memory::close() {
-  for (Allocation* allocation : opened_) {
-    protect(*allocation, PROT_NONE);
-    allocation->is_open = false;
+  for (const auto& [allocation, first, last] : opened_) {
+    protect(*allocation, first * kPart, last * kPart, PROT_NONE);
+    for (std::size_t part = first; part < last; ++part) allocation->open[part] = false;
   }
   opened_.clear();
   is_open_ = false;

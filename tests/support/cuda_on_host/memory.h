@@ -86,8 +86,8 @@ struct Allocation {
   int device;
   bool live;             ///< false: freed, or its cudaMallocAsync has not run yet
   std::string freed_by;  ///< empty: not freed
-  bool is_open;          ///< host code can touch its bytes
   Cells cells;
+  std::vector<bool> open;  ///< which parts of kPart bytes host code can touch; empty: none yet
 
   std::string name() const;
 };
@@ -109,22 +109,28 @@ class Memory {
   std::vector<const Allocation*> live() const;
   /// Forgets everything. Addresses are not used again even then.
   void reset();
-  /// Until close(), the calling code may touch the allocations of devices for which touch() is
-  /// called. The system takes time for each page, so what is not used stays as it is.
+  /// Until close(), the calling code may touch the bytes of devices for which touch() is called. The
+  /// system takes time for each page, so parts that are not used stay as they are.
   void open();
   void close();
-  /// Part of touch().
-  void open(Allocation& allocation);
-  /// Between open() and close(): opens what is allocated at this address; false if nothing is.
+  /// Part of touch(): bytes [begin, end) of the allocation.
+  void open(Allocation& allocation, std::size_t begin, std::size_t end);
+  /// Between open() and close(): opens what is allocated at this address; false if nothing is, or if
+  /// it is open.
   bool open_at(Address address);
 
  private:
+  static constexpr std::size_t kPart = std::size_t{64} << 10;
+  struct Opened {
+    Allocation* allocation;
+    std::size_t first, last;  // parts [first, last)
+  };
   std::map<Address, Allocation> allocations_;
   Address begin_[2], next_[2];
   int count_ = 0;
   std::map<int, std::size_t> live_nbytes_;  // by device
   bool is_open_ = false;
-  std::vector<Allocation*> opened_;
+  std::vector<Opened> opened_;
 };
 
 /// Records the access; returns what is wrong with it, or "". `operations` has what orders them.
