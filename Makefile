@@ -5,7 +5,8 @@
 #            INSTALL=no  never call the package manager
 #            BACKEND=mpi ranks are processes: for make test, demo, bench, test-taskN and grade
 #            DEVICE=cuda ranks compute on a CUDA card or, without one, on the stand-in: for make demo
-#                        and test-taskN. make test runs the tests of CUDA, always on the stand-in
+#                        and test-taskN. make test is make test-cuda then, always on the stand-in
+#            CUDA_ON_HOST=lazy:3   one plan of the stand-in, not three, for make test-cuda
 #            PARAM=bfloat16 REDUCE=bfloat16   make demo in 16 bits, over masters in float32
 # The course's targets take ONLY=3.2 SEED=N W=N IMPL=student|solution LEVEL=1..3
 
@@ -54,8 +55,8 @@ course = python3 apps/course/course.py --jobs $(JOBS)
 # A student kit's programs need every task but the optional one: this names the steps that are not written yet, and ends.
 # Nothing in the full tree, which has references.
 written = $(if $(wildcard apps/course/kit.json),$(install) course && $(course) written $@)
-# The tests of CUDA bring the stand-in along.
-tests = $(if $(cuda),release,$(preset))
+# The order of the stand-in's streams, threads and blocks (docs/cuda_stand_in.md).
+plans = $(or $(CUDA_ON_HOST),lazy eager:17 random:3)
 run-tests = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 help: ## Print these lines
@@ -79,12 +80,16 @@ estimate: ## Say how much memory a training takes: make estimate ARGS="--model.p
 	@$(call compile,release) unshard_estimate
 	@build/release/bin/unshard-estimate $(ARGS)
 
+ifeq ($(cuda),cuda)
+test: test-cuda
+else
 test: ## Build and run every test (BACKEND=mpi, DEVICE=cuda: those of processes, of CUDA)
 	@$(written)
 	@$(install) build course $(mpi)
-	@$(call configure,$(tests))
-	@$(call compile,$(tests)) $(if $(mpi)$(cuda),tests_$(or $(mpi),$(cuda)),all)
-	@$(call run-tests,$(tests)) $(if $(mpi)$(cuda),-L '^$(or $(mpi),$(cuda))$$')
+	@$(call configure,$(preset))
+	@$(call compile,$(preset)) $(if $(mpi),tests_mpi,all)
+	@$(call run-tests,$(preset)) $(if $(mpi),-L '^mpi$$')
+endif
 
 test-%: ## Build and run the tests of one part: test-common, test-memory, test-schedule …
 	@$(if $(filter common faults program structure,$*),,$(written))
@@ -224,9 +229,18 @@ check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, 
 	@python3 tests/grader/whole_mutants.py
 	@$(if $(QUICK)$(filter no,$(HOSTILE)),,python3 tests/grader/hostile.py --jobs $(JOBS))
 
+test-cuda: ## Build and run the tests of CUDA, under three plans of the stand-in
+	@$(install) build
+	@$(call configure,release)
+	@$(call compile,release) tests_cuda
+	@set -e; for plan in $(plans); do \
+	  echo "The stand-in's streams and threads: CUDA_ON_HOST=$$plan"; \
+	  CUDA_ON_HOST=$$plan $(call run-tests,release) -L '^cuda$$'; \
+	done
+
 check-cuda: ## Remove each wait of the CUDA code in a copy: a test must fail (ONLY=host_copy.cpp)
 	@$(install) build course
-	@python3 tests/cuda/removals.py --jobs $(JOBS) $(if $(ONLY),--only "$(ONLY)")
+	@env -u CUDA_ON_HOST python3 tests/cuda/removals.py --jobs $(JOBS) $(if $(ONLY),--only "$(ONLY)")
 
 # ---- for instructors (a student kit has none of these)
 

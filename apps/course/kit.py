@@ -47,7 +47,8 @@ _OWN = r"tasks/[a-z0-9_]+/([a-z0-9_]+\.cpp|answers\.toml)"  # files that belong 
 
 # Targets for work on the project itself: they need git, other compilers, or what a kit leaves out.
 _FOR_MAINTAINERS = ("check-grader|compare-pytorch|skeletons|check|format|tidy|sanitize|sanitize-dev"
-                    "|sanitize-tsan|check-clang|check-arm64|check-cuda|cuda-kernels")
+                    "|sanitize-tsan|check-clang|check-arm64|test-cuda|check-cuda"
+                    "|cuda-kernels")
 
 
 class KitError(Exception):

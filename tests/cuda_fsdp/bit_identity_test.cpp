@@ -137,7 +137,8 @@ TEST_CASE("with shards in the memory of the host, a CUDA device computes the sam
     CAPTURE(is_bf16, with_gradients);
     TrainingCase options = with(base, {.world_size = 2, .no_sync = is_bf16});
     options.offload = {.params = true, .grads = with_gradients};
-    CHECK(difference(train_on_device(options, plan_in_turn(is_bf16 ? 1 : 0)).result, expected) == "");
+    CHECK(difference(train_on_device(options, plan_in_turn(is_bf16 ? 1 : 0)).result, expected) ==
+          "");
   }
 }
 

@@ -12,9 +12,7 @@
 namespace fsdp::testing {
 
 /// Streams that run late, and streams that interleave; or the plan that CUDA_ON_HOST names.
-inline std::vector<Plan> two_plans() {
-  return requested_or({{Mode::lazy, 0}, {Mode::random, 3}});
-}
+inline std::vector<Plan> two_plans() { return requested_or({{Mode::lazy, 0}, {Mode::random, 3}}); }
 
 /// One of them for each number, in turn.
 inline Plan plan_in_turn(std::size_t number) {

@@ -89,7 +89,8 @@ TEST_CASE("on cards, every strategy trains the bits of a single process", "[trai
                                         {"fsdp", 2},
                                         {"fsdp", 4}}) {
     CAPTURE(strategy, ranks);
-    check_equal(train(ranks == 2 ? lazy() : interleaved(), {sampled, placed(strategy, ranks)}), expected);
+    check_equal(train(ranks == 2 ? lazy() : interleaved(), {sampled, placed(strategy, ranks)}),
+                expected);
   }
   const RunResult on_cpu = run_training(configure({{"--training.device=cpu"}}), some_tokens());
   check_near(expected.losses, on_cpu.losses);
@@ -157,7 +158,8 @@ TEST_CASE("more micro-batches make the host wait no more", "[train][stand-in]") 
     std::vector<std::int64_t> at;
     RunOptions options;
     options.on_step = [&](const StepReport&) { at.push_back(cuda_on_host::host_waits()); };
-    train(interleaved(), {{"--training.global_batch_size=" + std::to_string(micro_batches)}}, options);
+    train(interleaved(), {{"--training.global_batch_size=" + std::to_string(micro_batches)}},
+          options);
     return at.at(1) - at.at(0);
   };
   const std::int64_t of_one = waits(1);
@@ -170,10 +172,11 @@ TEST_CASE("offload moves shards to the memory of the host, and changes no bit", 
   const RunResult expected = train(lazy(), parts);
   for (const char* grads : {"false", "true"}) {
     CAPTURE(grads);
-    const RunResult result = train(interleaved(), {parts[0],
-                                             parts[1],
-                                             {"--parallel.offload_params=true",
-                                              std::string("--parallel.offload_grads=") + grads}});
+    const RunResult result = train(
+        interleaved(),
+        {parts[0],
+         parts[1],
+         {"--parallel.offload_params=true", std::string("--parallel.offload_grads=") + grads}});
     check_equal(result, expected);
     CHECK(result.peak_bytes < expected.peak_bytes);
   }

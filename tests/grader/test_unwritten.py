@@ -140,7 +140,8 @@ class InTheMakefile(InRoot):
         text = kit.without_instructor(MAKEFILE)
         left = set(re.findall(r"(?m)^([a-z0-9%-]+):", text))
         self.assertFalse({"check", "format", "tidy", "sanitize", "sanitize-dev", "sanitize-tsan",
-                          "check-clang", "check-arm64", "check-cuda", "compare-pytorch"} & left)
+                          "check-clang", "check-arm64", "test-cuda", "check-cuda",
+                          "compare-pytorch"} & left)
         phony = re.search(r"(?m)^\.PHONY: (.*)$", text)[1].split()
         self.assertLessEqual(set(phony), left)
         self.put("Makefile", text)

@@ -66,9 +66,9 @@ Allocation& Memory::allocate(Space space, std::size_t nbytes, int device) {
   ++count_;
   if (space == Space::device) live_nbytes_[device] += nbytes;
   Allocation& made = allocations_[begin];
-  made = {count_, begin,  nbytes,
-          space,  device, true,
-          "",     Cells((nbytes + Cell::kNbytes - 1) / Cell::kNbytes), {}};
+  made = {count_, begin, nbytes, space,
+          device, true,  "",     Cells((nbytes + Cell::kNbytes - 1) / Cell::kNbytes),
+          {}};
   protect(made, 0, nbytes, PROT_READ | PROT_WRITE);
   std::memset(reinterpret_cast<void*>(begin), 0xFF, nbytes);
   protect(made, 0, nbytes, PROT_NONE);
