@@ -14,7 +14,7 @@
 .NOTPARALLEL:
 .PHONY: help demo estimate test bench doctor docs check format tidy sanitize sanitize-dev sanitize-tsan \
   check-clang check-arm64 check-cuda check-grader compare-pytorch cuda-kernels clean figures skeletons warm-up \
-  test-integrated progress watch submit grade grade-all gradescope student-kit
+  test-cuda test-integrated progress watch submit grade grade-all gradescope student-kit
 
 WERROR ?= OFF
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -55,9 +55,13 @@ course = python3 apps/course/course.py --jobs $(JOBS)
 # A student kit's programs need every task but the optional one: this names the steps that are not written yet, and ends.
 # Nothing in the full tree, which has references.
 written = $(if $(wildcard apps/course/kit.json),$(install) course && $(course) written $@)
-# The order of the stand-in's streams, threads and blocks (docs/cuda_stand_in.md).
-plans = $(or $(CUDA_ON_HOST),lazy eager:17 random:3)
+# The tests of CUDA bring the stand-in along.
+tests = $(if $(cuda),release,$(preset))
 run-tests = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
+# In three orders of the stand-in's streams, threads and blocks (docs/cuda_stand_in.md).
+run-cuda-tests = set -e; for plan in $(or $(CUDA_ON_HOST),lazy eager:17 random:3); do \
+  echo "The stand-in's streams and threads: CUDA_ON_HOST=$$plan"; \
+  CUDA_ON_HOST=$$plan $(call run-tests,release) -L '^cuda$$'; done
 
 help: ## Print these lines
 	@sed -n 's/^\([a-z%][a-z0-9%-]*\):.*## /\1|/p' Makefile | \
@@ -80,16 +84,12 @@ estimate: ## Say how much memory a training takes: make estimate ARGS="--model.p
 	@$(call compile,release) unshard_estimate
 	@build/release/bin/unshard-estimate $(ARGS)
 
-ifeq ($(cuda),cuda)
-test: test-cuda
-else
 test: ## Build and run every test (BACKEND=mpi, DEVICE=cuda: those of processes, of CUDA)
 	@$(written)
 	@$(install) build course $(mpi)
-	@$(call configure,$(preset))
-	@$(call compile,$(preset)) $(if $(mpi),tests_mpi,all)
-	@$(call run-tests,$(preset)) $(if $(mpi),-L '^mpi$$')
-endif
+	@$(call configure,$(tests))
+	@$(call compile,$(tests)) $(if $(mpi)$(cuda),tests_$(or $(mpi),$(cuda)),all)
+	@$(if $(cuda),$(run-cuda-tests),$(call run-tests,$(tests)) $(if $(mpi),-L '^mpi$$'))
 
 test-%: ## Build and run the tests of one part: test-common, test-memory, test-schedule …
 	@$(if $(filter common faults program structure,$*),,$(written))
@@ -233,10 +233,7 @@ test-cuda: ## Build and run the tests of CUDA, under three plans of the stand-in
 	@$(install) build
 	@$(call configure,release)
 	@$(call compile,release) tests_cuda
-	@set -e; for plan in $(plans); do \
-	  echo "The stand-in's streams and threads: CUDA_ON_HOST=$$plan"; \
-	  CUDA_ON_HOST=$$plan $(call run-tests,release) -L '^cuda$$'; \
-	done
+	@$(run-cuda-tests)
 
 check-cuda: ## Remove each wait of the CUDA code in a copy: a test must fail (ONLY=host_copy.cpp)
 	@$(install) build course

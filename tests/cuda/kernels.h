@@ -16,8 +16,8 @@
 
 namespace cuda_test {
 
-/// One plan of each mode, two of them with shuffled threads, or the one that CUDA_ON_HOST names. The
-/// stand-in's own tests try them all.
+/// One plan of each mode, two of them with shuffled threads, or the one that CUDA_ON_HOST names.
+/// The stand-in's own tests try them all.
 inline std::vector<Plan> some_plans() {
   return requested_or({{Mode::lazy, 0}, {Mode::eager, 17}, {Mode::random, 3}});
 }

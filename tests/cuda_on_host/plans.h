@@ -1,6 +1,6 @@
 /// @file
-/// What every test of the stand-in goes through: each mode, and a list of seeds. The library's tests
-/// go through fewer plans, or through the one that the variable CUDA_ON_HOST names.
+/// What every test of the stand-in goes through: each mode, and a list of seeds. The library's
+/// tests go through fewer plans, or through the one that the variable CUDA_ON_HOST names.
 #pragma once
 
 #include "cuda_on_host/device_checks.h"

@@ -109,14 +109,14 @@ class Memory {
   std::vector<const Allocation*> live() const;
   /// Forgets everything. Addresses are not used again even then.
   void reset();
-  /// Until close(), the calling code may touch the bytes of devices for which touch() is called. The
-  /// system takes time for each page, so parts that are not used stay as they are.
+  /// Until close(), the calling code may touch the bytes of devices for which touch() is called.
+  /// The system takes time for each page, so parts that are not used stay as they are.
   void open();
   void close();
   /// Part of touch(): bytes [begin, end) of the allocation.
   void open(Allocation& allocation, std::size_t begin, std::size_t end);
-  /// Between open() and close(): opens what is allocated at this address; false if nothing is, or if
-  /// it is open.
+  /// Between open() and close(): opens what is allocated at this address; false if nothing is, or
+  /// if it is open.
   bool open_at(Address address);
 
  private:
