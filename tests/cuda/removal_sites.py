@@ -12,7 +12,8 @@ from pathlib import Path
 
 # Where streams, kernels and what is under way on them are handled. FSDP itself is in solutions/.
 FILES = ("common/*/cuda/*", "common/device/*", "common/tensor/*", "common/parallel/*",
-         "common/optim/*", "common/comm/thread_backend.cpp", "solutions/task*/*")
+         "common/optim/*", "common/comm/thread_backend.cpp", "common/comm/mpi/backend.cpp",
+         "solutions/task*/*")
 
 _STREAM = r"(?:compute\(\)|copies\(\)|communication\(\)|stream|collecting)"
 _CALL = re.compile(

@@ -5,7 +5,8 @@
 The tree is copied to build/removals/tree and built in build/removals/build, so this tree and its
 builds stay as they are. For each site (removal_sites.py), the copy is built without that statement,
 and the tests on the stand-in run until one fails: those of test_cuda, then, for all sites that are
-left, those of test_cuda_fsdp. For each site, the output names the test that failed, or says
+left, those of test_cuda_fsdp, and then those of mpi_cuda, whose ranks are processes. Without MPI,
+what only these would notice is skipped. For each site, the output names the test that failed, or says
 SURVIVED. The exit code is 1 if a site survived that is not in EXEMPT, if one in EXEMPT did not, or
 if one cannot be built.
 
@@ -35,8 +36,13 @@ from removal_sites import Site  # noqa: E402
 
 FOLDER = ROOT / "build" / "removals"
 TREE, BUILD, RUNS = FOLDER / "tree", FOLDER / "build", FOLDER / "runs"
-PROGRAMS = ("test_cuda", "test_cuda_fsdp")
+MPIRUN = shutil.which("mpirun")
+OF_PROCESSES = "mpi_cuda"
+PROGRAMS = ("test_cuda", "test_cuda_fsdp", *([OF_PROCESSES] if MPIRUN else []))
 SECONDS = 240  # one test takes 20 at most
+
+# What is used by processes only.
+NEED_MPI = ("common/comm/cuda/process_plane.cpp", "common/comm/mpi/backend.cpp")
 
 # What no test can miss, and why: (path, statement) -> a proof.
 _WORK = "the Work is destroyed before anything else happens, and ~Work waits as wait() does"
@@ -85,7 +91,7 @@ def configure() -> None:
     # Warnings are no errors: without a wait, a variable may be unused.
     if not (BUILD / "build.ninja").is_file():
         run("cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-            "-DFSDP_WERROR=OFF", "--log-level=NOTICE")
+            "-DFSDP_WERROR=OFF", f"-DFSDP_MPI={'ON' if MPIRUN else 'OFF'}", "--log-level=NOTICE")
 
 
 def build(program: str, name: str, jobs: int) -> Path:
@@ -97,11 +103,14 @@ def build(program: str, name: str, jobs: int) -> Path:
 
 def first_failure(program: Path) -> str:
     """The first test that fails, or nothing. Each runs alone: some failures end the process."""
+    command: list[str | Path] = [program]
+    if program.name.startswith(OF_PROCESSES):
+        command = ["sh", TREE / "common/scripts/mpirun.sh", MPIRUN or "mpirun", "4", program]
     try:
         for case in verdicts.list_cases(program):
             spec = re.sub(r'([\\,\[\]*"])', r"\\\1", case.name)
             try:
-                done = subprocess.run([program, spec], cwd=RUNS, timeout=SECONDS, check=False,
+                done = subprocess.run([*command, spec], cwd=RUNS, timeout=SECONDS, check=False,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             except subprocess.TimeoutExpired:
                 return f"{case.name} (no end in {SECONDS} s)"
@@ -190,6 +199,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     sites = [site for site in removal_sites.find(ROOT)
              if re.search(options.only, str(site))]
+    if not MPIRUN and (skipped := [site for site in sites if site.path in NEED_MPI]):
+        print(f"skipped without MPI: {len(skipped)} in {', '.join(NEED_MPI)}")
+        sites = [site for site in sites if site not in skipped]
     if options.list:
         print("\n".join(map(str, sites)))
         return 0

@@ -42,7 +42,8 @@ TEST_CASE("two processes on one device are refused") {
         error_of({}, options_of(world_size, Devices::shared, DeviceData::nccl),
                  [](ProcessGroup& group) { all_reduce(group, Tensor::zeros({5})).wait(); });
     CHECK_THAT(message, contains("NCCL could not connect cuda:0 to the devices of the other "
-                                 "processes (each needs one of its own): invalid usage"));
+                                 "processes (each process needs a device of its own): invalid "
+                                 "usage"));
   }
 }
 
@@ -79,7 +80,30 @@ TEST_CASE("what NCCL reports in one process ends the collectives of all") {
   }
 }
 
-TEST_CASE("a process that throws leaves the collectives that were agreed on to their end") {
+TEST_CASE("a process whose device fails leaves no other waiting for it") {
+  for (const Mode mode : {Mode::lazy, Mode::random}) {
+    for (const int world_size : {2, 3, 4}) {
+      Session session({mode, 3});
+      const auto options = options_of(world_size, Devices::own, DeviceData::nccl);
+      const Body body = [&](ProcessGroup& group) {
+        const Tensor data = Tensor::zeros({5});
+        const Work first = all_reduce(group, data);
+        group.barrier(kLabel).wait();
+        if (group.rank() == 1) {
+          CHECK_THROWS_AS(cudaFree(&session), Misuse);  // and every later call
+          throw Error("a kernel has failed");
+        }
+        group.barrier(kLabel).wait();
+      };
+      // NCCL may notice it before the exception has left the body.
+      CHECK_THAT(message_of<Error>([&] { run_ranks(options, cuda_test::with_exact_memory(body)); }),
+                 contains("a kernel has failed") ||
+                     contains("remote process exited or there was a network error"));
+    }
+  }
+}
+
+TEST_CASE("a process that throws ends all, and leaves nothing on a device") {
   for (const Mode mode : {Mode::lazy, Mode::eager, Mode::random}) {
     const auto options = options_of(4, Devices::own, DeviceData::nccl);
     const auto message = error_of({mode, 3}, options, [&](ProcessGroup& group) {

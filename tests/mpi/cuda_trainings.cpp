@@ -42,10 +42,11 @@ RunResult train(const Plan& plan, const TrainConfig& config, bool in_threads) {
 void check_trains_as_threads(const std::string& strategy, int ranks, const Words& more) {
   INFO(strategy << ", W=" << ranks << " " << (more.empty() ? "" : more.front()));
   const TrainConfig config = make_config(strategy, ranks, more);
-  const RunResult processes = train({Mode::lazy, 0}, config, false);
-  CHECK(train({Mode::random, 3}, config, false).param_sha256 == processes.param_sha256);
+  const RunResult processes = train(requested_or({Mode::lazy, 0}), config, false);
+  CHECK(train(requested_or({Mode::random, 3}), config, false).param_sha256 ==
+        processes.param_sha256);
   const std::int64_t bound = estimator::device_bound_bytes(config);  // in every process
-  const RunResult threads = train({Mode::lazy, 0}, config, true);
+  const RunResult threads = train(requested_or({Mode::lazy, 0}), config, true);
   if (process_rank() != 0) return;  // the threads were another process's
   CHECK(processes.losses == threads.losses);
   CHECK(processes.param_sha256 == threads.param_sha256);

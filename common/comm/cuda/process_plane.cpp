@@ -29,16 +29,12 @@ class ProcessGroupOfNccl final : public mpi::DeviceGroup {
   }
 
   ~ProcessGroupOfNccl() override {
-    if (has_ended_) return;
+    if (!is_connected_) give_up();
     try {
       const KeepDevice keep;
       device_->activate();
       device_->wait_on_host(*device_->record(device_->communication()));
-      if (is_connected_) {
-        ncclCommDestroy(communicator_);
-      } else {
-        ncclCommAbort(communicator_);
-      }
+      if (!has_ended_) ncclCommDestroy(communicator_);
     } catch (...) {  // what went wrong here did so in an earlier call, which has reported it
     }
   }
@@ -82,9 +78,11 @@ class ProcessGroupOfNccl final : public mpi::DeviceGroup {
     return answer != ncclSuccess && answer != ncclInProgress;
   }
   [[noreturn]] void fail_to_connect(ncclResult_t answer) {
+    const char* const need =
+        answer == ncclInvalidUsage ? " (each process needs a device of its own)" : "";
     fail("{}", message_of(fmt::format("NCCL could not connect cuda:{} to the devices of the other "
-                                      "processes (each needs one of its own)",
-                                      device_->index()),
+                                      "processes{}",
+                                      device_->index(), need),
                           answer));
   }
 

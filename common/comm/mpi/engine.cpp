@@ -69,6 +69,9 @@ Engine::~Engine() { close(); }
 void Engine::close() {
   {
     const std::lock_guard lock(mutex_);
+    // Then a device may wait for one whose process has failed.
+    const bool has_failed = stopped_ || !end_ || end_->rank >= 0;
+    if (has_failed && devices_) devices_->give_up("the ranks of this group have ended");
     closed_ = true;
     if (!reason_) reason_ = "Aborted: the ranks of this group have ended";
     stopped_ = true;

@@ -43,7 +43,7 @@ struct OwnCall {
   bool agreed = false;                 ///< guarded by the engine
   std::chrono::steady_clock::time_point called{};
   std::chrono::steady_clock::time_point ended{};  // set before `done`
-  /// On a device: what the next use of the operands must wait for; set before `done`. Null: nothing.
+  /// What the next use of the operands must wait for, on a device; else null. Set before `done`.
   std::unique_ptr<StreamEvent> ended_on_device{};
   bool failed = false;  ///< the devices have; set before `done`
   std::atomic<bool> done = false;
