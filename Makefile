@@ -34,7 +34,9 @@ $(if $(filter cuda,$(DEVICE)),$(if $(filter-out $(have-devices),$(MAKECMDGOALS))
   $(firstword $(filter-out $(have-devices),$(MAKECMDGOALS))) computes on the CPU)))
 mpi = $(filter mpi,$(BACKEND))
 cuda = $(filter cuda,$(DEVICE))
-$(if $(mpi),$(if $(cuda),$(error DEVICE=cuda BACKEND=mpi: ranks on CUDA cards are threads)))
+$(if $(mpi),$(if $(cuda),$(error DEVICE=cuda BACKEND=mpi: make test \
+  BACKEND=mpi has the tests of processes with cards, and docs/gpu.md says how to train. NCCL adds in an \
+  order of its own, so make demo and test-taskN could not compare bits)))
 # Without a card, nvcc and NCCL, the stand-in takes their place.
 card = $(shell sh common/scripts/cuda_card.sh)
 $(if $(cuda),$(if $(filter test,$(MAKECMDGOALS)),$(if $(wildcard tests/cuda),,$(error DEVICE=cuda: a \

@@ -170,8 +170,8 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"parallel.broadcast_fp16", &c.parallel.broadcast_fp16,
        "zero1, zero2: updated parameters travel, and are rounded, as float16"},
       {"parallel.device_collectives", &c.parallel.device_collectives,
-       "of ranks on cuda: canonical adds as a CPU does, to the last bit; nccl is faster, and needs "
-       "a card for each rank",
+       "of ranks on cuda: canonical adds as a CPU does, to the last bit; nccl is faster, needs a "
+       "card for each rank, and is the only way between processes",
        one_of({"canonical", "nccl"})},
       {"parallel.check_memory", &c.parallel.check_memory,
        "refuse a training that the memory formula says cannot fit"},

@@ -22,13 +22,14 @@
 
 namespace fsdp {
 
-/// How collectives between ranks that are threads move and add what is in the memory of devices.
+/// How collectives move and add what is in the memory of devices.
 ///
 ///     canonical  by copies and one kernel, which adds in the order of tensor/tree_sum.h: the bits
 ///                of the CPU. Several ranks may share a device. Devices need access to each other's
-///                memory.
+///                memory, so ranks are threads.
 ///     nccl       by NCCL. Its order of addition is its own, so sums agree with the CPU's up to
-///                rounding, and not to the bit. Every rank needs a device of its own.
+///                rounding, and not to the bit. Every rank needs a device of its own. For ranks
+///                that are processes, see comm/mpi/device_plane.h.
 enum class DeviceData { canonical, nccl };
 
 namespace threads {

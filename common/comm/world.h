@@ -74,7 +74,8 @@ struct RankOptions {
 /// Only an endless loop in `body` itself needs a timeout from outside; but ranks that are processes
 /// are ended if one still runs eight seconds after the others have failed.
 ///
-/// @throws Error before any rank begins if there are too few threads or processes
+/// @throws Error before any rank begins if there are too few threads or processes, or if processes
+///         were to have CUDA devices and DeviceData::canonical
 void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup&)>& body);
 
 /// Shorthand with default options.

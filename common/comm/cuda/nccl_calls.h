@@ -15,10 +15,10 @@ namespace fsdp::cuda {
 /// @throws Error if NCCL has no values of that type
 ncclResult_t start(const Collective& call, ncclComm_t communicator);
 
-/// "`what`: NCCL's reason. Run with …": a message for who cannot look into NCCL.
+/// A message: what has failed, NCCL's reason, and how to see more of it.
 std::string message_of(const std::string& what, ncclResult_t answer);
 
-/// message_of() a collective that has failed on `device`.
+/// The same for a collective that has failed on `device`.
 std::string message_of_failure(RankDevice& device, ncclResult_t answer);
 
 }  // namespace fsdp::cuda
