@@ -103,6 +103,36 @@ TEST_CASE("a process whose device fails leaves no other waiting for it") {
   }
 }
 
+TEST_CASE("processes that cannot connect all end, and leave nothing to a later world") {
+  for (const int world_size : {2, 3, 4}) {
+    const auto options = options_of(world_size, Devices::own, DeviceData::nccl);
+    {
+      Session session({Mode::lazy, 0});
+      const Body body = [&](ProcessGroup& group) {
+        const auto other = group.split(0, group.rank());
+        const Tensor data = Tensor::zeros({5});
+        Work work;
+        if (group.rank() == 0) {
+          work = all_reduce(group, data);
+          CHECK_THROWS_AS(cudaFree(&session), Misuse);  // so it has no id when all have called
+        }
+        other->barrier(kLabel).wait();
+        if (group.rank() != 0) work = all_reduce(group, data);
+        work.wait();
+      };
+      CHECK_THAT(message_of<Error>([&] { run_ranks(options, cuda_test::with_exact_memory(body)); }),
+                 contains("cudaFree") || contains("rank 0 could not make an id for NCCL"));
+    }
+    Session session({Mode::lazy, 0});
+    run_ranks(options, [](ProcessGroup& group) {
+      const Tensor ones = Tensor::from(std::vector<float>(5, 1.0F), {5});
+      all_reduce(group, ones).wait();
+      CHECK(ones.to_vector<float>().front() == static_cast<float>(group.size()));
+    });
+    CHECK_NOTHROW(session.finish());
+  }
+}
+
 TEST_CASE("a process that throws ends all, and leaves nothing on a device") {
   for (const Mode mode : {Mode::lazy, Mode::eager, Mode::random}) {
     const auto options = options_of(4, Devices::own, DeviceData::nccl);

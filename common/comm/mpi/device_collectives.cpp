@@ -24,10 +24,18 @@ Collective broadcast_of(DeviceGroupId& id) {
 std::unique_ptr<StreamEvent> DeviceCollectives::progress(Job& job, const Collective& call,
                                                          int number, int rank,
                                                          const std::vector<int>& members) {
+  Group& group = groups_[number];
+  // Even after a failure: a message that another rank waits for must not be left for a later world.
+  if (!has_id(job, group, rank, members)) return nullptr;
   if (!failure_.empty()) fail("{}", failure_);
   try {
-    Group& group = groups_[number];
-    if (!connect(job, group, call, rank, members) || !group.connected->is_ready()) return nullptr;
+    if (!group.connected) {
+      FSDP_CHECK(group.id != DeviceGroupId{}, "rank {} could not make an id for NCCL",
+                 members.front());
+      group.connected =
+          plane_->connect(group.id, rank, static_cast<int>(members.size()), call.on_device->device);
+    }
+    if (!group.connected->is_ready()) return nullptr;
     if (!std::exchange(has_started_, true)) {
       group.connected->start(call);
       if (!group.connected->is_ready()) return nullptr;
@@ -40,20 +48,21 @@ std::unique_ptr<StreamEvent> DeviceCollectives::progress(Job& job, const Collect
   }
 }
 
-bool DeviceCollectives::connect(Job& job, Group& group, const Collective& call, int rank,
-                                const std::vector<int>& members) {
-  if (group.connected) return true;
-  const auto size = static_cast<int>(members.size());
+// All zero if it cannot be made.
+bool DeviceCollectives::has_id(Job& job, Group& group, int rank, const std::vector<int>& members) {
   if (!group.id_transfer) {
-    if (rank == 0) group.id = plane_->make_id();
+    try {
+      if (rank == 0 && failure_.empty()) group.id = plane_->make_id();
+    } catch (const std::exception& error) {
+      give_up(error.what());
+    }
     const Collective broadcast = broadcast_of(group.id);
     group.id_transfer = std::make_unique<Transfer>(
-        broadcast, make_plan(broadcast, rank, size, nullptr), members, no_sums_);
+        broadcast, make_plan(broadcast, rank, static_cast<int>(members.size()), nullptr), members,
+        no_sums_);
   }
   group.id_transfer->progress(job);
-  if (!group.id_transfer->is_done()) return false;
-  group.connected = plane_->connect(group.id, rank, size, call.on_device->device);
-  return true;
+  return group.id_transfer->is_done();
 }
 
 void DeviceCollectives::check() {

@@ -36,8 +36,7 @@ class DeviceCollectives {
     std::unique_ptr<DeviceGroup> connected;
   };
 
-  bool connect(Job& job, Group& group, const Collective& call, int rank,
-               const std::vector<int>& members);
+  bool has_id(Job& job, Group& group, int rank, const std::vector<int>& members);
 
   std::unique_ptr<DevicePlane> plane_ = make_device_plane();
   std::map<int, Group> groups_;

@@ -207,7 +207,9 @@ void Engine::on_message(const Message& message) {
     reason_ = message.text;
   }
   stopped_ = true;
-  if (message.have_devices_failed && devices_) devices_->give_up(message.text);
+  if (!message.have_devices_failed) return;
+  if (!devices_) devices_ = std::make_unique<DeviceCollectives>();  // for what was agreed on before
+  devices_->give_up(message.text);
 }
 
 void Engine::on_agreed(const Message& message) {
