@@ -39,6 +39,7 @@ _LEFT_OUT = [
     r"|build_submission|diagnosis|hiding|reference_submission|similarity)\.py",
     r"apps/course/gradescope_image/.*", r"docs/instructors\.md", r"tests/structure/.*", r"\.ci/.*",
     r"tests/cuda_on_host/.*", r"tests/support/cuda_on_card/.*", r"tests/cuda(_fsdp|_train)?/.*",
+    r"tests/mpi/(cuda_.*|cards\.py)",
     r"\.git(?!ignore$).*",
     r"build/.*", r".*\.kept-[0-9]+",
 ]

@@ -38,6 +38,21 @@ class Kit(unittest.TestCase):
                      "tests/support/cuda_on_host/fiber.cpp", "docs/cuda_stand_in.md"):
             self.assertTrue(kit.belongs(name, set(), True), name)
 
+    @unittest.skipUnless(FULL_TREE, "a kit is what is left of it")
+    def test_what_a_kit_compiles_is_there(self):
+        files = {name for name in kit.files_of_tree(manifest.ROOT) if Path(name).suffix in
+                 (".h", ".cpp", ".cu")}
+        held = {name for name in files if kit.belongs(name, set(range(1, 9)), False)}
+        roots = [*{name.split("/")[0] for name in files}, "tests/support/cuda_on_host/include"]
+        left_out = []
+        for name in sorted(held):
+            text = (manifest.ROOT / name).read_text(encoding="utf-8")
+            for header in re.findall(r'(?m)^#include "([^"]+)"', text):
+                places = {f"{root}/{header}" for root in roots}
+                if places & files and not places & held:
+                    left_out.append(f"{name} includes {header}")
+        self.assertEqual(left_out, [])
+
     def test_an_update_never_holds_a_students_files(self):
         answers = "tasks/task3_forward/answers.toml"
         self.assertTrue(kit.belongs(answers, set(), False))
