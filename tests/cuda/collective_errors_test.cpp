@@ -8,6 +8,7 @@
 namespace fsdp::collective_errors_test {
 
 using cuda_test::Devices;
+using cuda_test::error_of;
 using cuda_test::kLabel;
 using cuda_test::options_of;
 
@@ -16,16 +17,6 @@ namespace {
 void all_reduce(ProcessGroup& group, Device device) {
   const Tensor data = Tensor::empty({5}, DType::float32, device);
   group.all_reduce(data, ReduceOp::sum, kLabel).wait();
-}
-
-/// The message that run_ranks throws.
-std::string error_of(const Plan& plan, const RankOptions& options,
-                     const std::function<void(ProcessGroup&)>& body) {
-  Session session(plan);
-  const std::string message =
-      message_of<Error>([&] { run_ranks(options, cuda_test::with_exact_memory(body)); });
-  CHECK_NOTHROW(session.finish());
-  return message;
 }
 
 }  // namespace

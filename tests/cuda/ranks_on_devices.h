@@ -6,6 +6,7 @@
 #include "cuda_on_host/plans.h"
 
 #include <functional>
+#include <string>
 
 namespace cuda_test {
 
@@ -44,6 +45,16 @@ inline void run_on_devices(const Plan& plan, int world_size, Devices devices, fs
   Session session(plan);
   fsdp::run_ranks(options_of(world_size, devices, data), with_exact_memory(body));
   session.finish();
+}
+
+/// The message that run_ranks throws in this process; the Session must end well all the same.
+inline std::string error_of(const Plan& plan, const fsdp::RankOptions& options,
+                            const std::function<void(fsdp::ProcessGroup&)>& body) {
+  Session session(plan);
+  const std::string message =
+      message_of<fsdp::Error>([&] { fsdp::run_ranks(options, with_exact_memory(body)); });
+  CHECK_NOTHROW(session.finish());
+  return message;
 }
 
 }  // namespace cuda_test

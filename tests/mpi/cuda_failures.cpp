@@ -10,6 +10,7 @@ namespace {
 using cuda_on_host::host_waits;
 using cuda_on_host::Mode;
 using cuda_test::Devices;
+using cuda_test::error_of;
 using cuda_test::kLabel;
 using cuda_test::options_of;
 
@@ -17,15 +18,6 @@ using Body = std::function<void(ProcessGroup&)>;
 
 Work all_reduce(ProcessGroup& group, const Tensor& data) {
   return group.all_reduce(data, ReduceOp::sum, kLabel);
-}
-
-/// The message that run_ranks throws in this process.
-std::string error_of(const cuda_on_host::Plan& plan, const RankOptions& options, const Body& body) {
-  Session session(plan);
-  const std::string message =
-      message_of<Error>([&] { run_ranks(options, cuda_test::with_exact_memory(body)); });
-  CHECK_NOTHROW(session.finish());
-  return message;
 }
 
 }  // namespace

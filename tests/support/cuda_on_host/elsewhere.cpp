@@ -58,7 +58,7 @@ void on_notice(World& world, const Notice& notice) {
   }
 }
 
-/// A connection has ended. That is a failure, unless whoever had it has left before.
+/// A connection has ended. It is a failure if its process had not left before.
 void on_close(World& world) {
   ++world.closed;
   const bool is_expected =
