@@ -131,3 +131,8 @@ def stale(kernels: list[Kernel], is_selection: bool) -> list[str]:
     unused = [name for name in lists if not any(_names(name, kernel) for kernel in kernels)]
     unused += sorted(WITHIN_TOLERANCE.keys() - {kernel.file for kernel in kernels})
     return [f"kernel_rules.py has an exception for {name}, which does not exist" for name in unused]
+
+
+def broken(kernels: list[Kernel], is_selection: bool) -> list[str]:
+    """What breaks any of the rules, in all kernels of one architecture or in some files' only."""
+    return [*spilling(kernels), *inexact(kernels), *narrow(kernels), *stale(kernels, is_selection)]

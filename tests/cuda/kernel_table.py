@@ -1,12 +1,15 @@
 """Prints what the CUDA compiler made of each kernel, and checks it: make cuda-kernels.
 
-    kernel_table.py [--arch sm_90] [--markdown] [--families] [--tools FOLDER] [--nvcc FILE] [FILE …]
+    kernel_table.py [--arch sm_90]… [--markdown] [--families] [--tools FOLDER] [--nvcc FILE]
+                    [FILE.cu …]
 
 It needs nvcc, but no card. One line per kernel: registers, bytes on the stack, bytes spilled and
 loaded again, bytes of static shared memory, and the bits of the widest load and store of global
-memory. --families prints one line for all instances of a template. The exit status is 1 if a rule
-of kernel_rules.py is broken. Widths need cuobjdump or nvdisasm, in PATH, beside nvcc or in --tools.
-CUDA's full toolkit has them, and so has the package triton of PyPI, in triton/backends/nvidia/bin.
+memory. --families prints one line for all instances of a template. The table is for the first
+--arch, and the rules of kernel_rules.py are checked for each: the exit status is 1 if one is
+broken. Without --arch they are sm_90 and the others that the build compiles for. Widths need
+cuobjdump or nvdisasm, in PATH, beside nvcc or in --tools. CUDA's full toolkit has them, and so has
+the package triton of PyPI, in triton/backends/nvidia/bin.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import kernel_rules
 from compiled_kernels import Kernel, kernels_of
 
 ROOT = Path(__file__).resolve().parents[2]
+TABLE_ARCH = "sm_90"  # of the table in docs/gpu.md
 _COLUMNS = ("file", "kernel", "registers", "stack", "spilled", "shared", "load", "store")
 
 
@@ -39,6 +43,15 @@ def options_of_build(text: str) -> list[str]:
     if match is None:
         raise CompileError("common/cmake/FsdpCuda.cmake does not set FSDP_NVCC_OPTIONS")
     return shlex.split(match[1])
+
+
+def architectures_of_build(text: str) -> list[str]:
+    """What FsdpCuda.cmake compiles for, with that of the table first."""
+    match = re.search(r'set\(CMAKE_CUDA_ARCHITECTURES "([^"]*)"', text)
+    if match is None:
+        raise CompileError("common/cmake/FsdpCuda.cmake does not set CMAKE_CUDA_ARCHITECTURES")
+    found = [f"sm_{number}" for number in re.findall(r"\d+", match[1])]
+    return sorted(found, key=lambda arch: arch != TABLE_ARCH)
 
 
 def tool(name: str, folders: list[Path]) -> str | None:
@@ -56,6 +69,17 @@ def output_of(command: list[str]) -> str:
     return done.stdout + done.stderr
 
 
+def known(architectures: list[str], nvcc: str) -> list[str]:
+    """Those that this nvcc knows; it prints what it leaves out."""
+    codes = output_of([nvcc, "--list-gpu-code"]).split()
+    for arch in architectures:
+        if arch not in codes:
+            print(f"skipped: {arch}, which this nvcc does not know")
+    if not set(architectures) & set(codes):
+        raise CompileError("nothing is compiled: name a card by --arch")
+    return [arch for arch in architectures if arch in codes]
+
+
 def compiled(source: Path, nvcc: list[str], disassembler: list[str] | None) -> list[Kernel]:
     """The kernels of a file, compiled as the build compiles them."""
     with tempfile.TemporaryDirectory() as folder:
@@ -65,6 +89,15 @@ def compiled(source: Path, nvcc: list[str], disassembler: list[str] | None) -> l
         ptx = Path(folder, f"{source.stem}.ptx").read_text(encoding="utf-8")
         sass = output_of([*disassembler, cubin]) if disassembler else None
     return kernels_of(source.name, report, ptx, sass)
+
+
+def compiled_for(arch: str, sources: list[Path], nvcc: list[str],
+                 disassembler: list[str] | None) -> list[Kernel]:
+    """The kernels of all files, in their order."""
+    command = [*nvcc, f"-arch={arch}", "-I", str(ROOT / "common")]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(lambda source: compiled(source, command, disassembler), sources)
+        return [kernel for of_file in found for kernel in of_file]
 
 
 def _range(values: list[int]) -> str:
@@ -110,7 +143,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("sources", nargs="*", type=Path, metavar="FILE.cu",
                         help="default: every file of kernels in common/")
-    parser.add_argument("--arch", default="sm_90", help="the card to compile for")
+    parser.add_argument("--arch", action="append", metavar=TABLE_ARCH,
+                        help="a card to compile for; the table is for the first")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--families", action="store_true", help="one line per kernel template")
     parser.add_argument("--nvcc", help="default: that of PATH, or of /usr/local/cuda/bin")
@@ -128,18 +162,20 @@ def main() -> int:
     disassembler = ([nvdisasm, "-c"] if nvdisasm else [cuobjdump, "-sass"] if cuobjdump else None)
     sources = options.sources or sorted(ROOT.glob("common/*/cuda/*.cu"))
     try:
-        flags = options_of_build((ROOT / "common/cmake/FsdpCuda.cmake").read_text(encoding="utf-8"))
-        command = [nvcc, "-std=c++20", f"-arch={options.arch}", *flags, "-I", str(ROOT / "common")]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = pool.map(lambda source: compiled(source, command, disassembler), sources)
-            kernels = [kernel for of_file in found for kernel in of_file]
+        build = (ROOT / "common/cmake/FsdpCuda.cmake").read_text(encoding="utf-8")
+        flags = options_of_build(build)
+        architectures = options.arch or known(architectures_of_build(build), nvcc)
+        broken = []
+        for arch in architectures:
+            kernels = compiled_for(arch, sources, [nvcc, "-std=c++20", *flags], disassembler)
+            if arch == architectures[0]:
+                print(table(rows(kernels, options.families), options.markdown), end="\n\n")
+            print(f"{len(kernels)} kernels for {arch}, compiled with {shlex.join(flags)}")
+            faults = kernel_rules.broken(kernels, is_selection=bool(options.sources))
+            broken += [f"{arch} {fault}" for fault in faults]
     except (CompileError, OSError) as error:
         print(f"kernel_table: {error}", file=sys.stderr)
         return 2
-    print(table(rows(kernels, options.families), options.markdown))
-    broken = [*kernel_rules.spilling(kernels), *kernel_rules.inexact(kernels),
-              *kernel_rules.narrow(kernels), *kernel_rules.stale(kernels, bool(options.sources))]
-    print(f"\n{len(kernels)} kernels for {options.arch}, compiled with {shlex.join(flags)}")
     if disassembler is None:
         print("skipped: the widths of loads and stores, for there is no cuobjdump and no nvdisasm: "
               "name a folder that has one by --tools")

@@ -185,6 +185,21 @@ class Table(unittest.TestCase):
         with self.assertRaises(kernel_table.CompileError):
             kernel_table.options_of_build("set(OTHER -fmad=false)")
 
+    def test_the_architectures_of_the_build(self) -> None:
+        text = (ROOT / "common" / "cmake" / "FsdpCuda.cmake").read_text(encoding="utf-8")
+        self.assertEqual(kernel_table.architectures_of_build(text), ["sm_90", "sm_80", "sm_100"])
+        with self.assertRaises(kernel_table.CompileError):
+            kernel_table.architectures_of_build("set(OTHER 80)")
+
+    def test_an_architecture_that_nvcc_does_not_know(self) -> None:
+        with mock.patch("builtins.print") as out:
+            # This "nvcc" prints its argument, and nothing else.
+            found = kernel_table.known(["sm_90", "--list-gpu-code"], "echo")
+            self.assertEqual(found, ["--list-gpu-code"])
+            out.assert_called_once_with("skipped: sm_90, which this nvcc does not know")
+            with self.assertRaisesRegex(kernel_table.CompileError, "name a card by --arch"):
+                kernel_table.known(["sm_90"], "echo")
+
     def test_without_nvcc_it_is_skipped(self) -> None:
         with mock.patch.object(kernel_table, "tool", return_value=None), \
                 mock.patch.object(sys, "argv", ["kernel_table.py"]), \
@@ -193,10 +208,11 @@ class Table(unittest.TestCase):
         self.assertRegex(out.call_args[0][0], "^skipped: nvcc is not installed")
 
     def test_a_compiler_that_fails(self) -> None:
-        done = subprocess.run([sys.executable, kernel_table.__file__, "--nvcc", "false", "none.cu"],
+        done = subprocess.run([sys.executable, kernel_table.__file__, "--nvcc", "false", "--arch",
+                               "sm_90", "none.cu"],
                               capture_output=True, text=True, check=False, timeout=60)
         self.assertEqual(done.returncode, 2)
-        self.assertRegex(done.stderr, "^kernel_table: false -std=c\\+\\+20 -arch=sm_90 -fmad=false")
+        self.assertRegex(done.stderr, "^kernel_table: false -std=c\\+\\+20 -fmad=false .* -arch=sm_90")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,10 @@ void launch(const char* name, dim3 grid, dim3 block, std::size_t shared_nbytes, 
 
 inline constexpr int kThreads = 256;  ///< of a block of a pointwise kernel
 
+/// Blocks of kThreads for which a multiprocessor must have registers: at most 40 for a thread. Left
+/// to itself, ptxas gives some kernels 64 on sm_100, and others 32, with which they spill.
+inline constexpr int kBlocksAtOnce = 6;
+
 /// Blocks of a pointwise kernel over n > 0 elements, whose threads take `each` elements at a time
 /// and then stride over the grid: enough to fill any card.
 inline unsigned blocks_for(std::int64_t n, std::int64_t each) {

@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class To, class From>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     copy_kernel(To* out, const From* in, std::int64_t n, bool vectorized) {
   for_groups(n, vectorized, [=](auto group) {
     const auto from = load_raw<group.size>(in + group.begin);

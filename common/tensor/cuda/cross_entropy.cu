@@ -86,7 +86,7 @@ __device__ Number sum_to_first(Number value) {
 
 // One block.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     loss_kernel(float* loss, const float* lse, const T* logits, const std::int32_t* targets,
                 std::int64_t rows, std::int64_t width, IndexError* error) {
   double total = 0;

@@ -48,7 +48,7 @@ struct TanhBackward {
 };
 
 template <class T, class Op>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     map_kernel(T* out, const T* a, const T* b, std::int64_t n, Op op, bool adds, bool vectorized) {
   for_groups(n, vectorized, [=](auto group) {
     const std::int64_t i = group.begin;

@@ -111,9 +111,9 @@ __device__ Several<T, Size> sum_any(const Leaves<T>& in, int count, std::int64_t
   return sum;
 }
 
-/// Fixed: the number of leaves, or 0 for any.
+/// Fixed: the number of leaves, or 0 for any. More than one need registers, without a bound.
 template <int Fixed, class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, Fixed == 1 ? kBlocksAtOnce : 0)
     tree_sum_kernel(T* out, const Leaves<T> in, int count, std::int64_t n, bool vectorized) {
   for_groups(n, vectorized, [&](auto group) {
     constexpr int kSize = decltype(group)::size;
