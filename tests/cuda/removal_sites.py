@@ -20,6 +20,7 @@ _CALL = re.compile(
     r"__syncthreads\(\)|__syncwarp\(\)"
     r"|\bcuda(?:StreamSynchronize|EventSynchronize|StreamWaitEvent|EventRecord|DeviceSynchronize)\("
     r"|\b(?:make_wait|wait_on_host|synchronize|finish_copies|drain)\("
+    r"|\bwhile \(!is_ready\(\)\)"
     r"|(?:\.|->)wait\(\)"
     rf"|\brecord\((?:[\w.>()-]*[.>])?{_STREAM}\)")
 # A value that is used later cannot be taken out alone. What waits for it is a site.

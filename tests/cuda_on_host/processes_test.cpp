@@ -130,35 +130,45 @@ ncclUniqueId new_id() {
   return id;
 }
 
-/// The sum of all ranks, by a communicator that does not block.
-/// @param begun called when this rank has begun to join
-void polled_sum(
-    const ncclUniqueId& id, int ranks, int rank, const std::function<void(const Floats&)>& body,
-    const std::function<void()>& begun = [] {}) {
+/// Joins as a rank whose communicator does not block.
+Rank begin_to_join(const ncclUniqueId& id, int ranks, int rank) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   Rank me = {rank, ranks, nullptr, nullptr};
   check(cudaSetDevice(rank));
   check(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
-  const auto poll = [&] {
-    ncclResult_t state = ncclInProgress;
-    int polls = 0;
-    for (; state == ncclInProgress; ++polls) check(ncclCommGetAsyncError(me.comm, &state));
-    check(state);
-    CHECK(polls > 1);
-  };
   CHECK(ncclCommInitRankConfig(&me.comm, ranks, id, rank, &config) == ncclInProgress);
+  return me;
+}
+
+/// Until its last call has ended.
+void poll(const Rank& me) {
+  ncclResult_t state = ncclInProgress;
+  int polls = 0;
+  for (; state == ncclInProgress; ++polls) check(ncclCommGetAsyncError(me.comm, &state));
+  check(state);
+  CHECK(polls > 1);
+}
+
+/// The sum of all ranks, by a communicator that does not block.
+/// @param begun called when this rank has begun to join
+void polled_sum(
+    const ncclUniqueId& id, int ranks, int rank, const std::function<void(const Floats&)>& body,
+    const std::function<void()>& begun = [] {}) {
+  const Rank me = begin_to_join(id, ranks, rank);
   begun();
-  poll();
+  poll(me);
   OnDevice<float> own(me.stream, values(rank, kCount));
   const auto sum_up = [&] {
     return ncclAllReduce(own.data, own.data, kCount, ncclFloat32, ncclSum, me.comm, me.stream);
   };
   CHECK(sum_up() == ncclInProgress);
-  poll();
+  poll(me);
   body(own.read_back());
   own.free();
-  leave(me);
+  CHECK(ncclCommFinalize(me.comm) == ncclInProgress);
+  poll(me);
+  check(ncclCommDestroy(me.comm));
   check(cudaStreamDestroy(me.stream));
 }
 
@@ -302,14 +312,34 @@ TEST_CASE("a communicator that does not block says when it goes on") {
 
 TEST_CASE("nothing can be called while a communicator is in progress") {
   Session session({Mode::lazy, 0});
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  Rank me = {0, 1, nullptr, nullptr};
-  check(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
-  CHECK(ncclCommInitRankConfig(&me.comm, 1, new_id(), 0, &config) == ncclInProgress);
+  const Rank me = begin_to_join(new_id(), 1, 0);
   OnDevice<float> own(me.stream, values(0, kCount));
   CHECK_THAT(message_of<Misuse>([&] { all_reduce(me, own.data, kCount); }),
              contains("ncclAllReduce of 5 elements") && contains("the call before is in progress"));
+}
+
+TEST_CASE("a communicator that does not block is finalized before it is destroyed") {
+  const auto message_after = [](const std::function<void(const Rank&)>& body) {
+    Session session({Mode::lazy, 0});
+    const Rank me = begin_to_join(new_id(), 1, 0);
+    poll(me);
+    return message_of<Misuse>([&] { body(me); });
+  };
+  CHECK_THAT(message_after([](const Rank& me) { ncclCommDestroy(me.comm); }),
+             contains("ncclCommDestroy by rank 0, whose communicator does not block: without "
+                      "ncclCommFinalize before it"));
+  CHECK_THAT(message_after([](const Rank& me) {
+               ncclCommFinalize(me.comm);
+               ncclCommDestroy(me.comm);
+             }),
+             contains("ncclCommDestroy by rank 0: the call before is in progress"));
+  CHECK_THAT(message_after([](const Rank& me) {
+               OnDevice<float> own(me.stream, values(0, kCount));
+               ncclAllReduce(own.data, own.data, kCount, ncclFloat32, ncclSum, me.comm, me.stream);
+               poll(me);
+               ncclCommFinalize(me.comm);
+             }),
+             contains("ncclCommFinalize by rank 0, 1 of whose collectives have not run"));
 }
 
 TEST_CASE("a process that ends breaks the communicator for the others") {

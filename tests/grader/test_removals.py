@@ -33,6 +33,7 @@ void run() {
     if (device.is_host()) finish_copies();
   return start(a, [&] { return b; }).wait();
   group->barrier({"save"}).wait();
+  while (!is_ready()) std::this_thread::yield();
 }
 """
 STATEMENTS = [
@@ -44,6 +45,7 @@ STATEMENTS = [
     (17, "gather.wait();"),
     (19, "finish_copies();"),
     (20, "return start(a, [&] { return b; }).wait();"),
+    (22, "while (!is_ready()) std::this_thread::yield();"),
 ]
 
 

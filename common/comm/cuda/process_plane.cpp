@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace fsdp::cuda {
@@ -34,8 +35,13 @@ class ProcessGroupOfNccl final : public mpi::DeviceGroup {
       const KeepDevice keep;
       device_->activate();
       device_->wait_on_host(*device_->record(device_->communication()));
-      if (!has_ended_) ncclCommDestroy(communicator_);
+      if (has_ended_) return;
+      // Or NCCL would destroy it at an unknown time, perhaps while the program ends.
+      ncclCommFinalize(communicator_);
+      while (!is_ready()) std::this_thread::yield();
+      ncclCommDestroy(communicator_);
     } catch (...) {  // what went wrong here did so in an earlier call, which has reported it
+      give_up();
     }
   }
 

@@ -50,6 +50,7 @@ struct ncclComm {
   std::size_t next_round = 0, finished = 0;
   bool aborted = false, destroyed = false;
   bool is_blocking = true;
+  bool is_finalized = false;
   bool is_in_progress = false;  ///< not blocking: a call that ncclCommGetAsyncError has not ended
   /// That call, which has given nothing to its stream so far.
   std::function<void()> pending{};

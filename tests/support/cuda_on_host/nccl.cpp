@@ -63,6 +63,21 @@ void leave(ncclComm& comm) {
   machine().leave_thread(comm.owner);
 }
 
+void check_progress(const ncclComm& comm, const std::string& name) {
+  if (!comm.is_in_progress) return;
+  fail(
+      "{} by rank {}: the call before is in progress, says ncclCommGetAsyncError, or nobody has "
+      "asked it",
+      name, comm.rank);
+}
+
+void check_rounds(const ncclComm& comm, const char* name) {
+  if (comm.finished == comm.next_round) return;
+  fail("{} by rank {}, {} of whose collectives have not run; wait for their streams{}", name,
+       comm.rank, comm.next_round - comm.finished,
+       comm.is_blocking ? ", or call ncclCommFinalize" : "");
+}
+
 void check_in_place(const Part& part, const ncclComm& comm) {
   if (part.kind != Kind::all_gather && part.kind != Kind::reduce_scatter) return;
   const auto send = reinterpret_cast<Address>(part.send);
@@ -95,12 +110,7 @@ ncclResult_t collective(Part part, ncclComm_t handle, cudaStream_t stream_handle
   }
   check_in_place(part, comm);
   if (comm.aborted) return ncclInvalidUsage;
-  if (comm.is_in_progress) {
-    fail(
-        "{} by rank {}: the call before is in progress, says ncclCommGetAsyncError, or nobody has "
-        "asked it",
-        name, comm.rank);
-  }
+  check_progress(comm, name);
   const auto issue = [&comm, part, &stream] {
     if (comm.is_blocking) {
       issue_part(comm, part, stream);
@@ -257,7 +267,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
 
 ncclResult_t ncclCommFinalize(ncclComm_t handle) {
   const Call call;
-  const ncclComm& comm = check_comm(handle, "ncclCommFinalize");
+  ncclComm& comm = check_comm(handle, "ncclCommFinalize");
+  check_progress(comm, "ncclCommFinalize");
+  comm.is_finalized = true;
+  if (!comm.is_blocking) {
+    check_rounds(comm, "ncclCommFinalize");
+    comm.is_in_progress = true;
+    return ncclInProgress;
+  }
   std::vector<CUstream_st*> streams;
   for (const auto& stream : call->streams()) streams.push_back(stream.get());
   call->wait_until([&] { return comm.finished == comm.next_round; }, streams,
@@ -268,13 +285,14 @@ ncclResult_t ncclCommFinalize(ncclComm_t handle) {
 ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   const Call call;
   ncclComm& comm = check_comm(handle, "ncclCommDestroy");
-  if (comm.finished != comm.next_round) {
+  check_progress(comm, "ncclCommDestroy");
+  if (!comm.is_blocking && !comm.is_finalized) {
     fail(
-        "ncclCommDestroy by rank {}, {} of whose collectives have not run; call ncclCommFinalize, "
-        "or "
-        "wait for their streams",
-        comm.rank, comm.next_round - comm.finished);
+        "ncclCommDestroy by rank {}, whose communicator does not block: without ncclCommFinalize "
+        "before it, nobody would know when it has ended",
+        comm.rank);
   }
+  check_rounds(comm, "ncclCommDestroy");
   leave(comm);
   return ncclSuccess;
 }

@@ -68,9 +68,11 @@ ncclResult_t ncclCommCount(const ncclComm_t comm, int* count);
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank);
 /// ncclRemoteError once another rank has aborted, or its process has ended.
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
-/// Waits for the collectives of this rank.
+/// Waits for the collectives of this rank. If the communicator does not block, a Misuse while one
+/// has not run, and ncclInProgress.
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
-/// A Misuse while collectives of this rank have not run.
+/// A Misuse while collectives of this rank have not run, or if the communicator does not block and
+/// has not been finalized.
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 /// This rank's collectives that have not run end without a result; those of the others never end.
 ncclResult_t ncclCommAbort(ncclComm_t comm);
