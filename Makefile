@@ -39,8 +39,8 @@ $(if $(mpi),$(if $(cuda),$(error DEVICE=cuda BACKEND=mpi: make test \
   order of its own, so make demo and test-taskN could not compare bits)))
 # Without a card, nvcc and NCCL, the stand-in takes their place.
 card = $(shell sh common/scripts/cuda_card.sh)
-$(if $(cuda),$(if $(filter test,$(MAKECMDGOALS)),$(if $(wildcard tests/cuda),,$(error DEVICE=cuda: a \
-  student kit has no tests of CUDA; make demo and test-taskN can use it))))
+$(if $(filter test-cuda $(if $(cuda),test),$(MAKECMDGOALS)),$(if $(wildcard tests/cuda),,$(error A \
+  student kit has no tests of CUDA; make demo and test-taskN can use it, with DEVICE=cuda)))
 # The build whose ranks are what BACKEND says, and compute where DEVICE says.
 preset = $(if $(mpi),mpi,$(if $(cuda),$(if $(card),cuda,cuda-host),release))
 

@@ -2,7 +2,9 @@
 
 import io
 import re
+import subprocess
 import tarfile
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -142,6 +144,17 @@ class Kit(unittest.TestCase):
         self.assertFalse({"grade", "grade-all", "gradescope", "student-kit", "skeletons",
                           "check-grader"} & targets)
         self.assertNotRegex(text, r"\bgrade\b")
+
+    @unittest.skipUnless(FULL_TREE, "this is a kit")
+    def test_the_makefile_says_that_a_kit_has_no_tests_of_cuda(self):
+        text = kit.without_instructor((manifest.ROOT / "Makefile").read_text(encoding="utf-8"))
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "Makefile").write_text(text, encoding="utf-8")
+            for words in (["test-cuda"], ["test", "DEVICE=cuda"]):
+                done = subprocess.run(["make", "-n", *words], cwd=folder, capture_output=True,
+                                      text=True, check=False, timeout=60)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("A student kit has no tests of CUDA", done.stderr)
 
     def test_an_archive_is_the_same_every_time(self):
         files = {"b": b"2", "a": b"1"}
