@@ -105,4 +105,21 @@ TEST_CASE("what NCCL reports of a link is an Aborted on every rank, with the tab
   }
 }
 
+TEST_CASE("what NCCL reports of a link ends the collectives of all groups together",
+          "[collectives][stand-in]") {
+  const auto options = options_of(4, Devices::own, DeviceData::nccl);
+  const auto message = error_of({cuda_on_host::Mode::lazy, 0}, options, [](ProcessGroup& group) {
+    const Device device = Context::current().device();
+    const auto half = group.split(group.rank() / 2, group.rank());
+    const Tensor data = Tensor::empty({5}, DType::float32, device);
+    const Work whole = group.all_reduce(data, ReduceOp::sum, kLabel);
+    const Work part =
+        half->all_reduce(Tensor::empty({5}, DType::float32, device), ReduceOp::sum, kLabel);
+    group.barrier(kLabel).wait();
+    if (group.rank() == 1) cuda_on_host::break_links();
+    for (;;) group.barrier(kLabel).wait();
+  });
+  CHECK_THAT(message, contains("NCCL reports that a collective has failed"));
+}
+
 }  // namespace fsdp::collective_errors_test

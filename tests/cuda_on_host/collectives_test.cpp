@@ -221,6 +221,32 @@ TEST_CASE("one thread can drive all ranks in groups, and only in groups") {
   check(cudaSetDevice(0));
 }
 
+TEST_CASE("communicators of one device whose collectives cannot end are aborted in a group") {
+  const auto run = [](bool grouped) {
+    ncclComm_t first[2], second[2];
+    check(ncclCommInitAll(first, 2, nullptr));
+    check(ncclCommInitAll(second, 2, nullptr));
+    check(cudaSetDevice(0));
+    const OnDevice<float> data(new_stream(), values(0, kCount));
+    for (ncclComm_t comm : {first[0], second[0]}) {  // rank 1 takes part in neither
+      check(ncclGroupStart());
+      all_reduce({0, 2, comm, data.stream}, data.data, kCount);
+      check(ncclGroupEnd());
+    }
+    if (grouped) check(ncclGroupStart());
+    for (const auto& comms : {first, second}) {
+      for (int rank = 0; rank < 2; ++rank) check(ncclCommAbort(comms[rank]));
+    }
+    if (grouped) check(ncclGroupEnd());
+  };
+  for (const Plan& plan : all_plans()) {
+    Session session(plan);
+    CHECK_NOTHROW(run(true));
+  }
+  misuse_in_every_plan({"ncclCommAbort by rank 0", "device 0 may be waited for"},
+                       [&] { run(false); });
+}
+
 TEST_CASE("a communicator cannot be destroyed under its collectives, nor two share a device") {
   misuse_in_every_plan({"ncclCommDestroy by rank 0, 1 of whose collectives have not run"}, [] {
     const ncclUniqueId id = [] {

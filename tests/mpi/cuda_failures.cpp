@@ -72,6 +72,19 @@ TEST_CASE("what NCCL reports in one process ends the collectives of all") {
   }
 }
 
+TEST_CASE("what NCCL reports of one group ends the collectives of all groups together") {
+  const auto options = options_of(4, Devices::own, DeviceData::nccl);
+  const auto message = error_of({Mode::lazy, 3}, options, [&](ProcessGroup& group) {
+    const auto half = group.split(group.rank() / 2, group.rank());
+    const Work whole = all_reduce(group, Tensor::zeros({5}));
+    const Work part = all_reduce(*half, Tensor::zeros({5}));
+    group.barrier(kLabel).wait();
+    if (group.rank() == 1) cuda_on_host::break_links();
+    for (;;) group.barrier(kLabel).wait();  // until somebody has looked
+  });
+  CHECK_THAT(message, contains("NCCL reports that a collective has failed on cuda:"));
+}
+
 TEST_CASE("a process whose device fails leaves no other waiting for it") {
   for (const Mode mode : {Mode::lazy, Mode::random}) {
     for (const int world_size : {2, 3, 4}) {

@@ -31,7 +31,7 @@ Communicators::Communicators(const std::vector<Collective>& calls) {
 Communicators::~Communicators() {
   const KeepDevice keep;
   try {
-    if (!failure_.empty()) return;  // they have ended
+    if (have_ended_) return;
     for (const auto& device : devices_) {
       device->activate();
       device->wait_on_host(*device->record(device->communication()));
@@ -42,33 +42,29 @@ Communicators::~Communicators() {
 }
 
 void Communicators::start(const std::vector<Collective>& calls) {
-  check();
   ncclResult_t answer = ncclGroupStart();
   for (std::size_t rank = 0; answer == ncclSuccess && rank < calls.size(); ++rank) {
     answer = cuda::start(calls[rank], communicators_[rank]);
   }
   const ncclResult_t end = ncclGroupEnd();
   if (answer == ncclSuccess) answer = end;
-  // Some ranks may have begun, and would wait for the others.
-  if (answer != ncclSuccess)
-    give_up(message_of(fmt::format("NCCL could not start {}", name_of(calls[0].op)), answer));
+  FSDP_CHECK(answer == ncclSuccess, "{}",
+             message_of(fmt::format("NCCL could not start {}", name_of(calls[0].op)), answer));
 }
 
-void Communicators::check() {
-  for (std::size_t rank = 0; failure_.empty() && rank < communicators_.size(); ++rank) {
+void Communicators::check() const {
+  for (std::size_t rank = 0; rank < communicators_.size(); ++rank) {
     ncclResult_t state = ncclSuccess;
     ncclResult_t answer = ncclCommGetAsyncError(communicators_[rank], &state);
     if (answer == ncclSuccess) answer = state;
     if (answer == ncclSuccess || answer == ncclInProgress) continue;
-    give_up(message_of_failure(*devices_[rank], answer));
+    fail("{}", message_of_failure(*devices_[rank], answer));
   }
-  if (!failure_.empty()) fail("{}", failure_);
 }
 
-void Communicators::give_up(const std::string& reason) {
-  failure_ = reason;
+void Communicators::give_up() {
+  have_ended_ = true;
   for (ncclComm_t communicator : communicators_) ncclCommAbort(communicator);
-  fail("{}", failure_);
 }
 
 }  // namespace fsdp::cuda

@@ -30,18 +30,17 @@ class Communicators {
   Communicators& operator=(const Communicators&) = delete;
 
   /// Starts a collective on the communication stream of every rank.
-  /// @throws Error as check() does
+  /// @throws Error if it could not: some ranks may have begun, and wait for the others
   void start(const std::vector<Collective>& calls);
-  /// If NCCL reports that a collective has failed, ends all that are under way, on every rank.
-  /// @throws Error with NCCL's reason, then and at every later call
-  void check();
+  /// @throws Error if NCCL reports that a collective has failed
+  void check() const;
+  /// Ends all that was started. Nothing may be started any more.
+  void give_up();
 
  private:
-  [[noreturn]] void give_up(const std::string& reason);
-
   std::vector<std::shared_ptr<RankDevice>> devices_;
   std::vector<ncclComm_t> communicators_;
-  std::string failure_;
+  bool have_ended_ = false;
 };
 
 }  // namespace fsdp::cuda

@@ -1,11 +1,12 @@
 #include "comm/cuda/nccl_plane.h"
 
+#include "base/check.h"
 #include "comm/cuda/nccl_communicators.h"
 #include "comm/cuda/thread_device.h"
 
-#include <exception>
 #include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 
 namespace fsdp::cuda {
@@ -21,21 +22,14 @@ class NcclPlane final : public threads::DevicePlane {
   bool needs_checks() const override { return true; }
   void check() override {
     const std::lock_guard lock(mutex_);
-    std::exception_ptr first;
-    for (const auto& [group, communicators] : groups_) {
-      try {
-        communicators->check();
-      } catch (...) {  // those of other groups may have failed too, and must end
-        if (!first) first = std::current_exception();
-      }
-    }
-    if (first) std::rethrow_exception(first);
+    look_for_failures();
   }
 
   /// @returns for every rank, what marks the end of its part
   std::vector<std::unique_ptr<StreamEvent>> start(const control::Group& group,
                                                   const std::vector<Collective>& calls) {
     const std::lock_guard lock(mutex_);
+    look_for_failures();
     auto found = groups_.find(&group);
     if (found == groups_.end()) {
       found = groups_.emplace(&group, std::make_unique<Communicators>(calls)).first;
@@ -44,7 +38,12 @@ class NcclPlane final : public threads::DevicePlane {
       RankDevice& device = device_of(call);
       device.make_wait(device.communication(), *call.on_device->ready);
     }
-    found->second->start(calls);
+    try {
+      found->second->start(calls);
+    } catch (const Error& error) {
+      give_up(error.what());
+      throw;
+    }
     std::vector<std::unique_ptr<StreamEvent>> ends;
     for (const Collective& call : calls) {
       device_of(call).activate();
@@ -54,7 +53,27 @@ class NcclPlane final : public threads::DevicePlane {
   }
 
  private:
+  void look_for_failures() {
+    if (!failure_.empty()) fail("{}", failure_);
+    try {
+      for (const auto& [group, communicators] : groups_) communicators->check();
+    } catch (const Error& error) {
+      give_up(error.what());
+      throw;
+    }
+  }
+
+  // All groups together, for all ranks stop after a failure. And to end one communicator, NCCL may
+  // wait until the device is idle, while the kernels of another one are waiting there.
+  void give_up(const std::string& reason) {
+    failure_ = reason;
+    ncclGroupStart();
+    for (const auto& [group, communicators] : groups_) communicators->give_up();
+    ncclGroupEnd();
+  }
+
   std::mutex mutex_;
+  std::string failure_;
   std::map<const control::Group*, std::unique_ptr<Communicators>> groups_;  // made at first use
 };
 

@@ -2,7 +2,6 @@
 
 #include "base/check.h"
 #include "comm/cuda/nccl_calls.h"
-#include "comm/cuda/thread_device.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +20,6 @@ class ProcessGroupOfNccl final : public mpi::DeviceGroup {
  public:
   ProcessGroupOfNccl(const ncclUniqueId& id, int rank, int size, std::shared_ptr<RankDevice> device)
       : device_(std::move(device)) {
-    const KeepDevice keep;
     device_->activate();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -30,12 +28,14 @@ class ProcessGroupOfNccl final : public mpi::DeviceGroup {
   }
 
   ~ProcessGroupOfNccl() override {
-    if (!is_connected_) give_up();
     try {
-      const KeepDevice keep;
       device_->activate();
       device_->wait_on_host(*device_->record(device_->communication()));
       if (has_ended_) return;
+      if (!is_connected_) {
+        give_up();
+        return;
+      }
       // Or NCCL would destroy it at an unknown time, perhaps while the program ends.
       ncclCommFinalize(communicator_);
       while (!is_ready()) std::this_thread::yield();
@@ -58,7 +58,6 @@ class ProcessGroupOfNccl final : public mpi::DeviceGroup {
   }
 
   void start(const Collective& call) override {
-    const KeepDevice keep;
     device_->activate();
     device_->make_wait(device_->communication(), *call.on_device->ready);
     const ncclResult_t answer = cuda::start(call, communicator_);
@@ -67,13 +66,13 @@ class ProcessGroupOfNccl final : public mpi::DeviceGroup {
   }
 
   std::unique_ptr<StreamEvent> started() override {
-    const KeepDevice keep;
     device_->activate();
     return device_->record(device_->communication());
   }
 
-  void give_up() noexcept override {
+  void give_up() noexcept {
     try {
+      device_->activate();
       if (!std::exchange(has_ended_, true)) ncclCommAbort(communicator_);
     } catch (...) {  // only the stand-in throws, and has a failure to report
     }
@@ -113,6 +112,16 @@ class ProcessPlane final : public mpi::DevicePlane {
     ncclUniqueId id;
     std::memcpy(&id, bytes.data(), sizeof id);
     return std::make_unique<ProcessGroupOfNccl>(id, rank, size, std::move(device));
+  }
+  // Together: to end one communicator, NCCL may wait until the device is idle, and the kernels of
+  // another one may be waiting there too.
+  void give_up(const std::vector<mpi::DeviceGroup*>& groups) noexcept override {
+    ncclGroupStart();
+    for (mpi::DeviceGroup* group : groups) static_cast<ProcessGroupOfNccl*>(group)->give_up();
+    try {
+      ncclGroupEnd();
+    } catch (...) {  // only the stand-in throws, and has a failure to report
+    }
   }
 };
 

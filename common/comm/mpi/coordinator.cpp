@@ -31,7 +31,9 @@ void Coordinator::on_message(int from, const Message& message) {
              "process {} calls in a world of {} rank{}, which it is none of: all processes must "
              "start the same worlds, in the same order",
              from, ended_.size(), ended_.size() == 1 ? "" : "s");
-  if (has_ended_ || ended_[static_cast<std::size_t>(from)]) return;
+  if (has_ended_) return;
+  // What a rank has called may fail on its device when the rank has ended.
+  if (ended_[static_cast<std::size_t>(from)] && !message.have_devices_failed) return;
   switch (message.kind) {
     case Kind::call:
       return on_call(from, message);
@@ -48,8 +50,7 @@ void Coordinator::on_message(int from, const Message& message) {
     case Kind::goes_on:
       return agreement_.goes_on(from, message.unwinding);
     case Kind::aborts:
-      have_devices_failed_ = have_devices_failed_ || message.have_devices_failed;
-      return agreement_.aborts(from, message.text);
+      return on_abort(from, message);
     case Kind::returned:
       agreement_.returned(from, message.text);
       return note_end(from);
@@ -66,6 +67,13 @@ void Coordinator::on_message(int from, const Message& message) {
     case Kind::end:  // these are what the coordinator itself sends
       return;
   }
+}
+
+void Coordinator::on_abort(int from, const Message& message) {
+  const bool is_known = agreement_.reason().has_value();
+  const bool is_news = message.have_devices_failed && !std::exchange(have_devices_failed_, true);
+  agreement_.aborts(from, message.text);
+  if (is_known && is_news) send_stop();  // again: the first did not say so
 }
 
 void Coordinator::begin_wait(int rank, const control::Operation& operation, bool unwinding) {
@@ -150,6 +158,10 @@ void Coordinator::on_stop() {
 
 void Coordinator::on_reason() {
   reason_known_at_ = std::chrono::steady_clock::now();
+  send_stop();
+}
+
+void Coordinator::send_stop() {
   Message stop{.kind = Message::Kind::stop};
   stop.text = *agreement_.reason();
   stop.have_devices_failed = have_devices_failed_;

@@ -49,7 +49,9 @@ class Coordinator : private control::Agreement::Listener {
   void on_reason() override;
 
   void on_call(int from, const Message& message);
+  void on_abort(int from, const Message& message);
   void begin_wait(int rank, const control::Operation& operation, bool unwinding);
+  void send_stop();
   /// Null if it has been agreed on: then its ranks no longer wait for a call.
   const control::Operation* find(const Message& message) const;
   void note_end(int rank);

@@ -21,6 +21,10 @@ Collective broadcast_of(DeviceGroupId& id) {
 
 }  // namespace
 
+DeviceCollectives::~DeviceCollectives() {
+  if (ending_.joinable()) ending_.join();
+}
+
 std::unique_ptr<StreamEvent> DeviceCollectives::progress(Job& job, const Collective& call,
                                                          int number, int rank,
                                                          const std::vector<int>& members) {
@@ -82,9 +86,13 @@ void DeviceCollectives::check() {
 void DeviceCollectives::give_up(const std::string& reason) noexcept {
   if (!failure_.empty()) return;
   failure_ = reason;
+  std::vector<DeviceGroup*> connected;
   for (auto& [number, group] : groups_) {
-    if (group.connected) group.connected->give_up();
+    if (group.connected) connected.push_back(group.connected.get());
   }
+  if (connected.empty()) return;
+  // Not here: the other processes must hear of the failure, and give up too.
+  ending_ = std::thread([this, connected] { plane_->give_up(connected); });
 }
 
 }  // namespace fsdp::mpi

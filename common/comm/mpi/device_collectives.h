@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace fsdp::mpi {
@@ -17,6 +18,11 @@ namespace fsdp::mpi {
 /// Its destructor waits for what was started.
 class DeviceCollectives {
  public:
+  DeviceCollectives() = default;
+  ~DeviceCollectives();
+  DeviceCollectives(const DeviceCollectives&) = delete;
+  DeviceCollectives& operator=(const DeviceCollectives&) = delete;
+
   /// Does what can be done now for `call` of group `number`, whose ranks of the job are `members`
   /// and whose own group rank is `rank`. The same call again and again, until it is started.
   /// @returns what marks its end; null: not started yet
@@ -26,7 +32,7 @@ class DeviceCollectives {
   /// Looks whether something has failed, now and then.
   /// @throws Error the first time that something has
   void check();
-  /// Ends all that was started. What is called next throws `reason`.
+  /// Ends all that was started, soon. What is called next throws `reason`.
   void give_up(const std::string& reason) noexcept;
 
  private:
@@ -43,6 +49,7 @@ class DeviceCollectives {
   SumBuffers no_sums_;
   bool has_started_ = false;  // the call that progress() is given
   std::string failure_;
+  std::thread ending_;  // gives up: it may take until other processes do
   std::chrono::steady_clock::time_point checked_{};
 };
 

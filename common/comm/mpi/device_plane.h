@@ -14,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 namespace fsdp::mpi {
 
@@ -21,7 +22,8 @@ namespace fsdp::mpi {
 using DeviceGroupId = std::array<std::byte, 128>;
 
 /// One group of ranks, as this process has it. One thread at a time may call, whichever it is. No
-/// call blocks: a process that waited here for another could not notice that it is gone.
+/// call blocks: a process that waited here for another could not notice that it is gone. Only the
+/// destructor does, until what was started has ended.
 class DeviceGroup {
  public:
   DeviceGroup() = default;
@@ -37,8 +39,6 @@ class DeviceGroup {
   virtual void start(const Collective& call) = 0;
   /// All that was started, once the group is ready again.
   virtual std::unique_ptr<StreamEvent> started() = 0;
-  /// Ends all that was started, also if a process of the group is gone.
-  virtual void give_up() noexcept = 0;
 };
 
 /// Makes the groups of a program.
@@ -55,6 +55,9 @@ class DevicePlane {
   /// @throws Error
   virtual std::unique_ptr<DeviceGroup> connect(const DeviceGroupId& id, int rank, int size,
                                                std::shared_ptr<RankDevice> device) = 0;
+  /// Ends all that these groups have started, also if a process is gone, and may block until the
+  /// processes of this machine have done the same. After it the groups can only be destroyed.
+  virtual void give_up(const std::vector<DeviceGroup*>& groups) noexcept = 0;
 };
 
 /// Null if this program was linked without CUDA.

@@ -208,6 +208,7 @@ void Engine::on_message(const Message& message) {
   }
   stopped_ = true;
   if (!message.have_devices_failed) return;
+  has_reported_devices_ = true;                                     // somebody has
   if (!devices_) devices_ = std::make_unique<DeviceCollectives>();  // for what was agreed on before
   devices_->give_up(message.text);
 }
@@ -288,9 +289,10 @@ void Engine::check_devices() {
   }
 }
 
-// All ranks stop, and end what their devices wait for.
+// All ranks stop, and end what their devices wait for. They may have stopped before, for another
+// reason, and their devices still wait.
 void Engine::report_devices(const std::string& failure) {
-  if (stopped_ || end_) return;
+  if (end_ || std::exchange(has_reported_devices_, true)) return;
   Message message{.kind = Message::Kind::aborts};
   message.world = number_;
   message.text = failure;

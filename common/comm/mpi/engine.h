@@ -150,6 +150,7 @@ class Engine {
   std::deque<std::shared_ptr<OwnCall>> agreed_;     // their data moves in this order
   std::unique_ptr<Transfer> transfer_;              // of the first of them, on the host
   std::unique_ptr<DeviceCollectives> devices_;      // made at first use
+  bool has_reported_devices_ = false;               // that they have failed, or another process has
   SumBuffers buffers_;
   TransportBytes scratch_;  // of plans
   std::optional<std::string> reason_;

@@ -251,6 +251,24 @@ TEST_CASE("coordinator: a failure of devices is in the stop") {
   }
 }
 
+TEST_CASE("coordinator: devices that fail after the stop are in a second one") {
+  for (const int who : {0, 1}) {  // rank 1 has ended, and rank 0 has not
+    Hearing hearing(3);
+    hearing.tell(1, Kind::threw, "no more");
+    for (const int rank : {0, 2}) CHECK_FALSE(hearing.last_told(rank).have_devices_failed);
+    Message message{.kind = Kind::aborts};
+    message.text = "NCCL could not start it";
+    message.have_devices_failed = true;
+    hearing.tell(who, message);
+    hearing.tell(2, message);
+    for (const int rank : {0, 1, 2}) {
+      CHECK(mentions(hearing.last_told(rank), "rank 1: no more"));
+      CHECK(hearing.last_told(rank).have_devices_failed);
+      CHECK(hearing.told(rank).size() == 2);
+    }
+  }
+}
+
 TEST_CASE("coordinator: a message of another version is refused") {
   std::vector<std::byte> bytes = mpi::to_bytes({});
   bytes.pop_back();

@@ -300,6 +300,14 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
   const Call call;
   ncclComm& comm = check_comm(handle, "ncclCommAbort");
+  for (const auto& other : communicators().all) {
+    if (group_depth > 0 || other.get() == &comm || other->device != comm.device) continue;
+    if (other->destroyed || other->finished == other->next_round) continue;
+    fail(
+        "ncclCommAbort by rank {}: device {} may be waited for, and there a collective of another "
+        "communicator has not run; put all between ncclGroupStart and ncclGroupEnd",
+        comm.rank, comm.device);
+  }
   comm.aborted = true;
   comm.world->aborted = true;
   leave(comm);

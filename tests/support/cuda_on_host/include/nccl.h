@@ -75,6 +75,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm);
 /// has not been finalized.
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 /// This rank's collectives that have not run end without a result; those of the others never end.
+/// A Misuse if collectives of another communicator have not run on the same device, unless a group
+/// ends both.
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 
 ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t send_count,
