@@ -34,9 +34,10 @@ struct World {
   bool is_at_hub = false;        ///< this process made the id
   bool is_connected = false;
   int hub = -1;            ///< a rank of the process that made the id, if it is another
-  std::set<int> left;      ///< ranks of other processes that have destroyed theirs
+  std::set<int> left;      ///< ranks of other processes that have destroyed or aborted theirs
   std::size_t closed = 0;  ///< connections
-  /// Of the connections: ncclRemoteError, if one has ended before its process has left.
+  /// Of the connections: ncclRemoteError, if one has ended before its process has left, or a rank
+  /// has aborted.
   /// ncclInvalidUsage, if two processes are on one device.
   ncclResult_t failure = ncclSuccess;
 };
@@ -82,7 +83,9 @@ void join_others(const std::shared_ptr<World>& world, const ncclComm& comm);
 void tell_others(const ncclComm& comm, const Part& part, std::size_t round);
 /// Runs what other processes wait for: a card would, whether or not this process waits for it too.
 void run_for_others();
-/// Tells other processes that this rank is destroyed or, without a word, aborted.
+/// Tells other processes that this rank is destroyed or aborted.
 void leave_others(const ncclComm& comm);
+/// After an abort: waits until the ranks of other processes have left too, or one of them has ended.
+void wait_for_others_to_leave(World& world);
 
 }  // namespace cuda_on_host

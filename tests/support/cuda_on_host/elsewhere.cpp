@@ -52,6 +52,10 @@ void on_notice(World& world, const Notice& notice) {
       round->arrived[rank] = true;
       return;
     }
+    case Notice::What::aborts:
+      if (world.failure == ncclSuccess) world.failure = ncclRemoteError;
+      world.left.insert(notice.rank);
+      return;
     case Notice::What::leaves:
       world.left.insert(notice.rank);
       return;
@@ -127,10 +131,21 @@ void tell_others(const ncclComm& comm, const Part& part, std::size_t round) {
 void leave_others(const ncclComm& comm) {
   const World& world = *comm.world;
   if (!is_elsewhere(world)) return;
-  if (!comm.aborted) world.links->send({.what = Notice::What::leaves, .rank = comm.rank});
+  const auto what = comm.aborted ? Notice::What::aborts : Notice::What::leaves;
+  world.links->send({.what = what, .rank = comm.rank});
   const bool is_last = std::ranges::all_of(
       world.ranks, [](const ncclComm* each) { return each == nullptr || each->destroyed; });
-  if (is_last || comm.aborted) world.links->close();
+  if (is_last && !comm.aborted) world.links->close();
+}
+
+// NCCL frees what ranks of one machine share when all have come.
+void wait_for_others_to_leave(World& world) {
+  if (!is_elsewhere(world)) return;
+  if (world.joined == static_cast<int>(world.ranks.size())) {
+    const auto others = static_cast<std::size_t>(std::ranges::count(world.ranks, nullptr));
+    machine().wait_for_ranks([&] { return world.left.size() >= others || world.closed > 0; });
+  }
+  world.links->close();
 }
 
 std::string text_of_lost_processes() {

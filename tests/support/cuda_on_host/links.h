@@ -20,6 +20,7 @@ struct Notice {
     refuses,  ///< sent by it if two of them are on one device
     part,     ///< of one collective, once that is the first work of its stream
     leaves,   ///< its communicator is destroyed: what is closed next is no failure
+    aborts,   ///< its communicator is aborted
   };
   What what;
   int rank;

@@ -311,6 +311,12 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   comm.aborted = true;
   comm.world->aborted = true;
   leave(comm);
+  const auto wait = [world = comm.world] {
+    wait_for_others_to_leave(*world);
+    return ncclSuccess;
+  };
+  if (group_depth == 0) return wait();
+  group.emplace_back(wait);
   return ncclSuccess;
 }
 

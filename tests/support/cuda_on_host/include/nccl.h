@@ -76,7 +76,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 /// This rank's collectives that have not run end without a result; those of the others never end.
 /// A Misuse if collectives of another communicator have not run on the same device, unless a group
-/// ends both.
+/// ends both. If all ranks are connected, returns (in a group: ncclGroupEnd does) when those of
+/// other processes have done the same, or one of them has ended.
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 
 ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t send_count,
