@@ -90,7 +90,8 @@ void check_device(TrainConfig& config) {
     refuse_if(!is_nccl, config, "parallel.device_collectives",
               "is canonical, which adds between ranks that are threads, but mpirun has started "
               "this program; set it to nccl, or start the program without mpirun");
-    refuse_if(count < launch->size_here, config, "parallel.device_collectives",
+    // A launcher may show each process one card of its own. If it is the same, NCCL says so.
+    refuse_if(count > 1 && count < launch->size_here, config, "parallel.device_collectives",
               "is nccl, which needs a card for each of the {} processes on this machine, and it "
               "has {}; start fewer processes here",
               launch->size_here, count);

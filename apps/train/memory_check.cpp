@@ -4,6 +4,7 @@
 #include "comm/mpi/job.h"
 #include "device/context.h"
 #include "train/bound.h"
+#include "train/ranks.h"
 #include "train/strategy.h"
 #include "train/summary.h"
 
@@ -194,16 +195,16 @@ program::FreeMemory free_memory(const TrainConfig& config) {
   if (config.training.device != "cuda") return program::free_memory();
   const int count = accelerator()->count();
   const std::int64_t ranks = config.parallel.ranks;
-  const std::int64_t ranks_here = ranks_on_this_machine(config);
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   int fullest = 0;
-  for (int i = 0; i < std::min<std::int64_t>(count, ranks_here); ++i) {
-    const std::int64_t free = accelerator()->memory_of(i).free;
-    if (free < least) fullest = i;
+  // The others' memory would have to be opened, and some of it is gone then.
+  for (const int card : cards_of_this_process(ranks, false)) {
+    const std::int64_t free = accelerator()->memory_of(card).free;
+    if (free < least) fullest = card;
     least = std::min(least, free);
   }
   // Ranks take the cards in turn; a card may have one rank more than another.
-  const std::int64_t of_a_card = (ranks_here + count - 1) / count;
+  const std::int64_t of_a_card = mpi::launched() ? 1 : (ranks + count - 1) / count;
   return {least / of_a_card * ranks,
           fmt::format("free memory of cuda:{}, which {} rank{} share{}", fullest, of_a_card,
                       of_a_card == 1 ? "" : "s", of_a_card == 1 ? "s" : "")};

@@ -6,9 +6,11 @@
 #include "device/accelerator.h"
 #include "tensor/tensor.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace fsdp::train {
@@ -19,16 +21,13 @@ std::shared_ptr<ProcessGroup> borrow(ProcessGroup& group) {
   return {&group, [](ProcessGroup*) {}};
 }
 
-// The cards that ranks of this process compute on, in turn, or none: the CPU. The processes of a
-// machine take its cards in turn.
+// None: the CPU.
 std::vector<Device> devices_of(const TrainConfig& config, bool in_threads) {
   std::vector<Device> devices;
   if (config.training.device != "cuda") return devices;
-  const int count = accelerator()->count();
-  if (const auto launch = mpi::launched(); launch && !in_threads) {
-    return {{DeviceType::cuda, launch->rank_here % count}};
+  for (const int card : cards_of_this_process(config.parallel.ranks, in_threads)) {
+    devices.push_back({DeviceType::cuda, card});
   }
-  for (int i = 0; i < count; ++i) devices.push_back({DeviceType::cuda, i});
   return devices;
 }
 
@@ -49,6 +48,18 @@ void run_together(RankOptions own, const World& world,
 }
 
 }  // namespace
+
+// The processes of a machine take its cards in turn. A launcher may have shown each of them only
+// its own, which is number 0 then.
+std::vector<int> cards_of_this_process(std::int64_t ranks, bool in_threads) {
+  const int count = accelerator()->count();
+  if (const auto launch = mpi::launched(); launch && !in_threads) {
+    return {launch->rank_here % count};
+  }
+  std::vector<int> cards(static_cast<std::size_t>(std::min<std::int64_t>(ranks, count)));
+  std::iota(cards.begin(), cards.end(), 0);
+  return cards;
+}
 
 void run_on_ranks(const TrainConfig& config, bool in_threads,
                   const std::function<void(const Rank&)>& body) {

@@ -7,6 +7,7 @@
 #include "comm/process_group.h"
 #include "train/config.h"
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -28,6 +29,11 @@ struct Rank {
 /// first process all the same.
 void run_on_ranks(const TrainConfig& config, bool in_threads,
                   const std::function<void(const Rank&)>& body);
+
+/// The numbers of the CUDA cards on which ranks of this process compute, in turn: one, if they are
+/// processes.
+/// @throws Error if there is none
+std::vector<int> cards_of_this_process(std::int64_t ranks, bool in_threads);
 
 /// The numbers of all ranks, one rank after the other. All ranks have as many. float or int64.
 /// Collective.

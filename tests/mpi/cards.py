@@ -26,6 +26,17 @@ class Cards(trainings.TrainingTest):
                     self.assertEqual(processes[key], threads[key])
                 self.assertEqual(self.said.count("parameters sha256"), 1, self.said)
 
+    def test_a_process_may_see_its_own_card_only(self):
+        own = ("sh", "-c", "CUDA_VISIBLE_DEVICES=${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID}; "
+               'export CUDA_VISIBLE_DEVICES; exec "$0" "$@"', jobs.PROGRAM)
+        threads = self.train("fsdp", *CARDS, *FEW, threads=3)
+        processes = self.train("fsdp", *CARDS, *FEW, processes=3, program=own)
+        self.assertEqual(processes["param_sha256"], threads["param_sha256"])
+        self.environment["CUDA_VISIBLE_DEVICES"] = "5"
+        code, said = self.run_job(3, *self.small, *CARDS, *FEW, "--strategy=fsdp")
+        self.assertNotEqual(code, 0, said)
+        self.assertIn("each process needs a device of its own", said)
+
     def test_a_checkpoint_goes_from_cards_to_the_cpu(self):
         folder = self.checkpoints()
         first = self.train("fsdp", *CARDS, *FEW, folder, processes=2)
@@ -40,7 +51,7 @@ class Cards(trainings.TrainingTest):
                  "threads, but mpirun has started this program; set it to nccl"),
                 (9, CARDS, "parallel.device_collectives: is nccl, which needs a card for each of the 9 "
                  "processes on this machine, and it has 8; start fewer processes here")):
-            with self.subTest(ranks=ranks):
+            with self.subTest(ranks=ranks, words=words):
                 code, said = self.run_job(ranks, *self.small, "--strategy=fsdp",
                                           "--training.global_batch_size=18", *words)
                 self.assertEqual(code, 2, said)

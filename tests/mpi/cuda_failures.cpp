@@ -4,6 +4,8 @@
 
 #include <nccl.h>
 
+#include <cstdlib>
+
 namespace fsdp {
 namespace {
 
@@ -37,6 +39,15 @@ TEST_CASE("two processes on one device are refused") {
                                  "processes (each process needs a device of its own): invalid "
                                  "usage"));
   }
+}
+
+TEST_CASE("communicators that block are refused") {
+  REQUIRE(setenv("NCCL_COMM_BLOCKING", "1", 1) == 0);
+  const std::string message =
+      error_of({}, options_of(2, Devices::own, DeviceData::nccl),
+               [](ProcessGroup& group) { all_reduce(group, Tensor::zeros({5})).wait(); });
+  REQUIRE(unsetenv("NCCL_COMM_BLOCKING") == 0);
+  CHECK_THAT(message, contains("NCCL_COMM_BLOCKING is 1") && contains("unset it"));
 }
 
 TEST_CASE("a process with a tensor of the CPU among those with CUDA tensors is named") {

@@ -4,9 +4,11 @@
 #include "comm/world.h"
 #include "cuda_on_host/plans.h"
 #include "estimator/device_bound.h"
+#include "train/memory_check.h"
 #include "train/some_text.h"
 #include "train/trainer.h"
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,6 +67,15 @@ TEST_CASE("processes with a card each train what threads train") {
   check_trains_as_threads("fsdp", 4, {"--parallel.reshard_after_forward=2"});
   check_trains_as_threads(
       "fsdp", 2, {"--training.mixed_precision_param=bfloat16", "--parallel.offload_params=true"});
+}
+
+TEST_CASE("a process opens its own card and no other") {
+  Session session(requested_or({Mode::lazy, 0}));
+  const TrainConfig config = make_config("fsdp", 4, {});
+  CHECK(free_memory(config).nbytes > 0);
+  run_training(config, some_text(), {});
+  CHECK(cuda_on_host::opened_devices() == std::set<int>{mpi::launched()->rank_here});
+  CHECK_NOTHROW(session.finish());
 }
 
 }  // namespace fsdp::train

@@ -48,9 +48,10 @@ class JobTest(unittest.TestCase):
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env=self.environment)
 
-    def run_job(self, ranks: int, *words: str) -> tuple[int, str]:
+    def run_job(self, ranks: int, *words: str, program: Sequence[str] = (PROGRAM,)
+                ) -> tuple[int, str]:
         """The exit code, and what was said on both streams."""
-        job = self.start(ranks, *words)
+        job = self.start(ranks, *words, program=program)
         said, _ = job.communicate()
         self.assert_all_gone()
         return job.returncode, said

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Sequence
 
 import jobs
 
@@ -21,14 +22,15 @@ class TrainingTest(jobs.JobTest):
     def checkpoints(self, name: str = "checkpoints") -> str:
         return f"--checkpoint.folder={self.folder / name}"
 
-    def train(self, strategy: str, *words: str, processes: int = 0, threads: int = 1) -> dict:
+    def train(self, strategy: str, *words: str, processes: int = 0, threads: int = 1,
+              program: Sequence[str] = (jobs.PROGRAM,)) -> dict:
         """What a short training came to."""
         summary = self.folder / "summary.json"
         summary.unlink(missing_ok=True)
         words = [*self.small, f"--training.steps={STEPS}", f"--strategy={strategy}", *words,
                  f"--summary={summary}"]
         if processes:
-            code, said = self.run_job(processes, *words)
+            code, said = self.run_job(processes, *words, program=program)
         else:
             done = subprocess.run([jobs.PROGRAM, *words, f"--ranks={threads}"],
                                   stdin=subprocess.DEVNULL, capture_output=True, text=True,

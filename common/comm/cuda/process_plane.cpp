@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -21,6 +23,11 @@ class ProcessGroupOfNccl final : public mpi::DeviceGroup {
   ProcessGroupOfNccl(const ncclUniqueId& id, int rank, int size, std::shared_ptr<RankDevice> device)
       : device_(std::move(device)) {
     device_->activate();
+    const char* const blocks = std::getenv("NCCL_COMM_BLOCKING");  // it goes before `config`
+    FSDP_CHECK(blocks == nullptr || blocks == std::string_view("0"),
+               "NCCL_COMM_BLOCKING is {}, but a process whose calls of NCCL block cannot notice "
+               "that another one is gone: unset it",
+               blocks);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const ncclResult_t answer = ncclCommInitRankConfig(&communicator_, size, id, rank, &config);

@@ -21,7 +21,19 @@ struct Launch {
 };
 
 /// Null if this process was not started by an MPI launcher (mpirun, mpiexec).
+///
+/// Some launchers do not tell the place among the processes of a machine (srun --mpi=pmi2, and
+/// Slurm where machines have different numbers of them). Then it is MPI's answer, once there is a
+/// Job, and before that the whole job counts as one machine.
 std::optional<Launch> launched();
+
+/// Among the processes of one machine.
+struct Place {
+  int rank = 0;
+  int size = 1;
+};
+/// What MPI says of this process, for launched().
+void note_place(const Place& place);
 
 /// A message in flight.
 using Request = std::uintptr_t;

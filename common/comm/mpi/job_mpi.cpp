@@ -48,6 +48,16 @@ void start_sending(Function function, int to, std::vector<std::byte> bytes) {
            communicators.control, &message.request);
 }
 
+Place place_on_this_machine() {
+  MPI_Comm machine = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+  Place place;
+  MPI_Comm_rank(machine, &place.rank);
+  MPI_Comm_size(machine, &place.size);
+  MPI_Comm_free(&machine);
+  return place;
+}
+
 // MPI begins once; a second try is answered like the first.
 std::string why_not;
 
@@ -83,6 +93,7 @@ Job::Job() {
         "different MPI libraries. Start the program with the launcher of its own",
         launch.size, library(), size_));
   }
+  note_place(place_on_this_machine());
   MPI_Comm_dup(MPI_COMM_WORLD, &communicators.control);
   MPI_Comm_dup(MPI_COMM_WORLD, &communicators.data);
 }

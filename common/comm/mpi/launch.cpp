@@ -7,17 +7,22 @@
 namespace fsdp::mpi {
 namespace {
 
-// The number that a variable begins with. Slurm writes "4(x2),3" for 4, 4 and 3.
+// Nothing for what is no number: Slurm writes "4(x2),3" for machines with 4, 4 and 3 processes.
 std::optional<int> number_in(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
+  const char* end = text + std::strlen(text);
   int number = 0;
-  if (std::from_chars(text, text + std::strlen(text), number).ec != std::errc())
-    return std::nullopt;
+  const auto [stop, error] = std::from_chars(text, end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
   return number;
 }
 
+std::optional<Place> place_by_mpi;
+
 }  // namespace
+
+void note_place(const Place& place) { place_by_mpi = place; }
 
 // Each launcher has its own variables: mpirun of Open MPI; mpirun of MPICH and those like it, and
 // srun --mpi=pmi2; srun --mpi=pmix.
@@ -36,10 +41,12 @@ std::optional<Launch> launched() {
                   "SLURM_LOCALID"}}) {
     const auto own = number_in(names.rank);
     const auto all = number_in(names.size);
-    if (own && all) {
-      return Launch{*own, *all, number_in(names.size_here).value_or(*all),
-                    number_in(names.rank_here).value_or(*own)};
-    }
+    if (!own || !all) continue;
+    const auto size_here = number_in(names.size_here), rank_here = number_in(names.rank_here);
+    const bool is_told = size_here && rank_here;
+    const Place place =
+        is_told ? Place{*rank_here, *size_here} : place_by_mpi.value_or(Place{*own, *all});
+    return Launch{*own, *all, place.size, place.rank};
   }
   return std::nullopt;
 }

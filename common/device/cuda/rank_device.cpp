@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <future>
 #include <utility>
 
 namespace fsdp::cuda {
@@ -142,14 +143,18 @@ int device_count() {
   return count;
 }
 
+// In a thread of its own: the caller may have no device yet, and to give it back the one that CUDA
+// names, number 0, would take some hundred megabytes there.
 Accelerator::Memory memory_of(int index) {
-  int current = 0;
-  require(cudaGetDevice(&current), "cudaGetDevice");
-  require(cudaSetDevice(index), "cudaSetDevice");
-  std::size_t free = 0, total = 0;
-  require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-  require(cudaSetDevice(current), "cudaSetDevice");
-  return {static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+  return std::async(std::launch::async,
+                    [index] {
+                      require(cudaSetDevice(index), "cudaSetDevice");
+                      std::size_t free = 0, total = 0;
+                      require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+                      return Accelerator::Memory{static_cast<std::int64_t>(free),
+                                                 static_cast<std::int64_t>(total)};
+                    })
+      .get();
 }
 
 std::shared_ptr<RankDevice> open_device(int index) {

@@ -25,7 +25,7 @@ struct Round {
 struct World {
   ~World();
   std::vector<ncclComm*> ranks;                          ///< null: of another process
-  std::map<int, int> devices;                            ///< by rank, of those known here
+  std::map<int, int> cards;                              ///< by rank, of those known here
   std::map<std::size_t, std::shared_ptr<Round>> rounds;  ///< those that have not run
   int joined = 0;
   bool aborted = false;
@@ -75,6 +75,8 @@ void issue_part(ncclComm& comm, Part part, CUstream_st& stream);
 
 // ---- other processes
 
+/// The number of a device among the cards of the machine.
+int card_of(int device);
 /// True if some ranks are in other processes.
 bool is_elsewhere(const World& world);
 /// Tells other processes that this rank has joined.
@@ -85,7 +87,7 @@ void tell_others(const ncclComm& comm, const Part& part, std::size_t round);
 void run_for_others();
 /// Tells other processes that this rank is destroyed or aborted.
 void leave_others(const ncclComm& comm);
-/// After an abort: waits until the ranks of other processes have left too, or one of them has ended.
+/// After an abort: waits until the ranks of other processes have left too, or one has ended.
 void wait_for_others_to_leave(World& world);
 
 }  // namespace cuda_on_host

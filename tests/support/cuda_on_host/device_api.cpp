@@ -67,6 +67,7 @@ cudaError_t cudaSetDevice(int device) {
   const Call call;
   if (device < 0 || device >= call->plan.devices) return report(cudaErrorInvalidDevice);
   chosen_device = device;
+  call->opened_devices.insert(device);
   return report(cudaSuccess);
 }
 

@@ -5,6 +5,11 @@
 
 namespace cuda_on_host {
 
+int card_of(int device) {
+  const std::vector<int>& cards = machine().plan.cards;
+  return cards.empty() ? device : cards[static_cast<std::size_t>(device)];
+}
+
 bool is_elsewhere(const World& world) {
   return world.links != nullptr && std::ranges::find(world.ranks, nullptr) != world.ranks.end();
 }
@@ -15,13 +20,13 @@ namespace {
 void start_if_complete(World& world) {
   if (!world.is_at_hub || world.joined != static_cast<int>(world.ranks.size())) return;
   world.links->stop_listening();
-  world.links->send({.what = Notice::What::starts, .rank = world.devices.begin()->first});
+  world.links->send({.what = Notice::What::starts, .rank = world.cards.begin()->first});
 }
 
-/// Two processes are on one device.
+/// Two processes are on one card.
 void refuse(World& world) {
   world.failure = ncclInvalidUsage;
-  world.links->send({.what = Notice::What::refuses, .rank = world.devices.begin()->first});
+  world.links->send({.what = Notice::What::refuses, .rank = world.cards.begin()->first});
 }
 
 void on_notice(World& world, const Notice& notice) {
@@ -29,10 +34,10 @@ void on_notice(World& world, const Notice& notice) {
   switch (notice.what) {
     case Notice::What::joins:
       if (!world.is_at_hub) return;  // passed on
-      for (const auto& [other, taken] : world.devices) {
-        if (taken == notice.device) return refuse(world);
+      for (const auto& [other, taken] : world.cards) {
+        if (taken == notice.card) return refuse(world);
       }
-      world.devices[notice.rank] = notice.device;
+      world.cards[notice.rank] = notice.card;
       ++world.joined;
       start_if_complete(world);
       return;
@@ -111,7 +116,8 @@ void join_others(const std::shared_ptr<World>& world, const ncclComm& comm) {
   if (world->links == nullptr) return;
   if (!world->is_connected) connect(world);
   if (!world->is_at_hub) {
-    world->links->send({.what = Notice::What::joins, .rank = comm.rank, .device = comm.device});
+    world->links->send(
+        {.what = Notice::What::joins, .rank = comm.rank, .card = card_of(comm.device)});
   }
   start_if_complete(*world);
 }

@@ -37,7 +37,20 @@ Plan plan_named(const std::string& text) {
 
 Plan plan_of_environment() {
   const char* const text = std::getenv("CUDA_ON_HOST");
-  return plan_named(text == nullptr ? "" : text);
+  Plan plan = plan_named(text == nullptr ? "" : text);
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr) return plan;
+  const char* const end = visible + std::string_view(visible).size();
+  for (const char* at = visible; at < end; ++at) {  // after a comma
+    int card = 0;
+    const auto [stop, error] = std::from_chars(at, end, card);
+    if (error != std::errc() || card < 0 || card >= plan.devices) break;
+    plan.cards.push_back(card);
+    at = stop;
+    if (at < end && *at != ',') break;
+  }
+  plan.devices = static_cast<int>(plan.cards.size());
+  return plan;
 }
 
 std::optional<Plan> requested_plan() {

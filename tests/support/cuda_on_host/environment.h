@@ -14,7 +14,9 @@ namespace cuda_on_host {
 /// @throws fsdp::InputError for any other text
 Plan plan_named(const std::string& text);
 
-/// plan_named() of the environment variable CUDA_ON_HOST.
+/// plan_named() of the environment variable CUDA_ON_HOST, with those of the machine's eight cards
+/// that CUDA_VISIBLE_DEVICES lists, as in "2,0". As with CUDA, the list ends at the first word that
+/// is no card's number.
 Plan plan_of_environment();
 
 /// The same; nothing if the variable is not set, or on a card, which has one plan.

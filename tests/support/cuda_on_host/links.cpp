@@ -21,7 +21,7 @@ namespace {
 /// What is written before the bytes of a notice.
 struct Head {
   Notice::What what;
-  int rank, device;
+  int rank, card;
   std::size_t round;
   Part part;
   std::size_t nbytes;
@@ -91,7 +91,7 @@ void write_all(int socket, const void* from, std::size_t nbytes) {
 std::optional<Notice> read_notice(int socket) {
   Head head;
   if (!read_all(socket, &head, sizeof head)) return std::nullopt;
-  Notice notice{head.what,  head.rank, head.device,
+  Notice notice{head.what,  head.rank, head.card,
                 head.round, head.part, std::vector<char>(head.nbytes)};
   if (!read_all(socket, notice.bytes.data(), head.nbytes)) return std::nullopt;
   return notice;
@@ -153,7 +153,7 @@ class Sockets : public Links, public std::enable_shared_from_this<Sockets> {
   }
 
   void send_but_to(int excepted, const Notice& notice) {
-    const Head head{notice.what,  notice.rank, notice.device,
+    const Head head{notice.what,  notice.rank, notice.card,
                     notice.round, notice.part, notice.bytes.size()};
     const std::lock_guard lock(mutex_);
     for (const int socket : sockets_) {

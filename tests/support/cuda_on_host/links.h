@@ -17,14 +17,14 @@ struct Notice {
   enum class What {
     joins,    ///< sent to the process that made the id
     starts,   ///< sent by it when all have joined
-    refuses,  ///< sent by it if two of them are on one device
+    refuses,  ///< sent by it if two of them are on one card
     part,     ///< of one collective, once that is the first work of its stream
     leaves,   ///< its communicator is destroyed: what is closed next is no failure
     aborts,   ///< its communicator is aborted
   };
   What what;
   int rank;
-  int device = 0;  ///< joins
+  int card = 0;  ///< joins
   std::size_t round = 0;
   Part part{};
   std::vector<char> bytes{};  ///< what the part sends

@@ -53,6 +53,7 @@ void Machine::reset(const Plan& new_plan) {
   host = {};
   host.set(0, 1);
   waits = 0;
+  opened_devices.clear();
   streams_.clear();
   events_.clear();
   components_ = 1;

@@ -74,6 +74,7 @@ class Machine {
   std::vector<Operation> operations;
   Clock host;
   std::int64_t waits = 0;
+  std::set<int> opened_devices;
   std::string failure;  ///< the first Misuse
   std::set<std::pair<int, int>>
       peers;  ///< {device, peer}: its kernels may touch memory of the peer

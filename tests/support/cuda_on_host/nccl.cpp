@@ -34,11 +34,12 @@ ncclComm& check_comm(ncclComm_t comm, const char* call) {
 
 ncclComm* join(const std::shared_ptr<World>& world, int ranks, int rank, int device) {
   world->ranks.resize(static_cast<std::size_t>(ranks));
-  for (const auto& [other, taken] : world->devices) {
-    if (taken != device) continue;
+  const int card = card_of(device);
+  for (const auto& [other, taken] : world->cards) {
+    if (taken != card) continue;
     fail("ranks {} and {} are both on device {}: NCCL refuses that", other, rank, device);
   }
-  world->devices[rank] = device;
+  world->cards[rank] = card;
   auto made = std::make_unique<ncclComm>();
   made->world = world;
   made->rank = rank;

@@ -29,6 +29,11 @@ void Session::finish() {
   if (!live.empty()) fail("{} was never freed", live.front()->name());
 }
 
+std::set<int> opened_devices() {
+  const std::lock_guard lock(machine().mutex);
+  return machine().opened_devices;
+}
+
 std::int64_t host_waits() {
   const std::lock_guard lock(machine().mutex);
   return machine().waits;

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
+#include <vector>
 
 namespace cuda_on_host {
 
@@ -23,6 +25,9 @@ struct Plan {
   std::size_t device_nbytes = std::size_t{1} << 30;
   bool has_peer_access = true;  ///< devices can reach each other's memory
   int without_peers = -1;       ///< but for this one, which reaches no other's
+  /// Which of the machine's cards they are, by number, where NCCL compares them between processes.
+  /// Empty: device i is card i.
+  std::vector<int> cards{};
 };
 
 /// A process's devices, as new. One at a time; an earlier one's pointers and streams are void.
@@ -41,6 +46,10 @@ class Session {
 /// How often the host has waited for a device since the Session began: cudaStreamSynchronize,
 /// cudaEventSynchronize, cudaDeviceSynchronize, cudaMemcpy, cudaMemset, cudaFree and cudaFreeHost.
 std::int64_t host_waits();
+
+/// The devices that cudaSetDevice has named since the Session began. On a card each of them has
+/// lost some hundred megabytes to this process.
+std::set<int> opened_devices();
 
 /// Cuts the links between devices: every communicator of NCCL reports ncclRemoteError, and what has
 /// not run yet never does, unless it is aborted.
