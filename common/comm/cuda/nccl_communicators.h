@@ -34,7 +34,7 @@ class Communicators {
   void start(const std::vector<Collective>& calls);
   /// @throws Error if NCCL reports that a collective has failed
   void check() const;
-  /// Ends all that was started. Nothing may be started any more.
+  /// Ends all that was started. After it nothing can be.
   void give_up();
 
  private:

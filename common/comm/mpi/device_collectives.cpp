@@ -3,6 +3,7 @@
 #include "base/check.h"
 
 #include <exception>
+#include <system_error>
 #include <utility>
 
 namespace fsdp::mpi {
@@ -92,7 +93,11 @@ void DeviceCollectives::give_up(const std::string& reason) noexcept {
   }
   if (connected.empty()) return;
   // Not here: the other processes must hear of the failure, and give up too.
-  ending_ = std::thread([this, connected] { plane_->give_up(connected); });
+  try {
+    ending_ = std::thread([this, connected] { plane_->give_up(connected); });
+  } catch (const std::system_error&) {
+    plane_->give_up(connected);
+  }
 }
 
 }  // namespace fsdp::mpi
