@@ -43,7 +43,7 @@ class ProcessGroupOfNccl final : public mpi::DeviceGroup {
         give_up();
         return;
       }
-      // Or NCCL would destroy it at an unknown time, perhaps while the program ends.
+      // First, as NCCL asks: what does not block might else be destroyed after this call.
       ncclCommFinalize(communicator_);
       while (!is_ready()) std::this_thread::yield();
       ncclCommDestroy(communicator_);
