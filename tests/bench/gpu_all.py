@@ -24,6 +24,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / "tests" / "oracle" / "gpu_peer.py"
 
 
+_PATIENCE = 1800  # seconds, for a program that hangs: the other rows must not be lost
+
+
+def finished(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)
+
+
 @dataclass(frozen=True)
 class Sizes:
     """What a run computes."""
@@ -60,7 +67,8 @@ class Table:
         """Goes on with the other rows if a program fails, or prints what nobody understands."""
         try:
             measure()
-        except (RuntimeError, ValueError, KeyError) as error:
+        except (RuntimeError, ValueError, KeyError, OSError,
+                subprocess.SubprocessError) as error:
             self.add(what, " ".join(str(error).split()), False)
 
     def markdown(self) -> str:
@@ -76,7 +84,7 @@ class Programs:
     def output_of(self, name: str, *words: str) -> str:
         """What the program prints; an error of ours if it fails."""
         command = [str(self.folder / name), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = finished(command)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
         return done.stdout
@@ -96,8 +104,7 @@ def machine(table: Table, is_dry: bool) -> int:
         table.add("card", "none: this is a dry run on the stand-in, whose speeds say nothing")
         return 0
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    cards = subprocess.run(query, capture_output=True, text=True,
-                           check=True).stdout.strip().splitlines()
+    cards = finished(query).stdout.strip().splitlines()
     for card in cards:
         table.add("card", card)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -161,8 +168,7 @@ def suite(table: Table, programs: Programs, cards: int) -> None:
             continue
         # One word: tests that have neither tag.
         left_out = "~[stand-in]" + ("~[cards]" if cards < 4 else "")
-        done = subprocess.run([str(programs.folder / name), left_out], capture_output=True,
-                              text=True, check=False)
+        done = finished([str(programs.folder / name), left_out])
         (programs.out / f"{name}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
         last = done.stdout.strip().splitlines()[-1:]
         table.add(f"{name} on a card", "".join(last), done.returncode == 0)
@@ -176,11 +182,11 @@ def sanitizer(table: Table, programs: Programs, cards: int) -> None:
             table.add(f"compute-sanitizer, {tool}", "skipped: there is no card" if cards == 0
                       else "skipped: it is not installed")
             continue
-        done = subprocess.run(
+        done = finished(
             [program, "--tool", tool, "--error-exitcode", "9",
              str(programs.folder / "unshard-train"), f"--data.path={ROOT / 'README.md'}",
              "--device=cuda", *_NANO, "--training.global_batch_size=4", "--training.steps=2",
-             "--strategy=fsdp", "--ranks=2"], capture_output=True, text=True, check=False)
+             "--strategy=fsdp", "--ranks=2"])
         (programs.out / f"{tool}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
         said = re.findall(r".*(?:ERROR|RACECHECK) SUMMARY:.*", done.stdout + done.stderr)
         table.add(f"compute-sanitizer, {tool}", "".join(said[-1:]), done.returncode == 0)
@@ -189,8 +195,7 @@ def sanitizer(table: Table, programs: Programs, cards: int) -> None:
 def peer(table: Table, sizes: Sizes, speeds: dict[str, float]) -> None:
     """PyTorch on the same shapes, where it is installed and has the card."""
     for model in sizes.models:
-        done = subprocess.run([sys.executable, str(PEER), model], capture_output=True, text=True,
-                              check=False)
+        done = finished([sys.executable, str(PEER), model])
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines()[-1:]
             table.add(f"{model} in PyTorch", f"skipped: {''.join(said)}")
@@ -222,7 +227,7 @@ def main() -> int:
     }
     for name, part in parts.items():
         table.attempt(name, part)
-    (programs.out / "table.md").write_text(table.markdown(), encoding="utf-8")
+        (programs.out / "table.md").write_text(table.markdown(), encoding="utf-8")
     print(f"Written: {programs.out / 'table.md'}")
     return 1 if table.failed else 0
 

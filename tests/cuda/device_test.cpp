@@ -130,7 +130,7 @@ TEST_CASE("device and host memory of a rank are counted apart", "[device]") {
   });
 }
 
-TEST_CASE("two ranks use two devices, and one thread can serve both", "[device]") {
+TEST_CASE("two ranks use two devices, and one thread can serve both", "[device][cards]") {
   for (const Plan& plan : some_plans()) {
     INFO(text_of(plan));
     Session session(plan);

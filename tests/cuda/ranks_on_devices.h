@@ -5,8 +5,11 @@
 #include "comm/world.h"
 #include "cuda_on_host/plans.h"
 
+#include <cuda_runtime.h>
+
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace cuda_test {
 
@@ -14,6 +17,19 @@ inline const fsdp::Label kLabel{"unit", fsdp::Phase::forward};
 
 /// Whether all ranks share the first device, or each has its own.
 enum class Devices { shared, own };
+
+/// Whether there is a card for each rank: always on the stand-in, unless CUDA_ON_HOST_CARDS says
+/// otherwise.
+inline bool have_cards(int ranks) {
+  int cards = 0;
+  return cudaGetDeviceCount(&cards) == cudaSuccess && cards >= ranks;
+}
+
+/// Where so many ranks can be.
+inline std::vector<Devices> placements(int ranks) {
+  if (have_cards(ranks)) return {Devices::shared, Devices::own};
+  return {Devices::shared};
+}
 
 /// Options of a world whose ranks compute on the stand-in's devices.
 inline fsdp::RankOptions options_of(int world_size, Devices devices, fsdp::DeviceData data) {

@@ -196,7 +196,7 @@ TEST_CASE("another stream that does not wait for the kernels before it is found"
 }
 
 TEST_CASE("host code that reads a tensor of a CUDA device ends with a sentence",
-          "[storage][mistakes]") {
+          "[storage][mistakes][stand-in]") {
   for (const Plan& plan : some_plans()) {
     INFO(text_of(plan));
     const std::string words = last_words([&] {

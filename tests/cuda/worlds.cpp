@@ -32,8 +32,7 @@ const std::vector<int>& world_sizes() {
 const std::vector<World>& worlds() {
   constexpr auto kCanonical = DeviceData::canonical, kNccl = DeviceData::nccl;
   // Without the stand-in there may be too few cards for the largest world.
-  int cards = 0;
-  const bool has_cards = cudaGetDeviceCount(&cards) == cudaSuccess && cards >= world_sizes().back();
+  const bool has_cards = cuda_test::have_cards(world_sizes().back());
   static const std::vector<World> all = [=] {
     std::vector<World> worlds;
     for (const Plan& plan : cuda_test::some_plans()) {

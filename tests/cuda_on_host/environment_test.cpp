@@ -14,11 +14,11 @@ TEST_CASE("CUDA_ON_HOST names a mode, and a seed if it is not 1") {
   CHECK(text_of(plan_named("random:18446744073709551615")) == "random, seed 18446744073709551615");
 }
 
-TEST_CASE("CUDA_VISIBLE_DEVICES chooses cards") {
+TEST_CASE("CUDA_ON_HOST_CARDS chooses cards") {
   const auto cards_of = [](const char* text) {
-    REQUIRE(setenv("CUDA_VISIBLE_DEVICES", text, 1) == 0);
+    REQUIRE(setenv("CUDA_ON_HOST_CARDS", text, 1) == 0);
     const Plan plan = cuda_on_host::plan_of_environment();
-    REQUIRE(unsetenv("CUDA_VISIBLE_DEVICES") == 0);
+    REQUIRE(unsetenv("CUDA_ON_HOST_CARDS") == 0);
     CHECK(plan.devices == static_cast<int>(plan.cards.size()));
     return plan.cards;
   };

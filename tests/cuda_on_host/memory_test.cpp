@@ -140,6 +140,15 @@ TEST_CASE("pageable memory in an asynchronous copy, and a wrong kind, are refuse
   });
 }
 
+TEST_CASE("cudaMemcpy from pageable memory to a device is refused") {
+  misuse_in_every_plan({"cudaMemcpy from pageable host memory", "may return before"}, [] {
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, 4));
+    const float value = 1;
+    check(cudaMemcpy(memory, &value, 4, cudaMemcpyHostToDevice));
+  });
+}
+
 TEST_CASE("cudaMemcpy does not wait for streams") {
   misuse_in_every_plan({"cudaMem"}, [] {
     const cudaStream_t stream = new_stream();
@@ -153,30 +162,50 @@ TEST_CASE("cudaMemcpy does not wait for streams") {
 }
 
 TEST_CASE("a kernel reaches another device's memory once it has peer access, and not before") {
-  const auto run = [](bool enabled) {
+  const auto enable = [](bool of_pool) {
+    if (of_pool) {
+      cudaMemPool_t pool = nullptr;
+      check(cudaDeviceGetDefaultMemPool(&pool, 1));
+      const cudaMemAccessDesc access = {{cudaMemLocationTypeDevice, 0},
+                                        cudaMemAccessFlagsProtReadWrite};
+      check(cudaMemPoolSetAccess(pool, &access, 1));
+    } else {
+      check(cudaDeviceEnablePeerAccess(1, 0));
+      CHECK(cudaDeviceEnablePeerAccess(1, 0) == cudaErrorPeerAccessAlreadyEnabled);
+    }
+  };
+  const auto run = [&](bool is_of_pool, bool pool_is_enabled, bool peer_is_enabled) {
     check(cudaSetDevice(1));
     const cudaStream_t other = new_stream();
-    OnDevice<float> in(other, {1, 2, 3});
+    OnDevice<float> values(other, {1, 2, 3});
+    void* in = values.data;
+    if (!is_of_pool) {
+      check(cudaMalloc(&in, 12));
+      check(cudaMemcpyAsync(in, values.data, 12, cudaMemcpyDeviceToDevice, other));
+      check(cudaStreamSynchronize(other));
+    }
     check(cudaSetDevice(0));
     int can = 0;
     check(cudaDeviceCanAccessPeer(&can, 0, 1));
     CHECK(can == 1);
-    if (enabled) {
-      check(cudaDeviceEnablePeerAccess(1, 0));
-      CHECK(cudaDeviceEnablePeerAccess(1, 0) == cudaErrorPeerAccessAlreadyEnabled);
-    }
+    if (pool_is_enabled) enable(true);
+    if (peer_is_enabled) enable(false);
     const cudaStream_t stream = new_stream();
     OnDevice<float> out(stream, 3);
-    increment(stream, out.data, in.data, 3);
-    const auto values = out.read_back();
+    increment(stream, out.data, static_cast<const float*>(in), 3);
+    const auto result = out.read_back();
     out.free();
-    in.free();
-    return values;
+    if (!is_of_pool) check(cudaFree(in));
+    values.free();
+    return result;
   };
-  CHECK(same_in_every_plan<std::vector<float>>([&] { return run(true); }) ==
-        std::vector<float>{2, 3, 4});
-  misuse_in_every_plan({"increment", "device 0 cannot reach", "cudaDeviceEnablePeerAccess"},
-                       [&] { run(false); });
+  for (const bool of_pool : {false, true}) {
+    CHECK(same_in_every_plan<std::vector<float>>([&] { return run(of_pool, of_pool, !of_pool); }) ==
+          std::vector<float>{2, 3, 4});
+    const char* const remedy = of_pool ? "cudaMemPoolSetAccess" : "cudaDeviceEnablePeerAccess";
+    misuse_in_every_plan({"increment", "device 0 cannot reach", remedy},
+                         [&] { run(of_pool, !of_pool, of_pool); });
+  }
   Plan apart;
   apart.has_peer_access = false;
   Session session(apart);

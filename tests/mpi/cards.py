@@ -27,12 +27,12 @@ class Cards(trainings.TrainingTest):
                 self.assertEqual(self.said.count("parameters sha256"), 1, self.said)
 
     def test_a_process_may_see_its_own_card_only(self):
-        own = ("sh", "-c", "CUDA_VISIBLE_DEVICES=${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID}; "
-               'export CUDA_VISIBLE_DEVICES; exec "$0" "$@"', jobs.PROGRAM)
+        own = ("sh", "-c", "CUDA_ON_HOST_CARDS=${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID}; "
+               'export CUDA_ON_HOST_CARDS; exec "$0" "$@"', jobs.PROGRAM)
         threads = self.train("fsdp", *CARDS, *FEW, threads=3)
         processes = self.train("fsdp", *CARDS, *FEW, processes=3, program=own)
         self.assertEqual(processes["param_sha256"], threads["param_sha256"])
-        self.environment["CUDA_VISIBLE_DEVICES"] = "5"
+        self.environment["CUDA_ON_HOST_CARDS"] = "5"
         code, said = self.run_job(3, *self.small, *CARDS, *FEW, "--strategy=fsdp")
         self.assertNotEqual(code, 0, said)
         self.assertIn("each process needs a device of its own", said)

@@ -143,6 +143,23 @@ class ExactAllocator final : public DeviceAllocator {
   }
 };
 
+// Other devices may read what cudaMallocAsync gives: for that, access to a peer is not enough.
+void share_pool(int index) {
+  cudaMemPool_t pool = nullptr;
+  require(cudaDeviceGetDefaultMemPool(&pool, index), "cudaDeviceGetDefaultMemPool");
+  for (int other = 0; other < device_count(); ++other) {
+    if (other == index) continue;
+    int can = 0;
+    require(cudaDeviceCanAccessPeer(&can, other, index), "cudaDeviceCanAccessPeer");
+    if (can == 0) continue;
+    cudaMemAccessDesc access = {};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = other;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    require(cudaMemPoolSetAccess(pool, &access, 1), "cudaMemPoolSetAccess");
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Allocator> make_caching_allocator(std::shared_ptr<RankDevice> device,
@@ -153,6 +170,7 @@ std::shared_ptr<Allocator> make_caching_allocator(std::shared_ptr<RankDevice> de
 
 std::shared_ptr<Allocator> make_exact_allocator(std::shared_ptr<RankDevice> device,
                                                 std::shared_ptr<MemoryTracker> tracker) {
+  share_pool(device->index());
   return std::make_shared<ExactAllocator>(std::move(device), std::move(tracker));
 }
 

@@ -5,6 +5,8 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <cstring>
 #include <future>
 #include <utility>
 
@@ -48,6 +50,7 @@ class CudaRankDevice final : public RankDevice {
         cudaStreamSynchronize(stream);
         cudaStreamDestroy(stream);
       }
+      cudaFreeHost(staging_);
       cudaSetDevice(current);
     } catch (...) {
     }
@@ -57,7 +60,11 @@ class CudaRankDevice final : public RankDevice {
   void activate() override { require(cudaSetDevice(index_), "cudaSetDevice"); }
 
   Stream compute() override { return compute_; }
-  Stream copies() override { return make(copies_); }
+  // For copies, of which copy() does not know: threads of other ranks may call that one.
+  Stream copies() override {
+    copies_are_pending_ = true;
+    return make(copies_);
+  }
   Stream communication() override { return make(communication_); }
 
   std::vector<Stream> streams() override {
@@ -91,17 +98,23 @@ class CudaRankDevice final : public RankDevice {
   void copy(Stream stream, std::byte* to, const std::byte* from, std::size_t nbytes) override {
     if (nbytes == 0) return;
     require(cudaMemcpyAsync(to, from, nbytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
-    copies_are_pending_ |= stream == copies_;
   }
   void read(void* to, const std::byte* from, std::size_t nbytes) override {
     if (nbytes == 0) return;
     synchronize();
     require(cudaMemcpy(to, from, nbytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
   }
+  // cudaMemcpy could return before the bytes are there, in no order with the compute stream.
   void write(std::byte* to, const void* from, std::size_t nbytes) override {
-    if (nbytes == 0) return;
-    synchronize();
-    require(cudaMemcpy(to, from, nbytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    const auto* bytes = static_cast<const std::byte*>(from);
+    for (std::size_t done = 0; done < nbytes; done += kStaged) {
+      const std::size_t part = std::min(nbytes - done, kStaged);
+      if (staging_ == nullptr) require(cudaMallocHost(&staging_, kStaged), "cudaMallocHost");
+      std::memcpy(staging_, bytes + done, part);
+      require(cudaMemcpyAsync(to + done, staging_, part, cudaMemcpyHostToDevice, compute_),
+              "cudaMemcpyAsync");
+      synchronize();
+    }
   }
   void finish_copies() override {
     if (!copies_are_pending_) return;
@@ -116,6 +129,8 @@ class CudaRankDevice final : public RankDevice {
   void set_kernel_state(KernelState* state) override { kernel_state_ = state; }
 
  private:
+  static constexpr std::size_t kStaged = std::size_t{64} << 10;
+
   // Non-blocking: a stream that waits for the default one would be ordered by accident.
   Stream make(Stream& stream) const {
     if (stream == nullptr) {
@@ -126,6 +141,7 @@ class CudaRankDevice final : public RankDevice {
   }
 
   int index_;
+  void* staging_ = nullptr;  // pinned, for write()
   bool copies_are_pending_ = false;
   KernelState* kernel_state_ = nullptr;
   Stream compute_ = nullptr, copies_ = nullptr, communication_ = nullptr;

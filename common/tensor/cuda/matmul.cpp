@@ -163,8 +163,14 @@ void Products::matmul(Stream stream, T* out, const T* a, const T* b, const Produ
                nbytes, cudaGetErrorString(status));
     return;
   }
+  // Where rows are no multiples of 16 bytes, most begin elsewhere whatever the address is. So an
+  // address does not decide there, and a weight has the same algorithm wherever it lies.
+  const auto rows =
+      static_cast<std::size_t>((shape.a_transposed ? shape.rows : shape.depth) |
+                               (shape.b_transposed ? shape.depth : shape.columns) | shape.columns) *
+      sizeof(T);
   const auto bits = reinterpret_cast<std::uintptr_t>(out) | reinterpret_cast<std::uintptr_t>(a) |
-                    reinterpret_cast<std::uintptr_t>(b);
+                    reinterpret_cast<std::uintptr_t>(b) | rows;
   const std::uint32_t alignment = bits % 16 == 0 ? 16 : sizeof(T);
   const Choice& choice = choices_->of(kTypeOf<T>, shape, alignment);
   const float alpha = 1, beta = shape.add ? 1.0F : 0.0F;

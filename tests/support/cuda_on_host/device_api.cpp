@@ -136,6 +136,30 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   return report(is_new ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled);
 }
 
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  const Call call;
+  if (device < 0 || device >= call->plan.devices) return report(cudaErrorInvalidDevice);
+  *pool = reinterpret_cast<cudaMemPool_t>(std::intptr_t{device} + 1);
+  return report(cudaSuccess);
+}
+
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* devices,
+                                 std::size_t count) {
+  const Call call;
+  const auto owner = static_cast<int>(reinterpret_cast<std::intptr_t>(pool) - 1);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int device = devices[i].location.id;
+    if (device < 0 || device >= call->plan.devices) return report(cudaErrorInvalidDevice);
+    if (!can_reach_peers(call->plan, device)) return report(cudaErrorInvalidValue);
+    if (devices[i].flags == cudaMemAccessFlagsProtReadWrite) {
+      call->pool_peers.emplace(device, owner);
+    } else {
+      call->pool_peers.erase({device, owner});
+    }
+  }
+  return report(cudaSuccess);
+}
+
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
   *greatest = -5;

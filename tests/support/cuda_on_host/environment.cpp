@@ -37,8 +37,11 @@ Plan plan_named(const std::string& text) {
 
 Plan plan_of_environment() {
   const char* const text = std::getenv("CUDA_ON_HOST");
-  Plan plan = plan_named(text == nullptr ? "" : text);
-  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return with_visible_cards(plan_named(text == nullptr ? "" : text));
+}
+
+Plan with_visible_cards(Plan plan) {
+  const char* const visible = std::getenv("CUDA_ON_HOST_CARDS");
   if (visible == nullptr) return plan;
   const char* const end = visible + std::string_view(visible).size();
   for (const char* at = visible; at < end; ++at) {  // after a comma

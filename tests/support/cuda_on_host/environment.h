@@ -14,10 +14,12 @@ namespace cuda_on_host {
 /// @throws fsdp::InputError for any other text
 Plan plan_named(const std::string& text);
 
-/// plan_named() of the environment variable CUDA_ON_HOST, with those of the machine's eight cards
-/// that CUDA_VISIBLE_DEVICES lists, as in "2,0". As with CUDA, the list ends at the first word that
-/// is no card's number.
+/// plan_named() of the environment variable CUDA_ON_HOST, with_visible_cards().
 Plan plan_of_environment();
+
+/// The plan with those of its devices that CUDA_ON_HOST_CARDS lists, as in "2,0". As with CUDA,
+/// the list ends at the first word that is no device's number.
+Plan with_visible_cards(Plan plan);
 
 /// The same; nothing if the variable is not set, or on a card, which has one plan.
 std::optional<Plan> requested_plan();

@@ -26,10 +26,13 @@ std::string Grid::check_access(Address address, std::size_t nbytes, bool write, 
     const int own = launch_.config.stream->device;
     const Allocation* allocation = machine().memory.find(address);
     const int other = allocation == nullptr ? own : allocation->device;
-    if (other != own && !all.peers.contains({own, other})) {
-      return fmt::format(
-          "{} {}, which device {} cannot reach: cudaDeviceEnablePeerAccess was not called there",
-          write ? "writes" : "reads", allocation->name(), own);
+    const bool is_of_pool = allocation != nullptr && allocation->is_of_pool;
+    const auto& reachable = is_of_pool ? all.pool_peers : all.peers;
+    if (other != own && !reachable.contains({own, other})) {
+      return fmt::format("{} {}, which device {} cannot reach: {} was not called {}",
+                         write ? "writes" : "reads", allocation->name(), own,
+                         is_of_pool ? "cudaMemPoolSetAccess" : "cudaDeviceEnablePeerAccess",
+                         is_of_pool ? "for its pool" : "there");
     }
     return touch(machine().memory, all.operations,
                  {operation_, address, nbytes, write, atomic, position()});

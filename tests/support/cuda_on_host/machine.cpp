@@ -48,6 +48,7 @@ void Machine::reset(const Plan& new_plan) {
   random = Random(new_plan.seed);
   failure.clear();
   peers.clear();
+  pool_peers.clear();
   memory.reset();
   operations.assign(1, {});  // index 0 means none
   host = {};

@@ -78,6 +78,7 @@ class Machine {
   std::string failure;  ///< the first Misuse
   std::set<std::pair<int, int>>
       peers;  ///< {device, peer}: its kernels may touch memory of the peer
+  std::set<std::pair<int, int>> pool_peers;  ///< the same for memory of the peer's pool
 
   void reset(const Plan& new_plan);
   CUstream_st* new_stream(unsigned flags, int priority, int device);

@@ -87,7 +87,8 @@ struct Allocation {
   bool live;             ///< false: freed, or its cudaMallocAsync has not run yet
   std::string freed_by;  ///< empty: not freed
   Cells cells;
-  std::vector<bool> open;  ///< which parts of kPart bytes host code can touch; empty: none yet
+  std::vector<bool> open;   ///< which parts of kPart bytes host code can touch; empty: none yet
+  bool is_of_pool = false;  ///< by cudaMallocAsync
 
   std::string name() const;
 };

@@ -100,6 +100,7 @@ cudaError_t cudaMallocAsync(void** pointer, std::size_t nbytes, cudaStream_t han
   const cudaError_t error = allocate(pointer, nbytes, Space::device, made);
   if (made == nullptr) return report(error);
   made->live = false;
+  made->is_of_pool = true;
   const std::string what = "cudaMallocAsync on " + stream.name();
   const std::uint32_t operation = call->add_operation(what, &stream);
   call->issue(stream, {what,
@@ -138,6 +139,14 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t nbytes, cudaMemcpyKind kind) {
   const Call call;
   check_kind(to, from, kind, "cudaMemcpy");
+  const auto source = reinterpret_cast<Address>(from);
+  if (call->memory.in_device_range(reinterpret_cast<Address>(to)) &&
+      !call->memory.in_device_range(source) && !call->memory.in_pinned_range(source)) {
+    fail(
+        "cudaMemcpy from pageable host memory at {} may return before the bytes are on the device, "
+        "and orders no stream after them: use cudaMemcpyAsync and pinned memory",
+        from);
+  }
   ++call->waits;
   const std::uint32_t operation = call->add_operation("cudaMemcpy", nullptr);
   const Opened opened;

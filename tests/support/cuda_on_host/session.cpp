@@ -1,5 +1,6 @@
 #include "support/cuda_on_host/session.h"
 
+#include "support/cuda_on_host/environment.h"
 #include "support/cuda_on_host/host_access.h"
 #include "support/cuda_on_host/machine.h"
 
@@ -7,13 +8,13 @@ namespace cuda_on_host {
 
 Session::Session(const Plan& plan) {
   const std::lock_guard lock(machine().mutex);
-  machine().reset(plan);
+  machine().reset(with_visible_cards(plan));
   watch_host_accesses();
 }
 
 Session::~Session() {
   const std::lock_guard lock(machine().mutex);
-  machine().reset({});
+  machine().reset(with_visible_cards({}));
 }
 
 void Session::finish() {

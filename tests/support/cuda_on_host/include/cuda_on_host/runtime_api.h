@@ -73,8 +73,25 @@ cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
-/// Kernels of this thread's device may touch memory of `peer` from now on.
+/// Kernels of this thread's device may touch memory of `peer` from now on, but for what is of
+/// cudaMallocAsync: that is in a pool.
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+using cudaMemPool_t = struct CUmemPoolHandle_st*;
+enum cudaMemLocationType { cudaMemLocationTypeDevice = 1 };
+enum cudaMemAccessFlags { cudaMemAccessFlagsProtNone = 0, cudaMemAccessFlagsProtReadWrite = 3 };
+struct cudaMemLocation {
+  cudaMemLocationType type;
+  int id;
+};
+struct cudaMemAccessDesc {
+  cudaMemLocation location;
+  cudaMemAccessFlags flags;
+};
+/// What cudaMallocAsync gives on this device is of this pool.
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
+/// Kernels of the devices may touch the memory of the pool from now on.
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* devices,
+                                 std::size_t count);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaDeviceSynchronize();
 
@@ -89,7 +106,7 @@ cudaError_t cudaFreeHost(void* pointer);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 
 /// Copies now. It orders nothing: a card would not wait for the work of non-blocking streams
-/// either.
+/// either. From pageable memory to a device it is a Misuse, since a card may copy later.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t nbytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void* to, int value, std::size_t nbytes);
 /// Host memory must be pinned. With other memory CUDA may wait for the copy, or not.
