@@ -124,7 +124,7 @@ class ProcessPlane final : public mpi::DevicePlane {
   // another one may be waiting there too.
   void give_up(const std::vector<mpi::DeviceGroup*>& groups) noexcept override {
     ncclGroupStart();
-    for (mpi::DeviceGroup* group : groups) static_cast<ProcessGroupOfNccl*>(group)->give_up();
+    for (mpi::DeviceGroup* group : groups) dynamic_cast<ProcessGroupOfNccl&>(*group).give_up();
     try {
       ncclGroupEnd();
     } catch (...) {  // only the stand-in throws, and has a failure to report
