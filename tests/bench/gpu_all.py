@@ -22,8 +22,6 @@ from statistics import median
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / "tests" / "oracle" / "gpu_peer.py"
-
-
 _PATIENCE = 1800  # seconds, for a program that hangs: the other rows must not be lost
 
 
@@ -104,7 +102,9 @@ def machine(table: Table, is_dry: bool) -> int:
         table.add("card", "none: this is a dry run on the stand-in, whose speeds say nothing")
         return 0
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    cards = finished(query).stdout.strip().splitlines()
+    answer = finished(query)
+    answer.check_returncode()
+    cards = answer.stdout.strip().splitlines()
     for card in cards:
         table.add("card", card)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
