@@ -26,6 +26,7 @@ from pathlib import Path
 
 import course_path  # noqa: F401  must come first
 import builder
+import contract
 import devices
 import hints
 import manifest
@@ -299,7 +300,7 @@ def run(options: argparse.Namespace) -> int:
     if options.check:
         print(f"{sum(len(each) for _, each in work)} variants can be made")
         return 0
-    misses = count = 0
+    misses = count = covered = demanded = 0
     scores: dict[tuple[int, str], int] = {}
     started = time.monotonic()
     for task, variants in work:
@@ -319,8 +320,15 @@ def run(options: argparse.Namespace) -> int:
             outcomes = list(pool.map(lambda each: judge(tools, each, includes), variants))
         if options.device == "cpu":
             confused(outcomes)
-        print("\n".join(table(outcomes, task)) + "\n", flush=True)
-        misses += sum(bool(each.problems) for each in outcomes)
+        print("\n".join(table(outcomes, task)))
+        missed = {each.variant.name for each in outcomes if each.problems}
+        if options.mutants and options.device == "cpu":
+            promised = contract.load(ROOT, task, [m for m in mutants if m.task is task])
+            print("  " + promised.summary(missed))
+            covered += promised.covered(missed)
+            demanded += promised.demanded()
+        print(flush=True)
+        misses += len(missed)
         count += len(outcomes)
         scores |= {(task.number, each.variant.name): each.points for each in outcomes}
         skeletons.write_by_rename(
@@ -338,6 +346,8 @@ def run(options: argparse.Namespace) -> int:
             matrix = isolation_matrix(course, scores)
             misses += sum("MISS" in line for line in matrix)
             print("\n".join(matrix))
+    if demanded:
+        print(f"contract: {covered} of {demanded} sentences that demand are covered")
     print(f"{count} variants, {misses} misses, {time.monotonic() - started:.0f} s")
     return 1 if misses else 0
 
@@ -346,7 +356,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return run(parse(arguments))
     except (manifest.ManifestError, regions.RegionError, mutant_files.MutantError,
-            builder.BuildError, devices.DeviceError) as error:
+            contract.ContractError, builder.BuildError, devices.DeviceError) as error:
         print(error, file=sys.stderr)
         return 1
 
