@@ -1,6 +1,7 @@
 """Tests of the object audit and of the source check, on tiny objects compiled here."""
 
 import copy
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -117,6 +118,17 @@ class Objects(unittest.TestCase):
         used = REFERENCE.replace("earlier(1);", "earlier(int(sum({1.0})));")
         head, _, tail = used.partition("void Unit::start")
         self.assertEqual(self.audit(head + more + "void Unit::start" + tail), [])
+
+    def test_instructions_that_call_the_system(self):
+        arm = platform.machine() in ("aarch64", "arm64")
+        calls = ["svc #0"] if arm else ["syscall", "sysenter", "int $0x80"]
+        for call in calls:
+            found = self.assert_refused("call", "calls the system itself", REFERENCE.replace(
+                "earlier(1);", f'earlier(1);\nasm volatile("{call}");'))
+            self.assertRegex(found[0].where, r"submitted\.cpp:7$")
+        if not arm:  # a number, and how far to jump, may look like one
+            self.assertEqual(self.audit(REFERENCE.replace(
+                "earlier(1);", "volatile int x = 0x80cd050f; earlier(x);")), [])
 
     def test_helpers_outside_an_anonymous_namespace(self):
         found = self.assert_refused("interface", r"helper\(int\).*anonymous",
