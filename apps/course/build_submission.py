@@ -103,7 +103,8 @@ class Staging:
                  "--memory", memory, "--fd3", "--state", str(state), "--keep", str(self.root),
                  *(processes.jail_words() if ranks else ()),
                  *(word for each in environment for word in ("--env", each)), "--"]
-        return {**ranks, "FSDP_SALT": str(self.salts.get(task, 0)), "FSDP_JAIL": "\n".join(words), "FSDP_SECONDS": f"{cpu + 10:.0f}"}
+        return {**ranks, "FSDP_JAIL": "\n".join(words), "FSDP_SECONDS": f"{cpu + 10:.0f}",
+                "FSDP_SALT": str(self.salts.get(task, 0))}
 
     def unpack_in_jail(self, wanted: list[str], file: object) -> str:
         """For unpack.unpack()."""

@@ -11,10 +11,10 @@ ended it: exit code 124, and a last line "jail: killed: …" on standard error. 
 command gets a user of its own (40000 and up), and all that this user left running is killed
 afterwards. Run by anybody else there is no isolation, only limits.
 
-No file outlives a run. /tmp and the other folders that everybody may write are the command's own, and
-empty but for what --keep names: a mount namespace, if this process may make one. Otherwise (no root,
-or a container without that right) TMPDIR is a folder of the run, and root removes besides what the
-command's user has left in the shared ones.
+No file outlives a run. /tmp and the other folders that everybody may write are the command's own,
+and empty but for what --keep names: a mount namespace, if this process may make one. Otherwise (no
+root, or a container without that right) TMPDIR is a folder of the run, and root removes besides what
+the command's user has left in the shared ones.
 
 Starts once a graded case: imports are kept few.
 """
@@ -96,7 +96,8 @@ def own_folders(kept, nbytes):
 
     if libc.unshare(_NEWNS | _NEWIPC) != 0 or not mount("none", "/", None, _RECURSIVE | _PRIVATE):
         return False
-    handles = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in map(os.path.realpath, kept)}
+    handles = {path: os.open(path, os.O_PATH | os.O_DIRECTORY)
+               for path in map(os.path.realpath, kept)}
     folders = [folder for folder in SHARED if os.path.isdir(folder)]
     for folder in folders:
         if not mount("tmpfs", folder, "tmpfs", _NOSUID | _NODEV,

@@ -47,15 +47,16 @@ _ATTRIBUTES = re.compile(r"\b_*(constructor|destructor|ifunc|alias|weak|weakref|
                          r"init_priority|naked|no_reorder|copy|target_clones|error|warning)_*\b")
 _PRAGMAS = re.compile(r"(once|GCC\s+diagnostic\b.*|GCC\s+(ivdep|unroll\b.*)|clang\s+diagnostic\b.*|"
                       r"(end)?region\b.*|STDC\b.*)")
-_PLAIN = {"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif", "error", "warning"}
-_MARKER = ('a line marker (# 1 "file") is not for a submission: every line counts as its own file\'s')
+_PLAIN = {"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif", "error",
+          "warning"}
+_MARKER = 'a line marker (# 1 "file") is not for a submission: a line is of the file it stands in'
 _ENDS = "a submission does not end the program"
-_INSIDE = ("what stdin, stdout and stderr hold is not for a submission; print with printf, fmt::print "
-           "or std::cout")
+_INSIDE = ("what stdin, stdout and stderr hold is not for a submission; print with printf, "
+           "fmt::print or std::cout")
 # Members of glibc's FILE by their names; and any member, element, target or cast of the three.
 _INSIDE_A_STREAM = re.compile(
-    r"\b(?:_IO_\w+|_fileno|_chain|_wide_data|_vtable_offset|_freeres_(?:list|buf)|_shortbuf|_codecvt|"
-    r"_old_offset|_markers|_cur_column|_unused2)\b"
+    r"\b(?:_IO_\w+|_fileno|_chain|_wide_data|_vtable_offset|_freeres_(?:list|buf)|_shortbuf|"
+    r"_codecvt|_old_offset|_markers|_cur_column|_unused2)\b"
     r"|\bstd(?:in|out|err)\b[\s)]*(?:->|\[)|[)*>]\s*(?:\(\s*)*\bstd(?:in|out|err)\b")
 _TERMINATE = re.compile(r"\bstd\s*::\s*terminate\b|(?<![\w.>:])terminate\s*\(")
 # What a line must hold to be looked at closely.
@@ -141,8 +142,8 @@ def check_text(source: bytes, where: str, task: object, root: Path) -> Checked:
     if "\0" in text:
         return Checked([Finding("source", "not a text file", where)], [])
     # Compilers differ in whether it ends a line.
-    refused += [Finding("source", "a carriage return stands in the middle of this line; end lines with "
-                        "a newline", f"{where}:{text.count(chr(10), 0, each.start()) + 1}")
+    refused += [Finding("source", "a carriage return stands in the middle of this line; end lines "
+                        "with a newline", f"{where}:{text.count(chr(10), 0, each.start()) + 1}")
                 for each in re.finditer(r"\r(?!\n)", text)][:1]
     whole = text.removeprefix("\ufeff").replace("\r\n", "\n")
     text = joined(whole)
@@ -260,8 +261,8 @@ def check_preprocessed(output: str, source: Path, where: str, allowed: list[Path
 
 
 class _Files:
-    """Which file the preprocessed text is of. A text can hold marks of its own; a compiler's come in
-    pairs, and only behind the #include of which they are (it prints those with -dI)."""
+    """Which file the preprocessed text is of. A text can hold marks of its own; a compiler's come
+    in pairs, and only behind the #include of which they are (it prints those with -dI)."""
 
     def __init__(self, own: str) -> None:
         self.own, self.stack, self.before, self.included = own, [], "", ""

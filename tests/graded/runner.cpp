@@ -1,6 +1,6 @@
-// The program that runs a student's code. It reads a nonce and one case from its standard input, runs
-// the case, and writes what was seen to file descriptor 3: four bytes of length, then CBOR. It judges
-// nothing; it is not trusted; and whatever ends it early is an observation too.
+// The program that runs a student's code. It reads a nonce and one case from its standard input,
+// runs the case, and writes what was seen to file descriptor 3: four bytes of length, then CBOR. It
+// judges nothing; it is not trusted; and whatever ends it early is an observation too.
 //
 // The code under test shares this process. While it runs, descriptor 0 leads to nothing, 3 can be
 // neither read nor written (a judge passes it so: it must be opened anew), and the nonce is sealed.

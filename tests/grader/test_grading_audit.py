@@ -341,13 +341,16 @@ class Sources(unittest.TestCase):
                     source_check.from_json(ended.out.decode())
 
     def test_line_markers(self):
-        for line in ('# 1 "/usr/include/a.h"', '#1 "a.h" 3', '  #\t7', '%: 1 "a.h"', '# /* x */ 1 "a.h"',
+        for line in ('# 1 "/usr/include/a.h"', '#1 "a.h" 3', '  #\t7', '%: 1 "a.h"',
+                     '# /* x */ 1 "a.h"',
                      '#line 5 "a.h"', '#li\\\nne 5', '#\\\n 1 "a.h"', '# \\\u006cine 5', '#foo',
                      '/* x */ # 1 "a.h"', '#\\\f\n1 "a.h"'):
             self.assertRegex(self.refused(f"int x;\n{line}\n"), r"x\.cpp:2: ", line)
         self.assertRegex(self.refused('\ufeff# 1 "a.h"\n'), r"x\.cpp:1: a line marker")
-        self.assertRegex(self.refused('// x\r/*\n# 1 "a.h"\n// */\n'), r"x\.cpp:1: a carriage return")
-        for text in ("#\n# \n", "// # 1. First\n/*\n# 1 \"a.h\"\n*/\n", "#if 1\r\n#else\r\n#endif\r\n",
+        self.assertRegex(self.refused('// x\r/*\n# 1 "a.h"\n// */\n'),
+                         r"x\.cpp:1: a carriage return")
+        for text in ("#\n# \n", "// # 1. First\n/*\n# 1 \"a.h\"\n*/\n",
+                     "#if 1\r\n#else\r\n#endif\r\n",
                      "#ifndef A\n#define A \\\n  1\n#undef A\n#elif 1\n#endif\n"):
             self.assertEqual(self.refused(text), "", text)
 
@@ -364,8 +367,8 @@ class Sources(unittest.TestCase):
             found = source_check.check_preprocessed(BEGIN + text, source, "x.cpp", allowed)
             return "\n".join(map(str, found))
         self.assertEqual(said(enter + back + 'int b;\n# 9 "/stage/x.cpp"\nint c;\n'), "")
-        for forged in ('# 1 "/usr/include/a.h"\n', '# 1 "/usr/include/a.h" 1 3 4\n', '#include <b.h>\n',
-                       '# 3 "/usr/include/a.h" 2\n',
+        for forged in ('# 1 "/usr/include/a.h"\n', '# 1 "/usr/include/a.h" 1 3 4\n',
+                       '#include <b.h>\n', '# 3 "/usr/include/a.h" 2\n',
                        '#include "b.h"\n# 1 "/stage/x.cpp"\n# 1 "/stage/a.h" 1\n',
                        '#include "a.h"\nint b;\n# 1 "/stage/a.h" 1\n'):
             text = said(enter + back + forged + 'asm ("syscall");\n')
@@ -394,7 +397,8 @@ class Sources(unittest.TestCase):
                         self.assertEqual([each.text[:13] for each in found],
                                          ["a line marker", "assembler is "])
                     else:
-                        self.assertEqual([int(each.where.split(":")[1]) - 1 for each in found], lines)
+                        self.assertEqual([int(each.where.split(":")[1]) - 1 for each in found],
+                                         lines)
 
     def test_the_inside_of_streams(self):
         for line in ("stdout->_fileno = 3;", "(stdout)->x = 3;", "(*stdout).x = 3;", "stdout[0].x;",
@@ -402,7 +406,8 @@ class Sources(unittest.TestCase):
                      "auto a = (char*)(stderr);", "f->_chain;", "f->_IO_buf_base;", "_IO_FILE* f;",
                      "auto a = reinterpret_cast<std::uintptr_t>( (stdin));"):
             self.assertIn("stdin, stdout and stderr", self.refused(f"{line}\n"), line)
-        for line in ('std::fprintf(stderr, "x");', "FILE* out = loud ? stdout : stderr;", "f(stdout);",
+        for line in ('std::fprintf(stderr, "x");', "FILE* out = loud ? stdout : stderr;",
+                     "f(stdout);",
                      'fmt::print(stderr, "{}", a > b);', 'if (x) std::fputs("->", stdout);',
                      'g(a[0], stdout, b->c);', "int fileno_ = 1, chain = 2;"):
             self.assertEqual(self.refused(f"{line}\n"), "", line)
@@ -410,7 +415,8 @@ class Sources(unittest.TestCase):
     def test_ending_the_program(self):
         for line in ("std::terminate();", "using std::terminate;", "terminate ();"):
             self.assertIn("does not end the program", self.refused(f"{line}\n"), line)
-        for line in ("loop.terminate();", "loop->terminate();", "int terminate = 1;", "Loop::terminate();"):
+        for line in ("loop.terminate();", "loop->terminate();", "int terminate = 1;",
+                     "Loop::terminate();"):
             self.assertEqual(self.refused(f"{line}\n"), "", line)
 
     def test_relabeling_is_told_and_not_refused(self):

@@ -51,7 +51,8 @@ class Trees(unittest.TestCase):
         build = self.folder / "build"
         build.mkdir(exist_ok=True)
         command = [GXX, "-Werror", "-std=c++20",
-                   *(f"-I{tree / top}" for top in ("common", "tasks", "tests")), "-o", "x.o", "-c", "x"]
+                   *(f"-I{tree / top}" for top in ("common", "tasks", "tests")),
+                   "-o", "x.o", "-c", "x"]
         (build / "compile_commands.json").write_text(json.dumps([{
             "file": str(tree / "solutions" / TASK.folder / NAME), "directory": str(build),
             "command": " ".join("'" + word.replace("'", "'\"'\"'") + "'" for word in command)}]),
@@ -71,7 +72,8 @@ class Trees(unittest.TestCase):
             self.assertEqual([word for word in flags if word.startswith("-I")],
                              [f"-I{source}/common", f"-I{source}/tasks"])
             path = source / "tasks" / TASK.folder / NAME
-            path.write_text('#include "base/types.h"\n#include <cstddef>\nint x;\n', encoding="utf-8")
+            path.write_text('#include "base/types.h"\n#include <cstddef>\nint x;\n',
+                            encoding="utf-8")
             work = tools.staging.root / "work" / "task3"
             work.mkdir()
             uid = jail.fresh_uid() if jail.is_root() else None

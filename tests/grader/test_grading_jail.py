@@ -118,8 +118,8 @@ class OneRunAfterAnother(unittest.TestCase):
             copy = Path(folder) / "jail.py"
             copy.write_bytes(Path(jail.__file__).read_bytes())
             copy.chmod(0o644)
-            done = subprocess.run([*before, jail.find_program("python3"), "-I", "-S", str(copy), "--",
-                                   "/bin/sh", "-c", script], capture_output=True, text=True,
+            done = subprocess.run([*before, jail.find_program("python3"), "-I", "-S", str(copy),
+                                   "--", "/bin/sh", "-c", script], capture_output=True, text=True,
                                   check=False, cwd="/")
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.split()
