@@ -45,7 +45,7 @@ class Audit:
 
     def run(self) -> list[Finding]:
         for check in (self.check_definitions, self.check_weak, self.check_initializers,
-                      self.check_data, self.check_calls):
+                      self.check_data, self.check_calls, self.check_instructions):
             check()
         places = [(p.section, p.offset) for _, _, p in self.raw if p is not None]
         lines = object_file.lines_of(self.path, places)
@@ -246,6 +246,13 @@ class Audit:
                 why = policy.why_not_c(symbol.name)
             if why:
                 self.add("call", f"{name} cannot be used here: {why}", symbol)
+
+
+    def check_instructions(self) -> None:
+        """No library is asked for what these do, so no name shows it."""
+        for section, offset in object_file.system_calls(self.path, self.object):
+            self.raw.append(("call", "an instruction that calls the system itself is not for a "
+                             "submission", _Place(section, offset)))
 
 
 def _relative(line: str) -> str:

@@ -10,6 +10,7 @@ and the submitted objects come last. All that is trusted is linked into one obje
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import re
@@ -60,11 +61,11 @@ class Staging:
         source/  common/ and tasks/: the headers, and the submitted sources; readable by all
         work/    one folder a task, written by the jailed compiler
         run/     the linked runners
-        tmp/     what MPI writes, if ranks are processes; written by all
         state/   what jails note; for root only
     """
 
     root: Path
+    salts: dict[int, int] = field(default_factory=dict)  # by task, of what is being graded
 
     @staticmethod
     def make(course: manifest.Manifest) -> Staging:
@@ -72,7 +73,7 @@ class Staging:
         root.chmod(0o711)
         staging = Staging(root)
         for name, mode in (("bin", 0o755), ("source", 0o755), ("work", 0o711), ("run", 0o711),
-                           ("objects", 0o700), ("state", 0o700), ("tmp", 0o1777)):
+                           ("objects", 0o700), ("state", 0o700)):
             (root / name).mkdir(mode=mode)
             (root / name).chmod(mode)
         for name in ("jail.py", "unpack.py", "source_check.py"):
@@ -92,16 +93,18 @@ class Staging:
     def judge_environment(self, build: Path, cpu: float, memory: str, task: int,
                           environment: tuple[str, ...] = ()) -> dict[str, str]:
         """What a judge is told: the jail, before a runner of `build`, and the limits of a run. Two
-        resource kills shorten what comes after. `environment`: what the jailed runner sees."""
+        resource kills shorten what comes after. Seeds are those of the submission that was built
+        last. `environment`: what the jailed runner sees."""
         state = self.root / "state" / f"task{task}"
         state.mkdir(exist_ok=True)
         ranks = processes.environment(build, self.root / "bin")
         cpu *= processes.CPU_FACTOR if ranks else 1
         words = [sys.executable, "-I", "-S", str(self.root / "bin" / "jail.py"), "--cpu", f"{cpu:g}",
-                 "--memory", memory, "--fd3", "--state", str(state),
-                 *(processes.jail_words(self.root / "tmp") if ranks else ()),
+                 "--memory", memory, "--fd3", "--state", str(state), "--keep", str(self.root),
+                 *(processes.jail_words() if ranks else ()),
                  *(word for each in environment for word in ("--env", each)), "--"]
-        return {**ranks, "FSDP_JAIL": " ".join(words), "FSDP_SECONDS": f"{cpu + 10:.0f}"}
+        return {**ranks, "FSDP_JAIL": "\n".join(words), "FSDP_SECONDS": f"{cpu + 10:.0f}",
+                "FSDP_SALT": str(self.salts.get(task, 0))}
 
     def unpack_in_jail(self, wanted: list[str], file: object) -> str:
         """For unpack.unpack()."""
@@ -110,11 +113,23 @@ class Staging:
         # Not sys.executable: it may lie where only its owner can read.
         python = jail.find_program("python3")
         ended = jail.run([python, "-I", "-S", self.root / "bin" / "unpack.py", *wanted],
-                         UNPACK, stdin=file.fileno())  # type: ignore[attr-defined]
+                         UNPACK, keep=[self.root], stdin=file.fileno())  # type: ignore[attr-defined]
         if ended.kind != "exited" or ended.code != 0:
             said = ended.err.decode("utf-8", "replace").strip().splitlines()
             raise unpack.UnpackError(ended.says or (said[-1] if said else "it cannot be unpacked"))
         return ended.out.decode()
+
+
+def salt_of(task: manifest.Task, files: dict[str, bytes]) -> int:
+    """What is added to the seed of every case (FSDP_SALT): the same for the same files, and nobody
+    who does not know the hidden cases can tell it beforehand. Observations that were recorded
+    elsewhere, and put into a file, answer another question then."""
+    digest = hashlib.sha256()
+    for path in sorted((manifest.ROOT / "tests" / f"task{task.number}").glob("hidden_cases*.cpp")):
+        digest.update(path.read_bytes())
+    for name, data in sorted(files.items()):
+        digest.update(f"\n{name} {len(data)}\n".encode() + data)
+    return int.from_bytes(digest.digest()[:4], "big") >> 2  # scenarios count on in 32 bits
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -141,6 +156,7 @@ class SubmissionBuilder:
         folder = self.staging.root / "source" / "tasks" / task.folder
         work = self.staging.root / "work" / f"task{task.number}"
         work.mkdir()
+        self.staging.salts[task.number] = salt_of(task, files)
         built = Built()
         for name, data in files.items():
             path = folder / name
@@ -211,7 +227,7 @@ class SubmissionBuilder:
         """Reads a stranger's text in the jail, under the clock of the whole submission."""
         program = self.staging.root / "bin" / "source_check.py"
         ended = jail.run([jail.find_program("python3"), "-I", "-S", program, what, path, *words],
-                         self._limits(CHECK), uid=uid)
+                         self._limits(CHECK), keep=[self.staging.root], uid=uid)
         if _ok(ended):
             return source_check.from_json(ended.out.decode())
         if ended.killed:
@@ -225,9 +241,10 @@ class SubmissionBuilder:
         """(what the compiler says if it fails, what the preprocessed text shows)."""
         flags = self._flags(task, source.name)
         text = work / f"{source.name}.ii"
-        options = {"folder": str(work), "uid": uid, "extra": [f"TMPDIR={work}"]}
+        options = {"folder": str(work), "uid": uid, "extra": [f"TMPDIR={work}"],
+                   "keep": [self.staging.root]}
         limits = self._limits()
-        ended = jail.run([*flags, "-E", source, "-o", text], limits, **options)
+        ended = jail.run([*flags, "-E", "-dI", source, "-o", text], limits, **options)
         findings: list[source_check.Finding] = []
         if _ok(ended):
             findings = self._check("preprocessed", text, "--where",
@@ -244,7 +261,7 @@ class SubmissionBuilder:
         source_map = f"{self.staging.root}/source/="
         return jail.run([*flags, f"-ffile-prefix-map={source_map}", "-c", source, "-o",
                          work / f"{source.name}.o"], self._limits(), folder=str(work), uid=uid,
-                        extra=[f"TMPDIR={work}"])
+                        extra=[f"TMPDIR={work}"], keep=[self.staging.root])
 
     def _said(self, ended: jail.Outcome) -> str:
         """The compiler's words, with the paths that the student knows."""
@@ -264,8 +281,8 @@ class SubmissionBuilder:
             raise BuildError(f"{self.build}/compile_commands.json does not compile "
                              f"{task.folder}/{name}; configure the preset grade anew")
         source = self.staging.root / "source"
-        staged = {f"-I{manifest.ROOT}/{top}": f"-I{source}/{top}" for top in ("common", "tasks")}
-        return [*(staged.get(word, word) for word in words), "-fdiagnostics-color=never"]
+        staged = {manifest.ROOT / top: f"-I{source}/{top}" for top in ("common", "tasks")}
+        return [*(staged.get(_included(word), word) for word in words), "-fdiagnostics-color=never"]
 
     def _limits(self, of: jail.Limits = COMPILE) -> jail.Limits:
         limits = copy.copy(of)
@@ -305,11 +322,16 @@ def _read_own(path: Path) -> bytes:
         return file.read(COMPILE.file)
 
 
+def _included(word: str) -> Path | None:
+    """The folder of an option -I, whatever links the build was configured through."""
+    return Path(os.path.realpath(word[2:])) if word.startswith("-I") else None
+
+
 def compile_commands(build: Path) -> dict[str, list[str]]:
     """"task3_forward/forward.cpp" → the compiler and its options, without source and output.
     -Werror is for our own checks: a warning costs a student nothing."""
     found: dict[str, list[str]] = {}
-    tests = str(manifest.ROOT / "tests")
+    tests = manifest.ROOT / "tests"
     for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
         source = Path(entry["file"])
         if source.parent.parent.name not in ("tasks", "solutions"):
@@ -320,7 +342,7 @@ def compile_commands(build: Path) -> dict[str, list[str]]:
         for option in ("-o", "-c"):
             at = words.index(option)
             del words[at:at + 2]
-        words = [word for word in words if word not in ("-Werror", f"-I{tests}")]
+        words = [word for word in words if word != "-Werror" and _included(word) != tests]
         found.setdefault(f"{source.parent.name}/{source.name}", words)
     return found
 

@@ -35,10 +35,10 @@ def debug(root: Path, task, step: str, tools) -> int:
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "last.json").unlink(missing_ok=True)
-    os.chdir(root)  # the judge splits FSDP_JAIL at blanks, so its paths are relative
+    os.chdir(root)
     cases = verdicts.run_judge(
         tools.program(judge), tools.program(runner), f"[{step}]{verdicts.PUBLIC}",
-        env={"FSDP_JAIL": f"python3 {Path(__file__).relative_to(root)} {FOLDER}"}, abort=True)
+        env={"FSDP_JAIL": f"{sys.executable}\n{Path(__file__).resolve()}\n{FOLDER}"}, abort=True)
     failed = next((case for case in cases if case.executed and not case.passed), None)
     if failed is None:
         print(f"All public cases of {step} pass: there is nothing to debug.")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 import time
@@ -65,7 +66,7 @@ def hidden_from_jail(*others: Path) -> Iterator[list[str]]:
         return
     secret = [manifest.ROOT / name for name in SECRET if (manifest.ROOT / name).is_dir()]
     with hiding.hidden([*secret, *others], manifest.ROOT / "build"):
-        probe = " ".join(f"'{folder}'/*" for folder in secret)
+        probe = " ".join(f"{shlex.quote(str(folder))}/*" for folder in secret)
         ended = jail.run(["/bin/sh", "-c", f'for f in {probe}; do [ -r "$f" ] && echo "$f"; done'],
                          jail.Limits(cpu=5))
         yield ended.out.decode("utf-8", "replace").split()

@@ -11,6 +11,11 @@ ended it: exit code 124, and a last line "jail: killed: …" on standard error. 
 command gets a user of its own (40000 and up), and all that this user left running is killed
 afterwards. Run by anybody else there is no isolation, only limits.
 
+No file outlives a run. /tmp and the other folders that everybody may write are the command's own,
+and empty but for what --keep names: a mount namespace, if this process may make one. Otherwise (no
+root, or a container without that right) TMPDIR is a folder of the run, and root removes besides what
+the command's user has left in the shared ones.
+
 Starts once a graded case: imports are kept few.
 """
 
@@ -19,6 +24,7 @@ import os
 import resource
 import select
 import signal
+import stat
 import sys
 import time
 
@@ -30,6 +36,10 @@ KILLS_ALLOWED = 2  # after so many resource kills in one state folder …
 SHORTENED = 4  # … the remaining runs get this fraction of the CPU time
 HOPELESS_OUTPUT = 16 << 20  # what prints more than this is ended, not only cut off
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # everybody may write here
+TMPDIR = "@TMPDIR@"  # in a variable of --env: the run's own folder
+_NEWNS, _NEWIPC = 0x20000, 0x8000000  # unshare()
+_NOSUID, _NODEV, _BIND, _RECURSIVE, _PRIVATE = 2, 4, 0x1000, 0x4000, 0x40000  # mount()
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -71,6 +81,68 @@ def environment(extra=()):
              "MALLOC_ARENA_MAX": "2"}
     clean.update(each.split("=", 1) for each in extra)
     return clean
+
+
+def own_folders(kept, nbytes):
+    """Empty folders in place of SHARED for this process and what it starts; of what was there, only
+    `kept`. False, and nothing changed: it may not do that."""
+    import ctypes  # not needed otherwise
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def mount(source, target, kind, flags, options=None):
+        words = [each and os.fsencode(each) for each in (source, target, kind)]
+        return libc.mount(*words, flags, options and options.encode()) == 0
+
+    if libc.unshare(_NEWNS | _NEWIPC) != 0 or not mount("none", "/", None, _RECURSIVE | _PRIVATE):
+        return False
+    handles = {path: os.open(path, os.O_PATH | os.O_DIRECTORY)
+               for path in map(os.path.realpath, kept)}
+    folders = [folder for folder in SHARED if os.path.isdir(folder)]
+    for folder in folders:
+        if not mount("tmpfs", folder, "tmpfs", _NOSUID | _NODEV,
+                     f"mode=1777,size={nbytes},nr_inodes=8192"):
+            if folder == folders[0]:
+                return False
+            raise OSError(ctypes.get_errno(), f"{folder}: no folder of its own")
+    for path, handle in handles.items():
+        if not os.path.isdir(path):
+            os.makedirs(path, 0o711)
+            if not mount(f"/proc/self/fd/{handle}", path, None, _BIND):
+                raise OSError(ctypes.get_errno(), f"{path}: cannot be kept")
+        os.close(handle)
+    return True
+
+
+def remove(path):
+    """A file or a folder with all that is in it. Nobody writes there any more."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            for name in os.listdir(path):
+                remove(os.path.join(path, name))
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+    except OSError:
+        pass
+
+
+def remove_files_of(uid, folder):
+    """What a user of the jail has left in a folder that everybody may write."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            info = os.lstat(path)
+        except OSError:
+            continue
+        if info.st_uid == uid:
+            remove(path)
+        elif stat.S_ISDIR(info.st_mode) and info.st_mode & 0o002:
+            remove_files_of(uid, path)
 
 
 def find_program(name):
@@ -153,6 +225,8 @@ def sweep(state):
             for uid in {int(line) for line in uids}:
                 if is_root() and FIRST_UID <= uid < FIRST_UID + UIDS:
                     kill_user(uid)
+                    for folder in SHARED:
+                        remove_files_of(uid, folder)
     except FileNotFoundError:
         pass
 
@@ -160,8 +234,10 @@ def sweep(state):
 class Jail:
     """One run of one command."""
 
-    def __init__(self, command, limits, folder="/", extra=(), fd3=False, uid=None, stdin=0):
+    def __init__(self, command, limits, folder="/", extra=(), fd3=False, uid=None, stdin=0,
+                 keep=()):
         self.command, self.limits, self.folder, self.extra = command, limits, folder, extra
+        self.keep, self.scratch = keep, None
         self.fd3, self.stdin = fd3, stdin
         self.uid = (uid if uid is not None else fresh_uid()) if is_root() else None
         self.program = find_program(command[0])
@@ -173,6 +249,7 @@ class Jail:
         started = time.monotonic()
         pipes = {1: os.pipe(), 2: os.pipe()}
         failure = os.pipe()
+        self._make_scratch()
         self.child = os.fork()
         if self.child == 0:
             self._become_command(pipes, failure[1])
@@ -191,6 +268,24 @@ class Jail:
         cpu = usage.ru_utime + usage.ru_stime
         return self._outcome(why, status, broken, cpu, time.monotonic() - started)
 
+    def _make_scratch(self):
+        """A folder for TMPDIR, for where /tmp cannot be the run's own."""
+        folder = os.environ.get("TMPDIR") or "/tmp"
+        path = os.path.join(folder, f"unshard-run-{os.getpid()}-{time.monotonic_ns()}")
+        try:
+            os.mkdir(path, 0o700)
+            if self.uid is not None:
+                os.chown(path, self.uid, self.uid)
+            self.scratch = path
+        except OSError:
+            pass  # what needs it says so
+
+    def _environment(self):
+        is_own = self.uid is not None and own_folders(self.keep, max(64 << 20, self.limits.file))
+        temporary = "/tmp" if is_own or self.scratch is None else self.scratch
+        return environment([f"TMPDIR={temporary}", *(each.replace(TMPDIR, temporary)
+                                                     for each in self.extra)])
+
     def _become_command(self, pipes, failure):
         try:
             os.setsid()
@@ -206,6 +301,7 @@ class Jail:
             os.closerange(first, failure)
             os.closerange(failure + 1, 1 << 16)
             os.set_inheritable(failure, False)
+            variables = self._environment()
             os.chdir(self.folder)
             os.umask(0o077)
             limits = self.limits
@@ -221,13 +317,13 @@ class Jail:
                 # Counts the threads of the whole user: only for a user who has nothing else.
                 resource.setrlimit(resource.RLIMIT_NPROC, (limits.processes, limits.processes))
                 if self.fd3:  # a process of it may open the other's (run_case.sh)
-                    os.fchown(3, self.uid, self.uid)
+                    os.chown("/proc/self/fd/3", self.uid, self.uid)
                 os.setgroups([])
                 os.setresgid(self.uid, self.uid, self.uid)
                 os.setresuid(self.uid, self.uid, self.uid)
             for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
-            os.execve(self.program, self.command, environment(self.extra))
+            os.execve(self.program, self.command, variables)
         except BaseException as error:  # pylint: disable=broad-except
             os.write(failure, f"{self.command[0]}: {error}".encode()[:4000])
         finally:
@@ -313,6 +409,10 @@ class Jail:
                 pass
         if self.uid is not None:
             kill_user(self.uid)
+            for folder in SHARED:
+                remove_files_of(self.uid, folder)
+        if self.scratch is not None:
+            remove(self.scratch)
 
     def _outcome(self, why, status, broken, cpu, wall):
         limits = self.limits
@@ -363,18 +463,18 @@ def parse(arguments):
     """(limits, options, command). By hand: argparse takes longer to import than a case to run."""
     readers = {"cpu": float, "wall": float, "memory": nbytes, "file": nbytes, "output": nbytes,
                "resident": nbytes, "processes": int, "files": int, "asleep": float}
-    limits, options = {}, {"state": None, "folder": "/", "extra": [], "fd3": False}
+    limits, options = {}, {"state": None, "folder": "/", "extra": [], "keep": [], "fd3": False}
     words = list(arguments)
     while words and words[0] != "--":
         name = words.pop(0).removeprefix("--")
         if name == "fd3":
             options["fd3"] = True
-        elif not words or name not in (*readers, "state", "folder", "env"):
+        elif not words or name not in (*readers, "state", "folder", "env", "keep"):
             raise ValueError(f"unknown option '{name}'")
         elif name in readers:
             limits[name] = readers[name](words.pop(0))
-        elif name == "env":
-            options["extra"].append(words.pop(0))
+        elif name in ("env", "keep"):
+            options["extra" if name == "env" else name].append(words.pop(0))
         else:
             options[name] = words.pop(0)
     if len(words) < 2:

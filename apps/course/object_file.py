@@ -14,7 +14,8 @@ from pathlib import Path
 
 LOCAL, GLOBAL, WEAK, UNIQUE = 0, 1, 2, 10  # bindings
 NOTYPE, OBJECT, FUNCTION, SECTION, COMMON, TLS, IFUNC = 0, 1, 2, 3, 5, 6, 10  # kinds of symbols
-WRITE, ALLOC, TLS_FLAG = 1, 2, 1 << 10  # flags of sections
+WRITE, ALLOC, EXECUTE, TLS_FLAG = 1, 2, 4, 1 << 10  # flags of sections
+_X86_64, _ARM64 = 62, 183  # machines
 _SYMTAB, _RELA, _NOBITS, _REL, _DYNSYM, _GROUP = 2, 4, 8, 9, 11, 17
 _COMDAT = 1
 UNDEFINED, COMMON_INDEX, _RESERVED = 0, 0xFFF2, 0xFF00
@@ -138,6 +139,16 @@ class ObjectFile:
             return None
         return self.sections[symbol.section]
 
+    def code(self) -> Iterator[tuple[Section, bytes]]:
+        """The sections that hold instructions, and their bytes."""
+        for section in self.sections:
+            if section.flags & EXECUTE and section.kind != _NOBITS:
+                yield section, self._data[section.offset:section.offset + section.size]
+
+    @property
+    def machine(self) -> int:
+        return struct.unpack_from("<H", self._data, 18)[0]
+
     def in_comdat(self, symbol: Symbol) -> bool:
         return symbol.section in self.comdat
 
@@ -169,6 +180,32 @@ def demangled(names: list[str]) -> dict[str, str]:
     done = subprocess.run(["c++filt"], input="\n".join(plain), capture_output=True, text=True,
                           check=True)
     return dict(zip(plain, done.stdout.splitlines()))
+
+
+_SYSTEM_CALL = re.compile(r"\s*([0-9a-f]+):\s+(?:syscall|sysenter|int\s+\$0x80)\b")
+
+
+def system_calls(path: Path, object_: ObjectFile) -> Iterator[tuple[str, int]]:
+    """(section, offset) of the instructions in an object that call the system directly."""
+    suspects = set()
+    for section, code in object_.code():
+        if object_.machine == _ARM64:
+            for index, (word,) in enumerate(struct.iter_unpack("<I", code[:len(code) // 4 * 4])):
+                if word & 0xFFE0001F == 0xD4000001:  # svc
+                    yield section.name, 4 * index
+        elif object_.machine == _X86_64 and re.search(rb"\x0f[\x05\x34]|\xcd\x80", code):
+            suspects.add(section.name)  # or a number that looks so
+    if not suspects:
+        return
+    words = [word for name in sorted(suspects) for word in ("-j", name)]
+    done = subprocess.run(["objdump", "-d", "--no-show-raw-insn", *words, str(path)],
+                          capture_output=True, text=True, check=True)
+    section = ""
+    for line in done.stdout.splitlines():
+        if line.startswith("Disassembly of section "):
+            section = line.removeprefix("Disassembly of section ").rstrip(":")
+        elif match := _SYSTEM_CALL.match(line):
+            yield section, int(match[1], 16)
 
 
 def lines_of(path: Path, places: list[tuple[str, int]]) -> dict[tuple[str, int], str]:

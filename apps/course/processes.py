@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import jail
+
 BUILDS = {"threads": "grade", "mpi": "grade-mpi"}  # by backend: the preset, and its build folder
 SCRIPTS = ("run_case.sh", "mpirun.sh")  # the first calls the second, beside it
 SCRIPTS_FOLDER = Path("common") / "scripts"
@@ -35,9 +37,9 @@ def environment(build: Path, scripts: Path) -> dict[str, str]:
     return {"FSDP_LAUNCHER": found[1], "FSDP_RUN_CASE": str(scripts / SCRIPTS[0])}
 
 
-def jail_words(temporary: Path) -> list[str]:
-    """Options of a jail in which mpirun works. `temporary`: a folder for MPI's own files."""
-    return [*_JAIL, "--env", f"TMPDIR={temporary}",
+def jail_words() -> list[str]:
+    """Options of a jail in which mpirun works."""
+    return [*_JAIL,
             # Shared memory of a process that is killed would stay in /dev/shm.
-            "--env", f"OMPI_MCA_btl_vader_backing_directory={temporary}",
-            "--env", f"OMPI_MCA_btl_sm_backing_directory={temporary}"]
+            "--env", f"OMPI_MCA_btl_vader_backing_directory={jail.TMPDIR}",
+            "--env", f"OMPI_MCA_btl_sm_backing_directory={jail.TMPDIR}"]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,20 @@ _ATTRIBUTES = re.compile(r"\b_*(constructor|destructor|ifunc|alias|weak|weakref|
                          r"init_priority|naked|no_reorder|copy|target_clones|error|warning)_*\b")
 _PRAGMAS = re.compile(r"(once|GCC\s+diagnostic\b.*|GCC\s+(ivdep|unroll\b.*)|clang\s+diagnostic\b.*|"
                       r"(end)?region\b.*|STDC\b.*)")
+_PLAIN = {"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif", "error",
+          "warning"}
+_MARKER = 'a line marker (# 1 "file") is not for a submission: a line is of the file it stands in'
+_ENDS = "a submission does not end the program"
+_INSIDE = ("what stdin, stdout and stderr hold is not for a submission; print with printf, "
+           "fmt::print or std::cout")
+# Members of glibc's FILE by their names; and any member, element, target or cast of the three.
+_INSIDE_A_STREAM = re.compile(
+    r"\b(?:_IO_\w+|_fileno|_chain|_wide_data|_vtable_offset|_freeres_(?:list|buf)|_shortbuf|"
+    r"_codecvt|_old_offset|_markers|_cur_column|_unused2)\b"
+    r"|\bstd(?:in|out|err)\b[\s)]*(?:->|\[)|[)*>]\s*(?:\(\s*)*\bstd(?:in|out|err)\b")
+_TERMINATE = re.compile(r"\bstd\s*::\s*terminate\b|(?<![\w.>:])terminate\s*\(")
+# What a line must hold to be looked at closely.
+_SUSPECT = re.compile(r"asm|__attribute__|\[\[|_Pragma|std(in|out|err)|_IO_|terminate|\b_[a-z]")
 _RAW = "a raw string over several lines is not for a submission; write one string per line"
 _MOST = 100  # findings; nobody reads more
 _RELABELED = {"private", "protected", "class", "struct", "public", "const", "final", "friend"}
@@ -81,6 +96,9 @@ _TOKEN = re.compile(
     r'|[a-zA-Z_][0-9a-zA-Z_]*', re.S)
 
 
+_SPLICE = re.compile(r"\\[ \t\f\v]*\r?\n")
+
+
 def blanked(text: str) -> str:
     """The text without comments and the insides of raw strings. Lines keep their numbers."""
     def blank(match: re.Match[str]) -> str:
@@ -95,17 +113,18 @@ def blanked(text: str) -> str:
 
 def joined(source: str) -> str:
     """The source with spliced lines joined: from there on its lines have other numbers."""
-    return re.sub(r"\\[ \t]*\r?\n", "", source)
+    return _SPLICE.sub("", source)
 
 
-def _wide_raw_strings(text: str) -> Iterator[int]:
+def _wide_raw_strings(text: str, spliced: bool = False) -> Iterator[int]:
     """The lines on which raw strings begin that do not end there. Inside one, any line could pass
-    for a line of code or for a mark of the preprocessor."""
+    for a line of code or for a mark of the preprocessor. `spliced`: the text is joined, where a
+    compiler puts the ends of lines back into raw strings."""
     if 'R"' not in text:
         return
     line = last = 0
     for match in _TOKEN.finditer(text):
-        if match["raw"] is not None and ("\n" in match[0] or not match["end"]):
+        if match["raw"] is not None and (spliced or "\n" in match[0] or not match["end"]):
             line += text.count("\n", last, match.start())
             last = match.start()
             yield line + 1
@@ -122,8 +141,14 @@ def check_text(source: bytes, where: str, task: object, root: Path) -> Checked:
     text = source.decode("utf-8", "replace")
     if "\0" in text:
         return Checked([Finding("source", "not a text file", where)], [])
-    text = joined(text)
-    refused += [Finding("source", _RAW, f"{where}:{line}") for line in _wide_raw_strings(text)]
+    # Compilers differ in whether it ends a line.
+    refused += [Finding("source", "a carriage return stands in the middle of this line; end lines "
+                        "with a newline", f"{where}:{text.count(chr(10), 0, each.start()) + 1}")
+                for each in re.finditer(r"\r(?!\n)", text)][:1]
+    whole = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    text = joined(whole)
+    refused += [Finding("source", _RAW, f"{where}:{line}")
+                for line in _wide_raw_strings(text, spliced=text != whole)]
     for number, line in enumerate(blanked(text).split("\n"), 1):
         place = f"{where}:{number}"
         directive = re.match(r"\s*(?:#|%:|\?\?=)\s*([A-Za-z_]*)\s*(.*)", line)
@@ -137,8 +162,6 @@ def check_text(source: bytes, where: str, task: object, root: Path) -> Checked:
             if not _PRAGMAS.fullmatch(directive[2].strip()):
                 refused.append(Finding("source", f"#pragma {directive[2].strip()[:60]} is not for "
                                        "a submission", place))
-        elif directive[1] in ("line", "ident", "sccs", "assert", "unassert"):
-            refused.append(Finding("source", f"#{directive[1]} is not for a submission", place))
         elif directive[1] in ("define", "undef"):
             name = re.match(r"\w*", directive[2])[0]  # type: ignore[index]
             if name in _RELABELED:
@@ -146,6 +169,10 @@ def check_text(source: bytes, where: str, task: object, root: Path) -> Checked:
                                      "with another meaning", place))
             refused += [Finding("source", why, place)
                         for why in _words(without_literals(directive[2]))]
+        elif directive[1] == "" and directive[2] != "":
+            refused.append(Finding("source", _MARKER, place))
+        elif directive[1] not in ("", *_PLAIN):
+            refused.append(Finding("source", f"#{directive[1]} is not for a submission", place))
     return Checked(refused, noted)
 
 
@@ -194,42 +221,95 @@ def _words(line: str) -> Iterator[str]:
             yield f"the attribute '{match[1]}' is not for a submission"
     if re.search(r"\b(_Pragma|__pragma)\b", line):
         yield "_Pragma is not for a submission"
+    if _INSIDE_A_STREAM.search(line):
+        yield _INSIDE
+    if _TERMINATE.search(line):
+        yield _ENDS
 
 
 def check_preprocessed(output: str, source: Path, where: str, allowed: list[Path]) -> list[Finding]:
     """What the preprocessor made of it: the words again, now without macros, and where all of the
     included text came from."""
     found: list[Finding] = []
-    current, line = "", 0
     own = str(source)
+    files = _Files(own)
+    line = 0
     for text in output.split("\n"):
-        marker = re.match(r'# ([0-9]+) "((?:[^"\\]|\\.)*)"', text)
+        marker = re.match(r'# ([0-9]+) "((?:[^"\\]|\\.)*)"([ 1-4]*)', text)
         if marker:
-            line, current = int(marker[1]), marker[2]
-            if not _is_allowed(current, own, allowed):
-                found.append(Finding("include", f"text of {ascii(current)[1:-1]} is included",
-                                     where))
+            line, name = int(marker[1]), _unescaped(marker[2])
+            if not files.follow(name, marker[3].split()):
+                found.append(Finding("source", _MARKER, where))
+            elif not _is_allowed(name, own, allowed):
+                found.append(Finding("include", f"text of {ascii(name)[1:-1]} is included", where))
             continue
-        if current == own:
+        if files.current == own:
+            files.see(text)
             place = f"{where}:{line}"
             if any(True for _ in _wide_raw_strings(text)):
                 found.append(Finding("source", _RAW, place))
-            elif text.startswith("#pragma") and not _PRAGMAS.fullmatch(text[7:].strip()):
-                found.append(Finding("source", f"{text[:60]} is not for a submission", place))
-            elif "asm" in text or "__attribute__" in text or "[[" in text or "_Pragma" in text:
+            elif re.match(r"\s*#\s*pragma", text):
+                pragma = text.split("pragma", 1)[1].strip()
+                if not _PRAGMAS.fullmatch(pragma):
+                    found.append(Finding("source", f"#pragma {pragma[:60]} is not for a submission",
+                                         place))
+            elif _SUSPECT.search(text):
                 found += [Finding("source", why, place)
                           for why in _words(without_literals(text))]
         line += 1
     return list(dict.fromkeys(found))
 
 
+class _Files:
+    """Which file the preprocessed text is of. A text can hold marks of its own; a compiler's come
+    in pairs, and only behind the #include of which they are (it prints those with -dI)."""
+
+    def __init__(self, own: str) -> None:
+        self.own, self.stack, self.before, self.included = own, [], "", ""
+
+    @property
+    def current(self) -> str:
+        return self.stack[-1] if self.stack else ""
+
+    def see(self, text: str) -> None:
+        """A line of the source itself."""
+        directive = re.match(r'#include\s*["<]([^">]*)[">]', text)
+        if directive or text.strip():
+            self.included = directive[1] if directive else ""
+
+    def follow(self, name: str, flags: list[str]) -> bool:
+        """False: the mark is not the compiler's, and the text stays that of the file it was of."""
+        if not self.stack:  # before the source begins, only the compiler has written
+            if name == self.own and self.before.startswith("<"):
+                self.stack = [name]
+            self.before = name
+            return True
+        if "1" in flags:
+            if self.current == self.own and not (
+                    self.included and f"/{name}".endswith(f"/{self.included}")):
+                return False
+            self.included = ""
+            self.stack.append(name)
+        elif "2" in flags:
+            if len(self.stack) < 2 or self.stack[-2] != name:
+                return False
+            self.stack.pop()
+        else:
+            return name == self.current
+        return True
+
+
+def _unescaped(name: str) -> str:
+    """A file's name as it stands in a mark."""
+    return re.sub(rb"\\([0-7]{3}|.)", lambda each: bytes([int(each[1], 8)]) if len(each[1]) == 3
+                  else each[1], name.encode("utf-8")).decode("utf-8", "replace")
+
+
 def _is_allowed(path: str, own: str, allowed: list[Path]) -> bool:
     if path == own or path.startswith("<") or path.endswith("//"):
         return True  # the last is how -g marks the working directory
-    normal = Path(path)
-    if ".." in normal.parts:
-        normal = normal.resolve()
-    return any(normal.is_relative_to(folder) for folder in allowed)
+    real = Path(os.path.realpath(path))  # neither `..` nor a link decides
+    return any(real.is_relative_to(os.path.realpath(folder)) for folder in allowed)
 
 
 SYSTEM_FOLDERS = [Path(folder) for folder in (

@@ -275,6 +275,8 @@ def unpack(submission: Path, wanted: list[str], in_jail: object = None) -> Submi
         inside.notes[:0] = outside
         return inside
     if not submission.is_file():
+        if submission.exists():
+            raise UnpackError(f"{submission}: neither a file nor a folder, but a device or a pipe")
         raise UnpackError(f"{submission}: there is no such file or folder")
     if submission.stat().st_size > MOST_TOTAL:
         raise UnpackError(f"{submission}: larger than {MOST_TOTAL >> 20} MiB")

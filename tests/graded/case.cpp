@@ -32,8 +32,7 @@ Json to_json(const Case& asked) {
           {"delivery", kDeliveries.at(static_cast<std::size_t>(asked.delivery))},
           {"device", asked.device == kCpu ? "cpu" : "cuda"},
           {"traced", asked.traced},
-          {"options", asked.options},
-          {"nonce", asked.nonce}};
+          {"options", asked.options}};
 }
 
 Case case_from_json(const Json& json) {
@@ -44,8 +43,7 @@ Case case_from_json(const Json& json) {
             delivery_from(json.at("delivery").get<std::string>()),
             device_named(json.at("device").get<std::string>()),
             json.at("traced").get<bool>(),
-            json.at("options"),
-            json.at("nonce").get<std::string>()};
+            json.at("options")};
   } catch (const Json::exception& error) {
     fail("the case cannot be read: {}", error.what());
   }

@@ -32,7 +32,6 @@ struct Case {
   Device device = kCpu;           ///< of all ranks
   bool traced = true;             ///< the trace records; the order of events is seen in any case
   Json options = Json::object();  ///< what the scenario reads with Recorder::option()
-  std::string nonce;              ///< comes back with the observations: they are of this run
 };
 
 Json to_json(const Case& asked);

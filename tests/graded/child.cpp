@@ -3,6 +3,7 @@
 #include "base/check.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -46,8 +47,9 @@ struct Pipe {
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   // Numbers above 3 first, so that no dup2 overwrites an end that is still to be moved.
-  const int from = fcntl(in.ends[0], F_DUPFD, 10), to = fcntl(out.ends[1], F_DUPFD, 10),
-            err = fcntl(errors.ends[1], F_DUPFD, 10);
+  const std::string path = fmt::format("/proc/self/fd/{}", out.ends[1]);
+  const int from = fcntl(in.ends[0], F_DUPFD, 10), err = fcntl(errors.ends[1], F_DUPFD, 10),
+            to = fcntl(open(path.c_str(), O_PATH), F_DUPFD, 10);
   dup2(from, 0);
   dup2(err, 1);
   dup2(err, 2);
@@ -72,21 +74,27 @@ bool read_some(int end, Bytes& bytes, std::size_t most) {
   return count > 0;
 }
 
-/// Feeds and reads until both outputs are closed; false when it took too long by the clock.
-bool converse(Pipe& in, Pipe& out, Pipe& errors, const std::string& input, int seconds,
+bool has_ended(pid_t child) {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == child;
+}
+
+/// Feeds and reads until the child has ended; false when it took too long by the clock.
+bool converse(pid_t child, Pipe& in, Pipe& out, Pipe& errors, const std::string& input, int seconds,
               ChildResult& result) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(6 * seconds);
   std::size_t fed = 0;
   fcntl(in.ends[1], F_SETFL, O_NONBLOCK);
-  while (out.ends[0] >= 0 || errors.ends[0] >= 0) {
+  while (errors.ends[0] >= 0 || !has_ended(child)) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         end - std::chrono::steady_clock::now());
     if (left.count() <= 0) return false;
+    const auto patience = errors.ends[0] >= 0 ? left.count() : 1;
     std::array<pollfd, 3> watched{pollfd{out.ends[0], POLLIN, 0}, pollfd{errors.ends[0], POLLIN, 0},
                                   pollfd{in.ends[1], POLLOUT, 0}};
-    if (poll(watched.data(), watched.size(), static_cast<int>(left.count())) < 0) continue;
-    if (watched[0].revents != 0 && !read_some(out.ends[0], result.observations, kMostObservations))
-      out.close_end(0);
+    if (poll(watched.data(), watched.size(), static_cast<int>(patience)) < 0) continue;
+    if (watched[0].revents != 0) read_some(out.ends[0], result.observations, kMostObservations);
     if (watched[1].revents != 0 && !read_some(errors.ends[0], result.errors, kMostErrors))
       errors.close_end(0);
     if (watched[2].revents != 0) {
@@ -108,16 +116,20 @@ ChildResult run_child(const std::vector<std::string>& command, const std::string
   FSDP_CHECK(child >= 0, "fork: {}", std::strerror(errno));
   if (child == 0) become(command, in, out, errors, seconds);
   in.close_end(0);
-  out.close_end(1);
-  errors.close_end(1);
+  errors.close_end(1);  // the other stays open: the child has nothing that keeps the pipe open
 
   ChildResult result;
-  result.timed_out = !converse(in, out, errors, input, seconds, result);
+  result.timed_out = !converse(child, in, out, errors, input, seconds, result);
   if (result.timed_out) kill(-child, SIGKILL);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   kill(-child, SIGKILL);  // whatever it left behind
+  fcntl(out.ends[0], F_SETFL, O_NONBLOCK);
+  for (std::size_t before = SIZE_MAX; before != result.observations.size();) {
+    before = result.observations.size();
+    read_some(out.ends[0], result.observations, kMostObservations);
+  }
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   return result;

@@ -9,14 +9,16 @@
 namespace fsdp::graded {
 
 struct ChildResult {
-  std::vector<std::uint8_t> observations;  ///< what it wrote to file descriptor 3, capped
+  std::vector<std::uint8_t> observations;  ///< what came through file descriptor 3, capped
   std::string errors;                      ///< what it wrote to standard error, capped
   int exit_code = -1;                      ///< -1: ended by `signal`
   int signal = 0;
   bool timed_out = false;  ///< it was killed: too long by the clock
 };
 
-/// Starts `command` with `input` on its standard input, and waits for it. After `seconds` of
+/// Starts `command` with `input` on its standard input, and waits for it. Its descriptor 3 names a
+/// pipe, but can be neither read nor written: it has to be opened anew (/proc/self/fd/3), which
+/// printing cannot do, whatever it is made to print to. After `seconds` of
 /// processor time, or six times that by the clock, it is killed with all it started.
 ChildResult run_child(const std::vector<std::string>& command, const std::string& input,
                       int seconds);

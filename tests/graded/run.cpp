@@ -24,10 +24,10 @@ std::string variable(const char* name, const std::string& otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-std::vector<std::string> words(const std::string& text) {
+std::vector<std::string> lines(const std::string& text) {
   std::istringstream in(text);
   std::vector<std::string> all;
-  for (std::string word; in >> word;) all.push_back(word);
+  for (std::string line; std::getline(in, line);) all.push_back(line);
   return all;
 }
 
@@ -37,7 +37,7 @@ std::vector<std::string> runner_command(int ranks) {
   FSDP_CHECK(
       !runner.empty(),
       "FSDP_RUNNER is not set: set it to the path of the runner under test (make test-task3 does)");
-  std::vector<std::string> command = words(variable("FSDP_JAIL", ""));
+  std::vector<std::string> command = lines(variable("FSDP_JAIL", ""));
   const std::string launcher = variable("FSDP_LAUNCHER", "");
   if (!launcher.empty()) {
     const std::string script = variable("FSDP_RUN_CASE", "common/scripts/run_case.sh");
@@ -79,8 +79,8 @@ std::string ending(const ChildResult& child, int seconds) {
     return fmt::format("crashed: {}. Run make debug-n.m to see where, in a debugger.{}",
                        strsignal(child.signal), said);
   }
-  return fmt::format("ended early, with exit code {} and without its observations.{}",
-                     child.exit_code, said);
+  return fmt::format("ended early, with exit code {}{}.{}", child.exit_code,
+                     child.observations.empty() ? " and without its observations" : "", said);
 }
 
 /// After so many runs that did not end (FSDP_MOST_HANGS) no further one is started: a student who
@@ -92,15 +92,16 @@ void refuse_more_hangs(const Case& asked, int hangs) {
 }
 
 /// The one document a runner writes. Anything else is not the runner's work.
-Json parse(const ChildResult& child, const Case& asked, int seconds) {
+Json parse(const ChildResult& child, const Case& asked, const std::string& nonce, int seconds) {
   const std::vector<std::uint8_t>& bytes = child.observations;
-  if (bytes.empty()) fail("{}: the run {}", to_string(asked), ending(child, seconds));
+  if (bytes.empty() || child.exit_code != 0)
+    fail("{}: the run {}", to_string(asked), ending(child, seconds));
   std::size_t size = 0;
   for (std::size_t i = 0; i < 4 && i < bytes.size(); ++i) size |= std::size_t{bytes[i]} << (8 * i);
   FSDP_CHECK(bytes.size() == size + 4, "{}: what came back is not a complete report of a runner",
              to_string(asked));
   Json seen = Json::from_cbor(bytes.begin() + 4, bytes.end(), true, false);
-  FSDP_CHECK(seen.is_object() && seen.value("nonce", "") == asked.nonce,
+  FSDP_CHECK(seen.is_object() && seen.value("nonce", "") == nonce,
              "{}: what came back does not belong to this run", to_string(asked));
   return seen;
 }
@@ -113,10 +114,11 @@ Json observe(const Case& asked) {
   static int hangs = 0;  // of this process; a judge is one thread
   refuse_more_hangs(asked, hangs);
   const int seconds = std::atoi(variable("FSDP_SECONDS", "20").c_str());
+  const std::string nonce = new_nonce();  // comes back with the observations of this run
   const ChildResult child =
-      run_child(runner_command(asked.world_size), to_json(asked).dump(), seconds);
+      run_child(runner_command(asked.world_size), nonce + to_json(asked).dump(), seconds);
   if (!did_end(child)) ++hangs;
-  Json seen = parse(child, asked, seconds);
+  Json seen = parse(child, asked, nonce, seconds);
   const Json& todos = seen.at("todos");
   if (!todos.empty()) fail("{}", todos.front().get<std::string>());
   const Json& failure = seen.at("failure");
@@ -135,19 +137,22 @@ Json observe(const Case& asked) {
 
 }  // namespace
 
+std::uint64_t salted(std::uint64_t seed) {
+  return seed + std::strtoull(variable("FSDP_SALT", "0").c_str(), nullptr, 10);
+}
+
 const Observations& run(const std::string& scenario, const Setup& setup) {
   // Results of this process, by what was asked; failures are remembered as their sentence. A judge
   // is one thread.
   static std::map<std::string, std::pair<Observations, std::string>> known;
   // Some runs without a trace: what a submission does must not depend on being watched.
   const bool traced = setup.world_size % 2 == 0;
-  Case asked{
-      scenario, setup.world_size, setup.seed,   setup.delivery, device_of_case(setup.options),
-      traced,   setup.options,    std::string()};
+  const Case asked{
+      scenario, setup.world_size, salted(setup.seed), setup.delivery, device_of_case(setup.options),
+      traced,   setup.options};
   const std::string key = to_json(asked).dump();
   auto found = known.find(key);
   if (found == known.end()) {
-    asked.nonce = new_nonce();
     Json seen = Json::object();
     std::string failure;
     try {

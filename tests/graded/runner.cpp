@@ -1,6 +1,9 @@
-// The program that runs a student's code. It reads one case from its standard input, runs it, and
-// writes what was seen to file descriptor 3: four bytes of length, then CBOR. It judges nothing; it
-// is not trusted; and whatever ends it early is an observation too.
+// The program that runs a student's code. It reads a nonce and one case from its standard input,
+// runs the case, and writes what was seen to file descriptor 3: four bytes of length, then CBOR. It
+// judges nothing; it is not trusted; and whatever ends it early is an observation too.
+//
+// The code under test shares this process. While it runs, descriptor 0 leads to nothing, 3 can be
+// neither read nor written (a judge passes it so: it must be opened anew), and the nonce is sealed.
 //
 // If its ranks are processes, process 0 reads and writes, and FSDP_CASE is the process id of
 // run_case.sh.
@@ -14,18 +17,20 @@
 #include "graded/device.h"
 #include "graded/event_log.h"
 #include "graded/recorder.h"
+#include "graded/sealed_input.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
-#include <iostream>
-#include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -98,8 +103,7 @@ Json run(const Case& asked) {
   } catch (const std::exception& error) {
     failure = {{"type", type_of(error)}, {"what", error.what()}};
   }
-  return {{"nonce", asked.nonce},
-          {"ranks", ranks},
+  return {{"ranks", ranks},
           {"failure", failure},
           {"contradictions", contradictions},
           {"todos", todos_reached()}};
@@ -119,10 +123,13 @@ Json gather(const Json& own) {
   return whole;
 }
 
-/// A launcher gives a process no descriptor but the first three: it opens that of the shell.
-int observations_end() {
-  if (shell_of_case() == 0) return kObservations;
-  return open(fmt::format("/proc/{}/fd/{}", shell_of_case(), kObservations).c_str(), O_WRONLY);
+/// Opened only now. A launcher gives a process no descriptor but the first three: the shell has it.
+int open_observations() {
+  const std::string holder = shell_of_case() == 0 ? "self" : std::to_string(shell_of_case());
+  const std::string path = fmt::format("/proc/{}/fd/{}", holder, kObservations);
+  const int end = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  FSDP_CHECK(end >= 0, "{}: {}", path, std::strerror(errno));
+  return end;
 }
 
 void write_all(int end, const std::uint8_t* bytes, std::size_t count) {
@@ -140,9 +147,15 @@ void deliver(const Json& observations) {
   const std::uint8_t head[] = {
       static_cast<std::uint8_t>(size), static_cast<std::uint8_t>(size >> 8),
       static_cast<std::uint8_t>(size >> 16), static_cast<std::uint8_t>(size >> 24)};
-  const int end = observations_end();
+  const int end = open_observations();
   write_all(end, head, sizeof head);
   write_all(end, body.data(), body.size());
+  close(end);
+}
+
+/// The case, in every process, from what process 0 has read.
+Case received(const SealedInput* input) {
+  return case_from_json(Json::parse(text_of_process_0(input ? input->text_of_case() : "")));
 }
 
 }  // namespace
@@ -159,10 +172,14 @@ int main(int count, char** arguments) {
     for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU})
       std::signal(number, tell_shell_and_die);
   try {
-    std::string text;
-    if (process_rank() == 0) text.assign(std::istreambuf_iterator<char>(std::cin), {});
-    const Json seen = gather(run(case_from_json(Json::parse(text_of_process_0(text)))));
-    if (process_rank() == 0) deliver(seen);
+    std::optional<SealedInput> input;
+    if (process_rank() == 0) input.emplace();
+    const Case asked = received(input ? &*input : nullptr);
+    if (input) input->seal();
+    Json seen = gather(run(asked));
+    if (!input) return 0;
+    seen["nonce"] = input->unsealed_nonce();
+    deliver(seen);
   } catch (const std::exception& error) {
     fmt::print(stderr, "runner: {}\n", error.what());
     return 1;

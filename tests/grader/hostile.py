@@ -138,7 +138,10 @@ def _left_over(staging: Staging) -> list[str]:
     for path in (staging.root / "state").glob("*/uids"):
         mine |= {int(line) for line in path.read_text(encoding="ascii").split()}
     alive = [pid for pid, uid, _ in jail.processes() if uid in mine]
-    return [f"{len(alive)} processes outlive it"] if alive else []
+    left = [f"{len(alive)} processes outlive it"] if alive else []
+    files = [entry.path for folder in (*jail.SHARED, manifest.ROOT) for entry in os.scandir(folder)
+             if entry.stat(follow_symlinks=False).st_uid in mine]
+    return left + [f"{path} outlives it" for path in files]
 
 
 def _gist(said: str) -> str:

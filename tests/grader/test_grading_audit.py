@@ -1,6 +1,7 @@
 """Tests of the object audit and of the source check, on tiny objects compiled here."""
 
 import copy
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,8 @@ from trusted import Provided, Reference, Trusted, TrustedError, provided_before,
 
 TASK = types.SimpleNamespace(number=3, folder="task3_forward", files=("forward.cpp",))
 GXX = shutil.which("g++")
+# How a compiler begins what it prints of /stage/x.cpp.
+BEGIN = '# 0 "/stage/x.cpp"\n# 0 "<built-in>"\n# 0 "<command-line>"\n# 1 "/stage/x.cpp"\n'
 REFERENCE = """
     #include <string>
     #include <vector>
@@ -115,6 +118,17 @@ class Objects(unittest.TestCase):
         used = REFERENCE.replace("earlier(1);", "earlier(int(sum({1.0})));")
         head, _, tail = used.partition("void Unit::start")
         self.assertEqual(self.audit(head + more + "void Unit::start" + tail), [])
+
+    def test_instructions_that_call_the_system(self):
+        arm = platform.machine() in ("aarch64", "arm64")
+        calls = ["svc #0"] if arm else ["syscall", "sysenter", "int $0x80"]
+        for call in calls:
+            found = self.assert_refused("call", "calls the system itself", REFERENCE.replace(
+                "earlier(1);", f'earlier(1);\nasm volatile("{call}");'))
+            self.assertRegex(found[0].where, r"submitted\.cpp:7$")
+        if not arm:  # a number, and how far to jump, may look like one
+            self.assertEqual(self.audit(REFERENCE.replace(
+                "earlier(1);", "volatile int x = 0x80cd050f; earlier(x);")), [])
 
     def test_helpers_outside_an_anonymous_namespace(self):
         found = self.assert_refused("interface", r"helper\(int\).*anonymous",
@@ -300,7 +314,7 @@ class Sources(unittest.TestCase):
         self.assertIn("raw string", self.refused('auto a = R"(\n)";\n'))
         self.assertRegex(self.refused('int x;\nauto a = R"x(\n'), r"x\.cpp:2: a raw string")
         source = Path("/stage/x.cpp")
-        text = ('# 1 "/stage/x.cpp"\nauto a = R"x( )x\\\n" )x"; asm("nop"); auto b = "";\n'
+        text = (BEGIN + 'auto a = R"x( )x\\\n" )x"; asm("nop"); auto b = "";\n'
                 'auto c = R"(\n# 1 "/usr/include/a.h"\n)"; asm("nop");\n')
         found = source_check.check_preprocessed(text, source, "x.cpp", [Path("/usr/include")])
         self.assertIn("raw string", str(found[0]))
@@ -314,16 +328,96 @@ class Sources(unittest.TestCase):
             folder.chmod(0o755)
             (folder / "source_check.py").write_bytes(program)
             for i, piece in enumerate(('"', "'", '"a', '"\\', "/*", "*/", 'R"(', 'R"x(', "L'\"",
-                                       "1'", "[[ ", "__attribute__((", "\\ ", "#pragma GCC unroll ")):
+                                       "1'", "[[ ", "__attribute__((", "\\ ", "#pragma GCC unroll ",
+                                       "*(", ">( ", "stdout)", "std ::", "terminate ", "(a*)")):
                 file = folder / f"{i}.cpp"
                 file.write_text(piece * (unpack.MOST_BYTES // len(piece)), encoding="utf-8")
                 for words in (("text", "--task", 3, "--folder", TASK.folder),
                               ("preprocessed", "--source", file)):
                     ended = jail.run([jail.find_program("python3"), "-I", "-S",
                                       folder / "source_check.py", *words, file, "--where", "x.cpp"],
-                                     limits)
+                                     limits, keep=[folder])
                     self.assertEqual((ended.kind, ended.code), ("exited", 0), f"{piece} {words[0]}")
                     source_check.from_json(ended.out.decode())
+
+    def test_line_markers(self):
+        for line in ('# 1 "/usr/include/a.h"', '#1 "a.h" 3', '  #\t7', '%: 1 "a.h"',
+                     '# /* x */ 1 "a.h"',
+                     '#line 5 "a.h"', '#li\\\nne 5', '#\\\n 1 "a.h"', '# \\\u006cine 5', '#foo',
+                     '/* x */ # 1 "a.h"', '#\\\f\n1 "a.h"'):
+            self.assertRegex(self.refused(f"int x;\n{line}\n"), r"x\.cpp:2: ", line)
+        self.assertRegex(self.refused('\ufeff# 1 "a.h"\n'), r"x\.cpp:1: a line marker")
+        self.assertRegex(self.refused('// x\r/*\n# 1 "a.h"\n// */\n'),
+                         r"x\.cpp:1: a carriage return")
+        for text in ("#\n# \n", "// # 1. First\n/*\n# 1 \"a.h\"\n*/\n",
+                     "#if 1\r\n#else\r\n#endif\r\n",
+                     "#ifndef A\n#define A \\\n  1\n#undef A\n#elif 1\n#endif\n"):
+            self.assertEqual(self.refused(text), "", text)
+
+    def test_raw_strings_that_are_spliced(self):
+        # Joined it is one line; a compiler puts the ends of its lines back.
+        self.assertIn("raw string", self.refused('auto a = R"(\\\n# 1 "/usr/include/a.h"\\\n)";\n'))
+
+    def test_marks_that_are_not_the_compilers(self):
+        source, allowed = Path("/stage/x.cpp"), [Path("/stage"), Path("/usr/include")]
+        enter = '#include "a.h"\n# 1 "/stage/x.cpp"\n# 1 "/stage/a.h" 1\nint a;\n'
+        back = '# 2 "/stage/x.cpp" 2\n'
+
+        def said(text):
+            found = source_check.check_preprocessed(BEGIN + text, source, "x.cpp", allowed)
+            return "\n".join(map(str, found))
+        self.assertEqual(said(enter + back + 'int b;\n# 9 "/stage/x.cpp"\nint c;\n'), "")
+        for forged in ('# 1 "/usr/include/a.h"\n', '# 1 "/usr/include/a.h" 1 3 4\n',
+                       '#include <b.h>\n', '# 3 "/usr/include/a.h" 2\n',
+                       '#include "b.h"\n# 1 "/stage/x.cpp"\n# 1 "/stage/a.h" 1\n',
+                       '#include "a.h"\nint b;\n# 1 "/stage/a.h" 1\n'):
+            text = said(enter + back + forged + 'asm ("syscall");\n')
+            self.assertIn("assembler", text, forged)
+            self.assertEqual("line marker" in text, forged != "#include <b.h>\n", forged)
+        self.assertIn("line marker", said(enter + '# 2 "/usr/include/b.h" 2\n'))
+
+    @unittest.skipUnless(GXX, "needs g++")
+    def test_marks_of_the_compiler(self):
+        # The compiler's own output, in a folder whose name it must quote.
+        with tempfile.TemporaryDirectory(prefix='a "b" é\\# ') as name:
+            folder = Path(name)
+            source = folder / "x.cpp"
+            (folder / "own.h").write_text("#include <string>\nint own;\n", encoding="utf-8")
+            good = '#include "own.h"\n#include <vector>\n#include "own.h"\n\n\n\n\n\n\n\n\nint x;\n'
+            for compiler in filter(None, (GXX, shutil.which("clang++"))):
+                for text, lines in ((good, []), (good + "P(as, m)(\"nop\");\n", [13]),
+                                    (good + '# 1 "/usr/include/a.h"\nP(as, m)("nop");\n', [0, 13])):
+                    source.write_text("#define P(a, b) a##b\n" + text, encoding="utf-8")
+                    done = subprocess.run([compiler, "-std=c++20", "-g", "-E", "-dI", str(source)],
+                                          capture_output=True, check=True)
+                    found = source_check.check_preprocessed(
+                        done.stdout.decode("utf-8", "replace"), source, "x.cpp",
+                        [folder, *source_check.SYSTEM_FOLDERS])
+                    if lines == [0, 13]:
+                        self.assertEqual([each.text[:13] for each in found],
+                                         ["a line marker", "assembler is "])
+                    else:
+                        self.assertEqual([int(each.where.split(":")[1]) - 1 for each in found],
+                                         lines)
+
+    def test_the_inside_of_streams(self):
+        for line in ("stdout->_fileno = 3;", "(stdout)->x = 3;", "(*stdout).x = 3;", "stdout[0].x;",
+                     "auto a = static_cast<void*>(stdout);", "auto a = (char*)stderr;",
+                     "auto a = (char*)(stderr);", "f->_chain;", "f->_IO_buf_base;", "_IO_FILE* f;",
+                     "auto a = reinterpret_cast<std::uintptr_t>( (stdin));"):
+            self.assertIn("stdin, stdout and stderr", self.refused(f"{line}\n"), line)
+        for line in ('std::fprintf(stderr, "x");', "FILE* out = loud ? stdout : stderr;",
+                     "f(stdout);",
+                     'fmt::print(stderr, "{}", a > b);', 'if (x) std::fputs("->", stdout);',
+                     'g(a[0], stdout, b->c);', "int fileno_ = 1, chain = 2;"):
+            self.assertEqual(self.refused(f"{line}\n"), "", line)
+
+    def test_ending_the_program(self):
+        for line in ("std::terminate();", "using std::terminate;", "terminate ();"):
+            self.assertIn("does not end the program", self.refused(f"{line}\n"), line)
+        for line in ("loop.terminate();", "loop->terminate();", "int terminate = 1;",
+                     "Loop::terminate();"):
+            self.assertEqual(self.refused(f"{line}\n"), "", line)
 
     def test_relabeling_is_told_and_not_refused(self):
         checked = source_check.check_text(b"#define private public\n", "x.cpp", TASK, manifest.ROOT)
@@ -332,7 +426,8 @@ class Sources(unittest.TestCase):
 
     def test_after_the_preprocessor(self):
         source = Path("/stage/x.cpp")
-        text = '# 1 "/stage/x.cpp"\n# 1 "/usr/include/a.h" 1\nasm("x");\n# 2 "/stage/x.cpp" 2\n'
+        text = (BEGIN + '#include <a.h>\n# 1 "/stage/x.cpp"\n# 1 "/usr/include/a.h" 1\nasm("x");\n'
+                '# 2 "/stage/x.cpp" 2\n')
         allowed = [Path("/stage"), Path("/usr/include")]
         self.assertEqual(source_check.check_preprocessed(text, source, "x.cpp", allowed), [])
         found = source_check.check_preprocessed(text + 'int y;\nasm ("y");\n', source, "x.cpp",

@@ -1,6 +1,7 @@
 """Tests of jail.py: limits, endings, what a jailed command sees. Isolation is tested as root."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,10 +62,9 @@ class Endings(unittest.TestCase):
         self.assertIn("more than 100 MiB", ended.says)
 
     def test_files(self):
-        with tempfile.TemporaryDirectory() as folder:
-            os.chmod(folder, 0o777)
-            ended = shell(f"head -c 100000 /dev/zero > {folder}/x", file=1000)
-            self.assertNotEqual((ended.kind, ended.code), ("exited", 0))
+        for size, code in ((100000, 0), (1000, None)):
+            ended = shell('head -c 100000 /dev/zero > "$TMPDIR/x"', file=size)
+            self.assertEqual((ended.kind, ended.code) == ("exited", 0), code == 0, size)
 
 
 class Surroundings(unittest.TestCase):
@@ -91,6 +91,84 @@ class Surroundings(unittest.TestCase):
         os.close(write)
         with os.fdopen(read, "rb") as observations:
             self.assertEqual((done.returncode, observations.read()), (0, b"the case"))
+
+
+# Writes wherever everybody may, says where it could, and opens that to everybody.
+LEAVE = """for folder in /tmp /var/tmp /dev/shm "$TMPDIR"; do
+  echo secret > $folder/left-%s && chmod 666 $folder/left-%s && echo $folder
+done"""
+LOOK = 'ls -A /tmp /var/tmp /dev/shm "$TMPDIR" | grep left-%s; echo looked'
+
+
+class OneRunAfterAnother(unittest.TestCase):
+    """No file of a run is there for the next one."""
+
+    def setUp(self):
+        self.mark = f"{os.getpid()}-{self.id().rpartition('.')[2]}"
+        self.addCleanup(self.remove)
+
+    def remove(self):
+        for folder in jail.SHARED:
+            jail.remove(f"{folder}/left-{self.mark}")
+
+    def call(self, script, *before):
+        # From a copy: another user may not be able to read the tree.
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            copy = Path(folder) / "jail.py"
+            copy.write_bytes(Path(jail.__file__).read_bytes())
+            copy.chmod(0o644)
+            done = subprocess.run([*before, jail.find_program("python3"), "-I", "-S", str(copy),
+                                   "--", "/bin/sh", "-c", script], capture_output=True, text=True,
+                                  check=False, cwd="/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.split()
+
+    def check(self, *before):
+        wrote = self.call(LEAVE % (self.mark, self.mark), *before)
+        own = wrote[-1]
+        self.assertEqual(self.call(LOOK % self.mark, *before), ["looked"])
+        return wrote, own
+
+    def left_here(self):
+        return [folder for folder in jail.SHARED
+                if os.path.exists(f"{folder}/left-{self.mark}")]
+
+    @unittest.skipUnless(jail.is_root(), "only root can give a command folders of its own")
+    def test_folders_of_its_own(self):
+        wrote, own = self.check()
+        self.assertEqual((wrote, own), (["/tmp", "/var/tmp", "/dev/shm", "/tmp"], "/tmp"))
+        self.assertEqual(self.left_here(), [])
+
+    @unittest.skipUnless(jail.is_root() and shutil.which("setpriv"), "needs root, and setpriv")
+    def test_root_in_a_container_without_the_right_to_mount(self):
+        wrote, own = self.check("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
+        self.assertIn("/tmp", wrote)
+        self.assertTrue(own.startswith("/tmp/unshard-run-"), own)
+        self.assertEqual(self.left_here(), [])
+        self.assertFalse(os.path.exists(own))
+
+    def test_not_root(self):
+        before = (["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"]
+                  if jail.is_root() and shutil.which("setpriv") else [])
+        if jail.is_root() and not before:
+            self.skipTest("needs setpriv to be somebody else")
+        own = self.call('echo x > "$TMPDIR/x"; ls "$TMPDIR"; echo "$TMPDIR"', *before)
+        self.assertEqual(own[0], "x")
+        self.assertTrue(os.path.basename(own[1]).startswith("unshard-run-"), own)
+        self.assertFalse(os.path.exists(own[1]))
+
+    @unittest.skipUnless(jail.is_root(), "only root can give a command folders of its own")
+    def test_what_it_needs_of_them_is_kept(self):
+        with tempfile.TemporaryDirectory() as kept, tempfile.TemporaryDirectory() as other:
+            for folder in (kept, other):
+                os.chmod(folder, 0o755)
+                path = Path(folder) / "file"
+                path.write_text(folder, encoding="ascii")
+                path.chmod(0o644)
+            ended = jail.run(["/bin/sh", "-c", f"cat {kept}/file; cat {other}/file"], jail.Limits(),
+                             keep=[kept])
+            self.assertEqual(ended.out.decode(), kept)
 
 
 class CommandLine(unittest.TestCase):

@@ -42,6 +42,14 @@ def add(archive, path, data):
     archive.addfile(info, io.BytesIO(data))
 
 
+class Places(unittest.TestCase):
+    def test_what_is_neither_a_file_nor_a_folder(self):
+        for path, said in (("/dev/zero", "but a device or a pipe"),
+                           ("/dev/zeros", "there is no such file or folder")):
+            with self.assertRaisesRegex(unpack.UnpackError, f"{path}: .*{said}"):
+                unpack.unpack(Path(path), WANTED)
+
+
 class Archives(unittest.TestCase):
     def test_takes_the_files_of_the_course_at_any_small_depth(self):
         for prefix in ("", "mine/", "a/b/"):

@@ -62,7 +62,7 @@ Tensor noise(Shape shape, std::uint64_t stream) {
 }
 
 Variable toy_loss(nn::Module& model, std::int64_t width, int step, int j, DType dtype) {
-  const auto stream = static_cast<std::uint64_t>(2 * (1000 * step + j));
+  const auto stream = static_cast<std::uint64_t>(2 * (1000 * std::int64_t{step} + j));
   Variable x(noise({4, width}, stream));
   Variable y(noise({4, width}, stream + 1));
   if (dtype != DType::float32) {

@@ -1,6 +1,7 @@
 #include "task5/cases.h"
 #include "task5/oracle.h"
 
+#include "graded/run.h"
 #include "optim/gradient_engine.h"
 
 #include <fmt/format.h>
@@ -208,10 +209,9 @@ void judge_clip(const Setup& setup) {
 void judge_clip_beside(const Setup& setup, double distance) {
   const Case asked{.scenario = "clip",
                    .world_size = setup.world_size,
-                   .seed = setup.seed,
+                   .seed = salted(setup.seed),
                    .delivery = setup.delivery,
-                   .options = setup.options,
-                   .nonce = {}};
+                   .options = setup.options};
   Setup beside = setup;
   beside.options["max_norm"] = std::sqrt(squares_of(gradients_of(asked, 1))) + distance;
   judge_clip(beside);
