@@ -58,7 +58,12 @@ class UnitBackward {
 ///        ^                          |                      |
 ///        +----------- reshard() ----+----------------------+
 ///
-/// The two halves are idempotent. Prefetching means calling the first half earlier.
+///     state         full()                  gathers in flight      parts (3.4)
+///     sharded       not allocated           none                   none, or one per flat parameter
+///     unsharding    allocated, not ready    one per flat parameter  read by the gathers, if kept
+///     unsharded     can be read             none                   none
+///
+/// Both halves are idempotent. Prefetching means calling the first half earlier.
 class ShardedUnit {
  public:
   enum class State { sharded, unsharding, unsharded };
@@ -122,6 +127,8 @@ class ShardedUnit {
   void pre_forward();
   void post_forward();
   std::shared_ptr<Storage> subgroup_storage(const FlatParameter& flat) const;
+  // 3.6  What a gather of `flat` among all ranks reads: shard(), or a copy of it that fits full().
+  Tensor to_gather(const FlatParameter& flat, Phase phase) const;
 
   std::string name_;
   nn::Module& module_;

@@ -62,23 +62,12 @@ TEST_CASE("start_unshard in every phase and under every option", "[3.1]") {
   in_order("3.1", {"s", "S"}, {.world_size = 3, .options = with(kTwoFlats, {{"wide", true}})});
 }
 
-TEST_CASE("Under mixed precision a cast copy of the shard is gathered", "[3.1]") {
-  everywhere(judge_start, Delivery::plain, {{"param", "bfloat16"}});
-  judge_start({.world_size = 3, .options = with(kTwoFlats, {{"param", "float16"}})});
-  in_order("3.1", {"s", "S"},
-           {.world_size = 4, .options = with(kTwoFlats, {{"param", "bfloat16"}})});
-}
-
 TEST_CASE("finish_unshard waits for the gather that start_unshard began", "[3.2]") {
   everywhere(judge_finish, Delivery::lazy);
 }
 
 TEST_CASE("finish_unshard alone also gathers", "[3.2]") {
   everywhere(judge_finish, Delivery::lazy, {{"started", false}});
-}
-
-TEST_CASE("Under mixed precision the cast copy is freed with the gather", "[3.2]") {
-  everywhere(judge_finish, Delivery::lazy, {{"param", "bfloat16"}});
 }
 
 TEST_CASE("The two halves in every order and every phase", "[3.2]") {
@@ -134,14 +123,6 @@ TEST_CASE("Parts are kept, gathered and dropped in every order", "[3.4]") {
            {.world_size = 6,
             .delivery = Delivery::lazy,
             .options = with(kTwoFlats, {{"group", 3}, {"wide", true}})});
-}
-
-TEST_CASE("Under mixed precision parts are kept in the dtype that the model reads", "[3.4]") {
-  for (const int width : {1, 5}) {
-    judge_subgroup({.world_size = 4,
-                    .delivery = Delivery::lazy,
-                    .options = {{"width", width}, {"group", 2}, {"param", "bfloat16"}}});
-  }
 }
 
 TEST_CASE("The hooks gather before a unit computes and reshard after it", "[3.5]") {
@@ -205,4 +186,23 @@ TEST_CASE("A unit is destroyed before its module", "[3.5]") { judge_destroyed({.
 
 TEST_CASE("The hooks also work without a scheduler", "[3.5]") {
   judge_hooks({.world_size = 2, .options = {{"layers", 2}, {"scheduler", false}}});
+}
+
+TEST_CASE("Under mixed precision a cast copy of the shard is gathered", "[3.6]") {
+  everywhere(judge_start, Delivery::plain, {{"param", "bfloat16"}});
+  judge_start({.world_size = 3, .options = with(kTwoFlats, {{"param", "float16"}})});
+  in_order("3.6", {"s", "S"},
+           {.world_size = 4, .options = with(kTwoFlats, {{"param", "bfloat16"}})});
+}
+
+TEST_CASE("Under mixed precision the cast copy is freed with the gather", "[3.6]") {
+  everywhere(judge_finish, Delivery::lazy, {{"param", "bfloat16"}});
+}
+
+TEST_CASE("Under mixed precision parts are kept in the dtype that the model reads", "[3.6]") {
+  for (const int width : {1, 5}) {
+    judge_subgroup({.world_size = 4,
+                    .delivery = Delivery::lazy,
+                    .options = {{"width", width}, {"group", 2}, {"param", "bfloat16"}}});
+  }
 }

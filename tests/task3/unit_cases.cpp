@@ -13,6 +13,11 @@ std::vector<std::string> lines(const char* what, const Layer& layer) {
                                   fmt::format("{} all_gather {}/forward", what, unit_name()));
 }
 
+/// `step`, or that of the cast if something has to be cast.
+std::string step_of(const std::string& step, const Layer& layer) {
+  return layer.cast_bytes > 0 ? "3.6" : step;
+}
+
 bool any_begins(const std::vector<std::string>& all, const std::string& with) {
   return std::any_of(all.begin(), all.end(),
                      [&](const std::string& line) { return line.starts_with(with); });
@@ -31,7 +36,8 @@ std::int64_t full_bytes(const Observations& seen, int rank, const std::string& k
 }
 
 /// Whether task 2 has made the vectors of a unit in the right formats.
-bool check_formats(const Observations& seen, int rank, const Layer& layer) {
+bool check_formats(const std::string& step, const Observations& seen, int rank,
+                   const Layer& layer) {
   const auto is = seen.lines(rank, "formats");
   const auto begin = [](const std::string& line, char last) {
     return line.substr(0, line.find(last));
@@ -39,7 +45,7 @@ bool check_formats(const Observations& seen, int rank, const Layer& layer) {
   const bool comparable = is.size() == layer.formats.size() && !is.empty();
   const std::string ours = comparable ? begin(is[0], ',') : "";
   const std::string theirs = comparable ? begin(layer.formats[0], ',') : "";
-  Check check("3.1",
+  Check check(step,
               "task 2 has made full() in the dtype that the model reads, and the shard in that of "
               "the parameters",
               seen);
@@ -62,13 +68,13 @@ void check_cast(const Observations& seen, int rank, const Layer& layer, std::int
     received += each.at("received").get<std::int64_t>();
   }
   const std::int64_t right = layer.bytes() / seen.world_size() * (seen.world_size() - 1);
-  Check wire("3.1", "under mixed precision the shard is cast before it is gathered", seen);
+  Check wire("3.6", "under mixed precision the shard is cast before it is gathered", seen);
   wire.at(rank, unit_name())
       .equal("the number of bytes received by the gather", received, right,
              {{received > right,
                "You gathered the shard in its own dtype: cast the shard first, so that only the "
                "narrow copies travel"}});
-  Check copy("3.1", "the copy of the shard that is gathered counts as ALL_GATHER", seen);
+  Check copy("3.6", "the copy of the shard that is gathered counts as ALL_GATHER", seen);
   const std::int64_t now = seen.bytes(rank, "started", "ALL_GATHER");
   copy.at(rank, unit_name())
       .equal("ALL_GATHER bytes after the gather was started",
@@ -83,10 +89,11 @@ void check_cast(const Observations& seen, int rank, const Layer& layer, std::int
 void judge_start(const Setup& setup) {
   const Observations& seen = run("start", setup);
   const Layer layer = layer_of(seen.asked());
+  const std::string step = step_of("3.1", layer);
   const std::string phase = "forward";
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    if (!check_formats(seen, rank, layer)) continue;
-    Check one("3.1", "a unit is gathered with one all-gather per flat parameter", seen);
+    if (!check_formats(step, seen, rank, layer)) continue;
+    Check one(step, "a unit is gathered with one all-gather per flat parameter", seen);
     one.at(rank, unit_name())
         .equal("what was started", collectives_of(seen.at(rank, "collectives")),
                gathers_of(layer, unit_name(), phase, seen.world_size()),
@@ -98,14 +105,14 @@ void judge_start(const Setup& setup) {
                 {seen.world_size() == 1 && seen.at(rank, "collectives").empty(),
                  "You started no gather at W = 1: a single rank gathers as many do"}});
     Check wait(
-        "3.1",
+        step,
         "start_unshard starts the gather and does not wait, so that it can be called ahead of time",
         seen);
     wait.at(rank, unit_name())
         .equal("the trace", seen.lines(rank, "events"), lines("issue", layer),
                {{any_begins(seen.lines(rank, "events"), "wait "),
                  "You wait in start_unshard(): nothing can overlap the gather"}});
-    Check room("3.1", "the gather writes into the flat vector itself, and nowhere else", seen);
+    Check room(step, "the gather writes into the flat vector itself, and nowhere else", seen);
     const std::int64_t held = full_bytes(seen, rank, "started") - full_bytes(seen, rank, "before");
     room.at(rank, unit_name())
         .equal(
@@ -123,8 +130,8 @@ void judge_start(const Setup& setup) {
                {{layer.cast_bytes == 0 && others - had == layer.bytes() / seen.world_size(),
                  "You hold another buffer of the shard's size: gather from shard() itself, and "
                  "into full() itself"}});
-    Check idempotent(
-        "3.1", "start_unshard is idempotent: a unit that is not sharded stays as it is", seen);
+    Check idempotent(step, "start_unshard is idempotent: a unit that is not sharded stays as it is",
+                     seen);
     idempotent.at(rank, unit_name())
         .equal("the state", seen.text(rank, "state"), std::string("unsharding"),
                {{seen.text(rank, "state") == "sharded",
@@ -133,7 +140,7 @@ void judge_start(const Setup& setup) {
     idempotent.equal("what a second call started", again, {},
                      {{!again.empty(), "You gathered twice: check the state first"}});
     idempotent.equal("the state", seen.text(rank, "state again"), std::string("unsharding"));
-    Check values("3.1", "after the gather the flat vector holds the shards in rank order", seen);
+    Check values(step, "after the gather the flat vector holds the shards in rank order", seen);
     check_values(values.at(rank, unit_name()), seen, rank, "full", layer);
   }
 }
@@ -157,10 +164,11 @@ void judge_start_peak(const Setup& setup) {
 void judge_finish(const Setup& setup) {
   const Observations& seen = run("finish", setup);
   const Layer layer = layer_of(seen.asked());
+  const std::string step = step_of("3.2", layer);
   const bool started = seen.asked().options.value("started", true);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Check waits(
-        "3.2", "after finish_unshard the gather has finished and the parameters can be read", seen);
+    Check waits(step, "after finish_unshard the gather has finished and the parameters can be read",
+                seen);
     waits.at(rank, unit_name()).accepted("finish_unshard()", seen.at(rank, "finish"));
     std::vector<std::string> expected = lines("wait", layer);
     if (!started) {
@@ -175,15 +183,14 @@ void judge_finish(const Setup& setup) {
                  "finish_unshard() did not gather a unit that was not started"}});
     check_values(waits, seen, rank, "full", layer);
     waits.equal("the state", seen.text(rank, "state"), std::string("unsharded"));
-    Check ends("3.2", "a copy of the shard that is gathered lives as long as the gather", seen);
+    Check ends(step, "a copy of the shard that is gathered lives as long as the gather", seen);
     ends.at(rank, unit_name())
         .equal("ALL_GATHER bytes after finish_unshard()",
                seen.bytes(rank, "finished", "ALL_GATHER"), 0,
                {{seen.bytes(rank, "finished", "ALL_GATHER") == layer.cast_bytes,
                  "You still hold the copy of the shard that was gathered: the gather keeps it "
                  "alive for as long as it is needed, so keep no reference of your own"}});
-    Check idempotent("3.2", "finish_unshard is idempotent: an unsharded unit stays unsharded",
-                     seen);
+    Check idempotent(step, "finish_unshard is idempotent: an unsharded unit stays unsharded", seen);
     idempotent.at(rank, unit_name())
         .equal("what a second call did", seen.lines(rank, "again"), {},
                {{true, "You gathered or waited a second time: check the state first"}});
@@ -252,10 +259,11 @@ void judge_reshard(const Setup& setup) {
 void judge_subgroup(const Setup& setup) {
   const Observations& seen = run("subgroup", setup);
   const Layer layer = layer_of(seen.asked());
+  const std::string step = step_of("3.4", layer);
   const int parts = seen.asked().options.value("group", 0);
   const int world = seen.world_size();
   for (int rank = 0; rank < world; ++rank) {
-    Check keeps("3.4", "a rank keeps 1/s of the full parameters, and frees the rest", seen);
+    Check keeps(step, "a rank keeps 1/s of the full parameters, and frees the rest", seen);
     const std::int64_t kept = full_bytes(seen, rank, "kept");
     const Json& peak = seen.at(rank, "keeping");
     const auto held_before = peak.at("before").at("total").get<std::int64_t>();
@@ -283,7 +291,7 @@ void judge_subgroup(const Setup& setup) {
     const auto grown = peak.at("peak").at("total").get<std::int64_t>() - held_before;
     keeps.at_most("the peak of memory, above what was held before", grown, layer.bytes() / parts,
                   {{grown > layer.bytes() / parts, "You copied more than the part"}});
-    Check again("3.4", "a unit that is already sharded keeps its parts", seen);
+    Check again(step, "a unit that is already sharded keeps its parts", seen);
     again.at(rank, unit_name())
         .accepted(
             "reshard_to_subgroup() of a sharded unit", seen.at(rank, "again"),
@@ -292,7 +300,7 @@ void judge_subgroup(const Setup& setup) {
     if (!again.ok()) continue;
     again.equal("UNSHARDED_PARAM bytes after a second call", full_bytes(seen, rank, "kept again"),
                 layer.bytes() / parts);
-    Check gathers("3.4", "the next gather is over the subgroup, from the parts", seen);
+    Check gathers(step, "the next gather is over the subgroup, from the parts", seen);
     gathers.at(rank, unit_name())
         .equal("what was started", collectives_of(seen.at(rank, "collectives")),
                gathers_of(layer, unit_name(), "backward", parts));
@@ -301,7 +309,7 @@ void judge_subgroup(const Setup& setup) {
                   full_bytes(seen, rank, "gathered"), layer.bytes(),
                   {{full_bytes(seen, rank, "gathered") > layer.bytes(),
                     "You still hold the parts although the full parameters are gathered"}});
-    Check drops("3.4", "reshard drops the parts: after an update they would be stale", seen);
+    Check drops(step, "reshard drops the parts: after an update they would be stale", seen);
     drops.at(rank, unit_name())
         .equal("UNSHARDED_PARAM bytes left", full_bytes(seen, rank, "dropped"), 0,
                {{full_bytes(seen, rank, "dropped") == layer.bytes() / parts,
