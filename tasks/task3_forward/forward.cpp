@@ -60,7 +60,7 @@ void ShardedUnit::start_unshard(Phase phase) {
 // ------------------------------------------------------------------- TODO 3.2
 // Wait until the full parameters can be read.
 //
-// Keep:  works from every state. Afterwards the parts kept for the subgroup are not needed.
+// Keep:  works from every state. Afterwards no parts are kept for the subgroup.
 void ShardedUnit::finish_unshard(Phase phase) {
   todo("3.2", phase, state_, gathers_);
 }

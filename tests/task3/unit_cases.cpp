@@ -82,6 +82,15 @@ void check_cast(const Observations& seen, int rank, const Layer& layer, std::int
              {{now == 0 && others == layer.cast_bytes,
                "You counted the copy as another kind of memory: use an AllocationScope with "
                "MemoryKind::all_gather"}});
+  std::vector<std::string> copies;
+  for (const std::string& line : seen.lines(rank, "allocations")) {
+    if (line.starts_with("alloc all_gather")) copies.push_back(line);
+  }
+  copy.equal("the copies in the trace", copies,
+             std::vector<std::string>(layer.flats.size(), "alloc all_gather " + unit_name()),
+             {{true,
+               "The copy has no owner, or another unit's: give the AllocationScope an Owner "
+               "with the name of this unit"}});
 }
 
 }  // namespace
@@ -94,12 +103,17 @@ void judge_start(const Setup& setup) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     if (!check_formats(step, seen, rank, layer)) continue;
     Check one(step, "a unit is gathered with one all-gather per flat parameter", seen);
+    const auto started = collectives_of(seen.at(rank, "collectives"));
+    const auto right = gathers_of(layer, unit_name(), phase, seen.world_size());
     one.at(rank, unit_name())
-        .equal("what was started", collectives_of(seen.at(rank, "collectives")),
-               gathers_of(layer, unit_name(), phase, seen.world_size()),
-               {{layer.cast_bytes > 0 &&
-                     collectives_of(seen.at(rank, "collectives")) ==
-                         uncast_gathers_of(layer, unit_name(), phase, seen.world_size()),
+        .equal("what was started", started, right,
+               {{std::is_permutation(started.begin(), started.end(), right.begin(), right.end()),
+                 "You gathered the flat parameters in a different order from the unit's"},
+                {started == gathers_of(layer, "layers.0", phase, seen.world_size()),
+                 "You labeled a gather with the path of the module, layers.0: a label has the name "
+                 "of the unit"},
+                {layer.cast_bytes > 0 &&
+                     started == uncast_gathers_of(layer, unit_name(), phase, seen.world_size()),
                  "You gathered the shard in its own dtype: cast the shard first, so that only the "
                  "narrow copies travel"},
                 {seen.world_size() == 1 && seen.at(rank, "collectives").empty(),
@@ -179,10 +193,14 @@ void judge_finish(const Setup& setup) {
     waits.at(rank, unit_name())
         .equal("the trace", events, expected,
                {{started && events.empty(), "You did not wait for the gather"},
+                {started && events.size() < expected.size(),
+                 "You did not wait for every gather: each flat parameter has its own"},
                 {!started && events.empty(),
                  "finish_unshard() did not gather a unit that was not started"}});
     check_values(waits, seen, rank, "full", layer);
-    waits.equal("the state", seen.text(rank, "state"), std::string("unsharded"));
+    waits.equal("the state", seen.text(rank, "state"), std::string("unsharded"),
+                {{seen.text(rank, "state") == "unsharding",
+                  "You did not set the state: after the wait it is unsharded"}});
     Check ends(step, "a copy of the shard that is gathered lives as long as the gather", seen);
     ends.at(rank, unit_name())
         .equal("ALL_GATHER bytes after finish_unshard()",
@@ -221,7 +239,8 @@ void judge_reshard(const Setup& setup) {
              {is_one_of(layer, left),
               "You did not free one of the unit's flat parameters: free each of them, frozen or "
               "not"}});
-    frees.equal("the state", seen.text(rank, "state"), std::string("sharded"));
+    frees.equal("the state", seen.text(rank, "state"), std::string("sharded"),
+                {{true, "You freed the full parameters and left the state as it was: set it"}});
     frees.refused("reading a parameter of a sharded unit", seen.at(rank, "read"), "StorageError",
                   {unit_name()});
     Check stays(
@@ -252,7 +271,9 @@ void judge_reshard(const Setup& setup) {
     Check idempotent("3.3", "reshard is idempotent", seen);
     idempotent.at(rank, unit_name())
         .equal("what a second call did", seen.lines(rank, "again"), {},
-               {{true, "You freed a second time: check the state first"}});
+               {{any_begins(seen.lines(rank, "again"), "issue "),
+                 "You gathered a unit that was sharded already, only to free it: return early"},
+                {true, "You freed a second time: check the state first"}});
   }
 }
 
@@ -299,22 +320,41 @@ void judge_subgroup(const Setup& setup) {
               "You read the full vector of a sharded unit: return at once if it is sharded"}});
     if (!again.ok()) continue;
     again.equal("UNSHARDED_PARAM bytes after a second call", full_bytes(seen, rank, "kept again"),
-                layer.bytes() / parts);
+                layer.bytes() / parts,
+                {{full_bytes(seen, rank, "kept again") == 0,
+                  "You dropped the parts of a unit that was sharded already: leave them as they "
+                  "are"}});
     Check gathers(step, "the next gather is over the subgroup, from the parts", seen);
     gathers.at(rank, unit_name())
         .equal("what was started", collectives_of(seen.at(rank, "collectives")),
-               gathers_of(layer, unit_name(), "backward", parts));
-    check_values(gathers, seen, rank, "full", layer);
-    gathers.equal("UNSHARDED_PARAM bytes after the gather was started",
+               gathers_of(layer, unit_name(), "backward", parts),
+               {{gathered_over(world),
+                 "Parts were kept, but you gathered over all ranks instead of the subgroup"},
+                {collectives_of(seen.at(rank, "collectives")) ==
+                     gathers_of(layer, unit_name(), "forward", parts),
+                 "You labeled a gather of parts with a phase other than the one passed to the "
+                 "call"}});
+    check_values(gathers, seen, rank, "full", layer, 1, parts);
+    gathers.equal("UNSHARDED_PARAM bytes after finish_unshard(backward)",
                   full_bytes(seen, rank, "gathered"), layer.bytes(),
                   {{full_bytes(seen, rank, "gathered") > layer.bytes(),
                     "You still hold the parts although the full parameters are gathered"}});
+    Check storage(step, "a part lies in the storage that subgroup_storage() returns", seen);
+    storage.at(rank, unit_name())
+        .equal("what reshard_to_subgroup() allocated", seen.lines(rank, "allocations"),
+               std::vector<std::string>(layer.flats.size(), "alloc unsharded_param " + unit_name()),
+               {{true,
+                 "You made the storage of a part yourself: allocate the one that "
+                 "subgroup_storage(flat) returns"}});
     Check drops(step, "reshard drops the parts: after an update they would be stale", seen);
     drops.at(rank, unit_name())
         .equal("UNSHARDED_PARAM bytes left", full_bytes(seen, rank, "dropped"), 0,
                {{full_bytes(seen, rank, "dropped") == layer.bytes() / parts,
                  "You did not drop the parts in reshard(), step 3.3: drop them even if the unit is "
                  "already sharded"}});
+    drops.equal("what was started after an update",
+                collectives_of(seen.at(rank, "after an update")),
+                gathers_of(layer, unit_name(), "forward", world));
     check_values(drops, seen, rank, "updated", layer, 2);
   }
 }
