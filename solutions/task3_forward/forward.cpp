@@ -49,10 +49,9 @@ ShardedUnit::~ShardedUnit() {
 // ------------------------------------------------------------------- TODO 3.1
 // Allocate the full parameters and start to gather them.
 //
-// Keep:  all-gather writes into the flat vector itself (full()), where the model's views point.
-//        Do nothing unless the unit is sharded, and do not wait. Under mixed precision full() has
-//        another dtype than the shard: gather a copy in that dtype, ALL_GATHER. gather_input() of
-//        tensor/cast.h makes it, and also brings a shard that is in host memory to the device.
+// Keep:  every all-gather writes into the flat vector itself (full()), where the model's views
+//        point, and reads to_gather(flat, phase): without mixed precision that is the shard.
+//        Do nothing unless the unit is sharded, and do not wait.
 // Note:  if parts are kept for the subgroup (3.4), gather these, in the subgroup.
 void ShardedUnit::start_unshard(Phase phase) {
   // SOLUTION 3.1: todo(phase, state_, gathers_, flats_)
@@ -61,10 +60,7 @@ void ShardedUnit::start_unshard(Phase phase) {
     const FlatParameter& flat = *flats_[i];
     flat.full().storage()->allocate();
     if (subgroup_parts_.empty()) {
-      AllocationScope as_input(MemoryKind::all_gather,
-                               std::make_shared<const Owner>(Owner{name_, "cast shard"}));
-      const Tensor input = gather_input(flat.shard(), flat.full(), phase);  // kept by the gather
-      gathers_.push_back(group_->all_gather(flat.full(), input, {name_, phase}));
+      gathers_.push_back(group_->all_gather(flat.full(), to_gather(flat, phase), {name_, phase}));
     } else {
       gathers_.push_back(subgroup_->all_gather(flat.full(), subgroup_parts_[i], {name_, phase}));
     }
@@ -76,7 +72,7 @@ void ShardedUnit::start_unshard(Phase phase) {
 // ------------------------------------------------------------------- TODO 3.2
 // Wait until the full parameters can be read.
 //
-// Keep:  works from every state. Afterwards the parts kept for the subgroup are not needed.
+// Keep:  works from every state. Afterwards no parts are kept for the subgroup.
 void ShardedUnit::finish_unshard(Phase phase) {
   // SOLUTION 3.2: todo(phase, state_, gathers_)
   start_unshard(phase);
@@ -172,6 +168,21 @@ void ShardedUnit::post_forward() {
   const Kind kind = options_.reshard_after_forward.kind;
   if (kind == Kind::always) reshard();
   if (kind == Kind::within) reshard_to_subgroup();
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 3.6
+// Cast what is gathered, if the model reads another dtype than the shard has.
+//
+// Keep:  gather_input() of tensor/cast.h makes the copy. It is counted as ALL_GATHER, and its owner
+//        is this unit. The Work keeps it alive, so keep no reference to it.
+Tensor ShardedUnit::to_gather(const FlatParameter& flat, Phase phase) const {
+  const Tensor &shard = flat.shard(), &full = flat.full();
+  if (shard.dtype() == full.dtype() && shard.device() == full.device()) return shard;
+  // SOLUTION 3.6: todo(name_, phase)
+  const AllocationScope as_input(MemoryKind::all_gather,
+                                 std::make_shared<const Owner>(Owner{name_, "cast shard"}));
+  return gather_input(shard, full, phase);
   // END SOLUTION
 }
 

@@ -49,10 +49,9 @@ ShardedUnit::~ShardedUnit() {
 // ------------------------------------------------------------------- TODO 3.1
 // Allocate the full parameters and start to gather them.
 //
-// Keep:  all-gather writes into the flat vector itself (full()), where the model's views point.
-//        Do nothing unless the unit is sharded, and do not wait. Under mixed precision full() has
-//        another dtype than the shard: gather a copy in that dtype, ALL_GATHER. gather_input() of
-//        tensor/cast.h makes it, and also brings a shard that is in host memory to the device.
+// Keep:  every all-gather writes into the flat vector itself (full()), where the model's views
+//        point, and reads to_gather(flat, phase): without mixed precision that is the shard.
+//        Do nothing unless the unit is sharded, and do not wait.
 // Note:  if parts are kept for the subgroup (3.4), gather these, in the subgroup.
 void ShardedUnit::start_unshard(Phase phase) {
   todo("3.1", phase, state_, gathers_, flats_);
@@ -61,7 +60,7 @@ void ShardedUnit::start_unshard(Phase phase) {
 // ------------------------------------------------------------------- TODO 3.2
 // Wait until the full parameters can be read.
 //
-// Keep:  works from every state. Afterwards the parts kept for the subgroup are not needed.
+// Keep:  works from every state. Afterwards no parts are kept for the subgroup.
 void ShardedUnit::finish_unshard(Phase phase) {
   todo("3.2", phase, state_, gathers_);
 }
@@ -119,6 +118,17 @@ void ShardedUnit::pre_forward() {
 
 void ShardedUnit::post_forward() {
   todo("3.5", options_);
+}
+
+// ------------------------------------------------------------------- TODO 3.6
+// Cast what is gathered, if the model reads another dtype than the shard has.
+//
+// Keep:  gather_input() of tensor/cast.h makes the copy. It is counted as ALL_GATHER, and its owner
+//        is this unit. The Work keeps it alive, so keep no reference to it.
+Tensor ShardedUnit::to_gather(const FlatParameter& flat, Phase phase) const {
+  const Tensor &shard = flat.shard(), &full = flat.full();
+  if (shard.dtype() == full.dtype() && shard.device() == full.device()) return shard;
+  todo("3.6", name_, phase);
 }
 
 bool ShardedUnit::has_trainable() const {

@@ -58,7 +58,12 @@ class UnitBackward {
 ///        ^                          |                      |
 ///        +----------- reshard() ----+----------------------+
 ///
-/// The two halves are idempotent. Prefetching means calling the first half earlier.
+///     state         full()                  gathers in flight      parts (3.4)
+///     sharded       not allocated           none                   none, or one per flat parameter
+///     unsharding    allocated, not ready    one per flat parameter  those being gathered, if any
+///     unsharded     can be read             none                   none
+///
+/// Both halves are idempotent. Prefetching means calling the first half earlier.
 class ShardedUnit {
  public:
   enum class State { sharded, unsharding, unsharded };
@@ -86,10 +91,12 @@ class ShardedUnit {
 
   /// 3.2  Waits until the full parameters can be read. Starts the gather first, if necessary.
   /// Afterwards: unsharded.
+  /// @throws Error if another rank has failed
   void finish_unshard(Phase phase);
 
   /// 3.3  Frees the full parameters' storage (the views stay valid) and drops the parts of 3.4.
   /// Waits for a gather in flight first. Afterwards: sharded. Idempotent.
+  /// @throws Error if another rank has failed during such a gather
   void reshard();
 
   /// 3.4  The same at the end of forward under within(s), but first keeps 1/s of the vector. The
@@ -122,6 +129,8 @@ class ShardedUnit {
   void pre_forward();
   void post_forward();
   std::shared_ptr<Storage> subgroup_storage(const FlatParameter& flat) const;
+  // 3.6  What a gather of `flat` among all ranks reads: shard(), or a copy of it that fits full().
+  Tensor to_gather(const FlatParameter& flat, Phase phase) const;
 
   std::string name_;
   nn::Module& module_;

@@ -1,5 +1,6 @@
 #include "graded/event_log.h"
 
+#include "base/check.h"
 #include "comm/decorators.h"
 
 #include <fmt/format.h>
@@ -30,8 +31,14 @@ class LoggedPending : public Work::Pending {
   LoggedPending(std::unique_ptr<Pending> inner, Collective call, std::shared_ptr<EventLog> log)
       : inner_(std::move(inner)), call_(std::move(call)), log_(std::move(log)) {}
 
-  // Bytes may not have arrived before somebody waits: who asks again and again waits for nothing.
-  bool is_done() const override { return false; }
+  // Bytes may not have arrived before somebody waits: a loop that asks would never end.
+  bool is_done() const override {
+    FSDP_CHECK(++asked_ < 1000,
+               "{} of {}/{}: is_done() was called {} times in a row and is still false, because no "
+               "rank has called wait(): call wait(), which returns when the bytes have arrived",
+               name_of(call_.op), call_.label.unit, name_of(call_.label.phase), asked_);
+    return false;
+  }
   void wait() override {
     inner_->wait();
     if (log_ != nullptr) log_->on_wire(EventKind::wait, call_);
@@ -42,6 +49,7 @@ class LoggedPending : public Work::Pending {
   std::unique_ptr<Pending> inner_;
   Collective call_;
   std::shared_ptr<EventLog> log_;
+  mutable int asked_ = 0;  // how often is_done() was called
 };
 
 class Logged : public Decorated {

@@ -196,7 +196,7 @@ class Tables(unittest.TestCase):
             results = Results(Path(name) / "results.json", [TASK])
             results.set_cases(TASK, all_cases(broken=["3.2"]))
             numbers = grade_all.columns([TASK])
-            self.assertEqual(numbers, ["3.1", "3.2", "3.3", "3.4", "3.5", "3.q1", "3.q2"])
+            self.assertEqual(numbers, ["3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.q1", "3.q2"])
             row = grade_all.row_of("=ada", results, numbers)
             self.assertEqual(row["3.1"], str(TASK.step("3.1").points))
             self.assertEqual(row["3.2"], "0")

@@ -144,9 +144,9 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(mutants.check_full(self.outcome(lost="")), [])
         self.assertIn("10 of 13 points, loses 3.3", mutants.check_full(self.outcome(lost="3.3"))[0])
         up_to_2 = mutants.check_solved_up_to(2)
-        self.assertEqual(up_to_2(self.outcome(lost="3.3 3.4 3.5")), [])
-        self.assertIn("3.4 has 2 of 2 points", up_to_2(self.outcome(lost="3.3 3.5"))[0])
-        self.assertIn("3.2 has 0 of 2", up_to_2(self.outcome(lost="3.2 3.3 3.4 3.5"))[0])
+        self.assertEqual(up_to_2(self.outcome(lost="3.3 3.4 3.5 3.6")), [])
+        self.assertIn("3.4 has 2 of 2 points", up_to_2(self.outcome(lost="3.3 3.5 3.6"))[0])
+        self.assertIn("3.2 has 0 of 2", up_to_2(self.outcome(lost="3.2 3.3 3.4 3.5 3.6"))[0])
 
 
 class BuilderTest(unittest.TestCase):

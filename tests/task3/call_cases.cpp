@@ -1,4 +1,5 @@
 // Steps 3.1 to 3.4: whatever is called on a unit, in whatever order.
+#include "graded/wording.h"
 #include "support/numbers.h"
 #include "task3/cases.h"
 #include "task3/tower.h"
@@ -19,6 +20,8 @@ std::string name_of_call(char call) {
       return "finish_unshard(forward)";
     case 'F':
       return "finish_unshard(backward)";
+    case 'c':
+      return "start_unshard(checkpoint)";
     case 'r':
       return "reshard()";
     case 'k':
@@ -35,6 +38,11 @@ struct Did {
   std::string state = "sharded";
   std::int64_t held = 0;
 };
+
+std::string phase_of(char call) {
+  if (call == 'c') return "checkpoint";
+  return call == 'S' || call == 'F' ? "backward" : "forward";
+}
 
 std::string line_of(char call, const Did& did) {
   std::string line = name_of_call(call) + ": ";
@@ -54,9 +62,9 @@ class Unit {
 
   Did call(char what) {
     Did did;
-    if (what == 's' || what == 'S') start(what == 's' ? "forward" : "backward", did);
+    if (what == 's' || what == 'S' || what == 'c') start(phase_of(what), did);
     if (what == 'f' || what == 'F') {
-      start(what == 'f' ? "forward" : "backward", did);
+      start(phase_of(what), did);
       finish(did);
       parts_ = false;
     }
@@ -118,8 +126,10 @@ Did seen_of(const Observations& seen, int rank, const std::string& key) {
 Did all_forward(Did did) {
   for (auto* lines : {&did.started, &did.waited}) {
     for (std::string& line : *lines) {
-      const std::size_t at = line.find("/backward");
-      if (at != std::string::npos) line.replace(at, 9, "/forward");
+      for (const std::string phase : {"/backward", "/checkpoint"}) {
+        const std::size_t at = line.find(phase);
+        if (at != std::string::npos) line.replace(at, phase.size(), "/forward");
+      }
     }
   }
   return did;
@@ -127,8 +137,9 @@ Did all_forward(Did did) {
 
 /// What went wrong in the first call that did something else. `whole`: its gathers, if
 /// they were over all ranks.
-std::vector<Cause> causes_of(const Did& seen, const Did& right, const Layer& layer, int group,
-                             const std::vector<std::string>& whole) {
+std::vector<Cause> causes_of(const Did& seen, const Did& right, const Layer& layer,
+                             const Json& options, const std::vector<std::string>& whole) {
+  const int group = options.value("group", 0);
   const auto sorted = [](std::vector<std::string> lines) {
     std::sort(lines.begin(), lines.end());
     return lines;
@@ -140,21 +151,40 @@ std::vector<Cause> causes_of(const Did& seen, const Did& right, const Layer& lay
       group > 1 && std::any_of(layer.flats.begin(), layer.flats.end(), [&](const Tensor& flat) {
         return -excess * group == flat.numel() * static_cast<std::int64_t>(size_of(flat.dtype()));
       });
-  return {{!differs && seen.started != right.started,
+  return {{group > 1 && seen.error.find("but `in` is float32") != std::string::npos,
+           "A part that you kept is float32, and full() is not: give a part the dtype of full()"},
+          {!seen.error.empty(), kThrownCause},
+          {!differs && seen.started != right.started,
            "You gathered the flat parameters in a different order from the unit's"},
           {differs && all_forward(seen).started == all_forward(right).started,
            "You labeled a gather with a phase other than the one passed to the call"},
           {group > 1 && differs && seen.started == whole,
            "Parts were kept, but you gathered over all ranks instead of the subgroup"},
-          {right.started.empty() && !seen.started.empty() && seen.error.empty(),
+          {right.started.empty() && !seen.started.empty(),
            "You gathered once more: a unit that is gathered or in flight is not started again"},
           {!less.empty() && less.size() < all.size() &&
                std::includes(all.begin(), all.end(), less.begin(), less.end()),
            "You did not gather every flat parameter: gather each, frozen or not, in every phase"},
           {!differs && right.state == "unsharded" && group > 1 && excess == layer.bytes() / group,
            "You still hold the parts beside the full parameters: drop them in finish_unshard()"},
+          {right.state == "sharded" && seen.state == "sharded" && right.held > 0 && seen.held == 0,
+           "You kept no parts: this call keeps them of every unit, frozen or not"},
           {!differs && right.state == "sharded" && lacks_one_part,
-           "You kept no part of one flat parameter: keep one of each, frozen or not"}};
+           "You kept no part of one flat parameter: keep one of each, frozen or not"},
+          {right.state == "sharded" && seen.state != "sharded" && seen.held == layer.bytes() &&
+               (group == 1 || options.contains("keep")),
+           "You followed the unit's options in this call: only the hook after forward does"},
+          {seen.started.empty() && right.state != "sharded" && seen.state == "sharded",
+           "You did not gather a sharded unit: this call gathers every one, frozen or kept"},
+          {right.state == "sharded" && group > 1 && excess == layer.bytes() / group,
+           "You still hold the parts after reshard(): drop them in every state"},
+          {!differs && seen.waited.size() < right.waited.size(),
+           "You did not wait for every gather that was in flight"},
+          {right.state == "unsharded" && seen.state == "unsharding" && right.started.empty(),
+           "You set the state although there was nothing to start: an unsharded unit stays "
+           "unsharded"},
+          {seen.started.empty() && !right.started.empty() && seen.state == right.state,
+           "You gathered nothing: the full parameters were freed, so they are gathered again"}};
 }
 
 }  // namespace
@@ -176,10 +206,9 @@ void judge_calls(const std::string& step, const Setup& setup) {
       const Did did = seen_of(seen, rank, key);
       observed.push_back(line_of(calls[i], did));
       if (observed[i] != expected[i] && causes.empty()) {
-        const bool backward = calls[i] == 'S' || calls[i] == 'F';
-        causes = causes_of(did, right, unit.layer(), seen.asked().options.value("group", 0),
-                           gathers_of(unit.layer(), unit_name(), backward ? "backward" : "forward",
-                                      seen.world_size()));
+        causes =
+            causes_of(did, right, unit.layer(), seen.asked().options,
+                      gathers_of(unit.layer(), unit_name(), phase_of(calls[i]), seen.world_size()));
       }
       if (!unit.is_readable()) continue;
       gathered[i] = unit.gathered();
@@ -200,6 +229,25 @@ void judge_calls(const std::string& step, const Setup& setup) {
       values.at(rank, unit_name(), fmt::format("after call {}, {}", i + 1, name_of_call(calls[i])));
       check_values(values, seen, rank, key, unit.layer(), factor);
     }
+  }
+}
+
+void judge_failure(const std::string& step, const std::string& call, const Setup& setup) {
+  const Observations& seen = run("calls", setup);
+  const std::string last =
+      std::to_string(seen.asked().options.value("calls", std::string()).size() - 1);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Check check(step,
+                "if another rank fails before a gather has ended, the call that ends it throws",
+                seen);
+    const Json& attempt = seen.at(rank, last);
+    check.at(rank, unit_name())
+        .that(attempt.at("type") == "Error" &&
+                  attempt.at("what").get<std::string>().find("another rank has failed") == 0,
+              call + " returned although another rank had failed", "the error of Work::wait()",
+              {{attempt.at("type") == "none",
+                "You left a Work to its destructor, which waits but cannot throw: call wait() on "
+                "every Work"}});
   }
 }
 

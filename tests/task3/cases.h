@@ -15,6 +15,8 @@ void judge_reshard(const Setup& setup);
 void judge_subgroup(const Setup& setup);
 /// Calls on one unit in the order of option "calls", letter by letter (scenarios.cpp).
 void judge_calls(const std::string& step, const Setup& setup);
+/// The last of option "calls" ends a gather of which another rank has failed. `call`: its name.
+void judge_failure(const std::string& step, const std::string& call, const Setup& setup);
 void judge_hooks(const Setup& setup);
 void judge_destroyed(const Setup& setup);
 

@@ -10,9 +10,6 @@ TEST_CASE("start_unshard, other sizes", "[3.1][hidden]") {
   judge_start({.world_size = 7, .seed = 5, .options = {{"width", 2}}});
   judge_calls("3.1", {.world_size = 6,
                       .options = {{"width", 3}, {"group", 3}, {"calls", "S"}, {"spare", true}}});
-  judge_start({.world_size = 5,
-               .seed = 7,
-               .options = {{"width", 6}, {"spare", true}, {"param", "float16"}}});
   judge_start_peak({.world_size = 5, .seed = 3, .options = {{"width", 140}}});
 }
 

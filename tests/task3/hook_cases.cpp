@@ -26,6 +26,7 @@ class Units {
 
   void reset() { now_.assign(now_.size(), Now::sharded); }
   void first_is_left_unsharded() { now_.front() = Now::unsharded; }
+  void last_is_started() { now_.back() = Now::in_flight; }
 
   Pass forward(bool tape, bool again) {
     Pass pass;
@@ -40,7 +41,7 @@ class Units {
   }
 
  private:
-  enum class Now { sharded, parts, unsharded };
+  enum class Now { sharded, parts, in_flight, unsharded };
   int group() const { return asked_.options.value("group", 0); }
 
   void call(std::size_t i, bool tape, Pass& pass) {
@@ -49,7 +50,8 @@ class Units {
     const auto each_flat = [&](const std::string& line) {
       pass.events.insert(pass.events.end(), layer.flats.size(), line);
     };
-    if (now_[i] != Now::unsharded) {
+    if (now_[i] == Now::in_flight) each_flat("wait all_gather " + name + "/forward");
+    if (now_[i] == Now::sharded || now_[i] == Now::parts) {
       each_flat("issue all_gather " + name + "/forward");
       each_flat("wait all_gather " + name + "/forward");
       const int parts = now_[i] == Now::parts ? group() : asked_.world_size;
@@ -79,7 +81,7 @@ std::vector<std::string> without_frees(std::vector<std::string> lines) {
 /// "a forward with a tape (2)": which of the passes of a case.
 std::string title(std::size_t index, const std::string& pass) {
   std::string text = pass == "eval" ? "a forward without a tape" : "a forward with a tape";
-  if (pass == "again") text += ", layers.0 called twice";
+  if (pass == "again") text += ", unit.0 called twice";
   return index > 0 ? text + fmt::format(" (the case's pass {})", index + 1) : text;
 }
 
@@ -105,16 +107,31 @@ void check_pass(const Observations& seen, int rank, std::size_t index, const std
   bool frozen_go = states.size() == expected.states.size() && states != expected.states;
   for (std::size_t i = 0; frozen_go && i < states.size(); ++i) {
     frozen_go = states[i] == expected.states[i] ||
-                (states[i] == "sharded" &&
-                 std::find(frozen.begin(), frozen.end(), unit_name(i)) != frozen.end());
+                (states[i] == "sharded" && std::find(frozen.begin(), frozen.end(),
+                                                     fmt::format("layers.{}", i)) != frozen.end());
   }
   const bool sharded_but_parts = !tape && all_sharded && seen.asked().options.value("group", 0) > 1;
+  // The first lines that differ, or "".
+  const auto [ours, theirs] =
+      std::mismatch(events.begin(), events.end(), expected_events.begin(), expected_events.end());
+  const std::string is = ours == events.end() ? "" : *ours;
+  const std::string should_be = theirs == expected_events.end() ? "" : *theirs;
+  const bool follows = tape && seen.asked().options.value("group", 0) == 1;
   const Tensor output = output_of(seen.asked(), factor, kind == "again");
   order.at(rank).equal(
       title(index, kind), events, expected_events,
       {{frozen_go && tape,
         "You resharded a frozen unit that the options keep: they apply to frozen units, too"},
        {root_goes, "You did not check keep_until_backward first"},
+       {follows && all_sharded && states != expected.states,
+        "You resharded units that never() keeps"},
+       {is.starts_with("free ") && should_be.starts_with("forward_begin "),
+        "You resharded a unit before its forward: one that is unsharded stays as it is"},
+       {is.starts_with("forward_begin ") && should_be.starts_with("wait "),
+        "A unit computed before its gather had ended: call finish_unshard() in the pre-forward "
+        "hook, in every state"},
+       {tape && should_be.starts_with("free "),
+        "You did not reshard a unit after its forward: the options do not keep it"},
        {!tape && !all_sharded,
         "You kept a unit without a tape: check grad_enabled(), and always reshard if it is "
         "false"}});
@@ -127,26 +144,37 @@ void check_pass(const Observations& seen, int rank, std::size_t index, const std
                     "root rule comes first"
                   : "without a tape there is no backward, so nothing is kept",
              seen);
-  rule.at(rank).equal("the states after " + title(index, kind), states, expected.states);
+  rule.at(rank).equal("the states after " + title(index, kind), states, expected.states,
+                      {{root_goes, "You did not check keep_until_backward first"}});
   const std::int64_t held = seen.bytes(rank, name + " memory", "UNSHARDED_PARAM");
   rule.equal("UNSHARDED_PARAM bytes after " + title(index, kind), held, expected.held,
              {{held > 0 && expected.held == 0 && sharded_but_parts,
                "You kept parts for a backward that never runs: without a tape call reshard(), not "
                "reshard_to_subgroup()"},
-              {held > 0 && expected.held == 0, "You never resharded the unit"}});
+              {held > 0 && expected.held == 0, "You never resharded the unit"},
+              {tape && seen.asked().options.value("group", 0) > 1 && states == expected.states &&
+                   held < expected.held,
+               "You kept no parts: under within(s) call reshard_to_subgroup()"}});
   Check slot("3.5", "the scheduler is notified of every unit once its parameters are unsharded",
              seen);
   const bool too_early = std::any_of(heard.begin(), heard.end(), [](const std::string& line) {
-    return !line.ends_with(" unsharded");
+    return !line.ends_with(" unsharded") && !line.ends_with(", late");
   });
+  const bool late = std::any_of(heard.begin(), heard.end(),
+                                [](const std::string& line) { return line.ends_with(", late"); });
   const bool none = heard.empty() && !expected.gathers.empty();
   slot.at(rank).equal(
       "what the scheduler saw in " + title(index, kind), heard, expected.heard,
       {{too_early, "You notified the scheduler before finish_unshard()"},
+       {late,
+        "You notified the scheduler of a unit whose forward had already begun: notify it in "
+        "the pre-forward hook, once"},
        {none && tape,
         "The scheduler was not notified: it is set after install_hooks(), so read `scheduler` when "
         "the pre-forward hook runs"},
-       {none && !tape, "The scheduler was not notified: notify it without a tape, too"}});
+       {none && !tape, "The scheduler was not notified: notify it without a tape, too"},
+       {heard.size() < expected.heard.size(),
+        "The scheduler was not notified of every unit: notify it of one that was kept, too"}});
 }
 
 }  // namespace
@@ -169,6 +197,8 @@ void judge_hooks(const Setup& setup) {
                              seen.bytes(rank, "floor", "total"));
       } else if (passes[i] == "update") {
         factor *= 2;
+      } else if (passes[i] == "ahead") {
+        units.last_is_started();
       } else if (passes[i] == "throws") {
         units.first_is_left_unsharded();
         Check comes_out("3.5", "an exception thrown by a module propagates out of its call", seen);

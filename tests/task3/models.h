@@ -13,6 +13,16 @@
 
 namespace fsdp::graded {
 
+/// In what order a layer's flat parameters are: trainable ones first, or with option
+/// "frozen_first" last.
+inline std::vector<bool> trainable_or_not(const Case& asked) {
+  const bool frozen_first = asked.options.value("frozen_first", false);
+  return {!frozen_first, frozen_first};
+}
+
+/// The name of a unit. It is not its module's path, "layers.0".
+inline std::string name_of_unit(std::size_t index) { return "unit." + std::to_string(index); }
+
 /// Options width, layers, spare (each layer has an unused parameter), frozen (path prefixes).
 inline testing::ToyConfig config_of(const Case& asked) {
   const Json& options = asked.options;

@@ -29,8 +29,9 @@ void everywhere(const Judge& judge, Delivery delivery = Delivery::plain,
   }
 }
 
-/// Runs judge_calls() for all of `calls` (s, S: start_unshard in forward, backward; f, F:
-/// finish_unshard; r: reshard; k: reshard_to_subgroup; u: an optimizer step).
+/// Runs judge_calls() for all of `calls`. Letters: s, S, c: start_unshard in forward, in backward,
+/// in a third phase; f, F: finish_unshard in forward, in backward; r: reshard; k:
+/// reshard_to_subgroup; u: an optimizer step.
 void in_order(const std::string& step, const std::vector<std::string>& calls, const Setup& setup) {
   for (const std::string& each : calls) {
     Setup asked = setup;
@@ -39,7 +40,10 @@ void in_order(const std::string& step, const std::vector<std::string>& calls, co
   }
 }
 
-const Json kTwoFlats = {{"width", 4}, {"frozen", {"layers.0.bias"}}};
+// The first is the smaller one, and frozen; in kLayers it is the larger one, and trainable.
+const Json kTwoFlats = {{"width", 4}, {"frozen", {"layers.0.bias"}}, {"frozen_first", true}};
+
+const Json kFrozen = {{"width", 3}, {"frozen", {"layers.0"}}};
 
 }  // namespace
 
@@ -55,18 +59,12 @@ TEST_CASE("start_unshard allocates the flat vector and nothing else", "[3.1]") {
 
 TEST_CASE("start_unshard in every phase and under every option", "[3.1]") {
   for (const int group : {0, 1, 2}) {
-    in_order("3.1", {"s", "S", "sS", "Ss"},
-             {.world_size = 4, .options = with(kTwoFlats, {{"group", group}})});
+    in_order("3.1", {"s", "S", "sS", "Ss", "c"},
+             {.world_size = 4, .options = with(kTwoFlats, {{"group", group}, {"keep", {0}}})});
   }
+  in_order("3.1", {"s", "S"}, {.world_size = 2, .options = kFrozen});
   in_order("3.1", {"Ss"}, {.world_size = 8, .options = {{"group", 2}}});
   in_order("3.1", {"s", "S"}, {.world_size = 3, .options = with(kTwoFlats, {{"wide", true}})});
-}
-
-TEST_CASE("Under mixed precision a cast copy of the shard is gathered", "[3.1]") {
-  everywhere(judge_start, Delivery::plain, {{"param", "bfloat16"}});
-  judge_start({.world_size = 3, .options = with(kTwoFlats, {{"param", "float16"}})});
-  in_order("3.1", {"s", "S"},
-           {.world_size = 4, .options = with(kTwoFlats, {{"param", "bfloat16"}})});
 }
 
 TEST_CASE("finish_unshard waits for the gather that start_unshard began", "[3.2]") {
@@ -77,12 +75,9 @@ TEST_CASE("finish_unshard alone also gathers", "[3.2]") {
   everywhere(judge_finish, Delivery::lazy, {{"started", false}});
 }
 
-TEST_CASE("Under mixed precision the cast copy is freed with the gather", "[3.2]") {
-  everywhere(judge_finish, Delivery::lazy, {{"param", "bfloat16"}});
-}
-
 TEST_CASE("The two halves in every order and every phase", "[3.2]") {
-  const std::vector<std::string> orders = {"f", "F", "sF", "Sf", "SF", "fsFS", "SsfF", "FfsS"};
+  const std::vector<std::string> orders = {"f",    "F",    "sF",   "Sf", "SF",
+                                           "fsFS", "SsfF", "FfsS", "C",  "sC"};
   for (const Delivery delivery : {Delivery::lazy, Delivery::eager}) {
     in_order("3.2", orders, {.world_size = 3, .delivery = delivery, .options = kTwoFlats});
   }
@@ -92,10 +87,32 @@ TEST_CASE("The two halves in every order and every phase", "[3.2]") {
            {.world_size = 2, .delivery = Delivery::lazy, .options = {{"wide", true}}});
 }
 
+TEST_CASE("finish_unshard throws if another rank has failed", "[3.2]") {
+  for (const char* calls : {"sf", "F"}) {
+    judge_failure("3.2", "finish_unshard()",
+                  {.world_size = 3,
+                   .delivery = Delivery::fails,
+                   .options = with(kTwoFlats, {{"calls", calls}})});
+  }
+}
+
 TEST_CASE("reshard frees the storage and keeps the views", "[3.3]") { everywhere(judge_reshard); }
 
 TEST_CASE("reshard waits for a gather in flight", "[3.3]") {
   everywhere(judge_reshard, Delivery::lazy, {{"when", "unsharding"}});
+}
+
+TEST_CASE("reshard throws if another rank has failed", "[3.3]") {
+  judge_failure("3.3", "reshard()",
+                {.world_size = 3,
+                 .delivery = Delivery::fails,
+                 .options = with(kTwoFlats, {{"calls", "sr"}})});
+}
+
+TEST_CASE("reshard follows no option", "[3.3]") {
+  for (const Json& options : {Json{{"group", 1}}, Json{{"keep", {0}}}}) {
+    in_order("3.3", {"frrsrFr"}, {.world_size = 2, .options = with(kTwoFlats, options)});
+  }
 }
 
 TEST_CASE("Ten rounds of gather, reshard and optimizer step", "[3.3]") {
@@ -130,18 +147,13 @@ TEST_CASE("Parts are kept, gathered and dropped in every order", "[3.4]") {
               .delivery = Delivery::lazy,
               .options = with(kTwoFlats, {{"group", 2}})});
   }
+  in_order("3.4", {"fkFr"}, {.world_size = 4, .options = with(kFrozen, {{"group", 2}})});
+  in_order("3.4", {"fkFr"},
+           {.world_size = 4, .options = with(kTwoFlats, {{"group", 2}, {"keep", {0}}})});
   in_order("3.4", {"fkFrufkF"},
            {.world_size = 6,
             .delivery = Delivery::lazy,
             .options = with(kTwoFlats, {{"group", 3}, {"wide", true}})});
-}
-
-TEST_CASE("Under mixed precision parts are kept in the dtype that the model reads", "[3.4]") {
-  for (const int width : {1, 5}) {
-    judge_subgroup({.world_size = 4,
-                    .delivery = Delivery::lazy,
-                    .options = {{"width", width}, {"group", 2}, {"param", "bfloat16"}}});
-  }
 }
 
 TEST_CASE("The hooks gather before a unit computes and reshard after it", "[3.5]") {
@@ -184,10 +196,18 @@ TEST_CASE("Parts that no backward gathers", "[3.5]") {
                  .delivery = Delivery::lazy,
                  .options = {{"layers", 2},
                              {"group", 2},
+                             {"frozen", {"layers.1"}},
                              {"passes",
                               {"tape", "tape", "eval", "again", "eval", "tape", "reset", "update",
                                "tape", "reset"}}}});
   }
+}
+
+TEST_CASE("A gather that is in flight before a forward", "[3.5]") {
+  judge_hooks(
+      {.world_size = 3,
+       .delivery = Delivery::lazy,
+       .options = {{"layers", 2}, {"passes", {"ahead", "tape", "reset", "ahead", "eval"}}}});
 }
 
 TEST_CASE("A unit still works after its module throws", "[3.5]") {
@@ -205,4 +225,23 @@ TEST_CASE("A unit is destroyed before its module", "[3.5]") { judge_destroyed({.
 
 TEST_CASE("The hooks also work without a scheduler", "[3.5]") {
   judge_hooks({.world_size = 2, .options = {{"layers", 2}, {"scheduler", false}}});
+}
+
+TEST_CASE("Under mixed precision a cast copy of the shard is gathered", "[3.6]") {
+  everywhere(judge_start, Delivery::plain, {{"param", "bfloat16"}});
+  judge_start({.world_size = 3, .options = with(kTwoFlats, {{"param", "float16"}})});
+  in_order("3.6", {"s", "S"},
+           {.world_size = 4, .options = with(kTwoFlats, {{"param", "bfloat16"}})});
+}
+
+TEST_CASE("Under mixed precision the cast copy is freed with the gather", "[3.6]") {
+  everywhere(judge_finish, Delivery::lazy, {{"param", "bfloat16"}});
+}
+
+TEST_CASE("Under mixed precision parts are kept in the dtype that the model reads", "[3.6]") {
+  for (const int width : {1, 5}) {
+    judge_subgroup({.world_size = 4,
+                    .delivery = Delivery::lazy,
+                    .options = {{"width", width}, {"group", 2}, {"param", "bfloat16"}}});
+  }
 }

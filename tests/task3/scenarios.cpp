@@ -43,8 +43,8 @@ class Tower {
       const ShardedUnit::Options options{
           .reshard_after_forward = testing::reshard_of(group),
           .keep_until_backward = std::find(kept.begin(), kept.end(), index) != kept.end()};
-      units_.push_back(std::make_unique<ShardedUnit>(layer->path(), *layer,
-                                                     flats_of(*layer, recorder),
+      const std::string name = name_of_unit(units_.size());
+      units_.push_back(std::make_unique<ShardedUnit>(name, *layer, flats_of(name, *layer, recorder),
                                                      recorder.shared_group(), subgroup, options));
     }
   }
@@ -66,17 +66,18 @@ class Tower {
   }
 
   // Trainable and frozen parameters go into flat parameters of their own.
-  static std::vector<std::unique_ptr<FlatParameter>> flats_of(nn::Module& layer,
+  static std::vector<std::unique_ptr<FlatParameter>> flats_of(const std::string& unit,
+                                                              nn::Module& layer,
                                                               Recorder& recorder) {
     std::vector<std::unique_ptr<FlatParameter>> flats;
-    for (const bool trainable : {true, false}) {
+    for (const bool trainable : trainable_or_not(recorder.asked())) {
       std::vector<nn::NamedParameter> some;
       for (const nn::NamedParameter& each : layer.named_parameters()) {
         if (each.variable.requires_grad() == trainable) some.push_back(each);
       }
       if (some.empty()) continue;
       flats.push_back(std::make_unique<FlatParameter>(
-          layer.path(), some, recorder.rank(), recorder.world_size(), device_of_rank(), copy_slice,
+          unit, some, recorder.rank(), recorder.world_size(), device_of_rank(), copy_slice,
           precision_of(recorder.asked().options)));
     }
     return flats;
@@ -111,12 +112,13 @@ void start(Recorder& recorder) {
   }
   recorder.note("formats", formats);
   recorder.memory("before");
-  recorder.events(
-      "events",
-      [&] {
-        recorder.collectives("collectives", [&] { tower.unit().start_unshard(Phase::forward); });
-      },
-      kTransfers);
+  const auto start = [&] { tower.unit().start_unshard(Phase::forward); };
+  recorder.events("allocations",
+                  [&] {
+                    recorder.events(
+                        "events", [&] { recorder.collectives("collectives", start); }, kTransfers);
+                  },
+                  {EventKind::alloc});
   recorder.memory("started");
   recorder.note("state", name_of(tower.unit().state()));
   recorder.collectives("again", [&] { tower.unit().start_unshard(Phase::forward); });
@@ -193,7 +195,7 @@ void subgroup(Recorder& recorder) {
   unit.reshard();
   // Kept parts must not outlive the values they are copies of.
   unit.finish_unshard(Phase::forward);
-  unit.reshard_to_subgroup();
+  recorder.events("allocations", [&] { unit.reshard_to_subgroup(); }, {EventKind::alloc});
   unit.reshard();
   recorder.memory("dropped");
   for (const auto& flat : unit.flat_parameters()) ops::scale(flat->shard(), 2);
@@ -215,6 +217,8 @@ void make_call(Tower& tower, char call) {
       return unit.finish_unshard(Phase::forward);
     case 'F':
       return unit.finish_unshard(Phase::backward);
+    case 'c':
+      return unit.start_unshard(Phase::checkpoint);
     case 'r':
       return unit.reshard();
     case 'k':
@@ -249,13 +253,21 @@ void calls(Recorder& recorder) {
 /// Hears of units, and of the state they are in.
 class Listener : public UnshardScheduler {
  public:
+  explicit Listener(const EventLog& log) : log_(log) {}
   void before_forward(ShardedUnit& unit) override {
-    heard.push_back(unit.name() + " " + name_of(unit.state()));
+    const std::string last = log_.lines().size() == begin ? "" : log_.lines().back().text;
+    const bool late =
+        last == "forward_begin " + unit.name() || last == "forward_end " + unit.name();
+    heard.push_back(unit.name() + " " + name_of(unit.state()) + (late ? ", late" : ""));
   }
   void before_backward(ShardedUnit& unit) override {
     heard.push_back(unit.name() + " in backward");
   }
   std::vector<std::string> heard;
+  std::size_t begin = 0;  // of the pass, in the log
+
+ private:
+  const EventLog& log_;
 };
 
 const std::vector<EventKind> kPass = {EventKind::issue, EventKind::wait, EventKind::forward_begin,
@@ -265,9 +277,10 @@ const std::vector<EventKind> kPass = {EventKind::issue, EventKind::wait, EventKi
 ///   tape    a forward with a tape that is given up        eval   one without a tape
 ///   again   as tape, and the first layer is called again  reset  reshard() of all units
 ///   throws  the first layer throws                        update an optimizer step
+///   ahead   start_unshard() of the last unit, for a forward that follows
 void hooks(Recorder& recorder) {
   Tower tower(recorder);
-  Listener listener;
+  Listener listener(recorder.log());
   for (const auto& unit : tower.units()) {
     unit->install_hooks();
     if (recorder.option("scheduler", true)) unit->scheduler = &listener;
@@ -288,11 +301,14 @@ void hooks(Recorder& recorder) {
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const std::string name = fmt::format("{} {}", i, passes[i]);
     listener.heard.clear();
+    listener.begin = recorder.log().lines().size();
     if (passes[i] == "reset") {
       for (const auto& unit : tower.units()) unit->reshard();
       recorder.memory(name + " memory");
     } else if (passes[i] == "update") {
       tower.update();
+    } else if (passes[i] == "ahead") {
+      tower.units().back()->start_unshard(Phase::forward);
     } else if (passes[i] == "throws") {
       recorder.attempt(name, [&] { tower.model()(misfit); });
     } else {
@@ -314,7 +330,8 @@ void destroyed(Recorder& recorder) {
   nn::Module& layer = *model.layers().front();
   void* place = ::operator new(sizeof(ShardedUnit));
   const auto make = [&](nn::Module& module) {
-    return new (place) ShardedUnit("layers.0", module, Tower::flats_of(module, recorder),
+    const std::string name = name_of_unit(0);
+    return new (place) ShardedUnit(name, module, Tower::flats_of(name, module, recorder),
                                    recorder.shared_group(), nullptr, {});
   };
   ShardedUnit* unit = make(layer);

@@ -5,6 +5,8 @@
 #include "task3/tower.h"
 #include "tensor/cast.h"
 
+#include <algorithm>
+
 namespace fsdp::graded {
 
 std::int64_t Layer::bytes() const {
@@ -15,7 +17,7 @@ std::int64_t Layer::bytes() const {
   return bytes;
 }
 
-std::string unit_name(std::size_t index) { return "layers." + std::to_string(index); }
+std::string unit_name(std::size_t index) { return name_of_unit(index); }
 
 Layer layer_of(const Case& asked, std::size_t index) {
   Context context({.seed = asked.seed});
@@ -23,7 +25,7 @@ Layer layer_of(const Case& asked, std::size_t index) {
   testing::Toy model(config_of(asked));
   widen(model, asked);
   Layer layer;
-  for (const bool trainable : {true, false}) {
+  for (const bool trainable : trainable_or_not(asked)) {
     std::int64_t numel = 0;
     std::vector<Tensor> parts;
     for (const nn::NamedParameter& each : model.layers().at(index)->named_parameters()) {
@@ -99,20 +101,53 @@ std::vector<std::string> uncast_gathers_of(const Layer& layer, const std::string
 }
 
 void check_tensor(Check& check, const std::string& what, const Observations& seen, int rank,
-                  const std::string& key, const Tensor& expected, std::int64_t valid) {
-  check.bits(what, seen.floats(rank, key), testing::floats_of(expected), valid);
+                  const std::string& key, const Tensor& expected, std::int64_t valid,
+                  const std::vector<Cause>& causes) {
+  check.bits(what, seen.floats(rank, key), testing::floats_of(expected), valid, causes);
   check.equal(what + " in float64", seen.lines(rank, key + " in full"),
               testing::digits_of(expected));
 }
 
+namespace {
+
+/// Whether every part of `observed` is one of `expected`, perhaps in another place.
+bool are_parts_of(const std::vector<float>& observed, const std::vector<float>& expected,
+                  int parts) {
+  if (observed.size() != expected.size() || parts == 0) return false;
+  const auto length = static_cast<std::ptrdiff_t>(expected.size()) / parts;
+  for (auto part = observed.begin(); part != observed.end(); part += length) {
+    bool found = false;
+    for (auto other = expected.begin(); other != expected.end(); other += length) {
+      found = found || std::equal(part, part + length, other);
+    }
+    if (!found) return false;
+  }
+  return true;
+}
+
+std::vector<Cause> causes_of_parts(const std::vector<float>& observed,
+                                   const std::vector<float>& expected, std::int64_t valid,
+                                   int parts) {
+  return {{are_parts_of(observed, expected, parts),
+           "A rank kept the part of another rank: rank r of the subgroup, which is not rank r of "
+           "the world, keeps part r"},
+          {parts > 0 && observed.size() == expected.size() &&
+               std::equal(observed.begin(), observed.begin() + valid, expected.begin()),
+           "You kept only what is no padding of a part: keep all of its P/s elements"}};
+}
+
+}  // namespace
+
 void check_values(Check& check, const Observations& seen, int rank, const std::string& key,
-                  const Layer& layer, float factor) {
+                  const Layer& layer, float factor, int parts) {
   for (std::size_t i = 0; i < layer.flats.size(); ++i) {
     const Tensor expected = Tensor::empty(layer.flats[i].shape(), layer.flats[i].dtype());
     ops::copy(expected, layer.flats[i]);
     ops::scale(expected, factor);
-    check_tensor(check, "the flat vector", seen, rank, key + "." + std::to_string(i), expected,
-                 layer.valid[i]);
+    const std::string name = key + "." + std::to_string(i);
+    check_tensor(check, "the flat vector", seen, rank, name, expected, layer.valid[i],
+                 causes_of_parts(seen.floats(rank, name), testing::floats_of(expected),
+                                 layer.valid[i], parts));
   }
 }
 

@@ -13,6 +13,11 @@ std::vector<std::string> lines(const char* what, const Layer& layer) {
                                   fmt::format("{} all_gather {}/forward", what, unit_name()));
 }
 
+/// `step`, or that of the cast if something has to be cast.
+std::string step_of(const std::string& step, const Layer& layer) {
+  return layer.cast_bytes > 0 ? "3.6" : step;
+}
+
 bool any_begins(const std::vector<std::string>& all, const std::string& with) {
   return std::any_of(all.begin(), all.end(),
                      [&](const std::string& line) { return line.starts_with(with); });
@@ -31,7 +36,8 @@ std::int64_t full_bytes(const Observations& seen, int rank, const std::string& k
 }
 
 /// Whether task 2 has made the vectors of a unit in the right formats.
-bool check_formats(const Observations& seen, int rank, const Layer& layer) {
+bool check_formats(const std::string& step, const Observations& seen, int rank,
+                   const Layer& layer) {
   const auto is = seen.lines(rank, "formats");
   const auto begin = [](const std::string& line, char last) {
     return line.substr(0, line.find(last));
@@ -39,7 +45,7 @@ bool check_formats(const Observations& seen, int rank, const Layer& layer) {
   const bool comparable = is.size() == layer.formats.size() && !is.empty();
   const std::string ours = comparable ? begin(is[0], ',') : "";
   const std::string theirs = comparable ? begin(layer.formats[0], ',') : "";
-  Check check("3.1",
+  Check check(step,
               "task 2 has made full() in the dtype that the model reads, and the shard in that of "
               "the parameters",
               seen);
@@ -62,13 +68,13 @@ void check_cast(const Observations& seen, int rank, const Layer& layer, std::int
     received += each.at("received").get<std::int64_t>();
   }
   const std::int64_t right = layer.bytes() / seen.world_size() * (seen.world_size() - 1);
-  Check wire("3.1", "under mixed precision the shard is cast before it is gathered", seen);
+  Check wire("3.6", "under mixed precision the shard is cast before it is gathered", seen);
   wire.at(rank, unit_name())
       .equal("the number of bytes received by the gather", received, right,
              {{received > right,
                "You gathered the shard in its own dtype: cast the shard first, so that only the "
                "narrow copies travel"}});
-  Check copy("3.1", "the copy of the shard that is gathered counts as ALL_GATHER", seen);
+  Check copy("3.6", "the copy of the shard that is gathered counts as ALL_GATHER", seen);
   const std::int64_t now = seen.bytes(rank, "started", "ALL_GATHER");
   copy.at(rank, unit_name())
       .equal("ALL_GATHER bytes after the gather was started",
@@ -76,6 +82,15 @@ void check_cast(const Observations& seen, int rank, const Layer& layer, std::int
              {{now == 0 && others == layer.cast_bytes,
                "You counted the copy as another kind of memory: use an AllocationScope with "
                "MemoryKind::all_gather"}});
+  std::vector<std::string> copies;
+  for (const std::string& line : seen.lines(rank, "allocations")) {
+    if (line.starts_with("alloc all_gather")) copies.push_back(line);
+  }
+  copy.equal("the copies in the trace", copies,
+             std::vector<std::string>(layer.flats.size(), "alloc all_gather " + unit_name()),
+             {{true,
+               "The copy has no owner, or another unit's: give the AllocationScope an Owner "
+               "with the name of this unit"}});
 }
 
 }  // namespace
@@ -83,29 +98,35 @@ void check_cast(const Observations& seen, int rank, const Layer& layer, std::int
 void judge_start(const Setup& setup) {
   const Observations& seen = run("start", setup);
   const Layer layer = layer_of(seen.asked());
+  const std::string step = step_of("3.1", layer);
   const std::string phase = "forward";
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    if (!check_formats(seen, rank, layer)) continue;
-    Check one("3.1", "a unit is gathered with one all-gather per flat parameter", seen);
+    if (!check_formats(step, seen, rank, layer)) continue;
+    Check one(step, "a unit is gathered with one all-gather per flat parameter", seen);
+    const auto started = collectives_of(seen.at(rank, "collectives"));
+    const auto right = gathers_of(layer, unit_name(), phase, seen.world_size());
     one.at(rank, unit_name())
-        .equal("what was started", collectives_of(seen.at(rank, "collectives")),
-               gathers_of(layer, unit_name(), phase, seen.world_size()),
-               {{layer.cast_bytes > 0 &&
-                     collectives_of(seen.at(rank, "collectives")) ==
-                         uncast_gathers_of(layer, unit_name(), phase, seen.world_size()),
+        .equal("what was started", started, right,
+               {{std::is_permutation(started.begin(), started.end(), right.begin(), right.end()),
+                 "You gathered the flat parameters in a different order from the unit's"},
+                {started == gathers_of(layer, "layers.0", phase, seen.world_size()),
+                 "You labeled a gather with the path of the module, layers.0: a label has the name "
+                 "of the unit"},
+                {layer.cast_bytes > 0 &&
+                     started == uncast_gathers_of(layer, unit_name(), phase, seen.world_size()),
                  "You gathered the shard in its own dtype: cast the shard first, so that only the "
                  "narrow copies travel"},
                 {seen.world_size() == 1 && seen.at(rank, "collectives").empty(),
                  "You started no gather at W = 1: a single rank gathers as many do"}});
     Check wait(
-        "3.1",
+        step,
         "start_unshard starts the gather and does not wait, so that it can be called ahead of time",
         seen);
     wait.at(rank, unit_name())
         .equal("the trace", seen.lines(rank, "events"), lines("issue", layer),
                {{any_begins(seen.lines(rank, "events"), "wait "),
                  "You wait in start_unshard(): nothing can overlap the gather"}});
-    Check room("3.1", "the gather writes into the flat vector itself, and nowhere else", seen);
+    Check room(step, "the gather writes into the flat vector itself, and nowhere else", seen);
     const std::int64_t held = full_bytes(seen, rank, "started") - full_bytes(seen, rank, "before");
     room.at(rank, unit_name())
         .equal(
@@ -123,8 +144,8 @@ void judge_start(const Setup& setup) {
                {{layer.cast_bytes == 0 && others - had == layer.bytes() / seen.world_size(),
                  "You hold another buffer of the shard's size: gather from shard() itself, and "
                  "into full() itself"}});
-    Check idempotent(
-        "3.1", "start_unshard is idempotent: a unit that is not sharded stays as it is", seen);
+    Check idempotent(step, "start_unshard is idempotent: a unit that is not sharded stays as it is",
+                     seen);
     idempotent.at(rank, unit_name())
         .equal("the state", seen.text(rank, "state"), std::string("unsharding"),
                {{seen.text(rank, "state") == "sharded",
@@ -133,7 +154,7 @@ void judge_start(const Setup& setup) {
     idempotent.equal("what a second call started", again, {},
                      {{!again.empty(), "You gathered twice: check the state first"}});
     idempotent.equal("the state", seen.text(rank, "state again"), std::string("unsharding"));
-    Check values("3.1", "after the gather the flat vector holds the shards in rank order", seen);
+    Check values(step, "after the gather the flat vector holds the shards in rank order", seen);
     check_values(values.at(rank, unit_name()), seen, rank, "full", layer);
   }
 }
@@ -157,10 +178,11 @@ void judge_start_peak(const Setup& setup) {
 void judge_finish(const Setup& setup) {
   const Observations& seen = run("finish", setup);
   const Layer layer = layer_of(seen.asked());
+  const std::string step = step_of("3.2", layer);
   const bool started = seen.asked().options.value("started", true);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Check waits(
-        "3.2", "after finish_unshard the gather has finished and the parameters can be read", seen);
+    Check waits(step, "after finish_unshard the gather has finished and the parameters can be read",
+                seen);
     waits.at(rank, unit_name()).accepted("finish_unshard()", seen.at(rank, "finish"));
     std::vector<std::string> expected = lines("wait", layer);
     if (!started) {
@@ -171,19 +193,22 @@ void judge_finish(const Setup& setup) {
     waits.at(rank, unit_name())
         .equal("the trace", events, expected,
                {{started && events.empty(), "You did not wait for the gather"},
+                {started && events.size() < expected.size(),
+                 "You did not wait for every gather: each flat parameter has its own"},
                 {!started && events.empty(),
                  "finish_unshard() did not gather a unit that was not started"}});
     check_values(waits, seen, rank, "full", layer);
-    waits.equal("the state", seen.text(rank, "state"), std::string("unsharded"));
-    Check ends("3.2", "a copy of the shard that is gathered lives as long as the gather", seen);
+    waits.equal("the state", seen.text(rank, "state"), std::string("unsharded"),
+                {{seen.text(rank, "state") == "unsharding",
+                  "You did not set the state: after the wait it is unsharded"}});
+    Check ends(step, "a copy of the shard that is gathered lives as long as the gather", seen);
     ends.at(rank, unit_name())
         .equal("ALL_GATHER bytes after finish_unshard()",
                seen.bytes(rank, "finished", "ALL_GATHER"), 0,
                {{seen.bytes(rank, "finished", "ALL_GATHER") == layer.cast_bytes,
                  "You still hold the copy of the shard that was gathered: the gather keeps it "
                  "alive for as long as it is needed, so keep no reference of your own"}});
-    Check idempotent("3.2", "finish_unshard is idempotent: an unsharded unit stays unsharded",
-                     seen);
+    Check idempotent(step, "finish_unshard is idempotent: an unsharded unit stays unsharded", seen);
     idempotent.at(rank, unit_name())
         .equal("what a second call did", seen.lines(rank, "again"), {},
                {{true, "You gathered or waited a second time: check the state first"}});
@@ -214,7 +239,8 @@ void judge_reshard(const Setup& setup) {
              {is_one_of(layer, left),
               "You did not free one of the unit's flat parameters: free each of them, frozen or "
               "not"}});
-    frees.equal("the state", seen.text(rank, "state"), std::string("sharded"));
+    frees.equal("the state", seen.text(rank, "state"), std::string("sharded"),
+                {{true, "You freed the full parameters and left the state as it was: set it"}});
     frees.refused("reading a parameter of a sharded unit", seen.at(rank, "read"), "StorageError",
                   {unit_name()});
     Check stays(
@@ -245,17 +271,20 @@ void judge_reshard(const Setup& setup) {
     Check idempotent("3.3", "reshard is idempotent", seen);
     idempotent.at(rank, unit_name())
         .equal("what a second call did", seen.lines(rank, "again"), {},
-               {{true, "You freed a second time: check the state first"}});
+               {{any_begins(seen.lines(rank, "again"), "issue "),
+                 "You gathered a unit that was sharded already, only to free it: return early"},
+                {true, "You freed a second time: check the state first"}});
   }
 }
 
 void judge_subgroup(const Setup& setup) {
   const Observations& seen = run("subgroup", setup);
   const Layer layer = layer_of(seen.asked());
+  const std::string step = step_of("3.4", layer);
   const int parts = seen.asked().options.value("group", 0);
   const int world = seen.world_size();
   for (int rank = 0; rank < world; ++rank) {
-    Check keeps("3.4", "a rank keeps 1/s of the full parameters, and frees the rest", seen);
+    Check keeps(step, "a rank keeps 1/s of the full parameters, and frees the rest", seen);
     const std::int64_t kept = full_bytes(seen, rank, "kept");
     const Json& peak = seen.at(rank, "keeping");
     const auto held_before = peak.at("before").at("total").get<std::int64_t>();
@@ -283,7 +312,7 @@ void judge_subgroup(const Setup& setup) {
     const auto grown = peak.at("peak").at("total").get<std::int64_t>() - held_before;
     keeps.at_most("the peak of memory, above what was held before", grown, layer.bytes() / parts,
                   {{grown > layer.bytes() / parts, "You copied more than the part"}});
-    Check again("3.4", "a unit that is already sharded keeps its parts", seen);
+    Check again(step, "a unit that is already sharded keeps its parts", seen);
     again.at(rank, unit_name())
         .accepted(
             "reshard_to_subgroup() of a sharded unit", seen.at(rank, "again"),
@@ -291,22 +320,41 @@ void judge_subgroup(const Setup& setup) {
               "You read the full vector of a sharded unit: return at once if it is sharded"}});
     if (!again.ok()) continue;
     again.equal("UNSHARDED_PARAM bytes after a second call", full_bytes(seen, rank, "kept again"),
-                layer.bytes() / parts);
-    Check gathers("3.4", "the next gather is over the subgroup, from the parts", seen);
+                layer.bytes() / parts,
+                {{full_bytes(seen, rank, "kept again") == 0,
+                  "You dropped the parts of a unit that was sharded already: leave them as they "
+                  "are"}});
+    Check gathers(step, "the next gather is over the subgroup, from the parts", seen);
     gathers.at(rank, unit_name())
         .equal("what was started", collectives_of(seen.at(rank, "collectives")),
-               gathers_of(layer, unit_name(), "backward", parts));
-    check_values(gathers, seen, rank, "full", layer);
-    gathers.equal("UNSHARDED_PARAM bytes after the gather was started",
+               gathers_of(layer, unit_name(), "backward", parts),
+               {{gathered_over(world),
+                 "Parts were kept, but you gathered over all ranks instead of the subgroup"},
+                {collectives_of(seen.at(rank, "collectives")) ==
+                     gathers_of(layer, unit_name(), "forward", parts),
+                 "You labeled a gather of parts with a phase other than the one passed to the "
+                 "call"}});
+    check_values(gathers, seen, rank, "full", layer, 1, parts);
+    gathers.equal("UNSHARDED_PARAM bytes after finish_unshard(backward)",
                   full_bytes(seen, rank, "gathered"), layer.bytes(),
                   {{full_bytes(seen, rank, "gathered") > layer.bytes(),
                     "You still hold the parts although the full parameters are gathered"}});
-    Check drops("3.4", "reshard drops the parts: after an update they would be stale", seen);
+    Check storage(step, "a part lies in the storage that subgroup_storage() returns", seen);
+    storage.at(rank, unit_name())
+        .equal("what reshard_to_subgroup() allocated", seen.lines(rank, "allocations"),
+               std::vector<std::string>(layer.flats.size(), "alloc unsharded_param " + unit_name()),
+               {{true,
+                 "You made the storage of a part yourself: allocate the one that "
+                 "subgroup_storage(flat) returns"}});
+    Check drops(step, "reshard drops the parts: after an update they would be stale", seen);
     drops.at(rank, unit_name())
         .equal("UNSHARDED_PARAM bytes left", full_bytes(seen, rank, "dropped"), 0,
                {{full_bytes(seen, rank, "dropped") == layer.bytes() / parts,
                  "You did not drop the parts in reshard(), step 3.3: drop them even if the unit is "
                  "already sharded"}});
+    drops.equal("what was started after an update",
+                collectives_of(seen.at(rank, "after an update")),
+                gathers_of(layer, unit_name(), "forward", world));
     check_values(drops, seen, rank, "updated", layer, 2);
   }
 }
