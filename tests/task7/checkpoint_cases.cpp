@@ -156,6 +156,23 @@ Json without_ignored(Json options) {
   return options;
 }
 
+/// A slice is flat, whatever the shape of its tensor.
+void check_flat(const Observations& seen, int rank) {
+  Check check("7.6", "a slice is a flat view of the live state, and knows the shape of the whole",
+              seen);
+  check.at(rank);
+  for (const Json& slice : seen.at(rank, "all")) {
+    const auto shape = slice.at("given as").get<Shape>();
+    check.that(shape.size() == 1,
+               fmt::format("the values of the slice {} have the shape {}",
+                           slice.at("name").get<std::string>(), fsdp::to_string(shape)),
+               "one dimension",
+               {{shape == slice.at("shape").get<Shape>(),
+                 "You passed the tensor in its own shape: flatten it"}});
+    if (!check.ok()) return;
+  }
+}
+
 /// What is saved is float32 in these models, whatever they compute in.
 void check_masters(const Observations& seen, int rank) {
   Names others;
@@ -182,6 +199,7 @@ void judge_slices(const Setup& setup) {
     all.push_back(seen.at(rank, "all"));
     sharded.push_back(seen.at(rank, "sharded"));
     check_masters(seen, rank);
+    check_flat(seen, rank);
   }
   Check check("7.6",
               "the slices of all ranks make up the training state, and ignored parameters are "
@@ -300,8 +318,12 @@ void judge_damaged(const Setup& setup) {
   Check refused("7.6", "a checkpoint that is damaged or belongs to another model is refused", seen);
   const auto types = of_ranks(seen.at(0, "broken"), "type");
   const bool anybody = std::find(types.begin(), types.end(), "InputError") != types.end();
+  std::vector<Cause> causes = causes_of_blindness(seen);
+  causes.push_back({damage == "deeper",
+                    "You checked this model's slices only, so the tensors of the other model's "
+                    "last block are left unread"});
   refused.at_rank_of(0, heirs).that(anybody, "no rank found " + damage_text(asked), "an InputError",
-                                    causes_of_blindness(seen));
+                                    causes);
   for (int rank = 0; rank < heirs; ++rank) {
     const Json& noted = seen.at(0, "broken").at(static_cast<std::size_t>(rank));
     refused.at_rank_of(rank, heirs)

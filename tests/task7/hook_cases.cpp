@@ -10,11 +10,14 @@ namespace {
 using Lines = std::vector<std::string>;
 
 /// The two passes of an iteration of a toy at some depth: which collective is started and waited
-/// for when. `units` in forward order; the kept one is the first if it is the root's, or the last.
+/// when. `units` in forward order; the kept one is the first if it is the root's, or the last.
+/// Those that are frozen whole take part, but reduce nothing.
 class Wire {
  public:
-  Wire(Names units, int ahead)
-      : units_(std::move(units)), ahead_(static_cast<std::size_t>(ahead)) {}
+  Wire(Names units, Names frozen, int ahead)
+      : units_(std::move(units)),
+        frozen_(std::move(frozen)),
+        ahead_(static_cast<std::size_t>(ahead)) {}
 
   Lines forward(bool knows_order) {
     lines_.clear();
@@ -58,16 +61,24 @@ class Wire {
   }
   void reduce(const std::string& unit) {
     if (!reducing_.empty()) lines_.push_back("wait reduce_scatter " + reducing_ + "/gradient");
+    reducing_.clear();
+    if (std::find(frozen_.begin(), frozen_.end(), unit) != frozen_.end()) return;
     lines_.push_back("issue reduce_scatter " + unit + "/gradient");
     reducing_ = unit;
   }
 
-  Names units_;
+  Names units_, frozen_;
   std::size_t ahead_;
   std::size_t started_ = 0;
   std::string reducing_;
   Lines lines_;
 };
+
+std::int64_t gathers_in(const Lines& lines) {
+  return std::count_if(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.starts_with("issue all_gather");
+  });
+}
 
 }  // namespace
 
@@ -76,10 +87,15 @@ void judge_hooks(const Setup& setup) {
   const Case& asked = seen.asked();
   const int depth = asked.options.value("depth", 1);
   const int limit = asked.options.value("limit", 0) > 0 ? asked.options.value("limit", 0) : depth;
-  Names units;
-  for (const WantedUnit& unit : plan_of(asked).units) units.push_back(unit.name);
-  Wire wire(units, std::min(depth, limit));
-  Wire serial(units, 0);
+  Names units, frozen;
+  for (const WantedUnit& unit : plan_of(asked).units) {
+    units.push_back(unit.name);
+    const bool is_frozen = std::none_of(unit.flats.begin(), unit.flats.end(),
+                                        [](const WantedFlat& flat) { return flat.trainable; });
+    if (is_frozen) frozen.push_back(unit.name);
+  }
+  Wire wire(units, frozen, std::min(depth, limit));
+  Wire serial(units, frozen, 0);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check slots("7.2", "if there is a prefetcher, every unit's slot holds it", seen);
     slots.at(rank).that(seen.at(rank, "prefetcher").get<bool>() == (depth > 0),
@@ -102,10 +118,14 @@ void judge_hooks(const Setup& setup) {
                   "reshard, the forward ends, backward reduces",
                   seen);
       const Lines forward = seen.lines(rank, "forward " + name);
-      order.at(rank).equal("forward " + name, forward, wire.forward(i > 0),
+      const Lines expected = wire.forward(i > 0);
+      order.at(rank).equal("forward " + name, forward, expected,
                            {{i > 0 && depth > 0 && forward == serial.forward(false),
                              "nothing is gathered ahead although the order is known; check that "
-                             "the prefetcher's hooks run when a forward begins and ends"}});
+                             "the prefetcher's hooks run when a forward begins and ends"},
+                            {!frozen.empty() && gathers_in(forward) == gathers_in(expected),
+                             "You left frozen units out of the list for the prefetcher, so it does "
+                             "not count them: more are in flight than the limit allows"}});
       if (depth > 0) {
         const Names record = seen.lines(rank, "record " + name);
         order.equal(

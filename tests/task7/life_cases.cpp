@@ -5,7 +5,8 @@
 
 namespace fsdp::graded {
 
-void judge_splits(const Setup& setup) {
+bool judge_splits(const Setup& setup) {
+  bool right = true;
   const Observations& seen = run("splits", setup);
   const auto units = std::ssize(plan_of(seen.asked()).units);
   const auto counts = seen.at(0, "splits").get<std::vector<std::int64_t>>();
@@ -15,8 +16,12 @@ void judge_splits(const Setup& setup) {
     check.at_rank_of(static_cast<int>(rank), static_cast<int>(counts.size()))
         .equal("the number of splits", counts[rank],
                seen.asked().options.value("group", 0) > 1 ? 1 : 0,
-               {{counts[rank] == units, "each unit made a subgroup of its own"}});
+               {{counts[rank] == units, "You made a subgroup of its own for each unit"},
+                {counts[rank] == 0,
+                 "You made no subgroup, but under within(s) the units gather again in one"}});
+    right = right && check.ok();
   }
+  return right;
 }
 
 void judge_gone(const Setup& setup) {

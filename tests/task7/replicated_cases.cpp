@@ -108,6 +108,15 @@ void check_updated(const Observations& seen, int rank) {
                          "would update the copies in param_dtype: pass it the masters"}});
 }
 
+/// Whether buffer number `i` is computed if something is ignored besides.
+bool is_computed_beside_ignored(const Observations& seen, int rank, std::size_t i) {
+  const Case& asked = seen.asked();
+  const Setup beside{.world_size = asked.world_size,
+                     .seed = asked.seed,
+                     .options = with(asked.options, {{"ignored", {"model.norm"}}})};
+  return run("replicated", beside).at(rank, "buffers").at(i).at("initialized").get<bool>();
+}
+
 }  // namespace
 
 void judge_replicated(const Setup& setup) {
@@ -146,7 +155,10 @@ void judge_replicated(const Setup& setup) {
       buffers.that(initialized,
                    fmt::format("buffer '{}' of module '{}' has not been initialized", name, module),
                    "an initialized buffer",
-                   {{meta, fmt::format("initialize_buffers() was not called on '{}'{}: after a "
+                   {{!initialized && meta && plan.replicated.empty() &&
+                         is_computed_beside_ignored(seen, rank, i),
+                     "You initialize the buffers only if a parameter is ignored"},
+                    {meta, fmt::format("initialize_buffers() was not called on '{}'{}: after a "
                                        "meta start call it on every module of the tree",
                                        module, is_bare ? ", which has no parameter" : "")}});
       if (initialized) buffers.bits("buffer " + name, floats_of(noted.at(i).at("bits")), expected);

@@ -65,7 +65,11 @@ FullyShardOptions Session::sharding() {
 }
 
 void Session::shard() { model_ = fully_shard(*root_, group_, sharding()); }
-void Session::begin_sharding() { model_ = StepProbe::unbuilt(*root_, group_, sharding()); }
+void Session::begin_sharding() {
+  model_ = StepProbe::unbuilt(*root_, group_, sharding());
+  const auto what = options_.value("offload", std::string());
+  StepProbe::set_offload(*model_, {.params = !what.empty(), .grads = what == "gradients"});
+}
 
 void Session::attach_adamw() {
   model_->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
@@ -130,7 +134,10 @@ Json Session::units_json() {
       flats.push_back({{"paths", paths},
                        {"trainable", flat->requires_grad()},
                        {"decays", flat->decay},
-                       {"dtype", name_of(flat->shard().dtype())}});
+                       {"dtype", name_of(flat->shard().dtype())},
+                       {"offload", !flat->offload().params ? ""
+                                   : flat->offload().grads ? "gradients"
+                                                           : "parameters"}});
       formats.push_back(fmt::format("{}, read as {}, gradients summed in {}",
                                     name_of(flat->shard().dtype()), name_of(flat->full().dtype()),
                                     name_of(flat->reduce_dtype())));
@@ -208,6 +215,7 @@ Json to_json(const io::StateSlice& slice) {
           {"begin", slice.begin},
           {"dtype", name_of(slice.values.dtype())},
           {"shape", slice.full_shape},
+          {"given as", slice.values.shape()},
           {"bits", bits_of(slice.values)}};
 }
 

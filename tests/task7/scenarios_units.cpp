@@ -60,6 +60,8 @@ void units(Recorder& recorder) {
   Json gathered = Json::array();
   if (recorder.option("group", 0) > 1) {
     for (const auto& unit : session.model().units()) {
+      using Kind = ReshardAfterForward::Kind;
+      if (unit->options().reshard_after_forward.kind != Kind::within) continue;
       unit->finish_unshard(Phase::forward);
       unit->reshard_to_subgroup();
       unit->finish_unshard(Phase::backward);

@@ -127,6 +127,24 @@ void check_one_unit(const Observations& seen, int rank, const char* what, std::i
        {grown > bytes.largest_unit, "more than one unit is unsharded at a time"}});
 }
 
+void check_shapes(const Observations& seen, int rank) {
+  std::map<std::string, Shape> shapes;
+  for (const auto& [path, shape] : eager(seen.asked().options, seen.asked().seed).shapes) {
+    shapes[path] = shape;
+  }
+  Check check("7.5", "the tensor that a visit gets has the parameter's shape", seen);
+  check.at(rank);
+  for (const Json& each : seen.at(rank, "visited")) {
+    const auto path = each.at("path").get<std::string>();
+    const auto shape = each.at("shape").get<Shape>();
+    check.equal("the shape of what the visit of " + path + " gets", fsdp::to_string(shape),
+                fsdp::to_string(shapes.at(path)),
+                {{shape == Shape{numel_of(shapes.at(path))},
+                  "You passed the parameter's part of the flat vector, which has one dimension"}});
+    if (!check.ok()) return;
+  }
+}
+
 int ranks_of(const Case& asked) { return asked.options.value("ranks", 2); }
 
 }  // namespace
@@ -142,6 +160,7 @@ void judge_visit(const Setup& setup) {
       paths.push_back(each.at("path").get<std::string>());
     }
     order.at(rank).equal("the visits", paths, order_of(plan));
+    if (order.ok()) check_shapes(seen, rank);
     Check one("7.5", "only the unit whose parameters are visited is unsharded", seen);
     const Names owners = owners_of(plan);
     const Names before = seen.lines(rank, "unsharded before");

@@ -131,16 +131,19 @@ void check_zeroed(const Observations& seen, int rank, const std::string& key) {
   Check check("7.4", "after zero_grad no gradient is allocated", seen);
   const Json& left = seen.at(rank, "gradients " + key);
   const int count = left.at("count").get<int>();
+  const std::string when = key == "zeroed" ? "after zero_grad()" : "after zero_grad(), " + key;
   check.at(rank).equal(
-      "the number of SHARDED_GRAD bytes " + key, seen.bytes(rank, key, "SHARDED_GRAD"), 0,
+      "the number of SHARDED_GRAD bytes " + when, seen.bytes(rank, key, "SHARDED_GRAD"), 0,
       {{count > 0 && left.at("zero").get<bool>(),
         fmt::format("{} shards have a gradient full of zeros, but zero_grad() frees it, with "
                     "set_shard_grad(Tensor())",
                     count)},
        {count > 0, fmt::format("{} shards still have their gradient after zero_grad()", count)},
        {true, "no shard has a gradient anymore, so something still holds a view of one"}});
-  check.equal("the number of UNSHARDED_GRAD bytes " + key, seen.bytes(rank, key, "UNSHARDED_GRAD"),
-              0);
+  check.equal("the number of UNSHARDED_GRAD bytes " + when, seen.bytes(rank, key, "UNSHARDED_GRAD"),
+              0,
+              {{!plan_of(seen.asked()).replicated.empty(),
+                "You did not free the replicated gradients: their engine has a zero_grad() too"}});
 }
 
 }  // namespace

@@ -83,6 +83,23 @@ std::vector<std::string> sorted_paths(const std::vector<Json>& units) {
   return paths;
 }
 
+/// What of each flat parameter is in host memory, by unit.
+void check_offload(const Observations& seen, int rank, const std::vector<Json>& units) {
+  const std::string wanted = seen.asked().options.value("offload", std::string());
+  Check check("7.1", "every flat parameter follows the options' offload", seen);
+  check.at(rank);
+  for (const Json& unit : units) {
+    for (const Json& flat : unit.at("flats")) {
+      const auto observed = flat.at("offload").get<std::string>();
+      check.equal("what the first flat parameter of " + unit.at("name").get<std::string>() +
+                      " keeps in host memory",
+                  observed.empty() ? "nothing" : observed, wanted.empty() ? "nothing" : wanted,
+                  {{observed.empty(), "You did not pass options_.offload on to FlatParameter"}});
+      if (!check.ok()) return;
+    }
+  }
+}
+
 /// The dtypes of flat parameters, by unit.
 void check_formats(const Observations& seen, int rank, const std::vector<Json>& units,
                    const Plan& plan) {
@@ -179,10 +196,18 @@ void judge_units(const Setup& setup) {
                 {{replicated.size() > plan.replicated.size(),
                   "a tied parameter is ignored once for each of its paths"}});
     check_formats(seen, rank, units, plan);
+    check_offload(seen, rank, units);
+    const auto policy = [](int group) {
+      return group == 0   ? std::string("always")
+             : group == 1 ? std::string("never")
+                          : fmt::format("within({})", group);
+    };
     for (const Json& unit : units) {
       check.equal("reshard_after_forward of " + unit.at("name").get<std::string>(),
-                  unit.at("group").get<int>(), asked.options.value("group", 0));
+                  policy(unit.at("group").get<int>()), policy(asked.options.value("group", 0)),
+                  {{true, "You did not pass options_.reshard_after_forward on to the unit"}});
     }
+    if (!check.ok()) return;
     add_slices(whole, seen.at(rank, "slices"));
 
     Check lean("7.1", "making the units needs memory for the shards and at most one whole unit",
@@ -214,6 +239,8 @@ void judge_units(const Setup& setup) {
           const auto& each = all.at("param/" + path);
           full.insert(full.end(), each.begin(), each.end());
         }
+        const DType read_as = precision_of(asked.options).param_dtype_for(flat.dtype);
+        for (float& each : full) each = rounded(each, read_as);
         full.resize(static_cast<std::size_t>(padded(flat.numel, seen.world_size())), 0.0F);
         parts.at(rank, unit.name)
             .bits("the flat vector", floats_of(seen.at(rank, "gathered").at(at++).at("bits")), full,
