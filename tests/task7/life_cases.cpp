@@ -34,9 +34,8 @@ void judge_gone(const Setup& setup) {
                 seen);
     const Names before = seen.lines(rank, "record");
     const Names after = seen.lines(rank, "record afterwards");
-    check.at(rank).equal(
-        "the order that another model's prefetcher has recorded", after, before,
-        {{after != before, "hooks on the root are still called: keep their handles in hooks_"}});
+    check.at(rank).equal("the order that another model's prefetcher has recorded", after, before,
+                         {{after != before, "You left hooks on the root, which are still called"}});
     check.equal("the collectives of a forward of the plain module",
                 std::ssize(seen.at(rank, "call")), 0);
     if (!check.ok()) continue;
@@ -44,17 +43,17 @@ void judge_gone(const Setup& setup) {
     const Names middle = seen.lines(rank, "record in the middle");
     const Names ended = {units[0], units[1]}, begun(units.begin() + 2, units.end());
     check.equal(
-        "the order that another model's prefetcher has recorded, after the plain module was called "
-        "in the middle of that model's forward,",
+        "what another model's prefetcher has recorded when the plain module was called in the "
+        "middle of that model's forward",
         middle, before,
         {{middle == ended,
-          "the hook on the root that notifies the prefetcher of the end of a forward is still "
-          "called: keep its handle in hooks_"}});
+          "You left one hook on the root: it still notifies the prefetcher of the end of a "
+          "forward"}});
     const Names whole = seen.lines(rank, "record of the forward");
     check.equal("the order recorded after that forward has ended", whole, before,
                 {{whole == begun,
-                  "the hook on the root that notifies the prefetcher of the beginning of a "
-                  "forward is still called: keep its handle in hooks_"}});
+                  "You left one hook on the root: it still notifies the prefetcher of the "
+                  "beginning of a forward"}});
   }
 }
 

@@ -125,7 +125,7 @@ void check_formats(const Observations& seen, int rank, const std::vector<Json>& 
   Check check("7.1", "every flat parameter follows the options' mixed_precision", seen);
   check.at(rank).equal("the dtypes of the flat parameters", observed, expected,
                        {{observed == plain && expected != plain,
-                         "options_.mixed_precision was not passed on to FlatParameter"}});
+                         "You did not pass options_.mixed_precision on to FlatParameter"}});
 }
 
 }  // namespace
@@ -153,6 +153,7 @@ void judge_units(const Setup& setup) {
     const Names names = names_of_units(units), wanted = names_of_units(expected);
     Names by_name = wanted;
     std::sort(by_name.begin(), by_name.end());
+    const auto moved = std::mismatch(names.begin(), names.end(), wanted.begin(), wanted.end());
     std::vector<Json> every_kept = expected;
     for (Json& unit : every_kept) {
       unit["kept"] = unit.at("kept").get<bool>() || &unit == &every_kept.back();
@@ -164,37 +165,37 @@ void judge_units(const Setup& setup) {
         seen);
     check.at(rank).equal(
         "the list of units", texts_of(units), texts_of(expected),
-        {{twice, "a parameter is in two units"},
+        {{twice, "You put a parameter into two units"},
          {std::count(names.begin(), names.end(), "root") > 1,
-          "the policy returned the root, but the root is added once more"},
+          "You added the root once more, although the policy returned it"},
          {wanted != by_name && names == by_name && !asked.options.contains("wrap"),
-          "the units are sorted by name, which is not the order of the forward"},
+          "You sorted the units by name, which is not the order of the forward"},
          {names != wanted &&
               std::is_permutation(names.begin(), names.end(), wanted.begin(), wanted.end()) &&
               asked.options.contains("wrap"),
-          fmt::format("the units are [{}], but the policy returned [{}]: keep the policy's order",
-                      fmt::join(names, ", "),
-                      fmt::join(asked.options.value("wrap", Names{}), ", "))},
+          fmt::format("You put {} where the policy has {}: the order is the policy's",
+                      moved.first == names.end() ? "nothing" : *moved.first,
+                      moved.second == wanted.end() ? "nothing" : *moved.second)},
          {texts_of(units) == texts_of(every_kept),
-          "both the root's unit and the last one are kept, but the last is kept only if the root "
-          "is not a unit"},
-         {empty, "a module that is left without parameters became a unit"},
+          "You kept both the root's unit and the last one; the last is kept only if the root is no "
+          "unit"},
+         {empty, "You made a unit of a module that is left without parameters"},
          {nobody && texts_of(with_kept(expected, "")) == texts_of(units),
-          "no unit is kept until backward"},
+          "You kept no unit until backward"},
          {texts_of(with_kept(expected, last)) == texts_of(units),
-          "the last unit is kept although the root is a unit"},
+          "You kept the last unit, although the root is a unit"},
          {texts_of(units) == texts_of(all_decaying(expected)),
-          "parameters without weight decay have a flat parameter of their own, but its "
+          "You gave parameters without weight decay a flat parameter of their own, but its "
           "FlatParameter::decay is still true"},
          {names == wanted && texts_of(units) == texts_of(with_other_order(expected, units)),
-          "the flat parameters are right but in another order: sort them by the first parameter of "
-          "each kind"},
+          "You made the right flat parameters, but not in the order in which their kinds first "
+          "appear"},
          {texts_of(units) == texts_of(undivided),
-          "one flat parameter mixes parameters with and without weight decay"}});
+          "You put parameters with and without weight decay into one flat parameter"}});
     const Names replicated = seen.lines(rank, "replicated");
     check.equal("the parameters left to be replicated", replicated, plan.replicated,
                 {{replicated.size() > plan.replicated.size(),
-                  "a tied parameter is ignored once for each of its paths"}});
+                  "You listed a tied, ignored parameter once for each of its paths"}});
     check_formats(seen, rank, units, plan);
     check_offload(seen, rank, units);
     const auto policy = [](int group) {
@@ -221,7 +222,7 @@ void judge_units(const Setup& setup) {
     lean.equal("the number of SHARDED_PARAM bytes", seen.bytes(rank, "made", "SHARDED_PARAM"),
                bytes.shards);
     lean.at_most("the largest block taken from the heap", making.at("heap").get<std::int64_t>(),
-                 4095, {{true, "a copy outside the memory tracker"}});
+                 4095, {{true, "You made a copy outside the memory tracker"}});
   }
   const State all = part_of(eager(asked.options, asked.seed).state, asked.options, false);
   Check values("7.1", "the shards of all ranks make up the parameters of an eager build", seen);

@@ -51,6 +51,18 @@ TEST_CASE("The sums of a unit's flat parameters are under way together", "[8.2]"
   }
 }
 
+TEST_CASE("What is under way of another unit, or of the same sum, is finished first", "[8.2]") {
+  const Starts one = {{"root", 0}, {"root", 0}, {"root", 0}};
+  const Starts two = {{"root", 0}, {"root", 1}, {"root", 0}, {"root", 1}};
+  for (const int replicas : worlds({2, 3})) {
+    for (const Starts& starts : {kUnits, one, two}) {
+      judge_start({.world_size = replicas,
+                   .delivery = Delivery::lazy,
+                   .options = {{"starts", starts}, {"numel", 4}}});
+    }
+  }
+}
+
 TEST_CASE("What is under way becomes leaves", "[8.3]") {
   for (const int replicas : worlds({1, 2, 3, 4})) {
     for (const Delivery delivery : {Delivery::lazy, Delivery::eager}) {
