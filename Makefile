@@ -224,12 +224,13 @@ cuda-kernels: ## Print and check what nvcc makes of each CUDA kernel (ARGS=--fam
 	@$(install) course
 	@python3 tests/cuda/kernel_table.py $(ARGS)
 
-check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, HOSTILE=no: less)
+check-grader: ## Test the grader with wrong and hostile submissions (QUICK=yes, HOSTILE=no, SINCE=commit: less)
 	@$(install) build course
 	@$(call configure,grade)
-	@python3 tests/grader/mutants.py --jobs $(JOBS) --all $(if $(QUICK),--sample 1)
+	@python3 tests/grader/mutants.py --jobs $(JOBS) --all $(if $(QUICK)$(SINCE),--sample 1) \
+	  $(if $(SINCE),--since $(SINCE))
 	@python3 tests/grader/whole_mutants.py
-	@$(if $(QUICK)$(filter no,$(HOSTILE)),,python3 tests/grader/hostile.py --jobs $(JOBS))
+	@$(if $(QUICK)$(SINCE)$(filter no,$(HOSTILE)),,python3 tests/grader/hostile.py --jobs $(JOBS))
 
 test-cuda: ## Build and run the tests of CUDA, under three plans of the stand-in
 	@$(install) build

@@ -21,6 +21,8 @@ import devices
 import manifest
 import processes
 
+_CLEAR = "\r\033[K"  # empties the terminal's line
+
 FolderAndName = tuple[str, str]  # ("task3_forward", "forward.cpp")
 
 
@@ -80,6 +82,8 @@ class Builder:
                 said.append(line)
                 if show:
                     _show_progress(line)
+            if show and sys.stdout.isatty():
+                print(_CLEAR, end="", flush=True)  # a count that ended early, as [0/2]
         if build.returncode != 0:
             if show:
                 print(_only_errors("".join(said)))
@@ -198,7 +202,7 @@ def _show_progress(line: str) -> None:
         return
     done, total = int(count[1]), int(count[2])
     if sys.stdout.isatty():
-        print(f"\r{count[0]}" if done < total else f"\r{' ' * len(count[0])}\r", end="", flush=True)
+        print(f"\r{count[0]}", end="", flush=True)
     elif total >= 20 and done % (total // 10) == 0 and done > 0:
         print(count[0], flush=True)
 

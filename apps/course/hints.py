@@ -18,7 +18,7 @@ FOLDER = Path("apps") / "course" / "hints"
 LEVELS = ("one", "two", "three")
 THROWS = "throws"
 THROWN_BY = "thrown"  # optional
-THROWN = "cause not determined: an exception"  # as tests/graded/run.h writes it, kThrownCause
+THROWN = "one of the usual mistakes of this step"  # as tests/graded/wording.h writes it, kThrownCause
 MEANING = ("a question, and where to read", "the invariant, and how to check it",
            "the solution, in words")
 

@@ -102,21 +102,32 @@ def digest_of_all(root: Path, course: manifest.Manifest) -> str:
 
 
 def store_integrated(root: Path, digest: str, passed: bool, verdict: str) -> None:
-    """What make test-integrated found; `verdict` in a few words."""
-    text = json.dumps({"files": digest, "passed": passed, "verdict": verdict}, indent=1,
-                      ensure_ascii=False)
+    """What make test-integrated found; `verdict` in a few words. What it found before is kept, for
+    files that are put back."""
+    runs = [run for run in _integrated_runs(root) if run["files"] != digest]
+    runs.insert(0, {"files": digest, "passed": passed, "verdict": verdict})
+    text = json.dumps({"runs": runs[:_RUNS_KEPT]}, indent=1, ensure_ascii=False)
     skeletons.write_by_rename(root / FOLDER / "integrated.json", text + "\n")
+
+
+def _integrated_runs(root: Path) -> list[dict]:
+    """What is remembered of make test-integrated, the newest first; [] if nothing can be read."""
+    try:
+        entry = json.loads((root / FOLDER / "integrated.json").read_text(encoding="utf-8"))
+        return [{"files": str(run["files"]), "passed": bool(run["passed"]),
+                 "verdict": str(run["verdict"])} for run in entry["runs"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def integrated(root: Path, course: manifest.Manifest) -> tuple[bool, str]:
     """Whether all tasks are known to pass together as they are now, and what to say of it."""
-    try:
-        entry = json.loads((root / FOLDER / "integrated.json").read_text(encoding="utf-8"))
-        if entry["files"] == digest_of_all(root, course):
-            return bool(entry["passed"]), str(entry["verdict"])
-        return False, "changed since it was tested: make test-integrated"
-    except (OSError, ValueError, KeyError, TypeError):
-        return False, "not tested yet: make test-integrated"
+    runs, now = _integrated_runs(root), digest_of_all(root, course)
+    for run in runs:
+        if run["files"] == now:
+            return run["passed"], run["verdict"]
+    state = "changed since it was tested" if runs else "not tested yet"
+    return False, f"{state}: make test-integrated"
 
 
 def own_before(root: Path, course: manifest.Manifest, task: manifest.Task) -> list[manifest.Task]:

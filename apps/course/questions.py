@@ -144,7 +144,7 @@ def _cause(question: Question, answer: question_form.Answer, reference) -> str:
         return f"It is what one gets by a known mistake: {causes[0]}."
     if _rounded_away(question, answer, reference):
         return f"Nearly: asked is the exact number, in {question.unit}."
-    return f"Cause not determined; see {question.read}."
+    return f"Read {question.read} again."
 
 
 def _rounded_away(question: Question, answer: question_form.Answer, reference) -> bool:

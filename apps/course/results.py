@@ -14,6 +14,7 @@ import terminal
 import verdicts
 
 _BAR = 20
+_MOST_AFTER = 3  # failing cases after the first that are told: more would bury it
 _WIDTH = 120
 _COLORS = {"passed": "good", "failed": "bad", "todo": "dim", "blocked": "waiting",
            "not run": "bad"}
@@ -37,13 +38,14 @@ def table(found: list[verdicts.Verdict], paper: terminal.Paper = terminal.PLAIN)
 
 
 def failures(found: list[verdicts.Verdict]) -> list[str]:
-    """The first failing step's message in full, then a line for each other failing case; one for
-    all cases of a step that is not written or cannot work yet."""
+    """The first failing step's message in full, then a line for each of the next failing cases (one
+    for all cases of a step that is not written or cannot work yet), and how many more there are."""
     # What is blocked comes last: its message is not where to begin.
     order = [verdict for state in ("failed", "todo", "blocked") for verdict in found
              if verdict.state == state]
     order.sort(key=lambda verdict: (verdict.state == "blocked", verdict.step.id))
     lines: list[str] = []
+    after: list[str] = []
     told: set[str] = set()
     for verdict in order:
         failing = [case for case in verdict.cases if not case.passed and case.name not in told]
@@ -57,14 +59,16 @@ def failures(found: list[verdicts.Verdict]) -> list[str]:
                 if len(case.messages) > 1:
                     lines += ["", f"    ({len(case.messages) - 1} more in this case)"]
                 continue
-            if len(told) == 2:
-                lines += ["", "After that:"]
             which = f'"{case.name}"'
             rest = [each.name for each in failing if each.name not in told]
             if verdict.state != "failed" and rest:
                 told.update(rest)
                 which = f"{which} and {len(rest)} more"
-            lines.append(f"  {verdict.step.id} {which}: {_one_line(case, verdict)}")
+            after.append(f"  {verdict.step.id} {which}: {_one_line(case, verdict)}")
+    if after:
+        more = len(after) - _MOST_AFTER
+        lines += ["", "After that:", *after[:_MOST_AFTER]]
+        lines += [f"  and {more} more"] if more > 0 else []
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Checks the worksheet of the writeup: writeup/worksheet.toml against writeup/0_why_sharding.md.
+"""Checks the worksheet of the writeup: writeup/worksheet.toml against writeup/worksheet.md.
 
 Every expression is evaluated exactly (+ - * / // ** ( ) min max ceil over named values) and must
 give the answer; the chapter must ask the question in the same words and print the same number.
@@ -120,7 +120,7 @@ def check(sheet: Path, chapter: Path) -> tuple[int, list[str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sheet", type=Path, default=ROOT / "writeup" / "worksheet.toml")
-    parser.add_argument("--chapter", type=Path, default=ROOT / "writeup" / "0_why_sharding.md")
+    parser.add_argument("--chapter", type=Path, default=ROOT / "writeup" / "worksheet.md")
     arguments = parser.parse_args()
     count, wrong = check(arguments.sheet, arguments.chapter)
     for line in wrong:

@@ -18,15 +18,15 @@ struct MemoryPoint {
   std::string after;             ///< "down_proj", "down_proj: weight", …
   std::int64_t activation = 0;   ///< counted as ACTIVATION
   std::int64_t temp = 0;         ///< counted as TEMP
-  std::int64_t weight_grad = 0;  ///< gradients of its weights made so far; they have a place of
-                                 ///< their own under FSDP and DDP, and count only without
+  std::int64_t weight_grad = 0;  ///< gradients of its weights so far; they count in a single
+                                 ///< process only, as FSDP and DDP write them into given buffers
 };
 
 /// A stretch of the tape: the embedding, one block, the head (final norm and lm_head), or the loss.
 ///
-/// A segment's input is counted here from the moment it begins, its output until it ends: so the
-/// bytes of a whole tape are the kept() of the segments that wait for backward plus one point of
-/// the segment that works, and nothing is counted twice.
+/// A segment counts its input from the moment it begins, and its output until it ends. So a whole
+/// tape holds the kept() of the segments that wait for backward, plus one point of the segment that
+/// computes, and nothing is counted twice.
 ///
 ///     forward    enters with its input               leaves with kept() + its output
 ///     backward   enters with kept() + d(output)      leaves with d(input)
@@ -35,7 +35,7 @@ struct MemoryPoint {
 struct SegmentMemory {
   std::vector<MemoryPoint> forward;   ///< front(): on entry, back(): on exit
   std::vector<MemoryPoint> backward;  ///< likewise; empty if nothing was recorded
-  std::int64_t dropped = 0;  ///< of its input: what is not kept is freed once it has returned
+  std::int64_t dropped = 0;  ///< bytes of its input that are not kept: freed when it has returned
   /// A checkpointed block has the second form: its forward runs without a tape and keeps the input
   /// alone, and backward begins with
   ///

@@ -86,7 +86,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.add_flag("--figures", line.figures,
                    "print the figures of the source documents beside ours, with the reasons");
   options.add_flag("--worksheet", line.worksheet,
-                   "print each formula of the book's chapter 0 beside what the engine measures");
+                   "print each formula of the book's worksheet beside what the engine measures");
   line.planner.declare(options);
   // Of one estimate only.
   for (const char* name : {"--rank", "--round-to", "--html", "--modules"}) {

@@ -25,7 +25,7 @@ struct CommandLine {
   int rank = 0;
   int round_to = 1;
   bool figures = false;    ///< print the source documents' figures instead
-  bool worksheet = false;  ///< print the worksheet of the book's chapter 0 instead
+  bool worksheet = false;  ///< print the book's worksheet instead
   planner::PlannerLine planner;
 };
 

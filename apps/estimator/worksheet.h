@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup estimator
-/// The worksheet of the book's chapter 0: each formula beside what the engine measured.
+/// The book's worksheet (writeup/worksheet.md): each formula beside what the engine measured.
 #pragma once
 
 #include "estimator/estimator_config.h"

@@ -58,7 +58,7 @@ struct RunResult {
   std::string strategy;
   int world_size = 1;
   std::int64_t first_step = 0;  ///< > 0 when resumed
-  std::vector<float> losses;    ///< one a step
+  std::vector<float> losses;    ///< one per step
   std::vector<Evaluation> evaluations;
   std::string param_sha256;     ///< ParameterFingerprint of the parameters at the end
   std::int64_t peak_bytes = 0;  ///< of the rank that needed most, over the whole run

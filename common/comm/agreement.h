@@ -15,8 +15,8 @@
 
 namespace fsdp::control {
 
-/// Decides what the ranks of one world may do. It knows neither threads nor messages: a backend
-/// reports what the ranks do, one event at a time, and a Listener hears what follows from it. So
+/// Decides what the ranks of one world may do. It uses neither threads nor messages: a backend
+/// reports what the ranks do, one event at a time, and a Listener is called with what follows. So
 /// every backend gives the same verdict, in the same words.
 ///
 /// A collective may move data when the last of its ranks has called it, and the calls match. So a
@@ -29,10 +29,11 @@ namespace fsdp::control {
 /// After a failure the world stops, for good and in all groups.
 ///
 /// One message needs a wait. Suppose an exception unwinds a rank (the *culprit*), which would then
-/// wait forever in the destructor of a Work. The reason is that exception, and its message is known
-/// only when the culprit's body has ended. The others wait until then, but at most for `patience`:
-/// the culprit may swallow the exception and compute for long. A culprit that uses any group again
-/// has swallowed it. Then, and after `patience`, the reason is the chain of ranks that was found.
+/// wait forever in the destructor of a Work. The reason to report is that exception, but its text
+/// is known only when the culprit's body has ended. So the other ranks wait until it ends, at most
+/// for `patience`, because the culprit may catch the exception and compute for a long time. If it
+/// uses any group again, it has caught the exception. Then, and after `patience`, the reported
+/// reason is the chain of ranks that was found.
 class Agreement {
  public:
   /// Called from within the events below.

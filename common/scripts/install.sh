@@ -13,7 +13,7 @@ python=   # whether the course's programs will run
 # Every other system can use the container. Ubuntu 22.04, for one, has no toml++, and a Python that
 # is too old.
 system=$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release 2>/dev/null || true)
-supported='Debian 12, Debian 13 and Ubuntu 24.04 have all that it takes.'
+supported='Debian 12 and Debian 13 were tried; Ubuntu 24.04 has the packages too.'
 # shellcheck disable=SC2016  # for the reader to expand
 elsewhere='Elsewhere use its container: docker build -t unshard . &&
   docker run --rm -it -v "$PWD":/unshard unshard'

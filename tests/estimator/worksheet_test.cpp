@@ -1,4 +1,4 @@
-// The worksheet of chapter 0: formulas by hand against the engine, and the chapter against both.
+// The worksheet of the book: formulas by hand against the engine, and its page against both.
 #include "estimator/worksheet.h"
 
 #include "base/check.h"
@@ -112,7 +112,7 @@ TEST_CASE("a configuration that the worksheet does not describe is refused", "[e
 }
 
 TEST_CASE("the chapter prints what the command prints", "[estimator]") {
-  std::istringstream chapter(io::read_text(FSDP_PROJECT_ROOT "/writeup/0_why_sharding.md"));
+  std::istringstream chapter(io::read_text(FSDP_PROJECT_ROOT "/writeup/worksheet.md"));
   int worksheets = 0;
   for (std::string line; std::getline(chapter, line);) {
     if (line.find("--worksheet") == std::string::npos || !line.starts_with("make estimate"))

@@ -79,10 +79,11 @@ void Check::report(const std::string& observed, const std::string& expected,
   ok_ = false;
   const auto cause =
       std::find_if(causes.begin(), causes.end(), [](const Cause& each) { return each.applies; });
-  const std::string likely = cause != causes.end() ? cause->text : "cause not determined";
+  const std::string likely =
+      cause != causes.end() ? fmt::format("  likely:   {}\n", cause->text) : std::string();
   const auto task = static_cast<std::size_t>(step_[0] - '0');
   FAIL_CHECK(without_sign_of_nan(
-      fmt::format("{} {}\n  observed: {}\n  expected: {}\n  broken:   {}\n  likely:   {}\n"
+      fmt::format("{} {}\n  observed: {}\n  expected: {}\n  broken:   {}\n{}"
                   "  run:      {}\n  read:     writeup/{}.md §{}, make hint-{}",
                   step_, place_, observed, expected, invariant_, likely, to_string(seen_.asked()),
                   kChapters[task], step_, step_)));

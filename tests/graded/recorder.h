@@ -17,14 +17,14 @@
 
 namespace fsdp::graded {
 
-/// A scenario does things with the student's code and writes down what it sees. It expects nothing:
-/// that is the judge's part, in another program. Runs once per rank.
+/// A scenario runs the student's code and records what happens. It compares nothing: that is the
+/// judge's part, in another program. It runs once per rank.
 ///
 ///     void three_units(Recorder& stage) {
 ///       …
-///       recorder.note("numel", unit.padded_numel());
-///       recorder.events("forward", [&] { model(x); });     // what happened meanwhile
-///       recorder.values("y", y.data());                    // every bit
+///       stage.note("numel", unit.padded_numel());
+///       stage.events("forward", [&] { model(x); });     // what happened meanwhile
+///       stage.values("y", y.data());                    // every bit
 ///     }
 class Recorder {
  public:

@@ -10,7 +10,7 @@ namespace fsdp::graded {
 
 /// The likely cause of an exception that nothing was compared before. What shows the verdict puts
 /// the usual mistakes of the step here (apps/course/hints/, `throws`).
-inline constexpr const char* kThrownCause = "cause not determined: an exception";
+inline constexpr const char* kThrownCause = "one of the usual mistakes of this step";
 
 /// The verdict on a run that an exception ended, in the parts that a Check reports.
 std::string thrown(const Case& asked, const std::string& type, std::string what);

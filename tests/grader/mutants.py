@@ -7,6 +7,7 @@
     mutants.py --all              all of these        --check        files and edits only, no build
     mutants.py --device cuda      those that forget to wait or free too early, on a CUDA device
     … [--task 3] [--only NAME] [--jobs 2] [--sample N]    of the mutants, N for each step only
+    … --sample N --since COMMIT    but all of them for the tasks that differ from the commit
 
 Each variant costs the compilation of its files and one link (builder.py). Exit code 1 on any miss.
 """
@@ -17,6 +18,7 @@ import argparse
 import hashlib
 import json
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +28,7 @@ from pathlib import Path
 
 import course_path  # noqa: F401  must come first
 import builder
+import contract
 import devices
 import hints
 import manifest
@@ -142,6 +145,27 @@ def sampled(mutants: list[mutant_files.Mutant], most: int) -> list[mutant_files.
     return sorted(kept, key=lambda each: (each.is_alternative, each.name))
 
 
+def changed_since(commit: str, root: Path = ROOT) -> list[str] | None:
+    """The files that differ from a commit, also those git does not know yet. None: there is no such
+    commit here."""
+    found = []
+    for command in (("diff", "--name-only", commit, "--"),
+                    ("ls-files", "--others", "--exclude-standard")):
+        done = subprocess.run(["git", *command], cwd=root, capture_output=True, text=True,
+                              check=False)
+        if done.returncode != 0:
+            return None
+        found += done.stdout.splitlines()
+    return found
+
+
+def is_touched(task: manifest.Task, files: list[str] | None) -> bool:
+    """Whether a change of these files may change what the task's graded tests say of a variant."""
+    mine = (f"tasks/{task.folder}/", f"solutions/{task.folder}/", f"tests/task{task.number}/",
+            f"tests/mutants/{task.number}.", "tests/graded/")
+    return files is None or any(file.startswith(mine) for file in files)
+
+
 def variants_of(task: manifest.Task, options: argparse.Namespace,
                 mutants: list[mutant_files.Mutant]) -> list[Variant]:
     """Everything that is to be judged for one task."""
@@ -163,7 +187,7 @@ def variants_of(task: manifest.Task, options: argparse.Namespace,
     on_device = options.device != "cpu"
     if on_device:
         mutants = [each for each in mutants if each.waits]
-    if options.sample:
+    if options.sample and not (options.since and is_touched(task, changed_since(options.since))):
         mutants = sampled(mutants, options.sample)
     for mutant in mutants if options.mutants else []:
         check = (check_full if mutant.is_alternative else check_noticed if on_device
@@ -277,6 +301,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="NAME")
     parser.add_argument("--sample", type=int, default=0, metavar="N",
                         help="of the mutants, N for each step (and all alternatives)")
+    parser.add_argument("--since", default="", metavar="COMMIT",
+                        help="with --sample: all of a task that differs from this commit")
     parser.add_argument("--jobs", type=int, default=builder.Builder().jobs)
     parser.add_argument("--backend", choices=tuple(processes.BUILDS), default="threads",
                         help="what ranks are: threads, or processes of MPI")
@@ -299,7 +325,7 @@ def run(options: argparse.Namespace) -> int:
     if options.check:
         print(f"{sum(len(each) for _, each in work)} variants can be made")
         return 0
-    misses = count = 0
+    misses = count = covered = demanded = 0
     scores: dict[tuple[int, str], int] = {}
     started = time.monotonic()
     for task, variants in work:
@@ -319,8 +345,15 @@ def run(options: argparse.Namespace) -> int:
             outcomes = list(pool.map(lambda each: judge(tools, each, includes), variants))
         if options.device == "cpu":
             confused(outcomes)
-        print("\n".join(table(outcomes, task)) + "\n", flush=True)
-        misses += sum(bool(each.problems) for each in outcomes)
+        print("\n".join(table(outcomes, task)))
+        missed = {each.variant.name for each in outcomes if each.problems}
+        if options.mutants and options.device == "cpu":
+            promised = contract.load(ROOT, task, [m for m in mutants if m.task is task])
+            print("  " + promised.summary(missed))
+            covered += promised.covered(missed)
+            demanded += promised.demanded()
+        print(flush=True)
+        misses += len(missed)
         count += len(outcomes)
         scores |= {(task.number, each.variant.name): each.points for each in outcomes}
         skeletons.write_by_rename(
@@ -338,6 +371,8 @@ def run(options: argparse.Namespace) -> int:
             matrix = isolation_matrix(course, scores)
             misses += sum("MISS" in line for line in matrix)
             print("\n".join(matrix))
+    if demanded:
+        print(f"contract: {covered} of {demanded} sentences that demand are covered")
     print(f"{count} variants, {misses} misses, {time.monotonic() - started:.0f} s")
     return 1 if misses else 0
 
@@ -346,7 +381,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return run(parse(arguments))
     except (manifest.ManifestError, regions.RegionError, mutant_files.MutantError,
-            builder.BuildError, devices.DeviceError) as error:
+            contract.ContractError, builder.BuildError, devices.DeviceError) as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -193,5 +193,25 @@ class IsolationTest(unittest.TestCase):
         scores[3, "skeleton"] = 2  # points for nothing
         self.assertIn(f"{right + 2}/{full}  MISS: should be {right}", mutants.isolation_matrix(course, scores)[2])
 
+
+class SinceTest(unittest.TestCase):
+    def test_a_task_is_touched_by_its_own_files_and_by_what_all_share(self):
+        task = manifest.load().task(3)
+        for file in ("tasks/task3_forward/forward.h", "solutions/task3_forward/forward.cpp",
+                     "tests/task3/scenarios.cpp", "tests/mutants/3.2.toml", "tests/graded/run.cpp"):
+            self.assertTrue(mutants.is_touched(task, [file]), file)
+        for file in ("tasks/task2_flat_parameter/flat_parameter.h", "tests/mutants/2.3.toml",
+                     "writeup/3_forward.md", "tests/mutants/contract/task3.toml"):
+            self.assertFalse(mutants.is_touched(task, [file]), file)
+
+    def test_without_the_commit_every_task_is_touched(self):
+        self.assertIsNone(mutants.changed_since("0" * 40))
+        self.assertTrue(mutants.is_touched(manifest.load().task(3), None))
+
+    def test_the_commit_that_ci_starts_from_can_be_a_commit(self):
+        commit = (mutants.ROOT / "tests" / "grader" / "checked_at").read_text("utf-8")
+        self.assertRegex(commit, r"^[0-9a-f]{40}\n$")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -32,7 +32,7 @@ class WorksheetTest(unittest.TestCase):
 
     def test_the_worksheet_of_the_writeup(self):
         count, wrong = worksheet.check(worksheet.ROOT / "writeup" / "worksheet.toml",
-                                       worksheet.ROOT / "writeup" / "0_why_sharding.md")
+                                       worksheet.ROOT / "writeup" / "worksheet.md")
         self.assertEqual(wrong, [])
         self.assertGreaterEqual(count, 10)
 

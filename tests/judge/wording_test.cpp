@@ -24,7 +24,7 @@ TEST_CASE("an exception is told as what was observed, expected, and likely", "[j
         "unit W=2 seed 1\n"
         "  observed: the run threw Error: narrow(0, 4, 2) of shape (4)\n"
         "  expected: no exception: it runs to its end\n"
-        "  likely:   cause not determined: an exception\n"
+        "  likely:   one of the usual mistakes of this step\n"
         "  find it:  in make debug-n.m, `catch throw` stops where it is thrown");
 }
 

@@ -59,7 +59,7 @@ struct TrainingCase {
 
 /// What a training leaves: everything two trainings must agree on to the last bit.
 struct TrainingResult {
-  std::vector<float> losses;                        ///< one a step: over the whole global batch
+  std::vector<float> losses;                        ///< one per step: over the whole global batch
   std::vector<double> norms;                        ///< before clipping, if it is on
   std::map<std::string, std::vector<float>> state;  ///< "param/<path>", "exp_avg/<path>", …
 };
