@@ -15,6 +15,7 @@ namespace {
 struct Given {
   Assembled sharded;
   std::vector<State> replicated;
+  std::string wrong;  ///< a replicated slice that fits nowhere
 };
 
 Given given_by(const Json& options, const std::vector<Json>& slices_of_ranks) {
@@ -26,6 +27,7 @@ Given given_by(const Json& options, const std::vector<Json>& slices_of_ranks) {
       const bool is_whole = is_ignored(options, name.substr(name.find('/') + 1));
       add_slices(is_whole ? own : given.sharded, Json::array({slice}));
     }
+    if (!own.wrong.empty()) given.wrong = own.wrong;
     given.replicated.push_back(std::move(own.values));
   }
   return given;
@@ -41,6 +43,13 @@ Names with_state(const State& state) {
   return names;
 }
 
+/// The names of the parameters.
+Names parameters_in(const State& state) {
+  Names names = names_in(state);
+  std::erase_if(names, [](const std::string& name) { return !name.starts_with("param/"); });
+  return names;
+}
+
 /// `only_rank_0`: what is said if the replicated values are right there and nowhere else.
 void check_given(Check& check, const Given& given, const State& right, const Json& options,
                  const std::string& only_rank_0 = "") {
@@ -50,12 +59,31 @@ void check_given(Check& check, const Given& given, const State& right, const Jso
   const bool is_only_rank_0 =
       !only_rank_0.empty() && is_right(given.replicated.front()) &&
       std::none_of(given.replicated.begin() + 1, given.replicated.end(), is_right);
-  check_cover(check.at_rank_of(0, ranks), given.sharded, names_in(sharded));
+  check.at_rank_of(0, ranks);
+  std::vector<State> all = given.replicated;
+  all.push_back(given.sharded.values);
+  for (const State& each : all) {
+    for (const auto& [name, values] : each) {
+      check.that(right.contains(name), "there is a slice of " + name,
+                 "slices of param/<path> and <state>/<path>",
+                 {{true, "You gave a slice a name that no tensor of the state has"}});
+      if (!check.ok()) return;
+    }
+  }
+  check.that(given.wrong.empty(), given.wrong, "slices within their tensors",
+             {{true, "You let a slice of what is ignored begin elsewhere than at 0"}});
+  check.that(!given.sharded.values.empty() || sharded.empty(), "no slice is of what is sharded",
+             "those of ShardedOptimizer",
+             {{true, "You left out the slices of the sharded optimizer"}});
+  if (!check.ok()) return;
+  check_cover(check, given.sharded, names_in(sharded));
   if (check.ok()) check_state(check, given.sharded.values, sharded);
   for (std::size_t rank = 0; rank < given.replicated.size(); ++rank) {
     check.at_rank_of(static_cast<int>(rank), ranks)
         .equal("the replicated tensors", names_in(given.replicated[rank]), names_in(whole),
-               {{names_in(given.replicated[rank]) == with_state(whole),
+               {{!whole.empty() && names_in(given.replicated[rank]) == parameters_in(whole),
+                 "You left out the optimizer state of what is ignored"},
+                {names_in(given.replicated[rank]) == with_state(whole),
                  "You left out a frozen parameter; it has no optimizer state, but its values are "
                  "saved"}});
     if (check.ok()) {
@@ -210,7 +238,8 @@ void judge_slices(const Setup& setup) {
   for (std::size_t rank = 0; rank < sharded.size(); ++rank) {
     const Given own = given_by(asked.options, {sharded[rank]});
     without.at(static_cast<int>(rank))
-        .equal("the replicated tensors among the slices", names_in(own.replicated.front()), {});
+        .equal("the replicated tensors among the slices", names_in(own.replicated.front()), {},
+               {{true, "You added what is ignored although with_replicated is false"}});
   }
 }
 
@@ -245,15 +274,22 @@ void judge_resume(const Setup& setup) {
     const Json& noted = seen.at(0, "savers").at(static_cast<std::size_t>(rank));
     lean.at_rank_of(rank, ranks)
         .equal("the peak of memory while saving, above what was held before",
-               noted.at("peak").get<std::int64_t>(), 0);
+               noted.at("peak").get<std::int64_t>(), 0,
+               {{true, "You saved copies: a slice is a view of the live tensor"}});
   }
 
   const std::string refusal = seen.text(0, "loading failed");
   Check open("7.6", "what was saved at one W loads at another", seen);
   const bool is_twice = refusal.find("has a slice at element 0 where") != std::string::npos;
-  open.at_rank_of(0, heirs).that(refusal.empty(), refusal, "the training state",
-                                 {{is_twice && !asked.options.value("ignored", Names{}).empty(),
-                                   "You saved what is ignored on more than one rank"}});
+  const Names replicated = plan_of(asked).replicated;
+  const bool is_of_ignored =
+      std::any_of(replicated.begin(), replicated.end(),
+                  [&](const std::string& path) { return refusal.find(path) != std::string::npos; });
+  open.at_rank_of(0, heirs).that(
+      refusal.empty(), refusal, "the training state",
+      {{is_of_ignored && !is_twice, "You saved what is ignored on no rank"},
+       {is_twice && !asked.options.value("ignored", Names{}).empty(),
+        "You saved what is ignored on more than one rank"}});
   if (!open.ok()) return;
 
   const Json& heirs_noted = seen.at(0, "heirs");
@@ -266,7 +302,8 @@ void judge_resume(const Setup& setup) {
                {{metadata.value("optimizer_steps", "") == std::to_string(number),
                  "You saved the number of the folder, which the caller chooses freely"}});
     check.equal("the caller's own entry \"note\"", metadata.value("note", "(missing)"),
-                std::string("from a test"));
+                std::string("from a test"),
+                {{true, "You saved or returned your own entry of the metadata and not the rest"}});
     const Json& noted = heirs_noted.at(static_cast<std::size_t>(rank));
     check_counts(seen, noted, rank, heirs, half);
     Check padding("7.6", "after loading, padding is zero in shards and optimizer state", seen);

@@ -119,14 +119,20 @@ void judge_hooks(const Setup& setup) {
     Check slots("7.2", "if there is a prefetcher, every unit's slot holds it", seen);
     slots.at(rank).that(seen.at(rank, "prefetcher").get<bool>() == (depth > 0),
                         depth > 0 ? "there is no prefetcher" : "there is a prefetcher at depth 0",
-                        depth > 0 ? "one" : "none");
-    slots.equal("the units whose slot holds something else",
-                seen.lines(rank, "without the prefetcher"), {},
-                {{seen.lines(rank, "without the prefetcher") == units,
-                  "You never filled the slots, so the prefetcher is never called"}});
+                        depth > 0 ? "one" : "none",
+                        {{depth > 0, "You made no prefetcher, although the depth is not 0"},
+                         {true, "You made a prefetcher although the depth is 0"}});
+    slots.equal(
+        "the units whose slot holds something else", seen.lines(rank, "without the prefetcher"), {},
+        {{seen.lines(rank, "without the prefetcher") == units,
+          "You never filled the slots, so the prefetcher is never called"},
+         {!frozen.empty() && seen.lines(rank, "without the prefetcher") == frozen,
+          "You filled the slots of trainable units only, but frozen ones are gathered too"}});
     if (depth > 0 && seen.has(rank, "depth")) {
-      slots.equal("the prefetcher's depth", seen.number(rank, "depth"), depth);
-      slots.equal("the prefetcher's limit of gathers in flight", seen.number(rank, "limit"), limit);
+      slots.equal("the prefetcher's depth", seen.number(rank, "depth"), depth,
+                  {{true, "You did not pass options_.prefetch_depth on"}});
+      slots.equal("the prefetcher's limit of gathers in flight", seen.number(rank, "limit"), limit,
+                  {{true, "You did not pass options_.in_flight_limit on"}});
     }
     slots.that(seen.at(rank, "reducer").get<bool>(), "there is no reducer", "one");
     if (!slots.ok()) return;

@@ -57,6 +57,20 @@ void judge_gone(const Setup& setup) {
   }
 }
 
+void judge_gone_replicated(const Setup& setup) {
+  const Observations& seen = run("gone_replicated", setup);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Check check("7.3",
+                "after the sharded model is destroyed, the hook that casts its masters is gone too",
+                seen);
+    check.at(rank).that(!seen.at(rank, "cast again").get<bool>(),
+                        "a forward of the plain module cast the masters of another model in the "
+                        "place of the destroyed one",
+                        "nothing is cast",
+                        {{true, "You left the hook that casts the masters on the root"}});
+  }
+}
+
 void judge_handover(const Setup& setup) {
   const Observations& seen = run("handover", setup);
   const Case& asked = seen.asked();

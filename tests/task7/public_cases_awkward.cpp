@@ -89,6 +89,10 @@ TEST_CASE("A sharded model that is destroyed removes its hooks", "[7.2]") {
   }
 }
 
+TEST_CASE("A sharded model that is destroyed no longer casts masters", "[7.3]") {
+  judge_gone_replicated({.world_size = 2, .options = {{"ignored", {"model.norm"}}}});
+}
+
 TEST_CASE("A frozen parameter that is ignored, before trainable ones", "[7.3]") {
   for (const bool meta : {false, true}) {
     judge_replicated({.world_size = 2,

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace fsdp::graded {
 namespace {
@@ -142,7 +143,15 @@ void judge_replicated(const Setup& setup) {
     Check values("7.3",
                  "every rank holds the ignored parameters whole, with the bits of an eager build",
                  seen);
-    check_state(values.at(rank), whole.values, ignored);
+    bool is_unwritten = meta;
+    for (const auto& [name, numbers] : whole.values) {
+      is_unwritten = is_unwritten && std::all_of(numbers.begin(), numbers.end(),
+                                                 [](float each) { return std::isnan(each); });
+    }
+    check_state(values.at(rank), whole.values, ignored,
+                {{is_unwritten,
+                  "You allocated the ignored parameters and did not fill them: each is drawn as "
+                  "one slice"}});
 
     Check buffers("7.3", "buffers are not loaded from a file, so they must be computed", seen);
     const Json& noted = seen.at(rank, "buffers");
@@ -176,9 +185,12 @@ void judge_replicated(const Setup& setup) {
     const bool trainable = std::any_of(keys.begin(), keys.end(), [](const std::string& key) {
       return key.find('#') == std::string::npos;
     });
-    engine.at(rank).that(seen.at(rank, "engine").get<bool>() == trainable,
-                         trainable ? "there is no DdpGradients" : "there is a DdpGradients",
-                         trainable ? "one" : "none, because no parameter is ignored and trainable");
+    engine.at(rank).that(
+        seen.at(rank, "engine").get<bool>() == trainable,
+        trainable ? "there is no DdpGradients" : "there is a DdpGradients",
+        trainable ? "one" : "none, because no parameter is ignored and trainable",
+        {{trainable, "You made no engine for the replicated gradients"},
+         {true, "You made the engine although no ignored parameter is trainable"}});
     Check types("7.3", "an ignored parameter keeps its dtype", seen);
     for (const Json& each : noted_parameters) {
       const std::string path = each.at("name").get<std::string>().substr(6);
@@ -195,7 +207,9 @@ void judge_replicated(const Setup& setup) {
                  {{is_of_another(seen.at(rank, "decays"), plan, asked.options),
                    "You took the i-th ignored parameter for the i-th piece, but frozen parameters "
                    "have no piece"},
-                  {!expected, "You did not call options_.decays"}});
+                  {!expected, "You did not call options_.decays"},
+                  {!asked.options.contains("no_decay"),
+                   "You let it not decay: without options_.decays every parameter does"}});
     }
     const Names frozen = frozen_of(plan, asked.options);
     const std::int64_t copies = check_copies(seen, rank, build, frozen);

@@ -127,17 +127,17 @@ Json Session::units_json() {
   Json units = Json::array();
   for (const auto& unit : model_->units()) {
     Json flats = Json::array();
-    Names formats;
+    Names formats, offloads;
     for (const auto& flat : unit->flat_parameters()) {
       Names paths;
       for (const nn::NamedParameter& each : flat->parameters()) paths.push_back(each.path);
       flats.push_back({{"paths", paths},
                        {"trainable", flat->requires_grad()},
                        {"decays", flat->decay},
-                       {"dtype", name_of(flat->shard().dtype())},
-                       {"offload", !flat->offload().params ? ""
-                                   : flat->offload().grads ? "gradients"
-                                                           : "parameters"}});
+                       {"dtype", name_of(flat->shard().dtype())}});
+      offloads.push_back(!flat->offload().params ? ""
+                         : flat->offload().grads ? "gradients"
+                                                 : "parameters");
       formats.push_back(fmt::format("{}, read as {}, gradients summed in {}",
                                     name_of(flat->shard().dtype()), name_of(flat->full().dtype()),
                                     name_of(flat->reduce_dtype())));
@@ -146,6 +146,7 @@ Json Session::units_json() {
                      {"kept", unit->options().keep_until_backward},
                      {"group", testing::number_of(unit->options().reshard_after_forward)},
                      {"formats", formats},
+                     {"offloads", offloads},
                      {"flats", flats}});
   }
   return units;

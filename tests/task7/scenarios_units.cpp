@@ -203,6 +203,37 @@ void gone(Recorder& recorder) {
   recorder.note("record of the forward", record());
 }
 
+// The same for what 7.3 attaches: the first module is called when the masters of the second model's
+// ignored parameters have changed. Nothing of the second is cast again.
+void gone_replicated(Recorder& recorder) {
+  Session first(recorder.asked().options, recorder.shared_group());
+  Session second(recorder.asked().options, recorder.shared_group());
+  FullyShardOptions sharding;
+  sharding.ignored = recorder.option("ignored", Names());
+  sharding.mixed_precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
+  alignas(ShardedModel) std::array<std::byte, sizeof(ShardedModel)> place{};
+  const auto replicate = [&](nn::Module& root) {
+    const auto destroy = [](ShardedModel* model) { model->~ShardedModel(); };
+    std::unique_ptr<ShardedModel, decltype(destroy)> model(
+        StepProbe::unbuilt_at(place.data(), root, recorder.shared_group(), sharding), destroy);
+    StepProbe::make_units(*model);
+    StepProbe::make_replicated(*model);
+    return model;
+  };
+  replicate(first.root());
+  const auto model = replicate(second.root());
+  const nn::NamedParameter& ignored = StepProbe::replicated(*model).front();
+  const Json before = bits_of(ignored.variable.data());
+  ops::scale(StepProbe::master(*model, ignored), 2);
+  struct Begun {};
+  first.root().register_forward_pre_hook([](nn::Module&) { throw Begun{}; });
+  try {
+    loss_of(first.root(), recorder.asked().options, recorder.seed(), 0, 0);
+  } catch (const Begun&) {
+  }
+  recorder.note("cast again", before != bits_of(ignored.variable.data()));
+}
+
 namespace {
 
 /// What the model reads of ignored parameters when a forward begins, after their masters have been

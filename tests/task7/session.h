@@ -99,6 +99,7 @@ void splits(Recorder& recorder);
 void hooks(Recorder& recorder);
 void left_out(Recorder& recorder);
 void gone(Recorder& recorder);
+void gone_replicated(Recorder& recorder);
 void replicated(Recorder& recorder);
 // scenarios_full.cpp: 7.5
 void visit(Recorder& recorder);

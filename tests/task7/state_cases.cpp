@@ -158,7 +158,20 @@ void judge_visit(const Setup& setup) {
     for (const Json& each : seen.at(rank, "visited")) {
       paths.push_back(each.at("path").get<std::string>());
     }
-    order.at(rank).equal("the visits", paths, order_of(plan));
+    Names turned = order_of(plan), trained;
+    std::rotate(turned.begin(), turned.end() - std::ssize(plan.replicated), turned.end());
+    for (const WantedUnit& unit : plan.units) {
+      for (const WantedFlat& flat : unit.flats) {
+        if (flat.trainable) trained.insert(trained.end(), flat.paths.begin(), flat.paths.end());
+      }
+    }
+    trained.insert(trained.end(), plan.replicated.begin(), plan.replicated.end());
+    order.at(rank).equal(
+        "the visits", paths, order_of(plan),
+        {{paths == turned, "You visited the ignored parameters before the units"},
+         {paths == trained, "You left out what is frozen, which is part of the state"},
+         {rank > 0 && paths == plan.replicated,
+          "You called visit on rank 0 only, but every rank visits every parameter"}});
     if (order.ok()) check_shapes(seen, rank);
     Check one("7.5", "only the unit whose parameters are visited is unsharded", seen);
     const Names owners = owners_of(plan);
@@ -278,17 +291,24 @@ void judge_load_full(const Setup& setup) {
     add_slices(read, noted.at("copies"));
     check_state(copies.at_rank_of(rank, ranks_of(asked)), own.values, ignored,
                 causes_of_not_loading(own.values, read.values, ignored, asked));
-    Check now("7.5", "after load_full the model computes with the loaded values", seen);
-    check_evaluation(now.at_rank_of(rank, ranks_of(asked)), noted.at("loss"),
-                     loss_of_build(asked.options, asked.seed + 1, asked.seed));
     Check lean("7.5", "a rank reads its own slices directly into the shard", seen);
     lean.at_rank_of(rank, ranks_of(asked))
         .equal("the peak of memory, above what was held before",
-               noted.at("peak").get<std::int64_t>(), 0);
+               noted.at("peak").get<std::int64_t>(), 0,
+               {{true, "You read more of a tensor than this rank's slice of it"}});
   }
   Check values("7.5", "each rank reads its own slices of every parameter", seen);
   check_cover(values.at(0), whole, names_in(sharded));
-  if (values.ok()) check_state(values, whole.values, sharded);
+  if (values.ok()) {
+    check_state(values, whole.values, sharded,
+                {{true, "You read other slices than those that are in this rank's shard"}});
+  }
+  for (int rank = 0; rank < ranks_of(asked) && values.ok(); ++rank) {
+    Check now("7.5", "after load_full the model computes with the loaded values", seen);
+    check_evaluation(now.at_rank_of(rank, ranks_of(asked)),
+                     seen.at(0, "ranks").at(static_cast<std::size_t>(rank)).at("loss"),
+                     loss_of_build(asked.options, asked.seed + 1, asked.seed));
+  }
 
   const std::string damage = asked.options.value("damage", "other");
   const std::string misfit = misfit_text(asked, damage);

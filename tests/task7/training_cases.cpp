@@ -126,6 +126,14 @@ NormParts parts_of(const State& gradients, const Plan& plan, int world_size) {
   return parts;
 }
 
+/// The paths of what is replicated and trained, in alphabetical order.
+Names replicated_keys(const Plan& plan, const Json& options) {
+  Names keys = piece_keys(plan, options);
+  std::erase_if(keys, [](const std::string& key) { return key.find('#') != std::string::npos; });
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
 /// What is left of the gradients.
 void check_zeroed(const Observations& seen, int rank, const std::string& key) {
   Check check("7.4", "after zero_grad no gradient is allocated", seen);
@@ -171,11 +179,14 @@ void judge_gradients(const Setup& setup) {
     Assembled whole;
     for (int rank = 0; rank < world_size; ++rank) {
       Check now("7.4", "pieces() holds the gradients that exist when it is called", seen);
-      const Names without = seen.lines(rank, key + " without");
+      Names without = seen.lines(rank, key + " without");
+      std::sort(without.begin(), without.end());
       if (!seen.at(rank, key).empty()) {
         now.at(rank).equal(
             "the pieces without a gradient, after finish_gradients()", without, {},
-            {{std::ssize(without) == std::ssize(piece_keys(plan_of(asked), asked.options)),
+            {{!without.empty() && without == replicated_keys(plan_of(asked), asked.options),
+              "You did not call finish_gradients of the replicated engine"},
+             {std::ssize(without) == std::ssize(piece_keys(plan_of(asked), asked.options)),
               "You returned the pieces of an earlier call, which was before there were "
               "gradients"}});
       }
@@ -190,13 +201,19 @@ void judge_gradients(const Setup& setup) {
       const State copies = part_of(all, asked.options, true);
       check.at(rank).that(own.values.empty() <= copies.empty(),
                           "pieces() has none of the replicated gradients", "all of them");
-      check_values(check, own.values, copies, world_size);
+      const std::vector<Cause> causes = {
+          {key == "updated", "You changed the gradients in step(), which only reads them"}};
+      check_values(check, own.values, copies, world_size, causes);
     }
     if (!check.ok()) break;
     check.at(0);
     const State sharded = part_of(all, asked.options, false);
     check_cover(check, whole, names_in(sharded));
-    if (check.ok()) check_values(check, whole.values, sharded, world_size);
+    if (check.ok()) {
+      check_values(
+          check, whole.values, sharded, world_size,
+          {{key == "updated", "You changed the gradients in step(), which only reads them"}});
+    }
     if (clipped) continue;
     for (int rank = 0; rank < world_size; ++rank) {
       Check one("7.4", "over all ranks every element of the gradient counts once in the norm",

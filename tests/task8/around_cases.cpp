@@ -115,6 +115,9 @@ void judge_around(const Setup& setup) {
                    {{count(in_forward, "reducer after_forward") == 0,
                      "You did not report to the reducer that a backward may come: the first "
                      "forward has no tape, so the unit's hook does not do it"},
+                    {count(in_forward, "scheduler before_forward") == 0 &&
+                         count(in_forward, "scheduler before_backward") == 0,
+                     "You did not pass the first forward on to the scheduler"},
                     {count(in_forward, "scheduler before_backward") > 0,
                      "You passed the first forward on as before_backward"}});
         if (!first.ok()) return;
@@ -163,7 +166,11 @@ void judge_around(const Setup& setup) {
     idle.at(rank).equal("what the scheduler and the reducer see in an evaluation",
                         seen.lines(rank, "seen in evaluation"), evaluation);
     Check bare("8.6", "both slots may have been empty", seen);
-    bare.at(rank).accepted("a forward of units with empty slots", seen.at(rank, "empty slots"));
+    for (const std::string name :
+         {"before_forward", "before_backward", "after_forward", "pre_backward", "post_backward"}) {
+      bare.at(rank).accepted(name + "() with empty slots", seen.at(rank, "alone " + name));
+    }
+    bare.accepted("a forward of units with empty slots", seen.at(rank, "empty slots"));
   }
 }
 

@@ -72,7 +72,9 @@ void judge_checkpoint_forward(const Setup& setup) {
       const bool records = name == "with a tape";
       const auto calls = seen.number(rank, "calls " + name);
       Check one("8.4", "the call runs once, without a tape, on x itself", seen);
-      one.at(rank).equal("the number of calls", calls, 1);
+      one.at(rank).equal("the number of calls", calls, 1,
+                         {{calls == 0, "You called the module, and not the call that you got"},
+                          {calls > 1, "You called it more than once in forward"}});
       one.equal(
           "the number of calls with a tape", seen.number(rank, "with a tape " + name), 0,
           {{true, "You let the first forward record a tape, which keeps what a checkpoint saves"}});
@@ -90,7 +92,8 @@ void judge_checkpoint_forward(const Setup& setup) {
       node.at(rank).that(requires_grad == (records && wants_gradient),
                          requires_grad ? "y requires a gradient" : "y requires no gradient",
                          requires_grad ? "none" : "it does",
-                         {{records && options.value("input_requires_grad", true),
+                         {{!records, "You recorded a node although recording is off"},
+                          {records && options.value("input_requires_grad", true),
                            "You returned what the call computed without a tape: record a node"},
                           {records && !requires_grad,
                            "You left parameters out of the node's inputs: all, or those that "
@@ -104,7 +107,8 @@ void judge_checkpoint_forward(const Setup& setup) {
                         total("after") - total("before"), y,
                         {{total("after") - total("before") == 2 * y,
                           "You keep one more tensor of that size: a copy of x, or of the result"}});
-    room.equal("… when the result has been dropped", total("dropped") - total("before"), 0);
+    room.equal("the memory when the result has been dropped, above that before the call, in bytes,",
+               total("dropped") - total("before"), 0);
   }
 }
 
@@ -166,12 +170,15 @@ void judge_checkpoint_backward(const Setup& setup) {
               "nothing is held longer than without a checkpoint: x goes when the second forward "
               "has returned, y when its backward begins",
               seen);
+    const std::int64_t activation = seen.bytes(rank, "end of the first block", "ACTIVATION");
+    const std::int64_t temp = seen.bytes(rank, "end of the first block", "TEMP");
     end.at(rank).equal(
-        "ACTIVATION bytes where the backward of the first block ends",
-        seen.bytes(rank, "end of the first block", "ACTIVATION"), plain.activation,
-        {{true, "You still hold x or y, in the node or in a local variable of backward()"}});
-    end.equal("TEMP bytes where the backward of the first block ends",
-              seen.bytes(rank, "end of the first block", "TEMP"), plain.temp);
+        "ACTIVATION bytes where the backward of the first block ends", activation, plain.activation,
+        {{activation > plain.activation && activation + temp == plain.activation + plain.temp,
+          "You counted what the nested backward allocates as ACTIVATION too"},
+         {true, "You still hold x or y, in the node or in a local variable of backward()"}});
+    end.equal("TEMP bytes where the backward of the first block ends", temp, plain.temp,
+              {{temp > plain.temp, "You still hold dout, or a copy of it"}});
   }
 }
 

@@ -14,6 +14,10 @@ struct StepProbe {
   static std::size_t under_way(const ReplicaReduction& reduction) {
     return reduction.under_way_.size();
   }
+  /// Whose sums the last shard under way belongs to.
+  static const TreeAccumulator* last_sums(const ReplicaReduction& reduction) {
+    return reduction.under_way_.empty() ? nullptr : reduction.under_way_.back().sums;
+  }
   static const std::string& unit(const ReplicaReduction& reduction) { return reduction.unit_; }
   static void wait(ReplicaReduction& reduction) {
     for (auto& each : reduction.under_way_) each.work.wait();

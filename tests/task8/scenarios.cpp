@@ -116,6 +116,7 @@ void start(Recorder& recorder) {
         "events " + name, [&] { recorder.collectives("collectives " + name, begin); }, kTransfers);
     recorder.memory("after " + name);
     recorder.note("under way " + name, StepProbe::under_way(reduction));
+    recorder.note("own sums " + name, StepProbe::last_sums(reduction) == &sum);
     recorder.note("unit " + name, StepProbe::unit(reduction));
     recorder.note("finished " + name, std::exchange(reduction.finished, 0));
     recorder.note("leaves " + name, sums.leaves());

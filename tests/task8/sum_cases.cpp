@@ -213,6 +213,9 @@ void judge_start(const Setup& setup) {
                  std::ssize(played.units()),
                  {{seen.number(rank, "under way " + name) == 1,
                    "You kept only the last shard in under_way_: the others are lost"}});
+      noted.that(seen.at(rank, "own sums " + name).get<bool>(),
+                 "the last of under_way_ does not point to the sums that start() got", "those sums",
+                 {{true, "You noted the shard with other sums, which it would be added to"}});
       noted.equal("unit_", seen.text(rank, "unit " + name), unit,
                   {{true,
                     "You did not set unit_, so the next call does not know whose shards "
