@@ -360,8 +360,8 @@ void judge_damaged(const Setup& setup) {
   const bool anybody = std::find(types.begin(), types.end(), "InputError") != types.end();
   std::vector<Cause> causes = causes_of_blindness(seen);
   causes.push_back({damage == "deeper",
-                    "You checked this model's slices only, so the tensors of the other model's "
-                    "last block are left unread"});
+                    "You did not check what would be left unread: here, the tensors of the other "
+                    "model's last block"});
   refused.at_rank_of(0, heirs).that(anybody, "no rank found " + damage_text(asked), "an InputError",
                                     causes);
   for (int rank = 0; rank < heirs; ++rank) {
