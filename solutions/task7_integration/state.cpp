@@ -69,10 +69,9 @@ void ShardedModel::save_full(const std::filesystem::path& folder) {
 }
 
 // ------------------------------------------------------------------- TODO 7.5
-// Full state: visit it, with at most one unit of it at a time, and load it from a file.
+// Full state: visit it, one unit at a time, and load it. Of what is ignored, it is the masters.
 //
-// Keep:  nothing changes on any rank before every rank has found the file right. Of what is
-//        ignored, the masters are visited and loaded.
+// Keep:  nothing changes on any rank before every rank has found the file right.
 // Hint:  full_state_of(unit, flat) above, and replicated_masters_.of(parameter.variable).
 void ShardedModel::for_each_full_parameter(
     const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit) {
@@ -115,8 +114,7 @@ void ShardedModel::load_full(const std::filesystem::path& folder) {
 // Sharded checkpoints: every rank writes its own slices, and reads its own, whatever W was then.
 //
 // Keep:  a slice is called "param/<path>", or "<state>/<path>" for a state of the optimizer, as in
-//        5.5. Of what is ignored, the masters are saved. Loading changes nothing on any rank before
-//        every rank has found the folder right.
+//        5.5. Of what is ignored, the masters are saved.
 std::vector<io::StateSlice> ShardedModel::state_slices(bool with_replicated) {
   // SOLUTION 7.6: todo(with_replicated, optimizer_, replicated_)
   std::vector<io::StateSlice> slices = optimizer().state_slices();
