@@ -349,8 +349,8 @@ void judge_damaged(const Setup& setup) {
   for (int rank = 0; rank < heirs; ++rank) {
     const Json& noted = seen.at(0, "whole").at(static_cast<std::size_t>(rank));
     whole.at_rank_of(rank, heirs)
-        .equal("what load_checkpoint threw", noted.at("type").get<std::string>(),
-               std::string("none"));
+        .equal("what load_checkpoint threw",
+               noted.value("what", noted.at("type").get<std::string>()), std::string("none"));
   }
   check_given(whole, given_by(asked.options, of_ranks(seen.at(0, "whole"), "after")), right.state,
               asked.options);

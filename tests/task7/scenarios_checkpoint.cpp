@@ -204,6 +204,9 @@ void damaged(Recorder& recorder) {
       noted["what"] = error.what();
     } catch (const Aborted&) {
       noted["type"] = "Aborted";
+    } catch (const Error& error) {
+      noted["type"] = "Error";
+      noted["what"] = error.what();
     }
     note_counts(session, noted);
     noted["after"] = to_json(session.model().state_slices(true));
