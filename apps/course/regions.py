@@ -12,12 +12,13 @@ A step may have several regions. Everything else is given, and stays.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 _BEGIN = re.compile(r"(\s*)// SOLUTION ([0-9]\.[1-9][0-9]?):\s*(.*?)\s*")
 _END = re.compile(r"(\s*)// END SOLUTION\s*")
+GIVEN = "given"  # as the step of an edit: anywhere in the file
 _LOOKS_LIKE_MARK = re.compile(r"//\s*(END\s+)?SOLUTION\b")
 _HEADING = re.compile(r"// -+ TODO ([0-9]\.[1-9][0-9]?)\s*")
 
@@ -177,15 +178,24 @@ class Edit:
     nth: int | None = None  # which of the step's regions, from 1; needed only where it is unclear
 
 
-def apply(source: Source, edits: Iterable[Edit], includes: Iterable[str] = ()) -> str:
+def apply(source: Source, edits: Sequence[Edit], includes: Iterable[str] = ()) -> str:
     """The solution with `edits` made, and `#include`s added above its first one."""
     replaced: dict[Region, str] = {}
+    in_given = [edit for edit in edits if edit.step == GIVEN]
     for edit in edits:
+        if edit.step == GIVEN:
+            continue
         region = _region_of(source, edit, replaced)
         body = replaced.get(region, source.body(region))
         replaced[region] = edit.whole.strip("\n") if edit.whole is not None else body.replace(
             edit.find.strip("\n"), (edit.replace or "").strip("\n"))
     text = render(source, lambda _: True, replaced)
+    for edit in in_given:
+        find = (edit.find or "").strip("\n")
+        if text.count(find) != 1:
+            raise RegionError(f"{source.name}, given code: the text to find occurs "
+                              f"{text.count(find)} times, must be once:\n{find}")
+        text = text.replace(find, (edit.replace or "").strip("\n"))
     added = "".join(f"#include {each}\n" for each in includes)
     return text.replace("#include", f"{added}#include", 1) if added else text
 

@@ -35,31 +35,7 @@ namespace {
 
 }  // namespace
 
-// ------------------------------------------------------------------- TODO 7.5
-// Full state, at most one unit of it at a time. Of what is ignored, it is the masters.
-//
-// Hint:  full_state_of(unit, flat) above, and replicated_masters_.of(parameter.variable).
-void ShardedModel::for_each_full_parameter(
-    const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit) {
-  // SOLUTION 7.5: todo(visit, units_, replicated_)
-  for (const auto& unit : units_) {
-    for (const auto& flat : unit->flat_parameters()) {
-      const Tensor full = full_state_of(*unit, *flat);
-      for (std::size_t i = 0; i < flat->spans().size(); ++i) {
-        const Span& span = flat->spans()[i];
-        visit(flat->parameters()[i], full.narrow(0, span.begin, span.numel).view(span.shape));
-      }
-    }
-    unit->reshard();
-  }
-  for (const nn::NamedParameter& parameter : replicated_) {
-    visit(parameter, replicated_masters_.of(parameter.variable));
-  }
-  // END SOLUTION
-}
-
 void ShardedModel::save_full(const std::filesystem::path& folder) {
-  // SOLUTION 7.5: todo(folder, units_)
   std::vector<io::SafetensorsWriter::Item> items;
   for (FlatParameter* flat : flat_parameters()) {
     for (const Span& span : flat->spans()) {
@@ -90,12 +66,35 @@ void ShardedModel::save_full(const std::filesystem::path& folder) {
     io::publish_folder(temporary, folder);
   }
   group_->barrier({"save_full", Phase::checkpoint}).wait();
+}
+
+// ------------------------------------------------------------------- TODO 7.5
+// Full state: visit it, one unit at a time, and load it. Of what is ignored, it is the masters.
+//
+// Keep:  nothing changes on any rank before every rank has found the file right.
+// Hint:  full_state_of(unit, flat) above, and replicated_masters_.of(parameter.variable).
+void ShardedModel::for_each_full_parameter(
+    const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit) {
+  // SOLUTION 7.5: todo(visit, units_, replicated_)
+  for (const auto& unit : units_) {
+    for (const auto& flat : unit->flat_parameters()) {
+      const Tensor full = full_state_of(*unit, *flat);
+      for (std::size_t i = 0; i < flat->spans().size(); ++i) {
+        const Span& span = flat->spans()[i];
+        visit(flat->parameters()[i], full.narrow(0, span.begin, span.numel).view(span.shape));
+      }
+    }
+    unit->reshard();
+  }
+  for (const nn::NamedParameter& parameter : replicated_) {
+    visit(parameter, replicated_masters_.of(parameter.variable));
+  }
   // END SOLUTION
 }
 
 void ShardedModel::load_full(const std::filesystem::path& folder) {
-  // SOLUTION 7.5: todo(folder, units_)
   const io::SafetensorsReader reader(io::existing_folder(folder) / "model.safetensors");
+  // SOLUTION 7.5: todo(reader, units_)
   io::check_hf_parameters(reader, root_.named_parameters());
   group_->barrier({"load_full", Phase::checkpoint}).wait();  // every rank found it right
   reshard();
@@ -112,7 +111,7 @@ void ShardedModel::load_full(const std::filesystem::path& folder) {
 }
 
 // ------------------------------------------------------------------- TODO 7.6
-// Sharded checkpoints: every rank writes its own slices into one folder that appears whole.
+// Sharded checkpoints: every rank writes its own slices, and reads its own, whatever W was then.
 //
 // Keep:  a slice is called "param/<path>", or "<state>/<path>" for a state of the optimizer, as in
 //        5.5. Of what is ignored, the masters are saved.
@@ -139,23 +138,24 @@ std::vector<io::StateSlice> ShardedModel::state_slices(bool with_replicated) {
 
 void ShardedModel::save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
                                    std::map<std::string, std::string> metadata) {
-  // SOLUTION 7.6: todo(folder, step, metadata)
-  const auto barrier = [this] { group_->barrier({"save", Phase::checkpoint}).wait(); };
+  std::vector<io::StateSlice> slices;  // of this rank
+  // SOLUTION 7.6: todo(slices, metadata)
   metadata["optimizer_steps"] = std::to_string(optimizer().optimizer().steps());
+  slices = state_slices(/*with_replicated=*/group_->rank() == 0);
+  // END SOLUTION
+  const auto barrier = [this] { group_->barrier({"save", Phase::checkpoint}).wait(); };
   if (group_->rank() == 0) folder.begin(step);
   barrier();  // the folder is there
-  io::write_slices(folder.temporary(step), group_->rank(), group_->size(),
-                   state_slices(/*with_replicated=*/group_->rank() == 0), metadata);
+  io::write_slices(folder.temporary(step), group_->rank(), group_->size(), slices, metadata);
   barrier();  // every file is written and synced
   if (group_->rank() == 0) folder.publish(step);
   barrier();  // it can be loaded
-  // END SOLUTION
 }
 
 std::map<std::string, std::string> ShardedModel::load_checkpoint(
     const std::filesystem::path& folder) {
-  // SOLUTION 7.6: todo(folder, optimizer_)
   const io::SliceReader reader(folder);
+  // SOLUTION 7.6: todo(reader, optimizer_)
   const std::vector<io::StateSlice> slices = state_slices(/*with_replicated=*/true);
   const std::int64_t steps = io::integer_of(reader.metadata(), "optimizer_steps", folder);
   reader.check(slices, root_.named_parameters());

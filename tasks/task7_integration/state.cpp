@@ -35,25 +35,56 @@ namespace {
 
 }  // namespace
 
+void ShardedModel::save_full(const std::filesystem::path& folder) {
+  std::vector<io::SafetensorsWriter::Item> items;
+  for (FlatParameter* flat : flat_parameters()) {
+    for (const Span& span : flat->spans()) {
+      items.push_back({span.path, flat->shard().dtype(), span.shape});
+    }
+  }
+  for (const nn::NamedParameter& parameter : replicated_) {
+    const Tensor& master = replicated_masters_.of(parameter.variable);
+    items.push_back({parameter.path, master.dtype(), master.shape()});
+  }
+
+  std::filesystem::path temporary;
+  std::unique_ptr<io::SafetensorsWriter> writer;
+  if (group_->rank() == 0) {
+    temporary = io::begin_folder(folder);
+    writer = std::make_unique<io::SafetensorsWriter>(
+        temporary / "model.safetensors", items,
+        std::map<std::string, std::string>{{"format", "pt"}});
+  }
+  for_each_full_parameter([&](const nn::NamedParameter&, const Tensor& full) {
+    if (writer != nullptr) writer->write(full);
+  });
+  if (writer != nullptr) {
+    writer->finish();
+    if (const auto* transformer = dynamic_cast<nn::TransformerLM*>(&root_)) {
+      io::write_text_atomically(temporary / "config.json", io::to_hf_config(transformer->config()));
+    }
+    io::publish_folder(temporary, folder);
+  }
+  group_->barrier({"save_full", Phase::checkpoint}).wait();
+}
+
 // ------------------------------------------------------------------- TODO 7.5
-// Full state, at most one unit of it at a time. Of what is ignored, it is the masters.
+// Full state: visit it, one unit at a time, and load it. Of what is ignored, it is the masters.
 //
+// Keep:  nothing changes on any rank before every rank has found the file right.
 // Hint:  full_state_of(unit, flat) above, and replicated_masters_.of(parameter.variable).
 void ShardedModel::for_each_full_parameter(
     const std::function<void(const nn::NamedParameter&, const Tensor& full)>& visit) {
   todo("7.5", visit, units_, replicated_);
 }
 
-void ShardedModel::save_full(const std::filesystem::path& folder) {
-  todo("7.5", folder, units_);
-}
-
 void ShardedModel::load_full(const std::filesystem::path& folder) {
-  todo("7.5", folder, units_);
+  const io::SafetensorsReader reader(io::existing_folder(folder) / "model.safetensors");
+  todo("7.5", reader, units_);
 }
 
 // ------------------------------------------------------------------- TODO 7.6
-// Sharded checkpoints: every rank writes its own slices into one folder that appears whole.
+// Sharded checkpoints: every rank writes its own slices, and reads its own, whatever W was then.
 //
 // Keep:  a slice is called "param/<path>", or "<state>/<path>" for a state of the optimizer, as in
 //        5.5. Of what is ignored, the masters are saved.
@@ -63,12 +94,21 @@ std::vector<io::StateSlice> ShardedModel::state_slices(bool with_replicated) {
 
 void ShardedModel::save_checkpoint(const io::CheckpointFolder& folder, std::int64_t step,
                                    std::map<std::string, std::string> metadata) {
-  todo("7.6", folder, step, metadata);
+  std::vector<io::StateSlice> slices;  // of this rank
+  todo("7.6", slices, metadata);
+  const auto barrier = [this] { group_->barrier({"save", Phase::checkpoint}).wait(); };
+  if (group_->rank() == 0) folder.begin(step);
+  barrier();  // the folder is there
+  io::write_slices(folder.temporary(step), group_->rank(), group_->size(), slices, metadata);
+  barrier();  // every file is written and synced
+  if (group_->rank() == 0) folder.publish(step);
+  barrier();  // it can be loaded
 }
 
 std::map<std::string, std::string> ShardedModel::load_checkpoint(
     const std::filesystem::path& folder) {
-  todo("7.6", folder, optimizer_);
+  const io::SliceReader reader(folder);
+  todo("7.6", reader, optimizer_);
 }
 
 }  // namespace fsdp

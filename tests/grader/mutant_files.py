@@ -12,7 +12,8 @@
 Optional: loses = ["3.5", "4.1"] (root steps, 3.5 among them; what requires one of them may be lost
 besides; [the step] if left out), includes = ["<vector>"], dies = true (the loss may be a crash or a
 limit), like = ["other"] (a mutant of the task that is allowed to read the same), waits = true (it
-forgets to wait or frees too early, so it must be noticed on a device too), why (a note). Of an edit: region = "3.3" (that step's region instead), nth = 2 (which, where a step has several), file
+forgets to wait or frees too early, so it must be noticed on a device too), why (a note). Of an edit: region = "3.3" (that step's region instead;
+"given": the code around the regions), nth = 2 (which, where a step has several), file
 (where a task has two).
 
     tests/mutants/alternatives/NAME.toml

@@ -92,6 +92,13 @@ class RegionsTest(unittest.TestCase):
                                            regions.Edit("3.1", find="go(a);", replace="y();")])
         self.assertIn("  x();\n  y();\n", text)
 
+    def test_given_code_can_be_edited(self):
+        find = next(line for line in SKELETON.splitlines() if line.startswith("#include"))
+        edit = regions.Edit(regions.GIVEN, find=find, replace="#include <map>")
+        self.assertEqual(regions.apply(self.source, [edit]), SOURCE.replace(find, "#include <map>"))
+        with self.assertRaisesRegex(regions.RegionError, "given code.* occurs 0 times"):
+            regions.apply(self.source, [regions.Edit(regions.GIVEN, find="nowhere", replace="")])
+
     def test_edits_that_do_not_fit_are_refused(self):
         for edit, part in ((regions.Edit("3.1", find="nowhere", replace=""), "occurs 0 times"),
                            (regions.Edit("3.2", find="go(", replace=""), "occurs 2 times"),

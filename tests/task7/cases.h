@@ -7,10 +7,12 @@
 namespace fsdp::graded {
 
 void judge_units(const Setup& setup);
-void judge_splits(const Setup& setup);
+/// @return whether the group was split as often as it should
+bool judge_splits(const Setup& setup);
 void judge_hooks(const Setup& setup);
 void judge_left_out(const Setup& setup);
 void judge_gone(const Setup& setup);
+void judge_gone_replicated(const Setup& setup);
 void judge_replicated(const Setup& setup);
 void judge_training(const Setup& setup);
 void judge_gradients(const Setup& setup);

@@ -15,6 +15,7 @@ namespace {
 struct Given {
   Assembled sharded;
   std::vector<State> replicated;
+  std::string wrong;  ///< a replicated slice that fits nowhere
 };
 
 Given given_by(const Json& options, const std::vector<Json>& slices_of_ranks) {
@@ -26,6 +27,7 @@ Given given_by(const Json& options, const std::vector<Json>& slices_of_ranks) {
       const bool is_whole = is_ignored(options, name.substr(name.find('/') + 1));
       add_slices(is_whole ? own : given.sharded, Json::array({slice}));
     }
+    if (!own.wrong.empty()) given.wrong = own.wrong;
     given.replicated.push_back(std::move(own.values));
   }
   return given;
@@ -41,6 +43,13 @@ Names with_state(const State& state) {
   return names;
 }
 
+/// The names of the parameters.
+Names parameters_in(const State& state) {
+  Names names = names_in(state);
+  std::erase_if(names, [](const std::string& name) { return !name.starts_with("param/"); });
+  return names;
+}
+
 /// `only_rank_0`: what is said if the replicated values are right there and nowhere else.
 void check_given(Check& check, const Given& given, const State& right, const Json& options,
                  const std::string& only_rank_0 = "") {
@@ -50,13 +59,32 @@ void check_given(Check& check, const Given& given, const State& right, const Jso
   const bool is_only_rank_0 =
       !only_rank_0.empty() && is_right(given.replicated.front()) &&
       std::none_of(given.replicated.begin() + 1, given.replicated.end(), is_right);
-  check_cover(check.at_rank_of(0, ranks), given.sharded, names_in(sharded));
+  check.at_rank_of(0, ranks);
+  std::vector<State> all = given.replicated;
+  all.push_back(given.sharded.values);
+  for (const State& each : all) {
+    for (const auto& [name, values] : each) {
+      check.that(right.contains(name), "there is a slice of " + name,
+                 "slices of param/<path> and <state>/<path>",
+                 {{true, "You gave a slice a name that no tensor of the state has"}});
+      if (!check.ok()) return;
+    }
+  }
+  check.that(given.wrong.empty(), given.wrong, "slices within their tensors",
+             {{true, "You let a slice of what is ignored begin elsewhere than at 0"}});
+  check.that(!given.sharded.values.empty() || sharded.empty(), "no slice is of what is sharded",
+             "those of ShardedOptimizer",
+             {{true, "You left out the slices of the sharded optimizer"}});
+  if (!check.ok()) return;
+  check_cover(check, given.sharded, names_in(sharded));
   if (check.ok()) check_state(check, given.sharded.values, sharded);
   for (std::size_t rank = 0; rank < given.replicated.size(); ++rank) {
     check.at_rank_of(static_cast<int>(rank), ranks)
         .equal("the replicated tensors", names_in(given.replicated[rank]), names_in(whole),
-               {{names_in(given.replicated[rank]) == with_state(whole),
-                 "a frozen parameter is left out; it has no optimizer state, but its values are "
+               {{!whole.empty() && names_in(given.replicated[rank]) == parameters_in(whole),
+                 "You left out the optimizer state of what is ignored"},
+                {names_in(given.replicated[rank]) == with_state(whole),
+                 "You left out a frozen parameter; it has no optimizer state, but its values are "
                  "saved"}});
     if (check.ok()) {
       check_state(check, given.replicated[rank], whole, {{is_only_rank_0, only_rank_0}});
@@ -107,21 +135,22 @@ void check_counts(const Observations& seen, const Json& noted, int rank, int ran
   count.at_rank_of(rank, ranks)
       .equal("the step count of the optimizer of the shards, after loading,", observed, steps,
              {{observed == before,
-               "this is the count in the metadata that the caller passed in, not the optimizer's"},
-              {observed == 0, "the count was not restored"}});
+               "You kept the count in the metadata that the caller passed in, and not the "
+               "optimizer's"},
+              {observed == 0, "You did not restore the count"}});
   if (noted.at("replicated steps").is_null()) return;
   count.equal("the step count of the optimizer of ignored parameters, after loading,",
               noted.at("replicated steps").get<std::int64_t>(), steps,
-              {{observed == steps, "the count was restored in only one of the two optimizers"}});
+              {{observed == steps, "You restored the count in only one of the two optimizers"}});
 }
 
 /// What a load that reads too early says, by damage.
 std::string read_too_early(const std::string& damage) {
   if (damage == "vocabulary") {
-    return "sharded tensors were read before the ignored ones had been checked";
+    return "You read sharded tensors before the ignored ones had been checked";
   }
-  if (damage == "count") return "tensors were read before \"optimizer_steps\" had been checked";
-  return "tensors were read before every rank had found the folder valid";
+  if (damage == "count") return "You read tensors before \"optimizer_steps\" had been checked";
+  return "You read tensors before every rank had found the folder valid";
 }
 
 /// What was done to the checkpoint, and who wrote and loads it.
@@ -143,17 +172,35 @@ std::vector<Cause> causes_of_blindness(const Observations& seen) {
   std::vector<int> own(static_cast<std::size_t>(seen.asked().options.value("heirs", 2)));
   std::iota(own.begin(), own.end(), 0);
   return {
-      {found.empty(), "no file is compared with its checksums, so the damage is found in no file"},
-      {found == own, fmt::format("each rank verifies only one file, so the same damage is found in "
-                                 "the files [{}] only; rank r of R verifies the files r, r + R, …",
+      {found.empty(), "You compared no file with its checksums, so the damage is found in no file"},
+      {found == own, fmt::format("You verify only one file on each rank, so the same damage is "
+                                 "found in the files [{}] only",
                                  fmt::join(found, ", "))},
       {true,
-       fmt::format("the same damage is found in the files [{}] only", fmt::join(found, ", "))}};
+       fmt::format("You did not verify all files: the same damage is found in the files [{}] only",
+                   fmt::join(found, ", "))}};
 }
 
 Json without_ignored(Json options) {
   options.erase("ignored");
   return options;
+}
+
+/// A slice is flat, whatever the shape of its tensor.
+void check_flat(const Observations& seen, int rank) {
+  Check check("7.6", "a slice is a flat view of the live state, and knows the shape of the whole",
+              seen);
+  check.at(rank);
+  for (const Json& slice : seen.at(rank, "all")) {
+    const auto shape = slice.at("given as").get<Shape>();
+    check.that(shape.size() == 1,
+               fmt::format("the values of the slice {} have the shape {}",
+                           slice.at("name").get<std::string>(), fsdp::to_string(shape)),
+               "one dimension",
+               {{shape == slice.at("shape").get<Shape>(),
+                 "You passed the tensor in its own shape: flatten it"}});
+    if (!check.ok()) return;
+  }
 }
 
 /// What is saved is float32 in these models, whatever they compute in.
@@ -164,9 +211,7 @@ void check_masters(const Observations& seen, int rank) {
   }
   Check check("7.6", "a checkpoint holds the masters, not what the model reads", seen);
   check.at(rank).equal("the slices that are not float32", others, {},
-                       {{true,
-                         "these are the copies in param_dtype: save replicated_masters_.of(), "
-                         "which is the parameter's own data without mixed precision"}});
+                       {{true, "You saved the copies in param_dtype and not the masters"}});
 }
 
 }  // namespace
@@ -182,6 +227,7 @@ void judge_slices(const Setup& setup) {
     all.push_back(seen.at(rank, "all"));
     sharded.push_back(seen.at(rank, "sharded"));
     check_masters(seen, rank);
+    check_flat(seen, rank);
   }
   Check check("7.6",
               "the slices of all ranks make up the training state, and ignored parameters are "
@@ -192,7 +238,8 @@ void judge_slices(const Setup& setup) {
   for (std::size_t rank = 0; rank < sharded.size(); ++rank) {
     const Given own = given_by(asked.options, {sharded[rank]});
     without.at(static_cast<int>(rank))
-        .equal("the replicated tensors among the slices", names_in(own.replicated.front()), {});
+        .equal("the replicated tensors among the slices", names_in(own.replicated.front()), {},
+               {{true, "You added what is ignored although with_replicated is false"}});
   }
 }
 
@@ -216,23 +263,33 @@ void judge_resume(const Setup& setup) {
                                    Names{"latest", name});
   files.equal("`latest`", seen.text(0, "latest"), name);
   const auto count = std::ssize(seen.at(0, "files"));
-  files.equal("the number of files in it", count, ranks,
-              {{count == 1 && ranks > 1,
-                "only one rank wrote its file, so the shards of the others are lost"},
-               {count > ranks,
-                "files left by a save that crashed are among them, but begin() removes those"}});
+  files.equal(
+      "the number of files in it", count, ranks,
+      {{count == 1 && ranks > 1,
+        "You wrote the file of one rank only, so the shards of the others are lost"},
+       {count > ranks, "You left files of a save that crashed among them, which begin() removes"}});
   if (!files.ok()) return;  // it cannot be loaded
   for (int rank = 0; rank < ranks; ++rank) {
     Check lean("7.6", "saving writes views of existing tensors and allocates nothing", seen);
     const Json& noted = seen.at(0, "savers").at(static_cast<std::size_t>(rank));
     lean.at_rank_of(rank, ranks)
         .equal("the peak of memory while saving, above what was held before",
-               noted.at("peak").get<std::int64_t>(), 0);
+               noted.at("peak").get<std::int64_t>(), 0,
+               {{true, "You saved copies: a slice is a view of the live tensor"}});
   }
 
   const std::string refusal = seen.text(0, "loading failed");
   Check open("7.6", "what was saved at one W loads at another", seen);
-  open.at_rank_of(0, heirs).that(refusal.empty(), refusal, "the training state");
+  const bool is_twice = refusal.find("has a slice at element 0 where") != std::string::npos;
+  const Names replicated = plan_of(asked).replicated;
+  const bool is_of_ignored =
+      std::any_of(replicated.begin(), replicated.end(),
+                  [&](const std::string& path) { return refusal.find(path) != std::string::npos; });
+  open.at_rank_of(0, heirs).that(
+      refusal.empty(), refusal, "the training state",
+      {{is_of_ignored && !is_twice, "You saved what is ignored on no rank"},
+       {is_twice && !asked.options.value("ignored", Names{}).empty(),
+        "You saved what is ignored on more than one rank"}});
   if (!open.ok()) return;
 
   const Json& heirs_noted = seen.at(0, "heirs");
@@ -243,9 +300,10 @@ void judge_resume(const Setup& setup) {
         .equal("\"optimizer_steps\"", metadata.value("optimizer_steps", "(missing)"),
                std::to_string(half),
                {{metadata.value("optimizer_steps", "") == std::to_string(number),
-                 "this is the number of the folder, which the caller chooses freely"}});
+                 "You saved the number of the folder, which the caller chooses freely"}});
     check.equal("the caller's own entry \"note\"", metadata.value("note", "(missing)"),
-                std::string("from a test"));
+                std::string("from a test"),
+                {{true, "You saved or returned your own entry of the metadata and not the rest"}});
     const Json& noted = heirs_noted.at(static_cast<std::size_t>(rank));
     check_counts(seen, noted, rank, heirs, half);
     Check padding("7.6", "after loading, padding is zero in shards and optimizer state", seen);
@@ -258,8 +316,8 @@ void judge_resume(const Setup& setup) {
   Check loaded("7.6", "what was saved at one W loads at another", seen);
   check_given(loaded, given_by(asked.options, of_ranks(heirs_noted, "loaded")), then.state,
               asked.options,
-              "only rank 0 has the saved values of ignored parameters, but every rank loads them, "
-              "with their optimizer state");
+              "You loaded the ignored parameters on rank 0 only, but every rank loads them, with "
+              "their optimizer state");
   for (int rank = 0; rank < heirs; ++rank) {
     Check now("7.6", "after loading, the model computes with the loaded values", seen);
     check_evaluation(now.at_rank_of(rank, heirs),
@@ -291,8 +349,8 @@ void judge_damaged(const Setup& setup) {
   for (int rank = 0; rank < heirs; ++rank) {
     const Json& noted = seen.at(0, "whole").at(static_cast<std::size_t>(rank));
     whole.at_rank_of(rank, heirs)
-        .equal("what load_checkpoint threw", noted.at("type").get<std::string>(),
-               std::string("none"));
+        .equal("what load_checkpoint threw",
+               noted.value("what", noted.at("type").get<std::string>()), std::string("none"));
   }
   check_given(whole, given_by(asked.options, of_ranks(seen.at(0, "whole"), "after")), right.state,
               asked.options);
@@ -300,15 +358,20 @@ void judge_damaged(const Setup& setup) {
   Check refused("7.6", "a checkpoint that is damaged or belongs to another model is refused", seen);
   const auto types = of_ranks(seen.at(0, "broken"), "type");
   const bool anybody = std::find(types.begin(), types.end(), "InputError") != types.end();
+  std::vector<Cause> causes = causes_of_blindness(seen);
+  causes.push_back({damage == "deeper",
+                    "You did not check what would be left unread: here, the tensors of the other "
+                    "model's last block"});
   refused.at_rank_of(0, heirs).that(anybody, "no rank found " + damage_text(asked), "an InputError",
-                                    causes_of_blindness(seen));
+                                    causes);
   for (int rank = 0; rank < heirs; ++rank) {
     const Json& noted = seen.at(0, "broken").at(static_cast<std::size_t>(rank));
     refused.at_rank_of(rank, heirs)
         .that(noted.at("type") != "none", "the checkpoint was loaded",
               "an InputError, or Aborted along with the other ranks",
               {{anybody,
-                "another rank found the damage, but this rank did not wait for the verdict"}});
+                "You did not wait for the verdict of the other ranks, one of which found the "
+                "damage"}});
     Check same("7.6", "all ranks check everything before any rank changes anything", seen);
     const Json options = without_ignored(asked.options);
     Assembled before, after;

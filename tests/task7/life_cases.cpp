@@ -5,7 +5,8 @@
 
 namespace fsdp::graded {
 
-void judge_splits(const Setup& setup) {
+bool judge_splits(const Setup& setup) {
+  bool right = true;
   const Observations& seen = run("splits", setup);
   const auto units = std::ssize(plan_of(seen.asked()).units);
   const auto counts = seen.at(0, "splits").get<std::vector<std::int64_t>>();
@@ -15,8 +16,12 @@ void judge_splits(const Setup& setup) {
     check.at_rank_of(static_cast<int>(rank), static_cast<int>(counts.size()))
         .equal("the number of splits", counts[rank],
                seen.asked().options.value("group", 0) > 1 ? 1 : 0,
-               {{counts[rank] == units, "each unit made a subgroup of its own"}});
+               {{counts[rank] == units, "You made a subgroup of its own for each unit"},
+                {counts[rank] == 0,
+                 "You made no subgroup, but under within(s) the units gather again in one"}});
+    right = right && check.ok();
   }
+  return right;
 }
 
 void judge_gone(const Setup& setup) {
@@ -29,9 +34,8 @@ void judge_gone(const Setup& setup) {
                 seen);
     const Names before = seen.lines(rank, "record");
     const Names after = seen.lines(rank, "record afterwards");
-    check.at(rank).equal(
-        "the order that another model's prefetcher has recorded", after, before,
-        {{after != before, "hooks on the root are still called: keep their handles in hooks_"}});
+    check.at(rank).equal("the order that another model's prefetcher has recorded", after, before,
+                         {{after != before, "You left hooks on the root, which are still called"}});
     check.equal("the collectives of a forward of the plain module",
                 std::ssize(seen.at(rank, "call")), 0);
     if (!check.ok()) continue;
@@ -39,17 +43,31 @@ void judge_gone(const Setup& setup) {
     const Names middle = seen.lines(rank, "record in the middle");
     const Names ended = {units[0], units[1]}, begun(units.begin() + 2, units.end());
     check.equal(
-        "the order that another model's prefetcher has recorded, after the plain module was called "
-        "in the middle of that model's forward,",
+        "what another model's prefetcher has recorded when the plain module was called in the "
+        "middle of that model's forward",
         middle, before,
         {{middle == ended,
-          "the hook on the root that notifies the prefetcher of the end of a forward is still "
-          "called: keep its handle in hooks_"}});
+          "You left one hook on the root: it still notifies the prefetcher of the end of a "
+          "forward"}});
     const Names whole = seen.lines(rank, "record of the forward");
     check.equal("the order recorded after that forward has ended", whole, before,
                 {{whole == begun,
-                  "the hook on the root that notifies the prefetcher of the beginning of a "
-                  "forward is still called: keep its handle in hooks_"}});
+                  "You left one hook on the root: it still notifies the prefetcher of the "
+                  "beginning of a forward"}});
+  }
+}
+
+void judge_gone_replicated(const Setup& setup) {
+  const Observations& seen = run("gone_replicated", setup);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Check check("7.3",
+                "after the sharded model is destroyed, the hook that casts its masters is gone too",
+                seen);
+    check.at(rank).that(!seen.at(rank, "cast again").get<bool>(),
+                        "a forward of the plain module cast the masters of another model in the "
+                        "place of the destroyed one",
+                        "nothing is cast",
+                        {{true, "You left the hook that casts the masters on the root"}});
   }
 }
 

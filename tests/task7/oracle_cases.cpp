@@ -124,8 +124,8 @@ void check_evaluation(Check& check, const Json& twice, double expected, bool exa
   check.that(fits(first), fmt::format("the loss without a tape is {:.9g}", first),
              fmt::format("{:.9g}", expected),
              {{fits(second),
-               "a unit that an earlier forward left unsharded still computes with the old values: "
-               "call reshard() before the shards change"}});
+               "You changed the shards while an earlier forward had left a unit unsharded, so that "
+               "unit still computes with the old values"}});
 }
 
 std::vector<float> floats_of(const Json& bits) {
@@ -165,7 +165,7 @@ void check_cover(Check& check, const Assembled& whole, const std::vector<std::st
       if (times[i] == 1) continue;
       check.that(false, fmt::format("{}[{}] is in {} slices", name, i, times[i]),
                  "every element in exactly one slice",
-                 {{times[i] == 0, "some elements are in no slice"}});
+                 {{times[i] == 0, "You left some elements out of every slice"}});
       return;
     }
   }

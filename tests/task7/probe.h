@@ -25,6 +25,10 @@ struct StepProbe {
     return new (place)
         ShardedModel(ShardedModel::Unbuilt{}, root, std::move(group), std::move(options));
   }
+  /// As if the device had a host apart.
+  static void set_offload(ShardedModel& model, const optim::Offload& offload) {
+    model.options_.offload = offload;
+  }
   static void make_units(ShardedModel& model) { model.make_units(); }
   static void install_hooks(ShardedModel& model) { model.install_hooks(); }
   static void make_replicated(ShardedModel& model) { model.make_replicated(); }

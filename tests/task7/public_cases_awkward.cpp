@@ -40,10 +40,57 @@ TEST_CASE("The group is split once for all units", "[7.1]") {
   judge_splits({.options = with(kToy, {{"ranks", 4}, {"group", 1}, {"layers", 4}})});
 }
 
+TEST_CASE("The units follow all options at once", "[7.1]") {
+  const Json mixed = {{"param", "bfloat16"}, {"reduce", "float32"}};
+  judge_units({.world_size = 4,
+               .options = with(mixed, {{"group", 2},
+                                       {"ignored", {"model.norm"}},
+                                       {"no_decay", {"norm"}},
+                                       {"offload", "gradients"}})});
+  judge_units(
+      {.world_size = 4, .options = with(mixed, {{"group", 2}, {"meta", true}, {"tied", true}})});
+  judge_units({.world_size = 2,
+               .options = with(mixed, {{"meta", true},
+                                       {"frozen", {"model.layers.0"}},
+                                       {"no_decay", {"norm"}},
+                                       {"ignored", {"lm_head"}}})});
+  judge_units(
+      {.world_size = 3, .options = {{"meta", true}, {"group", 1}, {"offload", "parameters"}}});
+  judge_units({.world_size = 2,
+               .options = {{"tied", true},
+                           {"group", 1},
+                           {"frozen", {"model.embed_tokens", "model.norm"}},
+                           {"no_decay", {"norm"}},
+                           {"offload", "parameters"}}});
+  judge_units({.world_size = 4,
+               .options = with(kToy, {{"root_weight", true},
+                                      {"wrap", {"layers.1", "layers.0"}},
+                                      {"group", 2},
+                                      {"meta", true},
+                                      {"ignored", {"layers.2.weight"}},
+                                      {"no_decay", {"bias"}}})});
+}
+
+TEST_CASE("Hooks: frozen and ignored layers", "[7.2]") {
+  const Json five = with(kToy, {{"width", 5}, {"layers", 5}});
+  for (const auto& [depth, limit] : {std::pair{3, 1}, {2, 0}, {1, 0}, {0, 0}}) {
+    const Json ahead = with(five, {{"depth", depth}, {"limit", limit}});
+    judge_hooks({.world_size = 2,
+                 .delivery = Delivery::lazy,
+                 .options = with(ahead, {{"frozen", {"layers.1", "layers.2"}}})});
+    judge_hooks(
+        {.world_size = 2, .options = with(ahead, {{"ignored", {"layers.2", "layers.3.bias"}}})});
+  }
+}
+
 TEST_CASE("A sharded model that is destroyed removes its hooks", "[7.2]") {
   for (const int world_size : worlds({1, 2, 3, 4})) {
     judge_gone({.world_size = world_size, .options = with(kToy, {{"width", 5}})});
   }
+}
+
+TEST_CASE("A sharded model that is destroyed no longer casts masters", "[7.3]") {
+  judge_gone_replicated({.world_size = 2, .options = {{"ignored", {"model.norm"}}}});
 }
 
 TEST_CASE("A frozen parameter that is ignored, before trainable ones", "[7.3]") {
@@ -89,6 +136,48 @@ TEST_CASE("Whatever is kept between forward and backward, no bit changes", "[7.4
                       .options = with(with(kToy, kEight),
                                       {{"layers", 5}, {"group", group}, {"depth", depth}})});
     }
+  }
+}
+
+// Every two values of every two options meet in one of these rows.
+TEST_CASE("Options in pairs train like any other", "[7.4]") {
+  struct Row {
+    int group, depth, limit;
+    bool ignored, no_decay;
+    int mixed;
+    bool meta, frozen, tied;
+    int per_reduction;
+    bool abandons;
+  };
+  const std::vector<Row> rows = {
+      {2, 2, 0, false, false, 0, false, false, false, 2, false},
+      {1, 1, 1, true, true, 2, true, false, true, 1, true},
+      {0, 0, 0, true, false, 1, false, true, true, 1, true},
+      {0, 1, 1, false, true, 1, true, true, false, 2, false},
+      {2, 2, 1, true, true, 0, true, true, true, 2, true},
+      {1, 0, 0, false, true, 2, false, true, false, 2, false},
+      {0, 0, 1, false, false, 0, true, false, true, 1, false},
+      {1, 2, 0, true, false, 1, true, false, false, 1, true},
+      {2, 1, 0, false, false, 2, false, true, false, 1, true},
+      {0, 2, 1, true, false, 2, false, true, false, 1, false},
+      {1, 1, 1, true, true, 0, false, true, false, 1, false},
+      {2, 0, 1, false, true, 1, false, false, true, 2, false},
+  };
+  for (const Row& row : rows) {
+    Json options = with(kEight, {{"group", row.group},
+                                 {"depth", row.depth},
+                                 {"limit", row.limit},
+                                 {"meta", row.meta},
+                                 {"tied", row.tied},
+                                 {"per_reduction", row.per_reduction},
+                                 {"abandons", row.abandons},
+                                 {"evaluates", row.abandons}});
+    if (row.ignored) options["ignored"] = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
+    if (row.no_decay) options["no_decay"] = {"norm"};
+    if (row.frozen) options["frozen"] = {"model.layers.0"};
+    if (row.mixed > 0) options["param"] = "bfloat16";
+    if (row.mixed > 0) options["reduce"] = row.mixed == 1 ? "float32" : "bfloat16";
+    judge_training({.world_size = 4, .options = options});
   }
 }
 
@@ -170,5 +259,7 @@ TEST_CASE("A save that crashed leaves nothing in the next checkpoint", "[7.6]") 
 
 TEST_CASE("A checkpoint with one part that does not fit changes nothing", "[7.6]") {
   judge_damaged({.options = with(kIgnoredEnds, {{"damage", "vocabulary"}})});
-  judge_damaged({.options = {{"micro_batches", 4}, {"damage", "count"}}});
+  for (const char* damage : {"count", "deeper"}) {
+    judge_damaged({.options = {{"micro_batches", 4}, {"damage", damage}}});
+  }
 }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace fsdp::graded {
 namespace {
@@ -63,10 +64,9 @@ std::int64_t check_copies(const Observations& seen, int rank, const Eager& build
   const Names observed = seen.lines(rank, "read as");
   check.at(rank).equal("the dtypes in which the model reads ignored parameters", observed, expected,
                        {{observed == masters && observed != expected,
-                         "set replicated_masters_ to the MasterWeights of the ignored parameters: "
-                         "it makes the copies"},
+                         "You did not set replicated_masters_, which makes the copies"},
                         {observed == with_frozen_as(masters, expected, frozen),
-                         "replicated_masters_ was made of the trainable ones alone: the model "
+                         "You made replicated_masters_ of the trainable ones alone, but the model "
                          "reads frozen parameters in param_dtype too"}});
   return nbytes;
 }
@@ -86,14 +86,14 @@ void check_refreshed(const Observations& seen, int rank, const State& ignored,
       now.push_back(rounded(2 * value, dtype));
     }
     const std::vector<float> observed = floats_of(each.at("bits"));
-    check.bits(
-        fmt::format("in a forward after its master was doubled, {}", path), observed, now, -1,
-        {{observed == before && frozen.size() == ignored.size(),
-          "call replicated_masters_.refresh() in a pre-forward hook of the root, also if no "
-          "ignored parameter is trainable: a load changes the masters of frozen parameters"},
-         {observed == before,
-          "no pre-forward hook of the root calls replicated_masters_.refresh(), which casts the "
-          "masters again"}});
+    check.bits(fmt::format("in a forward after its master was doubled, {}", path), observed, now,
+               -1,
+               {{observed == before && frozen.size() == ignored.size(),
+                 "You refresh the copies only if an ignored parameter is trainable, but a load "
+                 "changes the masters of frozen parameters too"},
+                {observed == before,
+                 "You do not cast the masters again before a forward: no hook of the root calls "
+                 "refresh()"}});
     if (!check.ok()) return;
   }
 }
@@ -104,8 +104,17 @@ void check_updated(const Observations& seen, int rank) {
   const Names others = seen.lines(rank, "pieces beside the masters");
   check.at(rank).equal("the pieces that are not the masters", others, {},
                        {{true,
-                         "DdpGradients was made without replicated_masters_, so the optimizer "
-                         "would update the copies in param_dtype: pass it the masters"}});
+                         "You made DdpGradients without replicated_masters_, so the optimizer "
+                         "would update the copies in param_dtype"}});
+}
+
+/// Whether buffer number `i` is computed if something is ignored besides.
+bool is_computed_beside_ignored(const Observations& seen, int rank, std::size_t i) {
+  const Case& asked = seen.asked();
+  const Setup beside{.world_size = asked.world_size,
+                     .seed = asked.seed,
+                     .options = with(asked.options, {{"ignored", {"model.norm"}}})};
+  return run("replicated", beside).at(rank, "buffers").at(i).at("initialized").get<bool>();
 }
 
 }  // namespace
@@ -125,7 +134,8 @@ void judge_replicated(const Setup& setup) {
     const Names on_meta = seen.lines(rank, "on meta");
     there.at(rank).equal("the ignored parameters that are still on meta", on_meta, {},
                          {{on_meta == frozen_of(plan, asked.options),
-                           "an ignored parameter needs memory whether it is frozen or not"}});
+                           "You left out those that are frozen, but an ignored parameter needs "
+                           "memory whether it is frozen or not"}});
     if (!there.ok()) return;
     Assembled whole;
     const Json& noted_parameters = seen.at(rank, "replicated");
@@ -133,7 +143,15 @@ void judge_replicated(const Setup& setup) {
     Check values("7.3",
                  "every rank holds the ignored parameters whole, with the bits of an eager build",
                  seen);
-    check_state(values.at(rank), whole.values, ignored);
+    bool is_unwritten = meta;
+    for (const auto& [name, numbers] : whole.values) {
+      is_unwritten = is_unwritten && std::all_of(numbers.begin(), numbers.end(),
+                                                 [](float each) { return std::isnan(each); });
+    }
+    check_state(values.at(rank), whole.values, ignored,
+                {{is_unwritten,
+                  "You allocated the ignored parameters and did not fill them: each is drawn as "
+                  "one slice"}});
 
     Check buffers("7.3", "buffers are not loaded from a file, so they must be computed", seen);
     const Json& noted = seen.at(rank, "buffers");
@@ -146,8 +164,11 @@ void judge_replicated(const Setup& setup) {
       buffers.that(initialized,
                    fmt::format("buffer '{}' of module '{}' has not been initialized", name, module),
                    "an initialized buffer",
-                   {{meta, fmt::format("initialize_buffers() was not called on '{}'{}: after a "
-                                       "meta start call it on every module of the tree",
+                   {{!initialized && meta && plan.replicated.empty() &&
+                         is_computed_beside_ignored(seen, rank, i),
+                     "You initialize the buffers only if a parameter is ignored"},
+                    {meta, fmt::format("You did not call initialize_buffers() on '{}'{}: after a "
+                                       "meta start every module of the tree needs it",
                                        module, is_bare ? ", which has no parameter" : "")}});
       if (initialized) buffers.bits("buffer " + name, floats_of(noted.at(i).at("bits")), expected);
     }
@@ -156,17 +177,20 @@ void judge_replicated(const Setup& setup) {
     generator.at(rank).equal(
         "the generator's offset", offset, static_cast<std::int64_t>(build.generator),
         {{offset == 0,
-          "the generator was not advanced, so the next draw repeats the initial weights"},
+          "You did not advance the generator, so the next draw repeats the initial weights"},
          {offset == 2 * static_cast<std::int64_t>(build.generator),
-          "the generator was advanced twice"}});
+          "You advanced the generator twice"}});
     Check engine("7.3", "only ignored, trainable parameters need an all-reduce", seen);
     const Names keys = piece_keys(plan, asked.options);
     const bool trainable = std::any_of(keys.begin(), keys.end(), [](const std::string& key) {
       return key.find('#') == std::string::npos;
     });
-    engine.at(rank).that(seen.at(rank, "engine").get<bool>() == trainable,
-                         trainable ? "there is no DdpGradients" : "there is a DdpGradients",
-                         trainable ? "one" : "none, because no parameter is ignored and trainable");
+    engine.at(rank).that(
+        seen.at(rank, "engine").get<bool>() == trainable,
+        trainable ? "there is no DdpGradients" : "there is a DdpGradients",
+        trainable ? "one" : "none, because no parameter is ignored and trainable",
+        {{trainable, "You made no engine for the replicated gradients"},
+         {true, "You made the engine although no ignored parameter is trainable"}});
     Check types("7.3", "an ignored parameter keeps its dtype", seen);
     for (const Json& each : noted_parameters) {
       const std::string path = each.at("name").get<std::string>().substr(6);
@@ -181,9 +205,11 @@ void judge_replicated(const Setup& setup) {
                  fmt::format("the piece of {} {}", path, expected ? "does not decay" : "decays"),
                  expected ? "it decays" : "it does not decay, as options_.decays returns false",
                  {{is_of_another(seen.at(rank, "decays"), plan, asked.options),
-                   "the pieces are those of the trainable parameters only: the i-th piece is not "
-                   "the i-th ignored parameter"},
-                  {!expected, "options_.decays was not called"}});
+                   "You took the i-th ignored parameter for the i-th piece, but frozen parameters "
+                   "have no piece"},
+                  {!expected, "You did not call options_.decays"},
+                  {!asked.options.contains("no_decay"),
+                   "You let it not decay: without options_.decays every parameter does"}});
     }
     const Names frozen = frozen_of(plan, asked.options);
     const std::int64_t copies = check_copies(seen, rank, build, frozen);
@@ -205,7 +231,7 @@ void judge_replicated(const Setup& setup) {
             start.at("before").at("total").get<std::int64_t>(),
         bytes.shards + bytes.largest_unit + bytes.replicated + copies + buffer_bytes);
     lean.at_most("the largest block taken from the heap", start.at("heap").get<std::int64_t>(),
-                 16384, {{true, "a copy outside the memory tracker"}});
+                 16384, {{true, "You made a copy outside the memory tracker"}});
   }
 }
 

@@ -103,20 +103,11 @@ void gradients(Recorder& recorder) {
 }  // namespace
 
 Scenarios scenarios() {
-  return {{"units", units},
-          {"splits", splits},
-          {"hooks", hooks},
-          {"left_out", left_out},
-          {"gone", gone},
-          {"training", training},
-          {"gradients", gradients},
-          {"visit", visit},
-          {"save_full", save_full},
-          {"load_full", load_full},
-          {"replicated", replicated},
-          {"handover", handover},
-          {"slices", slices},
-          {"resume", resume},
+  return {{"units", units},         {"splits", splits},       {"hooks", hooks},
+          {"left_out", left_out},   {"gone", gone},           {"gone_replicated", gone_replicated},
+          {"training", training},   {"gradients", gradients}, {"visit", visit},
+          {"save_full", save_full}, {"load_full", load_full}, {"replicated", replicated},
+          {"handover", handover},   {"slices", slices},       {"resume", resume},
           {"damaged", damaged}};
 }
 

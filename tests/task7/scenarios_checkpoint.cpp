@@ -183,8 +183,8 @@ void resume(Recorder& recorder) {
 }
 
 // damage: "bit" (of the data of one file), "cut", "missing", "mixed" (a file of another step),
-// "other" (the model is another one), "vocabulary" (its embedding and head are), "count" (no count
-// of steps).
+// "other" (the model is another one), "vocabulary" (its embedding and head are), "deeper" (it was
+// saved by a model of one block more), "count" (no count of steps).
 void damaged(Recorder& recorder) {
   Json options = recorder.asked().options;
   const int ranks = recorder.option("ranks", 4), heirs = recorder.option("heirs", 2);
@@ -204,6 +204,9 @@ void damaged(Recorder& recorder) {
       noted["what"] = error.what();
     } catch (const Aborted&) {
       noted["type"] = "Aborted";
+    } catch (const Error& error) {
+      noted["type"] = "Error";
+      noted["what"] = error.what();
     }
     note_counts(session, noted);
     noted["after"] = to_json(session.model().state_slices(true));
@@ -224,6 +227,12 @@ void damaged(Recorder& recorder) {
   }
   if (damage == "other") options["ffn"] = config_of(options).intermediate_size + 4;
   if (damage == "vocabulary") options["vocabulary"] = config_of(options).vocab_size + 4;
+  if (damage == "deeper") {
+    const std::int64_t layers = config_of(options).num_hidden_layers;
+    save_after(with(options, {{"layers", layers + 1}}), ranks, recorder.seed(), 1, later);
+    std::filesystem::remove_all(folder.final(1));
+    std::filesystem::rename(later.final(1), folder.final(1));
+  }
   if (damage == "count") {
     std::filesystem::remove_all(folder.final(1));
     save_without_count(options, ranks, recorder.seed(), folder.final(1));

@@ -161,6 +161,8 @@ void load_full(Recorder& recorder) {
       noted["type"] = "InputError";
     } catch (const Aborted&) {
       noted["type"] = "Aborted";
+    } catch (const Error& error) {
+      noted["type"] = std::string("Error: ") + error.what();
     }
     noted["after"] = session.all_slices();
   };

@@ -65,7 +65,11 @@ FullyShardOptions Session::sharding() {
 }
 
 void Session::shard() { model_ = fully_shard(*root_, group_, sharding()); }
-void Session::begin_sharding() { model_ = StepProbe::unbuilt(*root_, group_, sharding()); }
+void Session::begin_sharding() {
+  model_ = StepProbe::unbuilt(*root_, group_, sharding());
+  const auto what = options_.value("offload", std::string());
+  StepProbe::set_offload(*model_, {.params = !what.empty(), .grads = what == "gradients"});
+}
 
 void Session::attach_adamw() {
   model_->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
@@ -123,7 +127,7 @@ Json Session::units_json() {
   Json units = Json::array();
   for (const auto& unit : model_->units()) {
     Json flats = Json::array();
-    Names formats;
+    Names formats, offloads;
     for (const auto& flat : unit->flat_parameters()) {
       Names paths;
       for (const nn::NamedParameter& each : flat->parameters()) paths.push_back(each.path);
@@ -131,6 +135,9 @@ Json Session::units_json() {
                        {"trainable", flat->requires_grad()},
                        {"decays", flat->decay},
                        {"dtype", name_of(flat->shard().dtype())}});
+      offloads.push_back(!flat->offload().params ? ""
+                         : flat->offload().grads ? "gradients"
+                                                 : "parameters");
       formats.push_back(fmt::format("{}, read as {}, gradients summed in {}",
                                     name_of(flat->shard().dtype()), name_of(flat->full().dtype()),
                                     name_of(flat->reduce_dtype())));
@@ -139,6 +146,7 @@ Json Session::units_json() {
                      {"kept", unit->options().keep_until_backward},
                      {"group", testing::number_of(unit->options().reshard_after_forward)},
                      {"formats", formats},
+                     {"offloads", offloads},
                      {"flats", flats}});
   }
   return units;
@@ -208,6 +216,7 @@ Json to_json(const io::StateSlice& slice) {
           {"begin", slice.begin},
           {"dtype", name_of(slice.values.dtype())},
           {"shape", slice.full_shape},
+          {"given as", slice.values.shape()},
           {"bits", bits_of(slice.values)}};
 }
 

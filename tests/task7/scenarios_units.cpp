@@ -60,6 +60,8 @@ void units(Recorder& recorder) {
   Json gathered = Json::array();
   if (recorder.option("group", 0) > 1) {
     for (const auto& unit : session.model().units()) {
+      using Kind = ReshardAfterForward::Kind;
+      if (unit->options().reshard_after_forward.kind != Kind::within) continue;
       unit->finish_unshard(Phase::forward);
       unit->reshard_to_subgroup();
       unit->finish_unshard(Phase::backward);
@@ -199,6 +201,37 @@ void gone(Recorder& recorder) {
   });
   loss(*second);
   recorder.note("record of the forward", record());
+}
+
+// The same for what 7.3 attaches: the first module is called when the masters of the second model's
+// ignored parameters have changed. Nothing of the second is cast again.
+void gone_replicated(Recorder& recorder) {
+  Session first(recorder.asked().options, recorder.shared_group());
+  Session second(recorder.asked().options, recorder.shared_group());
+  FullyShardOptions sharding;
+  sharding.ignored = recorder.option("ignored", Names());
+  sharding.mixed_precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
+  alignas(ShardedModel) std::array<std::byte, sizeof(ShardedModel)> place{};
+  const auto replicate = [&](nn::Module& root) {
+    const auto destroy = [](ShardedModel* model) { model->~ShardedModel(); };
+    std::unique_ptr<ShardedModel, decltype(destroy)> model(
+        StepProbe::unbuilt_at(place.data(), root, recorder.shared_group(), sharding), destroy);
+    StepProbe::make_units(*model);
+    StepProbe::make_replicated(*model);
+    return model;
+  };
+  replicate(first.root());
+  const auto model = replicate(second.root());
+  const nn::NamedParameter& ignored = StepProbe::replicated(*model).front();
+  const Json before = bits_of(ignored.variable.data());
+  ops::scale(StepProbe::master(*model, ignored), 2);
+  struct Begun {};
+  first.root().register_forward_pre_hook([](nn::Module&) { throw Begun{}; });
+  try {
+    loss_of(first.root(), recorder.asked().options, recorder.seed(), 0, 0);
+  } catch (const Begun&) {
+  }
+  recorder.note("cast again", before != bits_of(ignored.variable.data()));
 }
 
 namespace {

@@ -6,7 +6,8 @@
 /// is built without memory); micro_batches (J of the global batch), steps, clip, no_sync (L = M) or
 /// per_reduction (L); abandons (before a step begins, and again before it updates, a forward is
 /// recorded that no backward follows); evaluates (after each update, without a tape); param and
-/// reduce (mixed precision, graded/precision.h).
+/// reduce (mixed precision, graded/precision.h); offload ("parameters" or "gradients", which
+/// includes these; for begin_sharding() alone).
 #pragma once
 
 #include "graded/recorder.h"
@@ -98,6 +99,7 @@ void splits(Recorder& recorder);
 void hooks(Recorder& recorder);
 void left_out(Recorder& recorder);
 void gone(Recorder& recorder);
+void gone_replicated(Recorder& recorder);
 void replicated(Recorder& recorder);
 // scenarios_full.cpp: 7.5
 void visit(Recorder& recorder);

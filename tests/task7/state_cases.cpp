@@ -35,13 +35,13 @@ Names owners_of(const Plan& plan) {
 /// What a load that reads too early says, by damage.
 std::string too_early(const std::string& damage) {
   if (damage == "vocabulary") {
-    return "sharded tensors were read before the ignored ones had been checked";
+    return "You read sharded tensors before the ignored ones had been checked";
   }
   if (damage == "lacks")
-    return "a tensor that is missing from the file was noticed only when it was read";
+    return "You noticed only when you read it that a tensor is missing from the file";
   if (damage == "shape")
-    return "the tensor has as many elements but another shape, so it does not fit";
-  return "tensors were read before every rank had found the file valid";
+    return "You compared numbers of elements: the tensor has as many, but another shape";
+  return "You read tensors before every rank had found the file valid";
 }
 
 /// What is wrong with the file of a damage.
@@ -97,11 +97,11 @@ std::vector<Cause> causes_of_rounding(const State& observed, const Case& asked) 
     return part != right && part == as_read(right, asked);
   };
   return {{is_as_read(false),
-           "these are the copies that the model reads, rounded to param_dtype: gather the shards "
-           "themselves, which are the masters"},
+           "You passed what the model reads, rounded to param_dtype, and not the shards, which are "
+           "the masters"},
           {is_as_read(true),
-           "of the ignored parameters these are the copies in param_dtype, variable.data(): use "
-           "replicated_masters_.of(), which is the parameter's own data without mixed precision"}};
+           "You passed the copies of ignored parameters in param_dtype, variable.data(), and not "
+           "their masters"}};
 }
 
 /// Why ignored parameters lack the loaded values, from the masters and from what the model reads.
@@ -109,11 +109,10 @@ std::vector<Cause> causes_of_not_loading(const State& masters, const State& copi
                                          const State& saved, const Case& asked) {
   const State built = part_of(eager(asked.options, asked.seed).state, asked.options, true);
   return {{masters == built && masters != saved && copies == as_read(saved, asked),
-           "they were read into the copies in param_dtype, variable.data(), which the next "
-           "refresh() overwrites: read into replicated_masters_.of(), which is the parameter's own "
-           "data without mixed precision"},
+           "You read them into the copies in param_dtype, variable.data(), which the next "
+           "refresh() overwrites, and not into their masters"},
           {masters == built && copies == as_read(built, asked),
-           "load_full read what is sharded and left the ignored parameters as they were"}};
+           "You read what is sharded, and left the ignored parameters as they were"}};
 }
 
 void check_one_unit(const Observations& seen, int rank, const char* what, std::int64_t grown,
@@ -123,8 +122,26 @@ void check_one_unit(const Observations& seen, int rank, const char* what, std::i
   lean.at(rank).at_most(
       fmt::format("the peak of memory while {}, above what was held before", what), grown,
       bytes.largest_unit,
-      {{grown >= bytes.shards * ranks, "the whole model is gathered"},
-       {grown > bytes.largest_unit, "more than one unit is unsharded at a time"}});
+      {{grown >= bytes.shards * ranks, "You gathered the whole model"},
+       {grown > bytes.largest_unit, "You hold more than one unit at a time"}});
+}
+
+void check_shapes(const Observations& seen, int rank) {
+  std::map<std::string, Shape> shapes;
+  for (const auto& [path, shape] : eager(seen.asked().options, seen.asked().seed).shapes) {
+    shapes[path] = shape;
+  }
+  Check check("7.5", "the tensor that a visit gets has the parameter's shape", seen);
+  check.at(rank);
+  for (const Json& each : seen.at(rank, "visited")) {
+    const auto path = each.at("path").get<std::string>();
+    const auto shape = each.at("shape").get<Shape>();
+    check.equal("the shape of what the visit of " + path + " gets", fsdp::to_string(shape),
+                fsdp::to_string(shapes.at(path)),
+                {{shape == Shape{numel_of(shapes.at(path))},
+                  "You passed the parameter's part of the flat vector, which has one dimension"}});
+    if (!check.ok()) return;
+  }
 }
 
 int ranks_of(const Case& asked) { return asked.options.value("ranks", 2); }
@@ -141,7 +158,21 @@ void judge_visit(const Setup& setup) {
     for (const Json& each : seen.at(rank, "visited")) {
       paths.push_back(each.at("path").get<std::string>());
     }
-    order.at(rank).equal("the visits", paths, order_of(plan));
+    Names turned = order_of(plan), trained;
+    std::rotate(turned.begin(), turned.end() - std::ssize(plan.replicated), turned.end());
+    for (const WantedUnit& unit : plan.units) {
+      for (const WantedFlat& flat : unit.flats) {
+        if (flat.trainable) trained.insert(trained.end(), flat.paths.begin(), flat.paths.end());
+      }
+    }
+    trained.insert(trained.end(), plan.replicated.begin(), plan.replicated.end());
+    order.at(rank).equal(
+        "the visits", paths, order_of(plan),
+        {{paths == turned, "You visited the ignored parameters before the units"},
+         {paths == trained, "You left out what is frozen, which is part of the state"},
+         {rank > 0 && paths == plan.replicated,
+          "You called visit on rank 0 only, but every rank visits every parameter"}});
+    if (order.ok()) check_shapes(seen, rank);
     Check one("7.5", "only the unit whose parameters are visited is unsharded", seen);
     const Names owners = owners_of(plan);
     const Names before = seen.lines(rank, "unsharded before");
@@ -165,8 +196,8 @@ void judge_visit(const Setup& setup) {
         const bool beside = is_mixed && unsharded.empty();
         one.at(rank).equal("the unsharded units" + when, unsharded,
                            beside ? Names{} : Names{owners[i]},
-                           {{never, "the unit was gathered for the visit and never resharded"},
-                            {unsharded == units, "the whole model is gathered"}});
+                           {{never, "You gathered the unit for the visit and never resharded it"},
+                            {unsharded == units, "You gathered the whole model"}});
       }
     }
     Check values("7.5", "a visit passes values assembled from the current shards of all ranks",
@@ -181,9 +212,9 @@ void judge_visit(const Setup& setup) {
     });
     left.at(rank).equal("the units that are not sharded", unsharded, {},
                         {{were_whole,
-                          "a forward without a backward left them unsharded before the visit: "
-                          "reshard every visited unit, not only those gathered for the visit"},
-                         {true, "the unit was gathered for the visit and never resharded"}});
+                          "You resharded only the units that you had gathered: a forward without a "
+                          "backward had left these unsharded before the visit"},
+                         {true, "You gathered the unit for the visit and never resharded it"}});
     const Json& peak = seen.at(rank, "visiting");
     check_one_unit(seen, rank, "visiting",
                    peak.at("peak").at("total").get<std::int64_t>() -
@@ -192,7 +223,7 @@ void judge_visit(const Setup& setup) {
     Check heap("7.5", "the visit copies nothing", seen);
     heap.at(rank).at_most("the largest block taken from the heap",
                           peak.at("heap").get<std::int64_t>(), 4095,
-                          {{true, "a copy outside the memory tracker"}});
+                          {{true, "You made a copy outside the memory tracker"}});
   }
 }
 
@@ -206,8 +237,8 @@ void judge_save_full(const Setup& setup) {
       .that(refusal.empty(), "saving into the folder of an earlier save: " + refusal,
             "the folder is replaced",
             {{is_foreign,
-              "a file was written into the folder after publish_folder(), which lists the complete "
-              "files: write all files, including config.json, into the temporary folder first"}});
+              "You wrote a file into the folder after publish_folder(), which lists the complete "
+              "files"}});
   if (!files.ok()) return;
   files.at(0).equal("the content of the parent folder", seen.lines(0, "listing"), Names{"model"});
   files.equal("the content of the folder", seen.lines(0, "files"),
@@ -217,7 +248,7 @@ void judge_save_full(const Setup& setup) {
   const State observed = state_of(seen.at(0, "tensors"));
   std::vector<Cause> causes = causes_of_rounding(observed, asked);
   causes.push_back({observed == eager(asked.options, asked.seed + 1).state,
-                    "this is the folder of the previous save, which was not replaced"});
+                    "You did not replace the folder of the previous save"});
   check_state(values.at(0), observed, scaled(asked), causes);
   for (int rank = 0; rank < ranks_of(asked); ++rank) {
     const Json& noted = seen.at(0, "ranks").at(static_cast<std::size_t>(rank));
@@ -236,7 +267,7 @@ void judge_save_full(const Setup& setup) {
     together.that(!there.empty() && !there.front().get<bool>(),
                   "the folder exists while units are still being gathered",
                   "the folder appears at the end",
-                  {{true, "the folder is written in place, so a crash leaves half of it"}});
+                  {{true, "You wrote the folder in place, so a crash leaves half of it"}});
   }
 }
 
@@ -260,17 +291,24 @@ void judge_load_full(const Setup& setup) {
     add_slices(read, noted.at("copies"));
     check_state(copies.at_rank_of(rank, ranks_of(asked)), own.values, ignored,
                 causes_of_not_loading(own.values, read.values, ignored, asked));
-    Check now("7.5", "after load_full the model computes with the loaded values", seen);
-    check_evaluation(now.at_rank_of(rank, ranks_of(asked)), noted.at("loss"),
-                     loss_of_build(asked.options, asked.seed + 1, asked.seed));
     Check lean("7.5", "a rank reads its own slices directly into the shard", seen);
     lean.at_rank_of(rank, ranks_of(asked))
         .equal("the peak of memory, above what was held before",
-               noted.at("peak").get<std::int64_t>(), 0);
+               noted.at("peak").get<std::int64_t>(), 0,
+               {{true, "You read more of a tensor than this rank's slice of it"}});
   }
   Check values("7.5", "each rank reads its own slices of every parameter", seen);
   check_cover(values.at(0), whole, names_in(sharded));
-  if (values.ok()) check_state(values, whole.values, sharded);
+  if (values.ok()) {
+    check_state(values, whole.values, sharded,
+                {{true, "You read other slices than those that are in this rank's shard"}});
+  }
+  for (int rank = 0; rank < ranks_of(asked) && values.ok(); ++rank) {
+    Check now("7.5", "after load_full the model computes with the loaded values", seen);
+    check_evaluation(now.at_rank_of(rank, ranks_of(asked)),
+                     seen.at(0, "ranks").at(static_cast<std::size_t>(rank)).at("loss"),
+                     loss_of_build(asked.options, asked.seed + 1, asked.seed));
+  }
 
   const std::string damage = asked.options.value("damage", "other");
   const std::string misfit = misfit_text(asked, damage);
@@ -285,14 +323,12 @@ void judge_load_full(const Setup& setup) {
                       : "what load_full threw for a file that fits, while another rank's does not,",
             noted.at("type").get<std::string>(), std::string(is_misled ? "InputError" : "Aborted"),
             {{!is_misled && noted.at("type") == "none",
-              "this rank found its file valid, but did not wait for the rank that did not"},
+              "You did not wait: this rank found its file valid, but another rank did not"},
              {damage == "shape" && noted.at("type") == "none", too_early(damage)},
              {damage == "deeper" && noted.at("type") == "none",
-              "only the model's own tensors are checked, and others in the file are passed over; "
-              "check_hf_parameters() refuses them"},
+              "You checked the model's own tensors only, and passed over others in the file"},
              {damage != "lacks" && noted.at("type") == "none",
-              "every name is in the file, but a different shape is not refused: compare the shapes "
-              "too, as require() does"}});
+              "You compared the names and not the shapes"}});
     Check same("7.5", "nothing changes on any rank unless the whole file fits on all ranks", seen);
     Assembled before, after;
     add_slices(before, noted.at("before"));

@@ -81,9 +81,9 @@ void check_reductions(const Observations& seen, int rank) {
   check.at(rank).equal("the number of reduce-scatters in a step", observed,
                        flats * (micro_steps / per_reduction),
                        {{per_reduction > 1 && observed == flats,
-                         "there is one reduction per step, although L is smaller than M"},
+                         "You made one reduction per step, although L is smaller than M"},
                         {per_reduction > 1 && observed == flats * micro_steps,
-                         "there is one reduction per micro-step: L was not passed on"}});
+                         "You did not pass L on: there is one reduction per micro-step"}});
 }
 
 void check_counts_of(const Observations& seen, int rank, std::int64_t steps) {
@@ -91,12 +91,12 @@ void check_counts_of(const Observations& seen, int rank, std::int64_t steps) {
   Check check("7.4", "each of the two optimizers is called once per step", seen);
   check.at(rank).equal("the step count of the optimizer of the shards", counts[0], steps,
                        {{counts[0] == 2 * steps,
-                         "the optimizer was called twice, once for the shards and once for the "
+                         "You called one optimizer twice, once for the shards and once for the "
                          "ignored parameters"}});
   if (counts[1] < 0) return;
   check.equal("the step count of the optimizer of ignored parameters", counts[1], steps,
               {{counts[1] == 0,
-                "ignored parameters still have their initial values: they were never updated"}});
+                "You never updated the ignored parameters: they still have their initial values"}});
 }
 
 /// The squares that a norm is made of.
@@ -126,21 +126,32 @@ NormParts parts_of(const State& gradients, const Plan& plan, int world_size) {
   return parts;
 }
 
+/// The paths of what is replicated and trained, in alphabetical order.
+Names replicated_keys(const Plan& plan, const Json& options) {
+  Names keys = piece_keys(plan, options);
+  std::erase_if(keys, [](const std::string& key) { return key.find('#') != std::string::npos; });
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
 /// What is left of the gradients.
 void check_zeroed(const Observations& seen, int rank, const std::string& key) {
   Check check("7.4", "after zero_grad no gradient is allocated", seen);
   const Json& left = seen.at(rank, "gradients " + key);
   const int count = left.at("count").get<int>();
+  const std::string when = key == "zeroed" ? "after zero_grad()" : "after zero_grad(), " + key;
   check.at(rank).equal(
-      "the number of SHARDED_GRAD bytes " + key, seen.bytes(rank, key, "SHARDED_GRAD"), 0,
+      "the number of SHARDED_GRAD bytes " + when, seen.bytes(rank, key, "SHARDED_GRAD"), 0,
       {{count > 0 && left.at("zero").get<bool>(),
-        fmt::format("{} shards have a gradient full of zeros, but zero_grad() frees it, with "
-                    "set_shard_grad(Tensor())",
+        fmt::format("You filled the gradients of {} shards with zeros and kept their memory, but "
+                    "zero_grad() frees it",
                     count)},
-       {count > 0, fmt::format("{} shards still have their gradient after zero_grad()", count)},
-       {true, "no shard has a gradient anymore, so something still holds a view of one"}});
-  check.equal("the number of UNSHARDED_GRAD bytes " + key, seen.bytes(rank, key, "UNSHARDED_GRAD"),
-              0);
+       {count > 0, fmt::format("You left {} shards their gradient", count)},
+       {true, "You freed the shards' gradients, but something still holds a view of one"}});
+  check.equal("the number of UNSHARDED_GRAD bytes " + when, seen.bytes(rank, key, "UNSHARDED_GRAD"),
+              0,
+              {{!plan_of(seen.asked()).replicated.empty(),
+                "You did not free the replicated gradients: their engine has a zero_grad() too"}});
 }
 
 }  // namespace
@@ -168,13 +179,16 @@ void judge_gradients(const Setup& setup) {
     Assembled whole;
     for (int rank = 0; rank < world_size; ++rank) {
       Check now("7.4", "pieces() holds the gradients that exist when it is called", seen);
-      const Names without = seen.lines(rank, key + " without");
+      Names without = seen.lines(rank, key + " without");
+      std::sort(without.begin(), without.end());
       if (!seen.at(rank, key).empty()) {
         now.at(rank).equal(
             "the pieces without a gradient, after finish_gradients()", without, {},
-            {{std::ssize(without) == std::ssize(piece_keys(plan_of(asked), asked.options)),
-              "these are the pieces of a call before there were gradients: make them again in "
-              "every call"}});
+            {{!without.empty() && without == replicated_keys(plan_of(asked), asked.options),
+              "You did not call finish_gradients of the replicated engine"},
+             {std::ssize(without) == std::ssize(piece_keys(plan_of(asked), asked.options)),
+              "You returned the pieces of an earlier call, which was before there were "
+              "gradients"}});
       }
       if (!now.ok()) return;
       add_slices(whole, seen.at(rank, key));
@@ -182,18 +196,24 @@ void judge_gradients(const Setup& setup) {
       add_slices(own, seen.at(rank, key + " replicated"));
       const bool freed = key == "updated" && seen.at(rank, key).empty();
       check.at(rank).that(!freed, "after step() no shard has a gradient", "all of them",
-                          {{true, "step() frees them, but only zero_grad() should"}});
+                          {{true, "You freed them in step(), but only zero_grad() should"}});
       if (!check.ok()) break;
       const State copies = part_of(all, asked.options, true);
       check.at(rank).that(own.values.empty() <= copies.empty(),
                           "pieces() has none of the replicated gradients", "all of them");
-      check_values(check, own.values, copies, world_size);
+      const std::vector<Cause> causes = {
+          {key == "updated", "You changed the gradients in step(), which only reads them"}};
+      check_values(check, own.values, copies, world_size, causes);
     }
     if (!check.ok()) break;
     check.at(0);
     const State sharded = part_of(all, asked.options, false);
     check_cover(check, whole, names_in(sharded));
-    if (check.ok()) check_values(check, whole.values, sharded, world_size);
+    if (check.ok()) {
+      check_values(
+          check, whole.values, sharded, world_size,
+          {{key == "updated", "You changed the gradients in step(), which only reads them"}});
+    }
     if (clipped) continue;
     for (int rank = 0; rank < world_size; ++rank) {
       Check one("7.4", "over all ranks every element of the gradient counts once in the norm",
@@ -210,11 +230,11 @@ void judge_gradients(const Setup& setup) {
       one.at(rank).that(
           same, fmt::format("the norm is {:.17g}", observed), fmt::format("{:.17g}", norm),
           {{is_shared && is(world_size * parts.copies),
-            "replicated gradients count on every rank, which is W times"},
-           {parts.copies > 0 && is(0), "replicated gradients do not count at all"},
+            "You count replicated gradients on every rank, which is W times"},
+           {parts.copies > 0 && is(0), "You do not count replicated gradients at all"},
            {is_shared && std::any_of(parts.dealt.begin(), parts.dealt.end(), is),
-            "replicated gradients count on one rank only, but DdpGradients::add_squares divides "
-            "them among the ranks: call it on each rank"}});
+            "You count replicated gradients on one rank only, but DdpGradients::add_squares "
+            "divides them among the ranks"}});
       Check clip("7.4", "clip_grad_norm returns the norm of the whole gradient", seen);
       clip.at(rank).equal("the norm that it returned",
                           fmt::format("{:.17g}", seen.at(rank, "clipped by").get<double>()),
@@ -253,9 +273,10 @@ void judge_training(const Setup& setup) {
       if (name.starts_with("param/")) parameters[name] = values;
     }
     check.at(rank);
-    check_values(check, own.values, parameters, seen.world_size(),
-                 {{own.values == part_of(built, asked.options, true),
-                   "ignored parameters still have their initial values: they were never updated"}});
+    check_values(
+        check, own.values, parameters, seen.world_size(),
+        {{own.values == part_of(built, asked.options, true),
+          "You never updated the ignored parameters: they still have their initial values"}});
     check_losses(check, seen, rank, right);
     check_evaluations(seen, rank, right);
     Check equal("7.4", "replicated parameters are the same on all ranks, to the last bit", seen);
@@ -323,9 +344,9 @@ void judge_memory(const Setup& setup) {
       check.at(rank).at_most(fmt::format("the peak of step {}, in bytes,", step), peak,
                              formula.step(step).peak().total(),
                              {{peak >= replicated.step(step).peak().total(),
-                               "this is as much as DDP needs: sharded parameters are held whole"}});
+                               "You hold sharded parameters whole: this is as much as DDP needs"}});
       check.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
-                    16384, {{true, "a copy outside the memory tracker"}});
+                    16384, {{true, "You made a copy outside the memory tracker"}});
     }
   }
 }

@@ -42,6 +42,19 @@ std::vector<std::string> texts_of(const std::vector<Json>& units) {
   return texts;
 }
 
+/// The same, with a number where there are more than three paths.
+std::vector<std::string> short_texts_of(std::vector<Json> units) {
+  for (Json& unit : units) {
+    for (Json& flat : unit["flats"]) {
+      auto paths = flat.at("paths").get<Names>();
+      if (paths.size() > 3) {
+        flat["paths"] = {paths.front(), fmt::format("and {} more", paths.size() - 1)};
+      }
+    }
+  }
+  return texts_of(units);
+}
+
 Names names_of_units(const std::vector<Json>& units) {
   Names names;
   for (const Json& unit : units) names.push_back(unit.at("name").get<std::string>());
@@ -56,6 +69,13 @@ std::vector<Json> with_kept(std::vector<Json> units, const std::string& kept) {
 std::vector<Json> all_decaying(std::vector<Json> units) {
   for (Json& unit : units) {
     for (Json& flat : unit["flats"]) flat["decays"] = true;
+  }
+  return units;
+}
+
+std::vector<Json> none_decaying(std::vector<Json> units) {
+  for (Json& unit : units) {
+    for (Json& flat : unit["flats"]) flat["decays"] = false;
   }
   return units;
 }
@@ -83,6 +103,22 @@ std::vector<std::string> sorted_paths(const std::vector<Json>& units) {
   return paths;
 }
 
+/// What of each flat parameter is in host memory, by unit.
+void check_offload(const Observations& seen, int rank, const std::vector<Json>& units) {
+  const std::string wanted = seen.asked().options.value("offload", std::string());
+  Check check("7.1", "every flat parameter follows the options' offload", seen);
+  check.at(rank);
+  for (const Json& unit : units) {
+    for (const auto& observed : unit.at("offloads").get<Names>()) {
+      check.equal("what a flat parameter of " + unit.at("name").get<std::string>() +
+                      " keeps in host memory",
+                  observed.empty() ? "nothing" : observed, wanted.empty() ? "nothing" : wanted,
+                  {{observed.empty(), "You did not pass options_.offload on to FlatParameter"}});
+      if (!check.ok()) return;
+    }
+  }
+}
+
 /// The dtypes of flat parameters, by unit.
 void check_formats(const Observations& seen, int rank, const std::vector<Json>& units,
                    const Plan& plan) {
@@ -108,7 +144,7 @@ void check_formats(const Observations& seen, int rank, const std::vector<Json>& 
   Check check("7.1", "every flat parameter follows the options' mixed_precision", seen);
   check.at(rank).equal("the dtypes of the flat parameters", observed, expected,
                        {{observed == plain && expected != plain,
-                         "options_.mixed_precision was not passed on to FlatParameter"}});
+                         "You did not pass options_.mixed_precision on to FlatParameter"}});
 }
 
 }  // namespace
@@ -136,6 +172,7 @@ void judge_units(const Setup& setup) {
     const Names names = names_of_units(units), wanted = names_of_units(expected);
     Names by_name = wanted;
     std::sort(by_name.begin(), by_name.end());
+    const auto moved = std::mismatch(names.begin(), names.end(), wanted.begin(), wanted.end());
     std::vector<Json> every_kept = expected;
     for (Json& unit : every_kept) {
       unit["kept"] = unit.at("kept").get<bool>() || &unit == &every_kept.back();
@@ -145,58 +182,85 @@ void judge_units(const Setup& setup) {
         "every parameter that is not ignored is in one unit, with one flat parameter per kind; the "
         "root's unit comes first and is kept, and without one the last unit is kept",
         seen);
+    std::vector<Json> root_last = expected;
+    if (!root_last.empty()) std::rotate(root_last.begin(), root_last.begin() + 1, root_last.end());
+    const bool is_renamed = names.size() == wanted.size() && moved.first != names.end() &&
+                            std::count(wanted.begin(), wanted.end(), *moved.first) == 0;
+    // A difference that the short texts do not show is shown in full.
+    const bool is_short =
+        texts_of(units) == texts_of(expected) || short_texts_of(units) != short_texts_of(expected);
     check.at(rank).equal(
-        "the list of units", texts_of(units), texts_of(expected),
-        {{twice, "a parameter is in two units"},
+        "the list of units", is_short ? short_texts_of(units) : texts_of(units),
+        is_short ? short_texts_of(expected) : texts_of(expected),
+        {{names != wanted && texts_of(units) == texts_of(root_last),
+          "You put the root's unit last, and it is needed first"},
+         {texts_of(units) == texts_of(none_decaying(expected)),
+          "You let no parameter decay: without options_.decays every one does"},
+         {is_renamed && !twice, fmt::format("You gave the unit {} another name: \"{}\"",
+                                            moved.second == wanted.end() ? "" : *moved.second,
+                                            moved.first == names.end() ? "" : *moved.first)},
+         {twice, "You put a parameter into two units"},
          {std::count(names.begin(), names.end(), "root") > 1,
-          "the policy returned the root, but the root is added once more"},
+          "You added the root once more, although the policy returned it"},
          {wanted != by_name && names == by_name && !asked.options.contains("wrap"),
-          "the units are sorted by name, which is not the order of the forward"},
+          "You sorted the units by name, which is not the order of the forward"},
          {names != wanted &&
               std::is_permutation(names.begin(), names.end(), wanted.begin(), wanted.end()) &&
               asked.options.contains("wrap"),
-          fmt::format("the units are [{}], but the policy returned [{}]: keep the policy's order",
-                      fmt::join(names, ", "),
-                      fmt::join(asked.options.value("wrap", Names{}), ", "))},
+          fmt::format("You put {} where the policy has {}: the order is the policy's",
+                      moved.first == names.end() ? "nothing" : *moved.first,
+                      moved.second == wanted.end() ? "nothing" : *moved.second)},
          {texts_of(units) == texts_of(every_kept),
-          "both the root's unit and the last one are kept, but the last is kept only if the root "
-          "is not a unit"},
-         {empty, "a module that is left without parameters became a unit"},
+          "You kept both the root's unit and the last one; the last is kept only if the root is no "
+          "unit"},
+         {empty, "You made a unit of a module that is left without parameters"},
          {nobody && texts_of(with_kept(expected, "")) == texts_of(units),
-          "no unit is kept until backward"},
+          "You kept no unit until backward"},
          {texts_of(with_kept(expected, last)) == texts_of(units),
-          "the last unit is kept although the root is a unit"},
+          "You kept the last unit, although the root is a unit"},
          {texts_of(units) == texts_of(all_decaying(expected)),
-          "parameters without weight decay have a flat parameter of their own, but its "
+          "You gave parameters without weight decay a flat parameter of their own, but its "
           "FlatParameter::decay is still true"},
          {names == wanted && texts_of(units) == texts_of(with_other_order(expected, units)),
-          "the flat parameters are right but in another order: sort them by the first parameter of "
-          "each kind"},
+          "You made the right flat parameters, but not in the order in which their kinds first "
+          "appear"},
          {texts_of(units) == texts_of(undivided),
-          "one flat parameter mixes parameters with and without weight decay"}});
+          "You put parameters with and without weight decay into one flat parameter"}});
     const Names replicated = seen.lines(rank, "replicated");
     check.equal("the parameters left to be replicated", replicated, plan.replicated,
-                {{replicated.size() > plan.replicated.size(),
-                  "a tied parameter is ignored once for each of its paths"}});
+                {{replicated.size() < plan.replicated.size(),
+                  "You left out parameters that are ignored and frozen"},
+                 {replicated.size() > plan.replicated.size(),
+                  "You listed a tied, ignored parameter once for each of its paths"}});
     check_formats(seen, rank, units, plan);
+    check_offload(seen, rank, units);
+    const auto policy = [](int group) {
+      return group == 0   ? std::string("always")
+             : group == 1 ? std::string("never")
+                          : fmt::format("within({})", group);
+    };
     for (const Json& unit : units) {
       check.equal("reshard_after_forward of " + unit.at("name").get<std::string>(),
-                  unit.at("group").get<int>(), asked.options.value("group", 0));
+                  policy(unit.at("group").get<int>()), policy(asked.options.value("group", 0)),
+                  {{true, "You did not pass options_.reshard_after_forward on to the unit"}});
     }
+    if (!check.ok()) return;
     add_slices(whole, seen.at(rank, "slices"));
 
-    Check lean("7.1", "making the units needs memory for the shards and at most one whole unit",
+    Check lean("7.1", "making the units needs memory for the shards, and for nothing besides",
                seen);
     const PlanBytes bytes = bytes_of(plan, seen.world_size());
     const Json& making = seen.at(rank, "making");
     const std::int64_t grown = making.at("peak").at("total").get<std::int64_t>() -
                                making.at("before").at("total").get<std::int64_t>();
-    lean.at(rank).at_most("the peak of memory, above what was held before", grown,
-                          bytes.shards + bytes.largest_unit);
+    lean.at(rank).at_most("the peak of memory, above what was held before", grown, bytes.shards,
+                          {{true,
+                            "You built or copied more of a parameter than this rank's slice of "
+                            "it"}});
     lean.equal("the number of SHARDED_PARAM bytes", seen.bytes(rank, "made", "SHARDED_PARAM"),
                bytes.shards);
     lean.at_most("the largest block taken from the heap", making.at("heap").get<std::int64_t>(),
-                 4095, {{true, "a copy outside the memory tracker"}});
+                 4095, {{true, "You made a copy outside the memory tracker"}});
   }
   const State all = part_of(eager(asked.options, asked.seed).state, asked.options, false);
   Check values("7.1", "the shards of all ranks make up the parameters of an eager build", seen);
@@ -214,6 +278,8 @@ void judge_units(const Setup& setup) {
           const auto& each = all.at("param/" + path);
           full.insert(full.end(), each.begin(), each.end());
         }
+        const DType read_as = precision_of(asked.options).param_dtype_for(flat.dtype);
+        for (float& each : full) each = rounded(each, read_as);
         full.resize(static_cast<std::size_t>(padded(flat.numel, seen.world_size())), 0.0F);
         parts.at(rank, unit.name)
             .bits("the flat vector", floats_of(seen.at(rank, "gathered").at(at++).at("bits")), full,

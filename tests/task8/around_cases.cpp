@@ -106,13 +106,20 @@ void judge_around(const Setup& setup) {
                     "in forward the scheduler and the reducer see what they would see without a "
                     "checkpoint: the unit is used, and a backward may come",
                     seen);
+        // In forward the order of the two does not matter.
+        const bool is_same = std::is_permutation(in_forward.begin(), in_forward.end(),
+                                                 forward.begin(), forward.end());
         first.at(rank, units[i])
-            .equal(fmt::format("what they see in forward {}", step), in_forward, forward,
+            .equal(fmt::format("what they see in forward {}", step), is_same ? forward : in_forward,
+                   forward,
                    {{count(in_forward, "reducer after_forward") == 0,
-                     "The reducer was not told that a backward may come: the first forward has no "
-                     "tape, so the unit's hook does not do it"},
+                     "You did not report to the reducer that a backward may come: the first "
+                     "forward has no tape, so the unit's hook does not do it"},
+                    {count(in_forward, "scheduler before_forward") == 0 &&
+                         count(in_forward, "scheduler before_backward") == 0,
+                     "You did not pass the first forward on to the scheduler"},
                     {count(in_forward, "scheduler before_backward") > 0,
-                     "The first forward was passed on as before_backward"}});
+                     "You passed the first forward on as before_backward"}});
         if (!first.ok()) return;
         Check second("8.6",
                      "in backward the second forward is a use of backward to the scheduler, and "
@@ -121,17 +128,17 @@ void judge_around(const Setup& setup) {
         second.at(rank, units[i])
             .equal(fmt::format("what they see in backward {}", step), in_backward, backward,
                    {{count(in_backward, "reducer after_forward") > 0,
-                     "The second forward was counted as a call that waits for its backward"},
+                     "You counted the second forward as a call that waits for its backward"},
                     {count(in_backward, "scheduler before_forward") > 0,
-                     "The second forward was passed on as before_forward: the prefetcher takes it "
+                     "You passed the second forward on as before_forward: the prefetcher takes it "
                      "for the next forward"},
                     {count(in_backward, "reducer post_backward") == 0,
-                     "The end of the unit's backward was not passed on"},
+                     "You did not pass on the end of the unit's backward"},
                     {count(in_backward, "reducer pre_backward") == 0,
-                     "The beginning of the unit's backward was not passed on"},
+                     "You did not pass on the beginning of the unit's backward"},
                     {count(in_backward, "scheduler before_backward") == calls,
-                     "Only one of the second forward and the backward was passed on to the "
-                     "scheduler"}});
+                     "You passed on to the scheduler only one of the second forward and the "
+                     "backward"}});
         if (!second.ok()) return;
       }
       if (!order.empty()) continue;
@@ -145,9 +152,10 @@ void judge_around(const Setup& setup) {
       const Lines backward = seen.lines(rank, "backward " + name);
       events.at(rank).equal(fmt::format("the events of forward {}", step), forward,
                             iteration.forward());
-      events.equal(fmt::format("the events of backward {}", step), backward, iteration.backward(),
-                   {{gathers_in(backward) == std::ssize(units),
-                     "Each unit is gathered once in backward: that is a checkpoint inside it"}});
+      events.equal(
+          fmt::format("the events of backward {}", step), backward, iteration.backward(),
+          {{gathers_in(backward) == std::ssize(units),
+            "You put the checkpoint inside the unit: each unit is gathered once in backward"}});
       if (!events.ok()) return;
     }
     Lines evaluation;
@@ -158,7 +166,11 @@ void judge_around(const Setup& setup) {
     idle.at(rank).equal("what the scheduler and the reducer see in an evaluation",
                         seen.lines(rank, "seen in evaluation"), evaluation);
     Check bare("8.6", "both slots may have been empty", seen);
-    bare.at(rank).accepted("a forward of units with empty slots", seen.at(rank, "empty slots"));
+    for (const std::string name :
+         {"before_forward", "before_backward", "after_forward", "pre_backward", "post_backward"}) {
+      bare.at(rank).accepted(name + "() with empty slots", seen.at(rank, "alone " + name));
+    }
+    bare.accepted("a forward of units with empty slots", seen.at(rank, "empty slots"));
   }
 }
 

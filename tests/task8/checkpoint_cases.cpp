@@ -72,9 +72,12 @@ void judge_checkpoint_forward(const Setup& setup) {
       const bool records = name == "with a tape";
       const auto calls = seen.number(rank, "calls " + name);
       Check one("8.4", "the call runs once, without a tape, on x itself", seen);
-      one.at(rank).equal("the number of calls", calls, 1);
-      one.equal("the number of calls with a tape", seen.number(rank, "with a tape " + name), 0,
-                {{true, "The first forward recorded a tape, which keeps what a checkpoint saves"}});
+      one.at(rank).equal("the number of calls", calls, 1,
+                         {{calls == 0, "You called the module, and not the call that you got"},
+                          {calls > 1, "You called it more than once in forward"}});
+      one.equal(
+          "the number of calls with a tape", seen.number(rank, "with a tape " + name), 0,
+          {{true, "You let the first forward record a tape, which keeps what a checkpoint saves"}});
       one.equal("the number of calls with another tensor than x",
                 seen.number(rank, "of copies " + name), 0, {{true, "You copied x"}});
       if (!one.ok()) return;
@@ -86,15 +89,15 @@ void judge_checkpoint_forward(const Setup& setup) {
                            "of the module"
                          : "without a tape there is nothing to record",
                  seen);
-      node.at(rank).that(
-          requires_grad == (records && wants_gradient),
-          requires_grad ? "y requires a gradient" : "y requires no gradient",
-          requires_grad ? "none" : "it does",
-          {{records && options.value("input_requires_grad", true),
-            "You returned what the call computed without a tape: record a node"},
-           {records && !requires_grad,
-            "The parameters are no inputs of the node, or only those that the module "
-            "owns itself: named_parameters() has those of its children too"}});
+      node.at(rank).that(requires_grad == (records && wants_gradient),
+                         requires_grad ? "y requires a gradient" : "y requires no gradient",
+                         requires_grad ? "none" : "it does",
+                         {{!records, "You recorded a node although recording is off"},
+                          {records && options.value("input_requires_grad", true),
+                           "You returned what the call computed without a tape: record a node"},
+                          {records && !requires_grad,
+                           "You left parameters out of the node's inputs: all, or those that "
+                           "belong to children of the module"}});
       if (!node.ok()) return;
     }
     const std::int64_t y = static_cast<std::int64_t>(seen.floats(rank, "plain").size()) * 4;
@@ -103,8 +106,9 @@ void judge_checkpoint_forward(const Setup& setup) {
     room.at(rank).equal("the memory after the call, above that before, in bytes,",
                         total("after") - total("before"), y,
                         {{total("after") - total("before") == 2 * y,
-                          "One more tensor of that size is kept: a copy of x, or of the result"}});
-    room.equal("… when the result has been dropped", total("dropped") - total("before"), 0);
+                          "You keep one more tensor of that size: a copy of x, or of the result"}});
+    room.equal("the memory when the result has been dropped, above that before the call, in bytes,",
+               total("dropped") - total("before"), 0);
   }
 }
 
@@ -123,22 +127,23 @@ void judge_checkpoint_backward(const Setup& setup) {
     once.at(rank).equal("the forwards before backward", blocks_in(before), blocks);
     const std::vector<std::string> backwards(blocks.rbegin(), blocks.rend());
     once.equal("the forwards in backward", blocks_in(again), backwards,
-               {{again.size() == 2 * blocks.size(), "Each block ran twice in backward"},
+               {{again.size() == 2 * blocks.size(), "You ran each block twice in backward"},
                 {again.size() == 1 && !again.at(0).at("tape").get<bool>(),
-                 "Inside a backward nothing is recorded: open a GradScope(true)"},
+                 "You did not turn recording on: inside a backward nothing is recorded"},
                 {again.size() == 1,
-                 "Backward ended at the last block: x must be Node::input(0, x), so that the "
-                 "gradient goes through the checkpoint"}});
+                 "You began with a variable that is no input of the node, so backward ended at the "
+                 "last block"}});
     if (!once.ok()) return;
     for (const Json& each : again) {
       Check tape("8.5", "the second forward records a tape, and what it allocates is ACTIVATION",
                  seen);
       tape.at(rank, each.at("block").get<std::string>())
           .that(each.at("tape").get<bool>(), "the second forward records no tape", "it does",
-                {{true, "Inside a backward nothing is recorded: open a GradScope(true)"}});
-      tape.equal("the kind of what the second forward allocates",
-                 each.at("kind").get<std::string>(), "ACTIVATION",
-                 {{true, "Inside a backward allocations are TEMP: open an AllocationScope"}});
+                {{true, "You did not turn recording on: inside a backward nothing is recorded"}});
+      tape.equal(
+          "the kind of what the second forward allocates", each.at("kind").get<std::string>(),
+          "ACTIVATION",
+          {{true, "You did not set a kind of memory: inside a backward allocations are TEMP"}});
       if (!tape.ok()) return;
     }
     Check bits("8.5", "gradients have the bits of a backward without checkpoints", seen);
@@ -147,7 +152,7 @@ void judge_checkpoint_backward(const Setup& setup) {
                        fmt::format("{:.9g}", plain.loss));
     for (const auto& [name, expected] : plain.gradients) {
       bits.bits(name, seen.floats(rank, name), expected, -1,
-                {{true, "The nested backward did not begin with dout"}});
+                {{true, "You did not begin the nested backward with dout"}});
       if (!bits.ok()) return;
     }
     std::vector<std::string> hooks;
@@ -165,12 +170,13 @@ void judge_checkpoint_backward(const Setup& setup) {
               "nothing is held longer than without a checkpoint: x goes when the second forward "
               "has returned, y when its backward begins",
               seen);
+    const std::int64_t activation = seen.bytes(rank, "end of the first block", "ACTIVATION");
+    const std::int64_t temp = seen.bytes(rank, "end of the first block", "TEMP");
     end.at(rank).equal(
-        "ACTIVATION bytes where the backward of the first block ends",
-        seen.bytes(rank, "end of the first block", "ACTIVATION"), plain.activation,
-        {{true, "x or y is still held by the node, or by a local variable of backward()"}});
-    end.equal("TEMP bytes where the backward of the first block ends",
-              seen.bytes(rank, "end of the first block", "TEMP"), plain.temp);
+        "ACTIVATION bytes where the backward of the first block ends", activation, plain.activation,
+        {{true, "You still hold x or y, in the node or in a local variable of backward()"}});
+    end.equal("TEMP bytes where the backward of the first block ends", temp, plain.temp,
+              {{temp > plain.temp, "You still hold dout, or a copy of it"}});
   }
 }
 

@@ -42,33 +42,32 @@ void judge_mesh(const Setup& setup) {
     one.at(rank).equal(
         "the group of this rank's replica", group, right_group,
         {{group == right_column && column == right_group,
-          "The two groups are exchanged: consecutive ranks are a replica, and the ranks with the "
+          "You exchanged the two groups: consecutive ranks are a replica, and the ranks with the "
           "same place in all replicas hold the same shard"},
          {std::ssize(group) == replicas && replicas != shards,
-          fmt::format("The group has R = {} ranks, but each of R replicas has S = W / R = {}",
+          fmt::format("You gave the group R = {} ranks, but each of R replicas has S = W / R = {}",
                       replicas, shards)},
          {group == ranks_of(0, world, 1),
-          "The group has all ranks: nothing was divided into replicas"}});
+          "You divided nothing into replicas: the group has all ranks"}});
     if (!one.ok()) return;
     Check across("8.1", "replicas() are the ranks that hold the same shard, one in each replica",
                  seen);
     across.at(rank).equal(
         "replicas()", column, right_column,
         {{seen.at(rank, "column").is_null() && replicas == 1,
-          "A mesh of one replica needs set_replicas() too: it is a mesh like any other"},
-         {seen.at(rank, "column").is_null(),
-          "The group has no replicas(): set_replicas() was not called"},
+          "You set no replicas for a mesh of one, which is a mesh like any other"},
+         {seen.at(rank, "column").is_null(), "You set no replicas: replicas() is null"},
          {column == right_group,
-          "These are the ranks of this replica: they hold other shards, not the same one"},
+          "You set the ranks of this replica: they hold other shards, not the same one"},
          {column == ranks_of(0, world, 1),
-          "These are all ranks: a sum over them would add different shards"}});
+          "You set all ranks: a sum over them would add different shards"}});
     if (!across.ok()) return;
     Check sums("8.1", "every model that is sharded over the mesh has a ReplicaReduction of its own",
                seen);
-    sums.at(rank).equal("the ReplicaReduction of a second model", seen.text(rank, "sums"), "own",
-                        {{seen.text(rank, "sums") == "shared",
-                          "Both models have the same one, so each waits for the other's shards: "
-                          "make a new one in every call"}});
+    sums.at(rank).equal(
+        "the ReplicaReduction of a second model", seen.text(rank, "sums"), "own",
+        {{seen.text(rank, "sums") == "shared",
+          "You gave both models the same one, so each waits for the other's shards"}});
 
     Check fake("8.1", "a mesh works without peers, on the fake group", seen);
     fake.at(rank).accepted(
@@ -76,8 +75,7 @@ void judge_mesh(const Setup& setup) {
         seen.at(rank, "making without peers"),
         {{seen.at(rank, "making without peers").at("what").get<std::string>().find("colors") !=
               std::string::npos,
-          "split(color, key) must be told what other ranks pass: use split_contiguous() and "
-          "split_strided(), which know it from the counts"}});
+          "You split by color, for which this rank must be told what the other ranks pass"}});
     if (!fake.ok()) return;
     const Json& places = seen.at(rank, "places without peers");
     for (int of = 0; of < 12; ++of) {

@@ -5,6 +5,7 @@
 #include "task8_beyond/mesh.h"
 
 #include <cstddef>
+#include <string>
 
 namespace fsdp {
 
@@ -13,6 +14,11 @@ struct StepProbe {
   static std::size_t under_way(const ReplicaReduction& reduction) {
     return reduction.under_way_.size();
   }
+  /// Whose sums the last shard under way belongs to.
+  static const TreeAccumulator* last_sums(const ReplicaReduction& reduction) {
+    return reduction.under_way_.empty() ? nullptr : reduction.under_way_.back().sums;
+  }
+  static const std::string& unit(const ReplicaReduction& reduction) { return reduction.unit_; }
   static void wait(ReplicaReduction& reduction) {
     for (auto& each : reduction.under_way_) each.work.wait();
   }

@@ -51,6 +51,18 @@ TEST_CASE("The sums of a unit's flat parameters are under way together", "[8.2]"
   }
 }
 
+TEST_CASE("What is under way of another unit, or of the same sum, is finished first", "[8.2]") {
+  const Starts one = {{"root", 0}, {"root", 0}, {"root", 0}};
+  const Starts two = {{"root", 0}, {"root", 1}, {"root", 0}, {"root", 1}};
+  for (const int replicas : worlds({2, 3})) {
+    for (const Starts& starts : {kUnits, one, two}) {
+      judge_start({.world_size = replicas,
+                   .delivery = Delivery::lazy,
+                   .options = {{"starts", starts}, {"numel", 4}}});
+    }
+  }
+}
+
 TEST_CASE("What is under way becomes leaves", "[8.3]") {
   for (const int replicas : worlds({1, 2, 3, 4})) {
     for (const Delivery delivery : {Delivery::lazy, Delivery::eager}) {
@@ -102,7 +114,9 @@ TEST_CASE("Training over a mesh gives the same bits as a single process", "[8.3]
   judge_mesh_training({.world_size = 4, .options = mesh_of(2, {{"depth", 0}, {"group", 1}})});
 }
 
-TEST_CASE("… with several flat parameters per unit, tied, frozen and ignored ones", "[8.3]") {
+TEST_CASE(
+    "Training over a mesh with several flat parameters per unit, tied, frozen and ignored ones",
+    "[8.3]") {
   judge_mesh_training({.world_size = 4,
                        .delivery = Delivery::lazy,
                        .options = mesh_of(2, {{"no_decay", {"norm"}}})});
@@ -112,14 +126,14 @@ TEST_CASE("… with several flat parameters per unit, tied, frozen and ignored o
       {.world_size = 4, .options = mesh_of(2, {{"ignored", {"model.norm", "lm_head"}}})});
 }
 
-TEST_CASE("… under mixed precision", "[8.3]") {
+TEST_CASE("Training over a mesh under mixed precision", "[8.3]") {
   judge_mesh_training({.world_size = 4,
                        .delivery = Delivery::lazy,
                        .options = mesh_of(2, {{"param", "bfloat16"}, {"reduce", "float32"}})});
   judge_mesh_training({.world_size = 4, .options = mesh_of(2, {{"param", "bfloat16"}})});
 }
 
-TEST_CASE("… and after a step that was abandoned", "[8.3]") {
+TEST_CASE("Training over a mesh after a step that was abandoned", "[8.3]") {
   judge_mesh_training({.world_size = 4,
                        .delivery = Delivery::lazy,
                        .options = mesh_of(2, {{"given_up", true}, {"steps", 2}})});

@@ -86,9 +86,20 @@ Tensor make_shard(const Recorder& recorder, int flat, int call) {
   return shard_of(recorder.asked(), flat, recorder.rank(), call);
 }
 
+/// finish() is step 8.3. Here it is counted, and ends what is under way without a leaf.
+class FinishCounted : public ReplicaReduction {
+ public:
+  using ReplicaReduction::ReplicaReduction;
+  void finish() override {
+    if (StepProbe::under_way(*this) > 0) ++finished;
+    StepProbe::drop(*this);
+  }
+  int finished = 0;  // while something was under way
+};
+
 void start(Recorder& recorder) {
   take_scratch();  // its arena is no part of any measurement
-  ReplicaReduction reduction(recorder.shared_group());
+  FinishCounted reduction(recorder.shared_group());
   Sums sums;
   const Starts starts = starts_of(recorder.asked().options);
   std::vector<Tensor> shards;
@@ -105,6 +116,9 @@ void start(Recorder& recorder) {
         "events " + name, [&] { recorder.collectives("collectives " + name, begin); }, kTransfers);
     recorder.memory("after " + name);
     recorder.note("under way " + name, StepProbe::under_way(reduction));
+    recorder.note("own sums " + name, StepProbe::last_sums(reduction) == &sum);
+    recorder.note("unit " + name, StepProbe::unit(reduction));
+    recorder.note("finished " + name, std::exchange(reduction.finished, 0));
     recorder.note("leaves " + name, sums.leaves());
   }
   StepProbe::wait(reduction);

@@ -10,6 +10,7 @@
 #include "task8/scenarios.h"
 #include "task8_beyond/checkpoint.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -202,7 +203,21 @@ void around(Recorder& recorder) {
     recorder.note("seen in evaluation", std::exchange(seen, {}));
   }
   iterate(2, "2");
-  // Units in which nothing stands in the slots.
+  // Units in which nothing stands in the slots: each call alone, and a forward.
+  const auto empty = make_model(options);
+  const auto unused = fully_shard(*empty, recorder.shared_group(), sharding);
+  ShardedUnit& without = *unused->units().front();
+  without.scheduler = nullptr;
+  without.backward = nullptr;
+  CheckpointedUnit alone(without);
+  const auto call_alone = [&](const char* name, const std::function<void()>& call) {
+    recorder.attempt(std::string("alone ") + name, call);
+  };
+  call_alone("before_forward", [&] { alone.before_forward(without); });
+  call_alone("before_backward", [&] { alone.before_backward(without); });
+  call_alone("after_forward", [&] { alone.after_forward(); });
+  call_alone("pre_backward", [&] { alone.pre_backward(); });
+  call_alone("post_backward", [&] { alone.post_backward(); });
   const auto bare = make_model(options);
   const auto other = fully_shard(*bare, recorder.shared_group(), sharding);
   for (const auto& unit : other->units()) {

@@ -46,6 +46,12 @@ class Played {
   }
   /// Of an abandoned step: nothing becomes a leaf.
   void clear() { under_way_.clear(); }
+  /// Whose shards are under way, one line per shard.
+  std::vector<std::string> units() const {
+    std::vector<std::string> units;
+    for (const Call& each : under_way_) units.push_back(each.unit);
+    return units;
+  }
   std::vector<std::string> waits() const {
     std::vector<std::string> events;
     for (const Call& each : under_way_) {
@@ -93,12 +99,11 @@ bool check_calls(const Observations& seen, int rank, Played& played, const Start
             fmt::format("the trace of call {} of start(), flat parameter {}", call + 1, flat),
             events, expected,
             {{!waited(events) && waited(expected) && !is_same,
-              "Shards of two units are under way: finish the other unit's first"},
+              "You left shards of two units under way"},
              {!waited(events) && waited(expected),
-              "Two shards of one sum are under way, of two micro-steps: finish the first one "
-              "first"},
+              "You left two shards of one sum under way, of two micro-steps"},
              {waited(events) && !waited(expected),
-              "start() waited for another flat parameter of the same unit: these travel together"},
+              "You waited for another flat parameter of the same unit, but these travel together"},
              {!events.empty() && events.front().starts_with("issue") && waited(events),
               "You started the next all-reduce before you finished the last ones"}});
     if (!check.ok()) return false;
@@ -140,6 +145,7 @@ void judge_start(const Setup& setup) {
   const Starts starts = starts_of(seen.asked().options);
   const auto numel = seen.asked().options.value("numel", std::int64_t{5});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Played played;
     for (int call = 0; call < std::ssize(starts); ++call) {
       const auto& [unit, flat] = starts[static_cast<std::size_t>(call)];
       const std::string name = std::to_string(call);
@@ -155,21 +161,42 @@ void judge_start(const Setup& setup) {
               fmt::format("what start() of flat parameter {} started", flat), lines,
               {fmt::format("all_reduce {}/gradient of {} float32", unit, numel + flat)},
               {{lines.empty() && leaves > 0,
-                "The shard became a leaf without being summed over the replicas"},
+                "You made the shard a leaf without summing it over the replicas"},
                {begins("all_gather"),
                 "You gathered the shards of all replicas: that moves R - 1 shards, an all-reduce "
                 "2·(R-1)/R of one"},
                {begins("reduce "),
                 "You reduced to one replica: each replica steps its own shard and needs the sum"},
                {begins("all_reduce") && lines.front().find("/gradient") == std::string::npos,
-                "The label has another phase than gradient"}});
+                "You gave the label another phase than gradient"}});
       if (!one.ok()) return;
       const auto events = seen.lines(rank, "events " + name);
+      const auto before = played.units();
+      const auto expected = played.start(unit, flat, call);
+      const bool is_next = expected.size() > 1;
+      Check next("8.2",
+                 "start() calls finish() if a shard of another unit is under way, or one of the "
+                 "same sum, and in no other case",
+                 seen);
+      const bool is_other = !before.empty() && before.front() != unit;
+      next.at(rank, unit)
+          .equal(fmt::format("how often call {} of start(), for flat parameter {}, called finish() "
+                             "with something under way",
+                             call + 1, flat),
+                 seen.number(rank, "finished " + name), is_next ? 1 : 0,
+                 {{is_next && is_other, "You left shards of two units under way"},
+                  {is_next, "You left two shards of one sum under way, of two micro-steps"},
+                  {true,
+                   "You called finish() for another flat parameter of the same unit, but these "
+                   "travel together"}});
+      if (!next.ok()) return;
       Check flight("8.2", "start() does not wait: the next unit computes meanwhile", seen);
       flight.at(rank, unit)
           .equal(
-              "the trace of start()", events, {fmt::format("issue all_reduce {}/gradient", unit)},
-              {{!events.empty() && events.front().starts_with("wait"),
+              "the trace of start()", events, expected,
+              {{is_next && !events.empty() && events.front().starts_with("issue"),
+                "You started the next all-reduce before you finished the last ones"},
+               {!events.empty() && events.front().starts_with("wait"),
                 "You waited for the unit's other flat parameter first: their sums travel together"},
                {std::ssize(events) > 1 && events.back().starts_with("wait"),
                 "You waited for the sum where you started it, so nothing overlaps"}});
@@ -182,11 +209,19 @@ void judge_start(const Setup& setup) {
                  0, {{true, "You copied the shard before you reduced it"}});
       Check noted("8.2", "what is under way is in under_way_, and no leaf yet", seen);
       noted.at(rank, unit)
-          .equal("the number of shards under way", seen.number(rank, "under way " + name), call + 1,
+          .equal("the number of shards under way", seen.number(rank, "under way " + name),
+                 std::ssize(played.units()),
                  {{seen.number(rank, "under way " + name) == 1,
-                   "Only the last shard is in under_way_: the others are lost"}});
+                   "You kept only the last shard in under_way_: the others are lost"}});
+      noted.that(seen.at(rank, "own sums " + name).get<bool>(),
+                 "the last of under_way_ does not point to the sums that start() got", "those sums",
+                 {{true, "You noted the shard with other sums, which it would be added to"}});
+      noted.equal("unit_", seen.text(rank, "unit " + name), unit,
+                  {{true,
+                    "You did not set unit_, so the next call does not know whose shards "
+                    "are under way"}});
       noted.equal("the number of leaves in all sums", leaves, 0,
-                  {{true, "The shard became a leaf while its sum is under way"}});
+                  {{true, "You made the shard a leaf while its sum is under way"}});
       if (!noted.ok()) return;
     }
     for (int call = 0; call < std::ssize(starts); ++call) {
@@ -200,11 +235,10 @@ void judge_start(const Setup& setup) {
           fmt::format("the shard of call {}, when its Work has been waited for,", call + 1), shard,
           expected, -1,
           {{shard == mean && seen.world_size() > 1,
-            "The collective averages: task 4 divides once, by all micro-batches of "
-            "all ranks"},
+            "You averaged, but task 4 divides once, by all micro-batches of all ranks"},
            {shard == shard_of(seen.asked(), flat, rank, call).to_vector<float>() &&
                 seen.world_size() > 1,
-            "The shard is as it was: something else was reduced"}});
+            "You reduced something else: the shard is as it was"}});
       if (!sum.ok()) return;
     }
   }
@@ -230,11 +264,12 @@ void judge_finish(const Setup& setup) {
     Check pushed("8.3", "each sum becomes a leaf, once, and nothing stays under way", seen);
     pushed.at(rank).equal(
         "leaves of each sum after finish()", seen.at(rank, "leaves").dump(), played.counts().dump(),
-        {{none == seen.at(rank, "leaves"), "finish() waited and pushed nothing: the sums are lost"},
+        {{none == seen.at(rank, "leaves"),
+          "You waited in finish() and pushed nothing: the sums are lost"},
          {seen.at(rank, "leaves again") == seen.at(rank, "leaves") && expected.size() > 1,
-          "A shard was waited for and did not become a leaf of its sum"}});
+          "You waited for a shard in finish() that did not become a leaf of its sum"}});
     pushed.equal("the number of shards under way", seen.number(rank, "under way"), 0,
-                 {{true, "under_way_ still holds what has been finished"}});
+                 {{true, "You left in under_way_ what has been finished"}});
     pushed.equal("the trace of finish() called again", seen.lines(rank, "again"), {});
     if (!waited.ok() || !pushed.ok()) return;
     Check room("8.3", "a leaf takes over the shard's bytes: nothing is allocated", seen);
@@ -257,18 +292,20 @@ void judge_clear(const Setup& setup) {
     const auto expected = played.waits();
     const Json before = played.counts();
     Check given_up("8.3", "clear() ends what is under way, and nothing becomes a leaf", seen);
-    given_up.at(rank).equal(
-        "leaves of each sum after clear()", seen.at(rank, "leaves").dump(), before.dump(),
-        {{true, "clear() pushed what was under way, as finish() does: the step was abandoned"}});
-    given_up.equal("the trace of clear()", seen.lines(rank, "clearing"), expected,
-                   {{seen.number(rank, "under way") > 0,
-                     "clear() left under_way_ as it was: the next step would sum shards of this "
-                     "one"}});
+    given_up.at(rank).equal("leaves of each sum after clear()", seen.at(rank, "leaves").dump(),
+                            before.dump(),
+                            {{true,
+                              "You pushed in clear() what was under way, as finish() does, but the "
+                              "step was abandoned"}});
+    given_up.equal(
+        "the trace of clear()", seen.lines(rank, "clearing"), expected,
+        {{seen.number(rank, "under way") > 0,
+          "You left under_way_ as it was in clear(): the next step would sum shards of this one"}});
     given_up.equal("the number of shards under way", seen.number(rank, "under way"), 0,
-                   {{true, "clear() waited, but left under_way_ as it was"}});
+                   {{true, "You waited in clear(), but left under_way_ as it was"}});
     given_up.equal("REDUCE_SCATTER bytes after clear()",
                    seen.bytes(rank, "cleared", "REDUCE_SCATTER"), 0,
-                   {{true, "a shard that was abandoned is still held"}});
+                   {{true, "You still hold a shard that was abandoned"}});
     if (!given_up.ok()) return;
     played.clear();
     for (auto& [name, leaves] : played.leaves) leaves.clear();

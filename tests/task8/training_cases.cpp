@@ -169,10 +169,9 @@ void check_memory(const Setup& setup, const std::string& step_id, const std::str
           fmt::format("the peak of step {}, in bytes,", step), peak,
           formula.step(step).peak().total(),
           {{!checkpoints.empty() && peak >= without.step(step).peak().total(),
-            "this is as much as without a checkpoint: the tape still holds what the blocks "
-            "computed"}});
+            "You still hold what the blocks computed: this is as much as without a checkpoint"}});
       check.at_most("the largest block taken from the heap", noted.at("heap").get<std::int64_t>(),
-                    16384, {{true, "a copy outside the memory tracker"}});
+                    16384, {{true, "You made a copy outside the memory tracker"}});
     }
   }
 }
