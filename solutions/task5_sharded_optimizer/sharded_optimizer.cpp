@@ -35,8 +35,8 @@ Tensor padding_of(const FlatParameter& flat, const Tensor& shard_sized) {
 // ------------------------------------------------------------------- TODO 5.1
 // List what the optimizer updates.
 //
-// Keep:  leave out frozen flat parameters: no gradient, no state, no decay. Keys are unique. A unit
-//        may hold several flat parameters, so count them per unit, frozen ones included.
+// Keep:  a frozen flat parameter has no gradient, no state and no decay, so it is not updated. Keys
+//        are unique, although a unit may hold several flat parameters.
 std::vector<optim::Piece> ShardedOptimizer::pieces() const {
   // SOLUTION 5.1: todo(flats_)
   std::vector<optim::Piece> pieces;
@@ -57,8 +57,8 @@ std::vector<optim::Piece> ShardedOptimizer::pieces() const {
 // ------------------------------------------------------------------- TODO 5.2
 // One step.
 //
-// Keep:  afterwards the padding is zero, in the shard and in every state tensor. Values in it must
-//        not reach the next all-gather, nor a norm.
+// Keep:  afterwards the padding is zero, in every shard and in every state tensor. Values in it
+//        must not reach the next all-gather, nor a norm.
 void ShardedOptimizer::step(double lr) {
   // SOLUTION 5.2: todo(lr, optimizer_, flats_)
   std::vector<optim::Piece> updated = pieces();
@@ -88,8 +88,8 @@ void ShardedOptimizer::add_squares(ExactSquareSum& sum) const {
 // ------------------------------------------------------------------- TODO 5.4
 // Clip by the norm of the whole gradient.
 //
-// Hint:  the counters of ExactSquareSum are integers, so all_reduce(sum) over them is exact. The
-//        norm of the local shard differs from rank to rank.
+// Keep:  all ranks compute with the norm of the whole gradient, whose bits do not depend on W.
+// Hint:  the counters of ExactSquareSum are integers, which add exactly.
 double ShardedOptimizer::clip_grad_norm(double max_norm, ExactSquareSum squares) {
   // SOLUTION 5.4: todo(max_norm, squares, group_, flats_)
   add_squares(squares);

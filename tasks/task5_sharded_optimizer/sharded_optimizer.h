@@ -24,7 +24,8 @@ namespace fsdp {
 /// single process.
 class ShardedOptimizer {
  public:
-  /// `flats`: trainable ones are updated; frozen ones get no state. They must outlive this.
+  /// `flats`: trainable ones are updated; frozen ones get no state. They must outlive this. Only
+  /// clip_grad_norm() uses `group`, which may be null if that is never called.
   ShardedOptimizer(std::vector<FlatParameter*> flats, std::shared_ptr<optim::Optimizer> optimizer,
                    std::shared_ptr<ProcessGroup> group);
 

@@ -14,6 +14,8 @@ void judge_squares(const Setup& setup);
 void judge_clip(const Setup& setup);
 /// The same with max_norm so far above the norm of the gradient.
 void judge_clip_beside(const Setup& setup, double distance);
+/// Another rank fails after the all-reduce was started.
+void judge_clip_beside_a_failure(const Setup& setup);
 void judge_state(const Setup& setup);
 void judge_reload(const Setup& setup);
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,12 @@ inline Tensor gradient_of(const Case& asked, const FlatSpec& spec, std::size_t f
       testing::noise({spec.numel()}, stream + static_cast<std::uint64_t>(step)).to_vector<float>();
   for (float& value : values) value *= asked.options.value("scale", 1.0F);
   return Tensor::from(values, {spec.numel()});
+}
+
+/// What a case has put into the padding before the step under test, with the option "poison": a
+/// number as text, "nan" and "-inf" among them.
+inline double poison_of(const Case& asked) {
+  return std::strtod(asked.options.value("poison", "0").c_str(), nullptr);
 }
 
 /// Which element type a case asks for, with the option "double".

@@ -35,6 +35,11 @@ TrainingOf<T> train(const Case& asked, int steps, Applied applied = Applied::own
 /// How many states the optimizer of a case has for an element.
 std::int64_t states_of(const Case& asked);
 
+/// Whether a line contains `part`.
+bool any_has(const std::vector<std::string>& lines, const std::string& part);
+/// Why `attempt` ended in an exception.
+std::vector<Cause> causes_of_error(const Json& attempt, const Case& asked);
+
 /// Elements of the shard of `rank`, with zeros for padding.
 template <class T>
 std::vector<T> shard_of(const std::vector<T>& whole, const FlatSpec& spec, int rank,

@@ -3,6 +3,8 @@
 #include "device/context.h"
 #include "optim/optimizer.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -102,6 +104,22 @@ template TrainingOf<double> train(const Case& asked, int steps, Applied applied)
 
 std::int64_t states_of(const Case& asked) {
   return static_cast<std::int64_t>(optimizer_of(asked)->state_names().size());
+}
+
+bool any_has(const std::vector<std::string>& lines, const std::string& part) {
+  return std::any_of(lines.begin(), lines.end(),
+                     [&](const std::string& line) { return line.find(part) != std::string::npos; });
+}
+
+std::vector<Cause> causes_of_error(const Json& attempt, const Case& asked) {
+  const bool is_lookup = attempt.at("what").get<std::string>().find("::at") != std::string::npos;
+  const bool is_narrow =
+      attempt.at("what").get<std::string>().find("of a float64 tensor") != std::string::npos;
+  return {{is_narrow, "You take a tensor for float32, but shards and states have their own dtype"},
+          {is_lookup && attempt.at("type") == "other",
+           fmt::format("You looked up a state that this optimizer does not have: its states are "
+                       "[{}], and another optimizer has others",
+                       fmt::join(optimizer_of(asked)->state_names(), ", "))}};
 }
 
 template <class T>

@@ -1,8 +1,10 @@
 // Task 5: what a runner can be asked to do with a sharded optimizer.
 //
 // Options of every scenario: flats, scale, double (flats.h), optimizer ("adamw", "momentum" or
-// "sgd"), steps, begin_at (the number of steps that the optimizer begins with). Of "clip":
-// max_norm, unlimited (max_norm is infinite).
+// "sgd"), steps, begin_at (the number of steps that the optimizer begins with), poison (flats.h),
+// poisoned ("param", "grad", "state": whose padding; all if there is none), bad ("inf" or "nan": an
+// element of a gradient of rank bad_rank). Of "clip": max_norm, unlimited (max_norm is infinite),
+// others (the caller counts a 3 on every rank). Of "state": alone.
 #include "graded/recorder.h"
 #include "task5/shards.h"
 #include "tensor/ops.h"
@@ -53,14 +55,15 @@ void pieces(Recorder& recorder) {
     lines.push_back(
         fmt::format("{}: unit {}, {}", piece.key, piece.unit, piece.decay ? "decay" : "no decay"));
     if (i >= flats.size()) continue;
-    const auto is = [](const Tensor& a, const Tensor& b) {
-      return a.is_defined() && a.storage() == b.storage() && a.offset() == b.offset() &&
-             a.shape() == b.shape();
+    const auto is = [](const Tensor& a, const Tensor& b, const char* name) -> std::string {
+      if (!a.is_defined()) return "undefined";
+      if (a.storage() != b.storage()) return "another tensor";
+      const bool is_whole = a.offset() == b.offset() && a.shape() == b.shape();
+      return std::string(is_whole ? "" : "a part of ") + name;
     };
-    places.push_back(
-        fmt::format("param is {}, grad is {}",
-                    is(piece.param, flats[i]->shard()) ? "the shard" : "another tensor",
-                    is(piece.grad, flats[i]->shard_grad()) ? "its gradient" : "another tensor"));
+    places.push_back(fmt::format("param is {}, grad is {}",
+                                 is(piece.param, flats[i]->shard(), "the shard"),
+                                 is(piece.grad, flats[i]->shard_grad(), "its gradient")));
   }
   recorder.note("pieces", lines);
   recorder.note("places", places);
@@ -79,17 +82,20 @@ void pieces(Recorder& recorder) {
 
 // ------------------------------------------------------------------------------------------- 5.2
 
-/// Every tensor of a rank that has padding.
-std::vector<Tensor> paddings(const Shards& shards, ShardedOptimizer& optimizer, bool gradients) {
+/// The padding of all tensors of a rank that a case poisons.
+std::vector<Tensor> poisoned(Recorder& recorder, const Shards& shards,
+                             ShardedOptimizer& optimizer) {
+  const std::string only = recorder.option("poisoned", std::string());
+  const auto is = [&](const char* kind) { return only.empty() || only == kind; };
   std::vector<Tensor> all;
   const std::vector<optim::Piece> pieces = optimizer.pieces();
   std::size_t next = 0;
   for (const auto& flat : shards.flats()) {
-    all.push_back(padding_of(*flat, flat->shard()));
+    if (is("param")) all.push_back(padding_of(*flat, flat->shard()));
     if (!flat->requires_grad()) continue;
-    if (gradients) all.push_back(padding_of(*flat, flat->shard_grad()));
+    if (is("grad")) all.push_back(padding_of(*flat, flat->shard_grad()));
     for (const auto& [name, tensor] : optimizer.optimizer().state(pieces.at(next++))) {
-      all.push_back(padding_of(*flat, tensor));
+      if (is("state")) all.push_back(padding_of(*flat, tensor));
     }
   }
   return all;
@@ -104,8 +110,10 @@ void step(Recorder& recorder) {
   recorder.memory("before");
   for (int i = 1; i <= steps; ++i) {
     shards.set_gradients(i);
-    if (recorder.option("poison", false)) {
-      for (const Tensor& padding : paddings(shards, optimizer, true)) ops::fill(padding, 7);
+    if (poison_of(recorder.asked()) != 0) {
+      for (const Tensor& padding : poisoned(recorder, shards, optimizer)) {
+        ops::fill(padding, poison_of(recorder.asked()));
+      }
     }
     const std::string name = std::to_string(i);
     const auto once = [&] { optimizer.step(learning_rate(i)); };
@@ -144,14 +152,23 @@ void step(Recorder& recorder) {
 
 // ------------------------------------------------------------------------------------------- 5.3
 
+/// Puts what is not finite into the first gradient of a rank, as the case says.
+void spoil(Recorder& recorder, const Shards& shards) {
+  const std::string bad = recorder.option("bad", std::string());
+  if (bad.empty() || recorder.rank() != recorder.option("bad_rank", 0)) return;
+  ops::fill(shards.trainable().front()->shard_grad().narrow(0, 0, 1),
+            std::strtod(bad.c_str(), nullptr));
+}
+
 void squares(Recorder& recorder) {
   Shards shards(recorder.asked(), recorder.rank(), recorder.world_size());
   const ShardedOptimizer optimizer(shards.pointers(), optimizer_of(recorder.asked()),
                                    recorder.shared_group());
   shards.set_gradients(1);
   for (FlatParameter* flat : shards.trainable()) {
-    ops::fill(padding_of(*flat, flat->shard_grad()), recorder.option("poison", 0.0));
+    ops::fill(padding_of(*flat, flat->shard_grad()), poison_of(recorder.asked()));
   }
+  spoil(recorder, shards);
   ExactSquareSum sum;
   sum.add(filled(1, 3));  // somebody else's
   recorder.collectives("collectives",
@@ -167,7 +184,7 @@ void clip(Recorder& recorder) {
                              recorder.shared_group());
   shards.set_gradients(1);
   for (FlatParameter* flat : shards.trainable()) {
-    ops::fill(padding_of(*flat, flat->shard_grad()), recorder.option("poison", 0.0));
+    ops::fill(padding_of(*flat, flat->shard_grad()), poison_of(recorder.asked()));
   }
   double norm = 0;
   const double max_norm = recorder.option("unlimited", false)
@@ -189,16 +206,44 @@ void clip(Recorder& recorder) {
                     flat.shard_grad().narrow(0, 0, flat.valid_shard_numel()));
   }
   recorder.note("norm again", optimizer.clip_grad_norm(max_norm, others()));
-  const std::string bad = recorder.option("bad", std::string());
-  if (bad.empty()) return;
+  if (recorder.option("bad", std::string()).empty()) return;
   shards.set_gradients(2);
-  if (recorder.rank() == recorder.option("bad_rank", 0)) {
-    const double value = bad == "inf" ? std::numeric_limits<double>::infinity()
-                                      : std::numeric_limits<double>::quiet_NaN();
-    ops::fill(shards.trainable().front()->shard_grad().narrow(0, 0, 1), value);
-  }
+  spoil(recorder, shards);
   recorder.attempt("bad", [&] { optimizer.clip_grad_norm(1); });
   note_values(recorder, shards, "bad ");
+}
+
+/// Another rank fails after every collective was started and before it has ended.
+class FailingPeer : public Decorated {
+ public:
+  using Decorated::Decorated;
+  std::unique_ptr<Work::Pending> start(const Collective&) override {
+    struct Failed : Work::Pending {
+      bool is_done() const override { return true; }
+      void wait() override { throw Aborted("another rank failed"); }
+    };
+    return std::make_unique<Failed>();
+  }
+
+ private:
+  std::shared_ptr<Backend> decorate(std::shared_ptr<Backend> part) override { return part; }
+};
+
+void clip_beside_a_failure(Recorder& recorder) {
+  Shards shards(recorder.asked(), recorder.rank(), recorder.world_size());
+  const std::shared_ptr<Backend> backend(&recorder.group().backend(), [](Backend*) {});
+  ShardedOptimizer optimizer(
+      shards.pointers(), optimizer_of(recorder.asked()),
+      std::make_shared<ProcessGroup>(std::make_shared<FailingPeer>(backend)));
+  shards.set_gradients(1);
+  bool failed = false;
+  try {
+    optimizer.clip_grad_norm(recorder.option("max_norm", 1.0));
+  } catch (const Aborted&) {
+    failed = true;
+  }
+  recorder.note("failed", failed);
+  note_values(recorder, shards, "");
 }
 
 // ------------------------------------------------------------------------------------------- 5.5
@@ -219,8 +264,11 @@ void note_slices(Recorder& recorder, const std::string& key,
 
 void state(Recorder& recorder) {
   Shards shards(recorder.asked(), recorder.rank(), recorder.world_size());
-  ShardedOptimizer optimizer(shards.pointers(), optimizer_of(recorder.asked()),
-                             recorder.shared_group());
+  // "alone": the norm's group has other ranks than the shards' (in a mesh, task 8, it has).
+  const bool alone = recorder.option("alone", false);
+  ShardedOptimizer optimizer(
+      shards.pointers(), optimizer_of(recorder.asked()),
+      alone ? recorder.group().split_contiguous(1) : recorder.shared_group());
   const int steps = recorder.option("steps", 1);
   for (int i = 1; i <= steps; ++i) {
     shards.set_gradients(i);
@@ -306,7 +354,8 @@ void reload(Recorder& recorder) {
 
 Scenarios scenarios() {
   return {{"pieces", pieces}, {"step", step},   {"squares", squares},
-          {"clip", clip},     {"state", state}, {"reload", reload}};
+          {"clip", clip},     {"state", state}, {"clip beside a failure", clip_beside_a_failure},
+          {"reload", reload}};
 }
 
 }  // namespace fsdp::graded

@@ -28,9 +28,10 @@ std::vector<std::string> lines_of(const std::vector<Slice>& slices) {
   return lines;
 }
 
-bool any(const std::vector<std::string>& lines, const std::string& part) {
-  return std::any_of(lines.begin(), lines.end(),
-                     [&](const std::string& line) { return line.find(part) != std::string::npos; });
+/// What rank 0 would return if there were one rank, or as many as there are.
+bool are_of_rank_0(const Case& asked, const std::vector<std::string>& observed,
+                   const Training& training) {
+  return observed == lines_of(slices_of(asked, 0, asked.world_size, training));
 }
 
 std::vector<Cause> causes_of_lines(const Case& asked, const std::vector<std::string>& observed,
@@ -48,23 +49,47 @@ std::vector<Cause> causes_of_lines(const Case& asked, const std::vector<std::str
     const std::string path = fmt::format("param/{}.{}.", specs[i].unit, i);
     std::erase_if(trained, [&](const std::string& line) { return line.starts_with(path); });
   }
+  const auto has_state_of_frozen = [&](const std::string& line) {
+    const std::string path = line.substr(line.find('/') + 1);
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      const bool is_of_it = path.starts_with(fmt::format("{}.{}.", specs[i].unit, i));
+      if (is_of_it && !specs[i].trainable && !line.starts_with("param/")) return true;
+    }
+    return false;
+  };
+  std::vector<std::string> firsts;  // of each flat parameter and state, the first piece
+  for (const std::string& line : expected) {
+    const std::string name = line.substr(0, line.find(' '));
+    const std::string flat = name.substr(0, name.rfind('.') + 1);
+    if (firsts.empty() || !firsts.back().starts_with(flat)) firsts.push_back(line);
+  }
+  const auto without_lengths = [](std::vector<std::string> lines) {
+    for (std::string& line : lines) line.resize(line.rfind(':'));
+    return lines;
+  };
   const auto without_shapes = [](std::vector<std::string> lines) {
     for (std::string& line : lines) line.erase(line.find('('), line.find(')') - line.find('('));
     return lines;
   };
   return {
-      {any(observed, ": 0 elements"), "there is a slice without elements"},
+      {any_has(observed, ": 0 elements"), "You returned a slice without elements"},
       {observed == parameters && asked.options.value("steps", 1) == 0,
-       "the optimizer's states are missing; they exist before the first step too, as zeros, and a "
+       "You left out the optimizer's states; they exist before the first step too, as zeros, and a "
        "load writes into them"},
-      {observed == parameters, "the optimizer's states are missing"},
-      {observed == trained, "frozen parameters are left out, but they are saved like the others"},
+      {observed == parameters, "You left out the optimizer's states"},
+      {observed == trained, "You left out frozen parameters, but they are saved like the others"},
+      {std::any_of(observed.begin(), observed.end(), has_state_of_frozen),
+       "You returned states of frozen parameters, which have none"},
+      {observed == firsts,
+       "You returned only one slice per flat parameter, but its shard may hold several pieces"},
+      {without_lengths(observed) == without_lengths(expected),
+       "You cut slices of another length than their piece; padding belongs to no slice"},
       {without_shapes(observed) == without_shapes(expected),
-       "the shape is not that of the whole parameter"},
+       "You gave slices another shape than that of the whole parameter"},
       {observed.empty() && !expected.empty(),
-       "this rank returned no slices, so its part would be lost"},
+       "You returned no slices on this rank, so its part would be lost"},
       {names(observed) == names(expected),
-       "the tensors are right but the offsets are not: a slice's offset counts within its "
+       "You named the right tensors but other elements: a slice's offset counts within its "
        "parameter, not within the shard or the flat vector"}};
 }
 
@@ -80,7 +105,8 @@ void judge_state(const Setup& setup) {
               "the training state can be split into slices at any time, whatever states the "
               "optimizer has",
               seen);
-    can.at(rank).accepted("state_slices()", seen.at(rank, "cutting"));
+    can.at(rank).accepted("state_slices()", seen.at(rank, "cutting"),
+                          causes_of_error(seen.at(rank, "cutting"), asked));
     if (!can.ok()) return;
     const auto expected = slices_of(asked, rank, world, now);
     const auto observed = slices_in(seen.at(rank, "slices"));
@@ -88,10 +114,16 @@ void judge_state(const Setup& setup) {
                 "a rank's part is one slice per parameter in its shard and one per optimizer "
                 "state of it, without padding",
                 seen);
-    parts.at(rank).equal("the slices", lines_of(observed), lines_of(expected),
-                         causes_of_lines(asked, lines_of(observed), lines_of(expected)));
-    parts.equal("the number of collectives", std::ssize(seen.at(rank, "collectives")), 0,
-                {{true, "every rank saves its own part, so nothing needs to be gathered"}});
+    std::vector<Cause> causes = causes_of_lines(asked, lines_of(observed), lines_of(expected));
+    causes.insert(causes.begin(),
+                  {rank > 0 && asked.options.value("alone", false) &&
+                       are_of_rank_0(asked, lines_of(observed), now),
+                   "You asked the group for this rank, but it is there for the norm only; a flat "
+                   "parameter has the rank of its shard"});
+    parts.at(rank).equal("the slices", lines_of(observed), lines_of(expected), causes);
+    parts.equal(
+        "the number of collectives", std::ssize(seen.at(rank, "collectives")), 0,
+        {{true, "You started a collective, but every rank saves its own part and needs no other"}});
     if (!parts.ok()) continue;
     Check values("5.5", "a slice holds the values of the elements that it names", seen);
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -109,7 +141,7 @@ void judge_state(const Setup& setup) {
       live.at(rank, "", trained[i].line)
           .bits("the slice after one more step", after[i].values, trained[i].values, -1,
                 {{after[i].values == expected[i].values,
-                  "the slice is a copy, so it kept the old values"}});
+                  "You returned a copy, so it kept the old values"}});
     }
     if (steps == 0) continue;  // the state is made when it is asked for
     Check room("5.5", "a view allocates nothing", seen);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace fsdp::graded {
@@ -18,7 +19,7 @@ std::int64_t grown(const Observations& seen, int rank, const std::string& key) {
 void check_heap(Check& check, const Observations& seen, int rank, const std::string& key) {
   check.at_most("the largest block taken from the heap",
                 seen.at(rank, key).at("heap").get<std::int64_t>(), 4095,
-                {{true, "a copy outside the memory tracker"}});
+                {{true, "You allocated a copy outside the memory tracker"}});
 }
 
 /// Without those whose shard on `rank` is nothing but padding.
@@ -55,12 +56,21 @@ void check_dropped(Check& check, const Observations& seen, int rank) {
   check.at(rank).equal(
       "the number of SHARDED_GRAD bytes after the flat parameters' gradients were dropped", held, 0,
       {{held == trainable_bytes(seen.asked(), 4, false),
-        "something else still holds all the gradients, perhaps pieces kept from an earlier call"}});
+        "You still hold all the gradients, perhaps in pieces kept from an earlier call"}});
+}
+
+/// Whether no shard of a rank holds an element.
+bool is_all_padding(const Case& asked, int rank) {
+  const auto specs = specs_of(asked);
+  return std::all_of(specs.begin(), specs.end(), [&](const FlatSpec& spec) {
+    return valid_numel(spec, rank, asked.world_size) == 0;
+  });
 }
 
 /// Shards and gradients are as they were: `shards` and those of step `step`, if any.
 void check_unchanged(Check& check, const Observations& seen, int rank, const std::string& when,
-                     const std::vector<Floats>& shards, int step) {
+                     const std::vector<Floats>& shards, int step,
+                     const std::vector<Cause>& causes = {}) {
   const auto specs = specs_of(seen.asked());
   const auto gradients = gradients_of(seen.asked(), std::max(step, 1), rank);
   std::size_t next = 0;
@@ -68,7 +78,7 @@ void check_unchanged(Check& check, const Observations& seen, int rank, const std
     check.at(rank, specs[i].unit)
         .bits(fmt::format("the shard of flat parameter {}", i),
               seen.floats(rank, fmt::format("{}shard.{}", when, i)), shards[i],
-              valid_numel(specs[i], rank, seen.world_size()));
+              valid_numel(specs[i], rank, seen.world_size()), causes);
     if (!specs[i].trainable || step == 0) continue;
     const std::string key = fmt::format("{}gradient.{}", when, i);
     const Floats& given = gradients[next++];
@@ -81,7 +91,7 @@ void check_unchanged(Check& check, const Observations& seen, int rank, const std
     const auto zeros = static_cast<std::ptrdiff_t>(observed.size());
     check.bits(fmt::format("the gradient of flat parameter {}", i), observed, given, -1,
                {{std::count(observed.begin(), observed.end(), 0.0F) == zeros,
-                 "the gradient was set to zero, but gradients stay as they are until the caller "
+                 "You set the gradient to zero, but gradients stay as they are until the caller "
                  "drops them"}});
   }
 }
@@ -91,8 +101,9 @@ bool check_stepped(const Observations& seen, int rank, int steps) {
   Check check("5.2", "the optimizer can step all pieces at any time", seen);
   for (int step = 1; step <= steps && check.ok(); ++step) {
     if (step == 2) continue;  // measured
-    check.at(rank).accepted(fmt::format("step {}", step),
-                            seen.at(rank, fmt::format("step {}", step)));
+    const Json& attempt = seen.at(rank, fmt::format("step {}", step));
+    check.at(rank).accepted(fmt::format("step {}", step), attempt,
+                            causes_of_error(attempt, seen.asked()));
   }
   return check.ok();
 }
@@ -123,38 +134,51 @@ void judge_pieces(const Setup& setup) {
     check.at(rank).equal(
         "the pieces", pieces, expected,
         {{pieces == expected_pieces(asked, Counted::in_unit, true),
-          "frozen flat parameters are listed, but only trainable ones have a piece"},
+          "You listed frozen flat parameters, but only trainable ones have a piece"},
          {pieces == with_elements(asked, rank, expected),
-          "shards that hold only padding are left out, but every rank has one piece per trainable "
+          "You left out shards that hold only padding, but every rank has one piece per trainable "
           "flat parameter"},
          {pieces == expected_pieces(asked, Counted::trainable_only, false),
-          "the index does not count frozen flat parameters, so a key changes when a neighbor is "
-          "frozen"},
+          "You do not count frozen flat parameters in the index, so a key changes when a neighbor "
+          "is frozen"},
          {pieces == expected_pieces(asked, Counted::over_all, false),
-          "the index counts over all units instead of starting at 0 in each unit"},
+          "You count the index over all units instead of from 0 in each unit"},
+         {!pieces.empty() && !any_has(pieces, "#"),
+          "You left the index out of the keys, but a unit may hold several flat parameters"},
+         {any_has(pieces, ": unit ,"),
+          "You did not name the unit in the piece, so its state has no owner"},
          {is_sorted_by_unit(pieces) && !is_sorted_by_unit(expected) &&
               std::is_permutation(pieces.begin(), pieces.end(), expected.begin(), expected.end()),
-          "the pieces are sorted by the names of their units, but they belong in the order of the "
+          "You sorted the pieces by the names of their units, but they belong in the order of the "
           "flat parameters"},
          {pieces.size() == expected.size() &&
               without_decay_flags(pieces) == without_decay_flags(expected),
-          "the flat parameter's decay flag is not copied into the piece"}});
+          "You did not copy the flat parameter's decay flag into the piece"}});
     if (!check.ok()) continue;
     Check views("5.1", "a piece holds the shard and its gradient themselves, not copies", seen);
     const auto places = seen.lines(rank, "places");
     views.at(rank).equal(
         "what the pieces hold", places,
         std::vector<std::string>(expected.size(), "param is the shard, grad is its gradient"),
-        {{true,
-          "a piece holds a copy, or a tensor of another size, so an update would not reach the "
-          "shard"}});
+        {{any_has(places, "a part of"),
+          "You put only a part into the piece, but it holds the whole shard and the whole "
+          "gradient"},
+         {any_has(places, "undefined"),
+          "You put no gradient into the piece, although there is one: pieces() looks at each call"},
+         {any_has(places, "another tensor"),
+          "You put a copy into the piece, so an update would not reach the shard, or a new "
+          "gradient "
+          "not the update"}});
     views.equal("the number of pieces before there are gradients",
-                seen.number(rank, "before gradients"), std::ssize(expected));
+                seen.number(rank, "before gradients"), std::ssize(expected),
+                {{true,
+                  "You left out flat parameters without a gradient, so a step could not report "
+                  "them"}});
     views.that(
         seen.at(rank, "fresh").get<bool>(), "a piece holds the gradient of an earlier step",
         "the gradient of this step",
         {{true,
-          "the gradient was stored once, but every step allocates and frees its own gradients"}});
+          "You stored the pieces once, but every step allocates and frees its own gradients"}});
     views.equal("the peak of memory, above what was held before", grown(seen, rank, "peak"), 0);
     std::vector<Floats> shards;
     for (std::size_t i = 0; i < specs_of(asked).size(); ++i) {
@@ -186,8 +210,10 @@ void judge_step(const Setup& setup) {
     const std::int64_t held = seen.bytes(rank, "after", "OPTIMIZER");
     small.at(rank).equal(
         "the number of OPTIMIZER bytes", held, bytes,
-        {{world > 1 && held == trainable_bytes(asked, 4 * states_of(asked), true),
-          "every rank holds state for the whole parameters, which is W times too much"}});
+        {{held == 0 && is_all_padding(asked, rank),
+          "You made no step on a rank whose shards hold only padding, but every rank steps"},
+         {world > 1 && held == trainable_bytes(asked, 4 * states_of(asked), true),
+          "You hold state for the whole parameters on every rank, which is W times too much"}});
     small.equal(
         "the number of bytes of all other kinds",
         seen.bytes(rank, "after", "total") - held - seen.bytes(rank, "after", "SHARDED_GRAD"),
@@ -197,28 +223,35 @@ void judge_step(const Setup& setup) {
     for (const Json& each : seen.at(rank, "collectives 1")) {
       started.push_back(each.at("op").get<std::string>());
     }
-    alone.at(rank).equal("the collectives that the first step started", started, {});
+    alone.at(rank).equal("the collectives that the first step started", started, {},
+                         {{true, "You started a collective, but an elementwise step needs none"}});
     if (seen.has(rank, "peak")) {
       small.equal("the peak of memory in a second step, above what was held before",
-                  grown(seen, rank, "peak"), 0);
+                  grown(seen, rank, "peak"), 0,
+                  {{true, "You allocated memory in the step, which needs none besides the state"}});
       check_heap(small, seen, rank, "peak");
     }
     Check once("5.2", "a step calls the optimizer once, with all pieces", seen);
     const auto pieces = static_cast<std::int64_t>(gradients_of(asked, 1).size());
     const auto made = std::ssize(seen.lines(rank, "events 1"));
-    once.at(rank).equal("the number of step events", made, 1,
-                        {{pieces == 0 && made == 0,
-                          "nothing is trainable and the optimizer was not called, but a step "
-                          "without pieces counts too"}});
+    once.at(rank).equal(
+        "the number of step events", made, 1,
+        {{pieces > 1 && made == pieces,
+          "You made one step per piece, so AdamW's bias correction would be that of a later step"},
+         {pieces == 0 && made == 0,
+          "You did not call the optimizer because nothing is trainable, but a step "
+          "without pieces counts too"}});
     const int begin = asked.options.value("begin_at", 0);
     once.equal(
         fmt::format("the number of counted steps, starting from {},", begin),
         seen.number(rank, "steps") - begin, steps,
         {{pieces > 1 && seen.number(rank, "steps") - begin == steps * pieces,
-          "one step was counted per piece, so AdamW's bias correction would be that of a later "
+          "You made one step per piece, so AdamW's bias correction would be that of a later "
           "step"},
+         {begin == 0 && steps > 1 && seen.number(rank, "steps") == 1,
+          "You reset the optimizer's count before every step"},
          {begin > 0 && seen.number(rank, "steps") == steps,
-          "the optimizer's own count is overwritten, but after a load it does not start at 0"}});
+          "You overwrote the optimizer's own count, but after a load it does not start at 0"}});
     bool values_hold = true;
     for (std::size_t i = 0; i < specs.size(); ++i) {
       const std::int64_t valid = valid_numel(specs[i], rank, world);
@@ -241,14 +274,21 @@ void judge_step(const Setup& setup) {
                  shard_of(training.at(name)[i], specs[i], other, world);
         };
         values.at(rank, specs[i].unit, specs[i].trainable ? "" : "a frozen flat parameter")
-            .bits(fmt::format("{} of flat parameter {}", name, i), observed, shard, valid,
-                  {{numbers_hold && rank + 1 < world && has_its_bits(world - 1, expected),
-                    "the last rank's padding is zero, but this rank's is not: ranks before the "
-                    "last can hold padding too"},
-                   {!numbers_hold && steps > 1 &&
-                        has_its_bits(rank, train(asked, steps, Applied::first_gradients)),
-                    "every step applied the gradients of the first step: collect the pieces again "
-                    "before each step"}});
+            .bits(
+                fmt::format("{} of flat parameter {}", name, i), observed, shard, valid,
+                {{numbers_hold && std::any_of(observed.begin() + valid, observed.end(),
+                                              [](float x) {
+                                                return std::isnan(x) || (x == 0 && std::signbit(x));
+                                              }),
+                  "You did not set the padding to zero: a product with zero leaves NaN, and makes "
+                  "-0"},
+                 {numbers_hold && rank + 1 < world && has_its_bits(world - 1, expected),
+                  "You cleared the last rank's padding but not this rank's: ranks before the last "
+                  "can hold padding too"},
+                 {!numbers_hold && steps > 1 &&
+                      has_its_bits(rank, train(asked, steps, Applied::first_gradients)),
+                  "You applied the gradients of the first step in every step: collect the pieces "
+                  "again before each step"}});
         values_hold = values_hold && values.ok();
       }
     }
@@ -271,7 +311,9 @@ void judge_step(const Setup& setup) {
                     {"has no gradient"});
     refuses.equal("the number of steps counted afterwards", seen.number(rank, "steps then"),
                   seen.number(rank, "steps"));
-    if (values_hold) check_unchanged(refuses, seen, rank, "then ", shards, 0);
+    if (!values_hold) continue;
+    check_unchanged(refuses, seen, rank, "then ", shards, 0,
+                    {{true, "You updated some pieces although a gradient is missing"}});
   }
 }
 
@@ -300,11 +342,12 @@ void judge_double_step(const Setup& setup) {
             .equal("the dtype", noted.at("dtype").get<std::string>(), "float64");
         const auto shard = shard_of(flats[i], specs[i], rank, seen.world_size());
         const auto valid = valid_numel(specs[i], rank, seen.world_size());
-        values.equal(fmt::format("{} of flat parameter {}", name, i), digits(observed),
-                     digits(shard),
-                     {{observed.size() == shard.size() &&
-                           std::equal(shard.begin(), shard.begin() + valid, observed.begin()),
-                       "only padding differs: the elements past the parameters must be zero"}});
+        values.equal(
+            fmt::format("{} of flat parameter {}", name, i), digits(observed), digits(shard),
+            {{observed.size() == shard.size() &&
+                  std::equal(shard.begin(), shard.begin() + valid, observed.begin()),
+              "You left something in the padding: the elements past the parameters must be "
+              "zero"}});
       }
     }
   }

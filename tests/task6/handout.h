@@ -36,9 +36,18 @@ enum class Slip {
   no_repeats_backward,  ///< backward from the record without its repeats
   begins_at_first,      ///< backward's first report is taken for the first unit of the guess
   one_more_in_flight,
-  stale_last,        ///< starts before it gives up what is stale
-  first_is_guessed,  ///< the first forward, from the order of the units
-  needs_tape,        ///< nothing is gathered ahead without a tape
+  one_less_in_flight,
+  one_kept_only,     ///< of the kept units, backward leaves out only the last one
+  limit_of_its_own,  ///< only gathers of units ahead count toward the limit
+  limit_of_ahead,    ///< units ahead count toward the limit, in flight or not
+  limit_for_depth,   ///< the limit takes the place of the depth
+  stops_at_unsharded,
+  stale_last,         ///< starts before it gives up what is stale
+  oldest_stale_only,  ///< of several stale units, gives up at most the one that was started first
+  nothing_if_stale,   ///< a wrong guess starts nothing
+  guess_every_time,   ///< backward's guess is made anew at every call
+  first_is_guessed,   ///< the first forward, from the order of the units
+  needs_tape,         ///< nothing is gathered ahead without a tape
 };
 
 /// The prefetching of the handout.
@@ -59,8 +68,9 @@ class Handout {
     std::size_t cursor = 0;
   };
   struct Pass {
-    std::vector<std::string> lines;  ///< issue, wait, forward_begin, backward_begin
-    int most = 0;                    ///< units that have memory at once
+    std::vector<std::string> lines;     ///< issue, wait, forward_begin, backward_begin
+    int most = 0;                       ///< units that have memory at once
+    std::vector<std::string> states{};  ///< at the end, by unit
   };
 
   explicit Handout(Options options);
@@ -108,6 +118,8 @@ class Handout {
   int most_ = 0;
 };
 
+/// "You did this; or you did that"
+std::string any_of(const std::vector<std::string>& mistakes);
 /// "layers.0"
 std::string unit_name(int number);
 /// "sharded", …

@@ -23,6 +23,14 @@ Numbers next_of(const Handout::Guess& guess, int depth) {
 
 }  // namespace
 
+std::string any_of(const std::vector<std::string>& mistakes) {
+  std::string text;
+  for (const std::string& each : mistakes) {
+    text += text.empty() ? each : "; or y" + each.substr(1);
+  }
+  return text;
+}
+
 std::string unit_name(int number) { return "layers." + std::to_string(number); }
 
 std::vector<std::string> names_of(const std::vector<UnitState>& states) {
@@ -95,9 +103,12 @@ bool Handout::advance(Guess& guess, int unit) {
 void Handout::reshard_stale(const Guess& guess) {
   const Numbers next = next_of(guess, options_.depth);
   for (const int unit : Numbers(ahead)) {
-    if (holds(next, unit)) continue;
-    reshard(unit);
-    std::erase(ahead, unit);
+    const bool stays = holds(next, unit);
+    if (!stays) {
+      reshard(unit);
+      std::erase(ahead, unit);
+    }
+    if (has(Slip::oldest_stale_only)) return;
   }
 }
 
@@ -105,11 +116,23 @@ void Handout::start_ahead(const Guess& guess, const std::string& phase) {
   if (has(Slip::starts_nothing)) return;
   Guess from = guess;
   if (has(Slip::next_but_one) && from.cursor < from.order.size()) ++from.cursor;
-  const int depth = has(Slip::one_ahead) ? 1 : options_.depth + (has(Slip::one_more) ? 1 : 0);
+  const int depth = has(Slip::one_ahead)         ? 1
+                    : has(Slip::limit_for_depth) ? options_.limit
+                                                 : options_.depth + (has(Slip::one_more) ? 1 : 0);
   for (const int unit : next_of(from, depth)) {
-    if (state(unit) != UnitState::sharded) continue;
-    const auto in_flight = std::count(states.begin(), states.end(), UnitState::unsharding);
-    const int limit = options_.limit + (has(Slip::one_more_in_flight) ? 1 : 0);
+    if (state(unit) != UnitState::sharded) {
+      if (has(Slip::stops_at_unsharded)) return;
+      continue;
+    }
+    const auto own = std::count_if(ahead.begin(), ahead.end(), [&](int each) {
+      return has(Slip::limit_of_ahead) || state(each) == UnitState::unsharding;
+    });
+    const auto in_flight = has(Slip::limit_of_its_own) || has(Slip::limit_of_ahead)
+                               ? own
+                               : std::count(states.begin(), states.end(), UnitState::unsharding);
+    const int limit = has(Slip::one_less_in_flight)
+                          ? std::max(1, options_.limit - 1)
+                          : options_.limit + (has(Slip::one_more_in_flight) ? 1 : 0);
     if (in_flight >= limit && !has(Slip::unlimited)) return;
     issue(unit, phase);
     ahead.push_back(unit);
@@ -126,7 +149,7 @@ void Handout::begin_pass() {
           static_cast<int>(std::count(states.begin(), states.end(), UnitState::sharded));
 }
 
-Handout::Pass Handout::end_pass() { return {std::exchange(lines, {}), most_}; }
+Handout::Pass Handout::end_pass() { return {std::exchange(lines, {}), most_, names_of(states)}; }
 
 Handout::Pass Handout::forward(const Numbers& order, const Run& run) {
   begin_pass();
@@ -152,11 +175,12 @@ Handout::Pass Handout::forward(const Numbers& order, const Run& run) {
     order_.push_back(order[place]);
     if (!has(Slip::frozen_left_out) || !is_frozen(unit)) recording.push_back(unit);
     std::erase(ahead, unit);
-    const bool starts = run.tape || !has(Slip::needs_tape);
     if (has(Slip::from_itself)) start_ahead(guess, "forward");
     const bool is_stale = !advance(guess, unit) && !has(Slip::never_gives_up);
     if (is_stale && !has(Slip::stale_last)) reshard_stale(guess);
-    if (starts && !has(Slip::from_itself)) start_ahead(guess, "forward");
+    const bool starts = (run.tape || !has(Slip::needs_tape)) && !has(Slip::from_itself) &&
+                        !(is_stale && has(Slip::nothing_if_stale));
+    if (starts) start_ahead(guess, "forward");
     if (is_stale && has(Slip::stale_last)) reshard_stale(guess);
     if (static_cast<int>(place) == run.throws_before) return end_pass();
     lines.push_back("forward_begin " + unit_name(unit));
@@ -185,7 +209,13 @@ void Handout::guess_backward() {
                  [&](int unit) { return !holds(once, unit); });
     order = once;
   }
-  if (!has(Slip::kept_in_order)) std::erase_if(order, [&](int unit) { return is_kept(unit); });
+  if (has(Slip::one_kept_only)) {
+    const auto kept =
+        std::find_if(order.begin(), order.end(), [&](int unit) { return is_kept(unit); });
+    if (kept != order.end()) order.erase(kept);
+  } else if (!has(Slip::kept_in_order)) {
+    std::erase_if(order, [&](int unit) { return is_kept(unit); });
+  }
   if (has(Slip::frozen_left_out)) std::erase_if(order, [&](int unit) { return is_frozen(unit); });
 }
 
@@ -230,12 +260,18 @@ Handout::Pass Handout::backward(bool reduces) {
     std::erase(ahead, unit);
     const bool counts_as_first =
         has(Slip::begins_at_first) && backward_.cursor == 0 && !backward_.order.empty();
+    if (has(Slip::guess_every_time)) guess_backward();
+    bool is_stale = false;
     if (!is_kept(unit) && counts_as_first) {
       backward_.cursor = 1;
-    } else if (!is_kept(unit) && !advance(backward_, unit) && !has(Slip::never_gives_up)) {
-      reshard_stale(backward_);
+    } else if (!is_kept(unit)) {
+      is_stale = !advance(backward_, unit) && !has(Slip::never_gives_up);
     }
-    if (!is_kept(unit) || !has(Slip::kept_silent)) start_ahead(backward_, "backward");
+    if (is_stale && !has(Slip::stale_last)) reshard_stale(backward_);
+    const bool starts =
+        (!is_kept(unit) || !has(Slip::kept_silent)) && !(is_stale && has(Slip::nothing_if_stale));
+    if (starts) start_ahead(backward_, "backward");
+    if (is_stale && has(Slip::stale_last)) reshard_stale(backward_);
     lines.push_back("backward_begin " + unit_name(unit));
     if (--open[unit] == 0) reduce(unit);
   }

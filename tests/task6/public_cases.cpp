@@ -57,6 +57,7 @@ TEST_CASE("A report moves the cursor of the guess", "[6.1]") {
   };
   reports(kAll, 0, kAll);                           // as expected
   reports(kAll, 1, {3, 4});                         // later than expected
+  reports(kAll, 0, {4});                            // last of all
   reports({0, 2, 4}, 1, {1, 2, 3, 4});              // not in the guess: it stays
   reports(kAll, 3, {1, 3});                         // passed already
   reports({0, 1, 0, 1, 2}, 0, {0, 1, 0, 1, 2, 2});  // twice in the guess
@@ -70,12 +71,16 @@ TEST_CASE("Units gathered ahead that do not come next in the guess are resharded
                    .delivery = Delivery::lazy,
                    .options = with({{"guess", kAll}}, options)});
     };
+    stale({{"cursor", 2}, {"ahead", {0, 1, 4}}, {"depth", 1}});
     stale({{"cursor", 1}, {"ahead", {0, 1, 2, 3, 4}}, {"depth", 2}});
     stale({{"cursor", 4}, {"ahead", {1, 2}}, {"there", {3}}, {"depth", 2}});
     stale({{"cursor", 2}, {"ahead", {1, 2, 3}}, {"there", {1}}, {"depth", 2}});
     stale({{"cursor", 1}, {"ahead", {1, 2}}, {"depth", 1}});
     stale({{"cursor", 5}, {"ahead", {0}}, {"depth", 3}});
     stale({{"cursor", 1}, {"ahead", {1}}, {"there", {0}}, {"coming", {4}}});
+    // The in-flight limit has nothing to do with it.
+    stale({{"cursor", 1}, {"ahead", {0, 1, 2, 3}}, {"depth", 3}, {"limit", 1}});
+    stale({{"cursor", 1}, {"ahead", {1, 2}}, {"depth", 1}, {"limit", 4}});
     // A unit that is twice in the guess may have been passed once.
     stale({{"guess", {0, 1, 0, 1, 2}}, {"cursor", 2}, {"ahead", {0, 1, 2}}, {"depth", 3}});
     stale({{"guess", {0, 1, 0, 1, 2}}, {"cursor", 2}, {"ahead", {0, 1}}, {"depth", 1}});
@@ -97,6 +102,9 @@ TEST_CASE("The next units are started, as far as depth and limit allow", "[6.2]"
     start({{"cursor", 5}, {"depth", 2}});
     start({{"guess", {4, 3, 2, 1, 0}}, {"cursor", 2}, {"depth", 2}, {"phase", "backward"}});
     start({{"guess", Json::array()}, {"depth", 2}});
+    // Neither is treated in another way.
+    start({{"cursor", 1}, {"depth", 3}, {"frozen", {2}}});
+    start({{"cursor", 1}, {"depth", 3}, {"keep", {2}}});
   }
 }
 
@@ -104,8 +112,10 @@ TEST_CASE("Units that are unsharded or in flight count toward the depth", "[6.2]
   const auto start = [&](const Json& options) {
     judge_start({.world_size = 2, .options = with({{"guess", kAll}}, options)});
   };
-  start({{"cursor", 1}, {"depth", 2}, {"limit", 4}, {"there", {1, 2}}});
+  start({{"cursor", 1}, {"depth", 4}, {"there", {3}}});
+  start({{"cursor", 1}, {"depth", 2}, {"there", {1, 2}}});
   start({{"cursor", 1}, {"depth", 2}, {"there", {1}}});
+  start({{"cursor", 1}, {"depth", 2}, {"limit", 4}, {"there", {1, 2}}});
   start({{"cursor", 1}, {"depth", 2}, {"ahead", {1}}});
   start({{"cursor", 1}, {"depth", 3}, {"there", {0, 2}}});
   start({{"cursor", 0}, {"depth", 1}, {"there", {0}}});
@@ -116,6 +126,8 @@ TEST_CASE("The gathers in flight never exceed the limit, wherever they were star
   const auto start = [&](const Json& options) {
     judge_start({.world_size = 2, .options = with({{"guess", kAll}, {"depth", 4}}, options)});
   };
+  start({{"limit", 1}, {"cursor", 2}, {"ahead", {1}}, {"there", {1}}});
+  start({{"limit", 2}, {"cursor", 1}, {"coming", {0, 4}}});
   start({{"limit", 1}});
   start({{"limit", 2}});
   start({{"limit", 9}});
@@ -132,10 +144,11 @@ TEST_CASE("A forward begins: the record becomes the guess, and the rest is clear
       asked.options = options;
       judge_begins(asked);
     };
-    begins({{"recorded", {0, 2, 4}}, {"recording", {0, 1}}, {"guess", kAll}, {"cursor", 2}});
+    begins({{"recorded", {0, 2, 4}}, {"recording", {0, 1}}, {"guess", {1, 3, 2}}, {"cursor", 2}});
     begins({{"recorded", kAll}, {"ahead", {2, 3}}, {"there", {2}}, {"guess", {1}}, {"cursor", 1}});
     begins({{"recorded", kAll}, {"recording", kAll}, {"guess", kAll}, {"cursor", 5}});
     begins({{"recording", {0, 1}}});
+    begins({{"recorded", {3, 1}}, {"ahead", {2}}, {"there", {0}}, {"guess", kAll}});
   }
 }
 
@@ -149,6 +162,7 @@ TEST_CASE("A forward ends: the recording becomes the record, and nothing is left
     };
     ends({{"recorded", kAll}, {"recording", {0, 1}}, {"ahead", {2, 3}}, {"guess", kAll}});
     ends({{"recording", kAll}, {"ahead", {1}}, {"there", {1, 4}}});
+    ends({{"recorded", {1, 2}}, {"recording", {3, 1, 0, 2, 4}}});
     ends({{"recorded", {2}}, {"recording", {2}}});
     ends({{"recorded", kAll}, {"recording", {0, 1}}, {"tape", false}});
     ends({{"recorded", kAll}, {"recording", {4, 0, 4}}, {"guess", kAll}, {"cursor", 5}});
@@ -185,6 +199,12 @@ TEST_CASE("Forward: the order may change", "[6.4]") {
                                .options = {{"orders", orders}, {"depth", depth}}});
     }
   }
+}
+
+TEST_CASE("Forward: a kept unit stays unsharded when the guess turns out wrong", "[6.4]") {
+  judge_iterations("6.4", {.world_size = 2,
+                           .delivery = Delivery::lazy,
+                           .options = {{"keep", {1}}, {"orders", {kAll, {0, 1, 3, 4}, kAll}}}});
 }
 
 TEST_CASE("Forward: units out of alphabetical order, and one that is used ten times", "[6.4]") {
@@ -287,6 +307,8 @@ TEST_CASE("Backward: units that it does not reach are stale and resharded", "[6.
   steps({{0, 1, 2, 100 + 3, 4}, {0, 1, 2, 100 + 3, 4}}, {{"keep", {4}}});
   steps({{0, 100 + 1, 100 + 2, 3, 4}, kAll}, {{"keep", {4}}});
   steps({{0, 1, 2, 100 + 1, 3}, {0, 1, 2, 100 + 1, 3}}, Json::object());
+  // layers.0 still has a call to come when layers.3 is found stale.
+  steps({{0, 4, 1, 100 + 3, 0, 2}, {0, 4, 1, 100 + 3, 0, 2}}, Json::object());
 }
 
 TEST_CASE("Backward: units that are not trained", "[6.5]") {

@@ -93,6 +93,8 @@ class Iterations {
     });
     recorder_.note("held in backward " + name, most_);
     recorder_.note("states after backward " + name, stack_.states());
+    recorder_.note("record after backward " + name,
+                   stack_.numbers_of(stack_.prefetcher().recorded_order()));
     in_step_ = reducer_->micro_step() < plan_.micro_steps;
     if (in_step_) return;
     reducer_->finish_gradients();

@@ -1,6 +1,5 @@
-#include "graded/expect.h"
 #include "task6/cases.h"
-#include "task6/handout.h"
+#include "task6/prepared.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,34 +8,6 @@
 
 namespace fsdp::graded {
 namespace {
-
-Handout::Guess guess_of(const Case& asked) {
-  return {asked.options.value("guess", Numbers{}), asked.options.value("cursor", std::size_t{0})};
-}
-
-/// The units as Recorder::prepare leaves them.
-Handout prepared(const Case& asked) {
-  Handout handout(Handout::options_of(asked));
-  const auto set = [&](const char* option, UnitState state) {
-    for (const int unit : asked.options.value(option, Numbers{})) {
-      handout.states.at(static_cast<std::size_t>(unit)) = state;
-    }
-  };
-  set("ahead", UnitState::unsharding);
-  set("coming", UnitState::unsharding);
-  set("there", UnitState::unsharded);
-  handout.ahead = asked.options.value("ahead", Numbers{});
-  return handout;
-}
-
-std::string text_of(Numbers numbers) { return fmt::format("[{}]", fmt::join(numbers, ", ")); }
-std::string sorted(Numbers numbers) {
-  std::sort(numbers.begin(), numbers.end());
-  return text_of(std::move(numbers));
-}
-std::string numbers(const Observations& seen, int rank, const std::string& key) {
-  return text_of(seen.at(rank, key).get<Numbers>());
-}
 
 /// The next places of a guess, but for units that have a place before the cursor.
 Handout::Guess without_passed(const Handout::Guess& guess) {
@@ -48,13 +19,27 @@ Handout::Guess without_passed(const Handout::Guess& guess) {
   return rest;
 }
 
+/// Lines of events without those of some units.
+Lines without(Lines lines, const Numbers& units) {
+  std::erase_if(lines, [&](const std::string& line) {
+    return std::any_of(units.begin(), units.end(), [&](int unit) {
+      return line.find(unit_name(unit) + "/") != std::string::npos;
+    });
+  });
+  return lines;
+}
+Lines without_phase(Lines lines) {
+  for (std::string& line : lines) line.resize(line.rfind('/'));
+  return lines;
+}
+
 /// Several mistakes may lead to the same.
 std::string all_that_apply(const std::vector<Cause>& causes) {
   std::vector<std::string> texts;
   for (const Cause& each : causes) {
     if (each.applies) texts.push_back(each.text);
   }
-  return fmt::format("{}", fmt::join(texts, "; or "));
+  return any_of(texts);
 }
 
 /// Whether ahead_ holds units that it should not, besides all that it should.
@@ -66,23 +51,22 @@ bool takes_more(const Observations& seen, int rank, Numbers right) {
          std::includes(ahead.begin(), ahead.end(), right.begin(), right.end());
 }
 
-/// Why units are as they were although nothing is to be ahead.
-std::vector<Cause> causes_at_borders(const Observations& seen, int rank) {
-  const Handout before = prepared(seen.asked());
-  const bool as_before = seen.lines(rank, "states") == names_of(before.states);
-  const std::string ahead = numbers(seen, rank, "ahead");
-  return {{as_before && !before.ahead.empty() && ahead == "[]",
-           "the units were removed from ahead_ but not resharded, so nothing reshards them later"},
-          {as_before && !before.ahead.empty() && ahead == sorted(before.ahead),
-           "the units that were gathered ahead are left as they were"}};
+/// Whether units were resharded that were not ahead.
+bool takes_others(const Observations& seen, int rank, const Handout& before) {
+  const Lines states = seen.lines(rank, "states");
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const auto found = std::find(before.ahead.begin(), before.ahead.end(), static_cast<int>(i));
+    const bool is_other = before.states[i] != UnitState::sharded && found == before.ahead.end();
+    if (is_other && states[i] == "sharded") return true;
+  }
+  return false;
 }
 
-/// States of all units, and what is ahead.
-void check_units(Check& check, const Observations& seen, int rank, const Handout& handout,
-                 const std::vector<Cause>& causes = {}) {
-  check.at(rank).equal("the units' states", seen.lines(rank, "states"), names_of(handout.states),
-                       causes);
-  check.equal("the content of ahead_", numbers(seen, rank, "ahead"), sorted(handout.ahead), causes);
+/// Whether ahead_ holds a unit twice.
+bool takes_twice(const Observations& seen, int rank) {
+  Numbers ahead = seen.at(rank, "ahead").get<Numbers>();
+  std::sort(ahead.begin(), ahead.end());
+  return std::adjacent_find(ahead.begin(), ahead.end()) != ahead.end();
 }
 
 }  // namespace
@@ -111,15 +95,26 @@ void judge_walk(const Setup& setup) {
                              text_of(order), before),
                  cursor, right,
                  {{cursor < was && cursor == front + 1,
-                   "the guess is searched from the front, so a unit that is used twice moves the "
+                   "You searched the guess from the front, so a unit that is used twice moves the "
                    "cursor back"},
                   {guess.cursor == before && cursor == std::ssize(order),
-                   "a unit that is not in the guess moved the cursor to its end"},
-                  {right == was + 1 && cursor == was,
-                   "the cursor stays at the unit just used instead of moving past it"}});
-      check.that(step.at("expected").get<bool>() == expected,
-                 fmt::format("advance returned {}", step.at("expected").dump()),
-                 fmt::format("{}: only the unit at the cursor is expected", expected));
+                   "You moved the cursor to the end for a unit that is not in the guess"},
+                  {guess.cursor == before && cursor == was + 1,
+                   "You moved the cursor for a unit that is not in the rest of the guess"},
+                  {right > was + 1 && cursor == was,
+                   "You did not search far enough: the unit may come anywhere after the cursor"},
+                  {right > was + 1 && cursor == was + 1,
+                   "You moved the cursor by one, but the unit was found farther on"},
+                  {right > was && cursor == right - 1,
+                   "You left the cursor at the unit just used instead of moving it past it"}});
+      const bool returned = step.at("expected").get<bool>();
+      check.that(returned == expected, fmt::format("advance returned {}", returned),
+                 fmt::format("{}: only the unit at the cursor is expected", expected),
+                 {{returned && guess.cursor > before,
+                   "You returned whether the unit was found, but true means that it stood at the "
+                   "cursor"},
+                  {returned, "You returned true for a unit that is not in the rest of the guess"},
+                  {!returned, "You returned false for the unit that stood at the cursor"}});
       if (!check.ok()) return;  // what follows would only follow from it
     }
   }
@@ -148,20 +143,40 @@ void judge_stale(const Setup& setup) {
       other.reshard_stale(guess_of(seen.asked()));
       return seen.lines(rank, "states") == names_of(other.states);
     };
-    const bool by_first_place = seen.lines(rank, "states") == names_of(by_front.states);
+    const bool is_right = seen.lines(rank, "states") == names_of(handout.states);
+    const bool by_first_place =
+        !is_right && seen.lines(rank, "states") == names_of(by_front.states);
     const int depth = seen.asked().options.value("depth", 1);
+    const int limit = seen.asked().options.value("limit", depth);
     const bool one_more = with_depth(depth + 1), all = with_depth(depth + 100);
+    const bool are_waited_for =
+        std::all_of(before.ahead.begin(), before.ahead.end(), [&](int unit) {
+          const auto number = static_cast<std::size_t>(unit);
+          return handout.states[number] != UnitState::sharded ||
+                 before.states[number] == UnitState::unsharded;
+        });
+    const auto stale = before.ahead.size() - handout.ahead.size();
+    const auto left = seen.at(rank, "ahead").size() - handout.ahead.size();
     check_units(
         check, seen, rank, handout,
-        {{is_as_before && ahead == sorted(before.ahead), "nothing was resharded"},
+        {{is_as_before && ahead == sorted(before.ahead) && are_waited_for,
+          "You resharded no stale unit whose gather has been waited for already"},
+         {is_as_before && ahead == sorted(before.ahead), "You resharded nothing"},
+         {is_right && ahead == sorted(before.ahead),
+          "You resharded the stale units, but left them in ahead_"},
+         {limit != depth && !is_right && with_depth(limit),
+          "You counted the next units up to the in-flight limit, not up to the depth"},
          {by_first_place && ahead != "[]",
-          "the guess is searched from the front, but a unit that is used twice can come again "
+          "You searched the guess from the front, but a unit that is used twice can come again "
           "after the cursor"},
-         {one_more && !all, "one unit more than the depth counts as coming next"},
-         {all && !one_more, "all the rest of the guess counts as coming next"},
+         {one_more && !all, "You took one unit more than the depth for coming next"},
+         {all && !one_more, "You took all the rest of the guess for coming next"},
          {is_as_before && ahead == sorted(handout.ahead),
-          "the units were removed from ahead_ but not resharded, so nothing reshards them later"},
-         {ahead == "[]" && !handout.ahead.empty(), "units that come next were resharded too"}});
+          "You removed the units from ahead_ but did not reshard them, so nothing does later"},
+         {ahead == "[]" && !handout.ahead.empty(), "You resharded units that come next, too"},
+         {takes_more(seen, rank, handout.ahead) && left < stale && !one_more && !all,
+          "You left some stale units: a call reshards all of them"},
+         {takes_others(seen, rank, before), "You resharded units that were not gathered ahead"}});
     const auto held = std::count_if(handout.states.begin(), handout.states.end(),
                                     [](UnitState state) { return state != UnitState::sharded; });
     const std::int64_t world = seen.world_size();
@@ -184,6 +199,7 @@ void judge_start(const Setup& setup) {
     options.slip = slip;
     Handout other(options);
     other.states = prepared(seen.asked()).states;
+    other.ahead = prepared(seen.asked()).ahead;
     other.start_ahead(guess_of(seen.asked()), phase);
     return other.lines;
   };
@@ -197,20 +213,49 @@ void judge_start(const Setup& setup) {
     return walker.states.at(static_cast<std::size_t>(unit)) != UnitState::sharded;
   });
   walker.start_ahead(rest, phase);
+  Handout::Options wide = Handout::options_of(seen.asked());
+  wide.depth += static_cast<int>(guess_of(seen.asked()).cursor);
+  if (wide.limit == 0) wide.limit = Handout::options_of(seen.asked()).depth;
+  Handout fronted(wide);
+  fronted.states = prepared(seen.asked()).states;
+  fronted.start_ahead({guess_of(seen.asked()).order, 0}, phase);
+  const auto frozen = seen.asked().options.value("frozen", Numbers{});
+  const auto kept = seen.asked().options.value("keep", Numbers{});
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     const auto events = seen.lines(rank, "events");
     const std::string slips = all_that_apply(
         {{events == slipped(Slip::unlimited),
-          "the limit of gathers in flight is not checked before each gather"},
-         {events == slipped(Slip::one_ahead), "one unit is gathered ahead, whatever the depth"},
-         {events == slipped(Slip::one_more), "one unit more than the depth is started"},
+          "You did not check the limit of gathers in flight before each gather"},
+         {events == slipped(Slip::one_ahead), "You gathered one unit ahead, whatever the depth"},
+         {events == slipped(Slip::one_more), "You started one unit more than the depth"},
          {events == slipped(Slip::one_more_in_flight),
-          "one gather more than the limit is in flight: start a gather only while fewer are"},
+          "You had one gather more than the limit in flight: start one only while fewer are"},
+         {events != handout.lines && events == slipped(Slip::one_less_in_flight),
+          "You had one gather less than the limit in flight"},
+         {events == slipped(Slip::limit_of_its_own),
+          "You counted only the gathers of units in ahead_ toward the limit, but all gathers in "
+          "flight count, wherever they were started"},
+         {events == slipped(Slip::limit_of_ahead),
+          "You counted units in ahead_ toward the limit whose gather was waited for already"},
+         {events == slipped(Slip::limit_for_depth),
+          "You looked at as many units as the in-flight limit, not as the depth"},
+         {events == slipped(Slip::stops_at_unsharded),
+          "You stopped at a unit that is not sharded, but such a unit only takes a place"},
+         {events != handout.lines && events == without(handout.lines, frozen),
+          "You did not gather units ahead that are not trained"},
+         {events != handout.lines && events == without(handout.lines, kept),
+          "You did not gather units ahead that are kept until backward"},
+         {events == Lines(handout.lines.rbegin(), handout.lines.rend()) && events != handout.lines,
+          "You started the next units in the reverse of their order"},
+         {events != handout.lines && without_phase(events) == without_phase(handout.lines),
+          "You started the gathers under another phase than the given one"},
+         {events == fronted.lines && events != handout.lines,
+          "You began at the front of the guess, not at its cursor"},
          {handout.lines.size() > 1 && events == std::vector{handout.lines.back()},
-          "only the farthest of the next `depth` units is started, although the nearer ones are "
+          "You started only the farthest of the next `depth` units, although the nearer ones are "
           "sharded too"},
          {events == walker.lines,
-          "units that are already unsharded are not counted toward the depth, but they must be"}});
+          "You did not count units toward the depth that are already unsharded"}});
     Check first("6.2",
                 "among the next `depth` units of the guess, the sharded ones are started in order "
                 "while fewer gathers than the limit are in flight, and nothing is waited for",
@@ -221,69 +266,19 @@ void judge_start(const Setup& setup) {
     first.at(rank).equal(
         "the trace", events, handout.lines,
         {{waits,
-          "the gather is waited for, as finish_unshard() does: call only start_unshard() here"},
-         {events.empty(), "nothing was started"},
+          "You waited for the gather, as finish_unshard() does: call only start_unshard() here"},
+         {events.empty() && slips.empty(), "You started nothing"},
          {!slips.empty(), slips}});
     Check second("6.2", "units that are started here are added to ahead_, and no others", seen);
     check_units(
         second, seen, rank, handout,
         {{numbers(seen, rank, "ahead") == sorted(prepared(seen.asked()).ahead),
-          "the started units are not added to ahead_, so nothing can reshard them when they are "
+          "You did not add the started units to ahead_, so nothing can reshard them when they are "
           "stale"},
+         {takes_twice(seen, rank), "You added a unit to ahead_ that is in it already"},
          {takes_more(seen, rank, handout.ahead),
-          "a unit that was already unsharded is added to ahead_ as if it had been started here"}});
-  }
-}
-
-void judge_begins(const Setup& setup) {
-  Setup asked = setup;
-  asked.options["border"] = "begins";
-  const Observations& seen = run("border", asked);
-  const Numbers record = seen.asked().options.value("recorded", Numbers{});
-  Handout handout = prepared(seen.asked());
-  handout.reshard_stale({});
-  for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Check clean("6.3", "when a forward begins, no unit gathered earlier is left ahead", seen);
-    check_units(clean, seen, rank, handout, causes_at_borders(seen, rank));
-    clean.that(seen.at(rank, "started").empty(), "gathers were started", "none");
-    Check anew("6.3", "the recording starts empty again, and the previous record becomes the guess",
-               seen);
-    anew.at(rank).equal("the recording", numbers(seen, rank, "recording"), std::string("[]"));
-    const std::string guess = numbers(seen, rank, "guess");
-    anew.equal("the guess of forward", guess, text_of(record),
-               {{guess == text_of(guess_of(seen.asked()).order),
-                 "the guess and its cursor are still those of the previous forward"}});
-    anew.equal("the cursor of the guess", seen.number(rank, "cursor"), 0);
-    anew.equal("the record", numbers(seen, rank, "recorded"), text_of(record));
-    Check backward("6.3", "a new forward starts with no backward begun", seen);
-    backward.at(rank).that(!seen.at(rank, "backward begun").get<bool>(),
-                           "the backward counts as begun, so it would use the old guess",
-                           "no backward has begun");
-  }
-}
-
-void judge_ends(const Setup& setup) {
-  Setup asked = setup;
-  asked.options["border"] = "ends";
-  const Observations& seen = run("border", asked);
-  const Numbers recording = seen.asked().options.value("recording", Numbers{});
-  const Numbers before = seen.asked().options.value("recorded", Numbers{});
-  Handout handout = prepared(seen.asked());
-  handout.reshard_stale({});
-  for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Check clean(
-        "6.3",
-        "after forward_ends() no unit that was gathered ahead and not used is left unsharded",
-        seen);
-    check_units(clean, seen, rank, handout, causes_at_borders(seen, rank));
-    Check record("6.3", "the recording of a complete forward becomes the record", seen);
-    const auto observed = numbers(seen, rank, "recorded");
-    record.at(rank).equal(
-        "recorded_order()", observed, text_of(recording),
-        {{observed == text_of(before),
-          seen.asked().options.value("tape", true)
-              ? "the record is still that of the previous forward"
-              : "a forward without a tape is not recorded, but it counts like any other forward"}});
+          "You added a unit to ahead_ that was already unsharded, as if it had been started "
+          "here"}});
   }
 }
 
