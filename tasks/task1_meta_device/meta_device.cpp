@@ -56,7 +56,7 @@ void DeferredInit::init_slice(const Variable& parameter, std::int64_t begin,
 }
 
 // ------------------------------------------------------------------- TODO 1.4
-// Replay: allocate and fill every parameter of the module that is still on meta, then its buffers.
+// Replay: allocate and fill every parameter of the module that is still on meta, and its buffers.
 //
 // Keep:  a tied parameter is one Variable under two paths: allocate it once, and both paths see it.
 //        Parameters count as UNSHARDED_PARAM (AllocationScope).

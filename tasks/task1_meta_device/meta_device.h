@@ -40,8 +40,8 @@ class DeferredInit : private nn::InitObserver {
   /// Runs `make_model` on the meta device with recording on, and returns what it returns.
   ///
   /// Afterwards no byte was allocated, and records() has one entry per initialized parameter, in
-  /// order. The current Context's generator, the device and the observer are as they were, even if
-  /// make_model throws.
+  /// order. The current Context's generator, which moves meanwhile as in an eager build, the device
+  /// and the observer are as they were, even if make_model throws.
   template <class MakeModel>
   auto build(MakeModel&& make_model) {
     Recording recording(*this);
@@ -49,8 +49,9 @@ class DeferredInit : private nn::InitObserver {
   }
 
   /// 1.4  Allocates, on `device`, every recorded parameter of `module` that is still on meta, with
-  /// the bits of an eager build. A tied parameter counts once. Then initializes all buffers, and
-  /// moves the current Context's generator to where the eager build would have left it.
+  /// the bits of an eager build. A tied parameter counts once. Also initializes the buffers of
+  /// `module`, and moves the current Context's generator to where the eager build would have left
+  /// it.
   /// @throws Error naming a parameter on meta that was not recorded here.
   void materialize(nn::Module& module, Device device);
 

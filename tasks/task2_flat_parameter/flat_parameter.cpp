@@ -105,9 +105,9 @@ void copy_slice(const Variable& parameter, std::int64_t begin, const Tensor& out
 // ------------------------------------------------------------------- TODO 2.5
 // Assign every parameter to a unit.
 //
-// Keep:  every parameter that is not ignored is in exactly one list. A tied parameter is in the
-//        list of the lowest unit that contains every module using it. Otherwise it would be freed
-//        while another user still needs it.
+// Keep:  every parameter that is not ignored is in exactly one list: that of the lowest unit around
+//        all modules that registered it. Otherwise a tied parameter would be freed while another
+//        user still needs it.
 // Hint:  named_parameters_with_ties() lists a tied parameter once per registration.
 std::vector<std::vector<nn::NamedParameter>> parameters_of_units(
     nn::Module& root, const std::vector<nn::Module*>& unit_modules,

@@ -128,10 +128,11 @@ void copy_slice(const Variable& parameter, std::int64_t begin, const Tensor& out
 /// 2.5  The parameters each unit manages. `unit_modules` are modules of the tree under `root`, in
 /// any order, and may contain each other. `root` is added as the last unit if it is not listed.
 ///
-/// A parameter belongs to the innermost unit around the module that registered it. A tied parameter
-/// belongs to the lowest unit around *all* modules that registered it. No parameter is listed
-/// twice. Only those with an id in `ignored` are left out.
+/// A parameter belongs to the lowest unit (the deepest in the tree) around *all* modules that
+/// registered it; only a tied one has several. No parameter is listed twice. Only those with an id
+/// in `ignored` are left out.
 /// @return one list per unit, in the order of unit_modules (root last unless listed)
+/// @throws Error naming a unit that is listed twice
 std::vector<std::vector<nn::NamedParameter>> parameters_of_units(
     nn::Module& root, const std::vector<nn::Module*>& unit_modules,
     const std::vector<const void*>& ignored = {});

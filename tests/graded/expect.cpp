@@ -156,7 +156,7 @@ void Check::that(bool holds, const std::string& observed, const std::string& exp
 }
 
 void Check::refused(const std::string& what, const Json& attempt, const std::string& type,
-                    const std::vector<std::string>& parts) {
+                    const std::vector<std::string>& parts, const std::vector<Cause>& causes) {
   const auto is = attempt.at("type").get<std::string>();
   const auto said = attempt.at("what").get<std::string>();
   std::vector<std::string> shown = parts;  // an empty one (the root's path) must be seen, too
@@ -164,12 +164,12 @@ void Check::refused(const std::string& what, const Json& attempt, const std::str
   const std::string expected =
       shown.empty() ? type
                     : fmt::format("{} whose text contains: {}", type, fmt::join(shown, " … "));
-  if (is == "none") return report(what + " was accepted", expected, {});
+  if (is == "none") return report(what + " was accepted", expected, causes);
   const bool says_all = std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
     return said.find(part) != std::string::npos;
   });
   if (is == type && says_all) return passed();
-  report(fmt::format("{}: {} \"{}\"", what, is, said), expected, {});
+  report(fmt::format("{}: {} \"{}\"", what, is, said), expected, causes);
 }
 
 void Check::accepted(const std::string& what, const Json& attempt,

@@ -55,7 +55,7 @@ class Check {
             const std::vector<Cause>& causes = {});
   /// What Recorder::attempt() noted: an error of this type whose text contains all of `parts`.
   void refused(const std::string& what, const Json& attempt, const std::string& type,
-               const std::vector<std::string>& parts);
+               const std::vector<std::string>& parts, const std::vector<Cause>& causes = {});
   /// … no error.
   void accepted(const std::string& what, const Json& attempt,
                 const std::vector<Cause>& causes = {});

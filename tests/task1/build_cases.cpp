@@ -65,12 +65,28 @@ void judge_scope(const Setup& setup) {
   const auto draws = seen.asked().options.value("draws", std::vector<std::int64_t>{0, 0, 0});
   const std::int64_t before = offset_of(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Check goes_on("1.1", "within build() the generator goes on from where it was, in its stream",
+                  seen);
+    const std::int64_t opened = seen.number(rank, "offset inside");
+    goes_on.at(rank).equal(
+        "the generator's offset at the beginning of build()", opened, before,
+        {{opened == 0,
+          "You set the offset to 0 when the scope opened, so every build gets the same words"},
+         {true, "You moved the generator when the scope opened"}});
+    goes_on.equal("the generator's seed within build()", seen.number(rank, "seed inside"),
+                  static_cast<std::int64_t>(seen.asked().seed),
+                  {{true,
+                    "You seeded the generator when the scope opened: a nested build, or a "
+                    "constructor that draws, gets the words of another stream"}});
     check_surroundings(seen, rank, "after");
-    check_no_memory(seen, rank, "1.1");
     Check inside("1.1", "within build(), new tensors are on meta, and build() returns the model",
                  seen);
     inside.at(rank).equal("the current device within build()", seen.text(rank, "device inside"),
-                          std::string("meta"));
+                          std::string("meta"),
+                          {{true,
+                            "You changed the current device: the scope's member device_ has "
+                            "set it to meta"}});
+    check_no_memory(seen, rank, "1.1");
     inside.equal("what build() returned", seen.number(rank, "answer"), 42);
     Check nested("1.1", "a nested build restores the generator to where the nested build began",
                  seen);
@@ -97,6 +113,12 @@ void judge_scope(const Setup& setup) {
           "restore it"}});
     end.equal("the offset that advance_generator() sets for the inner build",
               seen.number(rank, "end of inner"), before + draws[0] + draws[1]);
+    const std::int64_t second = seen.number(rank, "end of the second");
+    end.equal("the offset that advance_generator() sets after a second, smaller build", second,
+              before + 1,
+              {{second == outer,
+                "You kept the end of the first build: record it every time a scope closes, even if "
+                "it is smaller"}});
   }
 }
 
@@ -139,6 +161,27 @@ std::string text_of(const InitSpec& spec) {
                      spec.cut, spec.low, spec.high);
 }
 
+/// How many words were reserved where the first wrong ones were, if the parameters are the right
+/// ones.
+Cause cause_of_reserved(const Json& records, const Eager& eager) {
+  const std::vector<Drawn>& drawn = eager.drawn();
+  std::string before;
+  std::uint64_t begin = 0, should = 0;
+  for (std::size_t i = 0; i < records.size() && i < drawn.size(); ++i) {
+    if (records[i].at("path") != drawn[i].path) break;
+    if (!drawn[i].spec.is_random()) continue;
+    const auto here = records[i].at("begin").get<std::uint64_t>();
+    if (here != drawn[i].begin && !before.empty() && here >= begin) {
+      return {true, fmt::format("From {} to {} you reserved {} words, and an eager build draws {}",
+                                before, drawn[i].path, here - begin, drawn[i].begin - should)};
+    }
+    before = drawn[i].path;
+    begin = here;
+    should = drawn[i].begin;
+  }
+  return {false, ""};
+}
+
 /// Looking a parameter up by its id leads to its own record: `found[i]` names the parameter whose
 /// record is found for `paths[i]`.
 void check_found(const Observations& seen, int rank, const std::vector<std::string>& paths,
@@ -168,6 +211,22 @@ void judge_records(const Setup& setup) {
     return each.spec.is_random() ? each.numel * static_cast<std::int64_t>(size_of(each.dtype)) / 4
                                  : 0;
   };
+  const auto drawn_by = [](const auto& draws) {
+    return [draws](const Drawn& each) { return draws(each.spec) ? each.numel : 0; };
+  };
+  const auto only_normals =
+      drawn_by([](const InitSpec& spec) { return spec.kind == InitSpec::Kind::truncated_normal; });
+  const auto only_uniforms =
+      drawn_by([](const InitSpec& spec) { return spec.kind == InitSpec::Kind::uniform; });
+  const auto ones_too =
+      drawn_by([](const InitSpec& spec) { return spec.kind != InitSpec::Kind::zeros; });
+  const auto if_they_differ = drawn_by([](const InitSpec& spec) {
+    return spec.is_random() && spec.std != 0 && spec.low != spec.high;
+  });
+  const auto if_normals_differ =
+      drawn_by([](const InitSpec& spec) { return spec.is_random() && spec.std != 0; });
+  const auto if_uniforms_differ =
+      drawn_by([](const InitSpec& spec) { return spec.is_random() && spec.low != spec.high; });
   const auto in_32_bits = [&](const Drawn& each) {
     return static_cast<std::int64_t>(static_cast<std::int32_t>(as_drawn(each)));
   };
@@ -194,13 +253,28 @@ void judge_records(const Setup& setup) {
     const auto is = [&](const std::vector<std::string>& lines) {
       return observed == lines && lines != expected;
     };
+    const auto without = [&](const auto& is_left_out) {
+      std::vector<std::string> lines;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        if (!is_left_out(eager.drawn()[i])) lines.push_back(expected[i]);
+      }
+      return lines;
+    };
+    const bool has_normals = std::any_of(
+        eager.drawn().begin(), eager.drawn().end(),
+        [](const Drawn& each) { return each.spec.kind == InitSpec::Kind::truncated_normal; });
+    const auto is_by = [&](const auto& words) {
+      return is(records_of(eager, eager.begin(), words));
+    };
     check.at(rank).equal(
         "records()", observed, expected,
         {{observed.empty(), "You recorded nothing"},
          {is(records_of(eager, eager.begin(), every)),
           "You reserved words for constants, which draw none"},
-         {is(records_of(eager, eager.begin(), none)),
-          "You reserved no words: all records begin at the same word"},
+         {!has_normals && is_by(none),
+          "You reserved no words for uniform parameters, which are all of this model: all records "
+          "begin at the same word"},
+         {is_by(none), "You reserved no words: all records begin at the same word"},
          {is(records_of(eager, 0, as_drawn)),
           "You counted the words from 0, not from the generator's offset"},
          {retry && is(records_of(eager, eager.end(), as_drawn)),
@@ -208,10 +282,31 @@ void judge_records(const Setup& setup) {
           "generator, or you took the offset from the last record instead of the generator"},
          {is(records_of(eager, eager.begin(), in_32_bits)),
           "You truncated a parameter's number of words to 32 bits"},
+         {is_by(only_normals),
+          "You reserved words for normal parameters only: uniform ones draw, too"},
+         {is_by(only_uniforms),
+          "You reserved words for uniform parameters only: normal ones draw, too"},
+         {is_by(ones_too), "You reserved words for ones: they are constants, which draw none"},
+         {is_by(if_they_differ) || is_by(if_normals_differ) || is_by(if_uniforms_differ),
+          "You reserved no words for a random parameter whose values are all equal: an eager build "
+          "draws its words anyway"},
          {is(backwards), "The records are in reverse order"},
+         {observed != expected && std::is_permutation(observed.begin(), observed.end(),
+                                                      expected.begin(), expected.end()),
+          "The records are right, but not in the order in which the parameters were initialized"},
+         {is(without([](const Drawn& each) { return !each.spec.is_random(); })),
+          "You kept no record of a constant: it draws nothing, but it is initialized like the "
+          "others"},
+         {is(without([](const Drawn& each) { return each.numel == 0; })),
+          "You kept no record of a parameter without elements"},
+         {!paths.empty() && std::all_of(paths.begin(), paths.end(),
+                                        [](const std::string& path) { return path == "?"; }),
+          "The records hold other Variables than the model's: record the parameter that you were "
+          "given, not a copy"},
          {is(records_of(eager, eager.begin(), in_bytes)),
           "You reserved one word per four bytes, but a float64 element takes one word, like every "
-          "element"}});
+          "element"},
+         cause_of_reserved(seen.at(rank, "records"), eager)});
     check_found(seen, rank, paths, found);
     Check spec("1.2", "a record holds the specification of its parameter", seen);
     spec.at(rank).equal("the specifications", observed_specs, specs);

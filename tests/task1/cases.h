@@ -11,6 +11,7 @@ void judge_scope_that_throws(const Setup& setup);
 void judge_records(const Setup& setup);
 void judge_slices(const Setup& setup);
 void judge_slice_peak(const Setup& setup);
+void judge_slice_work(const Setup& setup);
 void judge_slice_errors(const Setup& setup);
 void judge_whole(const Setup& setup);
 void judge_on_device(const Setup& setup);

@@ -46,6 +46,11 @@ class Eager {
   Breakdown held_;
 };
 
+/// run(), for a case of `step` far into a stream or a parameter. Code that computes all that comes
+/// before gets there too, in hours: the failure says so.
+const Observations& run_far(const std::string& step, const std::string& scenario,
+                            const Setup& setup);
+
 /// Elements [first, first + count) of a parameter whose words begin at `word` of stream `seed`.
 Tensor draw(const InitSpec& spec, std::uint64_t seed, std::uint64_t word, std::int64_t first,
             std::int64_t count, DType dtype = DType::float32);

@@ -15,15 +15,22 @@
 namespace fsdp::graded {
 
 /// Random parameters between constants, a buffer, and a child that is made before the parent's last
-/// parameter: so the order of the tree is not the order in which words are drawn.
+/// parameter: so the order of the tree is not the order in which words are drawn. One parameter is
+/// frozen, the values of two are all equal although they are drawn, and one has no elements.
 class Mixed : public nn::Module {
  public:
   /// `wide`: some of its parameters are float64.
   explicit Mixed(bool wide) {
     const DType other = wide ? DType::float64 : DType::float32;
-    register_parameter("first", {3, 5}, InitSpec::uniform(-1, 2));
+    Variable first = register_parameter("first", {3, 5}, InitSpec::uniform(-1, 2));
+    first.set_requires_grad(false);
     register_parameter("scale", {4}, InitSpec::ones(), other);
     register_parameter("second", {7}, InitSpec::truncated_normal(0.02), other);
+    InitSpec still = InitSpec::truncated_normal(0);
+    still.mean = 0.75;
+    register_parameter("still", {5}, still);
+    register_parameter("even", {3}, InitSpec::uniform(2, 2));
+    register_parameter("none", {0, 4}, InitSpec::uniform(-1, 1));
     register_child("inner", std::make_shared<testing::ToyLayer>(testing::ToyConfig{.width = 3},
                                                                 false, Variable()));
     register_parameter("shift", {2, 2}, InitSpec::zeros());
@@ -114,6 +121,16 @@ inline std::shared_ptr<nn::Module> make_model(const Case& asked) {
                          .unused = options.value("spare", false)});
 }
 
+/// What the failing half of a build is seeded with, above the case's own seed (option "retry").
+inline constexpr std::uint64_t kSeedOfFirstHalf = 5;
+
+/// Elements of each slice whose work is counted.
+inline constexpr std::int64_t kCountedSlice = 10;
+
+inline std::string path_of(const nn::Module& module, const nn::Buffer& buffer) {
+  return module.path().empty() ? buffer.name : module.path() + "." + buffer.name;
+}
+
 /// Bytes that a few slices of a vast parameter never need.
 inline constexpr std::int64_t kMuchForSlices = 4096;
 
@@ -123,6 +140,7 @@ inline constexpr const char* kBeyondRecords = "beyond the last record";
 
 /// Begin and length of the slices that a case looks at.
 inline std::vector<std::pair<std::int64_t, std::int64_t>> slices_of(std::int64_t numel) {
+  if (numel == 0) return {{0, 0}};
   if (numel <= 1 << 20) {
     return {{0, 0},         {0, 1},         {0, numel},
             {1, numel - 1}, {numel / 2, 1}, {numel / 2, numel - numel / 2},

@@ -81,10 +81,15 @@ TEST_CASE("A slice is the same on every rank", "[1.3]") {
 TEST_CASE("A slice depends on its record, not on the current generator", "[1.3]") {
   everywhere(judge_slices, {{"between", 5}});
   judge_slices({.options = {{"model", "mixed"}, {"offset", 3}, {"reseed", true}}});
+  judge_slices({.options = {{"model", "mixed"}, {"offset", 3}, {"retry", true}}});
 }
 
 TEST_CASE("A slice does not allocate the whole parameter", "[1.3]") {
   judge_slice_peak({.options = {{"layers", 1}, {"width", 500}, {"offset", 12}}});
+}
+
+TEST_CASE("A slice computes only its own elements", "[1.3]") {
+  judge_slice_work({.options = {{"width", 40}}});
 }
 
 TEST_CASE("A slice of a float64 parameter", "[1.3]") {
@@ -123,11 +128,7 @@ TEST_CASE("materialize on every rank, far into the stream, and in float64", "[1.
   judge_whole({.seed = kFarSeed, .options = kFar});
   judge_whole({.options = kAcross});
   judge_whole({.options = {{"model", "mixed"}, {"wide", true}, {"between", 4}}});
-  judge_whole({.options = {{"model", "mixed"}, {"retry", true}, {"offset", 4}}});
-}
-
-TEST_CASE("materialize allocates on the given device", "[1.4]") {
-  judge_on_device({.options = {{"model", "mixed"}}});
+  judge_whole({.options = {{"model", "mixed"}, {"retry", true}, {"offset", 4}, {"reseed", true}}});
 }
 
 TEST_CASE("Models built in a row differ as eager ones do", "[1.4]") {
@@ -137,6 +138,7 @@ TEST_CASE("Models built in a row differ as eager ones do", "[1.4]") {
 
 TEST_CASE("A model can be materialized in parts", "[1.4]") {
   judge_by_parts({.options = {{"layers", 3}}});
+  judge_by_parts({.options = {{"model", "deep"}, {"part", "outer.middle.inner"}}});
 }
 
 TEST_CASE("Buffers are initialized at every depth", "[1.4]") {
@@ -145,6 +147,10 @@ TEST_CASE("Buffers are initialized at every depth", "[1.4]") {
 
 TEST_CASE("Buffers are initialized even if every parameter is allocated", "[1.4]") {
   judge_loaded({.options = {{"model", "mixed"}, {"offset", 3}}});
+}
+
+TEST_CASE("materialize allocates on the given device", "[1.4]") {
+  judge_on_device({.options = {{"model", "mixed"}}});
 }
 
 TEST_CASE("A parameter without a record is reported by its path", "[1.4]") { judge_strangers({}); }

@@ -2,24 +2,23 @@
 //
 // Options: model (models.h), offset (of the generator before anything is built), between (words
 // drawn between building and using), reseed (the generator gets another seed in between), retry
-// (half the model is built first, by the same object, and throws), current (the device on which
-// tensors are made by default).
+// (half the model is built first, by the same object and from another seed, and throws), current
+// (the device on which tensors are made by default).
+#include "task1/scenarios.h"
+
 #include "device/context.h"
 #include "graded/device.h"
-#include "graded/recorder.h"
 #include "task1/models.h"
-#include "task1_meta_device/meta_device.h"
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <map>
 
 namespace fsdp::graded {
-namespace {
 
 Generator& generator() { return Context::current().generator(); }
 
-/// Where the generator stands at the beginning of every case; the pool has its scratch already.
 void begin(Recorder& recorder) {
   take_scratch();
   generator().set_offset(recorder.option("offset", std::uint64_t{0}));
@@ -27,21 +26,29 @@ void begin(Recorder& recorder) {
     Context::current().set_device(kFake);
 }
 
-/// The model of the case, as `deferred` builds it.
-std::shared_ptr<nn::Module> build(Recorder& recorder, DeferredInit& deferred) {
-  if (recorder.option("retry", false)) {
-    try {
-      (void)deferred.build([&]() -> int {
-        (void)make_model(recorder.asked());
-        fail("the other half is missing");
-      });
-    } catch (const Error&) {  // the second attempt is what the case is about
-    }
+void build_half(Recorder& recorder, DeferredInit& deferred) {
+  if (!recorder.option("retry", false)) return;
+  const auto reseed = [](std::uint64_t seed) {
+    const std::uint64_t offset = generator().offset();
+    generator() = Generator(seed);
+    generator().set_offset(offset);
+  };
+  reseed(recorder.seed() + kSeedOfFirstHalf);
+  try {
+    (void)deferred.build([&]() -> int {
+      (void)make_model(recorder.asked());
+      fail("the other half is missing");
+    });
+  } catch (const Error&) {  // the second attempt is what the case is about
   }
+  reseed(recorder.seed());
+}
+
+std::shared_ptr<nn::Module> build(Recorder& recorder, DeferredInit& deferred) {
+  build_half(recorder, deferred);
   return deferred.build([&] { return make_model(recorder.asked()); });
 }
 
-/// float64 is noted twice: rounded, and with all digits.
 void note_tensor(Recorder& recorder, const std::string& key, const Tensor& tensor) {
   if (tensor.dtype() != DType::float64) return recorder.values(key, tensor);
   const DeviceScope on_cpu(kCpu);
@@ -49,11 +56,12 @@ void note_tensor(Recorder& recorder, const std::string& key, const Tensor& tenso
   recorder.note(key + " in full", digits_of(tensor));
 }
 
-/// What happens to the generator between building a model and giving it its values.
 void in_between(Recorder& recorder) {
   if (recorder.option("reseed", false)) generator() = Generator(recorder.seed() + 1000);
   generator().reserve(recorder.option("between", std::uint64_t{0}));
 }
+
+namespace {
 
 // ------------------------------------------------------------------------------------------- 1.1
 
@@ -72,9 +80,11 @@ void scope(Recorder& recorder) {
   DeferredInit outer, inner;
   int answer = 0;
   Device inside;
+  Generator opened;
   std::uint64_t after_inner = 0;
   recorder.peak("peak", [&] {
     answer = outer.build([&] {
+      opened = generator();
       inside = Tensor::empty({64, 64}).device();
       generator().reserve(draws.at(0));
       inner.build([&] {
@@ -88,6 +98,8 @@ void scope(Recorder& recorder) {
   });
   recorder.note("answer", answer);
   recorder.note("device inside", to_string(inside));
+  recorder.note("seed inside", opened.seed());
+  recorder.note("offset inside", opened.offset());
   recorder.note("offset after inner", after_inner);
   note_surroundings(recorder, "after");
   outer.advance_generator();
@@ -95,6 +107,14 @@ void scope(Recorder& recorder) {
   begin(recorder);
   inner.advance_generator();
   recorder.note("end of inner", generator().offset());
+  // The same object once more: it builds something smaller.
+  begin(recorder);
+  outer.build([&] {
+    generator().reserve(1);
+    return 0;
+  });
+  outer.advance_generator();
+  recorder.note("end of the second", generator().offset());
 }
 
 void scope_that_throws(Recorder& recorder) {
@@ -146,7 +166,9 @@ void records(Recorder& recorder) {
   begin(recorder);
   DeferredInit deferred;
   std::shared_ptr<nn::Module> model;
-  recorder.peak("peak", [&] { model = build(recorder, deferred); });
+  build_half(recorder, deferred);
+  recorder.peak("peak",
+                [&] { model = deferred.build([&] { return make_model(recorder.asked()); }); });
   std::map<const void*, std::string> path_of;
   for (const nn::NamedParameter& each : model->named_parameters()) {
     path_of[each.variable.id()] = each.path;
@@ -190,7 +212,7 @@ void slices(Recorder& recorder) {
         const std::string key = fmt::format("{}[{}:{})", each.path, first, first + length);
         if (recorder.seen().contains(key)) continue;
         const Tensor out = Tensor::empty({length}, each.variable.data().dtype(), device_of_rank());
-        deferred.init_slice(each.variable, first, out);
+        recorder.attempt(key + " made", [&] { deferred.init_slice(each.variable, first, out); });
         note_tensor(recorder, key, out);
       }
     };
@@ -219,9 +241,37 @@ void slice_peak(Recorder& recorder) {
   // A parameter that has its memory by now is still known, and left as it is.
   Variable(weight).set_data(Tensor::zeros(weight.shape()));
   const Tensor again = Tensor::empty({10});
-  deferred.init_slice(weight, first, again);
+  recorder.attempt("again made", [&] { deferred.init_slice(weight, first, again); });
   recorder.values("again", again);
   recorder.values("weight", weight.data().view({weight.data().numel()}).narrow(0, first, 10));
+}
+
+/// How many elements are computed for ten of the first parameter, at several places. A fake device
+/// has no values, and its clock counts the work of every kernel.
+void slice_work(Recorder& recorder) {
+  begin(recorder);
+  DeferredInit deferred;
+  const auto model = deferred.build([&] { return make_model(recorder.asked()); });
+  const Variable weight = model->named_parameters().front().variable;
+  Context::Options options;
+  options.device = kFake;
+  options.cost_model = CostModel{.ps_per_flop = 1};
+  Context counting(options);
+  const ContextScope scope(counting);
+  const auto work = [&](const std::function<void(const Tensor&)>& call) {
+    const Tensor out = Tensor::empty({kCountedSlice});
+    const std::int64_t before = counting.clock()->now();
+    call(out);
+    return counting.clock()->now() - before;
+  };
+  recorder.note("work of ten elements", work([](const Tensor& out) {
+                  fsdp::init_slice(out, InitSpec::uniform(0, 1), 0, 0, 0);
+                }));
+  Json all = Json::array();
+  for (const std::int64_t first : {std::int64_t{0}, weight.data().numel() / 2}) {
+    all.push_back(work([&](const Tensor& out) { deferred.init_slice(weight, first, out); }));
+  }
+  recorder.note("work", all);
 }
 
 void slice_errors(Recorder& recorder) {
@@ -230,149 +280,16 @@ void slice_errors(Recorder& recorder) {
   const auto model = deferred.build([&] { return make_model(recorder.asked()); });
   const Variable weight = model->named_parameters().front().variable;
   const std::int64_t numel = weight.data().numel();
-  const Tensor out = Tensor::zeros({4});
-  const auto slice_at = [&](const Variable& parameter, std::int64_t first) {
-    return [&, first] { deferred.init_slice(parameter, first, out); };
+  const auto slice_at = [&](const Variable& parameter, std::int64_t first, const Tensor& out) {
+    return [&deferred, &parameter, first, out] { deferred.init_slice(parameter, first, out); };
   };
-  recorder.attempt("the last", slice_at(weight, numel - 4));
-  recorder.attempt("past the end", slice_at(weight, numel - 3));
-  recorder.attempt("before the first", slice_at(weight, -1));
+  const Tensor out = Tensor::zeros({4}), square = Tensor::zeros({2, 2});
+  recorder.attempt("the last", slice_at(weight, numel - 4, out));
+  recorder.attempt("past the end", slice_at(weight, numel - 3, out));
+  recorder.attempt("past the end, as a square", slice_at(weight, numel - 2, square));
+  recorder.attempt("before the first", slice_at(weight, -1, out));
   const Variable unknown(Tensor::zeros({numel}), true);
-  recorder.attempt("unknown", slice_at(unknown, 0));
-}
-
-// ------------------------------------------------------------------------------------------- 1.4
-
-void note_parameters(Recorder& recorder, const std::string& key, nn::Module& model) {
-  for (const nn::NamedParameter& each : model.named_parameters_with_ties()) {
-    const Tensor& data = each.variable.data();
-    note_tensor(recorder, key + each.path, data.device() == kMeta ? Tensor::empty({0}) : data);
-  }
-}
-
-void note_buffers(Recorder& recorder, nn::Module& model) {
-  Json buffers = Json::array();
-  for (nn::Module* module : model.modules()) {
-    for (const nn::Buffer& each : module->own_buffers()) {
-      buffers.push_back(fmt::format("{}.{}: {} on {}", module->path(), each.name,
-                                    each.is_initialized ? "filled" : "not filled",
-                                    to_string(each.tensor.device())));
-    }
-  }
-  recorder.note("buffers", buffers);
-}
-
-void whole(Recorder& recorder) {
-  begin(recorder);
-  DeferredInit deferred;
-  const auto model = build(recorder, deferred);
-  in_between(recorder);
-  recorder.memory("before");
-  recorder.peak("peak", [&] {
-    // Where tensors would be made by themselves must not matter.
-    const DeviceScope elsewhere(recorder.option("elsewhere", false) ? kMeta : device_of_rank());
-    deferred.materialize(*model, device_of_rank());
-  });
-  recorder.memory("after");
-  recorder.note("offset", generator().offset());
-  note_parameters(recorder, "", *model);
-  note_buffers(recorder, *model);
-  if (recorder.option("model", std::string("toy")) != "transformer") return;
-  recorder.attempt("forward",
-                   [&] { recorder.values("output", (*model)(Variable(some_tokens())).data()); });
-}
-
-/// On another device than the current one. It has shapes only, which is all that is looked at.
-void on_device(Recorder& recorder) {
-  begin(recorder);
-  DeferredInit deferred;
-  const auto model = build(recorder, deferred);
-  deferred.materialize(*model, kFake);
-  Json made = Json::array();
-  for (const nn::NamedParameter& each : model->named_parameters()) {
-    made.push_back(each.path + " on " + to_string(each.variable.data().device()));
-  }
-  for (nn::Module* module : model->modules()) {
-    for (const nn::Buffer& each : module->own_buffers()) {
-      made.push_back(each.name + " on " + to_string(each.tensor.device()));
-    }
-  }
-  recorder.note("made", made);
-}
-
-void two_models(Recorder& recorder) {
-  begin(recorder);
-  for (const char* key : {"first ", "second "}) {
-    DeferredInit deferred;
-    const auto model = deferred.build([&] { return make_model(recorder.asked()); });
-    deferred.materialize(*model, device_of_rank());
-    note_parameters(recorder, key, *model);
-    recorder.note(fmt::format("{}offset", key), generator().offset());
-  }
-  note_parameters(recorder, "third ", *make_model(recorder.asked()));
-  recorder.note("third offset", generator().offset());
-}
-
-/// A toy of several layers: the first parameter has its memory already; layer 1 comes first.
-void by_parts(Recorder& recorder) {
-  begin(recorder);
-  DeferredInit deferred;
-  const auto model = deferred.build([&] { return make_model(recorder.asked()); });
-  const auto parameters = model->named_parameters();
-  Variable first = parameters.front().variable;
-  first.set_data(Tensor::zeros(first.shape()));
-  const auto storage = first.data().storage();
-  deferred.materialize(*model->find("layers.1"), device_of_rank());
-  std::map<std::string, std::shared_ptr<Storage>> storages;
-  Json made = Json::array();
-  for (const nn::NamedParameter& each : parameters) {
-    if (each.variable.data().device() == kMeta) continue;
-    made.push_back(each.path);
-    storages[each.path] = each.variable.data().storage();
-  }
-  recorder.note("made", made);
-  recorder.attempt("the rest", [&] { deferred.materialize(*model, device_of_rank()); });
-  Json replaced = Json::array();
-  for (const nn::NamedParameter& each : parameters) {
-    const auto had = storages.find(each.path);
-    if (had != storages.end() && had->second != each.variable.data().storage()) {
-      replaced.push_back(each.path);
-    }
-  }
-  recorder.note("replaced", replaced);
-  recorder.note("offset", generator().offset());
-  note_parameters(recorder, "", *model);
-}
-
-/// Every parameter has been given its memory by hand, as when a checkpoint was loaded.
-void loaded(Recorder& recorder) {
-  begin(recorder);
-  DeferredInit deferred;
-  const auto model = build(recorder, deferred);
-  std::vector<std::shared_ptr<Storage>> storages;
-  for (const nn::NamedParameter& each : model->named_parameters()) {
-    Variable variable = each.variable;
-    variable.set_data(Tensor::zeros(variable.shape()));
-    storages.push_back(variable.data().storage());
-  }
-  deferred.materialize(*model, device_of_rank());
-  Json replaced = Json::array();
-  std::size_t i = 0;
-  for (const nn::NamedParameter& each : model->named_parameters()) {
-    if (each.variable.data().storage() != storages.at(i++)) replaced.push_back(each.path);
-  }
-  recorder.note("replaced", replaced);
-  note_buffers(recorder, *model);
-  recorder.note("offset", generator().offset());
-}
-
-void strangers(Recorder& recorder) {
-  begin(recorder);
-  DeferredInit deferred, other;
-  const auto model = deferred.build([&] { return make_model(recorder.asked()); });
-  const auto stranger = other.build([&] { return make_model(recorder.asked()); });
-  recorder.attempt("own", [&] { deferred.materialize(*model, device_of_rank()); });
-  recorder.attempt("stranger", [&] { deferred.materialize(*stranger, device_of_rank()); });
+  recorder.attempt("unknown", slice_at(unknown, 0, out));
 }
 
 }  // namespace
@@ -381,9 +298,10 @@ Scenarios scenarios() {
   return {{"scope", scope},           {"scope_that_throws", scope_that_throws},
           {"records", records},       {"slices", slices},
           {"slice_peak", slice_peak}, {"slice_errors", slice_errors},
-          {"whole", whole},           {"on_device", on_device},
-          {"two_models", two_models}, {"by_parts", by_parts},
-          {"loaded", loaded},         {"strangers", strangers}};
+          {"slice_work", slice_work}, {"whole", whole},
+          {"on_device", on_device},   {"two_models", two_models},
+          {"by_parts", by_parts},     {"loaded", loaded},
+          {"strangers", strangers}};
 }
 
 }  // namespace fsdp::graded

@@ -10,24 +10,55 @@ namespace {
 
 const char* kSameBits = "after materialize() every parameter has the bits of an eager build";
 
+/// Every parameter is on the device, in its own dtype. Noted under `key`.
+void check_allocated(const Observations& seen, int rank, const std::string& key, Eager& eager) {
+  const std::string device = to_string(seen.asked().device);
+  const auto observed = seen.lines(rank, key + "parameters");
+  std::vector<std::string> expected, single;
+  bool frozen_left = false, trainable_left = false, empty_left = false, others_left = false;
+  for (const nn::NamedParameter& each : eager.model().named_parameters_with_ties()) {
+    const Tensor& data = each.variable.data();
+    const auto line = [&](DType dtype, const std::string& on) {
+      return fmt::format("{}: {} on {}", each.path, name_of(dtype), on);
+    };
+    expected.push_back(line(data.dtype(), device));
+    single.push_back(line(DType::float32, device));
+    if (std::find(observed.begin(), observed.end(), line(data.dtype(), "meta")) == observed.end()) {
+      continue;
+    }
+    (each.variable.requires_grad() ? trainable_left : frozen_left) = true;
+    (data.numel() == 0 ? empty_left : others_left) = true;
+  }
+  Check check("1.4", "after materialize() every parameter is on the device, in its own dtype",
+              seen);
+  check.at(rank).equal(
+      "the parameters", observed, expected,
+      {{observed == single, "You allocated every parameter in float32, whatever its dtype"},
+       {frozen_left && !trainable_left,
+        "You left frozen parameters on meta: the model needs their values, too"},
+       {empty_left && !others_left,
+        "You left a parameter without elements on meta: it must be on the device like the others"},
+       {trainable_left && seen.asked().options.value("elsewhere", false),
+        "The parameter is on meta, the current device here: allocate it on the device given to "
+        "materialize()"},
+       {trainable_left || frozen_left,
+        "The parameter is still on meta: you did not allocate it, or gave the memory to another "
+        "Variable than the model's"}});
+}
+
 /// The parameters noted under `key`, tied ones under both paths. Paths in `except` are not looked
 /// at.
 void check_values(const Observations& seen, int rank, const std::string& key, Eager& eager,
                   const std::vector<Cause>& causes = {}, const std::string& except = "") {
+  check_allocated(seen, rank, key, eager);
   for (const nn::NamedParameter& each : eager.model().named_parameters_with_ties()) {
     if (each.path == except) continue;
-    std::vector<Cause> all = causes;
-    const bool empty = seen.floats(rank, key + each.path).empty();
-    all.push_back({empty && seen.asked().options.value("elsewhere", false),
-                   "The parameter is on meta, the current device here: allocate it on the device "
-                   "given to materialize()"});
-    all.push_back({empty, "The parameter is still on meta: you did not allocate it"});
     Check check("1.4", kSameBits, seen);
     for (const nn::NamedParameter& once : eager.model().named_parameters()) {
       if (once.variable.id() != each.variable.id()) continue;
       const Drawn& drawn = eager.drawn(once.path);
       check_slice(check.at(rank, "", key + each.path), seen, rank, key + each.path, eager, drawn, 0,
-                  drawn.numel, all);
+                  drawn.numel, causes);
     }
   }
 }
@@ -55,6 +86,9 @@ void check_memory(const Observations& seen, int rank, Eager& eager) {
          {parameters && grown == 2 * expected && seen.asked().options.value("retry", false),
           "You also allocated the parameters of the build that threw: iterate over the module's "
           "parameters, not over the records"},
+         {!parameters && grown != expected &&
+              grown == expected + eager.held()[MemoryKind::unsharded_param],
+          "You counted the parameters as " + name + ": their kind is UNSHARDED_PARAM"},
          {parameters && grown == 0,
           "The parameters are counted as another kind of memory: allocate them in an "
           "AllocationScope"}});
@@ -70,13 +104,16 @@ void check_memory(const Observations& seen, int rank, Eager& eager) {
 
 const char* kFilled = "every module in the tree initializes its buffers, which no record describes";
 
+/// `part`: only buffers of that module and below have been filled.
 void check_buffers(const Observations& seen, int rank, Eager& eager,
-                   const char* invariant = kFilled) {
+                   const char* invariant = kFilled, const std::string& part = "") {
   std::vector<std::string> expected;
   for (nn::Module* module : eager.model().modules()) {
     for (const nn::Buffer& each : module->own_buffers()) {
-      expected.push_back(fmt::format("{}.{}: filled on {}", module->path(), each.name,
-                                     to_string(seen.asked().device)));
+      const bool is_filled = part.empty() || (module->path() + ".").starts_with(part + ".");
+      expected.push_back(fmt::format("{}: {}filled on {}", path_of(*module, each),
+                                     is_filled ? "" : "not ",
+                                     is_filled ? to_string(seen.asked().device) : "meta"));
     }
   }
   Check check("1.4", invariant, seen);
@@ -88,7 +125,8 @@ void check_buffers(const Observations& seen, int rank, Eager& eager,
   };
   check.at(rank).equal(
       "the buffers", observed, expected,
-      {{some_are(": not filled"), "You did not call initialize_buffers() on the buffer's module"},
+      {{!part.empty(), "You filled buffers outside of the module that materialize() was given"},
+       {some_are(": not filled"), "You did not call initialize_buffers() on the buffer's module"},
        {some_are(": filled on meta"),
         "The buffer is on the current device, not on the one given to materialize()"}});
 }
@@ -109,7 +147,7 @@ void check_offset(const Observations& seen, int rank, const std::string& key, co
 }  // namespace
 
 void judge_whole(const Setup& setup) {
-  const Observations& seen = run("whole", setup);
+  const Observations& seen = run_far("1.4", "whole", setup);
   Eager eager(seen.asked());
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     check_values(seen, rank, "", eager);
@@ -154,16 +192,20 @@ void judge_by_parts(const Setup& setup) {
   Eager eager(seen.asked());
   const auto parameters = eager.model().named_parameters();
   const std::string first = parameters.front().path;
+  const auto given = seen.asked().options.value("part", std::string("layers.1"));
   std::vector<std::string> expected = {first};
   for (const nn::NamedParameter& each : parameters) {
-    if (each.path.starts_with("layers.1.")) expected.push_back(each.path);
+    if (each.path.starts_with(given + ".")) expected.push_back(each.path);
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check part("1.4", "materialize() allocates only the given module's parameters", seen);
-    part.at(rank).equal("parameters allocated after materialize(layers.1)",
-                        seen.lines(rank, "made"), expected);
+    part.at(rank).equal("parameters allocated after materialize(" + given + ")",
+                        seen.lines(rank, "made"), expected,
+                        {{seen.lines(rank, "made").size() > expected.size(),
+                          "You allocated parameters outside of the given module"}});
+    check_buffers(seen, rank, eager, "materialize() fills only the given module's buffers", given);
     Check rest("1.4", "the records are kept, so a model can be materialized in parts", seen);
-    rest.at(rank).accepted("materialize(model) after materialize(layers.1)",
+    rest.at(rank).accepted("materialize(model) after materialize(" + given + ")",
                            seen.at(rank, "the rest"));
     if (!rest.ok()) continue;
     Check alone("1.4", "a parameter that is already allocated is left alone", seen);
@@ -184,7 +226,8 @@ void judge_on_device(const Setup& setup) {
   Eager eager(seen.asked());
   std::vector<std::string> expected;
   for (const nn::NamedParameter& each : eager.model().named_parameters()) {
-    expected.push_back(each.path + " on fake");
+    const bool is_first = expected.empty();
+    expected.push_back(each.path + " on " + (is_first ? to_string(seen.asked().device) : "fake"));
   }
   for (nn::Module* module : eager.model().modules()) {
     for (const nn::Buffer& each : module->own_buffers()) {
@@ -193,8 +236,13 @@ void judge_on_device(const Setup& setup) {
   }
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check check("1.4", "the model is allocated on the given device", seen);
-    check.at(rank).equal("what materialize(model, fake) allocated", seen.lines(rank, "made"),
-                         expected);
+    check.at(rank).accepted(
+        "materialize(model, fake)", seen.at(rank, "materialize"),
+        {{seen.at(rank, "materialize").at("what").get<std::string>().find("change the device") !=
+              std::string::npos,
+          "You allocated a parameter again that has memory on another device: leave it alone"}});
+    check.equal("where everything is after materialize(model, fake)", seen.lines(rank, "made"),
+                expected);
   }
 }
 
@@ -219,6 +267,10 @@ void judge_strangers(const Setup& setup) {
                 "a parameter on meta that was not recorded throws an Error that reports its path",
                 seen);
     check.at(rank).accepted("a model that was built here", seen.at(rank, "own"));
+    check.accepted("a model whose parameters have memory and no record", seen.at(rank, "allocated"),
+                   {{true,
+                     "You asked for the record of a parameter that has memory: only those on "
+                     "meta need one"}});
     check.refused("a model that was built elsewhere", seen.at(rank, "stranger"), "Error",
                   {"layers."});
   }

@@ -4,10 +4,12 @@
 
 #include "graded/case.h"
 #include "graded/precision.h"
+#include "optim/offload.h"
 #include "support/toy_model.h"
 #include "tensor/ops.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace fsdp::graded {
@@ -23,6 +25,16 @@ inline std::vector<Shape> given_shapes(const Case& asked) {
 /// Option "wide": float64 instead of float32.
 inline DType given_dtype(const Case& asked) {
   return asked.options.value("wide", false) ? DType::float64 : DType::float32;
+}
+
+/// Option "offload": the shard is on the host.
+inline optim::Offload offload_of(const Case& asked) {
+  const bool is_offloaded = asked.options.value("offload", false);
+  return {.params = is_offloaded, .grads = is_offloaded};
+}
+
+inline std::string name_of_place(Device device) {
+  return device.is_host() ? "the host" : to_string(device);
 }
 
 /// The dtype that the model reads. Option "param": another than that of the parameters.

@@ -6,6 +6,7 @@
 #include "graded/case.h"
 #include "graded/expect.h"
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,12 +19,13 @@ inline const std::string kUnit = "unit.a";
 /// A run of elements of one parameter, and where in the shard it begins.
 struct Piece {
   std::int64_t span = 0, param_begin = 0, shard_begin = 0, numel = 0;
-  friend bool operator==(const Piece&, const Piece&) = default;
+  friend auto operator<=>(const Piece&, const Piece&) = default;
 };
 
 /// The flat vector of a case.
 struct Layout {
-  explicit Layout(const Case& asked);
+  /// `is_opposite`: its parameters in the opposite order.
+  explicit Layout(const Case& asked, bool is_opposite = false);
   std::vector<Shape> shapes;
   std::vector<std::int64_t> begins, numels;
   std::int64_t world_size;

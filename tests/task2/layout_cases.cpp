@@ -11,8 +11,9 @@
 
 namespace fsdp::graded {
 
-Layout::Layout(const Case& asked)
+Layout::Layout(const Case& asked, bool is_opposite)
     : shapes(given_shapes(asked)), world_size(asked.world_size), device(asked.device) {
+  if (is_opposite) std::reverse(shapes.begin(), shapes.end());
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     begins.push_back(numel);
     numels.push_back(numel_of(shapes[i]));
@@ -20,7 +21,7 @@ Layout::Layout(const Case& asked)
   }
   shard = numel / world_size;
   while (shard * world_size < numel) ++shard;
-  if (asked.options.value("vast", false)) return;
+  if (is_opposite || asked.options.value("vast", false)) return;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const Tensor given = given_values(asked, i);
     const auto part = testing::floats_of(given);
@@ -83,8 +84,9 @@ void judge_layout(const Setup& setup) {
   const Observations& seen = run("layout", setup);
   const Layout layout(seen.asked());
   std::vector<std::string> spans;
-  // Where the spans would lie if each began at its end, or if each were padded.
-  std::vector<std::string> at_ends, each_padded;
+  // Where the spans would lie if each began at its end, if each were padded, or if places were
+  // counted in 32 bits; and those of parameters with elements only.
+  std::vector<std::string> at_ends, each_padded, in_32_bits, not_empty;
   std::int64_t padded_begin = 0;
   for (std::size_t i = 0; i < layout.shapes.size(); ++i) {
     const auto line = [&](std::int64_t begin) {
@@ -92,6 +94,8 @@ void judge_layout(const Setup& setup) {
                          layout.numels[i]);
     };
     spans.push_back(line(layout.begins[i]));
+    in_32_bits.push_back(line(static_cast<std::uint32_t>(layout.begins[i])));
+    if (layout.numels[i] > 0) not_empty.push_back(spans.back());
     at_ends.push_back(line(layout.begins[i] + layout.numels[i]));
     each_padded.push_back(line(padded_begin));
     const std::int64_t w = layout.world_size;
@@ -104,6 +108,8 @@ void judge_layout(const Setup& setup) {
         .equal("the spans", lies, spans,
                {{lies == at_ends,
                  "You set span.begin after adding the parameter's elements: read it before"},
+                {lies == in_32_bits, "You counted the elements in 32 bits"},
+                {lies == not_empty, "You gave no span to a parameter without elements"},
                 {lies == each_padded,
                  "You padded every parameter to a multiple of W: only the whole vector is padded, "
                  "at its end"}});
@@ -133,7 +139,9 @@ void judge_layout(const Setup& setup) {
                 {padded == layout.shard, "You set P to n, the size of one shard"},
                 {padded == std::int64_t{static_cast<std::int32_t>(layout.shard)} * world ||
                      padded == static_cast<std::int32_t>(layout.padded()),
-                 "You truncated a number of elements to 32 bits"}});
+                 "You truncated a number of elements to 32 bits"},
+                {padded > layout.padded() && padded % world == 0,
+                 "You padded too much: a smaller multiple of W holds N elements, too"}});
   }
 }
 
@@ -159,11 +167,16 @@ std::vector<Piece> changed(std::vector<Piece> pieces, const Change& change) {
 
 void judge_pieces(const Setup& setup) {
   const Observations& seen = run("pieces", setup);
-  const Layout layout(seen.asked());
+  const Layout layout(seen.asked()), opposite(seen.asked(), true);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     for (int of = 0; of < seen.world_size(); ++of) {
       const std::vector<Piece> expected = layout.pieces_of(of);
       const auto noted = pieces_from(seen.at(rank, "pieces").at(static_cast<std::size_t>(of)));
+      const int last = seen.world_size() - 1;
+      const auto any = [&](const auto& is) { return std::any_of(noted.begin(), noted.end(), is); };
+      const bool some_left_out =
+          noted.size() < expected.size() &&
+          std::includes(expected.begin(), expected.end(), noted.begin(), noted.end());
       std::vector<Piece> not_empty = noted;
       std::erase_if(not_empty, [](const Piece& each) { return each.numel <= 0; });
       // Whether exactly the pieces up to the first parameter without elements are there.
@@ -189,12 +202,17 @@ void judge_pieces(const Setup& setup) {
                   seen);
       check.at(rank, kUnit)
           .equal(fmt::format("pieces_of({})", of), to_lines(noted), to_lines(expected),
-                 {{not_empty == expected, "You kept an empty piece"},
+                 {{any([](const Piece& each) { return each.numel < 0; }),
+                   "You kept a piece of negative length: it belongs to a parameter that does not "
+                   "reach this shard"},
+                  {not_empty == expected, "You kept an empty piece"},
                   {stops_at_empty,
                    "Your loop ends at a parameter without elements: it has no piece, but later "
                    "parameters do"},
                   {of != rank && noted == layout.pieces_of(rank),
                    "You returned this rank's pieces instead of those of the given rank"},
+                  {of != last && !noted.empty() && noted == layout.pieces_of(last),
+                   "You returned the pieces of the rank that was asked for first, W - 1"},
                   {noted != expected && noted == layout.pieces_between(low, low + layout.shard),
                    "You truncated the beginning of the shard to 32 bits"},
                   {noted == swapped, "You swapped param_begin and shard_begin"},
@@ -206,7 +224,38 @@ void judge_pieces(const Setup& setup) {
                    "shard"},
                   {noted == in_parameter,
                    "You counted shard_begin from the beginning of the parameter, not of the "
-                   "shard"}});
+                   "shard"},
+                  {any([&](const Piece& each) {
+                     return each.param_begin + each.numel >
+                            layout.numels[static_cast<std::size_t>(each.span)];
+                   }),
+                   "A piece reaches past the end of its parameter"},
+                  {any([](const Piece& each) { return each.shard_begin < 0; }),
+                   "A piece begins before its shard: cut it where the shard begins"},
+                  {any([&](const Piece& each) {
+                     return each.shard_begin + each.numel > layout.shard;
+                   }),
+                   "A piece reaches past the end of its shard: cut it where the shard ends"},
+                  {noted != expected && std::is_permutation(noted.begin(), noted.end(),
+                                                            expected.begin(), expected.end()),
+                   "The pieces are right, but not in the order of the parameters"},
+                  {some_left_out, "You left out a piece: the others are right"}});
+    }
+    Check again("2.2",
+                "pieces_of() depends on the layout and the given rank alone, not on earlier calls",
+                seen);
+    again.at(rank, kUnit)
+        .equal("pieces_of(0), called again", to_lines(pieces_from(seen.at(rank, "pieces again"))),
+               to_lines(layout.pieces_of(0)),
+               {{true, "You returned the result of an earlier call"}});
+    for (int of = 0; of < seen.world_size(); ++of) {
+      const Json& noted = seen.at(rank, "pieces of another").at(static_cast<std::size_t>(of));
+      again.equal(fmt::format("pieces_of({}) of a second vector, with the same parameters in the "
+                              "opposite order",
+                              of),
+                  to_lines(pieces_from(noted)), to_lines(opposite.pieces_of(of)),
+                  {{pieces_from(noted) == layout.pieces_of(of),
+                    "You returned the pieces of the first vector, which has as many elements"}});
     }
   }
 }

@@ -57,7 +57,8 @@ class ThreeUsers : public nn::Module {
 };
 
 /// The model of a case: options layers, root_weight, tied, nested, frozen; pair (two of them);
-/// three (which branch has two of the three users).
+/// three (which branch has two of the three users). Option "root": the path of the module whose
+/// units are asked for.
 inline std::shared_ptr<nn::Module> model_of(const Case& asked) {
   const Json& options = asked.options;
   const testing::ToyConfig config{.width = 3,

@@ -15,10 +15,11 @@ struct StepProbe {
   /// Steps 2.1, 2.3 and 2.4 are still to come.
   static std::unique_ptr<FlatParameter> unbuilt(std::vector<nn::NamedParameter> parameters,
                                                 int rank, int world_size,
-                                                const optim::MixedPrecision& precision) {
-    return std::unique_ptr<FlatParameter>(new FlatParameter(FlatParameter::Unbuilt{}, "unit.a",
-                                                            std::move(parameters), rank, world_size,
-                                                            graded::device_of_rank(), precision));
+                                                const optim::MixedPrecision& precision,
+                                                const optim::Offload& offload) {
+    return std::unique_ptr<FlatParameter>(
+        new FlatParameter(FlatParameter::Unbuilt{}, "unit.a", std::move(parameters), rank,
+                          world_size, graded::device_of_rank(), precision, offload));
   }
   static void build_layout(FlatParameter& flat) { flat.build_layout(); }
   static void copy_shard(FlatParameter& flat, const SliceSource& source) {

@@ -34,6 +34,24 @@ const Json kVast = {
     {"meta", true},
     {"vast", true}};
 
+/// Every two options together, at a W that divides nothing.
+template <class Judge>
+void in_pairs(const Judge& judge) {
+  for (const Json& more : {Json{{"frozen", true}, {"meta", true}, {"offload", true}},
+                           Json{{"frozen", true}, {"param", "bfloat16"}, {"wide", true}},
+                           Json{{"meta", true}, {"param", "float16"}, {"elsewhere", true}},
+                           Json{{"offload", true}, {"param", "bfloat16"}, {"reduce", "float32"}},
+                           Json{{"offload", true}, {"wide", true}, {"elsewhere", true}},
+                           Json{{"frozen", true}, {"elsewhere", true}, {"reduce", "bfloat16"}},
+                           Json{{"meta", true}, {"wide", true}, {"reduce", "float32"}}}) {
+    Json options = {{"shapes", std::vector<fsdp::Shape>{{5}, {2, 3}, {1}, {4, 2}}}};
+    options.update(more);
+    for (const int world_size : worlds({3})) judge({.world_size = world_size, .options = options});
+  }
+}
+
+const Json kNoElements = {{"shapes", std::vector<fsdp::Shape>{{0}, {3, 0}}}};
+
 template <class Judge>
 void everywhere(const Judge& judge, const Json& more = Json::object()) {
   for (const Vector& vector : kVectors) {
@@ -61,8 +79,13 @@ TEST_CASE("The layout of a vast model", "[2.1]") {
   }
 }
 
+TEST_CASE("A flat vector without elements", "[2.1]") {
+  judge_layout({.world_size = 2, .options = kNoElements});
+}
+
 TEST_CASE("Which elements of which parameters lie in a shard", "[2.2]") {
   everywhere(judge_pieces);
+  judge_pieces({.world_size = 2, .options = kNoElements});
 }
 
 TEST_CASE("The pieces of a vast model", "[2.2]") {
@@ -99,9 +122,9 @@ TEST_CASE("The shard of float64 parameters", "[2.3]") {
   everywhere(judge_shard, {{"wide", true}, {"meta", true}});
 }
 
-TEST_CASE("Under mixed precision the full vectors have the dtype that the model reads", "[2.4]") {
-  everywhere(judge_views, {{"param", "bfloat16"}});
-  everywhere(judge_views, {{"param", "float16"}, {"frozen", true}});
+TEST_CASE("The shard of frozen, offloaded and other parameters", "[2.3]") {
+  in_pairs(judge_shard);
+  judge_shard({.world_size = 2, .options = kNoElements});
 }
 
 TEST_CASE("Parameters and gradient buffers are views of two flat vectors", "[2.4]") {
@@ -120,6 +143,16 @@ TEST_CASE("Views of a vast model, whose parameters were never allocated", "[2.4]
 
 TEST_CASE("A frozen flat parameter has no gradients", "[2.4]") {
   everywhere(judge_views, {{"frozen", true}});
+}
+
+TEST_CASE("Under mixed precision the full vectors have the dtype that the model reads", "[2.4]") {
+  everywhere(judge_views, {{"param", "bfloat16"}});
+  everywhere(judge_views, {{"param", "float16"}, {"frozen", true}});
+}
+
+TEST_CASE("The full vectors of frozen, offloaded and other parameters", "[2.4]") {
+  in_pairs(judge_views);
+  judge_views({.world_size = 2, .options = kNoElements});
 }
 
 TEST_CASE("Views survive free and allocate, and a read in between throws", "[2.4]") {
@@ -151,14 +184,19 @@ TEST_CASE("The root may be listed at any position", "[2.5]") {
   judge_units({.options = {{"root_weight", true}, {"units", {"", "layers.0"}}}});
   judge_units({.options = {{"root_weight", true}, {"units", {"layers.0", "", "layers.1"}}}});
   judge_units({.options = {{"root_weight", true}, {"tied", true}, {"units", Json::array({""})}}});
+  // The root is itself in a larger tree.
+  judge_units({.options = {{"pair", true},
+                           {"root", "right"},
+                           {"units", {"right.layers.1", "right", "right.layers.0"}}}});
 }
 
-TEST_CASE("Of nested units only the innermost owns a parameter", "[2.5]") {
+TEST_CASE("Of nested units only the lowest owns a parameter", "[2.5]") {
   for (const Json& units :
        {Json{"layers.0.inner", "layers.0", "layers.1"},
         Json{"layers.0", "layers.0.inner", "layers.1"}, Json{"layers.1.inner", "layers.0"}}) {
     judge_units({.options = {{"nested", true}, {"units", units}}});
   }
+  judge_units({.options = {{"nested", true}, {"pair", true}, {"units", Json::array({"left"})}}});
 }
 
 TEST_CASE("A tied parameter belongs to the lowest unit around all its users", "[2.5]") {

@@ -3,7 +3,8 @@
 // Options: shapes (of the parameters p0, p1, …), frozen, wide (float64 instead of float32), meta
 // (the parameters never had any bytes: the shard is made by a source that knows their values), vast
 // (so large that nothing has values), elsewhere (another device is the current one), param (the
-// dtype in which the model computes, under mixed precision).
+// dtype in which the model computes, under mixed precision), reduce (that of sums of gradients),
+// offload (the shard is on the host).
 #include "task2/scenarios.h"
 #include "autograd/functions.h"
 #include "base/check.h"
@@ -18,6 +19,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 namespace fsdp::graded {
@@ -27,6 +29,23 @@ namespace {
 struct Given {
   std::vector<Variable> variables;  ///< the model's own
   std::unique_ptr<FlatParameter> flat;
+};
+
+/// While it lives, and with option "offload", this rank has a host beside its device. On the CPU
+/// that is a second memory space.
+class Host {
+ public:
+  explicit Host(const Recorder& recorder) {
+    if (!recorder.option("offload", false) || device_of_rank() != kCpu) return;
+    Context::Options options = rank_options(kCpu, recorder.seed());
+    options.has_cpu_host = true;
+    context_.emplace(options);
+    scope_.emplace(*context_);
+  }
+
+ private:
+  std::optional<Context> context_;
+  std::optional<ContextScope> scope_;
 };
 
 /// Nothing but the layout has been made.
@@ -44,8 +63,9 @@ Given laid_out(Recorder& recorder) {
         trainable);
     parameters.push_back({"p" + std::to_string(i), given.variables.back(), nullptr});
   }
-  given.flat = StepProbe::unbuilt(std::move(parameters), recorder.rank(), recorder.world_size(),
-                                  precision_of(recorder.asked().options));
+  given.flat =
+      StepProbe::unbuilt(std::move(parameters), recorder.rank(), recorder.world_size(),
+                         precision_of(recorder.asked().options), offload_of(recorder.asked()));
   StepProbe::build_layout(*given.flat);
   return given;
 }
@@ -57,7 +77,7 @@ std::string describe(const Tensor& tensor) {
   return fmt::format("{} {}, {} of {}, {} bytes on {}", name_of(tensor.dtype()),
                      to_string(tensor.shape()), name_of(storage.kind()),
                      storage.owner() != nullptr ? storage.owner()->unit : "nobody",
-                     storage.nbytes(), to_string(storage.device()));
+                     storage.nbytes(), name_of_place(storage.device()));
 }
 
 // ------------------------------------------------------------------------------------------- 2.1
@@ -76,22 +96,42 @@ void layout(Recorder& recorder) {
 
 // ------------------------------------------------------------------------------------------- 2.2
 
+Json pieces_of(const FlatParameter& flat, int rank) {
+  Json all = Json::array();
+  for (const ShardPiece& each : flat.pieces_of(rank)) {
+    all.push_back({each.span, each.param_begin, each.shard_begin, each.numel});
+  }
+  return all;
+}
+
+/// Of every rank's shard; of rank 0's once more; and of every shard of another vector, which has
+/// the same parameters in the opposite order.
 void pieces(Recorder& recorder) {
   const auto flat = laid_out(recorder).flat;
-  Json all = Json::array();
-  for (int rank = 0; rank < recorder.world_size(); ++rank) {
-    Json of_rank = Json::array();
-    for (const ShardPiece& each : flat->pieces_of(rank)) {
-      of_rank.push_back({each.span, each.param_begin, each.shard_begin, each.numel});
-    }
-    all.push_back(of_rank);
+  std::vector<nn::NamedParameter> opposite;
+  for (std::size_t i = flat->spans().size(); i-- > 0;) {
+    const Tensor described = Tensor::empty(flat->spans()[i].shape, DType::float32, kMeta);
+    opposite.push_back({flat->spans()[i].path, Variable(described, true), nullptr});
+  }
+  const auto other =
+      StepProbe::unbuilt(std::move(opposite), recorder.rank(), recorder.world_size(), {}, {});
+  StepProbe::build_layout(*other);
+  Json all = Json::array(), of_other = Json::array();
+  for (int rank = recorder.world_size() - 1; rank >= 0; --rank) {
+    all.insert(all.begin(), pieces_of(*flat, rank));
   }
   recorder.note("pieces", all);
+  recorder.note("pieces again", pieces_of(*flat, 0));
+  for (int rank = 0; rank < recorder.world_size(); ++rank) {
+    of_other.push_back(pieces_of(*other, rank));
+  }
+  recorder.note("pieces of another", of_other);
 }
 
 // ------------------------------------------------------------------------------------------- 2.3
 
 void shard(Recorder& recorder) {
+  const Host host(recorder);
   const Given given = laid_out(recorder);
   const auto& flat = given.flat;
   const auto& variables = given.variables;
@@ -108,6 +148,7 @@ void shard(Recorder& recorder) {
   const SliceSource source = [&](const Variable& parameter, std::int64_t begin, const Tensor& out) {
     const std::size_t i = index_of(parameter);
     asked.push_back({i, begin, out.numel()});
+    const DeviceScope on_own(device_of_rank());  // whichever is current for the code under test
     copy_slice(meta ? Variable(given_values(recorder.asked(), i)) : parameter, begin, out);
   };
   recorder.attempt("copy_shard", [&] {
@@ -116,7 +157,7 @@ void shard(Recorder& recorder) {
   });
   recorder.note("asked", asked);
   recorder.note("is", describe(flat->shard()));
-  if (!flat->shard().is_defined() || flat->shard().device() != device_of_rank()) return;
+  if (!flat->shard().is_defined() || flat->shard().device() == kMeta) return;
   recorder.values("shard", Tensor::from(testing::floats_of(flat->shard()), flat->shard().shape()));
   recorder.note("shard in full", testing::digits_of(flat->shard()));
 }
@@ -143,6 +184,7 @@ std::string place_of(const Tensor& tensor, const FlatParameter& flat) {
 }
 
 void views(Recorder& recorder) {
+  const Host host(recorder);
   const Given given = laid_out(recorder);
   const auto& flat = given.flat;
   const auto& variables = given.variables;
@@ -157,6 +199,8 @@ void views(Recorder& recorder) {
   recorder.memory("after");
   recorder.note("full", describe(flat->full()));
   recorder.note("full_grad", describe(flat->full_grad()));
+  recorder.note("one storage", flat->full().is_defined() && flat->full_grad().is_defined() &&
+                                   flat->full().storage() == flat->full_grad().storage());
   // Of the model's own variables, and of those that the flat parameter has.
   Json data = Json::array(), buffers = Json::array(), theirs = Json::array();
   for (std::size_t i = 0; i < variables.size(); ++i) {

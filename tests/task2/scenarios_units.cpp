@@ -10,7 +10,8 @@
 namespace fsdp::graded {
 
 void units(Recorder& recorder) {
-  const auto model = model_of(recorder.asked());
+  const auto tree = model_of(recorder.asked());
+  nn::Module* const model = tree->find(recorder.option("root", std::string()));
   const auto ignored_paths = recorder.option("ignored", std::set<std::string>{});
   std::map<const void*, std::string> path_of;  // a tied parameter has several; the first counts
   std::vector<const void*> ignored;
@@ -22,7 +23,7 @@ void units(Recorder& recorder) {
   }
   std::vector<nn::Module*> modules;
   for (const auto& path : recorder.option("units", std::vector<std::string>{})) {
-    modules.push_back(model->find(path));
+    modules.push_back(tree->find(path));
   }
   Json lists = Json::array();
   for (const auto& list : parameters_of_units(*model, modules, ignored)) {

@@ -10,27 +10,45 @@
 namespace fsdp::graded {
 namespace {
 
-/// The shard as the runner describes it, if its storage has room for `numel` elements.
-std::string described_shard(DType dtype, const Layout& layout, std::int64_t numel,
+/// The shard as the runner describes it at `place`, if its storage has room for `numel` elements.
+std::string described_shard(DType dtype, const Layout& layout, Device place, std::int64_t numel,
                             const char* kind = "SHARDED_PARAM", const std::string& owner = kUnit) {
   return fmt::format("{} ({}), {} of {}, {} bytes on {}", name_of(dtype), layout.shard, kind, owner,
-                     numel * static_cast<std::int64_t>(size_of(dtype)), to_string(layout.device));
+                     numel * static_cast<std::int64_t>(size_of(dtype)), name_of_place(place));
 }
 
 void check_description(Check& check, const Observations& seen, int rank, const Layout& layout) {
   const std::string is = seen.text(rank, "is");
   const DType dtype = given_dtype(seen.asked()), read = full_dtype(seen.asked());
+  const bool is_offloaded = offload_of(seen.asked()).params;
+  const Device place = is_offloaded ? kCpuHost : layout.device;
+  const auto described = [&](DType in, const char* kind, const std::string& owner) {
+    return described_shard(in, layout, place, layout.shard, kind, owner);
+  };
+  Layout of_all = layout;
+  of_all.shard = layout.padded();
+  const std::size_t owner = is.find(", SHARDED_PARAM of ");
   check.at(rank, kUnit)
-      .equal("the shard", is, described_shard(dtype, layout, layout.shard),
-             {{is == described_shard(dtype, layout, layout.padded()),
+      .equal("the shard", is, described(dtype, "SHARDED_PARAM", kUnit),
+             {{is == described_shard(dtype, layout, place, layout.padded()),
                "The shard is a view of a full vector: nothing is sharded"},
-              {read != dtype && is == described_shard(read, layout, layout.shard),
+              {layout.padded() != layout.shard &&
+                   is == described_shard(dtype, of_all, place, of_all.shard),
+               "You made a shard of P elements: a rank keeps n = P / W"},
+              {read != dtype && is == described(read, "SHARDED_PARAM", kUnit),
                "You made the shard in param_dtype_, which the model reads: the shard has the "
                "parameters' own dtype, dtype_"},
-              {is == described_shard(dtype, layout, layout.shard, "ACTIVATION", "nobody"),
+              {is_offloaded && is == described_shard(dtype, layout, layout.device, layout.shard),
+               "You made the shard on device_: this one is offloaded, and its place is "
+               "shard_device_"},
+              {is == described(dtype, "ACTIVATION", "nobody"),
                "You made the shard outside an AllocationScope of kind SHARDED_PARAM"},
-              {is == described_shard(dtype, layout, layout.shard, "SHARDED_PARAM", "nobody"),
-               "The AllocationScope has no owner: give it an Owner that names the unit"}});
+              {is == described(dtype, "UNSHARDED_PARAM", kUnit),
+               "You counted the shard as full parameters: its kind is SHARDED_PARAM"},
+              {is == described(dtype, "SHARDED_PARAM", "nobody"),
+               "The AllocationScope has no owner: give it an Owner that names the unit"},
+              {owner != std::string::npos && is.find(kUnit, owner) == std::string::npos,
+               "The Owner names something else than the unit, unit_"}});
 }
 
 /// What the source was asked for, as runs of elements in the order of the flat vector.
@@ -114,7 +132,9 @@ void judge_shard(const Setup& setup) {
                  seen);
     values.at(rank, kUnit)
         .bits("shard", shard, expected, valid,
-              {{numbers_right && valid == 0,
+              {{seen.asked().options.value("frozen", false) && seen.at(rank, "asked").empty(),
+                "You filled nothing: these parameters are frozen, but they have a shard, too"},
+               {numbers_right && valid == 0,
                 "This rank holds padding only, and that must be zero, too"},
                {rank != 0 && !numbers_right && begins_alike(shard, first, valid),
                 "Every rank fills its shard with the elements of rank 0"}});
@@ -134,7 +154,11 @@ void judge_shard(const Setup& setup) {
     source.at(rank, kUnit)
         .equal("the elements read from the source", runs(asked), runs(layout.pieces_of(rank)),
                {{seen.world_size() > 1 && count == layout.numel,
-                 "You read every parameter whole: that is the full vector, in pieces"}});
+                 "You read every parameter whole: that is the full vector, in pieces"},
+                {asked.empty(),
+                 "You did not call `source`: it is where the values come from, also if the "
+                 "parameters have memory"},
+                {count > valid, "You read elements that lie in another rank's shard"}});
   }
 }
 
@@ -160,7 +184,9 @@ void judge_shard_peak(const Setup& setup) {
                  "You allocated a copy of all parameters beside the shard"},
                 {told_apart && grown == layout.padded() * size,
                  "The shard is a view of a full vector: nothing is sharded"},
-                {told_apart && grown == 2 * shard, "You allocated the shard twice"}});
+                {told_apart && grown == 2 * shard,
+                 "You allocated the shard twice: `source` writes straight into it"},
+                {grown > shard, "You allocated more than the shard"}});
     check.nothing_on_heap(noted);
   }
 }

@@ -82,22 +82,27 @@ std::string line_of(const std::string& path, const std::vector<std::size_t>& lis
 void judge_units(const Setup& setup) {
   const Observations& seen = run("units", setup);
   const Case& asked = seen.asked();
-  const auto model = model_of(asked);
+  const auto tree = model_of(asked);
+  nn::Module* const model = tree->find(asked.options.value("root", std::string()));
   const auto paths = asked.options.value("units", Paths{});
   const auto ignored = asked.options.value("ignored", std::set<std::string>{});
   std::vector<nn::Module*> units;
-  for (const std::string& path : paths) units.push_back(model->find(path));
-  if (std::find(units.begin(), units.end(), model.get()) == units.end()) {
-    units.push_back(model.get());
-  }
+  for (const std::string& path : paths) units.push_back(tree->find(path));
+  if (std::find(units.begin(), units.end(), model) == units.end()) units.push_back(model);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     const auto lists = seen.at(rank, "lists").get<std::vector<Paths>>();
     Check count("2.5",
                 "there is one list per unit, in the given order, with the root's last unless the "
                 "root was listed",
                 seen);
-    count.at(rank).equal("the number of lists", static_cast<std::int64_t>(lists.size()),
-                         static_cast<std::int64_t>(units.size()));
+    const bool is_empty_left_out = std::none_of(lists.begin(), lists.end(), std::empty<Paths>);
+    count.at(rank).equal(
+        "the number of lists", static_cast<std::int64_t>(lists.size()),
+        static_cast<std::int64_t>(units.size()),
+        {{lists.size() > units.size(), "You added the root although it was listed"},
+         {is_empty_left_out,
+          "You left out the list of a unit that owns no parameter: its list is "
+          "empty, but it is there"}});
     std::vector<Paths> right_lists(units.size());
     Paths observed, expected;
     bool twice = false, tied_twice = false, tied_wrong = false, tied_high = false;
@@ -129,14 +134,19 @@ void judge_units(const Setup& setup) {
       listed_twice_ignored |=
           is_ignored && std::count_if(each.paths.begin(), each.paths.end(), is_listed) > 1;
     }
+    int displaced = 0;  // of those lists that are not empty
+    for (std::size_t i = 0; i < lists.size() && i < right_lists.size(); ++i) {
+      displaced += lists[i] != right_lists[i] && !right_lists[i].empty() ? 1 : 0;
+    }
     Check check("2.5",
                 "a parameter that is not ignored is in exactly one list: that of the lowest unit "
                 "around all modules that registered it",
                 seen);
     check.at(rank).equal(
         "the lists of each parameter", observed, expected,
-        {{lists != right_lists && std::is_permutation(lists.begin(), lists.end(),
-                                                      right_lists.begin(), right_lists.end()),
+        {{plain_wrong && displaced > 1 &&
+              std::is_permutation(lists.begin(), lists.end(), right_lists.begin(),
+                                  right_lists.end()),
           "Every list is right, but not its position: the lists follow the order of the units, and "
           "the root's is last only if the root was not listed"},
          {listed_twice_ignored,
@@ -155,11 +165,16 @@ void judge_units(const Setup& setup) {
          {tied_high && !plain_wrong,
           "You gave a tied parameter to a unit too far up: there is a lower unit around all its "
           "users"},
-         {plain_wrong, "You did not give a parameter to the innermost unit around its module"}});
+         {plain_wrong, "You did not give a parameter to the lowest unit around its module"}});
     if (paths.empty()) continue;
     Check once("2.5", "a module can be a unit only once", seen);
-    once.at(rank).refused("listing a module twice", seen.at(rank, "twice"), "Error",
-                          {paths.front()});
+    const std::string& twice_listed = paths.front();
+    if (units.front() == model) {  // its path may be empty
+      once.at(rank).refused("listing the root twice", seen.at(rank, "twice"), "Error", {});
+    } else {
+      once.at(rank).refused("listing " + twice_listed + " twice", seen.at(rank, "twice"), "Error",
+                            {twice_listed});
+    }
   }
 }
 

@@ -20,26 +20,40 @@ std::vector<std::string> places(const Layout& layout, const char* name) {
 
 /// A vector of `numel` elements as the runner describes it, over a storage for that many `stored`.
 std::string described(const Layout& layout, std::int64_t numel, DType dtype, DType stored,
-                      const char* kind, const std::string& owner = kUnit) {
+                      const std::string& kind, const std::string& owner = kUnit) {
   return fmt::format("{} ({}), {} of {}, {} bytes on {}", name_of(dtype), numel, kind, owner,
-                     numel * static_cast<std::int64_t>(size_of(stored)), to_string(layout.device));
+                     numel * static_cast<std::int64_t>(size_of(stored)),
+                     name_of_place(layout.device));
 }
 
 void check_full(Check& check, const Observations& seen, int rank, const Layout& layout,
-                const char* name, const char* kind) {
+                const char* name, const std::string& kind) {
   const std::string is = seen.text(rank, name);
+  const bool is_grad = kind == "UNSHARDED_GRAD";
+  Layout on_host = layout;
+  on_host.device = kCpuHost;
+  const std::size_t owner = is.find(", " + kind + " of ");
   const DType dtype = full_dtype(seen.asked()), own = given_dtype(seen.asked());
   const std::int64_t padded = layout.padded();
   check.equal(
       name, is, described(layout, padded, dtype, dtype, kind),
       {{is == described(layout, layout.numel, dtype, dtype, kind),
         "You described N elements, not P: the vector includes the padding"},
+       {is == "undefined", "You did not describe it: it is needed at every W"},
+       {is_grad && seen.at(rank, "one storage").get<bool>(),
+        "You used the storage of `full` for both: gradients would overwrite the parameters"},
+       {is == described(on_host, padded, dtype, dtype, kind),
+        "You described it on the host, where the shard is: the model computes on device_"},
+       {is.find(" ACTIVATION of ") != std::string::npos,
+        "You counted the vector as activations: its kind is " + kind},
+       {owner != std::string::npos && is.find(kUnit, owner) == std::string::npos &&
+            is.find("nobody", owner) == std::string::npos,
+        "The Owner names something else than the unit, unit_"},
        {dtype != own && is == described(layout, padded, own, own, kind),
         "You described the vector in the dtype of the shard, dtype_: the model reads param_dtype_"},
        {dtype != own && is == described(layout, padded, dtype, own, kind),
         "You computed the size of the storage from dtype_: its elements are in param_dtype_"},
-       {kind == std::string("UNSHARDED_GRAD") &&
-            is == described(layout, padded, dtype, dtype, "UNSHARDED_PARAM"),
+       {is_grad && is == described(layout, padded, dtype, dtype, "UNSHARDED_PARAM"),
         "You counted the gradients as parameters: their kind is UNSHARDED_GRAD"},
        {is == described(layout, padded, dtype, dtype, kind, "nobody"),
         "The storage has no owner: its Owner names the unit"}});
@@ -74,6 +88,9 @@ void judge_views(const Setup& setup) {
   const Observations& seen = run("views", setup);
   const Layout layout(seen.asked());
   const bool frozen = seen.asked().options.value("frozen", false);
+  const bool has_other_sums =
+      precision_of(seen.asked().options).reduce_dtype_for(given_dtype(seen.asked())) !=
+      full_dtype(seen.asked());
   const std::vector<std::string> none(layout.shapes.size(), "undefined");
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check made("2.4",
@@ -91,7 +108,11 @@ void judge_views(const Setup& setup) {
               "no error",
               {{wants_shard,
                 "make_views() uses the shard: after copy_shard() the same call succeeds. `full` is "
-                "another vector, also at W = 1."}});
+                "another vector, also at W = 1."},
+               {has_other_sums && attempt.at("what").get<std::string>().find("a gradient buffer") !=
+                                      std::string::npos,
+                "You described the gradients in reduce_dtype_, that of their sums: they are made "
+                "in param_dtype_"}});
     if (!made.ok()) continue;
     Check full("2.4", "`full` describes P elements, UNSHARDED_PARAM of the unit", seen);
     check_full(full.at(rank, kUnit), seen, rank, layout, "full", "UNSHARDED_PARAM");
@@ -110,15 +131,20 @@ void judge_views(const Setup& setup) {
     const auto lies = seen.lines(rank, "data");
     Layout at_zero = layout;
     at_zero.begins.assign(layout.begins.size(), 0);
-    const bool elsewhere = std::any_of(lies.begin(), lies.end(), [](const std::string& line) {
-      return line.starts_with("elsewhere");
-    });
+    bool elsewhere = false, only_empty = true;
+    for (std::size_t i = 0; i < lies.size() && i < layout.numels.size(); ++i) {
+      if (!lies[i].starts_with("elsewhere")) continue;
+      elsewhere = true;
+      only_empty = only_empty && layout.numels[i] == 0;
+    }
     const bool its_own_only = seen.lines(rank, "data of its variables") == places(layout, "full");
     data.at(rank, kUnit)
         .equal("where the model's parameters lie", lies, places(layout, "full"),
                {{its_own_only,
                  "You made new Variables and left the model's as they were: call set_data() on "
                  "those that were given"},
+                {elsewhere && only_empty,
+                 "You left out parameters without elements: they are views like the others"},
                 {elsewhere,
                  "The parameter has a storage of its own: what is gathered into `full` never "
                  "reaches it"},
@@ -134,6 +160,8 @@ void judge_views(const Setup& setup) {
     buffers.at(rank, kUnit)
         .equal("where the gradient buffers lie", sunk, frozen ? none : places(layout, "full_grad"),
                {{!frozen && sunk == none, "You set no gradient buffer"},
+                {!frozen && sunk == places(at_zero, "full_grad"),
+                 "You made every buffer begin at element 0"},
                 {!frozen && sunk == places(layout, "full"),
                  "The buffers are views of `full`: gradients would overwrite the parameters"}});
     check_memory(seen, rank, layout);
