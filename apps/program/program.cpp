@@ -58,7 +58,7 @@ std::string sentence(const std::filesystem::filesystem_error& error) {
                      path.empty() ? "the current folder" : path, error.code().message());
 }
 
-// Main and every rank have a stack of this limit. The deepest calls need a quarter of what is asked.
+// Main and every rank have a stack of this limit. The deepest calls need a quarter of it.
 void check_stack() {
   constexpr rlim_t kLeast = rlim_t{1} << 20;
   rlimit limit{};

@@ -73,9 +73,9 @@ struct RankOptions {
 /// A rank that swallows such an error fails again at its next call to any group, or when it
 /// returns. The other ranks do not wait for that: they have failed already. If the exception that
 /// was swallowed went through a Work's destructor, they fail after `patience` at the latest.
-/// Two things need a timeout from outside: an endless loop in `body` itself, and a lock that is held
-/// while a collective is waited for, if another rank or thread needs it to get there. But ranks that
-/// are processes are ended if one still runs eight seconds after the others have failed.
+/// Two things need a timeout from outside: an endless loop in `body` itself, and a lock that a
+/// thread holds while it waits for a collective, if another rank needs that lock to get there. But
+/// ranks that are processes are ended if one still runs eight seconds after the others have failed.
 ///
 /// @throws Error before any rank begins if there are too few threads or processes, or if processes
 ///         were to have CUDA devices and DeviceData::canonical

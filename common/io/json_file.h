@@ -15,8 +15,8 @@
 
 namespace fsdp::io {
 
-/// JSON that is nested deeper is refused: whoever copies, compares or prints a value calls itself
-/// once per level, and the stack ends somewhere. No format that is read here needs ten.
+/// JSON that is nested deeper is refused: copying, comparing or printing a value takes one call per
+/// level, and the stack ends somewhere. No format that is read here needs ten.
 inline constexpr std::size_t kDeepestJson = 64;
 
 /// What is wrong with a text as JSON, as the rest of a sentence: "is not JSON from byte 7 on".
@@ -33,9 +33,9 @@ using OnJsonKey = std::function<void(const std::vector<std::string>& path, int l
 
 /// The value that a text stands for. The second keeps the order of keys.
 /// @param before bytes that come before the text in its file, for the message
-/// @throws JsonError if it is no JSON, has a number beyond all bounds, is nested too deep, or if one
-/// of its objects has a key twice: a parser would silently keep the last. It repeats nothing of the
-/// text but that key.
+/// @throws JsonError if it is no JSON, has a number beyond all bounds, is nested too deep, or if an
+/// object has a key twice: a parser would silently keep the last. Its message repeats nothing of
+/// the text but that key.
 nlohmann::json parse_json(std::string_view text, std::size_t before = 0);
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const OnJsonKey& on_key);
 

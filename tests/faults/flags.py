@@ -43,7 +43,7 @@ LONG = re.compile(r"--(training\.steps|sample\.max_new_tokens|training\.global_b
 def options_of(program: str) -> list[str]:
     text = subprocess.run([BIN / program, "--help"], capture_output=True, text=True,
                           check=True).stdout
-    return sorted(set(re.findall(r"^\s+(--[\w.-]+)", text, re.MULTILINE)) - {"--help"})
+    return sorted(set(re.findall(r"^\s+(--[\w.-]+)", text, re.MULTILINE)) - {"--help", "--brief"})
 
 
 def prepare(folder: pathlib.Path) -> None:
