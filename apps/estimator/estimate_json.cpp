@@ -138,7 +138,7 @@ std::string to_json(const Estimate& estimate) {
   }
   json["out_of_memory"] = run.out_of_memory;
   json["resident_bytes"] = estimate.resident_bytes;
-  return json.dump(1);
+  return json.dump(1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace fsdp::estimator

@@ -5,12 +5,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <string>
 
 namespace fsdp::estimator {
 namespace {
 
 constexpr double kMost = 0x1p62;
+
+/// Units that compute, in the record of all micro-batches. Each takes some 10 kB there.
+constexpr std::int64_t kMostRecorded = 50'000;
 
 double real(std::int64_t value) { return static_cast<double>(value); }
 
@@ -55,6 +60,19 @@ Bounds bounds_of(const train::TrainConfig& config) {
   return bounds;
 }
 
+void check_record(const train::TrainConfig& config) {
+  const train::TrainingConfig& training = config.training;
+  const std::int64_t micro_step = training.local_batch_size * config.parallel.ranks;
+  const std::int64_t units = kIterations * (config.model.num_hidden_layers + 2);
+  const std::int64_t most = std::max<std::int64_t>(kMostRecorded / units, 1);
+  if (training.global_batch_size / micro_step <= most) return;
+  throw InputError(fmt::format(
+      "{}: is {}, which is {} micro-batches per rank, and an estimate records each of their {} "
+      "layers; use at most {}",
+      config.origin("training.global_batch_size"), training.global_batch_size,
+      training.global_batch_size / micro_step, config.model.num_hidden_layers, most * micro_step));
+}
+
 }  // namespace
 
 void check_sizes(const train::TrainConfig& config) {
@@ -80,6 +98,7 @@ void check_sizes(const train::TrainConfig& config) {
     refuse("training.global_batch_size", fmt::format("two iterations with {}", batch),
            bounds.picoseconds(), "picoseconds on the modeled machine");
   }
+  check_record(config);
 }
 
 }  // namespace fsdp::estimator

@@ -1,6 +1,7 @@
 #include "estimator/titan_keys.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 
 #include <fmt/format.h>
 
@@ -44,11 +45,10 @@ std::int64_t number_in(const char* variable, const std::optional<std::string>& t
   if (!text || text->empty()) return fallback;
   const auto value = number_of(*text);
   if (!value || *value < 1 || *value > 1'000'000) {
-    throw InputError(
-        fmt::format("environment: {}: is {}, must be a whole number between 1 and "
-                    "1000000; unset it, or set it to the number of {}",
-                    variable, train::plain(*text),
-                    variable == std::string("NGPU") ? "GPUs of a node" : "nodes"));
+    throw InputError(fmt::format(
+        "environment: {}: is {}, must be a whole number between 1 and "
+        "1000000; unset it, or set it to the number of {}",
+        variable, printable(*text), variable == std::string("NGPU") ? "GPUs of a node" : "nodes"));
   }
   return *value;
 }
@@ -126,7 +126,7 @@ void refuse_contradictions(const AllGiven& all) {
       throw InputError(fmt::format("{}: {}: means {} {}, but {} ({}) is {}; give one of them",
                                    last.setting.origin, last.key, last.setting.key,
                                    last.setting.value.value_or(""), spelling, other->setting.origin,
-                                   train::plain(other->setting.value.value_or("missing"))));
+                                   printable(other->setting.value.value_or("missing"))));
     }
   }
 }
@@ -278,7 +278,7 @@ TitanKeys translate(std::vector<Setting>& settings, const Environment& environme
       if (auto ours = in_our_words(each)) all.push_back({std::move(*ours), key});
     } else if (is_passed_over(key)) {
       warnings.push_back(fmt::format("{}: {}: is passed over: no memory depends on it", each.origin,
-                                     train::plain(key)));
+                                     printable(key)));
     } else {
       all.push_back({std::move(each), key});
     }

@@ -56,7 +56,7 @@ std::string plan_json(const Plan& plan) {
       {"next_best",
        plan.next_best == Alternative::kNone ? Json() : to_json(plan.outcomes[plan.next_best])},
       {"alternatives", alternatives}};
-  return document.dump(2);
+  return document.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace fsdp::planner

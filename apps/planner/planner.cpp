@@ -1,6 +1,7 @@
 #include "planner/planner.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "io/output_file.h"
 #include "planner/largest.h"
 #include "planner/plan.h"
@@ -72,6 +73,17 @@ std::vector<std::int64_t> planned_ranks(const PlannerLine& line) {
       fmt::format("--ranks: {} are too many to plan for; use at most {}", ranks.back(), kMost));
 }
 
+/// How long a plan takes grows with the layers of every model that it evaluates.
+void check_layers(const nn::TransformerConfig& model, std::size_t worlds) {
+  constexpr std::size_t kMost = 2000;
+  const auto layers = static_cast<std::size_t>(model.num_hidden_layers);
+  if (layers * worlds <= kMost) return;
+  throw InputError(fmt::format(
+      "--plan: {} layers for each of {} numbers of ranks are too many to plan for, and {} in all "
+      "are the most; use a model with fewer layers, or fewer --ranks",
+      layers, worlds, kMost));
+}
+
 /// What the configuration says of choices that are the plan's, as a line; "" if nothing.
 std::string passed_over(const std::vector<std::string>& given) {
   static constexpr std::array kChosen{"parallel.strategy",
@@ -107,6 +119,7 @@ ModeOutput plan(const PlannerLine& line, const nn::TransformerConfig& model,
   if (line.global_batch) {
     request.global_batch = parse_count("--global-batch", *line.global_batch);
   }
+  check_layers(model, request.ranks.size());
   const Plan made = make_plan(evaluator, std::move(request));
   if (line.format == "json") return {plan_json(made), made.is_feasible()};
   return {passed_over(line.given) + plan_text(made, evaluator), made.is_feasible()};
@@ -115,8 +128,9 @@ ModeOutput plan(const PlannerLine& line, const nn::TransformerConfig& model,
 ModeOutput largest(const PlannerLine& line, const nn::TransformerConfig& model,
                    const MemoryOptions& base) {
   if (*line.largest != "batch") {
-    throw InputError(fmt::format(
-        "--largest: is \"{}\", must be batch: the largest micro-batch that fits", *line.largest));
+    throw InputError(
+        fmt::format("--largest: is \"{}\", must be batch: the largest micro-batch that fits",
+                    printable(*line.largest)));
   }
   const std::int64_t memory = memory_of(line, "--largest");
   Evaluator evaluator(model, {});

@@ -1,6 +1,7 @@
 #include "planner/quantity.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 
 #include <fmt/format.h>
 
@@ -29,8 +30,8 @@ double parse(const std::string& name, const std::string& text, std::string_view 
     const double result = value * factor;
     if (std::isfinite(result) && result > 0 && result < 9e18) return result;
   }
-  throw InputError(
-      fmt::format("{}: is \"{}\", must be a positive quantity such as {}", name, text, example));
+  throw InputError(fmt::format("{}: is \"{}\", must be a positive quantity such as {}", name,
+                               printable(text), example));
 }
 
 /// Prefixes with a unit behind them.
@@ -68,7 +69,7 @@ std::int64_t parse_whole(const std::string& name, const std::string& text, const
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < 1 || value > 1 << 20) {
     throw InputError(fmt::format("{}: \"{}\" is not a whole number from 1 to {}; write {}", name,
-                                 text, 1 << 20, example));
+                                 printable(text), 1 << 20, example));
   }
   return value;
 }
@@ -77,8 +78,8 @@ std::int64_t parse_whole(const std::string& name, const std::string& text, const
 void check_between(const std::string& name, const std::string& text, double value, double least,
                    const char* least_text, double most, const char* most_text) {
   if (value >= least && value <= most) return;
-  throw InputError(
-      fmt::format("{}: is \"{}\", must be between {} and {}", name, text, least_text, most_text));
+  throw InputError(fmt::format("{}: is \"{}\", must be between {} and {}", name, printable(text),
+                               least_text, most_text));
 }
 
 /// Four digits that count.
@@ -129,7 +130,7 @@ std::vector<std::int64_t> parse_range(const std::string& name, const std::string
   const std::int64_t last = parse_whole(name, text.substr(dots + 2), kExample);
   if (first > last) {
     throw InputError(
-        fmt::format("{}: is \"{}\", must go up: the smaller number first", name, text));
+        fmt::format("{}: is \"{}\", must go up: the smaller number first", name, printable(text)));
   }
   std::vector<std::int64_t> values;
   for (std::int64_t value = first; value <= last; value *= 2) values.push_back(value);

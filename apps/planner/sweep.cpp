@@ -1,6 +1,7 @@
 #include "planner/sweep.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "planner/choices.h"
 #include "planner/outcome_json.h"
 #include "planner/quantity.h"
@@ -56,7 +57,7 @@ SweepAxis parse_axis(const std::string& text) {
     throw InputError(
         fmt::format("--sweep: \"{}\" is no sweep; write world=8..1024, or replicas, batch, seq_len "
                     "or prefetch in place of world, or reshard alone",
-                    text));
+                    printable(text)));
   }
   return {key, parse_range("--sweep " + key, text.substr(sign + 1))};
 }
@@ -87,8 +88,8 @@ std::vector<SweepAxis> parse_sweep(const std::string& text) {
     begin = end + 1;
   }
   if (axes.size() > 2 || (axes.size() == 2 && axes[0].key == axes[1].key)) {
-    throw InputError(
-        fmt::format("--sweep: \"{}\" must change one number, or two different ones", text));
+    throw InputError(fmt::format("--sweep: \"{}\" must change one number, or two different ones",
+                                 printable(text)));
   }
   return axes;
 }
@@ -166,7 +167,8 @@ std::string sweep_json(const Sweep& sweep) {
     }
     points.push_back(std::move(entry));
   }
-  return Json{{"model", sweep.model_name}, {"points", points}}.dump(2);
+  return Json{{"model", sweep.model_name}, {"points", points}}.dump(2, ' ', false,
+                                                                    Json::error_handler_t::replace);
 }
 
 }  // namespace fsdp::planner

@@ -189,7 +189,9 @@ std::int64_t most_blocks(const nn::TransformerConfig& model, const MemoryOptions
   if (!fits(1)) return 0;
   if (fits(kMostBlocks)) return kMostBlocks;
   std::int64_t enough = 1, over = 2;
-  while (over < kMostBlocks && fits(over)) enough = std::exchange(over, 2 * over);
+  while (over < kMostBlocks && fits(over)) {
+    enough = std::exchange(over, std::min(2 * over, kMostBlocks));
+  }
   while (over - enough > 1) {
     const std::int64_t middle = enough + (over - enough) / 2;
     (fits(middle) ? enough : over) = middle;

@@ -11,7 +11,7 @@
 namespace fsdp::planner {
 
 /// most_blocks() does not search any further.
-inline constexpr std::int64_t kMostBlocks = 1 << 14;
+inline constexpr auto kMostBlocks = static_cast<std::int64_t>(nn::kLimits.layers.most);
 
 /// The most blocks of this model's width with which a training still fits. 0 = none; kMostBlocks =
 /// so many or more.

@@ -1,10 +1,12 @@
 #include "program/program.h"
 
+#include "base/printable.h"
 #include "base/todo.h"
 #include "comm/world.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -44,7 +46,9 @@ int complain(const char* name, const std::exception& error, const std::string& w
   const int process = process_rank();
   if (process != 0 && is_known_to_all_processes(error.what())) return code;
   const std::string where = process == 0 ? "" : fmt::format("process {}: ", process);
-  std::fputs(fmt::format("{}: {}{}\n", name, where, what).c_str(), stderr);
+  constexpr std::size_t kMostCharacters = 50'000;  // for the table of a thousand ranks
+  std::fputs(fmt::format("{}: {}{}\n", name, where, printable_lines(what, kMostCharacters)).c_str(),
+             stderr);
   return code;
 }
 
@@ -52,6 +56,17 @@ std::string sentence(const std::filesystem::filesystem_error& error) {
   const std::string path = error.path1().string();
   return fmt::format("{}: {}; check that it exists and that you may use it",
                      path.empty() ? "the current folder" : path, error.code().message());
+}
+
+// Main and every rank have a stack of this limit. The deepest calls need a quarter of it.
+void check_stack() {
+  constexpr rlim_t kLeast = rlim_t{1} << 20;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kLeast) return;
+  fail(
+      "a stack may take only {} KiB here, and this program needs {}; raise the limit (ulimit -s "
+      "{})",
+      limit.rlim_cur >> 10, kLeast >> 10, kLeast >> 10);
 }
 
 constexpr const char* kOutOfMemory =
@@ -65,15 +80,19 @@ OutputClosed::OutputClosed() : Error("the standard output was closed by its read
 void print_line(std::string_view line) {
   if (process_rank() != 0) return;
   errno = 0;
-  std::fwrite(line.data(), 1, line.size(), stdout);
+  const std::string shown = printable_lines(line);
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
   std::fputc('\n', stdout);
   flush_output();
 }
 
 int run(const char* name, const std::function<int()>& body) {
-  std::signal(SIGPIPE, SIG_IGN);  // a write then fails, which can be reported or not
+  // A write then fails, which can be reported or not.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   keep_standard_streams();
   try {
+    check_stack();
     const int code = body();
     errno = 0;
     flush_output();

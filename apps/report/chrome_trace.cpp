@@ -118,7 +118,7 @@ std::string to_chrome_json(const RunRecord& record) {
   json["otherData"]["title"] = record.title;
   json["otherData"]["clock"] = record.cost_model ? "virtual" : "monotonic";
   json["traceEvents"] = std::move(events);
-  return json.dump(1, ' ') + '\n';
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
 }  // namespace fsdp::report

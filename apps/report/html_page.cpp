@@ -96,7 +96,7 @@ std::string to_page_json(const RunRecord& record) {
   for (const RankRecord& rank : record.ranks) {
     json["ranks"].push_back(rank_json(record, rank, units));
   }
-  return json.dump();
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string to_html(const RunRecord& record) {

@@ -1,5 +1,7 @@
 #include "report/svg.h"
 
+#include "base/printable.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +26,7 @@ constexpr std::string_view kStyle = R"(text{font:11px system-ui,"Segoe UI","Deja
 
 std::string escaped(std::string_view text) {
   std::string safe;
-  for (const char c : text) {
+  for (const char c : printable_lines(text)) {
     if (c == '<') {
       safe += "&lt;";
     } else if (c == '&') {

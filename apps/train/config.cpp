@@ -35,39 +35,46 @@ const std::map<std::string, nn::TransformerConfig>& presets() {
   return sizes;
 }
 
+Allowed within(const nn::Limits& limits) { return range(limits.least, limits.most); }
+Allowed zero_or(const nn::Limits& limits) { return range(0, limits.most); }
+
 // Every key, in the order of --help.
 std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
   std::vector<std::string> preset_names;
   for (const auto& [name, sizes] : presets()) preset_names.push_back(name);
   const std::vector<std::string> formats = model_formats();
+  const nn::TransformerLimits& limits = nn::kLimits;
   return {
       {"model.preset", &c.preset, "sizes to start from", one_of(preset_names)},
       {"model.from", &c.from, "Hugging Face folder to start from; it sets all other model keys"},
-      {"model.vocab_size", &c.model.vocab_size, "V: number of different tokens", range(1, 1e9)},
-      {"model.hidden_size", &c.model.hidden_size, "d: width", range(1, 1e9)},
-      {"model.num_hidden_layers", &c.model.num_hidden_layers, "L", range(1, 10000)},
-      {"model.num_attention_heads", &c.model.num_attention_heads, "H: divides d", range(1, 1e5)},
+      {"model.vocab_size", &c.model.vocab_size, "V: number of different tokens",
+       within(limits.size)},
+      {"model.hidden_size", &c.model.hidden_size, "d: width", within(limits.size)},
+      {"model.num_hidden_layers", &c.model.num_hidden_layers, "L", within(limits.layers)},
+      {"model.num_attention_heads", &c.model.num_attention_heads, "H: divides d",
+       within(limits.heads)},
       {"model.num_key_value_heads", &c.model.num_key_value_heads, "G: divides H; 0 = as many",
-       range(0, 1e5)},
+       zero_or(limits.heads)},
       {"model.head_dim", &c.model.explicit_head_dim, "D: width of a head, even; 0 = d / H",
-       range(0, 1e6)},
+       zero_or(limits.head_dim)},
       {"model.intermediate_size", &c.model.intermediate_size, "F: width inside the MLP",
-       range(1, 1e9)},
+       within(limits.size)},
       {"model.max_position_embeddings", &c.model.max_position_embeddings, "T: longest context",
-       range(1, 1e9)},
-      {"model.rms_norm_eps", &c.model.rms_norm_eps, "added to a mean square", range(1e-30, 1)},
-      {"model.rope_theta", &c.model.rope_theta, "base of the rotary positions", range(1, 1e30)},
+       within(limits.size)},
+      {"model.rms_norm_eps", &c.model.rms_norm_eps, "added to a mean square", within(limits.eps)},
+      {"model.rope_theta", &c.model.rope_theta, "base of the rotary positions",
+       within(limits.theta)},
       {"model.rope_factor", &c.model.rope_scaling.factor,
-       "lowers rotary frequencies as Llama 3.1 does; 0 = none", range(0, 1e6)},
+       "lowers rotary frequencies as Llama 3.1 does; 0 = none", zero_or(limits.rope_factor)},
       {"model.rope_low_freq_factor", &c.model.rope_scaling.low_freq_factor,
-       "fewer turns in the original context: divided by the factor", range(1e-6, 1e6)},
+       "fewer turns in the original context: divided by the factor", within(limits.turns)},
       {"model.rope_high_freq_factor", &c.model.rope_scaling.high_freq_factor,
-       "more turns: unchanged", range(1e-6, 1e6)},
+       "more turns: unchanged", within(limits.turns)},
       {"model.rope_original_context", &c.model.rope_scaling.original_max_position_embeddings,
-       "length of the original context", range(1, 1e9)},
+       "length of the original context", within(limits.size)},
       {"model.tie_word_embeddings", &c.model.tie_word_embeddings, "embedding and head share one"},
       {"model.initializer_range", &c.model.initializer_range,
-       "standard deviation of the initial weights", range(1e-30, 100)},
+       "standard deviation of the initial weights", within(limits.deviation)},
       {"data.path", &c.data.path, "text file, folder of sources, or token file (llm.c)"},
       {"data.format", &c.data.format, "auto: by first bytes", one_of({"auto", "text", "tokens"})},
       {"data.validation", &c.data.validation, "what is evaluated on, like data.path; empty = none"},

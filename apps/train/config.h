@@ -3,6 +3,7 @@
 /// Everything a training can be told, and how it is checked.
 #pragma once
 
+#include "base/printable.h"
 #include "io/hf_folder.h"
 #include "nn/lora.h"
 #include "nn/transformer.h"
@@ -152,7 +153,7 @@ struct TrainConfig {
   std::vector<std::string> remarks;
 
   /// What the model is called: its preset, or the folder it starts from.
-  const std::string& model_name() const { return from.empty() ? preset : from; }
+  std::string model_name() const { return from.empty() ? preset : printable(from); }
   int world_size() const { return static_cast<int>(parallel.ranks); }
   std::int64_t sequence_length() const {
     return training.seq_len == 0 ? model.max_position_embeddings : training.seq_len;

@@ -1,5 +1,6 @@
 // Whether the values of a configuration, each right by itself, fit together.
 #include "base/check.h"
+#include "base/printable.h"
 #include "comm/mpi/job.h"
 #include "device/accelerator.h"
 #include "train/config.h"
@@ -188,8 +189,8 @@ void check_lora(const TrainConfig& config) {
   std::ranges::sort(targets);
   for (std::size_t i = 0; i < targets.size(); ++i) {
     refuse_if(std::ranges::find(linears, targets[i]) == linears.end(), config, "lora.targets",
-              "{} is no linear of a block; use some of {}, separated by commas", plain(targets[i]),
-              fmt::join(linears, ", "));
+              "{} is no linear of a block; use some of {}, separated by commas",
+              printable(targets[i]), fmt::join(linears, ", "));
     refuse_if(i > 0 && targets[i] == targets[i - 1], config, "lora.targets",
               "names {} twice; once is enough", targets[i]);
   }

@@ -1,11 +1,11 @@
 #include "train/config_keys.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 
 namespace fsdp::train {
@@ -81,11 +81,11 @@ void Setting::apply(const std::vector<Key>& keys) const {
     throw InputError(
         fmt::format("{}: unknown key {}; did you mean {}? --help lists all, such as "
                     "--training.steps 100",
-                    origin, plain(key), nearest(key, names)));
+                    origin, printable(key), nearest(key, names)));
   }
   const bool is_text = is_quoted.value_or(found->is_text());
   if (value && is_text == found->is_text() && found->set(*value)) return;
-  std::string given = plain(value.value_or("missing"));
+  std::string given = printable(value.value_or("missing"));
   if (value && (is_text || value->empty())) given = '"' + given + '"';
   std::string remedy;
   if (!value) remedy = "; a setting is --training.steps 100";
@@ -101,13 +101,6 @@ const std::string& nearest(const std::string& name, const std::vector<std::strin
     return std::min((front - name.begin()) + (back - name.rbegin()), std::ssize(name));
   };
   return *std::ranges::max_element(names, {}, likeness);
-}
-
-std::string plain(std::string_view text) {
-  std::string line = fmt::format("{:.60}{}", text, text.size() > 60 ? "..." : "");
-  std::ranges::replace_if(
-      line, [](unsigned char c) { return std::iscntrl(c); }, '?');
-  return line;
 }
 
 }  // namespace fsdp::train

@@ -67,7 +67,4 @@ std::vector<Setting> settings_of_words(const std::vector<std::string>& words);
 /// Of some names, which are not none, the one whose beginning and end are most alike a name's.
 const std::string& nearest(const std::string& name, const std::vector<std::string>& names);
 
-/// A user's text within a message: one line, and not a long one.
-std::string plain(std::string_view text);
-
 }  // namespace fsdp::train

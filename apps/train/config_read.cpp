@@ -1,5 +1,6 @@
 // What a user wrote in a file and on the command line, setting by setting, right or wrong.
 #include "base/check.h"
+#include "base/printable.h"
 #include "io/file_io.h"
 #include "train/config_keys.h"
 
@@ -25,7 +26,7 @@ toml::table parse(const std::string& text, const std::string& file) {
     std::istringstream lines(text);
     std::string line;
     for (std::uint32_t i = 0; i < number; ++i) std::getline(lines, line);
-    throw InputError(fmt::format("{}:{}: not TOML, at \"{}\": {}", file, number, plain(line),
+    throw InputError(fmt::format("{}:{}: not TOML, at \"{}\": {}", file, number, printable(line),
                                  std::string(error.description())));
   }
 }

@@ -1,11 +1,13 @@
 #include "train/data.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "io/file_io.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <iterator>
 #include <set>
 #include <system_error>
@@ -19,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void reject(const std::string& name, const std::string& what) {
-  throw InputError(fmt::format("{}: {}", name, what));
+  throw InputError(fmt::format("{}: {}", printable(name, PATH_MAX), what));
 }
 
 // Whatever is wrong with the data, the user learns which key they come from.
@@ -139,7 +141,8 @@ TokenData TokenData::open(const std::string& name, const std::string& format,
     if (format == "tokens") reject(name, "is a folder; data.format tokens needs a file");
     return from_text(source_text(path), name, vocabulary);
   }
-  const io::File file = io::File::open_to_read(path);
+  const io::File file =
+      format == "tokens" ? io::File::open_to_read(path) : io::File::open_to_read_on(path);
   if (format == "text" || (format == "auto" && !is_token_file(file))) {
     return from_text(io::read_text(path), name, vocabulary);
   }

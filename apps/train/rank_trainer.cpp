@@ -1,6 +1,7 @@
 #include "train/rank_trainer.h"
 
 #include "base/check.h"
+#include "comm/world.h"
 #include "io/sharded_checkpoint.h"
 #include "nn/generate.h"
 #include "tensor/ops.h"
@@ -117,7 +118,7 @@ RankResult RankTrainer::run() {
     if (step + 1 == steps || is_due || outcome.stop != 0) save(step + 1);
   }
   note_skipped(std::ssize(result.losses), skipped_ - skipped_before);
-  if (rank_ == 0 && options_.on_trained) options_.on_trained();
+  if (rank_ == process_rank() && options_.on_trained) options_.on_trained();
   // What follows is not training: its memory is not that of a step.
   result.peak = highest(result.peak, Context::current().tracker().peak());
   const auto trained = static_cast<double>(result.losses.size());
@@ -272,7 +273,7 @@ float RankTrainer::evaluate(std::int64_t steps_done, RankResult& result) {
 }
 
 StepOutcome RankTrainer::agree(std::vector<float> losses, bool is_finite) {
-  const int stop = rank_ == 0 && options_.poll_stop ? options_.poll_stop() : 0;
+  const int stop = rank_ == process_rank() && options_.poll_stop ? options_.poll_stop() : 0;
   losses.push_back(is_finite ? 1.0F : 0.0F);
   losses.push_back(static_cast<float>(stop));
   const std::size_t stride = losses.size();
@@ -280,8 +281,8 @@ StepOutcome RankTrainer::agree(std::vector<float> losses, bool is_finite) {
   StepOutcome outcome{.loss = mean_loss(gathered, stride)};
   for (std::size_t end = stride; end <= gathered.size(); end += stride) {
     outcome.is_finite = outcome.is_finite && gathered[end - 2] != 0;
+    if (outcome.stop == 0) outcome.stop = static_cast<int>(gathered[end - 1]);
   }
-  outcome.stop = static_cast<int>(gathered[stride - 1]);
   return outcome;
 }
 

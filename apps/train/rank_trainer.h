@@ -36,7 +36,7 @@ struct RankResult {
 struct StepOutcome {
   float loss = 0;         ///< mean over the global batch
   bool is_finite = true;  ///< the gradient, on every rank
-  int stop = 0;           ///< what rank 0's poll_stop returned
+  int stop = 0;           ///< what the first poll_stop returned that was not 0
 };
 
 /// One rank from its first step to its last. Runs on the rank's thread, in its Context.

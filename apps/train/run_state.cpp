@@ -1,6 +1,7 @@
 #include "train/run_state.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "io/sharded_checkpoint.h"
 
 #include <fmt/format.h>
@@ -29,23 +30,6 @@ std::string value_before(const std::string& key) {
   if (key == "parallel.broadcast_fp16" || key == "training.prescale_gradients") return "false";
   if (key == kCompression) return "none";
   return key.starts_with("training.mixed_precision_") ? "float32" : "";
-}
-
-// Whether `text` has a well-formed UTF-8 character of more than one byte at `i`; its length, or 0.
-std::size_t wide_character(const std::string& text, std::size_t i) {
-  const auto byte = [&](std::size_t k) {
-    return k < text.size() ? static_cast<unsigned char>(text[k]) : 0U;
-  };
-  const unsigned lead = byte(i);
-  const std::size_t length = lead >= 0xF5   ? 0
-                             : lead >= 0xF0 ? 4
-                             : lead >= 0xE0 ? 3
-                             : lead >= 0xC2 ? 2
-                                            : 0;
-  for (std::size_t k = 1; k < length; ++k) {
-    if ((byte(i + k) & 0xC0U) != 0x80U) return 0;
-  }
-  return length;
 }
 
 // All settings that may not differ.
@@ -83,8 +67,9 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
     if (key == kStep) continue;
     const std::string& value = expected.at(key);
     const auto found = saved.find(key);
-    const std::string there = found == saved.end() ? value_before(key) : found->second;
-    if (there == value) continue;
+    const std::string saved_value = found == saved.end() ? value_before(key) : found->second;
+    if (saved_value == value) continue;
+    const std::string there = printable(saved_value);
     const bool rounds = key == "parallel.broadcast_fp16" && there == "true";
     const std::string remedy =
         key == kData ? "use the same data"
@@ -203,8 +188,8 @@ std::optional<io::Detokenizer> find_detokenizer(const TrainConfig& config, const
 
 std::string show_tokens(const std::vector<std::int32_t>& tokens, const TokenData& data,
                         const std::optional<io::Detokenizer>& detokenizer) {
-  std::string text;
   if (!data.is_text() && !detokenizer) {
+    std::string text;
     for (const std::int32_t token : tokens) text += fmt::format("{} ", token);
     return text;
   }
@@ -214,19 +199,7 @@ std::string show_tokens(const std::vector<std::int32_t>& tokens, const TokenData
   } else {
     for (const std::int32_t token : tokens) bytes += static_cast<char>(token);
   }
-  for (std::size_t i = 0; i < bytes.size();) {
-    const auto byte = static_cast<unsigned char>(bytes[i]);
-    const std::size_t wide = wide_character(bytes, i);
-    if (wide != 0) {
-      text += bytes.substr(i, wide);
-      i += wide;
-      continue;
-    }
-    const bool is_plain = (byte >= 0x20 && byte < 0x7F) || byte == '\n' || byte == '\t';
-    text += is_plain ? std::string(1, bytes[i]) : fmt::format("\\x{:02x}", byte);
-    ++i;
-  }
-  return text;
+  return printable_lines(bytes);
 }
 
 }  // namespace fsdp::train

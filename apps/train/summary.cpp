@@ -57,7 +57,7 @@ std::string to_json(const std::vector<BoundedRun>& runs) {
     }
     out["runs"].push_back(each);
   }
-  return out.dump(2) + "\n";
+  return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string to_json(const TrainConfig& config, const TokenData& data,
@@ -76,7 +76,7 @@ std::string to_json(const TrainConfig& config, const TokenData& data,
   nlohmann::ordered_json out;
   out["generator"] = "made by unshard";
   out["evaluation"] = found;
-  return out.dump(2) + "\n";
+  return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string show_bytes(std::int64_t nbytes) {

@@ -82,10 +82,11 @@ struct RunOptions {
   const TokenData* validation = nullptr;  ///< for training.eval_every; must outlive the run
   std::function<void(const StepReport&)> on_step;   ///< called by rank 0 after each step
   std::function<void(const std::string&)> on_note;  ///< "resumed from …", "saved …"
-  /// Called by rank 0 once in each step. If it returns anything but 0, all ranks end after this
-  /// step, with a checkpoint if there is a folder.
+  /// Called once in each step in every process: by its rank, or by rank 0 if ranks are threads. If
+  /// one returns anything but 0, all ranks end after this step, with a checkpoint if there is a
+  /// folder.
   std::function<int()> poll_stop;
-  std::function<void()> on_trained;  ///< called by rank 0 when poll_stop will not be called again
+  std::function<void()> on_trained;  ///< called likewise when poll_stop will not be called again
   std::string export_folder;  ///< where to put a Hugging Face folder at the end; empty = nowhere
   /// Called on every rank's thread, in its Context, in place of the last step: it must call `step`
   /// once, and may watch it. Nothing is in flight then, and all ranks have just met.

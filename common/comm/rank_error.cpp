@@ -33,6 +33,8 @@ void throw_alike(std::tuple<Types...>* /*of*/, const std::exception& error,
 std::string what_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
   } catch (const std::exception& exception) {
     return exception.what();
   } catch (...) {
@@ -69,7 +71,7 @@ void rethrow_from_rank(int rank, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
-    fail("rank {}: out of memory (std::bad_alloc); use a smaller model or fewer ranks", rank);
+    fail("rank {}: out of memory; use a smaller model or fewer ranks", rank);
   } catch (const std::exception& exception) {
     throw_alike(static_cast<Copied*>(nullptr), exception,
                 fmt::format("rank {}: {}", rank, exception.what()));

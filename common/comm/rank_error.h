@@ -14,6 +14,10 @@ namespace fsdp {
 /// its rank already, and a TodoError, which is not about a rank.
 [[noreturn]] void rethrow_from_rank(int rank, const std::exception_ptr& error);
 
+/// The message for a rank that has left its function by pthread_exit().
+inline constexpr const char* kEndedThread =
+    "it has ended its own thread by pthread_exit(); return from the rank's function, or throw";
+
 /// The message of `error`.
 std::string what_of(const std::exception_ptr& error);
 

@@ -1,10 +1,13 @@
 #include "comm/thread_world.h"
 
+#include "base/check.h"
 #include "base/thread_start.h"
 #include "comm/rank_body.h"
 #include "comm/rank_error.h"
 #include "comm/thread_backend.h"
 #include "comm/thread_rendezvous.h"
+
+#include <cxxabi.h>
 
 #include <exception>
 #include <future>
@@ -27,6 +30,9 @@ void run_ranks(const RankOptions& options, const std::function<void(ProcessGroup
           rendezvous->on_start(rank);
           run_body(options, make_backend(rendezvous, rendezvous->world(), rank), body);
           rendezvous->on_return(rank);
+        } catch (const abi::__forced_unwind&) {  // which must go on, to the end of the thread
+          rendezvous->on_throw(rank, std::make_exception_ptr(Error(kEndedThread)));
+          throw;
         } catch (...) {
           rendezvous->on_throw(rank, std::current_exception());
         }

@@ -63,6 +63,8 @@ struct RankOptions {
 /// These failures end every rank at once, with the table of hang_report.h in the message:
 ///   - ranks disagree at a sequence number (operation, dtype, elements, reduce op, root, label)
 ///   - a rank throws                          Aborted: rank 1: what it threw
+///   - a rank ends its own thread (pthread_exit): as if it threw, but a process ends at once, and
+///     its launcher ends the others
 ///   - every live rank waits and nothing can complete, or a rank needed for it has returned; a call
 ///     of is_done() counts as waiting if a needed rank has returned, or after a hundred thousand
 ///     calls in a row
@@ -71,8 +73,9 @@ struct RankOptions {
 /// A rank that swallows such an error fails again at its next call to any group, or when it
 /// returns. The other ranks do not wait for that: they have failed already. If the exception that
 /// was swallowed went through a Work's destructor, they fail after `patience` at the latest.
-/// Only an endless loop in `body` itself needs a timeout from outside; but ranks that are processes
-/// are ended if one still runs eight seconds after the others have failed.
+/// Two things need a timeout from outside: an endless loop in `body` itself, and a lock that a
+/// thread holds while it waits for a collective, if another rank needs that lock to get there. But
+/// ranks that are processes are ended if one still runs eight seconds after the others have failed.
 ///
 /// @throws Error before any rank begins if there are too few threads or processes, or if processes
 ///         were to have CUDA devices and DeviceData::canonical

@@ -62,9 +62,18 @@ void MemoryTracker::log(LogEntry::What what, const Block& block) {
   log_.push_back({what, block.id, block.kind, block.nbytes, block.owner, time});
 }
 
+// Destructors free blocks, and must not need memory for it: whatever a block adds to the lists when
+// it is freed has its place from now on.
+void MemoryTracker::make_room(std::size_t blocks) {
+  if (blocks > free_slots_.capacity()) free_slots_.reserve(2 * blocks);
+  const std::size_t wanted = log_.size() + 1 + blocks;
+  if (logging_ && wanted > log_.capacity()) log_.reserve(2 * wanted);
+}
+
 MemoryTracker::BlockId MemoryTracker::on_alloc(MemoryKind kind, std::int64_t nbytes,
                                                std::shared_ptr<const Owner> owner) {
   std::size_t slot = blocks_.size();
+  make_room(slot + 1);
   if (free_slots_.empty()) {
     blocks_.emplace_back();
   } else {
@@ -94,6 +103,7 @@ void MemoryTracker::recategorize(BlockId id, MemoryKind kind) {
 
 void MemoryTracker::reassign(BlockId id, MemoryKind kind, std::shared_ptr<const Owner> owner) {
   Block& block = find(id);
+  make_room(blocks_.size());
   current_[block.kind] -= block.nbytes;
   current_[kind] += block.nbytes;
   block.kind = kind;
@@ -137,6 +147,7 @@ std::map<std::string, std::int64_t> MemoryTracker::by_owner() const {
 void MemoryTracker::set_logging(bool on) {
   if (on && !logging_) {
     log_.clear();
+    log_.reserve(2 * blocks_.size() + 1);
     for (const Block& block : blocks_) {
       if (block.id >= 0) log(LogEntry::What::alloc, block);
     }

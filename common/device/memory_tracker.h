@@ -61,7 +61,7 @@ class MemoryTracker {
 
   // ---- written by the allocator and by Storage
   BlockId on_alloc(MemoryKind kind, std::int64_t nbytes, std::shared_ptr<const Owner> owner);
-  void on_free(BlockId id);
+  void on_free(BlockId id);  ///< allocates nothing
   void recategorize(BlockId id, MemoryKind kind);
   /// recategorize() with a new owner (after Storage::swap_bytes).
   void reassign(BlockId id, MemoryKind kind, std::shared_ptr<const Owner> owner);
@@ -108,6 +108,7 @@ class MemoryTracker {
   static constexpr BlockId kSlotMask = (BlockId{1} << kSlotBits) - 1;
 
   Block& find(BlockId id);
+  void make_room(std::size_t blocks);
   void log(LogEntry::What what, const Block& block);
   void add(MemoryKind kind, std::int64_t nbytes);
 

@@ -1,6 +1,7 @@
 #include "io/checkpoint_folder.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "io/file_io.h"
 #include "io/output_file.h"
 
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -57,7 +59,7 @@ void CheckpointFolder::publish(std::int64_t step) const {
 std::optional<fs::path> CheckpointFolder::latest() const {
   const fs::path file = root_ / "latest";
   if (!fs::exists(file)) return std::nullopt;
-  std::string name = read_text(file);
+  std::string name = read_text(file, NAME_MAX + 1);
   while (!name.empty() && (name.back() == '\n' || name.back() == ' ')) name.pop_back();
   const bool is_plain = !name.empty() && name.find('/') == std::string::npos && name[0] != '.';
   const fs::path folder = existing_folder(root_ / name);
@@ -65,7 +67,7 @@ std::optional<fs::path> CheckpointFolder::latest() const {
     throw InputError(fmt::format(
         "{}: this file names the checkpoint \"{}\", which is not a folder there; write the name of "
         "one that exists (step_N) into it, or remove the file to start a new training",
-        file.string(), name));
+        file.string(), printable(name)));
   }
   return folder;
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstddef>
@@ -17,6 +18,10 @@ namespace fsdp::io {
 namespace {
 
 using nlohmann::json;
+
+// Steps that each make a text longer would fill any memory in a few lines.
+constexpr double kMostGrowth = 64;
+
 using Pieces = std::vector<std::string>;
 namespace fs = std::filesystem;
 
@@ -143,10 +148,15 @@ void Detokenizer::add_step(const fs::path& path, const std::string& key, const j
     const std::string what = text_of(path, key + ".pattern", decoder["pattern"], "String");
     const std::string by = text_of(path, key, decoder, "content");
     if (what.empty()) refuse(path, key + ".pattern.String", "is empty");
+    growth_ *= std::max(1.0, static_cast<double>(by.size()) / static_cast<double>(what.size()));
+    if (growth_ > kMostGrowth && obstacle_.empty()) {
+      obstacle_ = fmt::format("{}: {}: with this step a text may become more than {} times as long",
+                              path.string(), key, kMostGrowth);
+    }
     steps_.push_back(each([=](std::string& piece) { replace_all(piece, what, by); }));
   } else if (obstacle_.empty()) {
     obstacle_ = fmt::format("{}: {}: {} is not supported", path.string(), key,
-                            type == "Replace" ? "a pattern that is no String" : json(type).dump());
+                            type == "Replace" ? "a pattern that is no String" : shown(type));
   }
 }
 
@@ -162,7 +172,7 @@ void Detokenizer::read_tokens(const fs::path& path, const json& file) {
   for (const auto& [token, id] : vocabulary.items()) {
     if (!is_count(id)) refuse(path, "model.vocab", "has a token whose number is not a count");
     if (!tokens_.emplace(id.get<std::int64_t>(), token).second)
-      refuse(path, "model.vocab", fmt::format("has two tokens with the number {}", id.dump()));
+      refuse(path, "model.vocab", fmt::format("has two tokens with the number {}", shown(id)));
   }
   if (!file.contains("added_tokens")) return;
   const json& added = member(path, "", file, "added_tokens", "a list",

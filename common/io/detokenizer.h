@@ -22,7 +22,7 @@ class Detokenizer {
   static Detokenizer read(const std::filesystem::path& path);
 
   /// Why the file cannot be followed, with its name and a key: it asks for something else than the
-  /// above. Empty: it can.
+  /// above, or could make a text 64 times as long as its tokens. Empty: it can.
   const std::string& obstacle() const { return obstacle_; }
   /// The bytes of the text, special tokens included. They may be no UTF-8, because a token may be
   /// a part of a character. A number without a token gives "<49152>".
@@ -38,6 +38,7 @@ class Detokenizer {
   std::unordered_map<std::int64_t, std::string> tokens_;
   std::vector<std::function<void(Pieces&)>> steps_;
   std::string obstacle_;
+  double growth_ = 1;  // how many times as long as its tokens a text may become
 };
 
 }  // namespace fsdp::io

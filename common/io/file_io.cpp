@@ -1,14 +1,18 @@
 #include "io/file_io.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -32,6 +36,17 @@ std::string errno_text() { return std::generic_category().message(errno); }
 // Linux writes at most 2 GiB a call; smaller pieces also let a test stop in the middle of a file.
 constexpr std::size_t kMaxWrite = std::size_t{64} << 20;
 
+// What open() would wait for, or never find the end of; "" for a file.
+std::string_view kind_of(const struct stat& status) {
+  if (S_ISDIR(status.st_mode)) return "folder";
+  if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) return "device";
+  if (S_ISSOCK(status.st_mode)) return "socket";
+  return S_ISFIFO(status.st_mode) ? "pipe" : "";
+}
+
+// In a message. A path that is longer exists nowhere.
+std::string shown(const fs::path& path) { return printable(path.string(), PATH_MAX); }
+
 }  // namespace
 
 FileStepScope::FileStepScope(FileStepObserver& observer) : previous_(step_observer) {
@@ -42,27 +57,44 @@ FileStepScope::~FileStepScope() { step_observer = previous_; }
 File::File(fs::path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
 
 File::File(File&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      is_silent_pipe_(other.is_silent_pipe_) {}
 
 File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 File File::open_to_read(const fs::path& path) {
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) {
-    throw InputError(fmt::format("{}: is a folder; give a file", path.string()));
+  File file = open_to_read_on(path);
+  if (file.is_silent_pipe_) throw InputError(shown(path) + ": is a pipe; give a file");
+  return file;
+}
+
+File File::open_to_read_on(const fs::path& path) {
+  struct stat status {};
+  // Does not wait: a pipe may have no writer, and never get one.
+  File file(path, ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const int error = errno;
+  const bool is_open = file.descriptor_ >= 0;
+  const bool is_known =
+      (is_open ? ::fstat(file.descriptor_, &status) : ::stat(path.c_str(), &status)) == 0;
+  const std::string_view kind = is_known ? kind_of(status) : "";
+  file.is_silent_pipe_ = kind == "pipe";
+  if (!kind.empty() && !file.is_silent_pipe_) {
+    throw InputError(fmt::format("{}: is a {}; give a file", shown(path), kind));
   }
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) {
-    throw InputError(fmt::format("{}: cannot be read: {}", path.string(), errno_text()));
+  if (!is_open) {
+    throw InputError(
+        fmt::format("{}: cannot be read: {}", shown(path), std::generic_category().message(error)));
   }
-  return File(path, descriptor);
+  return file;
 }
 
 File File::create(const fs::path& path) {
   announce("create", path);
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int descriptor =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
   FSDP_CHECK(descriptor >= 0, "{}: cannot be written: {}", path.string(), errno_text());
   return File(path, descriptor);
 }
@@ -88,11 +120,27 @@ void File::read(std::uint64_t begin, std::span<std::byte> out) const {
 }
 
 std::size_t File::read_on(std::span<std::byte> out) {
+  constexpr int kPatience = 500;  // milliseconds until a program must have opened the other end
+  pollfd wanted{.fd = descriptor_, .events = POLLIN, .revents = 0};
+  bool has_waited = false;
   std::size_t filled = 0;
   while (filled < out.size()) {
     const ssize_t got = ::read(descriptor_, out.data() + filled, out.size() - filled);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) {  // a pipe, whose writer has not written yet
+      ::poll(&wanted, 1, -1);
+      continue;
+    }
     if (got < 0) throw InputError(fmt::format("{}: {}", path_.string(), errno_text()));
+    if (got == 0 && is_silent_pipe_) {
+      if (has_waited) {
+        throw InputError(shown(path_) + ": is a pipe, and no program writes to it; give a file");
+      }
+      has_waited = ::poll(&wanted, 1, kPatience) == 0;  // otherwise it has, or came and left
+      is_silent_pipe_ = has_waited;
+      continue;
+    }
+    is_silent_pipe_ = false;
     if (got == 0) break;
     filled += static_cast<std::size_t>(got);
   }
@@ -148,7 +196,7 @@ void create_folder(const fs::path& path) {
 }
 
 std::string read_text(const fs::path& path, std::size_t most) {
-  File file = File::open_to_read(path);
+  File file = File::open_to_read_on(path);
   std::string text;
   // What it says of its size is where to begin; a pipe says nothing.
   std::size_t room = std::min<std::size_t>(file.nbytes(), most) + 1;

@@ -36,8 +36,10 @@ class FileStepScope {
 /// An open file, closed when destroyed. All functions throw Error with errno's text.
 class File {
  public:
-  /// @throws InputError if the file cannot be opened for reading.
+  /// Neither waits, whatever the path leads to. The second opens a pipe too, for read_on().
+  /// @throws InputError if the file cannot be opened for reading, or is a folder, device or socket.
   static File open_to_read(const std::filesystem::path& path);
+  static File open_to_read_on(const std::filesystem::path& path);
   /// Makes a new file, or empties an old one.
   static File create(const std::filesystem::path& path);
   ~File();
@@ -51,6 +53,7 @@ class File {
   void read(std::uint64_t begin, std::span<std::byte> out) const;
   /// Reads on from where the last call ended, and returns how many bytes of `out` were filled:
   /// fewer than all only at the end. Works for pipes, which have no size and no position.
+  /// @throws InputError if it is a pipe to which no program writes, or has written.
   std::size_t read_on(std::span<std::byte> out);
   void write(std::span<const std::byte> bytes);
   void sync();
@@ -61,6 +64,7 @@ class File {
 
   std::filesystem::path path_;
   int descriptor_;
+  bool is_silent_pipe_ = false;  // nothing was read from it yet
 };
 
 /// rename(2), and removal of a folder with its content. They notify the observer.

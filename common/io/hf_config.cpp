@@ -1,5 +1,6 @@
 // config.json: the fields of Hugging Face's LlamaConfig, both ways.
 #include "base/check.h"
+#include "base/printable.h"
 #include "io/hf_folder.h"
 #include "io/json_file.h"
 
@@ -72,11 +73,11 @@ class Fields {
   Fields(std::string file, std::string prefix, json object)
       : file_(std::move(file)), prefix_(std::move(prefix)), object_(std::move(object)) {}
 
-  [[noreturn]] void refuse(const char* key, const std::string& what) const {
-    throw InputError(fmt::format("{}: \"{}{}\" {}", file_, prefix_, key, what));
+  [[noreturn]] void refuse(const std::string& key, const std::string& what) const {
+    throw InputError(fmt::format("{}: \"{}{}\" {}", file_, prefix_, printable(key), what));
   }
-  [[noreturn]] void refuse_value(const char* key, const std::string& why) const {
-    refuse(key, fmt::format("is {}, {}", object_.at(key).dump(), why));
+  [[noreturn]] void refuse_value(const std::string& key, const std::string& why) const {
+    refuse(key, fmt::format("is {}, {}", shown(object_.at(key)), why));
   }
 
   // Absent and null mean the same to Hugging Face.
@@ -116,7 +117,7 @@ class Fields {
   void only(const char* key, const json& value) const {
     const json* found = find(key);
     if (found == nullptr || *found == value) return;
-    refuse_value(key, fmt::format("but only {} is supported; use another model", value.dump()));
+    refuse_value(key, fmt::format("but only {} is supported; use another model", shown(value)));
   }
 
   Fields section(const char* key) const {
@@ -131,9 +132,9 @@ class Fields {
     for (const auto& [key, value] : object_.items()) {
       if (value.is_null() || is_known(key)) continue;
       for (const auto& [name, why] : kRefused) {
-        if (name == key) refuse(key.c_str(), fmt::format("is not supported: {}", why));
+        if (name == key) refuse(key, fmt::format("is not supported: {}", why));
       }
-      refuse_value(key.c_str(),
+      refuse_value(key,
                    "a key that is not known here; if it does not change what the model computes, "
                    "remove it from the file, otherwise use another model");
     }
@@ -165,7 +166,7 @@ bool is_llama3(const Fields& section) {
     }
     if (kind && *kind != *found) {
       section.refuse_value(
-          key, fmt::format("but \"rope_type\" is {}; remove the wrong one", kind->dump()));
+          key, fmt::format("but \"rope_type\" is {}; remove the wrong one", shown(*kind)));
     }
     kind = *found;
   }

@@ -1,6 +1,7 @@
 #include "io/hf_folder.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "io/hf_folder_writer.h"
 #include "io/json_file.h"
 #include "io/output_folder.h"
@@ -56,7 +57,7 @@ void check_hf_parameters(const SafetensorsReader& reader,
     if (name.ends_with("rotary_emb.inv_freq")) continue;  // old tables; rope_theta gives them
     throw InputError(
         fmt::format("{}: tensor \"{}\" is not part of the model; it was saved from another model",
-                    reader.path().string(), name));
+                    reader.path().string(), printable(name)));
   }
 }
 

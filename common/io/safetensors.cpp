@@ -1,5 +1,6 @@
 #include "io/safetensors.h"
 
+#include "base/printable.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_index.h"
 #include "tensor/cast.h"
@@ -56,7 +57,7 @@ void SafetensorsReader::open_all_of(const fs::path& index) {
       throw InputError(
           fmt::format("{}: lists file \"{}\", which is not there; copy all files of "
                       "the model",
-                      index.string(), name));
+                      index.string(), printable(name)));
     }
     files_.push_back(std::make_shared<const File>(File::open_to_read(path)));
     for (auto& [tensor, entry] : parse_safetensors_header(*files_.back()).entries) {
@@ -65,7 +66,7 @@ void SafetensorsReader::open_all_of(const fs::path& index) {
         throw InputError(
             fmt::format("{}: holds tensor \"{}\", which {} lists {}; copy all files of "
                         "the model again",
-                        path.string(), tensor, index.string(),
+                        path.string(), printable(tensor), index.string(),
                         listed == weight_map.end() ? "nowhere" : "in another file"));
       }
       entry.file = files_.size() - 1;
@@ -77,7 +78,7 @@ void SafetensorsReader::open_all_of(const fs::path& index) {
     throw InputError(
         fmt::format("{}: lists tensor \"{}\" in file \"{}\", which does not hold it; "
                     "copy all files of the model again",
-                    index.string(), tensor, name));
+                    index.string(), printable(tensor), printable(name)));
   }
 }
 
@@ -85,7 +86,7 @@ const SafetensorsEntry& SafetensorsReader::entry(const std::string& name) const 
   const auto found = entries_.find(name);
   if (found == entries_.end()) {
     throw InputError(fmt::format("{}: holds no tensor \"{}\"; it was saved from another model",
-                                 path().string(), name));
+                                 path().string(), printable(name)));
   }
   return found->second;
 }
@@ -96,8 +97,8 @@ void SafetensorsReader::check_dtype(const std::string& name, const SafetensorsEn
       entry.dtype == DType::float32 && is_floating(dtype) && size_of(dtype) == 2;
   if (entry.dtype != dtype && !is_narrower) {
     throw InputError(fmt::format("{}: tensor \"{}\" is {}, but {} is needed; convert the file",
-                                 file_of(entry).path().string(), name, name_of(entry.dtype),
-                                 name_of(dtype)));
+                                 file_of(entry).path().string(), printable(name),
+                                 name_of(entry.dtype), name_of(dtype)));
   }
 }
 
@@ -107,7 +108,7 @@ const SafetensorsEntry& SafetensorsReader::require(const std::string& name, DTyp
   if (found.shape != shape) {
     throw InputError(fmt::format(
         "{}: tensor \"{}\" has shape {}, but the model's has {}; it was saved from another model",
-        file_of(found).path().string(), name, to_string(found.shape), to_string(shape)));
+        file_of(found).path().string(), printable(name), to_string(found.shape), to_string(shape)));
   }
   check_dtype(name, found, dtype);
   return found;

@@ -1,6 +1,8 @@
 #include "io/safetensors_header.h"
 
 #include "base/check.h"
+#include "base/printable.h"
+#include "io/json_file.h"
 
 #include <zlib.h>
 
@@ -8,7 +10,6 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 namespace fsdp::io {
@@ -62,36 +63,22 @@ std::string read_header_text(const File& file, std::uint64_t nbytes) {
   return text;
 }
 
-json parse_json(const File& file, const std::string& text) {
-  // The parser would silently keep the last of two tensors with one name.
-  std::set<std::string> names;
-  std::string twice;
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth == 1 && event == json::parse_event_t::key &&
-        !names.insert(parsed.get<std::string>()).second) {
-      twice = parsed.get<std::string>();
-    }
-    return true;
-  };
-  json header;
+json read_header(const File& file, const std::string& text) {
   try {
-    header = json::parse(text, watch);
-  } catch (const json::parse_error& error) {
-    // Not the parser's own words: they repeat what was read, which may be any bytes.
-    damaged(file, fmt::format("its header is not JSON from byte {} on", 8 + error.byte));
-  } catch (const json::exception&) {
-    damaged(file, "its header holds a number beyond all bounds");
+    json header = parse_json(text, 8);
+    if (!header.is_object()) damaged(file, "its header is not a JSON object");
+    return header;
+  } catch (const JsonError& error) {
+    damaged(file, fmt::format("its header {}", error.what()));
   }
-  if (!header.is_object()) damaged(file, "its header is not a JSON object");
-  if (!twice.empty()) damaged(file, fmt::format("it names tensor \"{}\" twice", twice));
-  return header;
 }
 
+// In what follows, `name` is printable.
 std::uint64_t unsigned_of(const File& file, const std::string& name, const json& value,
                           const char* field) {
   if (!value.is_number_unsigned()) {
     damaged(file, fmt::format("tensor \"{}\": {} holds {}, not a whole number >= 0", name, field,
-                              value.dump()));
+                              shown(value)));
   }
   return value.get<std::uint64_t>();
 }
@@ -112,11 +99,15 @@ const StoredType& type_of_field(const File& file, const std::string& name, const
   throw InputError(
       fmt::format("{}: tensor \"{}\" has dtype {}, which is not one of F32, F64, I32, I64, BF16, "
                   "F16; convert the file",
-                  file.path().string(), name, value.dump()));
+                  file.path().string(), name, shown(value)));
 }
 
 Shape shape_of_field(const File& file, const std::string& name, const json& value) {
   if (!value.is_array()) damaged(file, fmt::format("tensor \"{}\": shape is no list", name));
+  constexpr std::size_t kMostDimensions = 32;
+  if (value.size() > kMostDimensions) {
+    damaged(file, fmt::format("tensor \"{}\": {} dimensions are absurd", name, value.size()));
+  }
   Shape shape;
   std::uint64_t numel = 1;
   // So that a later multiplication by the element size cannot overflow either.
@@ -124,7 +115,7 @@ Shape shape_of_field(const File& file, const std::string& name, const json& valu
   for (const json& dimension : value) {
     const std::uint64_t size = unsigned_of(file, name, dimension, "shape");
     if (size > kMost || (size != 0 && numel > kMost / size)) {
-      damaged(file, fmt::format("tensor \"{}\": shape {} is absurd", name, value.dump()));
+      damaged(file, fmt::format("tensor \"{}\": shape {} is absurd", name, shown(value)));
     }
     numel *= size;
     shape.push_back(static_cast<std::int64_t>(size));
@@ -171,10 +162,11 @@ void check_cover(const File& file, const std::map<std::string, SafetensorsEntry>
   });
   std::uint64_t end = data_begin;
   for (const auto& [name, entry] : in_order) {
-    if (entry->begin < end) damaged(file, fmt::format("tensor \"{}\" overlaps another", *name));
+    if (entry->begin < end)
+      damaged(file, fmt::format("tensor \"{}\" overlaps another", printable(*name)));
     if (entry->begin > end) {
       damaged(file, fmt::format("{} bytes before tensor \"{}\" belong to nothing",
-                                entry->begin - end, *name));
+                                entry->begin - end, printable(*name)));
     }
     end = entry->begin + entry->nbytes;
   }
@@ -216,19 +208,19 @@ std::uint64_t SafetensorsWriter::Item::nbytes() const {
 SafetensorsHeader parse_safetensors_header(const File& file) {
   const std::uint64_t file_nbytes = file.nbytes();
   const std::string text = read_header_text(file, file_nbytes);
-  const json parsed = parse_json(file, text);
+  const json parsed = read_header(file, text);
   const std::uint64_t data_begin = 8 + text.size();
   SafetensorsHeader header;
   for (const auto& [name, value] : parsed.items()) {
     if (name != "__metadata__") {
-      header.entries.emplace(name,
-                             parse_entry(file, name, value, data_begin, file_nbytes - data_begin));
+      header.entries.emplace(
+          name, parse_entry(file, printable(name), value, data_begin, file_nbytes - data_begin));
       continue;
     }
     if (!value.is_object()) damaged(file, "__metadata__ is not a JSON object");
     for (const auto& [key, entry] : value.items()) {
       if (!entry.is_string()) {
-        damaged(file, fmt::format("__metadata__ \"{}\" is not a string", key));
+        damaged(file, fmt::format("__metadata__ \"{}\" is not a string", printable(key)));
       }
       header.metadata.emplace(key, entry.get<std::string>());
     }

@@ -1,6 +1,7 @@
 #include "io/safetensors_index.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "io/json_file.h"
 
 #include <fmt/format.h>
@@ -25,7 +26,7 @@ std::map<std::string, std::string> read_safetensors_index(const std::filesystem:
       throw InputError(fmt::format(
           "{}: tensor \"{}\" is listed in {}, which is not the name of a file in the same folder; "
           "copy or save the index again",
-          path.string(), tensor, value.dump()));
+          path.string(), printable(tensor), shown(value)));
     }
     weight_map[tensor] = name;
   }

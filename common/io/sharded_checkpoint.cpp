@@ -1,6 +1,8 @@
 #include "io/sharded_checkpoint.h"
 
 #include "base/check.h"
+#include "base/printable.h"
+#include "io/json_file.h"
 #include "io/output_folder.h"
 #include "io/safetensors_header.h"
 #include "tensor/cast.h"
@@ -62,6 +64,16 @@ int world_size_of(const fs::path& folder) {
   return world_size;
 }
 
+json read_index(const fs::path& file, const std::string& text) {
+  try {
+    json index = parse_json(text);
+    if (index.is_object()) return index;
+  } catch (const JsonError& error) {
+    if (!text.empty()) reject(file, fmt::format("its index of slices {}", error.what()));
+  }
+  reject(file, "has no index of its slices");
+}
+
 }  // namespace
 
 void write_slices(const fs::path& folder, int rank, int world_size,
@@ -100,8 +112,7 @@ SliceReader::SliceReader(const fs::path& folder) : folder_(folder) {
 void SliceReader::add_file(std::size_t file) {
   const SafetensorsReader& reader = files_[file];
   std::map<std::string, std::string> metadata = reader.metadata();
-  const json index = json::parse(metadata[kIndex], nullptr, /*allow_exceptions=*/false);
-  if (!index.is_object()) reject(reader.path(), "has no index of its slices");
+  const json index = read_index(reader.path(), metadata[kIndex]);
   if (!metadata.contains(kHeaderChecksum)) reject(reader.path(), "its header has no checksum");
   metadata.erase(kIndex);
   metadata.erase(kHeaderChecksum);
@@ -116,7 +127,8 @@ void SliceReader::add_file(std::size_t file) {
                           found->value("shape", json()).is_array() &&
                           found->value("begin", json()).is_number_integer() &&
                           found->value("crc32", json()).is_number_unsigned();
-    if (!is_whole) reject(reader.path(), fmt::format("its index lacks tensor \"{}\"", name));
+    if (!is_whole)
+      reject(reader.path(), fmt::format("its index lacks tensor \"{}\"", printable(name)));
     Shape shape;
     for (const json& size : found->at("shape")) {
       if (!size.is_number_unsigned()) reject(reader.path(), "its index has a shape of no numbers");
@@ -125,8 +137,8 @@ void SliceReader::add_file(std::size_t file) {
     const auto [known, is_new] = tensors_.emplace(name, Whole{shape, entry.stored, {}});
     Whole& whole = known->second;
     if (!is_new && (whole.shape != shape || whole.dtype != entry.stored)) {
-      reject(reader.path(),
-             fmt::format("disagrees with another shard about the shape of \"{}\"", name));
+      reject(reader.path(), fmt::format("disagrees with another shard about the shape of \"{}\"",
+                                        printable(name)));
     }
     whole.parts.push_back({file, found->at("begin").get<std::int64_t>(), numel_of(entry.shape),
                            found->at("crc32").get<std::uint32_t>()});
@@ -140,13 +152,14 @@ void SliceReader::check_cover(const std::string& name, Whole& whole) const {
   for (const Part& part : whole.parts) {
     if (part.begin != end) {
       reject(files_[part.file].path(),
-             fmt::format("\"{}\" has a slice at element {} where {} was expected", name, part.begin,
-                         end));
+             fmt::format("\"{}\" has a slice at element {} where {} was expected", printable(name),
+                         part.begin, end));
     }
     end += part.numel;
   }
   if (end != numel_of(whole.shape)) {
-    reject(folder_, fmt::format("\"{}\" has {} of {} elements", name, end, numel_of(whole.shape)));
+    reject(folder_, fmt::format("\"{}\" has {} of {} elements", printable(name), end,
+                                numel_of(whole.shape)));
   }
 }
 
@@ -189,7 +202,7 @@ void SliceReader::check(const std::vector<StateSlice>& slices,
     throw InputError(
         fmt::format("{}: tensor \"{}\" would not be read: the checkpoint belongs to another model "
                     "or optimizer; use the configuration it was saved with",
-                    folder_.string(), name));
+                    folder_.string(), printable(name)));
   }
 }
 
@@ -207,7 +220,8 @@ void SliceReader::verify(int reader, int readers) const {
         crc = crc32_of({piece.raw(), piece.nbytes()}, crc);
       }
       if (crc != part.crc32) {
-        reject(files_[part.file].path(), fmt::format("the data of \"{}\" is damaged", name));
+        reject(files_[part.file].path(),
+               fmt::format("the data of \"{}\" is damaged", printable(name)));
       }
     }
   }

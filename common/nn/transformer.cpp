@@ -18,20 +18,23 @@ void require(bool condition, std::string_view field, const std::string& what) {
 }
 
 template <class T>
-void require_positive(T value, std::string_view field) {
-  require(value > 0 && std::isfinite(static_cast<double>(value)), field,
-          fmt::format("must be positive, is {}", value));
+void require_within(const Limits& limits, T value, std::string_view field,
+                    std::string_view remark = "") {
+  const auto number = static_cast<double>(value);  // a NaN is not within
+  require(
+      number >= limits.least && number <= limits.most, field,
+      fmt::format("is {}, must be between {} and {}{}", value, limits.least, limits.most, remark));
 }
 
 void require_valid(const RopeScaling& scaling) {
   const auto& [factor, low, high, original] = scaling;
   if (!scaling.is_on()) return;
-  require(factor >= 1 && std::isfinite(factor), "rope_factor",
-          fmt::format("must be at least 1 (0 = no scaling), is {}", factor));
-  require_positive(low, "rope_low_freq_factor");
-  require(high > low && std::isfinite(high), "rope_high_freq_factor",
+  require_within(kLimits.rope_factor, factor, "rope_factor", " (0 = no scaling)");
+  require_within(kLimits.turns, low, "rope_low_freq_factor");
+  require_within(kLimits.turns, high, "rope_high_freq_factor");
+  require(high > low, "rope_high_freq_factor",
           fmt::format("must be more than rope_low_freq_factor {}, is {}", low, high));
-  require_positive(original, "rope_original_context");
+  require_within(kLimits.size, original, "rope_original_context");
 }
 
 InitSpec residual_output_init(const TransformerConfig& config) {
@@ -42,18 +45,19 @@ InitSpec residual_output_init(const TransformerConfig& config) {
 }  // namespace
 
 void TransformerConfig::validate() const {
-  require_positive(vocab_size, "vocab_size");
-  require_positive(hidden_size, "hidden_size");
-  require_positive(num_hidden_layers, "num_hidden_layers");
-  require_positive(num_attention_heads, "num_attention_heads");
-  require_positive(intermediate_size, "intermediate_size");
-  require_positive(max_position_embeddings, "max_position_embeddings");
-  constexpr std::int64_t kMostHeadDim = 1'000'000;
-  require(explicit_head_dim >= 0 && explicit_head_dim <= kMostHeadDim && explicit_head_dim % 2 == 0,
+  require_within(kLimits.size, vocab_size, "vocab_size");
+  require_within(kLimits.size, hidden_size, "hidden_size");
+  require_within(kLimits.layers, num_hidden_layers, "num_hidden_layers");
+  require_within(kLimits.heads, num_attention_heads, "num_attention_heads");
+  require_within(kLimits.size, intermediate_size, "intermediate_size");
+  require_within(kLimits.size, max_position_embeddings, "max_position_embeddings");
+  require(explicit_head_dim >= 0 &&
+              static_cast<double>(explicit_head_dim) <= kLimits.head_dim.most &&
+              explicit_head_dim % 2 == 0,
           "head_dim",
           fmt::format("must be even (positions turn pairs) and at most {} (0 = hidden_size / "
                       "num_attention_heads), is {}",
-                      kMostHeadDim, explicit_head_dim));
+                      kLimits.head_dim.most, explicit_head_dim));
   require(explicit_head_dim != 0 || hidden_size % num_attention_heads == 0, "num_attention_heads",
           fmt::format("must divide hidden_size {}, is {}", hidden_size, num_attention_heads));
   require(head_dim() % 2 == 0, "num_attention_heads",
@@ -64,9 +68,9 @@ void TransformerConfig::validate() const {
           "num_key_value_heads",
           fmt::format("must divide num_attention_heads {} (0 = as many), is {}",
                       num_attention_heads, num_key_value_heads));
-  require_positive(rms_norm_eps, "rms_norm_eps");
-  require_positive(rope_theta, "rope_theta");
-  require_positive(initializer_range, "initializer_range");
+  require_within(kLimits.eps, rms_norm_eps, "rms_norm_eps");
+  require_within(kLimits.theta, rope_theta, "rope_theta");
+  require_within(kLimits.deviation, initializer_range, "initializer_range");
   require_valid(rope_scaling);
 }
 

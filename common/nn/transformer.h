@@ -10,6 +10,26 @@
 
 namespace fsdp::nn {
 
+struct Limits {
+  double least;
+  double most;
+};
+
+/// What the fields of a TransformerConfig may be, wherever they are written: in a configuration, in
+/// a config.json, or on a command line.
+struct TransformerLimits {
+  Limits size{1, 1e9};  ///< V, d, F, T, and the original context of scaled positions
+  Limits layers{1, 10'000};
+  Limits heads{1, 100'000};  ///< H, and G where it is not 0
+  Limits head_dim{1, 1e6};   ///< where it is not 0
+  Limits eps{1e-30, 1};
+  Limits theta{1, 1e30};
+  Limits rope_factor{1, 1e6};  ///< where it is not 0
+  Limits turns{1e-6, 1e6};     ///< rope_low_freq_factor, rope_high_freq_factor
+  Limits deviation{1e-30, 100};
+};
+inline constexpr TransformerLimits kLimits;
+
 /// The sizes of a model, named as in Hugging Face's LlamaConfig.
 struct TransformerConfig {
   std::int64_t vocab_size = 256;               ///< V

@@ -67,7 +67,7 @@ function readAddress() {
   chosen = { ...DEFAULTS, length: 0 };
   for (const control of CONTROLS) {
     const text = address.get(control.key);
-    if (control.choices && text in control.choices) chosen[control.key] = text;
+    if (control.choices && Object.hasOwn(control.choices, text)) chosen[control.key] = text;
     if (control.stops && text !== null && stopsOf(control).includes(Number(text))) {
       chosen[control.key] = Number(text);
     }

@@ -199,6 +199,10 @@ TEST_CASE("what 64 bits cannot count is refused", "[estimator]") {
   CHECK_THAT(
       refusal({preset, "--training.local_batch_size=8", "--training.global_batch_size=8000000"}),
       contains("command line: training.global_batch_size: two iterations"));
+  // What is recorded of every micro-batch would fill the memory of this machine.
+  CHECK_THAT(
+      refusal({"--training.global_batch_size=4000000"}),
+      contains("training.global_batch_size: is 4000000, which is") && contains("use at most"));
   CHECK_THAT(refusal({"--model.hidden_size=1000000000", "--model.vocab_size=1000000000"}),
              contains("model.hidden_size"));
   CHECK_THAT(refusal({"--model.max_position_embeddings=1000000000",

@@ -5,8 +5,8 @@
 COUNT trainings (60) are stopped by SIGINT or SIGTERM, at a chance line of their output, with W = 1,
 2, 3, 4: each must end with 130 or 143 and a checkpoint from which the same command goes on, to the
 same parameters as a training that nobody stopped. Then every program writes to a full device, to a
-closed stream and to a reader that goes away; and the training runs under small `ulimit -v`: there
-it must end with a sentence. At the end: "tried N, as promised N, otherwise N".
+closed stream and to a reader that goes away; and the training runs under small limits of memory,
+files and stacks (`ulimit -v`, `-f`, `-s`): there it must end with a sentence. At the end: "tried N, as promised N, otherwise N".
 """
 
 from __future__ import annotations
@@ -91,22 +91,33 @@ def outputs(folder: Path, programs: dict[str, list[str]]) -> list[str]:
     return faults
 
 
-def address_space(program: Path, folder: Path, draw: random.Random) -> str:
+# What a process may take, and the range that is tried: of its memory, of a file, of a stack.
+SMALL = {"ulimit -v": (resource.RLIMIT_AS, 20 << 20, 400 << 20),
+         "ulimit -f": (resource.RLIMIT_FSIZE, 1 << 9, 1 << 18),
+         "ulimit -s": (resource.RLIMIT_STACK, 1 << 15, 2 << 20)}
+
+
+def under_limit(program: Path, folder: Path, draw: random.Random) -> str:
     strategy, ranks = draw.choice(RUNS)
-    nbytes = draw.randrange(20, 400) << 20
+    what = draw.choice(list(SMALL))
+    kind, least, most = SMALL[what]
+    nbytes = draw.randrange(least, most)
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (nbytes, nbytes))
+        resource.setrlimit(kind, (nbytes, nbytes))
         resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
 
-    try:
-        done = run(command(program, folder, strategy, ranks), preexec_fn=limit)
-    except subprocess.TimeoutExpired:
-        return f"{strategy} {ranks}: ulimit -v {nbytes >> 10}: does not end"
+    with tempfile.TemporaryDirectory(dir=folder) as checkpoints:
+        try:
+            done = run(command(program, folder, strategy, ranks,
+                               f"--checkpoint.folder={checkpoints}"), preexec_fn=limit)
+        except subprocess.TimeoutExpired:
+            return f"{strategy} {ranks}: {what} {nbytes >> 10}: does not end"
     said = done.stderr.startswith("unshard-train: ") or "error while loading shared" in done.stderr
-    if done.returncode == 0 or (done.returncode in (1, 2, 127) and said):
+    is_raw = "std::" in done.stderr
+    if done.returncode == 0 or (done.returncode in (1, 2, 127) and said and not is_raw):
         return ""
-    return f"{strategy} {ranks}: ulimit -v {nbytes >> 10}: {done.returncode}: {done.stderr[-300:]}"
+    return f"{strategy} {ranks}: {what} {nbytes >> 10}: {done.returncode}: {done.stderr[-300:]}"
 
 
 def main() -> int:
@@ -129,7 +140,7 @@ def main() -> int:
             "demo": [str(program.with_name("unshard-demo"))],
             "report": [report, "--fake", "--model", "nano", "--out", str(folder / "picture")],
             "report --help": [report, "--help"]})
-        faults += [address_space(program, folder, draw) for _ in range(options.count // 2)]
+        faults += [under_limit(program, folder, draw) for _ in range(options.count // 2)]
     for fault in filter(None, faults):
         print(fault)
     otherwise = sum(map(bool, faults))

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import re
+import resource
 import subprocess
 import sys
 
@@ -9,13 +11,13 @@ PROGRAM = pathlib.Path("build/release/bin/unshard-train")
 STEPS = 12
 
 
-def arguments(folder: pathlib.Path, ranks: int) -> list[str]:
+def arguments(folder: pathlib.Path, ranks: int, strategy: str = "") -> list[str]:
     """A training of a second or less that saves after every step, and exports at the end."""
     text = folder / "text.txt"
     if not text.exists():
         text.write_text("the cat sat on the mat and the dog sat on the log. " * 40,
                         encoding="utf-8")
-    strategy = "single" if ranks == 1 else "fsdp"
+    strategy = strategy or ("single" if ranks == 1 else "fsdp")
     return [str(PROGRAM), "--model.preset=nano", "--model.vocab_size=128", "--data.path", str(text),
             f"--training.steps={STEPS}", "--training.local_batch_size=1",
             "--training.global_batch_size=4", "--lr_scheduler.kind=warmup_cosine",
@@ -27,6 +29,46 @@ def arguments(folder: pathlib.Path, ranks: int) -> list[str]:
 def run(command: list[str]) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False,
                           errors="replace")
+
+
+# What no message may hold: words of a library, or what moves a terminal's cursor.
+JARGON = re.compile(r"exception|terminate|what\(\)|std::|json\.|toml::|filesystem error|bad_alloc|"
+                    r"Segmentation|runtime_error|CLI::|does not know|0x[0-9a-f]{6,}", re.IGNORECASE)
+RAW = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]")
+LONGEST = 10_000
+CPU_SECONDS = 20
+ADDRESS_SPACE = 4 << 30
+
+
+def limited() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def ending(command: list, names: str = "", **more) -> tuple[int, str]:
+    """Runs a program in little time and memory, on input that may be anything. The exit code, and
+    what is wrong with the way it ended, or nothing. `names` must stand in what it says of an
+    error."""
+    try:
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=120,
+                              check=False, preexec_fn=limited, **more)
+    except subprocess.TimeoutExpired:
+        return -1, "does not end"
+    code, said = done.returncode, done.stderr
+    text = said.decode("utf-8", "replace")
+    wrong = [] if code in (0, 1, 2) else [f"exit code {code}: {text[:300]}"]
+    if raw := RAW.search(said) or RAW.search(done.stdout):
+        wrong.append(f"prints {raw.group()!r}")
+    if len(said) > LONGEST:
+        wrong.append(f"a message of {len(said)} bytes")
+    if jargon := JARGON.search(text):
+        wrong.append(f"jargon: {jargon.group()}: {text[:300]}")
+    if code == 2 and (len(text.splitlines()) != 1 or not re.match(r"unshard-\w+: ", text)):
+        wrong.append(f"not a sentence: {text[:300]!r}")
+    if code != 0 and names not in text:
+        wrong.append(f"does not name {names}: {text[:300]}")
+    return code, "; ".join(wrong)
 
 
 def fingerprint(folder: pathlib.Path) -> str:

@@ -30,6 +30,19 @@ def processes(mark: str) -> list[int]:
     return found
 
 
+def ranks(mark: str) -> dict[int, int]:
+    """The processes of PROGRAM among them, by their rank."""
+    found = {}
+    for process in processes(mark):
+        if os.readlink(f"/proc/{process}/exe") != os.path.realpath(PROGRAM):
+            continue
+        for setting in Path(f"/proc/{process}/environ").read_text().split("\0"):
+            name, _, value = setting.partition("=")
+            if name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+                found[int(value)] = process
+    return found
+
+
 class JobTest(unittest.TestCase):
     """A folder of its own, which every process names on its command line."""
 

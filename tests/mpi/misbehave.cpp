@@ -4,6 +4,7 @@
 #include "comm/world.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -48,6 +49,7 @@ const std::map<std::string, std::function<void(ProcessGroup&)>>& modes() {
       {"computes", [](ProcessGroup&) { compute_forever(); }},
       {"dies", [](ProcessGroup&) { std::raise(SIGKILL); }},
       {"exits", [](ProcessGroup&) { std::exit(0); }},
+      {"ends its thread", [](ProcessGroup&) { ::pthread_exit(nullptr); }},
   };
   return all;
 }

@@ -80,6 +80,11 @@ class Misbehavior(jobs.JobTest):
         self.assertIn("boom", said)
         self.assertIn("rank 1 still computes 8 seconds after this", said)
 
+    def test_a_rank_that_ends_its_thread(self):
+        code, said = self.run_mode("ends its thread")
+        self.assertNotEqual(code, 0, said)
+        self.assertIn("rank 1: it has ended its own thread by pthread_exit()", said)
+
     def test_a_rank_that_is_killed(self):
         code, said = self.run_mode("dies")
         self.assertNotEqual(code, 0, said)

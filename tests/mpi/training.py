@@ -8,6 +8,7 @@ PROGRAM is unshard-train. What it trains is compared with ranks that are threads
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -100,11 +101,10 @@ class Training(trainings.TrainingTest):
                 resumed = self.train(then[0], folder, **then[1])
                 self.assertEqual(resumed["param_sha256"], whole["param_sha256"])
 
-    def send_to_one_rank(self, number: int):
-        of_ranks = [process for process in jobs.processes(str(self.folder))
-                    if os.readlink(f"/proc/{process}/exe") == os.path.realpath(jobs.PROGRAM)]
-        self.assertEqual(len(of_ranks), 4)
-        os.kill(max(of_ranks), number)
+    def send_to_one_rank(self, number: int, rank: int = 2):
+        of_ranks = jobs.ranks(str(self.folder))
+        self.assertEqual(sorted(of_ranks), [0, 1, 2, 3])
+        os.kill(of_ranks[rank], number)
 
     def test_a_killed_rank_leaves_a_checkpoint_that_loads(self):
         self.assertNotEqual(
@@ -117,6 +117,15 @@ class Training(trainings.TrainingTest):
             self.interrupted(lambda _: self.send_to_one_rank(signal.SIGSTOP)), 0)
         self.assertRegex(self.said, "nothing has been heard from rank . for 3 seconds")
         self.assert_checkpoint_loads()
+
+    def test_a_signal_to_one_rank_stops_all_after_the_step(self):
+        for rank, number in ((0, signal.SIGINT), (1, signal.SIGTERM), (3, signal.SIGINT)):
+            with self.subTest(rank=rank, number=number.name):
+                shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
+                self.assertNotEqual(
+                    self.interrupted(lambda _, n=number, r=rank: self.send_to_one_rank(n, r)), 0)
+                self.assertIn(f"stopped by {number.name} after step", self.said)
+                self.assert_checkpoint_loads()
 
     def test_a_terminated_job_leaves_a_checkpoint_that_loads(self):
         self.assertNotEqual(self.interrupted(lambda job: job.send_signal(signal.SIGTERM)), 0)

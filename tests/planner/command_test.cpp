@@ -53,6 +53,14 @@ TEST_CASE("Quantities are read with their units") {
   }
 }
 
+TEST_CASE("A plan for too many layers is refused before it begins") {
+  nn::TransformerConfig deep = nn::TransformerConfig::nano();
+  const std::vector<const char*> words = {"--plan", "--memory=1GB", "--ranks=1..4"};
+  deep.num_hidden_layers = 667;
+  CHECK_THROWS_WITH(run_whole(words, {}, deep),
+                    contains("--plan: 667 layers for each of 3 numbers of ranks are too many"));
+}
+
 TEST_CASE("A plan says what is best, why, and what else costs") {
   const std::string text = run({"--plan", "--memory=1MB", "--ranks=1..4", "--global-batch=8"});
   for (const char* part : {"Nothing is both faster and smaller", "The fastest:", "binds", "peak",

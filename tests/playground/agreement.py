@@ -73,6 +73,19 @@ document.querySelector('button[type=reset]').click();
 seen.push(see('reset'));
 report(seen);"""
 
+# Words that every object of JavaScript has, and no control offers.
+ADDRESS = """
+const seen = [];
+const keys = [...document.querySelectorAll('#controls select')].map((each) => each.id);
+for (const word of ['', '__proto__', 'constructor', 'toString', 'null']) {
+  for (const key of keys) {
+    history.replaceState(null, '', `#${key}=${word}`);
+    readAddress();
+    seen.push({ address: location.hash, step: document.getElementById('step-exact').textContent });
+  }
+}
+report(seen);"""
+
 
 def numbers_of(point: dict) -> dict:
     """The numbers of a point of unshard-estimate's JSON, by name."""
@@ -221,6 +234,13 @@ def check_controls(browser: Browser, folder: Path, estimator: Estimator) -> None
     expect(commands[0] == commands[-1], "reset shows what the page began with")
 
 
+def check_addresses(browser: Browser, folder: Path) -> None:
+    """A value that no control offers is ignored."""
+    shown = seen(browser, folder, ADDRESS)
+    wrong = [each["address"] for each in shown if each["step"] != shown[0]["step"]]
+    expect(not wrong, f"{len(shown)} addresses with words that mean nothing: {wrong or 'ignored'}")
+
+
 def check_pictures(browser: Browser, folder: Path) -> None:
     """The page draws itself, wide and narrow."""
     address = (folder / "index.html").as_uri()
@@ -238,6 +258,8 @@ def check(program: Path, browser_program: str, out: Path) -> None:
     check_grid(browser, folder, estimator)
     print("the controls:")
     check_controls(browser, folder, estimator)
+    print("the address:")
+    check_addresses(browser, folder)
     check_pictures(browser, folder)
 
 

@@ -10,8 +10,8 @@ namespace fsdp::train {
 namespace {
 
 struct Wrong {
-  const char* json;
-  const char* message;
+  std::string json;
+  std::string message;
 };
 
 const std::vector<Wrong> kWrong = {
@@ -27,7 +27,7 @@ const std::vector<Wrong> kWrong = {
     {"{\n\"bf16\": true\n}",
      "ds.json:2: bf16: is true, must be a JSON object such as {\"enabled\": …}"},
     {"{\"bf16\": {\"enabled\": true},\n\"bf16\": {\"enabled\": false}}",
-     "ds.json:2: bf16: is given twice; leave one out"},
+     "ds.json:2: names \"bf16\" twice"},
     {"{\"zero_optimization.stage\": 2, \"zero_optimization\": {\"stage\": 3}}",
      "ds.json:1: zero_optimization.stage: is a name with a dot; write a section as a JSON object "
      "of "
@@ -35,7 +35,10 @@ const std::vector<Wrong> kWrong = {
     {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\n\"warmup_num_steps\": -3}}}",
      "ds.json:2: scheduler.params.warmup_num_steps: lr_scheduler.warmup_steps: is -3, must be a "
      "whole number between 0 and 1000000000"},
-    {"{\"gradient_clipping\": 1e999}", "ds.json:1: not JSON: a number is beyond all bounds"},
+    {"{\"gradient_clipping\": 1e999}",
+     "ds.json:1: is not JSON: it holds a number beyond all bounds"},
+    {"{\n\"x\": " + std::string(5000, '[') + std::string(5000, ']') + "}",
+     "ds.json:2: is nested more than 64 deep, which no file of its kind needs"},
     // Keys that are not known.
     {"{\n\"train_batchsize\": 16\n}",
      "ds.json:2: train_batchsize: unknown key; did you mean train_batch_size? docs/deepspeed.md "

@@ -1,6 +1,7 @@
 #include "program/command_line/option_parser.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "program/program.h"
 
 #include <CLI/CLI.hpp>
@@ -89,7 +90,7 @@ std::optional<int> OptionParser::parse(int argc, const char* const* argv) {
     std::ostringstream out;
     std::ostringstream err;
     if (app_->exit(error, out, err) != 0) {
-      throw InputError(std::string(error.what()) + "; --help shows the options");
+      throw InputError(printable(error.what(), 400) + "; --help shows the options");
     }
     print_line(out.str());
     return 0;

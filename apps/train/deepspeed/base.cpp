@@ -1,6 +1,7 @@
 #include "train/deepspeed/base.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "train/deepspeed/deepspeed.h"
 
 #include <fmt/format.h>
@@ -43,8 +44,8 @@ void DeepSpeedBase::check_agreement(const Setting& setting) const {
   if (value == said->second.value) return;
   throw InputError(
       fmt::format("{}: {}: is {}, but {} makes it {}; leave one of them out, or decide with --{}",
-                  setting.origin, setting.key, plain(value), said->second.origin,
-                  plain(said->second.value), setting.key));
+                  setting.origin, setting.key, printable(value), said->second.origin,
+                  printable(said->second.value), setting.key));
 }
 
 }  // namespace fsdp::train

@@ -1,8 +1,9 @@
 #include "train/deepspeed/document.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "io/file_io.h"
-#include "train/config_keys.h"
+#include "io/json_file.h"
 
 #include <fmt/format.h>
 
@@ -11,8 +12,6 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
-#include <set>
-#include <utility>
 
 namespace fsdp::train::deepspeed {
 namespace {
@@ -21,83 +20,32 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 16;  // no configuration is longer
 
-// Counts the lines that the parser has read: it reports no places, but it calls back at each key.
-class LineCounter {
- public:
-  // NOLINTBEGIN(readability-identifier-naming): the standard's names
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-  // NOLINTEND(readability-identifier-naming)
-
-  LineCounter(const char* at, int* line) : at_(at), line_(line) {}
-  reference operator*() const { return *at_; }
-  LineCounter& operator++() {
-    if (*at_++ == '\n') ++*line_;
-    return *this;
-  }
-  LineCounter operator++(int) {
-    const LineCounter before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const LineCounter& other) const { return at_ == other.at_; }
-
- private:
-  const char* at_;
-  int* line_;
-};
-
 [[noreturn]] void refuse(const std::string& file, int line, const std::string& what) {
   throw InputError(fmt::format("{}:{}: {}", file, line, what));
 }
 
-// Which line each key stands on, by its path. A parser would silently keep the last of two.
+// Which line each key stands on, by its path.
 Json parse(const std::string& text, const std::string& file, std::map<std::string, int>& lines) {
-  int line = 1;
-  std::vector<std::string> path;  // the key that is being read, in each object around
-  std::vector<std::set<std::string>> names;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) {
-      path.emplace_back();
-      names.emplace_back();
-    }
-    if (event == Json::parse_event_t::object_end) {
-      path.pop_back();
-      names.pop_back();
-    }
-    if (event == Json::parse_event_t::key) {
-      path.back() = parsed.get<std::string>();
-      const std::string whole = fmt::format("{}", fmt::join(path, "."));
-      if (!names.back().insert(path.back()).second) {
-        refuse(file, line, plain(whole) + ": is given twice; leave one out");
-      }
-      lines[whole] = line;
-    }
-    return true;
+  const auto on_key = [&](const std::vector<std::string>& path, int line) {
+    lines[fmt::format("{}", fmt::join(path, "."))] = line;
   };
-  const char* end = text.data() + text.size();
   try {
-    return Json::parse(LineCounter(text.data(), &line), LineCounter(end, &line), watch);
-  } catch (const Json::parse_error& error) {
-    const std::size_t bad = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
-    const auto at = text.begin() + static_cast<std::ptrdiff_t>(bad);
+    return io::parse_ordered_json(text, on_key);
+  } catch (const io::JsonError& error) {
+    if (error.byte == std::string::npos) refuse(file, error.line, error.what());
+    const auto at = text.begin() + std::ssize(text.substr(0, error.byte));
     const auto begin = std::find(std::make_reverse_iterator(at), text.rend(), '\n').base();
     const auto number = static_cast<int>(std::count(text.begin(), at, '\n')) + 1;
     refuse(file, number,
            fmt::format("not JSON, at \"{}\"; JSON has true and false in lower case, texts in "
                        "double quotes, no comments, and no comma after the last value",
-                       plain(std::string(begin, std::find(at, text.end(), '\n')))));
-  } catch (const Json::exception&) {
-    refuse(file, line, "not JSON: a number is beyond all bounds");
+                       printable({begin, std::find(at, text.end(), '\n')})));
   }
 }
 
 }  // namespace
 
-std::string Entry::origin() const { return place + ": " + plain(path); }
+std::string Entry::origin() const { return place + ": " + printable(path); }
 
 std::string Entry::text() const {
   if (value.is_string()) return value.get<std::string>();
@@ -111,7 +59,7 @@ std::string Entry::text() const {
 }
 
 std::string Entry::shown() const {
-  return value.is_string() ? '"' + plain(text()) + '"' : plain(text());
+  return value.is_string() ? '"' + printable(text()) + '"' : printable(text());
 }
 
 void Entry::refuse(const std::string& why) const {

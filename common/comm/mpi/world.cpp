@@ -6,9 +6,11 @@
 #include "comm/rank_body.h"
 #include "comm/rank_error.h"
 
+#include <cxxabi.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <string>
@@ -25,6 +27,9 @@ Message run_own_rank(const RankOptions& options, const std::shared_ptr<Engine>& 
   try {
     run_body(options, make_backend(engine, engine->world()), body);
     ended.text = engine->leaked();
+  } catch (const abi::__forced_unwind&) {
+    std::fprintf(stderr, "rank %d: %s\n", Job::instance().rank(), kEndedThread);
+    Job::instance().kill();
   } catch (...) {
     error = std::current_exception();
     ended.kind = Message::Kind::threw;

@@ -66,6 +66,25 @@ TEST_CASE("bytes can change their kind without changing the total") {
   CHECK(tracker.by_owner() == std::map<std::string, std::int64_t>{{"v/h", 64}});
 }
 
+TEST_CASE("to free a block needs no memory, so that a destructor may") {
+  MemoryTracker tracker;
+  std::vector<MemoryTracker::BlockId> alive;
+  for (int i = 0; i < 5; ++i) alive.push_back(tracker.on_alloc(Kind::temp, 1, nullptr));
+  tracker.set_logging(true);
+  std::mt19937 random(1);
+  for (int i = 0; i < 3000; ++i) {
+    for (auto more = random() % 9; more > 0; --more) {
+      alive.push_back(tracker.on_alloc(Kind::temp, 1, nullptr));
+      tracker.recategorize(alive[random() % alive.size()], Kind::activation);
+    }
+    // All of them, now and then: what is needed then must have its place.
+    const std::size_t kept = random() % 50 == 0 ? 0 : alive.size() / 2;
+    const auto* const log = tracker.log().data();
+    for (; alive.size() > kept; alive.pop_back()) tracker.on_free(alive.back());
+    CHECK(tracker.log().data() == log);
+  }
+}
+
 TEST_CASE("a block is freed once, and its id is never used again") {
   MemoryTracker tracker;
   const auto first = tracker.on_alloc(Kind::temp, 1, nullptr);

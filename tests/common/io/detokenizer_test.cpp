@@ -5,6 +5,7 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -123,6 +124,25 @@ TEST_CASE("what a tokenizer asks for beyond that is named", "[detokenizer]") {
         "decoder.decoders[0]: a pattern that is no String is not supported");
   CHECK(obstacle("/model/vocab", json::array({json::array({"a", 0.0})})) ==
         "model.vocab: a list is not supported");
+}
+
+TEST_CASE("steps that make a text much longer are not followed", "[detokenizer]") {
+  const auto doubled = [](int times) {
+    json file = json::parse(kSentencePiece);
+    json& steps = file["decoder"]["decoders"] = json::array();
+    for (int i = 0; i < times; ++i) {
+      steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "l"}}}, {"content", "ll"}});
+    }
+    return file.dump();
+  };
+  const std::string shorter = decoded(doubled(2), {5});
+  CHECK(std::ranges::count(shorter, 'l') == 8);  // of "Hello"
+  for (const int times : {7, 60}) {
+    const Written written(doubled(times));
+    CHECK_THAT(
+        Detokenizer::read(written.path).obstacle(),
+        contains("decoder.decoders[6]: with this step a text may become more than 64 times"));
+  }
 }
 
 TEST_CASE("a damaged tokenizer.json is refused with file, key and remedy", "[detokenizer]") {

@@ -174,7 +174,7 @@ TEST_CASE("sizes that are missing, of a wrong type or out of range are refused",
       {{{"vocab_size", nullptr}}, {"lacks \"vocab_size\""}},
       {{{"hidden_size", "16"}}, {"\"hidden_size\" is \"16\"", "must be a whole number"}},
       {{{"hidden_size", 16.0}}, {"must be a whole number"}},
-      {{{"hidden_size", -16}}, {"must be positive"}},
+      {{{"hidden_size", -16}}, {"hidden_size: is -16, must be between 1 and"}},
       {{{"num_attention_heads", (std::int64_t{1} << 32) + 2}}, {"beyond all bounds"}},
       {{{"num_attention_heads", 5}, {"head_dim", nullptr}}, {"must divide hidden_size 16"}},
       {{{"head_dim", 7}}, {"head_dim: must be even"}},
@@ -182,7 +182,12 @@ TEST_CASE("sizes that are missing, of a wrong type or out of range are refused",
       {{{"head_dim", 1'000'002}}, {"head_dim: must be even", "at most 1000000"}},
       {{{"num_key_value_heads", 0}}, {"\"num_key_value_heads\" is 0", "must be positive"}},
       {{{"tie_word_embeddings", 1}}, {"must be true or false"}},
-      {{{"rms_norm_eps", 0}}, {"must be positive"}},
+      {{{"num_hidden_layers", 1'000'000'000}}, {"num_hidden_layers: is 1000000000", "10000"}},
+      {{{"num_attention_heads", 200'000}}, {"num_attention_heads: is 200000, must be between"}},
+      {{{"rms_norm_eps", 0}}, {"rms_norm_eps: is 0, must be between"}},
+      {{{"rms_norm_eps", 2}}, {"rms_norm_eps: is 2, must be between"}},
+      {{{"rope_theta", 0.5}}, {"rope_theta: is 0.5, must be between 1 and"}},
+      {{{"initializer_range", 1e9}}, {"initializer_range: is 1000000000", "100"}},
       {{{"rope_theta", true}}, {"\"rope_theta\" is true", "must be a number"}},
   });
 }
@@ -201,7 +206,28 @@ TEST_CASE("a config.json that is no JSON object is refused", "[hf]") {
   refused(R"({"hidden_size": NaN})", "is not JSON");
   refused(R"({"hidden_size": 16, "hidden_size": 32})", "names \"hidden_size\" twice");
   refused(R"({"rope_parameters": {"rope_theta": 1, "rope_theta": 2}})",
-          "names \"rope_theta\" twice");
+          "names \"rope_parameters.rope_theta\" twice");
+  for (const std::size_t depth : {65UL, 100'000UL}) {
+    refused("{\"x\": " + std::string(depth, '[') + std::string(depth, ']') + "}",
+            "nested more than 64");
+    std::string objects = "0";
+    for (std::size_t i = 0; i < 65; ++i) objects = "{\"x\": " + objects + "}";
+    refused(objects, "nested more than 64");
+  }
+}
+
+TEST_CASE("a message shows little of what was read, and nothing raw", "[hf]") {
+  const auto message = [](const json& config) {
+    return message_of<InputError>([&] { read_text_as_config(config.dump()); });
+  };
+  const std::string nul("a\0b", 3);
+  CHECK_THAT(message({{nul, 1}}), contains("\"a\\x00b\" is 1, a key that is not known here"));
+  CHECK_THAT(message({{"\u202eb", 1}}), contains("\"\\u202eb\" is 1"));
+  const std::string much(3'000'000, 'x');
+  for (const json& config : {json{{"hidden_act", much}}, json{{much, 1}}, json{{"x", {much}}}}) {
+    CHECK_THAT(message(config), contains("xxx..."));
+    CHECK(message(config).size() < 1000);
+  }
 }
 
 TEST_CASE("what does not change the numbers is passed over", "[hf]") {

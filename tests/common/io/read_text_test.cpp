@@ -4,7 +4,10 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -45,8 +48,24 @@ TEST_CASE("a text longer than it may be is refused", "[file]") {
   write_text_atomically(folder / "text", "12345");
   CHECK_THAT(message_of<InputError>([&] { read_text(folder / "text", 4); }),
              contains("text: is longer than the 4 bytes it may have"));
-  CHECK_THAT(message_of<InputError>([] { read_text("/dev/zero", 1000); }),
-             contains("/dev/zero: is longer than"));
+}
+
+TEST_CASE("what is no file, or never begins, is not waited for", "[file]") {
+  const TemporaryFolder folder;
+  const auto refusal = [](const auto& open) { return message_of<InputError>(open); };
+  CHECK_THAT(refusal([] { read_text("/dev/zero"); }), contains("/dev/zero: is a device"));
+  CHECK_THAT(refusal([&] { read_text(folder.path()); }), contains("is a folder"));
+  const std::string pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THAT(refusal([&] { read_text(pipe); }), contains("is a pipe, and no program writes to it"));
+  CHECK_THAT(refusal([&] { File::open_to_read(pipe); }), contains("pipe: is a pipe; give a file"));
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  const std::string socket = folder / "socket";
+  socket.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  REQUIRE(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  CHECK_THAT(refusal([&] { read_text(socket); }), contains("socket: is a socket; give a file"));
+  ::close(listener);
 }
 
 }  // namespace

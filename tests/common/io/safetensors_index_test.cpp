@@ -88,13 +88,15 @@ TEST_CASE("an index that does not fit its files is refused", "[safetensors]") {
   refused(R"({"weight_map": {"a": "one.safetensors", "c": "two.safetensors"}})",
           {"one.safetensors: holds tensor \"b\"", "lists nowhere"});
   refused(R"({"weight_map": {"a": "one.safetensors", "a": "two.safetensors"}})",
-          {"names \"a\" twice"});
+          {"names \"weight_map.a\" twice"});
   for (const char* name : {"../one.safetensors", "/one.safetensors", "sub/one.safetensors",
                            "..\\\\one.safetensors", "..", ".", "", "one\\u0000.safetensors"}) {
     refused(std::string(R"({"weight_map": {"a": ")") + name + "\"}}",
             {"tensor \"a\" is listed in \"", "not the name of a file in the same folder"});
   }
   refused(R"({"weight_map": {"a": 1}})", {"tensor \"a\" is listed in 1"});
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  refused(R"({"weight_map": {"a": )" + deep + "}}", {"is nested more than 64 deep"});
 }
 
 TEST_CASE("a tensor in two files is refused", "[safetensors]") {

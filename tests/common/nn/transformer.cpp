@@ -155,14 +155,14 @@ TEST_CASE("a configuration is checked field by field") {
         }).empty());
   CHECK(message_with([](auto& c) {
           c.rope_scaling.factor = 0.5;
-        }).find("rope_factor: must be at least 1") != std::string::npos);
+        }).find("rope_factor: is 0.5, must be between 1 and") != std::string::npos);
   CHECK(message_with([](auto& c) {
           c.rope_scaling.factor = 8;
           c.rope_scaling.high_freq_factor = 1;
         }).find("rope_high_freq_factor: must be more than") != std::string::npos);
   CHECK(message_with([](auto& c) {
           c.rope_scaling = {.factor = 8, .original_max_position_embeddings = 0};
-        }).find("rope_original_context: must be positive") != std::string::npos);
+        }).find("rope_original_context: is 0, must be between 1") != std::string::npos);
   CHECK(message_with([](auto& c) { c.rms_norm_eps = 0; }).find("rms_norm_eps") !=
         std::string::npos);
   CHECK(message_with([](auto& c) {

@@ -2,6 +2,8 @@
 #include "kinds.h"
 #include "support/catch.h"
 
+#include <pthread.h>
+
 namespace fsdp::faults {
 namespace {
 
@@ -75,7 +77,11 @@ TEST_CASE("misbehavior: a rank throws") {
       {"out of memory",
        while_others_wait([](const Player&) { throw std::bad_alloc(); }),
        error,
-       {"rank 1: "}},
+       {"rank 1: out of memory"}},
+      {"the end of its thread",
+       while_others_wait([](const Player&) { ::pthread_exit(nullptr); }),
+       error,
+       {"rank 1: it has ended its own thread by pthread_exit()"}},
       {"an Aborted of its own",
        while_others_wait([](const Player&) { throw Aborted("Aborted: by hand"); }),
        aborted,
