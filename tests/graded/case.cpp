@@ -9,13 +9,13 @@
 namespace fsdp::graded {
 namespace {
 
-constexpr std::array<std::string_view, 3> kDeliveries{"plain", "lazy", "eager"};
+constexpr std::array<std::string_view, 4> kDeliveries{"plain", "lazy", "eager", "fails"};
 
 Delivery delivery_from(const std::string& name) {
   for (std::size_t i = 0; i < kDeliveries.size(); ++i) {
     if (name == kDeliveries[i]) return static_cast<Delivery>(i);
   }
-  fail("unknown delivery '{}': use plain, lazy or eager", name);
+  fail("unknown delivery '{}': use plain, lazy, eager or fails", name);
 }
 
 }  // namespace

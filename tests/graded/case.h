@@ -21,7 +21,8 @@ Json with(Json options, const Json& more);
 ///   plain  as the backend does it: some time between issue and wait
 ///   lazy   only in wait(); until then the output reads NaN
 ///   eager  at issue; until wait() the input of a reduction reads NaN
-enum class Delivery { plain, lazy, eager };
+///   fails  at issue; wait() for the last one issued throws, as if another rank had failed since
+enum class Delivery { plain, lazy, eager, fails };
 
 /// One case: a scenario by name, on so many ranks, with numbers that follow from the seed.
 struct Case {

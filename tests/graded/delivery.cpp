@@ -1,5 +1,6 @@
 #include "graded/delivery.h"
 
+#include "base/check.h"
 #include "comm/decorators.h"
 
 #include <cstring>
@@ -180,6 +181,39 @@ class Eager : public Decorated {
   }
 };
 
+// ----------------------------------------------------------------------------------------- fails
+
+/// An Error and no Aborted, because no rank really fails: a scenario may note it and end.
+class FailingPending : public Work::Pending {
+ public:
+  FailingPending(std::shared_ptr<int> started, int number)
+      : started_(std::move(started)), number_(number) {}
+  bool is_done() const override { return true; }
+  void wait() override {
+    if (number_ == *started_) fail("another rank has failed");
+  }
+
+ private:
+  std::shared_ptr<int> started_;
+  int number_;
+};
+
+class Fails : public Decorated {
+ public:
+  using Decorated::Decorated;
+
+  std::unique_ptr<Work::Pending> start(const Collective& call) override {
+    inner().start(call)->wait();
+    return std::make_unique<FailingPending>(started_, ++*started_);
+  }
+
+ private:
+  std::shared_ptr<Backend> decorate(std::shared_ptr<Backend> part) override {
+    return make_delivered(std::move(part), Delivery::fails);
+  }
+  std::shared_ptr<int> started_ = std::make_shared<int>(0);
+};
+
 }  // namespace
 
 std::shared_ptr<Backend> make_delivered(std::shared_ptr<Backend> inner, Delivery delivery) {
@@ -190,6 +224,8 @@ std::shared_ptr<Backend> make_delivered(std::shared_ptr<Backend> inner, Delivery
       return std::make_shared<Lazy>(std::move(inner));
     case Delivery::eager:
       return std::make_shared<Eager>(std::move(inner));
+    case Delivery::fails:
+      return std::make_shared<Fails>(std::move(inner));
   }
   return inner;
 }

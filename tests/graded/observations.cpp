@@ -78,10 +78,9 @@ std::string in_words(const std::string& name, const Json& value) {
 
 std::string to_string(const Case& asked) {
   std::string text = fmt::format("{} W={} seed {}", asked.scenario, asked.world_size, asked.seed);
-  if (asked.delivery != Delivery::plain) {
-    text +=
-        asked.delivery == Delivery::lazy ? " (bytes arrive in wait())" : " (bytes leave at issue)";
-  }
+  if (asked.delivery == Delivery::lazy) text += " (bytes arrive in wait())";
+  if (asked.delivery == Delivery::eager) text += " (bytes leave at issue)";
+  if (asked.delivery == Delivery::fails) text += " (another rank fails before wait())";
   if (asked.device != kCpu) text += " on cuda";
   for (const auto& [name, value] : asked.options.items()) {
     text += " " + in_words(name, value);
