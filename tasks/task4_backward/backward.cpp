@@ -94,18 +94,21 @@ void GradientReducer::complete_gradients(UnitGradients& gradients) {
 // Under no_sync (L > 1), push the full gradient to `full` first. Only the last micro-step of a
 // group reduces, and it reduces what `full` folds to.
 //
-// Under mixed precision sums have a dtype of their own, reduce_dtype(). Cast the full gradient
-// before it becomes part of one (REDUCE_SCATTER, tensor/cast.h), and free it: it was copied.
-//
 // Set:   each.input, each.leaf (REDUCE_SCATTER), reductions_, reducing_.
+//
+// Last, mixed precision: sums have a dtype of their own, reduce_dtype(). Every sum has it, in
+// `full`, on the wire and in the leaf. The full gradient is cast before it is part of one, and not
+// kept beside its copy (REDUCE_SCATTER, tensor/cast.h).
 void GradientReducer::start_reduce(UnitGradients& gradients) {
   todo("4.3", gradients, plan_, reductions_, reducing_);
 }
 
 // ------------------------------------------------------------------- TODO 4.4
-// Finish the reduction in flight, if any: wait, free the full gradient, keep the shard.
+// Finish the reduction in flight, if any. Afterwards nothing is in flight, what was sent is freed,
+// and the shard is part of the unit's sum.
 //
-// Hint:  push the leaf to `sharded`, which counts it as SHARDED_GRAD from then on.
+// Keep:  a running reduction still uses what it sends and what it receives.
+// Hint:  a leaf that was pushed to `sharded` counts as SHARDED_GRAD from then on.
 void GradientReducer::finish_reduce() {
   todo("4.4", reductions_, reducing_);
 }
@@ -113,8 +116,8 @@ void GradientReducer::finish_reduce() {
 // ------------------------------------------------------------------- TODO 4.5
 // After the unit's last backward node.
 //
-// Keep:  free the full parameters *before* you issue the reduction. Free the previous unit's
-//        gradient before it too (finish_reduce). So the peak does not depend on the link's speed.
+// Keep:  when the reduction is issued, this unit's full parameters and the previous unit's full
+//        gradient are freed already, however slow the link is.
 // Hint:  open_calls counts forward calls. The unit's backward ends with the last of them.
 void GradientReducer::post_backward(UnitGradients& gradients) {
   todo("4.5", gradients, reducing_);

@@ -20,6 +20,71 @@ Floats in_dtype(Floats values, DType dtype) {
   return values;
 }
 
+/// The gradients of a rank after `step`, every bit.
+void check_averages(const Observations& seen, int rank, int step, const Gradients& gradients) {
+  const Json& options = seen.asked().options;
+  const int steps = options.value("micro_steps", 1), world = seen.world_size();
+  const int shards = shards_of(seen.asked()), replicas = world / shards;
+  const int per_reduction = options.value("per_reduction", 1);
+  const int j = gradients.micro_batches();
+  const double scale = options.value("loss_scale", 1.0);
+  const auto factor = static_cast<float>(1.0 / j / scale);
+  for (const UnitLayout& unit : units_of(seen.asked())) {
+    const auto flats = unit.trainable();
+    for (std::size_t i = 0; i < flats.size(); ++i) {
+      const std::string key = fmt::format("step {} {}.{}", step, unit.name, i);
+      Check values("4.7", "a gradient is the sum over all micro-batches, multiplied by 1/J once",
+                   seen);
+      values.at(rank, unit.name);
+      if (!seen.has(rank, key)) {
+        values.that(false, "shard_grad is undefined", "a gradient", {});
+        continue;
+      }
+      const auto my = [&](const Floats& whole) { return shard_of(whole, rank % shards, shards); };
+      const Floats expected = my(gradients.of(flats[i], -1, factor));
+      const Floats sum = my(gradients.of(flats[i]));
+      const Floats observed = seen.floats(rank, key);
+      const std::string last = fmt::format("step {} {}.{}", step - 1, unit.name, i);
+      const bool adds = options.value("kept", false) && seen.has(rank, last) &&
+                        observed == tree<float>({seen.floats(rank, last), expected});
+      const auto is_sum_times = [&](double by) {
+        return observed == my(gradients.of(flats[i], -1, static_cast<float>(by)));
+      };
+      values.bits(
+          "shard_grad", observed, expected, valid_of(flats[i], rank % shards, shards),
+          {{replicas > 1 && is_sum_times(1.0 / j / scale / replicas),
+            "You divided by the number of replicas twice: begin_step has multiplied "
+            "plan_.loss_scale by it"},
+           {replicas > 1 && is_sum_times(1.0 * replicas / j / scale),
+            "You left out the number of replicas: begin_step has multiplied plan_.loss_scale by "
+            "it"},
+           {scale != 1 && is_sum_times(1.0 / j),
+            "You did not divide by plan_.loss_scale: the caller has multiplied the loss by it"},
+           {scale != 1 && is_sum_times(1.0 / j / scale / scale),
+            "You divided by plan_.loss_scale twice"},
+           {observed != expected &&
+                observed == in_dtype(times(sum, factor), reduce_dtype_of(seen.asked())),
+            "You multiplied by 1/J in the dtype of the sums, which rounds the average: cast the "
+            "sum to the dtype of the shard first"},
+           {steps > 1 && world > 1 && observed == in_two_steps(sum, world, steps),
+            "You multiplied by 1/W and then by 1/M: that is two roundings, where 1/J has one"},
+           {adds, "You added to the gradient of the previous step, which was kept: replace it"},
+           {steps > 1 && world == 1 && observed == sum,
+            "You did not divide by the number of micro-steps"},
+           {steps > 1 && world > 1 && observed == sum,
+            "This is the sum itself: you did not divide by J"},
+           {per_reduction > 1 && is_sum_times(1.0 * per_reduction / j),
+            fmt::format("You divided by the number of reductions, W * M / L with L = {}, but "
+                        "every micro-batch counts{}",
+                        per_reduction,
+                        per_reduction == steps ? "; or you divided by W and not by M" : "")},
+           {steps > 1 && world > 1 && is_sum_times(1.0 / world), "You divided by W, but not by M"},
+           {steps > 1 && world > 1 && is_sum_times(1.0 / steps),
+            "You divided by M, but not by W"}});
+    }
+  }
+}
+
 }  // namespace
 
 void judge_finish(const Setup& setup) {
@@ -33,8 +98,7 @@ void judge_finish(const Setup& setup) {
   const DType dtype = reduce_dtype_of(seen.asked());
   const std::int64_t summed = shard / 4 * static_cast<std::int64_t>(size_of(dtype));
   for (int rank = 0; options.value("extra", false) && rank < world; ++rank) {
-    Check many("4.7", "a step has as many backwards as its plan has micro-steps, and no more",
-               seen);
+    Check many("4.7", "a step ends after exactly M backwards", seen);
     many.at(rank).refused(
         fmt::format("finish_gradients after {} of {} micro-steps", steps + 1, steps),
         seen.at(rank, "after too many"), "Error",
@@ -43,18 +107,23 @@ void judge_finish(const Setup& setup) {
   for (int step = 0; step < options.value("steps", 1); ++step) {
     const std::string at = fmt::format("step {} ", step);
     const Gradients gradients(seen.asked(), step);
-    const int j = gradients.micro_batches();
-    const double scale = options.value("loss_scale", 1.0);
-    const auto factor = static_cast<float>(1.0 / j / scale);
     for (int rank = 0; rank < world; ++rank) {
       Check all("4.7", "gradients exist only after all micro-steps", seen);
-      all.at(rank).accepted("finish_gradients after all micro-steps",
-                            seen.at(rank, at + "after all"));
+      all.at(rank);
       for (int m = 0; m < steps; ++m) {
         all.refused(fmt::format("finish_gradients after {} of {} micro-steps", m, steps),
                     seen.at(rank, fmt::format("{}after {}", at, m)), "Error",
                     {std::to_string(m), std::to_string(steps)});
+        Check early("4.7", "a call that throws changes nothing", seen);
+        early.at(rank).equal(
+            fmt::format("micro_step() and leaves after finish_gradients after {} of {}", m, steps),
+            seen.text(rank, fmt::format("{}left after {}", at, m)),
+            fmt::format("{} and {}", m, m / per_reduction),
+            {{true, "You reset or folded before you compared the count with plan_.micro_steps"}});
       }
+      Check ended("4.7", "a step ends after exactly M backwards", seen);
+      ended.at(rank).accepted("finish_gradients after all micro-steps",
+                              seen.at(rank, at + "after all"));
       const std::int64_t counted = seen.number(rank, at + "micro-steps");
       Check ends("4.7", "finish_gradients ends the step: the count of micro-steps is 0 again",
                  seen);
@@ -73,6 +142,18 @@ void judge_finish(const Setup& setup) {
                   seen.bytes(rank, at + "accumulated", "SHARDED_GRAD"),
                   summed * partials(steps / per_reduction));
       }
+      std::int64_t defined = 0, trainable = 0;
+      for (const UnitLayout& unit : units) {
+        for (std::size_t i = 0; i < unit.trainable().size(); ++i, ++trainable) {
+          defined += seen.has(rank, fmt::format("{}{}.{}", at, unit.name, i)) ? 1 : 0;
+        }
+      }
+      Check set("4.7", "every trainable flat parameter has a gradient after finish_gradients",
+                seen);
+      set.at(rank).equal(
+          "flat parameters with a shard_grad", defined, trainable,
+          {{defined == 0, "You computed the averages and did not set shard_grad"},
+           {defined == std::ssize(units), "You set that of one flat parameter of each unit"}});
       Check kind("4.7",
                  "the gradient of a shard has its n elements and its dtype, and counts as "
                  "SHARDED_GRAD",
@@ -83,7 +164,8 @@ void judge_finish(const Setup& setup) {
                                  seen.bytes(rank, at + "accumulated", "total");
       kind.at(rank).equal(
           "SHARDED_GRAD bytes after finish_gradients", left, shard,
-          {{summed != shard && left == summed,
+          {{left == 2 * shard, "The sums stay allocated beside the gradients made of them"},
+           {summed != shard && left == summed,
             "The gradient has the dtype of the sums: cast it to that of the shard"},
            {summed != shard && left == 0 && grown == shard - released,
             "The cast made a copy that counts as another kind of memory: cast in an "
@@ -96,53 +178,19 @@ void judge_finish(const Setup& setup) {
                    seen.bytes(rank, at + "dropped", "SHARDED_GRAD"), 0,
                    {{true, "Part of the accumulated gradients stays allocated"}});
       }
-      for (const UnitLayout& unit : units) {
-        const auto flats = unit.trainable();
-        for (std::size_t i = 0; i < flats.size(); ++i) {
-          const std::string key = fmt::format("{}{}.{}", at, unit.name, i);
-          Check values(
-              "4.7", "a gradient is the sum over all micro-batches, multiplied by 1/J once", seen);
-          values.at(rank, unit.name);
-          if (!seen.has(rank, key)) {
-            values.that(false, "shard_grad is undefined", "a gradient", {});
-            continue;
-          }
-          const Floats expected = shard_of(gradients.of(flats[i], -1, factor), rank, world);
-          const Floats sum = shard_of(gradients.of(flats[i]), rank, world);
-          const Floats observed = seen.floats(rank, key);
-          const std::string last = fmt::format("step {} {}.{}", step - 1, unit.name, i);
-          const bool adds = kept && seen.has(rank, last) &&
-                            observed == tree<float>({seen.floats(rank, last), expected});
-          const auto is_sum_times = [&](double by) {
-            return observed ==
-                   shard_of(gradients.of(flats[i], -1, static_cast<float>(by)), rank, world);
-          };
-          values.bits(
-              "shard_grad", observed, expected, valid_of(flats[i], rank, world),
-              {{scale != 1 && is_sum_times(1.0 / j),
-                "You did not divide by plan_.loss_scale: the caller has multiplied the loss by it"},
-               {observed != expected && observed == in_dtype(times(sum, factor), dtype),
-                "You multiplied by 1/J in the dtype of the sums, which rounds the average: cast "
-                "the sum to the dtype of the shard first"},
-               {observed == in_two_steps(sum, world, steps),
-                "You multiplied by 1/W and then by 1/M: that is two roundings, where 1/J has one"},
-               {adds, "You added to the gradient of the previous step, which was kept: replace it"},
-               {steps > 1 && world == 1 && observed == sum,
-                "You did not divide by the number of micro-steps"},
-               {steps > 1 && world > 1 && observed == sum,
-                "This is the sum itself: you did not divide by J"},
-               {per_reduction > 1 && is_sum_times(1.0 * per_reduction / j),
-                fmt::format("You divided by the number of reductions, W * M / L with L = {}, but "
-                            "every micro-batch counts{}",
-                            per_reduction,
-                            per_reduction == steps ? "; or you divided by W and not by M" : "")},
-               {steps > 1 && world > 1 && is_sum_times(1.0 / world),
-                "You divided by W, but not by M"},
-               {steps > 1 && world > 1 && is_sum_times(1.0 / steps),
-                "You divided by M, but not by W"}});
-        }
-      }
+      check_averages(seen, rank, step, gradients);
     }
+  }
+}
+
+void judge_finish_in_mesh(const Setup& setup) {
+  const Observations& seen = run("finish", setup);
+  const Gradients gradients(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Check ends("4.7", "in a mesh, too, a step ends with the average over all micro-batches", seen);
+    ends.at(rank).accepted("finish_gradients after all micro-steps",
+                           seen.at(rank, "step 0 after all"));
+    if (ends.ok()) check_averages(seen, rank, 0, gradients);
   }
 }
 

@@ -10,11 +10,12 @@
 namespace fsdp::graded {
 
 /// All but the gathers of parameters: "reduce_scatter layers.0/gradient of 8 float32 per rank".
+/// What one unit starts in a row is sorted.
 std::vector<std::string> reductions_in(const Json& collectives);
 /// The gathers of parameters: "all_gather layers.0/backward", sorted.
 std::vector<std::string> gathers_in(const Json& collectives);
 std::string gather_line(const std::string& unit);
-/// What one unit is to start: one a trainable flat parameter.
+/// What one unit is to start: one per trainable flat parameter, sorted.
 std::vector<std::string> reductions_of(const UnitLayout& unit, int world_size,
                                        DType dtype = DType::float32);
 /// `line`, once for every trainable flat parameter of a unit.

@@ -19,6 +19,16 @@ std::vector<std::string> reductions_in(const Json& collectives) {
                               each.at("phase").get<std::string>(), each.at("numel").get<int>(),
                               each.at("dtype").get<std::string>()));
   }
+  // A unit may start its flat parameters in any order.
+  const auto of_one_unit = [](const std::string& a, const std::string& b) {
+    return a.substr(0, a.find(" of ")) == b.substr(0, b.find(" of "));
+  };
+  for (auto first = all.begin(); first != all.end();) {
+    const auto last = std::find_if_not(first, all.end(),
+                                       [&](const auto& line) { return of_one_unit(*first, line); });
+    std::sort(first, last);
+    first = last;
+  }
   return all;
 }
 
@@ -43,6 +53,7 @@ std::vector<std::string> reductions_of(const UnitLayout& unit, int world_size, D
     all.push_back(fmt::format("reduce_scatter {}/gradient of {} {} per rank", unit.name,
                               flat.shard(world_size), name_of(dtype)));
   }
+  std::sort(all.begin(), all.end());
   return all;
 }
 

@@ -32,6 +32,8 @@ struct UnitLayout {
   std::vector<FlatLayout> flats;  ///< trainable ones first
   std::vector<FlatLayout> trainable() const;
 };
+/// In how many shards a unit is cut: W, but in a mesh W/R.
+int shards_of(const Case& asked);
 /// The units of the model of a case in forward order, the root's (if any) first.
 std::vector<UnitLayout> units_of(const Case& asked);
 /// Bytes of float32, padded, of all trainable flat parameters of a unit: whole, or one shard.

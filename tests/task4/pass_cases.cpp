@@ -75,8 +75,8 @@ void check_order(const Observations& seen, int rank, const std::vector<UnitLayou
     drop.that(unit.dropped < unit.issued,
               "the full parameters were freed after the reduction started", "freed before it",
               {{true,
-                "You started the reduction too early: reshard first, or the leaf is allocated on "
-                "top of the parameters"}});
+                "You started the reduction too early: its leaf is allocated on top of the "
+                "parameters, which nothing needs anymore"}});
     if (!reduces) continue;
     Check finish("4.5", "the previous reduction is finished before the next one starts", seen);
     if (!before.empty()) {
@@ -89,15 +89,15 @@ void check_order(const Observations& seen, int rank, const std::vector<UnitLayou
                {other.waited < size,
                 "You started the next reduction first and finished the previous one afterwards"}});
     }
-    before = name;
+    if (unit.issued < size) before = name;
     Check overlap("4.5", "a reduction runs while the next unit computes", seen);
     const std::string next = next_in_backward(seen.asked(), name);
     const std::ptrdiff_t until = next.empty() ? size : first_of(lines, "backward_end " + next);
     overlap.at(rank, name)
-        .that(unit.waited >= until, "its reduction was waited for immediately",
+        .that(unit.waited >= until, "its reduction was waited for too early",
               next.empty() ? "in flight when the last node has run"
                            : "in flight while " + next + " computes",
-              {{true, "The unit waits for its own reduction: nothing overlaps"}});
+              {{true, "You waited for it before the next unit computes: nothing overlaps"}});
   }
 }
 
@@ -127,6 +127,12 @@ void check_gathers(const std::string& step, const Observations& seen, int rank,
         "You resharded after the first of a module's calls, and gathered again for the next"}});
 }
 
+/// Whether `observed` differs only by NaN in the place of +0.
+bool is_nan_where_zero(const Floats& observed, const Floats& expected) {
+  return std::equal(observed.begin(), observed.end(), expected.begin(), expected.end(),
+                    [](float a, float b) { return a == b || (std::isnan(a) && b == 0); });
+}
+
 void check_sums(const std::string& step, const Observations& seen, int rank,
                 const std::vector<UnitLayout>& units, const Gradients& gradients,
                 const std::vector<std::string>& names) {
@@ -136,15 +142,17 @@ void check_sums(const std::string& step, const Observations& seen, int rank,
     for (std::size_t i = 0; i < flats.size(); ++i) {
       const Floats observed = seen.floats(rank, fmt::format("sum {}.{}", name, i));
       const Floats expected = shard_of(gradients.of(flats[i]), rank, world);
+      const bool has_nan = std::any_of(observed.begin(), observed.end(),
+                                       [](float each) { return std::isnan(each); });
       Check values(step, "the reduced gradient has the same bits as in a single process", seen);
       values.at(rank, name)
           .bits("the sum", observed, expected, valid_of(flats[i], rank, world),
-                {{observed == Floats(expected.size(), 0.0F) && observed != expected,
+                {{step == "4.5" && has_nan && is_nan_where_zero(observed, expected),
+                  "You started the reduction before the gradient was complete: what no parameter "
+                  "wrote, and the padding, is still what fresh memory held"},
+                 {observed == Floats(expected.size(), 0.0F) && observed != expected,
                   "The sum is zero: what backward had written was lost"},
-                 {step == "4.6" &&
-                      std::any_of(observed.begin(), observed.end(),
-                                  [](float each) { return std::isnan(each); }) &&
-                      is_reached_only_before(seen.asked(), name),
+                 {step == "4.6" && has_nan && is_reached_only_before(seen.asked(), name),
                   "NaN: you reduced fresh memory of a unit that backward did not reach. Reset "
                   "its gradient buffers, because an earlier micro-step left them marked as "
                   "written."}});
@@ -178,6 +186,14 @@ void judge_until_end(const Setup& setup) {
           .that(first_of(states, name + " sharded") < std::ssize(states), "the unit is not sharded",
                 "sharded", {{true, "You never resharded the unit after its backward"}});
     }
+    const bool kept = std::ssize(order) < std::ssize(units);  // those that backward did not reach
+    if (!kept) {
+      gone.at(rank).equal(
+          "UNSHARDED_PARAM bytes", seen.bytes(rank, "memory", "UNSHARDED_PARAM"), 0,
+          {{seen.asked().options.value("group", 0) > 1,
+            "Parts of the parameters stay allocated: within(s) keeps them between forward and "
+            "backward only"}});
+    }
     if (one.ok()) check_sums("4.5", seen, rank, units, gradients, order);
   }
 }
@@ -196,7 +212,7 @@ void judge_two_gradients(const Setup& setup) {
     two.at(rank).equal(
         "UNSHARDED_GRAD bytes at the worst moment", most, 2 * full,
         {{most == count * full,
-          "All full gradients exist at once: nothing is sharded until the end of backward"},
+          "All full gradients exist at once: no reduction is finished before the end of backward"},
          {most > 2 * full, "The previous reduction is not finished in time"},
          {most == full, "The unit waits for its own reduction: nothing overlaps"}});
     two.equal("REDUCE_SCATTER bytes at the worst moment",
@@ -304,19 +320,6 @@ void judge_whole_backward(const Setup& setup) {
     std::reverse(sends.begin() + count, sends.end());
     return sends;
   };
-  /// What to say if a backward began with calls that an earlier one left open, else "".
-  const auto calls_left_to = [&](int rank, int m) -> std::string {
-    for (const UnitLayout& unit : units) {
-      if (m == 0 || full_grad_bytes(unit, world) == 0) continue;
-      const auto count = seen.number(rank, fmt::format("open calls of {} {}", unit.name, m - 1));
-      if (count <= 0) continue;
-      return fmt::format(
-          "The previous backward ended with open_calls = {} in unit {}: you did not reset that "
-          "count, so the unit now waits for more calls than there are, until backward ends",
-          count, unit.name);
-    }
-    return "";
-  };
   for (int rank = 0; rank < world; ++rank) {
     bool all_sent = true;
     for (int m = 0; m < steps; ++m) {
@@ -335,19 +338,24 @@ void judge_whole_backward(const Setup& setup) {
                 "or not, last unit first",
                 seen);
       const auto started = reductions_in(seen.at(rank, "collectives " + at));
-      const std::string left = calls_left_to(rank, m);
       const bool is_open = in_micro_step(seen.asked(), m).options.value("open", Json()) == -1;
-      all.at(rank).equal("what was started besides gathers", started,
-                         reduces ? sends : std::vector<std::string>{},
-                         {{reduces && started != sends && started == reached_in(m, sends),
-                           "A unit that backward did not reach sent nothing"},
-                          {reduces && started != sends && started == unreached_turned(m, sends),
-                           "You reduced the units that backward did not reach first to last: they "
-                           "go last unit first"},
-                          {reduces && started.empty() && is_open,
-                           "A forward whose loss was dropped left calls open, and the units wait "
-                           "for their backward: nothing was sent"},
-                          {!left.empty(), left}});
+      all.at(rank).equal(
+          "what was started besides gathers", started, reduces ? sends : std::vector<std::string>{},
+          {{reduces && started.size() > sends.size() &&
+                std::equal(sends.begin(), sends.end(), started.begin()),
+            "A unit whose backward was over was reduced once more at the end"},
+           {reduces && started != sends && started == reached_in(m, sends),
+            "A unit that backward did not reach sent nothing"},
+           {reduces && started != sends && started == unreached_turned(m, sends),
+            "You reduced the units that backward did not reach first to last: they "
+            "go last unit first"},
+           {reduces &&
+                std::is_permutation(started.begin(), started.end(), sends.begin(), sends.end()),
+            "The order is another: units whose backward did not end go last unit "
+            "first, half done or not reached"},
+           {reduces && started.empty() && is_open,
+            "A forward whose loss was dropped left calls open, and the units wait "
+            "for their backward: nothing was sent"}});
       all_sent = all_sent && all.ok();
       if (!options.value("ahead", false)) {
         check_gathers("4.6", seen, rank, seen.at(rank, "collectives " + at),
@@ -377,17 +385,34 @@ void judge_whole_backward(const Setup& setup) {
           "micro_step()", counted, m + 1,
           {{counted == 0, "You did not count the micro-step"},
            {counted > m + 1, "You counted more than one micro-step per backward"}});
-      Check one("4.6",
-                left.empty()
-                    ? "units that backward did not reach send their zeros one after the other"
-                    : "no unit's count of calls is left over for the next backward",
+      Check cleared("4.6", "nothing that a unit counts or marks is left over for the next backward",
+                    seen);
+      for (const UnitLayout& unit : units) {
+        const auto calls = seen.number(rank, fmt::format("open calls of {} {}", unit.name, m));
+        cleared.at(rank, unit.name)
+            .equal(fmt::format("open_calls after micro-step {} of {}", m + 1, steps), calls, 0,
+                   {{calls > 0,
+                     "A call of this unit was abandoned, and you did not reset its count: in the "
+                     "next backward it waits for more calls than there are"},
+                    {calls < 0,
+                     "You counted down for a unit that had no open call, and did not reset its "
+                     "count: its next call will not be its last"}});
+        const std::string marks = seen.text(rank, fmt::format("marks of {} {}", unit.name, m));
+        cleared.equal(fmt::format("the marks after micro-step {} of {}", m + 1, steps), marks, "",
+                      {{full_grad_bytes(unit, world) == 0,
+                        "You skipped a frozen unit: its marks must be cleared as well"},
+                       {true,
+                        "You did not clear its marks: the next backward does not treat the "
+                        "unit as one that has not begun"}});
+      }
+      Check one("4.6", "units that backward did not reach send their zeros one after the other",
                 seen);
       const Json& most = seen.at(rank, "most " + at);
       const Case now = in_micro_step(seen.asked(), m);
       if (!calls_repeat(now)) {
         one.at(rank).at_most("UNSHARDED_GRAD bytes at the worst moment",
                              most.value("UNSHARDED_GRAD", std::int64_t{0}),
-                             most_full_gradients(now, m), {{!left.empty(), left}});
+                             most_full_gradients(now, m));
       }
     }
     if (all_sent) check_sums("4.6", seen, rank, units, gradients, names);

@@ -58,6 +58,12 @@ struct StepProbe {
   static int open_calls(GradientReducer& reducer, const ShardedUnit& unit) {
     return of(reducer, unit).open_calls;
   }
+  /// Which of its marks are set.
+  static std::string marks(GradientReducer& reducer, const ShardedUnit& unit) {
+    const auto& gradients = of(reducer, unit);
+    return std::string(gradients.is_prepared ? "is_prepared " : "") +
+           (gradients.is_done ? "is_done" : "");
+  }
   /// How many collectives it keeps a hold of.
   static std::size_t works(const GradientReducer& reducer) { return reducer.reductions_.size(); }
   /// Of trainable flat parameter `index` of a unit: what its reduction makes.

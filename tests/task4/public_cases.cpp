@@ -59,10 +59,11 @@ const std::vector<Json> kChanging = {{{"orders", {{0, 1, 2}, {0, 2}}}},
                                      {{"orders", {{1, 2}, {0, 1}, {2}}}},
                                      {{"orders", {{0, 2}, {0, 1, 1, 2}, {2, 0, 1}}}}};
 /// A layer is called, and its output is not used: one that backward does not reach in that
-/// micro-step, and one that it does.
+/// micro-step, one that it does, and one that it does while another is not reached.
 const std::vector<Json> kAside = {
     {{"orders", {{0, 2}, {0, 1, 2}}}, {"aside", Json::array({{1}, Json::array()})}},
-    {{"aside", Json::array({Json::array(), {1}})}}};
+    {{"aside", Json::array({Json::array(), {1}})}},
+    {{"order", {0, 2}}, {"aside", Json::array({{2}, Json::array()})}}};
 /// Frozen at the bottom, in the middle, at the top, and in part.
 const std::vector<Json> kFrozen = {
     {{"frozen", Json::array({"layers.0"})}},
@@ -70,6 +71,27 @@ const std::vector<Json> kFrozen = {
     {{"frozen", Json::array({"layers.2"})}},
     {{"frozen", Json::array({"layers.1.weight"})}, {"spare", true}},
     {{"frozen", Json::array({"layers.1"})}, {"order", {0, 1, 1, 2}}},
+};
+
+/// Options that no list above sets together.
+const std::vector<Json> kPairs = {
+    {{"root", true}, {"split", true}, {"order", {0, 2}}, {"keep", {"layers.2"}}},
+    {{"tied", true},
+     {"split", true},
+     {"group", 1},
+     {"orders", {{0, 1, 2}, {0, 2}}},
+     {"frozen", Json::array({"layers.1"})}},
+    {{"nested", true}, {"spare", true}, {"orders", {{0, 2}, {0, 1, 1, 2}}}},
+    {{"shared", true},
+     {"root", true},
+     {"frozen", Json::array({"layers.0.bias"})},
+     {"dropped", {1}},
+     {"evaluate", true}},
+    {{"nested", true},
+     {"root", true},
+     {"split", true},
+     {"order", {0, 1, 1, 2}},
+     {"evaluate", true}},
 };
 
 /// Mixed precision: sums in the dtype of the gradients, and in a wider one.
@@ -109,6 +131,7 @@ TEST_CASE("A unit's gradient is summed by one reduce-scatter", "[4.3]") {
     at_all(judge_start_reduce, unit, Delivery::lazy);
     at_all(judge_start_reduce, unit, Delivery::eager, {3});
   }
+  at_all(judge_start_reduce, {{"frozen", Json::array({"layers.0"})}}, Delivery::plain, {2});
 }
 
 TEST_CASE("Under no_sync micro-steps are added first and reduced once", "[4.3]") {
@@ -163,6 +186,19 @@ TEST_CASE("Shards are summed over the micro-steps", "[4.4]") {
   }
 }
 
+TEST_CASE("A rank that fails during a reduction is noticed", "[4.4]") {
+  for (const Json& unit : {kUnits[0], kUnits[5]}) {
+    at_all(judge_finish_failed, unit, Delivery::fails, {2, 3});
+  }
+}
+
+TEST_CASE("In a mesh a leaf is handed over with its bytes", "[4.4]") {
+  for (const Json& unit : {kUnits[0], kUnits[2], kUnits[5]}) {
+    at_all(judge_finish_reduce_in_mesh, with(planned(unit, {2, 1}), {{"replicas", 2}}),
+           Delivery::lazy, {4});
+  }
+}
+
 TEST_CASE("Finishing a reduction allocates nothing", "[4.4]") {
   for (const Plan& plan : {Plan{5, 1}, {4, 2}}) {
     at_all(judge_finish_reduce_peak, planned({{"width", 128}}, plan), Delivery::plain, {2, 3});
@@ -173,6 +209,7 @@ TEST_CASE("After its backward a unit reshards and reduces its gradient", "[4.5]"
   for (const Json& model : kModels) at_all(judge_until_end, model, Delivery::lazy);
   at_all(judge_until_end, kModels.front(), Delivery::eager);
   at_all(judge_until_end, {{"group", 1}}, Delivery::plain, {2});
+  at_all(judge_until_end, {{"group", 2}}, Delivery::plain, {4});
   at_all(judge_until_end, {{"keep", {"layers.2"}}}, Delivery::plain, {2});
 }
 
@@ -219,6 +256,8 @@ TEST_CASE("Units that backward does not reach contribute +0", "[4.6]") {
            {2});
   }
   at_all(judge_whole_backward, {{"ahead", true}}, Delivery::lazy, {1, 2, 3});
+  at_all(judge_whole_backward, {{"ahead", true}, {"frozen", Json::array({"layers.2"})}},
+         Delivery::lazy, {2});
 }
 
 TEST_CASE("Units that only an earlier micro-step reached contribute +0", "[4.6]") {
@@ -263,6 +302,14 @@ TEST_CASE("A dropped loss, frozen units and repeated calls leave nothing behind"
   }
   for (const Json& order : kOrders) {
     at_all(judge_whole_backward, planned(order, {2, 1}), Delivery::plain, {2});
+  }
+}
+
+TEST_CASE("Options of a model go together", "[4.6]") {
+  for (const Json& model : kPairs) {
+    for (const Plan& plan : {Plan{2, 1}, {4, 2}}) {
+      at_all(judge_whole_backward, planned(model, plan), Delivery::lazy, {2, 3});
+    }
   }
 }
 
@@ -311,11 +358,30 @@ TEST_CASE("Under mixed precision the sum is cast to the shard's dtype, then aver
   }
 }
 
+TEST_CASE("Options of a model and of a step go together", "[4.7]") {
+  for (std::size_t i = 0; i < kPairs.size(); ++i) {
+    const Json options = with(with(kPairs[i], kPolicies[i % 2]), {{"loss_scale", 8.0}});
+    at_all(judge_finish, planned(options, i % 2 == 0 ? Plan{4, 2} : Plan{2, 1}), Delivery::eager,
+           {3});
+  }
+}
+
 TEST_CASE("The average divides by the loss scale as well", "[4.7]") {
   for (const double scale : {8192.0, 0.125}) {
     for (const Plan& plan : {Plan{1, 1}, {3, 3}, {4, 2}}) {
       at_all(judge_finish, planned({{"width", 3}, {"loss_scale", scale}}, plan));
     }
+  }
+}
+
+TEST_CASE("The average counts the replicas of a mesh once", "[4.7]") {
+  for (const int replicas : {2, 4}) {
+    for (const Plan& plan : {Plan{1, 1}, {2, 1}, {2, 2}}) {
+      at_all(judge_finish_in_mesh, planned(with(kModels[2], {{"replicas", replicas}}), plan),
+             Delivery::lazy, {4});
+    }
+    at_all(judge_finish_in_mesh, with(kModels[7], {{"replicas", replicas}, {"loss_scale", 8.0}}),
+           Delivery::plain, {4});
   }
 }
 

@@ -102,9 +102,31 @@ void judge_start_reduce(const Setup& setup) {
                    "start_reduce starts the reduction and does not wait, so that the next unit "
                    "computes meanwhile",
                    seen);
-      flight.at(rank, unit.name).equal("the trace", seen.lines(rank, "events " + at), events);
-      flight.equal("the unit whose reduction is in flight", seen.text(rank, "reducing " + at),
-                   reduces ? unit.name : "");
+      std::vector<std::string> transfers, leaves_of;
+      for (const std::string& line : seen.lines(rank, "events " + at)) {
+        if (!line.starts_with("alloc ")) {
+          transfers.push_back(line);
+        } else if (line.starts_with("alloc reduce_scatter ")) {
+          leaves_of.push_back(line);
+        }
+      }
+      flight.at(rank, unit.name).equal("the trace", transfers, events);
+      Check noted("4.3", "reducing_ points to the unit whose reduction is in flight, if any", seen);
+      const std::string in_flight = reduces && !unit.trainable().empty() ? unit.name : "";
+      const std::string reducing = seen.text(rank, "reducing " + at);
+      noted.at(rank, unit.name)
+          .equal("the unit that reducing_ points to", reducing, in_flight,
+                 {{in_flight.empty() && !reducing.empty(),
+                   unit.trainable().empty()
+                       ? "You set reducing_ for a frozen unit, which sends nothing"
+                       : "You set reducing_ in a micro-step that only adds: nothing is in flight"},
+                  {!in_flight.empty() && reducing.empty(),
+                   "You did not set reducing_: nothing will finish this reduction"}});
+      Check owner("4.3", "what is reduced counts as REDUCE_SCATTER of its unit", seen);
+      owner.at(rank, unit.name)
+          .equal("what was allocated for the reduction", leaves_of,
+                 std::vector<std::string>(leaves_of.size(), "alloc reduce_scatter " + unit.name),
+                 {{true, "You named another owner: its first name is that of the unit"}});
       Check room("4.3",
                  "the shard is reduced into a new leaf of n elements, and sums of micro-steps are "
                  "kept like the carries of a binary counter",
@@ -117,7 +139,12 @@ void judge_start_reduce(const Setup& setup) {
           seen.bytes(rank, "after " + at, "total") - seen.bytes(rank, "before " + at, "total");
       room.at(rank, unit.name)
           .equal("REDUCE_SCATTER bytes", leaves, reduces ? shard + (is_copy ? full : 0) : 0,
-                 {{!sums.is_cast && group == 1 && leaves == 0 && more == shard,
+                 {{world > 1 && !is_copy && leaves == full,
+                   "The leaf has room for P elements: a rank keeps n"},
+                  {is_copy && leaves == shard,
+                   "The copy that the cast makes counts as another kind of memory: cast in an "
+                   "AllocationScope with MemoryKind::reduce_scatter, like the leaf"},
+                  {!sums.is_cast && group == 1 && leaves == 0 && more == shard,
                    "You allocated the leaf as another kind of memory: use an AllocationScope with "
                    "MemoryKind::reduce_scatter"}});
       const std::int64_t whole = seen.bytes(rank, "after " + at, "UNSHARDED_GRAD");
@@ -127,6 +154,10 @@ void judge_start_reduce(const Setup& setup) {
                  {{sums.is_cast && whole - full * sent == sums.bytes_before_cast(unit, world),
                    "You did not free the full gradient: what is summed is its copy in "
                    "reduce_dtype(), so the full gradient is not needed anymore"},
+                  {!reduces && whole == full && sent > 1,
+                   fmt::format("You added the micro-steps one after the other: after {} of them "
+                               "the canonical order keeps {} partial sums apart",
+                               (m + 1) % group, sent)},
                   {sums.is_cast && !reduces && whole == sums.bytes_before_cast(unit, world) * sent,
                    fmt::format("You added micro-steps in the dtype of the gradient, {}. Cast "
                                "full_grad() to reduce_dtype(), {}, before you push it to `full`",
@@ -213,6 +244,43 @@ void judge_finish_reduce_peak(const Setup& setup) {
   }
 }
 
+void judge_finish_reduce_in_mesh(const Setup& setup) {
+  const Observations& seen = run("finish_reduce", setup);
+  const auto flats = units_of(seen.asked()).front().trainable();
+  const int shards = shards_of(seen.asked());
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    for (std::size_t i = 0; i < flats.size(); ++i) {
+      std::vector<Floats> micro_steps;
+      for (int m = 0; m < seen.asked().options.value("micro_steps", 1); ++m) {
+        std::vector<Floats> ranks;
+        for (int r = 0; r < seen.world_size(); ++r) {
+          ranks.push_back(filled_full_grad(seen.asked(), flats[i], r, m));
+        }
+        micro_steps.push_back(tree(ranks));
+      }
+      Check check("4.4", "in a mesh a leaf is summed over the replicas after it was pushed", seen);
+      check.at(rank, units_of(seen.asked()).front().name)
+          .bits("the sum", seen.floats(rank, key_of("sum", i)),
+                shard_of(tree(micro_steps), rank % shards, shards));
+    }
+  }
+}
+
+void judge_finish_failed(const Setup& setup) {
+  const Observations& seen = run("finish_failed", setup);
+  for (int rank = 0; rank < seen.world_size(); ++rank) {
+    Check check("4.4", "a failure of another rank is reported, not summed up", seen);
+    check.at(rank, units_of(seen.asked()).front().name)
+        .that(seen.at(rank, "finish").at("type") != "none",
+              "another rank failed during the reduction, and finish_reduce returned as if it had "
+              "finished",
+              "what Work::wait() throws is thrown",
+              {{true,
+                "You destroyed or dropped a Work instead of waiting for it: a destructor cannot "
+                "throw, so the leaf is kept although nothing was reduced into it"}});
+  }
+}
+
 void judge_finish_reduce(const Setup& setup) {
   const Observations& seen = run("finish_reduce", setup);
   const UnitLayout unit = units_of(seen.asked()).front();
@@ -250,14 +318,17 @@ void judge_finish_reduce(const Setup& setup) {
                  {{reduces && left == seen.number(rank, "full gradients " + at),
                    "You did not free the full gradient"},
                   {reduces && left == seen.number(rank, "inputs " + at),
-                   "You freed the full gradient, but not the sum of micro-steps that was sent: "
-                   "with L > 1 `input` is a tensor of its own"}});
-      Check keeps("4.4", "the leaf is pushed to the unit's sharded sum", seen);
-      keeps.at(rank, unit.name)
-          .equal("the number of leaves of the sum", seen.number(rank, "leaves " + at), groups,
-                 {{reduces && seen.number(rank, "leaves " + at) == 1 && groups > 1,
-                   "The sum has one leaf at most: you overwrote what was reduced before, or added "
-                   "to a running sum, whose order is not the canonical one"}});
+                   "You freed the full gradient, but not what was sent: with L > 1 that is the sum "
+                   "of micro-steps"}});
+      Check keeps("4.4", "every leaf is pushed to the sharded sum of its flat parameter", seen);
+      for (const std::int64_t leaves : seen.at(rank, "leaves " + at)) {
+        keeps.at(rank, unit.name)
+            .equal("the number of leaves of the sum", leaves, groups,
+                   {{reduces && leaves == 0, "You did not push the leaf to `sharded`"},
+                    {reduces && leaves == 1 && groups > 1,
+                     "The sum has one leaf at most: you overwrote what was reduced before, or "
+                     "added to a running sum, whose order is not the canonical one"}});
+      }
       keeps.equal("SHARDED_GRAD bytes", seen.bytes(rank, after, "SHARDED_GRAD"),
                   shard_grad_bytes(unit, world) * partials(groups));
       keeps.equal("REDUCE_SCATTER bytes", seen.bytes(rank, after, "REDUCE_SCATTER"), 0);
@@ -277,6 +348,7 @@ void judge_finish_reduce(const Setup& setup) {
         }
         reductions.push_back(tree(ranks));
       }
+      if (!seen.has(rank, key_of("sum", i))) continue;  // no leaf: see above
       const Floats sum = seen.floats(rank, key_of("sum", i));
       Check keeps("4.4", "reduced shards are summed over the micro-steps, in the canonical order",
                   seen);

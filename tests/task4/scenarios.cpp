@@ -31,6 +31,10 @@ class Listener : public UnshardScheduler {
   std::vector<std::string> heard;
 };
 
+void contribute_to_all(const Recorder& recorder, const FlatParameter& flat) {
+  for (std::size_t p = 0; p < flat.parameters().size(); ++p) contribute(recorder, flat, p);
+}
+
 void pre_backward(Recorder& recorder) {
   ShardedToy toy(recorder);
   ShardedUnit& unit = toy.unit();
@@ -41,7 +45,7 @@ void pre_backward(Recorder& recorder) {
   unit.finish_unshard(Phase::forward);
   for (FlatParameter* flat : flats) {
     flat->full_grad().storage()->allocate();
-    contribute(recorder, *flat, 0);
+    contribute_to_all(recorder, *flat);
     flat->full_grad().storage()->free();
   }
   if (!recorder.option("kept", false)) unit.reshard();
@@ -59,12 +63,14 @@ void pre_backward(Recorder& recorder) {
   recorder.note("heard", listener.heard);
   listener.heard.clear();
   const auto write = [&] {
-    for (FlatParameter* flat : flats) contribute(recorder, *flat, 0);
+    for (FlatParameter* flat : flats) contribute_to_all(recorder, *flat);
   };
   const auto note_gradients = [&](const std::string& name) {
     for (std::size_t i = 0; i < flats.size(); ++i) {
-      const Variable& parameter = flats[i]->parameters().front().variable;
-      recorder.values(key_of(name, i), parameter.grad_buffer());
+      for (std::size_t p = 0; p < flats[i]->parameters().size(); ++p) {
+        recorder.values(key_of(key_of(name, i), p),
+                        flats[i]->parameters()[p].variable.grad_buffer());
+      }
     }
   };
   recorder.attempt("writing", [&] {
@@ -113,6 +119,7 @@ void fill_unit(Recorder& recorder, const ShardedUnit& unit, int m) {
 }
 
 const std::vector<EventKind> kTransfers = {EventKind::issue, EventKind::wait};
+const std::vector<EventKind> kStarts = {EventKind::issue, EventKind::wait, EventKind::alloc};
 
 /// M micro-steps; each reduction is dropped when it has been looked at.
 void start_reduce(Recorder& recorder) {
@@ -129,7 +136,7 @@ void start_reduce(Recorder& recorder) {
           recorder.collectives("collectives " + name,
                                [&] { recorder.attempt("reduction " + name, start); });
         },
-        kTransfers);
+        kStarts);
     if (recorder.seen().at("reduction " + name).at("type") != "none") return;
     recorder.memory("after " + name);
     recorder.note("reducing " + name, StepProbe::reducing(toy.reducer()));
@@ -173,13 +180,26 @@ void finish_reduce(Recorder& recorder) {
     recorder.note("full gradients " + name, StepProbe::full_gradients(toy.reducer(), unit));
     recorder.note("inputs " + name, StepProbe::inputs(toy.reducer(), unit));
     recorder.note("works " + name, StepProbe::works(toy.reducer()));
-    recorder.note("leaves " + name, StepProbe::leaves(toy.reducer(), unit, 0));
+    std::vector<std::int64_t> leaves;
+    for (std::size_t i = 0; i < trainable_flats(unit).size(); ++i) {
+      leaves.push_back(StepProbe::leaves(toy.reducer(), unit, i));
+    }
+    recorder.note("leaves " + name, leaves);
     recorder.events("again " + name, finish);
     StepProbe::count_micro_step(toy.reducer());
   }
   for (std::size_t i = 0; i < trainable_flats(unit).size(); ++i) {
+    if (StepProbe::leaves(toy.reducer(), unit, i) == 0) continue;
     recorder.values(key_of("sum", i), StepProbe::take_sum(toy.reducer(), unit, i));
   }
+}
+
+/// Under Delivery::fails: another rank fails while the reduction is in flight.
+void finish_failed(Recorder& recorder) {
+  ShardedToy toy(recorder);
+  fill_unit(recorder, toy.unit(), 0);
+  StepProbe::start_reduce(toy.reducer(), toy.unit());
+  recorder.attempt("finish", [&] { StepProbe::finish_reduce(toy.reducer()); });
 }
 
 void finish_reduce_peak(Recorder& recorder) {
@@ -198,7 +218,8 @@ void finish_reduce_peak(Recorder& recorder) {
 Scenarios scenarios() {
   Scenarios all = {{"pre_backward", pre_backward},   {"complete", complete},
                    {"start_reduce", start_reduce},   {"start_reduce_peak", start_reduce_peak},
-                   {"finish_reduce", finish_reduce}, {"finish_reduce_peak", finish_reduce_peak}};
+                   {"finish_reduce", finish_reduce}, {"finish_reduce_peak", finish_reduce_peak},
+                   {"finish_failed", finish_failed}};
   all.merge(backward_scenarios());
   return all;
 }

@@ -186,6 +186,8 @@ void whole_backward(Recorder& recorder) {
     for (const auto& unit : toy.units()) {
       recorder.note("open calls of " + unit->name() + " " + name,
                     StepProbe::open_calls(toy.reducer(), *unit));
+      recorder.note("marks of " + unit->name() + " " + name,
+                    StepProbe::marks(toy.reducer(), *unit));
     }
     recorder.memory("memory " + name);
     recorder.note("reducing " + name, StepProbe::reducing(toy.reducer()));
@@ -195,6 +197,18 @@ void whole_backward(Recorder& recorder) {
 }
 
 // ------------------------------------------------------------------------------------------- 4.7
+
+/// "2 and 1": micro_step(), and the leaves of the first trainable unit.
+std::string state_of_step(ShardedToy& toy) {
+  std::int64_t leaves = 0;
+  for (const auto& unit : toy.units()) {
+    if (!trainable_flats(*unit).empty()) {
+      leaves = StepProbe::leaves(toy.reducer(), *unit, 0);
+      break;
+    }
+  }
+  return std::to_string(toy.reducer().micro_step()) + " and " + std::to_string(leaves);
+}
 
 void finish(Recorder& recorder) {
   ShardedToy toy(recorder);
@@ -208,6 +222,7 @@ void finish(Recorder& recorder) {
     toy.reducer().begin_step(toy.plan());
     for (int m = 0; m < toy.plan().micro_steps; ++m) {
       recorder.attempt(name + " after " + std::to_string(m), finish_gradients);
+      recorder.note(name + " left after " + std::to_string(m), state_of_step(toy));
       drop_losses(recorder, toy, m);
       toy.backward(loss_of(recorder, toy, m, step));
     }

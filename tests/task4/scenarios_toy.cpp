@@ -1,4 +1,5 @@
 #include "autograd/functions.h"
+#include "comm/replicas.h"
 #include "graded/device.h"
 #include "graded/precision.h"
 #include "support/reshard.h"
@@ -6,6 +7,7 @@
 #include "tensor/ops.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace fsdp::graded {
@@ -26,9 +28,50 @@ int kind_of(const nn::NamedParameter& parameter, bool split) {
   return split && parameter.path.ends_with("bias") ? 1 : 0;
 }
 
+/// Sums over the replicas of a mesh, one unit's shards at a time while the next unit computes.
+class SumOfReplicas : public ReplicaSum {
+ public:
+  explicit SumOfReplicas(std::shared_ptr<ProcessGroup> replicas) : replicas_(std::move(replicas)) {}
+  void start(TreeAccumulator& sums, const Tensor& shard, const std::string& unit) override {
+    const auto is_under_way = [&](const UnderWay& each) { return each.sums == &sums; };
+    if (unit != unit_ || std::ranges::any_of(under_way_, is_under_way)) finish();
+    unit_ = unit;
+    under_way_.push_back(
+        {&sums, shard, replicas_->all_reduce(shard, ReduceOp::sum, {unit, Phase::gradient})});
+  }
+  void finish() override {
+    for (UnderWay& each : under_way_) {
+      each.work.wait();
+      each.sums->push(each.shard);
+    }
+    under_way_.clear();
+  }
+  void clear() override { under_way_.clear(); }
+
+ private:
+  struct UnderWay {
+    TreeAccumulator* sums;
+    Tensor shard;
+    Work work;
+  };
+  std::shared_ptr<ProcessGroup> replicas_;
+  std::string unit_;
+  std::vector<UnderWay> under_way_;
+};
+
+std::shared_ptr<ProcessGroup> group_of(Recorder& recorder) {
+  const int replicas = recorder.option("replicas", 1);
+  if (replicas == 1) return recorder.shared_group();
+  const int shards = recorder.world_size() / replicas;
+  std::shared_ptr<ProcessGroup> group = recorder.group().split_contiguous(shards);
+  group->set_replicas(recorder.group().split_strided(shards),
+                      [](const auto& across) { return std::make_shared<SumOfReplicas>(across); });
+  return group;
+}
+
 std::vector<std::unique_ptr<FlatParameter>> make_flats(
     const std::string& unit, const std::vector<nn::NamedParameter>& parameters,
-    Recorder& recorder) {
+    const ProcessGroup& group, Recorder& recorder) {
   std::vector<std::unique_ptr<FlatParameter>> flats;
   for (int kind = 0; kind < 3; ++kind) {
     std::vector<nn::NamedParameter> some;
@@ -36,9 +79,9 @@ std::vector<std::unique_ptr<FlatParameter>> make_flats(
       if (kind_of(each, recorder.option("split", false)) == kind) some.push_back(each);
     }
     if (some.empty()) continue;
-    flats.push_back(std::make_unique<FlatParameter>(
-        unit, some, recorder.rank(), recorder.world_size(), device_of_rank(), copy_slice,
-        precision_of(recorder.asked().options)));
+    flats.push_back(std::make_unique<FlatParameter>(unit, some, group.rank(), group.size(),
+                                                    device_of_rank(), copy_slice,
+                                                    precision_of(recorder.asked().options)));
   }
   return flats;
 }
@@ -55,6 +98,7 @@ ShardedToy::ShardedToy(Recorder& recorder)
               .nested = recorder.option("nested", false),
               .frozen = recorder.option("frozen", std::vector<std::string>{}),
               .shared = recorder.option("shared", false)}),
+      group_(group_of(recorder)),
       plan_{recorder.option("micro_steps", 1), recorder.option("per_reduction", 1),
             recorder.option("loss_scale", 1.0)} {
   model_.order = recorder.option("order", model_.order);
@@ -79,14 +123,14 @@ ShardedToy::ShardedToy(Recorder& recorder)
     const bool keeps =
         modules[i] == &model_ || std::find(kept.begin(), kept.end(), name) != kept.end();
     units_.push_back(std::make_unique<ShardedUnit>(
-        name, *modules[i], make_flats(name, lists[i], recorder), recorder.shared_group(), subgroup,
+        name, *modules[i], make_flats(name, lists[i], *group_, recorder), group_, subgroup,
         ShardedUnit::Options{.reshard_after_forward = testing::reshard_of(group),
                              .keep_until_backward = keeps}));
     units_.back()->install_hooks();
   }
   std::vector<ShardedUnit*> units;
   for (const auto& unit : units_) units.push_back(unit.get());
-  reducer_ = std::make_unique<GradientReducer>(units, recorder.shared_group());
+  reducer_ = std::make_unique<GradientReducer>(units, group_);
   reducer_->begin_step(plan_);
 }
 
@@ -131,6 +175,7 @@ std::vector<std::string> states_of(ShardedToy& toy) {
 Tensor given_gradient(const Recorder& recorder, Shape shape, std::size_t index) {
   auto values = noise(shape, 100 * recorder.seed() + index).to_vector<float>();
   values.front() = -0.0F;
+  if (values.size() > 2) values[1] = std::numeric_limits<float>::infinity();
   return Tensor::from(values, std::move(shape));
 }
 

@@ -10,7 +10,8 @@
 /// that forward calls), orders (one after the other, one per micro-step), aside (likewise: layers
 /// that are called besides, and whose output is not used), micro_steps, per_reduction, double
 /// (parameters are float64), param and reduce (mixed precision, graded/precision.h), loss_scale (of
-/// the plan; the toy's own loss is not multiplied by it).
+/// the plan; the toy's own loss is not multiplied by it), replicas (of a
+/// mesh).
 #pragma once
 
 #include "graded/recorder.h"
@@ -43,6 +44,7 @@ class ShardedToy {
  private:
   Recorder& recorder_;
   testing::Toy model_;
+  std::shared_ptr<ProcessGroup> group_;  // over which a unit is sharded
   optim::StepPlan plan_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::unique_ptr<GradientReducer> reducer_;
@@ -54,7 +56,7 @@ std::vector<FlatParameter*> trainable_flats(const ShardedUnit& unit);
 std::vector<std::string> states_of(ShardedToy& toy);
 
 /// The gradient that a scenario gives parameter number `index` of a flat parameter by hand. One
-/// element is -0.
+/// element is -0, one infinite.
 Tensor given_gradient(const Recorder& recorder, Shape shape, std::size_t index);
 /// Adds it to the parameter's gradient as a backward would: through the tape.
 void contribute(const Recorder& recorder, const FlatParameter& flat, std::size_t index);

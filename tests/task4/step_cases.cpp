@@ -30,7 +30,9 @@ void judge_pre_backward(const Setup& setup) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check there("4.1", "a unit is unsharded before its first backward node runs", seen);
     there.at(rank, unit.name)
-        .equal("the state", seen.text(rank, "state"), unit.name + " not sharded");
+        .equal("the state", seen.text(rank, "state"), unit.name + " not sharded",
+               {{unit.trainable().empty(),
+                 "You skipped a frozen unit: backward passes through it and reads its weights"}});
     Check order(
         "4.1",
         "pre_backward first unshards, then notifies the scheduler, then allocates the gradients",
@@ -50,7 +52,9 @@ void judge_pre_backward(const Setup& setup) {
     if (seen.asked().options.value("scheduler", true)) {
       heard.push_back(unit.name + ", parameters, no room for gradients");
     }
-    order.equal("what the scheduler saw", seen.lines(rank, "heard"), heard);
+    order.equal("what the scheduler saw", seen.lines(rank, "heard"), heard,
+                {{unit.trainable().empty() && seen.lines(rank, "heard").empty(),
+                  "You skipped a frozen unit: the scheduler is notified of every unit"}});
     for (std::string& line : heard) line = unit.name + ", parameters, room for gradients";
     if (unit.trainable().empty() && !heard.empty()) heard.front() = seen.lines(rank, "heard").at(0);
     const auto heard_again = seen.lines(rank, "heard again");
@@ -60,8 +64,7 @@ void judge_pre_backward(const Setup& setup) {
         .equal("what the scheduler saw in a second pre_backward of the same backward", heard_again,
                heard,
                {{!heard.empty() && heard_again.empty(),
-                 "pre_backward returns before it notifies the scheduler if the unit is already "
-                 "prepared"}});
+                 "You notified it at the first call only, or only where something was gathered"}});
     Check room("4.1", "pre_backward allocates the full gradients", seen);
     room.at(rank, unit.name)
         .equal("UNSHARDED_GRAD bytes", seen.bytes(rank, "prepared", "UNSHARDED_GRAD"),
@@ -69,16 +72,27 @@ void judge_pre_backward(const Setup& setup) {
     if (!room.ok()) continue;  // nothing could be written
     room.accepted("writing gradients", seen.at(rank, "writing"));
     const auto flats = unit.trainable();
-    for (std::size_t i = 0; i < flats.size(); ++i) {
-      const Floats given = given_gradient_of(seen.asked(), flats[i].sizes.front(), 0);
+    std::size_t most = 0;  // parameters of one flat parameter
+    for (const FlatLayout& flat : flats) most = std::max(most, flat.paths.size());
+    for (std::size_t k = 0; k < flats.size() * most; ++k) {
+      const std::size_t i = k / most, p = k % most;
+      if (p >= flats[i].paths.size()) continue;
+      const Floats given = given_gradient_of(seen.asked(), flats[i].sizes[p], p);
+      const std::string& path = flats[i].paths[p];
+      const auto noted = [&](const std::string& name) {
+        return seen.floats(rank, key_of(key_of(name, i), p));
+      };
       Check first(
           "4.1", "the first contribution overwrites, because every gradient buffer is reset", seen);
-      const Floats once = seen.floats(rank, key_of("first", i));
-      first.at(rank, unit.name, flats[i].paths.front())
+      const Floats once = noted("first");
+      first.at(rank, unit.name, path)
           .bits("the gradient", once, given, -1,
                 {{same(once, added_to_zeros(given)),
                   "You zeroed the gradient instead of resetting its buffer: the contribution was "
                   "added to zeros, and 0 + (-0) is +0, not -0"},
+                 {std::isnan(once.back()) && p > 0,
+                  "You reset the buffer of the first parameter only: every trainable parameter of "
+                  "the unit has one"},
                  {std::isnan(once.back()),
                   seen.asked().options.value("micro_step", 0) > 0
                       ? "You did not reset the buffer in this micro-step, the second of the step: "
@@ -86,12 +100,12 @@ void judge_pre_backward(const Setup& setup) {
                         "contribution was added to what fresh memory held"
                       : "You did not reset the gradient buffer: the contribution was added to "
                         "what fresh memory held"}});
+      if (!first.ok()) continue;
       Check survives("4.1", "the gradient that one call's backward wrote survives the next call's",
                      seen);
-      survives.at(rank, unit.name, flats[i].paths.front())
-          .bits("the gradient after a second pre_backward", seen.floats(rank, key_of("again", i)),
-                once);
-      const Floats twice = seen.floats(rank, key_of("second", i));
+      survives.at(rank, unit.name, path)
+          .bits("the gradient after a second pre_backward", noted("again"), once);
+      const Floats twice = noted("second");
       survives.bits("the gradient of both calls", twice, times(given, 2), -1,
                     {{same(twice, given),
                       "You reset the gradient buffers again in the second call: the gradient of "

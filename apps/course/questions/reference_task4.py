@@ -16,8 +16,8 @@ def q1(v: dict[str, int]) -> Reference:
                     "only receives its own shard's sum"),
         (v["M"] * once, "a reduction was counted for every micro-step: under no_sync the gradients "
                         "of several micro-steps travel together"),
-        (once, "that is a single reduction; a step has M / (micro-steps a reduction) of them"),
-        (v["l"] * once, "the step has M / (micro-steps a reduction) reductions, not that many"),
+        (once, "that is a single reduction; a step has M / l of them"),
+        (v["l"] * once, "the step has M / l reductions, not l"),
         (reductions * FLOAT * ranks * n, "a rank's own part was counted: it does not travel"),
         (reductions * FLOAT * n, "that is the shard that remains; for it a rank receives a piece "
                                  "from each of the W - 1 others"),
