@@ -96,6 +96,7 @@ File File::create(const fs::path& path) {
   const int descriptor =
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
   FSDP_CHECK(descriptor >= 0, "{}: cannot be written: {}", path.string(), errno_text());
+  ::fcntl(descriptor, F_SETFL, 0);  // a full pipe is waited for
   return File(path, descriptor);
 }
 
