@@ -11,8 +11,8 @@
 //   bench_step small_4096 llama_124m_2048  so many tokens per rank, and then always few: a rank of
 //                                          llama_124m has 128, for which it reads all weights
 //   bench_step --one WHAT MODEL            one measurement, as the parent starts it: single,
-//                                          bfloat16, float16, disturbed, ddp, fsdp, memory, product,
-//                                          product-disturbed, pieces, pieces-disturbed, or
+//                                          bfloat16, float16, disturbed, ddp, fsdp, memory,
+//                                          product, product-disturbed, pieces, pieces-disturbed, or
 //                                          bound=Haswell with those kernels of OpenBLAS. Under
 //                                          mpirun -np 2, the ranks of ddp and fsdp are processes
 //                                          (bench/mpi/step.cpp)

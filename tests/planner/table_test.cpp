@@ -86,7 +86,7 @@ TEST_CASE("Every number of the largest batch is that of the formula") {
   }
 }
 
-// ------------------------------------------------------------------------------ which strategy when
+// ----------------------------------------------------------------------------- which strategy when
 
 namespace {
 
@@ -234,7 +234,7 @@ TEST_CASE("Every number of the tables of strategies is that of the formulas") {
         }) == "");
 }
 
-// ---------------------------------------------------------------------------- the picture of a sweep
+// -------------------------------------------------------------------------- the picture of a sweep
 
 namespace {
 

@@ -16,7 +16,7 @@
 
 namespace fsdp::testing {
 
-/// What one place of a text shows: words as they are, or a value with as many digits as are printed.
+/// What one place of a text shows: words as they are, or a value in as many digits as are printed.
 class Shown {
  public:
   using Units = std::map<std::string, double>;
