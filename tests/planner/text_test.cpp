@@ -33,11 +33,10 @@ using Json = nlohmann::json;
 
 const nn::TransformerConfig kNano = nn::TransformerConfig::nano();
 
-/// Slow links, so that ranks wait.
-CostModel machine_of(bool is_rich) {
+CostModel machine_of(bool is_rich, const char* link = "2GB/s") {
   planner::MachineText text;
   text.flops = "3G";
-  text.link = "2GB/s";
+  text.link = link;
   text.hbm = "70GB/s";
   text.latency = "3us";
   if (is_rich) {
@@ -142,6 +141,12 @@ void check_numbers(const Json& json, const planner::Outcome& outcome, const Cost
   CHECK(configuration.at("micro-steps") == std::to_string(options.micro_steps));
   CHECK(configuration.at("micro-batch") == std::to_string(options.batch));
   if (options.placement != Placement::sharded) return;
+  const char* const reshard = options.reshard == estimate::Reshard::always  ? "always"
+                              : options.reshard == estimate::Reshard::never ? "never"
+                                                                            : "within ";
+  CHECK(configuration.at("reshard") == (options.reshard == estimate::Reshard::within
+                                            ? reshard + std::to_string(options.reshard_ranks)
+                                            : reshard));
   CHECK(configuration.at("replicas") == std::to_string(options.replicas));
   CHECK(configuration.at("prefetch") == std::to_string(options.prefetch_depth));
 }
@@ -365,12 +370,17 @@ TEST_CASE("Every number of a plan is that of the formulas, in JSON and in text")
     std::int64_t memory, batch, length;
     const char* ranks;
     bool is_rich;
+    double gigabytes_per_second = 2;  // so slow that waiting binds: 0.02
   };
+  bool is_larger_seen = false, waits = false;
   for (const Case& each : {Case{700'000, 8, 0, "1..4", false},
                            {420'000, 16, 8, "4", true},
                            {3'000'000, 3, 0, "1", false},
+                           {340'000, 32, 0, "4", false},
+                           {700'000, 8, 0, "4", false, 0.02},
                            {10'000, 2, 0, "1..2", true}}) {
-    const CostModel machine = machine_of(each.is_rich);
+    const std::string link = fmt::format("{}GB/s", each.gigabytes_per_second);
+    const CostModel machine = machine_of(each.is_rich, link.c_str());
     Evaluator evaluator(kNano, machine);
     MemoryOptions base;
     base.length = each.length;
@@ -388,7 +398,8 @@ TEST_CASE("Every number of a plan is that of the formulas, in JSON and in text")
     const Json& described_machine = json.at("machine");
     CHECK(described_machine.at("flops_per_second").get<double>() == Catch::Approx(3e9));
     CHECK(described_machine.at("memory_bytes_per_second").get<double>() == Catch::Approx(70e9));
-    CHECK(described_machine.at("link_bytes_per_second").get<double>() == Catch::Approx(2e9));
+    CHECK(described_machine.at("link_bytes_per_second").get<double>() ==
+          Catch::Approx(1e9 * each.gigabytes_per_second));
     CHECK(described_machine.at("latency_ps") == 3'000'000);
     if (each.is_rich) {
       CHECK(described_machine.at("flops_16_per_second").get<double>() == Catch::Approx(7e9));
@@ -409,10 +420,15 @@ TEST_CASE("Every number of a plan is that of the formulas, in JSON and in text")
       if (fits) check_numbers(fastest, plan.outcomes[other.index], machine);
     }
     if (!plan.is_feasible()) check_numbers(json.at("smallest"), plan.smallest(), machine);
-    const ReadText read = [&](PrintedText& text) { read_plan(text, json); };
-    CHECK(difference_of(plan_text(plan, evaluator), read) == "");
-    CHECK(unnoticed_change(plan_text(plan, evaluator), read) == "");
+    is_larger_seen = is_larger_seen || !json.at("larger_micro_batch").is_null();
+    const std::string text = plan_text(plan, evaluator);
+    waits = waits || text.find("  waiting for ") != std::string::npos;
+    const ReadText read = [&](PrintedText& lines) { read_plan(lines, json); };
+    CHECK(difference_of(text, read) == "");
+    CHECK(unnoticed_change(text, read) == "");
   }
+  CHECK(is_larger_seen);
+  CHECK(waits);
 }
 
 }  // namespace fsdp::testing::planner_text
