@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
+#include <cstdint>
 
 namespace fsdp::train {
 
@@ -31,22 +31,6 @@ std::vector<BoundedRun> five_strategies(const Configure& configure, const Bound&
     runs.push_back({run_training(config, data, options), bound(config)});
   }
   return runs;
-}
-
-std::string five_strategies_table(const std::vector<BoundedRun>& runs) {
-  const auto steps = std::ssize(runs.front().run.losses);
-  std::string text = fmt::format("The five strategies, {} steps each:\n\n", steps);
-  text += fmt::format("{:8} {:>2}  {:>13} {:>12}  {:>15}  {:>13}  {:>9}  {}\n", "strategy", "W",
-                      "peak per rank", "the bound", "optimizer state", "received/step", "last loss",
-                      "parameters");
-  for (const auto& [run, bound] : runs) {
-    text +=
-        fmt::format("{:8} {:>2}  {:>13} {:>12}  {:>15}  {:>13}  {:>9.4f}  {:.12}\n", run.strategy,
-                    run.world_size, run.peak_bytes, bound, run.categories[MemoryKind::optimizer],
-                    run.comm_bytes / steps, run.losses.back(), run.param_sha256);
-  }
-  text.pop_back();
-  return text;
 }
 
 }  // namespace fsdp::train

@@ -24,8 +24,4 @@ using Bound = std::function<std::int64_t(const TrainConfig& config)>;
 std::vector<BoundedRun> five_strategies(const Configure& configure, const Bound& bound,
                                         const TokenData& data);
 
-/// One row per run: memory, what a rank received, the last loss, and the fingerprint of all
-/// parameters.
-std::string five_strategies_table(const std::vector<BoundedRun>& runs);
-
 }  // namespace fsdp::train

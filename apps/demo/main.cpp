@@ -4,6 +4,7 @@
 #include "comm/mpi/job.h"
 #include "comm/world.h"
 #include "demo/five_strategies.h"
+#include "demo/tables.h"
 #include "estimator/device_bound.h"
 #include "io/output_file.h"
 #include "program/command_line/option_parser.h"
@@ -94,18 +95,6 @@ std::int64_t bound_of(const TrainConfig& config) {
 
 using program::print_line;
 
-void print_table(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs) {
-  print_line(fmt::format("\n{:10} {:>2}  {:>10} {:>10}  {:>13} {:>12}  {:>12}  {:>9}", "strategy",
-                         "W", "first loss", "last loss", "peak per rank", "the bound", "received",
-                         "tokens/s"));
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const auto& [run, bound] = runs[i];
-    print_line(fmt::format("{:10} {:>2}  {:>10.4f} {:>10.4f}  {:>13} {:>12}  {:>12}  {:>9.0f}",
-                           jobs[i].name(), run.world_size, run.losses.front(), run.losses.back(),
-                           run.peak_bytes, bound, run.comm_bytes, run.tokens_per_second));
-  }
-}
-
 // What must hold, each as a sentence; false if one does not. `most`: how much of the first loss may
 // be left.
 bool judge(const std::vector<BoundedRun>& runs, const std::vector<BoundedRun>& strategies,
@@ -157,7 +146,9 @@ int report(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs,
            const std::vector<BoundedRun>& strategies, const TokenData& data,
            const TrainConfig& config, const Wish& wish) {
   const std::filesystem::path folder = demo_folder();
-  print_table(jobs, runs);
+  std::vector<std::string> names;
+  for (const Job& job : jobs) names.push_back(job.name());
+  print_line("\n" + trainings_table(names, runs));
   print_line("\n" + five_strategies_table(strategies));
   print_line("\nWhat the model writes now:\n\n" + show_tokens(runs.back().run.sample, data));
   const bool good = judge(runs, strategies, wish.is_brief ? 0.98F : 0.7F);

@@ -44,6 +44,7 @@ Json iteration_json(const IterationMemory& iteration) {
   json["highest_of_each_kind"] = bytes_json(iteration.highest);
   json["host_peak"] = bytes_json(iteration.host_peak);
   json["host_after"] = bytes_json(iteration.host_after);
+  json["learning_rate"] = iteration.learning_rate ? Json(*iteration.learning_rate) : Json();
   json["phases"] = Json::array();
   for (const PhaseMemory& phase : iteration.phases) {
     json["phases"].push_back({{"name", phase.name},
@@ -65,6 +66,8 @@ Json config_json(const EstimatorConfig& config) {
   json["rank"] = config.rank;
   json["granularity"] = config.granularity;
   json["memory_limit"] = config.memory;
+  json["micro_batches"] = config.train.micro_batches() / config.train.parallel.ranks;
+  json["sequence_length"] = config.train.sequence_length();
   json["warnings"] = config.warnings;
   json["settings"] = config.train.settings;
   json["origins"] = config.train.origins;
@@ -112,7 +115,8 @@ std::string to_json(const Estimate& estimate) {
                    {{"owner", estimate.last.unit},
                     {"kind", lower_name_of(estimate.last.kind)},
                     {"nbytes", estimate.last.nbytes}}},
-                  {"replays", estimate.replays}};
+                  {"replays", estimate.replays},
+                  {"events", run.record.ranks[0].memory.size()}};
   json["peak"]["held_by"] = Json::array();
   for (const Holding& each : estimate.at_peak) {
     json["peak"]["held_by"].push_back(

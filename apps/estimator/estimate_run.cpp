@@ -148,7 +148,8 @@ class RankEstimate {
       strategy_->clip(config_.train.training.max_norm);
     }
     phase("optimizer");
-    strategy_->step(config_.train.schedule.at(iteration));
+    const double learning_rate = config_.train.schedule.at(iteration);
+    strategy_->step(learning_rate);
     strategy_->gradients().zero_grad();
     if (instrument == nullptr) return;
     Context& context = Context::current();
@@ -156,6 +157,7 @@ class RankEstimate {
     IterationMemory memory = instrument->end_iteration();
     memory.host_peak = Context::current().host_tracker().peak();
     memory.host_after = Context::current().host_tracker().current();
+    memory.learning_rate = learning_rate;
     run_.iterations.push_back(std::move(memory));
   }
 

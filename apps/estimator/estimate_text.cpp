@@ -79,8 +79,10 @@ std::string peak_table(const Estimate& estimate, const ByteScale& scale) {
     text += fmt::format("iter {}: peak {}", i, exact(each.peak.total()));
     if (each.host_peak.total() > 0) text += fmt::format(", host {}", exact(each.host_peak.total()));
     text +=
-        fmt::format("; OPTIMIZER {} before, {} after\n", exact(each.before[MemoryKind::optimizer]),
+        fmt::format("; OPTIMIZER {} before, {} after", exact(each.before[MemoryKind::optimizer]),
                     exact(each.after[MemoryKind::optimizer]));
+    if (each.learning_rate) text += fmt::format("; learning rate {:.6g}", *each.learning_rate);
+    text += '\n';
   }
   return text;
 }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,9 +50,10 @@ struct IterationMemory {
   Breakdown highest;     ///< the highest of each kind by itself; they need not come together
   Breakdown host_peak;   ///< of the memory of the host, with offload
   Breakdown host_after;  ///< likewise
-  std::vector<PhaseMemory> phases;    ///< in order
-  std::vector<ModuleMemory> modules;  ///< in the order of their first call
-  estimate::StepMemory as_formula;    ///< the same in the terms of MemoryFormula
+  std::optional<double> learning_rate;  ///< of its step; none if memory ran out before
+  std::vector<PhaseMemory> phases;      ///< in order
+  std::vector<ModuleMemory> modules;    ///< in the order of their first call
+  estimate::StepMemory as_formula;      ///< the same in the terms of MemoryFormula
 
   const PhaseMemory& highest_phase() const;
 };

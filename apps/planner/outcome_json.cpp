@@ -1,9 +1,21 @@
 #include "planner/outcome_json.h"
 
+#include "planner/choices.h"
+
 #include <cstddef>
 #include <string>
 
 namespace fsdp::planner {
+
+nlohmann::ordered_json configuration_of(const estimate::MemoryOptions& options) {
+  nlohmann::ordered_json configuration;
+  for (const Choice choice : kChoices) {
+    const std::string value = value_of(choice, options);
+    if (!value.empty()) configuration[std::string(name_of(choice))] = value;
+  }
+  configuration["micro-steps"] = std::to_string(options.micro_steps);
+  return configuration;
+}
 
 void add_time(nlohmann::ordered_json& object, const estimate::StepTime& time) {
   for (std::size_t i = 0; i < estimate::kTimeParts; ++i) {

@@ -10,6 +10,9 @@
 
 namespace fsdp::planner {
 
+/// What was chosen, by the names of choices.h, and the number of micro-steps.
+nlohmann::ordered_json configuration_of(const estimate::MemoryOptions& options);
+
 /// Adds `time_ps` by what the step is spent on, `latency_ps` and `transfer_ps` to an object.
 void add_time(nlohmann::ordered_json& object, const estimate::StepTime& time);
 

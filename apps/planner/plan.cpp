@@ -185,4 +185,16 @@ Plan make_plan(Evaluator& evaluator, PlanRequest request) {
   return plan;
 }
 
+std::optional<Outcome> larger_micro_batch(const Plan& plan, Evaluator& evaluator) {
+  MemoryOptions larger = plan.best().options;
+  if (larger.micro_steps % 2 != 0) return std::nullopt;
+  larger.batch *= 2;
+  larger.micro_steps /= 2;
+  return evaluator.evaluate(larger);
+}
+
+std::int64_t length_of(const MemoryOptions& options, const nn::TransformerConfig& model) {
+  return options.length == 0 ? model.max_position_embeddings : options.length;
+}
+
 }  // namespace fsdp::planner

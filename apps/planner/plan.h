@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,7 +58,12 @@ Plan make_plan(Evaluator& evaluator, PlanRequest request);
 /// Indices of what nothing else beats in both time and memory, among what fits; fastest first.
 std::vector<std::size_t> pareto_front(const std::vector<Outcome>& outcomes, std::int64_t memory);
 
+/// The best with half as many micro-batches, twice as large; none if their number is odd.
+std::optional<Outcome> larger_micro_batch(const Plan& plan, Evaluator& evaluator);
+/// Tokens of a sequence.
+std::int64_t length_of(const estimate::MemoryOptions& options, const nn::TransformerConfig& model);
+
 std::string plan_text(const Plan& plan, Evaluator& evaluator);
-std::string plan_json(const Plan& plan);
+std::string plan_json(const Plan& plan, Evaluator& evaluator);
 
 }  // namespace fsdp::planner

@@ -2,6 +2,7 @@
 #include "planner/outcome_json.h"
 #include "planner/plan.h"
 
+#include <optional>
 #include <string>
 
 namespace fsdp::planner {
@@ -19,13 +20,7 @@ Json kinds_of(const Breakdown& bytes) {
 }
 
 Json to_json(const Outcome& outcome) {
-  Json configuration = Json::object();
-  for (const Choice choice : kChoices) {
-    const std::string value = value_of(choice, outcome.options);
-    if (!value.empty()) configuration[std::string(name_of(choice))] = value;
-  }
-  configuration["micro-steps"] = std::to_string(outcome.options.micro_steps);
-  Json entry{{"configuration", configuration},
+  Json entry{{"configuration", configuration_of(outcome.options)},
              {"step_ps", outcome.step()},
              {"device_bytes", outcome.memory()},
              {"host_bytes", outcome.host.total()}};
@@ -34,9 +29,25 @@ Json to_json(const Outcome& outcome) {
   return entry;
 }
 
+Json to_json(const CostModel& machine) {
+  constexpr double kPicosecondsPerSecond = 1e12;
+  const auto rate = [](double ps) { return ps == 0 ? Json() : Json(kPicosecondsPerSecond / ps); };
+  Json json{{"flops_per_second", rate(machine.ps_per_flop)},
+            {"flops_16_per_second", rate(machine.ps_per_flop_16)},
+            {"memory_bytes_per_second", rate(machine.ps_per_byte)},
+            {"link_bytes_per_second", rate(machine.link_ps_per_byte)},
+            {"latency_ps", machine.alpha_ps},
+            {"ranks_per_box", machine.ranks_per_box},
+            {"bus_bytes_per_second", rate(machine.bus_ps_per_byte)}};
+  if (machine.ranks_per_box == 0) return json;
+  json["far_link_bytes_per_second"] = rate(machine.far_link_ps_per_byte);
+  json["far_latency_ps"] = machine.far_alpha_ps;
+  return json;
+}
+
 }  // namespace
 
-std::string plan_json(const Plan& plan) {
+std::string plan_json(const Plan& plan, Evaluator& evaluator) {
   Json front = Json::array();
   for (const std::size_t index : plan.front) front.push_back(to_json(plan.outcomes[index]));
   Json alternatives = Json::array();
@@ -46,8 +57,13 @@ std::string plan_json(const Plan& plan) {
         each.index == Alternative::kNone ? Json() : to_json(plan.outcomes[each.index]);
     alternatives.push_back(std::move(entry));
   }
+  const std::optional<Outcome> larger =
+      plan.is_feasible() ? larger_micro_batch(plan, evaluator) : std::nullopt;
   const Json document{
       {"model", plan.request.model_name},
+      {"parameters", evaluator.model().parameter_count()},
+      {"sequence_length", length_of(plan.request.base, evaluator.model())},
+      {"machine", to_json(evaluator.machine())},
       {"memory_bytes", plan.request.memory},
       {"global_batch", plan.request.global_batch},
       {"configurations", plan.outcomes.size()},
@@ -55,6 +71,8 @@ std::string plan_json(const Plan& plan) {
       {"front", front},
       {"next_best",
        plan.next_best == Alternative::kNone ? Json() : to_json(plan.outcomes[plan.next_best])},
+      {"larger_micro_batch", larger ? to_json(*larger) : Json()},
+      {"smallest", plan.is_feasible() ? Json() : to_json(plan.smallest())},
       {"alternatives", alternatives}};
   return document.dump(2, ' ', false, Json::error_handler_t::replace);
 }

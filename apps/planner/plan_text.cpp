@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace fsdp::planner {
 
-using estimate::MemoryOptions;
 using estimate::TimePart;
 
 namespace {
@@ -84,14 +84,11 @@ std::string memory_bound(const Plan& plan, Evaluator& evaluator) {
   const Outcome& best = plan.best();
   std::string text = fmt::format("  peak {} of {}: {}\n", show_memory(best.memory()),
                                  show_memory(plan.request.memory), kinds_text(best.device));
-  if (best.options.micro_steps % 2 != 0) return text;
-  MemoryOptions larger = best.options;
-  larger.batch *= 2;
-  larger.micro_steps /= 2;
-  const Outcome next = evaluator.evaluate(larger);
-  const bool fits = next.memory() <= plan.request.memory;
-  return text + fmt::format("  a micro-batch of {}: {} and {}{}\n", larger.batch,
-                            show_memory(next.memory()), show_time(next.step()),
+  const std::optional<Outcome> next = larger_micro_batch(plan, evaluator);
+  if (!next) return text;
+  const bool fits = next->memory() <= plan.request.memory;
+  return text + fmt::format("  a micro-batch of {}: {} and {}{}\n", next->options.batch,
+                            show_memory(next->memory()), show_time(next->step()),
                             fits ? "" : ", so memory binds it");
 }
 
@@ -118,14 +115,12 @@ std::string alternatives_text(const Plan& plan) {
 
 std::string plan_text(const Plan& plan, Evaluator& evaluator) {
   const PlanRequest& request = plan.request;
-  const std::int64_t length =
-      request.base.length == 0 ? evaluator.model().max_position_embeddings : request.base.length;
   std::string text = fmt::format(
       "{} ({:.4g} parameters), {} sequences of {} tokens per step\n{} per rank: {}\n"
       "{} configurations, of which {} fit\n",
       request.model_name, static_cast<double>(evaluator.model().parameter_count()),
-      request.global_batch, length, show_memory(request.memory), describe(evaluator.machine()),
-      plan.outcomes.size(), plan.fitting);
+      request.global_batch, length_of(request.base, evaluator.model()), show_memory(request.memory),
+      describe(evaluator.machine()), plan.outcomes.size(), plan.fitting);
   if (!plan.is_feasible()) {
     const Outcome& least = plan.smallest();
     return text + fmt::format("None fits. The least memory is that of\n{}  peak: {}\n",

@@ -121,7 +121,7 @@ ModeOutput plan(const PlannerLine& line, const nn::TransformerConfig& model,
   }
   check_layers(model, request.ranks.size());
   const Plan made = make_plan(evaluator, std::move(request));
-  if (line.format == "json") return {plan_json(made), made.is_feasible()};
+  if (line.format == "json") return {plan_json(made, evaluator), made.is_feasible()};
   return {passed_over(line.given) + plan_text(made, evaluator), made.is_feasible()};
 }
 

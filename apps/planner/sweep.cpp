@@ -159,6 +159,7 @@ std::string sweep_json(const Sweep& sweep) {
       }
     }
     entry["world"] = point.outcome.options.world_size;
+    entry["configuration"] = configuration_of(point.outcome.options);
     entry["step_ps"] = point.outcome.step();
     add_time(entry, point.outcome.time);
     entry["device_bytes"] = point.outcome.memory();

@@ -88,4 +88,20 @@ std::string show_bytes(std::int64_t nbytes) {
   return fmt::format("{:.2f} TB", value / 1e12);
 }
 
+std::string describe(const StepReport& step, bool clips) {
+  const auto validation = step.validation_loss;
+  const std::string norm = clips ? fmt::format("  norm {:.3f}", step.norm) : "";
+  return fmt::format("step {:>{}}/{}  loss {:.4f}{}  {}  {:.0f} tokens/s  peak {}", step.step,
+                     std::to_string(step.steps).size(), step.steps, step.loss,
+                     validation ? fmt::format("  validation {:.4f}", *validation) : "",
+                     step.is_skipped ? "skipped" : fmt::format("lr {:.2e}{}", step.lr, norm),
+                     step.tokens_per_second, show_bytes(step.peak_bytes));
+}
+
+std::string describe(const PhaseSeconds& seconds) {
+  return fmt::format("  forward {:.1f} ms  backward {:.1f} ms  reduce {:.1f} ms  step {:.1f} ms",
+                     1e3 * seconds.forward, 1e3 * seconds.backward, 1e3 * seconds.reduce,
+                     1e3 * seconds.step);
+}
+
 }  // namespace fsdp::train

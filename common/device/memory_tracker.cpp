@@ -99,6 +99,8 @@ void MemoryTracker::on_free(BlockId id) {
 
 void MemoryTracker::recategorize(BlockId id, MemoryKind kind) {
   reassign(id, kind, find(id).owner);
+  // More of this kind. Between the two halves of a swap of bytes nothing is notified.
+  if (observer_ != nullptr) observer_->on_growth(current_, current_total_);
 }
 
 void MemoryTracker::reassign(BlockId id, MemoryKind kind, std::shared_ptr<const Owner> owner) {

@@ -1,14 +1,18 @@
 // How long a training step takes, over the time that OpenBLAS needs for its linear-layer products
-// alone; what DDP and FSDP at two ranks cost over one process with two threads; what mixed
-// precision costs where every operand must be widened; and what that process loses when something
-// else takes half of one core, beside what one long product and two threads lose that never wait
-// for each other. Every measurement is a process of its own, and the processes take turns, so that
-// a slow minute of the machine hits all of them.
+// alone; what DDP and FSDP at two ranks cost over one process with two threads, beside what they
+// must cost because more bytes pass through memory; what mixed precision costs where every operand
+// must be widened; and what that process loses when something else takes half of one core, beside
+// what one long product and two threads lose that never wait for each other. Every measurement is a
+// process of its own, and the processes take turns, so that a slow minute of the machine hits all
+// of them.
 //
-//   bench_step [tiny small llama_124m]      all three by default
+//   bench_step [--few] [MODEL...]          tiny, small and llama_124m by default; --few leaves out
+//                                          the disturbed ones and those in 16 bits
+//   bench_step small_4096 llama_124m_2048  so many tokens per rank, and then always few: a rank of
+//                                          llama_124m has 128, for which it reads all weights
 //   bench_step --one WHAT MODEL            one measurement, as the parent starts it: single,
-//                                          bfloat16, float16, disturbed, ddp, fsdp, product,
-//                                          product-disturbed, pieces, pieces-disturbed, or
+//                                          bfloat16, float16, disturbed, ddp, fsdp, memory,
+//                                          product, product-disturbed, pieces, pieces-disturbed, or
 //                                          bound=Haswell with those kernels of OpenBLAS. Under
 //                                          mpirun -np 2, the ranks of ddp and fsdp are processes
 //                                          (bench/mpi/step.cpp)
@@ -19,6 +23,7 @@
 #include "bench/support/lower_bound.h"
 #include "bench/support/measure.h"
 #include "bench/support/openblas.h"
+#include "bench/support/peak.h"
 #include "bench/support/step_process.h"
 #include "comm/world.h"
 #include "nn/transformer.h"
@@ -53,14 +58,24 @@ struct Workload {
   nn::TransformerConfig config;
   std::int64_t batch;
   std::int64_t sequence;
-  int steps;  // timed in one process
+  int steps;              // timed in one process
+  bool is_large = false;  // a step takes seconds
+
+  int warm_ups() const { return is_large ? 1 : 2; }
+  int rounds() const { return is_large ? 2 : kRounds; }
 };
 
 Workload workload(const std::string& model) {
-  if (model == "tiny") return {nn::TransformerConfig::tiny(), 8, 128, 20};
-  if (model == "small") return {nn::TransformerConfig::small(), 8, 256, 3};
-  if (model == "llama_124m") return {nn::TransformerConfig::llama_124m(), 4, 64, 3};
-  fail("no workload is named {}; the workloads are tiny, small and llama_124m", model);
+  using Config = nn::TransformerConfig;
+  if (model == "tiny") return {Config::tiny(), 8, 128, 20};
+  if (model == "small") return {Config::small(), 8, 256, 3};
+  if (model == "llama_124m") return {Config::llama_124m(), 4, 64, 3};
+  if (model == "small_4096") return {Config::small(), 32, 256, 2, true};
+  if (model == "llama_124m_2048") return {Config::llama_124m(), 8, 512, 1, true};
+  fail(
+      "no workload is named {}; the workloads are tiny, small, llama_124m, small_4096 and "
+      "llama_124m_2048",
+      model);
 }
 
 double now() {
@@ -141,16 +156,16 @@ long minor_faults() {
 }
 
 /// Warms up, then times steps; only rank 0's clock counts.
-void time_steps(Training& training, int steps, StepCost& measured, bool is_first) {
-  for (int i = 0; i < 2; ++i) training.step();
+void time_steps(Training& training, const Workload& work, StepCost& measured, bool is_first) {
+  for (int i = 0; i < work.warm_ups(); ++i) training.step();
   std::vector<Phases> timed;
   const long faults = minor_faults();
-  for (int i = 0; i < steps; ++i) timed.push_back(training.step());
+  for (int i = 0; i < work.steps; ++i) timed.push_back(training.step());
   if (!is_first) return;
   std::ranges::sort(timed, {}, &Phases::total);
   measured.phases = timed[timed.size() / 2];
   measured.seconds = measured.phases.total();
-  measured.faults = static_cast<double>(minor_faults() - faults) / steps;
+  measured.faults = static_cast<double>(minor_faults() - faults) / work.steps;
 }
 
 /// A product that takes a hundred times longer than the system lets a thread run before another.
@@ -187,17 +202,19 @@ StepCost measure(const std::string& what, const Workload& work) {
     measured.seconds = bench::median(seconds);
   } else if (what.starts_with("product")) {
     measured.seconds = seconds_of_long_product();
+  } else if (what == "memory") {
+    measured.seconds = bench::seconds_per_gigabyte(kThreads);
   } else if (what == "single" || what == "disturbed" || what.ends_with("float16")) {
     Context context({.threads = kThreads, .seed = 1});
     ContextScope scope(context);
     Training training(what, work, nullptr);
-    time_steps(training, work.steps, measured, true);
+    time_steps(training, work, measured, true);
     measured.accounted = static_cast<double>(context.tracker().peak_total());
   } else {
     std::array<double, kThreads> accounted{};
     run_ranks({.world_size = kThreads, .threads_per_rank = 1, .seed = 1}, [&](ProcessGroup& group) {
       Training training(what, work, &group);
-      time_steps(training, work.steps, measured, group.rank() == 0);
+      time_steps(training, work, measured, group.rank() == 0);
       accounted[static_cast<std::size_t>(group.rank())] =
           static_cast<double>(Context::current().tracker().peak_total());
     });
@@ -216,6 +233,20 @@ std::string child_of(const std::string& program, const std::string& what,
   return fmt::format("{} --one {} {}", program, what, model);
 }
 
+/// What DDP and FSDP over two ranks must cost over one process, because more bytes pass through
+/// memory. In units of the weights' 4N bytes, one process reads the weights in forward and in
+/// backward and writes gradients (3), and AdamW reads four values of an element and writes three
+/// (7). Of W ranks each does the first. With DDP each also has its gradient read and gets the mean
+/// (2), and updates everything (7). With FSDP each twice reads all shards and writes its copy (4),
+/// and has its gradient read (1); the sums are written once (1), and updated once (7).
+double bound_of_memory(std::int64_t parameters, double seconds_per_gigabyte, double single) {
+  constexpr double kRanks = kThreads, kSingle = 3 + 7;
+  constexpr double kDdp = (3 + 2 + 7) * kRanks, kFsdp = (3 + 4 + 1) * kRanks + 1 + 7;
+  static_assert(kDdp == kFsdp);  // at two ranks
+  const double gigabytes = (kDdp - kSingle) * 4e-9 * static_cast<double>(parameters);
+  return 1 + gigabytes * seconds_per_gigabyte / single;
+}
+
 /// The bound with those of OpenBLAS's kernels that take the least time here.
 std::string fastest_bound(const std::string& program, const std::string& model) {
   std::map<double, std::string> bounds;
@@ -228,24 +259,33 @@ std::string fastest_bound(const std::string& program, const std::string& model) 
   return bounds.begin()->second;
 }
 
-void compare(const std::string& program, const std::string& model) {
-  std::vector<std::string> kinds{"single",
-                                 "disturbed",
-                                 "ddp",
-                                 "fsdp",
-                                 "product",
-                                 "pieces",
-                                 "bfloat16",
-                                 "float16",
-                                 "product-disturbed",
-                                 "pieces-disturbed"};
+void print_kind(const std::string& model, const std::string& kind, std::vector<StepCost> runs) {
+  std::ranges::sort(runs, {}, &StepCost::seconds);
+  const StepCost& run = runs[runs.size() / 2];
+  fmt::print("{:15} {:14} {:8.1f} ms per step", model, kind, run.seconds * 1e3);
+  if (!kind.starts_with("bound")) {
+    fmt::print(" = {:6.1f} + {:5.1f} + {:5.1f} {:6.0f} minor faults {:6.1f} MB not accounted",
+               run.phases.gradients * 1e3, run.phases.finish * 1e3, run.phases.update * 1e3,
+               run.faults, (run.rss - run.accounted) / 1e6);
+  }
+  fmt::print("\n");
+}
+
+void compare(const std::string& program, const std::string& model, bool few) {
+  const Workload work = workload(model);
+  few = few || work.is_large;
+  std::vector<std::string> kinds{"single", "ddp", "fsdp", "memory"};
+  if (!few) {
+    kinds.insert(kinds.end(), {"disturbed", "product", "pieces", "bfloat16", "float16",
+                               "product-disturbed", "pieces-disturbed"});
+  }
   std::string bound;
-  if (bench::openblas_is_installed()) {
+  if (bench::openblas_is_installed() && !work.is_large) {
     bound = fastest_bound(program, model);
     kinds.insert(kinds.begin(), bound);
   }
   std::map<std::string, std::vector<StepCost>> all;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < work.rounds(); ++round) {
     for (const std::string& kind : kinds)
       all[kind].push_back(measure_in_child(child_of(program, kind, model)));
   }
@@ -256,27 +296,30 @@ void compare(const std::string& program, const std::string& model) {
     }
     return bench::median(ratios);
   };
+  const auto seconds = [&](const std::string& kind) {
+    std::vector<double> each;
+    for (const StepCost& cost : all[kind]) each.push_back(cost.seconds);
+    return bench::median(each);
+  };
   for (const std::string& kind : kinds) {
-    if (kind.starts_with("p")) continue;  // no step
-    std::vector<StepCost> runs = all[kind];
-    std::ranges::sort(runs, {}, &StepCost::seconds);
-    const StepCost& run = runs[runs.size() / 2];
-    fmt::print("{:10} {:14} {:8.1f} ms per step", model, kind, run.seconds * 1e3);
-    if (kind != bound) {
-      fmt::print(" = {:6.1f} + {:5.1f} + {:5.1f} {:6.0f} minor faults {:6.1f} MB not accounted",
-                 run.phases.gradients * 1e3, run.phases.finish * 1e3, run.phases.update * 1e3,
-                 run.faults, (run.rss - run.accounted) / 1e6);
-    }
-    fmt::print("\n");
+    const bool is_step = !kind.starts_with("p") && kind != "memory";
+    if (is_step) print_kind(model, kind, all[kind]);
   }
-  fmt::print("{:10} ", model);
-  if (!bound.empty()) fmt::print("step / bound {:.2f}   ", ratio("single", bound));
-  fmt::print(
-      "ddp / single {:.2f}   fsdp / single {:.2f}   bfloat16 / single {:.2f}   float16 / single "
-      "{:.2f}   disturbed / single {:.2f} (one long product {:.2f}, without waiting {:.2f})\n\n",
-      ratio("ddp", "single"), ratio("fsdp", "single"), ratio("bfloat16", "single"),
-      ratio("float16", "single"), ratio("disturbed", "single"),
-      ratio("product-disturbed", "product"), ratio("pieces-disturbed", "pieces"));
+  fmt::print("{:15} ", model);
+  if (!bound.empty()) fmt::print("step / bound {:.3f}   ", ratio("single", bound));
+  const double memory =
+      bound_of_memory(work.config.parameter_count(), seconds("memory"), seconds("single"));
+  fmt::print("ddp / single {:.3f}   fsdp / single {:.3f} ({:.3f} by memory's {:.1f} GB/s)\n",
+             ratio("ddp", "single"), ratio("fsdp", "single"), memory, 1 / seconds("memory"));
+  if (!few) {
+    fmt::print(
+        "{:15} bfloat16 / single {:.2f}   float16 / single {:.2f}   disturbed / single {:.2f} (one "
+        "long product {:.2f}, without waiting {:.2f})\n",
+        model, ratio("bfloat16", "single"), ratio("float16", "single"),
+        ratio("disturbed", "single"), ratio("product-disturbed", "product"),
+        ratio("pieces-disturbed", "pieces"));
+  }
+  fmt::print("\n");
   std::fflush(stdout);
 }
 
@@ -290,15 +333,17 @@ int main(int count, char** arguments) {
       if (process_rank() == 0) bench::print(cost);
       return 0;
     }
-    std::vector<std::string> models = words;
+    const bool few = !words.empty() && words[0] == "--few";
+    std::vector<std::string> models(words.begin() + (few ? 1 : 0), words.end());
     if (models.empty()) models = {"tiny", "small", "llama_124m"};
     fmt::print(
-        "AdamW, no clipping; {} threads or {} ranks; medians of {} alternating processes\n"
+        "AdamW, no clipping; {} threads or {} ranks; medians of {} alternating processes (where a "
+        "step takes seconds, the slower of two)\n"
         "ms of a step = forward and backward + end of the exchange + update; minor faults per "
         "step; peak RSS minus what the trackers counted\n",
         kThreads, kThreads, kRounds);
     if (!bench::openblas_is_installed()) fmt::print("{}\n", bench::kWithoutOpenBlas);
-    for (const std::string& model : models) compare(arguments[0], model);
+    for (const std::string& model : models) compare(arguments[0], model, few);
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_step: {}\n", error.what());
     return 1;

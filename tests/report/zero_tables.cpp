@@ -1,13 +1,20 @@
 // The tables of ZeRO-1 and ZeRO-2 on a modeled machine, and what their rows are made of.
 #include "report/runs/zero_tables.h"
 
+#include "parallel/partition.h"
 #include "report/units.h"
 #include "support/catch.h"
+#include "support/printed_text.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdp::testing::zero_tables_test {
@@ -91,6 +98,112 @@ TEST_CASE("a table of owners: a greedy partition does not look ahead", "[report]
   CHECK_THAT(table, contains("greedy               largest   1,000,000   loads 1,000,000 1,000 "
                              "1,000 0 0 0 0 0\n"));
   CHECK_THAT(table, contains("nano, 21 parameters over 4 ranks\n"));
+}
+
+namespace {
+
+/// Of the rank that holds most, and of rank 0.
+struct Measured {
+  std::int64_t peak = 0, state = 0, received = 0, collectives = 0, end = 0;
+};
+
+Measured measured(const ShortRun& run, const CostModel& machine) {
+  Measured found;
+  const RunRecord record = record_fake(run, machine, run.ranks);
+  for (const report::RankRecord& rank : record.ranks) {
+    found.peak = std::max(found.peak, rank.peak.total());
+    found.state = std::max(found.state, rank.peak[MemoryKind::optimizer]);
+  }
+  for (const Event& event : record.ranks[0].events) {
+    if (event.kind != EventKind::issue) continue;
+    found.received += event.nbytes;
+    ++found.collectives;
+  }
+  found.end = record.ranks[0].end;
+  return found;
+}
+
+void check_all_numbers(const std::string& text, const ReadText& read) {
+  CHECK(difference_of(text, read) == "");
+  CHECK(unnoticed_change(text, read) == "");
+}
+
+}  // namespace
+
+TEST_CASE("every number of the tables of ZeRO is that of its run", "[report][zero]") {
+  ShortRun run = nano_run();
+  run.steps = 2;
+  const CostModel machine = report::in_boxes(2);
+  check_all_numbers(strategies_table(run, machine), [&](PrintedText& text) {
+    text.line("nano over {} ranks in boxes of {}, AdamW, {} steps on the virtual clock", {4, 2, 2});
+    text.row({"strategy", "ms", "highest bytes", "optimizer state", "received", "collectives"});
+    for (const auto& [name, strategy] : {std::pair("ddp", Strategy::ddp),
+                                         {"zero1", Strategy::zero1},
+                                         {"zero2", Strategy::zero2},
+                                         {"fsdp", Strategy::fsdp}}) {
+      run.strategy = strategy;
+      const Measured found = measured(run, machine);
+      text.row({name, static_cast<double>(found.end) / 1e9, found.peak, found.state, found.received,
+                found.collectives});
+    }
+  });
+  check_all_numbers(buffers_table(run, machine), [&](PrintedText& text) {
+    text.line("nano over {} ranks in boxes of {}, AdamW, {} steps on the virtual clock", {4, 2, 2});
+    text.row({"reduce buffer", "collectives", "highest bytes", "ms"});
+    run.strategy = Strategy::zero2;
+    for (const std::size_t buffer : {0, 10'000, 40'000}) {
+      run.zero.reduce_buffer_bytes = buffer;
+      const Measured found = measured(run, machine);
+      text.row({buffer, found.collectives, found.peak, static_cast<double>(found.end) / 1e9});
+    }
+  });
+}
+
+TEST_CASE("every number of the table of owners is that of its partition", "[report][zero]") {
+  using parallel::Partition;
+  const ShortRun run = nano_run();
+  std::vector<std::int64_t> nano;
+  {
+    Context context({.device = kFake});
+    const ContextScope scope(context);
+    nn::TransformerLM model(run.model);
+    for (const auto& [path, variable] : model.variables()) nano.push_back(variable.data().numel());
+  }
+  const auto read = [](PrintedText& text, std::vector<std::int64_t> numels, int ranks) {
+    const auto row = [&](const char* name, Partition how) {
+      std::vector<std::int64_t> loads(static_cast<std::size_t>(ranks));
+      for (const parallel::OwnedSlice& slice : divide(how, numels, ranks)) {
+        loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
+      }
+      std::string pattern = "{} largest {}   loads";
+      const std::int64_t largest = *std::max_element(loads.begin(), loads.end());
+      std::vector<Shown> values{
+          std::string("  ") + name + std::string(20 - std::string(name).size(), ' '),
+          fmt::format("{:>11}", report::grouped(largest))};
+      for (const std::int64_t load : loads) {
+        pattern += " {}";
+        values.emplace_back(load);
+      }
+      text.line(pattern, values);
+    };
+    row("greedy", Partition::greedy);
+    row("flat", Partition::flat);
+    row("round_robin", Partition::round_robin);
+    std::sort(numels.begin(), numels.end(), std::greater<>());
+    row("greedy, if sorted", Partition::greedy);
+  };
+  check_all_numbers(owners_table(run), [&](PrintedText& text) {
+    text.line("Elements of optimizer state per rank, by partition");
+    text.rule();
+    text.line("five parameters of 1, 1, 1, 1, 4 elements over {} ranks", {2});
+    read(text, {1, 1, 1, 1, 4}, 2);
+    text.rule();
+    text.line("one giant of {} elements beside two of {} over {} ranks", {1'000'000, 1'000, 8});
+    read(text, {1'000'000, 1'000, 1'000}, 8);
+    text.rule();
+    text.line("nano, {} parameters over {} ranks", {nano.size(), run.ranks});
+    read(text, nano, run.ranks);
+  });
 }
 
 TEST_CASE("overlap hides reductions on the virtual clock, and compression halves them",

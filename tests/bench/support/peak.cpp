@@ -6,6 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <thread>
+#include <vector>
 
 namespace fsdp::bench {
 namespace {
@@ -40,6 +43,24 @@ double multiply_add_peak() {
       },
       0.2);
   return 2.0 * kLanes * kSums * kTimes * kPieces / seconds;
+}
+
+double seconds_per_gigabyte(int threads) {
+  constexpr std::size_t kBytes = std::size_t{256} << 20;  // per thread
+  const auto count = static_cast<std::size_t>(threads);
+  std::vector<std::vector<char>> from(count), to(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    from[i].assign(kBytes, 1);
+    to[i].assign(kBytes, 2);
+  }
+  const auto copy = [&](std::size_t i) { std::memcpy(to[i].data(), from[i].data(), kBytes); };
+  const double seconds = best_time([&] {
+    std::vector<std::thread> others;
+    for (std::size_t i = 1; i < count; ++i) others.emplace_back(copy, i);
+    copy(0);
+    for (std::thread& other : others) other.join();
+  });
+  return seconds / (2e-9 * static_cast<double>(kBytes) * threads);
 }
 
 }  // namespace fsdp::bench

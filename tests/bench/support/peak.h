@@ -1,5 +1,5 @@
 /// @file
-/// How fast the machine could multiply at best.
+/// How fast the machine could multiply and copy at best.
 #pragma once
 
 #include <cstddef>
@@ -15,5 +15,9 @@ constexpr std::size_t kMultiplyAddBytes = 32 * 64;
 /// Floating-point operations per second of independent fused multiply-adds on registers, on all
 /// threads of the current Context. A fused multiply-add is two operations.
 double multiply_add_peak();
+
+/// Of `threads` threads that copy what no cache holds: a byte that is read counts, and one that is
+/// written.
+double seconds_per_gigabyte(int threads);
 
 }  // namespace fsdp::bench
