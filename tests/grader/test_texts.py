@@ -139,7 +139,7 @@ class Glossary(unittest.TestCase):
         for term, meaning, place in self.TERMS:
             self.assertTrue(meaning.endswith((".", ".)")), f"{term}: {meaning}")
             self.assertLessEqual(len(re.findall(r"[.:;](?= |$)", meaning)), 3, f"{term}: {meaning}")
-            self.assertRegex(place, r"^\[[^\]]+\]\([0-8]_\w+\.md#[\w-]+\)$", term)
+            self.assertRegex(place, r"^\[[^\]]+\]\(([0-8]_\w+|worksheet)\.md#[\w-]+\)$", term)
 
     def test_each_place_uses_the_word(self) -> None:
         """Any form of it, in the section that the link names or in the chapter's introduction."""
