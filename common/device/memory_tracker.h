@@ -34,8 +34,8 @@ struct Breakdown {
 
 std::string to_string(const Breakdown& breakdown);  ///< "SHARDED_PARAM 64, TEMP 8": kinds held
 
-/// Called whenever what a tracker counts has grown. For instruments that need more than the
-/// tracker's own peaks. Removing one changes nothing.
+/// Called whenever what a tracker counts has grown, in all or of one kind. For instruments that
+/// need more than the tracker's own peaks. Removing one changes nothing.
 class GrowthObserver {
  public:
   virtual ~GrowthObserver() = default;

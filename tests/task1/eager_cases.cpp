@@ -85,9 +85,11 @@ const Observations& run_far(const std::string& step, const std::string& scenario
                         setup.options.value("offset", std::int64_t{0}) > std::int64_t{1} << 31;
     if (at == std::string::npos || !is_far) throw;
     fail(
-        "{} {}\n  observed: {}\n  expected: it ends at once: a word of the stream needs none of "
-        "the words before it\n  likely:   You draw, or count one by one, what lies before "
-        "the slice in its parameter or in the stream: go straight to its first word",
+        "{} {}\n  observed: {}\n  expected: it ends at once: no word of the stream needs an "
+        "earlier "
+        "one\n  likely:   You draw, or count one by one, what lies before the slice: go straight "
+        "to "
+        "its first word",
         step, text.substr(0, at), text.substr(at));
   }
 }
