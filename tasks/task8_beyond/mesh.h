@@ -26,13 +26,14 @@ namespace fsdp {
 /// @throws Error unless R divides W.
 std::shared_ptr<ProcessGroup> make_mesh(ProcessGroup& world, int replicas);
 
-/// The all-reduces among the replicas of a mesh, of one unit's shards at a time. They go on while
-/// the next unit computes:
+/// The all-reduces among the replicas of a mesh, for the shards of one unit at a time. They run
+/// while the next unit computes:
 ///
 ///     unit k+1   … reduce-scatter →→ | all-reduce →→→→→→→→→→ |
 ///     unit k              compute    | … reduce-scatter →→→→ | all-reduce …
 ///
-/// So at most one unit's shards are in all-reduces, beside the one unit in a reduce-scatter.
+/// So the shards of at most one unit are being all-reduced, and one other unit is being
+/// reduce-scattered.
 class ReplicaReduction : public ReplicaSum {
  public:
   /// `replicas`: the ranks that hold the same as this one, one in each replica.
