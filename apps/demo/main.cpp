@@ -147,6 +147,7 @@ int report(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs,
            const TrainConfig& config, const Wish& wish) {
   const std::filesystem::path folder = demo_folder();
   std::vector<std::string> names;
+  names.reserve(jobs.size());
   for (const Job& job : jobs) names.push_back(job.name());
   print_line("\n" + trainings_table(names, runs));
   print_line("\n" + five_strategies_table(strategies));
