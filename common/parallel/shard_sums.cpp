@@ -71,6 +71,8 @@ Tensor ShardSums::fold() {
   if (to_host_.copies != nullptr) to_host_.copies->finish();
   Tensor sum = tree_->fold();
   if (!to_host_.offload.params || to_host_.offload.grads) return sum;
+  const AllocationScope as_sum(MemoryKind::sharded_grad,
+                               std::make_shared<const Owner>(Owner{unit_, "gradient sum"}));
   Tensor copy = Tensor::empty(sum.shape(), sum.dtype(), Context::current().host());
   start_host_copy(copy, sum, {unit_, Phase::gradient}).wait();
   return copy;

@@ -58,7 +58,7 @@ class ShardSums {
   /// and kept until it is summed and copied.
   void push(const Tensor& shard);
   std::int64_t leaves() const { return tree_->leaves(); }  ///< without those under way
-  /// Of all, also of those under way. What is copied to the host for it has AllocationScope's kind.
+  /// Of all, also of those under way. What is copied to the host for it counts as SHARDED_GRAD.
   Tensor fold();
   void clear();  ///< likewise
 

@@ -110,31 +110,25 @@ void GradientReducer::complete_gradients(UnitGradients& gradients) {
 
 // ------------------------------------------------------------------- TODO 4.3
 // Start the reduction: reduce-scatter (sum) the full gradient into a fresh leaf (n), label {unit,
-// gradient}.
+// gradient}. Read the full gradient through to_reduce_dtype(gradients, *each.flat): in one dtype,
+// that is full_grad().
 //
 // Under no_sync (L > 1), push the full gradient to `full` first. Only the last micro-step of a
 // group reduces, and it reduces what `full` folds to.
 //
-// Set:   each.input, each.leaf (REDUCE_SCATTER), reductions_, reducing_.
-//
-// Last, mixed precision: sums have a dtype of their own, reduce_dtype(). Every sum has it, in
-// `full`, on the wire and in the leaf. The full gradient is cast before it is part of one, and not
-// kept beside its copy (REDUCE_SCATTER, tensor/cast.h).
+// Set:   each.input, each.leaf (REDUCE_SCATTER, dtype of each.input), reductions_, reducing_.
 void GradientReducer::start_reduce(UnitGradients& gradients) {
   // SOLUTION 4.3: todo(gradients, plan_, reductions_, reducing_)
   for (FlatGradient& each : gradients.flats) {
-    AllocationScope as_leaf(
-        MemoryKind::reduce_scatter,
-        std::make_shared<const Owner>(Owner{gradients.unit->name(), "gradient shard"}));
-    each.input = cast(each.flat->full_grad(), each.flat->reduce_dtype());
-    if (each.input.storage() != each.flat->full_grad().storage()) {
-      each.flat->full_grad().storage()->free();
-    }
+    each.input = to_reduce_dtype(gradients, *each.flat);
     if (plan_.micro_steps_per_reduction > 1) {
       each.full.push(each.input);
       if (!reduces_now()) continue;
       each.input = each.full.fold();
     }
+    AllocationScope as_leaf(
+        MemoryKind::reduce_scatter,
+        std::make_shared<const Owner>(Owner{gradients.unit->name(), "gradient shard"}));
     each.leaf = Tensor::empty({each.flat->shard_numel()}, each.input.dtype(), each.input.device());
     reductions_.push_back(group_->reduce_scatter(each.leaf, each.input, ReduceOp::sum,
                                                  {gradients.unit->name(), Phase::gradient}));
@@ -212,10 +206,10 @@ void GradientReducer::end_of_backward() {
 
 // ------------------------------------------------------------------- TODO 4.7
 // Average over all J = W·M micro-batches: one multiplication at the very end, by
-// 1/(J · plan_.loss_scale).
+// 1/(J · plan_.loss_scale). Multiply what to_shard_dtype(*gradients, *each.flat, sum) returns: in
+// one dtype, that is the sum.
 //
-// Set:   shard_grad of every trainable FlatParameter, in the dtype of its shard (SHARDED_GRAD, also
-//        where a cast makes a copy); micro_step_ = 0.
+// Set:   shard_grad of every trainable FlatParameter; micro_step_ = 0.
 void GradientReducer::finish_gradients() {
   // SOLUTION 4.7: todo(plan_, micro_step_, units_)
   FSDP_CHECK(micro_step_ == plan_.micro_steps,
@@ -224,15 +218,40 @@ void GradientReducer::finish_gradients() {
   const double micro_batches = static_cast<double>(group_->size()) * plan_.micro_steps;
   for (const auto& gradients : units_) {
     for (FlatGradient& each : gradients->flats) {
-      AllocationScope as_gradient(
-          MemoryKind::sharded_grad,
-          std::make_shared<const Owner>(Owner{gradients->unit->name(), "gradient"}));
-      const Tensor mean = cast(each.sharded.fold(), each.flat->shard().dtype());
+      const Tensor mean = to_shard_dtype(*gradients, *each.flat, each.sharded.fold());
       ops::scale(mean, 1.0 / micro_batches / plan_.loss_scale);
       each.flat->set_shard_grad(mean);
     }
   }
   micro_step_ = 0;
+  // END SOLUTION
+}
+
+// ------------------------------------------------------------------- TODO 4.8
+// Mixed precision: cast the full gradient before it is summed, and the sum before it is averaged
+// (tensor/cast.h).
+//
+// Keep:  the copy of the full gradient (REDUCE_SCATTER of this unit) replaces the full gradient,
+//        which is freed. The copy of the sum counts as SHARDED_GRAD.
+Tensor GradientReducer::to_reduce_dtype(const UnitGradients& gradients, const FlatParameter& flat) {
+  const Tensor& gradient = flat.full_grad();
+  if (gradient.dtype() == flat.reduce_dtype()) return gradient;
+  // SOLUTION 4.8: todo(gradients)
+  const AllocationScope as_input(
+      MemoryKind::reduce_scatter,
+      std::make_shared<const Owner>(Owner{gradients.unit->name(), "cast gradient"}));
+  return recast(gradient, flat.reduce_dtype());
+  // END SOLUTION
+}
+
+Tensor GradientReducer::to_shard_dtype(const UnitGradients& gradients, const FlatParameter& flat,
+                                       const Tensor& sum) {
+  if (sum.dtype() == flat.shard().dtype()) return sum;
+  // SOLUTION 4.8: todo(gradients)
+  const AllocationScope as_gradient(
+      MemoryKind::sharded_grad,
+      std::make_shared<const Owner>(Owner{gradients.unit->name(), "gradient"}));
+  return cast(sum, flat.shard().dtype());
   // END SOLUTION
 }
 

@@ -89,16 +89,13 @@ void GradientReducer::complete_gradients(UnitGradients& gradients) {
 
 // ------------------------------------------------------------------- TODO 4.3
 // Start the reduction: reduce-scatter (sum) the full gradient into a fresh leaf (n), label {unit,
-// gradient}.
+// gradient}. Read the full gradient through to_reduce_dtype(gradients, *each.flat): in one dtype,
+// that is full_grad().
 //
 // Under no_sync (L > 1), push the full gradient to `full` first. Only the last micro-step of a
 // group reduces, and it reduces what `full` folds to.
 //
-// Set:   each.input, each.leaf (REDUCE_SCATTER), reductions_, reducing_.
-//
-// Last, mixed precision: sums have a dtype of their own, reduce_dtype(). Every sum has it, in
-// `full`, on the wire and in the leaf. The full gradient is cast before it is part of one, and not
-// kept beside its copy (REDUCE_SCATTER, tensor/cast.h).
+// Set:   each.input, each.leaf (REDUCE_SCATTER, dtype of each.input), reductions_, reducing_.
 void GradientReducer::start_reduce(UnitGradients& gradients) {
   todo("4.3", gradients, plan_, reductions_, reducing_);
 }
@@ -134,12 +131,30 @@ void GradientReducer::end_of_backward() {
 
 // ------------------------------------------------------------------- TODO 4.7
 // Average over all J = W·M micro-batches: one multiplication at the very end, by
-// 1/(J · plan_.loss_scale).
+// 1/(J · plan_.loss_scale). Multiply what to_shard_dtype(*gradients, *each.flat, sum) returns: in
+// one dtype, that is the sum.
 //
-// Set:   shard_grad of every trainable FlatParameter, in the dtype of its shard (SHARDED_GRAD, also
-//        where a cast makes a copy); micro_step_ = 0.
+// Set:   shard_grad of every trainable FlatParameter; micro_step_ = 0.
 void GradientReducer::finish_gradients() {
   todo("4.7", plan_, micro_step_, units_);
+}
+
+// ------------------------------------------------------------------- TODO 4.8
+// Mixed precision: cast the full gradient before it is summed, and the sum before it is averaged
+// (tensor/cast.h).
+//
+// Keep:  the copy of the full gradient (REDUCE_SCATTER of this unit) replaces the full gradient,
+//        which is freed. The copy of the sum counts as SHARDED_GRAD.
+Tensor GradientReducer::to_reduce_dtype(const UnitGradients& gradients, const FlatParameter& flat) {
+  const Tensor& gradient = flat.full_grad();
+  if (gradient.dtype() == flat.reduce_dtype()) return gradient;
+  todo("4.8", gradients);
+}
+
+Tensor GradientReducer::to_shard_dtype(const UnitGradients& gradients, const FlatParameter& flat,
+                                       const Tensor& sum) {
+  if (sum.dtype() == flat.shard().dtype()) return sum;
+  todo("4.8", gradients);
 }
 
 }  // namespace fsdp

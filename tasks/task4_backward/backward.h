@@ -34,7 +34,7 @@ class GradientReducer {
     FlatParameter* flat;
     TreeAccumulator full;         // sums of full gradients while L > 1
     parallel::ShardSums sharded;  // sums of reduced shards; push() and fold() are as for `full`
-    Tensor input;                 // what is reduced: full_grad, or the folded `full`
+    Tensor input;                 // what is reduced: full_grad, its copy, or the folded `full`
     Tensor leaf;                  // receives the reduced shard
   };
   /// The record of one unit. It is in the unit's slot, so its module's hooks reach it directly.
@@ -91,6 +91,10 @@ class GradientReducer {
   void complete_gradients(UnitGradients& gradients);  // 4.2
   void start_reduce(UnitGradients& gradients);        // 4.3
   void finish_reduce();                               // 4.4
+  // 4.8  A full gradient in the dtype of sums, and a sum in that of the shard. Equal dtypes: given.
+  static Tensor to_reduce_dtype(const UnitGradients& gradients, const FlatParameter& flat);
+  static Tensor to_shard_dtype(const UnitGradients& gradients, const FlatParameter& flat,
+                               const Tensor& sum);
   /// Whether this micro-step ends a group of L: reduce now, or only accumulate.
   bool reduces_now() const;
 

@@ -86,11 +86,11 @@ class BeforeBuilding(InRoot):
     def test_the_first_unwritten_step_and_its_command_are_named(self):
         self.put("tasks/task3_forward/forward.cpp", 'todo("3.4", x); todo("3.5", x);')
         self.put("tasks/task4_backward/backward.cpp",
-                 "".join(f'todo("4.{k}", x);' for k in range(1, 8)))
+                 "".join(f'todo("4.{k}", x);' for k in range(1, 9)))
         self.assertEqual(unwritten.before_building(self.root, COURSE, "demo"), [
             "make demo needs every task, and these steps are not written yet:", "",
             "  task 3  Forward   3.4, 3.5",
-            "  task 4  Backward  all 7 steps", "",
+            "  task 4  Backward  all 8 steps", "",
             "Write 3.4, reshard to a subgroup, next. make test-task3 tests it, and make hint-3.4 "
             "gives a hint."])
 

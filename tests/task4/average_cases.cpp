@@ -23,6 +23,7 @@ Floats in_dtype(Floats values, DType dtype) {
 /// The gradients of a rank after `step`, every bit.
 void check_averages(const Observations& seen, int rank, int step, const Gradients& gradients) {
   const Json& options = seen.asked().options;
+  const std::string named = step_of("4.7", seen.asked());
   const int steps = options.value("micro_steps", 1), world = seen.world_size();
   const int shards = shards_of(seen.asked()), replicas = world / shards;
   const int per_reduction = options.value("per_reduction", 1);
@@ -33,7 +34,7 @@ void check_averages(const Observations& seen, int rank, int step, const Gradient
     const auto flats = unit.trainable();
     for (std::size_t i = 0; i < flats.size(); ++i) {
       const std::string key = fmt::format("step {} {}.{}", step, unit.name, i);
-      Check values("4.7", "a gradient is the sum over all micro-batches, multiplied by 1/J once",
+      Check values(named, "a gradient is the sum over all micro-batches, multiplied by 1/J once",
                    seen);
       values.at(rank, unit.name);
       if (!seen.has(rank, key)) {
@@ -90,6 +91,7 @@ void check_averages(const Observations& seen, int rank, int step, const Gradient
 void judge_finish(const Setup& setup) {
   const Observations& seen = run("finish", setup);
   const Json& options = seen.asked().options;
+  const std::string named = step_of("4.7", seen.asked());
   const int steps = options.value("micro_steps", 1), world = seen.world_size();
   const auto units = units_of(seen.asked());
   const int per_reduction = options.value("per_reduction", 1);
@@ -98,7 +100,7 @@ void judge_finish(const Setup& setup) {
   const DType dtype = reduce_dtype_of(seen.asked());
   const std::int64_t summed = shard / 4 * static_cast<std::int64_t>(size_of(dtype));
   for (int rank = 0; options.value("extra", false) && rank < world; ++rank) {
-    Check many("4.7", "a step ends after exactly M backwards", seen);
+    Check many(named, "a step ends after exactly M backwards", seen);
     many.at(rank).refused(
         fmt::format("finish_gradients after {} of {} micro-steps", steps + 1, steps),
         seen.at(rank, "after too many"), "Error",
@@ -108,24 +110,24 @@ void judge_finish(const Setup& setup) {
     const std::string at = fmt::format("step {} ", step);
     const Gradients gradients(seen.asked(), step);
     for (int rank = 0; rank < world; ++rank) {
-      Check all("4.7", "gradients exist only after all micro-steps", seen);
+      Check all(named, "gradients exist only after all micro-steps", seen);
       all.at(rank);
       for (int m = 0; m < steps; ++m) {
         all.refused(fmt::format("finish_gradients after {} of {} micro-steps", m, steps),
                     seen.at(rank, fmt::format("{}after {}", at, m)), "Error",
                     {std::to_string(m), std::to_string(steps)});
-        Check early("4.7", "a call that throws changes nothing", seen);
+        Check early(named, "a call that throws changes nothing", seen);
         early.at(rank).equal(
             fmt::format("micro_step() and leaves after finish_gradients after {} of {}", m, steps),
             seen.text(rank, fmt::format("{}left after {}", at, m)),
             fmt::format("{} and {}", m, m / per_reduction),
             {{true, "You reset or folded before you compared the count with plan_.micro_steps"}});
       }
-      Check ended("4.7", "a step ends after exactly M backwards", seen);
+      Check ended(named, "a step ends after exactly M backwards", seen);
       ended.at(rank).accepted("finish_gradients after all micro-steps",
                               seen.at(rank, at + "after all"));
       const std::int64_t counted = seen.number(rank, at + "micro-steps");
-      Check ends("4.7", "finish_gradients ends the step: the count of micro-steps is 0 again",
+      Check ends(named, "finish_gradients ends the step: the count of micro-steps is 0 again",
                  seen);
       ends.at(rank).equal(
           "micro_step() after finish_gradients", counted, 0,
@@ -148,13 +150,13 @@ void judge_finish(const Setup& setup) {
           defined += seen.has(rank, fmt::format("{}{}.{}", at, unit.name, i)) ? 1 : 0;
         }
       }
-      Check set("4.7", "every trainable flat parameter has a gradient after finish_gradients",
+      Check set(named, "every trainable flat parameter has a gradient after finish_gradients",
                 seen);
       set.at(rank).equal(
           "flat parameters with a shard_grad", defined, trainable,
           {{defined == 0, "You computed the averages and did not set shard_grad"},
            {defined == std::ssize(units), "You set that of one flat parameter of each unit"}});
-      Check kind("4.7",
+      Check kind(named,
                  "the gradient of a shard has its n elements and its dtype, and counts as "
                  "SHARDED_GRAD",
                  seen);
@@ -170,7 +172,7 @@ void judge_finish(const Setup& setup) {
            {summed != shard && left == 0 && grown == shard - released,
             "The cast made a copy that counts as another kind of memory: cast in an "
             "AllocationScope with MemoryKind::sharded_grad"}});
-      Check held("4.7", "after a step only one gradient of n elements per shard is held", seen);
+      Check held(named, "after a step only one gradient of n elements per shard is held", seen);
       held.at(rank).equal("collectives", std::ssize(seen.at(rank, at + "collectives")), 0);
       held.equal("UNSHARDED_GRAD bytes", seen.bytes(rank, at + "finished", "UNSHARDED_GRAD"), 0);
       if (!kept) {

@@ -34,7 +34,9 @@ void check_heap(Check& check, const Observations& seen, int rank, const std::str
 std::vector<std::string> digits_in(const Observations& seen, int rank, const std::string& key);
 std::vector<std::string> digits_of(const std::vector<double>& values);
 
-/// No micro-step of "start_reduce" threw; else a failure of 4.3.
+/// `step`, or that of the casts under mixed precision.
+std::string step_of(const std::string& step, const Case& asked);
+/// No micro-step of "start_reduce" threw.
 bool check_started(const Observations& seen, int steps);
 
 /// As vectors of bits: NaN equals NaN, and +0 is not -0.

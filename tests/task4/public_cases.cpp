@@ -94,6 +94,8 @@ const std::vector<Json> kPairs = {
      {"evaluate", true}},
 };
 
+const Plan kPairPlans[] = {{4, 2}, {2, 1}};
+
 /// Mixed precision: sums in the dtype of the gradients, and in a wider one.
 const std::vector<Json> kPolicies = {{{"param", "bfloat16"}, {"reduce", "float32"}},
                                      {{"param", "bfloat16"}, {"reduce", "bfloat16"}}};
@@ -159,15 +161,6 @@ TEST_CASE("A leaf has the dtype of its gradient", "[4.3]") {
   for (const Plan& plan : {Plan{1, 1}, {3, 3}}) {
     at_all(judge_double_leaf, planned({{"width", 5}, {"double", true}}, plan), Delivery::plain,
            {2, 3});
-  }
-}
-
-TEST_CASE("Under mixed precision a gradient is cast once, before it is summed", "[4.3]") {
-  for (const Json& policy : kPolicies) {
-    for (const Plan& plan : {Plan{1, 1}, {4, 4}, {4, 2}}) {
-      at_all(judge_start_reduce, planned(with(policy, {{"width", 5}}), plan), Delivery::lazy);
-    }
-    at_all(judge_start_reduce, with(kUnits[5], policy), Delivery::eager, {3});
   }
 }
 
@@ -349,20 +342,10 @@ TEST_CASE("The average divides once by W times M", "[4.7]") {
   }
 }
 
-TEST_CASE("Under mixed precision the sum is cast to the shard's dtype, then averaged", "[4.7]") {
-  for (const Json& policy : kPolicies) {
-    for (const Plan& plan : {Plan{1, 1}, {3, 1}, {2, 2}}) {
-      at_all(judge_finish, planned(with(kModels[4], policy), plan), Delivery::lazy);
-    }
-    at_all(judge_finish, planned(with(kModels[2], policy), {4, 2}), Delivery::eager, {3});
-  }
-}
-
 TEST_CASE("Options of a model and of a step go together", "[4.7]") {
   for (std::size_t i = 0; i < kPairs.size(); ++i) {
-    const Json options = with(with(kPairs[i], kPolicies[i % 2]), {{"loss_scale", 8.0}});
-    at_all(judge_finish, planned(options, i % 2 == 0 ? Plan{4, 2} : Plan{2, 1}), Delivery::eager,
-           {3});
+    at_all(judge_finish, planned(with(kPairs[i], {{"loss_scale", 8.0}}), kPairPlans[i % 2]),
+           Delivery::eager, {3});
   }
 }
 
@@ -411,4 +394,31 @@ TEST_CASE("Every step gives the same bits, whatever came before it", "[4.7]") {
 TEST_CASE("The next step starts from nothing", "[4.7]") {
   at_all(judge_finish, planned({{"steps", 3}}, {3, 1}), Delivery::eager);
   at_all(judge_finish, planned({{"steps", 2}, {"spare", true}}, {4, 4}), Delivery::lazy);
+}
+
+TEST_CASE("Under mixed precision a gradient is cast once, before it is summed", "[4.8]") {
+  for (const Json& policy : kPolicies) {
+    for (const Plan& plan : {Plan{1, 1}, {4, 4}, {4, 2}}) {
+      at_all(judge_start_reduce, planned(with(policy, {{"width", 5}}), plan), Delivery::lazy);
+    }
+    at_all(judge_start_reduce, with(kUnits[5], policy), Delivery::eager, {3});
+  }
+  const Json scaled = {{"width", 6}, {"param", "float16"}, {"reduce", "float32"}};
+  at_all(judge_start_reduce, planned(scaled, {3, 3}), Delivery::lazy, {3});
+}
+
+TEST_CASE("Under mixed precision the sum is cast to the shard's dtype, then averaged", "[4.8]") {
+  for (const Json& policy : kPolicies) {
+    for (const Plan& plan : {Plan{1, 1}, {3, 1}, {2, 2}}) {
+      at_all(judge_finish, planned(with(kModels[4], policy), plan), Delivery::lazy);
+    }
+    at_all(judge_finish, planned(with(kModels[2], policy), {4, 2}), Delivery::eager, {3});
+  }
+}
+
+TEST_CASE("Under mixed precision options of a model and of a step go together", "[4.8]") {
+  for (std::size_t i = 0; i < kPairs.size(); ++i) {
+    const Json options = with(with(kPairs[i], kPolicies[i % 2]), {{"loss_scale", 8.0}});
+    at_all(judge_finish, planned(options, kPairPlans[i % 2]), Delivery::eager, {3});
+  }
 }

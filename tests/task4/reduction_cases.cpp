@@ -41,7 +41,8 @@ struct Sums {
 
 bool check_started(const Observations& seen, int steps) {
   for (int rank = 0; rank < seen.world_size(); ++rank) {
-    Check check("4.3", "every micro-step adds its gradient to a sum or reduces it", seen);
+    Check check(step_of("4.3", seen.asked()),
+                "every micro-step adds its gradient to a sum or reduces it", seen);
     for (int m = 0; m < steps && check.ok(); ++m) {
       check.at(rank).accepted(fmt::format("start_reduce in micro-step {} of {}", m + 1, steps),
                               seen.at(rank, fmt::format("reduction {}", m)));
@@ -58,6 +59,7 @@ void judge_start_reduce(const Setup& setup) {
   const int steps = seen.asked().options.value("micro_steps", 1);
   const int group = seen.asked().options.value("per_reduction", 1);
   const Sums sums(seen.asked());
+  const std::string step = step_of("4.3", seen.asked());
   if (!check_started(seen, steps)) return;
   for (int rank = 0; rank < world; ++rank) {
     std::vector<std::int64_t> sends;  // collectives of each micro-step
@@ -69,7 +71,7 @@ void judge_start_reduce(const Setup& setup) {
     for (int m = 0; m < steps; ++m) {
       const bool reduces = (m + 1) % group == 0;
       const std::string at = std::to_string(m);
-      Check one("4.3",
+      Check one(step,
                 reduces
                     ? "a gradient is reduced with one reduce-scatter per trainable flat parameter"
                     : "under no_sync only the last micro-step of a group reduces",
@@ -98,7 +100,7 @@ void judge_start_reduce(const Setup& setup) {
       one.equal("what was gathered meanwhile", gathers_in(seen.at(rank, "collectives " + at)), {},
                 {{true, "You gathered parameters: a reduction needs only the gradient"}});
       all_hold = all_hold && one.ok();
-      Check flight("4.3",
+      Check flight(step,
                    "start_reduce starts the reduction and does not wait, so that the next unit "
                    "computes meanwhile",
                    seen);
@@ -111,7 +113,7 @@ void judge_start_reduce(const Setup& setup) {
         }
       }
       flight.at(rank, unit.name).equal("the trace", transfers, events);
-      Check noted("4.3", "reducing_ points to the unit whose reduction is in flight, if any", seen);
+      Check noted(step, "reducing_ points to the unit whose reduction is in flight, if any", seen);
       const std::string in_flight = reduces && !unit.trainable().empty() ? unit.name : "";
       const std::string reducing = seen.text(rank, "reducing " + at);
       noted.at(rank, unit.name)
@@ -122,12 +124,12 @@ void judge_start_reduce(const Setup& setup) {
                        : "You set reducing_ in a micro-step that only adds: nothing is in flight"},
                   {!in_flight.empty() && reducing.empty(),
                    "You did not set reducing_: nothing will finish this reduction"}});
-      Check owner("4.3", "what is reduced counts as REDUCE_SCATTER of its unit", seen);
+      Check owner(step, "what is reduced counts as REDUCE_SCATTER of its unit", seen);
       owner.at(rank, unit.name)
           .equal("what was allocated for the reduction", leaves_of,
                  std::vector<std::string>(leaves_of.size(), "alloc reduce_scatter " + unit.name),
                  {{true, "You named another owner: its first name is that of the unit"}});
-      Check room("4.3",
+      Check room(step,
                  "the shard is reduced into a new leaf of n elements, and sums of micro-steps are "
                  "kept like the carries of a binary counter",
                  seen);
@@ -182,7 +184,7 @@ void judge_start_reduce(const Setup& setup) {
       const Floats leaf = seen.floats(rank, key_of(fmt::format("leaf {}", last - 1), i));
       const auto my = [&](const Floats& whole) { return shard_of(whole, rank, world); };
       const bool many = world > 1;
-      Check sum("4.3",
+      Check sum(step,
                 "the leaf is the sum over the ranks, after each rank has added its own micro-steps",
                 seen);
       sum.at(rank, unit.name)
