@@ -19,8 +19,6 @@ namespace {
 
 using nn::CallState;
 
-constexpr double kPicosecondsPerSecond = 1e12;
-
 double number(std::int64_t value) { return static_cast<double>(value); }
 
 /// A configuration with one change, and with micro-batches as before.

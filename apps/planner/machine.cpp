@@ -11,7 +11,6 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr double kPicosecondsPerSecond = 1e12;
 constexpr double kHostBytesPerSecond = 200e9;
 
 double ps_per_unit(const char* name, const std::optional<std::string>& text,

@@ -30,7 +30,6 @@ Json to_json(const Outcome& outcome) {
 }
 
 Json to_json(const CostModel& machine) {
-  constexpr double kPicosecondsPerSecond = 1e12;
   const auto rate = [](double ps) { return ps == 0 ? Json() : Json(kPicosecondsPerSecond / ps); };
   Json json{{"flops_per_second", rate(machine.ps_per_flop)},
             {"flops_16_per_second", rate(machine.ps_per_flop_16)},

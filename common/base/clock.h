@@ -8,6 +8,8 @@
 
 namespace fsdp {
 
+inline constexpr double kPicosecondsPerSecond = 1e12;
+
 /// The work of a kernel, which determines its duration.
 struct Cost {
   double flops = 0;
