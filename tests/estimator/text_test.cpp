@@ -408,7 +408,7 @@ TEST_CASE("every number of an estimate's text is that of its JSON", "[estimator]
   CHECK_THAT(to_text(large, true), contains("peak memory, GiB"));
   CHECK(difference(large) == "");
   EstimatorConfig config = configured(kNano);
-  for (const std::size_t memory : {1, 8'000, 100'000}) {
+  for (const std::size_t memory : {1U, 8'000U, 100'000U}) {
     config.memory = memory;
     CHECK(difference(make_estimate(config)) == "");
   }

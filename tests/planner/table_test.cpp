@@ -131,9 +131,10 @@ void read_sizes(PrintedText& text, std::int64_t memory) {
     for (const auto& [name, placement] : kStrategies) {
       const std::int64_t blocks = planner::most_blocks(kNano, over(placement, ranks), memory);
       nn::TransformerConfig model = kNano;
+      const auto options = over(placement, ranks);  // clang 14 captures no structured binding
       const auto peak_with = [&](std::int64_t count) {
         model.num_hidden_layers = count;
-        return Evaluator(model, {}).memory(over(placement, ranks)).total();
+        return Evaluator(model, {}).memory(options).total();
       };
       CHECK(peak_with(blocks + 1) > memory);
       if (blocks > 0) CHECK(peak_with(blocks) <= memory);

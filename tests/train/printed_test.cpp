@@ -146,10 +146,10 @@ TEST_CASE("a training prints what its configuration and its summary say", "[trai
              run.at("comm_formula_bytes").get<std::int64_t>() / 2});
   text.line("parameters sha256 {}", {words(run.at("param_sha256"))});
   CHECK(text.difference() == "");
-  for (const int step : {1, 2}) {
-    CHECK_THAT(made.out,
-               contains(fmt::format("step {}/2  loss {:.4f}  lr {:.2e}  norm ", step,
-                                    run.at("losses")[step - 1].get<double>(), 2e-3 * step / 2)));
+  for (const std::size_t step : {1U, 2U}) {
+    const double lr = 2e-3 * static_cast<double>(step) / 2;
+    CHECK_THAT(made.out, contains(fmt::format("step {}/2  loss {:.4f}  lr {:.2e}  norm ", step,
+                                              run.at("losses")[step - 1].get<double>(), lr)));
   }
 }
 
