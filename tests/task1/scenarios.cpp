@@ -212,7 +212,8 @@ void slices(Recorder& recorder) {
         const std::string key = fmt::format("{}[{}:{})", each.path, first, first + length);
         if (recorder.seen().contains(key)) continue;
         const Tensor out = Tensor::empty({length}, each.variable.data().dtype(), device_of_rank());
-        recorder.attempt(key + " made", [&] { deferred.init_slice(each.variable, first, out); });
+        recorder.attempt(key + " made",
+                         [&, begin = first] { deferred.init_slice(each.variable, begin, out); });
         note_tensor(recorder, key, out);
       }
     };
