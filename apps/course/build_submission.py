@@ -101,7 +101,7 @@ class Staging:
         cpu *= processes.CPU_FACTOR if ranks else 1
         words = [sys.executable, "-I", "-S", str(self.root / "bin" / "jail.py"), "--cpu", f"{cpu:g}",
                  "--memory", memory, "--fd3", "--state", str(state), "--keep", str(self.root),
-                 *(processes.jail_words() if ranks else ()),
+                 *(jail.FOR_PROCESSES if ranks else ()),
                  *(word for each in environment for word in ("--env", each)), "--"]
         return {**ranks, "FSDP_JAIL": "\n".join(words), "FSDP_SECONDS": f"{cpu + 10:.0f}",
                 "FSDP_SALT": str(self.salts.get(task, 0))}

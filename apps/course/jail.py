@@ -38,6 +38,11 @@ HOPELESS_OUTPUT = 16 << 20  # what prints more than this is ended, not only cut 
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # everybody may write here
 TMPDIR = "@TMPDIR@"  # in a variable of --env: the run's own folder
+# Options for a command that starts ranks as processes: MPI keeps what they share in files, and has
+# threads of its own. (Shared memory of a process that is killed would stay in /dev/shm.)
+FOR_PROCESSES = ("--file", "1G", "--files", "256", "--processes", "512",
+                 "--env", f"OMPI_MCA_btl_vader_backing_directory={TMPDIR}",
+                 "--env", f"OMPI_MCA_btl_sm_backing_directory={TMPDIR}")
 _NEWNS, _NEWIPC = 0x20000, 0x8000000  # unshare()
 _NOSUID, _NODEV, _BIND, _RECURSIVE, _PRIVATE = 2, 4, 0x1000, 0x4000, 0x40000  # mount()
 TICKS = os.sysconf("SC_CLK_TCK")

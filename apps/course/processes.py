@@ -9,15 +9,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import jail
-
 BUILDS = {"threads": "grade", "mpi": "grade-mpi"}  # by backend: the preset, and its build folder
 SCRIPTS = ("run_case.sh", "mpirun.sh")  # the first calls the second, beside it
 SCRIPTS_FOLDER = Path("common") / "scripts"
 # Starting processes takes processor time, and ranks that wait look for messages.
 CPU_FACTOR = 3
-# What a jail allows besides: MPI keeps what its processes share in files, and has threads of its own.
-_JAIL = ("--file", "1G", "--files", "256", "--processes", "512")
 
 
 class LauncherError(Exception):
@@ -35,11 +31,3 @@ def environment(build: Path, scripts: Path) -> dict[str, str]:
         raise LauncherError(f"{build}: it was configured without mpirun. Delete this folder, install "
                             "openmpi-bin and try again")
     return {"FSDP_LAUNCHER": found[1], "FSDP_RUN_CASE": str(scripts / SCRIPTS[0])}
-
-
-def jail_words() -> list[str]:
-    """Options of a jail in which mpirun works."""
-    return [*_JAIL,
-            # Shared memory of a process that is killed would stay in /dev/shm.
-            "--env", f"OMPI_MCA_btl_vader_backing_directory={jail.TMPDIR}",
-            "--env", f"OMPI_MCA_btl_sm_backing_directory={jail.TMPDIR}"]

@@ -55,6 +55,18 @@ class Kit(unittest.TestCase):
                     left_out.append(f"{name} includes {header}")
         self.assertEqual(left_out, [])
 
+    @unittest.skipUnless(FULL_TREE, "a kit is what is left of it")
+    def test_what_a_kits_programs_import_is_there(self):
+        names = [name for name in kit.files_of_tree(manifest.ROOT)
+                 if re.fullmatch(r"apps/course/\w+\.py", name)]
+        held = {Path(name).stem for name in names if kit.belongs(name, set(), False)}
+        left_out = {Path(name).stem for name in names} - held
+        self.assertIn("course", held)
+        for name in sorted(held):
+            text = (manifest.ROOT / "apps" / "course" / f"{name}.py").read_text(encoding="utf-8")
+            found = set(re.findall(r"(?m)^(?:import|from) (\w+)", text))
+            self.assertEqual(found & left_out, set(), f"imported by {name}.py")
+
     def test_an_update_never_holds_a_students_files(self):
         answers = "tasks/task3_forward/answers.toml"
         self.assertTrue(kit.belongs(answers, set(), False))

@@ -151,7 +151,7 @@ TEST_CASE("every number of the tables of ZeRO is that of its run", "[report][zer
     text.line("nano over {} ranks in boxes of {}, AdamW, {} steps on the virtual clock", {4, 2, 2});
     text.row({"reduce buffer", "collectives", "highest bytes", "ms"});
     run.strategy = Strategy::zero2;
-    for (const std::size_t buffer : {0, 10'000, 40'000}) {
+    for (const std::size_t buffer : {0U, 10'000U, 40'000U}) {
       run.zero.reduce_buffer_bytes = buffer;
       const Measured found = measured(run, machine);
       text.row({buffer, found.collectives, found.peak, static_cast<double>(found.end) / 1e9});

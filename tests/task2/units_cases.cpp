@@ -95,7 +95,8 @@ void judge_units(const Setup& setup) {
                 "there is one list per unit, in the given order, with the root's last unless the "
                 "root was listed",
                 seen);
-    const bool is_empty_left_out = std::none_of(lists.begin(), lists.end(), std::empty<Paths>);
+    const bool is_empty_left_out =
+        std::none_of(lists.begin(), lists.end(), [](const Paths& each) { return each.empty(); });
     count.at(rank).equal(
         "the number of lists", static_cast<std::int64_t>(lists.size()),
         static_cast<std::int64_t>(units.size()),
