@@ -113,8 +113,8 @@ void GradientReducer::complete_gradients(UnitGradients& gradients) {
 // gradient}. Read the full gradient through to_reduce_dtype(gradients, *each.flat): in one dtype,
 // that is full_grad().
 //
-// Under no_sync (L > 1), push the full gradient to `full` first. Only the last micro-step of a
-// group reduces, and it reduces what `full` folds to.
+// Under no_sync (L > 1), push the full gradient, read like this, to `full` first. Only the last
+// micro-step of a group reduces, and it reduces what `full` folds to.
 //
 // Set:   each.input, each.leaf (REDUCE_SCATTER, dtype of each.input), reductions_, reducing_.
 void GradientReducer::start_reduce(UnitGradients& gradients) {

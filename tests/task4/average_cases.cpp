@@ -168,7 +168,9 @@ void judge_finish(const Setup& setup) {
           "SHARDED_GRAD bytes after finish_gradients", left, shard,
           {{left == 2 * shard, "The sums stay allocated beside the gradients made of them"},
            {summed != shard && left == summed,
-            "The gradient has the dtype of the sums: cast it to that of the shard"},
+            "The gradient has the dtype of the sums: scale what to_shard_dtype() returns, which is "
+            "cast "
+            "to the dtype of the shard"},
            {summed != shard && left == 0 && grown == shard - released,
             "The cast made a copy that counts as another kind of memory: cast in an "
             "AllocationScope with MemoryKind::sharded_grad"}});

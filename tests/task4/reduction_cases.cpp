@@ -91,8 +91,8 @@ void judge_start_reduce(const Setup& setup) {
                                group, steps)},
                   {sums.is_cast && reduces && started == reductions_of(unit, world, sums.gradient),
                    fmt::format("You reduced the gradient as it is, in {}. Cast full_grad() to "
-                               "reduce_dtype() first: from there on the sums in `full`, what is "
-                               "sent and the leaf are {}",
+                               "reduce_dtype() first, and sum and send what to_reduce_dtype() "
+                               "returns: from there on everything is {}",
                                name_of(sums.gradient), name_of(sums.dtype))},
                   {!started.empty() && started.front().starts_with("all_reduce"),
                    "You used an all-reduce: it moves twice the bytes, and every rank holds the "
