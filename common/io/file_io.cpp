@@ -45,7 +45,7 @@ std::string_view kind_of(const struct stat& status) {
 }
 
 // In a message. A path that is longer exists nowhere.
-std::string shown(const fs::path& path) { return printable(path.string(), PATH_MAX); }
+std::string in_message(const fs::path& path) { return printable(path.string(), PATH_MAX); }
 
 }  // namespace
 
@@ -67,7 +67,7 @@ File::~File() {
 
 File File::open_to_read(const fs::path& path) {
   File file = open_to_read_on(path);
-  if (file.is_silent_pipe_) throw InputError(shown(path) + ": is a pipe; give a file");
+  if (file.is_silent_pipe_) throw InputError(in_message(path) + ": is a pipe; give a file");
   return file;
 }
 
@@ -82,11 +82,11 @@ File File::open_to_read_on(const fs::path& path) {
   const std::string_view kind = is_known ? kind_of(status) : "";
   file.is_silent_pipe_ = kind == "pipe";
   if (!kind.empty() && !file.is_silent_pipe_) {
-    throw InputError(fmt::format("{}: is a {}; give a file", shown(path), kind));
+    throw InputError(fmt::format("{}: is a {}; give a file", in_message(path), kind));
   }
   if (!is_open) {
-    throw InputError(
-        fmt::format("{}: cannot be read: {}", shown(path), std::generic_category().message(error)));
+    throw InputError(fmt::format("{}: cannot be read: {}", in_message(path),
+                                 std::generic_category().message(error)));
   }
   return file;
 }
@@ -135,7 +135,8 @@ std::size_t File::read_on(std::span<std::byte> out) {
     if (got < 0) throw InputError(fmt::format("{}: {}", path_.string(), errno_text()));
     if (got == 0 && is_silent_pipe_) {
       if (has_waited) {
-        throw InputError(shown(path_) + ": is a pipe, and no program writes to it; give a file");
+        throw InputError(in_message(path_) +
+                         ": is a pipe, and no program writes to it; give a file");
       }
       has_waited = ::poll(&wanted, 1, kPatience) == 0;  // otherwise it has, or came and left
       is_silent_pipe_ = has_waited;
