@@ -112,7 +112,11 @@ void judge_views(const Setup& setup) {
                {has_other_sums && attempt.at("what").get<std::string>().find("a gradient buffer") !=
                                       std::string::npos,
                 "You described the gradients in reduce_dtype_, that of their sums: they are made "
-                "in param_dtype_"}});
+                "in param_dtype_"},
+               {attempt.at("what").get<std::string>().find("does not fit a storage of") !=
+                    std::string::npos,
+                "You made the storage smaller than its vector: the vector has P elements of "
+                "param_dtype_"}});
     if (!made.ok()) continue;
     Check full("2.4", "`full` describes P elements, UNSHARDED_PARAM of the unit", seen);
     check_full(full.at(rank, kUnit), seen, rank, layout, "full", "UNSHARDED_PARAM");
