@@ -114,7 +114,7 @@ GroupShape Books::group_of(int first, int size, int stride) const {
 
 // ------------------------------------------------------------------------------------------- both
 
-std::int64_t Books::start(std::int64_t WireBytes::* what, CollectiveOp op, std::int64_t numel,
+std::int64_t Books::start(std::int64_t WireBytes::*what, CollectiveOp op, std::int64_t numel,
                           std::int64_t element, const GroupShape& group, std::int64_t ready) {
   const std::int64_t nbytes =
       received_bytes(op, numel, static_cast<std::size_t>(element), group.size);

@@ -82,7 +82,7 @@ class Books {
   /// A collective over `group`, of so many elements as ProcessGroup counts them.
   /// @param what the counter of what it delivers @param ready when its operand is there
   /// @return when it ends
-  std::int64_t start(std::int64_t WireBytes::* what, CollectiveOp op, std::int64_t numel,
+  std::int64_t start(std::int64_t WireBytes::*what, CollectiveOp op, std::int64_t numel,
                      std::int64_t element, const GroupShape& group, std::int64_t ready = 0);
   const WireBytes& traffic() const { return *traffic_; }
   /// TreeAccumulator on paper, a binary counter: pushing leaf number m, of `numel` elements in the

@@ -45,9 +45,7 @@ class OptionsSchedule final : public Schedule {
   int gathers_in_flight() const override {
     return options_.in_flight_limit == 0 ? options_.prefetch_depth : options_.in_flight_limit;
   }
-  bool reduces(int m) const override {
-    return (m + 1) % options_.micro_steps_per_reduction == 0;
-  }
+  bool reduces(int m) const override { return (m + 1) % options_.micro_steps_per_reduction == 0; }
 
  private:
   const MemoryOptions& options_;

@@ -64,8 +64,8 @@ StepWalk::StepWalk(const nn::TransformerConfig& config, const MemoryOptions& opt
                books) {}
 
 StepWalk::StepWalk(ModelShape shape, Segments segments, ActivationTable table,
-                   const MemoryOptions& options, Books& books)
-    : options_(options),
+                   MemoryOptions options, Books& books)
+    : options_(std::move(options)),
       books_(books),
       schedule_(options_),
       formats_(options_.mixed_precision),
@@ -93,8 +93,8 @@ StepWalk::StepWalk(ModelShape shape, Segments segments, ActivationTable table,
     }
   }
   const std::int64_t copies = formats_.casts_params ? formats_.param : 0;
-  books_.hold(MemoryKind::unsharded_param, (kFloatBytes + copies) * shape_.whole +
-                                               formats_.param * shape_.whole_without_master);
+  books_.hold(MemoryKind::unsharded_param,
+              (kFloatBytes + copies) * shape_.whole + formats_.param * shape_.whole_without_master);
   books_.hold(MemoryKind::buffer, shape_.buffers);
   books_.hold(MemoryKind::temp,
               options_.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes));

@@ -29,8 +29,8 @@ class StepWalk {
   /// @throws Error if the options do not fit together
   StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options, Books& books);
   /// @param segments in forward order; of the table, only the loss and the data count
-  StepWalk(ModelShape shape, Segments segments, ActivationTable table,
-           const MemoryOptions& options, Books& books);
+  StepWalk(ModelShape shape, Segments segments, ActivationTable table, MemoryOptions options,
+           Books& books);
   StepWalk(const StepWalk&) = delete;
   StepWalk& operator=(const StepWalk&) = delete;
 
@@ -51,9 +51,9 @@ class StepWalk {
   struct Unit {
     UnitShape shape;
     State state = State::sharded;
-    bool has_part = false;  // within(s): 1/s kept since forward
-    bool has_cast = false;  // mixed precision, offload: a copy of the shard is being gathered
-    std::int64_t gather_end = 0;   // of the last of its gathers
+    bool has_part = false;        // within(s): 1/s kept since forward
+    bool has_cast = false;        // mixed precision, offload: a copy of the shard is being gathered
+    std::int64_t gather_end = 0;  // of the last of its gathers
     std::size_t forward_next = 0;  // the place after its own in the order of gathers, or 0
     std::size_t backward_next = 0;
   };
@@ -88,7 +88,7 @@ class StepWalk {
   void micro_step_unless_known(int m, StepMemory& memory);
   bool may_be_known(int m) const;
   Likeness likeness(int m) const;
-  void micro_step(int m, StepMemory& memory);
+  void micro_step(int m, StepMemory& step);
   void forward(MicroStepMemory& memory);
   void forward_segment(std::size_t segment, MicroStepMemory& memory);
   void backward(int m, MicroStepMemory& memory);

@@ -13,9 +13,9 @@ void StepWalk::start_unshard(Unit& unit) {
   for (const FlatShape& flat : unit.shape.flats) {
     books_.hold(MemoryKind::unsharded_param, formats_.param * flat.padded());
     if (unit.has_part) {
-      unit.gather_end = books_.start(&WireBytes::gathers, CollectiveOp::all_gather,
-                                     flat.padded() / options_.reshard_ranks, formats_.param,
-                                     subgroup_);
+      unit.gather_end =
+          books_.start(&WireBytes::gathers, CollectiveOp::all_gather,
+                       flat.padded() / options_.reshard_ranks, formats_.param, subgroup_);
       continue;
     }
     std::int64_t ready = 0;
@@ -89,8 +89,7 @@ void StepWalk::pre_forward(Unit* unit) {
 
 void StepWalk::post_forward(Unit* unit, bool has_tape) {
   if (unit == nullptr) return;
-  const AfterForward then =
-      has_tape ? schedule_.after_forward(unit->shape) : AfterForward::free;
+  const AfterForward then = has_tape ? schedule_.after_forward(unit->shape) : AfterForward::free;
   if (then == AfterForward::keep) return;
   const bool keeps_part = then == AfterForward::keep_part;
   for (const FlatShape& flat : unit->shape.flats) {
@@ -146,9 +145,8 @@ void StepWalk::start_reduce(Unit& unit, int m) {
     }
     if (!schedule_.reduces(m)) continue;
     books_.hold(MemoryKind::reduce_scatter, formats_.sum * flat.shard());
-    const std::int64_t end =
-        books_.start(&WireBytes::reductions, CollectiveOp::reduce_scatter, flat.shard(),
-                     formats_.sum, shard_group_);
+    const std::int64_t end = books_.start(&WireBytes::reductions, CollectiveOp::reduce_scatter,
+                                          flat.shard(), formats_.sum, shard_group_);
     reducing_ = {&unit, end, m / group};
   }
 }

@@ -43,9 +43,9 @@ WholeWalk::WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& o
       buckets_of_part_(parts.size()) {
   if (has_owners()) {
     owned_ = owned_slices(parts, options);
-    broadcasts_ = parallel::travel_groups(
-        owned_, std::vector<DType>(parts.size(), broadcast_dtype(options)),
-        options.zero.broadcast_buffer_bytes);
+    broadcasts_ =
+        parallel::travel_groups(owned_, std::vector<DType>(parts.size(), broadcast_dtype(options)),
+                                options.zero.broadcast_buffer_bytes);
   }
   make_buckets();
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
@@ -64,13 +64,11 @@ WholeWalk::WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& o
 void WholeWalk::make_buckets() {
   if (is_zero2()) {
     const DType sums = options_.mixed_precision.reduce_dtype_for(DType::float32);
-    for (OwnedSlices& slices :
-         parallel::travel_groups(owned_, std::vector<DType>(parts_.size(), sums),
-                                 options_.zero.reduce_buffer_bytes)) {
+    for (OwnedSlices& slices : parallel::travel_groups(
+             owned_, std::vector<DType>(parts_.size(), sums), options_.zero.reduce_buffer_bytes)) {
       const parallel::OwnedSlice first = slices.front();
       buckets_.push_back({.slices = std::move(slices)});
-      buckets_.back().is_direct = buckets_.back().slices.size() == 1 &&
-                                  !formats_.casts_gradients &&
+      buckets_.back().is_direct = buckets_.back().slices.size() == 1 && !formats_.casts_gradients &&
                                   first.numel == parts_[first.parameter].numel;
     }
     return;
