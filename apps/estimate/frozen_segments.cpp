@@ -151,4 +151,45 @@ std::vector<SegmentMemory> segments_on_paper(const nn::TransformerConfig& config
   return PaperModel(config, options, length, has_tape).segments();
 }
 
+namespace {
+
+std::shared_ptr<const SegmentMemory> shared(SegmentMemory segment) {
+  return std::make_shared<const SegmentMemory>(std::move(segment));
+}
+
+// All blocks are alike.
+Segments uniform_segments(const nn::TransformerConfig& config, const MemoryOptions& options,
+                          std::int64_t length, const ActivationTable& table) {
+  SegmentMemory block = table.block;
+  if (options.checkpointing != Checkpointing::none) {
+    nn::TransformerConfig one_block = config;
+    one_block.num_hidden_layers = 1;
+    const auto untaped = segments_on_paper(one_block, options, length, /*has_tape=*/false);
+    block = checkpointed(block, untaped[1]);
+  }
+  Segments all{shared(table.embedding)};
+  all.resize(static_cast<std::size_t>(1 + config.num_hidden_layers), shared(std::move(block)));
+  all.push_back(shared(table.head));
+  return all;
+}
+
+}  // namespace
+
+Segments segments_of(const nn::TransformerConfig& config, const MemoryOptions& options,
+                     std::int64_t length, const ActivationTable& table) {
+  if (!options.trains && options.lora_rank == 0) {
+    return uniform_segments(config, options, length, table);
+  }
+  std::vector<SegmentMemory> taped = segments_on_paper(config, options, length);
+  if (options.checkpointing != Checkpointing::none) {
+    const auto untaped = segments_on_paper(config, options, length, /*has_tape=*/false);
+    for (std::size_t i = 1; i + 1 < taped.size(); ++i) {
+      taped[i] = checkpointed(taped[i], untaped[i]);
+    }
+  }
+  Segments all;
+  for (SegmentMemory& each : taped) all.push_back(shared(std::move(each)));
+  return all;
+}
+
 }  // namespace fsdp::estimate

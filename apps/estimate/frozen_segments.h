@@ -30,4 +30,9 @@ std::vector<SegmentMemory> segments_on_paper(const nn::TransformerConfig& config
                                              const MemoryOptions& options, std::int64_t length,
                                              bool has_tape = true);
 
+/// The segments as a training runs them: checkpointed blocks in their second form.
+/// @param table of the same micro-batch, whose segments are taken where nothing is frozen
+Segments segments_of(const nn::TransformerConfig& config, const MemoryOptions& options,
+                     std::int64_t length, const ActivationTable& table);
+
 }  // namespace fsdp::estimate

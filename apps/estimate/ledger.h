@@ -11,6 +11,16 @@
 
 namespace fsdp::estimate {
 
+/// Changes that follow one another, as two: to the highest of their moments, and to the last one.
+struct Stretch {
+  struct Bytes {
+    std::int64_t activation = 0, temp = 0, weight_grad = 0;
+    std::int64_t total() const { return activation + temp + weight_grad; }
+  };
+  Bytes highest;
+  Bytes end;
+};
+
 /// Counts like MemoryTracker, but of a plan: nothing is allocated, and nobody reports to it.
 class Ledger {
  public:
@@ -27,15 +37,17 @@ class Ledger {
     total_ -= nbytes;
     if (ranks_ != nullptr) ranks_->set_common(total_);
   }
-  /// A copy in another format takes the place of `before` bytes.
-  void replace(MemoryKind kind, std::int64_t before, std::int64_t after) {
-    hold(kind, after);
-    drop(kind, before);
-  }
-  /// The same bytes under another name.
-  void move(MemoryKind from, MemoryKind to, std::int64_t nbytes) {
-    drop(from, nbytes);
-    hold(to, nbytes);
+  /// What a segment of the model holds and frees while it computes.
+  void walk(const Stretch& stretch) {
+    if (total_ + stretch.highest.total() > peak_total_) {
+      peak_ = now_;
+      peak_total_ = total_ + stretch.highest.total();
+      add(peak_, stretch.highest);
+    }
+    if (ranks_ != nullptr) ranks_->set_common(total_ + stretch.highest.total());
+    add(now_, stretch.end);
+    total_ += stretch.end.total();
+    if (ranks_ != nullptr) ranks_->set_common(total_);
   }
   /// What is held now, less what was held `before`.
   Breakdown change_since(const Breakdown& before) const {
@@ -61,6 +73,12 @@ class Ledger {
   RankPeaks* ranks() const { return ranks_; }
 
  private:
+  static void add(Breakdown& to, const Stretch::Bytes& bytes) {
+    to[MemoryKind::activation] += bytes.activation;
+    to[MemoryKind::temp] += bytes.temp;
+    to[MemoryKind::unsharded_grad] += bytes.weight_grad;
+  }
+
   Breakdown now_;
   Breakdown peak_;
   std::int64_t total_ = 0;

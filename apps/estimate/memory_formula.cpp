@@ -1,8 +1,8 @@
 #include "estimate/memory_formula.h"
 
 #include "base/check.h"
-#include "estimate/frozen_segments.h"
-#include "estimate/step_simulation.h"
+#include "estimate/books.h"
+#include "estimate/step_walk.h"
 
 #include <algorithm>
 #include <utility>
@@ -56,56 +56,9 @@ void check_options(const nn::TransformerConfig& config, const MemoryOptions& opt
 
 namespace {
 
-std::shared_ptr<const SegmentMemory> shared(SegmentMemory segment) {
-  return std::make_shared<const SegmentMemory>(std::move(segment));
-}
-
-// All blocks are alike.
-Segments uniform_segments(const ActivationTable& table, const nn::TransformerConfig& config,
-                          const MemoryOptions& options, std::int64_t length) {
-  SegmentMemory block = table.block;
-  if (options.checkpointing != Checkpointing::none) {
-    nn::TransformerConfig one_block = config;
-    one_block.num_hidden_layers = 1;
-    const auto untaped = segments_on_paper(one_block, options, length, /*has_tape=*/false);
-    block = checkpointed(block, untaped[1]);
-  }
-  Segments all{shared(table.embedding)};
-  all.resize(static_cast<std::size_t>(1 + config.num_hidden_layers), shared(std::move(block)));
-  all.push_back(shared(table.head));
-  return all;
-}
-
-Segments segments_of(const ActivationTable& table, const nn::TransformerConfig& config,
-                     const MemoryOptions& options, std::int64_t length) {
-  if (!options.trains && options.lora_rank == 0) {
-    return uniform_segments(table, config, options, length);
-  }
-  std::vector<SegmentMemory> taped = segments_on_paper(config, options, length);
-  if (options.checkpointing != Checkpointing::none) {
-    const auto untaped = segments_on_paper(config, options, length, /*has_tape=*/false);
-    for (std::size_t i = 1; i + 1 < taped.size(); ++i) {
-      taped[i] = checkpointed(taped[i], untaped[i]);
-    }
-  }
-  Segments all;
-  for (SegmentMemory& each : taped) all.push_back(shared(std::move(each)));
-  return all;
-}
-
 Breakdown higher(const Breakdown& a, const Breakdown& b) { return b.total() > a.total() ? b : a; }
 
 }  // namespace
-
-StepSimulation simulation_of(const nn::TransformerConfig& config, const MemoryOptions& options,
-                             MemorySpace space) {
-  check_options(config, options);
-  const std::int64_t length = options.length == 0 ? config.max_position_embeddings : options.length;
-  const ActivationTable table = activation_table(
-      config, options.batch, length, options.mixed_precision.param_dtype_for(DType::float32));
-  return {model_shape(config, options), segments_of(table, config, options, length), table, options,
-          space};
-}
 
 Breakdown StepMemory::peak() const {
   Breakdown highest;
@@ -117,18 +70,22 @@ Breakdown StepMemory::peak() const {
 
 MemoryFormula::MemoryFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
                              MemorySpace space) {
-  StepSimulation schedule = simulation_of(config, options, space);
-  before_ = schedule.held();
-  first_ = schedule.next_step();
-  later_ = schedule.next_step();
+  Books books(options);
+  books.open_bytes(space);
+  StepWalk walk(config, options, books);
+  before_ = books.reported().now();
+  first_ = walk.next_step();
+  later_ = walk.next_step();
 }
 
 Breakdown peak_of_training(const nn::TransformerConfig& config, const MemoryOptions& options,
                            MemorySpace space) {
-  StepSimulation schedule = simulation_of(config, options, space);
-  schedule.set_recording(false);
-  const Breakdown first = schedule.next_step().peak();
-  return higher(first, schedule.next_step().peak());
+  Books books(options);
+  books.open_bytes(space);
+  StepWalk walk(config, options, books);
+  walk.set_recording(false);
+  const Breakdown first = walk.next_step().peak();
+  return higher(first, walk.next_step().peak());
 }
 
 Breakdown MemoryFormula::peak(int steps) const {
@@ -145,10 +102,11 @@ std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& confi
   FSDP_CHECK(steps >= 1, "the peak of {} steps", steps);
   // All ranks in one walk: the steps after the second are like it.
   RankPeaks ranks(options.world_size);
-  StepSimulation schedule = simulation_of(config, options);
-  schedule.set_recording(false);
-  schedule.count_ranks(ranks);
-  for (int step = 0; step < std::min(steps, 2); ++step) schedule.next_step();
+  Books books(options);
+  books.open_bytes(MemorySpace::device, &ranks);
+  StepWalk walk(config, options, books);
+  walk.set_recording(false);
+  for (int step = 0; step < std::min(steps, 2); ++step) walk.next_step();
   return ranks.peaks();
 }
 
@@ -159,7 +117,9 @@ std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOption
 
 std::int64_t evaluation_bound_bytes(const nn::TransformerConfig& config,
                                     const MemoryOptions& options) {
-  return simulation_of(config, options).evaluation_peak().total();
+  Books books(options);
+  books.open_bytes();
+  return StepWalk(config, options, books).evaluation_peak().total();
 }
 
 }  // namespace fsdp::estimate

@@ -1,11 +1,8 @@
 #include "estimate/time_formula.h"
 
 #include "base/check.h"
-#include "estimate/model_shape.h"
-#include "estimate/sharded_timing.h"
-#include "estimate/whole_timing.h"
-
-#include <memory>
+#include "estimate/books.h"
+#include "estimate/step_walk.h"
 
 namespace fsdp::estimate {
 
@@ -13,14 +10,6 @@ namespace {
 
 std::int64_t length_of(const nn::TransformerConfig& config, const MemoryOptions& options) {
   return options.length == 0 ? config.max_position_embeddings : options.length;
-}
-
-std::unique_ptr<StepTiming> timing_of(const ModelShape& shape, const MemoryOptions& options,
-                                      const CostModel& machine, const KernelTimes& kernels) {
-  if (options.placement == Placement::sharded) {
-    return std::make_unique<ShardedTiming>(shape, options, machine, kernels);
-  }
-  return std::make_unique<WholeTiming>(shape, options, machine, kernels);
 }
 
 }  // namespace
@@ -43,10 +32,14 @@ TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOption
              "the time of a step is only known for gradients that are reduced as they are, while "
              "backward goes on: leave overlap, compression, reduce_scatter and "
              "contiguous_gradients as they are by default");
-  const ModelShape shape = model_shape(config, options);
-  const auto timing = timing_of(shape, options, machine, kernels);
-  first_ = timing->next_step();
-  later_ = timing->next_step();
+  Books books(options);
+  books.open_clock(machine, kernels);
+  StepWalk walk(config, options, books);
+  walk.set_recording(false);
+  walk.next_step();
+  first_ = books.take_time();
+  walk.next_step();
+  later_ = books.take_time();
 }
 
 }  // namespace fsdp::estimate

@@ -18,6 +18,8 @@ struct WireBytes {
   std::int64_t broadcasts = 0;  ///< updated parameters, of ZeRO-1 and ZeRO-2
   std::int64_t norm = 0;        ///< the counters of the global norm, if the step clips
   std::int64_t total() const { return gathers + reductions + across + broadcasts + norm; }
+  WireBytes& operator+=(const WireBytes& other);
+  WireBytes operator-(const WireBytes& other) const;
 };
 
 /// Equal to what a rank's CollectiveLog counts, byte for byte. With N elements in all, p bytes of

@@ -2,8 +2,8 @@
 
 #include "estimate/memory_formula.h"
 #include "estimate/model_shape.h"
-#include "estimate/owned_gradients.h"
 #include "estimate/time_formula.h"
+#include "estimate/whole_walk.h"
 #include "parallel/partition.h"
 #include "planner/magnitude.h"
 

@@ -3,8 +3,10 @@
 #include "base/check.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
+#include <queue>
 #include <utility>
 
 namespace fsdp::parallel {
@@ -12,12 +14,15 @@ namespace fsdp::parallel {
 namespace {
 
 std::vector<OwnedSlice> divide_greedily(const std::vector<std::int64_t>& numels, int world_size) {
-  std::vector<std::int64_t> loads(static_cast<std::size_t>(world_size), 0);
+  using Load = std::pair<std::int64_t, int>;  // and its rank: the lowest of equals comes first
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+  for (int rank = 0; rank < world_size; ++rank) loads.emplace(0, rank);
   std::vector<OwnedSlice> slices;
   for (std::size_t i = 0; i < numels.size(); ++i) {
-    const auto smallest = std::ranges::min_element(loads);  // the first of equals
-    slices.push_back({i, 0, numels[i], static_cast<int>(smallest - loads.begin())});
-    *smallest += numels[i];
+    const auto [load, rank] = loads.top();
+    loads.pop();
+    slices.push_back({i, 0, numels[i], rank});
+    loads.emplace(load + numels[i], rank);
   }
   return slices;
 }

@@ -1,6 +1,6 @@
 // Steps of many micro-steps: the peak that is found without walking through all of them.
 #include "estimate/memory_formula.h"
-#include "estimate/step_simulation.h"
+#include "estimate/step_walk.h"
 #include "memory/real_training.h"
 #include "support/catch.h"
 
@@ -91,8 +91,11 @@ TEST_CASE("Long steps hold what a walk through all of their micro-steps holds") 
         for (const MemorySpace space : {MemorySpace::device, MemorySpace::host}) {
           const Breakdown all = MemoryFormula(model, training.options, space).peak(2);
           CHECK(peak_of_training(model, training.options, space) == all);
-          StepSimulation whole = simulation_of(model, training.options, space);
-          StepSimulation shortened = simulation_of(model, training.options, space);
+          Books all_of_it(training.options), few_of_it(training.options);
+          all_of_it.open_bytes(space);
+          few_of_it.open_bytes(space);
+          StepWalk whole(model, training.options, all_of_it);
+          StepWalk shortened(model, training.options, few_of_it);
           shortened.set_recording(false);
           for (int step = 0; step < 2; ++step) {
             const StepMemory expected = whole.next_step();
@@ -114,8 +117,10 @@ TEST_CASE("Of 65,536 micro-steps, few are walked through") {
     INFO(training.name);
     training.options.micro_steps = 1 << 16;
     training.options.micro_steps_per_reduction = 1;
-    StepSimulation schedule = simulation_of(model, training.options);
-    schedule.set_recording(false);
-    CHECK(schedule.next_step().micro_steps.size() < 1'500);
+    Books books(training.options);
+    books.open_bytes();
+    StepWalk walk(model, training.options, books);
+    walk.set_recording(false);
+    CHECK(walk.next_step().micro_steps.size() < 1'500);
   }
 }

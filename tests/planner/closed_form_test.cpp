@@ -1,5 +1,5 @@
 // K equal units: the timing of a step is the closed form, and the reference scheduler's.
-#include "estimate/sharded_timing.h"
+#include "estimate/step_walk.h"
 #include "support/catch.h"
 #include "support/schedule.h"
 
@@ -29,9 +29,18 @@ estimate::StepTime time_of(const ScheduleCase& units) {
   options.prefetch_depth = units.depth;
   const SegmentTimes each{units.forward, units.backward, {}};
   const KernelTimes kernels{each, each, each, {}};
-  estimate::ShardedTiming timing(shape, options, kLink, kernels);
-  timing.next_step();
-  return timing.next_step();
+  // Of the bytes, no more than that everything is trained.
+  estimate::SegmentMemory trained;
+  trained.backward = {{"entry"}, {"linear"}};
+  const estimate::Segments segments(static_cast<std::size_t>(units.units),
+                                    std::make_shared<const estimate::SegmentMemory>(trained));
+  estimate::Books books(options);
+  books.open_clock(kLink, kernels);
+  estimate::StepWalk walk(shape, segments, {}, options, books);
+  walk.next_step();
+  books.take_time();
+  walk.next_step();
+  return books.take_time();
 }
 
 ScheduleCase equal_units(int units, std::int64_t forward, int depth) {

@@ -1,0 +1,54 @@
+/// @file
+/// @ingroup estimate
+/// Schedule: what a walk through a step asks before it acts on a unit.
+#pragma once
+
+#include "estimate/memory_options.h"
+#include "estimate/model_shape.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace fsdp::estimate {
+
+/// What becomes of a unit's full parameters after a forward with a tape. (Without one, they are
+/// freed.)
+enum class AfterForward {
+  keep,
+  free,
+  keep_part,  ///< 1/s, from which s ranks gather again
+};
+
+/// The decisions of FSDP, apart from what follows from them.
+class Schedule {
+ public:
+  virtual ~Schedule() = default;
+  virtual AfterForward after_forward(const UnitShape& unit) const = 0;
+  /// How many of the units that compute next, in forward or in backward, are gathered while one
+  /// computes;
+  virtual int gathers_ahead() const = 0;
+  /// and how many gathers may be under way when another is started for that.
+  virtual int gathers_in_flight() const = 0;
+  /// Whether gradients are reduced at the end of micro-step `m`, and not only summed on the rank.
+  virtual bool reduces(int m) const = 0;
+};
+
+/// Those of Unshard's engine, as the options say.
+class OptionsSchedule final : public Schedule {
+ public:
+  explicit OptionsSchedule(const MemoryOptions& options) : options_(options) {}
+  AfterForward after_forward(const UnitShape& unit) const override {
+    if (unit.keep || options_.reshard == Reshard::never) return AfterForward::keep;
+    return options_.reshard == Reshard::within ? AfterForward::keep_part : AfterForward::free;
+  }
+  int gathers_ahead() const override { return options_.prefetch_depth; }
+  int gathers_in_flight() const override {
+    return options_.in_flight_limit == 0 ? options_.prefetch_depth : options_.in_flight_limit;
+  }
+  bool reduces(int m) const override { return (m + 1) % options_.micro_steps_per_reduction == 0; }
+
+ private:
+  const MemoryOptions& options_;
+};
+
+}  // namespace fsdp::estimate

@@ -1,0 +1,178 @@
+/// @file
+/// @ingroup estimate
+/// StepWalk: one rank's training walked through on paper, event by event.
+#pragma once
+
+#include "estimate/activation_table.h"
+#include "estimate/books.h"
+#include "estimate/formats.h"
+#include "estimate/memory_formula.h"
+#include "estimate/memory_options.h"
+#include "estimate/model_shape.h"
+#include "estimate/schedule.h"
+#include "estimate/whole_walk.h"
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp::estimate {
+
+/// The rules of training a second time and much shorter, without tensors, hooks or ranks: where a
+/// unit's bytes come and go, what is computed when, which collective starts, and who waits for it.
+/// Behind MemoryFormula (bytes), TimeFormula (clock) and wire_bytes() (traffic).
+class StepWalk {
+ public:
+  /// @throws Error if the options do not fit together
+  StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options, Books& books);
+  /// @param segments in forward order; of the table, only the loss and the data count
+  StepWalk(ModelShape shape, Segments segments, ActivationTable table, MemoryOptions options,
+           Books& books);
+  StepWalk(const StepWalk&) = delete;
+  StepWalk& operator=(const StepWalk&) = delete;
+
+  /// The next step; the first one differs (no order to prefetch by yet, no optimizer state).
+  StepMemory next_step();
+  /// The most that is held by forwards without a tape. In place of next_step(), never beside it.
+  Breakdown evaluation_peak();
+  /// Off: no snapshots, and micro-steps that are alike are walked once. For the bytes, two are
+  /// alike if as many sums of gradients are held before and after both, and around the two
+  /// micro-steps that precede them: their last gradients may still travel. For the clock, if they
+  /// take the same additions of leaves and nothing is under way when they begin.
+  void set_recording(bool on) { records_ = on; }
+
+ private:
+  StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options,
+           const ActivationTable& table, Books& books);
+  enum class State { sharded, in_flight, unsharded };
+  struct Unit {
+    UnitShape shape;
+    State state = State::sharded;
+    bool has_part = false;        // within(s): 1/s kept since forward
+    bool has_cast = false;        // mixed precision, offload: a copy of the shard is being gathered
+    std::int64_t gather_end = 0;  // of the last of its gathers
+    std::size_t forward_next = 0;  // the place after its own in the order of gathers, or 0
+    std::size_t backward_next = 0;
+  };
+  /// Of their gathers.
+  using Order = std::vector<Unit*>;
+  /// A unit's shards on their way.
+  struct Travel {
+    Unit* unit = nullptr;
+    std::int64_t end = 0;
+    int leaf = 0;  // of the sums, that they will be
+  };
+  /// What a segment does to the bytes, in as few changes as tell all peaks.
+  struct SegmentWalk {
+    struct Operation {
+      std::string name;
+      Stretch stretch;
+    };
+    Stretch forward;
+    Stretch again;
+    Stretch again_body, again_end;    // the same, cut before its last change
+    std::vector<Operation> backward;  // until the hooks of a weight may run
+  };
+
+  /// What tells micro-steps apart: sums held around the last four; additions of a leaf.
+  using Likeness = std::array<int, 7>;
+  struct Known {
+    int m;
+    int leaf_across, leaf_copied;
+    Books::Change change;
+  };
+
+  void micro_step_unless_known(int m, StepMemory& memory);
+  bool may_be_known(int m) const;
+  Likeness likeness(int m) const;
+  void micro_step(int m, StepMemory& step);
+  void forward(MicroStepMemory& memory);
+  void forward_segment(std::size_t segment, MicroStepMemory& memory);
+  void backward(int m, MicroStepMemory& memory);
+  void backward_segment(std::size_t segment, int m, MicroStepMemory& memory);
+  void forward_again(std::size_t segment, MicroStepMemory& memory);
+  void compute_backward(std::size_t segment, int m);
+  void finish_step();
+  void finish_gradients();
+  void add_norm();
+  void update();
+
+  // A unit, in the order of its life.
+  void start_unshard(Unit& unit);
+  void finish_unshard(Unit& unit);
+  void reshard(Unit& unit);
+  void pre_forward(Unit* unit);
+  void post_forward(Unit* unit, bool has_tape);
+  void pre_backward(Unit* unit);
+  void post_backward(Unit* unit, int m);
+  void start_reduce(Unit& unit, int m);
+  void finish_reduce();
+  void finish_across();
+  void finish_copies();
+  void start_ahead(const Order& order, std::size_t next);
+  void drop_cast(Unit& unit);
+  void drop_part(Unit& unit);
+
+  void make_segment_walks();
+  /// Null: this operation has no weight that is trained.
+  const Completion* completion_of(std::size_t segment, std::string_view operation) const;
+  const SegmentTimes& times_of(std::size_t segment) const {
+    return books_.times_of(segment, segments_.size());
+  }
+  void snap(const std::string& module, nn::CallState state, MicroStepMemory& memory) const;
+  Unit* unit_at(int index);
+  Unit* unit_of(std::size_t segment) { return unit_at(shape_.unit_of_segment[segment]); }
+  bool is_around(std::size_t segment) const {
+    return segments_[segment]->is_checkpointed && options_.checkpointing == Checkpointing::around;
+  }
+  std::int64_t part_of(const FlatShape& flat) const {
+    return formats_.param * (flat.padded() / options_.reshard_ranks);
+  }
+  /// Bytes of a shard.
+  std::int64_t shard_of(const FlatShape& flat) const {
+    return (flat.has_master ? kFloatBytes : formats_.param) * flat.shard();
+  }
+  /// Elements of this rank's shard that are not padding.
+  std::int64_t valid(const FlatShape& flat) const;
+  /// The shard is copied before it is gathered.
+  bool casts(const FlatShape& flat) const {
+    return options_.offload.params || (formats_.casts_params && flat.has_master);
+  }
+  /// What is reduced: with another format a copy, under no_sync the sum of several.
+  MemoryKind kind_of_reduced() const;
+  /// Where shards and optimizer state are, and where gradients are summed.
+  MemorySpace shards() const { return space_of(options_.offload.params); }
+  MemorySpace sums() const { return space_of(options_.offload.grads); }
+  static MemorySpace space_of(bool is_offloaded) {
+    return is_offloaded ? MemorySpace::host : MemorySpace::device;
+  }
+
+  const MemoryOptions options_;
+  Books& books_;
+  OptionsSchedule schedule_;
+  Formats formats_;
+  ModelShape shape_;
+  ActivationTable table_;
+  Segments segments_;
+  std::vector<const SegmentWalk*> walks_;  // of the segments
+  std::map<const SegmentMemory*, SegmentWalk> distinct_walks_;
+  SegmentWalk loss_;
+  std::vector<Unit> units_;
+  WholeWalk whole_;
+  GroupShape shard_group_, subgroup_, replica_group_;
+  Order forward_order_;   // empty before the first forward has ended
+  Order backward_order_;  // without the unit that is kept
+  int in_flight_ = 0;
+  Travel reducing_;
+  Travel across_;  // being summed over the replicas
+  Travel copied_;  // being copied to the host
+  std::map<Likeness, Known> known_;
+  bool has_state_ = false;
+  bool has_tape_ = true;
+  bool records_ = true;
+};
+
+}  // namespace fsdp::estimate
