@@ -16,8 +16,8 @@
 
 namespace fsdp::estimate {
 
-/// Three books of one rank: its bytes, its clock, and what it receives. A reader opens those that it
-/// needs, and a walk writes every event into all that are open.
+/// Three books of one rank: its bytes, its clock, and what it receives. A reader opens those that
+/// it needs, and a walk writes every event into all that are open.
 class Books {
  public:
   explicit Books(const MemoryOptions& options);
@@ -131,7 +131,7 @@ class Books {
 // Of a TreeAccumulator:
 /// How many sums are held after so many leaves.
 int held_sums(int leaves);
-/// How many additions pushing leaf number `leaf` takes; there are so many sums fewer then, less one.
+/// How many additions pushing leaf number `leaf` takes; so many sums less one are gone then.
 int additions_of_push(int leaf);
 /// How many folding `leaves` into one takes; there are so many sums fewer then.
 int additions_of_fold(int leaves);

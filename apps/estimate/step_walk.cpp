@@ -29,29 +29,6 @@ ActivationTable table_of(const nn::TransformerConfig& config, const MemoryOption
                           options.mixed_precision.param_dtype_for(DType::float32));
 }
 
-/// From `points[first]` to `points[last]`.
-Stretch stretch_of(const std::vector<MemoryPoint>& points, std::size_t first, std::size_t last,
-                   bool counts_gradients) {
-  const auto since_first = [&](const MemoryPoint& point) {
-    const MemoryPoint& from = points[first];
-    return Stretch::Bytes{point.activation - from.activation, point.temp - from.temp,
-                          counts_gradients ? point.weight_grad - from.weight_grad : 0};
-  };
-  Stretch stretch;
-  if (first >= last) return stretch;
-  stretch.highest = since_first(points[first + 1]);
-  for (std::size_t i = first + 2; i <= last; ++i) {
-    const Stretch::Bytes now = since_first(points[i]);
-    if (now.total() > stretch.highest.total()) stretch.highest = now;
-  }
-  stretch.end = since_first(points[last]);
-  return stretch;
-}
-
-Stretch whole_stretch(const std::vector<MemoryPoint>& points, bool counts_gradients) {
-  return points.empty() ? Stretch{} : stretch_of(points, 0, points.size() - 1, counts_gradients);
-}
-
 }  // namespace
 
 StepWalk::StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options, Books& books)
@@ -105,28 +82,8 @@ void StepWalk::make_segment_walks() {
   // Whole gradients are made in buckets, not one by one.
   const bool counts_gradients =
       options_.placement == Placement::single || options_.placement == Placement::zero2;
-  const auto operation_of = [](const MemoryPoint& point) {
-    return point.after.substr(0, point.after.find(':'));
-  };
   const auto walk_of = [&](const SegmentMemory& segment) {
-    SegmentWalk walk;
-    walk.forward = whole_stretch(segment.forward, counts_gradients);
-    walk.again = whole_stretch(segment.again, counts_gradients);
-    if (const std::size_t n = segment.again.size(); n > 1) {
-      walk.again_body = stretch_of(segment.again, 0, n - 2, counts_gradients);
-      walk.again_end = stretch_of(segment.again, n - 2, n - 1, counts_gradients);
-    }
-    // A weight's hooks run when its operation has ended: after the last point named after it.
-    const std::vector<MemoryPoint>& points = segment.backward;
-    for (std::size_t i = 1, begin = 0; i < points.size(); ++i) {
-      const std::string operation = operation_of(points[i]);
-      const bool is_end = i + 1 == points.size() ||
-                          (!whole_.is_empty() && operation_of(points[i + 1]) != operation);
-      if (!is_end) continue;
-      walk.backward.push_back({operation, stretch_of(points, begin, i, counts_gradients)});
-      begin = i;
-    }
-    return walk;
+    return segment_walk(segment, counts_gradients, /*by_operation=*/!whole_.is_empty());
   };
   for (const auto& segment : segments_) {
     auto found = distinct_walks_.find(segment.get());
@@ -138,7 +95,7 @@ void StepWalk::make_segment_walks() {
   loss_ = walk_of(table_.loss);
 }
 
-// -------------------------------------------------------------------------------------- micro-steps
+// ------------------------------------------------------------------------------------ micro-steps
 
 StepMemory StepWalk::next_step() {
   StepMemory memory;
@@ -153,8 +110,8 @@ StepMemory StepWalk::next_step() {
 }
 
 // For the bytes: nothing travels when the first begins, after the last no gradients are made ready
-// for another, and what each rank owns is not in the ledger. For the clock: a mesh and copies to the
-// host leave something under way.
+// for another, and what each rank owns is not in the ledger. For the clock: a mesh and copies to
+// the host leave something under way.
 bool StepWalk::may_be_known(int m) const {
   if (records_ || (!units_.empty() && forward_order_.empty())) return false;
   if (books_.has_bytes()) {

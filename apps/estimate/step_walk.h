@@ -10,6 +10,7 @@
 #include "estimate/memory_options.h"
 #include "estimate/model_shape.h"
 #include "estimate/schedule.h"
+#include "estimate/segment_walk.h"
 #include "estimate/whole_walk.h"
 
 #include <array>
@@ -65,18 +66,6 @@ class StepWalk {
     std::int64_t end = 0;
     int leaf = 0;  // of the sums, that they will be
   };
-  /// What a segment does to the bytes, in as few changes as tell all peaks.
-  struct SegmentWalk {
-    struct Operation {
-      std::string name;
-      Stretch stretch;
-    };
-    Stretch forward;
-    Stretch again;
-    Stretch again_body, again_end;    // the same, cut before its last change
-    std::vector<Operation> backward;  // until the hooks of a weight may run
-  };
-
   /// What tells micro-steps apart: sums held around the last four; additions of a leaf.
   using Likeness = std::array<int, 7>;
   struct Known {

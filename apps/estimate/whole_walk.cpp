@@ -134,8 +134,8 @@ void WholeWalk::pack(const parallel::OwnedSlice& slice, Bucket& bucket) {
   books_.drop(kKind, formats_.param * parts_[slice.parameter].numel);
 }
 
-// The bucket becomes this micro-step's leaf of the sums: a copy, if they have another format. At the
-// last micro-step of a reduction it goes on its way, as another copy if it is compressed.
+// The bucket becomes this micro-step's leaf of the sums: a copy, if they have another format. At
+// the last micro-step of a reduction it goes on its way, as another copy if it is compressed.
 void WholeWalk::close(Bucket& bucket, int m) {
   const std::int64_t nbytes = formats_.sum * bucket.numel;
   if (is_packed(bucket)) {

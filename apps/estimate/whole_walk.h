@@ -23,7 +23,8 @@ OwnedSlices owned_slices(const std::vector<WholePart>& parts, const MemoryOption
 
 /// What becomes of these gradients, as in parallel/: a single process sums them one by one at the
 /// end of a micro-step, DDP and ZeRO-1 in buckets that are all-reduced when they are complete, and
-/// ZeRO-2 reduces each bucket to its owner. With ZeRO, a rank steps what it owns, and broadcasts it.
+/// ZeRO-2 reduces each bucket to its owner. With ZeRO, a rank steps what it owns and broadcasts
+/// it.
 class WholeWalk {
  public:
   WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& options,
