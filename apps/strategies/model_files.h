@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup train
-/// The files of a model that is trained: checkpoints, and folders of Hugging Face's. Written once for
-/// all strategies. All ranks call each of these.
+/// The files of a model that is trained: checkpoints, and folders of Hugging Face's. Written once
+/// for all strategies. All ranks call each of these.
 #pragma once
 
 #include "io/checkpoint_folder.h"

@@ -1,8 +1,8 @@
 // Checkpoints in tests/golden/checkpoints, which an earlier commit wrote: every later one loads
 // them, at the same place or at another, and goes on with the bits that the earlier one computed.
 //
-// `test_train "[old_checkpoints_anew]"` writes them anew, and what is expected of them. Do that only
-// at a commit whose numbers are right.
+// `test_train "[old_checkpoints_anew]"` writes them anew, and what is expected of them. Do that
+// only at a commit whose numbers are right.
 #include "comm/world.h"
 #include "io/checkpoint_folder.h"
 #include "support/catch.h"
