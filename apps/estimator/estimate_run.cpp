@@ -35,7 +35,7 @@ class RankEstimate {
     if (!can_make_model()) return;
     add_stage("model");
     {
-      MemoryInstrument instrument(strategy_->model(), tracker());
+      MemoryInstrument instrument(trained_->model(), tracker());
       report::RankRecorder recorder(Context::current());
       began_ = Context::current().now();
       add_stage("tracker");
@@ -74,9 +74,9 @@ class RankEstimate {
   }
 
   void make_model() {
-    strategy_ = train::make_strategy(config_.train, group_);
+    trained_ = train::make_trained_model(config_.train, group_);
     const std::int64_t held = tracker().current_total();
-    run_.parameters = strategy_->model().parameter_count();
+    run_.parameters = trained_->model().parameter_count();
     // Built on meta: nothing but the shards was ever allocated.
     FSDP_CHECK(config_.train.parallel.strategy != "fsdp" || tracker().peak_total() == held,
                "building the model took {} bytes where its shards have {}", tracker().peak_total(),
@@ -135,7 +135,7 @@ class RankEstimate {
     }
     phase("inputs");
     train::make_gradients(
-        *strategy_, plan_, [&](int m) { return micro_batch(iteration, m); }, [](const Tensor&) {},
+        *trained_, plan_, [&](int m) { return micro_batch(iteration, m); }, [](const Tensor&) {},
         {.before_forward =
              [&](int m) {
                if (instrument != nullptr && iteration == 0 && m == 0) add_stage("inputs");
@@ -145,12 +145,12 @@ class RankEstimate {
          .before_finish = [&] { phase("gradients"); }});
     if (config_.train.training.max_norm > 0) {
       phase("clip");
-      strategy_->clip(config_.train.training.max_norm);
+      trained_->clip(config_.train.training.max_norm);
     }
     phase("optimizer");
     const double learning_rate = config_.train.schedule.at(iteration);
-    strategy_->step(learning_rate);
-    strategy_->gradients().zero_grad();
+    trained_->step(learning_rate);
+    trained_->gradients().zero_grad();
     if (instrument == nullptr) return;
     Context& context = Context::current();
     if (context.clock() != nullptr) run_.ended.push_back(context.now() - began_);
@@ -173,7 +173,7 @@ class RankEstimate {
   std::shared_ptr<ProcessGroup> group_;
   EstimateRun& run_;
   optim::StepPlan plan_;
-  std::unique_ptr<train::Strategy> strategy_;
+  std::unique_ptr<train::TrainedModel> trained_;
   std::int64_t began_ = 0;  // of the record
 };
 

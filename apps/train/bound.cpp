@@ -3,7 +3,6 @@
 #include "estimate/memory_formula.h"
 #include "estimate/wire_formula.h"
 #include "train/strategy.h"
-#include "train/zero_strategy.h"
 
 #include <algorithm>
 #include <map>

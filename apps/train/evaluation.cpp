@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "comm/world.h"
 #include "io/checkpoint_folder.h"
+#include "strategies/model_files.h"
 #include "train/evaluator.h"
 #include "train/ranks.h"
 #include "train/run_state.h"
@@ -38,17 +39,17 @@ Checkpoint checkpoint_to_evaluate(const TrainConfig& config) {
 EvaluationResult evaluate(const TrainConfig& config, const TokenData& data,
                           const Checkpoint& checkpoint, const Rank& rank) {
   EvaluationResult result;
-  const std::unique_ptr<Strategy> strategy = make_strategy(config, rank.group);
+  const std::unique_ptr<TrainedModel> trained = make_trained_model(config, rank.group);
   const Evaluator evaluator(data, config.training.local_batch_size, config.sequence_length(),
                             rank.group.get());
   if (checkpoint) {
-    result.steps_done = step_of(strategy->load_parameters(*checkpoint), *checkpoint);
+    result.steps_done = step_of(load_parameters(*trained, *checkpoint), *checkpoint);
   } else {
-    strategy->load_full(config.from);
+    load_full(*trained, config.from);
   }
   Context::current().tracker().reset_peak();
   result.windows = evaluator.windows();
-  result.loss = evaluator.mean_loss(strategy->model());
+  result.loss = evaluator.mean_loss(trained->model());
   const std::vector<std::int64_t> peaks = gather<std::int64_t>(
       rank.group.get(), {Context::current().tracker().peak_total()}, {"usage", Phase::none});
   result.peak_bytes = *std::ranges::max_element(peaks);

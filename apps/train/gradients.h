@@ -22,7 +22,7 @@ struct StepWatch {
 /// The gradients of one step: forward and backward of every micro-batch, and their sum.
 /// @param next     makes micro-batch m
 /// @param on_loss  sees its loss, a scalar; on a device without data it must not read it
-void make_gradients(Strategy& strategy, const optim::StepPlan& plan,
+void make_gradients(TrainedModel& trained, const optim::StepPlan& plan,
                     const std::function<MicroBatch(int m)>& next,
                     const std::function<void(const Tensor& loss)>& on_loss,
                     const StepWatch& watch = {});

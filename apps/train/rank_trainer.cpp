@@ -4,6 +4,7 @@
 #include "comm/world.h"
 #include "io/sharded_checkpoint.h"
 #include "nn/generate.h"
+#include "strategies/model_files.h"
 #include "tensor/ops.h"
 #include "tensor/tree_sum.h"
 #include "train/bound.h"
@@ -25,7 +26,7 @@ namespace {
 constexpr const char* kSkipped = "loss_scale_skipped_steps";
 constexpr int kMostInARow = 20;  // skipped steps at a scale that stays
 
-void restore(optim::LossScaler& scaler, const Strategy::Metadata& metadata,
+void restore(optim::LossScaler& scaler, const strategies::Metadata& metadata,
              const std::filesystem::path& folder) {
   try {
     scaler.restore(metadata);
@@ -62,7 +63,7 @@ RankTrainer::RankTrainer(const TrainConfig& config, const TokenData& data,
       plan_(plan_of(config)),
       sampler_(data, config.training.seed, config.training.local_batch_size,
                config.sequence_length()),
-      strategy_(make_strategy(config, group_)),
+      trained_(make_trained_model(config, group_)),
       scaler_(config.loss_scaler()),
       losses_(static_cast<std::size_t>(plan_.micro_steps)) {
   if (!Context::current().device().host_can_read()) {
@@ -81,7 +82,7 @@ void RankTrainer::note(const std::string& text) const {
 RankResult RankTrainer::run() {
   RankResult result;
   if (!resume(result) && !config_.from.empty()) {
-    strategy_->load_full(config_.from);
+    load_full(*trained_, config_.from);
     note(fmt::format("started from the weights in {}", config_.from));
   }
   const std::int64_t skipped_before = skipped_;
@@ -142,7 +143,7 @@ void RankTrainer::export_model() {
   const std::string& saved = config_.checkpoint.folder;
   try {
     for (const std::string& missing :
-         strategy_->save_full(folder, export_of(config_), config_.lora_options().scale()))
+         save_full(*trained_, folder, export_of(config_), config_.lora_options().scale()))
       note("note: " + missing);
   } catch (const InputError& error) {
     const bool does_not_fit = dynamic_cast<const io::ValueTooLarge*>(&error) != nullptr;
@@ -160,7 +161,7 @@ StepOutcome RankTrainer::last_step(std::int64_t step, StepReport& report, RankRe
   result.peak = highest(result.peak, Context::current().tracker().peak());
   if (group_ != nullptr) group_->barrier({}).wait();
   StepOutcome outcome;
-  options_.around_last_step(strategy_->model(), [&] { outcome = train_step(step, report); });
+  options_.around_last_step(trained_->model(), [&] { outcome = train_step(step, report); });
   return outcome;
 }
 
@@ -181,7 +182,7 @@ void RankTrainer::make_gradients(std::int64_t step, PhaseSeconds& seconds) {
   plan_.loss_scale = scaler_.scale() * config_.prescale();
   StopWatch watch;
   train::make_gradients(
-      *strategy_, plan_,
+      *trained_, plan_,
       [&](int m) {
         if (m > 0) seconds.reduce += watch.lap();
         return sampler_.micro_batch(step, plan_.micro_batch(m, rank_, world_size_));
@@ -195,7 +196,7 @@ void RankTrainer::make_gradients(std::int64_t step, PhaseSeconds& seconds) {
 
 bool RankTrainer::gradients_are_finite() {
   bool is_finite = true;
-  for (const optim::Piece& piece : strategy_->gradients().pieces()) {
+  for (const optim::Piece& piece : trained_->gradients().pieces()) {
     is_finite = is_finite && ops::all_finite(piece.grad);
   }
   return is_finite;
@@ -213,9 +214,9 @@ StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
     } else {
       is_finite = gradients_are_finite();
     }
-    strategy_->step(report.lr);
+    trained_->step(report.lr);
   }
-  strategy_->gradients().zero_grad();
+  trained_->gradients().zero_grad();
   report.seconds.step = watch.lap();
   return agree(losses(), is_finite);
 }
@@ -258,7 +259,7 @@ void RankTrainer::note_skipped(std::int64_t steps, std::int64_t skipped) const {
 // The norm is equal on all ranks, and so is the error when it is not finite.
 double RankTrainer::clip(std::int64_t step) {
   try {
-    return strategy_->clip(config_.training.max_norm);
+    return trained_->clip(config_.training.max_norm);
   } catch (const Aborted&) {
     throw;
   } catch (const Error& error) {
@@ -267,7 +268,7 @@ double RankTrainer::clip(std::int64_t step) {
 }
 
 float RankTrainer::evaluate(std::int64_t steps_done, RankResult& result) {
-  const float loss = evaluator_->mean_loss(strategy_->model());
+  const float loss = evaluator_->mean_loss(trained_->model());
   result.evaluations.push_back({steps_done, loss});
   return loss;
 }
@@ -320,7 +321,7 @@ void RankTrainer::check_step(std::int64_t step, const StepOutcome& outcome) cons
 // A finite gradient can still lead to infinity. Asked only before anything is written.
 void RankTrainer::check_parameters(std::int64_t steps_done) {
   bool is_finite = true;
-  for (const optim::Piece& piece : strategy_->gradients().pieces()) {
+  for (const optim::Piece& piece : trained_->gradients().pieces()) {
     is_finite = is_finite && ops::all_finite(piece.param);
   }
   const std::vector<float> all =
@@ -340,7 +341,7 @@ bool RankTrainer::resume(RankResult& result) {
   if (config_.checkpoint.folder.empty() || !config_.checkpoint.resume) return false;
   const auto latest = io::CheckpointFolder(config_.checkpoint.folder).latest();
   if (!latest) return false;
-  const Strategy::Metadata metadata = strategy_->load_checkpoint(*latest);
+  const strategies::Metadata metadata = load_checkpoint(*trained_, *latest);
   result.first_step = step_of(metadata, *latest);
   if (config_.scales_loss()) {
     skipped_ = io::integer_of(metadata, kSkipped, *latest);
@@ -364,18 +365,18 @@ void RankTrainer::save(std::int64_t steps_done) {
   if (config_.checkpoint.folder.empty()) return;
   check_parameters(steps_done);
   const io::CheckpointFolder folder(config_.checkpoint.folder);
-  Strategy::Metadata metadata = describe_run(config_, data_, steps_done);
+  strategies::Metadata metadata = describe_run(config_, data_, steps_done);
   if (config_.scales_loss()) {
     metadata[kSkipped] = std::to_string(skipped_);
     metadata.merge(scaler_.state());
   }
-  strategy_->save_checkpoint(folder, steps_done, std::move(metadata));
+  save_checkpoint(*trained_, folder, steps_done, std::move(metadata));
   note(fmt::format("saved {}", folder.final(steps_done).string()));
 }
 
 std::string RankTrainer::fingerprint() {
   ParameterFingerprint fingerprint;
-  strategy_->for_each_full_parameter(
+  trained_->for_each_full_parameter(
       [&](const std::string& path, const Tensor& full) { fingerprint.add(path, full); });
   return fingerprint.sha256();
 }
@@ -384,7 +385,7 @@ std::vector<std::int32_t> RankTrainer::sample() {
   const SampleConfig& options = config_.sample;
   if (options.max_new_tokens == 0) return {};
   Generator generator(static_cast<std::uint64_t>(config_.training.seed));
-  return nn::generate(strategy_->model(), prompt_tokens(config_, data_),
+  return nn::generate(trained_->model(), prompt_tokens(config_, data_),
                       static_cast<int>(options.max_new_tokens), config_.sequence_length(),
                       {options.temperature, static_cast<int>(options.top_k)}, generator);
 }

@@ -91,7 +91,7 @@ class RankTrainer {
   optim::StepPlan plan_;
   Sampler sampler_;
   std::optional<Evaluator> evaluator_;
-  std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<TrainedModel> trained_;
   optim::LossScaler scaler_;
   std::int64_t skipped_ = 0;  // steps without an update, because a scaled gradient overflowed
   int skipped_in_a_row_ = 0;

@@ -8,6 +8,7 @@
 #include "io/hf_folder.h"
 #include "io/safetensors.h"
 #include "oracle/oracle_run.h"
+#include "strategies/model_files.h"
 #include "train/ranks.h"
 
 #include <fmt/format.h>
@@ -48,9 +49,9 @@ std::map<std::string, std::vector<Tensor>> read_gradients(nn::TransformerLM& mod
 
 // Loads the weights, and returns what the rank that held most held at its peak, and how much of it
 // were shards.
-Metadata load(train::Strategy& strategy, const std::string& folder, ProcessGroup* group) {
+Metadata load(train::TrainedModel& trained, const std::string& folder, ProcessGroup* group) {
   const MemoryTracker& tracker = Context::current().tracker();
-  strategy.load_full(folder);
+  load_full(trained, folder);
   const auto most = [&](std::int64_t mine) {
     return std::to_string(std::ranges::max(train::gather<std::int64_t>(group, {mine}, {})));
   };
@@ -71,18 +72,18 @@ void write(const std::string& path, const NamedTensors& tensors, const Metadata&
 void run(const std::string& batches, const std::string& out, double lr,
          const train::TrainConfig& config, const train::Rank& rank) {
   const io::SafetensorsReader reader(batches);
-  const auto strategy = train::make_strategy(config, rank.group);
-  const Metadata loading = load(*strategy, config.from, rank.group.get());
+  const auto trained = train::make_trained_model(config, rank.group);
+  const Metadata loading = load(*trained, config.from, rank.group.get());
   std::map<std::string, Tensor> same;
   if (rank.group == nullptr) {
-    const auto gradients = read_gradients(strategy->model(), reader);
+    const auto gradients = read_gradients(trained->model(), reader);
     if (!gradients.empty()) {
-      same = testing::step_on_gradients(strategy->model(), gradients, lr, config.optimizer.adamw);
+      same = testing::step_on_gradients(trained->model(), gradients, lr, config.optimizer.adamw);
     }
   }
   const Tensor targets = reader.contains("targets") ? read_all(reader, "targets") : Tensor();
   const testing::OracleNumbers numbers = testing::run_like_the_oracle(
-      *strategy, rank.group.get(), read_all(reader, "tokens"), targets, lr);
+      *trained, rank.group.get(), read_all(reader, "tokens"), targets, lr);
   if (rank.number() != 0) return;
   NamedTensors tensors = {{"logits", numbers.logits}};
   if (!numbers.losses.empty())

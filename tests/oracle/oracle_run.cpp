@@ -53,14 +53,14 @@ float mean_over_ranks(ProcessGroup* group, float loss) {
 
 }  // namespace
 
-OracleNumbers run_like_the_oracle(train::Strategy& strategy, ProcessGroup* group,
+OracleNumbers run_like_the_oracle(train::TrainedModel& trained, ProcessGroup* group,
                                   const Tensor& tokens, const Tensor& targets, double lr) {
   OracleNumbers numbers;
   const Rows rows(tokens, group);
-  nn::TransformerLM& model = strategy.model();
+  nn::TransformerLM& model = trained.model();
   numbers.logits = logits_of(model, group, rows.of(tokens, 0));
   if (!targets.is_defined()) return numbers;
-  optim::GradientEngine& gradients = strategy.gradients();
+  optim::GradientEngine& gradients = trained.gradients();
   for (std::int64_t step = 0; step < tokens.size(0); ++step) {
     gradients.begin_step({1, 1});
     const Variable loss =
@@ -74,10 +74,10 @@ OracleNumbers run_like_the_oracle(train::Strategy& strategy, ProcessGroup* group
         numbers.gradients[path] = clone(variable.grad());
       }
     }
-    strategy.step(lr);
+    trained.step(lr);
     gradients.zero_grad();
   }
-  strategy.for_each_full_parameter(
+  trained.for_each_full_parameter(
       [&](const std::string& path, const Tensor& full) { numbers.parameters[path] = clone(full); });
   return numbers;
 }

@@ -25,8 +25,8 @@ struct OracleNumbers {
 /// Trains on batches 0, 1, … of `tokens` and `targets` (steps, B, T) int32, without clipping. Each
 /// of the W ranks takes B / W rows of every batch. Without targets it only computes the logits.
 /// Collective, and every rank gets the same numbers.
-/// @param group that of the strategy; null for strategy "single"
-OracleNumbers run_like_the_oracle(train::Strategy& strategy, ProcessGroup* group,
+/// @param group that of the model; null for strategy "single"
+OracleNumbers run_like_the_oracle(train::TrainedModel& trained, ProcessGroup* group,
                                   const Tensor& tokens, const Tensor& targets, double lr);
 
 /// The parameters after AdamW has taken one step for each of these gradients: the optimizer by

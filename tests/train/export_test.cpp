@@ -5,6 +5,7 @@
 #include "io/file_io.h"
 #include "io/half_floats.h"
 #include "io/hf_folder.h"
+#include "strategies/model_files.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/command_line.h"
@@ -122,7 +123,7 @@ TEST_CASE("an export needs no more memory than gathering one unit", "[train][exp
     std::vector<std::int64_t> gathering(static_cast<std::size_t>(ranks)), exporting = gathering;
     threads::run_ranks({.world_size = ranks}, [&](ProcessGroup& group) {
       const auto rank = static_cast<std::size_t>(group.rank());
-      const auto made = make_strategy(config, {&group, [](ProcessGroup*) {}});
+      const auto made = make_trained_model(config, {&group, [](ProcessGroup*) {}});
       MemoryTracker& tracker = Context::current().tracker();
       tracker.reset_peak();
       made->for_each_full_parameter([](const std::string&, const Tensor&) {});
@@ -131,7 +132,7 @@ TEST_CASE("an export needs no more memory than gathering one unit", "[train][exp
       io::HfExport how;
       how.dtype = DType::bfloat16;
       how.max_shard_size = 4000;
-      made->save_full(home / "model", how);
+      save_full(*made, home / "model", how);
       exporting[rank] = tracker.peak().total();
     });
     CHECK(exporting == gathering);

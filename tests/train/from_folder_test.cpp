@@ -4,6 +4,7 @@
 #include "comm/thread_world.h"
 #include "io/file_io.h"
 #include "io/hf_folder.h"
+#include "strategies/model_files.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
@@ -162,8 +163,8 @@ TEST_CASE("no rank holds more than its shards while it loads, and draws nothing"
         Context& context = Context::current();
         context.pool();  // the rank's scratch
         const std::int64_t scratch = context.tracker().current_total();
-        const auto made = make_strategy(config, {&group, [](ProcessGroup*) {}});
-        made->load_full(config.from);
+        const auto made = make_trained_model(config, {&group, [](ProcessGroup*) {}});
+        load_full(*made, config.from);
         seen[static_cast<std::size_t>(group.rank())] = {context.tracker().peak(), scratch,
                                                         context.generator().offset()};
       });
@@ -184,9 +185,9 @@ TEST_CASE("single and ddp draw nothing for what they read", "[train][from]") {
   io::save_hf_folder(*make_model(false), home / "model");
   Context context({.seed = 1});
   const ContextScope scope(context);
-  const auto made = make_strategy(configure(home / "model", {}), nullptr);
+  const auto made = make_trained_model(configure(home / "model", {}), nullptr);
   CHECK(context.generator().offset() == 0);
-  made->load_full(home / "model");
+  load_full(*made, home / "model");
   const auto model = make_model(false);
   const auto expected = model->named_parameters();
   const auto loaded = made->model().named_parameters();

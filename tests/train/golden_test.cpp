@@ -37,7 +37,7 @@ void compare(const std::string& file, const nn::TransformerConfig& config) {
   const io::SafetensorsReader golden(std::string(FSDP_PROJECT_ROOT "/tests/golden/") + file);
   train::TrainConfig run;
   run.model = config;
-  const auto strategy = train::make_strategy(run, nullptr);
+  const auto strategy = train::make_trained_model(run, nullptr);
   for (const nn::NamedParameter& each : strategy->model().named_parameters()) {
     golden.read("start/" + each.path, each.variable.data());
   }

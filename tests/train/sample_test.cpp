@@ -156,7 +156,7 @@ TEST_CASE("the masters are cast after they changed, and not for every forward", 
   const ContextScope scope(context);
   const TrainConfig config = load_config(
       std::nullopt, {"--model.preset=nano", "--training.mixed_precision_param=bfloat16"});
-  const auto strategy = make_strategy(config, nullptr);
+  const auto strategy = make_trained_model(config, nullptr);
   const Variable tokens(Tensor::empty({1, 4}, DType::int32));
   const auto forward = [&] {
     const NoGradScope no_grad;

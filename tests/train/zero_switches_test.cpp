@@ -4,8 +4,8 @@
 #include "train/bound.h"
 #include "train/short_training.h"
 #include "train/some_text.h"
+#include "train/strategy.h"
 #include "train/trainer.h"
-#include "train/zero_strategy.h"
 
 #include <cmath>
 #include <string>

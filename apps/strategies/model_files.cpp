@@ -1,0 +1,122 @@
+#include "strategies/model_files.h"
+
+#include "io/hf_folder_writer.h"
+#include "nn/lora.h"
+#include "tensor/cast.h"
+
+#include <optional>
+#include <utility>
+
+namespace fsdp::strategies {
+namespace {
+
+std::vector<io::StateSlice> all_of(const std::vector<HeldSlice>& held) {
+  std::vector<io::StateSlice> slices;
+  for (const HeldSlice& each : held) slices.push_back(each.slice);
+  return slices;
+}
+
+std::vector<io::StateSlice> written_of(const std::vector<HeldSlice>& held) {
+  std::vector<io::StateSlice> slices;
+  for (const HeldSlice& each : held) {
+    if (each.is_written) slices.push_back(each.slice);
+  }
+  return slices;
+}
+
+// That the checkpoint is not damaged; then its values.
+void read_all(TrainedModel& trained, const io::SliceReader& reader,
+              const std::vector<io::StateSlice>& slices) {
+  const ProcessGroup* group = trained.group();
+  reader.verify(group == nullptr ? 0 : group->rank(), group == nullptr ? 1 : group->size());
+  trained.barrier("load");  // every rank found it right
+  trained.about_to_change();
+  reader.read(slices);
+}
+
+/// LoRA's, by path, on rank 0; they are small.
+std::map<std::string, Tensor> full_adapters(TrainedModel& trained) {
+  std::map<std::string, Tensor> adapters;
+  const std::vector<nn::NamedParameter> all = trained.parameters();
+  if (nn::without_lora(all).size() == all.size()) return adapters;
+  trained.for_each_full_parameter([&](const std::string& path, const Tensor& full) {
+    if (!trained.is_first() || !nn::is_lora(path)) return;
+    const Tensor copy = Tensor::empty(full.shape(), full.dtype(), full.device());
+    ops::copy(copy, full);
+    adapters[path] = copy;
+  });
+  return adapters;
+}
+
+}  // namespace
+
+void save_checkpoint(TrainedModel& trained, const io::CheckpointFolder& folder, std::int64_t step,
+                     Metadata metadata) {
+  metadata["optimizer_steps"] = std::to_string(trained.optimizer().steps());
+  if (trained.is_first()) folder.begin(step);
+  trained.barrier("save");  // the folder is there
+  if (trained.writer() >= 0) {
+    io::write_slices(folder.temporary(step), trained.writer(), trained.writers(),
+                     written_of(trained.state()), metadata);
+  }
+  trained.barrier("save");  // every file is written and synced
+  if (trained.is_first()) folder.publish(step);
+  trained.barrier("save");  // it can be loaded
+}
+
+Metadata load_checkpoint(TrainedModel& trained, const std::filesystem::path& folder) {
+  const io::SliceReader reader(folder);
+  const std::vector<HeldSlice> held = trained.state();
+  const std::vector<io::StateSlice> slices = all_of(held);
+  reader.check(slices);
+  reader.check(written_of(held), trained.parameters());
+  const std::int64_t steps = io::integer_of(reader.metadata(), "optimizer_steps", folder);
+  read_all(trained, reader, slices);
+  trained.optimizer().set_steps(steps);
+  return reader.metadata();
+}
+
+Metadata load_parameters(TrainedModel& trained, const std::filesystem::path& folder) {
+  const io::SliceReader reader(folder);
+  const std::vector<io::StateSlice> slices = all_of(trained.parameter_state());
+  reader.check(slices);
+  read_all(trained, reader, slices);
+  return reader.metadata();
+}
+
+void load_full(TrainedModel& trained, const std::filesystem::path& folder) {
+  const io::SafetensorsReader reader(io::existing_folder(folder) / "model.safetensors");
+  io::check_hf_parameters(reader, nn::without_lora(trained.parameters()));
+  trained.barrier("load_full");  // every rank found it right
+  trained.about_to_change();
+  for (const io::StateSlice& slice : all_of(trained.parameter_state())) {
+    const std::string path = slice.name.substr(slice.name.find('/') + 1);
+    if (!nn::is_lora(path)) reader.read_slice(path, slice.begin, slice.values);
+  }
+}
+
+std::vector<std::string> save_full(TrainedModel& trained, const std::filesystem::path& folder,
+                                   io::HfExport how, double lora_scale) {
+  const AllocationScope as_temp(MemoryKind::temp);
+  const std::map<std::string, Tensor> adapters = full_adapters(trained);
+  const auto to_export = [&](const std::string& path, const Tensor& full) {
+    const std::string linear = path.substr(0, path.rfind('.'));
+    const auto a = adapters.find(linear + ".lora_A.weight");
+    if (a == adapters.end()) return cast(full, wide_of(full.dtype()));
+    return nn::merge_lora(full, a->second, adapters.at(linear + ".lora_B.weight"), lora_scale);
+  };
+  std::optional<io::HfFolderWriter> writer;
+  std::vector<std::string> missing;
+  if (trained.is_first()) {
+    writer.emplace(folder, trained.model().config(), nn::without_lora(trained.parameters()),
+                   std::move(how));
+  }
+  trained.for_each_full_parameter([&](const std::string& path, const Tensor& full) {
+    if (writer && !nn::is_lora(path)) writer->write(path, to_export(path, full));
+  });
+  if (writer) missing = writer->publish();
+  trained.barrier("save_full");  // the folder is there
+  return missing;
+}
+
+}  // namespace fsdp::strategies

@@ -1,0 +1,106 @@
+/// @file
+/// @ingroup train
+/// A model that is trained: whole in one process, whole on every rank, or in shards. Who trains it
+/// does not know which.
+#pragma once
+
+#include "comm/process_group.h"
+#include "io/sharded_checkpoint.h"
+#include "nn/transformer.h"
+#include "optim/gradient_engine.h"
+#include "optim/master_weights.h"
+#include "optim/optimizer.h"
+#include "parallel/zero.h"
+#include "task1_meta_device/meta_device.h"
+#include "task7_integration/integration.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp::strategies {
+
+enum class Strategy { single, ddp, zero1, zero2, fsdp };
+
+/// How a model, its gradients and its optimizer are spread over the ranks.
+struct Spread {
+  Strategy strategy = Strategy::single;
+  int replicas = 1;                                             ///< R of a mesh; fsdp
+  std::size_t bucket_bytes = std::size_t{25} << 20;             ///< ddp, zero1
+  parallel::ZeroOptions zero = {};                              ///< `reductions` also ddp, single
+  ReshardAfterForward reshard = ReshardAfterForward::always();  ///< fsdp, like what follows
+  int prefetch_depth = 1;
+  int in_flight_limit = 0;
+  optim::Offload offload = {};
+  /// Built on meta. With fsdp, no rank ever holds more than its shards; otherwise, no parameter is
+  /// in another format for a moment than in the end.
+  bool is_deferred = false;
+  optim::MixedPrecision mixed_precision = {};  ///< of all strategies
+  std::function<std::shared_ptr<optim::Optimizer>()> make_optimizer = {};
+  std::function<bool(const std::string& path)> decays = {};  ///< none: all do
+};
+
+/// A part of the training's state that this rank holds.
+struct HeldSlice {
+  io::StateSlice slice;
+  bool is_written = true;  ///< by this rank; over all ranks, every element is written once
+};
+
+/// One rank's model, masters, gradients and optimizer. "Collective": all ranks call it.
+class TrainedModel {
+ public:
+  using Build = std::function<std::shared_ptr<nn::TransformerLM>()>;
+  using Visit = std::function<void(const std::string& path, const Tensor& full)>;
+
+  /// @param build  makes the model, with LoRA and activation checkpointing if there are any
+  /// @param group  null for Strategy::single
+  TrainedModel(const Build& build, const Spread& spread, std::shared_ptr<ProcessGroup> group);
+
+  nn::TransformerLM& model() { return *model_; }
+  optim::GradientEngine& gradients() { return *gradients_; }
+  optim::Optimizer& optimizer();
+  ProcessGroup* group() const { return group_.get(); }  ///< null: alone
+  bool is_first() const { return group_ == nullptr || group_->rank() == 0; }
+  void barrier(const char* what) const;
+
+  /// Scales the gradients so that their common norm is at most `max_norm`; returns the norm before.
+  /// Collective.
+  double clip(double max_norm);
+  /// One optimizer step, and whatever makes every rank's parameters current. Collective.
+  void step(double lr);
+
+  /// In the order of for_each_full_parameter().
+  std::vector<nn::NamedParameter> parameters() const;
+  /// Shows every parameter in full, the same order on every rank. Collective.
+  void for_each_full_parameter(const Visit& visit);
+  /// Of the parameters, all that this rank holds: "param/model.norm.weight", …
+  std::vector<HeldSlice> parameter_state() const;
+  /// And of the optimizer: "exp_avg/model.norm.weight", … Its state exists from then on.
+  std::vector<HeldSlice> state();
+  /// As which of how many this rank writes what it holds; others write nothing.
+  int writer() const;
+  int writers() const;
+  /// To be called before the values of slices change.
+  void about_to_change();
+
+ private:
+  void shard(const Build& build, const Spread& spread);
+  void replicate(const Build& build, const Spread& spread);
+  /// Cuts a whole tensor where this rank begins and ends to own it.
+  void add_whole(std::vector<HeldSlice>& held, const nn::NamedParameter& parameter) const;
+
+  std::shared_ptr<ProcessGroup> group_;   // null: alone
+  std::shared_ptr<ProcessGroup> shards_;  // fsdp: those that divide the model
+  DeferredInit deferred_;                 // outlives what was built under it
+  std::shared_ptr<nn::TransformerLM> model_;
+  optim::MasterWeights masters_;  // of a model that is whole
+  bool masters_changed_ = false;  // since the model's copies were made; a sample runs many forwards
+  std::unique_ptr<optim::GradientEngine> gradients_;
+  std::shared_ptr<optim::Optimizer> optimizer_;
+  parallel::ZeroGradients* zero_ = nullptr;  // gradients_, if it is one
+  ShardedModel* sharded_ = nullptr;          // likewise
+};
+
+}  // namespace fsdp::strategies
