@@ -85,6 +85,10 @@ struct MemoryOptions {
   std::function<bool(const std::string& path)> decays;  ///< weight decay, by path; empty: all alike
 
   int shards() const { return world_size / replicas; }  ///< S
+  /// T of this model.
+  std::int64_t length_of(const nn::TransformerConfig& config) const {
+    return length == 0 ? config.max_position_embeddings : length;
+  }
 };
 
 /// Floating-point operations per element of an update by the optimizer of this name in a

@@ -46,8 +46,8 @@ SegmentWalk segment_walk(const SegmentMemory& segment, bool counts_gradients, bo
   const std::vector<MemoryPoint>& points = segment.backward;
   for (std::size_t i = 1, begin = 0; i < points.size(); ++i) {
     const std::string operation = operation_of(points[i]);
-    const bool is_end = i + 1 == points.size() ||
-                        (by_operation && operation_of(points[i + 1]) != operation);
+    const bool is_end =
+        i + 1 == points.size() || (by_operation && operation_of(points[i + 1]) != operation);
     if (!is_end) continue;
     walk.backward.push_back({operation, stretch_of(points, begin, i, counts_gradients)});
     begin = i;

@@ -15,17 +15,13 @@ using nn::CallState;
 
 namespace {
 
-std::int64_t length_of(const nn::TransformerConfig& config, const MemoryOptions& options) {
-  return options.length == 0 ? config.max_position_embeddings : options.length;
-}
-
 const MemoryOptions& checked(const nn::TransformerConfig& config, const MemoryOptions& options) {
   check_options(config, options);
   return options;
 }
 
 ActivationTable table_of(const nn::TransformerConfig& config, const MemoryOptions& options) {
-  return activation_table(config, options.batch, length_of(config, options),
+  return activation_table(config, options.batch, options.length_of(config),
                           options.mixed_precision.param_dtype_for(DType::float32));
 }
 
@@ -37,7 +33,7 @@ StepWalk::StepWalk(const nn::TransformerConfig& config, const MemoryOptions& opt
 StepWalk::StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options,
                    const ActivationTable& table, Books& books)
     : StepWalk(model_shape(config, options),
-               segments_of(config, options, length_of(config, options), table), table, options,
+               segments_of(config, options, options.length_of(config), table), table, options,
                books) {}
 
 StepWalk::StepWalk(ModelShape shape, Segments segments, ActivationTable table,

@@ -6,18 +6,10 @@
 
 namespace fsdp::estimate {
 
-namespace {
-
-std::int64_t length_of(const nn::TransformerConfig& config, const MemoryOptions& options) {
-  return options.length == 0 ? config.max_position_embeddings : options.length;
-}
-
-}  // namespace
-
 TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
                          const CostModel& machine)
     : TimeFormula(config, options, machine,
-                  kernel_times(config, options.batch, length_of(config, options),
+                  kernel_times(config, options.batch, options.length_of(config),
                                options.mixed_precision.param_dtype_for(DType::float32), machine)) {}
 
 TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOptions& options,

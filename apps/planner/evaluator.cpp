@@ -25,7 +25,7 @@ bool differs_by_rank(const MemoryOptions& options) {
 }  // namespace
 
 const estimate::KernelTimes& Evaluator::kernels_for(const MemoryOptions& options) {
-  const std::int64_t length = options.length == 0 ? model_.max_position_embeddings : options.length;
+  const std::int64_t length = options.length_of(model_);
   const DType dtype = options.mixed_precision.param_dtype_for(DType::float32);
   const auto [entry, is_new] = kernels_.try_emplace({options.batch, length, dtype});
   if (is_new) {

@@ -28,7 +28,7 @@ Rough rough(const nn::TransformerConfig& model, const MemoryOptions& options) {
   const double d = real(model.hidden_size), layers = real(model.num_hidden_layers);
   const double width = real(model.num_attention_heads) * real(model.head_dim());
   const double f = real(model.intermediate_size), v = real(model.vocab_size);
-  const double length = real(options.length == 0 ? model.max_position_embeddings : options.length);
+  const double length = real(options.length_of(model));
   Rough sizes;
   sizes.parameters = 2 * v * d + layers * (4 * d * width + 3 * d * f + 2 * d);
   sizes.tokens = real(options.batch) * length;

@@ -193,8 +193,4 @@ std::optional<Outcome> larger_micro_batch(const Plan& plan, Evaluator& evaluator
   return evaluator.evaluate(larger);
 }
 
-std::int64_t length_of(const MemoryOptions& options, const nn::TransformerConfig& model) {
-  return options.length == 0 ? model.max_position_embeddings : options.length;
-}
-
 }  // namespace fsdp::planner

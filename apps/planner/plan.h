@@ -60,8 +60,6 @@ std::vector<std::size_t> pareto_front(const std::vector<Outcome>& outcomes, std:
 
 /// The best with half as many micro-batches, twice as large; none if their number is odd.
 std::optional<Outcome> larger_micro_batch(const Plan& plan, Evaluator& evaluator);
-/// Tokens of a sequence.
-std::int64_t length_of(const estimate::MemoryOptions& options, const nn::TransformerConfig& model);
 
 std::string plan_text(const Plan& plan, Evaluator& evaluator);
 std::string plan_json(const Plan& plan, Evaluator& evaluator);

@@ -61,7 +61,7 @@ std::string plan_json(const Plan& plan, Evaluator& evaluator) {
   const Json document{
       {"model", plan.request.model_name},
       {"parameters", evaluator.model().parameter_count()},
-      {"sequence_length", length_of(plan.request.base, evaluator.model())},
+      {"sequence_length", plan.request.base.length_of(evaluator.model())},
       {"machine", to_json(evaluator.machine())},
       {"memory_bytes", plan.request.memory},
       {"global_batch", plan.request.global_batch},

@@ -119,7 +119,7 @@ std::string plan_text(const Plan& plan, Evaluator& evaluator) {
       "{} ({:.4g} parameters), {} sequences of {} tokens per step\n{} per rank: {}\n"
       "{} configurations, of which {} fit\n",
       request.model_name, static_cast<double>(evaluator.model().parameter_count()),
-      request.global_batch, length_of(request.base, evaluator.model()), show_memory(request.memory),
+      request.global_batch, request.base.length_of(evaluator.model()), show_memory(request.memory),
       describe(evaluator.machine()), plan.outcomes.size(), plan.fitting);
   if (!plan.is_feasible()) {
     const Outcome& least = plan.smallest();
