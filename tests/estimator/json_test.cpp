@@ -264,4 +264,29 @@ TEST_CASE("every number of an estimate's JSON is that of the formula", "[estimat
   }
 }
 
+TEST_CASE("an estimate's JSON tells apart what is equal in most runs", "[estimator][json]") {
+  const Estimate made = with_distinct_numbers();
+  const Json json = Json::parse(to_json(made));
+  REQUIRE(json.at("order").size() == made.run.stages.size());
+  for (std::size_t i = 0; i < made.run.stages.size(); ++i) {
+    CHECK(json.at("order")[i].at("held") == made.run.stages[i].held);
+    CHECK(json.at("order")[i].at("highest") == made.run.stages[i].highest);
+  }
+  for (std::size_t i = 0; i < kIterations; ++i) {
+    const IterationMemory& iteration = made.run.iterations.at(i);
+    const Json& found = json.at("iterations")[i];
+    CHECK(found.at("host_peak").at("total") == iteration.host_peak.total());
+    CHECK(found.at("host_after").at("total") == iteration.host_after.total());
+    CHECK(json.at("formula").at("host_peaks")[i].at("total") ==
+          made.opinion.host_peaks.at(i).total());
+  }
+  const Json& counts = json.at("allocator");
+  CHECK(counts.at("peak_active") == made.run.allocator.peak_active);
+  CHECK(counts.at("peak_reserved") == made.run.allocator.peak_reserved);
+  CHECK(counts.at("scratch") == made.run.allocator.scratch);
+  CHECK(counts.at("tracker_max") == made.run.tracker_max());
+  CHECK(counts.at("tracker_accuracy") == made.run.tracker_accuracy());
+  CHECK(counts.at("fragmentation") == made.run.allocator.fragmentation());
+}
+
 }  // namespace fsdp::estimator

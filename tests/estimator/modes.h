@@ -26,6 +26,27 @@ inline Estimate estimated(const Words& words, bool is_real = false, int rank = 0
   return make_estimate(std::move(config));
 }
 
+/// An estimate with offload in which no two numbers are equal that are equal in a run.
+inline Estimate with_distinct_numbers() {
+  Estimate made = estimated({"--model.preset=nano", "--parallel.ranks=4",
+                             "--parallel.strategy=fsdp", "--parallel.offload_params=true"});
+  std::int64_t more = 0;
+  const auto differ = [&more](std::int64_t& value) { value += ++more * 1'000; };
+  for (Stage& stage : made.run.stages) {
+    differ(stage.held);
+    differ(stage.highest);
+  }
+  for (IterationMemory& iteration : made.run.iterations) {
+    differ(iteration.host_peak[MemoryKind::optimizer]);
+    differ(iteration.host_after[MemoryKind::optimizer]);
+  }
+  differ(made.run.allocator.peak_active);
+  differ(made.run.allocator.peak_reserved);
+  differ(made.run.allocator.scratch);
+  for (Breakdown& peak : made.opinion.host_peaks) differ(peak[MemoryKind::optimizer]);
+  return made;
+}
+
 /// That fake mode, real mode and the formula have the same bytes of every kind, at the eight states
 /// of every unit, and at every peak.
 inline void check_modes(const Words& words, int rank = 0) {

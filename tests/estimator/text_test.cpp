@@ -404,6 +404,10 @@ TEST_CASE("every number of an estimate's text is that of its JSON", "[estimator]
          "--memory_estimation.disable_fake_mode=true"}}) {
     CHECK(difference(estimated(nano(more))) == "");
   }
+  CHECK(difference(with_distinct_numbers()) == "");
+  CHECK(
+      difference(estimated({"--model.preset=nano", "--parallel.strategy=fsdp", "--parallel.ranks=6",
+                            "--parallel.data_parallel_replicate_degree=3"})) == "");
   const Estimate large = estimated({"--model.preset=llama2_70b", "--parallel.ranks=64"});
   CHECK_THAT(to_text(large, true), contains("peak memory, GiB"));
   CHECK(difference(large) == "");

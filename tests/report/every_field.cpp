@@ -48,10 +48,11 @@ json expected_rank(const RunRecord& record, const RankRecord& rank) {
   }
   for (const report::MemoryChange& change : memory_changes(rank)) {
     changes.push_back({change.time, static_cast<int>(change.kind), change.delta,
-                       number_of(report::unit_of(change.owner, units), units), change.hands_over ? 1 : 0});
+                       number_of(report::unit_of(change.owner, units), units),
+                       change.hands_over ? 1 : 0});
   }
-  return {{"rank", rank.rank},   {"end", rank.end},       {"peak", rank.peak.total()},
-          {"spans", spans},      {"events", events},      {"changes", changes}};
+  return {{"rank", rank.rank}, {"end", rank.end},  {"peak", rank.peak.total()},
+          {"spans", spans},    {"events", events}, {"changes", changes}};
 }
 
 double microseconds(std::int64_t picoseconds) { return static_cast<double>(picoseconds) / 1e6; }
@@ -155,8 +156,8 @@ TEST_CASE("every allocation and every count of memory of the trace is the record
       }
       json found = json::array();
       for (const json& event : traced(trace, "i", rank.rank)) {
-        found.push_back({event.at("ts"), event.at("args").at("bytes"),
-                         event.at("args").at("unit")});
+        found.push_back(
+            {event.at("ts"), event.at("args").at("bytes"), event.at("args").at("unit")});
       }
       CHECK(found == expected);
 

@@ -110,6 +110,46 @@ TEST_CASE("a line of progress is the report of its step", "[train]") {
   });
 }
 
+TEST_CASE("a summary's JSON has each number in its place", "[train]") {
+  std::vector<BoundedRun> all = runs();
+  all[1].run.evaluations = {
+      {.step = 4, .loss = 2.5F}, {.step = 8, .loss = 1.25F}, {.step = 9, .loss = 0.5F}};
+  const Json json = Json::parse(to_json(all)).at("runs");
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CHECK(json[i].at("comm_bytes") == all[i].run.comm_bytes);
+    CHECK(json[i].at("comm_formula_bytes") == all[i].run.comm_formula_bytes);
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Evaluation& right = all[1].run.evaluations[i];
+    CHECK(json[1].at("validation")[i].at("step") == right.step);
+    CHECK(json[1].at("validation")[i].at("loss") == right.loss);
+  }
+}
+
+TEST_CASE("an evaluation's JSON has each number in its place", "[train][eval]") {
+  const TrainConfig config = load_config(
+      std::nullopt, {"--parallel.strategy=ddp", "--parallel.ranks=3", "--training.seq_len=11",
+                     "--training.local_batch_size=2", "--training.global_batch_size=6"});
+  const TokenData data = TokenData::from_text("seventeen letters", "some.txt", 256);
+  const EvaluationResult found{.loss = 1.5F, .windows = 5, .steps_done = 7, .peak_bytes = 12345};
+  const Json json = Json::parse(to_json(config, data, found)).at("evaluation");
+  CHECK(json.at("tokens") == 17);
+  CHECK(json.at("world_size") == 3);
+  CHECK(json.at("seq_len") == 11);
+  CHECK(json.at("windows") == 5);
+  CHECK(json.at("loss") == 1.5);
+  CHECK(json.at("peak_bytes") == 12345);
+  CHECK(json.at("step") == 7);
+}
+
+TEST_CASE("bytes are shown in units of a thousand", "[train]") {
+  CHECK(show_bytes(999) == "999 B");
+  CHECK(show_bytes(123'456) == "123.5 kB");
+  CHECK(show_bytes(123'456'789) == "123.5 MB");
+  CHECK(show_bytes(12'345'678'901) == "12.35 GB");
+  CHECK(show_bytes(12'345'678'901'234) == "12.35 TB");
+}
+
 TEST_CASE("a training prints what its configuration and its summary say", "[train][program]") {
   if (FSDP_HAS_TASK8 == 0) return;  // a mesh
   const testing::TemporaryFolder folder;
@@ -118,8 +158,8 @@ TEST_CASE("a training prints what its configuration and its summary say", "[trai
   const testing::Finished made = testing::run_command(
       folder, fmt::format("seq 1000 > '{0}' && '" FSDP_TRAIN_PROGRAM
                           "' --model.preset nano --model.vocab_size 256 --data.path '{0}' "
-                          "--parallel.strategy fsdp --parallel.ranks 4 "
-                          "--parallel.data_parallel_replicate_degree 2 "
+                          "--parallel.strategy fsdp --parallel.ranks 6 "
+                          "--parallel.data_parallel_replicate_degree 3 "
                           "--parallel.threads_per_rank 3 --training.steps 2 --training.seq_len 7 "
                           "--training.local_batch_size 5 --training.global_batch_size 60 "
                           "--training.mixed_precision_param bfloat16 --optimizer.lr 2e-3 "
@@ -137,7 +177,7 @@ TEST_CASE("a training prints what its configuration and its summary say", "[trai
   text.line(
       "strategy fsdp, {} replicas of {} shards, {} rank(s) x {} thread(s), {} sequences of "
       "{} tokens a step in {} micro-batches",
-      {2, 2, 4, 3, 60, 7, 12});
+      {3, 2, 6, 3, 60, 7, 12});
   text.line("masters in float32, the model in bfloat16, sums of gradients in float32");
   text.skip();
   text.skip();
