@@ -289,4 +289,36 @@ TEST_CASE("an estimate's JSON tells apart what is equal in most runs", "[estimat
   CHECK(counts.at("fragmentation") == made.run.allocator.fragmentation());
 }
 
+TEST_CASE("of many units the text shows the first, the last, and the highest", "[estimator]") {
+  Estimate made = estimated({"--model.preset=tiny", "--model.num_hidden_layers=9",
+                             "--parallel.strategy=fsdp", "--parallel.ranks=2"});
+  std::vector<ModuleMemory*> units;
+  for (ModuleMemory& each : made.run.iterations.at(1).modules) {
+    if (each.is_unit) units.push_back(&each);
+  }
+  REQUIRE(units.size() > 8);
+  const auto shows = [&made](const ModuleMemory& unit) {
+    const std::string text = to_text(made, /*all_modules=*/false);
+    const std::size_t begin = text.find("Modules and states");
+    const std::string table = text.substr(begin, text.find("Summary") - begin);
+    return table.find('\n' + unit.name + "  ") != std::string::npos;
+  };
+  const std::int64_t more = made.run.tracker_max();
+  for (const MemoryKind kind : {MemoryKind::activation, MemoryKind::temp}) {
+    for (const std::size_t column : {kPeakForward, kPeakBackward}) {
+      Breakdown& bytes = units[5]->columns[column];
+      const Breakdown right = bytes;
+      CHECK_FALSE(shows(*units[5]));
+      bytes[kind] += more;
+      CHECK(shows(*units[5]));
+      bytes = right;
+    }
+  }
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    INFO(units[i]->name);
+    const bool is_at_an_end = i < 4 || i + 2 >= units.size();
+    if (is_at_an_end) CHECK(shows(*units[i]));
+  }
+}
+
 }  // namespace fsdp::estimator

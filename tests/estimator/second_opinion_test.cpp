@@ -1,6 +1,6 @@
 // What the second opinion says of a run that is not as the formula has it.
-#include "estimator/modes.h"
 #include "estimator/second_opinion.h"
+#include "estimator/modes.h"
 #include "train/bound.h"
 
 #include <fmt/format.h>
@@ -13,9 +13,8 @@ namespace {
 using estimate::MemorySnapshot;
 
 const Estimate& offloaded() {
-  static const Estimate kMade =
-      estimated({"--model.preset=nano", "--parallel.strategy=fsdp", "--parallel.ranks=3",
-                 "--parallel.offload_params=true"});
+  static const Estimate kMade = estimated({"--model.preset=nano", "--parallel.strategy=fsdp",
+                                           "--parallel.ranks=3", "--parallel.offload_params=true"});
   return kMade;
 }
 

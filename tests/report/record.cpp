@@ -66,6 +66,10 @@ TEST_CASE("a record that was text is the same record", "[report]") {
     CHECK(to_page_json(again) == to_page_json(*run));
     CHECK(to_chrome_json(again) == to_chrome_json(*run));
   }
+  RankRecord both = fake_run().ranks[0];
+  both.host_peak[MemoryKind::optimizer] = 12'345;
+  CHECK(report::from_text(to_text(both)).host_peak == both.host_peak);
+  CHECK(report::from_text(to_text(both)).peak == both.peak);
 }
 
 TEST_CASE("a text that is no record is an error", "[report]") {
