@@ -131,6 +131,11 @@ void check_numbers(const Json& json, const planner::Outcome& outcome, const Cost
     CHECK(json.at("time_ps").at(std::string(name_of(part))) == step.split[part]);
   }
   CHECK(json.at("device_bytes") == device.total());
+  if (json.contains("host_bytes")) {  // a sweep does not tell them
+    const std::int64_t host =
+        MemoryFormula(kNano, options, estimate::MemorySpace::host).peak(2).total();
+    CHECK(json.at("host_bytes") == (options.offload.params ? host : 0));
+  }
   CHECK(json.at("device_kinds").size() == kMemoryKinds);
   for (int i = 0; i < kMemoryKinds; ++i) {
     const auto kind = static_cast<MemoryKind>(i);

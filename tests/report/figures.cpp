@@ -48,8 +48,10 @@ TEST_CASE("a figure names its units and its peak", "[report]") {
   CHECK_THAT(timeline, contains("A &lt; B &amp; C"));
   CHECK_THAT(timeline, contains("all_gather of model.layers.0"));
   CHECK_THAT(timeline, contains("virtual clock"));
-  const std::string memory = memory_svg(record, {.rank = 1});
-  CHECK_THAT(memory, contains("peak " + report::grouped(record.ranks[1].peak.total()) + " B"));
+  report::RunRecord uneven = record;
+  uneven.ranks[1].peak[MemoryKind::temp] += 1000;  // in the run, both peaks are equal
+  const std::string memory = memory_svg(uneven, {.rank = 1});
+  CHECK_THAT(memory, contains("peak " + report::grouped(uneven.ranks[1].peak.total()) + " B"));
   CHECK_THAT(memory_svg(real_run(), {}), contains("measured"));
 }
 
