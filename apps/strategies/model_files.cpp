@@ -12,6 +12,7 @@ namespace {
 
 std::vector<io::StateSlice> all_of(const std::vector<HeldSlice>& held) {
   std::vector<io::StateSlice> slices;
+  slices.reserve(held.size());
   for (const HeldSlice& each : held) slices.push_back(each.slice);
   return slices;
 }
