@@ -1,6 +1,6 @@
 /// @file
 /// @ingroup estimate
-/// The activations of a model that is frozen in part.
+/// The activations of a model that is frozen in part, and the segments of any model.
 ///
 /// activation_table.h writes down the bytes of a fully trained model as sums. What is frozen
 /// changes them from place to place: below the first trained parameter nothing is recorded at all,

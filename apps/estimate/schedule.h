@@ -6,9 +6,6 @@
 #include "estimate/memory_options.h"
 #include "estimate/model_shape.h"
 
-#include <algorithm>
-#include <cstddef>
-
 namespace fsdp::estimate {
 
 /// What becomes of a unit's full parameters after a forward with a tape. (Without one, they are

@@ -1,5 +1,6 @@
 #include "estimate/whole_walk.h"
 
+#include <functional>
 #include <numeric>
 #include <utility>
 

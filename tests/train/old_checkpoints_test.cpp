@@ -1,8 +1,9 @@
 // Checkpoints in tests/golden/checkpoints, which an earlier commit wrote: every later one loads
 // them, at the same place or at another, and goes on with the bits that the earlier one computed.
 //
-// `test_train "[old_checkpoints_anew]"` writes them anew, and what is expected of them. Do that
-// only at a commit whose numbers are right.
+// `OLD_CHECKPOINTS=anew test_train "[old_checkpoints_anew]"` writes them anew, and what is expected
+// of them. Do that only at a commit whose numbers are right. The variable is there because a filter
+// that leaves something out, such as "~[program]", runs hidden cases, too.
 #include "comm/world.h"
 #include "io/checkpoint_folder.h"
 #include "support/catch.h"
@@ -13,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <string>
@@ -182,6 +184,7 @@ TEST_CASE("checkpoints of an earlier commit go on with its bits", "[train][check
 }
 
 TEST_CASE("writes the checkpoints of this commit", "[.][old_checkpoints_anew]") {
+  if (std::getenv("OLD_CHECKPOINTS") == nullptr) return;
   fs::remove_all(golden());
   fs::create_directories(golden());
   std::ofstream lines(golden() / "expected.txt");
