@@ -181,30 +181,34 @@ class _Zeros:
 
 
 _FILE_MODE, _LINK_MODE = 0o100644, 0o120777
-# name → (makes the archive from the reference's file, points of step 3.1, what must be reported)
-_ARCHIVES: dict[str, tuple[Callable[[bytes], bytes], int, str]] = {
+# name → (makes the archive from the reference's file, whether the file in it earns the points of
+# step 3.1, what must be reported)
+_ARCHIVES: dict[str, tuple[Callable[[bytes], bytes], bool, str]] = {
     "stray file": (lambda good: _zip([(FILE, good, _FILE_MODE),
                                       ("tests/task3/public_cases.cpp", b"x", _FILE_MODE)]),
-                   2, "not a file of the course; ignored"),
+                   True, "not a file of the course; ignored"),
     "symbolic link": (lambda _: _zip([(FILE, str(manifest.ROOT / "solutions/task3_forward/"
                                                  "forward.cpp").encode(), _LINK_MODE)]),
-                      0, "it is a link"),
+                      False, "it is a link"),
     "traversal": (lambda good: _zip([(FILE, good, _FILE_MODE),
                                      ("../../../tests/task3/scenarios.cpp", b"x", _FILE_MODE)]),
-                  2, "leads out of the submission"),
+                  True, "leads out of the submission"),
     "missing file": (lambda _: _zip([("tasks/task2_flat_parameter/flat_parameter.cpp", b"int x;",
-                                      _FILE_MODE)]), 0, "not in the submission"),
+                                      _FILE_MODE)]), False, "not in the submission"),
     "twice": (lambda good: _zip([(FILE, good, _FILE_MODE), ("a/" + FILE, good, _FILE_MODE)]),
-              0, "more than once"),
-    "zip bomb": (lambda _: _zip([(FILE, bytes(256 << 20), _FILE_MODE)]), 0, "larger than 256 KiB"),
-    "tar bomb": (_tar_bomb, 0, "cannot be read"),
-    "no archive": (lambda _: os.urandom(1000), 0, "cannot be read"),
+              False, "more than once"),
+    "zip bomb": (lambda _: _zip([(FILE, bytes(256 << 20), _FILE_MODE)]), False,
+                 "larger than 256 KiB"),
+    "tar bomb": (_tar_bomb, False, "cannot be read"),
+    "no archive": (lambda _: os.urandom(1000), False, "cannot be read"),
 }
 
 
 def run_archive(name: str, build: Path) -> Outcome:
-    make, points, report = _ARCHIVES[name]
-    good = reference_submission.files(manifest.load())[FILE]
+    make, earns, report = _ARCHIVES[name]
+    course = manifest.load()
+    good = reference_submission.files(course)[FILE]
+    points = course.task(3).step("3.1").public if earns else 0
     return _graded(name, make(good), points, report, build, grade.DEADLINE)
 
 
