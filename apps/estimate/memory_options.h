@@ -73,7 +73,7 @@ struct MemoryOptions {
 
   // Placement::zero1 and zero2 only; of `zero`, `reductions` counts for single and ddp too:
   int rank = 0;
-  parallel::ZeroOptions zero;
+  optim::ZeroOptions zero;
 
   // Placement::sharded only, as in FullyShardOptions:
   Reshard reshard = Reshard::always;

@@ -18,7 +18,7 @@ TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOption
   FSDP_CHECK(!options.trains && options.lora_rank == 0 && options.ignored.empty(),
              "the time of a step is only known for models that are trained and sharded as a whole: "
              "leave trains, lora_rank and ignored empty");
-  const parallel::ZeroOptions& zero = options.zero;
+  const optim::ZeroOptions& zero = options.zero;
   FSDP_CHECK(zero.reductions.overlap && !zero.reductions.compression && zero.reduce_scatter &&
                  zero.contiguous_gradients,
              "the time of a step is only known for gradients that are reduced as they are, while "

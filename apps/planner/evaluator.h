@@ -55,7 +55,7 @@ class Evaluator {
   nn::TransformerConfig model_;
   CostModel machine_;
   std::map<std::tuple<std::int64_t, std::int64_t, DType>, estimate::KernelTimes> kernels_;
-  std::map<std::pair<int, parallel::Partition>, int> busiest_;  // rank, by W
+  std::map<std::pair<int, optim::Partition>, int> busiest_;  // rank, by W
 };
 
 }  // namespace fsdp::planner

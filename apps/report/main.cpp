@@ -105,9 +105,9 @@ void finish(Options& options) {
       {"zero2",
        Strategy::zero2}}.at(options.strategy);
   options.run.zero.partition =
-      std::map<std::string, parallel::Partition>{{"greedy", parallel::Partition::greedy},
-                                                 {"flat", parallel::Partition::flat},
-                                                 {"round_robin", parallel::Partition::round_robin}}
+      std::map<std::string, optim::Partition>{{"greedy", optim::Partition::greedy},
+                                              {"flat", optim::Partition::flat},
+                                              {"round_robin", optim::Partition::round_robin}}
           .at(options.partition);
   options.run.zero.reduce_buffer_bytes = static_cast<std::size_t>(options.reduce_buffer);
   options.run.zero.reductions = {.compression = dtype_named(options.compression),

@@ -72,7 +72,7 @@ struct DdpGradients::Impl {
   std::shared_ptr<ProcessGroup> group;
   std::vector<std::unique_ptr<Bucket>> buckets;  // last parameters first
   std::vector<optim::Piece> pieces;              // in registration order
-  ReduceOptions how;
+  optim::ReduceOptions how;
   optim::StepPlan plan{.micro_steps = 0};  // none begun
   int micro_step = 0;
   std::size_t next_bucket = 0;  // the first one not yet closed in this micro-step
@@ -131,7 +131,7 @@ void DdpGradients::Impl::close(Bucket& bucket) {
 
 DdpGradients::DdpGradients(std::vector<std::pair<std::string, Variable>> parameters,
                            std::shared_ptr<ProcessGroup> group, std::size_t bucket_bytes,
-                           const optim::MasterWeights& masters, const ReduceOptions& how)
+                           const optim::MasterWeights& masters, const optim::ReduceOptions& how)
     : impl_(std::make_unique<Impl>()) {
   FSDP_CHECK(group != nullptr, "DDP needs a process group, but got none");
   FSDP_CHECK(bucket_bytes > 0, "a DDP bucket needs room for at least one byte");

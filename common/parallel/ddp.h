@@ -7,36 +7,25 @@
 #include "comm/process_group.h"
 #include "optim/gradient_engine.h"
 #include "optim/master_weights.h"
+#include "optim/reduction.h"
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace fsdp::parallel {
 
-/// How gradients are summed over ranks.
-struct ReduceOptions {
-  /// Gradients travel in this format of 16 bits, as with PyTorch's fp16_compress_hook: they are
-  /// cast, reduced (each addition is rounded), and cast back. Sums over the micro-steps keep their
-  /// own format. So the bits depend on W, and on how many micro-steps share a reduction; otherwise
-  /// they are the same for DDP, ZeRO-1 and ZeRO-2.
-  std::optional<DType> compression = {};
-  /// false: a reduction is waited for as soon as it is issued, so that it hides behind nothing.
-  bool overlap = true;
-};
-
 /// Every rank holds all parameters, gradients and optimizer state. Gradients are all-reduced in
 /// buckets of about `bucket_bytes`, last parameters first, while backward computes the others.
 class DdpGradients : public optim::GradientEngine {
  public:
-  static constexpr std::size_t kBucketBytes = std::size_t{25} << 20;
+  static constexpr std::size_t kBucketBytes = optim::kBucketBytes;
 
   /// `masters` of parameters that the model reads in another format; they are what pieces() lists.
   DdpGradients(std::vector<std::pair<std::string, Variable>> parameters,
                std::shared_ptr<ProcessGroup> group, std::size_t bucket_bytes = kBucketBytes,
-               const optim::MasterWeights& masters = {}, const ReduceOptions& how = {});
+               const optim::MasterWeights& masters = {}, const optim::ReduceOptions& how = {});
   ~DdpGradients() override;
 
   void begin_step(const optim::StepPlan& plan) override;

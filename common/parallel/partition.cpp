@@ -63,11 +63,11 @@ std::vector<OwnedSlice> cut_flat(const std::vector<std::int64_t>& numels, const 
 
 }  // namespace
 
-std::vector<OwnedSlice> divide(Partition how, const std::vector<std::int64_t>& numels,
+std::vector<OwnedSlice> divide(optim::Partition how, const std::vector<std::int64_t>& numels,
                                int world_size) {
   FSDP_CHECK(world_size >= 1, "parameters cannot be divided among {} ranks", world_size);
-  if (how == Partition::greedy) return divide_greedily(numels, world_size);
-  const bool is_reordered = how == Partition::round_robin;
+  if (how == optim::Partition::greedy) return divide_greedily(numels, world_size);
+  const bool is_reordered = how == optim::Partition::round_robin;
   return cut_flat(numels, round_robin_order(numels.size(), is_reordered ? world_size : 1),
                   world_size);
 }

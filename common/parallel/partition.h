@@ -4,30 +4,13 @@
 #pragma once
 
 #include "base/types.h"
+#include "optim/reduction.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace fsdp::parallel {
-
-/// How parameters are divided among W ranks, for sizes 1, 1, 1, 1, 4 and W = 2:
-///
-///     greedy   0 1 0 1 | 0 0 0 0    each parameter whole, in the order of registration, to the
-///                                   rank with the smallest load so far (FairScale's OSS); of
-///                                   several such ranks, the lowest. Here the loads are 6 and 2.
-///     flat     0 0 0 0 | 1 1 1 1    one cut through all parameters as if they were one vector
-///                                   (DeepSpeed). Each rank has N / W elements, and the first
-///                                   N mod W ranks have one more. A parameter may have several
-///                                   owners.
-///     round_robin
-///               0 1 0 1 | 0 0 1 1   the same cut after a reorder (DeepSpeed's
-///                                   round_robin_gradients): parameters 0, W, 2W, … come first,
-///                                   then 1, W + 1, … So the cut goes through 0 2 4 1 3, and here
-///                                   the last parameter straddles it. Backward completes the
-///                                   gradients of several owners in turn, and not all those of
-///                                   the last rank first.
-enum class Partition { greedy, flat, round_robin };
 
 /// Consecutive elements of one parameter that one rank owns.
 struct OwnedSlice {
@@ -40,7 +23,7 @@ struct OwnedSlice {
 
 /// Divides parameters of these sizes among `world_size` ranks. The slices are in the order of the
 /// parameters and cover each one once. A rank owns at most one slice of a parameter.
-std::vector<OwnedSlice> divide(Partition how, const std::vector<std::int64_t>& numels,
+std::vector<OwnedSlice> divide(optim::Partition how, const std::vector<std::int64_t>& numels,
                                int world_size);
 
 /// The elements that `rank` owns.

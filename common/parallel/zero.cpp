@@ -12,7 +12,7 @@
 namespace fsdp::parallel {
 
 ZeroGradients::ZeroGradients(const std::vector<std::pair<std::string, Variable>>& parameters,
-                             std::shared_ptr<ProcessGroup> group, const ZeroOptions& options,
+                             std::shared_ptr<ProcessGroup> group, const optim::ZeroOptions& options,
                              const optim::MasterWeights& masters)
     : group_(std::move(group)), options_(options) {
   FSDP_CHECK(group_ != nullptr, "ZeRO needs a process group, but got none");
@@ -124,8 +124,8 @@ void ZeroGradients::broadcast_parameters() {
 
 Zero1Gradients::Zero1Gradients(const std::vector<std::pair<std::string, Variable>>& parameters,
                                const std::shared_ptr<ProcessGroup>& group,
-                               const ZeroOptions& options, const optim::MasterWeights& masters,
-                               std::size_t bucket_bytes)
+                               const optim::ZeroOptions& options,
+                               const optim::MasterWeights& masters, std::size_t bucket_bytes)
     : ZeroGradients(parameters, group, options, masters),
       all_(parameters, group, bucket_bytes, masters, options.reductions) {}
 

@@ -18,25 +18,6 @@
 
 namespace fsdp::parallel {
 
-struct ZeroOptions {
-  Partition partition = Partition::greedy;
-  /// ZeRO-2: gradients of one owner that are reduced together, in bytes; 0 = each one by itself.
-  std::size_t reduce_buffer_bytes = 0;
-  /// Updated parameters of one owner that are broadcast together, in bytes.
-  std::size_t broadcast_buffer_bytes = DdpGradients::kBucketBytes;
-  /// Broadcasts float16 and rounds the owner's parameters too, so that ranks stay equal. An update
-  /// below half the distance to the next float16 is lost.
-  bool broadcast_fp16 = false;
-  ReduceOptions reductions = {};
-  /// ZeRO-2: a gradient is copied into the buffer that it travels in as soon as it is complete, and
-  /// freed. false: gradients stay where they were made until all of a buffer are complete, so for a
-  /// moment both are held. Either way, a whole gradient that travels by itself is not copied.
-  bool contiguous_gradients = true;
-  /// ZeRO-2: gradients are reduced to their owner. false: they are all-reduced, and all ranks but
-  /// the owner drop the sum (DeepSpeed's name for this switch).
-  bool reduce_scatter = true;
-};
-
 /// What ZeRO-1 and ZeRO-2 share: pieces() lists only what this rank owns, so only this has
 /// optimizer state. After the optimizer's step(), the owners broadcast what they updated:
 ///
@@ -63,12 +44,12 @@ class ZeroGradients : public optim::GradientEngine {
   };
   /// Of the parameters, those that require a gradient count.
   ZeroGradients(const std::vector<std::pair<std::string, Variable>>& parameters,
-                std::shared_ptr<ProcessGroup> group, const ZeroOptions& options,
+                std::shared_ptr<ProcessGroup> group, const optim::ZeroOptions& options,
                 const optim::MasterWeights& masters);
   std::vector<std::vector<OwnedSlice>> reduce_groups() const;
 
   std::shared_ptr<ProcessGroup> group_;
-  ZeroOptions options_;
+  optim::ZeroOptions options_;
   std::vector<Parameter> parameters_;
   std::vector<OwnedSlice> slices_;  // of all ranks
   std::vector<OwnedSlice> owned_;
@@ -85,7 +66,7 @@ class ZeroGradients : public optim::GradientEngine {
 class Zero1Gradients : public ZeroGradients {
  public:
   Zero1Gradients(const std::vector<std::pair<std::string, Variable>>& parameters,
-                 const std::shared_ptr<ProcessGroup>& group, const ZeroOptions& options = {},
+                 const std::shared_ptr<ProcessGroup>& group, const optim::ZeroOptions& options = {},
                  const optim::MasterWeights& masters = {},
                  std::size_t bucket_bytes = DdpGradients::kBucketBytes);
   void begin_step(const optim::StepPlan& plan) override;
@@ -102,11 +83,11 @@ class Zero1Gradients : public ZeroGradients {
 /// stay whole on every rank until the last of them.
 ///
 /// One reduction is in flight at a time: the next one starts when the one before it is finished.
-/// Without ReduceOptions::overlap, none is.
+/// Without optim::ReduceOptions::overlap, none is.
 class Zero2Gradients : public ZeroGradients {
  public:
   Zero2Gradients(const std::vector<std::pair<std::string, Variable>>& parameters,
-                 const std::shared_ptr<ProcessGroup>& group, const ZeroOptions& options = {},
+                 const std::shared_ptr<ProcessGroup>& group, const optim::ZeroOptions& options = {},
                  const optim::MasterWeights& masters = {});
   ~Zero2Gradients() override;
   void begin_step(const optim::StepPlan& plan) override;

@@ -70,7 +70,7 @@ struct Place {
 struct Zero2Gradients::Impl {
   std::shared_ptr<ProcessGroup> group;
   std::vector<Parameter>& parameters;
-  const ZeroOptions& options;
+  const optim::ZeroOptions& options;
   std::vector<int> hooks{};                  // of the parameters
   std::vector<std::vector<Place>> places{};  // of the parameters
   std::vector<std::unique_ptr<OwnedBucket>> buckets{};
@@ -188,7 +188,8 @@ void Zero2Gradients::Impl::finish_in_flight() {
 
 Zero2Gradients::Zero2Gradients(const std::vector<std::pair<std::string, Variable>>& parameters,
                                const std::shared_ptr<ProcessGroup>& group,
-                               const ZeroOptions& options, const optim::MasterWeights& masters)
+                               const optim::ZeroOptions& options,
+                               const optim::MasterWeights& masters)
     : ZeroGradients(parameters, group, options, masters),
       impl_(new Impl{.group = group, .parameters = parameters_, .options = options_}) {
   impl_->places.resize(parameters_.size());

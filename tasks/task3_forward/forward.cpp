@@ -13,15 +13,6 @@
 
 namespace fsdp {
 
-void ReshardAfterForward::validate(int world_size) const {
-  if (kind != Kind::within) return;
-  FSDP_CHECK(
-      ranks > 1 && ranks < world_size && world_size % ranks == 0,
-      "reshard_after_forward = {} does not fit {} ranks: use true, false, or a whole number s "
-      "with 1 < s < {} that divides {}",
-      ranks, world_size, world_size, world_size);
-}
-
 ShardedUnit::ShardedUnit(std::string name, nn::Module& module,
                          std::vector<std::unique_ptr<FlatParameter>> flat_parameters,
                          std::shared_ptr<ProcessGroup> group,

@@ -5,6 +5,7 @@
 
 #include "comm/process_group.h"
 #include "nn/module.h"
+#include "optim/reshard.h"  // ReshardAfterForward
 #include "task2_flat_parameter/flat_parameter.h"
 
 #include <cstdint>
@@ -16,22 +17,6 @@
 namespace fsdp {
 
 class ShardedUnit;
-
-/// What happens to a unit's full parameters between its forward and its backward.
-///
-///     always()    freed; backward gathers them again        least memory, two gathers
-///     never()     kept until the end of backward            one gather
-///     within(s)   freed except 1/s; groups of s consecutive ranks gather again from these
-struct ReshardAfterForward {
-  enum class Kind { always, never, within };
-  Kind kind = Kind::always;
-  int ranks = 0;  ///< s of within(s), else 0
-  static ReshardAfterForward always() { return {Kind::always, 0}; }
-  static ReshardAfterForward never() { return {Kind::never, 0}; }
-  static ReshardAfterForward within(int ranks) { return {Kind::within, ranks}; }
-  /// @throws Error unless s is a divisor of W with 1 < s < W. Lists what is allowed.
-  void validate(int world_size) const;
-};
 
 /// The slot through which task 6 reaches the forward and backward passes. Empty by default.
 class UnshardScheduler {

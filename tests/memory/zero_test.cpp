@@ -11,7 +11,7 @@ namespace {
 
 using estimate::MemoryOptions;
 using estimate::Placement;
-using parallel::Partition;
+using optim::Partition;
 
 constexpr Placement kZero[] = {Placement::zero1, Placement::zero2};
 constexpr Partition kPartitions[] = {Partition::greedy, Partition::flat, Partition::round_robin};

@@ -74,7 +74,7 @@ TEST_CASE("The memory planned with ZeRO is that of the rank with the highest pea
   options.world_size = 4;
   options.zero.reduce_buffer_bytes = options.zero.broadcast_buffer_bytes = std::size_t{25} << 20;
   Evaluator evaluator(model, {});
-  for (const auto partition : {parallel::Partition::greedy, parallel::Partition::flat}) {
+  for (const auto partition : {optim::Partition::greedy, optim::Partition::flat}) {
     for (const std::int64_t batch : {1, 2, 5}) {
       options.zero.partition = partition;
       options.batch = batch;

@@ -95,7 +95,7 @@ TEST_CASE("A step over whole parameters takes what the formula says, on every ra
           test_case.options.bucket_bytes = static_cast<std::int64_t>(nbytes);
           if (nbytes == 0) test_case.options.bucket_bytes = 1;
           test_case.options.zero = {
-              .partition = rank % 2 == 0 ? parallel::Partition::greedy : parallel::Partition::flat,
+              .partition = rank % 2 == 0 ? optim::Partition::greedy : optim::Partition::flat,
               .reduce_buffer_bytes = nbytes,
               .broadcast_buffer_bytes = nbytes};
           test_case.model.tie_word_embeddings = world_size == 3;

@@ -160,7 +160,7 @@ TEST_CASE("every number of the tables of ZeRO is that of its run", "[report][zer
 }
 
 TEST_CASE("every number of the table of owners is that of its partition", "[report][zero]") {
-  using parallel::Partition;
+  using optim::Partition;
   const ShortRun run = nano_run();
   std::vector<std::int64_t> nano;
   {

@@ -42,7 +42,7 @@ StepCost cost_of(const std::string& strategy, double momentum, std::size_t reduc
       made = std::make_unique<parallel::Zero1Gradients>(parameters, group);
     } else {
       made = std::make_unique<parallel::Zero2Gradients>(
-          parameters, group, parallel::ZeroOptions{.reduce_buffer_bytes = reduce_buffer});
+          parameters, group, optim::ZeroOptions{.reduce_buffer_bytes = reduce_buffer});
     }
     zero = made.get();
     engine = std::move(made);

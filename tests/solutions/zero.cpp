@@ -5,7 +5,7 @@
 namespace fsdp::testing::zero_test {
 namespace {
 
-using parallel::Partition;
+using optim::Partition;
 
 TrainingResult single(TrainingCase options) {
   options.strategy = Strategy::single;

@@ -40,7 +40,7 @@ struct TrainingCase {
   optim::MixedPrecision precision;
   optim::Offload offload;  ///< fsdp; the CPU has a host apart then
   bool meta_start = false;
-  parallel::ZeroOptions zero;
+  optim::ZeroOptions zero;
   ReshardAfterForward reshard = ReshardAfterForward::always();
   int prefetch_depth = 1;
   Checkpointed checkpointed = Checkpointed::none;

@@ -31,7 +31,7 @@ struct ShortRun {
   bool checkpoints_blocks = false;                   ///< activation checkpointing
   optim::Offload offload;                            ///< fsdp, on the fake device
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< ddp, zero1
-  parallel::ZeroOptions zero;                        ///< zero1, zero2; `reductions` also ddp
+  optim::ZeroOptions zero;                           ///< zero1, zero2; `reductions` also ddp
   StepsWith optimizer = StepsWith::adamw;
   std::int64_t batch = 1;  ///< sequences of a micro-batch
   int micro_steps = 1;

@@ -67,7 +67,7 @@ std::string loads_text(const std::string& name, const std::vector<parallel::Owne
 }
 
 std::string partitions_text(const std::string& what, std::vector<std::int64_t> numels, int ranks) {
-  using parallel::Partition;
+  using optim::Partition;
   std::string text = fmt::format("{} over {} rank{}\n", what, ranks, ranks == 1 ? "" : "s");
   text += loads_text("greedy", divide(Partition::greedy, numels, ranks), ranks);
   text += loads_text("flat", divide(Partition::flat, numels, ranks), ranks);

@@ -11,6 +11,7 @@ namespace fsdp::parallel::partition_test {
 
 namespace {
 
+using optim::Partition;
 using Numels = std::vector<std::int64_t>;
 using Slices = std::vector<OwnedSlice>;
 

@@ -17,6 +17,8 @@ namespace fsdp::parallel::zero_test {
 
 namespace {
 
+using optim::Partition;
+using optim::ZeroOptions;
 using Floats = std::vector<float>;
 using Parameters = std::vector<std::pair<std::string, Variable>>;
 
