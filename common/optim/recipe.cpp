@@ -1,0 +1,125 @@
+#include "optim/recipe.h"
+
+#include "optim/adaptive_optimizers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <tuple>
+
+namespace fsdp::optim {
+namespace {
+
+template <class... Args>
+void refuse_recipe_if(bool is_wrong, const char* key, fmt::format_string<Args...> why,
+                      Args&&... args) {
+  if (is_wrong) throw RecipeError(key, fmt::format(why, std::forward<Args>(args)...));
+}
+
+void validate_ranks(const Recipe& recipe) {
+  const auto& [strategy, ranks, replicas] =
+      std::tie(recipe.strategy, recipe.ranks, recipe.replicas);
+  refuse_recipe_if(ranks < 1, "parallel.ranks", "is {}, must be at least 1", ranks);
+  refuse_recipe_if(strategy == Strategy::single && ranks != 1, "parallel.ranks",
+                   "is {}, but strategy \"single\" is one process; use ranks 1, or strategy ddp, "
+                   "zero1, zero2 or fsdp",
+                   ranks);
+  const char* degree = "parallel.data_parallel_replicate_degree";
+  refuse_recipe_if(replicas < 1 || ranks % replicas != 0, degree,
+                   "is {}, must divide parallel.ranks {}", replicas, ranks);
+  refuse_recipe_if(replicas > 1 && strategy != Strategy::fsdp, degree,
+                   "is {}, but strategy {} has no shards to replicate; use fsdp", replicas,
+                   name_of(strategy));
+}
+
+void validate_sharding(const Recipe& recipe) {
+  const Sharding& sharding = recipe.sharding;
+  const auto& [kind, group] = sharding.reshard_after_forward;
+  const int shards = recipe.shards();
+  refuse_recipe_if(
+      kind == ReshardAfterForward::Kind::within &&
+          (group < 2 || group >= shards || shards % group != 0),
+      "parallel.reshard_after_forward",
+      "is {}, must be true, false, or a number that divides {} and lies strictly between 1 and {}",
+      group,
+      recipe.replicas == 1 ? fmt::format("parallel.ranks {}", recipe.ranks)
+                           : fmt::format("the {} ranks of a replica", shards),
+      shards);
+  refuse_recipe_if(sharding.offload.grads && !sharding.offload.params, "parallel.offload_grads",
+                   "is true, but parallel.offload_params is false: the optimizer steps where the "
+                   "parameters are, and needs their gradients there; set neither");
+  refuse_recipe_if(
+      sharding.offload.params && recipe.strategy != Strategy::fsdp, "parallel.offload_params",
+      "is true, but strategy {} has no shards to move; use fsdp", name_of(recipe.strategy));
+  refuse_recipe_if(
+      recipe.checkpointing == Checkpointing::around && recipe.strategy != Strategy::fsdp,
+      "training.activation_checkpoint",
+      "is around units, but strategy {} has no units; checkpoint inside blocks",
+      name_of(recipe.strategy));
+}
+
+}  // namespace
+
+const char* name_of(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::single:
+      return "single";
+    case Strategy::ddp:
+      return "ddp";
+    case Strategy::zero1:
+      return "zero1";
+    case Strategy::zero2:
+      return "zero2";
+    case Strategy::fsdp:
+      break;
+  }
+  return "fsdp";
+}
+
+bool OptimizerChoice::looks_at(const std::string& key) const {
+  const auto is_one_of = [&](std::initializer_list<const char*> names) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  if (key == "optimizer.beta1" || key == "optimizer.beta2") {
+    return is_one_of({"adamw", "adam", "adamax"});
+  }
+  if (key == "optimizer.eps") return name != "sgd";
+  if (key == "optimizer.momentum") return name == "sgd";
+  if (key == "optimizer.lr_decay" || key == "optimizer.initial_accumulator_value") {
+    return name == "adagrad";
+  }
+  return key != "optimizer.rho" || name == "adadelta";
+}
+
+bool OptimizerChoice::decays(const std::string& path) const {
+  return decay_norms || !path.ends_with("norm.weight");
+}
+
+std::shared_ptr<Optimizer> OptimizerChoice::make() const {
+  const auto& [beta1, beta2, eps, weight_decay] = adamw;
+  if (name == "adamw") return std::make_shared<AdamW>(adamw);
+  if (name == "adam") return std::make_shared<Adam>(Adam::Options{beta1, beta2, eps, weight_decay});
+  if (name == "adamax") {
+    return std::make_shared<Adamax>(Adamax::Options{beta1, beta2, eps, weight_decay});
+  }
+  if (name == "adagrad") {
+    return std::make_shared<Adagrad>(
+        Adagrad::Options{lr_decay, initial_accumulator_value, eps, weight_decay});
+  }
+  if (name == "adadelta") {
+    return std::make_shared<Adadelta>(Adadelta::Options{rho, eps, weight_decay});
+  }
+  return std::make_shared<Sgd>(Sgd::Options{momentum, weight_decay});
+}
+
+void Recipe::validate() const {
+  validate_ranks(*this);
+  validate_sharding(*this);
+  refuse_recipe_if(micro_steps < 1 || micro_steps_per_reduction < 1 ||
+                       micro_steps % micro_steps_per_reduction != 0,
+                   "training.no_sync", "reduces after {} micro-steps, must divide the {} of a step",
+                   micro_steps_per_reduction, micro_steps);
+}
+
+}  // namespace fsdp::optim

@@ -1,0 +1,118 @@
+/// @file
+/// @ingroup optim
+/// Recipe: how a model is trained, whatever the model, its data and the machine are.
+#pragma once
+
+#include "base/check.h"
+#include "optim/gradient_engine.h"
+#include "optim/mixed_precision.h"
+#include "optim/offload.h"
+#include "optim/optimizer.h"
+#include "optim/reduction.h"
+#include "optim/reshard.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp::optim {
+
+/// Where parameters, gradients and optimizer state live.
+enum class Strategy {
+  single,  ///< whole, in one process (LocalGradients)
+  ddp,     ///< whole on every rank (parallel::DdpGradients)
+  zero1,   ///< the same, but a rank has optimizer state only for what it owns
+  zero2,   ///< the same, and it keeps gradients only of what it owns
+  fsdp,    ///< 1/S on every rank (fully_shard)
+};
+const char* name_of(Strategy strategy);  ///< "zero1"
+
+/// Where the blocks of a model are checkpointed (task8_beyond/checkpoint.h).
+enum class Checkpointing {
+  none,
+  inside,  ///< FSDP(checkpoint(block)); without FSDP, checkpoint(block)
+  around,  ///< checkpoint(FSDP(block)); fsdp only
+};
+
+/// Of Strategy::fsdp, as in FullyShardOptions.
+struct Sharding {
+  ReshardAfterForward reshard_after_forward;
+  int prefetch_depth = 1;            ///< units gathered ahead; 0 = none
+  int in_flight_limit = 0;           ///< gathers in flight; 0 = prefetch_depth
+  Offload offload = {};              ///< of shards to the host
+  std::vector<std::string> ignored;  ///< paths of modules or parameters that stay whole
+};
+
+/// An optimizer, by the name that it has in a configuration.
+struct OptimizerChoice {
+  std::string name = "adamw";            ///< adamw, adam, adamax, adagrad, adadelta, sgd
+  AdamW::Options adamw = {};             ///< and what other optimizers have of these
+  double momentum = 0;                   ///< sgd
+  double lr_decay = 0;                   ///< adagrad
+  double initial_accumulator_value = 0;  ///< adagrad
+  double rho = 0.9;                      ///< adadelta
+  bool decay_norms = true;               ///< false: weight decay spares the weights of the norms
+
+  /// Whether the optimizer of this name looks at a key, such as "optimizer.eps".
+  bool looks_at(const std::string& key) const;
+  /// Whether weight decay applies to the parameter of this path.
+  bool decays(const std::string& path) const;
+  std::shared_ptr<Optimizer> make() const;
+};
+
+/// LoRA: only small adapters beside a few linears are trained (nn/lora.h).
+struct Lora {
+  std::int64_t rank = 0;  ///< 0 = off
+  double alpha = 16;
+  std::vector<std::string> targets = {"q_proj", "v_proj"};  ///< names or paths of linears
+};
+
+/// Why a recipe is refused, in two parts, so that a configuration can put the key's place between.
+class RecipeError : public InputError {
+ public:
+  /// `key` as a configuration spells it, "parallel.ranks"; `why` follows it: "is 3, …".
+  RecipeError(std::string key, std::string why)
+      : InputError(key + ": " + why), key_(std::move(key)), why_(std::move(why)) {}
+  const std::string& key() const { return key_; }
+  const std::string& why() const { return why_; }
+
+ private:
+  std::string key_;
+  std::string why_;
+};
+
+/// Everything that decides which numbers a step computes and where they are, but for the model and
+/// the data. It is data alone: two equal recipes train alike. A strategy looks only at what is its
+/// own. The loss scale is no part of it, because it changes from step to step.
+struct Recipe {
+  Strategy strategy = Strategy::single;
+  int ranks = 1;                      ///< W
+  int replicas = 1;                   ///< R of a mesh (fsdp only); each has W / R shards
+  int micro_steps = 1;                ///< M: micro-batches of a rank and step
+  int micro_steps_per_reduction = 1;  ///< L: 1, or M under no_sync
+  MixedPrecision precision = {};      ///< over masters of float32
+  Sharding sharding = {};
+  Checkpointing checkpointing = Checkpointing::none;
+  std::size_t bucket_bytes = kBucketBytes;  ///< ddp, zero1: gradients reduced together
+  ZeroOptions zero = {};  ///< zero1, zero2; of these, `reductions` counts for single and ddp too
+  OptimizerChoice optimizer = {};
+  double clip = 0;        ///< largest norm of the whole gradient; 0 = off
+  bool prescale = false;  ///< scale gradients before they are summed; see prescale_of()
+  Lora lora = {};
+  std::vector<std::string> frozen = {};   ///< path prefixes of what is not trained,
+  std::vector<std::string> trained = {};  ///< and of exceptions from that and from LoRA
+
+  int shards() const { return ranks / replicas; }  ///< S, with fsdp
+  bool is_zero() const { return strategy == Strategy::zero1 || strategy == Strategy::zero2; }
+  bool has_lora() const { return lora.rank > 0; }
+  bool checkpoints_blocks() const { return checkpointing != Checkpointing::none; }
+  /// How a rank takes its share of a step's micro-batches.
+  StepPlan plan() const { return {micro_steps, micro_steps_per_reduction}; }
+  /// @throws RecipeError for the first values that do not fit together.
+  void validate() const;
+};
+
+}  // namespace fsdp::optim

@@ -1,0 +1,92 @@
+// What a recipe refuses: the key and the sentence apart.
+#include "optim/recipe.h"
+
+#include "support/catch.h"
+
+namespace fsdp::optim::recipe_test {
+
+namespace {
+
+/// "key | why", or "" for a recipe that holds together.
+std::string refusal(const Recipe& recipe) {
+  try {
+    recipe.validate();
+  } catch (const RecipeError& error) {
+    CHECK(error.what() == error.key() + ": " + error.why());
+    return error.key() + " | " + error.why();
+  }
+  return {};
+}
+
+Recipe sharded(int ranks, int replicas = 1) {
+  return {.strategy = Strategy::fsdp, .ranks = ranks, .replicas = replicas};
+}
+
+}  // namespace
+
+TEST_CASE("a recipe accepts what fits together") {
+  CHECK(refusal({}).empty());
+  for (const Strategy strategy :
+       {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::fsdp}) {
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      CAPTURE(name_of(strategy), ranks);
+      CHECK(refusal({.strategy = strategy, .ranks = ranks}).empty());
+    }
+  }
+  Recipe all = sharded(8, 2);
+  all.sharding.reshard_after_forward = ReshardAfterForward::within(2);
+  all.sharding.offload = {.params = true, .grads = true};
+  all.checkpointing = Checkpointing::around;
+  all.micro_steps = all.micro_steps_per_reduction = 3;
+  CHECK(refusal(all).empty());
+}
+
+TEST_CASE("ranks, replicas and subgroups must divide one another") {
+  CHECK(refusal({.ranks = 2}) ==
+        "parallel.ranks | is 2, but strategy \"single\" is one process; use ranks 1, or strategy "
+        "ddp, zero1, zero2 or fsdp");
+  CHECK(refusal(sharded(0)) == "parallel.ranks | is 0, must be at least 1");
+  const std::string degree = "parallel.data_parallel_replicate_degree | is ";
+  CHECK(refusal(sharded(4, 3)) == degree + "3, must divide parallel.ranks 4");
+  CHECK(refusal(sharded(4, 0)) == degree + "0, must divide parallel.ranks 4");
+  CHECK(refusal({.strategy = Strategy::zero1, .ranks = 4, .replicas = 2}) ==
+        degree + "2, but strategy zero1 has no shards to replicate; use fsdp");
+
+  const auto within = [](int group, int ranks, int replicas) {
+    Recipe recipe = sharded(ranks, replicas);
+    recipe.sharding.reshard_after_forward = ReshardAfterForward::within(group);
+    return refusal(recipe);
+  };
+  CHECK(within(4, 4, 1) ==
+        "parallel.reshard_after_forward | is 4, must be true, false, or a number that divides "
+        "parallel.ranks 4 and lies strictly between 1 and 4");
+  CHECK(
+      within(3, 8, 2).ends_with("divides the 4 ranks of a replica and lies strictly between 1 "
+                                "and 4"));
+  CHECK(!within(1, 4, 1).empty());
+  CHECK(!within(0, 4, 1).empty());
+  CHECK(within(2, 4, 1).empty());
+}
+
+TEST_CASE("only shards are offloaded, and gradients only with their parameters") {
+  Recipe recipe = sharded(2);
+  recipe.sharding.offload.grads = true;
+  CHECK(refusal(recipe).starts_with("parallel.offload_grads | is true, but "));
+  recipe.sharding.offload.params = true;
+  CHECK(refusal(recipe).empty());
+  recipe.strategy = Strategy::zero2;
+  CHECK(refusal(recipe) ==
+        "parallel.offload_params | is true, but strategy zero2 has no shards to move; use fsdp");
+}
+
+TEST_CASE("units are checkpointed around only where there are units, and L divides M") {
+  CHECK(refusal({.strategy = Strategy::ddp, .checkpointing = Checkpointing::inside}).empty());
+  CHECK(refusal({.strategy = Strategy::ddp, .checkpointing = Checkpointing::around}) ==
+        "training.activation_checkpoint | is around units, but strategy ddp has no units; "
+        "checkpoint inside blocks");
+  CHECK(refusal({.micro_steps = 4, .micro_steps_per_reduction = 3}) ==
+        "training.no_sync | reduces after 3 micro-steps, must divide the 4 of a step");
+  CHECK(!refusal({.micro_steps = 0}).empty());
+}
+
+}  // namespace fsdp::optim::recipe_test
