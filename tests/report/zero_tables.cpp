@@ -172,7 +172,7 @@ TEST_CASE("every number of the table of owners is that of its partition", "[repo
   const auto read = [](PrintedText& text, std::vector<std::int64_t> numels, int ranks) {
     const auto row = [&](const char* name, Partition how) {
       std::vector<std::int64_t> loads(static_cast<std::size_t>(ranks));
-      for (const parallel::OwnedSlice& slice : divide(how, numels, ranks)) {
+      for (const parallel::OwnedSlice& slice : parallel::divide(how, numels, ranks)) {
         loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
       }
       std::string pattern = "{} largest {}   loads";

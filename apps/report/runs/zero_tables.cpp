@@ -69,11 +69,12 @@ std::string loads_text(const std::string& name, const std::vector<parallel::Owne
 std::string partitions_text(const std::string& what, std::vector<std::int64_t> numels, int ranks) {
   using optim::Partition;
   std::string text = fmt::format("{} over {} rank{}\n", what, ranks, ranks == 1 ? "" : "s");
-  text += loads_text("greedy", divide(Partition::greedy, numels, ranks), ranks);
-  text += loads_text("flat", divide(Partition::flat, numels, ranks), ranks);
-  text += loads_text("round_robin", divide(Partition::round_robin, numels, ranks), ranks);
+  text += loads_text("greedy", parallel::divide(Partition::greedy, numels, ranks), ranks);
+  text += loads_text("flat", parallel::divide(Partition::flat, numels, ranks), ranks);
+  text += loads_text("round_robin", parallel::divide(Partition::round_robin, numels, ranks), ranks);
   std::ranges::sort(numels, std::greater<>());
-  return text + loads_text("greedy, if sorted", divide(Partition::greedy, numels, ranks), ranks);
+  return text +
+         loads_text("greedy, if sorted", parallel::divide(Partition::greedy, numels, ranks), ranks);
 }
 
 }  // namespace
