@@ -128,7 +128,7 @@ bool judge(const std::vector<BoundedRun>& runs, const std::vector<BoundedRun>& s
 // One more step over two ranks, recorded: what every stream did, and who held which bytes when.
 void draw(const std::filesystem::path& folder, const TrainConfig& config) {
   report::ShortRun step;
-  step.mixed_precision = config.mixed_precision();
+  step.recipe.precision = config.recipe.precision;
   const report::RunRecord record = report::record_threads(step);
   io::write_output_file(folder / "timeline.html", report::to_html(record));
   io::write_output_file(folder / "trace.json", report::to_chrome_json(record));

@@ -23,12 +23,10 @@ int additions_of_push(int leaf) { return std::countr_one(static_cast<unsigned>(l
 int additions_of_fold(int leaves) { return held_sums(leaves) - 1; }
 
 Books::Books(const MemoryOptions& options)
-    : formats_(options.mixed_precision, options.zero.reductions.compression),
+    : formats_(options.recipe.precision, options.recipe.zero.reductions.compression),
       rank_(options.rank),
-      states_(options.optimizer_states),
-      update_flops_(options.update_flops == 0
-                        ? estimate::update_flops(states_ == 2 ? "adamw" : "sgd")
-                        : options.update_flops) {}
+      states_(options.recipe.optimizer.states()),
+      update_flops_(update_flops(options.recipe.optimizer.name)) {}
 
 void Books::open_bytes(MemorySpace reported, RankPeaks* ranks) {
   has_bytes_ = true;

@@ -26,7 +26,7 @@ class PaperModel {
         options_(options),
         has_tape_(has_tape),
         element_(static_cast<std::int64_t>(
-            size_of(options.mixed_precision.param_dtype_for(DType::float32)))),
+            size_of(options.recipe.precision.param_dtype_for(DType::float32)))),
         rows_(options.batch * length) {}
 
   std::vector<SegmentMemory> segments() {
@@ -101,7 +101,7 @@ class PaperModel {
     const std::string name = path.substr(path.rfind('.') + 1);
     Value y = tape_->linear(name, x, row_bytes(out), weight(path, in * out));
     if (!is_adapted(options_, path)) return y;
-    const std::int64_t rank = options_.lora_rank;
+    const std::int64_t rank = options_.recipe.lora.rank;
     Value added;
     {
       const Value low =
@@ -134,13 +134,13 @@ class PaperModel {
 }  // namespace
 
 bool is_trained(const MemoryOptions& options, const std::string& path) {
-  if (options.lora_rank > 0) return nn::is_lora(path);
-  return !options.trains || options.trains(path);
+  return options.recipe.says_trained(path).value_or(!options.recipe.has_lora() ||
+                                                    nn::is_lora(path));
 }
 
 bool is_adapted(const MemoryOptions& options, const std::string& path) {
-  return options.lora_rank > 0 &&
-         std::ranges::any_of(options.lora_targets, [&](const std::string& target) {
+  return options.recipe.lora.rank > 0 &&
+         std::ranges::any_of(options.recipe.lora.targets, [&](const std::string& target) {
            return path == target || path.ends_with("." + target);
          });
 }
@@ -161,7 +161,7 @@ std::shared_ptr<const SegmentMemory> shared(SegmentMemory segment) {
 Segments uniform_segments(const nn::TransformerConfig& config, const MemoryOptions& options,
                           std::int64_t length, const ActivationTable& table) {
   SegmentMemory block = table.block;
-  if (options.checkpointing != Checkpointing::none) {
+  if (options.recipe.checkpointing != Checkpointing::none) {
     nn::TransformerConfig one_block = config;
     one_block.num_hidden_layers = 1;
     const auto untaped = segments_on_paper(one_block, options, length, /*has_tape=*/false);
@@ -177,11 +177,11 @@ Segments uniform_segments(const nn::TransformerConfig& config, const MemoryOptio
 
 Segments segments_of(const nn::TransformerConfig& config, const MemoryOptions& options,
                      std::int64_t length, const ActivationTable& table) {
-  if (!options.trains && options.lora_rank == 0) {
+  if (options.recipe.trains_all()) {
     return uniform_segments(config, options, length, table);
   }
   std::vector<SegmentMemory> taped = segments_on_paper(config, options, length);
-  if (options.checkpointing != Checkpointing::none) {
+  if (options.recipe.checkpointing != Checkpointing::none) {
     const auto untaped = segments_on_paper(config, options, length, /*has_tape=*/false);
     for (std::size_t i = 1; i + 1 < taped.size(); ++i) {
       taped[i] = checkpointed(taped[i], untaped[i]);

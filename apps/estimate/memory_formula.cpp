@@ -9,49 +9,21 @@
 
 namespace fsdp::estimate {
 
-namespace {
-
-void check_ranks(const MemoryOptions& options) {
-  const int world_size = options.world_size;
-  FSDP_CHECK(world_size >= 1, "a world of {} ranks", world_size);
-  FSDP_CHECK(options.rank >= 0 && options.rank < world_size, "rank {} of {}", options.rank,
-             world_size);
-  FSDP_CHECK(options.placement != Placement::single || world_size == 1,
-             "placement single is one process, not {}", world_size);
-  FSDP_CHECK(options.replicas >= 1 && world_size % options.replicas == 0 &&
-                 (options.replicas == 1 || options.placement == Placement::sharded),
-             "{} replicas do not fit {} ranks, or not this placement", options.replicas,
-             world_size);
-  const int group = options.reshard_ranks;
-  FSDP_CHECK(options.reshard != Reshard::within ||
-                 (group > 1 && group < options.shards() && options.shards() % group == 0),
-             "reshard within {} does not fit {} shards", group, options.shards());
-}
-
-}  // namespace
-
 void check_options(const nn::TransformerConfig& config, const MemoryOptions& options) {
-  check_ranks(options);
+  const optim::Recipe& recipe = options.recipe;
+  recipe.validate();
+  FSDP_CHECK(options.rank >= 0 && options.rank < recipe.ranks, "rank {} of {}", options.rank,
+             recipe.ranks);
   FSDP_CHECK(
       options.batch >= 1 && options.length >= 0 && options.length <= config.max_position_embeddings,
       "a micro-batch of {} sequences of {} tokens; the model takes up to {}", options.batch,
       options.length, config.max_position_embeddings);
-  const int per_reduction = options.micro_steps_per_reduction;
-  FSDP_CHECK(
-      options.micro_steps >= 1 && per_reduction >= 1 && options.micro_steps % per_reduction == 0,
-      "{} micro-steps per reduction must divide the {} of a step", per_reduction,
-      options.micro_steps);
-  FSDP_CHECK(
-      options.checkpointing != Checkpointing::around || options.placement == Placement::sharded,
-      "checkpointing around units, but nothing is sharded: use Checkpointing::inside");
-  FSDP_CHECK((options.offload.params && options.placement == Placement::sharded) ||
-                 (!options.offload.params && !options.offload.grads),
-             "only shards are offloaded, and gradients only with parameters");
-  FSDP_CHECK(options.prefetch_depth >= 0 && options.in_flight_limit >= 0 && options.threads >= 1 &&
-                 options.optimizer_states >= 0,
-             "prefetch depth {}, in-flight limit {}, {} threads, {} optimizer states",
-             options.prefetch_depth, options.in_flight_limit, options.threads,
-             options.optimizer_states);
+  FSDP_CHECK(recipe.sharding.prefetch_depth >= 0 && recipe.sharding.in_flight_limit >= 0 &&
+                 options.threads >= 1,
+             "prefetch depth {}, in-flight limit {}, {} threads", recipe.sharding.prefetch_depth,
+             recipe.sharding.in_flight_limit, options.threads);
+  FSDP_CHECK(!recipe.has_lora() || recipe.trained.empty(),
+             "the memory of LoRA is only known where adapters alone are trained");
 }
 
 namespace {
@@ -95,13 +67,13 @@ Breakdown MemoryFormula::peak(int steps) const {
 
 std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& config,
                                               const MemoryOptions& options, int steps) {
-  if (options.placement != Placement::zero1 && options.placement != Placement::zero2) {
-    return std::vector(static_cast<std::size_t>(options.world_size),
+  if (!options.recipe.is_zero()) {
+    return std::vector(static_cast<std::size_t>(options.recipe.ranks),
                        MemoryFormula(config, options).peak(steps).total());
   }
   FSDP_CHECK(steps >= 1, "the peak of {} steps", steps);
   // All ranks in one walk: the steps after the second are like it.
-  RankPeaks ranks(options.world_size);
+  RankPeaks ranks(options.recipe.ranks);
   Books books(options);
   books.open_bytes(MemorySpace::device, &ranks);
   StepWalk walk(config, options, books);

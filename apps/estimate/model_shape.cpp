@@ -43,8 +43,8 @@ Segment block_segment(const nn::TransformerConfig& config, const MemoryOptions& 
     const std::string path = fmt::format("{}.{}", block.path, name);
     block.parameters.push_back({path + ".weight", in * out});
     if (!is_adapted(options, path)) continue;
-    block.parameters.push_back({path + ".lora_A.weight", in * options.lora_rank});
-    block.parameters.push_back({path + ".lora_B.weight", options.lora_rank * out});
+    block.parameters.push_back({path + ".lora_A.weight", in * options.recipe.lora.rank});
+    block.parameters.push_back({path + ".lora_B.weight", options.recipe.lora.rank * out});
   }
   return block;
 }
@@ -63,7 +63,7 @@ Segment head_segment(const nn::TransformerConfig& config) {
 }
 
 bool has_master(const MemoryOptions& options, bool is_trained) {
-  return is_trained || options.lora_rank == 0;
+  return is_trained || options.recipe.lora.rank == 0;
 }
 
 /// Adds a parameter to the flat parameter of its kind.
@@ -73,11 +73,12 @@ class FlatBuilder {
   void add(const Parameter& parameter) {
     const bool is_trained = estimate::is_trained(options_, parameter.path);
     const std::pair<bool, bool> wanted{is_trained,
-                                       !options_.decays || options_.decays(parameter.path)};
+                                       options_.recipe.optimizer.decays(parameter.path)};
     auto kind = std::find(kinds_.begin(), kinds_.end(), wanted);
     if (kind == kinds_.end()) {
       kind = kinds_.insert(kinds_.end(), wanted);
-      unit_.flats.push_back({0, options_.shards(), is_trained, has_master(options_, is_trained)});
+      unit_.flats.push_back(
+          {0, options_.recipe.shards(), is_trained, has_master(options_, is_trained)});
     }
     unit_.flats[static_cast<std::size_t>(kind - kinds_.begin())].numel += parameter.numel;
   }
@@ -97,10 +98,11 @@ std::string operation_of(const std::string& path) {
 }
 
 bool is_whole(const Parameter& parameter, const MemoryOptions& options) {
-  if (options.placement != Placement::sharded) return true;
-  return std::any_of(options.ignored.begin(), options.ignored.end(), [&](const std::string& path) {
-    return parameter.path == path || parameter.path.starts_with(path + ".");
-  });
+  if (options.recipe.strategy != Strategy::fsdp) return true;
+  return std::any_of(options.recipe.sharding.ignored.begin(), options.recipe.sharding.ignored.end(),
+                     [&](const std::string& path) {
+                       return parameter.path == path || parameter.path.starts_with(path + ".");
+                     });
 }
 
 /// Adds one segment after the other, and the unit that each one may be.
@@ -181,7 +183,7 @@ class ShapeBuilder {
 
 /// No option tells one block from another.
 bool has_equal_blocks(const MemoryOptions& options) {
-  return !options.trains && !options.decays && options.lora_rank == 0 && options.ignored.empty();
+  return options.recipe.trains_all() && options.recipe.sharding.ignored.empty();
 }
 
 }  // namespace

@@ -30,22 +30,25 @@ class Schedule {
   virtual bool reduces(int m) const = 0;
 };
 
-/// Those of Unshard's engine, as the options say.
-class OptionsSchedule final : public Schedule {
+/// Those of Unshard's engine.
+class RecipeSchedule final : public Schedule {
  public:
-  explicit OptionsSchedule(const MemoryOptions& options) : options_(options) {}
+  explicit RecipeSchedule(const optim::Recipe& recipe) : recipe_(recipe) {}
   AfterForward after_forward(const UnitShape& unit) const override {
-    if (unit.keep || options_.reshard == Reshard::never) return AfterForward::keep;
-    return options_.reshard == Reshard::within ? AfterForward::keep_part : AfterForward::free;
+    using Kind = ReshardAfterForward::Kind;
+    const Kind kind = recipe_.sharding.reshard_after_forward.kind;
+    if (unit.keep || kind == Kind::never) return AfterForward::keep;
+    return kind == Kind::within ? AfterForward::keep_part : AfterForward::free;
   }
-  int gathers_ahead() const override { return options_.prefetch_depth; }
+  int gathers_ahead() const override { return recipe_.sharding.prefetch_depth; }
   int gathers_in_flight() const override {
-    return options_.in_flight_limit == 0 ? options_.prefetch_depth : options_.in_flight_limit;
+    const int limit = recipe_.sharding.in_flight_limit;
+    return limit == 0 ? recipe_.sharding.prefetch_depth : limit;
   }
-  bool reduces(int m) const override { return (m + 1) % options_.micro_steps_per_reduction == 0; }
+  bool reduces(int m) const override { return (m + 1) % recipe_.micro_steps_per_reduction == 0; }
 
  private:
-  const MemoryOptions& options_;
+  const optim::Recipe& recipe_;
 };
 
 }  // namespace fsdp::estimate

@@ -22,7 +22,7 @@ const MemoryOptions& checked(const nn::TransformerConfig& config, const MemoryOp
 
 ActivationTable table_of(const nn::TransformerConfig& config, const MemoryOptions& options) {
   return activation_table(config, options.batch, options.length_of(config),
-                          options.mixed_precision.param_dtype_for(DType::float32));
+                          options.recipe.precision.param_dtype_for(DType::float32));
 }
 
 }  // namespace
@@ -40,17 +40,17 @@ StepWalk::StepWalk(ModelShape shape, Segments segments, ActivationTable table,
                    MemoryOptions options, Books& books)
     : options_(std::move(options)),
       books_(books),
-      schedule_(options_),
-      formats_(options_.mixed_precision),
+      schedule_(recipe_),
+      formats_(recipe_.precision),
       shape_(std::move(shape)),
       table_(std::move(table)),
       segments_(std::move(segments)),
       whole_(shape_.whole_parts, options_, schedule_, books_) {
-  const int ranks = options_.shards(), rank = options_.rank;
+  const int ranks = recipe_.shards(), rank = options_.rank;
   shard_group_ = books_.group_of(rank / ranks * ranks, ranks, 1);
-  replica_group_ = books_.group_of(rank % ranks, options_.replicas, ranks);
-  if (options_.reshard == Reshard::within) {
-    const int size = options_.reshard_ranks;
+  replica_group_ = books_.group_of(rank % ranks, recipe_.replicas, ranks);
+  if (recipe_.sharding.reshard_after_forward.is_within()) {
+    const int size = recipe_.sharding.reshard_after_forward.ranks;
     subgroup_ = books_.group_of(rank / size * size, size, 1);
   }
   make_segment_walks();
@@ -77,7 +77,7 @@ StepWalk::StepWalk(ModelShape shape, Segments segments, ActivationTable table,
 void StepWalk::make_segment_walks() {
   // Whole gradients are made in buckets, not one by one.
   const bool counts_gradients =
-      options_.placement == Placement::single || options_.placement == Placement::zero2;
+      recipe_.strategy == Strategy::single || recipe_.strategy == Strategy::zero2;
   const auto walk_of = [&](const SegmentMemory& segment) {
     return segment_walk(segment, counts_gradients, /*by_operation=*/!whole_.is_empty());
   };
@@ -97,7 +97,7 @@ StepMemory StepWalk::next_step() {
   StepMemory memory;
   if (books_.has_bytes()) known_.clear();  // each step has its own peaks
   if (has_state_) whole_.refresh_copies();
-  for (int m = 0; m < options_.micro_steps; ++m) micro_step_unless_known(m, memory);
+  for (int m = 0; m < recipe_.micro_steps; ++m) micro_step_unless_known(m, memory);
   books_.reported().reset_peak();
   finish_step();
   memory.step_peak = books_.reported().peak();
@@ -111,17 +111,17 @@ StepMemory StepWalk::next_step() {
 bool StepWalk::may_be_known(int m) const {
   if (records_ || (!units_.empty() && forward_order_.empty())) return false;
   if (books_.has_bytes()) {
-    const bool owns_sums = books_.counts_all_ranks() && options_.placement == Placement::zero2;
-    if (m < 2 || m + 1 >= options_.micro_steps || options_.micro_steps_per_reduction > 1 ||
+    const bool owns_sums = books_.counts_all_ranks() && recipe_.strategy == Strategy::zero2;
+    if (m < 2 || m + 1 >= recipe_.micro_steps || recipe_.micro_steps_per_reduction > 1 ||
         owns_sums) {
       return false;
     }
   }
-  return !books_.has_clock() || (options_.replicas == 1 && !options_.offload.grads);
+  return !books_.has_clock() || (recipe_.replicas == 1 && !recipe_.sharding.offload.grads);
 }
 
 StepWalk::Likeness StepWalk::likeness(int m) const {
-  const int group = options_.micro_steps_per_reduction;
+  const int group = recipe_.micro_steps_per_reduction;
   Likeness like{};
   if (books_.has_bytes()) {
     like = {held_sums(m - 2), held_sums(m - 1), held_sums(m), held_sums(m + 1)};
@@ -160,7 +160,7 @@ void StepWalk::micro_step(int m, StepMemory& step) {
   memory.forward_peak = reported.peak();
   reported.reset_peak();
   backward(m, memory);
-  if (m + 1 < options_.micro_steps) whole_.hold_buckets();
+  if (m + 1 < recipe_.micro_steps) whole_.hold_buckets();
   memory.backward_peak = reported.peak();
   books_.drop(MemoryKind::activation, table_.data + table_.loss_value);
   step.micro_steps.push_back(std::move(memory));
@@ -308,7 +308,7 @@ void StepWalk::finish_step() {
   finish_copies();
   finish_gradients();
   whole_.finish_gradients();
-  if (options_.clips) add_norm();
+  if (recipe_.clip > 0) add_norm();
   update();
   whole_.broadcast();
   for (const Unit& unit : units_) {
@@ -322,7 +322,7 @@ void StepWalk::finish_step() {
 }
 
 void StepWalk::finish_gradients() {
-  const int reductions = options_.micro_steps / options_.micro_steps_per_reduction;
+  const int reductions = recipe_.micro_steps / recipe_.micro_steps_per_reduction;
   for (const Unit& unit : units_) {
     for (const FlatShape& flat : unit.shape.flats) {
       if (!flat.is_trained) continue;
@@ -358,7 +358,7 @@ void StepWalk::add_norm() {
 
 void StepWalk::update() {
   const bool is_first = !std::exchange(has_state_, true);
-  const int states = options_.optimizer_states;
+  const int states = recipe_.optimizer.states();
   for (const Unit& unit : units_) {
     for (const FlatShape& flat : unit.shape.flats) {
       if (!flat.is_trained) continue;
@@ -381,7 +381,7 @@ void StepWalk::update() {
 // ------------------------------------------------------------------------------------- bookkeeping
 
 std::int64_t StepWalk::valid(const FlatShape& flat) const {
-  const int place = options_.rank % options_.shards();
+  const int place = options_.rank % recipe_.shards();
   return std::clamp(flat.numel - place * flat.shard(), std::int64_t{0}, flat.shard());
 }
 

@@ -115,10 +115,10 @@ class StepWalk {
   Unit* unit_at(int index);
   Unit* unit_of(std::size_t segment) { return unit_at(shape_.unit_of_segment[segment]); }
   bool is_around(std::size_t segment) const {
-    return segments_[segment]->is_checkpointed && options_.checkpointing == Checkpointing::around;
+    return segments_[segment]->is_checkpointed && recipe_.checkpointing == Checkpointing::around;
   }
   std::int64_t part_of(const FlatShape& flat) const {
-    return formats_.param * (flat.padded() / options_.reshard_ranks);
+    return formats_.param * (flat.padded() / recipe_.sharding.reshard_after_forward.ranks);
   }
   /// Bytes of a shard.
   std::int64_t shard_of(const FlatShape& flat) const {
@@ -128,20 +128,21 @@ class StepWalk {
   std::int64_t valid(const FlatShape& flat) const;
   /// The shard is copied before it is gathered.
   bool casts(const FlatShape& flat) const {
-    return options_.offload.params || (formats_.casts_params && flat.has_master);
+    return recipe_.sharding.offload.params || (formats_.casts_params && flat.has_master);
   }
   /// What is reduced: with another format a copy, under no_sync the sum of several.
   MemoryKind kind_of_reduced() const;
   /// Where shards and optimizer state are, and where gradients are summed.
-  MemorySpace shards() const { return space_of(options_.offload.params); }
-  MemorySpace sums() const { return space_of(options_.offload.grads); }
+  MemorySpace shards() const { return space_of(recipe_.sharding.offload.params); }
+  MemorySpace sums() const { return space_of(recipe_.sharding.offload.grads); }
   static MemorySpace space_of(bool is_offloaded) {
     return is_offloaded ? MemorySpace::host : MemorySpace::device;
   }
 
   const MemoryOptions options_;
+  const optim::Recipe& recipe_ = options_.recipe;
   Books& books_;
-  OptionsSchedule schedule_;
+  RecipeSchedule schedule_;
   Formats formats_;
   ModelShape shape_;
   ActivationTable table_;

@@ -10,15 +10,16 @@ TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOption
                          const CostModel& machine)
     : TimeFormula(config, options, machine,
                   kernel_times(config, options.batch, options.length_of(config),
-                               options.mixed_precision.param_dtype_for(DType::float32), machine)) {}
+                               options.recipe.precision.param_dtype_for(DType::float32), machine)) {
+}
 
 TimeFormula::TimeFormula(const nn::TransformerConfig& config, const MemoryOptions& options,
                          const CostModel& machine, const KernelTimes& kernels) {
   check_options(config, options);
-  FSDP_CHECK(!options.trains && options.lora_rank == 0 && options.ignored.empty(),
+  FSDP_CHECK(options.recipe.trains_all() && options.recipe.sharding.ignored.empty(),
              "the time of a step is only known for models that are trained and sharded as a whole: "
-             "leave trains, lora_rank and ignored empty");
-  const optim::ZeroOptions& zero = options.zero;
+             "leave lora, frozen and ignored empty");
+  const optim::ZeroOptions& zero = options.recipe.zero;
   FSDP_CHECK(zero.reductions.overlap && !zero.reductions.compression && zero.reduce_scatter &&
                  zero.contiguous_gradients,
              "the time of a step is only known for gradients that are reduced as they are, while "

@@ -13,15 +13,15 @@ void StepWalk::start_unshard(Unit& unit) {
   for (const FlatShape& flat : unit.shape.flats) {
     books_.hold(MemoryKind::unsharded_param, formats_.param * flat.padded());
     if (unit.has_part) {
-      unit.gather_end =
-          books_.start(&WireBytes::gathers, CollectiveOp::all_gather,
-                       flat.padded() / options_.reshard_ranks, formats_.param, subgroup_);
+      unit.gather_end = books_.start(&WireBytes::gathers, CollectiveOp::all_gather,
+                                     flat.padded() / recipe_.sharding.reshard_after_forward.ranks,
+                                     formats_.param, subgroup_);
       continue;
     }
     std::int64_t ready = 0;
     if (casts(flat)) {
       books_.hold(MemoryKind::all_gather, formats_.param * flat.shard());
-      if (options_.offload.params) {
+      if (recipe_.sharding.offload.params) {
         ready = books_.start_copy(kFloatBytes * flat.shard());
       } else {
         books_.cast(TimePart::gradients, flat.shard(), kFloatBytes, formats_.param);
@@ -95,8 +95,8 @@ void StepWalk::post_forward(Unit* unit, bool has_tape) {
   for (const FlatShape& flat : unit->shape.flats) {
     if (!keeps_part) break;
     books_.hold(MemoryKind::unsharded_param, part_of(flat));
-    books_.cast(TimePart::forward, flat.padded() / options_.reshard_ranks, formats_.param,
-                formats_.param);
+    books_.cast(TimePart::forward, flat.padded() / recipe_.sharding.reshard_after_forward.ranks,
+                formats_.param, formats_.param);
   }
   reshard(*unit);
   unit->has_part = keeps_part;
@@ -127,7 +127,7 @@ void StepWalk::post_backward(Unit* unit, int m) {
 }
 
 void StepWalk::start_reduce(Unit& unit, int m) {
-  const int group = options_.micro_steps_per_reduction;
+  const int group = recipe_.micro_steps_per_reduction;
   const MemoryKind leaf =
       formats_.casts_gradients ? MemoryKind::reduce_scatter : MemoryKind::unsharded_grad;
   for (const FlatShape& flat : unit.shape.flats) {
@@ -161,7 +161,7 @@ void StepWalk::finish_reduce() {
   }
   finish_across();
   across_ = std::exchange(reducing_, {});
-  if (options_.replicas == 1) return finish_across();
+  if (recipe_.replicas == 1) return finish_across();
   for (const FlatShape& flat : across_.unit->shape.flats) {
     if (!flat.is_trained) continue;
     across_.end = books_.start(&WireBytes::across, CollectiveOp::all_reduce, flat.shard(),
@@ -175,13 +175,13 @@ void StepWalk::finish_across() {
   if (across_.unit == nullptr) return;
   const Travel done = std::exchange(across_, {});
   books_.wait(TimePart::reductions, done.end);
-  if (options_.offload.grads) {
+  if (recipe_.sharding.offload.grads) {
     finish_copies();
     copied_ = done;
   }
   for (const FlatShape& flat : done.unit->shape.flats) {
     if (!flat.is_trained) continue;
-    if (options_.offload.grads) {
+    if (recipe_.sharding.offload.grads) {
       books_.hold(MemoryKind::sharded_grad, formats_.sum * flat.shard(), MemorySpace::host);
       copied_.end = books_.start_copy(formats_.sum * flat.shard());
     } else {
@@ -204,7 +204,7 @@ void StepWalk::finish_copies() {
 }
 
 MemoryKind StepWalk::kind_of_reduced() const {
-  return formats_.casts_gradients && options_.micro_steps_per_reduction == 1
+  return formats_.casts_gradients && recipe_.micro_steps_per_reduction == 1
              ? MemoryKind::reduce_scatter
              : MemoryKind::unsharded_grad;
 }

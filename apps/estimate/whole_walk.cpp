@@ -11,13 +11,13 @@ namespace {
 constexpr MemoryKind kKind = MemoryKind::unsharded_grad;
 
 /// The dtype in which the owner's slices are broadcast.
-DType broadcast_dtype(const MemoryOptions& options) {
-  return options.zero.broadcast_fp16 ? DType::float16 : DType::float32;
+DType broadcast_dtype(const optim::Recipe& recipe) {
+  return recipe.zero.broadcast_fp16 ? DType::float16 : DType::float32;
 }
 
 /// One that is broadcast as it lies in its parameter needs no buffer.
-bool is_in_place(const OwnedSlices& slices, const MemoryOptions& options) {
-  return slices.size() == 1 && broadcast_dtype(options) == DType::float32;
+bool is_in_place(const OwnedSlices& slices, const optim::Recipe& recipe) {
+  return slices.size() == 1 && broadcast_dtype(recipe) == DType::float32;
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ OwnedSlices owned_slices(const std::vector<WholePart>& parts, const MemoryOption
   std::vector<std::int64_t> numels;
   numels.reserve(parts.size());
   for (const WholePart& part : parts) numels.push_back(part.numel);
-  return parallel::divide(options.zero.partition, numels, options.world_size);
+  return parallel::divide(options.recipe.zero.partition, numels, options.recipe.ranks);
 }
 
 WholeWalk::WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& options,
@@ -40,13 +40,13 @@ WholeWalk::WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& o
       options_(options),
       schedule_(schedule),
       books_(books),
-      formats_(options.mixed_precision, options.zero.reductions.compression),
+      formats_(options.recipe.precision, options.recipe.zero.reductions.compression),
       buckets_of_part_(parts.size()) {
   if (has_owners()) {
     owned_ = owned_slices(parts, options);
     broadcasts_ =
-        parallel::travel_groups(owned_, std::vector<DType>(parts.size(), broadcast_dtype(options)),
-                                options.zero.broadcast_buffer_bytes);
+        parallel::travel_groups(owned_, std::vector<DType>(parts.size(), broadcast_dtype(recipe_)),
+                                options.recipe.zero.broadcast_buffer_bytes);
   }
   make_buckets();
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
@@ -64,9 +64,9 @@ WholeWalk::WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& o
 // Those of DdpGradients and of Zero2Gradients: last parameters first.
 void WholeWalk::make_buckets() {
   if (is_zero2()) {
-    const DType sums = options_.mixed_precision.reduce_dtype_for(DType::float32);
+    const DType sums = recipe_.precision.reduce_dtype_for(DType::float32);
     for (OwnedSlices& slices : parallel::travel_groups(
-             owned_, std::vector<DType>(parts_.size(), sums), options_.zero.reduce_buffer_bytes)) {
+             owned_, std::vector<DType>(parts_.size(), sums), recipe_.zero.reduce_buffer_bytes)) {
       const parallel::OwnedSlice first = slices.front();
       buckets_.push_back({.slices = std::move(slices)});
       buckets_.back().is_direct = buckets_.back().slices.size() == 1 && !formats_.casts_gradients &&
@@ -74,11 +74,11 @@ void WholeWalk::make_buckets() {
     }
     return;
   }
-  std::int64_t nbytes = 0;  // of the last bucket
+  std::size_t nbytes = 0;  // of the last bucket
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const std::size_t part = is_single() ? i : parts_.size() - 1 - i;
-    const std::int64_t more = formats_.param * parts_[part].numel;
-    if (is_single() || buckets_.empty() || nbytes + more > options_.bucket_bytes) {
+    const auto more = static_cast<std::size_t>(formats_.param * parts_[part].numel);
+    if (is_single() || buckets_.empty() || nbytes + more > recipe_.bucket_bytes) {
       buckets_.emplace_back();
       nbytes = 0;
     }
@@ -118,7 +118,7 @@ void WholeWalk::complete(std::size_t segment, std::string_view operation, int m)
     for (const std::size_t index : buckets_of_part_[part]) {
       Bucket& bucket = buckets_[index];
       --bucket.missing;
-      if (!is_packed(bucket) || !options_.zero.contiguous_gradients) continue;
+      if (!is_packed(bucket) || !recipe_.zero.contiguous_gradients) continue;
       for (const parallel::OwnedSlice& slice : bucket.slices) {
         if (slice.parameter == part) pack(slice, bucket);
       }
@@ -141,34 +141,34 @@ void WholeWalk::close(Bucket& bucket, int m) {
   const std::int64_t nbytes = formats_.sum * bucket.numel;
   if (is_packed(bucket)) {
     for (const parallel::OwnedSlice& slice : bucket.slices) {
-      if (!options_.zero.contiguous_gradients) pack(slice, bucket);
+      if (!recipe_.zero.contiguous_gradients) pack(slice, bucket);
     }
   } else if (formats_.casts_gradients) {
     books_.replace(kKind, formats_.param * bucket.numel, nbytes);
     books_.cast(TimePart::gradients, bucket.numel, formats_.param, formats_.sum);
   }
   if (sums_first()) {
-    const int group = options_.micro_steps_per_reduction;
+    const int group = recipe_.micro_steps_per_reduction;
     books_.push_leaf(kKind, kKind, bucket.numel, m % group);
     if (!reduces(m)) return;
     books_.fold_leaves(kKind, bucket.numel, group);
   }
   if (is_zero2()) finish_in_flight(m);
   if (formats_.compresses) books_.replace(kKind, nbytes, formats_.wire * bucket.numel);
-  const GroupShape shards = books_.group_of(0, options_.shards(), 1);
+  const GroupShape shards = books_.group_of(0, recipe_.shards(), 1);
   if (is_zero2()) {
-    const bool is_to_owner = options_.zero.reduce_scatter;
+    const bool is_to_owner = recipe_.zero.reduce_scatter;
     bucket.end = books_.start(&WireBytes::reductions,
                               is_to_owner ? CollectiveOp::reduce : CollectiveOp::all_reduce,
                               bucket.numel, formats_.wire, shards);
     in_flight_ = &bucket;
-    if (!options_.zero.reductions.overlap) finish_in_flight(m);
+    if (!recipe_.zero.reductions.overlap) finish_in_flight(m);
   } else if (!is_single()) {
     bucket.end = books_.start(&WireBytes::reductions, CollectiveOp::all_reduce, bucket.numel,
                               formats_.wire, shards);
-    if (options_.replicas == 1) return;
+    if (recipe_.replicas == 1) return;
     books_.start(&WireBytes::across, CollectiveOp::all_reduce, bucket.numel, formats_.wire,
-                 books_.group_of(0, options_.replicas, options_.shards()));
+                 books_.group_of(0, recipe_.replicas, recipe_.shards()));
   }
 }
 
@@ -206,7 +206,7 @@ void WholeWalk::end_micro_step(int m) {
 
 void WholeWalk::divide_mean(std::int64_t numel) {
   if (formats_.widens_sums) books_.cast(TimePart::gradients, numel, formats_.sum, kFloatBytes);
-  if (options_.world_size * options_.micro_steps != 1) books_.scale(numel);
+  if (recipe_.ranks * recipe_.micro_steps != 1) books_.scale(numel);
 }
 
 void WholeWalk::hold_sum(const Bucket& bucket, std::int64_t nbytes) {
@@ -215,7 +215,7 @@ void WholeWalk::hold_sum(const Bucket& bucket, std::int64_t nbytes) {
 }
 
 void WholeWalk::finish_gradients() {
-  const int leaves = leaf_of(options_.micro_steps - 1) + 1;
+  const int leaves = leaf_of(recipe_.micro_steps - 1) + 1;
   for (const Bucket& bucket : buckets_) {
     const std::int64_t nbytes = formats_.sum * bucket.numel;
     hold_sum(bucket, -nbytes * additions_of_fold(leaves));
@@ -241,14 +241,14 @@ void WholeWalk::add_squares() {
     }
     return;
   }
-  const auto stride = static_cast<std::size_t>(options_.world_size);
+  const auto stride = static_cast<std::size_t>(recipe_.ranks);
   for (auto i = static_cast<std::size_t>(options_.rank); i < parts_.size(); i += stride) {
     books_.square(parts_[i].numel);
   }
 }
 
 void WholeWalk::update(bool is_first) {
-  if (is_first) hold_state(kFloatBytes * options_.optimizer_states);
+  if (is_first) hold_state(kFloatBytes * recipe_.optimizer.states());
   if (has_owners()) {
     for (const parallel::OwnedSlice& slice : owned_) {
       if (slice.owner == options_.rank) books_.update(slice.numel, is_first);
@@ -260,11 +260,11 @@ void WholeWalk::update(bool is_first) {
 
 void WholeWalk::hold_state(std::int64_t nbytes) {
   if (has_owners()) {
-    std::vector<std::int64_t> loads(static_cast<std::size_t>(options_.world_size));
+    std::vector<std::int64_t> loads(static_cast<std::size_t>(recipe_.ranks));
     for (const parallel::OwnedSlice& slice : owned_) {
       loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
     }
-    for (int rank = 0; rank < options_.world_size; ++rank) {
+    for (int rank = 0; rank < recipe_.ranks; ++rank) {
       books_.hold_own(rank, MemoryKind::optimizer, nbytes * loads[static_cast<std::size_t>(rank)]);
     }
     return;
@@ -273,14 +273,14 @@ void WholeWalk::hold_state(std::int64_t nbytes) {
 }
 
 void WholeWalk::broadcast() {
-  const auto element = static_cast<std::int64_t>(size_of(broadcast_dtype(options_)));
+  const auto element = static_cast<std::int64_t>(size_of(broadcast_dtype(recipe_)));
   const auto copy = [&](const OwnedSlices& slices) {
     for (const parallel::OwnedSlice& slice : slices) {
       books_.cast(TimePart::optimizer, slice.numel, kFloatBytes, element);
     }
   };
   const auto buffer_of = [&](const OwnedSlices& slices) {
-    return is_in_place(slices, options_) ? 0 : element * numel_of(slices);
+    return is_in_place(slices, recipe_) ? 0 : element * numel_of(slices);
   };
   const OwnedSlices* before = nullptr;
   std::int64_t end_before = 0;
@@ -288,16 +288,16 @@ void WholeWalk::broadcast() {
     if (before == nullptr) return;
     books_.wait(TimePart::updates, end_before);
     const bool is_mine = before->front().owner == options_.rank;
-    if (!is_in_place(*before, options_) && (!is_mine || options_.zero.broadcast_fp16)) {
+    if (!is_in_place(*before, recipe_) && (!is_mine || recipe_.zero.broadcast_fp16)) {
       copy(*before);
     }
     books_.drop(MemoryKind::temp, buffer_of(*before));
   };
-  const GroupShape world = books_.group_of(0, options_.world_size, 1);
+  const GroupShape world = books_.group_of(0, recipe_.ranks, 1);
   for (const OwnedSlices& slices : broadcasts_) {
     books_.hold(MemoryKind::temp, buffer_of(slices));
     const bool is_mine = slices.front().owner == options_.rank;
-    if (is_mine && !is_in_place(slices, options_)) copy(slices);
+    if (is_mine && !is_in_place(slices, recipe_)) copy(slices);
     const std::int64_t end = books_.start(&WireBytes::broadcasts, CollectiveOp::broadcast,
                                           numel_of(slices), element, world);
     finish();

@@ -8,6 +8,7 @@
 #include "estimate/memory_options.h"
 #include "estimate/model_shape.h"
 #include "estimate/schedule.h"
+#include "parallel/partition.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -70,9 +71,9 @@ class WholeWalk {
   void hold_state(std::int64_t nbytes);
   /// Of a bucket's sums, which with ZeRO-2 its owner alone holds.
   void hold_sum(const Bucket& bucket, std::int64_t nbytes);
-  bool is_single() const { return options_.placement == Placement::single; }
-  bool is_zero2() const { return options_.placement == Placement::zero2; }
-  bool has_owners() const { return is_zero2() || options_.placement == Placement::zero1; }
+  bool is_single() const { return recipe_.strategy == Strategy::single; }
+  bool is_zero2() const { return recipe_.strategy == Strategy::zero2; }
+  bool has_owners() const { return recipe_.is_zero(); }
   bool is_mine(const Bucket& bucket) const {
     return !is_zero2() || bucket.owner() == options_.rank;
   }
@@ -80,13 +81,14 @@ class WholeWalk {
   bool is_packed(const Bucket& bucket) const { return is_zero2() && !bucket.is_direct; }
   /// A single process reduces nothing; it only rounds like a rank that does.
   bool sums_first() const {
-    return options_.micro_steps_per_reduction > 1 && (!is_single() || formats_.compresses);
+    return recipe_.micro_steps_per_reduction > 1 && (!is_single() || formats_.compresses);
   }
   bool reduces(int m) const { return !sums_first() || schedule_.reduces(m); }
-  int leaf_of(int m) const { return sums_first() ? m / options_.micro_steps_per_reduction : m; }
+  int leaf_of(int m) const { return sums_first() ? m / recipe_.micro_steps_per_reduction : m; }
 
   const std::vector<WholePart>& parts_;
   const MemoryOptions& options_;
+  const optim::Recipe& recipe_ = options_.recipe;
   const Schedule& schedule_;
   Books& books_;
   Formats formats_;

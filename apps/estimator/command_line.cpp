@@ -146,9 +146,9 @@ EstimatorConfig configure(const CommandLine& line) {
         "start the program without mpirun",
         line.rank));
   }
-  if (line.rank >= config.train.world_size()) {
+  if (line.rank >= config.train.recipe.ranks) {
     throw InputError(fmt::format("--rank: is {}, but there are {} ranks; use at most {}", line.rank,
-                                 config.train.world_size(), config.train.world_size() - 1));
+                                 config.train.recipe.ranks, config.train.recipe.ranks - 1));
   }
   return config;
 }

@@ -66,7 +66,7 @@ Json config_json(const EstimatorConfig& config) {
   json["rank"] = config.rank;
   json["granularity"] = config.granularity;
   json["memory_limit"] = config.memory;
-  json["micro_batches"] = config.train.micro_batches() / config.train.parallel.ranks;
+  json["micro_batches"] = config.train.micro_batches() / config.train.recipe.ranks;
   json["sequence_length"] = config.train.sequence_length();
   json["warnings"] = config.warnings;
   json["settings"] = config.train.settings;

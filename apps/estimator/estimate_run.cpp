@@ -23,7 +23,7 @@ namespace {
 class RankEstimate {
  public:
   RankEstimate(const EstimatorConfig& config, std::shared_ptr<ProcessGroup> group, EstimateRun& run)
-      : config_(config), group_(std::move(group)), run_(run), plan_(train::plan_of(config.train)) {
+      : config_(config), group_(std::move(group)), run_(run), plan_(config.train.recipe.plan()) {
     allocator().set_limit(config.memory);
   }
 
@@ -78,9 +78,9 @@ class RankEstimate {
     const std::int64_t held = tracker().current_total();
     run_.parameters = trained_->model().parameter_count();
     // Built on meta: nothing but the shards was ever allocated.
-    FSDP_CHECK(config_.train.parallel.strategy != "fsdp" || tracker().peak_total() == held,
-               "building the model took {} bytes where its shards have {}", tracker().peak_total(),
-               held);
+    FSDP_CHECK(
+        config_.train.recipe.strategy != optim::Strategy::fsdp || tracker().peak_total() == held,
+        "building the model took {} bytes where its shards have {}", tracker().peak_total(), held);
     Context::current().pool();  // counted from the first kernel on: here, so that both modes agree
   }
 
@@ -143,9 +143,9 @@ class RankEstimate {
              },
          .before_backward = [&](int m) { phase("backward", m); },
          .before_finish = [&] { phase("gradients"); }});
-    if (config_.train.training.max_norm > 0) {
+    if (config_.train.recipe.clip > 0) {
       phase("clip");
-      trained_->clip(config_.train.training.max_norm);
+      trained_->clip(config_.train.recipe.clip);
     }
     phase("optimizer");
     const double learning_rate = config_.train.schedule.at(iteration);
@@ -180,7 +180,7 @@ class RankEstimate {
 void run_fake(const EstimatorConfig& config, EstimateRun& run) {
   const train::TrainConfig& training = config.train;
   Context context({.rank = config.rank,
-                   .world_size = training.world_size(),
+                   .world_size = training.recipe.ranks,
                    .threads = static_cast<int>(training.parallel.threads_per_rank),
                    .seed = static_cast<std::uint64_t>(training.training.seed),
                    .device = kFake,
@@ -188,8 +188,8 @@ void run_fake(const EstimatorConfig& config, EstimateRun& run) {
                    .cost_model = machine()});
   const ContextScope scope(context);
   std::shared_ptr<ProcessGroup> group;
-  if (training.parallel.strategy != "single") {
-    group = std::make_shared<ProcessGroup>(make_fake_backend(config.rank, training.world_size()));
+  if (training.recipe.strategy != optim::Strategy::single) {
+    group = std::make_shared<ProcessGroup>(make_fake_backend(config.rank, training.recipe.ranks));
   }
   run.record.cost_model = machine();
   RankEstimate(config, group, run).measure();
@@ -202,16 +202,16 @@ void run_real(const EstimatorConfig& config, EstimateRun& run) {
                      ": real memory is that of the CPU, which does not round sizes; leave "
                      "--round-to out");
   }
-  if (config.train.parallel.offload_params) {
+  if (config.train.recipe.sharding.offload.params) {
     throw InputError(key +
                      ": ranks of this machine have one memory, which is device and host; "
                      "leave parallel.offload_params out, or estimate in fake mode");
   }
-  if (config.train.parallel.ranks > 256) {
+  if (config.train.recipe.ranks > 256) {
     throw InputError(
         fmt::format("{}: {} ranks as threads of this machine are too many; use at "
                     "most 256, or fake mode",
-                    key, config.train.parallel.ranks));
+                    key, config.train.recipe.ranks));
   }
   train::check_memory(config.train, program::free_memory());
   const auto others = [&](const train::Rank& rank) {
@@ -232,8 +232,8 @@ void run_real(const EstimatorConfig& config, EstimateRun& run) {
 
 std::string title_of(const EstimatorConfig& config) {
   const train::TrainConfig& training = config.train;
-  return fmt::format("{} over {} rank{}, {}, {}", training.model_name(), training.world_size(),
-                     training.world_size() == 1 ? "" : "s", training.parallel.strategy,
+  return fmt::format("{} over {} rank{}, {}, {}", training.model_name(), training.recipe.ranks,
+                     training.recipe.ranks == 1 ? "" : "s", name_of(training.recipe.strategy),
                      config.is_real ? "real memory" : "estimate");
 }
 
@@ -265,7 +265,7 @@ EstimateRun run_estimate(const EstimatorConfig& config) {
   without_weights.train.from.clear();  // random ones do as well, and there may be none to read
   EstimateRun run;
   run.record.title = title_of(config);
-  run.record.world_size = config.train.world_size();
+  run.record.world_size = config.train.recipe.ranks;
   config.is_real ? run_real(without_weights, run) : run_fake(without_weights, run);
   return run;
 }

@@ -16,10 +16,10 @@ namespace {
 std::string heading(const std::string& title) { return "\n" + title + "\n"; }
 
 std::string placement_of(const train::TrainConfig& config) {
-  const train::ParallelConfig& parallel = config.parallel;
-  if (parallel.replicate_degree == 1) return parallel.strategy;
-  return fmt::format("{}, {} replicas of {} shards", parallel.strategy, parallel.replicate_degree,
-                     parallel.shards());
+  const optim::Recipe& recipe = config.recipe;
+  if (recipe.replicas == 1) return name_of(recipe.strategy);
+  return fmt::format("{}, {} replicas of {} shards", name_of(recipe.strategy), recipe.replicas,
+                     recipe.shards());
 }
 
 std::string describe_config(const Estimate& estimate) {
@@ -28,8 +28,8 @@ std::string describe_config(const Estimate& estimate) {
                                  report::grouped(estimate.run.parameters));
   text +=
       fmt::format("strategy {}, rank {} of {}, {} micro-batch(es) of {} sequences of {} tokens\n",
-                  placement_of(config), estimate.config.rank, config.parallel.ranks,
-                  config.micro_batches() / config.parallel.ranks, config.training.local_batch_size,
+                  placement_of(config), estimate.config.rank, config.recipe.ranks,
+                  config.micro_batches() / config.recipe.ranks, config.training.local_batch_size,
                   config.sequence_length());
   text += estimate.config.is_real ? fmt::format("mode real: ranks are {}, with bytes\n",
                                                 mpi::launched() ? "processes" : "threads")

@@ -87,7 +87,7 @@ std::string EstimatorConfig::option(const std::string& key, const std::string& v
 }
 
 std::string EstimatorConfig::world_options(std::int64_t ranks, std::int64_t replicas) const {
-  const train::ParallelConfig& now = train.parallel;
+  const optim::Recipe& now = train.recipe;
   std::string text;
   const auto found = spellings.find("parallel.ranks");
   const std::vector<std::string> names = found == spellings.end() || found->second.empty()
@@ -101,9 +101,8 @@ std::string EstimatorConfig::world_options(std::int64_t ranks, std::int64_t repl
   }
   const std::string key = "parallel.data_parallel_replicate_degree";
   // Without fsdp the degree has no effect, but it may be written.
-  const bool is_idle = spellings.contains(key) && now.strategy != "fsdp";
-  return text +
-         (replicas != now.replicate_degree || is_idle ? option(key, std::to_string(replicas)) : "");
+  const bool is_idle = spellings.contains(key) && now.strategy != optim::Strategy::fsdp;
+  return text + (replicas != now.replicas || is_idle ? option(key, std::to_string(replicas)) : "");
 }
 
 EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>& file,

@@ -22,6 +22,8 @@ std::int64_t peak_of(const EstimatorConfig& config) {
 }  // namespace
 
 std::vector<Saving> savings_of(const EstimatorConfig& config) {
+  using optim::Checkpointing;
+  using optim::Strategy;
   using train::TrainConfig;
   std::vector<Saving> savings;
   const std::int64_t now = peak_of(config);
@@ -29,14 +31,15 @@ std::vector<Saving> savings_of(const EstimatorConfig& config) {
                             const std::function<void(TrainConfig&)>& apply) {
     EstimatorConfig changed = config;
     apply(changed.train);
+    changed.train.settle();
     const std::int64_t peak = peak_of(changed);
     if (peak < now)
       savings.push_back(
           {change.substr(change.find_first_not_of(' ')), std::move(meaning), peak, now - peak});
   };
-  const auto& [training, parallel] = std::tie(config.train.training, config.train.parallel);
+  const auto& [training, recipe] = std::tie(config.train.training, config.train.recipe);
   const std::int64_t batch = training.local_batch_size;
-  const bool is_sharded = parallel.strategy == "fsdp";
+  const bool is_sharded = recipe.strategy == Strategy::fsdp;
   // The number of micro-steps stays as it is: also where the global batch was given.
   const auto with_global = [&](std::int64_t sequences) {
     return config.train.origins.contains("training.global_batch_size")
@@ -57,66 +60,68 @@ std::vector<Saving> savings_of(const EstimatorConfig& config) {
     consider(fmt::format("--training.seq_len {}", length / 2), "half the tokens of a sequence",
              [&](TrainConfig& changed) { changed.training.seq_len = length / 2; });
   }
-  if (!config.train.checkpoints_blocks()) {
+  if (!recipe.checkpoints_blocks()) {
     consider(config.option("training.activation_checkpoint", "block"),
              "backward computes the forward of a block again, and keeps only its input",
-             [](TrainConfig& changed) { changed.training.activation_checkpoint = "block"; });
+             [](TrainConfig& changed) { changed.recipe.checkpointing = Checkpointing::inside; });
   }
-  if (training.mixed_precision_param == "float32") {
+  if (recipe.precision.param_dtype == DType::float32) {
     consider("--training.mixed_precision_param bfloat16", "the model computes in 16 bits",
-             [](TrainConfig& changed) { changed.training.mixed_precision_param = "bfloat16"; });
+             [](TrainConfig& changed) { changed.recipe.precision.param_dtype = DType::bfloat16; });
   }
-  if (training.mixed_precision_reduce == "float32") {
+  if (recipe.precision.reduce_dtype == DType::float32) {
     consider("--training.mixed_precision_reduce bfloat16", "gradients are summed in 16 bits",
-             [](TrainConfig& changed) { changed.training.mixed_precision_reduce = "bfloat16"; });
+             [](TrainConfig& changed) { changed.recipe.precision.reduce_dtype = DType::bfloat16; });
   }
-  if (!is_sharded && parallel.ranks > 1) {
-    consider(config.option("parallel.strategy", "fsdp") + config.world_options(parallel.ranks, 1),
+  if (!is_sharded && recipe.ranks > 1) {
+    consider(config.option("parallel.strategy", "fsdp") + config.world_options(recipe.ranks, 1),
              "a rank holds 1/W of the model",
-             [](TrainConfig& changed) { changed.parallel.strategy = "fsdp"; });
+             [](TrainConfig& changed) { changed.recipe.strategy = Strategy::fsdp; });
   }
-  if (parallel.replicate_degree > 1) {
-    consider(config.world_options(parallel.ranks, 1), "one set of shards over all ranks",
-             [](TrainConfig& changed) { changed.parallel.replicate_degree = 1; });
+  if (recipe.replicas > 1) {
+    consider(config.world_options(recipe.ranks, 1), "one set of shards over all ranks",
+             [](TrainConfig& changed) { changed.recipe.replicas = 1; });
   }
-  if (parallel.ranks > 1) {
-    consider(config.world_options(2 * parallel.ranks, parallel.replicate_degree) +
+  if (recipe.ranks > 1) {
+    consider(config.world_options(2 * recipe.ranks, recipe.replicas) +
                  with_global(2 * training.global_batch_size),
              "twice the ranks, each with the same micro-batch", [&](TrainConfig& changed) {
-               changed.parallel.ranks *= 2;
+               changed.recipe.ranks *= 2;
                changed.training.global_batch_size *= 2;
              });
   }
-  if (is_sharded && parallel.reshard_after_forward.kind != ReshardAfterForward::Kind::always) {
+  if (is_sharded &&
+      recipe.sharding.reshard_after_forward.kind != ReshardAfterForward::Kind::always) {
     consider("--parallel.reshard_after_forward true", "units are freed after their forward",
              [](TrainConfig& changed) {
-               changed.parallel.reshard_after_forward = ReshardAfterForward::always();
+               changed.recipe.sharding.reshard_after_forward = ReshardAfterForward::always();
              });
   }
-  if (is_sharded && parallel.prefetch_depth > 0) {
-    consider(fmt::format("--parallel.prefetch_depth {}", parallel.prefetch_depth - 1),
+  if (is_sharded && recipe.sharding.prefetch_depth > 0) {
+    consider(fmt::format("--parallel.prefetch_depth {}", recipe.sharding.prefetch_depth - 1),
              "one unit less is gathered ahead",
-             [](TrainConfig& changed) { --changed.parallel.prefetch_depth; });
+             [](TrainConfig& changed) { --changed.recipe.sharding.prefetch_depth; });
   }
-  if (is_sharded && !parallel.offload_grads) {
+  if (is_sharded && !recipe.sharding.offload.grads) {
     consider("--parallel.offload_params true --parallel.offload_grads true",
              "shards, gradients and state are in the host's memory", [](TrainConfig& changed) {
-               changed.parallel.offload_params = changed.parallel.offload_grads = true;
+               changed.recipe.sharding.offload.params = changed.recipe.sharding.offload.grads =
+                   true;
              });
   }
   if (config.train.training.no_sync) {
     consider("--training.no_sync false", "gradients are reduced in every micro-step",
              [](TrainConfig& changed) { changed.training.no_sync = false; });
   }
-  if (!config.train.has_lora()) {
+  if (!recipe.has_lora()) {
     consider("--lora.rank 8", "only adapters are trained",
-             [](TrainConfig& changed) { changed.lora.rank = 8; });
+             [](TrainConfig& changed) { changed.recipe.lora.rank = 8; });
   }
-  if (config.train.optimizer.name == "adamw" || config.train.optimizer.name == "adam") {
+  if (recipe.optimizer.name == "adamw" || recipe.optimizer.name == "adam") {
     consider("--optimizer.name sgd --optimizer.momentum 0.9", "one state per parameter, not two",
              [](TrainConfig& changed) {
-               changed.optimizer.name = "sgd";
-               changed.optimizer.momentum = 0.9;
+               changed.recipe.optimizer.name = "sgd";
+               changed.recipe.optimizer.momentum = 0.9;
              });
   }
   std::ranges::stable_sort(savings, std::greater<>(), &Saving::saved);

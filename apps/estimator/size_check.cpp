@@ -45,7 +45,7 @@ Bounds bounds_of(const train::TrainConfig& config) {
   const double middle = real(model.intermediate_size);
   const double vocab = real(model.vocab_size);
   const double length = real(config.sequence_length());
-  const double rank = real(config.lora.rank);
+  const double rank = real(config.recipe.lora.rank);
   Bounds bounds;
   // Keys and values are at most as wide as queries.
   bounds.parameters = 2 * vocab * d + layers * (4 * d * q_width + 3 * d * middle + 2 * d) + d +
@@ -53,7 +53,7 @@ Bounds bounds_of(const train::TrainConfig& config) {
   bounds.rows = real(config.training.local_batch_size) * length;
   const double kept = layers * (4 * d + 4 * q_width + 3 * middle + q_width + 2 * rank + 2);
   bounds.row = 8 * (kept + vocab + 2);
-  bounds.micro_steps = kIterations * real(config.micro_batches()) / real(config.parallel.ranks);
+  bounds.micro_steps = kIterations * real(config.micro_batches()) / real(config.recipe.ranks);
   // Forward, backward, and forward again where blocks are checkpointed.
   bounds.flops =
       bounds.micro_steps * bounds.rows * (8 * bounds.parameters + 16 * layers * length * q_width);
@@ -62,7 +62,7 @@ Bounds bounds_of(const train::TrainConfig& config) {
 
 void check_record(const train::TrainConfig& config) {
   const train::TrainingConfig& training = config.training;
-  const std::int64_t micro_step = training.local_batch_size * config.parallel.ranks;
+  const std::int64_t micro_step = training.local_batch_size * config.recipe.ranks;
   const std::int64_t units = kIterations * (config.model.num_hidden_layers + 2);
   const std::int64_t most = std::max<std::int64_t>(kMostRecorded / units, 1);
   if (training.global_batch_size / micro_step <= most) return;

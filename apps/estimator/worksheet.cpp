@@ -27,7 +27,8 @@ EstimatorConfig changed(EstimatorConfig config,
                         std::int64_t micro_steps = 1) {
   change(config.train);
   config.train.training.global_batch_size =
-      micro_steps * config.train.training.local_batch_size * config.train.parallel.ranks;
+      micro_steps * config.train.training.local_batch_size * config.train.recipe.ranks;
+  config.train.settle();
   return config;
 }
 
@@ -85,7 +86,7 @@ class Sheet {
 
   Worksheet made() {
     sheet_.title = fmt::format("The worksheet of {}: fsdp over {} ranks, float32, AdamW",
-                               config_.train.model_name(), config_.train.parallel.ranks);
+                               config_.train.model_name(), config_.train.recipe.ranks);
     give();
     parameters();
     states();
@@ -113,7 +114,7 @@ class Sheet {
     out_.given("H", number(model_.num_attention_heads));
     out_.given("K", number(model_.num_hidden_layers));
     out_.given("k", number(k_));
-    out_.given("W", number(config_.train.parallel.ranks));
+    out_.given("W", number(config_.train.recipe.ranks));
     out_.given("B", number(config_.train.training.local_batch_size));
     out_.given("T", number(config_.train.sequence_length()));
     out_.given("tables", number(4 * model_.max_position_embeddings * model_.head_dim()));
@@ -150,27 +151,28 @@ class Sheet {
     };
     out_.section("Model states (bytes per rank, while the optimizer steps)");
     out_.line("single", "one process", "16·N", states_of(run([](train::TrainConfig& train) {
-                train.parallel.strategy = "single";
-                train.parallel.ranks = 1;
+                train.recipe.strategy = optim::Strategy::single;
+                train.recipe.ranks = 1;
               })));
-    out_.line("ddp", "DDP: a copy per rank", "16·N",
-              states_of(run([](train::TrainConfig& train) { train.parallel.strategy = "ddp"; })));
+    out_.line("ddp", "DDP: a copy per rank", "16·N", states_of(run([](train::TrainConfig& train) {
+                train.recipe.strategy = optim::Strategy::ddp;
+              })));
     out_.line("params", "FSDP: SHARDED_PARAM", "4·n", held[MemoryKind::sharded_param]);
     out_.line("grads", "SHARDED_GRAD", "4·n", held[MemoryKind::sharded_grad]);
     out_.line("adamw", "OPTIMIZER", "8·n", held[MemoryKind::optimizer]);
     out_.line("states", "together", "params + grads + adamw", states_of(step_));
     out_.line("mixed", "computing in bfloat16", "16·n",
               states_of(run([](train::TrainConfig& train) {
-                train.training.mixed_precision_param = "bfloat16";
+                train.recipe.precision.param_dtype = DType::bfloat16;
               })));
     constexpr std::int64_t kRank = 8;
     out_.step("N_lora", "LoRA, 8, q and v: elements", "K·8·((d + d_q) + (d + d_kv))");
     out_.line("lora", "LoRA, bfloat16, one process", "2·N + (16 + 2)·N_lora",
               states_of(run([](train::TrainConfig& train) {
-                train.parallel.strategy = "single";
-                train.parallel.ranks = 1;
-                train.lora.rank = kRank;
-                train.training.mixed_precision_param = "bfloat16";
+                train.recipe.strategy = optim::Strategy::single;
+                train.recipe.ranks = 1;
+                train.recipe.lora.rank = kRank;
+                train.recipe.precision.param_dtype = DType::bfloat16;
               })));
   }
 
@@ -201,7 +203,7 @@ class Sheet {
     out_.step("units", "full ones, in backward", "(2 + 1 + 1)·unit");
     out_.line("backward", "backward of block k begins", "rest + later + units + tape_k + x + 4",
               step_.at(block(), CallState::after_pre_backward).total());
-    if (config_.train.training.max_norm > 0)
+    if (config_.train.recipe.clip > 0)
       out_.line("clip", "the norm's counters", "rest + grads + 8·514",
                 step_.peak_of_phase("clip").total());
     out_.line("step", "the optimizer", "rest + grads", step_.peak_of_phase("optimizer").total());
@@ -218,22 +220,23 @@ class Sheet {
     out_.step("kept", "of it, the kept unit", "4·(W - 1)·n_h");
     out_.line("fsdp", "FSDP", "3·once - kept", step_.received_bytes());
     out_.line("no_reshard", "FSDP, not resharded", "2·once", received([](TrainConfig& train) {
-                train.parallel.reshard_after_forward = ReshardAfterForward::never();
+                train.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
               }));
-    const MeasuredStep ddp = run([](TrainConfig& train) { train.parallel.strategy = "ddp"; });
+    const MeasuredStep ddp =
+        run([](TrainConfig& train) { train.recipe.strategy = optim::Strategy::ddp; });
     out_.line("all_reduce", "DDP", "2·4·N·(W - 1)/W", ddp.received_bytes());
     out_.allow(number(ddp.reductions()));  // each counts whole bytes
     out_.line("two", "FSDP, M = 2", "2·(3·once - kept)", received([](TrainConfig&) {}, 2));
     out_.line("no_sync", "FSDP, M = 2, no_sync", "2·(2·once - kept) + once",
               received([](TrainConfig& train) { train.training.no_sync = true; }, 2));
-    if (config_.train.parallel.ranks % 2 != 0) return;
+    if (config_.train.recipe.ranks % 2 != 0) return;
     out_.step("s", "shards of 2 replicas", "W/2");
     out_.step("h_s", "shard of the head", "ceil(head/s)");
     out_.step("n_s", "of the model", "ceil(embedding/s) + K·ceil(block/s) + h_s");
     const std::string formula = "4·(s - 1)·(3·n_s - h_s) + 4·n_s";
     try {
       out_.line("mesh", "mesh of 2 replicas", formula,
-                received([](TrainConfig& train) { train.parallel.replicate_degree = 2; }));
+                received([](TrainConfig& train) { train.recipe.replicas = 2; }));
     } catch (const TodoError&) {
       out_.step("mesh", "mesh (task 8 is unsolved)", formula);
     }
@@ -241,7 +244,7 @@ class Sheet {
 
   void time() {
     const MeasuredStep serial =
-        run([](train::TrainConfig& train) { train.parallel.prefetch_depth = 0; });
+        run([](train::TrainConfig& train) { train.recipe.sharding.prefetch_depth = 0; });
     const std::string first = block(0), last = block(model_.num_hidden_layers - 1);
     const double t =
         number(config_.train.training.local_batch_size * config_.train.sequence_length());

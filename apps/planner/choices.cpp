@@ -6,30 +6,14 @@ namespace fsdp::planner {
 
 using estimate::Checkpointing;
 using estimate::MemoryOptions;
-using estimate::Placement;
-using estimate::Reshard;
+using estimate::Strategy;
 
 namespace {
 
-std::string strategy_of(Placement placement) {
-  switch (placement) {
-    case Placement::single:
-      return "single";
-    case Placement::ddp:
-      return "ddp";
-    case Placement::zero1:
-      return "zero1";
-    case Placement::zero2:
-      return "zero2";
-    case Placement::sharded:
-      return "fsdp";
-  }
-  return {};
-}
-
 std::string reshard_of(const MemoryOptions& options) {
-  if (options.reshard == Reshard::within) return fmt::format("within {}", options.reshard_ranks);
-  return options.reshard == Reshard::always ? "always" : "never";
+  const ReshardAfterForward& reshard = options.recipe.sharding.reshard_after_forward;
+  if (reshard.is_within()) return fmt::format("within {}", reshard.ranks);
+  return reshard.kind == ReshardAfterForward::Kind::always ? "always" : "never";
 }
 
 std::string precision_of(const optim::MixedPrecision& policy) {
@@ -49,25 +33,27 @@ std::string_view name_of(Choice choice) {
 }
 
 std::string value_of(Choice choice, const MemoryOptions& options) {
-  const bool is_sharded = options.placement == Placement::sharded;
+  const bool is_sharded = options.recipe.strategy == Strategy::fsdp;
   switch (choice) {
     case Choice::strategy:
-      return strategy_of(options.placement);
+      return name_of(options.recipe.strategy);
     case Choice::ranks:
-      return std::to_string(options.world_size);
+      return std::to_string(options.recipe.ranks);
     case Choice::replicas:
-      return is_sharded ? std::to_string(options.replicas) : "";
+      return is_sharded ? std::to_string(options.recipe.replicas) : "";
     case Choice::reshard:
       return is_sharded ? reshard_of(options) : "";
     case Choice::prefetch:
-      return is_sharded ? std::to_string(options.prefetch_depth) : "";
+      return is_sharded ? std::to_string(options.recipe.sharding.prefetch_depth) : "";
     case Choice::checkpointing:
-      return options.checkpointing == Checkpointing::none ? "none" : "block";
+      return options.recipe.checkpointing == Checkpointing::none ? "none" : "block";
     case Choice::precision:
-      return precision_of(options.mixed_precision);
+      return precision_of(options.recipe.precision);
     case Choice::offload:
       if (!is_sharded) return "";
-      return options.offload.grads ? "all" : options.offload.params ? "params" : "none";
+      return options.recipe.sharding.offload.grads    ? "all"
+             : options.recipe.sharding.offload.params ? "params"
+                                                      : "none";
     case Choice::micro_batch:
       return std::to_string(options.batch);
   }
@@ -76,17 +62,20 @@ std::string value_of(Choice choice, const MemoryOptions& options) {
 
 std::string describe(const MemoryOptions& options) {
   std::string text = fmt::format("{} over {} rank{}", value_of(Choice::strategy, options),
-                                 options.world_size, options.world_size == 1 ? "" : "s");
-  if (options.placement == Placement::sharded) {
-    if (options.replicas > 1) {
-      text += fmt::format(" ({} replicas of {} shards)", options.replicas, options.shards());
+                                 options.recipe.ranks, options.recipe.ranks == 1 ? "" : "s");
+  if (options.recipe.strategy == Strategy::fsdp) {
+    if (options.recipe.replicas > 1) {
+      text += fmt::format(" ({} replicas of {} shards)", options.recipe.replicas,
+                          options.recipe.shards());
     }
-    text += fmt::format(", reshard {}, prefetch {}", reshard_of(options), options.prefetch_depth);
-    if (options.offload.params) text += ", offload " + value_of(Choice::offload, options);
+    text += fmt::format(", reshard {}, prefetch {}", reshard_of(options),
+                        options.recipe.sharding.prefetch_depth);
+    if (options.recipe.sharding.offload.params)
+      text += ", offload " + value_of(Choice::offload, options);
   }
-  text += fmt::format(", {}, {} x {} sequence{} per rank", precision_of(options.mixed_precision),
-                      options.micro_steps, options.batch, options.batch == 1 ? "" : "s");
-  if (options.checkpointing != Checkpointing::none) text += ", blocks checkpointed";
+  text += fmt::format(", {}, {} x {} sequence{} per rank", precision_of(options.recipe.precision),
+                      options.recipe.micro_steps, options.batch, options.batch == 1 ? "" : "s");
+  if (options.recipe.checkpointing != Checkpointing::none) text += ", blocks checkpointed";
   return text;
 }
 

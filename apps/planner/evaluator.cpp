@@ -14,19 +14,10 @@ namespace fsdp::planner {
 
 using estimate::MemoryOptions;
 using estimate::MemorySpace;
-using estimate::Placement;
-
-namespace {
-
-bool differs_by_rank(const MemoryOptions& options) {
-  return options.placement == Placement::zero1 || options.placement == Placement::zero2;
-}
-
-}  // namespace
 
 const estimate::KernelTimes& Evaluator::kernels_for(const MemoryOptions& options) {
   const std::int64_t length = options.length_of(model_);
-  const DType dtype = options.mixed_precision.param_dtype_for(DType::float32);
+  const DType dtype = options.recipe.precision.param_dtype_for(DType::float32);
   const auto [entry, is_new] = kernels_.try_emplace({options.batch, length, dtype});
   if (is_new) {
     entry->second = estimate::kernel_times(model_, options.batch, length, dtype, machine_);
@@ -37,19 +28,19 @@ const estimate::KernelTimes& Evaluator::kernels_for(const MemoryOptions& options
 // When a rank's bytes are held matters too, so the rank that owns most may have a lower peak.
 void Evaluator::choose_rank(MemoryOptions& options) const {
   options.rank = 0;
-  if (!differs_by_rank(options)) return;
+  if (!options.recipe.is_zero()) return;
   const std::vector<std::int64_t> peaks = estimate::bound_bytes_by_rank(model_, options, 2);
   options.rank = static_cast<int>(std::ranges::max_element(peaks) - peaks.begin());
 }
 
 int Evaluator::busiest_rank(const MemoryOptions& options) {
-  if (!differs_by_rank(options)) return options.rank;
+  if (!options.recipe.is_zero()) return options.rank;
   const auto [entry, is_new] =
-      busiest_.try_emplace({options.world_size, options.zero.partition}, 0);
+      busiest_.try_emplace({options.recipe.ranks, options.recipe.zero.partition}, 0);
   if (is_new) {
     const estimate::OwnedSlices slices =
         estimate::owned_slices(estimate::model_shape(model_, options).whole_parts, options);
-    std::vector<std::int64_t> loads(static_cast<std::size_t>(options.world_size));
+    std::vector<std::int64_t> loads(static_cast<std::size_t>(options.recipe.ranks));
     for (const parallel::OwnedSlice& slice : slices) {
       loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
     }
@@ -69,7 +60,7 @@ Outcome Evaluator::without_time(MemoryOptions options) {
   choose_rank(options);
   Outcome outcome;
   outcome.device = estimate::peak_of_training(model_, options);
-  if (options.offload.params) {
+  if (options.recipe.sharding.offload.params) {
     outcome.host = estimate::peak_of_training(model_, options, MemorySpace::host);
   }
   outcome.options = std::move(options);

@@ -42,22 +42,22 @@ Rough rough(const nn::TransformerConfig& model, const MemoryOptions& options) {
 void check_bytes(const nn::TransformerConfig& model, const MemoryOptions& options) {
   const Rough sizes = rough(model, options);
   const double nbytes =
-      4 * (3 + real(options.optimizer_states)) * sizes.parameters + 4 * sizes.activation;
+      4 * (3 + real(options.recipe.optimizer.states())) * sizes.parameters + 4 * sizes.activation;
   if (nbytes < kMostMagnitude) return;
   throw InputError(fmt::format(
       "training.local_batch_size: {} sequences on each of {} ranks take about {:.1e} bytes per "
       "rank, at most {:.1e} can be counted; use a smaller batch, seq_len or model",
-      options.batch, options.world_size, nbytes, kMostMagnitude));
+      options.batch, options.recipe.ranks, nbytes, kMostMagnitude));
 }
 
 void check_time(const nn::TransformerConfig& model, const MemoryOptions& options,
                 const CostModel& machine) {
   const Rough sizes = rough(model, options);
-  const double steps = real(options.micro_steps);
+  const double steps = real(options.recipe.micro_steps);
   // Forward, backward and recomputation are four forwards.
   const double flops = steps * 4 * (2 * sizes.parameters * sizes.tokens + sizes.attention);
   const double moved = steps * 4 * (8 * sizes.activation + 8 * sizes.parameters);
-  const double hops = steps * 4 * real(model.num_hidden_layers + 2) * real(options.world_size);
+  const double hops = steps * 4 * real(model.num_hidden_layers + 2) * real(options.recipe.ranks);
   const double link = std::max(machine.link_ps_per_byte, machine.far_link_ps_per_byte);
   const double alpha = real(std::max(machine.alpha_ps, machine.far_alpha_ps));
   const double per_byte = std::max(machine.ps_per_byte, machine.host_ps_per_byte);
@@ -70,7 +70,7 @@ void check_time(const nn::TransformerConfig& model, const MemoryOptions& options
       "the time of a step: {} micro-batches of {} sequences on {} ranks take about {:.1e} ps, at "
       "most {:.1e} (53 days) can be counted; give a faster --flops, --hbm, --link, --latency or "
       "--bus, or a smaller batch",
-      options.micro_steps, options.batch, options.world_size, ps, kMostMagnitude));
+      options.recipe.micro_steps, options.batch, options.recipe.ranks, ps, kMostMagnitude));
 }
 
 }  // namespace fsdp::planner

@@ -13,7 +13,7 @@ nlohmann::ordered_json configuration_of(const estimate::MemoryOptions& options) 
     const std::string value = value_of(choice, options);
     if (!value.empty()) configuration[std::string(name_of(choice))] = value;
   }
-  configuration["micro-steps"] = std::to_string(options.micro_steps);
+  configuration["micro-steps"] = std::to_string(options.recipe.micro_steps);
   return configuration;
 }
 

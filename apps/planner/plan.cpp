@@ -13,8 +13,7 @@ namespace fsdp::planner {
 
 using estimate::Checkpointing;
 using estimate::MemoryOptions;
-using estimate::Placement;
-using estimate::Reshard;
+using estimate::Strategy;
 
 namespace {
 
@@ -28,21 +27,21 @@ constexpr int kDepths[] = {0, 1, 2};
 template <class Add>
 void for_each_sharding(const PlanRequest& request, const MemoryOptions& whole, const Add& add) {
   MemoryOptions options = whole;
-  options.placement = Placement::sharded;
-  const int ranks = options.world_size;
+  options.recipe.strategy = Strategy::fsdp;
+  const int ranks = options.recipe.ranks;
   for (int replicas = 1; replicas < std::max(ranks, 2); replicas *= 2) {
     if (ranks % replicas != 0) continue;
-    options.replicas = replicas;
-    for (const Reshard reshard : {Reshard::always, Reshard::never, Reshard::within}) {
-      const int box = request.ranks_per_box, shards = options.shards();
-      if (reshard == Reshard::within && (box <= 1 || box >= shards || shards % box != 0)) continue;
-      options.reshard = reshard;
-      options.reshard_ranks = reshard == Reshard::within ? box : 0;
+    options.recipe.replicas = replicas;
+    const int box = request.ranks_per_box, shards = options.recipe.shards();
+    for (const auto reshard : {ReshardAfterForward::always(), ReshardAfterForward::never(),
+                               ReshardAfterForward::within(box)}) {
+      if (reshard.is_within() && (box <= 1 || box >= shards || shards % box != 0)) continue;
+      options.recipe.sharding.reshard_after_forward = reshard;
       for (const int depth : kDepths) {
-        options.prefetch_depth = depth;
+        options.recipe.sharding.prefetch_depth = depth;
         for (const optim::Offload& offload : kOffloads) {
           if (offload.params && !request.has_bus) continue;
-          options.offload = offload;
+          options.recipe.sharding.offload = offload;
           add(options);
         }
       }
@@ -54,16 +53,15 @@ void for_each_sharding(const PlanRequest& request, const MemoryOptions& whole, c
 template <class Add>
 void for_each_strategy(const PlanRequest& request, const MemoryOptions& base, const Add& add) {
   MemoryOptions whole = base;
-  whole.replicas = 1;
-  whole.offload = {};
-  whole.reshard = Reshard::always;
-  whole.reshard_ranks = 0;
-  if (whole.world_size == 1) {
-    whole.placement = Placement::single;
+  whole.recipe.replicas = 1;
+  whole.recipe.sharding.offload = {};
+  whole.recipe.sharding.reshard_after_forward = ReshardAfterForward::always();
+  if (whole.recipe.ranks == 1) {
+    whole.recipe.strategy = Strategy::single;
     return add(whole);
   }
-  for (const Placement placement : {Placement::ddp, Placement::zero1, Placement::zero2}) {
-    whole.placement = placement;
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2}) {
+    whole.recipe.strategy = strategy;
     add(whole);
   }
   for_each_sharding(request, whole, add);
@@ -74,7 +72,7 @@ void check_work(const std::vector<MemoryOptions>& all) {
   constexpr std::int64_t kMostMicroBatches =
       3'000'000;  // half a minute for models of some dozen blocks
   std::int64_t micro_batches = 0;
-  for (const MemoryOptions& each : all) micro_batches += each.micro_steps;
+  for (const MemoryOptions& each : all) micro_batches += each.recipe.micro_steps;
   if (micro_batches <= kMostMicroBatches) return;
   throw InputError(fmt::format(
       "--ranks: {} configurations with {} micro-batches in all take too long to plan, at most {} "
@@ -114,14 +112,14 @@ std::vector<MemoryOptions> candidates(const PlanRequest& request) {
     for (std::int64_t batch = 1; batch <= share; batch *= 2) {
       if (share % batch != 0) continue;
       MemoryOptions options = request.base;
-      options.world_size = static_cast<int>(ranks);
+      options.recipe.ranks = static_cast<int>(ranks);
       options.batch = batch;
-      options.micro_steps = static_cast<int>(share / batch);
-      options.micro_steps_per_reduction = 1;
+      options.recipe.micro_steps = static_cast<int>(share / batch);
+      options.recipe.micro_steps_per_reduction = 1;
       for (const optim::MixedPrecision& policy : kPolicies) {
-        options.mixed_precision = policy;
+        options.recipe.precision = policy;
         for (const auto checkpointing : {Checkpointing::none, Checkpointing::inside}) {
-          options.checkpointing = checkpointing;
+          options.recipe.checkpointing = checkpointing;
           for_each_strategy(request, options,
                             [&](const MemoryOptions& each) { all.push_back(each); });
         }
@@ -187,9 +185,9 @@ Plan make_plan(Evaluator& evaluator, PlanRequest request) {
 
 std::optional<Outcome> larger_micro_batch(const Plan& plan, Evaluator& evaluator) {
   MemoryOptions larger = plan.best().options;
-  if (larger.micro_steps % 2 != 0) return std::nullopt;
+  if (larger.recipe.micro_steps % 2 != 0) return std::nullopt;
   larger.batch *= 2;
-  larger.micro_steps /= 2;
+  larger.recipe.micro_steps /= 2;
   return evaluator.evaluate(larger);
 }
 

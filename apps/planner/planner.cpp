@@ -38,19 +38,19 @@ void refuse(bool is_refused, const char* message) {
 
 /// What the formula of time does not know is refused by the key that set it.
 void check_covered(const PlannerLine& line, const MemoryOptions& base) {
-  refuse(base.lora_rank != 0,
+  refuse(base.recipe.lora.rank != 0,
          "lora.rank: the planner knows trainings of whole models only; set it to 0");
   if (line.largest) return;  // memory alone
-  refuse(!base.zero.reductions.overlap,
+  refuse(!base.recipe.zero.reductions.overlap,
          "parallel.overlap_comm: the time of a step is only known for gradients that are reduced "
          "during backward; set it to true");
-  refuse(base.zero.reductions.compression.has_value(),
+  refuse(base.recipe.zero.reductions.compression.has_value(),
          "parallel.communication_data_type: the time of a step is only known for gradients that "
          "travel uncompressed; leave it out");
-  refuse(!base.zero.reduce_scatter,
+  refuse(!base.recipe.zero.reduce_scatter,
          "parallel.reduce_scatter: the time of a step is only known for gradients that are reduced "
          "to their owners; set it to true");
-  refuse(!base.zero.contiguous_gradients,
+  refuse(!base.recipe.zero.contiguous_gradients,
          "parallel.contiguous_gradients: the time of a step is only known for gradients that are "
          "copied into buckets; set it to true");
 }
@@ -141,17 +141,17 @@ ModeOutput largest(const PlannerLine& line, const nn::TransformerConfig& model,
 ModeOutput sweep(const PlannerLine& line, const nn::TransformerConfig& model,
                  const std::string& model_name, const MemoryOptions& base) {
   const std::vector<SweepAxis> axes = parse_sweep(*line.sweep);
-  if (base.placement == estimate::Placement::single &&
+  if (base.recipe.strategy == optim::Strategy::single &&
       std::ranges::any_of(axes, [](const SweepAxis& axis) {
         return axis.key == "world" || axis.key == "replicas";
       })) {
     throw InputError("--sweep: one process has one rank; add --parallel.strategy fsdp");
   }
-  if (base.placement != estimate::Placement::sharded &&
+  if (base.recipe.strategy != optim::Strategy::fsdp &&
       std::ranges::find(axes, "replicas", &SweepAxis::key) != axes.end()) {
     throw InputError("--sweep replicas: only shards are replicated; add --parallel.strategy fsdp");
   }
-  if (base.placement != estimate::Placement::sharded &&
+  if (base.recipe.strategy != optim::Strategy::fsdp &&
       std::ranges::find(axes, "reshard", &SweepAxis::key) != axes.end()) {
     throw InputError("--sweep reshard: only shards are gathered; add --parallel.strategy fsdp");
   }

@@ -15,10 +15,11 @@
 namespace fsdp::planner {
 
 using estimate::MemoryOptions;
+using ReshardKind = ReshardAfterForward::Kind;
 
 namespace {
 
-/// The one axis without a range: its values are those of Reshard.
+/// The one axis without a range: its values are those of ReshardAfterForward::Kind.
 constexpr const char* kReshard = "reshard";
 constexpr const char* kKeys[] = {"world", "replicas", "batch", "seq_len", "prefetch"};
 
@@ -28,28 +29,26 @@ bool sweeps(const std::vector<SweepAxis>& axes, const char* key) {
 
 /// Without a sweep of W, more replicas are more ranks.
 void set(MemoryOptions& options, const std::string& key, std::int64_t value, bool sweeps_world) {
-  if (key == "world") options.world_size = static_cast<int>(value);
+  if (key == "world") options.recipe.ranks = static_cast<int>(value);
   if (key == "batch") options.batch = value;
   if (key == "seq_len") options.length = value;
-  if (key == "prefetch") options.prefetch_depth = static_cast<int>(value);
+  if (key == "prefetch") options.recipe.sharding.prefetch_depth = static_cast<int>(value);
   if (key == kReshard) {
-    options.reshard = static_cast<estimate::Reshard>(value);
-    options.reshard_ranks = 0;
+    options.recipe.sharding.reshard_after_forward = {static_cast<ReshardKind>(value)};
   }
   if (key != "replicas") return;
-  const int shards = options.shards();
-  options.replicas = static_cast<int>(value);
+  const int shards = options.recipe.shards();
+  options.recipe.replicas = static_cast<int>(value);
   if (!sweeps_world && value * shards > 1 << 20) {
     throw InputError(fmt::format("{} replicas of {} shards are more than {} ranks; use fewer",
                                  value, shards, 1 << 20));
   }
-  if (!sweeps_world) options.world_size = options.replicas * shards;
+  if (!sweeps_world) options.recipe.ranks = options.recipe.replicas * shards;
 }
 
 SweepAxis parse_axis(const std::string& text) {
-  using estimate::Reshard;
   if (text == kReshard) {
-    return {text, {static_cast<int>(Reshard::always), static_cast<int>(Reshard::never)}};
+    return {text, {static_cast<int>(ReshardKind::always), static_cast<int>(ReshardKind::never)}};
   }
   const std::size_t sign = text.find('=');
   const std::string key = text.substr(0, sign);
@@ -77,7 +76,7 @@ std::vector<MemoryKind> kinds_of(const Sweep& sweep) {
 
 std::string SweepAxis::label(std::int64_t value) const {
   if (key != kReshard) return std::to_string(value);
-  return value == static_cast<int>(estimate::Reshard::always) ? "always" : "never";
+  return value == static_cast<int>(ReshardKind::always) ? "always" : "never";
 }
 
 std::vector<SweepAxis> parse_sweep(const std::string& text) {
@@ -134,7 +133,7 @@ std::string sweep_text(const Sweep& sweep) {
     for (std::size_t i = 0; i < sweep.axes.size(); ++i) {
       text += fmt::format("{:>9}", sweep.axes[i].label(point.values[i]));
     }
-    if (shows_world) text += fmt::format("{:>9}", point.outcome.options.world_size);
+    if (shows_world) text += fmt::format("{:>9}", point.outcome.options.recipe.ranks);
     text += fmt::format("{:>11}{:>11}", show_time(point.outcome.step()),
                         show_memory(point.outcome.memory()));
     for (const MemoryKind kind : kinds) {
@@ -158,7 +157,7 @@ std::string sweep_json(const Sweep& sweep) {
         entry[axis.key] = point.values[i];
       }
     }
-    entry["world"] = point.outcome.options.world_size;
+    entry["world"] = point.outcome.options.recipe.ranks;
     entry["configuration"] = configuration_of(point.outcome.options);
     entry["step_ps"] = point.outcome.step();
     add_time(entry, point.outcome.time);

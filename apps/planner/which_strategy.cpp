@@ -14,23 +14,22 @@ namespace fsdp::planner {
 
 using estimate::Checkpointing;
 using estimate::MemoryOptions;
-using estimate::Placement;
+using estimate::Strategy;
 
 namespace {
 
-constexpr Placement kPlacements[] = {Placement::ddp, Placement::zero1, Placement::zero2,
-                                     Placement::sharded};
+constexpr Strategy kStrategies[] = {Strategy::ddp, Strategy::zero1, Strategy::zero2,
+                                    Strategy::fsdp};
 constexpr double kPicosecondsPerSecond = 1e12;
 
-MemoryOptions with(MemoryOptions options, Placement placement, int ranks) {
-  options.placement = placement;
-  options.world_size = ranks;
+MemoryOptions with(MemoryOptions options, Strategy strategy, int ranks) {
+  options.recipe.strategy = strategy;
+  options.recipe.ranks = ranks;
   options.batch = 1;
-  options.micro_steps = options.micro_steps_per_reduction = 1;
-  options.replicas = 1;
-  options.reshard = estimate::Reshard::always;
-  options.reshard_ranks = 0;
-  options.offload = {};
+  options.recipe.micro_steps = options.recipe.micro_steps_per_reduction = 1;
+  options.recipe.replicas = 1;
+  options.recipe.sharding.reshard_after_forward = ReshardAfterForward::always();
+  options.recipe.sharding.offload = {};
   return options;
 }
 
@@ -49,14 +48,14 @@ std::string sizes(const nn::TransformerConfig& model, const MemoryOptions& base,
   std::string text = fmt::format(
       "1. The largest model that fits into {}: parameters, with blocks of width {}\n{:>8}",
       show_memory(memory), model.hidden_size, "ranks");
-  for (const Placement placement : kPlacements) {
-    text += fmt::format("{:>12}", value_of(Choice::strategy, with(base, placement, 2)));
+  for (const Strategy strategy : kStrategies) {
+    text += fmt::format("{:>12}", value_of(Choice::strategy, with(base, strategy, 2)));
   }
   text += "\n";
   for (const int ranks : {2, 8, 64, 512}) {
     text += fmt::format("{:>8}", ranks);
-    for (const Placement placement : kPlacements) {
-      text += fmt::format("{:>12}", largest_model(model, with(base, placement, ranks), memory));
+    for (const Strategy strategy : kStrategies) {
+      text += fmt::format("{:>12}", largest_model(model, with(base, strategy, ranks), memory));
     }
     text += "\n";
   }
@@ -97,9 +96,9 @@ std::string links(const nn::TransformerConfig& model, const CostModel& machine,
     linked.link_ps_per_byte = kPicosecondsPerSecond / (1e9 * gigabytes);
     Evaluator evaluator(model, linked);
     text += fmt::format("{:>10}", fmt::format("{:g} GB/s", gigabytes));
-    for (const Placement placement : kPlacements) {
-      MemoryOptions options = with(base, placement, 64);
-      options.zero.reduce_buffer_bytes = static_cast<std::size_t>(options.bucket_bytes);
+    for (const Strategy strategy : kStrategies) {
+      MemoryOptions options = with(base, strategy, 64);
+      options.recipe.zero.reduce_buffer_bytes = options.recipe.bucket_bytes;
       times.back().push_back(evaluator.evaluate(options).step());
       text += fmt::format("{:>12}", show_time(times.back().back()));
     }
@@ -110,8 +109,8 @@ std::string links(const nn::TransformerConfig& model, const CostModel& machine,
     pairs.reserve(times.size());
     for (const auto& each : times) pairs.emplace_back(each[first], each[second]);
     text +=
-        crossover(value_of(Choice::strategy, with(base, kPlacements[first], 64)),
-                  value_of(Choice::strategy, with(base, kPlacements[second], 64)), speeds, pairs);
+        crossover(value_of(Choice::strategy, with(base, kStrategies[first], 64)),
+                  value_of(Choice::strategy, with(base, kStrategies[second], 64)), speeds, pairs);
   }
   return text;
 }
@@ -133,9 +132,9 @@ std::string meshes(const nn::TransformerConfig& model, const CostModel& machine,
     boxes.far_link_ps_per_byte = kPicosecondsPerSecond / (1e9 * gigabytes);
     boxes.far_alpha_ps = 4 * boxes.alpha_ps;
     Evaluator evaluator(model, boxes);
-    MemoryOptions options = with(base, Placement::sharded, kRanks);
+    MemoryOptions options = with(base, Strategy::fsdp, kRanks);
     const Outcome flat = evaluator.evaluate(options);
-    options.replicas = kRanks / kBox;
+    options.recipe.replicas = kRanks / kBox;
     const Outcome mesh = evaluator.evaluate(options);
     times.emplace_back(mesh.step(), flat.step());
     text +=
@@ -160,15 +159,15 @@ std::string batches(const nn::TransformerConfig& model, const CostModel& machine
       std::string best = "does not fit";
       std::int64_t least = 0;
       for (std::int64_t batch = 1; batch <= kShare; batch *= 2) {
-        MemoryOptions options = with(base, Placement::sharded, 64);
-        options.checkpointing = checkpointing;
+        MemoryOptions options = with(base, Strategy::fsdp, 64);
+        options.recipe.checkpointing = checkpointing;
         options.batch = batch;
-        options.micro_steps = static_cast<int>(kShare / batch);
+        options.recipe.micro_steps = static_cast<int>(kShare / batch);
         const Outcome outcome = evaluator.evaluate(options);
         if (outcome.memory() > gigabytes * 1'000'000'000) continue;
         if (least != 0 && outcome.step() >= least) continue;
         least = outcome.step();
-        best = fmt::format("{} ({} x {})", show_time(least), options.micro_steps, batch);
+        best = fmt::format("{} ({} x {})", show_time(least), options.recipe.micro_steps, batch);
       }
       text += fmt::format("{:>26}", best);
     }

@@ -60,8 +60,8 @@ void declare(program::OptionParser& parser, Options& options) {
                   "ddp, zero1, zero2: a reduction is waited for as soon as it is issued");
   parser.add_choice("--optimizer", options.optimizer, {"adamw", "sgd"},
                     "sgd: without momentum, so without state");
-  parser.add_number("--ranks", options.run.ranks, 1, 64, "world size W");
-  parser.add_number("--replicas", options.run.replicas, 1, 64,
+  parser.add_number("--ranks", options.run.recipe.ranks, 1, 64, "world size W");
+  parser.add_number("--replicas", options.run.recipe.replicas, 1, 64,
                     "fsdp: replicas of W / R shards each (hybrid sharding); divides W");
   parser.add_number(
       "--box", options.box, 0, 64,
@@ -71,7 +71,7 @@ void declare(program::OptionParser& parser, Options& options) {
                     "gradient shards too");
   parser.add_number("--bus", options.bus, 1, 10'000,
                     "with --fake: GB/s between device and host, for --offload");
-  parser.add_number("--prefetch", options.run.prefetch_depth, 0, 64,
+  parser.add_number("--prefetch", options.run.recipe.sharding.prefetch_depth, 0, 64,
                     "units gathered ahead; 0 = none");
   parser.add_choice("--reshard", options.reshard, {"always", "never"},
                     "after forward: always, never");
@@ -83,7 +83,7 @@ void declare(program::OptionParser& parser, Options& options) {
   parser.add_choice("--activation-checkpoint", options.checkpoint, {"none", "block"},
                     "block: only a block's input is kept; backward computes it again");
   parser.add_number("--steps", options.run.steps, 1, 100, "recorded, after one that is not");
-  parser.add_number("--micro-steps", options.run.micro_steps, 1, 64,
+  parser.add_number("--micro-steps", options.run.recipe.micro_steps, 1, 64,
                     "micro-batches of a rank in a step");
   parser.add_choice("--table", options.table, {"none", "strategies", "buffers", "owners"},
                     "print a table of the modeled machine, and draw nothing: strategies beside "
@@ -98,27 +98,27 @@ void declare(program::OptionParser& parser, Options& options) {
 
 void finish(Options& options) {
   if (options.run.model_name == "nano") options.run.model = nn::TransformerConfig::nano();
-  options.run.strategy = std::map<std::string, Strategy>{
+  options.run.recipe.strategy = std::map<std::string, Strategy>{
       {"fsdp", Strategy::fsdp},
       {"ddp", Strategy::ddp},
       {"zero1", Strategy::zero1},
-      {"zero2",
-       Strategy::zero2}}.at(options.strategy);
-  options.run.zero.partition =
-      std::map<std::string, optim::Partition>{{"greedy", optim::Partition::greedy},
-                                              {"flat", optim::Partition::flat},
-                                              {"round_robin", optim::Partition::round_robin}}
-          .at(options.partition);
-  options.run.zero.reduce_buffer_bytes = static_cast<std::size_t>(options.reduce_buffer);
-  options.run.zero.reductions = {.compression = dtype_named(options.compression),
-                                 .overlap = !options.waits};
-  if (options.optimizer == "sgd") options.run.optimizer = StepsWith::sgd;
-  options.run.mixed_precision = {dtype_named(options.param), dtype_named(options.reduce)};
-  if (options.run.ranks % options.run.replicas != 0) {
-    throw InputError(fmt::format("--replicas: is {}, must divide --ranks {}", options.run.replicas,
-                                 options.run.ranks));
+      {"zero2", Strategy::zero2}}.at(options.strategy);
+  options.run.recipe.zero.partition = std::map<std::string, optim::Partition>{
+      {"greedy", optim::Partition::greedy},
+      {"flat", optim::Partition::flat},
+      {"round_robin",
+       optim::Partition::round_robin}}.at(options.partition);
+  options.run.recipe.zero.reduce_buffer_bytes = static_cast<std::size_t>(options.reduce_buffer);
+  options.run.recipe.zero.reductions = {.compression = dtype_named(options.compression),
+                                        .overlap = !options.waits};
+  options.run.recipe.optimizer.name = options.optimizer;
+  if (options.optimizer == "sgd") options.run.recipe.optimizer.adamw.weight_decay = 0;
+  options.run.recipe.precision = {dtype_named(options.param), dtype_named(options.reduce)};
+  if (options.run.recipe.ranks % options.run.recipe.replicas != 0) {
+    throw InputError(fmt::format("--replicas: is {}, must divide --ranks {}",
+                                 options.run.recipe.replicas, options.run.recipe.ranks));
   }
-  if (options.run.replicas > 1 && options.run.strategy != Strategy::fsdp) {
+  if (options.run.recipe.replicas > 1 && options.run.recipe.strategy != Strategy::fsdp) {
     throw InputError(fmt::format(
         "--replicas: with --strategy {} every rank is one already; use fsdp", options.strategy));
   }
@@ -126,19 +126,22 @@ void finish(Options& options) {
   if (options.box > 0 && !options.fake) {
     throw InputError("--box: only a modeled machine has boxes; add --fake");
   }
-  options.run.checkpoints_blocks = options.checkpoint == "block";
-  options.run.offload = {.params = options.offload != "none", .grads = options.offload == "all"};
-  if (options.run.offload.params && !options.fake) {
+  if (options.checkpoint == "block")
+    options.run.recipe.checkpointing = optim::Checkpointing::inside;
+  options.run.recipe.sharding.offload = {.params = options.offload != "none",
+                                         .grads = options.offload == "all"};
+  if (options.run.recipe.sharding.offload.params && !options.fake) {
     throw InputError(
         "--offload: ranks of this machine have one memory, which is device and host; only a "
         "modeled machine has a host apart; add --fake");
   }
-  if (options.run.offload.params && options.run.strategy != Strategy::fsdp) {
+  if (options.run.recipe.sharding.offload.params && options.run.recipe.strategy != Strategy::fsdp) {
     throw InputError(
         fmt::format("--offload: moves shards, and with --strategy {} there are none; use fsdp",
                     options.strategy));
   }
-  if (options.reshard == "never") options.run.reshard = ReshardAfterForward::never();
+  if (options.reshard == "never")
+    options.run.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
 }
 
 void write(const std::filesystem::path& file, const std::string& text) {
@@ -172,8 +175,9 @@ int run(int argc, char** argv) {
   if (options.svg) {
     for (const char* name : {"timeline.svg", "memory.svg"}) io::probe_file(out / name);
   }
-  const RunRecord record = options.fake ? record_fake(options.run, machine, options.run.ranks)
-                                        : record_threads(options.run);
+  const RunRecord record = options.fake
+                               ? record_fake(options.run, machine, options.run.recipe.ranks)
+                               : record_threads(options.run);
   write(out / "timeline.html", to_html(record));
   write(out / "trace.json", to_chrome_json(record));
   if (options.svg) {

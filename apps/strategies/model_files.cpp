@@ -97,14 +97,15 @@ void load_full(TrainedModel& trained, const std::filesystem::path& folder) {
 }
 
 std::vector<std::string> save_full(TrainedModel& trained, const std::filesystem::path& folder,
-                                   io::HfExport how, double lora_scale) {
+                                   io::HfExport how) {
   const AllocationScope as_temp(MemoryKind::temp);
+  const double scale = trained.recipe().lora.scale();
   const std::map<std::string, Tensor> adapters = full_adapters(trained);
   const auto to_export = [&](const std::string& path, const Tensor& full) {
     const std::string linear = path.substr(0, path.rfind('.'));
     const auto a = adapters.find(linear + ".lora_A.weight");
     if (a == adapters.end()) return cast(full, wide_of(full.dtype()));
-    return nn::merge_lora(full, a->second, adapters.at(linear + ".lora_B.weight"), lora_scale);
+    return nn::merge_lora(full, a->second, adapters.at(linear + ".lora_B.weight"), scale);
   };
   std::optional<io::HfFolderWriter> writer;
   std::vector<std::string> missing;

@@ -34,6 +34,6 @@ void load_full(TrainedModel& trained, const std::filesystem::path& folder);
 /// merged into the weights.
 /// @return on rank 0: what the folder should have and lacks, one sentence each
 std::vector<std::string> save_full(TrainedModel& trained, const std::filesystem::path& folder,
-                                   io::HfExport how, double lora_scale = 1);
+                                   io::HfExport how);
 
 }  // namespace fsdp::strategies

@@ -1,74 +1,113 @@
 #include "strategies/trained_model.h"
 
+#include "base/check.h"
 #include "comm/replicas.h"
+#include "nn/lora.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
+#include "task8_beyond/checkpoint.h"
 #include "task8_beyond/mesh.h"
 
 #include <map>
+#include <optional>
+#include <tuple>
 #include <utility>
 
 namespace fsdp::strategies {
 
-TrainedModel::TrainedModel(const Build& build, const Spread& spread,
-                           std::shared_ptr<ProcessGroup> group)
-    : group_(std::move(group)) {
-  spread.strategy == Strategy::fsdp ? shard(build, spread) : replicate(build, spread);
+using optim::Strategy;
+
+FullyShardOptions shard_options(const optim::Recipe& recipe) {
+  FullyShardOptions options;
+  options.reshard_after_forward = recipe.sharding.reshard_after_forward;
+  options.prefetch_depth = recipe.sharding.prefetch_depth;
+  options.in_flight_limit = recipe.sharding.in_flight_limit;
+  options.ignored = recipe.sharding.ignored;
+  options.mixed_precision = recipe.precision;
+  options.offload = recipe.sharding.offload;
+  options.decays = [optimizer = recipe.optimizer](const nn::NamedParameter& each) {
+    return optimizer.decays(each.path);
+  };
+  return options;
 }
 
-void TrainedModel::shard(const Build& build, const Spread& spread) {
-  model_ = spread.is_deferred ? deferred_.build(build) : build();
-  FullyShardOptions options;
-  options.reshard_after_forward = spread.reshard;
-  options.prefetch_depth = spread.prefetch_depth;
-  options.in_flight_limit = spread.in_flight_limit;
-  options.mixed_precision = spread.mixed_precision;
-  options.offload = spread.offload;
-  options.deferred = spread.is_deferred ? &deferred_ : nullptr;
-  if (spread.decays) {
-    options.decays = [decays = spread.decays](const nn::NamedParameter& each) {
-      return decays(each.path);
-    };
+TrainedModel::TrainedModel(const Build& build, const optim::Recipe& recipe,
+                           std::shared_ptr<ProcessGroup> group)
+    : recipe_(recipe), group_(std::move(group)) {
+  FSDP_CHECK((group_ == nullptr) == (recipe.strategy == Strategy::single),
+             "strategy {} {} a process group", name_of(recipe.strategy),
+             group_ == nullptr ? "needs" : "has no use for");
+  recipe.strategy == Strategy::fsdp ? shard(build) : replicate(build);
+}
+
+std::shared_ptr<nn::TransformerLM> TrainedModel::prepared(const Build& build) const {
+  std::shared_ptr<nn::TransformerLM> model = build();
+  if (recipe_.has_lora()) {
+    FSDP_CHECK(recipe_.trained.empty(),
+               "with LoRA, the rest of the model has no masters in float32 from which it could be "
+               "trained");
+    nn::add_lora(*model, {.rank = recipe_.lora.rank,
+                          .alpha = recipe_.lora.alpha,
+                          .targets = recipe_.lora.targets,
+                          .base_dtype = recipe_.precision.param_dtype});
   }
-  shards_ = spread.replicas == 1 ? group_ : make_mesh(*group_, spread.replicas);
+  for (nn::NamedParameter& each : model->named_parameters()) {
+    const std::optional<bool> is_trained = recipe_.says_trained(each.path);
+    if (is_trained) each.variable.set_requires_grad(*is_trained);
+  }
+  if (recipe_.checkpointing == optim::Checkpointing::inside) {
+    for (const auto& block : model->blocks()) checkpoint(*block);
+  }
+  return model;
+}
+
+void TrainedModel::shard(const Build& build) {
+  model_ = deferred_.build([&] { return prepared(build); });
+  FullyShardOptions options = shard_options(recipe_);
+  options.deferred = &deferred_;
+  shards_ = recipe_.replicas == 1 ? group_ : make_mesh(*group_, recipe_.replicas);
   auto sharded = fully_shard(*model_, shards_, std::move(options));
-  sharded->attach_optimizer(spread.make_optimizer);
+  sharded->attach_optimizer([this] { return recipe_.optimizer.make(); });
+  if (recipe_.checkpointing == optim::Checkpointing::around) {
+    for (const auto& block : model_->blocks()) checkpoint_around(sharded->unit(block->path()));
+  }
   sharded_ = sharded.get();
   gradients_ = std::move(sharded);
 }
 
-void TrainedModel::replicate(const Build& build, const Spread& spread) {
-  if (spread.is_deferred) {
+void TrainedModel::replicate(const Build& build) {
+  if (recipe_.has_lora()) {
     DeferredInit deferred;
-    model_ = deferred.build(build);
+    model_ = deferred.build([&] { return prepared(build); });
     deferred.materialize(*model_, Context::current().device());
   } else {
-    model_ = build();
+    model_ = prepared(build);
   }
   const auto variables = model_->variables();
-  masters_ = optim::MasterWeights(variables, spread.mixed_precision);
-  optimizer_ = spread.make_optimizer();
+  masters_ = optim::MasterWeights(variables, recipe_.precision);
+  optimizer_ = recipe_.optimizer.make();
   model_->register_forward_pre_hook([this](nn::Module&) {
     if (std::exchange(masters_changed_, false)) masters_.refresh();
   });
-  const parallel::ReduceOptions& reductions = spread.zero.reductions;
+  const auto& [strategy, zero_options] = std::tie(recipe_.strategy, recipe_.zero);
   std::unique_ptr<parallel::ZeroGradients> zero;
-  if (spread.strategy == Strategy::zero1) {
-    zero = std::make_unique<parallel::Zero1Gradients>(variables, group_, spread.zero, masters_,
-                                                      spread.bucket_bytes);
-  } else if (spread.strategy == Strategy::zero2) {
-    zero = std::make_unique<parallel::Zero2Gradients>(variables, group_, spread.zero, masters_);
-  } else if (spread.strategy == Strategy::ddp) {
-    gradients_ = std::make_unique<parallel::DdpGradients>(variables, group_, spread.bucket_bytes,
-                                                          masters_, reductions);
+  if (strategy == Strategy::zero1) {
+    zero = std::make_unique<parallel::Zero1Gradients>(variables, group_, zero_options, masters_,
+                                                      recipe_.bucket_bytes);
+  } else if (strategy == Strategy::zero2) {
+    zero = std::make_unique<parallel::Zero2Gradients>(variables, group_, zero_options, masters_);
+  } else if (strategy == Strategy::ddp) {
+    gradients_ = std::make_unique<parallel::DdpGradients>(variables, group_, recipe_.bucket_bytes,
+                                                          masters_, zero_options.reductions);
   } else {
-    gradients_ =
-        std::make_unique<optim::LocalGradients>(variables, masters_, reductions.compression);
+    gradients_ = std::make_unique<optim::LocalGradients>(variables, masters_,
+                                                         zero_options.reductions.compression);
   }
   zero_ = zero.get();
   if (zero != nullptr) gradients_ = std::move(zero);
-  if (!spread.decays) return;
-  for (optim::Piece& piece : gradients_->pieces()) piece.decay = spread.decays(piece.key);
+  for (optim::Piece& piece : gradients_->pieces()) {
+    piece.decay = recipe_.optimizer.decays(piece.key);
+  }
 }
 
 optim::Optimizer& TrainedModel::optimizer() {

@@ -10,6 +10,7 @@
 #include "optim/gradient_engine.h"
 #include "optim/master_weights.h"
 #include "optim/optimizer.h"
+#include "optim/recipe.h"
 #include "parallel/zero.h"
 #include "task1_meta_device/meta_device.h"
 #include "task7_integration/integration.h"
@@ -22,25 +23,8 @@
 
 namespace fsdp::strategies {
 
-enum class Strategy { single, ddp, zero1, zero2, fsdp };
-
-/// How a model, its gradients and its optimizer are spread over the ranks.
-struct Spread {
-  Strategy strategy = Strategy::single;
-  int replicas = 1;                                             ///< R of a mesh; fsdp
-  std::size_t bucket_bytes = std::size_t{25} << 20;             ///< ddp, zero1
-  parallel::ZeroOptions zero = {};                              ///< `reductions` also ddp, single
-  ReshardAfterForward reshard = ReshardAfterForward::always();  ///< fsdp, like what follows
-  int prefetch_depth = 1;
-  int in_flight_limit = 0;
-  optim::Offload offload = {};
-  /// Built on meta. With fsdp, no rank ever holds more than its shards; otherwise, no parameter is
-  /// in another format for a moment than in the end.
-  bool is_deferred = false;
-  optim::MixedPrecision mixed_precision = {};  ///< of all strategies
-  std::function<std::shared_ptr<optim::Optimizer>()> make_optimizer = {};
-  std::function<bool(const std::string& path)> decays = {};  ///< none: all do
-};
+/// What task 7 is told of a recipe. The caller adds what is no part of it, such as a meta start.
+FullyShardOptions shard_options(const optim::Recipe& recipe);
 
 /// A part of the training's state that this rank holds.
 struct HeldSlice {
@@ -54,10 +38,14 @@ class TrainedModel {
   using Build = std::function<std::shared_ptr<nn::TransformerLM>()>;
   using Visit = std::function<void(const std::string& path, const Tensor& full)>;
 
-  /// @param build  makes the model, with LoRA and activation checkpointing if there are any
+  /// @param build  makes the model, to which the recipe adds LoRA and checkpointing. With fsdp, it
+  ///               makes it on meta, and no rank ever holds more than its shards; with LoRA, too,
+  ///               so that what is frozen is drawn in the format that it has in the end
   /// @param group  null for Strategy::single
-  TrainedModel(const Build& build, const Spread& spread, std::shared_ptr<ProcessGroup> group);
+  TrainedModel(const Build& build, const optim::Recipe& recipe,
+               std::shared_ptr<ProcessGroup> group);
 
+  const optim::Recipe& recipe() const { return recipe_; }
   nn::TransformerLM& model() { return *model_; }
   optim::GradientEngine& gradients() { return *gradients_; }
   optim::Optimizer& optimizer();
@@ -86,11 +74,13 @@ class TrainedModel {
   void about_to_change();
 
  private:
-  void shard(const Build& build, const Spread& spread);
-  void replicate(const Build& build, const Spread& spread);
+  std::shared_ptr<nn::TransformerLM> prepared(const Build& build) const;
+  void shard(const Build& build);
+  void replicate(const Build& build);
   /// Cuts a whole tensor where this rank begins and ends to own it.
   void add_whole(std::vector<HeldSlice>& held, const nn::NamedParameter& parameter) const;
 
+  const optim::Recipe recipe_;
   std::shared_ptr<ProcessGroup> group_;   // null: alone
   std::shared_ptr<ProcessGroup> shards_;  // fsdp: those that divide the model
   DeferredInit deferred_;                 // outlives what was built under it

@@ -90,7 +90,7 @@ TrainConfig configure(const CommandLine& line) {
                  {"--data.validation", *line.eval, "--training.global_batch_size", "0"});
   }
   TrainConfig config = load_config(line.config, words, line.deepspeed);
-  check_backend(line, config.parallel.ranks);
+  check_backend(line, config.recipe.ranks);
   check_launch(config);
   for (const auto& [key, place] : config.origins) {
     if (line.export_folder || !key.starts_with("export.")) continue;

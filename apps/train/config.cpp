@@ -7,8 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
-#include <sstream>
 #include <utility>
 
 namespace fsdp::train {
@@ -88,15 +86,15 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"training.seed", &c.training.seed, "of weights and order of the data", range(0, 0x1p63)},
       {"training.device", &c.training.device,
        "--device; cuda: of a program that is built with it (docs/gpu.md)", one_of({"cpu", "cuda"})},
-      {"training.max_norm", &c.training.max_norm, "largest gradient norm; 0 = off", range(0, 1e30)},
+      {"training.max_norm", &c.recipe.clip, "largest gradient norm; 0 = off", range(0, 1e30)},
       {"training.no_sync", &c.training.no_sync, "reduce gradients once per step"},
-      {"training.prescale_gradients", &c.training.prescale_gradients,
+      {"training.prescale_gradients", &c.recipe.prescale,
        "scale gradients before they are summed, not after"},
-      {"training.mixed_precision_param", &c.training.mixed_precision_param,
+      {"training.mixed_precision_param", &c.recipe.precision.param_dtype,
        "what the model computes in, beside masters in float32", one_of(formats)},
-      {"training.mixed_precision_reduce", &c.training.mixed_precision_reduce,
+      {"training.mixed_precision_reduce", &c.recipe.precision.reduce_dtype,
        "what gradients are summed in", one_of(formats)},
-      {"training.activation_checkpoint", &c.training.activation_checkpoint,
+      {"training.activation_checkpoint", &c.recipe.checkpointing,
        "block: keep only a block's input, and compute it again in backward",
        one_of({"none", "block"})},
       {"fp16.loss_scale", &c.fp16.loss_scale, "a power of two that stays; 0 = dynamic",
@@ -109,28 +107,31 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"fp16.consecutive_hysteresis", &c.fp16.consecutive_hysteresis,
        "count overflows anew after a step without one"},
       {"fp16.min_loss_scale", &c.fp16.min_loss_scale, "a power of two", range(0x1p-20, 0x1p100)},
-      {"lora.rank", &c.lora.rank, "of the adapters, which alone are trained; 0 = no LoRA",
+      {"lora.rank", &c.recipe.lora.rank, "of the adapters, which alone are trained; 0 = no LoRA",
        range(0, 1e6)},
-      {"lora.alpha", &c.lora.alpha, "adapters count alpha / rank times", range(1e-6, 1e6)},
-      {"lora.targets", &c.lora.targets, "linears with an adapter, separated by commas"},
+      {"lora.alpha", &c.recipe.lora.alpha, "adapters count alpha / rank times", range(1e-6, 1e6)},
+      {"lora.targets", &c.recipe.lora.targets, "linears with an adapter, separated by commas"},
       {"training.eval_every", &c.training.eval_every,
        "steps between evaluations, and after the last; 0 = never", range(0, 1e9)},
       {"metrics.log_freq", &c.log_freq, "steps per progress line", range(1, 1e9)},
       {"metrics.wall_clock_breakdown", &c.wall_clock_breakdown,
        "with a progress line, how long the phases of its step took"},
-      {"optimizer.name", &c.optimizer.name, "which one",
+      {"optimizer.name", &c.recipe.optimizer.name, "which one",
        one_of({"adamw", "adam", "adamax", "adagrad", "adadelta", "sgd"})},
       {"optimizer.lr", &c.schedule.lr, "the highest learning rate", range(0, 1e6)},
-      {"optimizer.beta1", &c.optimizer.adamw.beta1, "adamw, adam, adamax", range(0, 0.9999999)},
-      {"optimizer.beta2", &c.optimizer.adamw.beta2, "adamw, adam, adamax", range(0, 0.9999999)},
-      {"optimizer.eps", &c.optimizer.adamw.eps, "all but sgd", range(1e-30, 1)},
-      {"optimizer.weight_decay", &c.optimizer.adamw.weight_decay, "of all parameters", range(0, 1)},
-      {"optimizer.decay_norms", &c.optimizer.decay_norms, "false: not of norm weights"},
-      {"optimizer.momentum", &c.optimizer.momentum, "sgd", range(0, 0.9999999)},
-      {"optimizer.lr_decay", &c.optimizer.lr_decay, "adagrad", range(0, 1e6)},
-      {"optimizer.initial_accumulator_value", &c.optimizer.initial_accumulator_value, "adagrad",
-       range(0, 1e30)},
-      {"optimizer.rho", &c.optimizer.rho, "adadelta", range(0, 0.9999999)},
+      {"optimizer.beta1", &c.recipe.optimizer.adamw.beta1, "adamw, adam, adamax",
+       range(0, 0.9999999)},
+      {"optimizer.beta2", &c.recipe.optimizer.adamw.beta2, "adamw, adam, adamax",
+       range(0, 0.9999999)},
+      {"optimizer.eps", &c.recipe.optimizer.adamw.eps, "all but sgd", range(1e-30, 1)},
+      {"optimizer.weight_decay", &c.recipe.optimizer.adamw.weight_decay, "of all parameters",
+       range(0, 1)},
+      {"optimizer.decay_norms", &c.recipe.optimizer.decay_norms, "false: not of norm weights"},
+      {"optimizer.momentum", &c.recipe.optimizer.momentum, "sgd", range(0, 0.9999999)},
+      {"optimizer.lr_decay", &c.recipe.optimizer.lr_decay, "adagrad", range(0, 1e6)},
+      {"optimizer.initial_accumulator_value", &c.recipe.optimizer.initial_accumulator_value,
+       "adagrad", range(0, 1e30)},
+      {"optimizer.rho", &c.recipe.optimizer.rho, "adadelta", range(0, 0.9999999)},
       {"lr_scheduler.kind", &c.schedule_kind, "of learning rate",
        one_of({"constant", "warmup_linear", "warmup_cosine", "warmup_log", "warmup_from_min",
                "warmup_log_decay", "warmup_from_min_decay"})},
@@ -138,30 +139,30 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"lr_scheduler.warmup_steps", &c.schedule.warmup_steps, "of the warm-up", range(0, 1e9)},
       {"lr_scheduler.total_steps", &c.schedule.total_steps, "end of the decay; 0 = training.steps",
        range(0, 1e9)},
-      {"parallel.strategy", &c.parallel.strategy, "--strategy",
+      {"parallel.strategy", &c.recipe.strategy, "--strategy",
        one_of({"single", "ddp", "zero1", "zero2", "fsdp"})},
-      {"parallel.ranks", &c.parallel.ranks, "W; --ranks", range(1, most_ranks)},
-      {"parallel.data_parallel_replicate_degree", &c.parallel.replicate_degree,
+      {"parallel.ranks", &c.recipe.ranks, "W; --ranks", range(1, most_ranks)},
+      {"parallel.data_parallel_replicate_degree", &c.recipe.replicas,
        "R: replicas of ranks / R shards each", range(1, most_ranks)},
       {"parallel.threads_per_rank", &c.parallel.threads_per_rank, "inside one rank", range(1, 256)},
-      {"parallel.reshard_after_forward", &c.parallel.reshard_after_forward,
+      {"parallel.reshard_after_forward", &c.recipe.sharding.reshard_after_forward,
        "a number s: within groups of s ranks", range(2, most_ranks)},
-      {"parallel.prefetch_depth", &c.parallel.prefetch_depth, "units gathered early",
+      {"parallel.prefetch_depth", &c.recipe.sharding.prefetch_depth, "units gathered early",
        range(0, 1000)},
-      {"parallel.in_flight_limit", &c.parallel.in_flight_limit,
+      {"parallel.in_flight_limit", &c.recipe.sharding.in_flight_limit,
        "gathers at once; 0 = prefetch_depth", range(0, 1000)},
-      {"parallel.offload_params", &c.parallel.offload_params,
+      {"parallel.offload_params", &c.recipe.sharding.offload.params,
        "shards in host memory; not on a CPU, whose memory that is"},
-      {"parallel.offload_grads", &c.parallel.offload_grads, "gradient shards too"},
-      {"parallel.zero_partition", &c.parallel.zero_partition,
+      {"parallel.offload_grads", &c.recipe.sharding.offload.grads, "gradient shards too"},
+      {"parallel.zero_partition", &c.recipe.zero.partition,
        "zero1, zero2: parameters to the least loaded rank, or one cut through all",
        one_of({"greedy", "flat", "round_robin"})},
       {"parallel.reduce_buffer_size", &c.parallel.reduce_buffer_size,
        "zero2: bytes of small gradients reduced together; 0 = each by itself", range(0, 1e18)},
-      {"parallel.gradient_compression", &c.parallel.gradient_compression,
+      {"parallel.gradient_compression", &c.recipe.zero.reductions.compression,
        "not fsdp: gradients travel, and are rounded, in 16 bits",
        one_of({"none", "float16", "bfloat16"})},
-      {"parallel.overlap_comm", &c.parallel.overlap_comm,
+      {"parallel.overlap_comm", &c.recipe.zero.reductions.overlap,
        "ddp, zero1, zero2: gradients are reduced while backward goes on"},
       {"parallel.reduce_bucket_size", &c.parallel.reduce_bucket_size,
        "ddp, zero1, zero2: elements of gradients reduced together; 0 = 25 MiB, with zero2 "
@@ -170,11 +171,11 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"parallel.allgather_bucket_size", &c.parallel.allgather_bucket_size,
        "zero1, zero2: elements of updated parameters broadcast together; 0 = 25 MiB",
        range(0, 1e17)},
-      {"parallel.contiguous_gradients", &c.parallel.contiguous_gradients,
+      {"parallel.contiguous_gradients", &c.recipe.zero.contiguous_gradients,
        "zero2: gradients are copied into the buffer that they travel in as they appear"},
-      {"parallel.reduce_scatter", &c.parallel.reduce_scatter,
+      {"parallel.reduce_scatter", &c.recipe.zero.reduce_scatter,
        "zero2: gradients are reduced to their owner; false: all-reduced"},
-      {"parallel.broadcast_fp16", &c.parallel.broadcast_fp16,
+      {"parallel.broadcast_fp16", &c.recipe.zero.broadcast_fp16,
        "zero1, zero2: updated parameters travel, and are rounded, as float16"},
       {"parallel.device_collectives", &c.parallel.device_collectives,
        "of ranks on cuda: canonical adds as a CPU does, to the last bit; nccl is faster, needs a "
@@ -262,44 +263,10 @@ std::string describe_keys() {
   return all;
 }
 
-bool OptimizerConfig::looks_at(const std::string& key) const {
-  const auto is_one_of = [&](std::initializer_list<const char*> names) {
-    return std::ranges::find(names, name) != names.end();
-  };
-  if (key == "optimizer.beta1" || key == "optimizer.beta2") {
-    return is_one_of({"adamw", "adam", "adamax"});
-  }
-  if (key == "optimizer.eps") return name != "sgd";
-  if (key == "optimizer.momentum") return name == "sgd";
-  if (key == "optimizer.lr_decay" || key == "optimizer.initial_accumulator_value") {
-    return name == "adagrad";
-  }
-  return key != "optimizer.rho" || name == "adadelta";
-}
-
-optim::MixedPrecision TrainConfig::mixed_precision() const {
-  return {dtype_named(training.mixed_precision_param),
-          dtype_named(training.mixed_precision_reduce)};
-}
-
-std::optional<DType> ParallelConfig::compression() const {
-  return dtype_named(gradient_compression);  // none is no format
-}
-
-nn::LoraOptions TrainConfig::lora_options() const {
-  nn::LoraOptions options{.rank = lora.rank,
-                          .alpha = lora.alpha,
-                          .targets = {},
-                          .base_dtype = mixed_precision().param_dtype};
-  std::istringstream names(lora.targets);
-  for (std::string name; std::getline(names, name, ',');) options.targets.push_back(name);
-  return options;
-}
-
 std::int64_t TrainConfig::lora_widths() const {
   const std::int64_t d = model.hidden_size, f = model.intermediate_size;
   std::int64_t widths = 0;
-  for (const std::string& target : lora_options().targets) {
+  for (const std::string& target : recipe.lora.targets) {
     if (target == "q_proj" || target == "o_proj") widths += d + model.query_width();
     if (target == "k_proj" || target == "v_proj") widths += d + model.kv_width();
     if (target == "gate_proj" || target == "up_proj" || target == "down_proj") widths += d + f;
@@ -308,7 +275,7 @@ std::int64_t TrainConfig::lora_widths() const {
 }
 
 std::int64_t TrainConfig::lora_parameters() const {
-  return model.num_hidden_layers * lora.rank * lora_widths();
+  return model.num_hidden_layers * recipe.lora.rank * lora_widths();
 }
 
 optim::LossScaler TrainConfig::loss_scaler() const {
@@ -321,8 +288,32 @@ optim::LossScaler TrainConfig::loss_scaler() const {
                             .least = fp16.min_loss_scale});
 }
 
+void TrainConfig::settle() {
+  if (recipe.strategy != optim::Strategy::fsdp) recipe.replicas = 1;  // a remark says so
+  if (!recipe.is_zero()) recipe.zero.broadcast_fp16 = false;          // likewise
+  if (recipe.strategy == optim::Strategy::fsdp) recipe.zero.reductions.compression.reset();
+  const std::int64_t micro_step = training.local_batch_size * recipe.ranks;
+  if (training.global_batch_size == 0) training.global_batch_size = micro_step;
+  // At least one, so that check() is the one to say that they do not divide.
+  recipe.micro_steps = static_cast<int>(std::max<std::int64_t>(micro_batches() / recipe.ranks, 1));
+  recipe.micro_steps_per_reduction = training.no_sync ? recipe.micro_steps : 1;
+
+  // A bucket's gradients are made in it, so they have the format that the model computes in.
+  const auto reduced = static_cast<std::size_t>(parallel.reduce_bucket_size);
+  const std::size_t element = size_of(recipe.precision.param_dtype_for(DType::float32));
+  recipe.bucket_bytes = reduced == 0 ? optim::kBucketBytes : reduced * element;
+  const std::size_t sum = size_of(recipe.precision.reduce_dtype_for(DType::float32));
+  recipe.zero.reduce_buffer_bytes =
+      reduced == 0 ? static_cast<std::size_t>(parallel.reduce_buffer_size) : reduced * sum;
+  const DType broadcast = recipe.zero.broadcast_fp16 ? DType::float16 : DType::float32;
+  recipe.zero.broadcast_buffer_bytes =
+      parallel.allgather_bucket_size == 0
+          ? optim::kBucketBytes
+          : static_cast<std::size_t>(parallel.allgather_bucket_size) * size_of(broadcast);
+}
+
 double TrainConfig::prescale() const {
-  return training.prescale_gradients ? optim::prescale_of(micro_batches()) : 1;
+  return recipe.prescale ? optim::prescale_of(micro_batches()) : 1;
 }
 
 std::string TrainConfig::origin(const std::string& key) const {

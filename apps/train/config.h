@@ -5,14 +5,10 @@
 
 #include "base/printable.h"
 #include "io/hf_folder.h"
-#include "nn/lora.h"
 #include "nn/transformer.h"
 #include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
-#include "optim/mixed_precision.h"
-#include "optim/offload.h"
-#include "optim/optimizer.h"
-#include "task3_forward/forward.h"
+#include "optim/recipe.h"
 #include "train/config_keys.h"
 
 #include <cstdint>
@@ -38,14 +34,8 @@ struct TrainingConfig {
   std::int64_t seq_len = 0;            ///< 0 = model.max_position_embeddings
   std::int64_t seed = 1;               ///< of initialization and of the order of the data
   std::string device = "cpu";          ///< where the ranks compute: cpu, cuda
-  double max_norm = 1.0;               ///< largest norm of the whole gradient; 0 = off
   bool no_sync = false;                ///< reduce once per step, not once per micro-batch
-  bool prescale_gradients = false;     ///< scale before they are summed; see optim::prescale_of
   std::int64_t eval_every = 0;         ///< steps between two evaluations; 0 = none
-  std::string mixed_precision_param = "float32";   ///< what the model computes in
-  std::string mixed_precision_reduce = "float32";  ///< what gradients are summed in
-  /// none, or block: backward runs the forward of a block again, and only its input is kept
-  std::string activation_checkpoint = "none";
 };
 
 /// Loss scaling, which only a model in float16 needs; DeepSpeed's names and defaults.
@@ -58,52 +48,15 @@ struct Fp16Config {
   double min_loss_scale = 1;
 };
 
-struct OptimizerConfig {
-  std::string name = "adamw";            ///< adamw, adam, adamax, adagrad, adadelta, sgd
-  optim::AdamW::Options adamw;           ///< and what other optimizers have of these
-  double momentum = 0;                   ///< sgd
-  double lr_decay = 0;                   ///< adagrad
-  double initial_accumulator_value = 0;  ///< adagrad
-  double rho = 0.9;                      ///< adadelta
-  bool decay_norms = true;               ///< false: weight decay spares the weights of the norms
-
-  /// Whether the optimizer of this name looks at a key, such as "optimizer.eps".
-  bool looks_at(const std::string& key) const;
-};
-
-/// LoRA: only small adapters beside a few linears are trained (nn/lora.h).
-struct LoraConfig {
-  std::int64_t rank = 0;  ///< 0 = off: everything is trained
-  double alpha = 16;
-  std::string targets = "q_proj,v_proj";  ///< names of linears in a block
-};
-
+/// Of the ranks, what is no part of the recipe, or is told in other units there.
 struct ParallelConfig {
-  std::string strategy = "single";    ///< single, ddp, zero1, zero2, fsdp
-  std::int64_t ranks = 1;             ///< W
-  std::int64_t replicate_degree = 1;  ///< R: replicas of the shards, see comm/replicas.h
   std::int64_t threads_per_rank = 1;
-  ReshardAfterForward reshard_after_forward;
-  std::int64_t prefetch_depth = 1;
-  std::int64_t in_flight_limit = 0;
-  bool offload_params = false;  ///< not on a CPU, which has no memory but the host's
-  bool offload_grads = false;
-  std::string gradient_compression = "none";  ///< none, float16, bfloat16; not fsdp
-  bool overlap_comm = true;                   ///< false: reductions are waited for at once
-  std::int64_t reduce_bucket_size = 0;        ///< elements reduced together; 0 = 25 MiB, or (zero2)
-                                              ///< what reduce_buffer_size says
-  std::int64_t allgather_bucket_size = 0;     ///< elements broadcast together; 0 = 25 MiB
-  std::string zero_partition = "greedy";      ///< who owns what: greedy, flat, round_robin
-  std::int64_t reduce_buffer_size = 0;        ///< bytes reduced together; 0 = each by itself
-  bool contiguous_gradients = true;           ///< copied where they travel as they appear
-  bool reduce_scatter = true;                 ///< reduced to their owner, not all-reduced
-  bool broadcast_fp16 = false;                ///< of updated parameters
+  std::int64_t reduce_bucket_size = 0;     ///< elements reduced together; 0 = 25 MiB, or (zero2)
+                                           ///< what reduce_buffer_size says
+  std::int64_t allgather_bucket_size = 0;  ///< elements broadcast together; 0 = 25 MiB
+  std::int64_t reduce_buffer_size = 0;     ///< bytes reduced together; 0 = each by itself
   std::string device_collectives = "canonical";  ///< on cuda: canonical, nccl (DeviceData)
   bool check_memory = true;                      ///< refuse what the memory formula says cannot fit
-
-  bool is_zero() const { return strategy == "zero1" || strategy == "zero2"; }
-  std::optional<DType> compression() const;                         ///< gradient_compression
-  std::int64_t shards() const { return ranks / replicate_degree; }  ///< S, with fsdp
 };
 
 struct CheckpointConfig {
@@ -135,8 +88,8 @@ struct TrainConfig {
   DataConfig data;
   TrainingConfig training;
   Fp16Config fp16;
-  LoraConfig lora;
-  OptimizerConfig optimizer;
+  optim::Recipe recipe = {
+      .precision = {.param_dtype = DType::float32, .reduce_dtype = DType::float32}, .clip = 1.0};
   std::string schedule_kind = "constant";  ///< lr_scheduler.kind
   optim::LrSchedule schedule;
   ParallelConfig parallel;
@@ -154,23 +107,17 @@ struct TrainConfig {
 
   /// What the model is called: its preset, or the folder it starts from.
   std::string model_name() const { return from.empty() ? preset : printable(from); }
-  int world_size() const { return static_cast<int>(parallel.ranks); }
   std::int64_t sequence_length() const {
     return training.seq_len == 0 ? model.max_position_embeddings : training.seq_len;
   }
-  optim::MixedPrecision mixed_precision() const;
-  optim::Offload offload() const { return {parallel.offload_params, parallel.offload_grads}; }
-  bool checkpoints_blocks() const { return training.activation_checkpoint == "block"; }
-  bool has_lora() const { return lora.rank > 0; }
-  nn::LoraOptions lora_options() const;
   std::int64_t lora_widths() const;  ///< inputs and outputs of a block's linears with an adapter
   std::int64_t lora_parameters() const;  ///< elements of all adapters
   /// Something is in float16, whose range is small.
   bool has_float16() const {
-    return scales_loss() || training.mixed_precision_reduce == "float16" ||
-           parallel.gradient_compression == "float16";
+    return scales_loss() || recipe.precision.reduce_dtype == DType::float16 ||
+           recipe.zero.reductions.compression == DType::float16;
   }
-  bool scales_loss() const { return training.mixed_precision_param == "float16"; }
+  bool scales_loss() const { return recipe.precision.param_dtype == DType::float16; }
   optim::LossScaler loss_scaler() const;
   /// What d(loss) is multiplied by beside the loss scale.
   double prescale() const;
@@ -185,8 +132,11 @@ struct TrainConfig {
   }
   /// Place and key as a message begins: "tiny.toml:12: training.steps".
   std::string origin(const std::string& key) const;
+  /// Fills in training.global_batch_size, and what of the recipe follows from several keys. After a
+  /// change of any of them by hand, it has to be called again.
+  void settle();
   /// @throws InputError for values that contradict each other, or would silently do something other
-  /// than what was asked. Fills in training.global_batch_size and the remarks.
+  /// than what was asked. Settles first, and fills in the remarks.
   void check();
 };
 

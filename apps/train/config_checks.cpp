@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -38,33 +37,17 @@ void check_model(const TrainConfig& config) {
             "is {}, at most model.max_position_embeddings = {}", config.sequence_length(), most);
 }
 
-void check_ranks(TrainConfig& config) {
-  const std::int64_t ranks = config.parallel.ranks;
-  refuse_if(config.parallel.strategy == "single" && ranks != 1, config, "parallel.ranks",
-            "is {}, but strategy \"single\" is one process; use ranks 1, or strategy ddp, zero1, "
-            "zero2 or fsdp",
-            ranks);
-  std::int64_t& replicas = config.parallel.replicate_degree;
-  if (config.parallel.strategy != "fsdp") replicas = 1;                    // a remark says so
-  if (!config.parallel.is_zero()) config.parallel.broadcast_fp16 = false;  // likewise
-  if (config.parallel.strategy == "fsdp") config.parallel.gradient_compression = "none";
-  refuse_if(ranks % replicas != 0, config, "parallel.data_parallel_replicate_degree",
-            "is {}, must divide parallel.ranks {}", replicas, ranks);
-  const std::int64_t shards = config.parallel.shards();
-  const auto& [kind, group] = config.parallel.reshard_after_forward;
-  refuse_if(kind == ReshardAfterForward::Kind::within && (group >= shards || shards % group != 0),
-            config, "parallel.reshard_after_forward",
-            "is {}, must be true, false, or a number that divides {} and lies strictly between 1 "
-            "and {}",
-            group,
-            replicas == 1 ? fmt::format("parallel.ranks {}", ranks)
-                          : fmt::format("the {} ranks of a replica", shards),
-            shards);
+void check_recipe(const TrainConfig& config) {
+  try {
+    config.recipe.validate();
+  } catch (const optim::RecipeError& error) {
+    throw InputError(config.origin(error.key()) + ": " + error.why());
+  }
 }
 
 void check_buckets(const TrainConfig& config) {
   const ParallelConfig& parallel = config.parallel;
-  refuse_if(parallel.strategy == "zero2" && parallel.reduce_bucket_size > 0 &&
+  refuse_if(config.recipe.strategy == optim::Strategy::zero2 && parallel.reduce_bucket_size > 0 &&
                 parallel.reduce_buffer_size > 0,
             config, "parallel.reduce_bucket_size",
             "is {} elements, but parallel.reduce_buffer_size is {} bytes, and both say what is "
@@ -74,8 +57,8 @@ void check_buckets(const TrainConfig& config) {
 
 // A program has CUDA if it is linked with it, and a machine if it has a card.
 void check_device(TrainConfig& config) {
-  const ParallelConfig& parallel = config.parallel;
-  const bool is_nccl = parallel.device_collectives == "nccl" && parallel.strategy != "single";
+  const bool is_single = config.recipe.strategy == optim::Strategy::single;
+  const bool is_nccl = config.parallel.device_collectives == "nccl" && !is_single;
   if (config.is_modeled) config.training.device = "cpu";  // a remark says so
   if (config.training.device == "cpu") return;
   refuse_if(accelerator() == nullptr, config, "training.device",
@@ -87,7 +70,7 @@ void check_device(TrainConfig& config) {
   } catch (const Error& error) {
     throw InputError(config.origin("training.device") + ": is cuda: " + error.what());
   }
-  if (const auto launch = mpi::launched(); launch && parallel.strategy != "single") {
+  if (const auto launch = mpi::launched(); launch && !is_single) {
     refuse_if(!is_nccl, config, "parallel.device_collectives",
               "is canonical, which adds between ranks that are threads, but mpirun has started "
               "this program; set it to nccl, or start the program without mpirun");
@@ -97,39 +80,32 @@ void check_device(TrainConfig& config) {
               "has {}; start fewer processes here",
               launch->size_here, count);
   }
-  refuse_if(is_nccl && !mpi::launched() && count < parallel.ranks, config,
+  refuse_if(is_nccl && !mpi::launched() && count < config.recipe.ranks, config,
             "parallel.device_collectives",
             "is nccl, which needs a card for each of the {} ranks, and this machine has {}; use "
             "canonical, with which ranks share cards",
-            parallel.ranks, count);
+            config.recipe.ranks, count);
 }
 
 // Only a card, and a modeled machine, has a memory beside the host's.
 void check_offload(const TrainConfig& config) {
-  const auto& [params, grads] =
-      std::tie(config.parallel.offload_params, config.parallel.offload_grads);
-  refuse_if(grads && !params, config, "parallel.offload_grads",
-            "is true, but parallel.offload_params is false: the optimizer steps where the "
-            "parameters are, and needs their gradients there; set neither");
+  const bool params = config.recipe.sharding.offload.params;
   refuse_if(params && !config.is_modeled && config.training.device == "cpu", config,
             "parallel.offload_params",
             "is true, but ranks compute on the CPU: device and host are one memory there, so "
             "offload would copy every shard and save no byte; leave it out, or see what it does to "
             "a machine with two memories: unshard-report --fake --offload all --out FOLDER");
-  refuse_if(params && config.parallel.strategy != "fsdp", config, "parallel.offload_params",
-            "is true, but strategy {} has no shards to move; use fsdp", config.parallel.strategy);
 }
 
 // The product rule: global = local x ranks x micro-steps.
-void check_batch(TrainConfig& config) {
-  const std::int64_t micro_step = config.training.local_batch_size * config.parallel.ranks;
-  std::int64_t& global = config.training.global_batch_size;
-  if (global == 0) global = micro_step;
+void check_batch(const TrainConfig& config) {
+  const std::int64_t micro_step = config.training.local_batch_size * config.recipe.ranks;
+  const std::int64_t global = config.training.global_batch_size;
   const std::int64_t below = std::max(global / micro_step, std::int64_t{1}) * micro_step;
   refuse_if(global % micro_step != 0, config, "training.global_batch_size",
             "is {}, must be a multiple of training.local_batch_size {} x parallel.ranks {} = {}, "
             "such as {} or {}",
-            global, config.training.local_batch_size, config.parallel.ranks, micro_step, below,
+            global, config.training.local_batch_size, config.recipe.ranks, micro_step, below,
             below + micro_step);
 }
 
@@ -182,8 +158,8 @@ void check_validation(const TrainConfig& config) {
 void check_lora(const TrainConfig& config) {
   const std::vector<std::string> linears = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                             "gate_proj", "up_proj", "down_proj"};
-  if (!config.has_lora()) return;
-  std::vector<std::string> targets = config.lora_options().targets;
+  if (!config.recipe.has_lora()) return;
+  std::vector<std::string> targets = config.recipe.lora.targets;
   refuse_if(targets.empty(), config, "lora.targets", "is empty; name at least one of {}",
             fmt::join(linears, ", "));
   std::ranges::sort(targets);
@@ -198,6 +174,8 @@ void check_lora(const TrainConfig& config) {
 
 // What was given and changes nothing.
 void remark(TrainConfig& config) {
+  const bool is_single = config.recipe.strategy == optim::Strategy::single;
+  const bool is_sharded = config.recipe.strategy == optim::Strategy::fsdp;
   const auto idle = [&](bool is_idle, const std::vector<const char*>& keys, const char* why) {
     for (const char* key : keys) {
       if (!is_idle || !config.origins.contains(key)) continue;
@@ -210,26 +188,25 @@ void remark(TrainConfig& config) {
   idle(!config.model.rope_scaling.is_on(),
        {"model.rope_low_freq_factor", "model.rope_high_freq_factor", "model.rope_original_context"},
        "while model.rope_factor is 0");
-  const std::string with_it = "with optimizer.name " + config.optimizer.name;
+  const std::string with_it = "with optimizer.name " + config.recipe.optimizer.name;
   for (const char* key :
        {"optimizer.momentum", "optimizer.beta1", "optimizer.beta2", "optimizer.eps",
         "optimizer.lr_decay", "optimizer.initial_accumulator_value", "optimizer.rho"}) {
-    idle(!config.optimizer.looks_at(key), {key}, with_it.c_str());
+    idle(!config.recipe.optimizer.looks_at(key), {key}, with_it.c_str());
   }
-  idle(config.parallel.strategy != "fsdp",
+  idle(!is_sharded,
        {"parallel.data_parallel_replicate_degree", "parallel.reshard_after_forward",
         "parallel.prefetch_depth", "parallel.in_flight_limit"},
        "without parallel.strategy fsdp");
-  idle(!config.parallel.is_zero(),
+  idle(!config.recipe.is_zero(),
        {"parallel.zero_partition", "parallel.broadcast_fp16", "parallel.allgather_bucket_size"},
        "without parallel.strategy zero1 or zero2");
-  idle(config.parallel.strategy != "zero2",
+  idle(config.recipe.strategy != optim::Strategy::zero2,
        {"parallel.reduce_buffer_size", "parallel.contiguous_gradients", "parallel.reduce_scatter"},
        "without parallel.strategy zero2");
-  idle(config.parallel.strategy == "single" || config.parallel.strategy == "fsdp",
-       {"parallel.overlap_comm", "parallel.reduce_bucket_size"},
+  idle(is_single || is_sharded, {"parallel.overlap_comm", "parallel.reduce_bucket_size"},
        "without parallel.strategy ddp, zero1 or zero2");
-  idle(config.parallel.strategy == "fsdp", {"parallel.gradient_compression"},
+  idle(is_sharded, {"parallel.gradient_compression"},
        "with parallel.strategy fsdp, where training.mixed_precision_reduce says what travels");
   idle(!config.scales_loss(),
        {"fp16.loss_scale", "fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
@@ -239,15 +216,13 @@ void remark(TrainConfig& config) {
        {"fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
         "fp16.consecutive_hysteresis", "fp16.min_loss_scale"},
        "with an fp16.loss_scale that stays");
-  const auto& [param, reduce] =
-      std::tie(config.training.mixed_precision_param, config.training.mixed_precision_reduce);
-  if (reduce == "float16" && param != "float16") {
+  if (config.recipe.precision.reduce_dtype == DType::float16 && !config.scales_loss()) {
     config.remarks.push_back(
         config.origin("training.mixed_precision_reduce") +
         ": in float16, small gradients become 0 and large ones overflow, and only with "
         "training.mixed_precision_param float16 is the loss scaled");
   }
-  if (config.parallel.gradient_compression == "float16" && !config.scales_loss()) {
+  if (config.recipe.zero.reductions.compression == DType::float16 && !config.scales_loss()) {
     config.remarks.push_back(
         config.origin("parallel.gradient_compression") +
         ": in float16, small gradients become 0 and large ones overflow; bfloat16 has the range of "
@@ -256,12 +231,11 @@ void remark(TrainConfig& config) {
   idle(config.micro_batches() == 1, {"training.prescale_gradients"},
        "while a step has one micro-batch");
   idle(config.is_modeled, {"training.device"}, "on a modeled machine");
-  idle(config.training.device == "cpu" || config.parallel.strategy == "single",
-       {"parallel.device_collectives"},
+  idle(config.training.device == "cpu" || is_single, {"parallel.device_collectives"},
        config.is_modeled                 ? "on a modeled machine"
        : config.training.device == "cpu" ? "on the CPU"
                                          : "with strategy single");
-  idle(!config.has_lora(), {"lora.alpha", "lora.targets"}, "while lora.rank is 0");
+  idle(!config.recipe.has_lora(), {"lora.alpha", "lora.targets"}, "while lora.rank is 0");
   idle(config.training.eval_every == 0 && !config.data.validation.empty(), {"data.validation"},
        "while training.eval_every is 0");
   idle(config.sample.max_new_tokens == 0, {"sample.prompt", "sample.temperature", "sample.top_k"},
@@ -272,9 +246,10 @@ void remark(TrainConfig& config) {
 
 void TrainConfig::check() {
   check_model(*this);
-  check_ranks(*this);
+  settle();
   check_device(*this);
   check_offload(*this);
+  check_recipe(*this);
   check_buckets(*this);
   check_batch(*this);
   check_loss_scale(*this);

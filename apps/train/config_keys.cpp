@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <sstream>
+#include <type_traits>
 
 namespace fsdp::train {
 namespace {
@@ -32,6 +34,29 @@ bool read(const std::string& text, std::string& value, const Allowed& allowed) {
   return std::ranges::find(allowed.words, text) != allowed.words.end();
 }
 
+bool read(const std::string& text, std::vector<std::string>& value, const Allowed& allowed) {
+  std::string names_text;
+  if (!read(text, names_text, allowed)) return false;
+  value.clear();
+  std::istringstream names(names_text);
+  for (std::string name; std::getline(names, name, ',');) value.push_back(name);
+  return true;
+}
+
+bool read(const std::string& text, std::optional<DType>& value, const Allowed& allowed) {
+  value = dtype_named(text);
+  return std::ranges::find(allowed.words, text) != allowed.words.end();
+}
+
+template <class Enum>
+requires std::is_enum_v<Enum>
+bool read(const std::string& text, Enum& value, const Allowed& allowed) {
+  const auto word = std::ranges::find(allowed.words, text);
+  if (word == allowed.words.end()) return false;
+  value = static_cast<Enum>(word - allowed.words.begin());
+  return true;
+}
+
 bool read(const std::string& text, ReshardAfterForward& value, const Allowed& allowed) {
   bool always = false;
   if (read(text, always, allowed)) {
@@ -43,16 +68,34 @@ bool read(const std::string& text, ReshardAfterForward& value, const Allowed& al
 }
 
 template <class T>
-std::string show(const T& value) {
-  return fmt::format("{}", value);
+std::string show(const T& value, const Allowed& allowed) {
+  if constexpr (std::is_enum_v<T>) {
+    return allowed.words.at(static_cast<std::size_t>(value));
+  } else {
+    return fmt::format("{}", value);
+  }
 }
 
-std::string show(const ReshardAfterForward& value) {
+std::string show(const std::vector<std::string>& value, const Allowed&) {
+  return fmt::format("{}", fmt::join(value, ","));
+}
+
+std::string show(const std::optional<DType>& value, const Allowed&) {
+  return value ? std::string(name_of(*value)) : "none";
+}
+
+std::string show(const ReshardAfterForward& value, const Allowed& allowed) {
   using Kind = ReshardAfterForward::Kind;
-  return value.kind == Kind::within ? show(value.ranks) : show(value.kind == Kind::always);
+  return value.kind == Kind::within ? show(value.ranks, allowed)
+                                    : show(value.kind == Kind::always, allowed);
 }
 
 }  // namespace
+
+bool Key::is_text() const {
+  return !allowed.words.empty() || std::holds_alternative<std::string*>(member) ||
+         std::holds_alternative<std::vector<std::string>*>(member);
+}
 
 std::string Key::values() const {
   if (!allowed.words.empty()) return fmt::format("one of {}", fmt::join(allowed.words, ", "));
@@ -69,7 +112,7 @@ bool Key::set(const std::string& text) const {
 }
 
 std::string Key::get() const {
-  return std::visit([](auto* value) { return show(*value); }, member);
+  return std::visit([&](auto* value) { return show(*value, allowed); }, member);
 }
 
 void Setting::apply(const std::vector<Key>& keys) const {

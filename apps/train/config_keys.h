@@ -4,7 +4,7 @@
 /// the program. Here it would read 010 as 8, yes as true and NaN as within every range.
 #pragma once
 
-#include "task3_forward/forward.h"
+#include "optim/recipe.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -29,11 +29,16 @@ inline Allowed one_of(std::vector<std::string> words) { return {.words = std::mo
 /// A key and the member of a configuration that it sets.
 struct Key {
   std::string name;  ///< "training.steps"
-  std::variant<int*, std::int64_t*, double*, bool*, std::string*, ReshardAfterForward*> member;
+  /// Of an enum, the words that are allowed are its values in their order. A list is one text with
+  /// commas, and a format that is missing is "none".
+  std::variant<int*, std::int64_t*, double*, bool*, std::string*, std::vector<std::string>*,
+               std::optional<DType>*, optim::Strategy*, optim::Partition*, optim::Checkpointing*,
+               ReshardAfterForward*>
+      member;
   std::string meaning;  ///< for --help
   Allowed allowed = {};
 
-  bool is_text() const { return std::holds_alternative<std::string*>(member); }
+  bool is_text() const;
   /// As --help has them: "a whole number between 1 and 256", "true or false", "one of a, b".
   std::string values() const;
   /// Sets the member; false if the text is none of these values.

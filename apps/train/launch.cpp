@@ -15,7 +15,7 @@ std::vector<std::string> words_of_launch() {
 
 void check_launch(const TrainConfig& config) {
   const auto launch = mpi::launched();
-  const std::int64_t ranks = config.parallel.ranks;
+  const std::int64_t ranks = config.recipe.ranks;
   if (!launch || ranks == launch->size) return;
   throw InputError(fmt::format(
       "command line: parallel.ranks: is {}, but mpirun has started {} process{}; leave it out, or "

@@ -49,10 +49,10 @@ struct Plan {
 
 /// "fsdp", "fsdp, 2 replicas of 4 shards"
 std::string placement_of(const TrainConfig& config) {
-  const ParallelConfig& parallel = config.parallel;
-  if (parallel.replicate_degree == 1) return parallel.strategy;
-  return fmt::format("{}, {} replicas of {} shard{}", parallel.strategy, parallel.replicate_degree,
-                     parallel.shards(), parallel.shards() == 1 ? "" : "s");
+  const optim::Recipe& recipe = config.recipe;
+  if (recipe.replicas == 1) return name_of(recipe.strategy);
+  return fmt::format("{}, {} replicas of {} shard{}", name_of(recipe.strategy), recipe.replicas,
+                     recipe.shards(), recipe.shards() == 1 ? "" : "s");
 }
 
 void print_start(const TrainConfig& config, const TokenData& data) {
@@ -62,19 +62,20 @@ void print_start(const TrainConfig& config, const TokenData& data) {
   print_line(fmt::format(
       "strategy {}, {} rank(s) x {} thread(s), {} sequences of {} tokens a step in {} "
       "micro-batches",
-      placement_of(config), config.parallel.ranks, config.parallel.threads_per_rank,
+      placement_of(config), config.recipe.ranks, config.parallel.threads_per_rank,
       config.training.global_batch_size, config.sequence_length(), config.micro_batches()));
-  const TrainingConfig& training = config.training;
-  if (training.mixed_precision_param != "float32" || training.mixed_precision_reduce != "float32") {
+  const DType param = config.recipe.precision.param_dtype_for(DType::float32);
+  const DType sums = config.recipe.precision.reduce_dtype_for(DType::float32);
+  if (param != DType::float32 || sums != DType::float32) {
     print_line(fmt::format("masters in float32, the model in {}, sums of gradients in {}",
-                           training.mixed_precision_param, training.mixed_precision_reduce));
+                           name_of(param), name_of(sums)));
   }
-  if (config.has_lora()) {
+  if (config.recipe.has_lora()) {
     const std::int64_t base = config.model.parameter_count(), trained = config.lora_parameters();
-    print_line(fmt::format("LoRA of rank {} on {}: {} parameters are trained, {:.4f} % of {}",
-                           config.lora.rank, config.lora.targets, trained,
-                           100 * static_cast<double>(trained) / static_cast<double>(base + trained),
-                           base + trained));
+    print_line(fmt::format(
+        "LoRA of rank {} on {}: {} parameters are trained, {:.4f} % of {}", config.recipe.lora.rank,
+        fmt::join(config.recipe.lora.targets, ","), trained,
+        100 * static_cast<double>(trained) / static_cast<double>(base + trained), base + trained));
   }
   for (const std::string& remark : config.remarks) print_line("note: " + remark);
 }
@@ -94,7 +95,7 @@ void warn_if_replaced(const std::string& folder) {
 /// A picture of the last step, to be filled by the ranks.
 report::RunRecord empty_record(const TrainConfig& config) {
   report::RunRecord record;
-  record.world_size = config.world_size();
+  record.world_size = config.recipe.ranks;
   record.title = fmt::format("{} over {} rank{}, {}", config.model_name(), record.world_size,
                              record.world_size == 1 ? "" : "s", placement_of(config));
   record.ranks.resize(static_cast<std::size_t>(record.world_size));
@@ -124,7 +125,7 @@ RunResult train_until_stopped(const TrainConfig& config, const TokenData& data,
   options.on_step = [&](const StepReport& step) {
     const bool is_due = step.step % config.log_freq == 0 || step.step == step.steps;
     if (is_due || step.validation_loss) {
-      options.on_note(describe(step, config.training.max_norm > 0));
+      options.on_note(describe(step, config.recipe.clip > 0));
       if (config.wall_clock_breakdown) options.on_note(describe(step.seconds));
     }
   };
@@ -221,7 +222,7 @@ int train(const Plan& plan) {
     options.planned_files.push_back({"--picture", picture / kPicturePage});
     options.planned_files.push_back({"--picture", picture / kPictureTrace});
     options.around_last_step = [&](nn::TransformerLM& model, const std::function<void()>& step) {
-      if (config.parallel.strategy != "fsdp") report::name_units(model);
+      if (config.recipe.strategy != optim::Strategy::fsdp) report::name_units(model);
       report::record_rank(record, step);
     };
     options.on_finished = [&](ProcessGroup* group) {

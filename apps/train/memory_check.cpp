@@ -23,7 +23,7 @@ namespace {
 
 std::int64_t ranks_on_this_machine(const TrainConfig& config) {
   const auto launch = mpi::launched();
-  const std::int64_t all = config.parallel.ranks;
+  const std::int64_t all = config.recipe.ranks;
   return launch ? std::min<std::int64_t>(launch->size_here, all) : all;
 }
 
@@ -45,27 +45,28 @@ double rough_bytes(const TrainConfig& config, Work work) {
   const double parameters =
       (model.tie_word_embeddings ? 1 : 2) * table + real(model.num_hidden_layers) * block + d;
   const double adapters =
-      real(model.num_hidden_layers) * real(config.lora.rank) * real(config.lora_widths());
-  const double trained = config.has_lora() ? adapters : parameters;
+      real(model.num_hidden_layers) * real(config.recipe.lora.rank) * real(config.lora_widths());
+  const double trained = config.recipe.has_lora() ? adapters : parameters;
   const double element = real(
-      static_cast<std::int64_t>(size_of(config.mixed_precision().param_dtype_for(DType::float32))));
-  const auto states = static_cast<double>(make_optimizer(config.optimizer)->state_names().size());
+      static_cast<std::int64_t>(size_of(config.recipe.precision.param_dtype_for(DType::float32))));
+  const auto states = static_cast<double>(config.recipe.optimizer.states());
   // Masters, and in a training their gradients and the state; what is frozen has no master.
-  const double owners = config.parallel.is_zero() ? real(config.parallel.ranks) : 1;
-  const bool owns_gradients = config.parallel.strategy == "zero2" && !config.training.no_sync;
+  const double owners = config.recipe.is_zero() ? real(config.recipe.ranks) : 1;
+  const bool owns_gradients =
+      config.recipe.strategy == optim::Strategy::zero2 && !config.training.no_sync;
   const double gradients = owns_gradients ? 1 / owners : 1;
   const double copies = 4 * (trains ? 1 + gradients + states / owners : 1) * trained +
-                        (config.has_lora() ? element * parameters : 0);
-  const double ranks = real(config.parallel.ranks);
+                        (config.recipe.has_lora() ? element * parameters : 0);
+  const double ranks = real(config.recipe.ranks);
   const double held =
-      config.parallel.strategy == "fsdp"
-          ? copies / real(config.parallel.shards()) + 2 * element * std::max(block, table)
+      config.recipe.strategy == optim::Strategy::fsdp
+          ? copies / real(config.recipe.shards()) + 2 * element * std::max(block, table)
           : copies + (element < 4 ? element * trained : 0);
   const double rows = real(config.training.local_batch_size) * real(config.sequence_length());
   const double kept = 4 * d + 2 * q_width + 2 * kv_width + 3 * real(model.intermediate_size) +
-                      real(model.num_attention_heads) + 2 * real(config.lora.rank) + 2;
+                      real(model.num_attention_heads) + 2 * real(config.recipe.lora.rank) + 2;
   const double blocks = trains ? real(model.num_hidden_layers) : 1;  // at a time
-  const double of_blocks = config.checkpoints_blocks() ? blocks * d + kept : blocks * kept;
+  const double of_blocks = config.recipe.checkpoints_blocks() ? blocks * d + kept : blocks * kept;
   const double activations = element * rows * (of_blocks + real(model.vocab_size) + 2);
   const double positions = 4 * real(model.max_position_embeddings) * real(model.head_dim());
   return ranks * (held + activations + positions);
@@ -101,31 +102,40 @@ Saving best_saving(const TrainConfig& config, Work work) {
   const auto halve = [&](const std::string& key, auto field_of) {
     TrainConfig changed = config;
     changed.training.seq_len = config.sequence_length();
-    std::int64_t& field = field_of(changed);
+    auto& field = field_of(changed);
     field = (field + 1) / 2;
+    changed.settle();
     consider(key, "half the " + key, changed);
   };
   using Config = TrainConfig;
-  using Field = std::int64_t&;
-  halve("training.local_batch_size",
-        [](Config& c) -> Field { return c.training.local_batch_size; });
-  halve("training.seq_len", [](Config& c) -> Field { return c.training.seq_len; });
-  halve("model.vocab_size", [](Config& c) -> Field { return c.model.vocab_size; });
-  halve("model.hidden_size", [](Config& c) -> Field { return c.model.hidden_size; });
-  halve("model.num_hidden_layers", [](Config& c) -> Field { return c.model.num_hidden_layers; });
-  halve("model.intermediate_size", [](Config& c) -> Field { return c.model.intermediate_size; });
-  halve("model.max_position_embeddings",
-        [](Config& c) -> Field { return c.model.max_position_embeddings; });
+  halve(
+      "training.local_batch_size", [](Config & c) -> auto& { return c.training.local_batch_size; });
+  halve(
+      "training.seq_len", [](Config & c) -> auto& { return c.training.seq_len; });
+  halve(
+      "model.vocab_size", [](Config & c) -> auto& { return c.model.vocab_size; });
+  halve(
+      "model.hidden_size", [](Config & c) -> auto& { return c.model.hidden_size; });
+  halve(
+      "model.num_hidden_layers", [](Config & c) -> auto& { return c.model.num_hidden_layers; });
+  halve(
+      "model.intermediate_size", [](Config & c) -> auto& { return c.model.intermediate_size; });
+  halve(
+      "model.max_position_embeddings",
+      [](Config & c) -> auto& { return c.model.max_position_embeddings; });
   // Of ranks with a card each, fewer would leave each of them with more.
   if (config.training.device != "cuda" || accelerator()->count() < ranks_on_this_machine(config)) {
-    halve("parallel.ranks", [](Config& c) -> Field { return c.parallel.ranks; });
+    halve(
+        "parallel.ranks", [](Config & c) -> auto& { return c.recipe.ranks; });
   }
-  if (config.parallel.replicate_degree > 1) {
-    halve("parallel.data_parallel_replicate_degree",
-          [](Config& c) -> Field { return c.parallel.replicate_degree; });
+  if (config.recipe.replicas > 1) {
+    halve(
+        "parallel.data_parallel_replicate_degree",
+        [](Config & c) -> auto& { return c.recipe.replicas; });
   }
   TrainConfig sharded = config;
-  if (config.parallel.strategy != "single") sharded.parallel.strategy = "fsdp";
+  if (config.recipe.strategy != optim::Strategy::single)
+    sharded.recipe.strategy = optim::Strategy::fsdp;
   consider("parallel.strategy", "strategy fsdp", sharded);
   const auto best =
       std::min_element(savings.begin(), savings.end(),
@@ -144,7 +154,7 @@ std::string show(double nbytes) {
 // What changes no result: to compute activations again, if that saves much.
 std::string with_checkpoints(const TrainConfig& config, Work work, double share, double data) {
   TrainConfig checkpointed = config;
-  checkpointed.training.activation_checkpoint = "block";
+  checkpointed.recipe.checkpointing = optim::Checkpointing::inside;
   const double nbytes = rough_bytes(checkpointed, work);
   if (work != Work::training || nbytes > 0.9 * rough_bytes(config, work)) return {};
   return fmt::format(", with training.activation_checkpoint block it is {}",
@@ -155,8 +165,9 @@ double needed(const TrainConfig& config, Work work) {
   const double rough = rough_bytes(config, work);
   if (rough > kMostExact) return rough;
   TrainConfig shorter = config;
-  const std::int64_t micro_step = config.training.local_batch_size * config.parallel.ranks;
+  const std::int64_t micro_step = config.training.local_batch_size * config.recipe.ranks;
   shorter.training.global_batch_size = std::min(config.training.global_batch_size, 16 * micro_step);
+  shorter.settle();
   const std::vector<std::int64_t> bounds = bound_bytes_by_rank(shorter, work);
   return std::accumulate(bounds.begin(), bounds.end(), 0.0);
 }
@@ -171,15 +182,15 @@ struct Here {
 
 Here here(const TrainConfig& config, Work work) {
   if (config.training.device == "cuda") {
-    const double scratch = static_cast<double>(config.parallel.ranks) *
+    const double scratch = static_cast<double>(config.recipe.ranks) *
                            static_cast<double>(Context::Options{}.workspace_nbytes);
-    return {.ranks = config.parallel.ranks,
+    return {.ranks = config.recipe.ranks,
             .share = 1,
             .work = needed(config, work) + scratch,
             .data = 0};  // it stays in the memory of the host
   }
   const auto launch = mpi::launched();
-  const std::int64_t all = config.parallel.ranks;
+  const std::int64_t all = config.recipe.ranks;
   const std::int64_t ranks = ranks_on_this_machine(config);
   const double share = static_cast<double>(ranks) / static_cast<double>(all);
   return {.ranks = ranks,
@@ -194,7 +205,7 @@ Here here(const TrainConfig& config, Work work) {
 program::FreeMemory free_memory(const TrainConfig& config) {
   if (config.training.device != "cuda") return program::free_memory();
   const int count = accelerator()->count();
-  const std::int64_t ranks = config.parallel.ranks;
+  const std::int64_t ranks = config.recipe.ranks;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   int fullest = 0;
   // The others' memory would have to be opened, and some of it is gone then.
@@ -212,16 +223,16 @@ program::FreeMemory free_memory(const TrainConfig& config) {
 
 // With cards: that the memory of the host can hold the data, and the shards that are offloaded.
 void check_host_memory(const TrainConfig& config, const program::FreeMemory& there, Work work) {
-  const auto states = static_cast<double>(make_optimizer(config.optimizer)->state_names().size());
+  const auto states = static_cast<double>(config.recipe.optimizer.states());
   const bool trains = work == Work::training;
-  const double copies = 1 + (trains ? states + (config.parallel.offload_grads ? 1 : 0) : 0);
+  const double copies = 1 + (trains ? states + (config.recipe.sharding.offload.grads ? 1 : 0) : 0);
   // With LoRA, a lower bound: the adapters alone.
   const std::int64_t trained =
-      config.has_lora() ? config.lora_parameters() : config.model.parameter_count();
-  const double shards = config.parallel.offload_params
-                            ? 4 * copies * static_cast<double>(trained) *
-                                  static_cast<double>(config.parallel.replicate_degree)
-                            : 0;
+      config.recipe.has_lora() ? config.lora_parameters() : config.model.parameter_count();
+  const double shards =
+      config.recipe.sharding.offload.params
+          ? 4 * copies * static_cast<double>(trained) * static_cast<double>(config.recipe.replicas)
+          : 0;
   const double data = data_bytes(config, config.data.path) + validation_bytes(config, work);
   if (shards + data <= static_cast<double>(there.nbytes)) return;
   throw InputError(

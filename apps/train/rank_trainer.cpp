@@ -60,7 +60,7 @@ RankTrainer::RankTrainer(const TrainConfig& config, const TokenData& data,
       ledger_(std::move(rank.ledger)),
       rank_(group_ == nullptr ? 0 : group_->rank()),
       world_size_(group_ == nullptr ? 1 : group_->size()),
-      plan_(plan_of(config)),
+      plan_(config.recipe.plan()),
       sampler_(data, config.training.seed, config.training.local_batch_size,
                config.sequence_length()),
       trained_(make_trained_model(config, group_)),
@@ -142,8 +142,7 @@ void RankTrainer::export_model() {
   const std::string& folder = options_.export_folder;
   const std::string& saved = config_.checkpoint.folder;
   try {
-    for (const std::string& missing :
-         save_full(*trained_, folder, export_of(config_), config_.lora_options().scale()))
+    for (const std::string& missing : save_full(*trained_, folder, export_of(config_)))
       note("note: " + missing);
   } catch (const InputError& error) {
     const bool does_not_fit = dynamic_cast<const io::ValueTooLarge*>(&error) != nullptr;
@@ -209,7 +208,7 @@ StepOutcome RankTrainer::train_step(std::int64_t step, StepReport& report) {
   report.is_skipped = config_.scales_loss() && !no_rank_overflowed(step);
   StopWatch watch;
   if (!report.is_skipped) {
-    if (config_.training.max_norm > 0) {
+    if (config_.recipe.clip > 0) {
       report.norm = clip(step);
     } else {
       is_finite = gradients_are_finite();
@@ -259,7 +258,7 @@ void RankTrainer::note_skipped(std::int64_t steps, std::int64_t skipped) const {
 // The norm is equal on all ranks, and so is the error when it is not finite.
 double RankTrainer::clip(std::int64_t step) {
   try {
-    return trained_->clip(config_.training.max_norm);
+    return trained_->clip(config_.recipe.clip);
   } catch (const Aborted&) {
     throw;
   } catch (const Error& error) {

@@ -25,7 +25,7 @@ std::shared_ptr<ProcessGroup> borrow(ProcessGroup& group) {
 std::vector<Device> devices_of(const TrainConfig& config, bool in_threads) {
   std::vector<Device> devices;
   if (config.training.device != "cuda") return devices;
-  for (const int card : cards_of_this_process(config.parallel.ranks, in_threads)) {
+  for (const int card : cards_of_this_process(config.recipe.ranks, in_threads)) {
     devices.push_back({DeviceType::cuda, card});
   }
   return devices;
@@ -63,10 +63,10 @@ std::vector<int> cards_of_this_process(std::int64_t ranks, bool in_threads) {
 
 void run_on_ranks(const TrainConfig& config, bool in_threads,
                   const std::function<void(const Rank&)>& body) {
-  const bool is_single = config.parallel.strategy == "single";
+  const bool is_single = config.recipe.strategy == optim::Strategy::single;
   const int threads = static_cast<int>(config.parallel.threads_per_rank);
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
-  const RankOptions own{.world_size = config.world_size(),
+  const RankOptions own{.world_size = config.recipe.ranks,
                         .threads_per_rank = threads,
                         .seed = seed,
                         .devices = devices_of(config, in_threads),

@@ -41,8 +41,9 @@ Metadata describe_settings(const TrainConfig& config) {
   // Where a value stands for another one, that one.
   run["model.num_key_value_heads"] = std::to_string(config.model.effective_kv_heads());
   if (config.model.query_width() == config.model.hidden_size) run["model.head_dim"] = "0";
-  run["parallel.broadcast_fp16"] = config.parallel.broadcast_fp16 ? "true" : "false";
-  run.try_emplace(kCompression, config.parallel.gradient_compression);
+  run["parallel.broadcast_fp16"] = config.recipe.zero.broadcast_fp16 ? "true" : "false";
+  const std::optional<DType>& compression = config.recipe.zero.reductions.compression;
+  run.try_emplace(kCompression, compression ? name_of(*compression) : "none");
   run["training.global_batch_size"] = std::to_string(config.training.global_batch_size);
   run["training.seq_len"] = std::to_string(config.sequence_length());
   return run;
@@ -90,8 +91,8 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
 }  // namespace
 
 bool may_differ(const TrainConfig& config, const std::string& key) {
-  if (key == "parallel.broadcast_fp16") return !config.parallel.is_zero();  // it rounds
-  if (key == kCompression) return config.parallel.strategy == "fsdp";       // likewise
+  if (key == "parallel.broadcast_fp16") return !config.recipe.is_zero();            // it rounds
+  if (key == kCompression) return config.recipe.strategy == optim::Strategy::fsdp;  // likewise
   // Where the numbers are computed, not which: every strategy gives the same bits at every W.
   if (key.starts_with("parallel.") || key == "training.no_sync" ||
       key == "training.activation_checkpoint") {
@@ -113,8 +114,8 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
   if (key.starts_with("fp16.")) {
     return !config.scales_loss() || (config.fp16.loss_scale != 0 && key != "fp16.loss_scale");
   }
-  if (key.starts_with("optimizer.") && !config.optimizer.looks_at(key)) return true;
-  if (key == "lora.alpha" || key == "lora.targets") return !config.has_lora();
+  if (key.starts_with("optimizer.") && !config.recipe.optimizer.looks_at(key)) return true;
+  if (key == "lora.alpha" || key == "lora.targets") return !config.recipe.has_lora();
   // What a model without scaled positions does not look at.
   if (key == "model.rope_low_freq_factor" || key == "model.rope_high_freq_factor" ||
       key == "model.rope_original_context")

@@ -65,8 +65,8 @@ std::string to_json(const TrainConfig& config, const TokenData& data,
   nlohmann::ordered_json found;
   found["data"] = data.name();
   found["tokens"] = data.size();
-  found["strategy"] = config.parallel.strategy;
-  found["world_size"] = config.world_size();
+  found["strategy"] = name_of(config.recipe.strategy);
+  found["world_size"] = config.recipe.ranks;
   found["seq_len"] = config.sequence_length();
   found["windows"] = evaluation.windows;
   found["loss"] = evaluation.loss;

@@ -25,8 +25,8 @@ std::vector<std::int64_t> usage_of(const RankResult& rank) {
 RunResult summarize(const TrainConfig& config, RankResult rank,
                     const std::vector<std::int64_t>& usage) {
   RunResult result;
-  result.strategy = config.parallel.strategy;
-  result.world_size = config.world_size();
+  result.strategy = name_of(config.recipe.strategy);
+  result.world_size = config.recipe.ranks;
   result.first_step = rank.first_step;
   result.losses = std::move(rank.losses);
   result.param_sha256 = std::move(rank.param_sha256);

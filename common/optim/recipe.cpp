@@ -77,6 +77,8 @@ const char* name_of(Strategy strategy) {
   return "fsdp";
 }
 
+int OptimizerChoice::states() const { return static_cast<int>(make()->state_names().size()); }
+
 bool OptimizerChoice::looks_at(const std::string& key) const {
   const auto is_one_of = [&](std::initializer_list<const char*> names) {
     return std::ranges::find(names, name) != names.end();
@@ -111,6 +113,16 @@ std::shared_ptr<Optimizer> OptimizerChoice::make() const {
     return std::make_shared<Adadelta>(Adadelta::Options{rho, eps, weight_decay});
   }
   return std::make_shared<Sgd>(Sgd::Options{momentum, weight_decay});
+}
+
+std::optional<bool> Recipe::says_trained(const std::string& path) const {
+  const auto is_within = [&](const std::vector<std::string>& prefixes) {
+    return std::ranges::any_of(prefixes,
+                               [&](const std::string& each) { return path.starts_with(each); });
+  };
+  if (is_within(trained)) return true;
+  if (is_within(frozen)) return false;
+  return {};
 }
 
 void Recipe::validate() const {

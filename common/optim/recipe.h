@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,8 @@ struct OptimizerChoice {
   double rho = 0.9;                      ///< adadelta
   bool decay_norms = true;               ///< false: weight decay spares the weights of the norms
 
+  /// Tensors of state per parameter: AdamW 2, SGD 1 with momentum, else none.
+  int states() const;
   /// Whether the optimizer of this name looks at a key, such as "optimizer.eps".
   bool looks_at(const std::string& key) const;
   /// Whether weight decay applies to the parameter of this path.
@@ -65,9 +68,10 @@ struct OptimizerChoice {
 
 /// LoRA: only small adapters beside a few linears are trained (nn/lora.h).
 struct Lora {
-  std::int64_t rank = 0;  ///< 0 = off
-  double alpha = 16;
+  std::int64_t rank = 0;                                    ///< 0 = off
+  double alpha = 16;                                        ///< adapters count alpha / rank times
   std::vector<std::string> targets = {"q_proj", "v_proj"};  ///< names or paths of linears
+  double scale() const { return alpha / static_cast<double>(rank); }
 };
 
 /// Why a recipe is refused, in two parts, so that a configuration can put the key's place between.
@@ -84,7 +88,7 @@ class RecipeError : public InputError {
   std::string why_;
 };
 
-/// Everything that decides which numbers a step computes and where they are, but for the model and
+/// Everything that decides which numbers a step computes and where they are, except the model and
 /// the data. It is data alone: two equal recipes train alike. A strategy looks only at what is its
 /// own. The loss scale is no part of it, because it changes from step to step.
 struct Recipe {
@@ -107,8 +111,12 @@ struct Recipe {
 
   int shards() const { return ranks / replicas; }  ///< S, with fsdp
   bool is_zero() const { return strategy == Strategy::zero1 || strategy == Strategy::zero2; }
+  bool trains_all() const { return !has_lora() && frozen.empty(); }
   bool has_lora() const { return lora.rank > 0; }
   bool checkpoints_blocks() const { return checkpointing != Checkpointing::none; }
+  /// Whether the parameter of this path is trained, if `trained` or `frozen` names it; of both,
+  /// `trained` counts.
+  std::optional<bool> says_trained(const std::string& path) const;
   /// How a rank takes its share of a step's micro-batches.
   StepPlan plan() const { return {micro_steps, micro_steps_per_reduction}; }
   /// @throws RecipeError for the first values that do not fit together.

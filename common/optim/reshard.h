@@ -19,6 +19,8 @@ struct ReshardAfterForward {
   static ReshardAfterForward always() { return {Kind::always, 0}; }
   static ReshardAfterForward never() { return {Kind::never, 0}; }
   static ReshardAfterForward within(int ranks) { return {Kind::within, ranks}; }
+  bool is_within() const { return kind == Kind::within; }
+  bool operator==(const ReshardAfterForward&) const = default;
   /// @throws Error unless s is a divisor of W with 1 < s < W. Lists what is allowed.
   void validate(int world_size) const;
 };

@@ -15,8 +15,8 @@ constexpr optim::MixedPrecision kBf16 = {.param_dtype = DType::bfloat16,
 
 /// The same training, of a single process.
 CudaTraining single(TrainingCase options) {
-  options.strategy = Strategy::single;
-  options.world_size = 1;
+  options.recipe.strategy = Strategy::single;
+  options.recipe.ranks = 1;
   return train_on_device(options, {Mode::eager, 17});
 }
 
@@ -27,19 +27,19 @@ struct Way {
   int prefetch_depth = 1;
   bool no_sync = false;
   int replicas = 1;
-  Checkpointed checkpointed = Checkpointed::none;
+  Checkpointing checkpointed = Checkpointing::none;
   std::vector<std::string> ignored = {};
 };
 
 TrainingCase with(TrainingCase options, const Way& way) {
-  options.strategy = Strategy::fsdp;
-  options.world_size = way.world_size;
-  options.reshard = way.reshard;
-  options.prefetch_depth = way.prefetch_depth;
+  options.recipe.strategy = Strategy::fsdp;
+  options.recipe.ranks = way.world_size;
+  options.recipe.sharding.reshard_after_forward = way.reshard;
+  options.recipe.sharding.prefetch_depth = way.prefetch_depth;
   options.no_sync = way.no_sync;
-  options.replicas = way.replicas;
-  options.checkpointed = way.checkpointed;
-  options.ignored = way.ignored;
+  options.recipe.replicas = way.replicas;
+  options.recipe.checkpointing = way.checkpointed;
+  options.recipe.sharding.ignored = way.ignored;
   return options;
 }
 
@@ -62,7 +62,7 @@ TEST_CASE("on a CUDA device, FSDP equals a single process in every bit, without 
 
 TEST_CASE("on a CUDA device, losses and parameters are near those of the CPU", "[fsdp]") {
   TrainingCase options = cuda_case();
-  options.clip = 0.5;
+  options.recipe.clip = 0.5;
   const TrainingResult on_device = single(options).result;
   options.device = kCpu;
   const TrainingResult on_cpu = train(options);
@@ -85,9 +85,9 @@ TEST_CASE("on a CUDA device, losses and parameters are near those of the CPU", "
 TEST_CASE("on a CUDA device, the options that trade memory for time change no bit",
           "[fsdp][stand-in]") {
   TrainingCase base = cuda_case();
-  base.clip = 0.1;
+  base.recipe.clip = 0.1;
   TrainingCase in_bf16 = base;
-  in_bf16.precision = kBf16;
+  in_bf16.recipe.precision = kBf16;
   const TrainingResult expected = single(base).result, expected_in_bf16 = single(in_bf16).result;
   const Way ways[] = {
       {.world_size = 2, .reshard = ReshardAfterForward::never(), .prefetch_depth = 0},
@@ -95,7 +95,7 @@ TEST_CASE("on a CUDA device, the options that trade memory for time change no bi
       {.reshard = ReshardAfterForward::within(2)},
       {.world_size = 2, .prefetch_depth = 0, .no_sync = true},
       {.replicas = 2, .ignored = {"model.norm", "model.embed_tokens"}},
-      {.world_size = 2, .checkpointed = Checkpointed::around},
+      {.world_size = 2, .checkpointed = Checkpointing::around},
       {.world_size = 1, .prefetch_depth = 2, .no_sync = true},
   };
   std::size_t number = 0;
@@ -107,21 +107,21 @@ TEST_CASE("on a CUDA device, the options that trade memory for time change no bi
     const CudaTraining training = train_on_device(options, plan_in_turn(number++ / 2));
     CHECK(difference(training.result, is_bf16 ? expected_in_bf16 : expected) == "");
     // The norm is read once a step on every rank: a wait for the stream, and one for the copy.
-    CHECK(training.waits == std::int64_t{2} * options.steps * options.world_size);
+    CHECK(training.waits == std::int64_t{2} * options.steps * options.recipe.ranks);
   }
 }
 
 TEST_CASE("on a CUDA device, DDP and ZeRO equal a single process in every bit", "[fsdp]") {
   TrainingCase base = cuda_case();
   base.micro_batches = 2;
-  base.clip = 0.1;
-  base.precision = kBf16;
+  base.recipe.clip = 0.1;
+  base.recipe.precision = kBf16;
   const TrainingResult expected = single(base).result;
   std::size_t number = 0;
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2}) {
     TrainingCase options = base;
-    options.strategy = strategy;
-    options.world_size = 2;
+    options.recipe.strategy = strategy;
+    options.recipe.ranks = 2;
     CAPTURE(number);
     CHECK(difference(train_on_device(options, plan_in_turn(number++)).result, expected) == "");
   }
@@ -130,13 +130,13 @@ TEST_CASE("on a CUDA device, DDP and ZeRO equal a single process in every bit", 
 TEST_CASE("with shards in the memory of the host, a CUDA device computes the same bits", "[fsdp]") {
   const bool is_bf16 = GENERATE(false, true);
   TrainingCase base = cuda_case();
-  base.clip = 0.1;
-  if (is_bf16) base.precision = kBf16;
+  base.recipe.clip = 0.1;
+  if (is_bf16) base.recipe.precision = kBf16;
   const TrainingResult expected = single(base).result;
   for (const bool with_gradients : {false, true}) {
     CAPTURE(is_bf16, with_gradients);
     TrainingCase options = with(base, {.world_size = 2, .no_sync = is_bf16});
-    options.offload = {.params = true, .grads = with_gradients};
+    options.recipe.sharding.offload = {.params = true, .grads = with_gradients};
     CHECK(difference(train_on_device(options, plan_in_turn(is_bf16 ? 1 : 0)).result, expected) ==
           "");
   }

@@ -53,15 +53,15 @@ TEST_CASE("a checkpoint of the CPU is read on a CUDA device, and written again a
 
 TEST_CASE("a checkpoint continues on more ranks of a CUDA device with the same bits", "[fsdp]") {
   TrainingCase base = cuda_case();
-  base.clip = 0.1;
+  base.recipe.clip = 0.1;
   base.micro_batches = 2;
   const TrainingResult expected = train_on_device(base, {Mode::eager, 17}).result;
   TrainingCase before = base;
-  before.strategy = Strategy::fsdp;
-  before.world_size = 1;
+  before.recipe.strategy = Strategy::fsdp;
+  before.recipe.ranks = 1;
   before.steps = 1;
   TrainingCase after = before;
-  after.world_size = 2;
+  after.recipe.ranks = 2;
   for (const Plan& plan : two_plans()) {
     INFO(text_of(plan));
     const TemporaryFolder folder;

@@ -29,9 +29,9 @@ void drop_scratch(MeasuredMemory& memory, std::int64_t scratch) {
 /// On every rank, of the case's space: what a CUDA device holds and `fake` does not.
 std::string difference_from_fake(MemoryCase test_case) {
   test_case.model.num_hidden_layers = 2;
-  test_case.options.micro_steps = 2;
-  if (test_case.options.micro_steps_per_reduction > 1) {
-    test_case.options.micro_steps_per_reduction = 2;
+  test_case.options.recipe.micro_steps = 2;
+  if (test_case.options.recipe.micro_steps_per_reduction > 1) {
+    test_case.options.recipe.micro_steps_per_reduction = 2;
   }
   test_case.device = kCuda;
   Session session(requested_or({Mode::lazy, 0}));
@@ -55,22 +55,23 @@ std::string difference_from_fake(MemoryCase test_case) {
 
 TEST_CASE("a CUDA device holds the bytes of the fake device, rounded up to 512", "[fsdp]") {
   for (const int world_size : {1, 2, 3}) {
-    MemoryCase test_case = odd_case(Placement::sharded, world_size);
-    test_case.options.prefetch_depth = world_size - 1;
-    test_case.options.micro_steps_per_reduction = world_size == 2 ? 2 : 1;
-    if (world_size == 2) test_case.options.reshard = Reshard::never;
-    if (world_size == 3) test_case.options.mixed_precision.param_dtype = DType::bfloat16;
+    MemoryCase test_case = odd_case(Strategy::fsdp, world_size);
+    test_case.options.recipe.sharding.prefetch_depth = world_size - 1;
+    test_case.options.recipe.micro_steps_per_reduction = world_size == 2 ? 2 : 1;
+    if (world_size == 2)
+      test_case.options.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
+    if (world_size == 3) test_case.options.recipe.precision.param_dtype = DType::bfloat16;
     CHECK(difference_from_fake(test_case) == "");
   }
-  CHECK(difference_from_fake(odd_case(Placement::single, 1)) == "");
-  CHECK(difference_from_fake(odd_case(Placement::ddp, 2)) == "");
-  CHECK(difference_from_fake(odd_case(Placement::zero2, 2)) == "");
+  CHECK(difference_from_fake(odd_case(Strategy::single, 1)) == "");
+  CHECK(difference_from_fake(odd_case(Strategy::ddp, 2)) == "");
+  CHECK(difference_from_fake(odd_case(Strategy::zero2, 2)) == "");
 }
 
 TEST_CASE("with offload, a CUDA device holds the bytes of the fake device", "[fsdp]") {
   for (const bool with_gradients : {false, true}) {
-    MemoryCase test_case = odd_case(Placement::sharded, 2);
-    test_case.options.offload = {.params = true, .grads = with_gradients};
+    MemoryCase test_case = odd_case(Strategy::fsdp, 2);
+    test_case.options.recipe.sharding.offload = {.params = true, .grads = with_gradients};
     CHECK(difference_from_fake(test_case) == "");
   }
 }

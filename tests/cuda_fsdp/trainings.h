@@ -25,8 +25,8 @@ inline Plan plan_in_turn(std::size_t number) {
 inline TrainingCase cuda_case(Strategy strategy = Strategy::single, int world_size = 1) {
   TrainingCase options;
   options.device = kCuda;
-  options.strategy = strategy;
-  options.world_size = world_size;
+  options.recipe.strategy = strategy;
+  options.recipe.ranks = world_size;
   options.model = {.vocab_size = 13,
                    .hidden_size = 12,
                    .num_hidden_layers = 2,

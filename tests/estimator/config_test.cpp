@@ -37,9 +37,9 @@ TEST_CASE("other dimensions of parallelism are refused, each by name", "[estimat
 TEST_CASE("the shard degree and the environment set the ranks", "[estimator]") {
   const auto check = [](const EstimatorConfig& config, std::int64_t ranks, std::int64_t replicas,
                         const std::string& strategy) {
-    CHECK(config.train.parallel.ranks == ranks);
-    CHECK(config.train.parallel.replicate_degree == replicas);
-    CHECK(config.train.parallel.strategy == strategy);
+    CHECK(config.train.recipe.ranks == ranks);
+    CHECK(config.train.recipe.replicas == replicas);
+    CHECK(name_of(config.train.recipe.strategy) == strategy);
   };
   check(configured({}), 1, 1, "single");
   check(configured({"--parallel.ranks=3"}), 3, 1, "fsdp");
@@ -82,8 +82,8 @@ TEST_CASE("an override beats the file, and the file names its lines", "[estimato
       {});
   CHECK(config.train.training.local_batch_size == 2);
   CHECK(config.train.training.seq_len == 64);
-  CHECK(config.train.parallel.ranks == 4);
-  CHECK(config.train.checkpoints_blocks());
+  CHECK(config.train.recipe.ranks == 4);
+  CHECK(config.train.recipe.checkpoints_blocks());
   CHECK_FALSE(config.is_real);
   REQUIRE(config.warnings.size() == 2);
   CHECK(config.warnings[0].find("job.description: is passed over") != std::string::npos);
@@ -106,10 +106,10 @@ TEST_CASE("the command line beats the file in either spelling", "[estimator]") {
   const EstimatorConfig ours =
       load(titan, {"--training.activation_checkpoint", "block", "--model.preset", "tiny",
                    "--parallel.data_parallel_replicate_degree", "4"});
-  CHECK(ours.train.checkpoints_blocks());
+  CHECK(ours.train.recipe.checkpoints_blocks());
   CHECK(ours.train.preset == "tiny");
   CHECK(ours.train.model.hidden_size == nn::TransformerConfig::tiny().hidden_size);
-  CHECK(ours.train.parallel.replicate_degree == 4);
+  CHECK(ours.train.recipe.replicas == 4);
   CHECK(ours.train.settings.at("activation_checkpoint.mode") == "none (beaten)");
   CHECK(ours.train.settings.at("model.flavor") == "8B (beaten)");
   CHECK(ours.train.origins.at("training.activation_checkpoint") == "command line");
@@ -117,12 +117,12 @@ TEST_CASE("the command line beats the file in either spelling", "[estimator]") {
       load("[training]\nactivation_checkpoint = \"none\"\n[parallel]\nranks = 8\n",
            {"--activation_checkpoint.mode=full", "--parallelism.data_parallel_shard_degree=4",
             "--parallelism.data_parallel_replicate_degree=4"});
-  CHECK(theirs.train.checkpoints_blocks());
-  CHECK(theirs.train.parallel.ranks == 16);
+  CHECK(theirs.train.recipe.checkpoints_blocks());
+  CHECK(theirs.train.recipe.ranks == 16);
   // A degree of the file gives way, and says so.
   const EstimatorConfig wider =
       load("[parallelism]\ndata_parallel_shard_degree = 4\n", {"--parallel.ranks=8"});
-  CHECK(wider.train.parallel.shards() == 8);
+  CHECK(wider.train.recipe.shards() == 8);
   REQUIRE(wider.warnings.size() == 1);
   CHECK_THAT(wider.warnings[0], contains("both.toml:2: parallelism.data_parallel_shard_degree: is "
                                          "4, but parallel.ranks 8 of the command line beats it"));

@@ -85,8 +85,8 @@ class Expected {
     put("/config/rank", made_.config.rank);
     put("/config/granularity", 1);
     put("/config/memory_limit", 0);
-    put("/config/micro_batches", config.training.global_batch_size /
-                                     config.training.local_batch_size / config.parallel.ranks);
+    put("/config/micro_batches",
+        config.training.global_batch_size / config.training.local_batch_size / config.recipe.ranks);
     put("/config/sequence_length", config.training.seq_len);
   }
 

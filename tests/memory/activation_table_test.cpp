@@ -161,12 +161,12 @@ TEST_CASE("A single process holds what the formula says, at every state and at t
     for (const int threads : {1, 2}) {
       MemoryCase test_case{.model = sizes.model, .options = {}};
       test_case.model.tie_word_embeddings = threads == 2;
-      test_case.options.placement = Placement::single;
+      test_case.options.recipe.strategy = Strategy::single;
       test_case.options.batch = sizes.batch;
       test_case.options.length = sizes.length;
-      test_case.options.micro_steps = 3;
+      test_case.options.recipe.micro_steps = 3;
       test_case.options.threads = threads;
-      test_case.options.clips = threads == 1;
+      test_case.options.recipe.clip = threads == 1 ? 1 : 0;
       CHECK(difference(test_case) == "");
     }
   }

@@ -17,8 +17,8 @@ constexpr int kWorldSize = 3;
 MemoryCase plain_case() {
   MemoryCase test_case;
   test_case.model = odd_model();
-  test_case.options.world_size = kWorldSize;
-  test_case.options.prefetch_depth = 0;
+  test_case.options.recipe.ranks = kWorldSize;
+  test_case.options.recipe.sharding.prefetch_depth = 0;
   return test_case;
 }
 

@@ -12,20 +12,20 @@ using namespace estimate;
 
 constexpr int kOneIn = FSDP_SANITIZED ? 5 : 1;  // a part of the cases is enough there
 
-MemoryCase checkpointed_case(Placement placement, int world_size, Checkpointing checkpointing) {
+MemoryCase checkpointed_case(Strategy placement, int world_size, Checkpointing checkpointing) {
   MemoryCase test_case = odd_case(placement, world_size);
-  test_case.options.checkpointing = checkpointing;
+  test_case.options.recipe.checkpointing = checkpointing;
   return test_case;
 }
 
 /// As one process, as DDP, and as FSDP in both nestings, on every number of ranks.
 template <class Check>
 void everywhere(Check&& check) {
-  check(checkpointed_case(Placement::single, 1, Checkpointing::inside));
+  check(checkpointed_case(Strategy::single, 1, Checkpointing::inside));
   for (const int world_size : {1, 2, 3, 4}) {
-    check(checkpointed_case(Placement::ddp, world_size, Checkpointing::inside));
-    check(checkpointed_case(Placement::sharded, world_size, Checkpointing::inside));
-    check(checkpointed_case(Placement::sharded, world_size, Checkpointing::around));
+    check(checkpointed_case(Strategy::ddp, world_size, Checkpointing::inside));
+    check(checkpointed_case(Strategy::fsdp, world_size, Checkpointing::inside));
+    check(checkpointed_case(Strategy::fsdp, world_size, Checkpointing::around));
   }
 }
 
@@ -44,17 +44,17 @@ TEST_CASE("Checkpointed blocks hold what the formula says: depth, reshard, no_sy
         everywhere([&](MemoryCase test_case) {
           if (number++ % kOneIn != 0) return;
           MemoryOptions& options = test_case.options;
-          options.mixed_precision = policy;
-          options.prefetch_depth = depth;
-          if (options.placement != Placement::single)
-            options.micro_steps_per_reduction = no_sync ? 3 : 1;
+          options.recipe.precision = policy;
+          options.recipe.sharding.prefetch_depth = depth;
+          if (options.recipe.strategy != Strategy::single)
+            options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
           test_case.model.tie_word_embeddings = number % 3 == 0;
-          for (const Reshard reshard : {Reshard::always, Reshard::never, Reshard::within}) {
-            options.reshard = reshard;
-            options.reshard_ranks = reshard == Reshard::within ? 2 : 0;
-            const bool is_default = reshard == Reshard::always;
-            if (!is_default && options.placement != Placement::sharded) continue;
-            if (reshard == Reshard::within && options.world_size != 4) continue;
+          for (const auto reshard : {ReshardAfterForward::always(), ReshardAfterForward::never(),
+                                     ReshardAfterForward::within(2)}) {
+            options.recipe.sharding.reshard_after_forward = reshard;
+            const bool is_default = reshard == ReshardAfterForward::always();
+            if (!is_default && options.recipe.strategy != Strategy::fsdp) continue;
+            if (reshard.is_within() && options.recipe.ranks != 4) continue;
             CHECK(difference(test_case) == "");
           }
         });
@@ -68,9 +68,9 @@ TEST_CASE("Checkpointed blocks of LoRA and of partly frozen models hold what the
       {"q_proj", "v_proj"}, {"down_proj"}, {"model.layers.1.mlp.gate_proj"}};
   for (const std::vector<std::string>& of_lora : targets) {
     everywhere([&](MemoryCase test_case) {
-      test_case.options.lora_rank = 3;
-      test_case.options.lora_targets = of_lora;
-      test_case.options.mixed_precision = kPolicies[1];
+      test_case.options.recipe.lora.rank = 3;
+      test_case.options.recipe.lora.targets = of_lora;
+      test_case.options.recipe.precision = kPolicies[1];
       CHECK(difference(test_case) == "");
     });
   }
@@ -82,7 +82,7 @@ TEST_CASE("Checkpointed blocks of LoRA and of partly frozen models hold what the
       [](const auto& path) { return path.find("lm_head") != path.npos; }};
   for (const auto& part : parts) {
     everywhere([&](MemoryCase test_case) {
-      test_case.options.trains = part;
+      train_only(test_case, part);
       CHECK(difference(test_case) == "");
     });
   }
@@ -92,15 +92,15 @@ TEST_CASE("Checkpointed blocks in a mesh, and with ignored parameters, hold what
   for (const Checkpointing checkpointing : {Checkpointing::inside, Checkpointing::around}) {
     for (const int replicas : {2, 4}) {
       for (const int depth : {0, 1}) {
-        MemoryCase test_case = checkpointed_case(Placement::sharded, 4, checkpointing);
-        test_case.options.replicas = replicas;
-        test_case.options.prefetch_depth = depth;
+        MemoryCase test_case = checkpointed_case(Strategy::fsdp, 4, checkpointing);
+        test_case.options.recipe.replicas = replicas;
+        test_case.options.recipe.sharding.prefetch_depth = depth;
         CHECK(difference(test_case) == "");
       }
     }
-    MemoryCase test_case = checkpointed_case(Placement::sharded, 3, checkpointing);
-    test_case.options.ignored = {"model.layers.1.self_attn", "model.norm"};
-    test_case.options.bucket_bytes = parallel::DdpGradients::kBucketBytes;
+    MemoryCase test_case = checkpointed_case(Strategy::fsdp, 3, checkpointing);
+    test_case.options.recipe.sharding.ignored = {"model.layers.1.self_attn", "model.norm"};
+    test_case.options.recipe.bucket_bytes = parallel::DdpGradients::kBucketBytes;
     CHECK(difference(test_case) == "");
   }
 }
@@ -109,10 +109,10 @@ TEST_CASE("Checkpointed blocks whose shards are offloaded hold what the formula 
   for (const Checkpointing checkpointing : {Checkpointing::inside, Checkpointing::around}) {
     for (const bool grads : {false, true}) {
       for (const int world_size : {1, 2, 3, 4}) {
-        MemoryCase test_case = checkpointed_case(Placement::sharded, world_size, checkpointing);
-        test_case.options.offload = {.params = true, .grads = grads};
-        test_case.options.prefetch_depth = world_size % 3;
-        test_case.options.mixed_precision = kPolicies[grads ? 1 : 0];
+        MemoryCase test_case = checkpointed_case(Strategy::fsdp, world_size, checkpointing);
+        test_case.options.recipe.sharding.offload = {.params = true, .grads = grads};
+        test_case.options.recipe.sharding.prefetch_depth = world_size % 3;
+        test_case.options.recipe.precision = kPolicies[grads ? 1 : 0];
         CHECK(difference(test_case) == "");
       }
     }
@@ -123,7 +123,7 @@ TEST_CASE("Checkpointed blocks whose shards are offloaded hold what the formula 
 TEST_CASE("Between forward and backward a checkpointed block keeps its input alone") {
   constexpr int kBlocks = 12, kBatch = 16;
   const auto measured = [](Checkpointing checkpointing) {
-    MemoryCase test_case = checkpointed_case(Placement::single, 1, checkpointing);
+    MemoryCase test_case = checkpointed_case(Strategy::single, 1, checkpointing);
     test_case.model.num_hidden_layers = kBlocks;
     test_case.options.batch = kBatch;
     test_case.steps = 1;
@@ -151,12 +151,12 @@ TEST_CASE("llama2-7b on the fake device: the activations of one block instead of
   test_case.model = llama2_7b();
   test_case.is_fake = true;
   MemoryOptions& options = test_case.options;
-  options.world_size = 8;
-  options.mixed_precision = kPolicies[1];
+  options.recipe.ranks = 8;
+  options.recipe.precision = kPolicies[1];
   std::vector<std::int64_t> peaks;
   for (const Checkpointing checkpointing :
        {Checkpointing::none, Checkpointing::inside, Checkpointing::around}) {
-    options.checkpointing = checkpointing;
+    options.recipe.checkpointing = checkpointing;
     CHECK(difference(test_case) == "");
     peaks.push_back(MemoryFormula(test_case.model, options).step(1).peak().total());
   }
@@ -168,10 +168,9 @@ TEST_CASE("llama2-7b on the fake device: the activations of one block instead of
 }
 
 TEST_CASE("Checkpointing around units needs units") {
-  for (const Placement placement : {Placement::single, Placement::ddp}) {
+  for (const Strategy placement : {Strategy::single, Strategy::ddp}) {
     const MemoryCase test_case = checkpointed_case(placement, 1, Checkpointing::around);
-    CHECK_THROWS_WITH(MemoryFormula(test_case.model, test_case.options),
-                      contains("nothing is sharded"));
+    CHECK_THROWS_WITH(MemoryFormula(test_case.model, test_case.options), contains("has no units"));
   }
 }
 

@@ -24,7 +24,7 @@ class ClosedForm {
  public:
   ClosedForm(const nn::TransformerConfig& config, const MemoryOptions& options)
       : table_(activation_table(config, options.batch, config.max_position_embeddings)),
-        depth_(static_cast<std::size_t>(options.prefetch_depth)) {
+        depth_(static_cast<std::size_t>(options.recipe.sharding.prefetch_depth)) {
     const std::int64_t d = config.hidden_size;
     const std::int64_t kv = config.effective_kv_heads() * config.head_dim();
     const std::int64_t block = 2 * d * d + 2 * d * kv + 3 * d * config.intermediate_size + 2 * d;
@@ -32,14 +32,14 @@ class ClosedForm {
     for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) u_.push_back(block);
     u_.push_back(config.vocab_size * d + d);
     for (std::int64_t& u : u_) {
-      n_.push_back((u + options.world_size - 1) / options.world_size);
-      u = n_.back() * options.world_size;  // padded
+      n_.push_back((u + options.recipe.ranks - 1) / options.recipe.ranks);
+      u = n_.back() * options.recipe.ranks;  // padded
     }
     segments_.assign(u_.size(), &table_.block);
     segments_.front() = &table_.embedding;
     segments_.back() = &table_.head;
     // (p_s + o)·Σ n, the tables, the threads' scratch, the micro-batch.
-    fixed_ = 4 * (1 + options.optimizer_states) * sum(n_, 0, n_.size()) +
+    fixed_ = 4 * (1 + options.recipe.optimizer.states()) * sum(n_, 0, n_.size()) +
              4 * config.max_position_embeddings * config.head_dim() +
              options.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes) + table_.data;
   }
@@ -105,15 +105,15 @@ TEST_CASE("The closed form and the walk through the schedule agree") {
                              nn::TransformerConfig::tiny(), nn::TransformerConfig::llama_2b()}) {
     for (const int world_size : {1, 2, 3, 8, 1000}) {
       for (const int depth : {0, 1, 2}) {
-        MemoryOptions options;
-        options.world_size = world_size;
+        MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+        options.recipe.ranks = world_size;
         options.batch = 4;
-        options.micro_steps = 4;
-        options.prefetch_depth = depth;
+        options.recipe.micro_steps = 4;
+        options.recipe.sharding.prefetch_depth = depth;
         CAPTURE(config.hidden_size, world_size, depth);
         const ClosedForm closed(config, options);
         const StepMemory step = MemoryFormula(config, options).step(1);
-        for (int m = 0; m < options.micro_steps; ++m) {
+        for (int m = 0; m < options.recipe.micro_steps; ++m) {
           const MicroStepMemory& micro_step = step.micro_steps[static_cast<std::size_t>(m)];
           CHECK(micro_step.forward_peak.total() == closed.forward_peak(m));
           CHECK(micro_step.backward_peak.total() == closed.backward_peak(m));
@@ -125,22 +125,21 @@ TEST_CASE("The closed form and the walk through the schedule agree") {
 
 TEST_CASE("Options that do not fit together are refused") {
   const auto message = [](auto change) {
-    MemoryOptions options;
-    options.world_size = 4;
+    MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+    options.recipe.ranks = 4;
     change(options);
     return message_of<Error>([&] { MemoryFormula(nn::TransformerConfig::nano(), options); });
   };
   CHECK(message([](MemoryOptions&) {}) == "");
   for (const int ranks : {0, 1, 3, 4}) {
     CHECK_THAT(message([&](MemoryOptions& o) {
-                 o.reshard = Reshard::within;
-                 o.reshard_ranks = ranks;
+                 o.recipe.sharding.reshard_after_forward = ReshardAfterForward::within(ranks);
                }),
-               contains(fmt::format("within {}", ranks)));
+               contains(fmt::format("is {}, must be true, false", ranks)));
   }
   CHECK_THAT(message([](MemoryOptions& o) { o.length = 9; }), contains("9 tokens"));
-  CHECK_THAT(message([](MemoryOptions& o) { o.micro_steps_per_reduction = 2; }),
+  CHECK_THAT(message([](MemoryOptions& o) { o.recipe.micro_steps_per_reduction = 2; }),
              contains("must divide"));
-  CHECK_THAT(message([](MemoryOptions& o) { o.placement = Placement::single; }),
+  CHECK_THAT(message([](MemoryOptions& o) { o.recipe.strategy = Strategy::single; }),
              contains("one process"));
 }

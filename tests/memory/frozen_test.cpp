@@ -23,21 +23,21 @@ const std::vector<std::vector<std::string>> kTargets = {
     {"model.layers.1.mlp.gate_proj"},  // below it, nothing is recorded
 };
 
-MemoryCase lora_case(Placement placement, int world_size,
+MemoryCase lora_case(Strategy placement, int world_size,
                      const std::vector<std::string>& targets = kTargets[0]) {
   MemoryCase test_case = odd_case(placement, world_size);
-  test_case.options.lora_rank = 3;
-  test_case.options.lora_targets = targets;
+  test_case.options.recipe.lora.rank = 3;
+  test_case.options.recipe.lora.targets = targets;
   return test_case;
 }
 
 /// Each as one process, as DDP and as FSDP, on every number of ranks.
 template <class Check>
 void in_every_placement(Check&& check) {
-  check(Placement::single, 1);
+  check(Strategy::single, 1);
   for (const int world_size : {1, 2, 3, 4}) {
-    check(Placement::ddp, world_size);
-    check(Placement::sharded, world_size);
+    check(Strategy::ddp, world_size);
+    check(Strategy::fsdp, world_size);
   }
 }
 
@@ -45,11 +45,11 @@ void in_every_placement(Check&& check) {
 
 TEST_CASE("The tape on paper is the activation table if nothing is frozen") {
   for (const bool is_tied : {false, true}) {
-    for (const Placement placement : {Placement::single, Placement::sharded}) {
+    for (const Strategy placement : {Strategy::single, Strategy::fsdp}) {
       MemoryCase table = odd_case(placement, 1);
       table.model.tie_word_embeddings = is_tied;
       MemoryCase paper = table;
-      paper.options.trains = [](const std::string&) { return true; };
+      paper.options.recipe.frozen = {"no parameter"};
       const StepMemory a = MemoryFormula(table.model, table.options).step(0);
       const StepMemory b = MemoryFormula(paper.model, paper.options).step(0);
       for (std::size_t m = 0; m < a.micro_steps.size(); ++m) {
@@ -67,11 +67,11 @@ TEST_CASE("The tape on paper is the activation table if nothing is frozen") {
 TEST_CASE("LoRA holds what the formula says, whatever it is attached to") {
   int number = 0;
   for (const std::vector<std::string>& targets : kTargets) {
-    in_every_placement([&](Placement placement, int world_size) {
+    in_every_placement([&](Strategy placement, int world_size) {
       if (number++ % kOneIn != 0) return;
       MemoryCase test_case = lora_case(placement, world_size, targets);
       test_case.model.tie_word_embeddings = number % 2 == 0;
-      CAPTURE(targets, world_size, placement == Placement::ddp);
+      CAPTURE(targets, world_size, placement == Strategy::ddp);
       CHECK(difference(test_case) == "");
     });
   }
@@ -85,20 +85,21 @@ TEST_CASE("LoRA holds what the formula says: prefetch, reshard, no_sync, mixed p
         {.param_dtype = DType::float16, .reduce_dtype = DType::float16}}) {
     for (const int depth : {0, 1, 2}) {
       for (const bool no_sync : {false, true}) {
-        in_every_placement([&](Placement placement, int world_size) {
+        in_every_placement([&](Strategy placement, int world_size) {
           if (number++ % kOneIn != 0) return;
           MemoryCase test_case =
               lora_case(placement, world_size, kTargets[number % 2 == 0 ? 0 : 2]);
-          test_case.options.mixed_precision = policy;
-          test_case.options.prefetch_depth = depth;
-          test_case.options.reshard = depth == 2 ? Reshard::never : Reshard::always;
-          if (placement == Placement::sharded && world_size == 4 && depth == 1) {
-            test_case.options.reshard = Reshard::within;
-            test_case.options.reshard_ranks = 2;
+          test_case.options.recipe.precision = policy;
+          test_case.options.recipe.sharding.prefetch_depth = depth;
+          test_case.options.recipe.sharding.reshard_after_forward =
+              depth == 2 ? ReshardAfterForward::never() : ReshardAfterForward::always();
+          if (placement == Strategy::fsdp && world_size == 4 && depth == 1) {
+            test_case.options.recipe.sharding.reshard_after_forward =
+                ReshardAfterForward::within(2);
           }
-          if (placement != Placement::single)
-            test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
-          CAPTURE(world_size, placement == Placement::ddp, number);
+          if (placement != Strategy::single)
+            test_case.options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
+          CAPTURE(world_size, placement == Strategy::ddp, number);
           CHECK(difference(test_case) == "");
         });
       }
@@ -118,11 +119,11 @@ TEST_CASE("Models of which a part is frozen hold what the formula says") {
   };
   int number = 0;
   for (const auto& part : parts) {
-    in_every_placement([&](Placement placement, int world_size) {
+    in_every_placement([&](Strategy placement, int world_size) {
       if (number++ % kOneIn != 0) return;
       MemoryCase test_case = odd_case(placement, world_size);
-      test_case.options.trains = part.second;
-      CAPTURE(part.first, world_size, placement == Placement::ddp);
+      train_only(test_case, part.second);
+      CAPTURE(part.first, world_size, placement == Strategy::ddp);
       CHECK(difference(test_case) == "");
     });
   }
@@ -131,12 +132,12 @@ TEST_CASE("Models of which a part is frozen hold what the formula says") {
 TEST_CASE("LoRA with ignored parameters and tied embeddings holds what the formula says") {
   for (const std::string path : {"model.embed_tokens", "model.layers.1.self_attn"}) {
     for (const bool is_tied : {false, true}) {
-      MemoryCase test_case = lora_case(Placement::sharded, 3);
+      MemoryCase test_case = lora_case(Strategy::fsdp, 3);
       test_case.model.tie_word_embeddings = is_tied;
-      test_case.options.ignored = {path};
-      test_case.options.bucket_bytes = parallel::DdpGradients::kBucketBytes;
-      test_case.options.mixed_precision.param_dtype = DType::bfloat16;
-      test_case.options.mixed_precision.reduce_dtype = DType::float32;
+      test_case.options.recipe.sharding.ignored = {path};
+      test_case.options.recipe.bucket_bytes = optim::kBucketBytes;
+      test_case.options.recipe.precision.param_dtype = DType::bfloat16;
+      test_case.options.recipe.precision.reduce_dtype = DType::float32;
       CAPTURE(path, is_tied);
       CHECK(difference(test_case) == "");
     }
@@ -149,14 +150,14 @@ TEST_CASE("LoRA of llama2-7b on the fake device: 2N + 16 N_lora, and activations
   test_case.is_fake = true;
   MemoryOptions& options = test_case.options;
   options.length = 512;
-  options.clips = true;
-  options.lora_rank = 8;
-  options.lora_targets = {"q_proj", "v_proj"};
-  options.mixed_precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
+  options.recipe.clip = 1;
+  options.recipe.lora.rank = 8;
+  options.recipe.lora.targets = {"q_proj", "v_proj"};
+  options.recipe.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
   constexpr std::int64_t kBase = 6'738'415'616, kAdapters = 4'194'304;
   for (const int world_size : {1, 8}) {
-    options.world_size = world_size;
-    options.placement = world_size == 1 ? Placement::single : Placement::sharded;
+    options.recipe.ranks = world_size;
+    options.recipe.strategy = world_size == 1 ? Strategy::single : Strategy::fsdp;
     CHECK(difference(test_case) == "");
     const MemoryFormula formula(test_case.model, options);
     const StepMemory step = formula.step(1);

@@ -21,7 +21,8 @@ struct Named {
 // What decides which gradients still travel when a micro-step begins.
 std::vector<Named> trainings() {
   MemoryOptions base;
-  base.world_size = 4;
+  base.recipe.strategy = Strategy::fsdp;
+  base.recipe.ranks = 4;
   base.batch = 2;
   std::vector<Named> all;
   const auto add = [&](const std::string& name, const auto& change) {
@@ -29,22 +30,22 @@ std::vector<Named> trainings() {
     change(all.back().options);
   };
   add("single", [](MemoryOptions& options) {
-    options.placement = Placement::single;
-    options.world_size = 1;
+    options.recipe.strategy = Strategy::single;
+    options.recipe.ranks = 1;
   });
   const optim::MixedPrecision halves{.param_dtype = DType::bfloat16,
                                      .reduce_dtype = DType::float32};
-  for (const Placement placement : {Placement::ddp, Placement::zero1, Placement::zero2}) {
+  for (const Strategy placement : {Strategy::ddp, Strategy::zero1, Strategy::zero2}) {
     const std::string number = std::to_string(static_cast<int>(placement));
     add("placement " + number, [&](MemoryOptions& options) {
-      options.placement = placement;
-      options.bucket_bytes = 256;
-      options.rank = placement == Placement::ddp ? 0 : 2;
+      options.recipe.strategy = placement;
+      options.recipe.bucket_bytes = 256;
+      options.rank = placement == Strategy::ddp ? 0 : 2;
     });
     add("placement " + number + " in bfloat16, sums in float16", [&](MemoryOptions& options) {
-      options.placement = placement;
-      options.mixed_precision = halves;
-      options.zero.reductions.compression = DType::float16;
+      options.recipe.strategy = placement;
+      options.recipe.precision = halves;
+      options.recipe.zero.reductions.compression = DType::float16;
     });
   }
   for (const int replicas : {1, 2}) {
@@ -55,23 +56,24 @@ std::vector<Named> trainings() {
                : offload.params ? ", parameters offloaded"
                                 : ""),
           [&](MemoryOptions& options) {
-            options.replicas = replicas;
-            options.offload = offload;
+            options.recipe.replicas = replicas;
+            options.recipe.sharding.offload = offload;
           });
       add(all.back().name + ", in bfloat16, kept", [&](MemoryOptions& options) {
-        options.replicas = replicas;
-        options.offload = offload;
-        options.mixed_precision = halves;
-        options.reshard = Reshard::never;
-        options.prefetch_depth = 0;
+        options.recipe.replicas = replicas;
+        options.recipe.sharding.offload = offload;
+        options.recipe.precision = halves;
+        options.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
+        options.recipe.sharding.prefetch_depth = 0;
       });
     }
   }
   // One unit is trained: when a micro-step begins, gradients of the two before may travel.
   add("one unit trained", [](MemoryOptions& options) {
-    options.replicas = 2;
-    options.offload = {.params = true, .grads = true};
-    options.trains = [](const std::string& path) { return path.starts_with("model.layers.0."); };
+    options.recipe.replicas = 2;
+    options.recipe.sharding.offload = {.params = true, .grads = true};
+    options.recipe.frozen = {""};
+    options.recipe.trained = {"model.layers.0."};
   });
   return all;
 }
@@ -86,8 +88,8 @@ TEST_CASE("Long steps hold what a walk through all of their micro-steps holds") 
         if (micro_steps % per_reduction != 0) continue;
         INFO(training.name << ", " << micro_steps << " micro-steps, " << per_reduction
                            << " per reduction");
-        training.options.micro_steps = micro_steps;
-        training.options.micro_steps_per_reduction = per_reduction;
+        training.options.recipe.micro_steps = micro_steps;
+        training.options.recipe.micro_steps_per_reduction = per_reduction;
         for (const MemorySpace space : {MemorySpace::device, MemorySpace::host}) {
           const Breakdown all = MemoryFormula(model, training.options, space).peak(2);
           CHECK(peak_of_training(model, training.options, space) == all);
@@ -115,8 +117,8 @@ TEST_CASE("Of 65,536 micro-steps, few are walked through") {
   const nn::TransformerConfig model = odd_model();
   for (Named& training : trainings()) {
     INFO(training.name);
-    training.options.micro_steps = 1 << 16;
-    training.options.micro_steps_per_reduction = 1;
+    training.options.recipe.micro_steps = 1 << 16;
+    training.options.recipe.micro_steps_per_reduction = 1;
     Books books(training.options);
     books.open_bytes();
     StepWalk walk(model, training.options, books);

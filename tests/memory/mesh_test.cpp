@@ -24,20 +24,20 @@ TEST_CASE("FSDP holds what the formula says: a mesh of replicas") {
         for (const bool no_sync : {false, true}) {
           if (!kAll && number++ % 5 != 0) continue;
           MemoryCase test_case;
-          test_case.options.world_size = replicas * shards;
+          test_case.options.recipe.ranks = replicas * shards;
           test_case.options.batch = 2;
-          test_case.options.micro_steps = 3;
-          test_case.options.clips = true;
+          test_case.options.recipe.micro_steps = 3;
+          test_case.options.recipe.clip = 1;
           test_case.model = odd_model();
           test_case.model.tie_word_embeddings = is_tied;
-          test_case.options.replicas = replicas;
-          test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
-          test_case.options.ignored = {"model.layers.1.mlp"};
+          test_case.options.recipe.replicas = replicas;
+          test_case.options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
+          test_case.options.recipe.sharding.ignored = {"model.layers.1.mlp"};
           if (shards == 4) {
-            test_case.options.reshard = Reshard::within;
-            test_case.options.reshard_ranks = 2;
+            test_case.options.recipe.sharding.reshard_after_forward =
+                ReshardAfterForward::within(2);
           }
-          if (is_tied) test_case.options.mixed_precision.param_dtype = DType::bfloat16;
+          if (is_tied) test_case.options.recipe.precision.param_dtype = DType::bfloat16;
           CHECK(difference(test_case) == "");
         }
       }
@@ -60,15 +60,15 @@ TEST_CASE("A mesh with checkpointed blocks and offloaded shards holds what the f
             if (!kAll && number++ % 5 != 0) continue;
             MemoryCase test_case;
             test_case.model = odd_model();
-            test_case.options.world_size = replicas * shards;
-            test_case.options.replicas = replicas;
-            test_case.options.micro_steps = 2;
-            test_case.options.micro_steps_per_reduction = no_sync ? 2 : 1;
-            test_case.options.prefetch_depth = no_sync ? 2 : 1;
-            test_case.options.clips = true;
-            test_case.options.checkpointing = checkpointing;
-            test_case.options.offload = offload;
-            test_case.options.mixed_precision = policy;
+            test_case.options.recipe.ranks = replicas * shards;
+            test_case.options.recipe.replicas = replicas;
+            test_case.options.recipe.micro_steps = 2;
+            test_case.options.recipe.micro_steps_per_reduction = no_sync ? 2 : 1;
+            test_case.options.recipe.sharding.prefetch_depth = no_sync ? 2 : 1;
+            test_case.options.recipe.clip = 1;
+            test_case.options.recipe.checkpointing = checkpointing;
+            test_case.options.recipe.sharding.offload = offload;
+            test_case.options.recipe.precision = policy;
             CHECK(difference(test_case) == "");
           }
         }

@@ -22,12 +22,12 @@ const std::vector<optim::MixedPrecision> kPolicies = {
 MemoryCase mixed_case(int world_size, const optim::MixedPrecision& policy) {
   MemoryCase test_case;
   test_case.model = odd_model();
-  test_case.options.world_size = world_size;
+  test_case.options.recipe.ranks = world_size;
   test_case.options.batch = 2;
-  test_case.options.micro_steps = 3;
-  test_case.options.clips = true;
-  test_case.options.mixed_precision = policy;
-  test_case.options.bucket_bytes = 4096;
+  test_case.options.recipe.micro_steps = 3;
+  test_case.options.recipe.clip = 1;
+  test_case.options.recipe.precision = policy;
+  test_case.options.recipe.bucket_bytes = 4096;
   return test_case;
 }
 
@@ -43,9 +43,10 @@ TEST_CASE("FSDP under mixed precision holds what the formula says") {
             if (number++ % kEvery != 0) continue;
             MemoryCase test_case = mixed_case(world_size, policy);
             test_case.model.tie_word_embeddings = is_tied;
-            test_case.options.prefetch_depth = depth;
-            test_case.options.reshard = depth == 2 ? Reshard::never : Reshard::always;
-            test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
+            test_case.options.recipe.sharding.prefetch_depth = depth;
+            test_case.options.recipe.sharding.reshard_after_forward =
+                depth == 2 ? ReshardAfterForward::never() : ReshardAfterForward::always();
+            test_case.options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
             CHECK(difference(test_case) == "");
           }
         }
@@ -57,12 +58,9 @@ TEST_CASE("FSDP under mixed precision holds what the formula says") {
 TEST_CASE("FSDP under mixed precision within groups, and with two flat parameters a unit") {
   for (const optim::MixedPrecision& policy : kPolicies) {
     MemoryCase test_case = mixed_case(4, policy);
-    test_case.options.reshard = Reshard::within;
-    test_case.options.reshard_ranks = 2;
+    test_case.options.recipe.sharding.reshard_after_forward = ReshardAfterForward::within(2);
     CHECK(difference(test_case) == "");
-    test_case.options.decays = [](const std::string& path) {
-      return path.find("norm") == std::string::npos;
-    };
+    test_case.options.recipe.optimizer.decay_norms = false;
     CHECK(difference(test_case) == "");
   }
 }
@@ -71,8 +69,8 @@ TEST_CASE("Ignored parameters under mixed precision hold what the formula says")
   for (const optim::MixedPrecision& policy : kPolicies) {
     for (const std::string path : {"model.embed_tokens", "model.norm", "model.layers.1.mlp"}) {
       MemoryCase test_case = mixed_case(3, policy);
-      test_case.options.ignored = {path};
-      test_case.options.bucket_bytes = parallel::DdpGradients::kBucketBytes;
+      test_case.options.recipe.sharding.ignored = {path};
+      test_case.options.recipe.bucket_bytes = optim::kBucketBytes;
       CAPTURE(path);
       CHECK(difference(test_case) == "");
     }
@@ -86,15 +84,15 @@ TEST_CASE("DDP and a single process under mixed precision hold what the formula 
         for (const bool no_sync : {false, true}) {
           MemoryCase test_case = mixed_case(world_size, policy);
           test_case.model.tie_word_embeddings = is_tied;
-          test_case.options.placement = Placement::ddp;
-          test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
+          test_case.options.recipe.strategy = Strategy::ddp;
+          test_case.options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
           CAPTURE(is_tied);
           CHECK(difference(test_case) == "");
         }
       }
       MemoryCase test_case = mixed_case(1, policy);
       test_case.model.tie_word_embeddings = is_tied;
-      test_case.options.placement = Placement::single;
+      test_case.options.recipe.strategy = Strategy::single;
       CHECK(difference(test_case) == "");
     }
   }

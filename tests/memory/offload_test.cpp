@@ -13,8 +13,8 @@ constexpr optim::Offload kParams{.params = true};
 constexpr optim::Offload kAll{.params = true, .grads = true};
 
 MemoryCase offload_case(int world_size, optim::Offload offload) {
-  MemoryCase test_case = odd_case(Placement::sharded, world_size);
-  test_case.options.offload = offload;
+  MemoryCase test_case = odd_case(Strategy::fsdp, world_size);
+  test_case.options.recipe.sharding.offload = offload;
   return test_case;
 }
 
@@ -28,8 +28,8 @@ TEST_CASE("With offload, device and host hold what the formula says") {
         for (const optim::Offload offload : {kParams, kAll}) {
           if (count++ % kEvery != 0) continue;
           MemoryCase test_case = offload_case(world_size, offload);
-          test_case.options.prefetch_depth = depth;
-          test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
+          test_case.options.recipe.sharding.prefetch_depth = depth;
+          test_case.options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
           test_case.is_fake = count % 4 < 2;
           CHECK(difference(test_case) == "");
         }
@@ -50,15 +50,12 @@ TEST_CASE("The same under mixed precision, tied, and with two flat parameters a 
         if (count++ % kEvery != 0) continue;
         MemoryCase test_case = offload_case(is_tied ? 3 : 4, offload);
         test_case.model.tie_word_embeddings = is_tied;
-        test_case.options.mixed_precision = policy;
+        test_case.options.recipe.precision = policy;
         if (!is_tied) {
-          test_case.options.reshard = Reshard::within;
-          test_case.options.reshard_ranks = 2;
+          test_case.options.recipe.sharding.reshard_after_forward = ReshardAfterForward::within(2);
         }
         CHECK(difference(test_case) == "");
-        test_case.options.decays = [](const std::string& path) {
-          return path.find("norm") == std::string::npos;
-        };
+        test_case.options.recipe.optimizer.decay_norms = false;
         CHECK(difference(test_case) == "");
       }
     }
@@ -69,28 +66,28 @@ TEST_CASE("The same in a mesh of replicas, with ignored and frozen parameters, a
   for (const optim::Offload offload : {kParams, kAll}) {
     MemoryCase mesh = offload_case(4, offload);
     // In a student kit, the mesh is task 8's.
-    mesh.options.replicas = FSDP_HAS_TASK8 == 0 ? 1 : 2;
+    mesh.options.recipe.replicas = FSDP_HAS_TASK8 == 0 ? 1 : 2;
     CHECK(difference(mesh) == "");
-    mesh.options.micro_steps_per_reduction = 3;
-    mesh.options.reshard = Reshard::never;
+    mesh.options.recipe.micro_steps_per_reduction = 3;
+    mesh.options.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
     CHECK(difference(mesh) == "");
 
     MemoryCase ignored = offload_case(3, offload);
-    ignored.options.ignored = {"model.norm", "model.layers.1.mlp"};
-    ignored.options.bucket_bytes = parallel::DdpGradients::kBucketBytes;
+    ignored.options.recipe.sharding.ignored = {"model.norm", "model.layers.1.mlp"};
+    ignored.options.recipe.bucket_bytes = optim::kBucketBytes;
     CHECK(difference(ignored) == "");
 
     MemoryCase frozen = offload_case(2, offload);
-    frozen.options.trains = [](const std::string& path) {
+    train_only(frozen, [](const std::string& path) {
       return path.find("layers.0") == std::string::npos &&
              path.find("up_proj") == std::string::npos;
-    };
+    });
     CHECK(difference(frozen) == "");
 
     MemoryCase lora = offload_case(2, offload);
-    lora.options.lora_rank = 2;
-    lora.options.lora_targets = {"q_proj", "up_proj"};
-    lora.options.mixed_precision = {.param_dtype = DType::bfloat16, .reduce_dtype = {}};
+    lora.options.recipe.lora.rank = 2;
+    lora.options.recipe.lora.targets = {"q_proj", "up_proj"};
+    lora.options.recipe.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = {}};
     CHECK(difference(lora) == "");
   }
 }
@@ -99,9 +96,9 @@ TEST_CASE("The same in a mesh of replicas, with ignored and frozen parameters, a
 TEST_CASE("All shards leave the device, and the host has as many bytes more") {
   const int world_size = GENERATE(1, 2, 3, 4);
   MemoryCase plain = offload_case(world_size, {});
-  plain.options.micro_steps = 1;
+  plain.options.recipe.micro_steps = 1;
   MemoryCase offloaded = plain;
-  offloaded.options.offload = kAll;
+  offloaded.options.recipe.sharding.offload = kAll;
   const StepMemory before = MemoryFormula(plain.model, plain.options).step(1);
   const StepMemory device = MemoryFormula(offloaded.model, offloaded.options).step(1);
   const StepMemory host =

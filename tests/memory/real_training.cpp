@@ -4,11 +4,8 @@
 #include "comm/fake_group.h"
 #include "comm/world.h"
 #include "estimate/wire_formula.h"
-#include "nn/lora.h"
-#include "optim/local_gradients.h"
+#include "strategies/trained_model.h"
 #include "support/training.h"
-#include "task8_beyond/checkpoint.h"
-#include "task8_beyond/mesh.h"
 
 #include <fmt/format.h>
 
@@ -22,9 +19,8 @@ using estimate::MemoryOptions;
 using estimate::MemorySnapshot;
 using estimate::MemorySpace;
 using estimate::MicroStepMemory;
-using estimate::Placement;
-using estimate::Reshard;
 using estimate::StepMemory;
+using optim::Strategy;
 
 nn::TransformerConfig odd_model() {
   return {.vocab_size = 37,
@@ -36,16 +32,32 @@ nn::TransformerConfig odd_model() {
           .max_position_embeddings = 7};
 }
 
-MemoryCase odd_case(Placement placement, int world_size) {
+MemoryCase odd_case(Strategy placement, int world_size) {
   MemoryCase test_case;
   test_case.model = odd_model();
-  test_case.options.placement = placement;
-  test_case.options.world_size = world_size;
+  test_case.options.recipe.strategy = placement;
+  test_case.options.recipe.ranks = world_size;
   test_case.options.batch = 2;
-  test_case.options.micro_steps = 3;
-  test_case.options.clips = true;
-  test_case.options.bucket_bytes = 4096;
+  test_case.options.recipe.micro_steps = 3;
+  test_case.options.recipe.clip = 1;
+  test_case.options.recipe.bucket_bytes = 4096;
   return test_case;
+}
+
+void train_only(MemoryCase& test_case, const std::function<bool(const std::string&)>& trains) {
+  Context context({.device = kFake});
+  const ContextScope scope(context);
+  optim::Recipe& recipe = test_case.options.recipe;
+  recipe.frozen = {""};
+  for (const nn::NamedParameter& each : nn::TransformerLM(test_case.model).named_parameters()) {
+    if (trains(each.path)) recipe.trained.push_back(each.path);
+  }
+}
+
+void set_states(MemoryCase& test_case, int optimizer_states) {
+  optim::OptimizerChoice& optimizer = test_case.options.recipe.optimizer;
+  optimizer.name = optimizer_states == 2 ? "adamw" : "sgd";
+  optimizer.momentum = optimizer_states == 1 ? 0.9 : 0;
 }
 
 nn::TransformerConfig llama2_7b() {
@@ -75,12 +87,6 @@ std::vector<MemorySnapshot> StateRecorder::take() { return std::exchange(snapsho
 
 namespace {
 
-ReshardAfterForward reshard_of(const MemoryOptions& options) {
-  if (options.reshard == Reshard::within) return ReshardAfterForward::within(options.reshard_ranks);
-  return options.reshard == Reshard::always ? ReshardAfterForward::always()
-                                            : ReshardAfterForward::never();
-}
-
 /// What all collectives of a trace receive; copies between device and host have no ranks.
 std::int64_t received_in(const Trace& trace) {
   std::int64_t nbytes = 0;
@@ -96,40 +102,12 @@ class RankMemory {
   RankMemory(const MemoryCase& test_case, ProcessGroup* group)
       : model_config_(test_case.model),
         options_(test_case.options),
-        make_other_optimizer_(test_case.optimizer),
         records_(test_case.records),
         is_host_(test_case.space == MemorySpace::host),
         limit_(test_case.limit),
-        group_(group, [](ProcessGroup*) {}) {
-    model_ = deferred_.build([this] { return make_model(); });
-    if (options_.checkpointing == estimate::Checkpointing::inside) {
-      for (const auto& block : model_->blocks()) checkpoint(*block);
-    }
-    if (options_.placement == Placement::sharded) {
-      shard();
-    } else {
-      deferred_.materialize(*model_, Context::current().device());
-      std::vector<std::pair<std::string, Variable>> parameters;
-      for (const auto& each : model_->named_parameters()) {
-        parameters.emplace_back(each.path, each.variable);
-      }
-      masters_ = optim::MasterWeights(parameters, options_.mixed_precision);
-      model_->register_forward_pre_hook([this](nn::Module&) {
-        if (std::exchange(masters_changed_, false)) masters_.refresh();
-      });
-      if (options_.placement == Placement::ddp) {
-        const auto bucket_bytes = static_cast<std::size_t>(options_.bucket_bytes);
-        engine_ = std::make_unique<parallel::DdpGradients>(parameters, group_, bucket_bytes,
-                                                           masters_, options_.zero.reductions);
-      } else if (options_.placement == Placement::single) {
-        engine_ = std::make_unique<optim::LocalGradients>(parameters, masters_,
-                                                          options_.zero.reductions.compression);
-      } else {
-        engine_ = make_zero(parameters);
-      }
-      optimizer_ = make_optimizer();
-    }
-  }
+        group_(group, [](ProcessGroup*) {}),
+        trained_([this] { return std::make_shared<nn::TransformerLM>(model_config_); },
+                 options_.recipe, group == nullptr ? nullptr : group_) {}
 
   MeasuredMemory run(int steps) {
     MeasuredMemory measured;
@@ -137,7 +115,7 @@ class RankMemory {
     measured.before = tracker().current();
     Context& context = Context::current();
     if (limit_ > 0) context.allocator(context.device())->set_limit(limit_);
-    StateRecorder recorder(*model_, tracker());
+    StateRecorder recorder(trained_.model(), tracker());
     std::optional<nn::CallObserverScope> scope;
     if (records_) scope.emplace(recorder);
     Trace& trace = context.trace();
@@ -158,88 +136,22 @@ class RankMemory {
     return is_host_ ? context.host_tracker() : context.tracker();
   }
 
-  std::shared_ptr<nn::TransformerLM> make_model() const {
-    auto model = std::make_shared<nn::TransformerLM>(model_config_);
-    if (options_.lora_rank > 0) {
-      nn::add_lora(*model, {.rank = options_.lora_rank,
-                            .targets = options_.lora_targets,
-                            .base_dtype = options_.mixed_precision.param_dtype});
-    }
-    if (options_.trains) {
-      for (nn::NamedParameter& each : model->named_parameters())
-        each.variable.set_requires_grad(options_.trains(each.path));
-    }
-    return model;
-  }
-
-  std::shared_ptr<optim::Optimizer> make_optimizer() const {
-    if (make_other_optimizer_) return make_other_optimizer_();
-    if (options_.optimizer_states == 2) {
-      return std::make_shared<optim::AdamW>(optim::AdamW::Options{});
-    }
-    return std::make_shared<optim::Sgd>(
-        optim::Sgd::Options{.momentum = options_.optimizer_states == 1 ? 0.9 : 0.0});
-  }
-
-  std::unique_ptr<optim::GradientEngine> make_zero(
-      const std::vector<std::pair<std::string, Variable>>& parameters) {
-    const auto bucket_bytes = static_cast<std::size_t>(options_.bucket_bytes);
-    std::unique_ptr<parallel::ZeroGradients> made;
-    if (options_.placement == Placement::zero1) {
-      made = std::make_unique<parallel::Zero1Gradients>(parameters, group_, options_.zero, masters_,
-                                                        bucket_bytes);
-    } else {
-      made =
-          std::make_unique<parallel::Zero2Gradients>(parameters, group_, options_.zero, masters_);
-    }
-    zero_ = made.get();
-    return made;
-  }
-
-  void shard() {
-    FullyShardOptions sharding;
-    sharding.reshard_after_forward = reshard_of(options_);
-    sharding.prefetch_depth = options_.prefetch_depth;
-    sharding.in_flight_limit = options_.in_flight_limit;
-    sharding.ignored = options_.ignored;
-    sharding.mixed_precision = options_.mixed_precision;
-    sharding.offload = options_.offload;
-    if (options_.decays) {
-      sharding.decays = [this](const nn::NamedParameter& each) {
-        return options_.decays(each.path);
-      };
-    }
-    sharding.deferred = &deferred_;
-    const auto group = options_.replicas == 1 ? group_ : make_mesh(*group_, options_.replicas);
-    auto sharded = fully_shard(*model_, group, sharding);
-    sharded->attach_optimizer([this] { return make_optimizer(); });
-    if (options_.checkpointing == estimate::Checkpointing::around) {
-      for (const auto& block : model_->blocks()) checkpoint_around(sharded->unit(block->path()));
-    }
-    sharded_ = sharded.get();
-    engine_ = std::move(sharded);
-  }
-
   StepMemory run_step(int step, StateRecorder& recorder) {
     StepMemory memory;
-    const optim::StepPlan plan{options_.micro_steps, options_.micro_steps_per_reduction};
-    engine_->begin_step(plan);
+    const optim::StepPlan plan{options_.recipe.micro_steps,
+                               options_.recipe.micro_steps_per_reduction};
+    trained_.gradients().begin_step(plan);
     for (int m = 0; m < plan.micro_steps; ++m) {
       const int rank = group_ == nullptr ? 0 : group_->rank();
       memory.micro_steps.push_back(
-          micro_step(step, plan.micro_batch(m, rank, options_.world_size)));
+          micro_step(step, plan.micro_batch(m, rank, options_.recipe.ranks)));
       memory.micro_steps.back().snapshots = recorder.take();
     }
     tracker().reset_peak();
-    engine_->finish_gradients();
-    if (options_.clips) {
-      sharded_ != nullptr ? sharded_->clip_grad_norm(0.1)
-                          : optim::clip_by_global_norm(*engine_, group_.get(), 0.1);
-    }
-    masters_changed_ = true;
-    sharded_ != nullptr ? sharded_->step(1e-3) : optimizer_->step(engine_->pieces(), 1e-3);
-    if (zero_ != nullptr) zero_->broadcast_parameters();
-    engine_->zero_grad();
+    trained_.gradients().finish_gradients();
+    if (options_.recipe.clip > 0) trained_.clip(0.1);
+    trained_.step(1e-3);
+    trained_.gradients().zero_grad();
     memory.step_peak = tracker().peak();
     memory.at_rest = tracker().current();
     return memory;
@@ -252,30 +164,22 @@ class RankMemory {
     const MicroBatch micro =
         make_micro_batch(batch_config, options_.batch, 1, step, static_cast<int>(j));
     tracker().reset_peak();
-    const Variable loss = cross_entropy((*model_)(Variable(micro.tokens)), micro.targets);
+    const Variable loss = cross_entropy((trained_.model())(Variable(micro.tokens)), micro.targets);
     memory.forward_peak = tracker().peak();
     tracker().reset_peak();
     loss.backward();
-    engine_->end_micro_step();
+    trained_.gradients().end_micro_step();
     memory.backward_peak = tracker().peak();
     return memory;
   }
 
   const nn::TransformerConfig& model_config_;
   const MemoryOptions& options_;
-  const std::function<std::shared_ptr<optim::Optimizer>()>& make_other_optimizer_;
   bool records_;
   bool is_host_;
   std::size_t limit_;
   std::shared_ptr<ProcessGroup> group_;
-  DeferredInit deferred_;
-  std::shared_ptr<nn::TransformerLM> model_;
-  optim::MasterWeights masters_;  // of single and ddp
-  bool masters_changed_ = false;
-  std::unique_ptr<optim::GradientEngine> engine_;
-  ShardedModel* sharded_ = nullptr;
-  parallel::ZeroGradients* zero_ = nullptr;
-  std::shared_ptr<optim::Optimizer> optimizer_;
+  strategies::TrainedModel trained_;
 };
 
 std::string compare(const Breakdown& measured, const Breakdown& expected) {
@@ -340,30 +244,30 @@ MeasuredMemory measure_rank(const MemoryCase& test_case, ProcessGroup* group) {
 
 std::vector<MeasuredMemory> measure(const MemoryCase& test_case) {
   const MemoryOptions& options = test_case.options;
-  std::vector<MeasuredMemory> measured(static_cast<std::size_t>(options.world_size));
+  std::vector<MeasuredMemory> measured(static_cast<std::size_t>(options.recipe.ranks));
   if (test_case.is_fake) {
     Context context({.rank = options.rank,
-                     .world_size = options.world_size,
+                     .world_size = options.recipe.ranks,
                      .threads = options.threads,
                      .seed = 1,
                      .device = kFake,
                      .fake_granularity = test_case.granularity,
                      .cost_model = test_case.machine});
     ContextScope scope(context);
-    ProcessGroup group = make_fake_group(options.rank, options.world_size);
-    const bool is_alone = options.placement == Placement::single;
+    ProcessGroup group = make_fake_group(options.rank, options.recipe.ranks);
+    const bool is_alone = options.recipe.strategy == Strategy::single;
     return {RankMemory(test_case, is_alone ? nullptr : &group).run(test_case.steps)};
   }
-  if (options.placement == Placement::single) {
+  if (options.recipe.strategy == Strategy::single) {
     Context context({.threads = options.threads, .seed = 1});
     ContextScope scope(context);
     measured[0] = measure_rank(test_case, nullptr);
     return measured;
   }
-  const RankOptions ranks{.world_size = options.world_size,
+  const RankOptions ranks{.world_size = options.recipe.ranks,
                           .threads_per_rank = options.threads,
                           .seed = 1,
-                          .has_cpu_host = options.offload.params};
+                          .has_cpu_host = options.recipe.sharding.offload.params};
   run_ranks(ranks, [&](ProcessGroup& group) {
     measured[static_cast<std::size_t>(group.rank())] = measure_rank(test_case, &group);
   });
@@ -393,7 +297,8 @@ std::string difference(const MeasuredMemory& measured, const MeasuredMemory& exp
 
 std::string difference(const MemoryCase& test_case) {
   std::vector<MemorySpace> spaces{test_case.space};
-  if (test_case.options.offload.params) spaces = {MemorySpace::device, MemorySpace::host};
+  if (test_case.options.recipe.sharding.offload.params)
+    spaces = {MemorySpace::device, MemorySpace::host};
   for (const MemorySpace space : spaces) {
     MemoryCase of_space = test_case;
     of_space.space = space;
@@ -417,9 +322,9 @@ std::string difference(const MemoryCase& test_case) {
 
 namespace {
 
-std::string name_of(const MemoryOptions& options) {
-  if (options.reshard == Reshard::within) return fmt::format("within {}", options.reshard_ranks);
-  return options.reshard == Reshard::always ? "always" : "never";
+std::string name_of(const ReshardAfterForward& reshard) {
+  if (reshard.is_within()) return fmt::format("within {}", reshard.ranks);
+  return reshard.kind == ReshardAfterForward::Kind::always ? "always" : "never";
 }
 
 }  // namespace
@@ -429,18 +334,19 @@ std::string describe(const MemoryCase& test_case) {
   return fmt::format(
       "d {}, W {}, R {}, reshard {}, depth {}, limit {}, M {}, L {}, {} threads, {} and "
       "{}{}{}{}{}",
-      test_case.model.hidden_size, options.world_size, options.replicas, name_of(options),
-      options.prefetch_depth, options.in_flight_limit, options.micro_steps,
-      options.micro_steps_per_reduction, options.threads,
-      name_of(options.mixed_precision.param_dtype_for(DType::float32)),
-      name_of(options.mixed_precision.reduce_dtype_for(DType::float32)),
+      test_case.model.hidden_size, options.recipe.ranks, options.recipe.replicas,
+      name_of(options.recipe.sharding.reshard_after_forward),
+      options.recipe.sharding.prefetch_depth, options.recipe.sharding.in_flight_limit,
+      options.recipe.micro_steps, options.recipe.micro_steps_per_reduction, options.threads,
+      name_of(options.recipe.precision.param_dtype_for(DType::float32)),
+      name_of(options.recipe.precision.reduce_dtype_for(DType::float32)),
       test_case.model.tie_word_embeddings ? ", tied" : "",
-      options.checkpointing == estimate::Checkpointing::none     ? ""
-      : options.checkpointing == estimate::Checkpointing::inside ? ", checkpointed"
-                                                                 : ", checkpointed around",
-      options.offload.grads    ? ", offload"
-      : options.offload.params ? ", offload of parameters"
-                               : "",
+      options.recipe.checkpointing == optim::Checkpointing::none     ? ""
+      : options.recipe.checkpointing == optim::Checkpointing::inside ? ", checkpointed"
+                                                                     : ", checkpointed around",
+      options.recipe.sharding.offload.grads    ? ", offload"
+      : options.recipe.sharding.offload.params ? ", offload of parameters"
+                                               : "",
       test_case.space == MemorySpace::host ? ", on the host" : "");
 }
 

@@ -6,14 +6,11 @@
 #include "base/clock.h"
 #include "estimate/memory_formula.h"
 #include "nn/transformer.h"
-#include "optim/optimizer.h"
-#include "task7_integration/integration.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,9 +19,7 @@ namespace fsdp::testing {
 
 struct MemoryCase {
   nn::TransformerConfig model = nn::TransformerConfig::nano();
-  estimate::MemoryOptions options;
-  /// Another optimizer than options.optimizer_states names.
-  std::function<std::shared_ptr<optim::Optimizer>()> optimizer = {};
+  estimate::MemoryOptions options = {.recipe = {.strategy = optim::Strategy::fsdp}};
   int steps = 2;
   bool records = true;          ///< snapshots too, not only peaks
   bool is_fake = false;         ///< one rank, on the device that counts bytes and holds none
@@ -79,8 +74,12 @@ class StateRecorder : public nn::CallObserver {
 /// V 37, d 20, L 3, H 10 over 5 key/value heads, F 51, T 7: no size is a power of two, and W
 /// divides hardly any.
 nn::TransformerConfig odd_model();
+/// Freezes all parameters but those.
+void train_only(MemoryCase& test_case, const std::function<bool(const std::string& path)>& trains);
+/// AdamW with 2, SGD with momentum, or SGD without.
+void set_states(MemoryCase& test_case, int optimizer_states);
 /// Three micro-steps of the odd model, with clipping, small buckets and odd sizes everywhere.
-MemoryCase odd_case(estimate::Placement placement, int world_size);
+MemoryCase odd_case(optim::Strategy placement, int world_size);
 /// Only the fake device has room for it.
 nn::TransformerConfig llama2_7b();
 

@@ -15,10 +15,10 @@ constexpr bool kAll = FSDP_SANITIZED == 0;
 
 MemoryCase sharded_case(int world_size) {
   MemoryCase test_case;
-  test_case.options.world_size = world_size;
+  test_case.options.recipe.ranks = world_size;
   test_case.options.batch = 2;
-  test_case.options.micro_steps = 3;
-  test_case.options.clips = true;
+  test_case.options.recipe.micro_steps = 3;
+  test_case.options.recipe.clip = 1;
   return test_case;
 }
 
@@ -34,16 +34,16 @@ TEST_CASE("FSDP holds what the formula says: world sizes, prefetch, reshard, no_
   const bool no_sync = GENERATE(false, true);
   int number = 0;
   for (const int world_size : {1, 2, 3, 4}) {
-    for (const Reshard reshard : {Reshard::always, Reshard::never}) {
+    for (const auto reshard : {ReshardAfterForward::always(), ReshardAfterForward::never()}) {
       for (const bool is_tied : {false, true}) {
         for (const bool is_odd : {false, true}) {
           if (!kAll && (number++ + depth + (no_sync ? 1 : 0)) % 5 != 0) continue;
           MemoryCase test_case = sharded_case(world_size);
           if (is_odd) test_case.model = odd_model();
           test_case.model.tie_word_embeddings = is_tied;
-          test_case.options.prefetch_depth = depth;
-          test_case.options.reshard = reshard;
-          test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
+          test_case.options.recipe.sharding.prefetch_depth = depth;
+          test_case.options.recipe.sharding.reshard_after_forward = reshard;
+          test_case.options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
           CHECK(difference(test_case) == "");
         }
       }
@@ -58,9 +58,8 @@ TEST_CASE("FSDP holds what the formula says: reshard within groups of two") {
         if (!kAll && is_tied != (depth == 1)) continue;
         MemoryCase test_case = sharded_case(world_size);
         test_case.model = is_tied ? tied(odd_model()) : odd_model();
-        test_case.options.reshard = Reshard::within;
-        test_case.options.reshard_ranks = 2;
-        test_case.options.prefetch_depth = depth;
+        test_case.options.recipe.sharding.reshard_after_forward = ReshardAfterForward::within(2);
+        test_case.options.recipe.sharding.prefetch_depth = depth;
         CHECK(difference(test_case) == "");
       }
     }
@@ -81,14 +80,14 @@ TEST_CASE("FSDP holds what the formula says: more ranks than some unit has eleme
 TEST_CASE("FSDP holds what the formula says: reductions every two of six micro-steps") {
   MemoryCase test_case = sharded_case(2);
   test_case.model = odd_model();
-  test_case.options.micro_steps = 6;
-  test_case.options.micro_steps_per_reduction = 2;
+  test_case.options.recipe.micro_steps = 6;
+  test_case.options.recipe.micro_steps_per_reduction = 2;
   CHECK(difference(test_case) == "");
 }
 
 TEST_CASE("FSDP holds what the formula says: seven micro-steps, their partial sums") {
   MemoryCase test_case = sharded_case(3);
-  test_case.options.micro_steps = 7;
+  test_case.options.recipe.micro_steps = 7;
   CHECK(difference(test_case) == "");
 }
 
@@ -96,8 +95,8 @@ TEST_CASE("FSDP holds what the formula says: more or fewer gathers in flight tha
   for (const int limit : {1, 2, 5}) {
     MemoryCase test_case = sharded_case(2);
     test_case.model = odd_model();
-    test_case.options.prefetch_depth = 3;
-    test_case.options.in_flight_limit = limit;
+    test_case.options.recipe.sharding.prefetch_depth = 3;
+    test_case.options.recipe.sharding.in_flight_limit = limit;
     CHECK(difference(test_case) == "");
   }
 }
@@ -106,10 +105,8 @@ TEST_CASE("FSDP holds what the formula says: two flat parameters a unit") {
   for (const bool no_sync : {false, true}) {
     MemoryCase test_case = sharded_case(4);
     test_case.model = odd_model();
-    test_case.options.decays = [](const std::string& path) {
-      return path.find("norm") == std::string::npos;
-    };
-    test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
+    test_case.options.recipe.optimizer.decay_norms = false;
+    test_case.options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
     CHECK(difference(test_case) == "");
   }
 }
@@ -119,8 +116,8 @@ TEST_CASE("FSDP holds what the formula says: parameters that are ignored, so who
     for (const bool is_tied : {false, true}) {
       MemoryCase test_case = sharded_case(3);
       test_case.model = is_tied ? tied(odd_model()) : odd_model();
-      test_case.options.ignored = {path};
-      test_case.options.micro_steps_per_reduction = is_tied ? 3 : 1;
+      test_case.options.recipe.sharding.ignored = {path};
+      test_case.options.recipe.micro_steps_per_reduction = is_tied ? 3 : 1;
       CAPTURE(path);
       CHECK(difference(test_case) == "");
     }
@@ -130,10 +127,10 @@ TEST_CASE("FSDP holds what the formula says: parameters that are ignored, so who
 TEST_CASE("FSDP holds what the formula says: threads, short sequences, other optimizers") {
   for (const int optimizer_states : {0, 1, 2}) {
     MemoryCase test_case = sharded_case(2);
-    test_case.options.optimizer_states = optimizer_states;
+    set_states(test_case, optimizer_states);
     test_case.options.threads = 2;
     test_case.options.length = 5;
-    test_case.options.clips = false;
+    test_case.options.recipe.clip = 0;
     CHECK(difference(test_case) == "");
   }
 }
@@ -143,9 +140,9 @@ TEST_CASE("DDP holds what the formula says") {
     for (const bool no_sync : {false, true}) {
       MemoryCase test_case = sharded_case(world_size);
       test_case.model = world_size == 2 ? tied(odd_model()) : odd_model();
-      test_case.options.placement = Placement::ddp;
-      test_case.options.bucket_bytes = 4096;
-      test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
+      test_case.options.recipe.strategy = Strategy::ddp;
+      test_case.options.recipe.bucket_bytes = 4096;
+      test_case.options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
       CHECK(difference(test_case) == "");
     }
   }
@@ -164,6 +161,6 @@ TEST_CASE("A rank reaches its bound exactly, and sharding is what lowers it") {
   }
   // DDP in disguise (everything kept, nothing freed) is far above it.
   MemoryOptions whole = test_case.options;
-  whole.placement = Placement::ddp;
+  whole.recipe.strategy = Strategy::ddp;
   CHECK(bound_bytes(test_case.model, whole, 2) > bound + 4 * test_case.model.parameter_count());
 }

@@ -10,15 +10,15 @@ namespace fsdp::testing::zero_memory {
 namespace {
 
 using estimate::MemoryOptions;
-using estimate::Placement;
 using optim::Partition;
+using optim::Strategy;
 
-constexpr Placement kZero[] = {Placement::zero1, Placement::zero2};
+constexpr Strategy kZero[] = {Strategy::zero1, Strategy::zero2};
 constexpr Partition kPartitions[] = {Partition::greedy, Partition::flat, Partition::round_robin};
 
-MemoryCase zero_case(Placement placement, Partition partition, int world_size) {
+MemoryCase zero_case(Strategy placement, Partition partition, int world_size) {
   MemoryCase test_case = odd_case(placement, world_size);
-  test_case.options.zero = {
+  test_case.options.recipe.zero = {
       .partition = partition, .reduce_buffer_bytes = 3000, .broadcast_buffer_bytes = 5000};
   return test_case;
 }
@@ -26,14 +26,14 @@ MemoryCase zero_case(Placement placement, Partition partition, int world_size) {
 }  // namespace
 
 TEST_CASE("ZeRO-1 and ZeRO-2 hold what the formula says") {
-  for (const Placement placement : kZero) {
+  for (const Strategy placement : kZero) {
     for (const Partition partition : kPartitions) {
       for (const int world_size : {1, 2, 3, 4}) {
         for (const bool no_sync : {false, true}) {
           MemoryCase test_case = zero_case(placement, partition, world_size);
           test_case.model.tie_word_embeddings = world_size == 2;
-          test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
-          CAPTURE(placement == Placement::zero2, static_cast<int>(partition));
+          test_case.options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
+          CAPTURE(placement == Strategy::zero2, static_cast<int>(partition));
           CHECK(difference(test_case) == "");
         }
       }
@@ -43,19 +43,19 @@ TEST_CASE("ZeRO-1 and ZeRO-2 hold what the formula says") {
 
 TEST_CASE("ZeRO-1 and ZeRO-2 hold what the formula says, whatever travels together") {
   constexpr std::size_t kAll = std::size_t{1} << 30;
-  for (const Placement placement : kZero) {
+  for (const Strategy placement : kZero) {
     for (const Partition partition : kPartitions) {
       for (const std::size_t nbytes : {std::size_t{0}, std::size_t{200}, kAll}) {
         for (const bool halves : {false, true}) {
           MemoryCase test_case = zero_case(placement, partition, 3);
-          test_case.options.micro_steps = 2;
-          test_case.options.clips = halves;
-          test_case.options.optimizer_states = halves ? 1 : 2;
-          test_case.options.zero = {.partition = partition,
-                                    .reduce_buffer_bytes = nbytes,
-                                    .broadcast_buffer_bytes = nbytes,
-                                    .broadcast_fp16 = halves};
-          CAPTURE(placement == Placement::zero2, static_cast<int>(partition), nbytes, halves);
+          test_case.options.recipe.micro_steps = 2;
+          test_case.options.recipe.clip = halves ? 1 : 0;
+          set_states(test_case, halves ? 1 : 2);
+          test_case.options.recipe.zero = {.partition = partition,
+                                           .reduce_buffer_bytes = nbytes,
+                                           .broadcast_buffer_bytes = nbytes,
+                                           .broadcast_fp16 = halves};
+          CAPTURE(placement == Strategy::zero2, static_cast<int>(partition), nbytes, halves);
           CHECK(difference(test_case) == "");
         }
       }
@@ -67,16 +67,16 @@ TEST_CASE("whole gradients that are compressed hold what the formula says, under
   using Policy = optim::MixedPrecision;
   for (const Policy& policy :
        {Policy{}, Policy{DType::bfloat16, DType::float32}, Policy{DType::float16, {}}}) {
-    for (const Placement placement :
-         {Placement::single, Placement::ddp, Placement::zero1, Placement::zero2}) {
+    for (const Strategy placement :
+         {Strategy::single, Strategy::ddp, Strategy::zero1, Strategy::zero2}) {
       for (const int world_size : {1, 2, 3}) {
         for (const bool no_sync : {false, true}) {
-          if (placement == Placement::single && world_size > 1) continue;
+          if (placement == Strategy::single && world_size > 1) continue;
           MemoryCase test_case = zero_case(placement, Partition::flat, world_size);
-          test_case.options.mixed_precision = policy;
-          test_case.options.micro_steps_per_reduction = no_sync ? 3 : 1;
-          test_case.options.zero.reductions.compression = DType::bfloat16;
-          if (world_size == 3) test_case.options.zero.reduce_buffer_bytes = 0;
+          test_case.options.recipe.precision = policy;
+          test_case.options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
+          test_case.options.recipe.zero.reductions.compression = DType::bfloat16;
+          if (world_size == 3) test_case.options.recipe.zero.reduce_buffer_bytes = 0;
           CAPTURE(static_cast<int>(placement), no_sync);
           CHECK(difference(test_case) == "");
         }
@@ -90,12 +90,12 @@ TEST_CASE("ZeRO-2 holds what the formula says, whatever is switched off") {
     for (const int world_size : {1, 2, 3}) {
       for (const bool contiguous : {false, true}) {
         for (const bool overlap : {false, true}) {
-          MemoryCase test_case = zero_case(Placement::zero2, partition, world_size);
-          test_case.options.zero.contiguous_gradients = contiguous;
-          test_case.options.zero.reductions.overlap = overlap;
-          test_case.options.zero.reduce_scatter = overlap == contiguous;
-          test_case.options.micro_steps_per_reduction = overlap ? 3 : 1;
-          test_case.options.mixed_precision.reduce_dtype =
+          MemoryCase test_case = zero_case(Strategy::zero2, partition, world_size);
+          test_case.options.recipe.zero.contiguous_gradients = contiguous;
+          test_case.options.recipe.zero.reductions.overlap = overlap;
+          test_case.options.recipe.zero.reduce_scatter = overlap == contiguous;
+          test_case.options.recipe.micro_steps_per_reduction = overlap ? 3 : 1;
+          test_case.options.recipe.precision.reduce_dtype =
               world_size == 3 ? DType::bfloat16 : DType::float32;
           CAPTURE(static_cast<int>(partition), contiguous, overlap);
           CHECK(difference(test_case) == "");
@@ -109,14 +109,14 @@ TEST_CASE("ZeRO-1 and ZeRO-2 under mixed precision hold what the formula says") 
   using Policy = optim::MixedPrecision;
   for (const Policy& policy : {Policy{DType::bfloat16, DType::float32}, Policy{DType::bfloat16, {}},
                                Policy{{}, DType::bfloat16}}) {
-    for (const Placement placement : kZero) {
+    for (const Strategy placement : kZero) {
       for (const Partition partition : kPartitions) {
         for (const int world_size : {1, 2, 3}) {
           MemoryCase test_case = zero_case(placement, partition, world_size);
-          test_case.options.mixed_precision = policy;
-          test_case.options.micro_steps_per_reduction = world_size == 2 ? 3 : 1;
-          if (world_size == 3) test_case.options.zero.reduce_buffer_bytes = 0;
-          CAPTURE(placement == Placement::zero2, static_cast<int>(partition));
+          test_case.options.recipe.precision = policy;
+          test_case.options.recipe.micro_steps_per_reduction = world_size == 2 ? 3 : 1;
+          if (world_size == 3) test_case.options.recipe.zero.reduce_buffer_bytes = 0;
+          CAPTURE(placement == Strategy::zero2, static_cast<int>(partition));
           CHECK(difference(test_case) == "");
         }
       }
@@ -125,20 +125,20 @@ TEST_CASE("ZeRO-1 and ZeRO-2 under mixed precision hold what the formula says") 
 }
 
 TEST_CASE("ZeRO-1 and ZeRO-2 of a model that is partly frozen, or LoRA's, hold the same") {
-  for (const Placement placement : kZero) {
+  for (const Strategy placement : kZero) {
     for (const Partition partition : kPartitions) {
       for (const bool has_lora : {false, true}) {
         MemoryCase test_case = zero_case(placement, partition, 2);
         if (has_lora) {
-          test_case.options.lora_rank = 3;
-          test_case.options.lora_targets = {"q_proj", "down_proj"};
-          test_case.options.mixed_precision = {DType::bfloat16, DType::float32};
+          test_case.options.recipe.lora.rank = 3;
+          test_case.options.recipe.lora.targets = {"q_proj", "down_proj"};
+          test_case.options.recipe.precision = {DType::bfloat16, DType::float32};
         } else {
-          test_case.options.trains = [](const std::string& path) {
+          train_only(test_case, [](const std::string& path) {
             return path.find("layers.1") != std::string::npos || path.starts_with("lm_head");
-          };
+          });
         }
-        CAPTURE(placement == Placement::zero2, static_cast<int>(partition), has_lora);
+        CAPTURE(placement == Strategy::zero2, static_cast<int>(partition), has_lora);
         CHECK(difference(test_case) == "");
       }
     }
@@ -146,11 +146,11 @@ TEST_CASE("ZeRO-1 and ZeRO-2 of a model that is partly frozen, or LoRA's, hold t
 }
 
 TEST_CASE("with ZeRO the bound is that of the rank that holds most, and lower for each stage") {
-  const auto bound = [](Placement placement, Partition partition) {
+  const auto bound = [](Strategy placement, Partition partition) {
     const MemoryCase test_case = zero_case(placement, partition, 4);
     return bound_bytes(test_case.model, test_case.options, 2);
   };
-  for (const Placement placement : kZero) {
+  for (const Strategy placement : kZero) {
     for (const Partition partition : kPartitions) {
       const MemoryCase test_case = zero_case(placement, partition, 4);
       std::int64_t highest = 0;
@@ -160,24 +160,24 @@ TEST_CASE("with ZeRO the bound is that of the rank that holds most, and lower fo
       CHECK(highest == bound(placement, partition));
     }
   }
-  const std::int64_t ddp = bound(Placement::ddp, Partition::greedy);
-  CHECK(bound(Placement::zero1, Partition::greedy) < ddp);
-  CHECK(bound(Placement::zero1, Partition::flat) < bound(Placement::zero1, Partition::greedy));
-  CHECK(bound(Placement::zero2, Partition::flat) < bound(Placement::zero1, Partition::flat));
+  const std::int64_t ddp = bound(Strategy::ddp, Partition::greedy);
+  CHECK(bound(Strategy::zero1, Partition::greedy) < ddp);
+  CHECK(bound(Strategy::zero1, Partition::flat) < bound(Strategy::zero1, Partition::greedy));
+  CHECK(bound(Strategy::zero2, Partition::flat) < bound(Strategy::zero1, Partition::flat));
 }
 
 TEST_CASE("the bounds of all ranks, counted in one walk, are those of each rank by itself") {
-  for (const Placement placement : kZero) {
+  for (const Strategy placement : kZero) {
     for (const Partition partition : kPartitions) {
       for (const int world_size : {1, 3, 8, 40}) {
         for (const bool no_sync : {false, true}) {
           MemoryCase test_case = zero_case(placement, partition, world_size);
           MemoryOptions& options = test_case.options;
-          options.micro_steps_per_reduction = no_sync ? 3 : 1;
-          options.zero.contiguous_gradients = world_size != 3;
-          options.zero.reductions.overlap = no_sync;
-          if (world_size == 8) options.zero.reductions.compression = DType::float16;
-          if (world_size == 40) options.mixed_precision.reduce_dtype = DType::bfloat16;
+          options.recipe.micro_steps_per_reduction = no_sync ? 3 : 1;
+          options.recipe.zero.contiguous_gradients = world_size != 3;
+          options.recipe.zero.reductions.overlap = no_sync;
+          if (world_size == 8) options.recipe.zero.reductions.compression = DType::float16;
+          if (world_size == 40) options.recipe.precision.reduce_dtype = DType::bfloat16;
           for (const int steps : {1, 2, 9}) {
             const auto bounds = bound_bytes_by_rank(test_case.model, options, steps);
             REQUIRE(bounds.size() == static_cast<std::size_t>(world_size));
@@ -192,20 +192,20 @@ TEST_CASE("the bounds of all ranks, counted in one walk, are those of each rank 
       }
     }
   }
-  const MemoryCase test_case = zero_case(Placement::zero1, Partition::flat, 2);
+  const MemoryCase test_case = zero_case(Strategy::zero1, Partition::flat, 2);
   CHECK_THROWS_AS(bound_bytes_by_rank(test_case.model, test_case.options, 0), Error);
 }
 
 TEST_CASE("one tensor that is larger than all others decides what the greedy partition saves") {
-  MemoryOptions options;
-  options.placement = Placement::zero1;
+  MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+  options.recipe.strategy = Strategy::zero1;
   nn::TransformerConfig model = nn::TransformerConfig::nano();
   model.vocab_size = 100'000;
   model.tie_word_embeddings = true;
   const std::int64_t table = model.vocab_size * model.hidden_size;
   const auto most_state = [&](Partition partition, int world_size) {
-    options.zero.partition = partition;
-    options.world_size = world_size;
+    options.recipe.zero.partition = partition;
+    options.recipe.ranks = world_size;
     std::int64_t most = 0;
     for (options.rank = 0; options.rank < world_size; ++options.rank) {
       const estimate::MemoryFormula formula(model, options);
@@ -220,7 +220,7 @@ TEST_CASE("one tensor that is larger than all others decides what the greedy par
 }
 
 TEST_CASE("the formula refuses a rank that does not exist") {
-  MemoryCase test_case = zero_case(Placement::zero1, Partition::greedy, 2);
+  MemoryCase test_case = zero_case(Strategy::zero1, Partition::greedy, 2);
   test_case.options.rank = 2;
   CHECK_THAT(
       message_of<Error>([&] { estimate::MemoryFormula(test_case.model, test_case.options); }),

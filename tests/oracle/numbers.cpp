@@ -78,7 +78,8 @@ void run(const std::string& batches, const std::string& out, double lr,
   if (rank.group == nullptr) {
     const auto gradients = read_gradients(trained->model(), reader);
     if (!gradients.empty()) {
-      same = testing::step_on_gradients(trained->model(), gradients, lr, config.optimizer.adamw);
+      same = testing::step_on_gradients(trained->model(), gradients, lr,
+                                        config.recipe.optimizer.adamw);
     }
   }
   const Tensor targets = reader.contains("targets") ? read_all(reader, "targets") : Tensor();

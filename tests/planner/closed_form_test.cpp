@@ -24,9 +24,9 @@ estimate::StepTime time_of(const ScheduleCase& units) {
     shape.unit_of_segment.push_back(k);
     shape.units.push_back({shape.segments.back(), {{kNumel, 2}}, k + 1 == units.units});
   }
-  MemoryOptions options;
-  options.world_size = 2;
-  options.prefetch_depth = units.depth;
+  MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+  options.recipe.ranks = 2;
+  options.recipe.sharding.prefetch_depth = units.depth;
   const SegmentTimes each{units.forward, units.backward, {}};
   const KernelTimes kernels{each, each, each, {}};
   // Of the bytes, no more than that everything is trained.

@@ -10,10 +10,12 @@
 namespace fsdp::testing::planner_commands {
 namespace {
 
+const estimate::MemoryOptions kSharded{.recipe = {.strategy = optim::Strategy::fsdp}};
+
 using planner::PlannerLine;
 
 planner::ModeOutput run_whole(std::vector<const char*> words,
-                              const estimate::MemoryOptions& base = {},
+                              const estimate::MemoryOptions& base = kSharded,
                               const nn::TransformerConfig& model = nn::TransformerConfig::nano()) {
   program::OptionParser parser("test", "");
   PlannerLine line;
@@ -26,7 +28,8 @@ planner::ModeOutput run_whole(std::vector<const char*> words,
   return run_mode(line, model, "nano", base);
 }
 
-std::string run(const std::vector<const char*>& words, const estimate::MemoryOptions& base = {}) {
+std::string run(const std::vector<const char*>& words,
+                const estimate::MemoryOptions& base = kSharded) {
   return run_whole(words, base).text;
 }
 
@@ -100,23 +103,23 @@ TEST_CASE("The largest batch and a sweep are printed") {
 }
 
 TEST_CASE("The largest model grows with W for what is sharded, and for nothing else") {
-  const auto blocks = [](estimate::Placement placement, int ranks) {
-    estimate::MemoryOptions options;
-    options.placement = placement;
-    options.world_size = ranks;
+  const auto blocks = [](optim::Strategy placement, int ranks) {
+    estimate::MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+    options.recipe.strategy = placement;
+    options.recipe.ranks = ranks;
     return planner::most_blocks(nn::TransformerConfig::nano(), options, 4'000'000);
   };
-  using enum estimate::Placement;
+  using enum optim::Strategy;
   CHECK(blocks(ddp, 2) == blocks(ddp, 8));
   CHECK(blocks(ddp, 2) < blocks(zero1, 2));
   CHECK(blocks(zero1, 8) < blocks(zero2, 8));
-  CHECK(blocks(zero2, 8) < blocks(sharded, 8));
-  CHECK(blocks(sharded, 2) < blocks(sharded, 8));
+  CHECK(blocks(zero2, 8) < blocks(fsdp, 8));
+  CHECK(blocks(fsdp, 2) < blocks(fsdp, 8));
 }
 
 TEST_CASE("A search for blocks that ends at its limit says so") {
-  estimate::MemoryOptions options;
-  options.world_size = 2;
+  estimate::MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+  options.recipe.ranks = 2;
   nn::TransformerConfig model = nn::TransformerConfig::nano();
   CHECK(planner::most_blocks(model, options, std::int64_t{1} << 50) == planner::kMostBlocks);
   CHECK(planner::most_blocks(model, options, 4'000'000) < planner::kMostBlocks);
@@ -138,7 +141,7 @@ TEST_CASE("A plan names the keys that it chooses itself") {
     line.memory = "1MB";
     line.ranks = "1..2";
     line.given = given;
-    return run_mode(line, nn::TransformerConfig::nano(), "nano", {}).text;
+    return run_mode(line, nn::TransformerConfig::nano(), "nano", kSharded).text;
   };
   CHECK_THAT(text({"parallel.strategy", "model.preset", "training.no_sync"}),
              contains("configuration: parallel.strategy, training.no_sync\n"));
@@ -148,21 +151,21 @@ TEST_CASE("A plan names the keys that it chooses itself") {
 TEST_CASE("What 64 bits cannot count is refused") {
   const nn::TransformerConfig large = nn::TransformerConfig::llama3_405b();
   for (const char* batches : {"--sweep=batch=524288..1048576", "--sweep=batch=1048576"}) {
-    CHECK_THROWS_WITH(run_whole({batches, "--flops=1000P"}, {}, large),
+    CHECK_THROWS_WITH(run_whole({batches, "--flops=1000P"}, kSharded, large),
                       contains("training.local_batch_size"));
   }
   for (const char* slow : {"--flops=1", "--link=1", "--latency=1000s", "--hbm=1"}) {
-    CHECK_THROWS_WITH(run_whole({"--sweep=world=1024", slow}, {}, large), contains("53 days"));
+    CHECK_THROWS_WITH(run_whole({"--sweep=world=1024", slow}, kSharded, large),
+                      contains("53 days"));
   }
   CHECK_THROWS_WITH(run({"--largest=batch", "--memory=1PB"}), contains("--memory: 536870912"));
 }
 
 TEST_CASE("What a base configuration has beside the tables does not stop them") {
-  estimate::MemoryOptions base;
-  base.world_size = 4;
-  base.reshard = estimate::Reshard::within;
-  base.reshard_ranks = 2;
-  base.offload = {.params = true, .grads = true};
+  estimate::MemoryOptions base{.recipe = {.strategy = optim::Strategy::fsdp}};
+  base.recipe.ranks = 4;
+  base.recipe.sharding.reshard_after_forward = ReshardAfterForward::within(2);
+  base.recipe.sharding.offload = {.params = true, .grads = true};
   CHECK(run({"--which-strategy", "--memory=1MB"}, base) ==
         run({"--which-strategy", "--memory=1MB"}));
   CHECK(run({"--plan", "--memory=1MB", "--ranks=1..8"}, base) ==
@@ -171,8 +174,8 @@ TEST_CASE("What a base configuration has beside the tables does not stop them") 
 
 TEST_CASE("What the formula of time does not cover is refused by its key") {
   const auto refuses = [](const auto& change, const char* key) {
-    estimate::MemoryOptions base;
-    change(base.zero);
+    estimate::MemoryOptions base{.recipe = {.strategy = optim::Strategy::fsdp}};
+    change(base.recipe.zero);
     for (const char* mode : {"--plan", "--which-strategy", "--sweep=batch=1..2"}) {
       CHECK_THROWS_AS(run({mode, "--memory=1MB"}, base), InputError);
       CHECK_THROWS_WITH(run({mode, "--memory=1MB"}, base), contains(key));
@@ -185,7 +188,7 @@ TEST_CASE("What the formula of time does not cover is refused by its key") {
   refuses([](auto& zero) { zero.reduce_scatter = false; }, "parallel.reduce_scatter");
   refuses([](auto& zero) { zero.contiguous_gradients = false; }, "parallel.contiguous_gradients");
   estimate::MemoryOptions ddp;
-  ddp.placement = estimate::Placement::ddp;
+  ddp.recipe.strategy = optim::Strategy::ddp;
   CHECK_THROWS_WITH(run({"--sweep=replicas=1..2"}, ddp), contains("only shards are replicated"));
 }
 
@@ -213,11 +216,11 @@ TEST_CASE("Wrong planner options are refused by name") {
   }
   CHECK_THROWS_WITH(run({"--plan", "--sweep=batch=1..2", "--memory=1MB"}), contains("give one"));
   estimate::MemoryOptions single;
-  single.placement = estimate::Placement::single;
+  single.recipe.strategy = optim::Strategy::single;
   CHECK_THROWS_WITH(run({"--sweep=reshard"}, single), contains("--parallel.strategy fsdp"));
   CHECK_THROWS_WITH(run({"--sweep=world=1..2"}, single), contains("--parallel.strategy fsdp"));
-  estimate::MemoryOptions lora;
-  lora.lora_rank = 4;
+  estimate::MemoryOptions lora{.recipe = {.strategy = optim::Strategy::fsdp}};
+  lora.recipe.lora.rank = 4;
   CHECK_THROWS_WITH(run({"--sweep=batch=1..2"}, lora), contains("lora.rank"));
 }
 

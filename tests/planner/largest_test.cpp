@@ -10,14 +10,14 @@ namespace fsdp::testing::largest_batches {
 namespace {
 
 using estimate::MemoryOptions;
-using estimate::Placement;
+using optim::Strategy;
 using planner::Evaluator;
 using planner::LargestBatch;
 
 /// Over the ranks, each asked for by itself.
 std::int64_t highest_peak(const nn::TransformerConfig& model, MemoryOptions options) {
   std::int64_t highest = 0;
-  for (options.rank = 0; options.rank < options.world_size; ++options.rank) {
+  for (options.rank = 0; options.rank < options.recipe.ranks; ++options.rank) {
     const std::int64_t peak = estimate::peak_of_training(model, options).total();
     highest = std::max(highest, peak);
   }
@@ -27,12 +27,12 @@ std::int64_t highest_peak(const nn::TransformerConfig& model, MemoryOptions opti
 }  // namespace
 
 TEST_CASE("The largest batch fits on every rank, and one sequence more does not fit on one") {
-  for (const Placement placement :
-       {Placement::ddp, Placement::zero1, Placement::zero2, Placement::sharded}) {
+  for (const Strategy placement :
+       {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::fsdp}) {
     for (const int world_size : {2, 3, 4}) {
-      MemoryOptions options;
-      options.placement = placement;
-      options.world_size = world_size;
+      MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+      options.recipe.strategy = placement;
+      options.recipe.ranks = world_size;
       for (const std::int64_t memory : {2'300'000, 2'500'000, 3'000'000}) {
         Evaluator evaluator(odd_model(), {});
         const LargestBatch found = largest_batch(evaluator, options, memory);
@@ -52,31 +52,32 @@ TEST_CASE("The largest batch fits on every rank, and one sequence more does not 
 TEST_CASE("What a strategy saves is spent on larger batches, or on fewer ranks") {
   const nn::TransformerConfig model = nn::TransformerConfig::tiny();
   const std::int64_t memory = 40'000'000;
-  const auto largest = [&](Placement placement, int ranks) {
-    MemoryOptions options;
-    options.placement = placement;
-    options.world_size = ranks;
+  const auto largest = [&](Strategy placement, int ranks) {
+    MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+    options.recipe.strategy = placement;
+    options.recipe.ranks = ranks;
     Evaluator evaluator(model, {});
     return largest_batch(evaluator, options, memory).batch;
   };
-  const std::int64_t ddp = largest(Placement::ddp, 4);
-  const std::int64_t zero1 = largest(Placement::zero1, 4);
+  const std::int64_t ddp = largest(Strategy::ddp, 4);
+  const std::int64_t zero1 = largest(Strategy::zero1, 4);
   CHECK(ddp < zero1);
-  CHECK(zero1 < largest(Placement::zero2, 4));
+  CHECK(zero1 < largest(Strategy::zero2, 4));
   // As many sequences in all: DDP over four ranks, FSDP over three.
-  CHECK(largest(Placement::sharded, 3) * 3 >= ddp * 4);
+  CHECK(largest(Strategy::fsdp, 3) * 3 >= ddp * 4);
 }
 
 TEST_CASE("The memory planned with ZeRO is that of the rank with the highest peak") {
   nn::TransformerConfig model = nn::TransformerConfig::tiny();
-  MemoryOptions options;
-  options.placement = Placement::zero2;
-  options.world_size = 4;
-  options.zero.reduce_buffer_bytes = options.zero.broadcast_buffer_bytes = std::size_t{25} << 20;
+  MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+  options.recipe.strategy = Strategy::zero2;
+  options.recipe.ranks = 4;
+  options.recipe.zero.reduce_buffer_bytes = options.recipe.zero.broadcast_buffer_bytes =
+      std::size_t{25} << 20;
   Evaluator evaluator(model, {});
   for (const auto partition : {optim::Partition::greedy, optim::Partition::flat}) {
     for (const std::int64_t batch : {1, 2, 5}) {
-      options.zero.partition = partition;
+      options.recipe.zero.partition = partition;
       options.batch = batch;
       CHECK(evaluator.memory(options).total() == highest_peak(model, options));
     }
@@ -85,19 +86,19 @@ TEST_CASE("The memory planned with ZeRO is that of the rank with the highest pea
 
 TEST_CASE("If not even one sequence fits, there is no largest batch") {
   Evaluator evaluator(odd_model(), {});
-  const MemoryOptions options;
+  const MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
   const LargestBatch found = largest_batch(evaluator, options, 1000);
   CHECK(found.batch == 0);
   CHECK(largest_text(found, options, 1000).find("not even one sequence fits") != std::string::npos);
 }
 
 TEST_CASE("A training with the largest batch runs within the limit, and throws with one more") {
-  for (const Placement placement : {Placement::single, Placement::zero2, Placement::sharded}) {
+  for (const Strategy placement : {Strategy::single, Strategy::zero2, Strategy::fsdp}) {
     MemoryCase test_case;
     test_case.model = odd_model();
     test_case.records = false;
-    test_case.options.placement = placement;
-    test_case.options.world_size = placement == Placement::single ? 1 : 2;
+    test_case.options.recipe.strategy = placement;
+    test_case.options.recipe.ranks = placement == Strategy::single ? 1 : 2;
     Evaluator evaluator(test_case.model, {});
     const std::int64_t memory = 2'400'000;
     const LargestBatch found = largest_batch(evaluator, test_case.options, memory);

@@ -23,7 +23,7 @@ using Point = std::pair<std::int64_t, std::int64_t>;
 
 PlanRequest small_request() {
   PlanRequest request{.model_name = "odd", .base = {}};
-  request.base.clips = true;
+  request.base.recipe.clip = 1;
   request.ranks = {1, 2, 4};
   request.global_batch = 8;
   request.has_bus = true;
@@ -40,10 +40,10 @@ Point run(const nn::TransformerConfig& model, const MemoryOptions& options, int 
   test_case.records = false;
   test_case.is_fake = true;
   test_case.machine = kOddMachine;
-  const bool differs = options.placement == estimate::Placement::zero1 ||
-                       options.placement == estimate::Placement::zero2;
+  const bool differs = options.recipe.strategy == optim::Strategy::zero1 ||
+                       options.recipe.strategy == optim::Strategy::zero2;
   Point highest{0, 0};
-  for (int rank = 0; rank < (differs ? options.world_size : 1); ++rank) {
+  for (int rank = 0; rank < (differs ? options.recipe.ranks : 1); ++rank) {
     test_case.options.rank = rank;
     const MeasuredMemory measured = measure(test_case).front();
     if (rank == busiest_rank) highest.first = measured.times.at(1);

@@ -22,6 +22,8 @@ using planner::SweepPoint;
 constexpr CostModel kMachine{
     .ps_per_flop = 1, .ps_per_byte = 2, .alpha_ps = 1000, .link_ps_per_byte = 10};
 
+const MemoryOptions kSharded{.recipe = {.strategy = optim::Strategy::fsdp}};
+
 // Every unit of nano has a number of elements that 16 divides.
 Sweep sweep_of(const std::string& text, const MemoryOptions& base) {
   Evaluator evaluator(nn::TransformerConfig::nano(), kMachine);
@@ -31,7 +33,7 @@ Sweep sweep_of(const std::string& text, const MemoryOptions& base) {
 }  // namespace
 
 TEST_CASE("A sweep of W halves what is sharded") {
-  const Sweep sweep = sweep_of("world=1..16", {});
+  const Sweep sweep = sweep_of("world=1..16", kSharded);
   REQUIRE(sweep.points.size() == 5);
   for (std::size_t i = 1; i < sweep.points.size(); ++i) {
     const Breakdown& before = sweep.points[i - 1].outcome.device;
@@ -44,8 +46,8 @@ TEST_CASE("A sweep of W halves what is sharded") {
 }
 
 TEST_CASE("A sweep of R leaves what is sharded, and so does one of the batch") {
-  MemoryOptions base;
-  base.world_size = 4;
+  MemoryOptions base{.recipe = {.strategy = optim::Strategy::fsdp}};
+  base.recipe.ranks = 4;
   for (const std::string text : {"replicas=1..8", "batch=1..8", "prefetch=1..4", "seq_len=1..8"}) {
     const Sweep sweep = sweep_of(text, base);
     REQUIRE(sweep.points.size() >= 3);
@@ -53,37 +55,37 @@ TEST_CASE("A sweep of R leaves what is sharded, and so does one of the batch") {
       const Breakdown& first = sweep.points.front().outcome.device;
       CHECK(point.outcome.device[MemoryKind::sharded_param] == first[MemoryKind::sharded_param]);
       CHECK(point.outcome.device[MemoryKind::optimizer] == first[MemoryKind::optimizer]);
-      CHECK(point.outcome.options.shards() == 4);
+      CHECK(point.outcome.options.recipe.shards() == 4);
     }
   }
 }
 
 TEST_CASE("Two numbers are swept together, the last one fastest") {
-  const Sweep sweep = sweep_of("world=2..4,batch=1..4", {});
+  const Sweep sweep = sweep_of("world=2..4,batch=1..4", kSharded);
   REQUIRE(sweep.points.size() == 6);
   CHECK(sweep.points[1].values == std::vector<std::int64_t>{2, 2});
   CHECK(sweep.points[3].values == std::vector<std::int64_t>{4, 1});
-  MemoryOptions options;
-  options.world_size = 4;
+  MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+  options.recipe.ranks = 4;
   CHECK(sweep.points[3].outcome.device ==
         estimate::MemoryFormula(nn::TransformerConfig::nano(), options).peak(2));
 }
 
 TEST_CASE(
     "W is the total where replicas are swept beside it, and shown where it follows from them") {
-  MemoryOptions base;
-  base.world_size = 4;
+  MemoryOptions base{.recipe = {.strategy = optim::Strategy::fsdp}};
+  base.recipe.ranks = 4;
   for (const std::string text : {"world=8..16,replicas=1..4", "replicas=1..4,world=8..16"}) {
     const Sweep sweep = sweep_of(text, base);
     REQUIRE(sweep.points.size() == 6);
     const bool is_world_first = sweep.axes[0].key == "world";
     for (const SweepPoint& point : sweep.points) {
-      CHECK(point.outcome.options.world_size == point.values[is_world_first ? 0 : 1]);
-      CHECK(point.outcome.options.replicas == point.values[is_world_first ? 1 : 0]);
+      CHECK(point.outcome.options.recipe.ranks == point.values[is_world_first ? 0 : 1]);
+      CHECK(point.outcome.options.recipe.replicas == point.values[is_world_first ? 1 : 0]);
     }
   }
   const Sweep alone = sweep_of("replicas=1..4", base);
-  CHECK(alone.points.back().outcome.options.world_size == 16);
+  CHECK(alone.points.back().outcome.options.recipe.ranks == 16);
   CHECK_THAT(sweep_text(alone), contains(" replicas    world"));
   CHECK_THAT(sweep_json(alone), contains("\"world\": 16"));
   CHECK_THROWS_WITH(sweep_of("world=2,replicas=4", base), contains("world = 2, replicas = 4"));
@@ -91,7 +93,7 @@ TEST_CASE(
 }
 
 TEST_CASE("A sweep is shown as a table, as JSON and as a picture") {
-  const Sweep sweep = sweep_of("world=2..8", {});
+  const Sweep sweep = sweep_of("world=2..8", kSharded);
   const std::string text = sweep_text(sweep);
   for (const char* part : {"world", "step", "SHARDED_PARAM", "ACTIVATION"}) {
     CHECK_THAT(text, contains(part));
@@ -110,16 +112,15 @@ TEST_CASE("A sweep is shown as a table, as JSON and as a picture") {
 }
 
 TEST_CASE("Resharding holds less, and keeping parameters takes less time, on one picture") {
-  MemoryOptions base;
-  base.world_size = 4;
-  base.reshard = estimate::Reshard::within;  // replaced
-  base.reshard_ranks = 2;
+  MemoryOptions base{.recipe = {.strategy = optim::Strategy::fsdp}};
+  base.recipe.ranks = 4;
+  base.recipe.sharding.reshard_after_forward = ReshardAfterForward::within(2);  // replaced
   const Sweep sweep = sweep_of("reshard", base);
   REQUIRE(sweep.points.size() == 2);
   const planner::Outcome& always = sweep.points[0].outcome;
   const planner::Outcome& never = sweep.points[1].outcome;
-  CHECK(always.options.reshard == estimate::Reshard::always);
-  CHECK(never.options.reshard == estimate::Reshard::never);
+  CHECK(always.options.recipe.sharding.reshard_after_forward == ReshardAfterForward::always());
+  CHECK(never.options.recipe.sharding.reshard_after_forward == ReshardAfterForward::never());
   CHECK(always.memory() < never.memory());
   CHECK(always.step() > never.step());
   CHECK_THAT(sweep_text(sweep), contains("\n   always"));

@@ -24,16 +24,16 @@
 namespace fsdp::testing::planner_tables {
 namespace {
 
-using estimate::Checkpointing;
 using estimate::MemoryFormula;
 using estimate::MemoryOptions;
-using estimate::Placement;
+using optim::Checkpointing;
+using optim::Strategy;
 using planner::Evaluator;
 
 const nn::TransformerConfig kNano = nn::TransformerConfig::nano();
 constexpr std::array kStrategies{
-    std::pair("ddp", Placement::ddp), std::pair("zero1", Placement::zero1),
-    std::pair("zero2", Placement::zero2), std::pair("fsdp", Placement::sharded)};
+    std::pair("ddp", Strategy::ddp), std::pair("zero1", Strategy::zero1),
+    std::pair("zero2", Strategy::zero2), std::pair("fsdp", Strategy::fsdp)};
 
 std::string both(const std::string& text, const ReadText& read) {
   const std::string difference = difference_of(text, read);
@@ -49,9 +49,9 @@ std::int64_t peak_of(const MemoryOptions& options) {
 }  // namespace
 
 TEST_CASE("Every number of the largest batch is that of the formula") {
-  MemoryOptions options;
-  options.world_size = 3;
-  options.micro_steps = 2;
+  MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+  options.recipe.ranks = 3;
+  options.recipe.micro_steps = 2;
   for (const std::int64_t memory : {330'000, 420'000, 1'700'000, 10'000}) {
     Evaluator evaluator(kNano, {});
     MemoryOptions sized = options;
@@ -59,30 +59,30 @@ TEST_CASE("Every number of the largest batch is that of the formula") {
     const std::int64_t fits = sized.batch - 1;
     const std::string text =
         largest_text(largest_batch(evaluator, options, memory), options, memory);
-    CHECK(
-        both(text, [&](PrintedText& lines) {
-          lines.line(
-              "fsdp over {} ranks, reshard always, prefetch {}, float32, {} x {} "
-              "sequence{} per rank",
-              {3, options.prefetch_depth, 2, std::max<std::int64_t>(fits, 1), fits > 1 ? "s" : ""});
-          if (fits == 0) {
-            sized.batch = 1;
+    CHECK(both(text, [&](PrintedText& lines) {
             lines.line(
-                "not even one sequence fits: it takes {} of {} bytes; shard over more "
-                "ranks, or checkpoint activations",
-                {peak_of(sized), memory});
-            return;
-          }
-          sized.batch = fits;
-          const std::int64_t peak = peak_of(sized);
-          lines.line("largest micro-batch: {} sequence{}", {fits, fits == 1 ? "" : "s"});
-          lines.row({fmt::format("{}: {} bytes ({}), of {}", fits, peak, planner::show_memory(peak),
-                                 memory)});
-          sized.batch = fits + 1;
-          const std::int64_t over = peak_of(sized);
-          lines.row({fmt::format("{}: {} bytes ({}), which is {} too many", fits + 1, over,
-                                 planner::show_memory(over), over - memory)});
-        }) == "");
+                "fsdp over {} ranks, reshard always, prefetch {}, float32, {} x {} "
+                "sequence{} per rank",
+                {3, options.recipe.sharding.prefetch_depth, 2, std::max<std::int64_t>(fits, 1),
+                 fits > 1 ? "s" : ""});
+            if (fits == 0) {
+              sized.batch = 1;
+              lines.line(
+                  "not even one sequence fits: it takes {} of {} bytes; shard over more "
+                  "ranks, or checkpoint activations",
+                  {peak_of(sized), memory});
+              return;
+            }
+            sized.batch = fits;
+            const std::int64_t peak = peak_of(sized);
+            lines.line("largest micro-batch: {} sequence{}", {fits, fits == 1 ? "" : "s"});
+            lines.row({fmt::format("{}: {} bytes ({}), of {}", fits, peak,
+                                   planner::show_memory(peak), memory)});
+            sized.batch = fits + 1;
+            const std::int64_t over = peak_of(sized);
+            lines.row({fmt::format("{}: {} bytes ({}), which is {} too many", fits + 1, over,
+                                   planner::show_memory(over), over - memory)});
+          }) == "");
   }
 }
 
@@ -90,10 +90,10 @@ TEST_CASE("Every number of the largest batch is that of the formula") {
 
 namespace {
 
-MemoryOptions over(Placement placement, int ranks) {
-  MemoryOptions options;
-  options.placement = placement;
-  options.world_size = ranks;
+MemoryOptions over(Strategy placement, int ranks) {
+  MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+  options.recipe.strategy = placement;
+  options.recipe.ranks = ranks;
   return options;
 }
 
@@ -156,7 +156,8 @@ void read_links(PrintedText& text, const CostModel& machine) {
     std::vector<Shown> cells{fmt::format("{:g} GB/s", speed)};
     for (std::size_t i = 0; i < kStrategies.size(); ++i) {
       MemoryOptions options = over(kStrategies.at(i).second, 64);
-      options.zero.reduce_buffer_bytes = static_cast<std::size_t>(options.bucket_bytes);
+      options.recipe.zero.reduce_buffer_bytes =
+          static_cast<std::size_t>(options.recipe.bucket_bytes);
       times.at(i).push_back(step_of(options, with_link(machine, 1e9 * speed)));
       cells.push_back(Shown::time(times.at(i).back()));
     }
@@ -179,9 +180,9 @@ void read_meshes(PrintedText& text, CostModel machine) {
   machine.ranks_per_box = 8;
   machine.link_ps_per_byte = 1e12 / 400e9;
   machine.far_alpha_ps = 4 * machine.alpha_ps;
-  const MemoryOptions all = over(Placement::sharded, 64);
+  const MemoryOptions all = over(Strategy::fsdp, 64);
   MemoryOptions boxes = all;
-  boxes.replicas = 8;
+  boxes.recipe.replicas = 8;
   for (const double speed : speeds) {
     machine.far_link_ps_per_byte = 1e12 / (1e9 * speed);
     flat.push_back(step_of(all, machine));
@@ -205,10 +206,10 @@ void read_batches(PrintedText& text, const CostModel& machine) {
     for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::inside}) {
       std::optional<std::pair<std::int64_t, std::int64_t>> best;
       for (const std::int64_t batch : {1, 2, 4, 8, 16}) {
-        MemoryOptions options = over(Placement::sharded, 64);
-        options.checkpointing = checkpointing;
+        MemoryOptions options = over(Strategy::fsdp, 64);
+        options.recipe.checkpointing = checkpointing;
         options.batch = batch;
-        options.micro_steps = static_cast<int>(16 / batch);
+        options.recipe.micro_steps = static_cast<int>(16 / batch);
         const std::pair made(step_of(options, machine), batch);
         if (!best || made.first < best->first) best = made;
       }
@@ -256,7 +257,7 @@ TEST_CASE("Every number in the picture of a sweep is one of its points") {
   planner::MachineText machine;
   Evaluator evaluator(kNano, machine.cost_model());
   const planner::Sweep sweep =
-      make_sweep(evaluator, "nano", {}, planner::parse_sweep("world=2..8"));
+      make_sweep(evaluator, "nano", over(Strategy::fsdp, 2), planner::parse_sweep("world=2..8"));
   const std::string svg = sweep_svg(sweep);
   std::vector<std::string> tips, labels;
   std::int64_t most_memory = 0, most_time = 0;
@@ -278,7 +279,7 @@ TEST_CASE("Every number in the picture of a sweep is one of its points") {
       tips.push_back(fmt::format("{}, {}", report::title_of(kind), planner::show_memory(nbytes)));
     }
     tips.push_back(planner::show_time(point.outcome.step()));
-    labels.push_back(std::to_string(point.outcome.options.world_size));
+    labels.push_back(std::to_string(point.outcome.options.recipe.ranks));
   }
   std::vector<std::string> titles = all_between(svg, "<title>", "</title>");
   REQUIRE_FALSE(titles.empty());

@@ -24,8 +24,8 @@ namespace {
 
 using estimate::MemoryFormula;
 using estimate::MemoryOptions;
-using estimate::Placement;
 using estimate::TimeFormula;
+using optim::Strategy;
 using planner::Evaluator;
 using planner::Plan;
 using planner::Sweep;
@@ -134,7 +134,7 @@ void check_numbers(const Json& json, const planner::Outcome& outcome, const Cost
   if (json.contains("host_bytes")) {  // a sweep does not tell them
     const std::int64_t host =
         MemoryFormula(kNano, options, estimate::MemorySpace::host).peak(2).total();
-    CHECK(json.at("host_bytes") == (options.offload.params ? host : 0));
+    CHECK(json.at("host_bytes") == (options.recipe.sharding.offload.params ? host : 0));
   }
   CHECK(json.at("device_kinds").size() == kMemoryKinds);
   for (int i = 0; i < kMemoryKinds; ++i) {
@@ -142,26 +142,25 @@ void check_numbers(const Json& json, const planner::Outcome& outcome, const Cost
     CHECK(json.at("device_kinds").at(std::string(lower_name_of(kind))) == device[kind]);
   }
   const Json& configuration = json.at("configuration");
-  CHECK(configuration.at("ranks") == std::to_string(options.world_size));
-  CHECK(configuration.at("micro-steps") == std::to_string(options.micro_steps));
+  CHECK(configuration.at("ranks") == std::to_string(options.recipe.ranks));
+  CHECK(configuration.at("micro-steps") == std::to_string(options.recipe.micro_steps));
   CHECK(configuration.at("micro-batch") == std::to_string(options.batch));
-  if (options.placement != Placement::sharded) return;
-  const char* const reshard = options.reshard == estimate::Reshard::always  ? "always"
-                              : options.reshard == estimate::Reshard::never ? "never"
-                                                                            : "within ";
-  CHECK(configuration.at("reshard") == (options.reshard == estimate::Reshard::within
-                                            ? reshard + std::to_string(options.reshard_ranks)
-                                            : reshard));
-  CHECK(configuration.at("replicas") == std::to_string(options.replicas));
-  CHECK(configuration.at("prefetch") == std::to_string(options.prefetch_depth));
+  if (options.recipe.strategy != Strategy::fsdp) return;
+  const ReshardAfterForward& reshard = options.recipe.sharding.reshard_after_forward;
+  CHECK(configuration.at("reshard") == (reshard.is_within()
+                                            ? "within " + std::to_string(reshard.ranks)
+                                        : reshard == ReshardAfterForward::always() ? "always"
+                                                                                   : "never"));
+  CHECK(configuration.at("replicas") == std::to_string(options.recipe.replicas));
+  CHECK(configuration.at("prefetch") == std::to_string(options.recipe.sharding.prefetch_depth));
 }
 
 }  // namespace
 
 TEST_CASE("Every number of a sweep is that of the formulas, in JSON and in text") {
-  MemoryOptions base;
-  base.world_size = 4;
-  base.micro_steps = 3;
+  MemoryOptions base{.recipe = {.strategy = optim::Strategy::fsdp}};
+  base.recipe.ranks = 4;
+  base.recipe.micro_steps = 3;
   for (const std::string what :
        {"world=2..8,batch=1..4", "replicas=1..4", "seq_len=2..8", "prefetch=1..2,reshard"}) {
     const CostModel machine = machine_of(false);
@@ -176,11 +175,12 @@ TEST_CASE("Every number of a sweep is that of the formulas, in JSON and in text"
       const Json& point = json.at("points")[i];
       const MemoryOptions& options = sweep.points[i].outcome.options;
       check_numbers(point, sweep.points[i].outcome, machine);
-      CHECK(point.at("world") == options.world_size);
+      CHECK(point.at("world") == options.recipe.ranks);
       if (point.contains("batch")) CHECK(point.at("batch") == options.batch);
-      if (point.contains("replicas")) CHECK(point.at("replicas") == options.replicas);
+      if (point.contains("replicas")) CHECK(point.at("replicas") == options.recipe.replicas);
       if (point.contains("seq_len")) CHECK(point.at("seq_len") == options.length);
-      if (point.contains("prefetch")) CHECK(point.at("prefetch") == options.prefetch_depth);
+      if (point.contains("prefetch"))
+        CHECK(point.at("prefetch") == options.recipe.sharding.prefetch_depth);
     }
     const ReadText read = [&](PrintedText& text) {
       read_sweep(text, json, keys, what == "replicas=1..4");
@@ -387,7 +387,7 @@ TEST_CASE("Every number of a plan is that of the formulas, in JSON and in text")
     const std::string link = fmt::format("{}GB/s", each.gigabytes_per_second);
     const CostModel machine = machine_of(each.is_rich, link.c_str());
     Evaluator evaluator(kNano, machine);
-    MemoryOptions base;
+    MemoryOptions base{.recipe = {.strategy = optim::Strategy::fsdp}};
     base.length = each.length;
     const Plan plan = plan_of(evaluator, each.memory, each.ranks, each.batch, base);
     const Json json = Json::parse(plan_json(plan, evaluator));

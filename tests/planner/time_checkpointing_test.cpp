@@ -4,22 +4,21 @@
 
 namespace fsdp::testing::step_time_checkpointing {
 
-using estimate::Checkpointing;
-using estimate::Placement;
-using estimate::Reshard;
+using optim::Checkpointing;
+using optim::Strategy;
 
 TEST_CASE("A step with blocks checkpointed inside takes what the formula says") {
-  for (const Placement placement : {Placement::single, Placement::ddp, Placement::zero1,
-                                    Placement::zero2, Placement::sharded}) {
+  for (const Strategy placement :
+       {Strategy::single, Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::fsdp}) {
     for (const bool is_tied : {false, true}) {
       for (const int depth : {0, 1, 2}) {
-        MemoryCase test_case = timed_case(placement == Placement::single ? 1 : 3);
+        MemoryCase test_case = timed_case(placement == Strategy::single ? 1 : 3);
         test_case.model.tie_word_embeddings = is_tied;
-        test_case.options.placement = placement;
-        test_case.options.checkpointing = Checkpointing::inside;
-        test_case.options.prefetch_depth = depth;
-        test_case.options.bucket_bytes = 3000;
-        test_case.options.micro_steps = 2;
+        test_case.options.recipe.strategy = placement;
+        test_case.options.recipe.checkpointing = Checkpointing::inside;
+        test_case.options.recipe.sharding.prefetch_depth = depth;
+        test_case.options.recipe.bucket_bytes = 3000;
+        test_case.options.recipe.micro_steps = 2;
         check_times(test_case);
       }
     }
@@ -27,15 +26,15 @@ TEST_CASE("A step with blocks checkpointed inside takes what the formula says") 
 }
 
 TEST_CASE("A step with blocks checkpointed from around takes what the formula says") {
-  for (const Reshard reshard : {Reshard::always, Reshard::never, Reshard::within}) {
+  for (const auto reshard : {ReshardAfterForward::always(), ReshardAfterForward::never(),
+                             ReshardAfterForward::within(2)}) {
     for (const int depth : {0, 1, 2, 5}) {
       for (const int limit : {0, 1}) {
         MemoryCase test_case = timed_case(4);
-        test_case.options.checkpointing = Checkpointing::around;
-        test_case.options.reshard = reshard;
-        test_case.options.reshard_ranks = 2;
-        test_case.options.prefetch_depth = depth;
-        test_case.options.in_flight_limit = limit;
+        test_case.options.recipe.checkpointing = Checkpointing::around;
+        test_case.options.recipe.sharding.reshard_after_forward = reshard;
+        test_case.options.recipe.sharding.prefetch_depth = depth;
+        test_case.options.recipe.sharding.in_flight_limit = limit;
         check_times(test_case);
       }
     }

@@ -11,9 +11,9 @@ TEST_CASE("A mesh takes what the formula says, inside boxes and across them, on 
     for (const int micro_steps : {1, 3}) {
       for (int rank = 0; rank < world_size; ++rank) {
         MemoryCase test_case = timed_case(world_size);
-        test_case.options.replicas = replicas;
+        test_case.options.recipe.replicas = replicas;
         test_case.options.rank = rank;
-        test_case.options.micro_steps = micro_steps;
+        test_case.options.recipe.micro_steps = micro_steps;
         check_times(test_case);
       }
     }
@@ -26,11 +26,11 @@ TEST_CASE("Offload takes what the formula says") {
       for (const int micro_steps : {1, 2, 3}) {
         for (const int replicas : {1, 2}) {
           MemoryCase test_case = timed_case(4);
-          test_case.options.offload = {.params = true, .grads = grads};
-          test_case.options.prefetch_depth = depth;
-          test_case.options.micro_steps = micro_steps;
-          test_case.options.replicas = replicas;
-          test_case.options.mixed_precision.param_dtype =
+          test_case.options.recipe.sharding.offload = {.params = true, .grads = grads};
+          test_case.options.recipe.sharding.prefetch_depth = depth;
+          test_case.options.recipe.micro_steps = micro_steps;
+          test_case.options.recipe.replicas = replicas;
+          test_case.options.recipe.precision.param_dtype =
               micro_steps == 3 ? DType::bfloat16 : DType::float32;
           check_times(test_case);
         }

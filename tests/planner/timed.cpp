@@ -10,9 +10,9 @@ namespace fsdp::testing {
 MemoryCase timed_case(int world_size) {
   MemoryCase test_case;
   test_case.model = odd_model();
-  test_case.options.world_size = world_size;
+  test_case.options.recipe.ranks = world_size;
   test_case.options.batch = 2;
-  test_case.options.clips = true;
+  test_case.options.recipe.clip = 1;
   return test_case;
 }
 

@@ -11,15 +11,15 @@ namespace {
 using report::RankRecord;
 
 TEST_CASE("checkpointed blocks compute their forward once more, to the picosecond", "[report]") {
-  const auto record = [](report::Strategy strategy, bool checkpoints) {
+  const auto record = [](optim::Strategy strategy, bool checkpoints) {
     report::ShortRun run;
     run.model = nn::TransformerConfig::nano();
-    run.strategy = strategy;
-    run.ranks = 1;  // nothing is waited for
-    run.checkpoints_blocks = checkpoints;
+    run.recipe.strategy = strategy;
+    run.recipe.ranks = 1;  // nothing is waited for
+    if (checkpoints) run.recipe.checkpointing = optim::Checkpointing::inside;
     return report::record_fake(run).ranks[0];
   };
-  const auto strategy = GENERATE(report::Strategy::fsdp, report::Strategy::ddp);
+  const auto strategy = GENERATE(optim::Strategy::fsdp, optim::Strategy::ddp);
   const RankRecord plain = record(strategy, false), again = record(strategy, true);
   std::int64_t forward_of_blocks = 0;
   for (const Event& event : plain.events) {

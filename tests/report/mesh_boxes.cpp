@@ -17,8 +17,8 @@ using report::Span;
 /// Eight ranks in two boxes of four.
 RunRecord run(int replicas, int ranks_per_box = 4) {
   ShortRun options;
-  options.ranks = 8;
-  options.replicas = replicas;
+  options.recipe.ranks = 8;
+  options.recipe.replicas = replicas;
   return report::record_fake(options, report::in_boxes(ranks_per_box));
 }
 
@@ -82,8 +82,8 @@ TEST_CASE("two links need two rows of bars, whichever is faster", "[report]") {
     machine.far_alpha_ps = machine.alpha_ps;
     machine.far_link_ps_per_byte = far;
     ShortRun options;
-    options.ranks = 8;
-    options.replicas = 2;
+    options.recipe.ranks = 8;
+    options.recipe.replicas = 2;
     const RunRecord record = report::record_fake(options, machine);
     std::vector<std::int64_t> ends(2 * report::kLanes);  // of the last bar in each row
     for (const Span& span : spans_of(record, record.ranks[0])) {

@@ -20,9 +20,9 @@ RunRecord run(optim::Offload offload, double bus_ps_per_byte = 40) {
   report::ShortRun run;
   run.model_name = "nano";
   run.model = nn::TransformerConfig::nano();
-  run.ranks = 4;
-  run.micro_steps = 2;
-  run.offload = offload;
+  run.recipe.ranks = 4;
+  run.recipe.micro_steps = 2;
+  run.recipe.sharding.offload = offload;
   CostModel machine = report::kSmallMachine;
   machine.bus_ps_per_byte = bus_ps_per_byte;
   return report::record_fake(run, machine);

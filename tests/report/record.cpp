@@ -99,24 +99,24 @@ std::vector<report::ShortRun> unusual_runs() {
   report::ShortRun run;
   run.model_name = "nano";
   run.model = nn::TransformerConfig::nano();
-  run.ranks = 4;
+  run.recipe.ranks = 4;
   std::vector<report::ShortRun> runs;
   runs.push_back(run);
-  runs.back().reshard = ReshardAfterForward::within(2);
+  runs.back().recipe.sharding.reshard_after_forward = ReshardAfterForward::within(2);
   runs.push_back(run);
   runs.back().model.tie_word_embeddings = true;
   runs.push_back(run);
-  runs.back().prefetch_depth = 3;
+  runs.back().recipe.sharding.prefetch_depth = 3;
   runs.push_back(run);
-  runs.back().prefetch_depth = 0;
-  runs.back().micro_steps = 2;
+  runs.back().recipe.sharding.prefetch_depth = 0;
+  runs.back().recipe.micro_steps = 2;
   runs.back().steps_before = 0;
   runs.push_back(run);
-  runs.back().mixed_precision = {DType::bfloat16, DType::float32};
+  runs.back().recipe.precision = {DType::bfloat16, DType::float32};
   runs.push_back(run);
-  runs.back().offload = {.params = true, .grads = true};
+  runs.back().recipe.sharding.offload = {.params = true, .grads = true};
   runs.push_back(run);
-  runs.back().ranks = 1;
+  runs.back().recipe.ranks = 1;
   return runs;
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("the picture agrees with the clock whatever the options", "[report]") 
         return each.lane != Lane::compute && each.unit == span.unit && each.end == span.end;
       }));
     }
-    CHECK((stalls > 0) == (run.ranks > 1));
+    CHECK((stalls > 0) == (run.recipe.ranks > 1));
   }
 }
 
@@ -150,10 +150,10 @@ struct TransferTimes {
 };
 
 // On links without latency: a transfer takes the time of its bytes.
-TransferTimes transfer_times(report::Strategy strategy, optim::MixedPrecision precision) {
+TransferTimes transfer_times(optim::Strategy strategy, optim::MixedPrecision precision) {
   report::ShortRun run = unusual_runs()[3];
-  run.strategy = strategy;
-  run.mixed_precision = precision;
+  run.recipe.strategy = strategy;
+  run.recipe.precision = precision;
   const CostModel machine{.ps_per_flop = 1, .ps_per_byte = 1, .link_ps_per_byte = 4};
   const RunRecord record = report::record_fake(run, machine);
   TransferTimes times;
@@ -167,7 +167,7 @@ TransferTimes transfer_times(report::Strategy strategy, optim::MixedPrecision pr
 
 TEST_CASE("in 16 bits a transfer takes half the time", "[report]") {
   const std::optional<DType> half = DType::bfloat16, full = DType::float32;
-  using report::Strategy;
+  using optim::Strategy;
   const TransferTimes wide = transfer_times(Strategy::fsdp, {});
   REQUIRE(wide.gathers > 0);
   REQUIRE(wide.reductions > 0);

@@ -25,7 +25,7 @@ const RunRecord& real_run() {
   static const RunRecord record = [] {
     ShortRun run = nano_run();
     run.steps = 2;
-    run.micro_steps = 2;
+    run.recipe.micro_steps = 2;
     return report::record_threads(run);
   }();
   return record;
@@ -34,9 +34,9 @@ const RunRecord& real_run() {
 const RunRecord& ddp_run() {
   static const RunRecord record = [] {
     ShortRun run = nano_run();
-    run.strategy = report::Strategy::ddp;
-    run.ranks = 4;
-    run.bucket_bytes = 4096;
+    run.recipe.strategy = optim::Strategy::ddp;
+    run.recipe.ranks = 4;
+    run.recipe.bucket_bytes = 4096;
     return report::record_fake(run);
   }();
   return record;

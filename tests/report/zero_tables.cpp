@@ -20,16 +20,16 @@
 namespace fsdp::testing::zero_tables_test {
 namespace {
 
+using optim::Strategy;
 using report::RunRecord;
 using report::ShortRun;
-using report::Strategy;
 
 ShortRun nano_run(Strategy strategy = Strategy::fsdp) {
   ShortRun run;
   run.model_name = "nano";
   run.model = nn::TransformerConfig::nano();
-  run.strategy = strategy;
-  run.ranks = 4;
+  run.recipe.strategy = strategy;
+  run.recipe.ranks = 4;
   return run;
 }
 
@@ -60,7 +60,7 @@ std::int64_t number(std::string text) {
 TEST_CASE("a table of strategies: SGD across boxes is slower with ZeRO-1, and saves nothing",
           "[report][zero]") {
   ShortRun run = nano_run();
-  run.optimizer = report::StepsWith::sgd;
+  run.recipe.optimizer.name = "sgd";
   auto table = rows(strategies_table(run, report::in_boxes(2)), "strategy");
   REQUIRE(table.size() == 4);
   constexpr std::size_t kTime = 0, kPeak = 1, kState = 2, kReceived = 3;
@@ -72,7 +72,7 @@ TEST_CASE("a table of strategies: SGD across boxes is slower with ZeRO-1, and sa
   CHECK(number(table["zero1"][kReceived]) == 2 * 3 * 4 * N / 4 + 4 * N);
   CHECK(number(table["zero2"][kReceived]) == 2 * 4 * N);
   // With AdamW, the same traffic buys state.
-  run.optimizer = report::StepsWith::adamw;
+  run.recipe.optimizer.name = "adamw";
   table = rows(strategies_table(run, report::in_boxes(2)), "strategy");
   CHECK(number(table["ddp"][kState]) == 8 * N);
   CHECK(number(table["zero1"][kState]) < 8 * N / 2);
@@ -109,7 +109,7 @@ struct Measured {
 
 Measured measured(const ShortRun& run, const CostModel& machine) {
   Measured found;
-  const RunRecord record = record_fake(run, machine, run.ranks);
+  const RunRecord record = record_fake(run, machine, run.recipe.ranks);
   for (const report::RankRecord& rank : record.ranks) {
     found.peak = std::max(found.peak, rank.peak.total());
     found.state = std::max(found.state, rank.peak[MemoryKind::optimizer]);
@@ -141,7 +141,7 @@ TEST_CASE("every number of the tables of ZeRO is that of its run", "[report][zer
                                          {"zero1", Strategy::zero1},
                                          {"zero2", Strategy::zero2},
                                          {"fsdp", Strategy::fsdp}}) {
-      run.strategy = strategy;
+      run.recipe.strategy = strategy;
       const Measured found = measured(run, machine);
       text.row({name, static_cast<double>(found.end) / 1e9, found.peak, found.state, found.received,
                 found.collectives});
@@ -150,9 +150,9 @@ TEST_CASE("every number of the tables of ZeRO is that of its run", "[report][zer
   check_all_numbers(buffers_table(run, machine), [&](PrintedText& text) {
     text.line("nano over {} ranks in boxes of {}, AdamW, {} steps on the virtual clock", {4, 2, 2});
     text.row({"reduce buffer", "collectives", "highest bytes", "ms"});
-    run.strategy = Strategy::zero2;
+    run.recipe.strategy = Strategy::zero2;
     for (const std::size_t buffer : {0U, 10'000U, 40'000U}) {
-      run.zero.reduce_buffer_bytes = buffer;
+      run.recipe.zero.reduce_buffer_bytes = buffer;
       const Measured found = measured(run, machine);
       text.row({buffer, found.collectives, found.peak, static_cast<double>(found.end) / 1e9});
     }
@@ -201,8 +201,8 @@ TEST_CASE("every number of the table of owners is that of its partition", "[repo
     text.line("one giant of {} elements beside two of {} over {} ranks", {1'000'000, 1'000, 8});
     read(text, {1'000'000, 1'000, 1'000}, 8);
     text.rule();
-    text.line("nano, {} parameters over {} ranks", {nano.size(), run.ranks});
-    read(text, nano, run.ranks);
+    text.line("nano, {} parameters over {} ranks", {nano.size(), run.recipe.ranks});
+    read(text, nano, run.recipe.ranks);
   });
 }
 
@@ -210,15 +210,15 @@ TEST_CASE("overlap hides reductions on the virtual clock, and compression halves
           "[report][zero]") {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2}) {
     ShortRun run = nano_run(strategy);
-    run.bucket_bytes = 4096;
+    run.recipe.bucket_bytes = 4096;
     const RunRecord usual = record_fake(run);
-    run.zero.reductions.overlap = false;
+    run.recipe.zero.reductions.overlap = false;
     const RunRecord at_once = record_fake(run);
     CHECK(at_once.ranks[0].end > usual.ranks[0].end);
     CHECK(traffic_of(at_once.ranks[0]).nbytes == traffic_of(usual.ranks[0]).nbytes);
     run = nano_run(strategy);
-    run.bucket_bytes = 4096;
-    run.zero.reductions.compression = DType::float16;
+    run.recipe.bucket_bytes = 4096;
+    run.recipe.zero.reductions.compression = DType::float16;
     const RunRecord halves = record_fake(run);
     const std::int64_t N = run.model.parameter_count();
     const std::int64_t gradients = strategy == Strategy::zero2 ? 4 * N : 2 * 3 * 4 * N / 4;

@@ -296,13 +296,13 @@ std::pair<double, double> losses_alone() {
 }
 
 /// Without the kernels' scratch, and without the targets, which backward does not hold here.
-std::int64_t peak_of(estimate::Placement placement, int ranks) {
-  estimate::MemoryOptions options;
-  options.placement = placement;
-  options.world_size = ranks;
-  options.micro_steps = 4 / ranks;
-  options.clips = true;
-  options.prefetch_depth = 1;
+std::int64_t peak_of(optim::Strategy placement, int ranks) {
+  estimate::MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+  options.recipe.strategy = placement;
+  options.recipe.ranks = ranks;
+  options.recipe.micro_steps = 4 / ranks;
+  options.recipe.clip = 1;
+  options.recipe.sharding.prefetch_depth = 1;
   return estimate::peak_of_training(nano(), options).total() -
          static_cast<std::int64_t>(ThreadPool::kScratchBytes) - 4 * nano().max_position_embeddings;
 }
@@ -314,10 +314,10 @@ TEST_CASE("task 7 prints losses, and bytes by formula", "[show]") {
   check(7, [&, first = first, last = last](PrintedText& text) {
     text.line("nano learns {} sequences by heart, in {} steps", {4, 20});
     text.line("                    first loss   last loss held by a rank         peak");
-    text.row({"one process", first, last, 12 * kNano.all, peak_of(estimate::Placement::single, 1)});
+    text.row({"one process", first, last, 12 * kNano.all, peak_of(optim::Strategy::single, 1)});
     for (const int ranks : {1, 2, 4}) {
       text.row({fmt::format("fully_shard, {}", ranks), first, last, 12 * kNano.all / ranks,
-                peak_of(estimate::Placement::sharded, ranks)});
+                peak_of(optim::Strategy::fsdp, ranks)});
     }
     for (const char* row : {"Held between two steps: parameters and AdamW's state.",
                             "On one rank the peak is higher: the shard is then a second copy of "

@@ -1,6 +1,7 @@
 // The promise of the project: one process and FSDP on any power of two of ranks agree in every bit
 // of every loss, parameter and optimizer state.
 
+#include "nn/lora.h"
 #include "support/catch.h"
 #include "support/reshard.h"
 #include "support/temporary_folder.h"
@@ -16,8 +17,8 @@ constexpr int kSteps = FSDP_SANITIZED ? 4 : 50;
 
 /// What a single process makes of the same model, data and options.
 TrainingResult single(TrainingCase options) {
-  options.strategy = Strategy::single;
-  options.world_size = 1;
+  options.recipe.strategy = Strategy::single;
+  options.recipe.ranks = 1;
   return train(options);
 }
 
@@ -35,14 +36,14 @@ const std::vector<optim::MixedPrecision> kPolicies = {
 TEST_CASE("Fifty steps of nano: FSDP and DDP equal a single process in every bit") {
   TrainingCase base;
   base.steps = kSteps;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const TrainingResult expected = single(base);
   const int world_size = GENERATE(1, 2, 4, 8);
   for (const Strategy strategy : {Strategy::fsdp, Strategy::ddp}) {
     for (const bool no_sync : {false, true}) {
       TrainingCase options = base;
-      options.strategy = strategy;
-      options.world_size = world_size;
+      options.recipe.strategy = strategy;
+      options.recipe.ranks = world_size;
       options.no_sync = no_sync;
       CAPTURE(world_size, no_sync, strategy == Strategy::ddp);
       CHECK(difference(train(options), expected) == "");
@@ -53,15 +54,15 @@ TEST_CASE("Fifty steps of nano: FSDP and DDP equal a single process in every bit
 TEST_CASE("The options that trade memory for time change no bit") {
   TrainingCase base;
   base.steps = kSteps;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const TrainingResult expected = single(base);
   const int world_size = GENERATE(1, 2, 4, 8);
   const auto check = [&](ReshardAfterForward reshard, int depth, int threads, bool no_sync) {
     TrainingCase options = base;
-    options.strategy = Strategy::fsdp;
-    options.world_size = world_size;
-    options.reshard = reshard;
-    options.prefetch_depth = depth;
+    options.recipe.strategy = Strategy::fsdp;
+    options.recipe.ranks = world_size;
+    options.recipe.sharding.reshard_after_forward = reshard;
+    options.recipe.sharding.prefetch_depth = depth;
     options.threads = threads;
     options.no_sync = no_sync;
     CAPTURE(world_size, number_of(reshard), depth, threads, no_sync);
@@ -85,8 +86,8 @@ TEST_CASE("Threads inside a rank change no bit where kernels are really cut") {
   const TrainingResult expected = single(base);
   base.threads = 3;
   CHECK(difference(single(base), expected) == "");
-  base.strategy = Strategy::fsdp;
-  base.world_size = 2;
+  base.recipe.strategy = Strategy::fsdp;
+  base.recipe.ranks = 2;
   base.threads = 2;
   CHECK(difference(train(base), expected) == "");
 }
@@ -94,56 +95,57 @@ TEST_CASE("Threads inside a rank change no bit where kernels are really cut") {
 TEST_CASE("A checkpoint saved at any number of ranks continues on eight with the same bits") {
   TrainingCase base;
   base.steps = 4;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const TrainingResult expected = single(base);
 
   TrainingCase before = base;
-  before.strategy = Strategy::fsdp;
-  before.world_size = GENERATE(4, 1, 2);
+  before.recipe.strategy = Strategy::fsdp;
+  before.recipe.ranks = GENERATE(4, 1, 2);
   before.steps = 2;
   TrainingCase after = before;
-  after.world_size = 8;
+  after.recipe.ranks = 8;
   const TemporaryFolder folder;
   const TrainingResult joined = train_in_parts({before, after}, folder.path());
-  CAPTURE(before.world_size);
+  CAPTURE(before.recipe.ranks);
   CHECK(difference(joined, expected) == "");
 }
 
 TEST_CASE("Ignored, frozen and tied parameters change no bit") {
   TrainingCase base;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const std::string what = GENERATE("ignored", "frozen", "tied");
   if (what == "frozen") {
-    base.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
+    base.recipe.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
   }
   base.model.tie_word_embeddings = what == "tied";
   const TrainingResult expected = single(base);
   TrainingCase options = base;
-  options.strategy = Strategy::fsdp;
-  options.world_size = GENERATE(1, 2, 4);
+  options.recipe.strategy = Strategy::fsdp;
+  options.recipe.ranks = GENERATE(1, 2, 4);
   options.meta_start = GENERATE(false, true);
   options.no_sync = GENERATE(false, true);
-  if (options.no_sync) options.reshard = ReshardAfterForward::never();
-  if (what == "ignored") options.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
-  CAPTURE(what, options.world_size, options.meta_start, options.no_sync);
+  if (options.no_sync) options.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
+  if (what == "ignored")
+    options.recipe.sharding.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
+  CAPTURE(what, options.recipe.ranks, options.meta_start, options.no_sync);
   CHECK(difference(train(options), expected) == "");
 }
 
 TEST_CASE("Under every policy of mixed precision, all strategies agree in every bit") {
   TrainingCase base;
   base.steps = FSDP_SANITIZED ? 2 : 10;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const TrainingResult in_float32 = single(base);
   for (const optim::MixedPrecision& policy : kPolicies) {
-    base.precision = policy;
+    base.recipe.precision = policy;
     const TrainingResult expected = single(base);
     CHECK(difference(expected, in_float32) != "");
     for (const int world_size : {1, 2, 4, 8}) {
       for (const Strategy strategy : {Strategy::fsdp, Strategy::ddp}) {
         for (const bool no_sync : {false, true}) {
           TrainingCase options = base;
-          options.strategy = strategy;
-          options.world_size = world_size;
+          options.recipe.strategy = strategy;
+          options.recipe.ranks = world_size;
           options.no_sync = no_sync;
           CAPTURE(name_of(policy.param_dtype_for(kF32)), name_of(policy.reduce_dtype_for(kF32)));
           CAPTURE(world_size, no_sync, strategy == Strategy::ddp);
@@ -156,36 +158,37 @@ TEST_CASE("Under every policy of mixed precision, all strategies agree in every 
 
 TEST_CASE("Mixed precision with tied, frozen and ignored parameters changes no bit either") {
   TrainingCase base;
-  base.clip = 0.5;
-  base.precision = kPolicies[static_cast<std::size_t>(GENERATE(0, 1))];
+  base.recipe.clip = 0.5;
+  base.recipe.precision = kPolicies[static_cast<std::size_t>(GENERATE(0, 1))];
   const std::string what = GENERATE("ignored", "frozen", "tied");
   if (what == "frozen") {
-    base.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
+    base.recipe.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
   }
   base.model.tie_word_embeddings = what == "tied";
   const TrainingResult expected = single(base);
   TrainingCase options = base;
-  options.strategy = Strategy::fsdp;
-  options.world_size = GENERATE(1, 2, 4);
+  options.recipe.strategy = Strategy::fsdp;
+  options.recipe.ranks = GENERATE(1, 2, 4);
   options.meta_start = options.no_sync = GENERATE(false, true);
-  options.reshard =
-      options.world_size == 4 ? ReshardAfterForward::within(2) : ReshardAfterForward::never();
-  if (what == "ignored") options.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
-  CAPTURE(what, options.world_size, options.meta_start, options.no_sync);
+  options.recipe.sharding.reshard_after_forward =
+      options.recipe.ranks == 4 ? ReshardAfterForward::within(2) : ReshardAfterForward::never();
+  if (what == "ignored")
+    options.recipe.sharding.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
+  CAPTURE(what, options.recipe.ranks, options.meta_start, options.no_sync);
   CHECK(difference(train(options), expected) == "");
 }
 
 TEST_CASE("A checkpoint of mixed precision holds the masters, and continues at another W") {
   TrainingCase base;
   base.steps = 4;
-  base.precision = kPolicies[0];
+  base.recipe.precision = kPolicies[0];
   const TrainingResult expected = single(base);
   TrainingCase before = base;
-  before.strategy = Strategy::fsdp;
-  before.world_size = GENERATE(4, 2);
+  before.recipe.strategy = Strategy::fsdp;
+  before.recipe.ranks = GENERATE(4, 2);
   before.steps = 2;
   TrainingCase after = before;
-  after.world_size = 8;
+  after.recipe.ranks = 8;
   const TemporaryFolder folder;
   const TrainingResult joined = train_in_parts({before, after}, folder.path());
   CHECK(difference(joined, expected) == "");
@@ -194,13 +197,13 @@ TEST_CASE("A checkpoint of mixed precision holds the masters, and continues at a
 TEST_CASE("LoRA changes no bit either: sharded, replicated, frozen and tied together") {
   TrainingCase base;
   base.steps = kSteps / 4;
-  base.clip = 0.02;  // below every norm
+  base.recipe.clip = 0.02;  // below every norm
   base.model.tie_word_embeddings = GENERATE(false, true);
-  base.lora = {.rank = 3, .targets = {"q_proj", "v_proj", "up_proj"}};
+  base.recipe.lora = {.rank = 3, .targets = {"q_proj", "v_proj", "up_proj"}};
   const std::optional<DType> half = GENERATE(std::optional<DType>(), std::optional(kBf16));
-  base.precision = {.param_dtype = half, .reduce_dtype = half ? std::optional(kF32) : half};
+  base.recipe.precision = {.param_dtype = half, .reduce_dtype = half ? std::optional(kF32) : half};
   const TrainingResult expected = single(base);
-  for (const double norm : expected.norms) CHECK(norm > base.clip);
+  for (const double norm : expected.norms) CHECK(norm > base.recipe.clip);
   // The norm counts the adapters alone: they are all that has a state.
   for (const auto& [name, values] : expected.state) {
     if (!name.starts_with("param/")) CHECK(nn::is_lora(name));
@@ -208,15 +211,16 @@ TEST_CASE("LoRA changes no bit either: sharded, replicated, frozen and tied toge
   for (const int world_size : {1, 2, 4, 8}) {
     for (const bool no_sync : {false, true}) {
       TrainingCase options = base;
-      options.world_size = world_size;
+      options.recipe.ranks = world_size;
       options.no_sync = no_sync;
       CAPTURE(world_size, no_sync);
-      options.strategy = Strategy::ddp;
+      options.recipe.strategy = Strategy::ddp;
       CHECK(difference(train(options), expected) == "");
-      options.strategy = Strategy::fsdp;
+      options.recipe.strategy = Strategy::fsdp;
       CHECK(difference(train(options), expected) == "");
       options.meta_start = true;
-      options.ignored = {"model.norm", "model.layers.0.self_attn", "model.embed_tokens"};
+      options.recipe.sharding.ignored = {"model.norm", "model.layers.0.self_attn",
+                                         "model.embed_tokens"};
       CHECK(difference(train(options), expected) == "");
     }
   }

@@ -18,36 +18,36 @@ const std::vector<World> kWorlds = {
     {Strategy::single, 1}, {Strategy::ddp, 2},  {Strategy::ddp, 4},  {Strategy::fsdp, 1},
     {Strategy::fsdp, 2},   {Strategy::fsdp, 4}, {Strategy::fsdp, 8}, {Strategy::fsdp, 4, 2}};
 
-TrainingCase in(const World& world, Checkpointed checkpointed, TrainingCase options) {
-  options.strategy = world.strategy;
-  options.world_size = world.ranks;
-  options.replicas = world.replicas;
-  options.checkpointed = checkpointed;
+TrainingCase in(const World& world, Checkpointing checkpointed, TrainingCase options) {
+  options.recipe.strategy = world.strategy;
+  options.recipe.ranks = world.ranks;
+  options.recipe.replicas = world.replicas;
+  options.recipe.checkpointing = checkpointed;
   return options;
 }
 
-std::vector<Checkpointed> nestings_of(const World& world) {
-  if (world.strategy != Strategy::fsdp) return {Checkpointed::inside};
-  return {Checkpointed::inside, Checkpointed::around};
+std::vector<Checkpointing> nestings_of(const World& world) {
+  if (world.strategy != Strategy::fsdp) return {Checkpointing::inside};
+  return {Checkpointing::inside, Checkpointing::around};
 }
 
 }  // namespace
 
-TEST_CASE("Checkpointed blocks leave the bits of a single process, in both nestings") {
+TEST_CASE("Checkpointing blocks leave the bits of a single process, in both nestings") {
   const std::vector<optim::MixedPrecision> policies = {
       {}, {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32}};
   for (const optim::MixedPrecision& policy : policies) {
     TrainingCase base;
     base.steps = FSDP_SANITIZED ? 2 : 4;
-    base.clip = 0.5;
-    base.precision = policy;
+    base.recipe.clip = 0.5;
+    base.recipe.precision = policy;
     const TrainingResult expected = train(base);
     for (const World& world : kWorlds) {
-      for (const Checkpointed nesting : nestings_of(world)) {
+      for (const Checkpointing nesting : nestings_of(world)) {
         for (const bool no_sync : {false, true}) {
           TrainingCase options = in(world, nesting, base);
           options.no_sync = no_sync;
-          options.prefetch_depth = no_sync ? 0 : 1;
+          options.recipe.sharding.prefetch_depth = no_sync ? 0 : 1;
           options.meta_start = world.strategy == Strategy::fsdp && no_sync;
           CAPTURE(static_cast<int>(world.strategy), world.ranks, world.replicas,
                   static_cast<int>(nesting), no_sync);
@@ -58,58 +58,60 @@ TEST_CASE("Checkpointed blocks leave the bits of a single process, in both nesti
   }
 }
 
-TEST_CASE("Checkpointed blocks under every way to reshard, and at every depth") {
+TEST_CASE("Checkpointing blocks under every way to reshard, and at every depth") {
   TrainingCase base;
   base.model.num_hidden_layers = 3;
   base.micro_batches = 4;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const TrainingResult expected = train(base);
-  const Checkpointed nesting = GENERATE(Checkpointed::inside, Checkpointed::around);
+  const Checkpointing nesting = GENERATE(Checkpointing::inside, Checkpointing::around);
   for (const auto& reshard : {ReshardAfterForward::always(), ReshardAfterForward::never(),
                               ReshardAfterForward::within(2)}) {
     for (const int depth : {0, 1, 2}) {
       TrainingCase options = in({Strategy::fsdp, 4}, nesting, base);
-      options.reshard = reshard;
-      options.prefetch_depth = depth;
+      options.recipe.sharding.reshard_after_forward = reshard;
+      options.recipe.sharding.prefetch_depth = depth;
       CAPTURE(static_cast<int>(reshard.kind), depth, static_cast<int>(nesting));
       CHECK(difference(train(options), expected) == "");
     }
   }
 }
 
-TEST_CASE("Checkpointed blocks with tied, frozen and ignored parameters, and with LoRA") {
+TEST_CASE("Checkpointing blocks with tied, frozen and ignored parameters, and with LoRA") {
   TrainingCase base;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const std::string what = GENERATE("tied", "frozen", "ignored", "lora", "three ranks");
   if (what == "frozen") {
-    base.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
+    base.recipe.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
   }
   base.model.tie_word_embeddings = what == "tied";
-  if (what == "lora") base.lora = nn::LoraOptions{.rank = 3, .alpha = 6};
+  if (what == "lora") base.recipe.lora = {.rank = 3, .alpha = 6};
   if (what == "three ranks") base.micro_batches = 6;
   TrainingCase ignoring = base;
-  if (what == "ignored") ignoring.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
+  if (what == "ignored")
+    ignoring.recipe.sharding.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
   const int ranks = what == "three ranks" ? 3 : 2;
   const TrainingResult expected =
-      train(what == "three ranks" ? in({Strategy::fsdp, 3}, Checkpointed::none, base) : base);
+      train(what == "three ranks" ? in({Strategy::fsdp, 3}, Checkpointing::none, base) : base);
   if (ranks == 2) {
-    CHECK(difference(train(in({Strategy::single, 1}, Checkpointed::inside, base)), expected) == "");
-    CHECK(difference(train(in({Strategy::ddp, 2}, Checkpointed::inside, base)), expected) == "");
+    CHECK(difference(train(in({Strategy::single, 1}, Checkpointing::inside, base)), expected) ==
+          "");
+    CHECK(difference(train(in({Strategy::ddp, 2}, Checkpointing::inside, base)), expected) == "");
   }
-  for (const Checkpointed nesting : {Checkpointed::inside, Checkpointed::around}) {
+  for (const Checkpointing nesting : {Checkpointing::inside, Checkpointing::around}) {
     CAPTURE(what, static_cast<int>(nesting));
     CHECK(difference(train(in({Strategy::fsdp, ranks}, nesting, ignoring)), expected) == "");
   }
 }
 
-TEST_CASE("Checkpointed blocks whose shards are offloaded leave the bits of a single process") {
+TEST_CASE("Checkpointing blocks whose shards are offloaded leave the bits of a single process") {
   TrainingCase base;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const TrainingResult expected = train(base);
-  for (const Checkpointed nesting : {Checkpointed::inside, Checkpointed::around}) {
+  for (const Checkpointing nesting : {Checkpointing::inside, Checkpointing::around}) {
     for (const bool grads : {false, true}) {
       TrainingCase options = in({Strategy::fsdp, 4}, nesting, base);
-      options.offload = {.params = true, .grads = grads};
+      options.recipe.sharding.offload = {.params = true, .grads = grads};
       CAPTURE(static_cast<int>(nesting), grads);
       CHECK(difference(train(options), expected) == "");
     }
@@ -119,11 +121,11 @@ TEST_CASE("Checkpointed blocks whose shards are offloaded leave the bits of a si
 TEST_CASE("A training saved with checkpointed blocks goes on without, and the other way round") {
   TrainingCase base;
   base.steps = 4;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const TrainingResult expected = train(base);
-  for (const auto& [first, second] : {std::pair{Checkpointed::inside, Checkpointed::none},
-                                      {Checkpointed::none, Checkpointed::around},
-                                      {Checkpointed::around, Checkpointed::inside}}) {
+  for (const auto& [first, second] : {std::pair{Checkpointing::inside, Checkpointing::none},
+                                      {Checkpointing::none, Checkpointing::around},
+                                      {Checkpointing::around, Checkpointing::inside}}) {
     TrainingCase before = in({Strategy::fsdp, 4}, first, base);
     TrainingCase after = in({Strategy::fsdp, 2}, second, base);
     before.steps = after.steps = 2;

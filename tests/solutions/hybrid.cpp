@@ -16,9 +16,9 @@ struct Mesh {
 };
 
 TrainingCase over(const Mesh& mesh, TrainingCase options) {
-  options.strategy = Strategy::fsdp;
-  options.world_size = mesh.replicas * mesh.shards;
-  options.replicas = mesh.replicas;
+  options.recipe.strategy = Strategy::fsdp;
+  options.recipe.ranks = mesh.replicas * mesh.shards;
+  options.recipe.replicas = mesh.replicas;
   return options;
 }
 
@@ -32,18 +32,19 @@ TEST_CASE("A mesh of replicas equals a single process in every bit") {
   for (const optim::MixedPrecision& policy : policies) {
     TrainingCase base;
     base.steps = FSDP_SANITIZED ? 2 : 8;
-    base.clip = 0.5;
-    base.precision = policy;
+    base.recipe.clip = 0.5;
+    base.recipe.precision = policy;
     const TrainingResult expected = train(base);
     for (const Mesh mesh : {Mesh{2, 2}, {4, 2}, {2, 4}, {2, 1}, {1, 2}, {8, 1}}) {
       for (const bool no_sync : {false, true}) {
         for (const int depth : {0, 1}) {
           TrainingCase options = over(mesh, base);
           options.no_sync = no_sync;
-          options.prefetch_depth = depth;
+          options.recipe.sharding.prefetch_depth = depth;
           options.meta_start = depth == 1;
-          if (no_sync) options.reshard = ReshardAfterForward::never();
-          if (mesh.shards == 4 && depth == 1) options.reshard = ReshardAfterForward::within(2);
+          if (no_sync) options.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
+          if (mesh.shards == 4 && depth == 1)
+            options.recipe.sharding.reshard_after_forward = ReshardAfterForward::within(2);
           CAPTURE(mesh.replicas, mesh.shards, no_sync, depth);
           CHECK(difference(train(options), expected) == "");
         }
@@ -55,23 +56,23 @@ TEST_CASE("A mesh of replicas equals a single process in every bit") {
 TEST_CASE("Three replicas of two shards sum in the canonical order too") {
   TrainingCase base;
   base.micro_batches = 6;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   CHECK(difference(train(over({3, 2}, base)), train(base)) == "");
 }
 
 TEST_CASE("A mesh with ignored, frozen and tied parameters has the norm of a single process") {
   TrainingCase base;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const std::string what = GENERATE("ignored", "frozen", "tied", "all");
   if (what == "frozen" || what == "all") {
-    base.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
+    base.recipe.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
   }
   base.model.tie_word_embeddings = what == "tied" || what == "all";
   const TrainingResult expected = train(base);
   for (const Mesh mesh : {Mesh{2, 2}, {4, 2}, {2, 4}}) {
     TrainingCase options = over(mesh, base);
     if (what == "ignored" || what == "all") {
-      options.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
+      options.recipe.sharding.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
     }
     CAPTURE(what, mesh.replicas, mesh.shards);
     CHECK(difference(train(options), expected) == "");
@@ -80,22 +81,23 @@ TEST_CASE("A mesh with ignored, frozen and tied parameters has the norm of a sin
 
 TEST_CASE("One norm of sharded, replicated, frozen, tied and LoRA parameters, at every mesh") {
   TrainingCase base;
-  base.clip = 0.02;  // below every norm
+  base.recipe.clip = 0.02;  // below every norm
   base.model.tie_word_embeddings = true;
-  base.lora = {.rank = 3, .targets = {"q_proj", "v_proj"}};
+  base.recipe.lora = {.rank = 3, .targets = {"q_proj", "v_proj"}};
   // The rest is frozen: most of layer 0, and the attention and the norms of layer 1.
-  base.trained = {"model.embed_tokens", "model.layers.1.mlp", "model.norm"};
+  base.recipe.trained = {"model.embed_tokens", "model.layers.1.mlp", "model.norm"};
   base.no_sync = GENERATE(false, true);
   if (GENERATE(false, true))
-    base.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
+    base.recipe.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
   const TrainingResult expected = train(base);
-  for (const double norm : expected.norms) CHECK(norm > base.clip);
+  for (const double norm : expected.norms) CHECK(norm > base.recipe.clip);
   for (const Mesh mesh : {Mesh{1, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {4, 2}, {2, 4}}) {
     TrainingCase options = over(mesh, base);
-    options.ignored = {"model.norm", "model.layers.0.self_attn"};  // two adapters are whole
+    options.recipe.sharding.ignored = {"model.norm",
+                                       "model.layers.0.self_attn"};  // two adapters are whole
     CAPTURE(mesh.replicas, mesh.shards, base.no_sync);
     CHECK(difference(train(options), expected) == "");
-    options.ignored.emplace_back("model.embed_tokens");  // which is tied
+    options.recipe.sharding.ignored.emplace_back("model.embed_tokens");  // which is tied
     CHECK(difference(train(options), expected) == "");
   }
 }
@@ -103,7 +105,7 @@ TEST_CASE("One norm of sharded, replicated, frozen, tied and LoRA parameters, at
 TEST_CASE("A checkpoint goes from a mesh to shards and to another mesh") {
   TrainingCase base;
   base.steps = 4;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const TrainingResult expected = train(base);
   for (const auto& [first, second] : {std::pair<Mesh, Mesh>{{2, 2}, {1, 4}},
                                       {{1, 4}, {2, 2}},

@@ -19,24 +19,24 @@ const std::vector<Mesh> kMeshes = {{1, 4}, {2, 2}, {4, 2}, {2, 4}};
 
 /// What else is switched on.
 struct Options {
-  Checkpointed checkpointed = Checkpointed::none;
+  Checkpointing checkpointed = Checkpointing::none;
   optim::Offload offload;
 };
 
 const std::vector<Options> kOptions = {
-    {.checkpointed = Checkpointed::inside, .offload = {}},
-    {.checkpointed = Checkpointed::around, .offload = {}},
+    {.checkpointed = Checkpointing::inside, .offload = {}},
+    {.checkpointed = Checkpointing::around, .offload = {}},
     {.offload = {.params = true}},
     {.offload = {.params = true, .grads = true}},
-    {.checkpointed = Checkpointed::inside, .offload = {.params = true, .grads = true}},
-    {.checkpointed = Checkpointed::around, .offload = {.params = true}}};
+    {.checkpointed = Checkpointing::inside, .offload = {.params = true, .grads = true}},
+    {.checkpointed = Checkpointing::around, .offload = {.params = true}}};
 
 TrainingCase over(const Mesh& mesh, const Options& options, TrainingCase training) {
-  training.strategy = Strategy::fsdp;
-  training.world_size = mesh.replicas * mesh.shards;
-  training.replicas = mesh.replicas;
-  training.checkpointed = options.checkpointed;
-  training.offload = options.offload;
+  training.recipe.strategy = Strategy::fsdp;
+  training.recipe.ranks = mesh.replicas * mesh.shards;
+  training.recipe.replicas = mesh.replicas;
+  training.recipe.checkpointing = options.checkpointed;
+  training.recipe.sharding.offload = options.offload;
   return training;
 }
 
@@ -48,8 +48,8 @@ TEST_CASE("Meshes with checkpointed blocks and offloaded shards equal a single p
   for (const optim::MixedPrecision& policy : policies) {
     TrainingCase base;
     base.steps = FSDP_SANITIZED ? 2 : 4;
-    base.clip = 0.5;
-    base.precision = policy;
+    base.recipe.clip = 0.5;
+    base.recipe.precision = policy;
     const TrainingResult expected = train(base);
     for (const Mesh& mesh : kMeshes) {
       for (const Options& options : kOptions) {
@@ -57,7 +57,7 @@ TEST_CASE("Meshes with checkpointed blocks and offloaded shards equal a single p
           TrainingCase training = over(mesh, options, base);
           training.no_sync = no_sync;
           training.meta_start = no_sync;
-          training.prefetch_depth = no_sync ? 0 : 1;
+          training.recipe.sharding.prefetch_depth = no_sync ? 0 : 1;
           CAPTURE(mesh.replicas, mesh.shards, static_cast<int>(options.checkpointed),
                   options.offload.params, options.offload.grads, no_sync);
           CHECK(difference(train(training), expected) == "");
@@ -69,9 +69,9 @@ TEST_CASE("Meshes with checkpointed blocks and offloaded shards equal a single p
 
 TEST_CASE("A training goes on from a mesh with options as any other, and the other way round") {
   TrainingCase base;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   base.steps = 7;
-  base.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
+  base.recipe.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
   const TrainingResult expected = train(base);
   // One training, each of whose steps runs in another place.
   std::vector<TrainingCase> parts = {

@@ -13,9 +13,9 @@ constexpr optim::Offload kAll{.params = true, .grads = true};
 constexpr int kSteps = FSDP_SANITIZED ? 3 : 8;
 
 TrainingCase fsdp_of(TrainingCase options, int world_size, optim::Offload offload) {
-  options.strategy = Strategy::fsdp;
-  options.world_size = world_size;
-  options.offload = offload;
+  options.recipe.strategy = Strategy::fsdp;
+  options.recipe.ranks = world_size;
+  options.recipe.sharding.offload = offload;
   return options;
 }
 
@@ -27,8 +27,8 @@ TEST_CASE("With offload, FSDP equals a single process in every bit") {
       optim::MixedPrecision{.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32});
   TrainingCase base;
   base.steps = kSteps;
-  base.clip = 0.5;
-  base.precision = policy;
+  base.recipe.clip = 0.5;
+  base.recipe.precision = policy;
   const TrainingResult expected = train(base);
   for (const int world_size : {1, 2, 4, 8}) {
     for (const optim::Offload offload : {kParams, kAll}) {
@@ -36,7 +36,7 @@ TEST_CASE("With offload, FSDP equals a single process in every bit") {
         TrainingCase options = fsdp_of(base, world_size, offload);
         options.no_sync = no_sync;
         options.meta_start = no_sync;
-        options.prefetch_depth = no_sync ? 2 : 1;
+        options.recipe.sharding.prefetch_depth = no_sync ? 2 : 1;
         CAPTURE(world_size, offload.grads, no_sync);
         CHECK(difference(train(options), expected) == "");
       }
@@ -46,19 +46,19 @@ TEST_CASE("With offload, FSDP equals a single process in every bit") {
 
 TEST_CASE("Offload with other options changes no bit") {
   TrainingCase base;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   base.model.tie_word_embeddings = GENERATE(false, true);
   const TrainingResult expected = train(base);
   for (const optim::Offload offload : {kParams, kAll}) {
     TrainingCase options = fsdp_of(base, 4, offload);
     CAPTURE(offload.grads, base.model.tie_word_embeddings);
-    options.replicas = 2;
+    options.recipe.replicas = 2;
     CHECK(difference(train(options), expected) == "");
-    options.replicas = 1;
-    options.reshard = ReshardAfterForward::within(2);
+    options.recipe.replicas = 1;
+    options.recipe.sharding.reshard_after_forward = ReshardAfterForward::within(2);
     CHECK(difference(train(options), expected) == "");
-    options.reshard = ReshardAfterForward::never();
-    options.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
+    options.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
+    options.recipe.sharding.ignored = {"model.norm", "model.layers.1.mlp.up_proj.weight"};
     options.meta_start = true;
     CHECK(difference(train(options), expected) == "");
   }
@@ -67,7 +67,7 @@ TEST_CASE("Offload with other options changes no bit") {
 TEST_CASE("A checkpoint goes from offloaded to not offloaded shards, and back") {
   TrainingCase base;
   base.steps = 4;
-  base.clip = 0.5;
+  base.recipe.clip = 0.5;
   const TrainingResult expected = train(base);
   for (const auto& [first, second] :
        {std::pair<optim::Offload, optim::Offload>{kAll, {}}, {{}, kAll}, {kParams, kAll}}) {

@@ -31,12 +31,12 @@ std::uint64_t checksum(const TrainingResult& result) {
 TEST_CASE("Five steps of nano leave the same bits on every machine") {
   TrainingCase options;
   options.steps = 5;
-  options.clip = 0.5;
+  options.recipe.clip = 0.5;
   const auto [strategy, world_size] =
       GENERATE(std::pair{Strategy::single, 1}, std::pair{Strategy::ddp, 2},
                std::pair{Strategy::fsdp, 2}, std::pair{Strategy::fsdp, 4});
-  options.strategy = strategy;
-  options.world_size = world_size;
+  options.recipe.strategy = strategy;
+  options.recipe.ranks = world_size;
   CAPTURE(static_cast<int>(strategy), world_size);
   CHECK(checksum(train(options)) == 0x6caea2d57076f10eu);
 }

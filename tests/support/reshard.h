@@ -2,7 +2,7 @@
 /// reshard_after_forward as one number, for options of scenarios and tables of cases.
 #pragma once
 
-#include "task3_forward/forward.h"
+#include "optim/reshard.h"
 
 namespace fsdp::testing {
 

@@ -4,8 +4,10 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "comm/world.h"
+#include "nn/lora.h"
 #include "optim/local_gradients.h"
 #include "parallel/ddp.h"
+#include "strategies/trained_model.h"
 #include "task8_beyond/checkpoint.h"
 #include "task8_beyond/mesh.h"
 
@@ -40,14 +42,6 @@ MicroBatch make_micro_batch(const nn::TransformerConfig& model, std::int64_t bat
 
 namespace {
 
-void set_trained(nn::Module& model, const std::vector<std::string>& prefixes, bool is_trained) {
-  for (const nn::NamedParameter& each : model.named_parameters()) {
-    for (const std::string& prefix : prefixes) {
-      if (each.path.starts_with(prefix)) Variable(each.variable).set_requires_grad(is_trained);
-    }
-  }
-}
-
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return std::ranges::equal(
       a, b, {}, [](float x) { return std::bit_cast<std::uint32_t>(x); },
@@ -71,45 +65,44 @@ class RankTraining {
     DeferredInit deferred;
     const auto make_model = [&] {
       auto model = std::make_shared<nn::TransformerLM>(options_.model);
-      if (options_.lora) nn::add_lora(*model, *options_.lora);
+      const optim::Lora& lora = options_.recipe.lora;
+      if (options_.recipe.has_lora())
+        nn::add_lora(*model, {.rank = lora.rank, .alpha = lora.alpha, .targets = lora.targets});
       return model;
     };
     model_ = options_.meta_start ? deferred.build(make_model) : make_model();
-    set_trained(*model_, options_.frozen, false);
-    set_trained(*model_, options_.trained, true);
-    if (options_.checkpointed == Checkpointed::inside) {
+    for (const nn::NamedParameter& each : model_->named_parameters()) {
+      const std::optional<bool> is_trained = options_.recipe.says_trained(each.path);
+      if (is_trained) Variable(each.variable).set_requires_grad(*is_trained);
+    }
+    if (options_.recipe.checkpointing == Checkpointing::inside) {
       for (const auto& block : model_->blocks()) checkpoint(*block);
     }
 
     std::shared_ptr<ProcessGroup> shared(group_, [](ProcessGroup*) {});
-    if (options_.strategy != Strategy::fsdp) {
-      masters_ = optim::MasterWeights(model_->variables(), options_.precision);
+    if (options_.recipe.strategy != Strategy::fsdp) {
+      masters_ = optim::MasterWeights(model_->variables(), options_.recipe.precision);
       model_->register_forward_pre_hook([this](nn::Module&) { masters_.refresh(); });
     }
     std::unique_ptr<optim::GradientEngine> engine;
     ShardedModel* sharded = nullptr;
-    if (options_.strategy == Strategy::fsdp) {
-      FullyShardOptions sharding;
-      sharding.reshard_after_forward = options_.reshard;
-      sharding.prefetch_depth = options_.prefetch_depth;
-      sharding.ignored = options_.ignored;
-      sharding.mixed_precision = options_.precision;
-      sharding.offload = options_.offload;
+    if (options_.recipe.strategy == Strategy::fsdp) {
+      FullyShardOptions sharding = strategies::shard_options(options_.recipe);
       sharding.deferred = options_.meta_start ? &deferred : nullptr;
       const std::shared_ptr<ProcessGroup> group =
-          options_.replicas == 1 ? shared : make_mesh(*shared, options_.replicas);
+          options_.recipe.replicas == 1 ? shared : make_mesh(*shared, options_.recipe.replicas);
       auto made = fully_shard(*model_, group, sharding);
       made->attach_optimizer(make_optimizer);
-      if (options_.checkpointed == Checkpointed::around) {
+      if (options_.recipe.checkpointing == Checkpointing::around) {
         for (const auto& block : model_->blocks()) checkpoint_around(made->unit(block->path()));
       }
       sharded = made.get();
       engine = std::move(made);
       if (options_.load_from) sharded->load_checkpoint(*options_.load_from);
-    } else if (options_.strategy == Strategy::ddp) {
-      engine =
-          std::make_unique<parallel::DdpGradients>(model_->variables(), shared, 4096, masters_);
-    } else if (options_.strategy != Strategy::single) {
+    } else if (options_.recipe.strategy == Strategy::ddp) {
+      engine = std::make_unique<parallel::DdpGradients>(model_->variables(), shared,
+                                                        options_.recipe.bucket_bytes, masters_);
+    } else if (options_.recipe.strategy != Strategy::single) {
       engine = make_zero(shared);
     } else {
       engine = std::make_unique<optim::LocalGradients>(model_->variables(), masters_);
@@ -120,10 +113,10 @@ class RankTraining {
     at_border_of_steps();
     for (int step = options_.first_step; step < options_.first_step + options_.steps; ++step) {
       gradients(*engine, step);
-      if (options_.clip > 0) {
+      if (options_.recipe.clip > 0) {
         const double norm = sharded != nullptr
-                                ? sharded->clip_grad_norm(options_.clip)
-                                : optim::clip_by_global_norm(*engine, group_, options_.clip);
+                                ? sharded->clip_grad_norm(options_.recipe.clip)
+                                : optim::clip_by_global_norm(*engine, group_, options_.recipe.clip);
         if (rank_ == 0) result.norms.push_back(norm);
       }
       const double lr = 1e-2 / (1 + step);
@@ -148,12 +141,12 @@ class RankTraining {
  private:
   std::unique_ptr<optim::GradientEngine> make_zero(const std::shared_ptr<ProcessGroup>& group) {
     std::unique_ptr<parallel::ZeroGradients> made;
-    if (options_.strategy == Strategy::zero1) {
-      made = std::make_unique<parallel::Zero1Gradients>(model_->variables(), group, options_.zero,
-                                                        masters_, 4096);
+    if (options_.recipe.strategy == Strategy::zero1) {
+      made = std::make_unique<parallel::Zero1Gradients>(
+          model_->variables(), group, options_.recipe.zero, masters_, options_.recipe.bucket_bytes);
     } else {
-      made = std::make_unique<parallel::Zero2Gradients>(model_->variables(), group, options_.zero,
-                                                        masters_);
+      made = std::make_unique<parallel::Zero2Gradients>(model_->variables(), group,
+                                                        options_.recipe.zero, masters_);
     }
     zero_ = made.get();
     return made;
@@ -265,15 +258,15 @@ TrainingResult train(const TrainingCase& options) {
   std::vector<float> losses(static_cast<std::size_t>(options.steps * options.micro_batches));
   const std::uint64_t seed_of_model =
       options.seed_of_model != 0 ? options.seed_of_model : options.seed;
-  if (options.strategy == Strategy::single) {
+  if (options.recipe.strategy == Strategy::single) {
     Context context({.threads = options.threads, .seed = seed_of_model});
     ContextScope scope(context);
     run_on_device(options, [&] { RankTraining(options, nullptr, losses).run(result, mutex); });
   } else {
-    const RankOptions ranks{.world_size = options.world_size,
+    const RankOptions ranks{.world_size = options.recipe.ranks,
                             .threads_per_rank = options.threads,
                             .seed = seed_of_model,
-                            .has_cpu_host = options.offload.params};
+                            .has_cpu_host = options.recipe.sharding.offload.params};
     run_ranks(ranks, [&](ProcessGroup& group) {
       run_on_device(options, [&] { RankTraining(options, &group, losses).run(result, mutex); });
     });

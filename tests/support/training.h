@@ -3,9 +3,8 @@
 /// any strategy, number of ranks and options.
 #pragma once
 
-#include "nn/lora.h"
 #include "nn/transformer.h"
-#include "parallel/zero.h"
+#include "optim/recipe.h"
 #include "task7_integration/integration.h"
 
 #include <cstdint>
@@ -17,16 +16,12 @@
 
 namespace fsdp::testing {
 
-enum class Strategy { single, ddp, zero1, zero2, fsdp };
-
-/// Where the blocks of a model are checkpointed: not at all, FSDP(checkpoint(block)) (without FSDP,
-/// checkpoint(block)), or checkpoint(FSDP(block)).
-enum class Checkpointed { none, inside, around };
+using optim::Checkpointing;
+using optim::Strategy;
 
 struct TrainingCase {
-  Strategy strategy = Strategy::single;
-  int world_size = 1;
-  int replicas = 1;  ///< R of a mesh; fsdp
+  /// Its micro-steps follow from micro_batches and no_sync. With offload, the CPU has a host apart.
+  optim::Recipe recipe = {.bucket_bytes = 4096};
   int threads = 1;
   Device device = kCpu;  ///< of all ranks
   /// On CUDA, as in Context::Options. 0: each block by itself, so that no byte is used again.
@@ -36,18 +31,7 @@ struct TrainingCase {
   std::int64_t batch = 2;  ///< sequences of a micro-batch
   int steps = 3;
   bool no_sync = false;  ///< one reduction a step (L = M)
-  double clip = 0;       ///< 0 = off
-  optim::MixedPrecision precision;
-  optim::Offload offload;  ///< fsdp; the CPU has a host apart then
   bool meta_start = false;
-  optim::ZeroOptions zero;
-  ReshardAfterForward reshard = ReshardAfterForward::always();
-  int prefetch_depth = 1;
-  Checkpointed checkpointed = Checkpointed::none;
-  std::vector<std::string> ignored;
-  std::vector<std::string> frozen;                 ///< path prefixes that do not require a gradient
-  std::optional<nn::LoraOptions> lora;             ///< trains adapters only,
-  std::vector<std::string> trained;                ///< and the parameters of these path prefixes
   std::optional<std::filesystem::path> load_from;  ///< fsdp: a checkpoint folder to start from
   std::optional<std::filesystem::path> save_to;    ///< fsdp: where to save after the last step
   int first_step = 0;

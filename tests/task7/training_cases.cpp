@@ -1,4 +1,5 @@
 #include "estimate/memory_formula.h"
+#include "support/reshard.h"
 #include "task7/cases.h"
 #include "task7/oracle.h"
 #include "task7/plan.h"
@@ -313,25 +314,21 @@ void judge_memory(const Setup& setup) {
   const Observations& seen = run("training", measured);
   const Json& options = seen.asked().options;
   estimate::MemoryOptions given;
-  given.world_size = seen.world_size();
+  given.recipe.strategy = optim::Strategy::fsdp;
+  given.recipe.ranks = seen.world_size();
   given.batch = options.value("batch", std::int64_t{2});
-  given.micro_steps = micro_batches_of(seen.asked()) / seen.world_size();
-  given.micro_steps_per_reduction =
-      options.value("per_reduction", options.value("no_sync", false) ? given.micro_steps : 1);
-  given.clips = options.value("clip", 0.0) > 0;
-  given.reshard_ranks = options.value("group", 0);  // as tests/support/reshard.h writes it
-  given.reshard = given.reshard_ranks == 0   ? estimate::Reshard::always
-                  : given.reshard_ranks == 1 ? estimate::Reshard::never
-                                             : estimate::Reshard::within;
-  given.prefetch_depth = options.value("depth", 1);
-  given.in_flight_limit = options.value("limit", 0);
-  given.ignored = options.value("ignored", Names{});
-  if (options.contains("no_decay")) {
-    given.decays = [&](const std::string& path) { return decays(options, path); };
-  }
+  given.recipe.micro_steps = micro_batches_of(seen.asked()) / seen.world_size();
+  given.recipe.micro_steps_per_reduction = options.value(
+      "per_reduction", options.value("no_sync", false) ? given.recipe.micro_steps : 1);
+  given.recipe.clip = options.value("clip", 0.0);
+  given.recipe.sharding.reshard_after_forward = testing::reshard_of(options.value("group", 0));
+  given.recipe.sharding.prefetch_depth = options.value("depth", 1);
+  given.recipe.sharding.in_flight_limit = options.value("limit", 0);
+  given.recipe.sharding.ignored = options.value("ignored", Names{});
+  given.recipe.optimizer.decay_norms = decays(options, "model.norm.weight");
   const nn::TransformerConfig config = config_of(options);
   const estimate::MemoryFormula formula(config, given);
-  given.placement = estimate::Placement::ddp;
+  given.recipe.strategy = optim::Strategy::ddp;
   const estimate::MemoryFormula replicated(config, given);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check check("7.4",

@@ -147,18 +147,19 @@ void check_memory(const Setup& setup, const std::string& step_id, const std::str
   const Case& asked = seen.asked();
   const auto checkpoints = asked.options.value("checkpoint", std::string());
   estimate::MemoryOptions given;
-  given.world_size = seen.world_size();
-  given.replicas = replicas_of(asked);
+  given.recipe.strategy = optim::Strategy::fsdp;
+  given.recipe.ranks = seen.world_size();
+  given.recipe.replicas = replicas_of(asked);
   given.batch = asked.options.value("batch", std::int64_t{2});
-  given.micro_steps = micro_batches_of(asked) / seen.world_size();
-  given.micro_steps_per_reduction = asked.options.value("per_reduction", 1);
-  given.clips = asked.options.value("clip", 0.0) > 0;
-  given.prefetch_depth = asked.options.value("depth", 1);
-  given.checkpointing = checkpoints == "inside"   ? estimate::Checkpointing::inside
-                        : checkpoints == "around" ? estimate::Checkpointing::around
-                                                  : estimate::Checkpointing::none;
+  given.recipe.micro_steps = micro_batches_of(asked) / seen.world_size();
+  given.recipe.micro_steps_per_reduction = asked.options.value("per_reduction", 1);
+  given.recipe.clip = asked.options.value("clip", 0.0);
+  given.recipe.sharding.prefetch_depth = asked.options.value("depth", 1);
+  given.recipe.checkpointing = checkpoints == "inside"   ? optim::Checkpointing::inside
+                               : checkpoints == "around" ? optim::Checkpointing::around
+                                                         : optim::Checkpointing::none;
   const estimate::MemoryFormula formula(config_of(asked.options), given);
-  given.checkpointing = estimate::Checkpointing::none;
+  given.recipe.checkpointing = optim::Checkpointing::none;
   const estimate::MemoryFormula without(config_of(asked.options), given);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check check(step_id, invariant, seen);

@@ -53,7 +53,7 @@ TEST_CASE("activation checkpoints change no bit, and the peak is the formula's",
       words.insert(words.end(), where.begin(), where.end());
       const TrainConfig config = configure(words, kBlock);
       const RunResult result = train(config);
-      CAPTURE(words.size(), config.parallel.strategy);
+      CAPTURE(words.size(), config.recipe.strategy);
       CHECK(result.losses == plain.losses);
       CHECK(result.param_sha256 == plain.param_sha256);
       CHECK(result.peak_bytes == bound_bytes(config));
@@ -92,7 +92,7 @@ TEST_CASE("a training goes on with activation checkpoints, and without", "[train
 TEST_CASE("an activation checkpoint that there is not is refused", "[config]") {
   CHECK(message_of<InputError>([] { configure({"--training.activation_checkpoint=full"}); }) ==
         "command line: training.activation_checkpoint: is \"full\", must be one of none, block");
-  CHECK(configure({}).training.activation_checkpoint == "none");
+  CHECK(configure({}).recipe.checkpointing == optim::Checkpointing::none);
 }
 
 TEST_CASE("a training that does not fit is told what activation checkpoints would save",

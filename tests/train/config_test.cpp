@@ -45,7 +45,7 @@ TEST_CASE("an override beats the file, and the file beats the default", "[config
   CHECK(config.model.hidden_size == 16);
   CHECK(config.model.num_attention_heads == 4);
   CHECK(config.training.steps == 11);
-  CHECK(config.training.max_norm == 2.0);
+  CHECK(config.recipe.clip == 2.0);
   CHECK(config.training.no_sync);
   CHECK(config.training.seed == 1);
   CHECK(config.data.path == "x=y");
@@ -183,8 +183,8 @@ TEST_CASE("a batch that cannot be cut says which could", "[config]") {
       std::nullopt, {"--parallel.strategy", "fsdp", "--parallel.ranks", "2",
                      "--training.local_batch_size", "4", "--training.global_batch_size", "32"});
   CHECK(config.micro_batches() == 8);
-  CHECK(plan_of(config).micro_steps == 4);
-  CHECK(plan_of(config).micro_steps_per_reduction == 1);
+  CHECK(config.recipe.plan().micro_steps == 4);
+  CHECK(config.recipe.plan().micro_steps_per_reduction == 1);
 }
 
 TEST_CASE("strategy, ranks and resharding must fit together", "[config]") {

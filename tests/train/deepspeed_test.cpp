@@ -70,15 +70,16 @@ TEST_CASE("DeepSpeed's keys set ours", "[config][deepspeed]") {
 TEST_CASE("where DeepSpeed's file is silent, its defaults hold and not ours",
           "[config][deepspeed]") {
   const TrainConfig config = load_deepspeed("{}");
-  CHECK(config.parallel.strategy == "ddp");
-  CHECK(config.training.max_norm == 0);
-  CHECK(TrainConfig().training.max_norm != 0);
+  CHECK(config.recipe.strategy == optim::Strategy::ddp);
+  CHECK(config.recipe.clip == 0);
+  CHECK(TrainConfig().recipe.clip != 0);
   CHECK_THAT(config.origins.at("training.max_norm"),
              contains("ds.json: gradient_clipping (DeepSpeed's default)"));
-  CHECK(config.optimizer.adamw.weight_decay == TrainConfig().optimizer.adamw.weight_decay);
+  CHECK(config.recipe.optimizer.adamw.weight_decay ==
+        TrainConfig().recipe.optimizer.adamw.weight_decay);
   // They are weaker than a TOML file.
   const TrainConfig both = load_deepspeed("{}", {}, "[training]\nmax_norm = 2\n");
-  CHECK(both.training.max_norm == 2);
+  CHECK(both.recipe.clip == 2);
 }
 
 TEST_CASE("every optimizer of DeepSpeed has DeepSpeed's defaults", "[config][deepspeed]") {
@@ -86,7 +87,7 @@ TEST_CASE("every optimizer of DeepSpeed has DeepSpeed's defaults", "[config][dee
     const TrainConfig config = load_deepspeed(R"({"optimizer": )" + optimizer + "}");
     Settings settings;
     for (const auto& [key, value] : config.settings) {
-      const bool is_read = key.starts_with("optimizer.") && config.optimizer.looks_at(key);
+      const bool is_read = key.starts_with("optimizer.") && config.recipe.optimizer.looks_at(key);
       if (is_read && key != "optimizer.decay_norms") settings[key.substr(10)] = value;
     }
     return settings;
@@ -206,13 +207,13 @@ TEST_CASE("two of batch, micro-batch and accumulation give the third", "[config]
     const TrainConfig config = load_deepspeed(each.json, ranks(each.ranks));
     CHECK(config.training.local_batch_size == each.local);
     CHECK(config.training.global_batch_size == each.global);
-    CHECK(plan_of(config).micro_steps == each.steps);
+    CHECK(config.recipe.plan().micro_steps == each.steps);
   }
   // What the file leaves open, others may say.
   const TrainConfig open =
       load_deepspeed(R"({"train_batch_size": 24})", ranks(2), "[training]\nlocal_batch_size = 3\n");
   CHECK(open.training.local_batch_size == 3);
-  CHECK(plan_of(open).micro_steps == 4);
+  CHECK(open.recipe.micro_steps == 4);
   const TrainConfig said = load_deepspeed(R"({"gradient_accumulation_steps": 4})", ranks(2),
                                           "[training]\nlocal_batch_size = 3\n");
   CHECK(said.training.global_batch_size == 24);
@@ -236,7 +237,7 @@ TEST_CASE("two files that say different things are refused, and the command line
   CHECK(complaint_about_deepspeed(json, {"--training.max_norm=3"}, "[training]\nmax_norm = 2")
             .empty());
   const TrainConfig config = load_deepspeed(json, {"--training.max_norm=3"});
-  CHECK(config.training.max_norm == 3);
+  CHECK(config.recipe.clip == 3);
   CHECK(config.origins.at("training.max_norm") == "command line");
   CHECK_THAT(config.origins.at("parallel.strategy"),
              contains("ds.json:3: zero_optimization.stage"));
@@ -264,10 +265,10 @@ TEST_CASE("auto is what the TOML file or the command line says, or is refused",
       "[lr_scheduler]\nmin_lr = 1e-4\nwarmup_steps = 20\n";
   const TrainConfig config = load_deepspeed(json, ranks(4), toml);
   CHECK(config.training.global_batch_size == 16);
-  CHECK(config.training.max_norm == 0.5);
-  CHECK(config.mixed_precision().reduce_dtype == DType::bfloat16);
-  CHECK(config.optimizer.adamw.beta1 == 0.7);
-  CHECK(config.optimizer.adamw.weight_decay == 0.2);
+  CHECK(config.recipe.clip == 0.5);
+  CHECK(config.recipe.precision.reduce_dtype == DType::bfloat16);
+  CHECK(config.recipe.optimizer.adamw.beta1 == 0.7);
+  CHECK(config.recipe.optimizer.adamw.weight_decay == 0.2);
   CHECK(config.schedule.lr == 3e-3);
   CHECK(config.schedule.warmup_steps == 20);
   CHECK(config.schedule_kind == "warmup_log");
@@ -304,8 +305,8 @@ TEST_CASE("what shapes the reduction of gradients sets our keys of the same name
   }
   const std::string round_robin =
       R"({"zero_optimization": {"stage": 2, "round_robin_gradients": true}})";
-  CHECK(load_deepspeed(round_robin).parallel.zero_partition == "round_robin");
-  CHECK(load_deepspeed(R"({"prescale_gradients": true})").training.prescale_gradients);
+  CHECK(load_deepspeed(round_robin).recipe.zero.partition == optim::Partition::round_robin);
+  CHECK(load_deepspeed(R"({"prescale_gradients": true})").recipe.prescale);
 }
 
 TEST_CASE("every key of DeepSpeed that is known is documented", "[config][deepspeed]") {

@@ -41,7 +41,7 @@ TEST_CASE("the formula of all ranks is compared with the memory there is", "[tra
         {"--parallel.strategy=fsdp", "--parallel.ranks=4", "--training.global_batch_size=64",
          "--training.no_sync=true"}}) {
     const TrainConfig config = load_config(std::nullopt, overrides);
-    const std::int64_t needed = bound_bytes(config) * config.parallel.ranks;
+    const std::int64_t needed = bound_bytes(config) * config.recipe.ranks;
     CHECK(needed_bytes(config) == needed);
     CHECK(refusal(overrides, needed).empty());
     CHECK_THAT(refusal(overrides, needed - 1), contains("this training needs") &&
@@ -156,7 +156,7 @@ TEST_CASE("an evaluation may need less than the training", "[train][eval]") {
        {std::vector<std::string>{"--model.preset=llama_124m", "--training.local_batch_size=1"},
         {"--parallel.strategy=fsdp", "--parallel.ranks=4"}}) {
     const TrainConfig config = load_config(std::nullopt, overrides);
-    const std::int64_t needed = bound_bytes(config, Work::evaluation) * config.parallel.ranks;
+    const std::int64_t needed = bound_bytes(config, Work::evaluation) * config.recipe.ranks;
     CHECK(needed_bytes(config, Work::evaluation) == needed);
     CHECK(needed < needed_bytes(config));
     CHECK(refusal(overrides, needed, Work::evaluation).empty());

@@ -72,7 +72,7 @@ TEST_CASE("a mesh transfers shards between its replicas, once a reduction", "[tr
   const RunResult both = train(mesh(2, 2, {"--training.global_batch_size=8"}));
   const TrainConfig config = configure(mesh(1, 2));
   estimate::MemoryOptions two;
-  two.world_size = 2;
+  two.recipe = {.strategy = optim::Strategy::fsdp, .ranks = 2};
   const std::int64_t shard_bytes =
       estimate::MemoryFormula(config.model, two).before_training()[MemoryKind::sharded_param];
   // In each micro-step 2·(R-1)/R·4·n bytes of a shard of n elements. And a rank receives M losses
@@ -198,7 +198,7 @@ TEST_CASE("replicas must fit the ranks", "[config][mesh]") {
                                      "--parallel.data_parallel_replicate_degree=2"});
   REQUIRE(ddp.remarks.size() == 1);
   CHECK_THAT(ddp.remarks[0], contains("without parallel.strategy fsdp"));
-  CHECK(ddp.parallel.shards() == 4);
+  CHECK(ddp.recipe.shards() == 4);
 }
 
 }  // namespace fsdp::train::mesh_test

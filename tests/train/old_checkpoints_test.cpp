@@ -121,9 +121,9 @@ TrainConfig configure(const std::vector<Words>& parts) {
 /// The parameters in the end. Shards are offloaded to a host that is made of the same memory.
 std::string fingerprint_of(const TrainConfig& config) {
   const TokenData data = numbers();
-  if (!config.parallel.offload_params) return run_training(config, data).param_sha256;
+  if (!config.recipe.sharding.offload.params) return run_training(config, data).param_sha256;
   std::string fingerprint;
-  run_ranks({.world_size = config.world_size(), .has_cpu_host = true}, [&](ProcessGroup& group) {
+  run_ranks({.world_size = config.recipe.ranks, .has_cpu_host = true}, [&](ProcessGroup& group) {
     const std::shared_ptr<ProcessGroup> shared(&group, [](ProcessGroup*) {});
     const std::string mine = RankTrainer(config, data, {}, {shared, nullptr}).run().param_sha256;
     if (group.rank() == 0) fingerprint = mine;

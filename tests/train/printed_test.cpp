@@ -238,9 +238,9 @@ TEST_CASE("the report prints what its record says", "[report][program]") {
   report::ShortRun run;
   run.model_name = "nano";
   run.model = nn::TransformerConfig::nano();
-  run.ranks = 3;
-  run.steps = run.micro_steps = 2;
-  run.offload = {.params = true, .grads = true};
+  run.recipe.ranks = 3;
+  run.steps = run.recipe.micro_steps = 2;
+  run.recipe.sharding.offload = {.params = true, .grads = true};
   CostModel machine = report::kSmallMachine;
   machine.bus_ps_per_byte = 20;
   const report::RankRecord rank = report::record_fake(run, machine).ranks[0];

@@ -26,7 +26,7 @@ void check(const TrainConfig& config, const RunResult& result) {
   const auto steps = static_cast<std::int64_t>(result.losses.size());
   CHECK(result.comm_bytes == result.comm_formula_bytes);
   CHECK(result.comm_bytes == steps * received_bytes_per_step(config));
-  CHECK((result.comm_bytes > 0) == (config.world_size() > 1));
+  CHECK((result.comm_bytes > 0) == (config.recipe.ranks > 1));
 }
 
 }  // namespace

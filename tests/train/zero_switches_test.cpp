@@ -119,17 +119,17 @@ TEST_CASE("switches of ZeRO change no bit, and the bound follows them", "[train]
 TEST_CASE("bucket sizes are elements, of what travels", "[config][zero]") {
   const auto options = [](const Words& words) { return configure({placed("zero2", 2), words}); };
   const Words sizes = {"--parallel.reduce_bucket_size=100", "--parallel.allgather_bucket_size=50"};
-  CHECK(bucket_bytes(options(sizes)) == 400);
-  CHECK(zero_options(options(sizes)).reduce_buffer_bytes == 400);
-  CHECK(zero_options(options(sizes)).broadcast_buffer_bytes == 200);
+  CHECK(options(sizes).recipe.bucket_bytes == 400);
+  CHECK(options(sizes).recipe.zero.reduce_buffer_bytes == 400);
+  CHECK(options(sizes).recipe.zero.broadcast_buffer_bytes == 200);
   Words halves = sizes;
   halves.insert(halves.end(),
                 {"--training.mixed_precision_param=bfloat16", "--parallel.broadcast_fp16=true"});
-  CHECK(bucket_bytes(options(halves)) == 200);
-  CHECK(zero_options(options(halves)).reduce_buffer_bytes == 400);  // sums are in float32
-  CHECK(zero_options(options(halves)).broadcast_buffer_bytes == 100);
-  CHECK(bucket_bytes(options({})) == std::size_t{25} << 20);
-  CHECK(zero_options(options({"--parallel.reduce_buffer_size=7"})).reduce_buffer_bytes == 7);
+  CHECK(options(halves).recipe.bucket_bytes == 200);
+  CHECK(options(halves).recipe.zero.reduce_buffer_bytes == 400);  // sums are in float32
+  CHECK(options(halves).recipe.zero.broadcast_buffer_bytes == 100);
+  CHECK(options({}).recipe.bucket_bytes == std::size_t{25} << 20);
+  CHECK(options({"--parallel.reduce_buffer_size=7"}).recipe.zero.reduce_buffer_bytes == 7);
   CHECK_THAT(message_of<InputError>([&] {
                options({"--parallel.reduce_bucket_size=5", "--parallel.reduce_buffer_size=7"});
              }),

@@ -20,7 +20,7 @@ ShortRun book_run() {
                .num_attention_heads = 4,
                .intermediate_size = 512,
                .max_position_embeddings = 128};
-  run.ranks = 4;
+  run.recipe.ranks = 4;
   return run;
 }
 
@@ -62,14 +62,14 @@ Figure forward_figure(const std::string& name, const std::string& title, const R
 std::vector<Figure> book_figures() {
   ShortRun run = book_run();
   const RunRecord prefetch = record(run);
-  run.prefetch_depth = 0;
+  run.recipe.sharding.prefetch_depth = 0;
   const RunRecord no_prefetch = record(run);
   run = book_run();
-  run.reshard = ReshardAfterForward::never();
+  run.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
   const RunRecord no_reshard = record(run);
   run = book_run();
-  run.strategy = Strategy::ddp;
-  run.bucket_bytes = std::size_t{2} << 20;
+  run.recipe.strategy = Strategy::ddp;
+  run.recipe.bucket_bytes = std::size_t{2} << 20;
   const RunRecord ddp = record(run);
 
   std::vector<Figure> figures;

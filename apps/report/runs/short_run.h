@@ -4,37 +4,22 @@
 #pragma once
 
 #include "nn/transformer.h"
-#include "optim/mixed_precision.h"
-#include "optim/offload.h"
-#include "parallel/zero.h"
+#include "optim/recipe.h"
 #include "report/run_record.h"
-#include "task3_forward/forward.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
 namespace fsdp::report {
 
-enum class Strategy { fsdp, ddp, zero1, zero2 };
-enum class StepsWith { adamw, sgd };  ///< sgd: without momentum, so without state
+using optim::Strategy;
 
 struct ShortRun {
   std::string model_name = "tiny";
   nn::TransformerConfig model = nn::TransformerConfig::tiny();
-  Strategy strategy = Strategy::fsdp;
-  int ranks = 2;
-  int replicas = 1;  ///< R of a mesh; fsdp
-  int prefetch_depth = 1;
-  ReshardAfterForward reshard = ReshardAfterForward::always();
-  optim::MixedPrecision mixed_precision;             ///< over masters of float32
-  bool checkpoints_blocks = false;                   ///< activation checkpointing
-  optim::Offload offload;                            ///< fsdp, on the fake device
-  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< ddp, zero1
-  optim::ZeroOptions zero;                           ///< zero1, zero2; `reductions` also ddp
-  StepsWith optimizer = StepsWith::adamw;
+  /// Without clipping. Offload only on the fake device.
+  optim::Recipe recipe = {.strategy = Strategy::fsdp, .ranks = 2};
   std::int64_t batch = 1;  ///< sequences of a micro-batch
-  int micro_steps = 1;
   /// Steps before the recording: the first makes the optimizer's state and the order of the units.
   int steps_before = 1;
   int steps = 1;  ///< recorded

@@ -23,8 +23,7 @@ struct Measured {
 
 // With ZeRO, ranks own different parameters; all others do the same.
 Measured measure(const ShortRun& run, const CostModel& machine) {
-  const bool is_zero = run.strategy == Strategy::zero1 || run.strategy == Strategy::zero2;
-  const RunRecord record = record_fake(run, machine, is_zero ? run.ranks : 1);
+  const RunRecord record = record_fake(run, machine, run.recipe.is_zero() ? run.recipe.ranks : 1);
   Measured measured{record.ranks[0].end, 0, 0, traffic_of(record.ranks[0])};
   for (const RankRecord& rank : record.ranks) {
     measured.peak = std::max(measured.peak, rank.peak.total());
@@ -38,10 +37,10 @@ std::string milliseconds(std::int64_t time) {
 }
 
 std::string heading_of(const ShortRun& run, const CostModel& machine) {
-  std::string text =
-      fmt::format("{} over {} rank{}", run.model_name, run.ranks, run.ranks == 1 ? "" : "s");
+  std::string text = fmt::format("{} over {} rank{}", run.model_name, run.recipe.ranks,
+                                 run.recipe.ranks == 1 ? "" : "s");
   if (machine.ranks_per_box > 0) text += fmt::format(" in boxes of {}", machine.ranks_per_box);
-  text += run.optimizer == StepsWith::sgd ? ", SGD" : ", AdamW";
+  text += run.recipe.optimizer.name == "sgd" ? ", SGD" : ", AdamW";
   return text +
          fmt::format(", {} step{} on the virtual clock\n", run.steps, run.steps == 1 ? "" : "s");
 }
@@ -87,10 +86,10 @@ std::string strategies_table(const ShortRun& run, const CostModel& machine) {
        {std::pair("ddp", Strategy::ddp), std::pair("zero1", Strategy::zero1),
         std::pair("zero2", Strategy::zero2), std::pair("fsdp", Strategy::fsdp)}) {
     ShortRun each = run;
-    each.strategy = strategy;
+    each.recipe.strategy = strategy;
     if (strategy != Strategy::fsdp) {
-      each.replicas = 1;
-      each.offload = {};
+      each.recipe.replicas = 1;
+      each.recipe.sharding.offload = {};
     }
     const Measured measured = measure(each, machine);
     text +=
@@ -110,8 +109,8 @@ std::string buffers_table(const ShortRun& run, const CostModel& machine) {
   const std::int64_t all = 4 * run.model.parameter_count();
   for (std::int64_t buffer = 0;; buffer = buffer == 0 ? 10'000 : 4 * buffer) {
     ShortRun each = run;
-    each.strategy = Strategy::zero2;
-    each.zero.reduce_buffer_bytes = static_cast<std::size_t>(buffer);
+    each.recipe.strategy = Strategy::zero2;
+    each.recipe.zero.reduce_buffer_bytes = static_cast<std::size_t>(buffer);
     const Measured now = measure(each, machine);
     text += fmt::format("{:>13}  {:>11}  {:>13}  {:>10}\n", grouped(buffer),
                         now.traffic.collectives, grouped(now.peak), milliseconds(now.time));
@@ -133,7 +132,7 @@ std::string owners_table(const ShortRun& run) {
   std::vector<std::int64_t> numels;
   for (const auto& [path, variable] : model.variables()) numels.push_back(variable.data().numel());
   text += partitions_text(fmt::format("{}, {} parameters", run.model_name, numels.size()), numels,
-                          run.ranks);
+                          run.recipe.ranks);
   text.pop_back();
   return text;
 }
