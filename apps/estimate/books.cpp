@@ -135,22 +135,34 @@ void Books::fold_leaves(MemoryKind kind, std::int64_t numel, int leaves, MemoryS
 // ------------------------------------------------------------------------------------- repetition
 
 Books::Change Books::now() const {
-  return {device_.now(), host_.now(), clock_ ? clock_->spent() : StepTime{},
-          traffic_.value_or(WireBytes{})};
+  return {device_.now(), host_.now(),
+          counts_all_ranks() ? device_.ranks()->own() : std::vector<std::int64_t>{},
+          clock_ ? clock_->spent() : StepTime{}, traffic_.value_or(WireBytes{})};
 }
 
 Books::Change Books::change_since(const Change& before) const {
-  Change change{device_.change_since(before.device), host_.change_since(before.host), {}, {}};
+  Change change{device_.change_since(before.device), host_.change_since(before.host), {}, {}, {}};
+  if (counts_all_ranks()) {
+    change.own = device_.ranks()->own();
+    for (std::size_t i = 0; i < change.own.size(); ++i) change.own[i] -= before.own[i];
+  }
   if (clock_) change.time = clock_->spent() - before.time;
   if (traffic_) change.traffic = *traffic_ - before.traffic;
   return change;
 }
 
-void Books::repeat(const Change& change) {
-  device_.repeat(change.device);
-  host_.repeat(change.host);
-  if (clock_) clock_->repeat(change.time);
-  if (traffic_) *traffic_ += change.traffic;
+void Books::repeat(const Change& change, std::int64_t times) {
+  device_.repeat(change.device, times);
+  host_.repeat(change.host, times);
+  for (std::size_t i = 0; i < change.own.size(); ++i) {
+    if (change.own[i] != 0) device_.ranks()->add_own(static_cast<int>(i), times * change.own[i]);
+  }
+  if (clock_) clock_->repeat(change.time, times);
+  for (std::int64_t i = 0; traffic_ && i < times; ++i) *traffic_ += change.traffic;
+}
+
+std::array<std::int64_t, 3> Books::busy_until() const {
+  return clock_ ? clock_->busy_until() : std::array<std::int64_t, 3>{};
 }
 
 }  // namespace fsdp::estimate

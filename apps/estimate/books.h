@@ -11,8 +11,11 @@
 #include "estimate/paper_clock.h"
 #include "estimate/wire_formula.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace fsdp::estimate {
 
@@ -101,14 +104,21 @@ class Books {
   struct Change {
     Breakdown device;
     Breakdown host;
+    std::vector<std::int64_t> own;  // by rank, if all ranks are counted
     StepTime time;
     WireBytes traffic;
   };
   Change now() const;
   Change change_since(const Change& before) const;
-  /// The same happens once more. Its peaks are known and not counted again, and no channel is in
-  /// use.
-  void repeat(const Change& change);
+  /// The same happens so many times more. Its peaks are known and not counted again. What is under
+  /// way has as long to go as before, so the clock stands, and only what it measures goes on.
+  void repeat(const Change& change, std::int64_t times = 1);
+  /// Until when channels and bus are in use by what has started.
+  std::array<std::int64_t, 3> busy_until() const;
+  /// 0, if it is over.
+  std::int64_t time_until(std::int64_t end) const {
+    return clock_ ? std::max<std::int64_t>(end - clock_->now(), 0) : 0;
+  }
 
  private:
   Ledger& in(MemorySpace space) { return space == MemorySpace::host ? host_ : device_; }

@@ -55,10 +55,13 @@ class Ledger {
     for (std::size_t i = 0; i < change.nbytes.size(); ++i) change.nbytes[i] -= before.nbytes[i];
     return change;
   }
-  /// Makes a change that has happened before once more. Its peaks are known, and not counted again.
-  void repeat(const Breakdown& change) {
-    for (std::size_t i = 0; i < change.nbytes.size(); ++i) now_.nbytes[i] += change.nbytes[i];
-    total_ += change.total();
+  /// Makes a change that has happened before so many times more, without its peaks.
+  void repeat(const Breakdown& change, std::int64_t times) {
+    for (std::size_t i = 0; i < change.nbytes.size(); ++i) {
+      now_.nbytes[i] += times * change.nbytes[i];
+    }
+    total_ += times * change.total();
+    if (ranks_ != nullptr) ranks_->set_common(total_);
   }
   const Breakdown& now() const { return now_; }
   const Breakdown& peak() const { return peak_; }

@@ -21,6 +21,7 @@ struct FlatShape {
   bool has_master = true;  ///< in float32; else it is stored in the format that the model reads
   std::int64_t shard() const { return (numel + world_size - 1) / world_size; }  ///< n = ceil(u / W)
   std::int64_t padded() const { return shard() * world_size; }                  ///< P = n·W
+  friend bool operator==(const FlatShape&, const FlatShape&) = default;
 };
 
 struct UnitShape {

@@ -62,9 +62,10 @@ void PaperClock::wait(TimePart part, std::int64_t end) {
   step_.split[part] += clock_.now() - begin;
 }
 
-void PaperClock::repeat(const StepTime& time) {
-  clock_.wait_until(clock_.now() + time.total());
-  step_ += time;
+void PaperClock::repeat(const StepTime& time, std::int64_t times) {
+  for (std::size_t i = 0; i < kTimeParts; ++i) step_.split.ps[i] += times * time.split.ps[i];
+  step_.channels.latency += times * time.channels.latency;
+  step_.channels.transfer += times * time.channels.transfer;
 }
 
 StepTime PaperClock::take() { return std::exchange(step_, {}); }

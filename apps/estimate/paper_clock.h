@@ -81,8 +81,12 @@ class PaperClock {
   StepTime take();
   /// Of the same time, which goes on.
   const StepTime& spent() const { return step_; }
-  /// Spends the same again. No channel is in use.
-  void repeat(const StepTime& time);
+  /// Spends the same so many times more. now() stands still.
+  void repeat(const StepTime& time, std::int64_t times);
+  /// Until when both channels and the bus are in use.
+  std::array<std::int64_t, 3> busy_until() const {
+    return {clock_.channel_free(false), clock_.channel_free(true), clock_.bus_free()};
+  }
 
  private:
   VirtualClock clock_;

@@ -22,6 +22,12 @@ std::int64_t RankPeaks::peak_of(const Rank& rank) const {
   return std::max(rank.peak, rank.own + highest->common);
 }
 
+std::vector<std::int64_t> RankPeaks::own() const {
+  std::vector<std::int64_t> all;
+  for (const Rank& rank : ranks_) all.push_back(rank.own);
+  return all;
+}
+
 std::vector<std::int64_t> RankPeaks::peaks() const {
   std::vector<std::int64_t> all;
   for (const Rank& rank : ranks_) all.push_back(peak_of(rank));

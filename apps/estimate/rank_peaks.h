@@ -22,6 +22,8 @@ class RankPeaks {
   void set_common(std::int64_t nbytes);
   /// Beside it, this rank holds so many more bytes from now on.
   void add_own(int rank, std::int64_t nbytes);
+  /// What each rank holds of its own, by rank.
+  std::vector<std::int64_t> own() const;
   /// The peaks so far, by rank.
   std::vector<std::int64_t> peaks() const;
 

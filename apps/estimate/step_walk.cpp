@@ -54,13 +54,14 @@ StepWalk::StepWalk(ModelShape shape, Segments segments, ActivationTable table,
     subgroup_ = books_.group_of(rank / size * size, size, 1);
   }
   make_segment_walks();
+  find_alike_blocks();
   for (const WholePart& part : shape_.whole_parts) {
     FSDP_CHECK(!books_.has_clock() || completion_of(part.segment, part.operation) != nullptr,
                "segment {}: nothing says when the gradient of {} is complete",
                shape_.segments[part.segment], part.operation);
   }
   for (const UnitShape& unit : shape_.units) {
-    units_.push_back({unit});
+    units_.emplace_back(unit);
     for (const FlatShape& flat : unit.flats) {
       books_.hold(MemoryKind::sharded_param, shard_of(flat), shards());
     }
@@ -105,15 +106,12 @@ StepMemory StepWalk::next_step() {
   return memory;
 }
 
-// For the bytes: nothing travels when the first begins, after the last no gradients are made ready
-// for another, and what each rank owns is not in the ledger. For the clock: a mesh and copies to
-// the host leave something under way.
+// For the bytes: nothing travels when the first begins, and after the last no gradients are made
+// ready for another. For the clock: a mesh and copies to the host leave something under way.
 bool StepWalk::may_be_known(int m) const {
   if (records_ || (!units_.empty() && forward_order_.empty())) return false;
   if (books_.has_bytes()) {
-    const bool owns_sums = books_.counts_all_ranks() && recipe_.strategy == Strategy::zero2;
-    if (m < 2 || m + 1 >= recipe_.micro_steps || recipe_.micro_steps_per_reduction > 1 ||
-        owns_sums) {
+    if (m < 2 || m + 1 >= recipe_.micro_steps || recipe_.micro_steps_per_reduction > 1) {
       return false;
     }
   }
@@ -186,7 +184,11 @@ void StepWalk::forward(MicroStepMemory& memory) {
   snap("root", CallState::before_pre_forward, memory);
   pre_forward(root);
   snap("root", CallState::after_pre_forward, memory);
-  for (std::size_t i = 0; i < segments_.size(); ++i) forward_segment(i, memory);
+  Passed passed;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    forward_segment(i, memory);
+    i += pass_over(i, 1, passed);
+  }
   snap("root", CallState::before_post_forward, memory);
   post_forward(root, has_tape_);
   snap("root", CallState::after_post_forward, memory);
@@ -229,9 +231,11 @@ void StepWalk::backward(int m, MicroStepMemory& memory) {
   snap("root", CallState::before_pre_backward, memory);
   pre_backward(root);
   snap("root", CallState::after_pre_backward, memory);
+  Passed passed;
   for (std::size_t i = segments_.size(); i-- > 0;) {
     if (segments_[i]->backward.empty()) break;  // nothing below is trained
     backward_segment(i, m, memory);
+    i -= pass_over(i, -1, passed);
   }
   snap("root", CallState::before_post_backward, memory);
   post_backward(root, m);

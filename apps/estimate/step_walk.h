@@ -39,7 +39,7 @@ class StepWalk {
   StepMemory next_step();
   /// The most that is held by forwards without a tape. In place of next_step(), never beside it.
   Breakdown evaluation_peak();
-  /// Off: no snapshots, and micro-steps that are alike are walked once. For the bytes, two are
+  /// Off: no snapshots, and blocks and micro-steps that are alike are walked once. For the bytes, two are
   /// alike if as many sums of gradients are held before and after both, and around the two
   /// micro-steps that precede them: their last gradients may still travel. For the clock, if they
   /// take the same additions of leaves and nothing is under way when they begin.
@@ -49,12 +49,15 @@ class StepWalk {
   StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options,
            const ActivationTable& table, Books& books);
   enum class State { sharded, in_flight, unsharded };
-  struct Unit {
-    UnitShape shape;
+  struct UnitLife {
     State state = State::sharded;
     bool has_part = false;        // within(s): 1/s kept since forward
     bool has_cast = false;        // mixed precision, offload: a copy of the shard is being gathered
     std::int64_t gather_end = 0;  // of the last of its gathers
+  };
+  struct Unit : UnitLife {
+    explicit Unit(UnitShape of) : shape(std::move(of)) {}
+    UnitShape shape;
     std::size_t forward_next = 0;  // the place after its own in the order of gathers, or 0
     std::size_t backward_next = 0;
   };
@@ -72,6 +75,13 @@ class StepWalk {
     int m;
     int leaf_across, leaf_copied;
     Books::Change change;
+  };
+
+  /// What a block leaves to the next one, and the books when it does.
+  using Surroundings = std::vector<std::int64_t>;
+  struct Passed {
+    Surroundings found;
+    Books::Change books;
   };
 
   void micro_step_unless_known(int m, StepMemory& memory);
@@ -106,6 +116,15 @@ class StepWalk {
   void drop_part(Unit& unit);
 
   void make_segment_walks();
+
+  void find_alike_blocks();
+  Surroundings surroundings(std::size_t segment, int direction) const;
+  /// To be called after each block, forward (direction 1) or backward (-1).
+  /// @return how many of the next ones have happened too, because they find what this one found
+  std::size_t pass_over(std::size_t segment, int direction, Passed& passed);
+  bool follows(const Travel& travel, int direction) const;
+  void move_units(std::size_t segment, int by);
+
   /// Null: this operation has no weight that is trained.
   const Completion* completion_of(std::size_t segment, std::string_view operation) const;
   const SegmentTimes& times_of(std::size_t segment) const {
@@ -151,6 +170,7 @@ class StepWalk {
   std::map<const SegmentMemory*, SegmentWalk> distinct_walks_;
   SegmentWalk loss_;
   std::vector<Unit> units_;
+  std::size_t last_alike_ = 1;  // segments from 1 to here are alike
   WholeWalk whole_;
   GroupShape shard_group_, subgroup_, replica_group_;
   Order forward_order_;   // empty before the first forward has ended

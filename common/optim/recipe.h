@@ -40,11 +40,11 @@ enum class Checkpointing {
 
 /// Of Strategy::fsdp, as in FullyShardOptions.
 struct Sharding {
-  ReshardAfterForward reshard_after_forward;
-  int prefetch_depth = 1;            ///< units gathered ahead; 0 = none
-  int in_flight_limit = 0;           ///< gathers in flight; 0 = prefetch_depth
-  Offload offload = {};              ///< of shards to the host
-  std::vector<std::string> ignored;  ///< paths of modules or parameters that stay whole
+  ReshardAfterForward reshard_after_forward = {};
+  int prefetch_depth = 1;                 ///< units gathered ahead; 0 = none
+  int in_flight_limit = 0;                ///< gathers in flight; 0 = prefetch_depth
+  Offload offload = {};                   ///< of shards to the host
+  std::vector<std::string> ignored = {};  ///< paths of modules or parameters that stay whole
 };
 
 /// An optimizer, by the name that it has in a configuration.

@@ -218,7 +218,8 @@ class Feedback(Case):
 
     def test_an_unknown_mistake(self) -> None:
         said = self.said_to(3, 0, 12345, "B")
-        self.assertIn("Read tasks/task3_forward/forward.h", said)
+        self.assertIn("Read common/optim/reshard.h, and keep_until_backward in "
+                      "tasks/task3_forward/forward.h again", said)
         self.assertNotIn(str(self.reference(3, 0).value), said)
 
     def test_work_tells_a_slip_of_the_pen(self) -> None:

@@ -113,6 +113,27 @@ TEST_CASE("Long steps hold what a walk through all of their micro-steps holds") 
   }
 }
 
+TEST_CASE("Of ranks that own different sums, each has the peak of a walk of its own") {
+  const nn::TransformerConfig model = odd_model();
+  for (const Strategy strategy : {Strategy::zero1, Strategy::zero2}) {
+    for (const optim::MixedPrecision& policy :
+         {optim::MixedPrecision{}, {DType::bfloat16, DType::float32}}) {
+      for (const int micro_steps : {5, 16, 33}) {
+        MemoryOptions options;
+        options.recipe = {.strategy = strategy, .ranks = 3, .micro_steps = micro_steps};
+        options.recipe.precision = policy;
+        options.recipe.zero.reduce_buffer_bytes = 3000;
+        const std::vector<std::int64_t> bounds = bound_bytes_by_rank(model, options, 2);
+        for (options.rank = 0; options.rank < 3; ++options.rank) {
+          CAPTURE(static_cast<int>(strategy), micro_steps, options.rank);
+          CHECK(bounds.at(static_cast<std::size_t>(options.rank)) ==
+                MemoryFormula(model, options).peak(2).total());
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("Of 65,536 micro-steps, few are walked through") {
   const nn::TransformerConfig model = odd_model();
   for (Named& training : trainings()) {
