@@ -39,10 +39,10 @@ class StepWalk {
   StepMemory next_step();
   /// The most that is held by forwards without a tape. In place of next_step(), never beside it.
   Breakdown evaluation_peak();
-  /// Off: no snapshots, and blocks and micro-steps that are alike are walked once. For the bytes, two are
-  /// alike if as many sums of gradients are held before and after both, and around the two
-  /// micro-steps that precede them: their last gradients may still travel. For the clock, if they
-  /// take the same additions of leaves and nothing is under way when they begin.
+  /// Off: no snapshots, and blocks and micro-steps that are alike are walked once. For the bytes,
+  /// two micro-steps are alike if as many sums of gradients are held before and after both, and
+  /// around the two that precede them: their last gradients may still travel. For the clock, if
+  /// they take the same additions of leaves and nothing is under way when they begin.
   void set_recording(bool on) { records_ = on; }
 
  private:
