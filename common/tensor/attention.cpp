@@ -39,7 +39,7 @@ void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tens
   args.expect("out", out, {e.batch, e.queries, e.heads, e.width});
   args.expect_wide("lse", lse, {e.batch, e.heads, e.queries});
   const auto elements = static_cast<double>(2 * q.numel() + 2 * k.numel() + lse.numel());
-  if (DeviceKernels* on = kernels_on(args.device())) return on->attention(out, lse, q, k, v);
+  if (is_accelerated(args.device())) return accelerated<attention>(out, lse, q, k, v);
   dispatch(args.device(), cost_of(flops_of(e, 2), elements, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       e.tile = attention_tiles::tile_for(e.width, sizeof(Wide<T>));
@@ -70,8 +70,8 @@ void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, co
   args.expect("dk", dk, kv_shape).expect("dv", dv, kv_shape);
   args.expect_wide("lse", lse, {e.batch, e.heads, e.length});
   const auto elements = static_cast<double>(4 * q.numel() + 4 * k.numel() + lse.numel());
-  if (DeviceKernels* on = kernels_on(args.device()))
-    return on->attention_backward(dq, dk, dv, dout, out, lse, q, k, v);
+  if (is_accelerated(args.device()))
+    return accelerated<attention_backward>(dq, dk, dv, dout, out, lse, q, k, v);
   dispatch(args.device(), cost_of(flops_of(e, 5), elements, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
       e.tile = attention_tiles::tile_for(e.width, sizeof(Wide<T>));

@@ -113,7 +113,7 @@ void fill(const Tensor& out, double value) {
   FSDP_CHECK(out.is_defined(), "fill: undefined tensor");
   FSDP_CHECK(out.is_contiguous(), "fill: the tensor must be contiguous");
   if (out.device().type != DeviceType::meta) out.raw();
-  if (DeviceKernels* on = kernels_on(out.device())) return on->fill(out, value);
+  if (is_accelerated(out.device())) return accelerated<fill>(out, value);
   const auto n = static_cast<double>(out.numel());
   dispatch(out.device(), cost_of(0, n, out.dtype()), [&] {
     dispatch_any(out.dtype(), [&]<class T>(T) {
@@ -130,7 +130,7 @@ void fill(const Tensor& out, double value) {
 void fill_with(const Tensor& out, const Tensor& value) {
   Operands args("fill_with");
   args.expect_like("out", out, out.shape()).expect_wide("value", value, {1});
-  if (DeviceKernels* on = kernels_on(args.device())) return on->fill_with(out, value);
+  if (is_accelerated(args.device())) return accelerated<fill_with>(out, value);
   fill(out, args.device().has_data() ? value.item() : 0);
 }
 
@@ -174,7 +174,7 @@ void copy(const Tensor& out, const Tensor& in) {
   const bool is_between = out.is_defined() && in.is_defined() && out.device() != in.device();
   if (is_between) return copy_between(out, in);
   check_pair("copy", out, in);
-  if (DeviceKernels* on = kernels_on(out.device())) return on->copy(out, in);
+  if (is_accelerated(out.device())) return accelerated<copy>(out, in);
   const Cost cost{.nbytes = static_cast<double>(out.nbytes()) + static_cast<double>(in.nbytes())};
   dispatch(out.device(), cost, [&] { copy_elements(out, in); });
 }
@@ -185,7 +185,7 @@ bool equal_bits(const Tensor& a, const Tensor& b) {
              "equal_bits: the tensors must have the same dtype, got {} and {}", name_of(a.dtype()),
              name_of(b.dtype()));
   FSDP_CHECK(a.is_contiguous() && b.is_contiguous(), "equal_bits: tensors must be contiguous");
-  if (DeviceKernels* on = kernels_on(a.device())) return on->equal_bits(a, b);
+  if (is_accelerated(a.device())) return accelerated<equal_bits>(a, b);
   bool equal = true;
   dispatch(a.device(), Cost{.nbytes = 2 * static_cast<double>(a.nbytes())},
            [&] { equal = a.nbytes() == 0 || std::memcmp(a.raw(), b.raw(), a.nbytes()) == 0; });
@@ -195,7 +195,7 @@ bool equal_bits(const Tensor& a, const Tensor& b) {
 bool all_finite(const Tensor& a) {
   Operands args("all_finite");
   args.expect_like("a", a, a.shape());
-  if (DeviceKernels* on = kernels_on(args.device())) return on->all_finite(a);
+  if (is_accelerated(args.device())) return accelerated<all_finite>(a);
   std::atomic<bool> finite{true};
   dispatch(args.device(), cost_of(0, static_cast<double>(a.numel()), args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {

@@ -75,8 +75,7 @@ void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
   args.expect_wide("loss", loss, {1});
   args.expect_indices("targets", targets, {rows});
   FSDP_CHECK(rows > 0, "cross_entropy: there are no rows to average over");
-  if (DeviceKernels* on = kernels_on(args.device()))
-    return on->cross_entropy(loss, lse, logits, targets);
+  if (is_accelerated(args.device())) return accelerated<cross_entropy>(loss, lse, logits, targets);
   const auto n = static_cast<double>(logits.numel());
   dispatch(args.device(), cost_of(15 * n, n, args.dtype()), [&] {
     const std::int32_t* target = targets.data<std::int32_t>();
@@ -110,8 +109,8 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
   args.expect_wide("lse", lse, {rows}).expect_wide("dloss", dloss, {1});
   args.expect_indices("targets", targets, {rows});
   FSDP_CHECK(rows > 0, "cross_entropy_backward: there are no rows");
-  if (DeviceKernels* on = kernels_on(args.device()))
-    return on->cross_entropy_backward(dlogits, dloss, logits, targets, lse);
+  if (is_accelerated(args.device()))
+    return accelerated<cross_entropy_backward>(dlogits, dloss, logits, targets, lse);
   const auto n = static_cast<double>(logits.numel());
   dispatch(args.device(), cost_of(12 * n, 2 * n, args.dtype()), [&] {
     const std::int32_t* target = targets.data<std::int32_t>();

@@ -11,14 +11,6 @@
 
 namespace fsdp {
 
-/// The kernels of the accelerator that `device` is a device of; null if it is of none. An operation
-/// asks for them before it calls dispatch():
-///
-///     if (DeviceKernels* on = kernels_on(args.device())) return on->swiglu(out, gate, up);
-inline DeviceKernels* kernels_on(Device device) {
-  return device.type == DeviceType::cuda ? &device_kernels() : nullptr;
-}
-
 /// Waits until the host may touch memory that is copied from or to a CUDA device.
 inline void finish_copies() {
   if (RankDevice* device = Context::current().rank_device_or_null()) device->finish_copies();

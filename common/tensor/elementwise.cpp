@@ -34,7 +34,7 @@ void add(const Tensor& out, const Tensor& a, const Tensor& b) {
   Operands args("add");
   args.expect_like("out", out, out.shape());
   args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
-  if (DeviceKernels* on = kernels_on(args.device())) return on->add(out, a, b);
+  if (is_accelerated(args.device())) return accelerated<add>(out, a, b);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -51,7 +51,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write) 
   Operands args("multiply");
   args.expect_like("out", out, out.shape());
   args.expect_like("a", a, out.shape()).expect_like("b", b, out.shape());
-  if (DeviceKernels* on = kernels_on(args.device())) return on->multiply(out, a, b, write);
+  if (is_accelerated(args.device())) return accelerated<multiply>(out, a, b, write);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -67,7 +67,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, Write write) 
 void write(const Tensor& out, const Tensor& in, Write write) {
   Operands args("write");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
-  if (DeviceKernels* on = kernels_on(args.device())) return on->write(out, in, write);
+  if (is_accelerated(args.device())) return accelerated<ops::write>(out, in, write);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -81,7 +81,7 @@ void write(const Tensor& out, const Tensor& in, Write write) {
 void scale(const Tensor& out, double factor) {
   Operands args("scale");
   args.expect_like("out", out, out.shape());
-  if (DeviceKernels* on = kernels_on(args.device())) return on->scale(out, factor);
+  if (is_accelerated(args.device())) return accelerated<scale>(out, factor);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -96,7 +96,7 @@ void scale(const Tensor& out, double factor) {
 void scale_by(const Tensor& out, const Tensor& factor, double times, double over) {
   Operands args("scale_by");
   args.expect_like("out", out, out.shape()).expect_wide("factor", factor, {1});
-  if (DeviceKernels* on = kernels_on(args.device())) return on->scale_by(out, factor, times, over);
+  if (is_accelerated(args.device())) return accelerated<scale_by>(out, factor, times, over);
   scale(out, args.device().has_data() ? factor.item() * times / over : 0);
 }
 
@@ -105,7 +105,7 @@ void add_row(const Tensor& out, const Tensor& row) {
   args.expect_dims("out", out, 2);
   const std::int64_t rows = out.size(0), width = out.size(1);
   args.expect("out", out, {rows, width}).expect("row", row, {width});
-  if (DeviceKernels* on = kernels_on(args.device())) return on->add_row(out, row);
+  if (is_accelerated(args.device())) return accelerated<add_row>(out, row);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -128,7 +128,7 @@ void add_row(const Tensor& out, const Tensor& row) {
 void relu(const Tensor& out, const Tensor& in) {
   Operands args("relu");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
-  if (DeviceKernels* on = kernels_on(args.device())) return on->relu(out, in);
+  if (is_accelerated(args.device())) return accelerated<relu>(out, in);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -145,7 +145,7 @@ void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Writ
   Operands args("relu_backward");
   args.expect_like("din", din, din.shape());
   args.expect_like("dout", dout, din.shape()).expect_like("in", in, din.shape());
-  if (DeviceKernels* on = kernels_on(args.device())) return on->relu_backward(din, dout, in, write);
+  if (is_accelerated(args.device())) return accelerated<relu_backward>(din, dout, in, write);
   const auto n = static_cast<double>(din.numel());
   dispatch(args.device(), cost_of(n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -162,7 +162,7 @@ void relu_backward(const Tensor& din, const Tensor& dout, const Tensor& in, Writ
 void tanh(const Tensor& out, const Tensor& in) {
   Operands args("tanh");
   args.expect_like("out", out, out.shape()).expect_like("in", in, out.shape());
-  if (DeviceKernels* on = kernels_on(args.device())) return on->tanh(out, in);
+  if (is_accelerated(args.device())) return accelerated<tanh>(out, in);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(10 * n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -182,8 +182,7 @@ void tanh_backward(const Tensor& din, const Tensor& dout, const Tensor& out, Wri
   Operands args("tanh_backward");
   args.expect_like("din", din, din.shape());
   args.expect_like("dout", dout, din.shape()).expect_like("out", out, din.shape());
-  if (DeviceKernels* on = kernels_on(args.device()))
-    return on->tanh_backward(din, dout, out, write);
+  if (is_accelerated(args.device())) return accelerated<tanh_backward>(din, dout, out, write);
   const auto n = static_cast<double>(din.numel());
   dispatch(args.device(), cost_of(3 * n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {

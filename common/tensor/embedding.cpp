@@ -55,7 +55,7 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& tokens) {
   const std::int64_t vocabulary = table.size(0), width = table.size(1), rows = tokens.size(0);
   args.expect("out", out, {rows, width}).expect("table", table, {vocabulary, width});
   args.expect_indices("tokens", tokens, {rows});
-  if (DeviceKernels* on = kernels_on(args.device())) return on->embedding(out, table, tokens);
+  if (is_accelerated(args.device())) return accelerated<embedding>(out, table, tokens);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(0, 2 * n, args.dtype()), [&] {
     const std::int32_t* token = tokens.data<std::int32_t>();
@@ -84,8 +84,8 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
   args.expect_indices("tokens", tokens, {rows});
   const auto n = static_cast<double>(dout.numel());
   const double cleared = write == Write::set ? static_cast<double>(dtable.numel()) : 0;
-  if (DeviceKernels* on = kernels_on(args.device()))
-    return on->embedding_backward(dtable, dout, tokens, write);
+  if (is_accelerated(args.device()))
+    return accelerated<embedding_backward>(dtable, dout, tokens, write);
   dispatch(args.device(), cost_of(n, 3 * n + cleared, args.dtype()), [&] {
     const std::int32_t* token = tokens.data<std::int32_t>();
     check_tokens("embedding_backward", token, rows, vocabulary);

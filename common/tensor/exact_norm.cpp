@@ -214,10 +214,10 @@ ExactSquareSum::ExactSquareSum() {
 void ExactSquareSum::add(const Tensor& values) {
   FSDP_CHECK(values.is_defined() && values.dtype() == DType::float32 && values.is_contiguous(),
              "ExactSquareSum adds contiguous float32 tensors");
-  if (DeviceKernels* on = kernels_on(values.device())) return on->add_squares(counters_, values);
+  if (is_accelerated(values.device())) return device_kernels().add_squares(counters_, values);
   if (values.device().type == counters_.device().type) return add_squares(counters_, values);
   // The host adds values of its own; the counters stay where they are summed over the ranks.
-  FSDP_CHECK(values.device().host_can_read() && kernels_on(counters_.device()) != nullptr,
+  FSDP_CHECK(values.device().host_can_read() && is_accelerated(counters_.device()),
              "the counters are on {}, but the values are on {}", to_string(counters_.device()),
              to_string(values.device()));
   const AllocationScope scope(MemoryKind::temp);

@@ -58,7 +58,7 @@ void init_slice(const Tensor& out, const InitSpec& spec, std::uint64_t seed,
              "init_slice: the cut of {} standard deviations must lie in (0, {}]", spec.cut,
              kLargestQuantile);
   const std::uint64_t first = stream_begin + static_cast<std::uint64_t>(begin);
-  if (DeviceKernels* on = kernels_on(args.device())) return on->draw(out, spec, seed, first);
+  if (is_accelerated(args.device())) return device_kernels().draw(out, spec, seed, first);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), ops::cost_of(50 * n, n, args.dtype()), [&] {
     if (normal) {

@@ -30,7 +30,7 @@ void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, T
   const double flops =
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   const auto elements = static_cast<double>(out.numel() + a.numel() + b.numel());
-  if (DeviceKernels* on = kernels_on(args.device())) return on->matmul(out, a, ta, b, tb, write);
+  if (is_accelerated(args.device())) return accelerated<matmul>(out, a, ta, b, tb, write);
   dispatch(args.device(), cost_of(flops, elements, args.dtype()), [&] {
     if (m == 0 || n == 0) return;
     if (k == 0) {

@@ -3,8 +3,8 @@
 
 namespace fsdp {
 
-DeviceKernels& device_kernels() {
-  static DeviceKernels none;
+const DeviceKernels& device_kernels() {
+  static const DeviceKernels none;
   return none;
 }
 

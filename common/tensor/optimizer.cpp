@@ -14,8 +14,8 @@ void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const
   args.expect_like("exp_avg", exp_avg, param.shape());
   args.expect_like("exp_avg_sq", exp_avg_sq, param.shape());
   FSDP_CHECK(hyper.step >= 1, "adamw: the step counts from 1, got {}", hyper.step);
-  if (DeviceKernels* on = kernels_on(args.device()))
-    return on->adamw(param, grad, exp_avg, exp_avg_sq, hyper);
+  if (is_accelerated(args.device()))
+    return accelerated<adamw>(param, grad, exp_avg, exp_avg_sq, hyper);
   const auto n = static_cast<double>(param.numel());
   dispatch(args.device(), cost_of(15 * n, 7 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -63,8 +63,7 @@ void sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
   args.expect_like("param", param, param.shape()).expect_like("grad", grad, param.shape());
   const bool has_momentum = hyper.momentum != 0;
   if (has_momentum) args.expect_like("momentum_buffer", momentum_buffer, param.shape());
-  if (DeviceKernels* on = kernels_on(args.device()))
-    return on->sgd(param, grad, momentum_buffer, hyper);
+  if (is_accelerated(args.device())) return accelerated<sgd>(param, grad, momentum_buffer, hyper);
   const auto n = static_cast<double>(param.numel());
   dispatch(args.device(), cost_of(4 * n, (has_momentum ? 5 : 3) * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {

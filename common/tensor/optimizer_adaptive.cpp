@@ -44,8 +44,8 @@ void adamax(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, cons
   args.expect_like("exp_avg", exp_avg, param.shape());
   args.expect_like("exp_inf", exp_inf, param.shape());
   FSDP_CHECK(hyper.step >= 1, "adamax: the step counts from 1, got {}", hyper.step);
-  if (DeviceKernels* on = kernels_on(args.device()))
-    return on->adamax(param, grad, exp_avg, exp_inf, hyper);
+  if (is_accelerated(args.device()))
+    return accelerated<adamax>(param, grad, exp_avg, exp_inf, hyper);
   const auto n = static_cast<double>(param.numel());
   dispatch(args.device(), cost_of(11 * n, 7 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -74,7 +74,7 @@ void adagrad(const Tensor& param, const Tensor& grad, const Tensor& sum, const A
   args.expect_like("param", param, param.shape()).expect_like("grad", grad, param.shape());
   args.expect_like("sum", sum, param.shape());
   FSDP_CHECK(hyper.step >= 1, "adagrad: the step counts from 1, got {}", hyper.step);
-  if (DeviceKernels* on = kernels_on(args.device())) return on->adagrad(param, grad, sum, hyper);
+  if (is_accelerated(args.device())) return accelerated<adagrad>(param, grad, sum, hyper);
   const auto n = static_cast<double>(param.numel());
   dispatch(args.device(), cost_of(8 * n, 5 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -99,8 +99,8 @@ void adadelta(const Tensor& param, const Tensor& grad, const Tensor& square_avg,
   args.expect_like("param", param, param.shape()).expect_like("grad", grad, param.shape());
   args.expect_like("square_avg", square_avg, param.shape());
   args.expect_like("acc_delta", acc_delta, param.shape());
-  if (DeviceKernels* on = kernels_on(args.device()))
-    return on->adadelta(param, grad, square_avg, acc_delta, hyper);
+  if (is_accelerated(args.device()))
+    return accelerated<adadelta>(param, grad, square_avg, acc_delta, hyper);
   const auto n = static_cast<double>(param.numel());
   dispatch(args.device(), cost_of(16 * n, 7 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {

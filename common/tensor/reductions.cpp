@@ -10,7 +10,7 @@ void sum_rows(const Tensor& out, const Tensor& in, Write write) {
   args.expect_dims("in", in, 2);
   const std::int64_t rows = in.size(0), width = in.size(1);
   args.expect("in", in, {rows, width}).expect("out", out, {width});
-  if (DeviceKernels* on = kernels_on(args.device())) return on->sum_rows(out, in, write);
+  if (is_accelerated(args.device())) return accelerated<sum_rows>(out, in, write);
   const auto n = static_cast<double>(in.numel());
   dispatch(args.device(), cost_of(n, n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -26,7 +26,7 @@ void sum_rows(const Tensor& out, const Tensor& in, Write write) {
 void sum(const Tensor& out, const Tensor& in) {
   Operands args("sum");
   args.expect_like("in", in, in.shape()).expect_wide("out", out, {1});
-  if (DeviceKernels* on = kernels_on(args.device())) return on->sum(out, in);
+  if (is_accelerated(args.device())) return accelerated<sum>(out, in);
   const auto n = static_cast<double>(in.numel());
   dispatch(args.device(), cost_of(n, n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {

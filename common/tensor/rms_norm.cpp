@@ -67,7 +67,7 @@ void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tens
   const std::int64_t rows = x.size(0), width = x.size(1);
   args.expect("x", x, {rows, width}).expect("out", out, {rows, width});
   args.expect("weight", weight, {width}).expect_wide("rstd", rstd, {rows});
-  if (DeviceKernels* on = kernels_on(args.device())) return on->rms_norm(out, rstd, x, weight, eps);
+  if (is_accelerated(args.device())) return accelerated<rms_norm>(out, rstd, x, weight, eps);
   const auto n = static_cast<double>(x.numel());
   dispatch(args.device(), cost_of(4 * n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -96,8 +96,9 @@ void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, 
   args.expect("weight", weight, {width}).expect_wide("rstd", rstd, {rows});
   if (dx.is_defined()) args.expect("dx", dx, {rows, width});
   if (dweight.is_defined()) args.expect("dweight", dweight, {width});
-  if (DeviceKernels* on = kernels_on(args.device()))
-    return on->rms_norm_backward(dx, write_dx, dweight, write_dweight, dout, x, weight, rstd);
+  if (is_accelerated(args.device()))
+    return accelerated<rms_norm_backward>(dx, write_dx, dweight, write_dweight, dout, x, weight,
+                                          rstd);
   const auto n = static_cast<double>(x.numel());
   dispatch(args.device(), cost_of(10 * n, 5 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {

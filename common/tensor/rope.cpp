@@ -64,7 +64,7 @@ void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
              length, positions);
   args.expect("x", x, {batch, length, heads, width});
   args.expect_wide("cos", cos, {positions, pairs}).expect_wide("sin", sin, {positions, pairs});
-  if (DeviceKernels* on = kernels_on(args.device())) return on->rope(x, cos, sin, inverse);
+  if (is_accelerated(args.device())) return accelerated<rope>(x, cos, sin, inverse);
   const auto n = static_cast<double>(x.numel());
   dispatch(args.device(), cost_of(3 * n, 2 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {

@@ -17,7 +17,7 @@ void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
   Operands args("swiglu");
   args.expect_like("out", out, out.shape());
   args.expect_like("gate", gate, out.shape()).expect_like("up", up, out.shape());
-  if (DeviceKernels* on = kernels_on(args.device())) return on->swiglu(out, gate, up);
+  if (is_accelerated(args.device())) return accelerated<swiglu>(out, gate, up);
   const auto n = static_cast<double>(out.numel());
   dispatch(args.device(), cost_of(20 * n, 3 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {
@@ -41,8 +41,8 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
   args.expect_like("dout", dout, dout.shape());
   args.expect_like("gate", gate, dout.shape()).expect_like("up", up, dout.shape());
   args.expect_like("dgate", dgate, dout.shape()).expect_like("dup", dup, dout.shape());
-  if (DeviceKernels* on = kernels_on(args.device()))
-    return on->swiglu_backward(dgate, dup, dout, gate, up);
+  if (is_accelerated(args.device()))
+    return accelerated<swiglu_backward>(dgate, dup, dout, gate, up);
   const auto n = static_cast<double>(dout.numel());
   dispatch(args.device(), cost_of(25 * n, 5 * n, args.dtype()), [&] {
     dispatch_floating(args.dtype(), [&]<class T>(T) {

@@ -4,8 +4,14 @@
 
 namespace fsdp {
 
-DeviceKernels& device_kernels() {
-  static cuda::CudaKernels kernels;
+const DeviceKernels& device_kernels() {
+  static const DeviceKernels kernels = [] {
+    DeviceKernels made;
+    cuda::add_elementwise_kernels(made);
+    cuda::add_transformer_kernels();
+    cuda::add_optimizer_kernels(made);
+    return made;
+  }();
   return kernels;
 }
 

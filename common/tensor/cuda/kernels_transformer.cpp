@@ -26,10 +26,8 @@ AttentionExtents extents_of(const Tensor& q, const Tensor& k) {
           .queries = q.size(1)};
 }
 
-}  // namespace
-
-void CudaKernels::matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b,
-                         Transpose tb, Write write) {
+void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, Transpose tb,
+            Write write) {
   const ProductShape shape{.rows = out.size(0),
                            .columns = out.size(1),
                            .depth = a.size(ta == Transpose::yes ? 0 : 1),
@@ -43,7 +41,7 @@ void CudaKernels::matmul(const Tensor& out, const Tensor& a, Transpose ta, const
   });
 }
 
-void CudaKernels::embedding(const Tensor& out, const Tensor& table, const Tensor& tokens) {
+void embedding(const Tensor& out, const Tensor& table, const Tensor& tokens) {
   const std::int64_t vocabulary = table.size(0);
   IndexError* const error = CudaKernelState::current().error_of("embedding", "token", vocabulary);
   dispatch_floating("embedding", out.dtype(), [&]<class T>(T) {
@@ -52,8 +50,8 @@ void CudaKernels::embedding(const Tensor& out, const Tensor& table, const Tensor
   });
 }
 
-void CudaKernels::embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens,
-                                     Write write) {
+void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens,
+                        Write write) {
   const std::int64_t vocabulary = dtable.size(0);
   IndexError* const error =
       CudaKernelState::current().error_of("embedding_backward", "token", vocabulary);
@@ -64,17 +62,17 @@ void CudaKernels::embedding_backward(const Tensor& dtable, const Tensor& dout, c
   });
 }
 
-void CudaKernels::rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x,
-                           const Tensor& weight, double eps) {
+void rms_norm(const Tensor& out, const Tensor& rstd, const Tensor& x, const Tensor& weight,
+              double eps) {
   dispatch_floating("rms_norm", x.dtype(), [&]<class T>(T) {
     cuda::rms_norm(compute(), out.data<T>(), rstd.data<float>(), x.data<T>(), weight.data<T>(),
                    x.size(0), x.size(1), eps);
   });
 }
 
-void CudaKernels::rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight,
-                                    Write write_dweight, const Tensor& dout, const Tensor& x,
-                                    const Tensor& weight, const Tensor& rstd) {
+void rms_norm_backward(const Tensor& dx, Write write_dx, const Tensor& dweight, Write write_dweight,
+                       const Tensor& dout, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd) {
   dispatch_floating("rms_norm_backward", x.dtype(), [&]<class T>(T) {
     cuda::rms_norm_backward(compute(), data_or_null<T>(dx), write_dx == Write::add,
                             data_or_null<T>(dweight), write_dweight == Write::add, dout.data<T>(),
@@ -83,24 +81,24 @@ void CudaKernels::rms_norm_backward(const Tensor& dx, Write write_dx, const Tens
   });
 }
 
-void CudaKernels::rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
+void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
   dispatch_floating("rope", x.dtype(), [&]<class T>(T) {
     cuda::rope(compute(), x.data<T>(), cos.data<float>(), sin.data<float>(), inverse, x.size(0),
                x.size(1), x.size(2), x.size(3));
   });
 }
 
-void CudaKernels::attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
-                            const Tensor& v) {
+void attention(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+               const Tensor& v) {
   dispatch_floating("attention", q.dtype(), [&]<class T>(T) {
     cuda::attention(compute(), out.data<T>(), lse.data<float>(), q.data<T>(), k.data<T>(),
                     v.data<T>(), extents_of(q, k));
   });
 }
 
-void CudaKernels::attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv,
-                                     const Tensor& dout, const Tensor& out, const Tensor& lse,
-                                     const Tensor& q, const Tensor& k, const Tensor& v) {
+void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
+                        const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                        const Tensor& v) {
   dispatch_floating("attention_backward", q.dtype(), [&]<class T>(T) {
     cuda::attention_backward(compute(), dq.data<T>(), dk.data<T>(), dv.data<T>(), dout.data<T>(),
                              out.data<T>(), lse.data<float>(), q.data<T>(), k.data<T>(),
@@ -108,22 +106,22 @@ void CudaKernels::attention_backward(const Tensor& dq, const Tensor& dk, const T
   });
 }
 
-void CudaKernels::swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
+void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
   dispatch_floating("swiglu", out.dtype(), [&]<class T>(T) {
     cuda::swiglu(compute(), out.data<T>(), gate.data<T>(), up.data<T>(), out.numel());
   });
 }
 
-void CudaKernels::swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
-                                  const Tensor& gate, const Tensor& up) {
+void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout, const Tensor& gate,
+                     const Tensor& up) {
   dispatch_floating("swiglu_backward", dout.dtype(), [&]<class T>(T) {
     cuda::swiglu_backward(compute(), dgate.data<T>(), dup.data<T>(), dout.data<T>(), gate.data<T>(),
                           up.data<T>(), dout.numel());
   });
 }
 
-void CudaKernels::cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
-                                const Tensor& targets) {
+void cross_entropy(const Tensor& loss, const Tensor& lse, const Tensor& logits,
+                   const Tensor& targets) {
   IndexError* const error =
       CudaKernelState::current().error_of("cross_entropy", "target", logits.size(1));
   dispatch_floating("cross_entropy", logits.dtype(), [&]<class T>(T) {
@@ -132,9 +130,8 @@ void CudaKernels::cross_entropy(const Tensor& loss, const Tensor& lse, const Ten
   });
 }
 
-void CudaKernels::cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss,
-                                         const Tensor& logits, const Tensor& targets,
-                                         const Tensor& lse) {
+void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
+                            const Tensor& targets, const Tensor& lse) {
   CudaKernelState& state = CudaKernelState::current();
   IndexError* const error = state.error_of("cross_entropy_backward", "target", logits.size(1));
   dispatch_floating("cross_entropy_backward", logits.dtype(), [&]<class T>(T) {
@@ -142,6 +139,23 @@ void CudaKernels::cross_entropy_backward(const Tensor& dlogits, const Tensor& dl
         compute(), dlogits.data<T>(), state.word<float>(), dloss.data<float>(), logits.data<T>(),
         targets.data<std::int32_t>(), lse.data<float>(), logits.size(0), logits.size(1), error);
   });
+}
+
+}  // namespace
+
+void add_transformer_kernels() {
+  kernel_of<ops::matmul> = matmul;
+  kernel_of<ops::embedding> = embedding;
+  kernel_of<ops::embedding_backward> = embedding_backward;
+  kernel_of<ops::rms_norm> = rms_norm;
+  kernel_of<ops::rms_norm_backward> = rms_norm_backward;
+  kernel_of<ops::rope> = rope;
+  kernel_of<ops::attention> = attention;
+  kernel_of<ops::attention_backward> = attention_backward;
+  kernel_of<ops::swiglu> = swiglu;
+  kernel_of<ops::swiglu_backward> = swiglu_backward;
+  kernel_of<ops::cross_entropy> = cross_entropy;
+  kernel_of<ops::cross_entropy_backward> = cross_entropy_backward;
 }
 
 }  // namespace fsdp::cuda
