@@ -65,6 +65,23 @@ Breakdown MemoryFormula::peak(int steps) const {
   return steps == 1 ? first_.peak() : higher(first_.peak(), later_.peak());
 }
 
+namespace {
+
+/// The peaks of all ranks, in one walk. @param steps  0: an evaluation
+std::vector<std::int64_t> peaks_by_rank(const nn::TransformerConfig& config,
+                                        const MemoryOptions& options, int steps) {
+  RankPeaks ranks(options.recipe.ranks);
+  Books books(options);
+  books.open_bytes(MemorySpace::device, &ranks);
+  StepWalk walk(config, options, books);
+  walk.set_recording(false);
+  if (steps == 0) walk.evaluation_peak();
+  for (int step = 0; step < std::min(steps, 2); ++step) walk.next_step();  // later ones are alike
+  return ranks.peaks();
+}
+
+}  // namespace
+
 std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& config,
                                               const MemoryOptions& options, int steps) {
   if (!options.recipe.is_zero()) {
@@ -72,14 +89,7 @@ std::vector<std::int64_t> bound_bytes_by_rank(const nn::TransformerConfig& confi
                        MemoryFormula(config, options).peak(steps).total());
   }
   FSDP_CHECK(steps >= 1, "the peak of {} steps", steps);
-  // All ranks in one walk: the steps after the second are like it.
-  RankPeaks ranks(options.recipe.ranks);
-  Books books(options);
-  books.open_bytes(MemorySpace::device, &ranks);
-  StepWalk walk(config, options, books);
-  walk.set_recording(false);
-  for (int step = 0; step < std::min(steps, 2); ++step) walk.next_step();
-  return ranks.peaks();
+  return peaks_by_rank(config, options, steps);
 }
 
 std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOptions& options,
@@ -89,9 +99,7 @@ std::int64_t bound_bytes(const nn::TransformerConfig& config, const MemoryOption
 
 std::int64_t evaluation_bound_bytes(const nn::TransformerConfig& config,
                                     const MemoryOptions& options) {
-  Books books(options);
-  books.open_bytes();
-  return StepWalk(config, options, books).evaluation_peak().total();
+  return std::ranges::max(peaks_by_rank(config, options, 0));
 }
 
 }  // namespace fsdp::estimate

@@ -102,11 +102,11 @@ struct StepMemory {
 /// Without grads, a sum is on the device and on the host, g·n_k, while unit k's is copied.
 ///
 /// Strategy ddp is the case that everything is ignored; single likewise, but gradients appear one
-/// by one as backward goes. ZeRO-1 is ddp with 4·states·(what the rank owns) of OPTIMIZER, and in
-/// the step two buffers of the broadcast are TEMP. ZeRO-2 has gradients like single, until they are
-/// in a bucket, and each bucket's sums only on its owner. Gradients that are compressed travel as a
-/// copy of 2 bytes per element, in place of what is summed. W = 1 is not special: the shard is a
-/// second copy there.
+/// by one as backward goes. ZeRO-1 is ddp with 4·states·(what the rank owns) of OPTIMIZER, and if p
+/// is another format, with 4·(what it owns) of masters. In the step two buffers of the broadcast
+/// are TEMP. ZeRO-2 has gradients like single, until they are in a bucket, and each bucket's sums
+/// only on its owner. Gradients that are compressed travel as a copy of 2 bytes per element, in
+/// place of what is summed. W = 1 is not special: the shard is a second copy there.
 ///
 /// What is frozen (Recipe::frozen) has no gradient, no state, and keeps less on the tape:
 /// frozen_segments.h. With LoRA it has no master either: p·Σ n of it, and without

@@ -165,9 +165,12 @@ class ShapeBuilder {
  private:
   void add_whole(const Parameter& parameter) {
     const bool is_trained = estimate::is_trained(options_, parameter.path);
-    (has_master(options_, is_trained) ? shape_.whole : shape_.whole_without_master) +=
-        parameter.numel;
-    if (!is_trained) return;
+    const bool has_master = estimate::has_master(options_, is_trained);
+    (has_master ? shape_.whole : shape_.whole_without_master) += parameter.numel;
+    if (!is_trained) {
+      if (has_master) shape_.whole_frozen.push_back(parameter.numel);
+      return;
+    }
     shape_.whole_parts.push_back(
         {shape_.segments.size(), operation_of(parameter.path), parameter.numel});
   }

@@ -48,7 +48,8 @@ struct ModelShape {
   std::int64_t whole = 0;  ///< elements that every rank holds, with a master: ignored, or all
   std::int64_t whole_without_master = 0;
   std::vector<WholePart> whole_parts;  ///< the trained ones one by one, in order of registration
-  std::int64_t buffers = 0;            ///< bytes: the RoPE tables
+  std::vector<std::int64_t> whole_frozen;  ///< elements of the other ones with a master
+  std::int64_t buffers = 0;                ///< bytes: the RoPE tables
 };
 
 /// The units of the default wrap policy: embedding, every block, head; tied: every block, and the

@@ -66,9 +66,7 @@ StepWalk::StepWalk(ModelShape shape, Segments segments, ActivationTable table,
       books_.hold(MemoryKind::sharded_param, shard_of(flat), shards());
     }
   }
-  const std::int64_t copies = formats_.casts_params ? formats_.param : 0;
-  books_.hold(MemoryKind::unsharded_param,
-              (kFloatBytes + copies) * shape_.whole + formats_.param * shape_.whole_without_master);
+  whole_.hold_parameters(shape_);
   books_.hold(MemoryKind::buffer, shape_.buffers);
   books_.hold(MemoryKind::temp,
               options_.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes));

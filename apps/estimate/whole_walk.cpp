@@ -10,14 +10,22 @@ namespace {
 
 constexpr MemoryKind kKind = MemoryKind::unsharded_grad;
 
+DType read_dtype(const optim::Recipe& recipe) {
+  return recipe.precision.param_dtype_for(DType::float32);
+}
+
 /// The dtype in which the owner's slices are broadcast.
 DType broadcast_dtype(const optim::Recipe& recipe) {
-  return recipe.zero.broadcast_fp16 ? DType::float16 : DType::float32;
+  return recipe.zero.broadcast_fp16 ? DType::float16 : read_dtype(recipe);
 }
 
 /// One that is broadcast as it lies in its parameter needs no buffer.
 bool is_in_place(const OwnedSlices& slices, const optim::Recipe& recipe) {
-  return slices.size() == 1 && broadcast_dtype(recipe) == DType::float32;
+  return slices.size() == 1 && broadcast_dtype(recipe) == read_dtype(recipe);
+}
+
+OwnedSlices divide(const std::vector<std::int64_t>& numels, const optim::Recipe& recipe) {
+  return parallel::divide(recipe.zero.partition, numels, recipe.ranks);
 }
 
 }  // namespace
@@ -31,7 +39,7 @@ OwnedSlices owned_slices(const std::vector<WholePart>& parts, const MemoryOption
   std::vector<std::int64_t> numels;
   numels.reserve(parts.size());
   for (const WholePart& part : parts) numels.push_back(part.numel);
-  return parallel::divide(options.recipe.zero.partition, numels, options.recipe.ranks);
+  return divide(numels, options.recipe);
 }
 
 WholeWalk::WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& options,
@@ -87,8 +95,17 @@ void WholeWalk::make_buckets() {
   }
 }
 
+void WholeWalk::hold_parameters(const ModelShape& shape) {
+  constexpr MemoryKind kParams = MemoryKind::unsharded_param;
+  const std::int64_t copies = formats_.casts_params ? formats_.param : 0;
+  books_.hold(kParams, copies * shape.whole + formats_.param * shape.whole_without_master);
+  if (!divides_masters()) return books_.hold(kParams, kFloatBytes * shape.whole);
+  hold_owned(owned_, kParams, kFloatBytes);
+  hold_owned(divide(shape.whole_frozen, recipe_), kParams, kFloatBytes);
+}
+
 void WholeWalk::refresh_copies() {
-  if (!formats_.casts_params) return;
+  if (!formats_.casts_params || has_owners()) return;
   for (const WholePart& part : parts_) {
     books_.cast(TimePart::gradients, part.numel, kFloatBytes, formats_.param);
   }
@@ -259,24 +276,25 @@ void WholeWalk::update(bool is_first) {
 }
 
 void WholeWalk::hold_state(std::int64_t nbytes) {
-  if (has_owners()) {
-    std::vector<std::int64_t> loads(static_cast<std::size_t>(recipe_.ranks));
-    for (const parallel::OwnedSlice& slice : owned_) {
-      loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
-    }
-    for (int rank = 0; rank < recipe_.ranks; ++rank) {
-      books_.hold_own(rank, MemoryKind::optimizer, nbytes * loads[static_cast<std::size_t>(rank)]);
-    }
-    return;
-  }
+  if (has_owners()) return hold_owned(owned_, MemoryKind::optimizer, nbytes);
   for (const WholePart& part : parts_) books_.hold(MemoryKind::optimizer, nbytes * part.numel);
+}
+
+void WholeWalk::hold_owned(const OwnedSlices& slices, MemoryKind kind, std::int64_t nbytes) {
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(recipe_.ranks));
+  for (const parallel::OwnedSlice& slice : slices) {
+    loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
+  }
+  for (int rank = 0; rank < recipe_.ranks; ++rank) {
+    books_.hold_own(rank, kind, nbytes * loads[static_cast<std::size_t>(rank)]);
+  }
 }
 
 void WholeWalk::broadcast() {
   const auto element = static_cast<std::int64_t>(size_of(broadcast_dtype(recipe_)));
-  const auto copy = [&](const OwnedSlices& slices) {
+  const auto cast = [&](const OwnedSlices& slices, std::int64_t from, std::int64_t to) {
     for (const parallel::OwnedSlice& slice : slices) {
-      books_.cast(TimePart::optimizer, slice.numel, kFloatBytes, element);
+      books_.cast(TimePart::optimizer, slice.numel, from, to);
     }
   };
   const auto buffer_of = [&](const OwnedSlices& slices) {
@@ -288,8 +306,10 @@ void WholeWalk::broadcast() {
     if (before == nullptr) return;
     books_.wait(TimePart::updates, end_before);
     const bool is_mine = before->front().owner == options_.rank;
-    if (!is_in_place(*before, recipe_) && (!is_mine || recipe_.zero.broadcast_fp16)) {
-      copy(*before);
+    const bool is_rounded = is_mine && recipe_.zero.broadcast_fp16;
+    if (is_rounded && divides_masters()) cast(*before, element, kFloatBytes);
+    if (!is_in_place(*before, recipe_) && (!is_mine || is_rounded || divides_masters())) {
+      cast(*before, element, formats_.param);
     }
     books_.drop(MemoryKind::temp, buffer_of(*before));
   };
@@ -297,7 +317,9 @@ void WholeWalk::broadcast() {
   for (const OwnedSlices& slices : broadcasts_) {
     books_.hold(MemoryKind::temp, buffer_of(slices));
     const bool is_mine = slices.front().owner == options_.rank;
-    if (is_mine && !is_in_place(slices, recipe_)) copy(slices);
+    if (is_mine && (divides_masters() || !is_in_place(slices, recipe_))) {
+      cast(slices, kFloatBytes, element);
+    }
     const std::int64_t end = books_.start(&WireBytes::broadcasts, CollectiveOp::broadcast,
                                           numel_of(slices), element, world);
     finish();

@@ -33,7 +33,10 @@ class WholeWalk {
 
   /// Nothing is whole.
   bool is_empty() const { return parts_.empty(); }
-  /// The model reads what the optimizer has changed.
+  /// What the model reads of all that is whole, and masters; with ZeRO, a rank's are those of what
+  /// it owns.
+  void hold_parameters(const ModelShape& shape);
+  /// The model reads what the optimizer has changed. (With ZeRO, from broadcast() on.)
   void refresh_copies();
   /// The buckets of DDP, which backward writes its gradients into.
   void hold_buckets();
@@ -69,11 +72,13 @@ class WholeWalk {
   void divide_mean(std::int64_t numel);
   /// Of what the optimizer steps, `nbytes` per element.
   void hold_state(std::int64_t nbytes);
+  void hold_owned(const OwnedSlices& slices, MemoryKind kind, std::int64_t nbytes);
   /// Of a bucket's sums, which with ZeRO-2 its owner alone holds.
   void hold_sum(const Bucket& bucket, std::int64_t nbytes);
   bool is_single() const { return recipe_.strategy == Strategy::single; }
   bool is_zero2() const { return recipe_.strategy == Strategy::zero2; }
   bool has_owners() const { return recipe_.is_zero(); }
+  bool divides_masters() const { return has_owners() && formats_.casts_params; }
   bool is_mine(const Bucket& bucket) const {
     return !is_zero2() || bucket.owner() == options_.rank;
   }

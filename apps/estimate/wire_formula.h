@@ -33,8 +33,8 @@ struct WireBytes {
 ///     across       Q · 2·(R-1)/R · g · N/S            all-reduce of shards
 ///
 ///     DDP          Q · 2·(W-1)/W · g · N              all-reduce
-///     ZeRO-1       Q · 2·(W-1)/W · g · N + 4·N        and the owners broadcast (2·N in float16)
-///     ZeRO-2       Q · g · N + 4·N                    reduce instead of all-reduce
+///     ZeRO-1       Q · 2·(W-1)/W · g · N + p·N        and the owners broadcast (2·N in float16)
+///     ZeRO-2       Q · g · N + p·N                    reduce instead of all-reduce
 ///
 /// Compressed, whole gradients travel in 2 bytes in place of g. Without
 /// ZeroOptions::reduce_scatter, ZeRO-2 reduces like DDP.

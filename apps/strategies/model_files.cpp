@@ -33,6 +33,7 @@ void read_all(TrainedModel& trained, const io::SliceReader& reader,
   trained.barrier("load");  // every rank found it right
   trained.about_to_change();
   reader.read(slices);
+  trained.changed();
 }
 
 /// LoRA's, by path, on rank 0; they are small.
@@ -94,6 +95,7 @@ void load_full(TrainedModel& trained, const std::filesystem::path& folder) {
     const std::string path = slice.name.substr(slice.name.find('/') + 1);
     if (!nn::is_lora(path)) reader.read_slice(path, slice.begin, slice.values);
   }
+  trained.changed();
 }
 
 std::vector<std::string> save_full(TrainedModel& trained, const std::filesystem::path& folder,

@@ -76,15 +76,24 @@ void TrainedModel::shard(const Build& build) {
 }
 
 void TrainedModel::replicate(const Build& build) {
-  if (recipe_.has_lora()) {
-    DeferredInit deferred;
-    model_ = deferred.build([&] { return prepared(build); });
-    deferred.materialize(*model_, Context::current().device());
-  } else {
-    model_ = prepared(build);
-  }
+  DeferredInit deferred;
+  const bool is_deferred =
+      recipe_.has_lora() || (recipe_.is_zero() && recipe_.precision.param_dtype);
+  const auto prepare = [&] { return prepared(build); };
+  model_ = is_deferred ? deferred.build(prepare) : prepare();
   const auto variables = model_->variables();
-  masters_ = optim::MasterWeights(variables, recipe_.precision);
+  const auto make = [&](Variable& parameter) {
+    if (parameter.data().device() != kMeta) return;
+    const AllocationScope scope(MemoryKind::unsharded_param);
+    parameter.set_data(Tensor::empty(parameter.shape(), parameter.data().dtype()));
+    deferred.init_slice(parameter, 0, parameter.data().view({parameter.data().numel()}));
+  };
+  std::vector<optim::MasterWeights::Part> parts;
+  if (recipe_.is_zero()) {
+    parts = parallel::owned_parts(variables, recipe_.zero.partition, *group_);
+  }
+  masters_ = optim::MasterWeights(variables, recipe_.precision, parts, make);
+  if (is_deferred) deferred.materialize(*model_, Context::current().device());  // the rest
   optimizer_ = recipe_.optimizer.make();
   model_->register_forward_pre_hook([this](nn::Module&) {
     if (std::exchange(masters_changed_, false)) masters_.refresh();
@@ -147,16 +156,19 @@ void TrainedModel::for_each_full_parameter(const Visit& visit) {
         [&](const nn::NamedParameter& each, const Tensor& full) { visit(each.path, full); });
   }
   for (const nn::NamedParameter& each : model_->named_parameters()) {
-    visit(each.path, masters_.of(each.variable));
+    visit(each.path,
+          zero_ != nullptr ? zero_->full_master(each.variable) : masters_.of(each.variable));
   }
 }
 
 void TrainedModel::add_whole(std::vector<HeldSlice>& held,
                              const nn::NamedParameter& parameter) const {
-  const Tensor& whole = masters_.of(parameter.variable);
-  const std::int64_t numel = whole.numel();
-  std::int64_t begin = 0, end = is_first() ? numel : 0;  // of what this rank writes
-  if (zero_ != nullptr && parameter.variable.requires_grad()) {
+  const Variable& variable = parameter.variable;
+  const Tensor& master = masters_.of(variable);
+  const std::int64_t first = masters_.begin_of(variable), last = first + master.numel();
+  const bool is_owned = zero_ != nullptr && masters_.has(variable);     // nothing else is held
+  std::int64_t begin = first, end = is_owned || is_first() ? last : 0;  // of what is written
+  if (zero_ != nullptr && !is_owned && variable.requires_grad()) {
     end = 0;
     for (std::size_t i = 0; i < zero_->owned().size(); ++i) {
       if (zero_->pieces()[i].key != parameter.path) continue;
@@ -166,13 +178,13 @@ void TrainedModel::add_whole(std::vector<HeldSlice>& held,
   }
   const auto add = [&](std::int64_t from, std::int64_t to) {
     if (from == to) return;
-    held.push_back({{"param/" + parameter.path, whole.shape(), from,
-                     whole.view({numel}).narrow(0, from, to - from)},
+    held.push_back({{"param/" + parameter.path, variable.shape(), from,
+                     master.view({master.numel()}).narrow(0, from - first, to - from)},
                     from == begin && to == end});
   };
-  add(0, begin);
+  add(first, begin);
   add(begin, end);
-  add(end, numel);
+  add(end, last);
 }
 
 std::vector<HeldSlice> TrainedModel::parameter_state() const {
@@ -205,7 +217,7 @@ std::vector<HeldSlice> TrainedModel::state() {
   held = parameter_state();
   std::map<std::string, Shape> shapes;
   for (const nn::NamedParameter& each : model_->named_parameters()) {
-    shapes[each.path] = masters_.of(each.variable).shape();
+    shapes[each.path] = each.variable.shape();
   }
   for (std::size_t i = 0; i < gradients_->pieces().size(); ++i) {
     const optim::Piece& piece = gradients_->pieces()[i];
@@ -237,6 +249,10 @@ int TrainedModel::writers() const {
 void TrainedModel::about_to_change() {
   if (sharded_ != nullptr) sharded_->reshard();
   masters_changed_ = true;
+}
+
+void TrainedModel::changed() {
+  if (zero_ != nullptr) zero_->refresh();
 }
 
 }  // namespace fsdp::strategies

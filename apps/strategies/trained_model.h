@@ -40,7 +40,8 @@ class TrainedModel {
 
   /// @param build  makes the model, to which the recipe adds LoRA and checkpointing. With fsdp, it
   ///               makes it on meta, and no rank ever holds more than its shards; with LoRA, too,
-  ///               so that what is frozen is drawn in the format that it has in the end
+  ///               so that what is frozen is drawn in the format that it has in the end, and with
+  ///               ZeRO in 16 bits, so that masters are never whole together
   /// @param group  null for Strategy::single
   TrainedModel(const Build& build, const optim::Recipe& recipe,
                std::shared_ptr<ProcessGroup> group);
@@ -72,12 +73,14 @@ class TrainedModel {
   int writers() const;
   /// To be called before the values of slices change.
   void about_to_change();
+  /// To be called after they did: what the model reads follows them. Collective.
+  void changed();
 
  private:
   std::shared_ptr<nn::TransformerLM> prepared(const Build& build) const;
   void shard(const Build& build);
   void replicate(const Build& build);
-  /// Cuts a whole tensor where this rank begins and ends to own it.
+  /// Cuts what is held of a tensor where this rank begins and ends to own it.
   void add_whole(std::vector<HeldSlice>& held, const nn::NamedParameter& parameter) const;
 
   const optim::Recipe recipe_;

@@ -305,7 +305,9 @@ void TrainConfig::settle() {
   const std::size_t sum = size_of(recipe.precision.reduce_dtype_for(DType::float32));
   recipe.zero.reduce_buffer_bytes =
       reduced == 0 ? static_cast<std::size_t>(parallel.reduce_buffer_size) : reduced * sum;
-  const DType broadcast = recipe.zero.broadcast_fp16 ? DType::float16 : DType::float32;
+  const DType broadcast = recipe.zero.broadcast_fp16
+                              ? DType::float16
+                              : recipe.precision.param_dtype_for(DType::float32);
   recipe.zero.broadcast_buffer_bytes =
       parallel.allgather_bucket_size == 0
           ? optim::kBucketBytes

@@ -55,7 +55,8 @@ double rough_bytes(const TrainConfig& config, Work work) {
   const bool owns_gradients =
       config.recipe.strategy == optim::Strategy::zero2 && !config.training.no_sync;
   const double gradients = owns_gradients ? 1 / owners : 1;
-  const double copies = 4 * (trains ? 1 + gradients + states / owners : 1) * trained +
+  const double masters = element < 4 ? 1 / owners : 1;
+  const double copies = 4 * (masters + (trains ? gradients + states / owners : 0)) * trained +
                         (config.recipe.has_lora() ? element * parameters : 0);
   const double ranks = real(config.recipe.ranks);
   const double held =

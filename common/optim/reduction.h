@@ -47,10 +47,10 @@ struct ZeroOptions {
   Partition partition = Partition::greedy;
   /// ZeRO-2: gradients of one owner that are reduced together, in bytes; 0 = each one by itself.
   std::size_t reduce_buffer_bytes = 0;
-  /// Updated parameters of one owner that are broadcast together, in bytes.
+  /// Updated parameters of one owner that are broadcast together, in bytes of what travels.
   std::size_t broadcast_buffer_bytes = kBucketBytes;
-  /// Broadcasts float16 and rounds the owner's parameters too, so that ranks stay equal. An update
-  /// below half the distance to the next float16 is lost.
+  /// Broadcasts float16 and rounds the owner's parameters (or masters) too, so that ranks stay
+  /// equal. An update below half the distance to the next float16 is lost.
   bool broadcast_fp16 = false;
   ReduceOptions reductions = {};
   /// ZeRO-2: a gradient is copied into the buffer that it travels in as soon as it is complete, and

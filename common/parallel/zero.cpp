@@ -11,6 +11,26 @@
 
 namespace fsdp::parallel {
 
+std::vector<optim::MasterWeights::Part> owned_parts(
+    const std::vector<std::pair<std::string, Variable>>& parameters, optim::Partition partition,
+    const ProcessGroup& group) {
+  std::vector<optim::MasterWeights::Part> parts(parameters.size());
+  for (const bool is_trained : {true, false}) {
+    std::vector<std::size_t> those;
+    std::vector<std::int64_t> numels;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Variable& variable = parameters[i].second;
+      if (variable.requires_grad() != is_trained) continue;
+      those.push_back(i);
+      numels.push_back(variable.data().numel());
+    }
+    for (const OwnedSlice& slice : divide(partition, numels, group.size())) {
+      if (slice.owner == group.rank()) parts[those[slice.parameter]] = {slice.begin, slice.numel};
+    }
+  }
+  return parts;
+}
+
 ZeroGradients::ZeroGradients(const std::vector<std::pair<std::string, Variable>>& parameters,
                              std::shared_ptr<ProcessGroup> group, const optim::ZeroOptions& options,
                              const optim::MasterWeights& masters)
@@ -19,24 +39,37 @@ ZeroGradients::ZeroGradients(const std::vector<std::pair<std::string, Variable>>
   FSDP_CHECK(group_->replicas() == nullptr,
              "ZeRO-1 and ZeRO-2 divide what all ranks hold, but this group is one replica of a "
              "mesh; use a group without replicas, or fully_shard");
-  std::vector<std::int64_t> numels;
+  std::vector<std::int64_t> numels, frozen_numels;
   for (const auto& [path, variable] : parameters) {
-    if (!variable.requires_grad()) continue;
+    const bool is_trained = variable.requires_grad();
     const Tensor& master = masters.of(variable);
-    numels.push_back(master.numel());
-    parameters_.push_back(
-        {path, variable, master.view({master.numel()}), masters.reduce_dtype_of(variable)});
+    FSDP_CHECK(!masters.has(variable) || masters.are_in_parts(),
+               "the master of '{}' is whole, but a rank of ZeRO holds only what it owns; make the "
+               "MasterWeights of owned_parts()",
+               path);
+    (is_trained ? parameters_ : frozen_)
+        .push_back({path, variable, master.view({master.numel()}), masters.has(variable),
+                    masters.reduce_dtype_of(variable)});
+    (is_trained ? numels : frozen_numels).push_back(variable.data().numel());
   }
   slices_ = divide(options.partition, numels, group_->size());
+  frozen_slices_ = divide(options.partition, frozen_numels, group_->size());
   for (const OwnedSlice& slice : slices_) {
-    if (slice.owner != group_->rank()) continue;
-    const Parameter& parameter = parameters_[slice.parameter];
+    if (!is_mine(slice)) continue;
     owned_.push_back(slice);
-    pieces_.push_back({.key = parameter.path,
-                       .param = parameter.master.narrow(0, slice.begin, slice.numel),
+    pieces_.push_back({.key = parameters_[slice.parameter].path,
+                       .param = parameters_[slice.parameter].updated(slice),
                        .grad = {},
                        .unit = {}});
   }
+}
+
+Tensor ZeroGradients::Parameter::read(const OwnedSlice& slice) const {
+  return variable.data().view({numel()}).narrow(0, slice.begin, slice.numel);
+}
+
+Tensor ZeroGradients::Parameter::updated(const OwnedSlice& slice) const {
+  return has_copy ? master : read(slice);
 }
 
 void ZeroGradients::add_squares(ExactSquareSum& sum) {
@@ -64,27 +97,23 @@ struct ZeroGradients::Broadcast {
 
 ZeroGradients::Broadcast ZeroGradients::start_broadcast(const std::vector<OwnedSlice>& slices,
                                                         std::size_t index) const {
-  const auto view_of = [&](const OwnedSlice& slice) {
-    return parameters_[slice.parameter].master.narrow(0, slice.begin, slice.numel);
-  };
   const std::string name = fmt::format("bucket{}", index);
-  Broadcast broadcast{&slices, slices.size() == 1 && !options_.broadcast_fp16, {}, {}};
-  const Tensor first = view_of(slices.front());
-  if (broadcast.is_in_place) {
-    broadcast.data = first;
-  } else {
+  const Tensor first = parameters_[slices.front().parameter].read(slices.front());
+  const DType dtype = options_.broadcast_fp16 ? DType::float16 : first.dtype();
+  Broadcast broadcast{&slices, slices.size() == 1 && dtype == first.dtype(), first, {}};
+  if (!broadcast.is_in_place) {
     std::int64_t numel = 0;
     for (const OwnedSlice& slice : slices) numel += slice.numel;
-    const DType dtype = options_.broadcast_fp16 ? DType::float16 : first.dtype();
     const AllocationScope scope(MemoryKind::temp,
                                 std::make_shared<const Owner>(Owner{"", "zero " + name}));
     broadcast.data = Tensor::empty({numel}, dtype, first.device());
-    std::int64_t at = 0;
-    for (const OwnedSlice& slice : slices) {
-      if (slice.owner != group_->rank()) break;
-      ops::copy(broadcast.data.narrow(0, at, slice.numel), view_of(slice));
-      at += slice.numel;
-    }
+  }
+  std::int64_t at = 0;
+  for (const OwnedSlice& slice : slices) {
+    const Parameter& parameter = parameters_[slice.parameter];
+    if (!is_mine(slice) || (broadcast.is_in_place && !parameter.has_copy)) break;
+    ops::copy(broadcast.data.narrow(0, at, slice.numel), parameter.updated(slice));
+    at += slice.numel;
   }
   broadcast.work =
       group_->broadcast(broadcast.data, slices.front().owner, {name, Phase::optimizer});
@@ -93,14 +122,16 @@ ZeroGradients::Broadcast ZeroGradients::start_broadcast(const std::vector<OwnedS
 
 void ZeroGradients::finish(Broadcast& broadcast) const {
   broadcast.work.wait();
-  if (broadcast.is_in_place) return;
   std::int64_t at = 0;
   for (const OwnedSlice& slice : *broadcast.slices) {
+    const Parameter& parameter = parameters_[slice.parameter];
     const Tensor arrived = broadcast.data.narrow(0, at, slice.numel);
     at += slice.numel;
     // In float16 the owner's values were rounded on the way: it takes them over too.
-    if (slice.owner == group_->rank() && !options_.broadcast_fp16) continue;
-    ops::copy(parameters_[slice.parameter].master.narrow(0, slice.begin, slice.numel), arrived);
+    const bool is_rounded = is_mine(slice) && options_.broadcast_fp16;
+    if (is_rounded && parameter.has_copy) ops::copy(parameter.updated(slice), arrived);
+    const bool has_it = is_mine(slice) && !parameter.has_copy && !is_rounded;
+    if (!broadcast.is_in_place && !has_it) ops::copy(parameter.read(slice), arrived);
   }
 }
 
@@ -108,7 +139,7 @@ void ZeroGradients::finish(Broadcast& broadcast) const {
 void ZeroGradients::broadcast_parameters() {
   std::vector<DType> dtypes;
   for (const Parameter& each : parameters_) {
-    dtypes.push_back(options_.broadcast_fp16 ? DType::float16 : each.master.dtype());
+    dtypes.push_back(options_.broadcast_fp16 ? DType::float16 : each.variable.data().dtype());
   }
   const auto groups = travel_groups(slices_, dtypes, options_.broadcast_buffer_bytes);
   std::optional<Broadcast> before;
@@ -118,6 +149,43 @@ void ZeroGradients::broadcast_parameters() {
     before = std::move(now);
   }
   if (before) finish(*before);
+}
+
+template <class Visit>
+void ZeroGradients::for_each_copied(const Visit& visit) const {
+  const auto each_of = [&](const std::vector<Parameter>& parameters,
+                           const std::vector<OwnedSlice>& slices) {
+    for (const OwnedSlice& slice : slices) {
+      if (parameters[slice.parameter].has_copy) visit(parameters[slice.parameter], slice);
+    }
+  };
+  each_of(parameters_, slices_);
+  each_of(frozen_, frozen_slices_);
+}
+
+void ZeroGradients::broadcast_from(const OwnedSlice& slice, const Parameter& parameter,
+                                   const Tensor& data) const {
+  if (is_mine(slice)) ops::copy(data, parameter.updated(slice));
+  group_->broadcast(data, slice.owner, {parameter.path, Phase::checkpoint}).wait();
+}
+
+void ZeroGradients::refresh() {
+  for_each_copied([&](const Parameter& parameter, const OwnedSlice& slice) {
+    broadcast_from(slice, parameter, parameter.read(slice));
+  });
+}
+
+Tensor ZeroGradients::full_master(const Variable& variable) const {
+  Tensor full = variable.data();
+  for_each_copied([&](const Parameter& parameter, const OwnedSlice& slice) {
+    if (parameter.variable.id() != variable.id()) return;
+    if (slice.begin == 0) {
+      const AllocationScope scope(MemoryKind::temp);
+      full = Tensor::empty(variable.shape(), parameter.master.dtype(), full.device());
+    }
+    broadcast_from(slice, parameter, full.view({full.numel()}).narrow(0, slice.begin, slice.numel));
+  });
+  return full;
 }
 
 // ---------------------------------------------------------------------------------------- ZeRO-1

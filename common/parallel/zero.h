@@ -1,6 +1,7 @@
 /// @file
 /// @ingroup parallel
-/// ZeRO-1 and ZeRO-2: every rank holds all parameters, and optimizer state for those it owns.
+/// ZeRO-1 and ZeRO-2: every rank holds all parameters that the model reads, and of what it owns the
+/// optimizer's state and the masters.
 #pragma once
 
 #include "autograd/variable.h"
@@ -18,8 +19,16 @@
 
 namespace fsdp::parallel {
 
+/// What a rank owns of each parameter: nothing, or the elements of one slice. The masters of
+/// ZeroGradients are made of these parts, as the parameters with masters are divided: those that
+/// require a gradient, and by themselves those that do not.
+std::vector<optim::MasterWeights::Part> owned_parts(
+    const std::vector<std::pair<std::string, Variable>>& parameters, optim::Partition partition,
+    const ProcessGroup& group);
+
 /// What ZeRO-1 and ZeRO-2 share: pieces() lists only what this rank owns, so only this has
-/// optimizer state. After the optimizer's step(), the owners broadcast what they updated:
+/// optimizer state and masters. After the optimizer's step(), the owners broadcast what they
+/// updated, in the format that the model reads:
 ///
 ///     optimizer.step(engine.pieces(), lr);
 ///     engine.broadcast_parameters();
@@ -34,15 +43,26 @@ class ZeroGradients : public optim::GradientEngine {
   const std::vector<OwnedSlice>& owned() const { return owned_; }
   /// Makes every rank's parameters those of their owners. Collective.
   void broadcast_parameters();
+  /// The same for all that have a master, those that do not require a gradient too, one by one and
+  /// without rounding: after masters were loaded. Collective.
+  void refresh();
+  /// A parameter's master, which its owners broadcast; its data if it has none. Collective.
+  Tensor full_master(const Variable& variable) const;
 
  protected:
   struct Parameter {
     std::string path;
     Variable variable;
-    Tensor master;  // (n)
+    Tensor master;  // flat; where the model reads a copy, of what this rank owns
+    bool has_copy;
     DType reduce_dtype;
+    std::int64_t numel() const { return variable.data().numel(); }
+    /// Of a slice, what the model reads.
+    Tensor read(const OwnedSlice& slice) const;
+    /// Of a slice, on its owner: what the optimizer updates. Without a copy it is the same.
+    Tensor updated(const OwnedSlice& slice) const;
   };
-  /// Of the parameters, those that require a gradient count.
+  /// @param masters  in parts, as owned_parts() has them, if there are any
   ZeroGradients(const std::vector<std::pair<std::string, Variable>>& parameters,
                 std::shared_ptr<ProcessGroup> group, const optim::ZeroOptions& options,
                 const optim::MasterWeights& masters);
@@ -50,15 +70,24 @@ class ZeroGradients : public optim::GradientEngine {
 
   std::shared_ptr<ProcessGroup> group_;
   optim::ZeroOptions options_;
-  std::vector<Parameter> parameters_;
-  std::vector<OwnedSlice> slices_;  // of all ranks
+  std::vector<Parameter> parameters_;  // those that require a gradient
+  std::vector<OwnedSlice> slices_;     // of all ranks
   std::vector<OwnedSlice> owned_;
   std::vector<optim::Piece> pieces_;
 
  private:
   struct Broadcast;
+  bool is_mine(const OwnedSlice& slice) const { return slice.owner == group_->rank(); }
   Broadcast start_broadcast(const std::vector<OwnedSlice>& slices, std::size_t index) const;
   void finish(Broadcast& broadcast) const;
+  template <class Visit>
+  void for_each_copied(const Visit& visit) const;
+  /// One slice into `data`, in its format.
+  void broadcast_from(const OwnedSlice& slice, const Parameter& parameter,
+                      const Tensor& data) const;
+
+  std::vector<Parameter> frozen_;
+  std::vector<OwnedSlice> frozen_slices_;
 };
 
 /// ZeRO-1 (FairScale's OSS): gradients are all-reduced as DDP does it, so every rank holds all of

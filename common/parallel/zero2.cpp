@@ -96,7 +96,7 @@ void Zero2Gradients::Impl::add_bucket(const std::vector<OwnedSlice>& slices) {
   buckets.push_back(std::make_unique<OwnedBucket>(buckets.size(), first.reduce_dtype));
   OwnedBucket& bucket = *buckets.back();
   bucket.owner = slices.front().owner;
-  bucket.is_direct = slices.size() == 1 && slices.front().numel == first.master.numel() &&
+  bucket.is_direct = slices.size() == 1 && slices.front().numel == first.numel() &&
                      first.variable.data().dtype() == first.reduce_dtype;
   for (const OwnedSlice& slice : slices) {
     places[slice.parameter].push_back({&bucket, bucket.slots.size()});
@@ -122,7 +122,7 @@ void Zero2Gradients::Impl::on_gradient(std::size_t index) {
     OwnedSlot& slot = bucket->slots[place];
     FSDP_CHECK(!slot.is_complete, "'{}' got a second gradient in micro-step {}", parameter.path,
                micro_step);
-    const Tensor whole = parameter.variable.grad().view({parameter.master.numel()});
+    const Tensor whole = parameter.variable.grad().view({parameter.numel()});
     if (bucket->is_direct) {
       bucket->leaf = whole;
     } else if (!options.contiguous_gradients) {
@@ -145,7 +145,7 @@ void Zero2Gradients::Impl::on_gradient(std::size_t index) {
 void Zero2Gradients::Impl::complete_with_zeros(OwnedBucket& bucket) {
   for (const OwnedSlot& slot : bucket.slots) {
     if (slot.is_complete) continue;
-    bucket.allocate(parameters[slot.slice.parameter].master.device());
+    bucket.allocate(parameters[slot.slice.parameter].variable.data().device());
     ops::fill(bucket.leaf.narrow(0, slot.at, slot.slice.numel), 0);
   }
 }

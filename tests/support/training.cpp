@@ -10,6 +10,7 @@
 #include "strategies/trained_model.h"
 #include "task8_beyond/checkpoint.h"
 #include "task8_beyond/mesh.h"
+#include "tensor/cast.h"
 
 #include <fmt/format.h>
 
@@ -81,7 +82,11 @@ class RankTraining {
 
     std::shared_ptr<ProcessGroup> shared(group_, [](ProcessGroup*) {});
     if (options_.recipe.strategy != Strategy::fsdp) {
-      masters_ = optim::MasterWeights(model_->variables(), options_.recipe.precision);
+      std::vector<optim::MasterWeights::Part> parts;
+      if (options_.recipe.is_zero()) {
+        parts = parallel::owned_parts(model_->variables(), options_.recipe.zero.partition, *group_);
+      }
+      masters_ = optim::MasterWeights(model_->variables(), options_.recipe.precision, parts);
       model_->register_forward_pre_hook([this](nn::Module&) { masters_.refresh(); });
     }
     std::unique_ptr<optim::GradientEngine> engine;
@@ -210,9 +215,16 @@ class RankTraining {
     std::map<std::string, Shape> shapes;
     for (const auto& [path, variable] : model_->variables()) {
       shapes[path] = variable.shape();
-      std::vector<float>& values = result.state["param/" + path];
+      const bool is_owned = zero_ != nullptr && masters_.has(variable);
+      if (is_owned) {
+        put(result.state["param/" + path],
+            {path, variable.shape(), masters_.begin_of(variable), masters_.of(variable)});
+      }
+      std::vector<float>& values = is_owned ? result.copies[path] : result.state["param/" + path];
       const bool is_first = values.empty();
-      std::vector<float> mine = masters_.of(variable).to_vector<float>();
+      std::vector<float> mine =
+          cast(is_owned ? variable.data() : masters_.of(variable), DType::float32)
+              .to_vector<float>();
       FSDP_CHECK(is_first || same_bits(mine, values), "rank {} has another {}", rank_, path);
       values = std::move(mine);
     }

@@ -43,9 +43,10 @@ struct TrainingCase {
 
 /// What a training leaves: everything two trainings must agree on to the last bit.
 struct TrainingResult {
-  std::vector<float> losses;                        ///< one per step: over the whole global batch
-  std::vector<double> norms;                        ///< before clipping, if it is on
-  std::map<std::string, std::vector<float>> state;  ///< "param/<path>", "exp_avg/<path>", …
+  std::vector<float> losses;                         ///< one per step: over the whole global batch
+  std::vector<double> norms;                         ///< before clipping, if it is on
+  std::map<std::string, std::vector<float>> state;   ///< "param/<path>", "exp_avg/<path>", …
+  std::map<std::string, std::vector<float>> copies;  ///< ZeRO: what every rank's model reads
 };
 
 TrainingResult train(const TrainingCase& options);
