@@ -66,6 +66,10 @@ TEST_CASE("a CUDA device holds the bytes of the fake device, rounded up to 512",
   CHECK(difference_from_fake(odd_case(Strategy::single, 1)) == "");
   CHECK(difference_from_fake(odd_case(Strategy::ddp, 2)) == "");
   CHECK(difference_from_fake(odd_case(Strategy::zero2, 2)) == "");
+  MemoryCase in_16_bits = odd_case(Strategy::zero1, 2);
+  in_16_bits.options.recipe.precision.param_dtype = DType::bfloat16;
+  in_16_bits.options.recipe.zero.partition = optim::Partition::flat;
+  CHECK(difference_from_fake(in_16_bits) == "");
 }
 
 TEST_CASE("with offload, a CUDA device holds the bytes of the fake device", "[fsdp]") {

@@ -124,6 +124,82 @@ TEST_CASE("ZeRO-1 and ZeRO-2 under mixed precision hold what the formula says") 
   }
 }
 
+TEST_CASE("ZeRO under mixed precision holds masters only of what a rank owns") {
+  for (const Strategy placement : kZero) {
+    for (const Partition partition : kPartitions) {
+      for (const int world_size : {1, 2, 3, 4}) {
+        MemoryCase test_case = zero_case(placement, partition, world_size);
+        test_case.options.recipe.precision = {DType::bfloat16, DType::float32};
+        test_case.options.recipe.micro_steps = 1;
+        const std::int64_t N = test_case.model.parameter_count();
+        std::int64_t owned = 0;
+        for (const MeasuredMemory& rank : measure(test_case)) {
+          const std::int64_t load = rank.steps.back().at_rest[MemoryKind::optimizer] / 8;
+          const Breakdown& step = rank.steps.back().step_peak;
+          const std::int64_t states = step[MemoryKind::unsharded_param] +
+                                      step[MemoryKind::unsharded_grad] +
+                                      step[MemoryKind::optimizer];
+          CAPTURE(static_cast<int>(partition), world_size, load);
+          CHECK(rank.before[MemoryKind::unsharded_param] == 2 * N + 4 * load);
+          if (placement == Strategy::zero1) {
+            CHECK(states == (2 + 4) * N + 12 * load);
+          } else {
+            CHECK(states == 2 * N + (12 + 4) * load);
+          }
+          if (partition != Partition::greedy) CHECK(load <= N / world_size + 1);
+          owned += load;
+        }
+        CHECK(owned == N);
+      }
+    }
+  }
+}
+
+TEST_CASE("ZeRO holds each master once, whether it is trained or not") {
+  for (const Strategy placement : kZero) {
+    for (const Partition partition : kPartitions) {
+      for (const int world_size : {1, 2, 3, 4}) {
+        for (const bool halves : {false, true}) {
+          MemoryCase test_case = zero_case(placement, partition, world_size);
+          test_case.options.recipe.precision.param_dtype =
+              world_size == 3 ? DType::float16 : DType::bfloat16;
+          test_case.options.recipe.zero.broadcast_fp16 = halves;
+          test_case.options.recipe.zero.broadcast_buffer_bytes = halves ? 200 : 0;
+          train_only(test_case, [](const std::string& path) {
+            return path.find("layers.1") != std::string::npos || path.starts_with("lm_head");
+          });
+          CAPTURE(static_cast<int>(partition), world_size, halves);
+          CHECK(difference(test_case) == "");
+          const std::int64_t N = test_case.model.parameter_count();
+          std::int64_t held = 0;
+          for (const MeasuredMemory& rank : measure(test_case)) {
+            held += rank.before[MemoryKind::unsharded_param];
+          }
+          CHECK(held == world_size * 2 * N + 4 * N);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("ZeRO in 16 bits holds what the formula says, whatever is broadcast together") {
+  for (const DType param : {DType::bfloat16, DType::float16}) {
+    for (const Partition partition : kPartitions) {
+      for (const std::size_t nbytes : {std::size_t{0}, std::size_t{200}, std::size_t{1} << 30}) {
+        for (const bool halves : {false, true}) {
+          MemoryCase test_case = zero_case(Strategy::zero1, partition, 3);
+          test_case.options.recipe.precision.param_dtype = param;
+          test_case.options.recipe.micro_steps = 1;
+          test_case.options.recipe.zero.broadcast_buffer_bytes = nbytes;
+          test_case.options.recipe.zero.broadcast_fp16 = halves;
+          CAPTURE(param == DType::float16, static_cast<int>(partition), nbytes, halves);
+          CHECK(difference(test_case) == "");
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("ZeRO-1 and ZeRO-2 of a model that is partly frozen, or LoRA's, hold the same") {
   for (const Strategy placement : kZero) {
     for (const Partition partition : kPartitions) {
@@ -178,6 +254,7 @@ TEST_CASE("the bounds of all ranks, counted in one walk, are those of each rank 
           options.recipe.zero.reductions.overlap = no_sync;
           if (world_size == 8) options.recipe.zero.reductions.compression = DType::float16;
           if (world_size == 40) options.recipe.precision.reduce_dtype = DType::bfloat16;
+          if (world_size != 1) options.recipe.precision.param_dtype = DType::bfloat16;
           for (const int steps : {1, 2, 9}) {
             const auto bounds = bound_bytes_by_rank(test_case.model, options, steps);
             REQUIRE(bounds.size() == static_cast<std::size_t>(world_size));

@@ -68,6 +68,9 @@ TEST_CASE("processes need what the formula says, and train what threads train", 
           strategy, ranks,
           {"--parallel.gradient_compression=bfloat16", "--parallel.zero_partition=round_robin",
            "--parallel.reduce_bucket_size=500"});
+      check_trains_as_threads(
+          strategy, ranks,
+          {"--training.mixed_precision_param=bfloat16", "--parallel.zero_partition=flat"});
     }
   }
   if (FSDP_HAS_TASK8 != 0) {  // 0: a student kit in which the mesh is not written

@@ -101,6 +101,28 @@ TEST_CASE("A step over whole parameters takes what the formula says, on every ra
   }
 }
 
+TEST_CASE("ZeRO in 16 bits takes what the formula says, on every rank") {
+  for (const Strategy placement : {Strategy::zero1, Strategy::zero2}) {
+    for (const DType param : {DType::bfloat16, DType::float16}) {
+      for (const std::size_t nbytes : {std::size_t{0}, std::size_t{3000}, std::size_t{1} << 20}) {
+        for (int rank = 0; rank < 3; ++rank) {
+          for (const bool halves : {false, true}) {
+            MemoryCase test_case = timed_case(3);
+            test_case.options.recipe.strategy = placement;
+            test_case.options.rank = rank;
+            test_case.options.recipe.precision = {param, DType::float32};
+            test_case.options.recipe.zero = {
+                .partition = halves ? optim::Partition::greedy : optim::Partition::flat,
+                .broadcast_buffer_bytes = nbytes,
+                .broadcast_fp16 = halves == (rank == 1)};
+            check_times(test_case);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("Two flat parameters per unit, another optimizer and a shorter sequence do too") {
   for (const int states : {0, 1, 2}) {
     for (const Strategy placement : {Strategy::ddp, Strategy::fsdp}) {

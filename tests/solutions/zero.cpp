@@ -1,6 +1,7 @@
 // ZeRO-1 and ZeRO-2 against a single process, to the last bit: so they also equal DDP and FSDP.
 #include "support/catch.h"
 #include "support/training.h"
+#include "tensor/cast.h"
 
 namespace fsdp::testing::zero_test {
 namespace {
@@ -13,11 +14,23 @@ TrainingResult single(TrainingCase options) {
   return train(options);
 }
 
+/// The first parameter whose copies are not the rounded masters; "" if there is none.
+std::string wrong_copy(const TrainingResult& result, const TrainingCase& options) {
+  for (const auto& [path, copy] : result.copies) {
+    const std::vector<float>& master = result.state.at("param/" + path);
+    const Tensor whole = Tensor::from(master, {static_cast<std::int64_t>(master.size())});
+    const Tensor rounded = cast(cast(whole, *options.recipe.precision.param_dtype), DType::float32);
+    if (copy != rounded.to_vector<float>()) return path;
+  }
+  return "";
+}
+
 /// Both engines and both partitions, at every W, with gradients that travel alone and together.
-void check_all(const TrainingCase& base, const TrainingResult& expected) {
+void check_all(const TrainingCase& base, const TrainingResult& expected,
+               const std::vector<int>& world_sizes = {1, 2, 4, 8}) {
   for (const Strategy strategy : {Strategy::zero1, Strategy::zero2}) {
     for (const Partition partition : {Partition::greedy, Partition::flat}) {
-      for (const int world_size : {1, 2, 4, 8}) {
+      for (const int world_size : world_sizes) {
         for (const bool no_sync : {false, true}) {
           TrainingCase options = base;
           options.recipe.strategy = strategy;
@@ -27,7 +40,10 @@ void check_all(const TrainingCase& base, const TrainingResult& expected) {
           options.recipe.zero.reduce_buffer_bytes = no_sync ? 0 : 2000;
           options.recipe.zero.broadcast_buffer_bytes = world_size == 2 ? 0 : 5000;
           CAPTURE(world_size, no_sync, strategy == Strategy::zero2, partition == Partition::flat);
-          CHECK(difference(train(options), expected) == "");
+          const TrainingResult result = train(options);
+          CHECK(difference(result, expected) == "");
+          CHECK(result.copies.empty() == !base.recipe.precision.param_dtype);
+          CHECK(wrong_copy(result, options) == "");
         }
       }
     }
@@ -57,8 +73,58 @@ TEST_CASE("ZeRO-1 and ZeRO-2 under mixed precision change no bit") {
   TrainingCase base;
   base.recipe.precision = GENERATE(
       optim::MixedPrecision{.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32},
-      optim::MixedPrecision{.param_dtype = DType::bfloat16, .reduce_dtype = {}});
+      optim::MixedPrecision{.param_dtype = DType::bfloat16, .reduce_dtype = {}},
+      optim::MixedPrecision{.param_dtype = DType::float16, .reduce_dtype = DType::float32});
   check_all(base, single(base));
+}
+
+TEST_CASE("ZeRO-1 and ZeRO-2 under mixed precision with frozen parameters and LoRA change no bit") {
+  TrainingCase base;
+  base.steps = 2;
+  base.recipe.clip = 0.5;
+  base.recipe.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
+  if (GENERATE(true, false)) {
+    base.recipe.frozen = {"model.embed_tokens", "model.layers.0", "model.layers.1.mlp.gate_proj"};
+  } else {
+    base.recipe.lora.rank = 3;
+  }
+  check_all(base, single(base), {1, 2, 4});
+}
+
+TEST_CASE("three ranks of ZeRO under mixed precision have the bits of DDP's") {
+  TrainingCase base;
+  base.recipe.ranks = 3;
+  base.micro_batches = 6;
+  base.steps = 2;
+  base.recipe.precision = {.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32};
+  base.recipe.strategy = Strategy::ddp;
+  const TrainingResult expected = train(base);
+  for (const Strategy strategy : {Strategy::zero1, Strategy::zero2}) {
+    for (const Partition partition : {Partition::greedy, Partition::flat, Partition::round_robin}) {
+      base.recipe.strategy = strategy;
+      base.recipe.zero = {.partition = partition, .broadcast_buffer_bytes = 3000};
+      const TrainingResult result = train(base);
+      CHECK(difference(result, expected) == "");
+      CHECK(wrong_copy(result, base) == "");
+    }
+  }
+}
+
+TEST_CASE("a broadcast in float16 under mixed precision rounds masters the same at every W") {
+  TrainingCase base;
+  base.steps = 2;
+  base.recipe.precision.param_dtype = GENERATE(DType::bfloat16, DType::float16);
+  base.recipe.strategy = Strategy::zero1;
+  const TrainingResult exact = train(base);
+  base.recipe.zero.broadcast_fp16 = true;
+  const TrainingResult rounded = train(base);
+  CHECK(difference(rounded, exact) != "");
+  for (const auto& [name, values] : rounded.state) {
+    if (!name.starts_with("param/")) continue;
+    const Tensor whole = Tensor::from(values, {static_cast<std::int64_t>(values.size())});
+    CHECK(cast(cast(whole, DType::float16), DType::float32).to_vector<float>() == values);
+  }
+  check_all(base, rounded, {1, 2, 4});
 }
 
 }  // namespace fsdp::testing::zero_test

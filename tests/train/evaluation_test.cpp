@@ -51,8 +51,9 @@ Words strategy(const std::string& name, int ranks, const Words& more = {}) {
 
 const std::vector<Words>& all_strategies() {
   static const std::vector<Words> all = {
-      strategy("single", 1), strategy("ddp", 2),  strategy("ddp", 3),  strategy("ddp", 4),
-      strategy("fsdp", 1),   strategy("fsdp", 2), strategy("fsdp", 3), strategy("fsdp", 4)};
+      strategy("single", 1), strategy("ddp", 2),   strategy("ddp", 3),  strategy("ddp", 4),
+      strategy("zero1", 3),  strategy("zero2", 4), strategy("fsdp", 1), strategy("fsdp", 2),
+      strategy("fsdp", 3),   strategy("fsdp", 4)};
   return all;
 }
 

@@ -43,7 +43,7 @@ TEST_CASE("every policy gives the same bits for every strategy", "[train]") {
     const Trained single = train({how});
     CHECK(single.result.param_sha256 != wide.result.param_sha256);
     CHECK(single.result.peak_bytes == bound_bytes(config_of({how})));
-    for (const char* name : {"ddp", "fsdp"}) {
+    for (const char* name : {"ddp", "zero1", "zero2", "fsdp"}) {
       for (const int ranks : {1, 2, 4}) {
         INFO(how[0] << " " << how[1] << " " << name << " W=" << ranks);
         const Trained sharded = train({how, placed(name, ranks)});
@@ -221,7 +221,8 @@ TEST_CASE("a start from a folder reads into the masters", "[train]") {
     }
     return run_training(load_config(std::nullopt, words), some_text()).param_sha256;
   };
-  for (const Words& where : {placed("single", 1), placed("ddp", 2), placed("fsdp", 2)}) {
+  for (const Words& where : {placed("single", 1), placed("ddp", 2), placed("zero1", 2),
+                             placed("zero2", 4), placed("fsdp", 2)}) {
     CHECK(start(policy("bfloat16", "float32"), where) == first.param_sha256);
   }
 }
@@ -233,7 +234,8 @@ TEST_CASE("a training in 16 bits is evaluated in them, after skipped steps too",
   for (const Words& how : {policy("float32", "float32"), policy("bfloat16", "float32"),
                            policy("float16", "float32")}) {
     const Trained plain = train({how, too_large()});
-    for (const Words& where : {placed("single", 1), placed("ddp", 2), placed("fsdp", 4)}) {
+    for (const Words& where :
+         {placed("single", 1), placed("ddp", 2), placed("zero1", 2), placed("fsdp", 4)}) {
       INFO(how[0] << " " << where[0] << " " << where[1]);
       const TrainConfig config = config_of({how, too_large(), every, where});
       RunOptions options;

@@ -122,12 +122,13 @@ TEST_CASE("bucket sizes are elements, of what travels", "[config][zero]") {
   CHECK(options(sizes).recipe.bucket_bytes == 400);
   CHECK(options(sizes).recipe.zero.reduce_buffer_bytes == 400);
   CHECK(options(sizes).recipe.zero.broadcast_buffer_bytes == 200);
-  Words halves = sizes;
-  halves.insert(halves.end(),
-                {"--training.mixed_precision_param=bfloat16", "--parallel.broadcast_fp16=true"});
+  Words halves = sizes, rounded = sizes;
+  halves.emplace_back("--training.mixed_precision_param=bfloat16");
+  rounded.emplace_back("--parallel.broadcast_fp16=true");
   CHECK(options(halves).recipe.bucket_bytes == 200);
   CHECK(options(halves).recipe.zero.reduce_buffer_bytes == 400);  // sums are in float32
   CHECK(options(halves).recipe.zero.broadcast_buffer_bytes == 100);
+  CHECK(options(rounded).recipe.zero.broadcast_buffer_bytes == 100);
   CHECK(options({}).recipe.bucket_bytes == std::size_t{25} << 20);
   CHECK(options({"--parallel.reduce_buffer_size=7"}).recipe.zero.reduce_buffer_bytes == 7);
   CHECK_THAT(message_of<InputError>([&] {

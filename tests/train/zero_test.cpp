@@ -1,12 +1,17 @@
 // ZeRO-1 and ZeRO-2 through unshard-train: the bits of a single process, and bytes by formula.
+#include "comm/thread_world.h"
+#include "device/context.h"
 #include "io/file_io.h"
+#include "strategies/model_files.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
 #include "train/evaluation.h"
 #include "train/some_text.h"
+#include "train/strategy.h"
 #include "train/trainer.h"
 
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +29,9 @@ TrainConfig configure(const std::vector<Words>& parts) {
   for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
   return load_config(std::nullopt, words);
 }
+
+const Words kMixed = {"--training.mixed_precision_param=bfloat16",
+                      "--training.mixed_precision_reduce=float32"};
 
 RunResult train(const std::vector<Words>& parts) {
   return run_training(configure(parts), some_text());
@@ -101,9 +109,10 @@ TEST_CASE("ZeRO receives the bytes of the formula", "[train][zero]") {
     for (const bool halves : {false, true}) {
       for (const std::int64_t W : {1, 2, 4, 8}) {
         for (const char* partition : {"greedy", "flat"}) {
-          const auto received = [&](const char* name) {
+          const auto received = [&](const char* name, const Words& precision = {}) {
             const TrainConfig config =
                 configure({placed(name, static_cast<int>(W), partition),
+                           precision,
                            {"--training.global_batch_size=" + std::to_string(kMicroSteps * W),
                             "--training.max_norm=0", "--training.steps=2",
                             std::string("--training.no_sync=") + (no_sync ? "true" : "false"),
@@ -118,6 +127,11 @@ TEST_CASE("ZeRO receives the bytes of the formula", "[train][zero]") {
           CAPTURE(no_sync, halves, W, partition);
           CHECK(received("zero1") == reductions * 2 * (W - 1) * 4 * N / W + broadcast + told);
           CHECK(received("zero2") == (W == 1 ? 0 : reductions * 4 * N) + broadcast + told);
+          // The model reads 16 bits, and gradients are summed in 32.
+          const std::int64_t in_halves = W == 1 ? 0 : 2 * N;
+          CHECK(received("zero1", kMixed) ==
+                reductions * 2 * (W - 1) * 4 * N / W + in_halves + told);
+          CHECK(received("zero2", kMixed) == (W == 1 ? 0 : reductions * 4 * N) + in_halves + told);
         }
       }
     }
@@ -126,8 +140,8 @@ TEST_CASE("ZeRO receives the bytes of the formula", "[train][zero]") {
 
 TEST_CASE("a training goes on from ZeRO as anything, and as ZeRO from anything",
           "[train][zero][checkpoint]") {
-  const Words lora = GENERATE(Words{}, Words{"--lora.rank=2", "--optimizer.lr=1e-2"});
-  const RunResult whole = train({lora});
+  const Words how = GENERATE(Words{}, kMixed, Words{"--lora.rank=2", "--optimizer.lr=1e-2"});
+  const RunResult whole = train({how});
   const std::vector<std::pair<Words, Words>> cases = {
       {placed("zero1", 4, "greedy"), placed("single", 1)},
       {placed("zero1", 8, "flat"), placed("zero2", 2, "greedy")},
@@ -141,18 +155,19 @@ TEST_CASE("a training goes on from ZeRO as anything, and as ZeRO from anything",
     INFO(first[0] << " " << first[1] << ", then " << second[0] << " " << second[1]);
     const TemporaryFolder folder;
     const Words there = {"--checkpoint.folder=" + folder.path().string()};
-    train({lora, first, there, {"--training.steps=2"}});
-    const RunResult rest = train({lora, second, there});
+    train({how, first, there, {"--training.steps=2"}});
+    const RunResult rest = train({how, second, there});
     CHECK(rest.first_step == 2);
     CHECK(rest.param_sha256 == whole.param_sha256);
-    CHECK(run_evaluation(configure({lora, first, there}), some_text()).loss ==
-          run_evaluation(configure({lora, there}), some_text()).loss);
+    CHECK(run_evaluation(configure({how, first, there}), some_text()).loss ==
+          run_evaluation(configure({how, there}), some_text()).loss);
   }
 }
 
 TEST_CASE("every rank of ZeRO writes what it owns, once", "[train][zero][checkpoint]") {
+  const Words how = GENERATE(Words{}, kMixed);
   const TemporaryFolder folder;
-  train({placed("zero2", 4, "flat"), {"--checkpoint.folder=" + folder.path().string()}});
+  train({placed("zero2", 4, "flat"), how, {"--checkpoint.folder=" + folder.path().string()}});
   std::vector<std::uintmax_t> sizes;
   for (const auto& each : std::filesystem::recursive_directory_iterator(folder.path())) {
     if (each.path().extension() == ".safetensors") sizes.push_back(each.file_size());
@@ -170,9 +185,42 @@ TEST_CASE("one rank of ZeRO exports the model", "[train][zero][export]") {
     run_training(configure({words}), some_text(), options);
     return io::read_text(home / name / "model.safetensors");
   };
-  const std::string single = exported({}, "single");
-  CHECK(exported(placed("zero1", 2, "flat"), "zero1") == single);
-  CHECK(exported(placed("zero2", 4, "greedy"), "zero2") == single);
+  const Words how = GENERATE(Words{}, kMixed);
+  const auto with = [&](Words words) {
+    words.insert(words.end(), how.begin(), how.end());
+    return words;
+  };
+  const std::string single = exported(how, "single");
+  CHECK(exported(with(placed("zero1", 2, "flat")), "zero1") == single);
+  CHECK(exported(with(placed("zero2", 4, "greedy")), "zero2") == single);
+}
+
+TEST_CASE("ZeRO in 16 bits: building and exporting a model hold one float32 parameter at a time",
+          "[train][zero][export]") {
+  for (const char* partition : {"greedy", "flat"}) {
+    const TrainConfig config = configure({placed("zero2", 4, partition), kMixed});
+    const std::int64_t N = config.model.parameter_count();
+    const std::int64_t largest = config.model.vocab_size * config.model.hidden_size;
+    const TemporaryFolder home;
+    std::vector<std::int64_t> held(4), building(4), exporting(4);
+    threads::run_ranks({.world_size = 4}, [&](ProcessGroup& group) {
+      const auto rank = static_cast<std::size_t>(group.rank());
+      MemoryTracker& tracker = Context::current().tracker();
+      const auto made = make_trained_model(config, {&group, [](ProcessGroup*) {}});
+      held[rank] = tracker.current()[MemoryKind::unsharded_param];
+      building[rank] = tracker.peak()[MemoryKind::unsharded_param];
+      tracker.reset_peak();
+      save_full(*made, home / "model", {});
+      exporting[rank] = tracker.peak().total() - tracker.current().total();
+    });
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      CAPTURE(partition, rank);
+      CHECK(building[rank] <= held[rank] + 4 * largest);
+      CHECK(building[rank] < 4 * N);
+      CHECK(exporting[rank] == 4 * largest);
+    }
+    CHECK(std::accumulate(held.begin(), held.end(), std::int64_t{0}) == 4 * 2 * N + 4 * N);
+  }
 }
 
 TEST_CASE("a broadcast in float16 rounds, the same at every W, and a checkpoint says so",

@@ -41,9 +41,10 @@ std::int64_t grads() { return held(MemoryKind::unsharded_grad); }
 
 std::unique_ptr<ZeroGradients> make(bool is_zero2, const Parameters& parameters,
                                     const std::shared_ptr<ProcessGroup>& group,
-                                    const ZeroOptions& options = {}) {
-  if (is_zero2) return std::make_unique<Zero2Gradients>(parameters, group, options);
-  return std::make_unique<Zero1Gradients>(parameters, group, options);
+                                    const ZeroOptions& options = {},
+                                    const optim::MasterWeights& masters = {}) {
+  if (is_zero2) return std::make_unique<Zero2Gradients>(parameters, group, options, masters);
+  return std::make_unique<Zero1Gradients>(parameters, group, options, masters);
 }
 
 std::ptrdiff_t issued(const std::string& operation) {
@@ -238,9 +239,66 @@ TEST_CASE("a broadcast in float16 rounds every rank's parameters, the owner's to
   });
 }
 
+TEST_CASE("under masters, an owner broadcasts what the model reads, in its format") {
+  const bool is_zero2 = GENERATE(false, true);
+  const Partition partition = GENERATE(Partition::greedy, Partition::flat, Partition::round_robin);
+  const int world_size = GENERATE(1, 2, 3, 4);
+  const std::size_t most = GENERATE(std::size_t{0}, std::size_t{1000});
+  run_ranks({.world_size = world_size, .record_trace = true, .decorate = {}},
+            [&](ProcessGroup& world) {
+              const Variable a = leaf(3), b = leaf(5);
+              Variable frozen = leaf(7);
+              frozen.set_requires_grad(false);
+              const Parameters parameters{{"a", a}, {"frozen", frozen}, {"b", b}};
+              const optim::MasterWeights masters(parameters, {DType::bfloat16, {}},
+                                                 owned_parts(parameters, partition, world));
+              const ZeroOptions options{.partition = partition, .broadcast_buffer_bytes = most};
+              const auto engine = make(is_zero2, parameters, borrow(world), options, masters);
+              std::int64_t numel = 0;
+              for (const OwnedSlice& slice : engine->owned()) numel += slice.numel;
+              expect(masters.of(a).numel() + masters.of(b).numel() == numel);
+              const auto all_read = [&](const Variable& each, float value) {
+                for (const BFloat16 read : each.data().to_vector<BFloat16>()) {
+                  expect(static_cast<float>(read) == value);
+                }
+              };
+              // 1 + 2^-9 is no bfloat16.
+              for (const Variable& each : {a, b, frozen}) ops::fill(masters.of(each), 1 + 0x1p-9);
+              engine->refresh();
+              for (const Variable& each : {a, b, frozen}) {
+                all_read(each, 1);
+                const Tensor full = engine->full_master(each);
+                expect(full.shape() == each.shape());
+                for (const float value : full.to_vector<float>()) expect(value == 1 + 0x1p-9F);
+              }
+              for (const optim::Piece& piece : engine->pieces()) ops::fill(piece.param, 3 + 0x1p-7);
+              Context::current().trace().clear();
+              const std::int64_t temp = held(MemoryKind::temp);
+              engine->broadcast_parameters();
+              expect(held(MemoryKind::temp) == temp);
+              std::int64_t received = 0;
+              for (const Event& event : Context::current().trace().events()) {
+                if (event.kind == EventKind::issue) received += event.nbytes;
+              }
+              expect(received == (world_size == 1 ? 0 : 2 * 8));
+              all_read(a, 3);
+              all_read(b, 3);
+              all_read(frozen, 1);
+              for (const optim::Piece& piece : engine->pieces()) {
+                for (const float value : piece.param.to_vector<float>())
+                  expect(value == 3 + 0x1p-7F);
+              }
+            });
+}
+
 TEST_CASE("what ZeRO refuses") {
   run_ranks(1, [](ProcessGroup& world) {
-    const Variable a = leaf(1);
+    const Variable a = leaf(1), read = leaf(1);
+    const optim::MasterWeights whole({{"read", read}}, {DType::bfloat16, {}});
+    CHECK_THAT(message_of<Error>([&] {
+                 Zero1Gradients({{"read", read}}, borrow(world), {}, whole);
+               }),
+               contains("the master of 'read' is whole") && contains("owned_parts()"));
     CHECK_THROWS_AS(Zero1Gradients({{"a", a}}, nullptr), Error);
     CHECK_THROWS_AS(Zero2Gradients({{"a", a}}, nullptr), Error);
     Zero2Gradients engine({{"a", a}}, borrow(world));
