@@ -43,18 +43,12 @@ Names with_state(const State& state) {
   return names;
 }
 
-/// The names of the parameters.
-Names parameters_in(const State& state) {
-  Names names = names_in(state);
-  std::erase_if(names, [](const std::string& name) { return !name.starts_with("param/"); });
-  return names;
-}
-
 /// `only_rank_0`: what is said if the replicated values are right there and nowhere else.
 void check_given(Check& check, const Given& given, const State& right, const Json& options,
                  const std::string& only_rank_0 = "") {
   const State sharded = part_of(right, options, false), whole = part_of(right, options, true);
   const int ranks = static_cast<int>(given.replicated.size());
+  const bool is_momentum = options.value("optimizer", "adamw") == "momentum";
   const auto is_right = [&](const State& copies) { return copies == whole; };
   const bool is_only_rank_0 =
       !only_rank_0.empty() && is_right(given.replicated.front()) &&
@@ -75,13 +69,17 @@ void check_given(Check& check, const Given& given, const State& right, const Jso
   check.that(!given.sharded.values.empty() || sharded.empty(), "no slice is of what is sharded",
              "those of ShardedOptimizer",
              {{true, "You left out the slices of the sharded optimizer"}});
+  if (check.ok()) check_frozen(check, given.sharded.values, sharded, options);
   if (!check.ok()) return;
   check_cover(check, given.sharded, names_in(sharded));
   if (check.ok()) check_state(check, given.sharded.values, sharded);
   for (std::size_t rank = 0; rank < given.replicated.size(); ++rank) {
     check.at_rank_of(static_cast<int>(rank), ranks)
         .equal("the replicated tensors", names_in(given.replicated[rank]), names_in(whole),
-               {{!whole.empty() && names_in(given.replicated[rank]) == parameters_in(whole),
+               {{is_momentum && names_in(given.replicated[rank]) == parameters_in(whole),
+                 "You left out the optimizer state of what is ignored, whose name depends on the "
+                 "optimizer: here it is momentum_buffer"},
+                {!whole.empty() && names_in(given.replicated[rank]) == parameters_in(whole),
                  "You left out the optimizer state of what is ignored"},
                 {names_in(given.replicated[rank]) == with_state(whole),
                  "You left out a frozen parameter; it has no optimizer state, but its values are "
@@ -206,12 +204,19 @@ void check_flat(const Observations& seen, int rank) {
 /// What is saved is float32 in these models, whatever they compute in.
 void check_masters(const Observations& seen, int rank) {
   Names others;
+  bool is_frozen_only = true;
   for (const Json& slice : seen.at(rank, "all")) {
-    if (slice.at("dtype") != "float32") others.push_back(slice.at("name").get<std::string>());
+    if (slice.at("dtype") == "float32") continue;
+    others.push_back(slice.at("name").get<std::string>());
+    is_frozen_only &=
+        is_frozen(seen.asked().options, others.back().substr(others.back().find('/') + 1));
   }
   Check check("7.6", "a checkpoint holds the masters, not what the model reads", seen);
   check.at(rank).equal("the slices that are not float32", others, {},
-                       {{true, "You saved the copies in param_dtype and not the masters"}});
+                       {{is_frozen_only,
+                         "You saved the copies of frozen ignored parameters in param_dtype, but "
+                         "what is frozen has masters too"},
+                        {true, "You saved the copies in param_dtype and not the masters"}});
 }
 
 }  // namespace
@@ -281,13 +286,17 @@ void judge_resume(const Setup& setup) {
   const std::string refusal = seen.text(0, "loading failed");
   Check open("7.6", "what was saved at one W loads at another", seen);
   const bool is_twice = refusal.find("has a slice at element 0 where") != std::string::npos;
+  const bool is_unread = refusal.find("would not be read") != std::string::npos;
   const Names replicated = plan_of(asked).replicated;
   const bool is_of_ignored =
       std::any_of(replicated.begin(), replicated.end(),
                   [&](const std::string& path) { return refusal.find(path) != std::string::npos; });
   open.at_rank_of(0, heirs).that(
       refusal.empty(), refusal, "the training state",
-      {{is_of_ignored && !is_twice, "You saved what is ignored on no rank"},
+      {{is_of_ignored && is_unread,
+        "You saved the optimizer state of what is ignored, but state_slices() lists none of it "
+        "before the first step, so a load cannot read it"},
+       {is_of_ignored && !is_twice, "You saved what is ignored on no rank"},
        {is_twice && !asked.options.value("ignored", Names{}).empty(),
         "You saved what is ignored on more than one rank"}});
   if (!open.ok()) return;

@@ -3,13 +3,15 @@
 ///
 /// Options: model ("transformer", "toy" or "mixed"); of a transformer width, layers, vocabulary,
 /// ffn, heads, length, tied; of a toy width, layers, nested, tied, root_weight; frozen (path
-/// prefixes); batch (sequences of a micro-batch).
+/// prefixes); batch (sequences of a micro-batch); optimizer ("adamw", or "momentum" for SGD with
+/// one state per parameter).
 #pragma once
 
 #include "autograd/functions.h"
 #include "base/philox.h"
 #include "graded/case.h"
 #include "nn/transformer.h"
+#include "optim/optimizer.h"
 #include "support/toy_model.h"
 
 #include <algorithm>
@@ -85,13 +87,24 @@ inline std::shared_ptr<nn::Module> make_model(const Json& options) {
   return std::make_shared<nn::TransformerLM>(config_of(options));
 }
 
+inline bool is_frozen(const Json& options, const std::string& path) {
+  const auto frozen = options.value("frozen", Names{});
+  return std::any_of(frozen.begin(), frozen.end(),
+                     [&](const std::string& prefix) { return path.starts_with(prefix); });
+}
+
 /// A Variable is a handle: what it refers to is changed.
 inline void freeze(nn::Module& model, const Json& options) {
   for (const nn::NamedParameter& each : model.named_parameters()) {
-    for (const std::string& prefix : options.value("frozen", Names{})) {
-      if (each.path.starts_with(prefix)) Variable(each.variable).set_requires_grad(false);
-    }
+    if (is_frozen(options, each.path)) Variable(each.variable).set_requires_grad(false);
   }
+}
+
+inline std::shared_ptr<optim::Optimizer> make_optimizer(const Json& options) {
+  if (options.value("optimizer", "adamw") == "momentum") {
+    return std::make_shared<optim::Sgd>(optim::Sgd::Options{.momentum = 0.9});
+  }
+  return std::make_shared<optim::AdamW>(optim::AdamW::Options{});
 }
 
 /// Whether weight decay applies: to all but those whose path contains one of `no_decay`.

@@ -53,15 +53,23 @@ void check_cover(Check& check, const Assembled& whole, const std::vector<std::st
 /// Every bit, in the order of names.
 void check_state(Check& check, const State& observed, const State& expected,
                  const std::vector<Cause>& causes = {});
-/// What Session::evaluate() noted: one loss, twice. `exact`: to the last bit.
-void check_evaluation(Check& check, const Json& twice, double expected, bool exact = true);
+/// What Session::evaluate() noted. `exact`: to the last bit.
+void check_evaluation(Check& check, const Json& noted, double expected, bool exact = true);
 /// ‖a - b‖ <= 1e-3 ‖b‖, for what is right but not to the last bit.
 void check_close(Check& check, const State& observed, const State& expected);
+
+/// Nothing that is frozen in a unit is left out, or left as it was.
+void check_frozen(Check& check, const State& observed, const State& right, const Json& options);
 
 /// What no rank shards.
 bool is_ignored(const Json& options, const std::string& path);
 /// The entries of `state` that are (not) ignored, by the path after the first slash.
 State part_of(const State& state, const Json& options, bool ignored);
 std::vector<std::string> names_in(const State& state);
+std::vector<std::string> parameters_in(const State& state);  ///< "param/…" alone
+/// The paths of what is missing from `observed` or differs there.
+std::vector<std::string> wrong_in(const State& observed, const State& right);
+/// Whether something is, and all of that is frozen.
+bool is_wrong_where_frozen(const State& observed, const State& right, const Json& options);
 
 }  // namespace fsdp::graded

@@ -3,10 +3,11 @@
 #include "graded/device.h"
 #include "graded/precision.h"
 #include "optim/local_gradients.h"
-#include "optim/optimizer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -20,7 +21,8 @@ Single train(const Json& options, std::uint64_t seed, int micro_batches, int ste
   freeze(*model, options);
   const optim::MasterWeights masters(model->variables(), precision_of(options));
   optim::LocalGradients engine(model->variables(), masters);
-  optim::AdamW optimizer(optim::AdamW::Options{});
+  const auto optimizer = make_optimizer(options);
+  const double loss_scale = options.value("loss_scale", 1.0);
   const auto without = options.value("without_model", std::vector<int>{});
   const int ranks = options.value("ranks_of_j", micro_batches);
   const double clip = options.value("clip", 0.0);
@@ -31,14 +33,14 @@ Single train(const Json& options, std::uint64_t seed, int micro_batches, int ste
     }
   };
   for (int step = 0; step < steps; ++step) {
-    engine.begin_step({.micro_steps = micro_batches});
+    engine.begin_step({.micro_steps = micro_batches, .loss_scale = loss_scale});
     for (int j = 0; j < micro_batches; ++j) {
       masters.refresh();
       const bool is_without = std::find(without.begin(), without.end(), j / ranks) != without.end();
       const Variable loss =
           is_without ? loss_without_model() : loss_of(*model, options, seed, step, j);
       result.losses[{step, j}] = loss.data().item();
-      loss.backward();
+      loss.backward(loss_scale);
       engine.end_micro_step();
     }
     engine.finish_gradients();
@@ -46,7 +48,7 @@ Single train(const Json& options, std::uint64_t seed, int micro_batches, int ste
     if (clip > 0) result.norms.push_back(optim::clip_by_global_norm(engine, nullptr, clip));
     if (step == 0) keep(result.clipped);
     for (optim::Piece& piece : engine.pieces()) piece.decay = decays(options, piece.key);
-    optimizer.step(engine.pieces(), rate_of(step));
+    optimizer->step(engine.pieces(), rate_of(step));
     {
       masters.refresh();
       const NoGradScope no_tape;
@@ -58,7 +60,7 @@ Single train(const Json& options, std::uint64_t seed, int micro_batches, int ste
     result.state["param/" + path] = masters.of(variable).to_vector<float>();
   }
   for (const optim::Piece& piece : engine.pieces()) {
-    for (const auto& [name, tensor] : optimizer.state(piece)) {
+    for (const auto& [name, tensor] : optimizer->state(piece)) {
       result.state[name + "/" + piece.key] = tensor.to_vector<float>();
     }
   }
@@ -116,16 +118,33 @@ double loss_of_build(const Json& options, std::uint64_t seed_of_model, std::uint
   return loss_of(*model, options, seed, 0, 0).data().item();
 }
 
-void check_evaluation(Check& check, const Json& twice, double expected, bool exact) {
-  const double first = twice.at(0).get<double>(), second = twice.at(1).get<double>();
+void check_evaluation(Check& check, const Json& noted, double expected, bool exact) {
+  const auto first = noted.at("first").get<double>(), second = noted.at("second").get<double>();
   const auto fits = [&](double loss) {
     return exact ? loss == expected : std::abs(loss - expected) <= 1e-3 * std::abs(expected);
   };
   check.that(fits(first), fmt::format("the loss without a tape is {:.9g}", first),
              fmt::format("{:.9g}", expected),
-             {{fits(second),
+             {{fits(second) && noted.at("sharded").get<bool>(),
+               "You changed the shards, but left a sharded unit the parts that it keeps under "
+               "within(s), so that unit still computes with the old values: call reshard() of "
+               "every unit, whatever its state"},
+              {fits(second),
                "You changed the shards while an earlier forward had left a unit unsharded, so that "
                "unit still computes with the old values"}});
+}
+
+void check_frozen(Check& check, const State& observed, const State& right, const Json& options) {
+  if (!is_wrong_where_frozen(observed, right, options)) return;
+  check.that(observed.size() == right.size(),
+             fmt::format("there is no slice of {}", fmt::join(wrong_in(observed, right), ", ")),
+             "slices of every parameter",
+             {{true, "You left out the frozen parameters of units, which are part of the state"}});
+  if (!check.ok()) return;
+  check_state(check, observed, right,
+              {{true,
+                "You left the frozen parameters of units as they were, but they are loaded like "
+                "any other"}});
 }
 
 std::vector<float> floats_of(const Json& bits) {
@@ -216,6 +235,29 @@ std::vector<std::string> names_in(const State& state) {
   std::vector<std::string> names;
   for (const auto& [name, values] : state) names.push_back(name);
   return names;
+}
+
+std::vector<std::string> parameters_in(const State& state) {
+  std::vector<std::string> names = names_in(state);
+  std::erase_if(names, [](const std::string& name) { return !name.starts_with("param/"); });
+  return names;
+}
+
+std::vector<std::string> wrong_in(const State& observed, const State& right) {
+  std::vector<std::string> paths;
+  for (const auto& [name, values] : right) {
+    const auto found = observed.find(name);
+    if (found != observed.end() && found->second == values) continue;
+    paths.push_back(name.substr(name.find('/') + 1));
+  }
+  return paths;
+}
+
+bool is_wrong_where_frozen(const State& observed, const State& right, const Json& options) {
+  const std::vector<std::string> paths = wrong_in(observed, right);
+  return !paths.empty() && std::all_of(paths.begin(), paths.end(), [&](const std::string& path) {
+    return is_frozen(options, path);
+  });
 }
 
 }  // namespace fsdp::graded

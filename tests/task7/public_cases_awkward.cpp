@@ -11,6 +11,15 @@ const Json kToy = {{"model", "toy"}, {"width", 3}};
 /// Everything whose shape depends on the vocabulary, and nothing else.
 const Json kIgnoredEnds = {{"ignored", {"model.embed_tokens", "lm_head"}}, {"micro_batches", 4}};
 const Json kEight = {{"micro_batches", 8}, {"clip", 0.5}};
+/// In units and ignored, frozen parameters beside others; the last unit, which is kept until
+/// backward, is frozen. Blocks have two flat parameters.
+const Json kFrozenParts = {
+    {"ignored", {"model.layers.1.mlp.up_proj.weight", "model.layers.1.self_attn.q_proj"}},
+    {"frozen", {"model.layers.0", "model.layers.1.mlp.up_proj", "model.norm", "lm_head"}},
+    {"no_decay", {"mlp"}},
+    {"micro_batches", 4},
+    {"clip", 0.5}};
+const Json kMixed = {{"param", "bfloat16"}, {"reduce", "float32"}};
 /// A history that leaves units unsharded where nobody expects them.
 const Json kAbandons = {{"abandons", true}, {"evaluates", true}, {"steps", 4}};
 
@@ -41,19 +50,18 @@ TEST_CASE("The group is split once for all units", "[7.1]") {
 }
 
 TEST_CASE("The units follow all options at once", "[7.1]") {
-  const Json mixed = {{"param", "bfloat16"}, {"reduce", "float32"}};
   judge_units({.world_size = 4,
-               .options = with(mixed, {{"group", 2},
-                                       {"ignored", {"model.norm"}},
-                                       {"no_decay", {"norm"}},
-                                       {"offload", "gradients"}})});
+               .options = with(kMixed, {{"group", 2},
+                                        {"ignored", {"model.norm"}},
+                                        {"no_decay", {"norm"}},
+                                        {"offload", "gradients"}})});
   judge_units(
-      {.world_size = 4, .options = with(mixed, {{"group", 2}, {"meta", true}, {"tied", true}})});
+      {.world_size = 4, .options = with(kMixed, {{"group", 2}, {"meta", true}, {"tied", true}})});
   judge_units({.world_size = 2,
-               .options = with(mixed, {{"meta", true},
-                                       {"frozen", {"model.layers.0"}},
-                                       {"no_decay", {"norm"}},
-                                       {"ignored", {"lm_head"}}})});
+               .options = with(kMixed, {{"meta", true},
+                                        {"frozen", {"model.layers.0"}},
+                                        {"no_decay", {"norm"}},
+                                        {"ignored", {"lm_head"}}})});
   judge_units(
       {.world_size = 3, .options = {{"meta", true}, {"group", 1}, {"offload", "parameters"}}});
   judge_units({.world_size = 2,
@@ -196,6 +204,17 @@ TEST_CASE("Four steps, with evaluations and with forwards that no backward follo
       {.world_size = 2, .options = with(with(kEight, kAbandons), {{"ignored", {"model.norm"}}})});
 }
 
+TEST_CASE("The loss scale is part of the plan, for shards and for what is ignored", "[7.4]") {
+  judge_gradients(
+      {.world_size = 2, .options = with(kEight, {{"loss_scale", 32}, {"ignored", {"lm_head"}}})});
+}
+
+TEST_CASE("Only ignored parameters are trained", "[7.4]") {
+  judge_training({.world_size = 2,
+                  .options = with(kEight, {{"ignored", {"model.norm"}},
+                                           {"frozen", {"model.embed", "model.layers", "lm"}}})});
+}
+
 TEST_CASE("The peak of memory matches the formula for small weights too", "[7.4]") {
   judge_memory({.world_size = 2, .options = {{"clip", 0.5}, {"micro_batches", 4}}});
   judge_memory(
@@ -213,6 +232,12 @@ TEST_CASE("A visit also reshards the units that a forward left unsharded", "[7.5
 TEST_CASE("load_full reaches units that a forward left unsharded", "[7.5]") {
   judge_load_full({.options = {{"ranks", 2}, {"abandons", true}}});
   judge_load_full({.options = {{"ranks", 3}, {"abandons", true}, {"tied", true}}});
+}
+
+TEST_CASE("What is frozen is part of the full state, in units and ignored", "[7.5]") {
+  judge_visit({.world_size = 2, .options = with(kFrozenParts, kMixed)});
+  judge_load_full(
+      {.options = with(kFrozenParts, {{"ranks", 4}, {"group", 2}, {"abandons", true}})});
 }
 
 TEST_CASE("load_full refuses a file in which one tensor does not fit", "[7.5]") {
@@ -241,6 +266,14 @@ TEST_CASE("Ignored, frozen parameters are saved with everything else", "[7.6]") 
   judge_resume({.options = with(kEight, {{"ranks", 2},
                                          {"ignored", {"model.embed_tokens", "model.norm"}},
                                          {"frozen", {"model.embed_tokens"}}})});
+}
+
+TEST_CASE("What is frozen is saved and loaded, in units and ignored, whatever the optimizer",
+          "[7.6]") {
+  judge_slices(
+      {.world_size = 2, .options = with(with(kFrozenParts, kMixed), {{"optimizer", "momentum"}})});
+  judge_resume({.options = with(kFrozenParts,
+                                {{"ranks", 4}, {"heirs", 4}, {"group", 2}, {"abandons", true}})});
 }
 
 TEST_CASE("A loaded state is trained, saved and loaded again", "[7.6]") {

@@ -9,7 +9,7 @@ namespace {
 void training(Recorder& recorder) {
   Session session(recorder.asked().options, recorder.shared_group());
   session.shard();
-  session.attach_adamw();
+  session.attach_optimizer();
   const bool measures = recorder.option("measure", false);
   const int steps = recorder.option("steps", 2);
   for (int step = 0; step < steps; ++step) {
@@ -46,7 +46,7 @@ void training(Recorder& recorder) {
 void gradients(Recorder& recorder) {
   Session session(recorder.asked().options, recorder.shared_group());
   session.shard();
-  session.attach_adamw();
+  session.attach_optimizer();
   ShardedModel& model = session.model();
   const optim::StepPlan plan = session.plan();
   model.pieces();  // code that counts parameters may call it early; no gradients yet
@@ -54,7 +54,7 @@ void gradients(Recorder& recorder) {
     model.begin_step(plan);
     for (int m = 0; m < plan.micro_steps; ++m) {
       const auto j = static_cast<int>(plan.micro_batch(m, recorder.rank(), recorder.world_size()));
-      loss_of(session.root(), session.options(), recorder.seed(), 0, j).backward();
+      loss_of(session.root(), session.options(), recorder.seed(), 0, j).backward(plan.loss_scale);
       model.end_micro_step();
     }
     model.finish_gradients();

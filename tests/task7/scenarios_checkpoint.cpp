@@ -32,7 +32,7 @@ void save_without_count(const Json& options, int ranks, std::uint64_t seed,
   in_world(ranks, seed, [&](ProcessGroup& group, Json&) {
     Session session(options, borrowed(group));
     session.shard();
-    session.attach_adamw();
+    session.attach_optimizer();
     session.train(seed, 0, 1);
     io::write_slices(folder, group.rank(), group.size(),
                      session.model().state_slices(group.rank() == 0), {{"note", "from a test"}});
@@ -45,7 +45,7 @@ void save_after(const Json& options, int ranks, std::uint64_t seed, int steps,
   in_world(ranks, seed, [&](ProcessGroup& group, Json&) {
     Session session(options, borrowed(group));
     session.shard();
-    session.attach_adamw();
+    session.attach_optimizer();
     session.train(seed, 0, steps);
     session.model().save_checkpoint(folder, steps, {{"note", "from a test"}});
   });
@@ -87,7 +87,7 @@ void note_counts(Session& session, Json& noted) {
 void slices(Recorder& recorder) {
   Session session(recorder.asked().options, recorder.shared_group());
   session.shard();
-  session.attach_adamw();
+  session.attach_optimizer();
   session.train(recorder.seed(), 0, recorder.option("steps", 2));
   recorder.note("sharded", to_json(session.model().state_slices(/*with_replicated=*/false)));
   recorder.note("all", to_json(session.model().state_slices(/*with_replicated=*/true)));
@@ -109,7 +109,7 @@ void resume(Recorder& recorder) {
     const auto crash = [&](ProcessGroup& group, Json&) {
       Session session(options, borrowed(group));
       session.shard();
-      session.attach_adamw();
+      session.attach_optimizer();
       session.model().save_checkpoint(folder, number, {});
     };
     in_world(ranks + 1, recorder.seed(), crash, &failure, fails_at(2));
@@ -129,7 +129,7 @@ void resume(Recorder& recorder) {
   const auto save = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
-    session.attach_adamw();
+    session.attach_optimizer();
     session.train(recorder.seed(), 0, half);
     noted["peak"] = peak_of([&] {
       session.model().save_checkpoint(folder, number, {{"note", "from a test"}});
@@ -149,7 +149,7 @@ void resume(Recorder& recorder) {
   const auto load = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
-    session.attach_adamw();
+    session.attach_optimizer();
     if (recorder.option("trained", false)) session.train(recorder.seed() + 5, 0, 1);
     if (recorder.option("abandons", false)) session.abandon_forward(recorder.seed(), 0);
     const auto metadata = session.model().load_checkpoint(folder.final(number));
@@ -174,7 +174,7 @@ void resume(Recorder& recorder) {
   const auto load_again = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
-    session.attach_adamw();
+    session.attach_optimizer();
     session.model().load_checkpoint(folder.final(number + 5));
     note_counts(session, noted);
     noted["all"] = to_json(session.model().state_slices(true));
@@ -194,7 +194,7 @@ void damaged(Recorder& recorder) {
   const auto load = [&](ProcessGroup& group, Json& noted) {
     Session session(options, borrowed(group));
     session.shard();
-    session.attach_adamw();
+    session.attach_optimizer();
     noted["before"] = to_json(session.model().state_slices(true));
     try {
       session.model().load_checkpoint(folder.final(1));

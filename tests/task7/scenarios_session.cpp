@@ -3,7 +3,6 @@
 #include "comm/world.h"
 #include "graded/device.h"
 #include "graded/precision.h"
-#include "optim/optimizer.h"
 #include "support/numbers.h"
 #include "support/reshard.h"
 #include "task7/session.h"
@@ -71,14 +70,15 @@ void Session::begin_sharding() {
   StepProbe::set_offload(*model_, {.params = !what.empty(), .grads = what == "gradients"});
 }
 
-void Session::attach_adamw() {
-  model_->attach_optimizer([] { return std::make_shared<optim::AdamW>(optim::AdamW::Options{}); });
+void Session::attach_optimizer() {
+  model_->attach_optimizer([this] { return make_optimizer(options_); });
 }
 
 optim::StepPlan Session::plan() const {
   const int micro_steps = options_.value("micro_batches", group_->size()) / group_->size();
   const int all_or_one = options_.value("no_sync", false) ? micro_steps : 1;
-  return {micro_steps, options_.value("per_reduction", all_or_one)};
+  return {micro_steps, options_.value("per_reduction", all_or_one),
+          options_.value("loss_scale", 1.0)};
 }
 
 void Session::abandon_forward(std::uint64_t seed, int step) {
@@ -87,11 +87,15 @@ void Session::abandon_forward(std::uint64_t seed, int step) {
 
 Json Session::evaluate(std::uint64_t seed, int step) {
   const NoGradScope no_tape;
-  Json twice = Json::array();
-  for (int i = 0; i < 2; ++i) {
-    twice.push_back(loss_of(*root_, options_, seed, step, 0).data().item());
+  const auto& units = model_->units();
+  Json noted;
+  noted["sharded"] = std::all_of(units.begin(), units.end(), [](const auto& unit) {
+    return unit->state() == ShardedUnit::State::sharded;
+  });
+  for (const char* which : {"first", "second"}) {
+    noted[which] = loss_of(*root_, options_, seed, step, 0).data().item();
   }
-  return twice;
+  return noted;
 }
 
 void Session::train(std::uint64_t seed, int first, int count,
@@ -110,7 +114,7 @@ void Session::train(std::uint64_t seed, int first, int count,
       const Variable loss =
           is_without ? loss_without_model() : loss_of(*root_, options_, seed, step, j);
       losses.push_back({{"step", step}, {"j", j}, {"loss", loss.data().item()}});
-      loss.backward();
+      loss.backward(plan.loss_scale);
       model_->end_micro_step();
     }
     model_->finish_gradients();

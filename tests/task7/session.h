@@ -3,11 +3,11 @@
 ///
 /// Options besides those of models.h: wrap (paths of the modules that become units; none: the
 /// default policy), ignored, no_decay, group (reshard after forward), depth, limit, meta (the model
-/// is built without memory); micro_batches (J of the global batch), steps, clip, no_sync (L = M) or
-/// per_reduction (L); abandons (before a step begins, and again before it updates, a forward is
-/// recorded that no backward follows); evaluates (after each update, without a tape); param and
-/// reduce (mixed precision, graded/precision.h); offload ("parameters" or "gradients", which
-/// includes these; for begin_sharding() alone).
+/// is built without memory); micro_batches (J of the global batch), steps, clip, loss_scale,
+/// no_sync (L = M) or per_reduction (L); abandons (before a step begins, and again before it
+/// updates, a forward is recorded that no backward follows); evaluates (after each update, without
+/// a tape); param and reduce (mixed precision, graded/precision.h); offload ("parameters" or
+/// "gradients", which includes these; for begin_sharding() alone).
 #pragma once
 
 #include "graded/recorder.h"
@@ -30,14 +30,15 @@ class Session {
   /// All three steps of the constructor, or none of them.
   void shard();
   void begin_sharding();
-  void attach_adamw();
+  void attach_optimizer();
 
   /// How the case cuts a step into micro-steps.
   optim::StepPlan plan() const;
   /// A forward that is recorded, and that no backward follows.
   void abandon_forward(std::uint64_t seed, int step);
-  /// The loss of micro-batch 0 of a step as the model is now, twice: the first forward leaves no
-  /// unit unsharded, so the second comes from the shards alone.
+  /// The loss of micro-batch 0 of a step as the model is now, {first, second}: the first forward
+  /// leaves no unit unsharded, so the second comes from the shards alone. And {sharded}: whether
+  /// every unit was sharded before.
   Json evaluate(std::uint64_t seed, int step);
   /// Steps [first, first + count) of a training; `after` is called after each, before zero_grad.
   void train(std::uint64_t seed, int first, int count,

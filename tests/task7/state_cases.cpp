@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace fsdp::graded {
 namespace {
 
@@ -96,7 +98,13 @@ std::vector<Cause> causes_of_rounding(const State& observed, const Case& asked) 
     const State part = part_of(observed, asked.options, ignored);
     return part != right && part == as_read(right, asked);
   };
-  return {{is_as_read(false),
+  const State ignored = part_of(scaled(asked), asked.options, true);
+  const State copies = part_of(observed, asked.options, true);
+  return {{is_wrong_where_frozen(copies, ignored, asked.options) &&
+               as_read(copies, asked) == as_read(ignored, asked),
+           "You passed the copies of frozen ignored parameters in param_dtype, but what is frozen "
+           "has masters too"},
+          {is_as_read(false),
            "You passed what the model reads, rounded to param_dtype, and not the shards, which are "
            "the masters"},
           {is_as_read(true),
@@ -108,11 +116,26 @@ std::vector<Cause> causes_of_rounding(const State& observed, const Case& asked) 
 std::vector<Cause> causes_of_not_loading(const State& masters, const State& copies,
                                          const State& saved, const Case& asked) {
   const State built = part_of(eager(asked.options, asked.seed).state, asked.options, true);
-  return {{masters == built && masters != saved && copies == as_read(saved, asked),
+  return {{is_wrong_where_frozen(masters, saved, asked.options),
+           "You left the frozen ones of the ignored parameters as they were, but load_full reads "
+           "every parameter"},
+          {masters == built && masters != saved && copies == as_read(saved, asked),
            "You read them into the copies in param_dtype, variable.data(), which the next "
            "refresh() overwrites, and not into their masters"},
           {masters == built && copies == as_read(built, asked),
            "You read what is sharded, and left the ignored parameters as they were"}};
+}
+
+/// The paths, in alphabetical order, of what is not in the first flat parameter of a unit.
+Names beyond_first_flats(const Plan& plan) {
+  Names paths;
+  for (const WantedUnit& unit : plan.units) {
+    for (std::size_t i = 1; i < unit.flats.size(); ++i) {
+      paths.insert(paths.end(), unit.flats[i].paths.begin(), unit.flats[i].paths.end());
+    }
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 void check_one_unit(const Observations& seen, int rank, const char* what, std::int64_t grown,
@@ -151,14 +174,18 @@ int ranks_of(const Case& asked) { return asked.options.value("ranks", 2); }
 void judge_visit(const Setup& setup) {
   const Observations& seen = run("visit", setup);
   const Plan plan = plan_of(seen.asked());
-  const bool is_mixed = precision_of(seen.asked().options).param_dtype.has_value();
+  const Json& options = seen.asked().options;
+  const bool is_mixed = precision_of(options).param_dtype.has_value();
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check order("7.5", "every parameter is visited once, unit by unit, on every rank", seen);
     Names paths;
     for (const Json& each : seen.at(rank, "visited")) {
       paths.push_back(each.at("path").get<std::string>());
     }
-    Names turned = order_of(plan), trained;
+    Names turned = order_of(plan), trained, not_both = order_of(plan);
+    std::erase_if(not_both, [&](const std::string& path) {
+      return is_frozen(options, path) && is_ignored(options, path);
+    });
     std::rotate(turned.begin(), turned.end() - std::ssize(plan.replicated), turned.end());
     for (const WantedUnit& unit : plan.units) {
       for (const WantedFlat& flat : unit.flats) {
@@ -170,6 +197,8 @@ void judge_visit(const Setup& setup) {
         "the visits", paths, order_of(plan),
         {{paths == turned, "You visited the ignored parameters before the units"},
          {paths == trained, "You left out what is frozen, which is part of the state"},
+         {paths == not_both,
+          "You left out the frozen ones of the ignored parameters, which are part of the state"},
          {rank > 0 && paths == plan.replicated,
           "You called visit on rank 0 only, but every rank visits every parameter"}});
     if (order.ok()) check_shapes(seen, rank);
@@ -301,7 +330,12 @@ void judge_load_full(const Setup& setup) {
   check_cover(values.at(0), whole, names_in(sharded));
   if (values.ok()) {
     check_state(values, whole.values, sharded,
-                {{true, "You read other slices than those that are in this rank's shard"}});
+                {{is_wrong_where_frozen(whole.values, sharded, asked.options),
+                  "You left the frozen parameters of units as they were, but load_full reads every "
+                  "parameter"},
+                 {wrong_in(whole.values, sharded) == beyond_first_flats(plan_of(asked)),
+                  "You read only the first flat parameter of each unit"},
+                 {true, "You read other slices than those that are in this rank's shard"}});
   }
   for (int rank = 0; rank < ranks_of(asked) && values.ok(); ++rank) {
     Check now("7.5", "after load_full the model computes with the loaded values", seen);

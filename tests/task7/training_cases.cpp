@@ -65,6 +65,19 @@ void check_evaluations(const Observations& seen, int rank, const Single& expecte
   }
 }
 
+/// What gradients say that were not divided by the loss scale.
+std::vector<Cause> causes_of_scale(const State& observed, State right, const Case& asked,
+                                   const char* of) {
+  const auto scale = asked.options.value("loss_scale", 1.0F);
+  for (auto& [name, values] : right) {
+    for (float& each : values) each *= scale;
+  }
+  return {{scale != 1 && observed == right,
+           fmt::format("You passed only a part of the plan on: the gradients of {} are {} times "
+                       "too large, because they were not divided by its loss_scale",
+                       of, scale)}};
+}
+
 /// One reduction of each flat vector for every L micro-steps, whatever M is.
 void check_reductions(const Observations& seen, int rank) {
   const Case& asked = seen.asked();
@@ -87,6 +100,13 @@ void check_reductions(const Observations& seen, int rank) {
                          "You did not pass L on: there is one reduction per micro-step"}});
 }
 
+bool trains_no_shard(const Plan& plan) {
+  return std::none_of(plan.units.begin(), plan.units.end(), [](const WantedUnit& unit) {
+    return std::any_of(unit.flats.begin(), unit.flats.end(),
+                       [](const WantedFlat& flat) { return flat.trainable; });
+  });
+}
+
 void check_counts_of(const Observations& seen, int rank, std::int64_t steps) {
   const auto counts = seen.at(rank, "counts").get<std::vector<std::int64_t>>();
   Check check("7.4", "each of the two optimizers is called once per step", seen);
@@ -96,7 +116,10 @@ void check_counts_of(const Observations& seen, int rank, std::int64_t steps) {
                          "ignored parameters"}});
   if (counts[1] < 0) return;
   check.equal("the step count of the optimizer of ignored parameters", counts[1], steps,
-              {{counts[1] == 0,
+              {{counts[1] == 0 && counts[0] == steps && trains_no_shard(plan_of(seen.asked())),
+                "You updated the ignored parameters only if a sharded one is trained, but here all "
+                "of those are frozen"},
+               {counts[1] == 0,
                 "You never updated the ignored parameters: they still have their initial values"}});
 }
 
@@ -177,6 +200,8 @@ void judge_gradients(const Setup& setup) {
                       "whole gradient"
                     : "the gradients stay as they are until zero_grad: step only reads them",
                 seen);
+    const Cause changed_in_step = {key == "updated",
+                                   "You changed the gradients in step(), which only reads them"};
     Assembled whole;
     for (int rank = 0; rank < world_size; ++rank) {
       Check now("7.4", "pieces() holds the gradients that exist when it is called", seen);
@@ -202,8 +227,8 @@ void judge_gradients(const Setup& setup) {
       const State copies = part_of(all, asked.options, true);
       check.at(rank).that(own.values.empty() <= copies.empty(),
                           "pieces() has none of the replicated gradients", "all of them");
-      const std::vector<Cause> causes = {
-          {key == "updated", "You changed the gradients in step(), which only reads them"}};
+      std::vector<Cause> causes = causes_of_scale(own.values, copies, asked, "ignored parameters");
+      causes.push_back(changed_in_step);
       check_values(check, own.values, copies, world_size, causes);
     }
     if (!check.ok()) break;
@@ -211,9 +236,9 @@ void judge_gradients(const Setup& setup) {
     const State sharded = part_of(all, asked.options, false);
     check_cover(check, whole, names_in(sharded));
     if (check.ok()) {
-      check_values(
-          check, whole.values, sharded, world_size,
-          {{key == "updated", "You changed the gradients in step(), which only reads them"}});
+      std::vector<Cause> causes = causes_of_scale(whole.values, sharded, asked, "shards");
+      causes.push_back(changed_in_step);
+      check_values(check, whole.values, sharded, world_size, causes);
     }
     if (clipped) continue;
     for (int rank = 0; rank < world_size; ++rank) {
