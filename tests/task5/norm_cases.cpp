@@ -263,6 +263,10 @@ void judge_clip(const Setup& setup) {
     if (!finite.ok()) continue;
     finite.at(rank).refused("clipping with an infinite or NaN gradient on one rank",
                             seen.at(rank, "bad"), "Error", {"norm"});
+    const Json& unlimited = seen.at(rank, "bad without a limit");
+    finite.refused("the same with an infinite max_norm", unlimited, "Error", {"norm"},
+                   {{unlimited.at("type") == "none",
+                     "You returned the norm without a check when max_norm is infinite"}});
     const auto second = gradients_of(asked, 2, rank);
     for (std::size_t i = 0, next_of = 0; i < specs.size(); ++i) {
       if (!specs[i].trainable || next_of++ == 0) continue;  // the first holds what is bad

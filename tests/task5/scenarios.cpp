@@ -210,6 +210,8 @@ void clip(Recorder& recorder) {
   shards.set_gradients(2);
   spoil(recorder, shards);
   recorder.attempt("bad", [&] { optimizer.clip_grad_norm(1); });
+  recorder.attempt("bad without a limit",
+                   [&] { optimizer.clip_grad_norm(std::numeric_limits<double>::infinity()); });
   note_values(recorder, shards, "bad ");
 }
 
