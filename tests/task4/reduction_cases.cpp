@@ -124,11 +124,6 @@ void judge_start_reduce(const Setup& setup) {
                        : "You set reducing_ in a micro-step that only adds: nothing is in flight"},
                   {!in_flight.empty() && reducing.empty(),
                    "You did not set reducing_: nothing will finish this reduction"}});
-      Check owner(step, "what is reduced counts as REDUCE_SCATTER of its unit", seen);
-      owner.at(rank, unit.name)
-          .equal("what was allocated for the reduction", leaves_of,
-                 std::vector<std::string>(leaves_of.size(), "alloc reduce_scatter " + unit.name),
-                 {{true, "You named another owner: its first name is that of the unit"}});
       Check room(step,
                  "the shard is reduced into a new leaf of n elements, and sums of micro-steps are "
                  "kept like the carries of a binary counter",
@@ -164,6 +159,17 @@ void judge_start_reduce(const Setup& setup) {
                    fmt::format("You added micro-steps in the dtype of the gradient, {}. Cast "
                                "full_grad() to reduce_dtype(), {}, before you push it to `full`",
                                name_of(sums.gradient), name_of(sums.dtype))}});
+      // A trace shows only what has an owner.
+      const std::size_t at_least = reduces ? unit.trainable().size() * (is_copy ? 2 : 1) : 0;
+      Check owner(step, "what is reduced counts as REDUCE_SCATTER of its unit", seen);
+      owner.at(rank, unit.name)
+          .equal("what was allocated for the reduction", leaves_of,
+                 std::vector<std::string>(std::max(leaves_of.size(), at_least),
+                                          "alloc reduce_scatter " + unit.name),
+                 {{room.ok() && leaves_of.size() < at_least,
+                   "You gave something no owner: give the AllocationScope an Owner with the name "
+                   "of the unit, for the leaf and for a copy that a cast makes"},
+                  {true, "You named another owner: its first name is that of the unit"}});
     }
     const auto flats = unit.trainable();
     const auto reductions = static_cast<std::size_t>(steps / group);
