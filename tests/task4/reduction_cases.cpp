@@ -167,8 +167,8 @@ void judge_start_reduce(const Setup& setup) {
                  std::vector<std::string>(std::max(leaves_of.size(), at_least),
                                           "alloc reduce_scatter " + unit.name),
                  {{room.ok() && leaves_of.size() < at_least,
-                   "You gave something no owner: give the AllocationScope an Owner with the name "
-                   "of the unit, for the leaf and for a copy that a cast makes"},
+                   "The leaf has no owner, or the copy that the cast makes: give the "
+                   "AllocationScope an Owner with the name of the unit"},
                   {true, "You named another owner: its first name is that of the unit"}});
     }
     const auto flats = unit.trainable();
