@@ -13,9 +13,9 @@
 
 namespace fsdp {
 
-/// The kernel of an operation, such as `kernel_of<ops::swiglu>`, which has the operation's own type.
-/// The operation has checked its operands, and the kernel checks nothing again. It gives the device
-/// its work and returns; only a function that returns a value waits for it. Null: there is none.
+/// The kernel of an operation, such as `kernel_of<ops::swiglu>`, of the operation's own type. The
+/// operation has checked its operands, and the kernel checks nothing again. It gives the device its
+/// work and returns; only a function that returns a value waits for it. Null: there is none.
 template <auto operation>
 inline decltype(operation) kernel_of = nullptr;
 

@@ -87,7 +87,7 @@ TEST_CASE("A step over whole parameters takes what the formula says, on every ra
           MemoryCase test_case = timed_case(world_size);
           test_case.options.recipe.strategy = placement;
           test_case.options.rank = rank;
-          test_case.options.recipe.bucket_bytes = static_cast<std::int64_t>(nbytes);
+          test_case.options.recipe.bucket_bytes = nbytes;
           if (nbytes == 0) test_case.options.recipe.bucket_bytes = 1;
           test_case.options.recipe.zero = {
               .partition = rank % 2 == 0 ? optim::Partition::greedy : optim::Partition::flat,

@@ -1,6 +1,6 @@
 // The table of an accelerator's kernels.
-#include "support/catch.h"
 #include "tensor/device_kernels.h"
+#include "support/catch.h"
 #include "tensor/ops.h"
 
 namespace fsdp {
