@@ -48,7 +48,8 @@ StepWalk::Surroundings StepWalk::surroundings(std::size_t segment, int direction
   }
   if (here == ModelShape::kNoUnit) return all;
   for (int ahead = 0; ahead <= schedule_.gathers_ahead() + 1; ++ahead) {
-    const Unit& unit = units_[static_cast<std::size_t>(here + direction * ahead)];
+    const int place = here + direction * ahead;
+    const Unit& unit = units_[static_cast<std::size_t>(place)];
     all.push_back(static_cast<std::int64_t>(unit.state));
     all.push_back((unit.has_part ? 2 : 0) + (unit.has_cast ? 1 : 0));
     all.push_back(unit.state == State::in_flight ? books_.time_until(unit.gather_end) : 0);
