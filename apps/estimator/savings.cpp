@@ -83,7 +83,7 @@ std::vector<Saving> savings_of(const EstimatorConfig& config) {
              [](TrainConfig& changed) { changed.recipe.replicas = 1; });
   }
   if (recipe.ranks > 1) {
-    consider(config.world_options(2 * recipe.ranks, recipe.replicas) +
+    consider(config.world_options(std::int64_t{2} * recipe.ranks, recipe.replicas) +
                  with_global(2 * training.global_batch_size),
              "twice the ranks, each with the same micro-batch", [&](TrainConfig& changed) {
                changed.recipe.ranks *= 2;

@@ -16,8 +16,8 @@ namespace fsdp {
 /// The kernel of an operation, such as `kernel_of<ops::swiglu>`, of the operation's own type. The
 /// operation has checked its operands, and the kernel checks nothing again. It gives the device its
 /// work and returns; only a function that returns a value waits for it. Null: there is none.
-template <auto operation>
-inline decltype(operation) kernel_of = nullptr;
+template <auto Operation>
+inline decltype(Operation) kernel_of = nullptr;
 
 /// Kernels without an operation of their own in ops.h.
 struct DeviceKernels {
@@ -41,7 +41,7 @@ const DeviceKernels& device_kernels();
 inline bool is_accelerated(Device device) { return device.type == DeviceType::cuda; }
 
 /// "swiglu"
-template <auto operation>
+template <auto Operation>
 constexpr std::string_view name_of_operation() {
   const std::string_view signature = __PRETTY_FUNCTION__;
   const std::size_t begin = signature.find("ops::") + 5;
@@ -49,14 +49,14 @@ constexpr std::string_view name_of_operation() {
 }
 
 /// Calls the accelerator's kernel. @throws Error that names the operation, if it has none
-template <auto operation, class... Operands>
+template <auto Operation, class... Operands>
 auto accelerated(const Operands&... operands) {
   device_kernels();
-  if (kernel_of<operation> == nullptr) {
+  if (kernel_of<Operation> == nullptr) {
     fail("{} has no kernel for CUDA: copy its operands to the cpu, and the result back",
-         name_of_operation<operation>());
+         name_of_operation<Operation>());
   }
-  return kernel_of<operation>(operands...);
+  return kernel_of<Operation>(operands...);
 }
 
 }  // namespace fsdp
