@@ -206,6 +206,7 @@ void StepWalk::forward(MicroStepMemory& memory) {
 }
 
 void StepWalk::forward_segment(std::size_t segment, MicroStepMemory& memory) {
+  ++segments_walked_;
   Unit* unit = unit_of(segment);
   const std::string& name = shape_.segments[segment];
   snap(name, CallState::before_pre_forward, memory);
@@ -247,6 +248,7 @@ void StepWalk::backward(int m, MicroStepMemory& memory) {
 }
 
 void StepWalk::backward_segment(std::size_t segment, int m, MicroStepMemory& memory) {
+  ++segments_walked_;
   Unit* unit = unit_of(segment);
   const std::string& name = shape_.segments[segment];
   const bool is_inside = segments_[segment]->is_checkpointed && !is_around(segment);

@@ -44,6 +44,8 @@ class StepWalk {
   /// around the two that precede them: their last gradients may still travel. For the clock, if
   /// they take the same additions of leaves and nothing is under way when they begin.
   void set_recording(bool on) { records_ = on; }
+  /// Forwards and backwards of segments so far, without those that were passed over.
+  std::int64_t segments_walked() const { return segments_walked_; }
 
  private:
   StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options,
@@ -183,6 +185,7 @@ class StepWalk {
   bool has_state_ = false;
   bool has_tape_ = true;
   bool records_ = true;
+  std::int64_t segments_walked_ = 0;
 };
 
 }  // namespace fsdp::estimate

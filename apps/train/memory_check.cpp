@@ -103,36 +103,25 @@ Saving best_saving(const TrainConfig& config, Work work) {
   const auto halve = [&](const std::string& key, auto field_of) {
     TrainConfig changed = config;
     changed.training.seq_len = config.sequence_length();
-    auto& field = field_of(changed);
-    field = (field + 1) / 2;
-    changed.settle();
+    auto* const field = field_of(changed);
+    *field = (*field + 1) / 2;
     consider(key, "half the " + key, changed);
   };
   using Config = TrainConfig;
-  halve(
-      "training.local_batch_size", [](Config & c) -> auto& { return c.training.local_batch_size; });
-  halve(
-      "training.seq_len", [](Config & c) -> auto& { return c.training.seq_len; });
-  halve(
-      "model.vocab_size", [](Config & c) -> auto& { return c.model.vocab_size; });
-  halve(
-      "model.hidden_size", [](Config & c) -> auto& { return c.model.hidden_size; });
-  halve(
-      "model.num_hidden_layers", [](Config & c) -> auto& { return c.model.num_hidden_layers; });
-  halve(
-      "model.intermediate_size", [](Config & c) -> auto& { return c.model.intermediate_size; });
-  halve(
-      "model.max_position_embeddings",
-      [](Config & c) -> auto& { return c.model.max_position_embeddings; });
+  halve("training.local_batch_size", [](Config& c) { return &c.training.local_batch_size; });
+  halve("training.seq_len", [](Config& c) { return &c.training.seq_len; });
+  halve("model.vocab_size", [](Config& c) { return &c.model.vocab_size; });
+  halve("model.hidden_size", [](Config& c) { return &c.model.hidden_size; });
+  halve("model.num_hidden_layers", [](Config& c) { return &c.model.num_hidden_layers; });
+  halve("model.intermediate_size", [](Config& c) { return &c.model.intermediate_size; });
+  halve("model.max_position_embeddings",
+        [](Config& c) { return &c.model.max_position_embeddings; });
   // Of ranks with a card each, fewer would leave each of them with more.
   if (config.training.device != "cuda" || accelerator()->count() < ranks_on_this_machine(config)) {
-    halve(
-        "parallel.ranks", [](Config & c) -> auto& { return c.recipe.ranks; });
+    halve("parallel.ranks", [](Config& c) { return &c.recipe.ranks; });
   }
   if (config.recipe.replicas > 1) {
-    halve(
-        "parallel.data_parallel_replicate_degree",
-        [](Config & c) -> auto& { return c.recipe.replicas; });
+    halve("parallel.data_parallel_replicate_degree", [](Config& c) { return &c.recipe.replicas; });
   }
   TrainConfig sharded = config;
   if (config.recipe.strategy != optim::Strategy::single)

@@ -21,8 +21,8 @@ class LocalGradients : public GradientEngine {
  public:
   /// Trainable parameters by path; those that do not require a gradient are left out. `masters` of
   /// parameters that the model reads in another format; they are what pieces() lists.
-  /// `compression`: rounds what a rank would send, as ReduceOptions has it, so that a
-  /// single process has the bits of DDP on one rank.
+  /// `compression`: rounds what a rank would send, as ReduceOptions has it, so that one process has
+  /// the bits of DDP on one rank.
   explicit LocalGradients(std::vector<std::pair<std::string, Variable>> parameters,
                           const MasterWeights& masters = {}, std::optional<DType> compression = {});
 

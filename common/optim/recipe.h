@@ -25,7 +25,8 @@ namespace fsdp::optim {
 enum class Strategy {
   single,  ///< whole, in one process (LocalGradients)
   ddp,     ///< whole on every rank (parallel::DdpGradients)
-  zero1,   ///< the same, but a rank has optimizer state only for what it owns
+  zero1,   ///< the same, but a rank has optimizer state, and masters of another format than the
+           ///< model reads, only of what it owns
   zero2,   ///< the same, and it keeps gradients only of what it owns
   fsdp,    ///< 1/S on every rank (fully_shard)
 };

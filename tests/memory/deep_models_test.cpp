@@ -2,7 +2,7 @@
 // through all of them.
 #include "estimate/memory_formula.h"
 #include "estimate/step_walk.h"
-#include "memory/real_training.h"
+#include "planner/timed.h"
 #include "support/catch.h"
 
 #include <vector>
@@ -53,28 +53,15 @@ void check_alike(const nn::TransformerConfig& model, const MemoryOptions& option
   }
 }
 
-// Links from idle to saturated: gathers and reductions end long before they are needed, or lag.
-const std::vector<CostModel> kMachines = {{.ps_per_flop = 1000,
-                                           .ps_per_byte = 20,
-                                           .alpha_ps = 10,
-                                           .link_ps_per_byte = 1,
-                                           .bus_ps_per_byte = 1,
-                                           .host_ps_per_byte = 2},
+// Gathers and reductions end long before they are needed, in boxes or not, or lag.
+const std::vector<CostModel> kMachines = {kSlowKernels,
+                                          kOddMachine,
                                           {.ps_per_flop = 1,
                                            .ps_per_byte = 2,
                                            .alpha_ps = 20'000,
                                            .link_ps_per_byte = 70,
                                            .bus_ps_per_byte = 90,
-                                           .host_ps_per_byte = 20},
-                                          {.ps_per_flop = 3,
-                                           .ps_per_byte = 2,
-                                           .alpha_ps = 500,
-                                           .link_ps_per_byte = 11,
-                                           .bus_ps_per_byte = 7,
-                                           .host_ps_per_byte = 5,
-                                           .ranks_per_box = 2,
-                                           .far_alpha_ps = 900,
-                                           .far_link_ps_per_byte = 31}};
+                                           .host_ps_per_byte = 20}};
 
 }  // namespace
 
@@ -112,5 +99,21 @@ TEST_CASE("Of a deep model, blocks that find what the one before found are walke
         }
       }
     }
+  }
+}
+
+TEST_CASE("Of a thousand blocks, a few are walked in each forward and backward") {
+  nn::TransformerConfig model = odd_model();
+  model.num_hidden_layers = 1000;
+  MemoryOptions options;
+  options.recipe = {.strategy = Strategy::fsdp, .ranks = 4};
+  for (const int depth : {0, 1, 3}) {
+    options.recipe.sharding.prefetch_depth = depth;
+    Books books(options);
+    books.open_bytes();
+    StepWalk walk(model, options, books);
+    walk.set_recording(false);
+    walk.next_step();
+    CHECK(walk.segments_walked() < 2 * (10 + 2 * depth));
   }
 }
