@@ -122,6 +122,19 @@ def rates(table: Table, programs: Programs, sizes: Sizes) -> dict[str, float]:
     return found
 
 
+def kernels(table: Table, programs: Programs, sizes: Sizes, found: dict[str, float]) -> None:
+    """Each kernel of a training in bfloat16 alone, beside the rate of what limits it."""
+    for model, words in sizes.models.items():
+        shape = [word for word in words if "activation_checkpoint" not in word]
+        for kernel in json.loads(programs.output_of("bench_cuda_rates", "kernels", *shape)):
+            what, seconds = f"{model}: {kernel['name']}", kernel["seconds"]
+            least = max(kernel["operations"] / found["bfloat16"], kernel["bytes"] / found["copy"])
+            amount = (f"{kernel['operations'] / seconds / 1e12:.3g} TFLOP/s" if kernel["operations"]
+                      else f"{kernel['bytes'] / seconds / 1e9:.4g} GB/s")
+            table.add(what, f"{1e6 * seconds:.4g} us, {amount}, {100 * least / seconds:.0f} % of "
+                      "what products and copies allow")
+
+
 def bits(table: Table, programs: Programs, sizes: Sizes) -> None:
     """One process and FSDP, on one device and in one format, agree in every bit."""
     for name in ("float32", "bfloat16"):
@@ -219,6 +232,7 @@ def main() -> int:
     speeds: dict[str, float] = {}
     parts: dict[str, Callable[[], None]] = {
         "rates": lambda: found.update(rates(table, programs, sizes)),
+        "kernels": lambda: kernels(table, programs, sizes, found),
         "steps": lambda: speeds.update(steps(table, programs, sizes, found["bfloat16"])),
         "tests": lambda: suite(table, programs, cards),
         "bits": lambda: bits(table, programs, sizes),

@@ -140,8 +140,16 @@ def _left_over(staging: Staging) -> list[str]:
     alive = [pid for pid, uid, _ in jail.processes() if uid in mine]
     left = [f"{len(alive)} processes outlive it"] if alive else []
     files = [entry.path for folder in (*jail.SHARED, manifest.ROOT) for entry in os.scandir(folder)
-             if entry.stat(follow_symlinks=False).st_uid in mine]
+             if _owner(entry) in mine]
     return left + [f"{path} outlives it" for path in files]
+
+
+def _owner(entry: os.DirEntry[str]) -> int | None:
+    """Its user's number; None if another run has removed its own file since the folder was read."""
+    try:
+        return entry.stat(follow_symlinks=False).st_uid
+    except FileNotFoundError:
+        return None
 
 
 def _gist(said: str) -> str:

@@ -4,10 +4,13 @@
 //   bench_cuda_rates rates ROWS BYTES       products of ROWS x ROWS matrices in each format, in
 //                                           floating-point operations per second, and copies of
 //                                           BYTES from device to device, in bytes moved per second
+//   bench_cuda_rates kernels KEY=VALUE …    of a configuration: each kernel's seconds, the fewest
+//                                           bytes that it can move, and its operations
 //   bench_cuda_rates training KEY=VALUE …   of a configuration, each as --section.key=value: the
 //                                           bound of a rank's bytes, and operations per token
 #include "base/check.h"
-#include "bench/support/measure.h"
+#include "bench/cuda/kernel_rates.h"
+#include "bench/cuda/timed.h"
 #include "device/context.h"
 #include "estimator/device_bound.h"
 #include "program/program.h"
@@ -23,28 +26,11 @@ using namespace fsdp;
 
 namespace {
 
-/// Seconds of one call: the card gets several before the host waits.
-double seconds_of(const std::function<void()>& call) {
-  constexpr int kCalls = 10;
-  const auto calls = [&] {
-    for (int i = 0; i < kCalls; ++i) call();
-    Context::current().rank_device().synchronize();
-  };
-  calls();  // the first chooses an algorithm
-  return bench::best_time(calls) / kCalls;
-}
-
 double product_rate(std::int64_t rows, DType dtype) {
-  // Ordinary numbers: with constant ones a card needs less power, and is faster.
-  const Tensor numbers = Tensor::empty({rows, rows});
-  {
-    const DeviceScope on_cpu(kCpu);
-    ops::copy(numbers, bench::values({rows, rows}));
-  }
-  const Tensor a = Tensor::empty({rows, rows}, dtype), b = Tensor::empty({rows, rows}, dtype);
+  const Tensor a = bench::device_values({rows, rows}, dtype);
+  const Tensor b = bench::device_values({rows, rows}, dtype);
   const Tensor out = Tensor::empty({rows, rows}, dtype);
-  for (const Tensor& operand : {a, b}) ops::copy(operand, numbers);
-  const double seconds = seconds_of(
+  const double seconds = bench::device_seconds(
       [&] { ops::matmul(out, a, ops::Transpose::no, b, ops::Transpose::no, ops::Write::set); });
   const auto n = static_cast<double>(rows);
   return 2 * n * n * n / seconds;
@@ -52,7 +38,8 @@ double product_rate(std::int64_t rows, DType dtype) {
 
 double copy_rate(std::int64_t nbytes) {
   const Tensor from = Tensor::zeros({nbytes / 4}), to = Tensor::zeros({nbytes / 4});
-  return 2 * static_cast<double>(from.nbytes()) / seconds_of([&] { ops::copy(to, from); });
+  return 2 * static_cast<double>(from.nbytes()) /
+         bench::device_seconds([&] { ops::copy(to, from); });
 }
 
 int print_rates(std::int64_t rows, std::int64_t nbytes) {
@@ -87,6 +74,22 @@ int print_training(std::vector<std::string> words) {
   return 0;
 }
 
+int print_kernels(std::vector<std::string> words) {
+  const train::TrainConfig config = train::load_config(std::nullopt, words);
+  Context context({.device = kCuda});
+  const ContextScope scope(context);
+  std::string json;
+  for (const bench::KernelRate& rate : bench::kernel_rates(
+           config.model, config.training.local_batch_size, config.sequence_length())) {
+    json += fmt::format("{}{{\"name\": \"{}\", \"seconds\": {:.6g}, \"bytes\": {:.6g}, "
+                        "\"operations\": {:.6g}}}",
+                        json.empty() ? "" : ", ", rate.name, rate.seconds, rate.nbytes,
+                        rate.operations);
+  }
+  program::print_line(fmt::format("[{}]", json));
+  return 0;
+}
+
 int run(const std::vector<std::string>& words) {
   if (words.size() == 3 && words[0] == "rates") {
     return print_rates(std::stoll(words[1]), std::stoll(words[2]));
@@ -94,7 +97,12 @@ int run(const std::vector<std::string>& words) {
   if (!words.empty() && words[0] == "training") {
     return print_training({words.begin() + 1, words.end()});
   }
-  throw InputError("the words are rates ROWS BYTES, or training --section.key=value …");
+  if (!words.empty() && words[0] == "kernels") {
+    return print_kernels({words.begin() + 1, words.end()});
+  }
+  throw InputError(
+      "the words are rates ROWS BYTES, kernels --section.key=value …, or training "
+      "--section.key=value …");
 }
 
 }  // namespace
