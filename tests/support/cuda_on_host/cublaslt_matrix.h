@@ -109,7 +109,8 @@ void multiply(const Product& product, const Matrix& a, const Matrix& b, const Ma
   for (std::uint64_t i = 0; i < d.layout.rows; ++i) {
     for (std::uint64_t j = 0; j < d.layout.columns; ++j) {
       T sum = 0;
-      for (std::uint64_t k = 0; k < terms; ++k) {
+      // Not the CPU's order: a card does not have its bits, and a test must not rely on them.
+      for (std::uint64_t k = terms; k-- > 0;) {
         const T x = static_cast<T>(across_a ? a.get(k, i) : a.get(i, k));
         const T y = static_cast<T>(across_b ? b.get(j, k) : b.get(k, j));
         sum = std::fma(x, y, sum);
