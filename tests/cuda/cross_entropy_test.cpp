@@ -17,8 +17,8 @@ struct Logits {
   std::int64_t rows, width, skip;
 };
 const std::vector<Logits>& some_logits() {
-  static const std::vector<Logits> all = {
-      {1, 1, 0}, {3, 31, 1}, {300, 5, 0}, {5, 132, 0}, {2, 1029, 0}};
+  static const std::vector<Logits> all = {{1, 1, 0},   {3, 31, 1},   {300, 5, 0},
+                                          {5, 132, 0}, {2, 1029, 0}, {1, 4120, 0}};
   return all;
 }
 

@@ -14,10 +14,12 @@ namespace {
 struct Lookup {
   std::int64_t rows, width, vocabulary, skip;
 };
-/// More rows than a warp compares at once, and than a block has; wider than a warp and a block.
+/// More rows than a warp compares at once, and than a block has; wider than a warp and a block;
+/// tokens at no multiple of 16 bytes.
 const std::vector<Lookup>& some_lookups() {
-  static const std::vector<Lookup> all = {
-      {1, 1, 1, 0}, {70, 5, 7, 1}, {33, 64, 40, 0}, {9, 1029, 3, 0}, {0, 8, 5, 0}};
+  static const std::vector<Lookup> all = {{1, 1, 1, 0},    {70, 5, 7, 1}, {33, 64, 40, 0},
+                                          {9, 1029, 3, 0}, {0, 8, 5, 0},  {300, 12, 90, 0},
+                                          {300, 12, 40, 3}};
   return all;
 }
 
@@ -30,7 +32,7 @@ void check_embedding(const Lookup& s) {
   ops::embedding(expected, on_cpu(table, {s.vocabulary, s.width}), on_cpu(tokens, {s.rows}));
   const Outputs outputs = same_in_some_plans([&](cudaStream_t stream) {
     DeviceValues<T> out(stream, values<T>(s.rows * s.width, 9), s.skip), from(stream, table, 0);
-    DeviceValues<std::int32_t> at(stream, tokens, 0);
+    DeviceValues<std::int32_t> at(stream, tokens, s.skip);
     DeviceError error(stream);
     fsdp::cuda::embedding(stream, out.data(), from.data(), at.data(), s.rows, s.width, s.vocabulary,
                           error.data());
@@ -62,7 +64,7 @@ void check_backward(const Lookup& s, bool add) {
                           add ? ops::Write::add : ops::Write::set);
   const Outputs outputs = same_in_some_plans([&](cudaStream_t stream) {
     DeviceValues<T> to(stream, held, 0), dy(stream, dout, s.skip);
-    DeviceValues<std::int32_t> at(stream, tokens, 0);
+    DeviceValues<std::int32_t> at(stream, tokens, s.skip);
     DeviceError error(stream);
     fsdp::cuda::embedding_backward(stream, to.data(), dy.data(), at.data(), s.rows, s.width,
                                    s.vocabulary, add, error.data());
@@ -112,7 +114,7 @@ TEST_CASE("the first token outside the vocabulary is reported and has no effect"
                           ops::Write::add);
   const Outputs outputs = same_in_some_plans([&](cudaStream_t stream) {
     DeviceValues<float> y(stream, held, 0), from(stream, table, 0), dy(stream, dout, 0);
-    DeviceValues<std::int32_t> at(stream, tokens, 0);
+    DeviceValues<std::int32_t> at(stream, tokens, s.skip);
     DeviceError forward(stream), backward(stream);
     fsdp::cuda::embedding(stream, y.data(), from.data(), at.data(), s.rows, s.width, s.vocabulary,
                           forward.data());

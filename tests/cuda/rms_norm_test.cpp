@@ -17,10 +17,11 @@ constexpr double kEps = 1e-5;
 struct Rows {
   std::int64_t rows, width, skip;
 };
-/// One warp, a part of it, several warps, more elements than a block takes at once.
+/// A part of a warp's four elements a lane, more of them, a block a row, whole fours of that; more
+/// rows than a block of the weight's gradient takes at once.
 const std::vector<Rows>& some_rows() {
-  static const std::vector<Rows> all = {{1, 1, 0},   {3, 31, 1},  {33, 64, 0},
-                                        {2, 130, 2}, {5, 257, 0}, {2, 1029, 0}};
+  static const std::vector<Rows> all = {{1, 1, 0},   {3, 31, 1},   {33, 64, 0},  {2, 130, 2},
+                                        {5, 257, 0}, {2, 1029, 0}, {2, 1032, 0}, {1100, 20, 0}};
   return all;
 }
 
@@ -101,6 +102,35 @@ TEMPLATE_TEST_CASE("rms_norm's backward on CUDA memory sets, adds, and works in 
   for (const Rows& s : some_rows()) {
     check_backward<TestType>(s, false, s.skip == 0);
     check_backward<TestType>(s, true, false);
+  }
+}
+
+TEST_CASE("the bits of rms_norm and its gradients do not depend on addresses", "[kernels]") {
+  for (const std::int64_t width : {264, 1032}) {
+    const Rows s{3, width, 0};
+    const Inputs<BFloat16> in(s);
+    const auto at = [&](std::int64_t skip) {
+      return in_plans(false, [&](cudaStream_t stream) {
+        const std::vector<BFloat16> fresh(in.x.size());
+        DeviceValues<BFloat16> y(stream, fresh, skip), dx(stream, fresh, skip),
+            dw(stream, in.held_weight, skip), x(stream, in.x, skip), w(stream, in.weight, skip),
+            dy(stream, in.dout, skip);
+        DeviceValues<float> rstd(stream, in.rstd, 0);
+        fsdp::cuda::rms_norm(stream, y.data(), rstd.data(), x.data(), w.data(), s.rows, width,
+                             kEps);
+        fsdp::cuda::rms_norm_backward(stream, dx.data(), false, dw.data(), false, dy.data(),
+                                      x.data(), w.data(), rstd.data(), s.rows, width);
+        x.drop();
+        w.drop();
+        dy.drop();
+        return Outputs{y.take({s.rows, width}), dx.take({s.rows, width}), dw.take({width}),
+                       rstd.take({s.rows})};
+      });
+    };
+    const Outputs aligned = at(0), elsewhere = at(1);
+    for (std::size_t i = 0; i < aligned.size(); ++i) {
+      CHECK(ops::equal_bits(aligned[i], elsewhere[i]));
+    }
   }
 }
 

@@ -29,9 +29,9 @@ struct LogSum {
   }
 };
 
-/// The sum over a block of whole warps, in thread 0.
-__device__ LogSum total_of_block(LogSum mine) {
-  __shared__ float highest[32], sums[32];
+/// The sum over the threads of a row, in its first.
+__device__ LogSum total_of_row(LogSum mine) {
+  __shared__ float highest[kThreads / 32], sums[kThreads / 32];
   const unsigned warp = threadIdx.x / 32, warps = blockDim.x / 32;
   for (int apart = 16; apart > 0; apart /= 2) {
     LogSum other;
@@ -39,6 +39,7 @@ __device__ LogSum total_of_block(LogSum mine) {
     other.sum = __shfl_down_sync(kWholeWarp, mine.sum, apart);
     mine.add(other);
   }
+  if (warps == 1) return mine;
   if (threadIdx.x % 32 == 0) {
     highest[warp] = mine.highest;
     sums[warp] = mine.sum;
@@ -55,20 +56,38 @@ __device__ LogSum total_of_block(LogSum mine) {
   return mine;
 }
 
+constexpr int kFours =
+    4;  // of a thread, before their sum joins the others: two exponentials a time
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    log_sum_kernel(float* lse, const T* logits, std::int64_t width) {
-  const std::int64_t row = blockIdx.x;
+    log_sum_kernel(float* lse, const T* logits, std::int64_t rows, std::int64_t width) {
+  const std::int64_t row = row_of_thread(), apart = 4 * static_cast<std::int64_t>(blockDim.x);
+  if (row >= rows) return;
   LogSum sum;
-  for_fours_of_row(width, [&](std::int64_t i) {
-    float x[4];
-    load_four(x, logits + row * width + i, width - i, -INFINITY);
-    LogSum four;
-    for (int j = 0; j < 4; ++j) four.highest = fmaxf(four.highest, x[j]);
-    for (int j = 0; j < 4; ++j) four.sum += expf(x[j] - four.highest);
-    sum.add(four);
-  });
-  sum = total_of_block(sum);
+  for_whole_rows(
+      [&](auto whole) {
+        for (std::int64_t i = 4 * threadIdx.x; i < width; i += kFours * apart) {
+          float x[kFours][4];
+          LogSum some;
+          FSDP_UNROLL
+          for (int f = 0; f < kFours; ++f) {
+            const std::int64_t at = i + f * apart;
+            load_four(x[f], logits + row * width + at, width - at, whole, -INFINITY);
+          }
+          FSDP_UNROLL
+          for (int f = 0; f < kFours; ++f) {
+            for (int j = 0; j < 4; ++j) some.highest = fmaxf(some.highest, x[f][j]);
+          }
+          FSDP_UNROLL
+          for (int f = 0; f < kFours; ++f) {
+            for (int j = 0; j < 4; ++j) some.sum += expf(x[f][j] - some.highest);
+          }
+          sum.add(some);
+        }
+      },
+      width, logits);
+  sum = total_of_row(sum);
   if (threadIdx.x == 0) lse[row] = sum.highest + logf(sum.sum);
 }
 
@@ -120,8 +139,9 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(T* dlogits, const float* factor, const T* logits, const std::int32_t* targets,
-                    const float* lse, std::int64_t width) {
-  const std::int64_t row = blockIdx.x, at = row * width;
+                    const float* lse, std::int64_t rows, std::int64_t width) {
+  const std::int64_t row = row_of_thread(), at = row * width;
+  if (row >= rows) return;
   const std::int32_t target = targets[row];
   const bool is_counted = counts(target, row, width, nullptr);
   const float by = *factor, shift = lse[row];
@@ -144,8 +164,8 @@ template <class T>
 void cross_entropy(Stream stream, float* loss, float* lse, const T* logits,
                    const std::int32_t* targets, std::int64_t rows, std::int64_t width,
                    IndexError* error) {
-  launch("cross_entropy", static_cast<unsigned>(rows), threads_for_row(width), 0, stream,
-         log_sum_kernel<Element<T>>, lse, on_device(logits), width);
+  launch("cross_entropy", blocks_for_rows(rows, width), threads_for_rows(width), 0, stream,
+         log_sum_kernel<Element<T>>, lse, on_device(logits), rows, width);
   launch("cross_entropy", 1, kThreads, 0, stream, loss_kernel<Element<T>>, loss, lse,
          on_device(logits), targets, rows, width, error);
 }
@@ -156,9 +176,9 @@ void cross_entropy_backward(Stream stream, T* dlogits, float* factor, const floa
                             std::int64_t rows, std::int64_t width, IndexError* error) {
   launch("cross_entropy_backward", 1, kThreads, 0, stream, factor_kernel, factor, dloss, targets,
          rows, width, error);
-  launch("cross_entropy_backward", static_cast<unsigned>(rows), threads_for_row(width), 0, stream,
+  launch("cross_entropy_backward", blocks_for_rows(rows, width), threads_for_rows(width), 0, stream,
          backward_kernel<Element<T>>, on_device(dlogits), factor, on_device(logits), targets, lse,
-         width);
+         rows, width);
 }
 
 #define FSDP_FOR(T)                                                                                \

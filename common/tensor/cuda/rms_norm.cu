@@ -10,18 +10,23 @@ namespace {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(T* out, float* rstd, const T* x, const T* weight, std::int64_t width,
-                   float eps) {
-  const std::int64_t row = blockIdx.x;
+    forward_kernel(T* out, float* rstd, const T* x, const T* weight, std::int64_t rows,
+                   std::int64_t width, float eps) {
+  const std::int64_t row = row_of_thread();
+  if (row >= rows) return;
   const T* from = x + row * width;
   T* to = out + row * width;
   float squares = 0;
-  for_fours_of_row(width, [&](std::int64_t i) {
-    float v[4];
-    load_four(v, from + i, width - i);
-    for (int j = 0; j < 4; ++j) squares += v[j] * v[j];
-  });
-  squares = sum_of_block(squares);
+  for_whole_rows(
+      [&](auto whole) {
+        for_fours_of_row(width, [&](std::int64_t i) {
+          float v[4];
+          load_four(v, from + i, width - i, whole);
+          for (int j = 0; j < 4; ++j) squares += v[j] * v[j];
+        });
+      },
+      width, x);
+  squares = sum_of_row(squares);
   const float factor = 1.0F / sqrtf(squares / static_cast<float>(width) + eps);
   if (threadIdx.x == 0) rstd[row] = factor;
   for_fours_of_row(width, [&](std::int64_t i) {
@@ -37,18 +42,23 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     input_kernel(T* dx, bool add, const T* dout, const T* x, const T* weight, const float* rstd,
-                 std::int64_t width) {
-  const std::int64_t row = blockIdx.x;
+                 std::int64_t rows, std::int64_t width) {
+  const std::int64_t row = row_of_thread();
+  if (row >= rows) return;
   const std::int64_t at = row * width;
   float dot = 0;
-  for_fours_of_row(width, [&](std::int64_t i) {
-    float dy[4], w[4], v[4];
-    load_four(dy, dout + at + i, width - i);
-    load_four(w, weight + i, width - i);
-    load_four(v, x + at + i, width - i);
-    for (int j = 0; j < 4; ++j) dot += dy[j] * w[j] * v[j];
-  });
-  dot = sum_of_block(dot);
+  for_whole_rows(
+      [&](auto whole) {
+        for_fours_of_row(width, [&](std::int64_t i) {
+          float dy[4], w[4], v[4];
+          load_four(dy, dout + at + i, width - i, whole);
+          load_four(w, weight + i, width - i, whole);
+          load_four(v, x + at + i, width - i, whole);
+          for (int j = 0; j < 4; ++j) dot += dy[j] * w[j] * v[j];
+        });
+      },
+      width, dout, weight, x);
+  dot = sum_of_row(dot);
   const float factor = rstd[row];
   const float along = dot * factor * factor * factor / static_cast<float>(width);
   for_fours_of_row(width, [&](std::int64_t i) {
@@ -65,29 +75,53 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-constexpr int kColumns = 32, kRowLanes = 16;
+constexpr int kColumns = 16, kQuads = kColumns / 4;  // of a block
+constexpr int kRowLanes = 128, kAtOnce = 6;          // rows of a thread whose loads are under way
+constexpr int kWeightThreads = kQuads * kRowLanes;
 
-// A block has 32 columns. Row lane y sums the rows y, y + 16, …; then its sums are added in order.
+// Row lane y has four threads, and sums the rows y, y + 128, …. Then the eight row lanes of a warp
+// are added as a tree, and the warps one after another.
 template <class T>
-__global__ void __launch_bounds__(kColumns* kRowLanes)
+__global__ void __launch_bounds__(kWeightThreads)
     weight_kernel(T* dweight, bool add, const T* dout, const T* x, const float* rstd,
                   std::int64_t rows, std::int64_t width) {
-  __shared__ float sums[kRowLanes][kColumns];
-  const unsigned lane = threadIdx.x % kColumns, row_lane = threadIdx.x / kColumns;
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kColumns + lane;
-  float sum = 0;
-  if (column < width) {
-    for (std::int64_t r = row_lane; r < rows; r += kRowLanes) {
-      const std::int64_t at = r * width + column;
-      sum += widen(dout[at]) * (widen(x[at]) * rstd[r]);
+  __shared__ float of_warps[kWeightThreads / 32][kColumns];
+  const int thread = static_cast<int>(threadIdx.x), quad = thread % kQuads;
+  const std::int64_t first = std::int64_t{kColumns} * blockIdx.x, column = first + 4 * quad;
+  float sums[4] = {};
+  for_whole_rows(
+      [&](auto whole) {
+        for (std::int64_t r = thread / kQuads; r < rows; r += kAtOnce * kRowLanes) {
+          float dy[kAtOnce][4], v[kAtOnce][4], factor[kAtOnce];
+          FSDP_UNROLL
+          for (int i = 0; i < kAtOnce; ++i) {
+            const std::int64_t row = r + i * kRowLanes;
+            const std::int64_t at = row * width + column, count = row < rows ? width - column : 0;
+            load_four(dy[i], dout + at, count, whole);
+            load_four(v[i], x + at, count, whole);
+            factor[i] = row < rows ? rstd[row] : 0;
+          }
+          FSDP_UNROLL
+          for (int i = 0; i < kAtOnce; ++i) {
+            FSDP_UNROLL
+            for (int j = 0; j < 4; ++j) sums[j] += dy[i][j] * (v[i][j] * factor[i]);
+          }
+        }
+      },
+      width, dout, x);
+  FSDP_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    for (int apart = 16; apart >= kQuads; apart /= 2) {
+      sums[j] += __shfl_xor_sync(kWholeWarp, sums[j], apart);
     }
+    if (thread % 32 < kQuads) of_warps[thread / 32][4 * quad + j] = sums[j];
   }
-  sums[row_lane][lane] = sum;
   __syncthreads();
-  if (row_lane != 0 || column >= width) return;
+  const std::int64_t mine = first + thread;
+  if (thread >= kColumns || mine >= width) return;
   float total = 0;
-  for (int i = 0; i < kRowLanes; ++i) total += sums[i][lane];
-  dweight[column] = narrow<T>(add ? widen(dweight[column]) + total : total);
+  for (int warp = 0; warp < kWeightThreads / 32; ++warp) total += of_warps[warp][thread];
+  dweight[mine] = narrow<T>(add ? widen(dweight[mine]) + total : total);
 }
 
 }  // namespace
@@ -96,9 +130,9 @@ template <class T>
 void rms_norm(Stream stream, T* out, float* rstd, const T* x, const T* weight, std::int64_t rows,
               std::int64_t width, double eps) {
   if (rows == 0) return;
-  launch("rms_norm", static_cast<unsigned>(rows), threads_for_row(width), 0, stream,
-         forward_kernel<Element<T>>, on_device(out), rstd, on_device(x), on_device(weight), width,
-         static_cast<float>(eps));
+  launch("rms_norm", blocks_for_rows(rows, width), threads_for_rows(width), 0, stream,
+         forward_kernel<Element<T>>, on_device(out), rstd, on_device(x), on_device(weight), rows,
+         width, static_cast<float>(eps));
 }
 
 template <class T>
@@ -108,13 +142,13 @@ void rms_norm_backward(Stream stream, T* dx, bool add_dx, T* dweight, bool add_d
   // The weight's gradient first: dx may overwrite dout.
   if (dweight != nullptr && width > 0) {
     const auto blocks = static_cast<unsigned>((width + kColumns - 1) / kColumns);
-    launch("rms_norm_backward", blocks, kColumns * kRowLanes, 0, stream, weight_kernel<Element<T>>,
+    launch("rms_norm_backward", blocks, kWeightThreads, 0, stream, weight_kernel<Element<T>>,
            on_device(dweight), add_dweight, on_device(dout), on_device(x), rstd, rows, width);
   }
   if (dx != nullptr && rows > 0) {
-    launch("rms_norm_backward", static_cast<unsigned>(rows), threads_for_row(width), 0, stream,
+    launch("rms_norm_backward", blocks_for_rows(rows, width), threads_for_rows(width), 0, stream,
            input_kernel<Element<T>>, on_device(dx), add_dx, on_device(dout), on_device(x),
-           on_device(weight), rstd, width);
+           on_device(weight), rstd, rows, width);
   }
 }
 

@@ -40,9 +40,11 @@ template <class T>
 void rope(Stream stream, T* x, const float* cos, const float* sin, bool inverse, std::int64_t batch,
           std::int64_t length, std::int64_t heads, std::int64_t width) {
   if (batch * length * heads * width == 0) return;
-  launch("rope", static_cast<unsigned>(batch * length), threads_for_row(heads * width / 2), 0,
-         stream, rotate_kernel<Element<T>>, on_device(x), cos, sin, inverse ? -1.0F : 1.0F, length,
-         heads, width / 2);
+  const std::int64_t warps = (heads * width / 2 + 127) / 128;  // a lane takes four pairs at a time
+  const auto threads = 32 * static_cast<unsigned>(std::min<std::int64_t>(warps, kThreads / 32));
+  launch("rope", static_cast<unsigned>(batch * length), threads, 0, stream,
+         rotate_kernel<Element<T>>, on_device(x), cos, sin, inverse ? -1.0F : 1.0F, length, heads,
+         width / 2);
 }
 
 template void rope(Stream, float*, const float*, const float*, bool, std::int64_t, std::int64_t,

@@ -42,12 +42,14 @@ void rate_attention(Rates& rates, const nn::TransformerConfig& model, std::int64
   const Tensor dk = Tensor::empty(keys, kNarrow), dv = Tensor::empty(keys, kNarrow);
   const Tensor lse = Tensor::empty({batch, heads, length});
   // Each of two products (five in backward) has 2 T² D operations per head; half are masked.
-  const double product = static_cast<double>(batch * heads * width) *
-                         static_cast<double>(length) * static_cast<double>(length);
-  rates.add("attention", bytes_of(q, k, v, out, lse),
-            [&] { ops::attention(out, lse, q, k, v); }, 2 * product);
-  rates.add("attention_backward", bytes_of(q, k, v, out, dout, dq, dk, dv, lse),
-            [&] { ops::attention_backward(dq, dk, dv, dout, out, lse, q, k, v); }, 5 * product);
+  const double product = static_cast<double>(batch * heads * width) * static_cast<double>(length) *
+                         static_cast<double>(length);
+  rates.add(
+      "attention", bytes_of(q, k, v, out, lse), [&] { ops::attention(out, lse, q, k, v); },
+      2 * product);
+  rates.add(
+      "attention_backward", bytes_of(q, k, v, out, dout, dq, dk, dv, lse),
+      [&] { ops::attention_backward(dq, dk, dv, dout, out, lse, q, k, v); }, 5 * product);
 
   const Tensor cos = Tensor::empty({length, width / 2}), sin = Tensor::empty({length, width / 2});
   ops::rope_tables(cos, sin, 10000);
@@ -58,13 +60,15 @@ void rate_attention(Rates& rates, const nn::TransformerConfig& model, std::int64
 void rate_linear(Rates& rates, const std::string& name, std::int64_t rows, std::int64_t from,
                  std::int64_t to) {
   using ops::Transpose;
-  const Tensor x = device_values({rows, from}, kNarrow), weight = device_values({to, from}, kNarrow);
+  const Tensor x = device_values({rows, from}, kNarrow),
+               weight = device_values({to, from}, kNarrow);
   const Tensor out = device_values({rows, to}, kNarrow);
   const double nbytes = bytes_of(x, weight, out);
   const double operations = 2 * static_cast<double>(rows * from) * static_cast<double>(to);
   const auto add = [&](const char* what, const Tensor& c, const Tensor& a, Transpose ta,
                        const Tensor& b, Transpose tb) {
-    rates.add(name + what, nbytes, [&] { ops::matmul(c, a, ta, b, tb); }, operations);
+    rates.add(
+        name + what, nbytes, [&] { ops::matmul(c, a, ta, b, tb); }, operations);
   };
   add(", forward", out, x, Transpose::no, weight, Transpose::yes);
   add(", input's gradient", x, out, Transpose::no, weight, Transpose::no);
@@ -127,7 +131,11 @@ void rate_optimizer(Rates& rates, std::int64_t n) {
   std::int64_t step = 0;
   rates.add("adamw", 7 * bytes_of(param), [&] {
     ops::adamw(param, grad, exp_avg, exp_avg_sq,
-               {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
+               {.lr = 1e-3,
+                .beta1 = 0.9,
+                .beta2 = 0.95,
+                .eps = 1e-8,
+                .weight_decay = 0.1,
                 .step = ++step});
   });
   rates.add("cast to bfloat16", bytes_of(param, half), [&] { ops::copy(half, param); });

@@ -13,7 +13,7 @@ namespace fsdp::bench {
 struct KernelRate {
   std::string name;
   double seconds;
-  double nbytes;      ///< the fewest that it can move: each input read once, each output written once
+  double nbytes;  ///< the fewest that it can move: each input read once, each output written once
   double operations;  ///< that the result needs; 0 where bytes are what limits a kernel
 };
 

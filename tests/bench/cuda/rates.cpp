@@ -81,10 +81,10 @@ int print_kernels(std::vector<std::string> words) {
   std::string json;
   for (const bench::KernelRate& rate : bench::kernel_rates(
            config.model, config.training.local_batch_size, config.sequence_length())) {
-    json += fmt::format("{}{{\"name\": \"{}\", \"seconds\": {:.6g}, \"bytes\": {:.6g}, "
-                        "\"operations\": {:.6g}}}",
-                        json.empty() ? "" : ", ", rate.name, rate.seconds, rate.nbytes,
-                        rate.operations);
+    json += fmt::format(
+        "{}{{\"name\": \"{}\", \"seconds\": {:.6g}, \"bytes\": {:.6g}, "
+        "\"operations\": {:.6g}}}",
+        json.empty() ? "" : ", ", rate.name, rate.seconds, rate.nbytes, rate.operations);
   }
   program::print_line(fmt::format("[{}]", json));
   return 0;

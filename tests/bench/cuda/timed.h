@@ -12,8 +12,8 @@ namespace fsdp::bench {
 /// calls, which choose algorithms and reserve memory, do not count.
 double device_seconds(const std::function<void()>& call);
 
-/// Ordinary numbers within [-1, 1] on the rank's device: with constant ones a card needs less power,
-/// and is faster.
+/// Ordinary numbers within [-1, 1] on the rank's device: with constant ones a card needs less
+/// power, and is faster.
 Tensor device_values(const Shape& shape, DType dtype = DType::float32);
 
 }  // namespace fsdp::bench
