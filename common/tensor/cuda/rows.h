@@ -2,10 +2,9 @@
 /// @ingroup tensor
 /// What kernels over rows share, for .cu files: which threads have a row, its sums and maxima.
 ///
-/// A row of up to kWarpWidth elements has a warp, and a block several rows; a longer one has a block
-/// of its own.
-/// Which thread takes which elements depends on the width alone, never on an address, so a row has
-/// the same bits wherever it lies.
+/// A row of up to kWarpWidth elements has a warp, and a block several rows; a longer row has a
+/// block. Which thread takes which elements depends on the width alone, never on an address, so a
+/// row has the same bits wherever it lies.
 #pragma once
 
 #include "device/cuda/elements.h"
