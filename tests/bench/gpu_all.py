@@ -1,14 +1,16 @@
 """Runs what a CUDA card must show, and prints it as one table: tests/bench/gpu_all.sh.
 
-    gpu_all.py BIN_FOLDER OUTPUT_FOLDER
+    gpu_all.py BIN_FOLDER OUTPUT_FOLDER [--parts NAME,…]
 
-BIN_FOLDER has unshard-train and bench_cuda_rates. If it is that of the preset cuda-host, this is a
+BIN_FOLDER has unshard-train and bench_cuda_rates. Without --parts all of them run: rates, kernels,
+steps, tests, bits, sanitizer, PyTorch; each takes some minutes at most. If the folder is that of the preset cuda-host, this is a
 dry run on the stand-in: the same checks at sizes that it can compute, whose speeds say nothing. The
 exit status is 1 if a check fails. What cannot be done here is a row that says "skipped", and why.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -16,6 +18,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -187,22 +190,35 @@ def suite(table: Table, programs: Programs, cards: int) -> None:
         table.add(f"{name} on a card", "".join(last), done.returncode == 0)
 
 
+_TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+
+
 def sanitizer(table: Table, programs: Programs, cards: int) -> None:
-    """compute-sanitizer over a short training of several ranks."""
+    """compute-sanitizer over a short training of several ranks, and over the kernels' tests."""
     program = shutil.which("compute-sanitizer")
-    for tool in ("memcheck", "racecheck", "synccheck"):
-        if cards == 0 or program is None:
-            table.add(f"compute-sanitizer, {tool}", "skipped: there is no card" if cards == 0
-                      else "skipped: it is not installed")
-            continue
-        done = finished(
-            [program, "--tool", tool, "--error-exitcode", "9",
-             str(programs.folder / "unshard-train"), f"--data.path={ROOT / 'README.md'}",
-             "--device=cuda", *_NANO, "--training.global_batch_size=4", "--training.steps=2",
-             "--strategy=fsdp", "--ranks=2"])
-        (programs.out / f"{tool}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
+    training = ["unshard-train", f"--data.path={ROOT / 'README.md'}", "--device=cuda", *_NANO,
+                "--training.global_batch_size=4", "--training.steps=2", "--strategy=fsdp", "--ranks=2"]
+    runs = {(tool, what): words for tool in _TOOLS
+            for what, words in (("a training", training),
+                                ("kernels", ["test_cuda", "[kernels]~[stand-in]~[cards]"]))}
+
+    def checked(tool: str, words: list[str]) -> subprocess.CompletedProcess[str]:
+        return finished([str(program), "--tool", tool, "--error-exitcode", "9",
+                         str(programs.folder / words[0]), *words[1:]])
+
+    why = ("there is no card" if cards == 0 else "" if program else "it is not installed")
+    if why:
+        for tool in _TOOLS:
+            table.add(f"compute-sanitizer, {tool}", f"skipped: {why}")
+        return
+    with ThreadPoolExecutor(len(_TOOLS)) as pool:
+        results = {key: pool.submit(checked, key[0], words) for key, words in runs.items()
+                   if (programs.folder / words[0]).is_file()}
+    for (tool, what), result in results.items():
+        done = result.result()
+        (programs.out / f"{tool}, {what}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
         said = re.findall(r".*(?:ERROR|RACECHECK) SUMMARY:.*", done.stdout + done.stderr)
-        table.add(f"compute-sanitizer, {tool}", "".join(said[-1:]), done.returncode == 0)
+        table.add(f"compute-sanitizer, {tool}, {what}", "".join(said[-1:]), done.returncode == 0)
 
 
 def peer(table: Table, sizes: Sizes, speeds: dict[str, float]) -> None:
@@ -219,10 +235,12 @@ def peer(table: Table, sizes: Sizes, speeds: dict[str, float]) -> None:
 
 
 def main() -> int:
-    if len(sys.argv) != 3:
-        print(__doc__, file=sys.stderr)
-        return 2
-    programs = Programs(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve())
+    words = argparse.ArgumentParser(usage=__doc__)
+    words.add_argument("bin_folder", type=Path)
+    words.add_argument("output_folder", type=Path)
+    words.add_argument("--parts", default="")
+    asked = words.parse_args()
+    programs = Programs(asked.bin_folder.resolve(), asked.output_folder.resolve())
     programs.out.mkdir(parents=True, exist_ok=True)
     is_dry = programs.folder.parent.name == "cuda-host"
     sizes = _DRY if is_dry else _CARD
@@ -239,7 +257,14 @@ def main() -> int:
         "sanitizer": lambda: sanitizer(table, programs, cards),
         "PyTorch": lambda: peer(table, sizes, speeds),
     }
+    wanted = asked.parts.split(",") if asked.parts else list(parts)
+    if unknown := set(wanted) - set(parts):
+        words.error(f"there is no part {', '.join(sorted(unknown))}: there are {', '.join(parts)}")
+    if {"kernels", "steps"} & set(wanted):
+        wanted.append("rates")  # they are compared with them
     for name, part in parts.items():
+        if name not in wanted:
+            continue
         table.attempt(name, part)
         (programs.out / "table.md").write_text(table.markdown(), encoding="utf-8")
     print(f"Written: {programs.out / 'table.md'}")
