@@ -25,6 +25,7 @@ from statistics import median
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / "tests" / "oracle" / "gpu_peer.py"
+PARTS = ("rates", "kernels", "steps", "tests", "bits", "sanitizer", "PyTorch")
 _PATIENCE = 1800  # seconds, for a program that hangs: the other rows must not be lost
 
 
@@ -235,11 +236,17 @@ def peer(table: Table, sizes: Sizes, speeds: dict[str, float]) -> None:
 
 
 def main() -> int:
-    words = argparse.ArgumentParser(usage=__doc__)
+    words = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("bin_folder", type=Path)
     words.add_argument("output_folder", type=Path)
     words.add_argument("--parts", default="")
     asked = words.parse_args()
+    wanted = asked.parts.split(",") if asked.parts else list(PARTS)
+    if unknown := set(wanted) - set(PARTS):
+        words.error(f"there is no part {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
+    if {"kernels", "steps"} & set(wanted):
+        wanted.append("rates")  # they are compared with them
     programs = Programs(asked.bin_folder.resolve(), asked.output_folder.resolve())
     programs.out.mkdir(parents=True, exist_ok=True)
     is_dry = programs.folder.parent.name == "cuda-host"
@@ -257,15 +264,10 @@ def main() -> int:
         "sanitizer": lambda: sanitizer(table, programs, cards),
         "PyTorch": lambda: peer(table, sizes, speeds),
     }
-    wanted = asked.parts.split(",") if asked.parts else list(parts)
-    if unknown := set(wanted) - set(parts):
-        words.error(f"there is no part {', '.join(sorted(unknown))}: there are {', '.join(parts)}")
-    if {"kernels", "steps"} & set(wanted):
-        wanted.append("rates")  # they are compared with them
-    for name, part in parts.items():
+    for name in PARTS:
         if name not in wanted:
             continue
-        table.attempt(name, part)
+        table.attempt(name, parts[name])
         (programs.out / "table.md").write_text(table.markdown(), encoding="utf-8")
     print(f"Written: {programs.out / 'table.md'}")
     return 1 if table.failed else 0

@@ -70,7 +70,7 @@ if [ -n "$packed" ]; then
   exec python3 tests/bench/gpu_all.py build/gpu-packed/bin "$out" ${parts:+--parts "$parts"}
 fi
 
-preset=cuda-host
+preset="cuda-host"
 if [ "$(sh common/scripts/cuda_card.sh)" = yes ]; then
   preset=cuda
   [ ! -d tests/cuda ] || targets="$targets tests_on_card"
