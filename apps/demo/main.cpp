@@ -5,7 +5,7 @@
 #include "comm/world.h"
 #include "demo/five_strategies.h"
 #include "demo/tables.h"
-#include "estimator/device_bound.h"
+#include "estimate/device_bound.h"
 #include "io/output_file.h"
 #include "program/command_line/option_parser.h"
 #include "program/program.h"
@@ -90,7 +90,7 @@ TrainConfig configure(const Job& job, const Wish& wish) {
 
 std::int64_t bound_of(const TrainConfig& config) {
   return config.training.device == "cpu" ? bound_bytes(config)
-                                         : estimator::device_bound_bytes(config);
+                                         : estimate::device_bound_bytes(config);
 }
 
 using program::print_line;

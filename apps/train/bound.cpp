@@ -1,7 +1,7 @@
 #include "train/bound.h"
 
-#include "estimate/memory_formula.h"
-#include "estimate/wire_formula.h"
+#include "paper/memory_formula.h"
+#include "paper/wire_formula.h"
 #include "train/strategy.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace fsdp::train {
 
-estimate::MemoryOptions memory_options(const TrainConfig& config) {
+paper::MemoryOptions memory_options(const TrainConfig& config) {
   return {.recipe = config.recipe,
           .batch = config.training.local_batch_size,
           .length = config.sequence_length(),
@@ -17,16 +17,16 @@ estimate::MemoryOptions memory_options(const TrainConfig& config) {
 }
 
 std::vector<std::int64_t> bound_bytes_by_rank(const TrainConfig& config, Work work) {
-  const estimate::MemoryOptions options = memory_options(config);
+  const paper::MemoryOptions options = memory_options(config);
   if (work == Work::evaluation) {
     return std::vector(static_cast<std::size_t>(config.recipe.ranks),
-                       estimate::evaluation_bound_bytes(config.model, options));
+                       paper::evaluation_bound_bytes(config.model, options));
   }
   // An evaluation needs no more than a forward of training, but it may follow the first step: then
   // there is already the state of the optimizer, as in the second.
   const std::int64_t least = config.training.eval_every > 0 ? 2 : 1;
-  return estimate::bound_bytes_by_rank(config.model, options,
-                                       static_cast<int>(std::max(config.training.steps, least)));
+  return paper::bound_bytes_by_rank(config.model, options,
+                                    static_cast<int>(std::max(config.training.steps, least)));
 }
 
 std::int64_t bound_bytes(const TrainConfig& config, Work work) {
@@ -34,7 +34,7 @@ std::int64_t bound_bytes(const TrainConfig& config, Work work) {
 }
 
 std::int64_t received_bytes_per_step(const TrainConfig& config, bool is_skipped) {
-  const estimate::WireBytes wire = estimate::wire_bytes(config.model, memory_options(config));
+  const paper::WireBytes wire = paper::wire_bytes(config.model, memory_options(config));
   const std::int64_t numbers =
       config.recipe.plan().micro_steps + 2 + (config.scales_loss() ? 1 : 0);
   const std::int64_t told = (config.recipe.ranks - 1) * numbers * 4;

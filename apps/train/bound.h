@@ -3,7 +3,7 @@
 /// What the formulas of the writeup say of a rank.
 #pragma once
 
-#include "estimate/memory_options.h"
+#include "paper/memory_options.h"
 #include "train/config.h"
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace fsdp::train {
 enum class Work { training, evaluation };
 
 /// A training as the formula sees it. Refers to `config`, which must outlive it.
-estimate::MemoryOptions memory_options(const TrainConfig& config);
+paper::MemoryOptions memory_options(const TrainConfig& config);
 
 /// The peak of each rank of a training run, in bytes, by closed form from the configuration alone.
 /// Evaluations do not raise it, except in a training of one step, where it is an upper bound then.

@@ -2,7 +2,7 @@
 // One training step on one rank: the bytes it holds at every moment, and the time it takes on a
 // modeled machine. Nothing is trained: the step is walked through on paper, event by event.
 //
-// The rules are those of MemoryFormula and TimeFormula (apps/estimate/), which equal the real
+// The rules are those of MemoryFormula and TimeFormula (apps/paper/), which equal the real
 // engine; tests/playground/ compares every number with unshard-estimate's. They hold for one
 // micro-batch per step, AdamW, a gradient clip and one flat parameter per unit, on rank 0 of W.
 

@@ -9,7 +9,7 @@
 namespace fsdp::testing::cuda_memory_test {
 namespace {
 
-using namespace fsdp::estimate;
+using namespace fsdp::paper;
 
 /// Scratch is made once and stays; it differs between devices, and is counted as TEMP.
 void drop_scratch(MeasuredMemory& memory, std::int64_t scratch) {

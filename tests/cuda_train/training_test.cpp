@@ -1,7 +1,7 @@
 // Trainings with training.device cuda, as unshard-train runs them, on cards of the stand-in.
 #include "comm/gather_texts.h"
 #include "cuda_on_host/plans.h"
-#include "estimator/device_bound.h"
+#include "estimate/device_bound.h"
 #include "support/temporary_folder.h"
 #include "train/evaluation.h"
 #include "train/memory_check.h"
@@ -106,7 +106,7 @@ TEST_CASE("the peak on a card is that of an estimate, to the byte", "[train]") {
           placed(strategy, ranks),
           {"--training.global_batch_size=" + std::to_string(2 * ranks),
            std::string("--training.mixed_precision_param=") + format}};
-      CHECK(train(lazy(), parts).peak_bytes == estimator::device_bound_bytes(configure(parts)));
+      CHECK(train(lazy(), parts).peak_bytes == estimate::device_bound_bytes(configure(parts)));
     }
   }
 }

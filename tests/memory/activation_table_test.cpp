@@ -1,6 +1,6 @@
 // The table of activations and temporaries, by itself: a single process, no sharding.
 
-#include "estimate/activation_table.h"
+#include "paper/activation_table.h"
 
 #include "autograd/functions.h"
 #include "memory/real_training.h"
@@ -10,7 +10,7 @@
 #include <algorithm>
 
 using namespace fsdp;
-using namespace fsdp::estimate;
+using namespace fsdp::paper;
 using namespace fsdp::testing;
 
 namespace {

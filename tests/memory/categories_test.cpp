@@ -6,7 +6,7 @@
 #include <algorithm>
 
 using namespace fsdp;
-using namespace fsdp::estimate;
+using namespace fsdp::paper;
 using namespace fsdp::testing;
 using nn::CallState;
 

@@ -8,7 +8,7 @@
 namespace fsdp::testing::checkpointed_memory {
 namespace {
 
-using namespace estimate;
+using namespace paper;
 
 constexpr int kOneIn = FSDP_SANITIZED ? 5 : 1;  // a part of the cases is enough there
 

@@ -1,11 +1,11 @@
 // The sums of the theory (DESIGN: memory), written out once more in their closed form, against the
 // walk through the schedule: reshard always, one reduction a micro-step, untied.
 
-#include "estimate/memory_formula.h"
+#include "paper/memory_formula.h"
 
 #include "device/thread_pool.h"
-#include "estimate/activation_table.h"
 #include "memory/real_training.h"
+#include "paper/activation_table.h"
 #include "support/catch.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include <bit>
 
 using namespace fsdp;
-using namespace fsdp::estimate;
+using namespace fsdp::paper;
 using namespace fsdp::testing;
 
 namespace {

@@ -1,14 +1,14 @@
 // Deep models: blocks that are passed over leave the bytes, the time and the traffic of a walk
 // through all of them.
-#include "estimate/memory_formula.h"
-#include "estimate/step_walk.h"
-#include "planner/timed.h"
+#include "paper/memory_formula.h"
+#include "paper/step_walk.h"
+#include "plan/timed.h"
 #include "support/catch.h"
 
 #include <vector>
 
 using namespace fsdp;
-using namespace fsdp::estimate;
+using namespace fsdp::paper;
 using namespace fsdp::testing;
 
 namespace {

@@ -1,14 +1,14 @@
 // Steps of many micro-steps: the peak that is found without walking through all of them.
-#include "estimate/memory_formula.h"
-#include "estimate/step_walk.h"
 #include "memory/real_training.h"
+#include "paper/memory_formula.h"
+#include "paper/step_walk.h"
 #include "support/catch.h"
 
 #include <string>
 #include <vector>
 
 using namespace fsdp;
-using namespace fsdp::estimate;
+using namespace fsdp::paper;
 using namespace fsdp::testing;
 
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 using namespace fsdp;
-using namespace fsdp::estimate;
+using namespace fsdp::paper;
 using namespace fsdp::testing;
 
 namespace {

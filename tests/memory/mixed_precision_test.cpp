@@ -5,7 +5,7 @@
 #include "support/catch.h"
 
 using namespace fsdp;
-using namespace fsdp::estimate;
+using namespace fsdp::paper;
 using namespace fsdp::testing;
 
 namespace {

@@ -6,7 +6,7 @@
 namespace fsdp::testing::offload_test {
 namespace {
 
-using namespace fsdp::estimate;
+using namespace fsdp::paper;
 
 constexpr int kEvery = FSDP_SANITIZED ? 5 : 1;  // a part of the cases is enough there
 constexpr optim::Offload kParams{.params = true};

@@ -3,7 +3,7 @@
 #include "autograd/functions.h"
 #include "comm/fake_group.h"
 #include "comm/world.h"
-#include "estimate/wire_formula.h"
+#include "paper/wire_formula.h"
 #include "strategies/trained_model.h"
 #include "support/training.h"
 
@@ -14,13 +14,13 @@
 
 namespace fsdp::testing {
 
-using estimate::MemoryFormula;
-using estimate::MemoryOptions;
-using estimate::MemorySnapshot;
-using estimate::MemorySpace;
-using estimate::MicroStepMemory;
-using estimate::StepMemory;
 using optim::Strategy;
+using paper::MemoryFormula;
+using paper::MemoryOptions;
+using paper::MemorySnapshot;
+using paper::MemorySpace;
+using paper::MicroStepMemory;
+using paper::StepMemory;
 
 nn::TransformerConfig odd_model() {
   return {.vocab_size = 37,
@@ -309,7 +309,7 @@ std::string difference(const MemoryCase& test_case) {
       const MemoryFormula formula(test_case.model, options, space);
       const std::string what = difference(measured[rank], formula);
       if (!what.empty()) return fmt::format("{}: rank {}, {}", describe(of_space), rank, what);
-      const std::int64_t received = estimate::wire_bytes(test_case.model, options).total();
+      const std::int64_t received = paper::wire_bytes(test_case.model, options).total();
       for (const std::int64_t each : measured[rank].received) {
         if (each == received) continue;
         return fmt::format("{}: rank {} received {} bytes in a step; the formula says {}",

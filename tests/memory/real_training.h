@@ -4,8 +4,8 @@
 #pragma once
 
 #include "base/clock.h"
-#include "estimate/memory_formula.h"
 #include "nn/transformer.h"
+#include "paper/memory_formula.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace fsdp::testing {
 
 struct MemoryCase {
   nn::TransformerConfig model = nn::TransformerConfig::nano();
-  estimate::MemoryOptions options = {.recipe = {.strategy = optim::Strategy::fsdp}};
+  paper::MemoryOptions options = {.recipe = {.strategy = optim::Strategy::fsdp}};
   int steps = 2;
   bool records = true;          ///< snapshots too, not only peaks
   bool is_fake = false;         ///< one rank, on the device that counts bytes and holds none
@@ -27,13 +27,13 @@ struct MemoryCase {
   Device device = kCpu;  ///< that all ranks share; on CUDA, each block is an allocation of its own
   std::optional<CostModel> machine = {};  ///< fake: a virtual clock runs
   std::size_t limit = 0;  ///< bytes that the allocator of the device has; 0 = no limit
-  estimate::MemorySpace space = estimate::MemorySpace::device;  ///< whose bytes are compared
+  paper::MemorySpace space = paper::MemorySpace::device;  ///< whose bytes are compared
 };
 
 /// What one rank measured.
 struct MeasuredMemory {
   Breakdown before;
-  std::vector<estimate::StepMemory> steps;
+  std::vector<paper::StepMemory> steps;
   std::vector<std::int64_t> received;  ///< bytes, in each step
   std::vector<std::int64_t> times;     ///< picoseconds of each step, if a virtual clock ran
 };
@@ -43,7 +43,7 @@ std::vector<MeasuredMemory> measure(const MemoryCase& test_case);
 
 /// The first difference between the memory that was measured and the formula, as a sentence; "" if
 /// none.
-std::string difference(const MeasuredMemory& measured, const estimate::MemoryFormula& formula);
+std::string difference(const MeasuredMemory& measured, const paper::MemoryFormula& formula);
 
 /// The first difference between two measurements.
 std::string difference(const MeasuredMemory& measured, const MeasuredMemory& expected);
@@ -63,12 +63,12 @@ class StateRecorder : public nn::CallObserver {
   StateRecorder(nn::TransformerLM& model, const MemoryTracker& tracker);
   void on_state(nn::Module& module, nn::CallState state) override;
   /// What was recorded since the last call.
-  std::vector<estimate::MemorySnapshot> take();
+  std::vector<paper::MemorySnapshot> take();
 
  private:
   std::map<const nn::Module*, std::string> names_;
   const MemoryTracker& tracker_;
-  std::vector<estimate::MemorySnapshot> snapshots_;
+  std::vector<paper::MemorySnapshot> snapshots_;
 };
 
 /// V 37, d 20, L 3, H 10 over 5 key/value heads, F 51, T 7: no size is a power of two, and W

@@ -9,9 +9,9 @@
 namespace fsdp::testing::zero_memory {
 namespace {
 
-using estimate::MemoryOptions;
 using optim::Partition;
 using optim::Strategy;
+using paper::MemoryOptions;
 
 constexpr Strategy kZero[] = {Strategy::zero1, Strategy::zero2};
 constexpr Partition kPartitions[] = {Partition::greedy, Partition::flat, Partition::round_robin};
@@ -261,7 +261,7 @@ TEST_CASE("the bounds of all ranks, counted in one walk, are those of each rank 
             for (options.rank = 0; options.rank < world_size; ++options.rank) {
               CAPTURE(world_size, no_sync, steps, options.rank, static_cast<int>(partition));
               CHECK(bounds[static_cast<std::size_t>(options.rank)] ==
-                    estimate::MemoryFormula(test_case.model, options).peak(steps).total());
+                    paper::MemoryFormula(test_case.model, options).peak(steps).total());
             }
             options.rank = 0;
           }
@@ -285,7 +285,7 @@ TEST_CASE("one tensor that is larger than all others decides what the greedy par
     options.recipe.ranks = world_size;
     std::int64_t most = 0;
     for (options.rank = 0; options.rank < world_size; ++options.rank) {
-      const estimate::MemoryFormula formula(model, options);
+      const paper::MemoryFormula formula(model, options);
       most = std::max(most, formula.step(0).at_rest[MemoryKind::optimizer]);
     }
     options.rank = 0;
@@ -299,9 +299,8 @@ TEST_CASE("one tensor that is larger than all others decides what the greedy par
 TEST_CASE("the formula refuses a rank that does not exist") {
   MemoryCase test_case = zero_case(Strategy::zero1, Partition::greedy, 2);
   test_case.options.rank = 2;
-  CHECK_THAT(
-      message_of<Error>([&] { estimate::MemoryFormula(test_case.model, test_case.options); }),
-      contains("rank 2 of 2"));
+  CHECK_THAT(message_of<Error>([&] { paper::MemoryFormula(test_case.model, test_case.options); }),
+             contains("rank 2 of 2"));
 }
 
 }  // namespace fsdp::testing::zero_memory

@@ -3,7 +3,7 @@
 #include "comm/mpi/job.h"
 #include "comm/world.h"
 #include "cuda_on_host/plans.h"
-#include "estimator/device_bound.h"
+#include "estimate/device_bound.h"
 #include "train/memory_check.h"
 #include "train/some_text.h"
 #include "train/trainer.h"
@@ -47,7 +47,7 @@ void check_trains_as_threads(const std::string& strategy, int ranks, const Words
   const RunResult processes = train(requested_or({Mode::lazy, 0}), config, false);
   CHECK(train(requested_or({Mode::random, 3}), config, false).param_sha256 ==
         processes.param_sha256);
-  const std::int64_t bound = estimator::device_bound_bytes(config);  // in every process
+  const std::int64_t bound = estimate::device_bound_bytes(config);  // in every process
   const RunResult threads = train(requested_or({Mode::lazy, 0}), config, true);
   if (process_rank() != 0) return;  // the threads were another process's
   CHECK(processes.losses == threads.losses);

@@ -1,7 +1,7 @@
 // Every number that a show program prints is the one that nano's sizes give.
-#include "estimate/memory_formula.h"
 #include "optim/local_gradients.h"
 #include "optim/optimizer.h"
+#include "paper/memory_formula.h"
 #include "show/show.h"
 #include "support/catch.h"
 #include "support/printed_text.h"
@@ -297,13 +297,13 @@ std::pair<double, double> losses_alone() {
 
 /// Without the kernels' scratch, and without the targets, which backward does not hold here.
 std::int64_t peak_of(optim::Strategy placement, int ranks) {
-  estimate::MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
+  paper::MemoryOptions options{.recipe = {.strategy = optim::Strategy::fsdp}};
   options.recipe.strategy = placement;
   options.recipe.ranks = ranks;
   options.recipe.micro_steps = 4 / ranks;
   options.recipe.clip = 1;
   options.recipe.sharding.prefetch_depth = 1;
-  return estimate::peak_of_training(nano(), options).total() -
+  return paper::peak_of_training(nano(), options).total() -
          static_cast<std::int64_t>(ThreadPool::kScratchBytes) - 4 * nano().max_position_embeddings;
 }
 

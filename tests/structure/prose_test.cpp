@@ -44,7 +44,7 @@ std::vector<File> reading_matter() {
 
 /// The headers that the handouts and the book send a reader to.
 std::vector<File> headers() {
-  std::vector<File> files = below({"common/", "tasks/", "apps/estimate/"}, ".h");
+  std::vector<File> files = below({"common/", "tasks/", "apps/paper/"}, ".h");
   REQUIRE(files.size() > 40);
   return files;
 }

@@ -1,4 +1,4 @@
-#include "estimate/memory_formula.h"
+#include "paper/memory_formula.h"
 #include "support/reshard.h"
 #include "task7/cases.h"
 #include "task7/oracle.h"
@@ -338,7 +338,7 @@ void judge_memory(const Setup& setup) {
   measured.options["meta"] = true;
   const Observations& seen = run("training", measured);
   const Json& options = seen.asked().options;
-  estimate::MemoryOptions given;
+  paper::MemoryOptions given;
   given.recipe.strategy = optim::Strategy::fsdp;
   given.recipe.ranks = seen.world_size();
   given.batch = options.value("batch", std::int64_t{2});
@@ -352,9 +352,9 @@ void judge_memory(const Setup& setup) {
   given.recipe.sharding.ignored = options.value("ignored", Names{});
   given.recipe.optimizer.decay_norms = decays(options, "model.norm.weight");
   const nn::TransformerConfig config = config_of(options);
-  const estimate::MemoryFormula formula(config, given);
+  const paper::MemoryFormula formula(config, given);
   given.recipe.strategy = optim::Strategy::ddp;
-  const estimate::MemoryFormula replicated(config, given);
+  const paper::MemoryFormula replicated(config, given);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check check("7.4",
                 "the peak of a step matches the formula: shards, the units that are unsharded "

@@ -1,5 +1,5 @@
-#include "estimate/memory_formula.h"
 #include "graded/expect.h"
+#include "paper/memory_formula.h"
 #include "task7/oracle.h"
 #include "task8/cases.h"
 
@@ -146,7 +146,7 @@ void check_memory(const Setup& setup, const std::string& step_id, const std::str
   const Observations& seen = run("sharded_training", measured);
   const Case& asked = seen.asked();
   const auto checkpoints = asked.options.value("checkpoint", std::string());
-  estimate::MemoryOptions given;
+  paper::MemoryOptions given;
   given.recipe.strategy = optim::Strategy::fsdp;
   given.recipe.ranks = seen.world_size();
   given.recipe.replicas = replicas_of(asked);
@@ -158,9 +158,9 @@ void check_memory(const Setup& setup, const std::string& step_id, const std::str
   given.recipe.checkpointing = checkpoints == "inside"   ? optim::Checkpointing::inside
                                : checkpoints == "around" ? optim::Checkpointing::around
                                                          : optim::Checkpointing::none;
-  const estimate::MemoryFormula formula(config_of(asked.options), given);
+  const paper::MemoryFormula formula(config_of(asked.options), given);
   given.recipe.checkpointing = optim::Checkpointing::none;
-  const estimate::MemoryFormula without(config_of(asked.options), given);
+  const paper::MemoryFormula without(config_of(asked.options), given);
   for (int rank = 0; rank < seen.world_size(); ++rank) {
     Check check(step_id, invariant, seen);
     for (int step = 0; step < asked.options.value("steps", 2); ++step) {

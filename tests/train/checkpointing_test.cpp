@@ -1,5 +1,5 @@
 // Activation checkpointing through unshard-train: the same bits, fewer bytes, as foreseen.
-#include "estimate/memory_formula.h"
+#include "paper/memory_formula.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"

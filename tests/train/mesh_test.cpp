@@ -1,7 +1,7 @@
 // Hybrid sharding through unshard-train: the bits of a single process, and the bytes of a formula.
-#include "estimate/memory_formula.h"
 #include "io/file_io.h"
 #include "io/safetensors.h"
+#include "paper/memory_formula.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "train/bound.h"
@@ -71,10 +71,10 @@ TEST_CASE("a mesh transfers shards between its replicas, once a reduction", "[tr
   const RunResult shards = train(mesh(1, 2, {"--training.global_batch_size=4"}));
   const RunResult both = train(mesh(2, 2, {"--training.global_batch_size=8"}));
   const TrainConfig config = configure(mesh(1, 2));
-  estimate::MemoryOptions two;
+  paper::MemoryOptions two;
   two.recipe = {.strategy = optim::Strategy::fsdp, .ranks = 2};
   const std::int64_t shard_bytes =
-      estimate::MemoryFormula(config.model, two).before_training()[MemoryKind::sharded_param];
+      paper::MemoryFormula(config.model, two).before_training()[MemoryKind::sharded_param];
   // In each micro-step 2·(R-1)/R·4·n bytes of a shard of n elements. And a rank receives M losses
   // and two flags from three others instead of one.
   const std::int64_t told = 2 * 4 * (kMicroSteps + 2);

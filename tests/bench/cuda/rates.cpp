@@ -12,7 +12,7 @@
 #include "bench/cuda/kernel_rates.h"
 #include "bench/cuda/timed.h"
 #include "device/context.h"
-#include "estimator/device_bound.h"
+#include "estimate/device_bound.h"
 #include "program/program.h"
 #include "tensor/ops.h"
 
@@ -69,7 +69,7 @@ double operations_per_token(const train::TrainConfig& config) {
 int print_training(std::vector<std::string> words) {
   const train::TrainConfig config = train::load_config(std::nullopt, words);
   program::print_line(fmt::format("{{\"bound_bytes\": {}, \"operations_per_token\": {:.6g}}}",
-                                  estimator::device_bound_bytes(config),
+                                  estimate::device_bound_bytes(config),
                                   operations_per_token(config)));
   return 0;
 }

@@ -1,0 +1,156 @@
+#include "estimate/command_line.h"
+
+#include "base/check.h"
+#include "comm/mpi/job.h"
+#include "plan/quantity.h"
+#include "program/command_line/option_parser.h"
+#include "train/launch.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace fsdp::estimate {
+
+namespace {
+
+/// The word that is neither an override nor the value of one is the file.
+void take_file(CommandLine& line) {
+  std::vector<std::string> overrides;
+  for (std::size_t i = 0; i < line.overrides.size(); ++i) {
+    const std::string& word = line.overrides[i];
+    if (!word.starts_with("--")) {
+      if (line.config) {
+        throw InputError(fmt::format(
+            "{}: there is a configuration file already, {}; give one, and every setting as "
+            "--section.key VALUE",
+            word, *line.config));
+      }
+      line.config = word;
+      continue;
+    }
+    overrides.push_back(word);
+    const bool takes_next =
+        i + 1 < line.overrides.size() && is_value_of(word, line.overrides[i + 1]);
+    if (takes_next) overrides.push_back(line.overrides[++i]);
+  }
+  line.overrides = std::move(overrides);
+}
+
+void refuse_empty_paths(const CommandLine& line) {
+  for (const auto& [name, value] : {std::pair("--config", line.config),
+                                    {"--deepspeed", line.deepspeed},
+                                    {"--html", line.html},
+                                    {"--svg", line.planner.svg}}) {
+    if (value && value->empty()) throw InputError(fmt::format("{}: is empty; give a path", name));
+  }
+}
+
+// Of a short form and its key, neither is meant more.
+void take_short_forms(const CommandLine& line, EstimatorConfig& config) {
+  for (const auto& [key, value] : line.short_forms) {
+    const std::string name = key.substr(key.find('.') + 1);
+    if (config.train.settings.at(key) != value) {
+      throw InputError(fmt::format("command line: {}: is {}, but --{} is {}; give one of them", key,
+                                   config.train.settings.at(key), name, value));
+    }
+    std::vector<std::string>& names = config.spellings[key];
+    std::erase(names, key);
+    names.push_back(name);
+  }
+}
+
+}  // namespace
+
+std::optional<CommandLine> read_command_line(int argc, const char* const* argv) {
+  CommandLine line;
+  std::optional<std::string> strategy;
+  program::OptionParser options(
+      "unshard-estimate",
+      "Estimates the memory of a training: runs two iterations of it on a device that counts "
+      "bytes and holds none. unshard-estimate [CONFIG.toml] [options] [--section.key VALUE …]");
+  options.add_text("--config", line.config, "the same as CONFIG.toml; else $CONFIG_FILE");
+  options.add_text("--deepspeed", line.deepspeed,
+                   "DeepSpeed configuration (JSON), whose keys docs/deepspeed.md lists; settings "
+                   "of CONFIG.toml must not contradict it");
+  options.add_text("--strategy", strategy, "single, ddp, zero1, zero2 or fsdp (parallel.strategy)");
+  options.add_choice("--format", line.format, {"text", "json"}, "of what is printed");
+  options.add_text("--html", line.html, "also write a page with the memory over time to this file");
+  options.add_choice("--modules", line.modules, {"few", "all"},
+                     "rows of the table by module: the first, the last and the highest, or all");
+  options.add_text("--memory", line.memory,
+                   "of a device, such as 80GB: what exceeds it is refused, and exit code 1");
+  options.add_number("--rank", line.rank, 0, 1'000'000, "whose memory it is");
+  options.add_number("--round-to", line.round_to, 1, 1 << 21,
+                     "round every size up to a multiple of so many bytes; CUDA does to 512");
+  options.add_flag("--figures", line.figures,
+                   "print the figures of the source documents beside ours, with the reasons");
+  options.add_flag("--worksheet", line.worksheet,
+                   "print each formula of the book's worksheet beside what the engine measures");
+  line.planner.declare(options);
+  // Of one estimate only.
+  for (const char* name : {"--rank", "--round-to", "--html", "--modules"}) {
+    for (const char* mode :
+         {"--plan", "--largest", "--which-strategy", "--sweep", "--figures", "--worksheet"}) {
+      options.exclude(name, mode);
+    }
+  }
+  options.exclude("--figures", "--format");
+  for (const char* other : {"--format", "--memory", "--figures", "--plan", "--largest",
+                            "--which-strategy", "--sweep"}) {
+    options.exclude("--worksheet", other);
+  }
+  for (const char* chooses : {"--plan", "--which-strategy"}) options.exclude("--strategy", chooses);
+  options.set_footer(
+      "Every key of the training's configuration can be given as --section.key VALUE "
+      "(unshard-train --help lists them), and these of torchtitan:\n" +
+      describe_titan_keys() +
+      "\nEnvironment: NGPU x NNODES is the number of ranks, CONFIG_FILE the file.\n"
+      "Exit codes: 0 estimate and formula agree, 1 they differ or memory ran out, 2 wrong input.");
+  options.keep_unknown_words();
+  if (options.parse(argc, argv)) return std::nullopt;
+  line.planner.memory = line.memory;
+  line.planner.format = line.format;
+  line.overrides = options.unknown_words();
+  take_file(line);
+  if (strategy) line.short_forms["parallel.strategy"] = *strategy;
+  // A plan has a range of them, and chooses.
+  if (line.planner.ranks && !line.planner.plan)
+    line.short_forms["parallel.ranks"] = *line.planner.ranks;
+  refuse_empty_paths(line);
+  return line;
+}
+
+EstimatorConfig configure(const CommandLine& line) {
+  std::vector<std::string> words = train::words_of_launch();
+  for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
+  words.insert(words.end(), line.overrides.begin(), line.overrides.end());
+  EstimatorConfig config =
+      load_estimator_config(line.config, words, Environment::of_process(), line.deepspeed);
+  take_short_forms(line, config);
+  train::check_launch(config.train);
+  config.rank = line.rank;
+  config.granularity = static_cast<std::size_t>(line.round_to);
+  if (line.memory) {
+    const std::int64_t nbytes = plan::parse_bytes("--memory", *line.memory);
+    config.memory = static_cast<std::size_t>(nbytes);
+  }
+  if (config.is_real && line.planner.is_mode()) {
+    const std::string key = "memory_estimation.disable_fake_mode";
+    throw InputError(config.train.origin(key) +
+                     ": is true, but this mode asks formulas and runs no ranks; leave it out");
+  }
+  if (config.is_real && line.rank != 0 && mpi::launched()) {
+    throw InputError(fmt::format(
+        "--rank: is {}, but under mpirun process 0 speaks, of its own memory; leave it out, or "
+        "start the program without mpirun",
+        line.rank));
+  }
+  if (line.rank >= config.train.recipe.ranks) {
+    throw InputError(fmt::format("--rank: is {}, but there are {} ranks; use at most {}", line.rank,
+                                 config.train.recipe.ranks, config.train.recipe.ranks - 1));
+  }
+  return config;
+}
+
+}  // namespace fsdp::estimate

@@ -1,0 +1,38 @@
+/// @file
+/// @ingroup estimate
+/// The command line of unshard-estimate.
+#pragma once
+
+#include "estimate/estimator_config.h"
+#include "plan/planner.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp::estimate {
+
+struct CommandLine {
+  std::optional<std::string> config;               ///< the TOML file
+  std::optional<std::string> deepspeed;            ///< a DeepSpeed configuration (JSON)
+  std::map<std::string, std::string> short_forms;  ///< of keys: --ranks for parallel.ranks
+  std::vector<std::string> overrides;              ///< --section.key VALUE, of all modes
+  std::string format = "text";                     ///< text or json
+  std::optional<std::string> html;                 ///< where the page goes
+  std::string modules = "few";                     ///< few or all: rows of the table by module
+  std::optional<std::string> memory;               ///< "80GB" of a device
+  int rank = 0;
+  int round_to = 1;
+  bool figures = false;    ///< print the source documents' figures instead
+  bool worksheet = false;  ///< print the book's worksheet instead
+  plan::PlannerLine planner;
+};
+
+/// Nothing if only help was asked for. @throws InputError.
+std::optional<CommandLine> read_command_line(int argc, const char* const* argv);
+
+/// The configuration that a command line and the environment describe. @throws InputError.
+EstimatorConfig configure(const CommandLine& line);
+
+}  // namespace fsdp::estimate

@@ -1,0 +1,140 @@
+#include "estimate/estimator_config.h"
+
+#include "base/check.h"
+#include "estimate/titan_keys.h"
+#include "train/config_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <utility>
+#include <variant>
+
+namespace fsdp::estimate {
+namespace {
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+// torchtitan's flags need no value: --memory_estimation.disable_fake_mode.
+std::vector<std::string> with_values(const std::vector<std::string>& words) {
+  std::vector<std::string> complete;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const bool has_value = i + 1 < words.size() && is_value_of(words[i], words[i + 1]);
+    complete.push_back(is_flag(words[i]) && !has_value ? words[i] + "=true" : words[i]);
+  }
+  return complete;
+}
+
+// Whether the command line sets the same in our spelling.
+bool is_beaten(const TitanKeys& titan, const std::string& key, const train::TrainConfig& config) {
+  const std::map<std::string, std::string> ours = {
+      {"activation_checkpoint.mode", "training.activation_checkpoint"},
+      {"model.flavor", "model.preset"},
+      {"parallelism.data_parallel_replicate_degree", "parallel.data_parallel_replicate_degree"}};
+  const auto found = ours.find(key);
+  if (found == ours.end() || !config.origins.contains(found->second)) return false;
+  return config.origins.at(found->second) == train::kCommandLine &&
+         titan.origins.at(key) != train::kCommandLine;
+}
+
+// torchtitan's keys too are part of the effective configuration, as they count here.
+void add_settings(TitanKeys& titan, train::TrainConfig& config) {
+  for (const train::Key& key : titan.keys()) {
+    if (!titan.is_given(key.name)) continue;
+    const bool is_off = key.name == "compile.enable" && titan.compiles;
+    const bool is_idle = is_beaten(titan, key.name, config);
+    config.settings[key.name] =
+        is_off ? "false (switched off)" : key.get() + (is_idle ? " (beaten)" : "");
+    config.origins[key.name] = titan.origins.at(key.name);
+  }
+}
+
+}  // namespace
+
+bool is_flag(const std::string& word) {
+  TitanKeys titan;
+  return std::ranges::any_of(titan.keys(), [&](const train::Key& key) {
+    return std::holds_alternative<bool*>(key.member) && word == "--" + key.name;
+  });
+}
+
+bool is_value_of(const std::string& option, const std::string& word) {
+  if (option.find('=') != std::string::npos || word.starts_with("--")) return false;
+  return !is_flag(option) || word == "true" || word == "false";
+}
+
+Environment Environment::of_process() {
+  return {.ngpu = variable("NGPU"),
+          .nnodes = variable("NNODES"),
+          .config_file = variable("CONFIG_FILE")};
+}
+
+std::string EstimatorConfig::option(const std::string& key, const std::string& value) const {
+  const auto found = spellings.find(key);
+  if (found == spellings.end() || found->second.empty()) return fmt::format(" --{} {}", key, value);
+  std::string text;
+  for (const std::string& name : found->second) {
+    const bool is_mode = name == "activation_checkpoint.mode" && value == "block";
+    text += fmt::format(" --{} {}", name, is_mode ? "full" : value);
+  }
+  return text;
+}
+
+std::string EstimatorConfig::world_options(std::int64_t ranks, std::int64_t replicas) const {
+  const optim::Recipe& now = train.recipe;
+  std::string text;
+  const auto found = spellings.find("parallel.ranks");
+  const std::vector<std::string> names = found == spellings.end() || found->second.empty()
+                                             ? std::vector<std::string>{"parallel.ranks"}
+                                             : found->second;
+  for (const std::string& name : names) {
+    const bool is_shards = name == "parallelism.data_parallel_shard_degree";
+    if (is_shards || ranks != now.ranks) {
+      text += fmt::format(" --{} {}", name, is_shards ? ranks / replicas : ranks);
+    }
+  }
+  const std::string key = "parallel.data_parallel_replicate_degree";
+  // Without fsdp the degree has no effect, but it may be written.
+  const bool is_idle = spellings.contains(key) && now.strategy != optim::Strategy::fsdp;
+  return text + (replicas != now.replicas || is_idle ? option(key, std::to_string(replicas)) : "");
+}
+
+EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>& file,
+                                      const std::vector<std::string>& words,
+                                      const Environment& environment,
+                                      const std::optional<std::filesystem::path>& deepspeed) {
+  EstimatorConfig config;
+  TitanKeys titan;
+  Environment around = environment;
+  around.is_deepspeed = deepspeed.has_value();
+  const auto translate_all = [&](std::vector<train::Setting>& settings) {
+    titan = translate(settings, around, config.warnings);
+  };
+  const bool reads_variable = !file && environment.config_file;
+  config.train = train::load_config(
+      reads_variable ? std::filesystem::path(*environment.config_file) : file, with_values(words),
+      deepspeed, {.is_modeled = true, .translate = translate_all});
+  config.is_real = titan.disable_fake_mode;
+  config.spellings = titan.spellings;
+  add_settings(titan, config.train);
+  const std::vector<std::string>& remarks = config.train.remarks;
+  config.warnings.insert(config.warnings.end(), remarks.begin(), remarks.end());
+  return config;
+}
+
+std::string describe_titan_keys() {
+  TitanKeys titan;
+  std::string all;
+  for (const train::Key& key : titan.keys()) {
+    all += fmt::format("  --{:46} {:5} {} ({})\n", key.name, key.get(), key.meaning, key.values());
+  }
+  return all;
+}
+
+}  // namespace fsdp::estimate

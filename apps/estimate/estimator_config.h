@@ -1,0 +1,77 @@
+/// @file
+/// @ingroup estimate
+/// The configuration of an estimate: a training's, in our spelling or in torchtitan's.
+#pragma once
+
+#include "train/config.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp::estimate {
+
+/// What a runner's environment says, as torchtitan's run_memory_estimation.sh reads it.
+struct Environment {
+  std::optional<std::string> ngpu;         ///< NGPU: ranks of a node
+  std::optional<std::string> nnodes;       ///< NNODES
+  std::optional<std::string> config_file;  ///< CONFIG_FILE
+  bool is_deepspeed = false;               ///< a DeepSpeed file says what the strategy is
+  static Environment of_process();         ///< an empty variable counts as unset
+};
+
+/// By key: the options with which a change of it counts, such as activation_checkpoint.mode for
+/// training.activation_checkpoint. Missing or empty: the key itself.
+using Spellings = std::map<std::string, std::vector<std::string>>;
+
+struct EstimatorConfig {
+  train::TrainConfig train;
+  bool is_real = false;         ///< memory_estimation.disable_fake_mode
+  int rank = 0;                 ///< whose memory is reported; it matters for zero1 and zero2
+  std::size_t granularity = 1;  ///< bytes that every size is rounded up to; an H100 has 512
+  std::size_t memory = 0;       ///< bytes a rank's device has; 0 = no limit
+  std::vector<std::string> warnings;
+  Spellings spellings;
+
+  /// " --key value" in every spelling that counts.
+  std::string option(const std::string& key, const std::string& value) const;
+  /// The options for so many ranks and replicas; those that change nothing are left out.
+  std::string world_options(std::int64_t ranks, std::int64_t replicas) const;
+};
+
+/// Reads a file and the overrides of a command line, as train::load_config() does, and in addition
+///
+///     torchtitan                                   here
+///     parallelism.data_parallel_shard_degree       parallel.ranks / replicas; -1 = all
+///     parallelism.data_parallel_replicate_degree   parallel.data_parallel_replicate_degree
+///     parallelism.{tensor,pipeline,context,expert}_parallel_degree    refused unless 1
+///     activation_checkpoint.mode                   training.activation_checkpoint (full = block)
+///     model.name, model.flavor                     model.preset (llama3 8B, 70B, 405B)
+///     compile.enable                               switched off, with a warning
+///     memory_estimation.enabled, .disable_fake_mode
+///
+/// Each counts where it stands, so the command line beats the file in either spelling. Two
+/// spellings of one key that contradict each other in the same place are refused.
+///
+/// Flags among them may stand without a value on the command line. Number of ranks: the command
+/// line, then NGPU · NNODES, then the file. Ranks without a strategy are sharded.
+/// @param deepspeed a DeepSpeed configuration, as load_config() takes it
+/// @throws InputError as load_config() does.
+EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>& file,
+                                      const std::vector<std::string>& words,
+                                      const Environment& environment,
+                                      const std::optional<std::filesystem::path>& deepspeed = {});
+
+/// Whether a word is a flag of torchtitan, such as --compile.enable, which needs no value.
+bool is_flag(const std::string& word);
+/// Whether `word`, which follows `option`, is its value.
+bool is_value_of(const std::string& option, const std::string& word);
+
+/// torchtitan's keys, one per line, for --help.
+std::string describe_titan_keys();
+
+}  // namespace fsdp::estimate

@@ -1,0 +1,131 @@
+// Which single changes of a configuration lower its peak, and how far.
+#include "estimate/second_opinion.h"
+#include "paper/memory_formula.h"
+#include "train/bound.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+namespace fsdp::estimate {
+namespace {
+
+std::int64_t peak_of(const EstimatorConfig& config) {
+  paper::MemoryOptions options = train::memory_options(config.train);
+  options.rank = config.rank;
+  return paper::MemoryFormula(config.train.model, options).peak(kIterations).total();
+}
+
+}  // namespace
+
+std::vector<Saving> savings_of(const EstimatorConfig& config) {
+  using optim::Checkpointing;
+  using optim::Strategy;
+  using train::TrainConfig;
+  std::vector<Saving> savings;
+  const std::int64_t now = peak_of(config);
+  const auto consider = [&](const std::string& change, std::string meaning,
+                            const std::function<void(TrainConfig&)>& apply) {
+    EstimatorConfig changed = config;
+    apply(changed.train);
+    changed.train.settle();
+    const std::int64_t peak = peak_of(changed);
+    if (peak < now)
+      savings.push_back(
+          {change.substr(change.find_first_not_of(' ')), std::move(meaning), peak, now - peak});
+  };
+  const auto& [training, recipe] = std::tie(config.train.training, config.train.recipe);
+  const std::int64_t batch = training.local_batch_size;
+  const bool is_sharded = recipe.strategy == Strategy::fsdp;
+  // The number of micro-steps stays as it is: also where the global batch was given.
+  const auto with_global = [&](std::int64_t sequences) {
+    return config.train.origins.contains("training.global_batch_size")
+               ? fmt::format(" --training.global_batch_size {}", sequences)
+               : "";
+  };
+  if (batch > 1) {
+    consider(fmt::format("--training.local_batch_size {}", batch / 2) +
+                 with_global(config.train.micro_batches() * (batch / 2)),
+             "half the sequences of a micro-batch", [&](TrainConfig& changed) {
+               changed.training.local_batch_size = batch / 2;
+               changed.training.global_batch_size =
+                   config.train.micro_batches() * changed.training.local_batch_size;
+             });
+  }
+  const std::int64_t length = config.train.sequence_length();
+  if (length > 1) {
+    consider(fmt::format("--training.seq_len {}", length / 2), "half the tokens of a sequence",
+             [&](TrainConfig& changed) { changed.training.seq_len = length / 2; });
+  }
+  if (!recipe.checkpoints_blocks()) {
+    consider(config.option("training.activation_checkpoint", "block"),
+             "backward computes the forward of a block again, and keeps only its input",
+             [](TrainConfig& changed) { changed.recipe.checkpointing = Checkpointing::inside; });
+  }
+  if (recipe.precision.param_dtype == DType::float32) {
+    consider("--training.mixed_precision_param bfloat16", "the model computes in 16 bits",
+             [](TrainConfig& changed) { changed.recipe.precision.param_dtype = DType::bfloat16; });
+  }
+  if (recipe.precision.reduce_dtype == DType::float32) {
+    consider("--training.mixed_precision_reduce bfloat16", "gradients are summed in 16 bits",
+             [](TrainConfig& changed) { changed.recipe.precision.reduce_dtype = DType::bfloat16; });
+  }
+  if (!is_sharded && recipe.ranks > 1) {
+    consider(config.option("parallel.strategy", "fsdp") + config.world_options(recipe.ranks, 1),
+             "a rank holds 1/W of the model",
+             [](TrainConfig& changed) { changed.recipe.strategy = Strategy::fsdp; });
+  }
+  if (recipe.replicas > 1) {
+    consider(config.world_options(recipe.ranks, 1), "one set of shards over all ranks",
+             [](TrainConfig& changed) { changed.recipe.replicas = 1; });
+  }
+  if (recipe.ranks > 1) {
+    consider(config.world_options(std::int64_t{2} * recipe.ranks, recipe.replicas) +
+                 with_global(2 * training.global_batch_size),
+             "twice the ranks, each with the same micro-batch", [&](TrainConfig& changed) {
+               changed.recipe.ranks *= 2;
+               changed.training.global_batch_size *= 2;
+             });
+  }
+  if (is_sharded &&
+      recipe.sharding.reshard_after_forward.kind != ReshardAfterForward::Kind::always) {
+    consider("--parallel.reshard_after_forward true", "units are freed after their forward",
+             [](TrainConfig& changed) {
+               changed.recipe.sharding.reshard_after_forward = ReshardAfterForward::always();
+             });
+  }
+  if (is_sharded && recipe.sharding.prefetch_depth > 0) {
+    consider(fmt::format("--parallel.prefetch_depth {}", recipe.sharding.prefetch_depth - 1),
+             "one unit less is gathered ahead",
+             [](TrainConfig& changed) { --changed.recipe.sharding.prefetch_depth; });
+  }
+  if (is_sharded && !recipe.sharding.offload.grads) {
+    consider("--parallel.offload_params true --parallel.offload_grads true",
+             "shards, gradients and state are in the host's memory", [](TrainConfig& changed) {
+               changed.recipe.sharding.offload.params = changed.recipe.sharding.offload.grads =
+                   true;
+             });
+  }
+  if (config.train.training.no_sync) {
+    consider("--training.no_sync false", "gradients are reduced in every micro-step",
+             [](TrainConfig& changed) { changed.training.no_sync = false; });
+  }
+  if (!recipe.has_lora()) {
+    consider("--lora.rank 8", "only adapters are trained",
+             [](TrainConfig& changed) { changed.recipe.lora.rank = 8; });
+  }
+  if (recipe.optimizer.name == "adamw" || recipe.optimizer.name == "adam") {
+    consider("--optimizer.name sgd --optimizer.momentum 0.9", "one state per parameter, not two",
+             [](TrainConfig& changed) {
+               changed.recipe.optimizer.name = "sgd";
+               changed.recipe.optimizer.momentum = 0.9;
+             });
+  }
+  std::ranges::stable_sort(savings, std::greater<>(), &Saving::saved);
+  return savings;
+}
+
+}  // namespace fsdp::estimate

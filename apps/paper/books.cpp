@@ -1,0 +1,168 @@
+#include "paper/books.h"
+
+#include <bit>
+
+namespace fsdp::paper {
+
+namespace {
+
+double real(std::int64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+double update_flops(std::string_view optimizer) {
+  if (optimizer == "sgd") return 4;
+  if (optimizer == "adagrad") return 8;
+  if (optimizer == "adamax") return 11;
+  if (optimizer == "adadelta") return 16;
+  return 15;  // adamw, adam
+}
+
+int held_sums(int leaves) { return std::popcount(static_cast<unsigned>(leaves)); }
+int additions_of_push(int leaf) { return std::countr_one(static_cast<unsigned>(leaf)); }
+int additions_of_fold(int leaves) { return held_sums(leaves) - 1; }
+
+Books::Books(const MemoryOptions& options)
+    : formats_(options.recipe.precision, options.recipe.zero.reductions.compression),
+      rank_(options.rank),
+      states_(options.recipe.optimizer.states()),
+      update_flops_(update_flops(options.recipe.optimizer.name)) {}
+
+void Books::open_bytes(MemorySpace reported, RankPeaks* ranks) {
+  has_bytes_ = true;
+  reported_ = reported;
+  if (ranks != nullptr) device_.count_ranks(*ranks);
+}
+
+void Books::open_clock(const CostModel& machine, const KernelTimes& kernels) {
+  clock_.emplace(machine);
+  kernels_ = kernels;
+  ranks_per_box_ = machine.ranks_per_box;
+}
+
+void Books::hold_own(int rank, MemoryKind kind, std::int64_t nbytes) {
+  if (RankPeaks* ranks = device_.ranks(); ranks != nullptr) return ranks->add_own(rank, nbytes);
+  if (rank == rank_) hold(kind, nbytes);
+}
+
+// --------------------------------------------------------------------------------------- the clock
+
+void Books::compute(TimePart part, double flops, double nbytes, MemorySpace space, bool is_half) {
+  if (!clock_) return;
+  if (space == MemorySpace::host) return clock_->compute_on_host(part, nbytes);
+  clock_->compute(part, {.flops = flops, .nbytes = nbytes, .is_half = is_half});
+}
+
+void Books::cast(TimePart part, std::int64_t numel, std::int64_t from, std::int64_t to,
+                 MemorySpace space) {
+  compute(part, 0, real(numel) * real(from + to), space);
+}
+
+void Books::fill(TimePart part, std::int64_t numel, std::int64_t element, MemorySpace space) {
+  compute(part, 0, real(numel * element), space);
+}
+
+void Books::add(std::int64_t numel, int count, MemorySpace space) {
+  for (int i = 0; i < count; ++i) {
+    compute(TimePart::gradients, real(numel), 3 * real(numel * formats_.sum), space,
+            formats_.sum == 2);
+  }
+}
+
+void Books::scale(std::int64_t numel, MemorySpace space) {
+  compute(TimePart::gradients, real(numel), 2 * real(numel * kFloatBytes), space);
+}
+
+void Books::square(std::int64_t numel, MemorySpace space) {
+  compute(TimePart::optimizer, 2 * real(numel), real(numel * kFloatBytes), space);
+}
+
+// Parameter, gradient and states are read; parameter and states are written.
+void Books::update(std::int64_t numel, bool is_first, MemorySpace space) {
+  for (int i = 0; is_first && i < states_; ++i) {
+    fill(TimePart::optimizer, numel, kFloatBytes, space);
+  }
+  compute(TimePart::optimizer, update_flops_ * real(numel),
+          (3 + 2 * states_) * real(numel * kFloatBytes), space);
+}
+
+void Books::compute_for(TimePart part, std::int64_t ps) {
+  if (clock_) clock_->compute_for(part, ps);
+}
+
+void Books::wait(TimePart part, std::int64_t end) {
+  if (clock_) clock_->wait(part, end);
+}
+
+std::int64_t Books::start_copy(std::int64_t nbytes) {
+  return clock_ ? clock_->start_copy(nbytes) : 0;
+}
+
+const SegmentTimes& Books::times_of(std::size_t segment, std::size_t segments) const {
+  if (segment == 0) return kernels_.embedding;
+  return segment + 1 < segments ? kernels_.block : kernels_.head;
+}
+
+const SegmentTimes& Books::times_of_loss() const { return kernels_.loss; }
+
+GroupShape Books::group_of(int first, int size, int stride) const {
+  const int box = ranks_per_box_;
+  return {size, box > 0 && first / box != (first + (size - 1) * stride) / box};
+}
+
+// ------------------------------------------------------------------------------------------- both
+
+std::int64_t Books::start(std::int64_t WireBytes::*what, CollectiveOp op, std::int64_t numel,
+                          std::int64_t element, const GroupShape& group, std::int64_t ready) {
+  const std::int64_t nbytes =
+      received_bytes(op, numel, static_cast<std::size_t>(element), group.size);
+  if (traffic_) *traffic_.*what += nbytes;
+  return clock_ ? clock_->start_collective(group, nbytes, ready) : 0;
+}
+
+void Books::push_leaf(MemoryKind from, MemoryKind to, std::int64_t numel, int leaf,
+                      MemorySpace space) {
+  drop(from, formats_.sum * numel, space);
+  hold(to, formats_.sum * numel * (1 - additions_of_push(leaf)), space);
+  add(numel, additions_of_push(leaf), space);
+}
+
+void Books::fold_leaves(MemoryKind kind, std::int64_t numel, int leaves, MemorySpace space) {
+  drop(kind, formats_.sum * numel * additions_of_fold(leaves), space);
+  add(numel, additions_of_fold(leaves), space);
+}
+
+// ------------------------------------------------------------------------------------- repetition
+
+Books::Change Books::now() const {
+  return {device_.now(), host_.now(),
+          counts_all_ranks() ? device_.ranks()->own() : std::vector<std::int64_t>{},
+          clock_ ? clock_->spent() : StepTime{}, traffic_.value_or(WireBytes{})};
+}
+
+Books::Change Books::change_since(const Change& before) const {
+  Change change{device_.change_since(before.device), host_.change_since(before.host), {}, {}, {}};
+  if (counts_all_ranks()) {
+    change.own = device_.ranks()->own();
+    for (std::size_t i = 0; i < change.own.size(); ++i) change.own[i] -= before.own[i];
+  }
+  if (clock_) change.time = clock_->spent() - before.time;
+  if (traffic_) change.traffic = *traffic_ - before.traffic;
+  return change;
+}
+
+void Books::repeat(const Change& change, std::int64_t times) {
+  device_.repeat(change.device, times);
+  host_.repeat(change.host, times);
+  for (std::size_t i = 0; i < change.own.size(); ++i) {
+    if (change.own[i] != 0) device_.ranks()->add_own(static_cast<int>(i), times * change.own[i]);
+  }
+  if (clock_) clock_->repeat(change.time, times);
+  for (std::int64_t i = 0; traffic_ && i < times; ++i) *traffic_ += change.traffic;
+}
+
+std::array<std::int64_t, 3> Books::busy_until() const {
+  return clock_ ? clock_->busy_until() : std::array<std::int64_t, 3>{};
+}
+
+}  // namespace fsdp::paper

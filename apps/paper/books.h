@@ -1,0 +1,149 @@
+/// @file
+/// @ingroup paper
+/// Books: what a walk writes down.
+#pragma once
+
+#include "comm/process_group.h"
+#include "paper/formats.h"
+#include "paper/kernel_times.h"
+#include "paper/ledger.h"
+#include "paper/memory_options.h"
+#include "paper/paper_clock.h"
+#include "paper/wire_formula.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace fsdp::paper {
+
+/// Three books of one rank: its bytes, its clock, and what it receives. A reader opens those that
+/// it needs, and a walk writes every event into all that are open.
+class Books {
+ public:
+  explicit Books(const MemoryOptions& options);
+
+  /// `reported`: the memory whose peaks are asked for.
+  /// @param ranks ZeRO: counts what each rank owns for that rank, and not what options.rank owns
+  void open_bytes(MemorySpace reported = MemorySpace::device, RankPeaks* ranks = nullptr);
+  void open_clock(const CostModel& machine, const KernelTimes& kernels);
+  void open_traffic() { traffic_.emplace(); }
+  bool has_bytes() const { return has_bytes_; }
+  bool has_clock() const { return clock_.has_value(); }
+
+  // --------------------------------------------------------------------------------------- bytes
+  void hold(MemoryKind kind, std::int64_t nbytes, MemorySpace space = MemorySpace::device) {
+    if (has_bytes_) in(space).hold(kind, nbytes);
+  }
+  void drop(MemoryKind kind, std::int64_t nbytes, MemorySpace space = MemorySpace::device) {
+    if (has_bytes_) in(space).drop(kind, nbytes);
+  }
+  /// A copy in another format takes the place of `before` bytes.
+  void replace(MemoryKind kind, std::int64_t before, std::int64_t after,
+               MemorySpace space = MemorySpace::device) {
+    hold(kind, after, space);
+    drop(kind, before, space);
+  }
+  void walk(const Stretch& stretch) {
+    if (has_bytes_) device_.walk(stretch);
+  }
+  /// Only this rank holds them, or lets them go.
+  void hold_own(int rank, MemoryKind kind, std::int64_t nbytes);
+  bool counts_all_ranks() const { return device_.ranks() != nullptr; }
+  /// Of the memory that is asked for.
+  Ledger& reported() { return in(reported_); }
+  const Ledger& reported() const { return reported_ == MemorySpace::host ? host_ : device_; }
+
+  // --------------------------------------------------------------------------------------- clock
+  /// Kernels over `numel` elements, on the device or on its host. A cast reads elements of `from`
+  /// bytes and writes elements of `to`.
+  void cast(TimePart part, std::int64_t numel, std::int64_t from, std::int64_t to,
+            MemorySpace space = MemorySpace::device);
+  void fill(TimePart part, std::int64_t numel, std::int64_t element,
+            MemorySpace space = MemorySpace::device);
+  /// A mean from a sum.
+  void scale(std::int64_t numel, MemorySpace space = MemorySpace::device);
+  /// Into the global norm.
+  void square(std::int64_t numel, MemorySpace space = MemorySpace::device);
+  /// The optimizer on a piece; makes its state in the first step.
+  void update(std::int64_t numel, bool is_first, MemorySpace space = MemorySpace::device);
+  void compute_for(TimePart part, std::int64_t ps);
+  void wait(TimePart part, std::int64_t end);
+  /// Over the bus. @return when it ends
+  std::int64_t start_copy(std::int64_t nbytes);
+  /// Of a segment of the model. Without a clock: nothing.
+  const SegmentTimes& times_of(std::size_t segment, std::size_t segments) const;
+  const SegmentTimes& times_of_loss() const;
+  /// Ranks first, first + stride, …
+  GroupShape group_of(int first, int size, int stride) const;
+  /// Of the time since the last call.
+  StepTime take_time() { return clock_->take(); }
+
+  // ------------------------------------------------------------------------ two or three of them
+  /// A collective over `group`, of so many elements as ProcessGroup counts them.
+  /// @param what the counter of what it delivers @param ready when its operand is there
+  /// @return when it ends
+  std::int64_t start(std::int64_t WireBytes::*what, CollectiveOp op, std::int64_t numel,
+                     std::int64_t element, const GroupShape& group, std::int64_t ready = 0);
+  const WireBytes& traffic() const { return *traffic_; }
+  /// TreeAccumulator on paper, a binary counter: pushing leaf number m, of `numel` elements in the
+  /// format of the sums, leaves pop(m + 1) sums where pop(m) were. Nothing is allocated for it, so
+  /// it makes no peak.
+  void push_leaf(MemoryKind from, MemoryKind to, std::int64_t numel, int leaf,
+                 MemorySpace space = MemorySpace::device);
+  /// `leaves` are folded into one.
+  void fold_leaves(MemoryKind kind, std::int64_t numel, int leaves,
+                   MemorySpace space = MemorySpace::device);
+  /// `count` additions of tensors to others.
+  void add(std::int64_t numel, int count, MemorySpace space = MemorySpace::device);
+
+  // -------------------------------------------------------------------------------- repetition
+  /// What has changed in all books.
+  struct Change {
+    Breakdown device;
+    Breakdown host;
+    std::vector<std::int64_t> own;  // by rank, if all ranks are counted
+    StepTime time;
+    WireBytes traffic;
+  };
+  Change now() const;
+  Change change_since(const Change& before) const;
+  /// The same happens so many times more. Its peaks are known and not counted again. What is under
+  /// way has as long to go as before, so the clock stands, and only what it measures goes on.
+  void repeat(const Change& change, std::int64_t times = 1);
+  /// Until when channels and bus are in use by what has started.
+  std::array<std::int64_t, 3> busy_until() const;
+  /// 0, if it is over.
+  std::int64_t time_until(std::int64_t end) const {
+    return clock_ ? std::max<std::int64_t>(end - clock_->now(), 0) : 0;
+  }
+
+ private:
+  Ledger& in(MemorySpace space) { return space == MemorySpace::host ? host_ : device_; }
+  void compute(TimePart part, double flops, double nbytes, MemorySpace space, bool is_half = false);
+
+  Formats formats_;
+  int rank_;
+  int states_;
+  double update_flops_;
+  bool has_bytes_ = false;
+  MemorySpace reported_ = MemorySpace::device;
+  Ledger device_;
+  Ledger host_;
+  std::optional<PaperClock> clock_;
+  KernelTimes kernels_;
+  int ranks_per_box_ = 0;
+  std::optional<WireBytes> traffic_;
+};
+
+// Of a TreeAccumulator:
+/// How many sums are held after so many leaves.
+int held_sums(int leaves);
+/// How many additions pushing leaf number `leaf` takes; so many sums less one are gone then.
+int additions_of_push(int leaf);
+/// How many folding `leaves` into one takes; there are so many sums fewer then.
+int additions_of_fold(int leaves);
+
+}  // namespace fsdp::paper

@@ -1,0 +1,45 @@
+/// @file
+/// @ingroup paper
+/// How long the kernels of a model compute on a modeled machine.
+#pragma once
+
+#include "base/clock.h"
+#include "base/types.h"
+#include "nn/transformer.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp::paper {
+
+/// When the gradient of a weight is complete, in picoseconds since the backward of its segment
+/// began. A weight is named after its operation, as in the activation table: "down_proj".
+struct Completion {
+  std::string operation;
+  std::int64_t at = 0;
+};
+
+/// Picoseconds that a segment (embedding, block, head or loss) computes for one micro-batch.
+struct SegmentTimes {
+  std::int64_t forward = 0;
+  std::int64_t backward = 0;
+  std::vector<Completion> completions;  ///< in the order of time
+};
+
+/// All blocks of a model are alike.
+struct KernelTimes {
+  SegmentTimes embedding;
+  SegmentTimes block;
+  SegmentTimes head;
+  SegmentTimes loss;
+};
+
+/// Runs a model of one block forward and backward on the fake device, where each kernel advances
+/// the clock by its declared cost, and reads the clock between the segments. No data is allocated.
+/// @param batch B, sequences of a micro-batch @param length T, tokens of a sequence
+/// @param dtype in which the model computes
+KernelTimes kernel_times(const nn::TransformerConfig& config, std::int64_t batch,
+                         std::int64_t length, DType dtype, const CostModel& machine);
+
+}  // namespace fsdp::paper

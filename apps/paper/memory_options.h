@@ -1,0 +1,45 @@
+/// @file
+/// @ingroup paper
+/// What the memory of a training depends on, beside its model.
+#pragma once
+
+#include "nn/transformer.h"
+#include "optim/recipe.h"
+
+#include <cstdint>
+#include <string_view>
+
+namespace fsdp::paper {
+
+using optim::Checkpointing;
+using optim::Strategy;
+
+/// Two memories, counted apart.
+enum class MemorySpace {
+  device,
+  host,  ///< of the device; holds what is offloaded
+};
+
+/// Every rank holds the same number of bytes: shards are padded to one size. Only with ZeRO-1 and
+/// ZeRO-2 it depends on the rank, because the greedy partition gives ranks different loads.
+struct MemoryOptions {
+  optim::Recipe recipe;
+  std::int64_t batch = 1;   ///< B, sequences of a micro-batch
+  std::int64_t length = 0;  ///< T, tokens of a sequence; 0 = max_position_embeddings
+  int threads = 1;          ///< of a rank
+  int rank = 0;             ///< zero1, zero2: whose bytes
+
+  /// T of this model.
+  std::int64_t length_of(const nn::TransformerConfig& config) const {
+    return length == 0 ? config.max_position_embeddings : length;
+  }
+};
+
+/// Floating-point operations per element of an update by the optimizer of this name in a
+/// configuration: those that the kernels of tensor/optimizer*.cpp declare.
+double update_flops(std::string_view optimizer);
+
+/// @throws Error if the options do not fit together, or not the model.
+void check_options(const nn::TransformerConfig& config, const MemoryOptions& options);
+
+}  // namespace fsdp::paper

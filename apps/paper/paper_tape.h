@@ -1,0 +1,114 @@
+/// @file
+/// @ingroup paper
+/// PaperTape: what a tape keeps, operation by operation, in bytes that are counted and never
+/// allocated.
+#pragma once
+
+#include "paper/activation_table.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp::paper {
+
+/// What is held, and every change of it.
+struct Meter {
+  MemoryPoint now{"entry"};
+  std::vector<MemoryPoint> points;
+  void note() { points.push_back(now); }
+};
+
+/// The bytes of one tensor, counted while anything holds them.
+class Buffer {
+ public:
+  Buffer(Meter& meter, bool is_temp, std::int64_t nbytes)
+      : meter_(meter), is_temp_(is_temp), nbytes_(nbytes) {
+    count(nbytes);
+  }
+  ~Buffer() { count(-nbytes_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  std::int64_t nbytes() const { return nbytes_; }
+  void become_temp() {
+    if (!std::exchange(is_temp_, true)) meter_.now.activation -= nbytes_;
+    meter_.now.temp += nbytes_;
+    meter_.note();
+  }
+
+ private:
+  void count(std::int64_t nbytes) {
+    (is_temp_ ? meter_.now.temp : meter_.now.activation) += nbytes;
+    meter_.note();
+  }
+  Meter& meter_;
+  bool is_temp_;
+  std::int64_t nbytes_;
+};
+using Bytes = std::shared_ptr<Buffer>;
+
+struct Operation {
+  std::string name;
+  std::int64_t output;  // bytes of its result, and of the gradient of that
+  std::vector<Bytes> saved = {};
+  Bytes gradient = {};  // d(result), summed so far
+  std::function<void(Operation&, const Bytes& dout)> backward = {};
+};
+using Origin = std::shared_ptr<Operation>;  // null: needs no gradient
+
+/// A variable: its bytes, and the operation that made it.
+struct Value {
+  Bytes bytes;
+  Origin origin;
+};
+
+struct Weight {
+  std::int64_t nbytes;
+  bool is_trained;
+};
+
+/// One segment's tape. Each function follows the rules of its namesake in autograd/functions.h:
+/// what it allocates, what it saves, and what its backward allocates and frees. `out` are the bytes
+/// of its result.
+class PaperTape {
+ public:
+  Value input(std::int64_t nbytes, bool needs_gradient);
+  Value embedding(const std::string& name, std::int64_t out, const Weight& table);
+  Value linear(const std::string& name, const Value& x, std::int64_t out, const Weight& weight);
+  Value rms_norm(const std::string& name, const Value& x, std::int64_t out, std::int64_t rstd_bytes,
+                 const Weight& weight);
+  /// @param sizes bytes of q, k and v
+  Value attention(const Value& q, const Value& k, const Value& v, std::int64_t out,
+                  std::int64_t lse_bytes, const std::vector<std::int64_t>& sizes);
+  Value swiglu(const Value& gate, const Value& up, std::int64_t out);
+  /// The sum is written over y, which only this call holds.
+  Value add(const Value& x, Value y);
+  Value scale(const Value& x, std::int64_t out);
+
+  /// Runs the segment forward and backward; `forward` maps its input to its output.
+  /// @param needs_gradient set to whether the output does
+  SegmentMemory run(Value x, std::int64_t out, const std::function<Value(const Value&)>& forward,
+                    bool& needs_gradient);
+
+ private:
+  void start(const std::string& name) { meter_.now.after = name; }
+  Bytes activation(std::int64_t n) { return std::make_shared<Buffer>(meter_, false, n); }
+  Bytes temp(std::int64_t n) { return std::make_shared<Buffer>(meter_, true, n); }
+  /// y is the result of this operation.
+  Operation& record(const std::string& name, std::int64_t out, std::vector<Bytes> saved, Value& y);
+  void run_backward();
+  void add_weight_gradient(const Weight& weight);
+  // As in autograd/node.h and autograd/rows.h.
+  void target(const Origin& origin);
+  void pass(const Origin& origin, const Bytes& gradient);
+  Bytes over_or_fresh(const Bytes& saved, std::int64_t nbytes);
+
+  Meter meter_;
+  Origin source_;                   // stands for what made the input
+  std::vector<Origin> operations_;  // in the order of recording
+};
+
+}  // namespace fsdp::paper

@@ -1,0 +1,400 @@
+#include "paper/step_walk.h"
+
+#include "base/check.h"
+#include "device/thread_pool.h"
+#include "paper/segments.h"
+#include "tensor/exact_norm.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace fsdp::paper {
+
+using nn::CallState;
+
+namespace {
+
+const MemoryOptions& checked(const nn::TransformerConfig& config, const MemoryOptions& options) {
+  check_options(config, options);
+  return options;
+}
+
+ActivationTable table_of(const nn::TransformerConfig& config, const MemoryOptions& options) {
+  return activation_table(config, options.batch, options.length_of(config),
+                          options.recipe.precision.param_dtype_for(DType::float32));
+}
+
+}  // namespace
+
+StepWalk::StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options, Books& books)
+    : StepWalk(config, checked(config, options), table_of(config, options), books) {}
+
+StepWalk::StepWalk(const nn::TransformerConfig& config, const MemoryOptions& options,
+                   const ActivationTable& table, Books& books)
+    : StepWalk(model_shape(config, options),
+               segments_of(config, options, options.length_of(config), table), table, options,
+               books) {}
+
+StepWalk::StepWalk(ModelShape shape, Segments segments, ActivationTable table,
+                   MemoryOptions options, Books& books)
+    : options_(std::move(options)),
+      books_(books),
+      schedule_(recipe_),
+      formats_(recipe_.precision),
+      shape_(std::move(shape)),
+      table_(std::move(table)),
+      segments_(std::move(segments)),
+      whole_(shape_.whole_parts, options_, schedule_, books_) {
+  const int ranks = recipe_.shards(), rank = options_.rank;
+  shard_group_ = books_.group_of(rank / ranks * ranks, ranks, 1);
+  replica_group_ = books_.group_of(rank % ranks, recipe_.replicas, ranks);
+  if (recipe_.sharding.reshard_after_forward.is_within()) {
+    const int size = recipe_.sharding.reshard_after_forward.ranks;
+    subgroup_ = books_.group_of(rank / size * size, size, 1);
+  }
+  make_segment_walks();
+  find_alike_blocks();
+  for (const WholePart& part : shape_.whole_parts) {
+    FSDP_CHECK(!books_.has_clock() || completion_of(part.segment, part.operation) != nullptr,
+               "segment {}: nothing says when the gradient of {} is complete",
+               shape_.segments[part.segment], part.operation);
+  }
+  for (const UnitShape& unit : shape_.units) {
+    units_.emplace_back(unit);
+    for (const FlatShape& flat : unit.flats) {
+      books_.hold(MemoryKind::sharded_param, shard_of(flat), shards());
+    }
+  }
+  whole_.hold_parameters(shape_);
+  books_.hold(MemoryKind::buffer, shape_.buffers);
+  books_.hold(MemoryKind::temp,
+              options_.threads * static_cast<std::int64_t>(ThreadPool::kScratchBytes));
+}
+
+// Segments that are alike are one object, and have one walk.
+void StepWalk::make_segment_walks() {
+  // Whole gradients are made in buckets, not one by one.
+  const bool counts_gradients =
+      recipe_.strategy == Strategy::single || recipe_.strategy == Strategy::zero2;
+  const auto walk_of = [&](const SegmentMemory& segment) {
+    return segment_walk(segment, counts_gradients, /*by_operation=*/!whole_.is_empty());
+  };
+  for (const auto& segment : segments_) {
+    auto found = distinct_walks_.find(segment.get());
+    if (found == distinct_walks_.end()) {
+      found = distinct_walks_.emplace(segment.get(), walk_of(*segment)).first;
+    }
+    walks_.push_back(&found->second);
+  }
+  loss_ = walk_of(table_.loss);
+}
+
+// ------------------------------------------------------------------------------------ micro-steps
+
+StepMemory StepWalk::next_step() {
+  StepMemory memory;
+  if (books_.has_bytes()) known_.clear();  // each step has its own peaks
+  if (has_state_) whole_.refresh_copies();
+  for (int m = 0; m < recipe_.micro_steps; ++m) micro_step_unless_known(m, memory);
+  books_.reported().reset_peak();
+  finish_step();
+  memory.step_peak = books_.reported().peak();
+  memory.at_rest = books_.reported().now();
+  return memory;
+}
+
+// For the bytes: nothing travels when the first begins, and after the last no gradients are made
+// ready for another. For the clock: a mesh and copies to the host leave something under way.
+bool StepWalk::may_be_known(int m) const {
+  if (records_ || (!units_.empty() && forward_order_.empty())) return false;
+  if (books_.has_bytes()) {
+    if (m < 2 || m + 1 >= recipe_.micro_steps || recipe_.micro_steps_per_reduction > 1) {
+      return false;
+    }
+  }
+  return !books_.has_clock() || (recipe_.replicas == 1 && !recipe_.sharding.offload.grads);
+}
+
+StepWalk::Likeness StepWalk::likeness(int m) const {
+  const int group = recipe_.micro_steps_per_reduction;
+  Likeness like{};
+  if (books_.has_bytes()) {
+    like = {held_sums(m - 2), held_sums(m - 1), held_sums(m), held_sums(m + 1)};
+  }
+  if (books_.has_clock()) {
+    like[4] = additions_of_push(m / group);
+    like[5] = additions_of_push(m % group);
+  }
+  like[6] = schedule_.reduces(m) ? 1 : 0;
+  return like;
+}
+
+void StepWalk::micro_step_unless_known(int m, StepMemory& memory) {
+  if (!may_be_known(m)) return micro_step(m, memory);
+  const Likeness like = likeness(m);
+  if (const auto found = known_.find(like); found != known_.end()) {
+    const Known& known = found->second;
+    books_.repeat(known.change);
+    across_.leaf = m - known.m + known.leaf_across;
+    copied_.leaf = m - known.m + known.leaf_copied;
+    return;
+  }
+  const Books::Change before = books_.now();
+  micro_step(m, memory);
+  known_[like] = {m, across_.leaf, copied_.leaf, books_.change_since(before)};
+}
+
+void StepWalk::micro_step(int m, StepMemory& step) {
+  MicroStepMemory memory;
+  Ledger& reported = books_.reported();
+  if (m == 0) whole_.hold_buckets();
+  whole_.begin_micro_step();
+  books_.hold(MemoryKind::activation, table_.data);
+  reported.reset_peak();
+  forward(memory);
+  memory.forward_peak = reported.peak();
+  reported.reset_peak();
+  backward(m, memory);
+  if (m + 1 < recipe_.micro_steps) whole_.hold_buckets();
+  memory.backward_peak = reported.peak();
+  books_.drop(MemoryKind::activation, table_.data + table_.loss_value);
+  step.micro_steps.push_back(std::move(memory));
+}
+
+// From the second forward on, units are gathered ahead.
+Breakdown StepWalk::evaluation_peak() {
+  has_tape_ = false;
+  books_.hold(MemoryKind::activation, table_.data);
+  books_.reported().reset_peak();
+  for (int i = 0; i < 2; ++i) {
+    MicroStepMemory unused;
+    forward(unused);
+    books_.drop(MemoryKind::activation, table_.loss.kept() + table_.loss_value);
+  }
+  return books_.reported().peak();
+}
+
+// ----------------------------------------------------------------------------------------- forward
+
+void StepWalk::forward(MicroStepMemory& memory) {
+  Unit* root = unit_at(shape_.root);
+  snap("root", CallState::before_pre_forward, memory);
+  pre_forward(root);
+  snap("root", CallState::after_pre_forward, memory);
+  Passed passed;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    forward_segment(i, memory);
+    i += pass_over(i, 1, passed);
+  }
+  snap("root", CallState::before_post_forward, memory);
+  post_forward(root, has_tape_);
+  snap("root", CallState::after_post_forward, memory);
+  books_.walk(loss_.forward);
+  books_.compute_for(TimePart::forward, books_.times_of_loss().forward);
+
+  if (!forward_order_.empty()) return;
+  for (Unit& unit : units_) {  // from here on it is known
+    forward_order_.push_back(&unit);
+    unit.forward_next = forward_order_.size();
+  }
+  for (auto each = units_.rbegin(); each != units_.rend(); ++each) {
+    if (each->shape.keep) continue;
+    backward_order_.push_back(&*each);
+    each->backward_next = backward_order_.size();
+  }
+}
+
+void StepWalk::forward_segment(std::size_t segment, MicroStepMemory& memory) {
+  ++segments_walked_;
+  Unit* unit = unit_of(segment);
+  const std::string& name = shape_.segments[segment];
+  snap(name, CallState::before_pre_forward, memory);
+  pre_forward(unit);
+  snap(name, CallState::after_pre_forward, memory);
+  books_.walk(walks_[segment]->forward);
+  books_.compute_for(TimePart::forward, times_of(segment).forward);
+  if (!has_tape_) books_.drop(MemoryKind::activation, segments_[segment]->kept());
+  snap(name, CallState::before_post_forward, memory);
+  post_forward(unit, has_tape_ && !is_around(segment));
+  snap(name, CallState::after_post_forward, memory);
+  books_.drop(MemoryKind::activation, segments_[segment]->dropped);
+}
+
+// ---------------------------------------------------------------------------------------- backward
+
+void StepWalk::backward(int m, MicroStepMemory& memory) {
+  for (const SegmentWalk::Operation& each : loss_.backward) books_.walk(each.stretch);
+  books_.compute_for(TimePart::backward, books_.times_of_loss().backward);
+  Unit* root = unit_at(shape_.root);
+  snap("root", CallState::before_pre_backward, memory);
+  pre_backward(root);
+  snap("root", CallState::after_pre_backward, memory);
+  Passed passed;
+  for (std::size_t i = segments_.size(); i-- > 0;) {
+    if (segments_[i]->backward.empty()) break;  // nothing below is trained
+    backward_segment(i, m, memory);
+    i -= pass_over(i, -1, passed);
+  }
+  snap("root", CallState::before_post_backward, memory);
+  post_backward(root, m);
+  snap("root", CallState::after_post_backward, memory);
+  finish_reduce();
+  for (Unit& unit : units_) {  // those that backward never reached
+    drop_part(unit);
+    if (unit.state != State::sharded) reshard(unit);
+  }
+  whole_.end_micro_step(m);
+}
+
+void StepWalk::backward_segment(std::size_t segment, int m, MicroStepMemory& memory) {
+  ++segments_walked_;
+  Unit* unit = unit_of(segment);
+  const std::string& name = shape_.segments[segment];
+  const bool is_inside = segments_[segment]->is_checkpointed && !is_around(segment);
+  if (is_around(segment)) forward_again(segment, memory);
+  snap(name, CallState::before_pre_backward, memory);
+  pre_backward(unit);
+  snap(name, CallState::after_pre_backward, memory);
+  if (is_inside) {
+    books_.walk(walks_[segment]->again);
+    books_.compute_for(TimePart::recomputation, times_of(segment).forward);
+  }
+  compute_backward(segment, m);
+  snap(name, CallState::before_post_backward, memory);
+  post_backward(unit, m);
+  snap(name, CallState::after_post_backward, memory);
+}
+
+// The second forward of a unit that is checkpointed from outside, which is in nobody's way: the
+// units ahead are those of backward.
+void StepWalk::forward_again(std::size_t segment, MicroStepMemory& memory) {
+  Unit* unit = unit_of(segment);
+  const std::string& name = shape_.segments[segment];
+  snap(name, CallState::before_pre_forward, memory);
+  if (unit != nullptr) {
+    finish_unshard(*unit);
+    start_ahead(backward_order_, unit->backward_next);
+  }
+  snap(name, CallState::after_pre_forward, memory);
+  books_.walk(walks_[segment]->again_body);
+  books_.compute_for(TimePart::recomputation, times_of(segment).forward);
+  snap(name, CallState::before_post_forward, memory);
+  post_forward(unit, /*has_tape=*/true);
+  snap(name, CallState::after_post_forward, memory);
+  books_.walk(walks_[segment]->again_end);
+}
+
+const Completion* StepWalk::completion_of(std::size_t segment, std::string_view operation) const {
+  const std::vector<Completion>& all = times_of(segment).completions;
+  const auto found = std::ranges::find(all, operation, &Completion::operation);
+  return found == all.end() ? nullptr : &*found;
+}
+
+void StepWalk::compute_backward(std::size_t segment, int m) {
+  const SegmentTimes& times = times_of(segment);
+  std::int64_t done = 0;
+  for (const SegmentWalk::Operation& operation : walks_[segment]->backward) {
+    books_.walk(operation.stretch);
+    if (whole_.is_empty()) continue;
+    if (const Completion* completion = completion_of(segment, operation.name)) {
+      books_.compute_for(TimePart::backward, completion->at - std::exchange(done, completion->at));
+    }
+    whole_.complete(segment, operation.name, m);
+  }
+  books_.compute_for(TimePart::backward, times.backward - done);
+}
+
+// ---------------------------------------------------------------------------------------- the step
+
+void StepWalk::finish_step() {
+  finish_across();
+  finish_copies();
+  finish_gradients();
+  whole_.finish_gradients();
+  if (recipe_.clip > 0) add_norm();
+  update();
+  whole_.broadcast();
+  for (const Unit& unit : units_) {
+    for (const FlatShape& flat : unit.shape.flats) {
+      if (flat.is_trained) {
+        books_.drop(MemoryKind::sharded_grad, kFloatBytes * flat.shard(), shards());
+      }
+    }
+  }
+  whole_.zero_grad();
+}
+
+void StepWalk::finish_gradients() {
+  const int reductions = recipe_.micro_steps / recipe_.micro_steps_per_reduction;
+  for (const Unit& unit : units_) {
+    for (const FlatShape& flat : unit.shape.flats) {
+      if (!flat.is_trained) continue;
+      const std::int64_t sum = formats_.sum * flat.shard();
+      books_.fold_leaves(MemoryKind::sharded_grad, flat.shard(), reductions, sums());
+      if (sums() != shards()) {  // copied to the host
+        books_.hold(MemoryKind::sharded_grad, sum, shards());
+        books_.drop(MemoryKind::sharded_grad, sum, sums());
+        books_.wait(TimePart::copies, books_.start_copy(sum));
+      }
+      if (formats_.widens_sums) {
+        books_.replace(MemoryKind::sharded_grad, sum, kFloatBytes * flat.shard(), shards());
+        books_.cast(TimePart::gradients, flat.shard(), formats_.sum, kFloatBytes, shards());
+      }
+      books_.scale(flat.shard(), shards());
+    }
+  }
+}
+
+void StepWalk::add_norm() {
+  constexpr std::int64_t kCounters = ExactSquareSum::kCounters, kCounterBytes = 8;
+  books_.hold(MemoryKind::temp, kCounterBytes * kCounters);
+  for (const Unit& unit : units_) {
+    for (const FlatShape& flat : unit.shape.flats) {
+      if (flat.is_trained) books_.square(valid(flat), shards());
+    }
+  }
+  whole_.add_squares();
+  books_.wait(TimePart::updates, books_.start(&WireBytes::norm, CollectiveOp::all_reduce, kCounters,
+                                              kCounterBytes, shard_group_));
+  books_.drop(MemoryKind::temp, kCounterBytes * kCounters);
+}
+
+void StepWalk::update() {
+  const bool is_first = !std::exchange(has_state_, true);
+  const int states = recipe_.optimizer.states();
+  for (const Unit& unit : units_) {
+    for (const FlatShape& flat : unit.shape.flats) {
+      if (!flat.is_trained) continue;
+      if (is_first) {
+        books_.hold(MemoryKind::optimizer, states * kFloatBytes * flat.shard(), shards());
+      }
+      books_.update(flat.shard(), is_first, shards());
+    }
+  }
+  for (const Unit& unit : units_) {  // what is padding stays zero
+    for (const FlatShape& flat : unit.shape.flats) {
+      for (int i = 0; flat.is_trained && i < 1 + states; ++i) {
+        books_.fill(TimePart::optimizer, flat.shard() - valid(flat), kFloatBytes, shards());
+      }
+    }
+  }
+  whole_.update(is_first);
+}
+
+// ------------------------------------------------------------------------------------- bookkeeping
+
+std::int64_t StepWalk::valid(const FlatShape& flat) const {
+  const int place = options_.rank % recipe_.shards();
+  return std::clamp(flat.numel - place * flat.shard(), std::int64_t{0}, flat.shard());
+}
+
+void StepWalk::snap(const std::string& module, CallState state, MicroStepMemory& memory) const {
+  if (records_) memory.snapshots.push_back({module, state, books_.reported().now()});
+}
+
+StepWalk::Unit* StepWalk::unit_at(int index) {
+  return index == ModelShape::kNoUnit ? nullptr : &units_[static_cast<std::size_t>(index)];
+}
+
+}  // namespace fsdp::paper

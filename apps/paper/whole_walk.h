@@ -1,0 +1,110 @@
+/// @file
+/// @ingroup paper
+/// WholeWalk: the gradients of parameters that every rank holds whole, on paper.
+#pragma once
+
+#include "paper/books.h"
+#include "paper/formats.h"
+#include "paper/memory_options.h"
+#include "paper/model_shape.h"
+#include "paper/schedule.h"
+#include "parallel/partition.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace fsdp::paper {
+
+using OwnedSlices = std::vector<parallel::OwnedSlice>;
+std::int64_t numel_of(const OwnedSlices& slices);
+/// What each rank owns of the parts with ZeRO-1 and ZeRO-2.
+OwnedSlices owned_slices(const std::vector<WholePart>& parts, const MemoryOptions& options);
+
+/// What becomes of these gradients, as in parallel/: a single process sums them one by one at the
+/// end of a micro-step, DDP and ZeRO-1 in buckets that are all-reduced when they are complete, and
+/// ZeRO-2 reduces each bucket to its owner. With ZeRO, a rank steps what it owns and broadcasts
+/// it.
+class WholeWalk {
+ public:
+  WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& options,
+            const Schedule& schedule, Books& books);
+
+  /// Nothing is whole.
+  bool is_empty() const { return parts_.empty(); }
+  /// What the model reads of all that is whole, and masters; with ZeRO, a rank's are those of what
+  /// it owns.
+  void hold_parameters(const ModelShape& shape);
+  /// The model reads what the optimizer has changed. (With ZeRO, from broadcast() on.)
+  void refresh_copies();
+  /// The buckets of DDP, which backward writes its gradients into.
+  void hold_buckets();
+  void begin_micro_step();
+  /// The gradients of this operation's weight are complete.
+  void complete(std::size_t segment, std::string_view operation, int m);
+  void end_micro_step(int m);
+  /// Sums become means in the masters' format.
+  void finish_gradients();
+  void add_squares();
+  void update(bool is_first);
+  /// ZeRO: the owners broadcast what they updated, two buffers at a time: while one travels, the
+  /// next one is packed.
+  void broadcast();
+  void zero_grad();
+
+ private:
+  /// Gradients that travel together; of a single process, the gradient of one parameter.
+  struct Bucket {
+    std::int64_t numel = 0;
+    OwnedSlices slices;
+    std::size_t missing = 0;  // slices whose gradient is not there yet
+    std::int64_t end = 0;     // of its reduction
+    bool is_direct = false;   // ZeRO-2: the gradient of its only parameter travels itself
+    bool is_held = false;     // ZeRO-2: its buffer is allocated
+    int owner() const { return slices.front().owner; }
+  };
+  void make_buckets();
+  void close(Bucket& bucket, int m);
+  void finish(Bucket& bucket, int m);
+  void finish_in_flight(int m);
+  void pack(const parallel::OwnedSlice& slice, Bucket& bucket);
+  void divide_mean(std::int64_t numel);
+  /// Of what the optimizer steps, `nbytes` per element.
+  void hold_state(std::int64_t nbytes);
+  void hold_owned(const OwnedSlices& slices, MemoryKind kind, std::int64_t nbytes);
+  /// Of a bucket's sums, which with ZeRO-2 its owner alone holds.
+  void hold_sum(const Bucket& bucket, std::int64_t nbytes);
+  bool is_single() const { return recipe_.strategy == Strategy::single; }
+  bool is_zero2() const { return recipe_.strategy == Strategy::zero2; }
+  bool has_owners() const { return recipe_.is_zero(); }
+  bool divides_masters() const { return has_owners() && formats_.casts_params; }
+  bool is_mine(const Bucket& bucket) const {
+    return !is_zero2() || bucket.owner() == options_.rank;
+  }
+  /// Whether it is copied into a buffer that travels.
+  bool is_packed(const Bucket& bucket) const { return is_zero2() && !bucket.is_direct; }
+  /// A single process reduces nothing; it only rounds like a rank that does.
+  bool sums_first() const {
+    return recipe_.micro_steps_per_reduction > 1 && (!is_single() || formats_.compresses);
+  }
+  bool reduces(int m) const { return !sums_first() || schedule_.reduces(m); }
+  int leaf_of(int m) const { return sums_first() ? m / recipe_.micro_steps_per_reduction : m; }
+
+  const std::vector<WholePart>& parts_;
+  const MemoryOptions& options_;
+  const optim::Recipe& recipe_ = options_.recipe;
+  const Schedule& schedule_;
+  Books& books_;
+  Formats formats_;
+  OwnedSlices owned_;  // ZeRO: of all ranks
+  std::vector<OwnedSlices> broadcasts_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::vector<std::size_t>> by_segment_;       // parts
+  std::vector<std::vector<std::size_t>> buckets_of_part_;  // one for each slice of it
+  std::vector<std::size_t> unpacked_;  // by part: slices that are not in their buckets yet
+  std::size_t next_ = 0;               // the first bucket not yet closed
+  Bucket* in_flight_ = nullptr;        // ZeRO-2
+};
+
+}  // namespace fsdp::paper

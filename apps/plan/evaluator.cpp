@@ -1,0 +1,83 @@
+#include "plan/evaluator.h"
+
+#include "paper/memory_formula.h"
+#include "paper/model_shape.h"
+#include "paper/time_formula.h"
+#include "paper/whole_walk.h"
+#include "parallel/partition.h"
+#include "plan/magnitude.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace fsdp::plan {
+
+using paper::MemoryOptions;
+using paper::MemorySpace;
+
+const paper::KernelTimes& Evaluator::kernels_for(const MemoryOptions& options) {
+  const std::int64_t length = options.length_of(model_);
+  const DType dtype = options.recipe.precision.param_dtype_for(DType::float32);
+  const auto [entry, is_new] = kernels_.try_emplace({options.batch, length, dtype});
+  if (is_new) {
+    entry->second = paper::kernel_times(model_, options.batch, length, dtype, machine_);
+  }
+  return entry->second;
+}
+
+// When a rank's bytes are held matters too, so the rank that owns most may have a lower peak.
+void Evaluator::choose_rank(MemoryOptions& options) const {
+  options.rank = 0;
+  if (!options.recipe.is_zero()) return;
+  const std::vector<std::int64_t> peaks = paper::bound_bytes_by_rank(model_, options, 2);
+  options.rank = static_cast<int>(std::ranges::max_element(peaks) - peaks.begin());
+}
+
+int Evaluator::busiest_rank(const MemoryOptions& options) {
+  if (!options.recipe.is_zero()) return options.rank;
+  const auto [entry, is_new] =
+      busiest_.try_emplace({options.recipe.ranks, options.recipe.zero.partition}, 0);
+  if (is_new) {
+    const paper::OwnedSlices slices =
+        paper::owned_slices(paper::model_shape(model_, options).whole_parts, options);
+    std::vector<std::int64_t> loads(static_cast<std::size_t>(options.recipe.ranks));
+    for (const parallel::OwnedSlice& slice : slices) {
+      loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
+    }
+    entry->second = static_cast<int>(std::ranges::max_element(loads) - loads.begin());
+  }
+  return entry->second;
+}
+
+Breakdown Evaluator::memory(MemoryOptions options) {
+  check_bytes(model_, options);
+  choose_rank(options);
+  return paper::peak_of_training(model_, options);
+}
+
+Outcome Evaluator::without_time(MemoryOptions options) {
+  check_bytes(model_, options);
+  choose_rank(options);
+  Outcome outcome;
+  outcome.device = paper::peak_of_training(model_, options);
+  if (options.recipe.sharding.offload.params) {
+    outcome.host = paper::peak_of_training(model_, options, MemorySpace::host);
+  }
+  outcome.options = std::move(options);
+  return outcome;
+}
+
+void Evaluator::add_time(Outcome& outcome) {
+  MemoryOptions options = outcome.options;
+  check_time(model_, options, machine_);
+  options.rank = outcome.busiest_rank = busiest_rank(options);
+  outcome.time = paper::TimeFormula(model_, options, machine_, kernels_for(options)).step(1);
+}
+
+Outcome Evaluator::evaluate(const MemoryOptions& options) {
+  Outcome outcome = without_time(options);
+  add_time(outcome);
+  return outcome;
+}
+
+}  // namespace fsdp::plan

@@ -1,0 +1,61 @@
+/// @file
+/// @ingroup plan
+/// What one configuration takes, in memory and in time.
+#pragma once
+
+#include "base/clock.h"
+#include "device/memory_tracker.h"
+#include "nn/transformer.h"
+#include "paper/kernel_times.h"
+#include "paper/memory_options.h"
+#include "paper/paper_clock.h"
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace fsdp::plan {
+
+/// A configuration with its peaks and the time of a step (not the first).
+struct Outcome {
+  paper::MemoryOptions options;  ///< its rank is the one with the highest peak
+  int busiest_rank = 0;          ///< the one that owns most, whose time counts
+  Breakdown device;
+  Breakdown host;  ///< what is offloaded
+  paper::StepTime time;
+
+  std::int64_t memory() const { return device.total(); }
+  std::int64_t step() const { return time.total(); }
+};
+
+/// Asks the two formulas. Of ranks that differ (ZeRO-1 and ZeRO-2), the memory is that of the rank
+/// with the highest peak, and the time that of the rank that owns most.
+class Evaluator {
+ public:
+  Evaluator(const nn::TransformerConfig& model, const CostModel& machine)
+      : model_(model), machine_(machine) {}
+
+  // Each @throws InputError if bytes or picoseconds do not fit 64 bits.
+
+  Outcome evaluate(const paper::MemoryOptions& options);
+  /// Only the memory; the time is zero.
+  Outcome without_time(paper::MemoryOptions options);
+  void add_time(Outcome& outcome);
+  /// The peak of the device alone.
+  Breakdown memory(paper::MemoryOptions options);
+  const nn::TransformerConfig& model() const { return model_; }
+  const CostModel& machine() const { return machine_; }
+
+ private:
+  const paper::KernelTimes& kernels_for(const paper::MemoryOptions& options);
+  void choose_rank(paper::MemoryOptions& options) const;
+  int busiest_rank(const paper::MemoryOptions& options);
+
+  nn::TransformerConfig model_;
+  CostModel machine_;
+  std::map<std::tuple<std::int64_t, std::int64_t, DType>, paper::KernelTimes> kernels_;
+  std::map<std::pair<int, optim::Partition>, int> busiest_;  // rank, by W
+};
+
+}  // namespace fsdp::plan

@@ -1,0 +1,194 @@
+#include "plan/plan.h"
+
+#include "base/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace fsdp::plan {
+
+using paper::Checkpointing;
+using paper::MemoryOptions;
+using paper::Strategy;
+
+namespace {
+
+const optim::MixedPrecision kPolicies[] = {
+    {}, {DType::bfloat16, DType::float32}, {DType::bfloat16, DType::bfloat16}};
+constexpr optim::Offload kOffloads[] = {
+    {}, {.params = true, .grads = false}, {.params = true, .grads = true}};
+constexpr int kDepths[] = {0, 1, 2};
+
+/// Calls `add` with each way of sharding.
+template <class Add>
+void for_each_sharding(const PlanRequest& request, const MemoryOptions& whole, const Add& add) {
+  MemoryOptions options = whole;
+  options.recipe.strategy = Strategy::fsdp;
+  const int ranks = options.recipe.ranks;
+  for (int replicas = 1; replicas < std::max(ranks, 2); replicas *= 2) {
+    if (ranks % replicas != 0) continue;
+    options.recipe.replicas = replicas;
+    const int box = request.ranks_per_box, shards = options.recipe.shards();
+    for (const auto reshard : {ReshardAfterForward::always(), ReshardAfterForward::never(),
+                               ReshardAfterForward::within(box)}) {
+      if (reshard.is_within() && (box <= 1 || box >= shards || shards % box != 0)) continue;
+      options.recipe.sharding.reshard_after_forward = reshard;
+      for (const int depth : kDepths) {
+        options.recipe.sharding.prefetch_depth = depth;
+        for (const optim::Offload& offload : kOffloads) {
+          if (offload.params && !request.has_bus) continue;
+          options.recipe.sharding.offload = offload;
+          add(options);
+        }
+      }
+    }
+  }
+}
+
+/// Calls `add` with each strategy over these ranks.
+template <class Add>
+void for_each_strategy(const PlanRequest& request, const MemoryOptions& base, const Add& add) {
+  MemoryOptions whole = base;
+  whole.recipe.replicas = 1;
+  whole.recipe.sharding.offload = {};
+  whole.recipe.sharding.reshard_after_forward = ReshardAfterForward::always();
+  if (whole.recipe.ranks == 1) {
+    whole.recipe.strategy = Strategy::single;
+    return add(whole);
+  }
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2}) {
+    whole.recipe.strategy = strategy;
+    add(whole);
+  }
+  for_each_sharding(request, whole, add);
+}
+
+/// The memory of a configuration is found by a walk over its micro-batches.
+void check_work(const std::vector<MemoryOptions>& all) {
+  constexpr std::int64_t kMostMicroBatches =
+      3'000'000;  // half a minute for models of some dozen blocks
+  std::int64_t micro_batches = 0;
+  for (const MemoryOptions& each : all) micro_batches += each.recipe.micro_steps;
+  if (micro_batches <= kMostMicroBatches) return;
+  throw InputError(fmt::format(
+      "--ranks: {} configurations with {} micro-batches in all take too long to plan, at most {} "
+      "are allowed; give a narrower range of --ranks, or a smaller --global-batch",
+      all.size(), micro_batches, kMostMicroBatches));
+}
+
+std::vector<Alternative> alternatives_of(const Plan& plan) {
+  const MemoryOptions& best = plan.best().options;
+  std::vector<Alternative> all;
+  for (const Choice choice : kChoices) {
+    const std::string chosen = value_of(choice, best);
+    std::map<std::string, std::size_t> fastest;  // by value, in some order
+    std::vector<std::string> values;             // in that of the candidates
+    for (std::size_t i = 0; i < plan.outcomes.size(); ++i) {
+      const Outcome& each = plan.outcomes[i];
+      const std::string value = value_of(choice, each.options);
+      if (value.empty() || value == chosen) continue;
+      const auto [entry, is_new] = fastest.try_emplace(value, Alternative::kNone);
+      if (is_new) values.push_back(value);
+      if (each.memory() > plan.request.memory) continue;
+      std::size_t& known = entry->second;
+      if (known == Alternative::kNone || each.step() < plan.outcomes[known].step()) known = i;
+    }
+    for (const std::string& value : values) all.push_back({choice, value, fastest.at(value)});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<MemoryOptions> candidates(const PlanRequest& request) {
+  std::vector<MemoryOptions> all;
+  for (const std::int64_t ranks : request.ranks) {
+    if (request.global_batch % ranks != 0) continue;
+    const std::int64_t share = request.global_batch / ranks;
+    for (std::int64_t batch = 1; batch <= share; batch *= 2) {
+      if (share % batch != 0) continue;
+      MemoryOptions options = request.base;
+      options.recipe.ranks = static_cast<int>(ranks);
+      options.batch = batch;
+      options.recipe.micro_steps = static_cast<int>(share / batch);
+      options.recipe.micro_steps_per_reduction = 1;
+      for (const optim::MixedPrecision& policy : kPolicies) {
+        options.recipe.precision = policy;
+        for (const auto checkpointing : {Checkpointing::none, Checkpointing::inside}) {
+          options.recipe.checkpointing = checkpointing;
+          for_each_strategy(request, options,
+                            [&](const MemoryOptions& each) { all.push_back(each); });
+        }
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<std::size_t> pareto_front(const std::vector<Outcome>& outcomes, std::int64_t memory) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    if (outcomes[i].memory() <= memory) order.push_back(i);
+  }
+  std::ranges::sort(order, {}, [&](std::size_t i) {
+    return std::tuple(outcomes[i].step(), outcomes[i].memory(), i);
+  });
+  std::vector<std::size_t> front;
+  for (const std::size_t i : order) {
+    if (front.empty() || outcomes[i].memory() < outcomes[front.back()].memory()) front.push_back(i);
+  }
+  return front;
+}
+
+const Outcome& Plan::smallest() const {
+  return *std::ranges::min_element(outcomes, {}, [](const Outcome& each) { return each.memory(); });
+}
+
+Plan make_plan(Evaluator& evaluator, PlanRequest request) {
+  Plan plan;
+  plan.request = std::move(request);
+  std::vector<MemoryOptions> all = candidates(plan.request);
+  check_work(all);
+  for (MemoryOptions& options : all) {
+    Outcome outcome = evaluator.without_time(std::move(options));
+    if (outcome.memory() <= plan.request.memory) evaluator.add_time(outcome);
+    plan.outcomes.push_back(std::move(outcome));
+  }
+  if (plan.outcomes.empty()) {
+    throw InputError(fmt::format(
+        "--global-batch: {} sequences cannot be divided evenly among any of the --ranks; use a "
+        "multiple of one of them",
+        plan.request.global_batch));
+  }
+  plan.front = pareto_front(plan.outcomes, plan.request.memory);
+  if (!plan.is_feasible()) {
+    evaluator.add_time(*std::ranges::min_element(plan.outcomes, {}, &Outcome::memory));
+    return plan;
+  }
+  for (std::size_t i = 0; i < plan.outcomes.size(); ++i) {
+    if (plan.outcomes[i].memory() > plan.request.memory) continue;
+    ++plan.fitting;
+    if (i == plan.front.front()) continue;
+    std::size_t& next = plan.next_best;
+    const auto cost = [&](std::size_t index) {
+      return std::pair(plan.outcomes[index].step(), plan.outcomes[index].memory());
+    };
+    if (next == Alternative::kNone || cost(i) < cost(next)) next = i;
+  }
+  plan.alternatives = alternatives_of(plan);
+  return plan;
+}
+
+std::optional<Outcome> larger_micro_batch(const Plan& plan, Evaluator& evaluator) {
+  MemoryOptions larger = plan.best().options;
+  if (larger.recipe.micro_steps % 2 != 0) return std::nullopt;
+  larger.batch *= 2;
+  larger.recipe.micro_steps /= 2;
+  return evaluator.evaluate(larger);
+}
+
+}  // namespace fsdp::plan
