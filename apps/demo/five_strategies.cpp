@@ -21,7 +21,7 @@ std::vector<BoundedRun> five_strategies(const Configure& configure, const Bound&
   for (const char* strategy : {"single", "ddp", "zero1", "zero2", "fsdp"}) {
     const bool is_single = strategy == std::string("single");
     const std::int64_t steps = std::min(configure({}).training.steps, kMostSteps);
-    const TrainConfig config =
+    const config::TrainConfig config =
         configure({fmt::format("--training.steps={}", steps), "--sample.max_new_tokens=0",
                    fmt::format("--parallel.strategy={}", strategy),
                    fmt::format("--parallel.ranks={}", is_single ? 1 : 4),

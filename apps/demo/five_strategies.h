@@ -2,7 +2,7 @@
 /// The strategies of unshard-train beside each other, in a few steps each.
 #pragma once
 
-#include "train/config.h"
+#include "config/config.h"
 #include "train/data.h"
 #include "train/summary.h"
 
@@ -14,10 +14,10 @@
 namespace fsdp::train {
 
 /// Makes a configuration of these words and the demo's own.
-using Configure = std::function<TrainConfig(const std::vector<std::string>& words)>;
+using Configure = std::function<config::TrainConfig(const std::vector<std::string>& words)>;
 
 /// The most bytes that a rank of a training may need.
-using Bound = std::function<std::int64_t(const TrainConfig& config)>;
+using Bound = std::function<std::int64_t(const config::TrainConfig& config)>;
 
 /// A training of at most eight steps with each of single, ddp, zero1, zero2 and fsdp; all but the
 /// first over four ranks, which are threads.

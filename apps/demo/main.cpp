@@ -59,7 +59,7 @@ struct Wish {
   int steps() const { return is_brief ? 4 : 100; }
 };
 
-TrainConfig configure(const Wish& wish, const std::vector<std::string>& more) {
+config::TrainConfig configure(const Wish& wish, const std::vector<std::string>& more) {
   std::vector<std::string> words = {"--model.preset=tiny",
                                     "--training.device=" + wish.device,
                                     "--training.steps=" + std::to_string(wish.steps()),
@@ -79,16 +79,16 @@ TrainConfig configure(const Wish& wish, const std::vector<std::string>& more) {
                                "--lr_scheduler.warmup_steps=1", "--sample.max_new_tokens=8"});
   }
   words.insert(words.end(), more.begin(), more.end());
-  return load_config(std::nullopt, words);
+  return config::load_config(std::nullopt, words);
 }
 
-TrainConfig configure(const Job& job, const Wish& wish) {
+config::TrainConfig configure(const Job& job, const Wish& wish) {
   return configure(wish, {fmt::format("--parallel.strategy={}", job.strategy),
                           fmt::format("--parallel.ranks={}", job.ranks),
                           fmt::format("--parallel.threads_per_rank={}", job.threads)});
 }
 
-std::int64_t bound_of(const TrainConfig& config) {
+std::int64_t bound_of(const config::TrainConfig& config) {
   return config.training.device == "cpu" ? bound_bytes(config)
                                          : estimate::device_bound_bytes(config);
 }
@@ -126,7 +126,7 @@ bool judge(const std::vector<BoundedRun>& runs, const std::vector<BoundedRun>& s
 }
 
 // One more step over two ranks, recorded: what every stream did, and who held which bytes when.
-void draw(const std::filesystem::path& folder, const TrainConfig& config) {
+void draw(const std::filesystem::path& folder, const config::TrainConfig& config) {
   report::ShortRun step;
   step.recipe.precision = config.recipe.precision;
   const report::RunRecord record = report::record_threads(step);
@@ -144,7 +144,7 @@ std::filesystem::path demo_folder() {
 /// Says what came out, and writes it down.
 int report(const std::vector<Job>& jobs, const std::vector<BoundedRun>& runs,
            const std::vector<BoundedRun>& strategies, const TokenData& data,
-           const TrainConfig& config, const Wish& wish) {
+           const config::TrainConfig& config, const Wish& wish) {
   const std::filesystem::path folder = demo_folder();
   std::vector<std::string> names;
   names.reserve(jobs.size());
@@ -171,7 +171,7 @@ int demonstrate(const Wish& wish) {
   const TokenData data =
       TokenData::from_text(source_text(FSDP_PROJECT_ROOT), "the text of this repository", 256);
   const std::vector<Job> all = jobs();
-  const TrainConfig first = configure(all.front(), wish);
+  const config::TrainConfig first = configure(all.front(), wish);
   print_line(fmt::format("A transformer with {} parameters reads {} ({} bytes):",  //
                          first.model.parameter_count(), data.name(), data.size()));
   print_line(fmt::format("{} steps of {} sequences of {} bytes, in {} micro-batches.",
@@ -183,7 +183,7 @@ int demonstrate(const Wish& wish) {
   }
   std::vector<BoundedRun> runs;
   for (const Job& job : all) {
-    const TrainConfig config = configure(job, wish);
+    const config::TrainConfig config = configure(job, wish);
     RunOptions options;
     options.in_threads = job.in_threads;
     options.on_step = [&](const StepReport& step) {

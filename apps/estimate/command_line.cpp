@@ -126,7 +126,7 @@ EstimatorConfig configure(const CommandLine& line) {
   for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
   words.insert(words.end(), line.overrides.begin(), line.overrides.end());
   EstimatorConfig config =
-      load_estimator_config(line.config, words, Environment::of_process(), line.deepspeed);
+      load_estimator_config(line.config, words, config::Environment::of_process(), line.deepspeed);
   take_short_forms(line, config);
   train::check_launch(config.train);
   config.rank = line.rank;

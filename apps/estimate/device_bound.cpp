@@ -11,7 +11,7 @@
 
 namespace fsdp::estimate {
 
-std::int64_t device_bound_bytes(const train::TrainConfig& config) {
+std::int64_t device_bound_bytes(const config::TrainConfig& config) {
   EstimatorConfig estimated;
   estimated.train = config;
   estimated.granularity = cuda::kGranularity;

@@ -3,7 +3,7 @@
 /// The peak of a training on a CUDA device.
 #pragma once
 
-#include "train/config.h"
+#include "config/config.h"
 
 #include <cstdint>
 
@@ -14,6 +14,6 @@ namespace fsdp::estimate {
 /// of the scratch that they keep on a CPU. It is the peak of a training of two steps or more, and
 /// an upper bound for one of a single step.
 /// @throws Error if the program was built without CUDA
-std::int64_t device_bound_bytes(const train::TrainConfig& config);
+std::int64_t device_bound_bytes(const config::TrainConfig& config);
 
 }  // namespace fsdp::estimate

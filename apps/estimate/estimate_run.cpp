@@ -178,7 +178,7 @@ class RankEstimate {
 };
 
 void run_fake(const EstimatorConfig& config, EstimateRun& run) {
-  const train::TrainConfig& training = config.train;
+  const config::TrainConfig& training = config.train;
   Context context({.rank = config.rank,
                    .world_size = training.recipe.ranks,
                    .threads = static_cast<int>(training.parallel.threads_per_rank),
@@ -231,7 +231,7 @@ void run_real(const EstimatorConfig& config, EstimateRun& run) {
 }
 
 std::string title_of(const EstimatorConfig& config) {
-  const train::TrainConfig& training = config.train;
+  const config::TrainConfig& training = config.train;
   return fmt::format("{} over {} rank{}, {}, {}", training.model_name(), training.recipe.ranks,
                      training.recipe.ranks == 1 ? "" : "s", name_of(training.recipe.strategy),
                      config.is_real ? "real memory" : "estimate");

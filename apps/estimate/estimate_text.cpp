@@ -15,7 +15,7 @@ namespace {
 
 std::string heading(const std::string& title) { return "\n" + title + "\n"; }
 
-std::string placement_of(const train::TrainConfig& config) {
+std::string placement_of(const config::TrainConfig& config) {
   const optim::Recipe& recipe = config.recipe;
   if (recipe.replicas == 1) return name_of(recipe.strategy);
   return fmt::format("{}, {} replicas of {} shards", name_of(recipe.strategy), recipe.replicas,
@@ -23,7 +23,7 @@ std::string placement_of(const train::TrainConfig& config) {
 }
 
 std::string describe_config(const Estimate& estimate) {
-  const train::TrainConfig& config = estimate.config.train;
+  const config::TrainConfig& config = estimate.config.train;
   std::string text = fmt::format("{}: {}, {} parameters\n", config.source, config.model_name(),
                                  report::grouped(estimate.run.parameters));
   text +=

@@ -1,8 +1,8 @@
 #include "estimate/estimator_config.h"
 
 #include "base/check.h"
-#include "estimate/titan_keys.h"
-#include "train/config_keys.h"
+#include "config/keys.h"
+#include "config/titan_keys.h"
 
 #include <fmt/format.h>
 
@@ -15,12 +15,6 @@
 namespace fsdp::estimate {
 namespace {
 
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
-}
-
 // torchtitan's flags need no value: --memory_estimation.disable_fake_mode.
 std::vector<std::string> with_values(const std::vector<std::string>& words) {
   std::vector<std::string> complete;
@@ -32,20 +26,21 @@ std::vector<std::string> with_values(const std::vector<std::string>& words) {
 }
 
 // Whether the command line sets the same in our spelling.
-bool is_beaten(const TitanKeys& titan, const std::string& key, const train::TrainConfig& config) {
+bool is_beaten(const config::TitanKeys& titan, const std::string& key,
+               const config::TrainConfig& config) {
   const std::map<std::string, std::string> ours = {
       {"activation_checkpoint.mode", "training.activation_checkpoint"},
       {"model.flavor", "model.preset"},
       {"parallelism.data_parallel_replicate_degree", "parallel.data_parallel_replicate_degree"}};
   const auto found = ours.find(key);
   if (found == ours.end() || !config.origins.contains(found->second)) return false;
-  return config.origins.at(found->second) == train::kCommandLine &&
-         titan.origins.at(key) != train::kCommandLine;
+  return config.origins.at(found->second) == config::kCommandLine &&
+         titan.origins.at(key) != config::kCommandLine;
 }
 
 // torchtitan's keys too are part of the effective configuration, as they count here.
-void add_settings(TitanKeys& titan, train::TrainConfig& config) {
-  for (const train::Key& key : titan.keys()) {
+void add_settings(config::TitanKeys& titan, config::TrainConfig& config) {
+  for (const config::Key& key : titan.keys()) {
     if (!titan.is_given(key.name)) continue;
     const bool is_off = key.name == "compile.enable" && titan.compiles;
     const bool is_idle = is_beaten(titan, key.name, config);
@@ -58,8 +53,8 @@ void add_settings(TitanKeys& titan, train::TrainConfig& config) {
 }  // namespace
 
 bool is_flag(const std::string& word) {
-  TitanKeys titan;
-  return std::ranges::any_of(titan.keys(), [&](const train::Key& key) {
+  config::TitanKeys titan;
+  return std::ranges::any_of(titan.keys(), [&](const config::Key& key) {
     return std::holds_alternative<bool*>(key.member) && word == "--" + key.name;
   });
 }
@@ -67,12 +62,6 @@ bool is_flag(const std::string& word) {
 bool is_value_of(const std::string& option, const std::string& word) {
   if (option.find('=') != std::string::npos || word.starts_with("--")) return false;
   return !is_flag(option) || word == "true" || word == "false";
-}
-
-Environment Environment::of_process() {
-  return {.ngpu = variable("NGPU"),
-          .nnodes = variable("NNODES"),
-          .config_file = variable("CONFIG_FILE")};
 }
 
 std::string EstimatorConfig::option(const std::string& key, const std::string& value) const {
@@ -107,17 +96,17 @@ std::string EstimatorConfig::world_options(std::int64_t ranks, std::int64_t repl
 
 EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>& file,
                                       const std::vector<std::string>& words,
-                                      const Environment& environment,
+                                      const config::Environment& environment,
                                       const std::optional<std::filesystem::path>& deepspeed) {
   EstimatorConfig config;
-  TitanKeys titan;
-  Environment around = environment;
+  config::TitanKeys titan;
+  config::Environment around = environment;
   around.is_deepspeed = deepspeed.has_value();
-  const auto translate_all = [&](std::vector<train::Setting>& settings) {
-    titan = translate(settings, around, config.warnings);
+  const auto translate_all = [&](std::vector<config::Setting>& settings) {
+    titan = config::translate(settings, around, config.warnings);
   };
   const bool reads_variable = !file && environment.config_file;
-  config.train = train::load_config(
+  config.train = config::load_config(
       reads_variable ? std::filesystem::path(*environment.config_file) : file, with_values(words),
       deepspeed, {.is_modeled = true, .translate = translate_all});
   config.is_real = titan.disable_fake_mode;
@@ -129,9 +118,9 @@ EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>
 }
 
 std::string describe_titan_keys() {
-  TitanKeys titan;
+  config::TitanKeys titan;
   std::string all;
-  for (const train::Key& key : titan.keys()) {
+  for (const config::Key& key : titan.keys()) {
     all += fmt::format("  --{:46} {:5} {} ({})\n", key.name, key.get(), key.meaning, key.values());
   }
   return all;

@@ -3,7 +3,8 @@
 /// The configuration of an estimate: a training's, in our spelling or in torchtitan's.
 #pragma once
 
-#include "train/config.h"
+#include "config/config.h"
+#include "config/titan_keys.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,27 +16,14 @@
 
 namespace fsdp::estimate {
 
-/// What a runner's environment says, as torchtitan's run_memory_estimation.sh reads it.
-struct Environment {
-  std::optional<std::string> ngpu;         ///< NGPU: ranks of a node
-  std::optional<std::string> nnodes;       ///< NNODES
-  std::optional<std::string> config_file;  ///< CONFIG_FILE
-  bool is_deepspeed = false;               ///< a DeepSpeed file says what the strategy is
-  static Environment of_process();         ///< an empty variable counts as unset
-};
-
-/// By key: the options with which a change of it counts, such as activation_checkpoint.mode for
-/// training.activation_checkpoint. Missing or empty: the key itself.
-using Spellings = std::map<std::string, std::vector<std::string>>;
-
 struct EstimatorConfig {
-  train::TrainConfig train;
+  config::TrainConfig train;
   bool is_real = false;         ///< memory_estimation.disable_fake_mode
   int rank = 0;                 ///< whose memory is reported; it matters for zero1 and zero2
   std::size_t granularity = 1;  ///< bytes that every size is rounded up to; an H100 has 512
   std::size_t memory = 0;       ///< bytes a rank's device has; 0 = no limit
   std::vector<std::string> warnings;
-  Spellings spellings;
+  config::Spellings spellings;
 
   /// " --key value" in every spelling that counts.
   std::string option(const std::string& key, const std::string& value) const;
@@ -43,7 +31,7 @@ struct EstimatorConfig {
   std::string world_options(std::int64_t ranks, std::int64_t replicas) const;
 };
 
-/// Reads a file and the overrides of a command line, as train::load_config() does, and in addition
+/// Reads a file and the overrides of a command line, as config::load_config() does, and in addition
 ///
 ///     torchtitan                                   here
 ///     parallelism.data_parallel_shard_degree       parallel.ranks / replicas; -1 = all
@@ -63,7 +51,7 @@ struct EstimatorConfig {
 /// @throws InputError as load_config() does.
 EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>& file,
                                       const std::vector<std::string>& words,
-                                      const Environment& environment,
+                                      const config::Environment& environment,
                                       const std::optional<std::filesystem::path>& deepspeed = {});
 
 /// Whether a word is a flag of torchtitan, such as --compile.enable, which needs no value.

@@ -44,7 +44,7 @@ int show_worksheet(const EstimatorConfig& config) {
 
 /// Many configurations in place of one.
 int plan(const CommandLine& line, const EstimatorConfig& made) {
-  const train::TrainConfig& training = made.train;
+  const config::TrainConfig& training = made.train;
   // JSON stays JSON.
   for (const std::string& warning : made.warnings) {
     if (line.format == "json") {

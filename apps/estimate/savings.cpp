@@ -22,9 +22,9 @@ std::int64_t peak_of(const EstimatorConfig& config) {
 }  // namespace
 
 std::vector<Saving> savings_of(const EstimatorConfig& config) {
+  using config::TrainConfig;
   using optim::Checkpointing;
   using optim::Strategy;
-  using train::TrainConfig;
   std::vector<Saving> savings;
   const std::int64_t now = peak_of(config);
   const auto consider = [&](const std::string& change, std::string meaning,

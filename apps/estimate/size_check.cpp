@@ -37,7 +37,7 @@ struct Bounds {
   }
 };
 
-Bounds bounds_of(const train::TrainConfig& config) {
+Bounds bounds_of(const config::TrainConfig& config) {
   const nn::TransformerConfig& model = config.model;
   const double d = real(model.hidden_size);
   const double layers = real(model.num_hidden_layers);
@@ -60,8 +60,8 @@ Bounds bounds_of(const train::TrainConfig& config) {
   return bounds;
 }
 
-void check_record(const train::TrainConfig& config) {
-  const train::TrainingConfig& training = config.training;
+void check_record(const config::TrainConfig& config) {
+  const config::TrainingConfig& training = config.training;
   const std::int64_t micro_step = training.local_batch_size * config.recipe.ranks;
   const std::int64_t units = kIterations * (config.model.num_hidden_layers + 2);
   const std::int64_t most = std::max<std::int64_t>(kMostRecorded / units, 1);
@@ -75,7 +75,7 @@ void check_record(const train::TrainConfig& config) {
 
 }  // namespace
 
-void check_sizes(const train::TrainConfig& config) {
+void check_sizes(const config::TrainConfig& config) {
   const Bounds bounds = bounds_of(config);
   const auto refuse = [&](const std::string& key, const std::string& what, double amount,
                           const std::string& unit) {

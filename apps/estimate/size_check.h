@@ -3,7 +3,7 @@
 /// Refuses what 64 bits cannot count, and what would fill the memory of this machine.
 #pragma once
 
-#include "train/config.h"
+#include "config/config.h"
 
 namespace fsdp::estimate {
 
@@ -11,6 +11,6 @@ namespace fsdp::estimate {
 /// below 2^62. The largest terms of both are bounded here in real numbers, which cannot overflow.
 /// And the record of the two iterations grows with every layer of every micro-batch.
 /// @throws InputError naming the key that is largest, with the bound.
-void check_sizes(const train::TrainConfig& config);
+void check_sizes(const config::TrainConfig& config);
 
 }  // namespace fsdp::estimate

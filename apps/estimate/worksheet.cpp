@@ -23,7 +23,7 @@ double number(std::int64_t value) { return static_cast<double>(value); }
 
 /// A configuration with one change, and with micro-batches as before.
 EstimatorConfig changed(EstimatorConfig config,
-                        const std::function<void(train::TrainConfig&)>& change,
+                        const std::function<void(config::TrainConfig&)>& change,
                         std::int64_t micro_steps = 1) {
   change(config.train);
   config.train.training.global_batch_size =
@@ -81,7 +81,7 @@ class Sheet {
   explicit Sheet(const EstimatorConfig& config)
       : config_(config),
         model_(config.train.model),
-        step_(changed(config, [](train::TrainConfig&) {})),
+        step_(changed(config, [](config::TrainConfig&) {})),
         k_(model_.num_hidden_layers / 2) {}
 
   Worksheet made() {
@@ -100,7 +100,7 @@ class Sheet {
  private:
   std::string block(std::int64_t i) const { return fmt::format("model.layers.{}", i); }
   std::string block() const { return block(k_); }
-  MeasuredStep run(const std::function<void(train::TrainConfig&)>& change,
+  MeasuredStep run(const std::function<void(config::TrainConfig&)>& change,
                    std::int64_t micro_steps = 1) const {
     return MeasuredStep(changed(config_, change, micro_steps));
   }
@@ -150,11 +150,11 @@ class Sheet {
              bytes[MemoryKind::optimizer];
     };
     out_.section("Model states (bytes per rank, while the optimizer steps)");
-    out_.line("single", "one process", "16·N", states_of(run([](train::TrainConfig& train) {
+    out_.line("single", "one process", "16·N", states_of(run([](config::TrainConfig& train) {
                 train.recipe.strategy = optim::Strategy::single;
                 train.recipe.ranks = 1;
               })));
-    out_.line("ddp", "DDP: a copy per rank", "16·N", states_of(run([](train::TrainConfig& train) {
+    out_.line("ddp", "DDP: a copy per rank", "16·N", states_of(run([](config::TrainConfig& train) {
                 train.recipe.strategy = optim::Strategy::ddp;
               })));
     out_.line("params", "FSDP: SHARDED_PARAM", "4·n", held[MemoryKind::sharded_param]);
@@ -162,13 +162,13 @@ class Sheet {
     out_.line("adamw", "OPTIMIZER", "8·n", held[MemoryKind::optimizer]);
     out_.line("states", "together", "params + grads + adamw", states_of(step_));
     out_.line("mixed", "computing in bfloat16", "16·n",
-              states_of(run([](train::TrainConfig& train) {
+              states_of(run([](config::TrainConfig& train) {
                 train.recipe.precision.param_dtype = DType::bfloat16;
               })));
     constexpr std::int64_t kRank = 8;
     out_.step("N_lora", "LoRA, 8, q and v: elements", "K·8·((d + d_q) + (d + d_kv))");
     out_.line("lora", "LoRA, bfloat16, one process", "2·N + (16 + 2)·N_lora",
-              states_of(run([](train::TrainConfig& train) {
+              states_of(run([](config::TrainConfig& train) {
                 train.recipe.strategy = optim::Strategy::single;
                 train.recipe.ranks = 1;
                 train.recipe.lora.rank = kRank;
@@ -210,7 +210,7 @@ class Sheet {
   }
 
   void wire() {
-    using train::TrainConfig;
+    using config::TrainConfig;
     const auto received = [&](const std::function<void(TrainConfig&)>& change,
                               std::int64_t micro_steps = 1) {
       return run(change, micro_steps).received_bytes();
@@ -244,7 +244,7 @@ class Sheet {
 
   void time() {
     const MeasuredStep serial =
-        run([](train::TrainConfig& train) { train.recipe.sharding.prefetch_depth = 0; });
+        run([](config::TrainConfig& train) { train.recipe.sharding.prefetch_depth = 0; });
     const std::string first = block(0), last = block(model_.num_hidden_layers - 1);
     const double t =
         number(config_.train.training.local_batch_size * config_.train.sequence_length());
@@ -253,7 +253,7 @@ class Sheet {
     out_.step("t_fw", "forward: c·p·R/(2·Q)", "(W - 1)/W·4·R/(2·Q)");
     out_.step("t_bw", "backward: c·(p + p_g)·R/(4·Q)", "(W - 1)/W·(4 + 4)·R/(4·Q)");
 
-    const MeasuredStep enough = run([&](train::TrainConfig& train) {
+    const MeasuredStep enough = run([&](config::TrainConfig& train) {
       const double batches = std::ceil(out_.value("t_fw") / t);
       train.training.local_batch_size *= static_cast<std::int64_t>(batches);
     });

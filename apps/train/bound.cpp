@@ -9,14 +9,14 @@
 
 namespace fsdp::train {
 
-paper::MemoryOptions memory_options(const TrainConfig& config) {
+paper::MemoryOptions memory_options(const config::TrainConfig& config) {
   return {.recipe = config.recipe,
           .batch = config.training.local_batch_size,
           .length = config.sequence_length(),
           .threads = static_cast<int>(config.parallel.threads_per_rank)};
 }
 
-std::vector<std::int64_t> bound_bytes_by_rank(const TrainConfig& config, Work work) {
+std::vector<std::int64_t> bound_bytes_by_rank(const config::TrainConfig& config, Work work) {
   const paper::MemoryOptions options = memory_options(config);
   if (work == Work::evaluation) {
     return std::vector(static_cast<std::size_t>(config.recipe.ranks),
@@ -29,11 +29,11 @@ std::vector<std::int64_t> bound_bytes_by_rank(const TrainConfig& config, Work wo
                                     static_cast<int>(std::max(config.training.steps, least)));
 }
 
-std::int64_t bound_bytes(const TrainConfig& config, Work work) {
+std::int64_t bound_bytes(const config::TrainConfig& config, Work work) {
   return std::ranges::max(bound_bytes_by_rank(config, work));
 }
 
-std::int64_t received_bytes_per_step(const TrainConfig& config, bool is_skipped) {
+std::int64_t received_bytes_per_step(const config::TrainConfig& config, bool is_skipped) {
   const paper::WireBytes wire = paper::wire_bytes(config.model, memory_options(config));
   const std::int64_t numbers =
       config.recipe.plan().micro_steps + 2 + (config.scales_loss() ? 1 : 0);

@@ -3,8 +3,8 @@
 /// What the formulas of the writeup say of a rank.
 #pragma once
 
+#include "config/config.h"
 #include "paper/memory_options.h"
-#include "train/config.h"
 
 #include <cstdint>
 #include <vector>
@@ -15,20 +15,20 @@ namespace fsdp::train {
 enum class Work { training, evaluation };
 
 /// A training as the formula sees it. Refers to `config`, which must outlive it.
-paper::MemoryOptions memory_options(const TrainConfig& config);
+paper::MemoryOptions memory_options(const config::TrainConfig& config);
 
 /// The peak of each rank of a training run, in bytes, by closed form from the configuration alone.
 /// Evaluations do not raise it, except in a training of one step, where it is an upper bound then.
 /// For Work::evaluation, an upper bound of what a rank holds that evaluates and trains nothing.
-std::vector<std::int64_t> bound_bytes_by_rank(const TrainConfig& config,
+std::vector<std::int64_t> bound_bytes_by_rank(const config::TrainConfig& config,
                                               Work work = Work::training);
 /// The highest of them.
-std::int64_t bound_bytes(const TrainConfig& config, Work work = Work::training);
+std::int64_t bound_bytes(const config::TrainConfig& config, Work work = Work::training);
 
 /// The bytes that each rank receives in a step, evaluations and checkpoints aside: what a training
 /// needs (estimate/wire_formula.h), and M losses and two flags of each other rank. A loss that is
 /// scaled takes a third flag, whether a gradient has overflowed; if so, the step is skipped, and
 /// nothing is clipped or updated.
-std::int64_t received_bytes_per_step(const TrainConfig& config, bool is_skipped = false);
+std::int64_t received_bytes_per_step(const config::TrainConfig& config, bool is_skipped = false);
 
 }  // namespace fsdp::train

@@ -58,7 +58,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.set_footer(
       "Every key of the configuration can be given as --section.key VALUE; the last one "
       "counts:\n" +
-      describe_keys() +
+      config::describe_keys() +
       "\nExit codes: 0 done, 1 failed while running, 2 wrong input, 130 and 143 stopped by "
       "SIGINT\nand SIGTERM: after the step, with a checkpoint if there is a folder; a "
       "second one stops at once.");
@@ -81,7 +81,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
 
 /// A key that is given twice has its last value; but of a short form and its key, neither is meant
 /// more.
-TrainConfig configure(const CommandLine& line) {
+config::TrainConfig configure(const CommandLine& line) {
   std::vector<std::string> words = words_of_launch();
   for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
   words.insert(words.end(), line.overrides.begin(), line.overrides.end());
@@ -89,7 +89,7 @@ TrainConfig configure(const CommandLine& line) {
     words.insert(words.end(),
                  {"--data.validation", *line.eval, "--training.global_batch_size", "0"});
   }
-  TrainConfig config = load_config(line.config, words, line.deepspeed);
+  config::TrainConfig config = config::load_config(line.config, words, line.deepspeed);
   check_backend(line, config.recipe.ranks);
   check_launch(config);
   for (const auto& [key, place] : config.origins) {

@@ -3,7 +3,7 @@
 /// The command line of unshard-train, and the configuration that it and its file make together.
 #pragma once
 
-#include "train/config.h"
+#include "config/config.h"
 
 #include <map>
 #include <optional>
@@ -31,6 +31,6 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv);
 
 /// The configuration of this run. Under mpirun, W is the number of its processes.
 /// @throws InputError naming the key or the option that is wrong, or contradicts another
-TrainConfig configure(const CommandLine& line);
+config::TrainConfig configure(const CommandLine& line);
 
 }  // namespace fsdp::train

@@ -78,7 +78,8 @@ std::span<const std::byte> TokenData::bytes() const {
   return std::visit([](const auto& tokens) { return std::as_bytes(std::span(tokens)); }, tokens_);
 }
 
-void check_tokenizer(const TrainConfig& config, const std::string& origin, const TokenData& data) {
+void check_tokenizer(const config::TrainConfig& config, const std::string& origin,
+                     const TokenData& data) {
   if (config.from.empty() || !data.is_text()) return;
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
     std::error_code ignored;
@@ -91,7 +92,7 @@ void check_tokenizer(const TrainConfig& config, const std::string& origin, const
   }
 }
 
-void check_same_kind(const TrainConfig& config, const TokenData& data,
+void check_same_kind(const config::TrainConfig& config, const TokenData& data,
                      const TokenData& validation) {
   if (data.is_text() == validation.is_text()) return;
   const auto kind = [](const TokenData& each) {
@@ -109,14 +110,14 @@ void check_length(const std::string& origin, const TokenData& data, std::int64_t
                              data.name(), data.size(), sequence_length));
 }
 
-TokenData TokenData::open(const DataConfig& config, std::int64_t vocabulary) {
+TokenData TokenData::open(const config::DataConfig& config, std::int64_t vocabulary) {
   if (config.path.empty()) {
     reject("data.path", "nothing to train on; give a text file, a folder or a token file");
   }
   return under("data.path", [&] { return open(config.path, config.format, vocabulary); });
 }
 
-TokenData TokenData::open_validation(const DataConfig& config, std::int64_t vocabulary,
+TokenData TokenData::open_validation(const config::DataConfig& config, std::int64_t vocabulary,
                                      const std::string& key) {
   return under(key, [&] { return open(config.validation, config.format, vocabulary); });
 }

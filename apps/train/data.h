@@ -3,8 +3,8 @@
 /// Tokens to train on, and which of them a micro-batch gets.
 #pragma once
 
+#include "config/config.h"
 #include "tensor/tensor.h"
-#include "train/config.h"
 #include "train/token_file.h"
 
 #include <cstddef>
@@ -25,9 +25,9 @@ class TokenData {
   /// sources, see source_text().
   /// @throws InputError naming key and file, and for a token outside [0, vocabulary) its position
   /// and value.
-  static TokenData open(const DataConfig& config, std::int64_t vocabulary);
+  static TokenData open(const config::DataConfig& config, std::int64_t vocabulary);
   /// The same for data.validation; `key` says where its name was given.
-  static TokenData open_validation(const DataConfig& config, std::int64_t vocabulary,
+  static TokenData open_validation(const config::DataConfig& config, std::int64_t vocabulary,
                                    const std::string& key = "data.validation");
   static TokenData from_text(std::string_view text, const std::string& name,
                              std::int64_t vocabulary);
@@ -54,10 +54,12 @@ class TokenData {
 
 /// @throws InputError if the data of this origin are text, whose tokens are its bytes, but the
 /// folder of model.from has a tokenizer: then the model knows other tokens.
-void check_tokenizer(const TrainConfig& config, const std::string& origin, const TokenData& data);
+void check_tokenizer(const config::TrainConfig& config, const std::string& origin,
+                     const TokenData& data);
 /// @throws InputError if one of the two is text and the other is tokens: then a token of one is
 /// something else in the other.
-void check_same_kind(const TrainConfig& config, const TokenData& data, const TokenData& validation);
+void check_same_kind(const config::TrainConfig& config, const TokenData& data,
+                     const TokenData& validation);
 
 /// @throws InputError unless there is one sequence of T tokens and the token after it.
 void check_length(const std::string& origin, const TokenData& data, std::int64_t sequence_length);

@@ -21,8 +21,8 @@ namespace {
 using Checkpoint = std::optional<std::filesystem::path>;
 
 // None: the model is that of model.from.
-Checkpoint checkpoint_to_evaluate(const TrainConfig& config) {
-  const CheckpointConfig& where = config.checkpoint;
+Checkpoint checkpoint_to_evaluate(const config::TrainConfig& config) {
+  const config::CheckpointConfig& where = config.checkpoint;
   Checkpoint latest;
   if (!where.folder.empty() && where.resume) latest = io::CheckpointFolder(where.folder).latest();
   if (latest) {
@@ -36,7 +36,7 @@ Checkpoint checkpoint_to_evaluate(const TrainConfig& config) {
   return latest;
 }
 
-EvaluationResult evaluate(const TrainConfig& config, const TokenData& data,
+EvaluationResult evaluate(const config::TrainConfig& config, const TokenData& data,
                           const Checkpoint& checkpoint, const Rank& rank) {
   EvaluationResult result;
   const std::unique_ptr<TrainedModel> trained = make_trained_model(config, rank.group);
@@ -58,7 +58,7 @@ EvaluationResult evaluate(const TrainConfig& config, const TokenData& data,
 
 }  // namespace
 
-EvaluationResult run_evaluation(const TrainConfig& config, const TokenData& data,
+EvaluationResult run_evaluation(const config::TrainConfig& config, const TokenData& data,
                                 const std::function<void(const std::string&)>& on_note) {
   Checkpoint checkpoint;
   in_every_process([&] {

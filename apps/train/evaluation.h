@@ -3,7 +3,7 @@
 /// unshard-train --eval: loads a model, evaluates it, and trains nothing.
 #pragma once
 
-#include "train/config.h"
+#include "config/config.h"
 #include "train/data.h"
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct EvaluationResult {
 /// model.from, over `data`, on the ranks that `config` says (see run_training). Writes nothing, and
 /// a training in that folder may go on meanwhile. `on_note` is called by rank 0.
 /// @throws InputError if there is no model, or the checkpoint holds another one than `config` says.
-EvaluationResult run_evaluation(const TrainConfig& config, const TokenData& data,
+EvaluationResult run_evaluation(const config::TrainConfig& config, const TokenData& data,
                                 const std::function<void(const std::string&)>& on_note = {});
 
 }  // namespace fsdp::train

@@ -13,7 +13,7 @@ std::vector<std::string> words_of_launch() {
   return {"--parallel.ranks", std::to_string(launch->size)};
 }
 
-void check_launch(const TrainConfig& config) {
+void check_launch(const config::TrainConfig& config) {
   const auto launch = mpi::launched();
   const std::int64_t ranks = config.recipe.ranks;
   if (!launch || ranks == launch->size) return;

@@ -3,7 +3,7 @@
 /// What mpirun decides of a configuration: how many ranks there are.
 #pragma once
 
-#include "train/config.h"
+#include "config/config.h"
 
 #include <string>
 #include <vector>
@@ -16,6 +16,6 @@ std::vector<std::string> words_of_launch();
 
 /// @throws InputError unless mpirun has started as many processes as the configuration has ranks,
 ///         or none
-void check_launch(const TrainConfig& config);
+void check_launch(const config::TrainConfig& config);
 
 }  // namespace fsdp::train

@@ -41,21 +41,21 @@ constexpr const char* kPictureTrace = "trace.json";
 /// A training or an evaluation that can begin.
 struct Plan {
   CommandLine line;
-  TrainConfig config;
+  config::TrainConfig config;
   std::optional<TokenData> data;  // none: --eval
   std::optional<TokenData> validation;
   std::optional<io::Detokenizer> detokenizer;  // of the sample
 };
 
 /// "fsdp", "fsdp, 2 replicas of 4 shards"
-std::string placement_of(const TrainConfig& config) {
+std::string placement_of(const config::TrainConfig& config) {
   const optim::Recipe& recipe = config.recipe;
   if (recipe.replicas == 1) return name_of(recipe.strategy);
   return fmt::format("{}, {} replicas of {} shard{}", name_of(recipe.strategy), recipe.replicas,
                      recipe.shards(), recipe.shards() == 1 ? "" : "s");
 }
 
-void print_start(const TrainConfig& config, const TokenData& data) {
+void print_start(const config::TrainConfig& config, const TokenData& data) {
   print_line(fmt::format("{}: {} with {} parameters on {} ({} tokens)", config.source,
                          config.model_name(), config.model.parameter_count(), data.name(),
                          data.size()));
@@ -93,7 +93,7 @@ void warn_if_replaced(const std::string& folder) {
 }
 
 /// A picture of the last step, to be filled by the ranks.
-report::RunRecord empty_record(const TrainConfig& config) {
+report::RunRecord empty_record(const config::TrainConfig& config) {
   report::RunRecord record;
   record.world_size = config.recipe.ranks;
   record.title = fmt::format("{} over {} rank{}, {}", config.model_name(), record.world_size,
@@ -110,7 +110,7 @@ void draw(const report::RunRecord& record, const std::filesystem::path& folder) 
 
 /// Trains until the end, or until a signal. When the reader of the output has gone, the rest is
 /// neither printed nor trained; but what was trained is saved.
-RunResult train_until_stopped(const TrainConfig& config, const TokenData& data,
+RunResult train_until_stopped(const config::TrainConfig& config, const TokenData& data,
                               RunOptions options) {
   std::optional<program::StopSignals> signals(std::in_place);
   print_start(config, data);
@@ -144,7 +144,7 @@ void print_received(const RunResult& result) {
                          result.comm_bytes / steps, result.comm_formula_bytes / steps));
 }
 
-int end_early(const TrainConfig& config, const RunResult& result) {
+int end_early(const config::TrainConfig& config, const RunResult& result) {
   const auto done = result.first_step + static_cast<std::int64_t>(result.losses.size());
   print_line(fmt::format("stopped by {} after step {}/{}; {}",
                          program::name_of_signal(result.stopped_by), done, config.training.steps,
@@ -156,7 +156,7 @@ int end_early(const TrainConfig& config, const RunResult& result) {
 
 // A bad prompt or tokenizer is said before the work.
 void prepare_sample(Plan& plan) {
-  TrainConfig& config = plan.config;
+  config::TrainConfig& config = plan.config;
   if (config.sample.max_new_tokens == 0) return;
   prompt_tokens(config, *plan.data);
   if (!plan.data->is_text() && config.origins.contains("sample.prompt")) {
@@ -172,10 +172,10 @@ void prepare_sample(Plan& plan) {
 }
 
 Plan make_plan(CommandLine line) {
-  TrainConfig config = configure(line);
+  config::TrainConfig config = configure(line);
   check_memory(config, free_memory(config), line.eval ? Work::evaluation : Work::training);
   Plan plan{std::move(line), std::move(config), {}, {}, {}};
-  const DataConfig& data = plan.config.data;
+  const config::DataConfig& data = plan.config.data;
   const std::int64_t vocabulary = plan.config.model.vocab_size;
   if (plan.line.eval) {
     plan.validation = TokenData::open_validation(data, vocabulary, "--eval");
@@ -191,7 +191,7 @@ Plan make_plan(CommandLine line) {
 }
 
 int evaluate(const Plan& plan) {
-  const TrainConfig& config = plan.config;
+  const config::TrainConfig& config = plan.config;
   const TokenData& data = *plan.validation;
   const std::filesystem::path summary = whole_path(plan.line.summary);
   in_every_process([&] {
@@ -209,7 +209,7 @@ int evaluate(const Plan& plan) {
 
 int train(const Plan& plan) {
   const CommandLine& line = plan.line;
-  const TrainConfig& config = plan.config;
+  const config::TrainConfig& config = plan.config;
   const TokenData& data = *plan.data;
   RunOptions options;
   if (plan.validation) options.validation = &*plan.validation;

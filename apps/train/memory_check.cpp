@@ -21,7 +21,7 @@
 namespace fsdp::train {
 namespace {
 
-std::int64_t ranks_on_this_machine(const TrainConfig& config) {
+std::int64_t ranks_on_this_machine(const config::TrainConfig& config) {
   const auto launch = mpi::launched();
   const std::int64_t all = config.recipe.ranks;
   return launch ? std::min<std::int64_t>(launch->size_here, all) : all;
@@ -32,7 +32,7 @@ constexpr double kMostShown = 9e18;
 
 // The largest terms of the formula for all ranks, as a real number: it may be absurd. The letters
 // are those of estimate/activation_table.h.
-double rough_bytes(const TrainConfig& config, Work work) {
+double rough_bytes(const config::TrainConfig& config, Work work) {
   const bool trains = work == Work::training;
   const nn::TransformerConfig& model = config.model;
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
@@ -74,14 +74,14 @@ double rough_bytes(const TrainConfig& config, Work work) {
 }
 
 // Text is read once as bytes and kept as tokens of two; a token file is only kept.
-double data_bytes(const TrainConfig& config, const std::string& path) {
+double data_bytes(const config::TrainConfig& config, const std::string& path) {
   std::error_code ignored;
   const auto nbytes = std::filesystem::file_size(path, ignored);
   return ignored ? 0 : static_cast<double>(nbytes) * (config.data.format == "tokens" ? 1 : 3);
 }
 
 // What is not read costs nothing.
-double validation_bytes(const TrainConfig& config, Work work) {
+double validation_bytes(const config::TrainConfig& config, Work work) {
   const bool is_read = work == Work::evaluation || config.training.eval_every > 0;
   return is_read ? data_bytes(config, config.data.validation) : 0;
 }
@@ -93,21 +93,21 @@ struct Saving {
 };
 
 // The one change that leaves least; of several that are nearly as good, one that the user has made.
-Saving best_saving(const TrainConfig& config, Work work) {
+Saving best_saving(const config::TrainConfig& config, Work work) {
   std::vector<Saving> savings;
   const auto consider = [&](const std::string& key, const std::string& change,
-                            const TrainConfig& changed) {
+                            const config::TrainConfig& changed) {
     const bool is_set = !config.from.empty() && key.starts_with("model.");  // by model.from
     if (!is_set) savings.push_back({key, change, rough_bytes(changed, work)});
   };
   const auto halve = [&](const std::string& key, auto field_of) {
-    TrainConfig changed = config;
+    config::TrainConfig changed = config;
     changed.training.seq_len = config.sequence_length();
     auto* const field = field_of(changed);
     *field = (*field + 1) / 2;
     consider(key, "half the " + key, changed);
   };
-  using Config = TrainConfig;
+  using Config = config::TrainConfig;
   halve("training.local_batch_size", [](Config& c) { return &c.training.local_batch_size; });
   halve("training.seq_len", [](Config& c) { return &c.training.seq_len; });
   halve("model.vocab_size", [](Config& c) { return &c.model.vocab_size; });
@@ -123,7 +123,7 @@ Saving best_saving(const TrainConfig& config, Work work) {
   if (config.recipe.replicas > 1) {
     halve("parallel.data_parallel_replicate_degree", [](Config& c) { return &c.recipe.replicas; });
   }
-  TrainConfig sharded = config;
+  config::TrainConfig sharded = config;
   if (config.recipe.strategy != optim::Strategy::single)
     sharded.recipe.strategy = optim::Strategy::fsdp;
   consider("parallel.strategy", "strategy fsdp", sharded);
@@ -142,8 +142,9 @@ std::string show(double nbytes) {
 }
 
 // What changes no result: to compute activations again, if that saves much.
-std::string with_checkpoints(const TrainConfig& config, Work work, double share, double data) {
-  TrainConfig checkpointed = config;
+std::string with_checkpoints(const config::TrainConfig& config, Work work, double share,
+                             double data) {
+  config::TrainConfig checkpointed = config;
   checkpointed.recipe.checkpointing = optim::Checkpointing::inside;
   const double nbytes = rough_bytes(checkpointed, work);
   if (work != Work::training || nbytes > 0.9 * rough_bytes(config, work)) return {};
@@ -151,10 +152,10 @@ std::string with_checkpoints(const TrainConfig& config, Work work, double share,
                      show(nbytes * share + data));
 }
 
-double needed(const TrainConfig& config, Work work) {
+double needed(const config::TrainConfig& config, Work work) {
   const double rough = rough_bytes(config, work);
   if (rough > kMostExact) return rough;
-  TrainConfig shorter = config;
+  config::TrainConfig shorter = config;
   const std::int64_t micro_step = config.training.local_batch_size * config.recipe.ranks;
   shorter.training.global_batch_size = std::min(config.training.global_batch_size, 16 * micro_step);
   shorter.settle();
@@ -170,7 +171,7 @@ struct Here {
   double data;   // bytes; each process reads all of them
 };
 
-Here here(const TrainConfig& config, Work work) {
+Here here(const config::TrainConfig& config, Work work) {
   if (config.training.device == "cuda") {
     const double scratch = static_cast<double>(config.recipe.ranks) *
                            static_cast<double>(Context::Options{}.workspace_nbytes);
@@ -192,7 +193,7 @@ Here here(const TrainConfig& config, Work work) {
 
 }  // namespace
 
-program::FreeMemory free_memory(const TrainConfig& config) {
+program::FreeMemory free_memory(const config::TrainConfig& config) {
   if (config.training.device != "cuda") return program::free_memory();
   const int count = accelerator()->count();
   const std::int64_t ranks = config.recipe.ranks;
@@ -212,7 +213,8 @@ program::FreeMemory free_memory(const TrainConfig& config) {
 }
 
 // With cards: that the memory of the host can hold the data, and the shards that are offloaded.
-void check_host_memory(const TrainConfig& config, const program::FreeMemory& there, Work work) {
+void check_host_memory(const config::TrainConfig& config, const program::FreeMemory& there,
+                       Work work) {
   const auto states = static_cast<double>(config.recipe.optimizer.states());
   const bool trains = work == Work::training;
   const double copies = 1 + (trains ? states + (config.recipe.sharding.offload.grads ? 1 : 0) : 0);
@@ -234,12 +236,12 @@ void check_host_memory(const TrainConfig& config, const program::FreeMemory& the
                   shards > data ? "leave more on the cards" : "use less data"));
 }
 
-std::int64_t needed_bytes(const TrainConfig& config, Work work) {
+std::int64_t needed_bytes(const config::TrainConfig& config, Work work) {
   const Here here = train::here(config, work);
   return static_cast<std::int64_t>(std::min(here.work + here.data, kMostShown));
 }
 
-void check_memory(const TrainConfig& config, const program::FreeMemory& there, Work work) {
+void check_memory(const config::TrainConfig& config, const program::FreeMemory& there, Work work) {
   if (!config.parallel.check_memory) return;
   if (config.training.device == "cuda") check_host_memory(config, program::free_memory(), work);
   const auto most = static_cast<double>(there.nbytes);

@@ -44,8 +44,8 @@ std::int64_t step_in(const std::string& name) {
 }
 
 // A checkpoint that will be written must not find anything else under its name.
-void check_checkpoints(const TrainConfig& config, const TokenData& data) {
-  const CheckpointConfig& checkpoint = config.checkpoint;
+void check_checkpoints(const config::TrainConfig& config, const TokenData& data) {
+  const config::CheckpointConfig& checkpoint = config.checkpoint;
   const io::CheckpointFolder folder(checkpoint.folder);
   const auto latest = folder.latest();
   if (latest && !checkpoint.resume) {
@@ -66,7 +66,7 @@ void check_checkpoints(const TrainConfig& config, const TokenData& data) {
 }
 
 // An export replaces its folder as a whole, with all that lies in it.
-void check_nothing_inside(const RunOptions& options, const TrainConfig& config) {
+void check_nothing_inside(const RunOptions& options, const config::TrainConfig& config) {
   const fs::path folder = io::resolved(options.export_folder);
   std::vector<PlannedFile> others = options.planned_files;
   others.push_back({"checkpoint.folder", config.checkpoint.folder});
@@ -82,7 +82,7 @@ void check_nothing_inside(const RunOptions& options, const TrainConfig& config) 
 
 }  // namespace
 
-OutputClaims claim_outputs(const TrainConfig& config, const TokenData& data,
+OutputClaims claim_outputs(const config::TrainConfig& config, const TokenData& data,
                            const RunOptions& options) {
   OutputClaims claims;
   if (!config.checkpoint.folder.empty()) {

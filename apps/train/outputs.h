@@ -3,8 +3,8 @@
 /// Everything a run will write, tried before its first step.
 #pragma once
 
+#include "config/config.h"
 #include "io/checkpoint_folder.h"
-#include "train/config.h"
 #include "train/data.h"
 #include "train/trainer.h"
 
@@ -23,7 +23,7 @@ struct OutputClaims {
 /// planned files can be written where they are to go: that the place can be written, and that
 /// nothing is there that is not ours.
 /// @throws InputError naming the option or key, the path and the remedy.
-OutputClaims claim_outputs(const TrainConfig& config, const TokenData& data,
+OutputClaims claim_outputs(const config::TrainConfig& config, const TokenData& data,
                            const RunOptions& options);
 
 /// Finds out whether these files can be written.

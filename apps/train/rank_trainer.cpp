@@ -37,7 +37,7 @@ void restore(optim::LossScaler& scaler, const strategies::Metadata& metadata,
 }
 
 /// As the keys export.* say.
-io::HfExport export_of(const TrainConfig& config) {
+io::HfExport export_of(const config::TrainConfig& config) {
   const auto& [dtype, max_shard_size] = config.exported;
   return {.dtype = dtype_named(dtype),
           .max_shard_size = static_cast<std::uint64_t>(max_shard_size),
@@ -51,7 +51,7 @@ Breakdown highest(const Breakdown& before, const Breakdown& now) {
 
 }  // namespace
 
-RankTrainer::RankTrainer(const TrainConfig& config, const TokenData& data,
+RankTrainer::RankTrainer(const config::TrainConfig& config, const TokenData& data,
                          const RunOptions& options, Rank rank)
     : config_(config),
       data_(data),
@@ -381,7 +381,7 @@ std::string RankTrainer::fingerprint() {
 }
 
 std::vector<std::int32_t> RankTrainer::sample() {
-  const SampleConfig& options = config_.sample;
+  const config::SampleConfig& options = config_.sample;
   if (options.max_new_tokens == 0) return {};
   Generator generator(static_cast<std::uint64_t>(config_.training.seed));
   return nn::generate(trained_->model(), prompt_tokens(config_, data_),

@@ -42,7 +42,7 @@ struct StepOutcome {
 /// One rank from its first step to its last. Runs on the rank's thread, in its Context.
 class RankTrainer {
  public:
-  RankTrainer(const TrainConfig& config, const TokenData& data, const RunOptions& options,
+  RankTrainer(const config::TrainConfig& config, const TokenData& data, const RunOptions& options,
               Rank rank);
   RankResult run();
 
@@ -81,7 +81,7 @@ class RankTrainer {
   std::vector<std::int32_t> sample();
   void note(const std::string& text) const;
 
-  const TrainConfig& config_;
+  const config::TrainConfig& config_;
   const TokenData& data_;
   const RunOptions& options_;
   std::shared_ptr<ProcessGroup> group_;    // null: alone

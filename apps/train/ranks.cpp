@@ -22,7 +22,7 @@ std::shared_ptr<ProcessGroup> borrow(ProcessGroup& group) {
 }
 
 // None: the CPU.
-std::vector<Device> devices_of(const TrainConfig& config, bool in_threads) {
+std::vector<Device> devices_of(const config::TrainConfig& config, bool in_threads) {
   std::vector<Device> devices;
   if (config.training.device != "cuda") return devices;
   for (const int card : cards_of_this_process(config.recipe.ranks, in_threads)) {
@@ -61,7 +61,7 @@ std::vector<int> cards_of_this_process(std::int64_t ranks, bool in_threads) {
   return cards;
 }
 
-void run_on_ranks(const TrainConfig& config, bool in_threads,
+void run_on_ranks(const config::TrainConfig& config, bool in_threads,
                   const std::function<void(const Rank&)>& body) {
   const bool is_single = config.recipe.strategy == optim::Strategy::single;
   const int threads = static_cast<int>(config.parallel.threads_per_rank);

@@ -5,7 +5,7 @@
 
 #include "comm/decorators.h"
 #include "comm/process_group.h"
-#include "train/config.h"
+#include "config/config.h"
 
 #include <cstdint>
 #include <functional>
@@ -27,7 +27,7 @@ struct Rank {
 /// Calls `body` once on every rank's thread, in its Context. Ranks are threads of this process or,
 /// if mpirun has started it, processes: then all of them call this. `in_threads`: threads of the
 /// first process all the same.
-void run_on_ranks(const TrainConfig& config, bool in_threads,
+void run_on_ranks(const config::TrainConfig& config, bool in_threads,
                   const std::function<void(const Rank&)>& body);
 
 /// The numbers of the CUDA cards on which ranks of this process compute, in turn: one, if they are

@@ -33,7 +33,7 @@ std::string value_before(const std::string& key) {
 }
 
 // All settings that may not differ.
-Metadata describe_settings(const TrainConfig& config) {
+Metadata describe_settings(const config::TrainConfig& config) {
   Metadata run;
   for (const auto& [key, value] : config.settings) {
     if (!may_differ(config, key)) run[key] = value;
@@ -90,7 +90,7 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
 
 }  // namespace
 
-bool may_differ(const TrainConfig& config, const std::string& key) {
+bool may_differ(const config::TrainConfig& config, const std::string& key) {
   if (key == "parallel.broadcast_fp16") return !config.recipe.is_zero();            // it rounds
   if (key == kCompression) return config.recipe.strategy == optim::Strategy::fsdp;  // likewise
   // Where the numbers are computed, not which: every strategy gives the same bits at every W.
@@ -128,22 +128,22 @@ bool may_differ(const TrainConfig& config, const std::string& key) {
          (key == "lr_scheduler.warmup_steps" || key == "lr_scheduler.min_lr");
 }
 
-std::map<std::string, std::string> describe_run(const TrainConfig& config, const TokenData& data,
-                                                std::int64_t steps_done) {
+std::map<std::string, std::string> describe_run(const config::TrainConfig& config,
+                                                const TokenData& data, std::int64_t steps_done) {
   std::map<std::string, std::string> run = describe_settings(config);
   run[kStep] = std::to_string(steps_done);
   run[kData] = crc32_of(data);
   return run;
 }
 
-std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConfig& config,
+std::int64_t check_same_run(const std::filesystem::path& folder, const config::TrainConfig& config,
                             const TokenData& data) {
   const std::map<std::string, std::string> saved = io::SliceReader(folder).metadata();
   check_saved(folder, saved, describe_run(config, data, 0), "start anew in");
   return step_of(saved, folder);
 }
 
-void check_same_model(const std::filesystem::path& folder, const TrainConfig& config) {
+void check_same_model(const std::filesystem::path& folder, const config::TrainConfig& config) {
   std::map<std::string, std::string> model = describe_settings(config);
   std::erase_if(model, [](const auto& each) {
     return !each.first.starts_with("model.") && !each.first.starts_with("lora.");
@@ -156,7 +156,7 @@ std::int64_t step_of(const std::map<std::string, std::string>& metadata,
   return io::integer_of(metadata, kStep, folder);
 }
 
-std::vector<std::int32_t> prompt_tokens(const TrainConfig& config, const TokenData& data) {
+std::vector<std::int32_t> prompt_tokens(const config::TrainConfig& config, const TokenData& data) {
   constexpr std::int64_t kFromData = 8;
   if (!data.is_text()) {
     const std::int64_t count = std::min({kFromData, config.sequence_length(), data.size()});
@@ -179,7 +179,8 @@ std::vector<std::int32_t> prompt_tokens(const TrainConfig& config, const TokenDa
   return tokens;
 }
 
-std::optional<io::Detokenizer> find_detokenizer(const TrainConfig& config, const TokenData& data) {
+std::optional<io::Detokenizer> find_detokenizer(const config::TrainConfig& config,
+                                                const TokenData& data) {
   if (config.from.empty() || data.is_text()) return std::nullopt;
   const std::filesystem::path path = std::filesystem::path(config.from) / "tokenizer.json";
   std::error_code ignored;

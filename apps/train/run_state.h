@@ -3,8 +3,8 @@
 /// What a checkpoint says of its training besides the numbers, and whether it is this one.
 #pragma once
 
+#include "config/config.h"
 #include "io/detokenizer.h"
-#include "train/config.h"
 #include "train/data.h"
 
 #include <cstdint>
@@ -19,22 +19,22 @@ namespace fsdp::train {
 /// The metadata of a checkpoint after `steps_done` steps: that number, and everything that decides
 /// which numbers the next step sees. That is every key of the configuration except those that
 /// may_differ(), and a checksum of the data.
-std::map<std::string, std::string> describe_run(const TrainConfig& config, const TokenData& data,
-                                                std::int64_t steps_done);
+std::map<std::string, std::string> describe_run(const config::TrainConfig& config,
+                                                const TokenData& data, std::int64_t steps_done);
 
 /// Whether a training may be resumed with another value of this key. The list is in the source: a
 /// new key that is not added to it has to be equal.
-bool may_differ(const TrainConfig& config, const std::string& key);
+bool may_differ(const config::TrainConfig& config, const std::string& key);
 
 /// @return the steps done by the checkpoint in `folder`.
 /// @throws InputError naming the folder and the key in which the checkpoint differs from the
 ///         configuration: going on would silently be another training.
-std::int64_t check_same_run(const std::filesystem::path& folder, const TrainConfig& config,
+std::int64_t check_same_run(const std::filesystem::path& folder, const config::TrainConfig& config,
                             const TokenData& data);
 
 /// @throws InputError naming the folder and the key in which the model of the checkpoint
 ///         differs from the configuration.
-void check_same_model(const std::filesystem::path& folder, const TrainConfig& config);
+void check_same_model(const std::filesystem::path& folder, const config::TrainConfig& config);
 
 /// The steps done, out of the metadata.
 std::int64_t step_of(const std::map<std::string, std::string>& metadata,
@@ -42,11 +42,12 @@ std::int64_t step_of(const std::map<std::string, std::string>& metadata,
 
 /// What a sample begins with: sample.prompt as bytes, or, for a model of other tokens, the first
 /// tokens of the data. @throws InputError for a prompt outside the vocabulary.
-std::vector<std::int32_t> prompt_tokens(const TrainConfig& config, const TokenData& data);
+std::vector<std::int32_t> prompt_tokens(const config::TrainConfig& config, const TokenData& data);
 
 /// The tokenizer of model.from, if the tokens of a sample are its tokens. None if the folder has no
 /// tokenizer.json. @throws InputError if it cannot be read or is damaged.
-std::optional<io::Detokenizer> find_detokenizer(const TrainConfig& config, const TokenData& data);
+std::optional<io::Detokenizer> find_detokenizer(const config::TrainConfig& config,
+                                                const TokenData& data);
 
 /// Tokens as text (anything that cannot be printed as `\xNN`), or as numbers if they are neither
 /// bytes nor those of a detokenizer.

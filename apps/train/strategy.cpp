@@ -20,7 +20,7 @@ class Undrawn : public nn::InitObserver {
   nn::InitObserver* outer_ = nn::InitObserverScope::current();
 };
 
-std::shared_ptr<nn::TransformerLM> make_model(const TrainConfig& config) {
+std::shared_ptr<nn::TransformerLM> make_model(const config::TrainConfig& config) {
   if (config.from.empty()) return std::make_shared<nn::TransformerLM>(config.model);
   Undrawn undrawn;
   const nn::InitObserverScope scope(undrawn);
@@ -29,7 +29,7 @@ std::shared_ptr<nn::TransformerLM> make_model(const TrainConfig& config) {
 
 }  // namespace
 
-std::unique_ptr<TrainedModel> make_trained_model(const TrainConfig& config,
+std::unique_ptr<TrainedModel> make_trained_model(const config::TrainConfig& config,
                                                  std::shared_ptr<ProcessGroup> group) {
   return std::make_unique<TrainedModel>([&config] { return make_model(config); }, config.recipe,
                                         std::move(group));

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "comm/process_group.h"
+#include "config/config.h"
 #include "strategies/trained_model.h"
-#include "train/config.h"
 
 #include <memory>
 
@@ -14,7 +14,7 @@ namespace fsdp::train {
 using strategies::TrainedModel;
 
 /// `group` is null for strategy "single".
-std::unique_ptr<TrainedModel> make_trained_model(const TrainConfig& config,
+std::unique_ptr<TrainedModel> make_trained_model(const config::TrainConfig& config,
                                                  std::shared_ptr<ProcessGroup> group);
 
 }  // namespace fsdp::train

@@ -60,7 +60,7 @@ std::string to_json(const std::vector<BoundedRun>& runs) {
   return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-std::string to_json(const TrainConfig& config, const TokenData& data,
+std::string to_json(const config::TrainConfig& config, const TokenData& data,
                     const EvaluationResult& evaluation) {
   nlohmann::ordered_json found;
   found["data"] = data.name();

@@ -31,7 +31,7 @@ std::string to_json(const std::vector<BoundedRun>& runs);
 
 /// {"generator": "made by unshard", "evaluation": {"data", "tokens", "strategy", "world_size",
 /// "seq_len", "windows", "loss", "perplexity", "peak_bytes"}}; and for a checkpoint "step"
-std::string to_json(const TrainConfig& config, const TokenData& data,
+std::string to_json(const config::TrainConfig& config, const TokenData& data,
                     const EvaluationResult& evaluation);
 
 /// "12.3 MB" (1 MB = 10^6 bytes).

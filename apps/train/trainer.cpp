@@ -22,7 +22,7 @@ std::vector<std::int64_t> usage_of(const RankResult& rank) {
 }
 
 /// What a rank knows, and the highest of what all ranks used.
-RunResult summarize(const TrainConfig& config, RankResult rank,
+RunResult summarize(const config::TrainConfig& config, RankResult rank,
                     const std::vector<std::int64_t>& usage) {
   RunResult result;
   result.strategy = name_of(config.recipe.strategy);
@@ -48,7 +48,7 @@ RunResult summarize(const TrainConfig& config, RankResult rank,
 
 }  // namespace
 
-RunResult run_training(const TrainConfig& config, const TokenData& data,
+RunResult run_training(const config::TrainConfig& config, const TokenData& data,
                        const RunOptions& options) {
   FSDP_CHECK(config.training.eval_every == 0 || options.validation != nullptr,
              "training.eval_every is {}, but no validation tokens were given",

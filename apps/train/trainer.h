@@ -4,9 +4,9 @@
 #pragma once
 
 #include "comm/process_group.h"
+#include "config/config.h"
 #include "device/memory_tracker.h"
 #include "nn/transformer.h"
-#include "train/config.h"
 #include "train/data.h"
 
 #include <bit>
@@ -107,7 +107,7 @@ struct RunOptions {
 ///         is to be written cannot be: before the first step.
 /// @throws Error on every rank, before anything is saved or exported, for the step after which a
 ///         loss, gradient or parameter is not finite.
-RunResult run_training(const TrainConfig& config, const TokenData& data,
+RunResult run_training(const config::TrainConfig& config, const TokenData& data,
                        const RunOptions& options = {});
 
 }  // namespace fsdp::train

@@ -76,7 +76,7 @@ void check_products() {
   for (std::size_t i = 0; i < 5; ++i) {
     for (std::size_t j = 0; j < 7; ++j) {
       float sum = 0;
-      for (std::size_t p = 0; p < 19; ++p) {
+      for (std::size_t p = 19; p-- > 0;) {
         sum = std::fma(static_cast<float>(a[i * 19 + p]), static_cast<float>(b[p * 7 + j]), sum);
       }
       CHECK(out[i * 7 + j] == static_cast<float>(T(sum)));

@@ -28,7 +28,7 @@ TokenData some_tokens() {
 
 /// Two steps of four micro-batches. No size of the model is one that vectors, blocks or ranks
 /// divide. Later words count more.
-TrainConfig configure(const std::vector<Words>& parts) {
+config::TrainConfig configure(const std::vector<Words>& parts) {
   Words words = {"--model.vocab_size=13",
                  "--model.hidden_size=12",
                  "--model.num_hidden_layers=2",
@@ -42,7 +42,7 @@ TrainConfig configure(const std::vector<Words>& parts) {
                  "--optimizer.lr=1e-2",
                  "--training.device=cuda"};
   for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
-  return load_config(std::nullopt, words);
+  return config::load_config(std::nullopt, words);
 }
 
 Words placed(const std::string& strategy, int ranks) {
@@ -215,7 +215,7 @@ TEST_CASE("a training that no card can hold is refused", "[train][stand-in]") {
   Session session(plan);
   // Each rank needs 32 MiB beside the formula, for products.
   const auto complaint = [](int ranks) {
-    const TrainConfig config =
+    const config::TrainConfig config =
         configure({placed("fsdp", ranks), {"--training.global_batch_size=12"}});
     return message_of<InputError>([&] { check_memory(config, free_memory(config)); });
   };
@@ -228,7 +228,7 @@ TEST_CASE("a training that no card can hold is refused", "[train][stand-in]") {
 TEST_CASE("a training whose shards no host can hold is refused", "[train][stand-in]") {
   Session session(lazy());
   const auto complaint = [](const Words& more) {
-    const TrainConfig config =
+    const config::TrainConfig config =
         configure({placed("fsdp", 2), {"--model.hidden_size=1000000"}, more});
     return message_of<InputError>([&] { check_memory(config, free_memory(config)); });
   };

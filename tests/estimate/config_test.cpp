@@ -12,11 +12,11 @@
 namespace fsdp::estimate {
 namespace {
 
-std::string refusal(const Words& words, const Environment& environment = {}) {
+std::string refusal(const Words& words, const config::Environment& environment = {}) {
   return message_of<InputError>([&] { load_estimator_config(std::nullopt, words, environment); });
 }
 
-EstimatorConfig with(const Environment& environment, const Words& words = {}) {
+EstimatorConfig with(const config::Environment& environment, const Words& words = {}) {
   return load_estimator_config(std::nullopt, words, environment);
 }
 
@@ -155,8 +155,8 @@ TEST_CASE("flags of torchtitan need no value", "[estimator]") {
 
 TEST_CASE("a training keeps its own limits", "[estimator]") {
   CHECK_NOTHROW(configured({"--parallel.ranks=16384"}));
-  CHECK_THROWS_AS(train::load_config(std::nullopt, {"--parallel.ranks=16384"}), InputError);
-  CHECK_THROWS_AS(train::load_config(
+  CHECK_THROWS_AS(config::load_config(std::nullopt, {"--parallel.ranks=16384"}), InputError);
+  CHECK_THROWS_AS(config::load_config(
                       std::nullopt, {"--parallel.strategy=fsdp", "--parallel.offload_params=true"}),
                   InputError);
 }

@@ -81,7 +81,7 @@ class Expected {
   }
 
   void configuration() {
-    const train::TrainConfig& config = made_.config.train;
+    const config::TrainConfig& config = made_.config.train;
     put("/config/rank", made_.config.rank);
     put("/config/granularity", 1);
     put("/config/memory_limit", 0);
@@ -91,7 +91,7 @@ class Expected {
   }
 
   std::int64_t tokens_and_targets() const {
-    const train::TrainingConfig& training = made_.config.train.training;
+    const config::TrainingConfig& training = made_.config.train.training;
     return std::int64_t{2} * 4 * training.local_batch_size * training.seq_len;
   }
 

@@ -17,7 +17,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-TrainConfig make_config(const std::string& strategy, int ranks, const Words& more) {
+config::TrainConfig make_config(const std::string& strategy, int ranks, const Words& more) {
   Words all = {"--model.preset=nano",
                "--model.vocab_size=128",
                "--training.seq_len=5",
@@ -29,10 +29,10 @@ TrainConfig make_config(const std::string& strategy, int ranks, const Words& mor
                "--parallel.strategy=" + strategy,
                "--parallel.ranks=" + std::to_string(ranks)};
   all.insert(all.end(), more.begin(), more.end());
-  return load_config(std::nullopt, all);
+  return config::load_config(std::nullopt, all);
 }
 
-RunResult train(const Plan& plan, const TrainConfig& config, bool in_threads) {
+RunResult train(const Plan& plan, const config::TrainConfig& config, bool in_threads) {
   Session session(plan);
   RunOptions options;
   options.in_threads = in_threads;
@@ -43,7 +43,7 @@ RunResult train(const Plan& plan, const TrainConfig& config, bool in_threads) {
 
 void check_trains_as_threads(const std::string& strategy, int ranks, const Words& more) {
   INFO(strategy << ", W=" << ranks << " " << (more.empty() ? "" : more.front()));
-  const TrainConfig config = make_config(strategy, ranks, more);
+  const config::TrainConfig config = make_config(strategy, ranks, more);
   const RunResult processes = train(requested_or({Mode::lazy, 0}), config, false);
   CHECK(train(requested_or({Mode::random, 3}), config, false).param_sha256 ==
         processes.param_sha256);
@@ -71,7 +71,7 @@ TEST_CASE("processes with a card each train what threads train") {
 
 TEST_CASE("a process opens its own card and no other") {
   Session session(requested_or({Mode::lazy, 0}));
-  const TrainConfig config = make_config("fsdp", 4, {});
+  const config::TrainConfig config = make_config("fsdp", 4, {});
   CHECK(free_memory(config).nbytes > 0);
   run_training(config, some_text(), {});
   CHECK(cuda_on_host::opened_devices() == std::set<int>{mpi::launched()->rank_here});

@@ -12,8 +12,8 @@
 namespace fsdp::train {
 namespace {
 
-TrainConfig make_config(const std::string& strategy, int ranks,
-                        const std::vector<std::string>& more) {
+config::TrainConfig make_config(const std::string& strategy, int ranks,
+                                const std::vector<std::string>& more) {
   std::vector<std::string> all = {"--model.preset=nano",
                                   "--model.vocab_size=128",
                                   "--training.seq_len=8",
@@ -23,12 +23,12 @@ TrainConfig make_config(const std::string& strategy, int ranks,
                                   "--parallel.strategy=" + strategy,
                                   "--parallel.ranks=" + std::to_string(ranks)};
   all.insert(all.end(), more.begin(), more.end());
-  return load_config(std::nullopt, all);
+  return config::load_config(std::nullopt, all);
 }
 
 void check_trains_as_threads(const std::string& strategy, int ranks,
                              const std::vector<std::string>& more) {
-  const TrainConfig config = make_config(strategy, ranks, more);
+  const config::TrainConfig config = make_config(strategy, ranks, more);
   const TokenData validation = TokenData::from_text(std::string(60, 'v'), "more text", 128);
   RunOptions options;
   options.validation = &validation;

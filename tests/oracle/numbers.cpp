@@ -70,7 +70,7 @@ void write(const std::string& path, const NamedTensors& tensors, const Metadata&
 }
 
 void run(const std::string& batches, const std::string& out, double lr,
-         const train::TrainConfig& config, const train::Rank& rank) {
+         const config::TrainConfig& config, const train::Rank& rank) {
   const io::SafetensorsReader reader(batches);
   const auto trained = train::make_trained_model(config, rank.group);
   const Metadata loading = load(*trained, config.from, rank.group.get());
@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
   try {
     std::vector<std::string> words(argv + std::min(argc, 5), argv + argc);
     words.push_back(fmt::format("--model.from={}", argv[1]));
-    const train::TrainConfig config = train::load_config(std::nullopt, words);
+    const config::TrainConfig config = config::load_config(std::nullopt, words);
     const double lr = argc > 4 ? std::stod(argv[4]) : 1e-3;
     train::run_on_ranks(config, false,
                         [&](const train::Rank& rank) { run(argv[2], argv[3], lr, config, rank); });

@@ -21,7 +21,7 @@ using Words = std::vector<std::string>;
 
 const std::string kBlock = "--training.activation_checkpoint=block";
 
-TrainConfig configure(const Words& more, const std::string& checkpoint = "") {
+config::TrainConfig configure(const Words& more, const std::string& checkpoint = "") {
   Words words = {"--model.preset=nano",
                  "--model.vocab_size=128",
                  "--model.num_hidden_layers=6",
@@ -31,10 +31,10 @@ TrainConfig configure(const Words& more, const std::string& checkpoint = "") {
                  "--training.global_batch_size=16"};
   words.insert(words.end(), more.begin(), more.end());
   if (!checkpoint.empty()) words.push_back(checkpoint);
-  return load_config(std::nullopt, words);
+  return config::load_config(std::nullopt, words);
 }
 
-RunResult train(const TrainConfig& config) { return run_training(config, some_text()); }
+RunResult train(const config::TrainConfig& config) { return run_training(config, some_text()); }
 
 const Words kSingle = {};
 const Words kDdp = {"--parallel.strategy=ddp", "--parallel.ranks=4"};
@@ -51,7 +51,7 @@ TEST_CASE("activation checkpoints change no bit, and the peak is the formula's",
     for (const Words& where : {kSingle, kDdp, kFsdp, kMesh}) {
       Words words = how;
       words.insert(words.end(), where.begin(), where.end());
-      const TrainConfig config = configure(words, kBlock);
+      const config::TrainConfig config = configure(words, kBlock);
       const RunResult result = train(config);
       CAPTURE(words.size(), config.recipe.strategy);
       CHECK(result.losses == plain.losses);
@@ -82,7 +82,7 @@ TEST_CASE("a training goes on with activation checkpoints, and without", "[train
     const RunResult rest = train(configure(there(kSingle, !first)));
     CHECK(rest.first_step == 2);
     CHECK(rest.param_sha256 == whole.param_sha256);
-    const TrainConfig config = configure(there(kFsdp, true));
+    const config::TrainConfig config = configure(there(kFsdp, true));
     const EvaluationResult found = run_evaluation(config, some_text());
     CHECK(found.loss == run_evaluation(configure(there(kSingle, false)), some_text()).loss);
     CHECK(found.peak_bytes <= bound_bytes(config, Work::evaluation));
@@ -98,7 +98,7 @@ TEST_CASE("an activation checkpoint that there is not is refused", "[config]") {
 TEST_CASE("a training that does not fit is told what activation checkpoints would save",
           "[train][memory]") {
   const auto refusal = [](const Words& more) {
-    const TrainConfig config = configure(more);
+    const config::TrainConfig config = configure(more);
     return message_of<InputError>(
         [&] { check_memory(config, {.nbytes = 1 << 20, .limit = "a limit"}); });
   };

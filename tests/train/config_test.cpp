@@ -1,5 +1,5 @@
 // What a user may write, and what is said about what he may not.
-#include "train/config.h"
+#include "config/config.h"
 
 #include "base/check.h"
 #include "io/file_io.h"
@@ -19,14 +19,15 @@ namespace {
 using testing::TemporaryFolder;
 
 std::string complaint(const std::vector<std::string>& overrides) {
-  return message_of<InputError>([&] { load_config(std::nullopt, overrides); });
+  return message_of<InputError>([&] { config::load_config(std::nullopt, overrides); });
 }
 
 // The message about a file of this text, which must name the file.
 std::string complaint_about(const std::string& text) {
   const TemporaryFolder folder;
   io::write_text_atomically(folder / "run.toml", text);
-  const std::string message = message_of<InputError>([&] { load_config(folder / "run.toml", {}); });
+  const std::string message =
+      message_of<InputError>([&] { config::load_config(folder / "run.toml", {}); });
   CHECK_THAT(message, contains((folder / "run.toml").string()));
   return message;
 }
@@ -40,7 +41,7 @@ TEST_CASE("an override beats the file, and the file beats the default", "[config
                             "[training]\nsteps = 7\nmax_norm = 2\nno_sync = true\n"
                             "[optimizer]\nlr = 3e-3\n"
                             "[lr_scheduler]\nkind = \"warmup_cosine\"\n");
-  const TrainConfig config = load_config(
+  const config::TrainConfig config = config::load_config(
       folder / "run.toml", {"--training.steps", "9", "--data.path=x=y", "--training.steps=11"});
   CHECK(config.model.hidden_size == 16);
   CHECK(config.model.num_attention_heads == 4);
@@ -57,7 +58,7 @@ TEST_CASE("an override beats the file, and the file beats the default", "[config
 
 TEST_CASE("the configurations of the repository are right", "[config]") {
   const std::filesystem::path folder = FSDP_PROJECT_ROOT "/apps/train/configs";
-  const auto load = [&](const char* name) { return load_config(folder / name, {}); };
+  const auto load = [&](const char* name) { return config::load_config(folder / name, {}); };
   CHECK(load("tiny.toml").model.hidden_size == 128);
   CHECK(load("tiny.toml").micro_batches() == 8);
   CHECK(load("small.toml").model.hidden_size == 384);
@@ -132,17 +133,17 @@ TEST_CASE("any text is a value, even one that looks like an option", "[config]")
   for (const std::string text :
        {"", "-x", "--", "--data.path=", "[a]", "{}", "a=b", "The \xC3\xA9"}) {
     INFO(text);
-    CHECK(load_config(std::nullopt, {"--sample.prompt=" + text}).sample.prompt == text);
+    CHECK(config::load_config(std::nullopt, {"--sample.prompt=" + text}).sample.prompt == text);
     const TemporaryFolder folder;
     io::write_text_atomically(folder / "run.toml", "[sample]\nprompt = \"" + text + "\"\n");
-    CHECK(load_config(folder / "run.toml", {}).sample.prompt == text);
+    CHECK(config::load_config(folder / "run.toml", {}).sample.prompt == text);
   }
 }
 
 TEST_CASE("a number is the nearest one there is, to the last bit", "[config]") {
   // Just above the middle of two doubles: rounded to a long double first, it would be 0.5.
-  const TrainConfig config =
-      load_config(std::nullopt, {"--optimizer.lr=0.500000000000000055511177701037"});
+  const config::TrainConfig config =
+      config::load_config(std::nullopt, {"--optimizer.lr=0.500000000000000055511177701037"});
   CHECK(config.schedule.lr == 0x1.0000000000001p-1);
   CHECK(config.settings.at("optimizer.lr") == "0.5000000000000001");
 }
@@ -179,7 +180,7 @@ TEST_CASE("a batch that cannot be cut says which could", "[config]") {
                                        "such as 24 or 32"));
   CHECK_THAT(with("3", "4"), contains("such as 8 or 16"));
   CHECK(with("32", "4").empty());
-  const TrainConfig config = load_config(
+  const config::TrainConfig config = config::load_config(
       std::nullopt, {"--parallel.strategy", "fsdp", "--parallel.ranks", "2",
                      "--training.local_batch_size", "4", "--training.global_batch_size", "32"});
   CHECK(config.micro_batches() == 8);
@@ -207,7 +208,7 @@ TEST_CASE("strategy, ranks and resharding must fit together", "[config]") {
 TEST_CASE("a file that is not TOML, or not there, says where", "[config]") {
   CHECK_THAT(complaint_about("[training]\nsteps = = 3\n"), contains(":2: not TOML"));
   CHECK_THAT(complaint_about("[training]\nsteps = 3\nsteps = 4\n"), contains(":3: not TOML"));
-  CHECK_THAT(message_of<InputError>([] { load_config("no/such.toml", {}); }),
+  CHECK_THAT(message_of<InputError>([] { config::load_config("no/such.toml", {}); }),
              contains("no/such.toml: cannot be read"));
 }
 
@@ -225,7 +226,7 @@ TEST_CASE("a command line that is no setting says what one looks like", "[config
 }
 
 TEST_CASE("every key is described", "[config]") {
-  const std::string text = describe_keys();
+  const std::string text = config::describe_keys();
   CHECK_THAT(text, contains("--training.local_batch_size"));
   CHECK_THAT(text, contains("--parallel.reshard_after_forward"));
 }
@@ -235,7 +236,7 @@ namespace {
 // Every key with its values: "a whole number between 1 and 256", "true or false", "one of a, b".
 std::vector<std::pair<std::string, std::string>> keys_of_help() {
   std::vector<std::pair<std::string, std::string>> keys;
-  std::istringstream lines(describe_keys());
+  std::istringstream lines(config::describe_keys());
   for (std::string line; std::getline(lines, line);) {  // "  --key  default  meaning (values)"
     const std::size_t values = line.rfind(" (") + 2;
     keys.emplace_back(line.substr(4, line.find(' ', 4) - 4),
@@ -325,10 +326,10 @@ TEST_CASE("the first of several errors is told, in the order of the user", "[con
 }
 
 TEST_CASE("a section is no value, and a value is no section", "[config]") {
-  CHECK(message_of<InputError>([] { load_config(std::nullopt, {}); }).empty());
+  CHECK(message_of<InputError>([] { config::load_config(std::nullopt, {}); }).empty());
   const TemporaryFolder folder;
   io::write_text_atomically(folder / "run.toml", "[model]\n[sample]\n[training]\nsteps = 3\n");
-  CHECK(load_config(folder / "run.toml", {}).training.steps == 3);
+  CHECK(config::load_config(folder / "run.toml", {}).training.steps == 3);
   CHECK_THAT(complaint_about("[[training]]\nsteps = 3\n"), contains(":1: unknown key training;"));
   CHECK_THAT(complaint_about("[training.steps]\nmany = 3\n"),
              contains(":1: training.steps: is many = 3, must be a whole number"));
@@ -343,7 +344,7 @@ TEST_CASE("a section is no value, and a value is no section", "[config]") {
 TEST_CASE("a configuration that is empty, or no file, is refused", "[config]") {
   CHECK_THAT(complaint_about(""), contains("is empty; write settings into it"));
   const TemporaryFolder folder;
-  CHECK_THAT(message_of<InputError>([&] { load_config(folder.path(), {}); }),
+  CHECK_THAT(message_of<InputError>([&] { config::load_config(folder.path(), {}); }),
              contains("is a folder; give a file"));
   CHECK_THAT(complaint_about(std::string(2 << 20, '#')), contains("is longer than"));
 }
@@ -376,8 +377,8 @@ TEST_CASE("cuda is refused by a program without it, and any other device by all"
         "that was built with the preset cuda (see docs/gpu.md), or cpu");
   CHECK_THAT(complaint({"--training.device", "gpu"}),
              contains("command line: training.device: is \"gpu\", must be one of cpu, cuda"));
-  const TrainConfig config =
-      load_config(std::nullopt, {"--parallel.device_collectives=nccl", "--parallel.strategy=fsdp"});
+  const config::TrainConfig config = config::load_config(
+      std::nullopt, {"--parallel.device_collectives=nccl", "--parallel.strategy=fsdp"});
   CHECK(config.remarks ==
         std::vector<std::string>{
             "command line: parallel.device_collectives: has no effect on the CPU"});
@@ -398,7 +399,7 @@ TEST_CASE("offload is refused on the CPU, by the key that asks for it", "[config
 
 TEST_CASE("what has no effect is remarked on", "[config]") {
   const auto remarks = [](const std::vector<std::string>& overrides) {
-    return load_config(std::nullopt, overrides).remarks;
+    return config::load_config(std::nullopt, overrides).remarks;
   };
   CHECK(remarks({}).empty());
   CHECK(

@@ -187,12 +187,12 @@ TEST_CASE("a wrong DeepSpeed configuration says where, what and what to do",
 }
 
 TEST_CASE("a file that is not there is named", "[config][deepspeed]") {
-  CHECK_THAT(message_of<InputError>([] { load_config({}, {}, "no/such.json"); }),
+  CHECK_THAT(message_of<InputError>([] { config::load_config({}, {}, "no/such.json"); }),
              contains("no/such.json: cannot be read"));
 }
 
 TEST_CASE("what has no effect is accepted with a remark", "[config][deepspeed]") {
-  const TrainConfig config = load_deepspeed(R"({
+  const config::TrainConfig config = load_deepspeed(R"({
     "zero_allow_untested_optimizer": true,
     "flops_profiler": {"enabled": false, "profile_step": 5},
     "tensorboard": {},

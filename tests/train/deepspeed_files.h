@@ -2,9 +2,9 @@
 /// DeepSpeed configurations for tests.
 #pragma once
 
+#include "config/config.h"
 #include "io/file_io.h"
 #include "support/temporary_folder.h"
-#include "train/config.h"
 
 #include <exception>
 #include <optional>
@@ -14,14 +14,14 @@
 namespace fsdp::train {
 
 /// What `json` makes of a configuration, beside a TOML file (none if empty) and a command line.
-inline TrainConfig load_deepspeed(const std::string& json,
-                                  const std::vector<std::string>& overrides = {},
-                                  const std::string& toml = "") {
+inline config::TrainConfig load_deepspeed(const std::string& json,
+                                          const std::vector<std::string>& overrides = {},
+                                          const std::string& toml = "") {
   const testing::TemporaryFolder folder;
   io::write_text_atomically(folder / "ds.json", json);
-  if (toml.empty()) return load_config(std::nullopt, overrides, folder / "ds.json");
+  if (toml.empty()) return config::load_config(std::nullopt, overrides, folder / "ds.json");
   io::write_text_atomically(folder / "run.toml", toml);
-  return load_config(folder / "run.toml", overrides, folder / "ds.json");
+  return config::load_config(folder / "run.toml", overrides, folder / "ds.json");
 }
 
 /// The message about it, without the path of the temporary folder; "" if there is none.
@@ -32,7 +32,7 @@ inline std::string complaint_about_deepspeed(const std::string& json,
   io::write_text_atomically(folder / "ds.json", json);
   io::write_text_atomically(folder / "run.toml", toml + "\n");
   try {
-    load_config(folder / "run.toml", overrides, folder / "ds.json");
+    config::load_config(folder / "run.toml", overrides, folder / "ds.json");
     return "";
   } catch (const std::exception& error) {
     std::string message = error.what();

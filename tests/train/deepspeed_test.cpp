@@ -1,5 +1,5 @@
 // What a DeepSpeed configuration sets, and what it leaves to a TOML file and the command line.
-#include "train/deepspeed/deepspeed.h"
+#include "config/deepspeed/deepspeed.h"
 #include "base/check.h"
 #include "support/catch.h"
 #include "train/deepspeed_files.h"
@@ -20,8 +20,8 @@ using Settings = std::map<std::string, std::string>;
 // That `json` sets exactly these keys otherwise than an empty object does.
 void check_sets(const std::string& json, const Settings& expected, const Words& words = {}) {
   INFO(json);
-  const TrainConfig config = load_deepspeed(json, words);
-  const TrainConfig empty = load_deepspeed("{}", words);
+  const config::TrainConfig config = load_deepspeed(json, words);
+  const config::TrainConfig empty = load_deepspeed("{}", words);
   Settings changed;
   for (const auto& [key, value] : config.settings) {
     if (value != empty.settings.at(key)) changed[key] = value;
@@ -69,22 +69,22 @@ TEST_CASE("DeepSpeed's keys set ours", "[config][deepspeed]") {
 
 TEST_CASE("where DeepSpeed's file is silent, its defaults hold and not ours",
           "[config][deepspeed]") {
-  const TrainConfig config = load_deepspeed("{}");
+  const config::TrainConfig config = load_deepspeed("{}");
   CHECK(config.recipe.strategy == optim::Strategy::ddp);
   CHECK(config.recipe.clip == 0);
-  CHECK(TrainConfig().recipe.clip != 0);
+  CHECK(config::TrainConfig().recipe.clip != 0);
   CHECK_THAT(config.origins.at("training.max_norm"),
              contains("ds.json: gradient_clipping (DeepSpeed's default)"));
   CHECK(config.recipe.optimizer.adamw.weight_decay ==
-        TrainConfig().recipe.optimizer.adamw.weight_decay);
+        config::TrainConfig().recipe.optimizer.adamw.weight_decay);
   // They are weaker than a TOML file.
-  const TrainConfig both = load_deepspeed("{}", {}, "[training]\nmax_norm = 2\n");
+  const config::TrainConfig both = load_deepspeed("{}", {}, "[training]\nmax_norm = 2\n");
   CHECK(both.recipe.clip == 2);
 }
 
 TEST_CASE("every optimizer of DeepSpeed has DeepSpeed's defaults", "[config][deepspeed]") {
   const auto of = [](const std::string& optimizer) {
-    const TrainConfig config = load_deepspeed(R"({"optimizer": )" + optimizer + "}");
+    const config::TrainConfig config = load_deepspeed(R"({"optimizer": )" + optimizer + "}");
     Settings settings;
     for (const auto& [key, value] : config.settings) {
       const bool is_read = key.starts_with("optimizer.") && config.recipe.optimizer.looks_at(key);
@@ -142,25 +142,27 @@ TEST_CASE("DeepSpeed's schedules give the rates that it computes", "[config][dee
     CHECK(std::abs(value - expected) < 1e-9);
   };
   // ln(10) / ln(1000) and ln(500) / ln(1000), times 1e-3: all of it DeepSpeed's defaults.
-  const TrainConfig log = of("WarmupLR", "");
+  const config::TrainConfig log = of("WarmupLR", "");
   CHECK(log.schedule.at(0) == 0);
   near(log.schedule.at(9), 1e-3 / 3);
   near(log.schedule.at(499), 8.996567e-4);
   CHECK(log.schedule.at(1000) == 1e-3);
   CHECK(log.schedule.at(1000000) == 1e-3);
-  const TrainConfig linear = of("WarmupLR", R"("warmup_type": "linear", "warmup_num_steps": 10,
+  const config::TrainConfig linear =
+      of("WarmupLR", R"("warmup_type": "linear", "warmup_num_steps": 10,
                                                "warmup_min_lr": 0.1, "warmup_max_lr": 1.1)");
   near(linear.schedule.at(0), 0.1);
   near(linear.schedule.at(3), 0.4);
   near(linear.schedule.at(10), 1.1);
-  const TrainConfig decay = of("WarmupDecayLR", R"("warmup_num_steps": 10, "total_num_steps": 30,
+  const config::TrainConfig decay =
+      of("WarmupDecayLR", R"("warmup_num_steps": 10, "total_num_steps": 30,
                                                    "warmup_min_lr": 0.1, "warmup_max_lr": 1.1)");
   near(decay.schedule.at(4), 0.1 + std::log(5.0) / std::log(10.0));
   near(decay.schedule.at(10), 1.1);
   near(decay.schedule.at(15), 0.1 + 15.0 / 20);
   near(decay.schedule.at(30), 0.1);
   near(decay.schedule.at(99), 0.1);
-  const TrainConfig short_one = of("WarmupDecayLR", R"("warmup_type": "linear",
+  const config::TrainConfig short_one = of("WarmupDecayLR", R"("warmup_type": "linear",
                                    "warmup_num_steps": 0, "total_num_steps": "auto")");
   CHECK(short_one.schedule.warmup_steps == 2);  // as DeepSpeed does
   CHECK(short_one.schedule.total_steps == short_one.training.steps);
@@ -168,13 +170,14 @@ TEST_CASE("DeepSpeed's schedules give the rates that it computes", "[config][dee
   // WarmupLR has no end: a warm-up may be longer than the file's, or DeepSpeed's 1000 steps.
   for (const char* params : {"", R"("warmup_num_steps": 100)", R"("warmup_num_steps": "auto")"}) {
     INFO(params);
-    const TrainConfig longer = load_deepspeed(
+    const config::TrainConfig longer = load_deepspeed(
         R"({"scheduler": {"type": "WarmupLR", "params": {)" + std::string(params) + "}}}",
         {"--lr_scheduler.warmup_steps", "5000"});
     CHECK(longer.schedule.warmup_steps == 5000);
   }
   // The schedule sets the rate, whatever the optimizer says; and that is said.
-  const TrainConfig other = load_deepspeed(R"({"optimizer": {"type": "Adam", "params": {"lr": 0.5}},
+  const config::TrainConfig other =
+      load_deepspeed(R"({"optimizer": {"type": "Adam", "params": {"lr": 0.5}},
                          "scheduler": {"type": "WarmupLR"}})");
   CHECK(other.schedule.lr == 1e-3);
   REQUIRE(other.remarks.size() == 1);
@@ -204,21 +207,21 @@ TEST_CASE("two of batch, micro-batch and accumulation give the third", "[config]
   };
   for (const Case& each : cases) {
     INFO(each.json << " W=" << each.ranks);
-    const TrainConfig config = load_deepspeed(each.json, ranks(each.ranks));
+    const config::TrainConfig config = load_deepspeed(each.json, ranks(each.ranks));
     CHECK(config.training.local_batch_size == each.local);
     CHECK(config.training.global_batch_size == each.global);
     CHECK(config.recipe.plan().micro_steps == each.steps);
   }
   // What the file leaves open, others may say.
-  const TrainConfig open =
+  const config::TrainConfig open =
       load_deepspeed(R"({"train_batch_size": 24})", ranks(2), "[training]\nlocal_batch_size = 3\n");
   CHECK(open.training.local_batch_size == 3);
   CHECK(open.recipe.micro_steps == 4);
-  const TrainConfig said = load_deepspeed(R"({"gradient_accumulation_steps": 4})", ranks(2),
-                                          "[training]\nlocal_batch_size = 3\n");
+  const config::TrainConfig said = load_deepspeed(R"({"gradient_accumulation_steps": 4})", ranks(2),
+                                                  "[training]\nlocal_batch_size = 3\n");
   CHECK(said.training.global_batch_size == 24);
   // The command line counts more than both.
-  const TrainConfig decided =
+  const config::TrainConfig decided =
       load_deepspeed(R"({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2})",
                      {"--parallel.ranks=2", "--training.local_batch_size=3"});
   CHECK(decided.training.global_batch_size == 12);
@@ -236,7 +239,7 @@ TEST_CASE("two files that say different things are refused, and the command line
   CHECK(complaint_about_deepspeed(json, {}, "[training]\nmax_norm = 1\nsteps = 3").empty());
   CHECK(complaint_about_deepspeed(json, {"--training.max_norm=3"}, "[training]\nmax_norm = 2")
             .empty());
-  const TrainConfig config = load_deepspeed(json, {"--training.max_norm=3"});
+  const config::TrainConfig config = load_deepspeed(json, {"--training.max_norm=3"});
   CHECK(config.recipe.clip == 3);
   CHECK(config.origins.at("training.max_norm") == "command line");
   CHECK_THAT(config.origins.at("parallel.strategy"),
@@ -263,7 +266,7 @@ TEST_CASE("auto is what the TOML file or the command line says, or is refused",
       "mixed_precision_param = \"bfloat16\"\n"
       "[optimizer]\nlr = 3e-3\nbeta1 = 0.7\nbeta2 = 0.98\neps = 1e-7\nweight_decay = 0.2\n"
       "[lr_scheduler]\nmin_lr = 1e-4\nwarmup_steps = 20\n";
-  const TrainConfig config = load_deepspeed(json, ranks(4), toml);
+  const config::TrainConfig config = load_deepspeed(json, ranks(4), toml);
   CHECK(config.training.global_batch_size == 16);
   CHECK(config.recipe.clip == 0.5);
   CHECK(config.recipe.precision.reduce_dtype == DType::bfloat16);
@@ -311,11 +314,11 @@ TEST_CASE("what shapes the reduction of gradients sets our keys of the same name
 
 TEST_CASE("every key of DeepSpeed that is known is documented", "[config][deepspeed]") {
   const std::string page = io::read_text(FSDP_PROJECT_ROOT "/docs/deepspeed.md");
-  for (const std::string& path : deepspeed_paths()) {
+  for (const std::string& path : config::deepspeed_paths()) {
     INFO(path);
     CHECK(page.find("`" + path.substr(path.rfind('.') + 1) + "`") != std::string::npos);
   }
-  CHECK(deepspeed_paths().size() > 100);
+  CHECK(config::deepspeed_paths().size() > 100);
 }
 
 }  // namespace fsdp::train

@@ -59,7 +59,7 @@ RunResult train_json(const std::string& json, const Words& more) {
 RunResult train_ours(const Words& more) {
   Words words = of_model(kOurs);
   words.insert(words.end(), more.begin(), more.end());
-  return run_training(load_config(std::nullopt, words), some_text());
+  return run_training(config::load_config(std::nullopt, words), some_text());
 }
 
 std::string without(std::string text, const std::string& part) {
@@ -123,7 +123,8 @@ TEST_CASE("a checkpoint goes on from DeepSpeed's file to our keys, and back",
 }
 
 TEST_CASE("the first configuration of DeepSpeed's users trains tiny", "[train][deepspeed]") {
-  const TrainConfig config = load_deepspeed(io::read_text(kSourceDocument), {"--parallel.ranks=4"});
+  const config::TrainConfig config =
+      load_deepspeed(io::read_text(kSourceDocument), {"--parallel.ranks=4"});
   CHECK(config.recipe.strategy == optim::Strategy::zero2);
   CHECK(config.recipe.optimizer.name == "adamw");
   CHECK(config.recipe.optimizer.adamw.beta1 == 0.8);

@@ -32,7 +32,7 @@ using Words = std::vector<std::string>;
 constexpr int kLength = 8;
 constexpr int kWindows = 13;  // none of 2, 3, 4 divides it
 
-TrainConfig configure(const Words& more) {
+config::TrainConfig configure(const Words& more) {
   Words words = {"--model.preset=nano",
                  "--model.vocab_size=128",
                  "--training.seq_len=" + std::to_string(kLength),
@@ -40,7 +40,7 @@ TrainConfig configure(const Words& more) {
                  "--training.global_batch_size=12",
                  "--training.steps=4"};
   words.insert(words.end(), more.begin(), more.end());
-  return load_config(std::nullopt, words);
+  return config::load_config(std::nullopt, words);
 }
 
 Words strategy(const std::string& name, int ranks, const Words& more = {}) {
@@ -134,8 +134,8 @@ TEST_CASE("an evaluation is the mean over all windows, to the last bit", "[train
   for (const Words& how : all_strategies()) {
     for (const char* batch : {"1", "2", "5", "20"}) {
       INFO(how[0] << " " << how[1] << ", batches of " << batch);
-      const TrainConfig config =
-          load_config(std::nullopt, from + how + Words{"--training.local_batch_size", batch});
+      const config::TrainConfig config = config::load_config(
+          std::nullopt, from + how + Words{"--training.local_batch_size", batch});
       const EvaluationResult found = run_evaluation(config, data);
       CHECK(found.loss == expected);
       CHECK(found.windows == kWindows);
@@ -155,7 +155,7 @@ TEST_CASE("an evaluation needs the parameters and one block at a time", "[train]
     for (const char* format : {"float32", "bfloat16"}) {
       for (const char* reshard : {"true", "false"}) {
         INFO(how[0] << " " << how[1] << " " << format << " " << reshard);
-        const TrainConfig config =
+        const config::TrainConfig config =
             configure(words + how +
                       Words{std::string("--training.mixed_precision_param=") + format,
                             std::string("--parallel.reshard_after_forward=") + reshard});
@@ -290,7 +290,7 @@ TEST_CASE("a checkpoint is evaluated as its training evaluated it", "[train][eva
   for (const Words& how : all_strategies()) {
     INFO(how[0] << " " << how[1]);
     // What only a training uses may differ.
-    const TrainConfig config =
+    const config::TrainConfig config =
         configure(how + there + kEveryStep +
                   Words{"--optimizer.name=sgd", "--optimizer.momentum=0.5", "--training.seed=9",
                         "--training.local_batch_size=3", "--training.global_batch_size=0"});
@@ -320,7 +320,7 @@ TEST_CASE("text is not evaluated with a model that has a tokenizer", "[train][ev
     nn::TransformerLM model(configure({}).model);
     io::save_hf_folder(model, home / "model");
   }
-  const TrainConfig config = load_config(
+  const config::TrainConfig config = config::load_config(
       std::nullopt,
       {"--model.from=" + (home / "model").string(), "--training.seq_len=8", "--training.steps=1",
        "--training.local_batch_size=1", "--checkpoint.folder=" + (home / "c").string()});

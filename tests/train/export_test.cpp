@@ -25,11 +25,11 @@ using nlohmann::json;
 using testing::TemporaryFolder;
 using Words = std::vector<std::string>;
 
-TrainConfig configure(const Words& more) {
+config::TrainConfig configure(const Words& more) {
   Words words = {"--training.local_batch_size=1", "--training.global_batch_size=12",
                  "--training.steps=2", "--optimizer.lr=1e-2"};
   words.insert(words.end(), more.begin(), more.end());
-  return load_config(std::nullopt, words);
+  return config::load_config(std::nullopt, words);
 }
 
 Words nano(const Words& more) {
@@ -117,7 +117,7 @@ TEST_CASE("every strategy exports the same weights, rounded, in several files", 
 
 TEST_CASE("an export needs no more memory than gathering one unit", "[train][export]") {
   for (const int ranks : {1, 2, 3}) {
-    const TrainConfig config =
+    const config::TrainConfig config =
         configure(nano({"--parallel.strategy=fsdp", "--parallel.ranks=" + std::to_string(ranks)}));
     const TemporaryFolder home;
     std::vector<std::int64_t> gathering(static_cast<std::size_t>(ranks)), exporting = gathering;

@@ -90,11 +90,11 @@ void save_in_two(nn::TransformerLM& model, const std::filesystem::path& folder) 
   io::write_text_atomically(folder / "config.json", io::to_hf_config(model.config()));
 }
 
-TrainConfig configure(const std::filesystem::path& from, const Words& more) {
+config::TrainConfig configure(const std::filesystem::path& from, const Words& more) {
   Words words = {"--model.from=" + from.string(), "--training.local_batch_size=1",
                  "--training.global_batch_size=12", "--training.steps=2"};
   words.insert(words.end(), more.begin(), more.end());
-  return load_config(std::nullopt, words);
+  return config::load_config(std::nullopt, words);
 }
 
 Words strategy(const std::string& name, int ranks) {
@@ -119,11 +119,11 @@ TEST_CASE("from a folder, every strategy computes the same first loss", "[train]
     save_in_two(*model, home / "two");
     const RunResult single = run(home / "whole");
     CHECK(single.losses.size() == 2);
-    const RunResult random =
-        run_training(load_config(std::nullopt, {"--model.preset=nano", "--model.vocab_size=127",
-                                                "--training.local_batch_size=1",
-                                                "--training.global_batch_size=12"}),
-                     some_text());
+    const RunResult random = run_training(
+        config::load_config(std::nullopt,
+                            {"--model.preset=nano", "--model.vocab_size=127",
+                             "--training.local_batch_size=1", "--training.global_batch_size=12"}),
+        some_text());
     CHECK(single.losses[0] != random.losses[0]);
     for (const char* folder : {"whole", "two"}) {
       for (const char* name : {"ddp", "fsdp"}) {
@@ -152,7 +152,7 @@ TEST_CASE("no rank holds more than its shards while it loads, and draws nothing"
     save_in_two(*model, home / "two");
     const std::int64_t whole = 4 * model->config().parameter_count();
     for (const int ranks : {1, 2, 3, 4}) {
-      const TrainConfig config = configure(home / "two", strategy("fsdp", ranks));
+      const config::TrainConfig config = configure(home / "two", strategy("fsdp", ranks));
       struct Seen {
         Breakdown peak;
         std::int64_t scratch = 0;
@@ -227,7 +227,7 @@ TEST_CASE("an exported folder is a start", "[train][from]") {
 TEST_CASE("the folder sets all of the model", "[train][from][config]") {
   const TemporaryFolder home;
   io::save_hf_folder(*make_model(true), home / "model");
-  const TrainConfig config = configure(home / "model", {});
+  const config::TrainConfig config = configure(home / "model", {});
   CHECK(config.model.vocab_size == 127);
   CHECK(config.model.rope_theta == 5e4);
   CHECK(config.model.tie_word_embeddings);
@@ -241,11 +241,11 @@ TEST_CASE("the folder sets all of the model", "[train][from][config]") {
              contains("command line: model.vocab_size" + why));
   io::write_text_atomically(home / "run.toml", "[model]\nhidden_size = 16\n");
   CHECK_THAT(message_of<InputError>([&] {
-               load_config(home / "run.toml", {"--model.from", (home / "model").string()});
+               config::load_config(home / "run.toml", {"--model.from", (home / "model").string()});
              }),
              contains("run.toml:2: model.hidden_size" + why));
   // Empty is none.
-  CHECK(load_config(home / "run.toml", {"--model.from="}).model.hidden_size == 16);
+  CHECK(config::load_config(home / "run.toml", {"--model.from="}).model.hidden_size == 16);
   CHECK_THAT(complaint(home / "none"), contains("command line: model.from: ") &&
                                            contains("config.json") && contains("cannot be read"));
 }
@@ -293,7 +293,7 @@ TEST_CASE("a size that model.from sets is no remedy for missing memory", "[train
   CHECK_THAT(message, contains("would save most") && !contains("half the model."));
   // Fewer replicas are one.
   CHECK_THAT(message_of<InputError>([&] {
-               const TrainConfig mesh =
+               const config::TrainConfig mesh =
                    configure(home / "model", {"--parallel.strategy=fsdp", "--parallel.ranks=4",
                                               "--parallel.data_parallel_replicate_degree=4"});
                check_memory(mesh, {1000, "a test's limit"});

@@ -35,7 +35,7 @@ Tensor determined_part(const Tensor& ours, const io::SafetensorsReader& golden,
 
 void compare(const std::string& file, const nn::TransformerConfig& config) {
   const io::SafetensorsReader golden(std::string(FSDP_PROJECT_ROOT "/tests/golden/") + file);
-  train::TrainConfig run;
+  config::TrainConfig run;
   run.model = config;
   const auto strategy = train::make_trained_model(run, nullptr);
   for (const nn::NamedParameter& each : strategy->model().named_parameters()) {

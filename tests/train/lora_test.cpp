@@ -22,12 +22,12 @@ namespace fs = std::filesystem;
 using testing::TemporaryFolder;
 using Words = std::vector<std::string>;
 
-TrainConfig configure(const std::vector<Words>& parts) {
+config::TrainConfig configure(const std::vector<Words>& parts) {
   Words words = {"--training.seq_len=7", "--training.local_batch_size=1",
                  "--training.steps=4",   "--training.global_batch_size=8",
                  "--optimizer.lr=1e-2",  "--lora.rank=3"};
   for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
-  return load_config(std::nullopt, words);
+  return config::load_config(std::nullopt, words);
 }
 
 Words sizes() { return {"--model.preset=nano", "--model.vocab_size=127"}; }
@@ -176,7 +176,7 @@ TEST_CASE("LoRA starts from a model's weights, and its export is an ordinary mod
     // An ordinary model: it is read without LoRA, and computes what was trained.
     const Words eval = {"--checkpoint.folder=" + (home / "steps").string()};
     run({from, eval}, home / "exported");
-    const TrainConfig with_adapters = configure({from, eval});
+    const config::TrainConfig with_adapters = configure({from, eval});
     const EvaluationResult trained = run_evaluation(with_adapters, some_text(), {});
     const double adapted = trained.loss;
     CHECK(trained.peak_bytes <= bound_bytes(with_adapters, Work::evaluation));
@@ -199,7 +199,7 @@ TEST_CASE("LoRA's keys are checked", "[train][lora][config]") {
   CHECK_THAT(refused({"--lora.targets="}), contains("lora.targets: is empty"));
   CHECK_THAT(refused({"--lora.targets=q_proj,q_proj"}), contains("names q_proj twice"));
   CHECK_THAT(refused({"--lora.rank=-1"}), contains("lora.rank"));
-  const TrainConfig off = configure({sizes(), {"--lora.rank=0", "--lora.alpha=2"}});
+  const config::TrainConfig off = configure({sizes(), {"--lora.rank=0", "--lora.alpha=2"}});
   REQUIRE(off.remarks.size() == 1);
   CHECK_THAT(off.remarks[0], contains("lora.alpha: has no effect while lora.rank is 0"));
   CHECK(configure({sizes(), {"--lora.targets=q_proj,v_proj,up_proj"}}).lora_parameters() ==

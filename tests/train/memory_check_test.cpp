@@ -28,7 +28,7 @@ constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 std::string refusal(const std::vector<std::string>& overrides, std::int64_t nbytes,
                     Work work = Work::training) {
   return message_of<InputError>([&] {
-    check_memory(load_config(std::nullopt, overrides), {nbytes, "a test's limit"}, work);
+    check_memory(config::load_config(std::nullopt, overrides), {nbytes, "a test's limit"}, work);
   });
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("the formula of all ranks is compared with the memory there is", "[tra
         {"--parallel.strategy=ddp", "--parallel.ranks=3"},
         {"--parallel.strategy=fsdp", "--parallel.ranks=4", "--training.global_batch_size=64",
          "--training.no_sync=true"}}) {
-    const TrainConfig config = load_config(std::nullopt, overrides);
+    const config::TrainConfig config = config::load_config(std::nullopt, overrides);
     const std::int64_t needed = bound_bytes(config) * config.recipe.ranks;
     CHECK(needed_bytes(config) == needed);
     CHECK(refusal(overrides, needed).empty());
@@ -54,7 +54,7 @@ TEST_CASE("the formula of all ranks is compared with the memory there is", "[tra
 }
 
 TEST_CASE("ranks that own different parameters are counted one by one", "[train]") {
-  const TrainConfig config = load_config(
+  const config::TrainConfig config = config::load_config(
       std::nullopt, {"--parallel.strategy=zero1", "--parallel.ranks=3", "--model.vocab_size=5000"});
   const std::vector<std::int64_t> bounds = bound_bytes_by_rank(config);
   REQUIRE(bounds.size() == 3);
@@ -122,14 +122,14 @@ TEST_CASE("absurd sizes are refused without overflow", "[train]") {
          "--parallel.ranks=256"},
         {"--model.num_hidden_layers=10000", "--parallel.strategy=fsdp", "--parallel.ranks=256",
          "--training.local_batch_size=1", "--training.global_batch_size=256000000"}}) {
-    const TrainConfig config = load_config(std::nullopt, overrides);
+    const config::TrainConfig config = config::load_config(std::nullopt, overrides);
     CHECK(needed_bytes(config) > std::int64_t{100} << 30);
     CHECK_THAT(refusal(overrides, std::int64_t{64} << 30), contains("this training needs"));
   }
   CHECK_THAT(message_of<InputError>([&] {
-               const TrainConfig config =
-                   load_config(std::nullopt,
-                               {"--model.hidden_size=" + most, "--model.num_hidden_layers=10000"});
+               const config::TrainConfig config = config::load_config(
+                   std::nullopt,
+                   {"--model.hidden_size=" + most, "--model.num_hidden_layers=10000"});
                config.model.parameter_count();
              }),
              contains("model.hidden_size: 1000000000 x 10000 layers has more parameters than"));
@@ -155,7 +155,7 @@ TEST_CASE("an evaluation may need less than the training", "[train][eval]") {
   for (const std::vector<std::string>& overrides :
        {std::vector<std::string>{"--model.preset=llama_124m", "--training.local_batch_size=1"},
         {"--parallel.strategy=fsdp", "--parallel.ranks=4"}}) {
-    const TrainConfig config = load_config(std::nullopt, overrides);
+    const config::TrainConfig config = config::load_config(std::nullopt, overrides);
     const std::int64_t needed = bound_bytes(config, Work::evaluation) * config.recipe.ranks;
     CHECK(needed_bytes(config, Work::evaluation) == needed);
     CHECK(needed < needed_bytes(config));

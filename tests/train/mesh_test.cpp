@@ -18,12 +18,12 @@ namespace {
 using testing::TemporaryFolder;
 using Words = std::vector<std::string>;
 
-TrainConfig configure(const Words& more) {
+config::TrainConfig configure(const Words& more) {
   Words words = {"--model.preset=nano",  "--model.vocab_size=128",
                  "--training.seq_len=7", "--training.local_batch_size=1",
                  "--training.steps=5",   "--training.global_batch_size=8"};
   words.insert(words.end(), more.begin(), more.end());
-  return load_config(std::nullopt, words);
+  return config::load_config(std::nullopt, words);
 }
 
 RunResult train(const Words& more) { return run_training(configure(more), some_text()); }
@@ -70,7 +70,7 @@ TEST_CASE("a mesh transfers shards between its replicas, once a reduction", "[tr
   constexpr std::int64_t kMicroSteps = 2;
   const RunResult shards = train(mesh(1, 2, {"--training.global_batch_size=4"}));
   const RunResult both = train(mesh(2, 2, {"--training.global_batch_size=8"}));
-  const TrainConfig config = configure(mesh(1, 2));
+  const config::TrainConfig config = configure(mesh(1, 2));
   paper::MemoryOptions two;
   two.recipe = {.strategy = optim::Strategy::fsdp, .ranks = 2};
   const std::int64_t shard_bytes =
@@ -95,7 +95,7 @@ TEST_CASE("a mesh receives the bytes of the formula", "[train][mesh]") {
       for (const bool reshards : {true, false}) {
         for (const bool no_sync : {true, false}) {
           const std::int64_t W = replicas * shards, R = replicas, S = shards;
-          const TrainConfig config = configure(mesh(
+          const config::TrainConfig config = configure(mesh(
               replicas, shards,
               {"--training.global_batch_size=" + std::to_string(kMicroSteps * W),
                "--training.max_norm=0", "--training.steps=2",
@@ -139,7 +139,7 @@ TEST_CASE("a training goes on from a mesh as anything, and as a mesh from anythi
     const RunResult rest = train(there(second));
     CHECK(rest.first_step == 2);
     CHECK(rest.param_sha256 == whole.param_sha256);
-    const TrainConfig config = configure(there(mesh(2, 2)));
+    const config::TrainConfig config = configure(there(mesh(2, 2)));
     const EvaluationResult found = run_evaluation(config, some_text());
     CHECK(found.steps_done == 5);
     CHECK(found.loss == run_evaluation(configure(there({})), some_text()).loss);
@@ -194,8 +194,8 @@ TEST_CASE("replicas must fit the ranks", "[config][mesh]") {
              contains("is 2, must be true, false, or a number that divides the 2 ranks of a "
                       "replica and lies strictly between 1 and 2"));
   CHECK(complaint(mesh(2, 4, {"--parallel.reshard_after_forward=2"})).empty());
-  const TrainConfig ddp = configure({"--parallel.strategy=ddp", "--parallel.ranks=4",
-                                     "--parallel.data_parallel_replicate_degree=2"});
+  const config::TrainConfig ddp = configure({"--parallel.strategy=ddp", "--parallel.ranks=4",
+                                             "--parallel.data_parallel_replicate_degree=2"});
   REQUIRE(ddp.remarks.size() == 1);
   CHECK_THAT(ddp.remarks[0], contains("without parallel.strategy fsdp"));
   CHECK(ddp.recipe.shards() == 4);

@@ -23,7 +23,7 @@ using short_training::Trained;
 using short_training::Words;
 using testing::TemporaryFolder;
 
-TrainConfig config_of(std::vector<Words> parts) {
+config::TrainConfig config_of(std::vector<Words> parts) {
   parts.insert(parts.begin(), Words{"--training.steps=5"});
   return short_training::configure(parts);
 }
@@ -219,7 +219,7 @@ TEST_CASE("a start from a folder reads into the masters", "[train]") {
     for (const Words& part : {from, how, where}) {
       words.insert(words.end(), part.begin(), part.end());
     }
-    return run_training(load_config(std::nullopt, words), some_text()).param_sha256;
+    return run_training(config::load_config(std::nullopt, words), some_text()).param_sha256;
   };
   for (const Words& where : {placed("single", 1), placed("ddp", 2), placed("zero1", 2),
                              placed("zero2", 4), placed("fsdp", 2)}) {
@@ -237,7 +237,7 @@ TEST_CASE("a training in 16 bits is evaluated in them, after skipped steps too",
     for (const Words& where :
          {placed("single", 1), placed("ddp", 2), placed("zero1", 2), placed("fsdp", 4)}) {
       INFO(how[0] << " " << where[0] << " " << where[1]);
-      const TrainConfig config = config_of({how, too_large(), every, where});
+      const config::TrainConfig config = config_of({how, too_large(), every, where});
       RunOptions options;
       options.validation = &validation;
       const RunResult result = run_training(config, some_text(), options);
@@ -281,7 +281,7 @@ TEST_CASE("keys of mixed precision are checked", "[config]") {
   CHECK_THAT(remark({"--training.mixed_precision_reduce=float16"}),
              contains("training.mixed_precision_reduce: in float16, small gradients become 0"));
   CHECK(config_of({{narrow, "--training.mixed_precision_reduce=float16"}}).remarks.empty());
-  const TrainConfig config = config_of({{"--fp16.hysteresis=3"}});
+  const config::TrainConfig config = config_of({{"--fp16.hysteresis=3"}});
   REQUIRE(config.remarks.size() == 1);
   CHECK_THAT(config.remarks[0], contains("without training.mixed_precision_param float16"));
 }

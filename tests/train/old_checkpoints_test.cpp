@@ -98,7 +98,7 @@ std::vector<Words> places_of(const Old& old) {
           zero("zero2", 2, "flat"), placed("fsdp", 4), placed("fsdp", 3)};
 }
 
-TrainConfig configure(const std::vector<Words>& parts) {
+config::TrainConfig configure(const std::vector<Words>& parts) {
   Words words = {"--model.num_hidden_layers=1",
                  "--model.hidden_size=6",
                  "--model.num_attention_heads=3",
@@ -114,12 +114,12 @@ TrainConfig configure(const std::vector<Words>& parts) {
                  "--lr_scheduler.warmup_steps=1",
                  "--optimizer.lr=1e-2"};
   for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
-  return load_config(std::nullopt, words, {},
-                     {.is_modeled = true, .translate = {}});  // which allows offload
+  return config::load_config(std::nullopt, words, {},
+                             {.is_modeled = true, .translate = {}});  // which allows offload
 }
 
 /// The parameters in the end. Shards are offloaded to a host that is made of the same memory.
-std::string fingerprint_of(const TrainConfig& config) {
+std::string fingerprint_of(const config::TrainConfig& config) {
   const TokenData data = numbers();
   if (!config.recipe.sharding.offload.params) return run_training(config, data).param_sha256;
   std::string fingerprint;
@@ -143,7 +143,7 @@ std::string continued(const Old& old, const Words& where, const fs::path& checkp
 std::string evaluated(const Old& old, const fs::path& checkpoints) {
   Words where = old.where;
   if (old.name == "fsdp_offload") where = placed("fsdp", 2);
-  const TrainConfig config =
+  const config::TrainConfig config =
       configure({where, old.how, {"--checkpoint.folder=" + checkpoints.string()}});
   return fmt::format("{:a}", run_evaluation(config, numbers(), {}).loss);
 }

@@ -16,7 +16,7 @@ using short_training::placed;
 using short_training::Words;
 using testing::TemporaryFolder;
 
-TrainConfig configure(std::vector<Words> parts) {
+config::TrainConfig configure(std::vector<Words> parts) {
   parts.insert(parts.begin(), Words{"--training.global_batch_size=8"});
   return short_training::configure(parts);
 }

@@ -28,7 +28,7 @@ Attempt attempt(RunOptions options, const std::vector<std::string>& overrides = 
   all.insert(all.end(), overrides.begin(), overrides.end());
   Attempt done;
   options.on_step = [&](const StepReport&) { ++done.steps; };
-  const TrainConfig config = load_config(std::nullopt, all);
+  const config::TrainConfig config = config::load_config(std::nullopt, all);
   const TokenData data = TokenData::from_text(std::string(400, 'x'), "a text", 128);
   done.message = message_of<InputError>([&] { run_training(config, data, options); });
   return done;

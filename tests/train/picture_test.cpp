@@ -14,7 +14,7 @@ namespace {
 // Records the last step into `record`, if there is one.
 RunResult run(const std::string& strategy, int ranks, const std::string& how,
               report::RunRecord* record) {
-  const TrainConfig config = load_config(
+  const config::TrainConfig config = config::load_config(
       std::nullopt, {"--model.preset=nano", "--model.vocab_size=128", "--training.steps=3",
                      "--training.local_batch_size=1", "--training.global_batch_size=4",
                      "--parallel.strategy=" + strategy, "--parallel.ranks=" + std::to_string(ranks),

@@ -18,7 +18,7 @@ using testing::TemporaryFolder;
 
 const Words kPrescaled = {"--training.prescale_gradients=true"};
 
-TrainConfig configure(std::vector<Words> parts) {
+config::TrainConfig configure(std::vector<Words> parts) {
   parts.insert(parts.begin(), Words{"--training.global_batch_size=24"});  // 8 divides it, and 6
   return short_training::configure(parts);
 }

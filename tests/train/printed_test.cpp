@@ -128,7 +128,7 @@ TEST_CASE("a summary's JSON has each number in its place", "[train]") {
 }
 
 TEST_CASE("an evaluation's JSON has each number in its place", "[train][eval]") {
-  const TrainConfig config = load_config(
+  const config::TrainConfig config = config::load_config(
       std::nullopt, {"--parallel.strategy=ddp", "--parallel.ranks=3", "--training.seq_len=11",
                      "--training.local_batch_size=2", "--training.global_batch_size=6"});
   const TokenData data = TokenData::from_text("seventeen letters", "some.txt", 256);

@@ -18,11 +18,11 @@ using testing::TemporaryFolder;
 
 constexpr bool kHasTask8 = FSDP_HAS_TASK8 != 0;  // else this is a student kit without it
 
-TrainConfig in(const Words& where, const Words& how) {
+config::TrainConfig in(const Words& where, const Words& how) {
   return configure({{"--training.global_batch_size=24"}, where, how});
 }
 
-void check(const TrainConfig& config, const RunResult& result) {
+void check(const config::TrainConfig& config, const RunResult& result) {
   const auto steps = static_cast<std::int64_t>(result.losses.size());
   CHECK(result.comm_bytes == result.comm_formula_bytes);
   CHECK(result.comm_bytes == steps * received_bytes_per_step(config));
@@ -44,17 +44,17 @@ TEST_CASE("every strategy receives the bytes of the formula", "[train][received]
     if (!kHasTask8 && !how.empty() && how[0] == "--training.activation_checkpoint=block") continue;
     for (const Place& place : all_places()) {
       INFO((how.empty() ? "" : how[0]) << " " << place.name());
-      const TrainConfig config = in(place.words(), how);
+      const config::TrainConfig config = in(place.words(), how);
       check(config, train(config).result);
     }
   }
-  const TrainConfig config = in(placed("fsdp", 4), {"--parallel.reshard_after_forward=2"});
+  const config::TrainConfig config = in(placed("fsdp", 4), {"--parallel.reshard_after_forward=2"});
   check(config, train(config).result);
 }
 
 TEST_CASE("a step that is skipped receives less", "[train][received]") {
   for (const Words& where : {placed("fsdp", 3), placed("zero1", 2), placed("zero2", 4)}) {
-    const TrainConfig config =
+    const config::TrainConfig config =
         in(where, {"--training.mixed_precision_param=float16", "--training.steps=8",
                    "--fp16.initial_scale_power=23", "--fp16.hysteresis=1"});
     const Trained trained = train(config);
@@ -77,11 +77,11 @@ TEST_CASE("checkpoints and evaluations do not count as received", "[train][recei
     const TemporaryFolder folder;
     const Words often = {"--checkpoint.folder=" + folder.path().string(), "--checkpoint.interval=1",
                          "--data.validation=a text", "--training.eval_every=1"};
-    const TrainConfig config = in(where, often);
+    const config::TrainConfig config = in(where, often);
     check(config, run_training(config, some_text(), options));
     Words more = often;
     more.emplace_back("--training.steps=6");
-    const TrainConfig longer = in(where, more);
+    const config::TrainConfig longer = in(where, more);
     check(longer, run_training(longer, some_text(), options));
   }
 }

@@ -16,7 +16,8 @@ namespace {
 
 using testing::TemporaryFolder;
 
-TrainConfig configure(const TemporaryFolder& folder, const std::vector<std::string>& changes) {
+config::TrainConfig configure(const TemporaryFolder& folder,
+                              const std::vector<std::string>& changes) {
   std::vector<std::string> all = {"--model.preset=nano",
                                   "--model.vocab_size=128",
                                   "--training.local_batch_size=1",
@@ -26,7 +27,7 @@ TrainConfig configure(const TemporaryFolder& folder, const std::vector<std::stri
                                   "--lr_scheduler.warmup_steps=1",
                                   "--checkpoint.folder=" + folder.path().string()};
   all.insert(all.end(), changes.begin(), changes.end());
-  return load_config(std::nullopt, all);
+  return config::load_config(std::nullopt, all);
 }
 
 std::string resume(const TemporaryFolder& folder, const std::vector<std::string>& changes) {
@@ -76,7 +77,7 @@ TEST_CASE("what does not change the numbers may change, and what says the same m
           "[train][resume]") {
   const TemporaryFolder folder;
   run_training(configure(folder, {}), some_text());
-  const TrainConfig config =
+  const config::TrainConfig config =
       configure(folder, {"--parallel.strategy=fsdp", "--parallel.threads_per_rank=2",
                          "--model.num_key_value_heads=2", "--model.head_dim=8",
                          "--model.rope_low_freq_factor=2", "--training.seq_len=8",
@@ -89,7 +90,7 @@ TEST_CASE("what does not change the numbers may change, and what says the same m
 TEST_CASE("every key that is not listed as free is compared", "[train][resume]") {
   const TemporaryFolder folder;
   run_training(configure(folder, {}), some_text());
-  const TrainConfig config = configure(folder, {});
+  const config::TrainConfig config = configure(folder, {});
   const auto step_2 = folder / "step_2";
   CHECK(check_same_run(step_2, config, some_text()) == 2);
   int compared = 0;
@@ -99,7 +100,7 @@ TEST_CASE("every key that is not listed as free is compared", "[train][resume]")
         key == "training.global_batch_size" || key == "training.seq_len")
       continue;
     INFO(key);
-    TrainConfig other = config;
+    config::TrainConfig other = config;
     other.settings[key] = "another";
     const std::string message =
         message_of<InputError>([&] { check_same_run(step_2, other, some_text()); });

@@ -1,10 +1,10 @@
 // The sample at the end of a training, as the program prints it.
 #include "autograd/functions.h"
+#include "config/config.h"
 #include "io/file_io.h"
 #include "io/hf_folder.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
-#include "train/config.h"
 #include "train/strategy.h"
 
 #include "train/program.h"
@@ -154,7 +154,7 @@ TEST_CASE("the masters are cast after they changed, and not for every forward", 
   const CostModel bytes_only{.ps_per_byte = 1};
   Context context({.device = kFake, .cost_model = bytes_only});
   const ContextScope scope(context);
-  const TrainConfig config = load_config(
+  const config::TrainConfig config = config::load_config(
       std::nullopt, {"--model.preset=nano", "--training.mixed_precision_param=bfloat16"});
   const auto strategy = make_trained_model(config, nullptr);
   const Variable tokens(Tensor::empty({1, 4}, DType::int32));

@@ -15,13 +15,13 @@ using Words = std::vector<std::string>;
 
 /// Four steps of a nano model, each over twelve micro-batches of seven tokens. Later words count
 /// more.
-inline TrainConfig configure(const std::vector<Words>& parts) {
+inline config::TrainConfig configure(const std::vector<Words>& parts) {
   Words words = {"--model.preset=nano",         "--model.vocab_size=127",
                  "--training.seq_len=7",        "--training.local_batch_size=1",
                  "--training.steps=4",          "--training.global_batch_size=12",
                  "--lr_scheduler.kind=constant"};
   for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
-  return load_config(std::nullopt, words);
+  return config::load_config(std::nullopt, words);
 }
 
 struct Trained {
@@ -29,7 +29,7 @@ struct Trained {
   std::vector<std::string> notes;
 };
 
-inline Trained train(const TrainConfig& config) {
+inline Trained train(const config::TrainConfig& config) {
   Trained trained;
   RunOptions options;
   options.on_note = [&](const std::string& note) { trained.notes.push_back(note); };

@@ -19,7 +19,7 @@ namespace {
 
 using testing::TemporaryFolder;
 
-TrainConfig make_config(const std::vector<std::string>& overrides) {
+config::TrainConfig make_config(const std::vector<std::string>& overrides) {
   std::vector<std::string> all = {"--model.preset=nano",
                                   "--model.vocab_size=128",
                                   "--training.seq_len=8",
@@ -31,7 +31,7 @@ TrainConfig make_config(const std::vector<std::string>& overrides) {
                                   "--lr_scheduler.warmup_steps=2",
                                   "--lr_scheduler.total_steps=6"};
   all.insert(all.end(), overrides.begin(), overrides.end());
-  return load_config(std::nullopt, all);
+  return config::load_config(std::nullopt, all);
 }
 
 RunResult run(const std::vector<std::string>& overrides) {
@@ -285,7 +285,7 @@ TEST_CASE("a parameter that a finite gradient makes infinite is never written",
   const std::vector<std::string> base = {"--lr_scheduler.kind=constant",
                                          "--training.global_batch_size=12"};
   const std::vector<std::string> once = {"--training.steps=1"}, twice = {"--training.steps=2"};
-  const auto run_wildly = [](TrainConfig config, const RunOptions& options) {
+  const auto run_wildly = [](config::TrainConfig config, const RunOptions& options) {
     config.schedule.lr = 1e39;  // more than a float holds, and than a configuration may say
     return message_of<Error>([&] { run_training(config, some_text(), options); });
   };

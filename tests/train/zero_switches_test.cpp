@@ -18,7 +18,7 @@ using short_training::placed;
 using short_training::Words;
 using testing::TemporaryFolder;
 
-TrainConfig configure(std::vector<Words> parts) {
+config::TrainConfig configure(std::vector<Words> parts) {
   parts.insert(parts.begin(), Words{"--model.vocab_size=128", "--training.global_batch_size=8",
                                     "--optimizer.lr=1e-2"});
   return short_training::configure(parts);
@@ -153,10 +153,10 @@ TEST_CASE("switches where they have no effect", "[config][zero]") {
   CHECK(count("ddp") == 3);     // and allgather_bucket_size
   CHECK(count("single") == 5);  // and overlap_comm, reduce_bucket_size
   CHECK(count("fsdp") == 6);
-  const TrainConfig fsdp = configure({placed("fsdp", 2), all});
+  const config::TrainConfig fsdp = configure({placed("fsdp", 2), all});
   CHECK_THAT(fsdp.remarks.back(), contains("training.mixed_precision_reduce says what travels"));
   CHECK(train({placed("fsdp", 2), all}).param_sha256 == train({}).param_sha256);
-  const TrainConfig small = configure({placed("ddp", 2), compressed("float16")});
+  const config::TrainConfig small = configure({placed("ddp", 2), compressed("float16")});
   REQUIRE(small.remarks.size() == 1);
   CHECK_THAT(small.remarks[0], contains("in float16, small gradients become 0"));
   CHECK_THAT(message_of<InputError>([] { configure({compressed("float32")}); }),

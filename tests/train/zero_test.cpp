@@ -22,12 +22,12 @@ namespace {
 using testing::TemporaryFolder;
 using Words = std::vector<std::string>;
 
-TrainConfig configure(const std::vector<Words>& parts) {
+config::TrainConfig configure(const std::vector<Words>& parts) {
   Words words = {"--model.preset=nano",  "--model.vocab_size=128",
                  "--training.seq_len=7", "--training.local_batch_size=1",
                  "--training.steps=4",   "--training.global_batch_size=8"};
   for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
-  return load_config(std::nullopt, words);
+  return config::load_config(std::nullopt, words);
 }
 
 const Words kMixed = {"--training.mixed_precision_param=bfloat16",
@@ -110,7 +110,7 @@ TEST_CASE("ZeRO receives the bytes of the formula", "[train][zero]") {
       for (const std::int64_t W : {1, 2, 4, 8}) {
         for (const char* partition : {"greedy", "flat"}) {
           const auto received = [&](const char* name, const Words& precision = {}) {
-            const TrainConfig config =
+            const config::TrainConfig config =
                 configure({placed(name, static_cast<int>(W), partition),
                            precision,
                            {"--training.global_batch_size=" + std::to_string(kMicroSteps * W),
@@ -198,7 +198,7 @@ TEST_CASE("one rank of ZeRO exports the model", "[train][zero][export]") {
 TEST_CASE("ZeRO in 16 bits: building and exporting a model hold one float32 parameter at a time",
           "[train][zero][export]") {
   for (const char* partition : {"greedy", "flat"}) {
-    const TrainConfig config = configure({placed("zero2", 4, partition), kMixed});
+    const config::TrainConfig config = configure({placed("zero2", 4, partition), kMixed});
     const std::int64_t N = config.model.parameter_count();
     const std::int64_t largest = config.model.vocab_size * config.model.hidden_size;
     const TemporaryFolder home;

@@ -56,7 +56,7 @@ int print_rates(std::int64_t rows, std::int64_t nbytes) {
 /// Forward and backward of a token: each weight of a product takes part in 2 + 4 operations, and
 /// attention, over all T positions, in 12 per layer and element of a query. (What a causal mask
 /// leaves out counts, as is usual in utilizations.)
-double operations_per_token(const train::TrainConfig& config) {
+double operations_per_token(const config::TrainConfig& config) {
   const nn::TransformerConfig& model = config.model;
   const std::int64_t table = model.vocab_size * model.hidden_size;
   const std::int64_t in_products =
@@ -67,7 +67,7 @@ double operations_per_token(const train::TrainConfig& config) {
 }
 
 int print_training(std::vector<std::string> words) {
-  const train::TrainConfig config = train::load_config(std::nullopt, words);
+  const config::TrainConfig config = config::load_config(std::nullopt, words);
   program::print_line(fmt::format("{{\"bound_bytes\": {}, \"operations_per_token\": {:.6g}}}",
                                   estimate::device_bound_bytes(config),
                                   operations_per_token(config)));
@@ -75,7 +75,7 @@ int print_training(std::vector<std::string> words) {
 }
 
 int print_kernels(std::vector<std::string> words) {
-  const train::TrainConfig config = train::load_config(std::nullopt, words);
+  const config::TrainConfig config = config::load_config(std::nullopt, words);
   Context context({.device = kCuda});
   const ContextScope scope(context);
   std::string json;

@@ -1,6 +1,6 @@
 /// @file
 /// cuBLASLt's product D = alpha·op(A)·op(B) + beta·C, with the default epilogue, alone or batched.
-/// An element is one chain of fused multiply-adds from zero over ascending k, in the compute type,
+/// An element is one chain of fused multiply-adds from zero over descending k, in the compute type,
 /// then `alpha · sum + beta · c`, and one rounding to D's type. A card adds in an order of its own.
 #pragma once
 

@@ -1,11 +1,11 @@
 // What the model computes in, and what gradients are added up in.
-#include "train/deepspeed/translation.h"
+#include "config/deepspeed/translation.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace fsdp::train::deepspeed {
+namespace fsdp::config::deepspeed {
 namespace {
 
 constexpr const char* kParam = "training.mixed_precision_param";
@@ -64,4 +64,4 @@ void read_formats(Translation& t) {
   read_sums(t);
 }
 
-}  // namespace fsdp::train::deepspeed
+}  // namespace fsdp::config::deepspeed

@@ -1,16 +1,16 @@
 /// @file
-/// @ingroup train
+/// @ingroup config
 /// A DeepSpeed configuration (--deepspeed ds_config.json), translated into settings of our keys.
 /// docs/deepspeed.md has the table of keys.
 #pragma once
 
-#include "train/config_keys.h"
+#include "config/keys.h"
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
-namespace fsdp::train {
+namespace fsdp::config {
 
 /// What a DeepSpeed configuration asks for, in our keys.
 struct DeepSpeedSettings {
@@ -33,4 +33,4 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
 /// Every path that such a file may have, for the tests of the documentation.
 std::vector<std::string> deepspeed_paths();
 
-}  // namespace fsdp::train
+}  // namespace fsdp::config

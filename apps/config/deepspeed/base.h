@@ -1,17 +1,17 @@
 /// @file
-/// @ingroup train
+/// @ingroup config
 /// A DeepSpeed configuration below a TOML file and the command line.
 #pragma once
 
-#include "train/config.h"
-#include "train/config_keys.h"
+#include "config/config.h"
+#include "config/keys.h"
 
 #include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
-namespace fsdp::train {
+namespace fsdp::config {
 
 /// What a DeepSpeed configuration has set, before `others` are applied: the settings of the TOML
 /// file, then those of the command line. It does not outlive what it was made of.
@@ -38,4 +38,4 @@ class DeepSpeedBase {
   std::map<std::string, Said> said_;
 };
 
-}  // namespace fsdp::train
+}  // namespace fsdp::config

@@ -1,15 +1,15 @@
 /// @file
-/// @ingroup train
+/// @ingroup config
 /// Everything a training can be told, and how it is checked.
 #pragma once
 
 #include "base/printable.h"
+#include "config/keys.h"
 #include "io/hf_folder.h"
 #include "nn/transformer.h"
 #include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
 #include "optim/recipe.h"
-#include "train/config_keys.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-namespace fsdp::train {
+namespace fsdp::config {
 
 struct DataConfig {
   std::string path;             ///< a text file, a folder of sources, or a file of tokens
@@ -163,4 +163,4 @@ TrainConfig load_config(const std::optional<std::filesystem::path>& file,
 /// Every key with its default, its meaning and its values, one per line.
 std::string describe_keys();
 
-}  // namespace fsdp::train
+}  // namespace fsdp::config

@@ -1,4 +1,4 @@
-#include "train/deepspeed/document.h"
+#include "config/deepspeed/document.h"
 
 #include "base/check.h"
 #include "base/printable.h"
@@ -13,7 +13,7 @@
 #include <iterator>
 #include <map>
 
-namespace fsdp::train::deepspeed {
+namespace fsdp::config::deepspeed {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -113,4 +113,4 @@ bool Document::has_section(const std::string& name) const {
                              [&](const Entry& each) { return each.path.starts_with(name + "."); });
 }
 
-}  // namespace fsdp::train::deepspeed
+}  // namespace fsdp::config::deepspeed

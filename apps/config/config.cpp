@@ -1,15 +1,15 @@
-#include "train/config.h"
+#include "config/config.h"
 
 #include "base/check.h"
-#include "train/config_keys.h"
-#include "train/deepspeed/base.h"
+#include "config/deepspeed/base.h"
+#include "config/keys.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-namespace fsdp::train {
+namespace fsdp::config {
 namespace {
 
 constexpr double kMostRanks = 256;
@@ -324,4 +324,4 @@ std::string TrainConfig::origin(const std::string& key) const {
                                 : fmt::format("{}: {} (its default)", source, key);
 }
 
-}  // namespace fsdp::train
+}  // namespace fsdp::config

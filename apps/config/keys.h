@@ -1,5 +1,5 @@
 /// @file
-/// @ingroup train
+/// @ingroup config
 /// The keys of a configuration, and what a user wrote for them. CLI11 reads the other options of
 /// the program. Here it would read 010 as 8, yes as true and NaN as within every range.
 #pragma once
@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-namespace fsdp::train {
+namespace fsdp::config {
 
 /// The values that a key may have, within its type.
 struct Allowed {
@@ -72,4 +72,4 @@ std::vector<Setting> settings_of_words(const std::vector<std::string>& words);
 /// Of some names, which are not none, the one whose beginning and end are most alike a name's.
 const std::string& nearest(const std::string& name, const std::vector<std::string>& names);
 
-}  // namespace fsdp::train
+}  // namespace fsdp::config

@@ -1,5 +1,5 @@
 /// @file
-/// @ingroup train
+/// @ingroup config
 /// A DeepSpeed configuration as it was written: every value with its path and line.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace fsdp::train::deepspeed {
+namespace fsdp::config::deepspeed {
 
 /// A value that is no section, or one that a predicate says is one value.
 struct Entry {
@@ -49,4 +49,4 @@ class Document {
   std::vector<Entry> entries_;
 };
 
-}  // namespace fsdp::train::deepspeed
+}  // namespace fsdp::config::deepspeed

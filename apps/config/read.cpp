@@ -1,8 +1,8 @@
 // What a user wrote in a file and on the command line, setting by setting, right or wrong.
 #include "base/check.h"
 #include "base/printable.h"
+#include "config/keys.h"
 #include "io/file_io.h"
-#include "train/config_keys.h"
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -11,7 +11,7 @@
 #include <map>
 #include <sstream>
 
-namespace fsdp::train {
+namespace fsdp::config {
 namespace {
 
 // No configuration is longer. /dev/zero has no end, and in a longer file tables can be nested so
@@ -80,4 +80,4 @@ std::vector<Setting> settings_of_words(const std::vector<std::string>& words) {
   return settings;
 }
 
-}  // namespace fsdp::train
+}  // namespace fsdp::config

@@ -1,17 +1,17 @@
 /// @file
-/// @ingroup train
+/// @ingroup config
 /// A translation in progress: what was read, and what became of it so far.
 #pragma once
 
-#include "train/deepspeed/deepspeed.h"
-#include "train/deepspeed/document.h"
+#include "config/deepspeed/deepspeed.h"
+#include "config/deepspeed/document.h"
 
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace fsdp::train::deepspeed {
+namespace fsdp::config::deepspeed {
 
 /// What all parts of a translation share. It does not outlive what it was made of.
 class Translation {
@@ -69,4 +69,4 @@ bool is_fp16(const Translation& t);
 /// zero_optimization.stage.
 void read_stage(Translation& t);
 
-}  // namespace fsdp::train::deepspeed
+}  // namespace fsdp::config::deepspeed

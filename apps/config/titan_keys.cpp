@@ -1,4 +1,4 @@
-#include "estimate/titan_keys.h"
+#include "config/titan_keys.h"
 
 #include "base/check.h"
 #include "base/printable.h"
@@ -7,14 +7,17 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <utility>
 
-namespace fsdp::estimate {
+namespace fsdp::config {
 namespace {
 
-using train::one_of;
-using train::range;
-using train::Setting;
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
 
 constexpr std::int64_t kDefaultGpus = 8;  // of torchtitan's runner
 constexpr const char* kShard = "parallelism.data_parallel_shard_degree";
@@ -74,7 +77,7 @@ struct Given {
   std::string key;
 
   bool is_translated() const { return key != setting.key; }
-  bool is_on_command_line() const { return setting.origin == train::kCommandLine; }
+  bool is_on_command_line() const { return setting.origin == kCommandLine; }
 };
 using AllGiven = std::vector<Given>;
 
@@ -169,7 +172,7 @@ std::optional<World> world_of(const TitanKeys& titan, const Given* ranks, std::i
                  "NGPU x NNODES of the environment"};
   }
   const bool has_shards = titan.shard_degree > 0;
-  const bool is_override = has_shards && titan.origins.at(kShard) == train::kCommandLine;
+  const bool is_override = has_shards && titan.origins.at(kShard) == kCommandLine;
   if (ranks != nullptr && !is_override) return std::nullopt;
   if (has_shards) return World{titan.shard_degree * replicas, titan.origin(kShard)};
   if (!titan.is_given(kShard) && !titan.is_given(kReplicate)) return std::nullopt;
@@ -183,7 +186,7 @@ void check_shards(TitanKeys& titan, const AllGiven& all, std::int64_t replicas,
   const std::int64_t ranks = number_of(given).value_or(1);
   if (titan.shard_degree <= 0 || titan.shard_degree * replicas == ranks) return;
   const bool is_override = given->is_on_command_line();
-  if (is_override && titan.origins.at(kShard) != train::kCommandLine) {
+  if (is_override && titan.origins.at(kShard) != kCommandLine) {
     warnings.push_back(fmt::format("{}: is {}, but parallel.ranks {} of the command line beats it",
                                    titan.origin(kShard), titan.shard_degree, ranks));
     titan.shard_degree = -1;
@@ -244,7 +247,13 @@ void warn(const TitanKeys& titan, std::vector<std::string>& warnings) {
 
 }  // namespace
 
-std::vector<train::Key> TitanKeys::keys() {
+Environment Environment::of_process() {
+  return {.ngpu = variable("NGPU"),
+          .nnodes = variable("NNODES"),
+          .config_file = variable("CONFIG_FILE")};
+}
+
+std::vector<Key> TitanKeys::keys() {
   const auto degree = range(1, 1e6);
   return {
       {kShard, &shard_degree, "shards of a replica; -1 = all ranks", range(-1, 1e6)},
@@ -268,11 +277,11 @@ std::vector<train::Key> TitanKeys::keys() {
 TitanKeys translate(std::vector<Setting>& settings, const Environment& environment,
                     std::vector<std::string>& warnings) {
   TitanKeys titan;
-  const std::vector<train::Key> keys = titan.keys();
+  const std::vector<Key> keys = titan.keys();
   AllGiven all;
   for (Setting& each : settings) {
     const std::string key = each.key;
-    if (std::ranges::find(keys, key, &train::Key::name) != keys.end()) {
+    if (std::ranges::find(keys, key, &Key::name) != keys.end()) {
       each.apply(keys);
       titan.origins[key] = each.origin;
       if (auto ours = in_our_words(each)) all.push_back({std::move(*ours), key});
@@ -297,4 +306,4 @@ TitanKeys translate(std::vector<Setting>& settings, const Environment& environme
   return titan;
 }
 
-}  // namespace fsdp::estimate
+}  // namespace fsdp::config

@@ -1,11 +1,11 @@
-#include "train/deepspeed/translation.h"
+#include "config/deepspeed/translation.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
 
-namespace fsdp::train::deepspeed {
+namespace fsdp::config::deepspeed {
 namespace {
 
 std::string lower(std::string text) {
@@ -75,4 +75,4 @@ std::string Translation::word(const Entry& entry, const std::vector<std::string>
   return *found;
 }
 
-}  // namespace fsdp::train::deepspeed
+}  // namespace fsdp::config::deepspeed

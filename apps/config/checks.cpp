@@ -2,9 +2,9 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "comm/mpi/job.h"
+#include "config/config.h"
+#include "config/keys.h"
 #include "device/accelerator.h"
-#include "train/config.h"
-#include "train/config_keys.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace fsdp::train {
+namespace fsdp::config {
 namespace {
 
 template <class... Args>
@@ -260,4 +260,4 @@ void TrainConfig::check() {
   remark(*this);
 }
 
-}  // namespace fsdp::train
+}  // namespace fsdp::config

@@ -1,13 +1,13 @@
 // The sections `optimizer` and `scheduler`.
 #include "base/check.h"
-#include "train/deepspeed/translation.h"
+#include "config/deepspeed/translation.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <tuple>
 
-namespace fsdp::train::deepspeed {
+namespace fsdp::config::deepspeed {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -200,4 +200,4 @@ void read_scheduler(Translation& t) {
   read_lengths(t, type, decays);
 }
 
-}  // namespace fsdp::train::deepspeed
+}  // namespace fsdp::config::deepspeed

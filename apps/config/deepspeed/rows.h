@@ -1,5 +1,5 @@
 /// @file
-/// @ingroup train
+/// @ingroup config
 /// The table of DeepSpeed's keys: what becomes of each. One row is one line of the table.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace fsdp::train::deepspeed {
+namespace fsdp::config::deepspeed {
 
 /// A key of DeepSpeed. Rows whose `key` is none of ours are refused as not supported here.
 struct Row {
@@ -30,4 +30,4 @@ struct Row {
 
 const std::vector<Row>& rows();
 
-}  // namespace fsdp::train::deepspeed
+}  // namespace fsdp::config::deepspeed

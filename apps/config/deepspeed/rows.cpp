@@ -1,6 +1,6 @@
-#include "train/deepspeed/rows.h"
+#include "config/deepspeed/rows.h"
 
-namespace fsdp::train::deepspeed {
+namespace fsdp::config::deepspeed {
 namespace {
 
 using Values = std::vector<std::pair<std::string, std::string>>;
@@ -264,4 +264,4 @@ const std::vector<Row>& rows() {
   return table;
 }
 
-}  // namespace fsdp::train::deepspeed
+}  // namespace fsdp::config::deepspeed

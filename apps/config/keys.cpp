@@ -1,4 +1,4 @@
-#include "train/config_keys.h"
+#include "config/keys.h"
 
 #include "base/check.h"
 #include "base/printable.h"
@@ -10,7 +10,7 @@
 #include <sstream>
 #include <type_traits>
 
-namespace fsdp::train {
+namespace fsdp::config {
 namespace {
 
 // Each reads a value of its type: all of the text, or it returns false.
@@ -146,4 +146,4 @@ const std::string& nearest(const std::string& name, const std::vector<std::strin
   return *std::ranges::max_element(names, {}, likeness);
 }
 
-}  // namespace fsdp::train
+}  // namespace fsdp::config

@@ -1,14 +1,14 @@
-#include "train/deepspeed/deepspeed.h"
+#include "config/deepspeed/deepspeed.h"
 
 #include "base/check.h"
-#include "train/deepspeed/rows.h"
-#include "train/deepspeed/translation.h"
+#include "config/deepspeed/rows.h"
+#include "config/deepspeed/translation.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace fsdp::train {
+namespace fsdp::config {
 namespace deepspeed {
 namespace {
 
@@ -125,4 +125,4 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
   return t.take();
 }
 
-}  // namespace fsdp::train
+}  // namespace fsdp::config

@@ -1,13 +1,13 @@
 // DeepSpeed's product rule: train_batch_size =
 //     train_micro_batch_size_per_gpu x gradient_accumulation_steps x W.
 #include "base/check.h"
-#include "train/deepspeed/translation.h"
+#include "config/deepspeed/translation.h"
 
 #include <fmt/format.h>
 
 #include <cstdint>
 
-namespace fsdp::train::deepspeed {
+namespace fsdp::config::deepspeed {
 namespace {
 
 constexpr double kMost = 1e9;  // of each key, and of the product
@@ -140,4 +140,4 @@ void read_batch(Translation& t) {
   settle(batch, "training.global_batch_size");
 }
 
-}  // namespace fsdp::train::deepspeed
+}  // namespace fsdp::config::deepspeed

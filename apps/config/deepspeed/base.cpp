@@ -1,15 +1,15 @@
-#include "train/deepspeed/base.h"
+#include "config/deepspeed/base.h"
 
 #include "base/check.h"
 #include "base/printable.h"
-#include "train/deepspeed/deepspeed.h"
+#include "config/deepspeed/deepspeed.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-namespace fsdp::train {
+namespace fsdp::config {
 namespace {
 
 std::string value_of(const std::vector<Key>& keys, const std::string& name) {
@@ -48,4 +48,4 @@ void DeepSpeedBase::check_agreement(const Setting& setting) const {
                   printable(said->second.value), setting.key));
 }
 
-}  // namespace fsdp::train
+}  // namespace fsdp::config
