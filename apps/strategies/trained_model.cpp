@@ -84,7 +84,6 @@ void TrainedModel::replicate(const Build& build) {
   const auto variables = model_->variables();
   const auto make = [&](Variable& parameter) {
     if (parameter.data().device() != kMeta) return;
-    const AllocationScope scope(MemoryKind::unsharded_param);
     parameter.set_data(Tensor::empty(parameter.shape(), parameter.data().dtype()));
     deferred.init_slice(parameter, 0, parameter.data().view({parameter.data().numel()}));
   };

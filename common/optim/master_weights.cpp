@@ -13,7 +13,6 @@ namespace {
 Tensor part_of(const Tensor& whole, const MasterWeights::Part& part) {
   Tensor flat = whole.view({whole.numel()});
   if (part.numel == whole.numel()) return flat;
-  const AllocationScope scope(MemoryKind::unsharded_param);
   Tensor copy = Tensor::empty({part.numel}, whole.dtype(), whole.device());
   ops::copy(copy, flat.narrow(0, part.begin, part.numel));
   return copy;
@@ -27,15 +26,13 @@ MasterWeights::MasterWeights(const std::vector<std::pair<std::string, Variable>>
     : precision_(precision), are_in_parts_(!parts.empty()) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Variable parameter = parameters[i].second;
+    const AllocationScope scope(MemoryKind::unsharded_param,
+                                std::make_shared<const Owner>(Owner{"", parameters[i].first}));
     if (make) make(parameter);
     const Tensor master = parameter.data();
     const DType dtype = precision_.param_dtype_for(master.dtype());
     if (dtype == master.dtype()) continue;
-    {
-      const AllocationScope scope(MemoryKind::unsharded_param,
-                                  std::make_shared<const Owner>(Owner{"", parameters[i].first}));
-      parameter.set_data(cast(master, dtype));
-    }
+    parameter.set_data(cast(master, dtype));
     index_.emplace(parameter.id(), masters_.size());
     Master made{std::move(parameter), master};
     if (are_in_parts_) {

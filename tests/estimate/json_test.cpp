@@ -289,6 +289,13 @@ TEST_CASE("an estimate's JSON tells apart what is equal in most runs", "[estimat
   CHECK(counts.at("fragmentation") == made.run.allocator.fragmentation());
 }
 
+TEST_CASE("the gradient that makes the peak is named after its parameter", "[estimator]") {
+  const Estimate made =
+      estimated({"--model.preset=tiny", "--parallel.strategy=zero2", "--parallel.ranks=4"});
+  CHECK(made.last.kind == MemoryKind::unsharded_grad);
+  CHECK(made.last.unit == "lm_head.weight");
+}
+
 TEST_CASE("of many units the text shows the first, the last, and the highest", "[estimator]") {
   Estimate made = estimated({"--model.preset=tiny", "--model.num_hidden_layers=9",
                              "--parallel.strategy=fsdp", "--parallel.ranks=2"});
