@@ -189,10 +189,9 @@ void remark(TrainConfig& config) {
        {"model.rope_low_freq_factor", "model.rope_high_freq_factor", "model.rope_original_context"},
        "while model.rope_factor is 0");
   const std::string with_it = "with optimizer.name " + config.recipe.optimizer.name;
-  for (const char* key :
-       {"optimizer.momentum", "optimizer.beta1", "optimizer.beta2", "optimizer.eps",
-        "optimizer.lr_decay", "optimizer.initial_accumulator_value", "optimizer.rho"}) {
-    idle(!config.recipe.optimizer.looks_at(key), {key}, with_it.c_str());
+  for (const ops::OptimizerOption& option : ops::optimizer_options()) {
+    const std::string key = std::string("optimizer.") + option.name;
+    idle(!config.recipe.optimizer.looks_at(key), {key.c_str()}, with_it.c_str());
   }
   idle(!is_sharded,
        {"parallel.data_parallel_replicate_degree", "parallel.reshard_after_forward",

@@ -36,13 +36,26 @@ const std::map<std::string, nn::TransformerConfig>& presets() {
 Allowed within(const nn::Limits& limits) { return range(limits.least, limits.most); }
 Allowed zero_or(const nn::Limits& limits) { return range(0, limits.most); }
 
+// Those of the optimizers' table.
+std::vector<Key> option_keys(optim::OptimizerChoice& c) {
+  std::vector<Key> keys;
+  for (const ops::OptimizerOption& each : ops::optimizer_options()) {
+    const bool is_decay = each.member == &ops::OptimizerOptions::weight_decay;
+    keys.push_back({std::string("optimizer.") + each.name, &(c.options.*each.member),
+                    is_decay ? "of all parameters" : each.users(), range(each.least, each.most)});
+    if (!is_decay) continue;
+    keys.push_back({"optimizer.decay_norms", &c.decay_norms, "false: not of norm weights"});
+  }
+  return keys;
+}
+
 // Every key, in the order of --help.
 std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
   std::vector<std::string> preset_names;
   for (const auto& [name, sizes] : presets()) preset_names.push_back(name);
   const std::vector<std::string> formats = model_formats();
   const nn::TransformerLimits& limits = nn::kLimits;
-  return {
+  std::vector<Key> keys = {
       {"model.preset", &c.preset, "sizes to start from", one_of(preset_names)},
       {"model.from", &c.from, "Hugging Face folder to start from; it sets all other model keys"},
       {"model.vocab_size", &c.model.vocab_size, "V: number of different tokens",
@@ -116,22 +129,8 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"metrics.log_freq", &c.log_freq, "steps per progress line", range(1, 1e9)},
       {"metrics.wall_clock_breakdown", &c.wall_clock_breakdown,
        "with a progress line, how long the phases of its step took"},
-      {"optimizer.name", &c.recipe.optimizer.name, "which one",
-       one_of({"adamw", "adam", "adamax", "adagrad", "adadelta", "sgd"})},
+      {"optimizer.name", &c.recipe.optimizer.name, "which one", one_of(ops::optimizer_names())},
       {"optimizer.lr", &c.schedule.lr, "the highest learning rate", range(0, 1e6)},
-      {"optimizer.beta1", &c.recipe.optimizer.adamw.beta1, "adamw, adam, adamax",
-       range(0, 0.9999999)},
-      {"optimizer.beta2", &c.recipe.optimizer.adamw.beta2, "adamw, adam, adamax",
-       range(0, 0.9999999)},
-      {"optimizer.eps", &c.recipe.optimizer.adamw.eps, "all but sgd", range(1e-30, 1)},
-      {"optimizer.weight_decay", &c.recipe.optimizer.adamw.weight_decay, "of all parameters",
-       range(0, 1)},
-      {"optimizer.decay_norms", &c.recipe.optimizer.decay_norms, "false: not of norm weights"},
-      {"optimizer.momentum", &c.recipe.optimizer.momentum, "sgd", range(0, 0.9999999)},
-      {"optimizer.lr_decay", &c.recipe.optimizer.lr_decay, "adagrad", range(0, 1e6)},
-      {"optimizer.initial_accumulator_value", &c.recipe.optimizer.initial_accumulator_value,
-       "adagrad", range(0, 1e30)},
-      {"optimizer.rho", &c.recipe.optimizer.rho, "adadelta", range(0, 0.9999999)},
       {"lr_scheduler.kind", &c.schedule_kind, "of learning rate",
        one_of({"constant", "warmup_linear", "warmup_cosine", "warmup_log", "warmup_from_min",
                "warmup_log_decay", "warmup_from_min_decay"})},
@@ -194,6 +193,10 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"export.max_shard_size", &c.exported.max_shard_size,
        "bytes of weights in one file of --export; 0 = one file for all", range(0, 1e18)},
   };
+  const std::vector<Key> options = option_keys(c.recipe.optimizer);
+  keys.insert(std::ranges::find(keys, "optimizer.lr", &Key::name) + 1, options.begin(),
+              options.end());
+  return keys;
 }
 
 // The folder of model.from sets the whole model.

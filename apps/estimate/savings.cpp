@@ -121,7 +121,7 @@ std::vector<Saving> savings_of(const EstimatorConfig& config) {
     consider("--optimizer.name sgd --optimizer.momentum 0.9", "one state per parameter, not two",
              [](TrainConfig& changed) {
                changed.recipe.optimizer.name = "sgd";
-               changed.recipe.optimizer.momentum = 0.9;
+               changed.recipe.optimizer.options.momentum = 0.9;
              });
   }
   std::ranges::stable_sort(savings, std::greater<>(), &Saving::saved);

@@ -1,5 +1,7 @@
 #include "paper/books.h"
 
+#include "tensor/optimizers.h"
+
 #include <bit>
 
 namespace fsdp::paper {
@@ -10,14 +12,6 @@ double real(std::int64_t value) { return static_cast<double>(value); }
 
 }  // namespace
 
-double update_flops(std::string_view optimizer) {
-  if (optimizer == "sgd") return 4;
-  if (optimizer == "adagrad") return 8;
-  if (optimizer == "adamax") return 11;
-  if (optimizer == "adadelta") return 16;
-  return 15;  // adamw, adam
-}
-
 int held_sums(int leaves) { return std::popcount(static_cast<unsigned>(leaves)); }
 int additions_of_push(int leaf) { return std::countr_one(static_cast<unsigned>(leaf)); }
 int additions_of_fold(int leaves) { return held_sums(leaves) - 1; }
@@ -26,7 +20,7 @@ Books::Books(const MemoryOptions& options)
     : formats_(options.recipe.precision, options.recipe.zero.reductions.compression),
       rank_(options.rank),
       states_(options.recipe.optimizer.states()),
-      update_flops_(update_flops(options.recipe.optimizer.name)) {}
+      update_flops_(ops::optimizer_named(options.recipe.optimizer.name).flops) {}
 
 void Books::open_bytes(MemorySpace reported, RankPeaks* ranks) {
   has_bytes_ = true;

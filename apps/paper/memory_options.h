@@ -35,10 +35,6 @@ struct MemoryOptions {
   }
 };
 
-/// Floating-point operations per element of an update by the optimizer of this name in a
-/// configuration: those that the kernels of tensor/optimizer*.cpp declare.
-double update_flops(std::string_view optimizer);
-
 /// @throws Error if the options do not fit together, or not the model.
 void check_options(const nn::TransformerConfig& config, const MemoryOptions& options);
 

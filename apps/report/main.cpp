@@ -112,7 +112,7 @@ void finish(Options& options) {
   options.run.recipe.zero.reductions = {.compression = dtype_named(options.compression),
                                         .overlap = !options.waits};
   options.run.recipe.optimizer.name = options.optimizer;
-  if (options.optimizer == "sgd") options.run.recipe.optimizer.adamw.weight_decay = 0;
+  if (options.optimizer == "sgd") options.run.recipe.optimizer.options.weight_decay = 0;
   options.run.recipe.precision = {dtype_named(options.param), dtype_named(options.reduce)};
   if (options.run.recipe.ranks % options.run.recipe.replicas != 0) {
     throw InputError(fmt::format("--replicas: is {}, must divide --ranks {}",

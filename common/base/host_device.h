@@ -6,8 +6,10 @@
 // nvcc compiles such a function twice: for the processor and for the card.
 #ifdef __CUDACC__
 #define FSDP_HOST_DEVICE __host__ __device__
+#define FSDP_DEVICE __device__  // only for the card
 #else
 #define FSDP_HOST_DEVICE
+#define FSDP_DEVICE
 #endif
 
 namespace fsdp {

@@ -7,6 +7,9 @@
 
 namespace fsdp::optim {
 
+Optimizer::Optimizer(std::string_view name, const ops::OptimizerOptions& options)
+    : row_(&ops::optimizer_named(name)), options_(options) {}
+
 void Optimizer::step(std::vector<Piece>& pieces, double lr) {
   for (const Piece& piece : pieces) {
     FSDP_CHECK(piece.grad.is_defined(),
@@ -22,7 +25,7 @@ void Optimizer::step(std::vector<Piece>& pieces, double lr) {
   Context& context = Context::current();
   Event event{.kind = EventKind::step, .unit = {}, .name = {}};
   const std::int64_t begin = context.now();
-  for (Piece& piece : pieces) update(piece, state(piece), lr);
+  for (Piece& piece : pieces) update(piece, lr);
   event.duration = context.now() - begin;
   context.record(std::move(event));
 }
@@ -32,39 +35,30 @@ PieceState& Optimizer::state(const Piece& piece) {
   if (is_new) {
     const AllocationScope scope(MemoryKind::optimizer,
                                 std::make_shared<const Owner>(Owner{piece.unit, piece.key}));
+    const bool is_given = row_->looks_at("initial_accumulator_value");
+    const double first = is_given ? options_.initial_accumulator_value : 0;
     for (const std::string& name : state_names()) {
       Tensor made = Tensor::empty({piece.param.numel()}, piece.param.dtype(), piece.param.device());
-      ops::fill(made, initial_value(name));
+      ops::fill(made, first);
       entry->second.emplace(name, std::move(made));
     }
   }
   return entry->second;
 }
 
-double Optimizer::initial_value(const std::string&) const { return 0; }
-
-void AdamW::update(Piece& piece, PieceState& state, double lr) {
-  ops::adamw(piece.param, piece.grad, state.at("exp_avg"), state.at("exp_avg_sq"),
-             {.lr = lr,
-              .beta1 = options_.beta1,
-              .beta2 = options_.beta2,
-              .eps = options_.eps,
-              .weight_decay = piece.decay ? options_.weight_decay : 0,
-              .step = steps_});
+std::vector<std::string> Optimizer::state_names() const {
+  const std::span<const char* const> names = row_->state_names(options_);
+  return {names.begin(), names.end()};
 }
 
-std::vector<std::string> Sgd::state_names() const {
-  if (options_.momentum == 0) return {};
-  return {"momentum_buffer"};
-}
-
-void Sgd::update(Piece& piece, PieceState& state, double lr) {
-  const auto buffer = state.find("momentum_buffer");
-  ops::sgd(piece.param, piece.grad, buffer == state.end() ? Tensor() : buffer->second,
-           {.lr = lr,
-            .momentum = options_.momentum,
-            .weight_decay = piece.decay ? options_.weight_decay : 0,
-            .first = steps_ == 1});
+void Optimizer::update(Piece& piece, double lr) {
+  PieceState& named = state(piece);
+  const std::span<const char* const> names = row_->state_names(options_);
+  const Tensor none;
+  const auto at = [&](std::size_t i) { return i < names.size() ? &named.at(names[i]) : &none; };
+  ops::Update how{.rule = row_->rule, .lr = lr, .step = steps_, .options = options_};
+  if (!piece.decay) how.options.weight_decay = 0;
+  ops::update(piece.param, piece.grad, *at(0), *at(1), how);
 }
 
 }  // namespace fsdp::optim

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fsdp::optim {
@@ -25,8 +26,11 @@ struct Piece {
 /// State tensors of one piece by name ("exp_avg", …).
 using PieceState = std::map<std::string, Tensor>;
 
+/// An optimizer of the table in tensor/optimizers.cpp.
 class Optimizer {
  public:
+  /// @throws Error if no optimizer has this name.
+  explicit Optimizer(std::string_view name, const ops::OptimizerOptions& options = {});
   virtual ~Optimizer() = default;
   /// Updates every piece once, with learning rate `lr`. The first step allocates the state, counted
   /// as OPTIMIZER. @throws Error naming a piece without gradient.
@@ -34,38 +38,25 @@ class Optimizer {
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
   /// Names of the state tensors, the same for every piece: AdamW {"exp_avg", "exp_avg_sq"}.
-  virtual std::vector<std::string> state_names() const = 0;
+  std::vector<std::string> state_names() const;
   /// The state of a piece; allocated, with its initial values, if there is none.
   PieceState& state(const Piece& piece);
   bool has_state(const std::string& key) const { return states_.contains(key); }
 
- protected:
-  virtual void update(Piece& piece, PieceState& state, double lr) = 0;
-  /// Of a state tensor's elements, before the first step.
-  virtual double initial_value(const std::string& name) const;
-  std::int64_t steps_ = 0;  // completed steps; in update() also this one
-
  private:
+  void update(Piece& piece, double lr);
+
+  const ops::OptimizerRow* row_;
+  ops::OptimizerOptions options_;
+  std::int64_t steps_ = 0;  // completed steps; in update() also this one
   std::map<std::string, PieceState> states_;
 };
 
 /// AdamW (Loshchilov and Hutter 2019), PyTorch's arithmetic.
 class AdamW : public Optimizer {
  public:
-  struct Options {
-    double beta1 = 0.9;
-    double beta2 = 0.95;
-    double eps = 1e-8;
-    double weight_decay = 0.1;
-  };
-  explicit AdamW(Options options) : options_(options) {}
-  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
-
- protected:
-  void update(Piece& piece, PieceState& state, double lr) override;
-
- private:
-  Options options_;
+  using Options = ops::OptimizerOptions;
+  explicit AdamW(const Options& options) : Optimizer("adamw", options) {}
 };
 
 class Sgd : public Optimizer {
@@ -74,14 +65,8 @@ class Sgd : public Optimizer {
     double momentum = 0;
     double weight_decay = 0;
   };
-  explicit Sgd(Options options) : options_(options) {}
-  std::vector<std::string> state_names() const override;
-
- protected:
-  void update(Piece& piece, PieceState& state, double lr) override;
-
- private:
-  Options options_;
+  explicit Sgd(const Options& options)
+      : Optimizer("sgd", {.weight_decay = options.weight_decay, .momentum = options.momentum}) {}
 };
 
 }  // namespace fsdp::optim

@@ -1,11 +1,8 @@
 #include "optim/recipe.h"
 
-#include "optim/adaptive_optimizers.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <tuple>
 
 namespace fsdp::optim {
@@ -77,21 +74,15 @@ const char* name_of(Strategy strategy) {
   return "fsdp";
 }
 
-int OptimizerChoice::states() const { return static_cast<int>(make()->state_names().size()); }
+int OptimizerChoice::states() const {
+  return static_cast<int>(ops::optimizer_named(name).state_names(options).size());
+}
 
 bool OptimizerChoice::looks_at(const std::string& key) const {
-  const auto is_one_of = [&](std::initializer_list<const char*> names) {
-    return std::ranges::find(names, name) != names.end();
-  };
-  if (key == "optimizer.beta1" || key == "optimizer.beta2") {
-    return is_one_of({"adamw", "adam", "adamax"});
-  }
-  if (key == "optimizer.eps") return name != "sgd";
-  if (key == "optimizer.momentum") return name == "sgd";
-  if (key == "optimizer.lr_decay" || key == "optimizer.initial_accumulator_value") {
-    return name == "adagrad";
-  }
-  return key != "optimizer.rho" || name == "adadelta";
+  const ops::OptimizerRow& row = ops::optimizer_named(name);
+  return std::ranges::none_of(ops::optimizer_options(), [&](const ops::OptimizerOption& each) {
+    return key == std::string("optimizer.") + each.name && !row.looks_at(each.name);
+  });
 }
 
 bool OptimizerChoice::decays(const std::string& path) const {
@@ -99,20 +90,7 @@ bool OptimizerChoice::decays(const std::string& path) const {
 }
 
 std::shared_ptr<Optimizer> OptimizerChoice::make() const {
-  const auto& [beta1, beta2, eps, weight_decay] = adamw;
-  if (name == "adamw") return std::make_shared<AdamW>(adamw);
-  if (name == "adam") return std::make_shared<Adam>(Adam::Options{beta1, beta2, eps, weight_decay});
-  if (name == "adamax") {
-    return std::make_shared<Adamax>(Adamax::Options{beta1, beta2, eps, weight_decay});
-  }
-  if (name == "adagrad") {
-    return std::make_shared<Adagrad>(
-        Adagrad::Options{lr_decay, initial_accumulator_value, eps, weight_decay});
-  }
-  if (name == "adadelta") {
-    return std::make_shared<Adadelta>(Adadelta::Options{rho, eps, weight_decay});
-  }
-  return std::make_shared<Sgd>(Sgd::Options{momentum, weight_decay});
+  return std::make_shared<Optimizer>(name, options);
 }
 
 std::optional<bool> Recipe::says_trained(const std::string& path) const {

@@ -48,15 +48,11 @@ struct Sharding {
   std::vector<std::string> ignored = {};  ///< paths of modules or parameters that stay whole
 };
 
-/// An optimizer, by the name that it has in a configuration.
+/// An optimizer of the table in tensor/optimizers.cpp.
 struct OptimizerChoice {
-  std::string name = "adamw";            ///< adamw, adam, adamax, adagrad, adadelta, sgd
-  AdamW::Options adamw = {};             ///< and what other optimizers have of these
-  double momentum = 0;                   ///< sgd
-  double lr_decay = 0;                   ///< adagrad
-  double initial_accumulator_value = 0;  ///< adagrad
-  double rho = 0.9;                      ///< adadelta
-  bool decay_norms = true;               ///< false: weight decay spares the weights of the norms
+  std::string name = "adamw";
+  ops::OptimizerOptions options = {};
+  bool decay_norms = true;  ///< false: weight decay spares the weights of the norms
 
   /// Tensors of state per parameter: AdamW 2, SGD 1 with momentum, else none.
   int states() const;

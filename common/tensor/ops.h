@@ -17,7 +17,7 @@
 /// heads (G divides H), D head width; R rows = B*T.
 #pragma once
 
-#include "tensor/optimizer_steps.h"
+#include "tensor/optimizers.h"
 #include "tensor/rope_scaling.h"
 #include "tensor/tensor.h"
 #include "tensor/write.h"
@@ -120,21 +120,12 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
                             const Tensor& targets, const Tensor& lse);
 
 // ---------------------------------------------------------------------- optimizers (optimizer.cpp)
-// Each follows PyTorch's definition, in one pass over param, grad and its state (all (N)). Without
-// a decay of its own, weight_decay · param is a part of the gradient.
+// Each follows its definition (PyTorch's where it has one), in one pass over param, grad and its
+// state (all (N)). Without a decay of its own, weight_decay · param is a part of the gradient.
 
-void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_avg_sq,
-           const AdamWStep& hyper);
-/// `momentum_buffer` may be undefined when momentum is 0.
-void sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
-         const SgdStep& hyper);
-/// exp_inf: the largest gradient so far, decayed by beta2 at each step.
-void adamax(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_inf,
-            const AdamaxStep& hyper);
-/// sum: of the squares of all gradients.
-void adagrad(const Tensor& param, const Tensor& grad, const Tensor& sum, const AdagradStep& hyper);
-/// square_avg, acc_delta: running means of the squares of gradients, and of updates.
-void adadelta(const Tensor& param, const Tensor& grad, const Tensor& square_avg,
-              const Tensor& acc_delta, const AdadeltaStep& hyper);
+/// One step of the optimizer that `how` names. first, second: the states of its row, in that order;
+/// if it has fewer, the rest is not looked at.
+void update(const Tensor& param, const Tensor& grad, const Tensor& first, const Tensor& second,
+            const Update& how);
 
 }  // namespace fsdp::ops

@@ -124,7 +124,7 @@ void bench_optimizer(const Model& m, double triad, Step& step) {
   const double nbytes = 28.0 * static_cast<double>(count);
   const double before = step.total;
   step.add("AdamW", 1, 0, nbytes, [&] {
-    ops::adamw(p, g, mean, square, {1e-4, 0.9, 0.95, 1e-8, 0.1, 10});
+    ops::update(p, g, mean, square, {ops::Rule::adamw, 1e-4, 10});
   });
   fmt::print("    {:.2f} of triad's bandwidth ({:.1f} GB/s)\n",
              nbytes / (step.total - before) / triad, triad * 1e-9);

@@ -189,12 +189,13 @@ TEMPLATE_TEST_CASE("optimizers on a CUDA device give the CPU's bits", "[operatio
     const auto param = [&] { return next(thirds<TestType>(2)); };
     const auto mean = [&] { return next(thirds<TestType>(3)); };
     const auto square = [&](std::int64_t salt) { return next(squares<TestType>(salt)); };
-    ops::adamw(param(), grad, mean(), square(4), {1e-2, 0.9, 0.95, 1e-8, 0.1, 3});
-    ops::sgd(param(), grad, {}, {1e-2, 0, 0.1, true});
-    ops::sgd(param(), grad, mean(), {1e-2, 0.9, 0.1, false});
-    ops::adamax(param(), grad, mean(), square(4), {1e-2, 0.9, 0.95, 1e-8, 0.1, 3});
-    ops::adagrad(param(), grad, square(4), {1e-2, 1e-3, 1e-8, 0.1, 3});
-    ops::adadelta(param(), grad, square(4), square(5), {1e-2, 0.9, 1e-6, 0.1});
+    using ops::Rule;
+    ops::update(param(), grad, mean(), square(4), {Rule::adamw, 1e-2, 3});
+    ops::update(param(), grad, {}, {}, {Rule::sgd, 1e-2, 1});
+    ops::update(param(), grad, mean(), {}, {Rule::sgd, 1e-2, 3, {.momentum = 0.9}});
+    ops::update(param(), grad, mean(), square(4), {Rule::adamax, 1e-2, 3});
+    ops::update(param(), grad, square(4), {}, {Rule::adagrad, 1e-2, 3, {.lr_decay = 1e-3}});
+    ops::update(param(), grad, square(4), square(5), {Rule::adadelta, 1e-2, 3, {.eps = 1e-6}});
     return outputs;
   });
 }

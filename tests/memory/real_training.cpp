@@ -57,7 +57,7 @@ void train_only(MemoryCase& test_case, const std::function<bool(const std::strin
 void set_states(MemoryCase& test_case, int optimizer_states) {
   optim::OptimizerChoice& optimizer = test_case.options.recipe.optimizer;
   optimizer.name = optimizer_states == 2 ? "adamw" : "sgd";
-  optimizer.momentum = optimizer_states == 1 ? 0.9 : 0;
+  optimizer.options.momentum = optimizer_states == 1 ? 0.9 : 0;
 }
 
 nn::TransformerConfig llama2_7b() {

@@ -79,7 +79,7 @@ void run(const std::string& batches, const std::string& out, double lr,
     const auto gradients = read_gradients(trained->model(), reader);
     if (!gradients.empty()) {
       same = testing::step_on_gradients(trained->model(), gradients, lr,
-                                        config.recipe.optimizer.adamw);
+                                        config.recipe.optimizer.options);
     }
   }
   const Tensor targets = reader.contains("targets") ? read_all(reader, "targets") : Tensor();

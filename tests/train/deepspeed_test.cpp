@@ -75,8 +75,8 @@ TEST_CASE("where DeepSpeed's file is silent, its defaults hold and not ours",
   CHECK(config::TrainConfig().recipe.clip != 0);
   CHECK_THAT(config.origins.at("training.max_norm"),
              contains("ds.json: gradient_clipping (DeepSpeed's default)"));
-  CHECK(config.recipe.optimizer.adamw.weight_decay ==
-        config::TrainConfig().recipe.optimizer.adamw.weight_decay);
+  CHECK(config.recipe.optimizer.options.weight_decay ==
+        config::TrainConfig().recipe.optimizer.options.weight_decay);
   // They are weaker than a TOML file.
   const config::TrainConfig both = load_deepspeed("{}", {}, "[training]\nmax_norm = 2\n");
   CHECK(both.recipe.clip == 2);
@@ -270,8 +270,8 @@ TEST_CASE("auto is what the TOML file or the command line says, or is refused",
   CHECK(config.training.global_batch_size == 16);
   CHECK(config.recipe.clip == 0.5);
   CHECK(config.recipe.precision.reduce_dtype == DType::bfloat16);
-  CHECK(config.recipe.optimizer.adamw.beta1 == 0.7);
-  CHECK(config.recipe.optimizer.adamw.weight_decay == 0.2);
+  CHECK(config.recipe.optimizer.options.beta1 == 0.7);
+  CHECK(config.recipe.optimizer.options.weight_decay == 0.2);
   CHECK(config.schedule.lr == 3e-3);
   CHECK(config.schedule.warmup_steps == 20);
   CHECK(config.schedule_kind == "warmup_log");

@@ -127,10 +127,10 @@ TEST_CASE("the first configuration of DeepSpeed's users trains tiny", "[train][d
       load_deepspeed(io::read_text(kSourceDocument), {"--parallel.ranks=4"});
   CHECK(config.recipe.strategy == optim::Strategy::zero2);
   CHECK(config.recipe.optimizer.name == "adamw");
-  CHECK(config.recipe.optimizer.adamw.beta1 == 0.8);
-  CHECK(config.recipe.optimizer.adamw.beta2 == 0.999);
-  CHECK(config.recipe.optimizer.adamw.eps == 1e-8);
-  CHECK(config.recipe.optimizer.adamw.weight_decay == 3e-7);
+  CHECK(config.recipe.optimizer.options.beta1 == 0.8);
+  CHECK(config.recipe.optimizer.options.beta2 == 0.999);
+  CHECK(config.recipe.optimizer.options.eps == 1e-8);
+  CHECK(config.recipe.optimizer.options.weight_decay == 3e-7);
   CHECK(config.training.local_batch_size == 4);
   CHECK(config.recipe.clip == 1);
   CHECK(config.parallel.reduce_bucket_size == 50'000'000);

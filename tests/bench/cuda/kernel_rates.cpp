@@ -130,13 +130,7 @@ void rate_optimizer(Rates& rates, std::int64_t n) {
   const Tensor half = Tensor::empty({n}, kNarrow);
   std::int64_t step = 0;
   rates.add("adamw", 7 * bytes_of(param), [&] {
-    ops::adamw(param, grad, exp_avg, exp_avg_sq,
-               {.lr = 1e-3,
-                .beta1 = 0.9,
-                .beta2 = 0.95,
-                .eps = 1e-8,
-                .weight_decay = 0.1,
-                .step = ++step});
+    ops::update(param, grad, exp_avg, exp_avg_sq, {ops::Rule::adamw, 1e-3, ++step});
   });
   rates.add("cast to bfloat16", bytes_of(param, half), [&] { ops::copy(half, param); });
   rates.add("cast to float32", bytes_of(param, half), [&] { ops::copy(grad, half); });

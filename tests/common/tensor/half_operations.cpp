@@ -173,6 +173,7 @@ void add_transformer(std::vector<Trial>& cases) {
                      }});
   }
   cases.push_back({"swiglu, in place too", [=](HalfOperands& x) {
+                     using ops::Rule;
                      const Shape n{20011};
                      const Tensor gate = x.values(n), up = x.values(n), dout = x.values(n);
                      const Tensor out = x.empty(n), dgate = x.empty(n), dup = x.empty(n);
@@ -195,47 +196,50 @@ void add_transformer(std::vector<Trial>& cases) {
 }
 
 void add_optimizers(std::vector<Trial>& cases) {
+  using ops::Rule;
   const Shape n{20011};
   cases.push_back({"adamw", [=](HalfOperands& x) {
                      const Tensor param = x.values(n), grad = x.values(n), m = x.values(n);
                      const Tensor v = x.empty(n);
                      ops::fill(v, 0.25);
-                     ops::adamw(param, grad, m, v, {0.01, 0.9, 0.95, 1e-8, 0.1, 3});
+                     ops::update(param, grad, m, v, {Rule::adamw, 0.01, 3});
                      return std::vector{param, m, v};
                    }});
   cases.push_back({"sgd", [=](HalfOperands& x) {
                      const Tensor param = x.values(n), grad = x.values(n), buffer = x.values(n);
-                     ops::sgd(param, grad, buffer, {0.01, 0.9, 0.1, false});
+                     ops::update(param, grad, buffer, {}, {Rule::sgd, 0.01, 3, {.momentum = 0.9}});
                      return std::vector{param, buffer};
                    }});
   cases.push_back({"adam", [=](HalfOperands& x) {
                      const Tensor param = x.values(n), grad = x.values(n), m = x.values(n);
                      const Tensor v = x.empty(n);
                      ops::fill(v, 0.25);
-                     ops::adamw(param, grad, m, v, {0.01, 0.9, 0.95, 1e-8, 0.1, 3, false});
+                     ops::update(param, grad, m, v, {Rule::adam, 0.01, 3});
                      return std::vector{param, m, v};
                    }});
   cases.push_back({"adamax", [=](HalfOperands& x) {
                      const Tensor param = x.values(n), grad = x.values(n), m = x.values(n);
                      const Tensor u = x.empty(n);
                      ops::fill(u, 0.25);
-                     ops::adamax(param, grad, m, u, {0.01, 0.9, 0.95, 1e-8, 0.1, 3});
+                     ops::update(param, grad, m, u, {Rule::adamax, 0.01, 3});
                      return std::vector{param, m, u};
                    }});
   cases.push_back({"adagrad", [=](HalfOperands& x) {
                      const Tensor param = x.values(n), grad = x.values(n), sum = x.empty(n);
                      ops::fill(sum, 0.25);
-                     ops::adagrad(param, grad, sum, {0.01, 0.5, 1e-10, 0.1, 3});
+                     ops::update(param, grad, sum, {},
+                                 {Rule::adagrad, 0.01, 3, {.eps = 1e-10, .lr_decay = 0.5}});
                      return std::vector{param, sum};
                    }});
-  cases.push_back({"adadelta", [=](HalfOperands& x) {
-                     const Tensor param = x.values(n), grad = x.values(n);
-                     const Tensor squares = x.empty(n), deltas = x.empty(n);
-                     ops::fill(squares, 0.25);
-                     ops::fill(deltas, 0.5);
-                     ops::adadelta(param, grad, squares, deltas, {0.5, 0.9, 1e-6, 0.1});
-                     return std::vector{param, squares, deltas};
-                   }});
+  cases.push_back(
+      {"adadelta", [=](HalfOperands& x) {
+         const Tensor param = x.values(n), grad = x.values(n);
+         const Tensor squares = x.empty(n), deltas = x.empty(n);
+         ops::fill(squares, 0.25);
+         ops::fill(deltas, 0.5);
+         ops::update(param, grad, squares, deltas, {Rule::adadelta, 0.5, 3, {.eps = 1e-6}});
+         return std::vector{param, squares, deltas};
+       }});
 }
 
 std::vector<Trial> all_cases() {

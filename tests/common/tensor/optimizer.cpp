@@ -2,6 +2,7 @@
 
 using namespace fsdp;
 using namespace kernel_checks;
+using ops::Rule;
 
 TEST_CASE("AdamW follows the textbook for ten steps") {
   const std::int64_t count = 40003;
@@ -13,7 +14,7 @@ TEST_CASE("AdamW follows the textbook for ten steps") {
       const Tensor v = at.values(std::vector<double>(start.size(), 0), {count}, dtype);
       for (std::uint64_t step = 1; step <= 10; ++step) {
         const Tensor g = at.values(random_values(count, 1 + step), {count}, dtype);
-        ops::adamw(p, g, m, v, {1e-2, 0.9, 0.95, 1e-8, 0.1, static_cast<std::int64_t>(step)});
+        ops::update(p, g, m, v, {Rule::adamw, 1e-2, static_cast<std::int64_t>(step)});
       }
       return std::vector{p, m, v};
     });
@@ -42,10 +43,11 @@ TEST_CASE("AdamW follows the textbook for ten steps") {
 TEST_CASE("a padding of zeros stays zero under AdamW") {
   const Tensor p = Tensor::zeros({5}), g = Tensor::zeros({5}), m = Tensor::zeros({5}),
                v = Tensor::zeros({5});
-  ops::adamw(p, g, m, v, {1e-3, 0.9, 0.999, 1e-8, 0.1, 1});
+  ops::update(p, g, m, v, {Rule::adamw, 1e-3, 1});
   CHECK(p.to_vector<float>() == std::vector<float>(5, 0));
-  CHECK_THROWS_AS(ops::adamw(p, g, m, v, {1e-3, 0.9, 0.999, 1e-8, 0.1, 0}), Error);
-  CHECK_THROWS_AS(ops::adamw(p, g, m, Tensor::zeros({4}), {1e-3, 0.9, 0.999, 1e-8, 0.1, 1}), Error);
+  CHECK_THROWS_AS(ops::update(p, g, m, v, {Rule::adamw, 1e-3, 0}), Error);
+  CHECK_THROWS_AS(ops::update(p, g, m, Tensor::zeros({4}), {Rule::adamw, 1e-3, 1}), Error);
+  CHECK_THROWS_AS(ops::update(p, g, m, {}, {Rule::adamw, 1e-3, 1}), Error);
 }
 
 TEST_CASE("Adam, Adamax, Adagrad and Adadelta follow the textbook for five steps") {
@@ -64,10 +66,11 @@ TEST_CASE("Adam, Adamax, Adagrad and Adadelta follow the textbook for five steps
       for (std::uint64_t step = 1; step <= 5; ++step) {
         const Tensor g = at.values(grads(step), {count}, dtype);
         const auto t = static_cast<std::int64_t>(step);
-        ops::adamw(params[0], g, m, v, {1e-2, 0.9, 0.95, 1e-8, 0.1, t, false});
-        ops::adamax(params[1], g, mean, u, {1e-2, 0.9, 0.95, 1e-8, 0.1, t});
-        ops::adagrad(params[2], g, sum, {1e-2, 0.5, 1e-10, 0.1, t});
-        ops::adadelta(params[3], g, squares, deltas, {0.5, 0.9, 1e-6, 0.1});
+        ops::update(params[0], g, m, v, {Rule::adam, 1e-2, t});
+        ops::update(params[1], g, mean, u, {Rule::adamax, 1e-2, t});
+        ops::update(params[2], g, sum, {},
+                    {Rule::adagrad, 1e-2, t, {.eps = 1e-10, .lr_decay = 0.5}});
+        ops::update(params[3], g, squares, deltas, {Rule::adadelta, 0.5, t, {.eps = 1e-6}});
       }
       return params;
     });
@@ -110,7 +113,11 @@ TEST_CASE("SGD with and without momentum and decay") {
     const Tensor buffer = momentum == 0 ? Tensor() : at.empty({count}, DType::float32);
     for (std::uint64_t step = 1; step <= 3; ++step) {
       const Tensor g = at.values(random_values(count, 1 + step), {count}, DType::float32);
-      ops::sgd(p, g, buffer, {0.1, momentum, decay, step == 1});
+      ops::update(p, g, buffer, {},
+                  {Rule::sgd,
+                   0.1,
+                   static_cast<std::int64_t>(step),
+                   {.weight_decay = decay, .momentum = momentum}});
     }
     return std::vector{p};
   });
