@@ -128,6 +128,28 @@ struct Adadelta {
   }
 };
 
+/// Lion (Chen et al. 2023): the sign of an interpolation between mean and gradient, times lr.
+template <class Math>
+struct Lion {
+  using Value = typename Math::Value;
+  static constexpr int kStates = 1;
+  Value rate, decay, keep1, take1, keep2, take2;
+
+  explicit Lion(const Update& u)
+      : rate(Math::of(u.lr)),
+        decay(Math::of(1 - u.lr * u.options.weight_decay)),
+        keep1(Math::of(u.options.beta1)),
+        take1(Math::of(1 - u.options.beta1)),
+        keep2(Math::of(u.options.beta2)),
+        take2(Math::of(1 - u.options.beta2)) {}
+  FSDP_DEVICE void operator()(Value& p, Value g, Value& m, Value&) const {
+    const Value zero{}, between = m * keep1 + g * take1;
+    // Zero and NaN are their own sign.
+    p = p * decay - (between > zero ? rate : (zero > between ? -rate : between));
+    m = m * keep2 + g * take2;
+  }
+};
+
 template <class Math>
 struct Sgd {
   using Value = typename Math::Value;
@@ -172,6 +194,8 @@ void with_rule(const Update& update, Body body) {
       return body(Adagrad<Math>(update));
     case Rule::adadelta:
       return body(Adadelta<Math>(update));
+    case Rule::lion:
+      return body(Lion<Math>(update));
     case Rule::sgd:
       if (update.options.momentum == 0) return body(Sgd<Math>(update));
       return body(Momentum<Math>(update));

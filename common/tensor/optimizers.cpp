@@ -15,6 +15,7 @@ const std::vector<OptimizerRow>& optimizers() {
       {Rule::adamax, "adamax", 11, {"exp_avg", "exp_inf"}, {"beta1", "beta2", "eps"}},
       {Rule::adagrad, "adagrad", 8, {"sum"}, {"eps", "lr_decay", "initial_accumulator_value"}},
       {Rule::adadelta, "adadelta", 16, {"square_avg", "acc_delta"}, {"eps", "rho"}},
+      {Rule::lion, "lion", 10, {"exp_avg"}, {"beta1", "beta2"}},
       {Rule::sgd, "sgd", 4, {"momentum_buffer"}, {"momentum"}, &OptimizerOptions::momentum},
   };
   return all;

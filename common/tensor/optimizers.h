@@ -12,7 +12,7 @@
 
 namespace fsdp::ops {
 
-enum class Rule { adamw, adam, adamax, adagrad, adadelta, sgd };
+enum class Rule { adamw, adam, adamax, adagrad, adadelta, lion, sgd };
 
 /// What optimizers can be told, by the names and with the defaults of a configuration. Each looks
 /// at some of it.

@@ -33,7 +33,8 @@ const std::vector<Words>& all_optimizers() {
       {"--optimizer.name=adamax", "--optimizer.lr=1e-2", "--optimizer.beta2=0.999"},
       {"--optimizer.name=adagrad", "--optimizer.lr=1e-1", "--optimizer.eps=1e-10",
        "--optimizer.lr_decay=0.1", "--optimizer.initial_accumulator_value=0.1"},
-      {"--optimizer.name=adadelta", "--optimizer.lr=1", "--optimizer.eps=1e-6"}};
+      {"--optimizer.name=adadelta", "--optimizer.lr=1", "--optimizer.eps=1e-6"},
+      {"--optimizer.name=lion", "--optimizer.lr=1e-3", "--optimizer.beta2=0.99"}};
   return all;
 }
 

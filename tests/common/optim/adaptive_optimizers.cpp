@@ -1,4 +1,5 @@
-// Adam, Adamax, Adagrad and Adadelta against PyTorch's numbers, and against themselves in pieces.
+// Adam, Adamax, Adagrad and Adadelta against PyTorch's numbers, Lion against its paper's rule, and
+// all against themselves in pieces.
 #include "optim/optimizer.h"
 #include "support/catch.h"
 
@@ -14,7 +15,8 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-/// Five steps from {1, -0.5, 0.25} with the gradients sin(3t + i) of torch 2.15, in float64.
+/// Five steps from {1, -0.5, 0.25} with the gradients sin(3t + i) of torch 2.15, in float64;
+/// Lion's are of the paper's algorithm 2, which subtracts lr · (sign + weight_decay · param).
 struct Golden {
   const char* name;
   ops::OptimizerOptions options;
@@ -47,7 +49,12 @@ const std::vector<Golden>& goldens() {
        0.5,
        {0.996740382754, -0.498476401023, 0.251480352503},
        {{"square_avg", {0.100867703492, 0.121916495024, 0.389805743055}},
-        {"acc_delta", {7.78950098729e-06, 2.49979222233e-06, 4.57446284808e-06}}}}};
+        {"acc_delta", {7.78950098729e-06, 2.49979222233e-06, 4.57446284808e-06}}}},
+      {"lion",
+       {.beta2 = 0.99, .weight_decay = 0.1},
+       1e-2,
+       {0.985029950035, -0.487524955032, 0.258732537471},
+       {{"exp_avg", {0.00387440716909, -0.0049464105859, -0.00921952125975}}}}};
   return all;
 }
 
@@ -112,7 +119,7 @@ std::vector<float> train_in_pieces(const Golden& golden, std::vector<std::int64_
 
 }  // namespace
 
-TEST_CASE("Adam, Adamax, Adagrad and Adadelta give PyTorch's numbers") {
+TEST_CASE("Adam, Adamax, Adagrad, Adadelta and Lion give the golden numbers") {
   for (const Golden& golden : goldens()) {
     check_against<float>(golden);
     check_against<double>(golden);
@@ -144,6 +151,18 @@ TEST_CASE("a padding of zeros stays zero under adaptive optimizers") {
       {.key = "w", .param = tensor_of<float>({0}), .grad = tensor_of<float>({0}), .unit = {}}};
   adagrad.step(pieces, 1e-2);
   CHECK(pieces[0].param.to_vector<float>() == std::vector<float>{0});
+}
+
+TEST_CASE("adaptive optimizers do not hide a NaN") {
+  for (const Golden& golden : goldens()) {
+    INFO(golden.name);
+    std::vector<Piece> pieces{{.key = "w",
+                               .param = tensor_of<float>({1}),
+                               .grad = tensor_of<float>({std::nan("")}),
+                               .unit = {}}};
+    Optimizer(golden.name, golden.options).step(pieces, golden.lr);
+    CHECK(std::isnan(pieces[0].param.to_vector<float>()[0]));
+  }
 }
 
 TEST_CASE("adaptive optimizers do not decay what should not be decayed") {
