@@ -178,6 +178,11 @@ TEST_CASE("each mistake of a kernel is found in every order of its threads") {
       {Kernel::between_blocks, {"of device allocation", "no barrier orders the two"}},
       {Kernel::no_syncwarp, {"no_syncwarp", "::tile"}},
       {Kernel::shuffle_as_barrier, {"shuffle_as_barrier", "::tile", "no barrier orders the two"}},
+      {Kernel::late_wait, {"late_wait", "::tile", "no barrier orders the two"}},
+      {Kernel::no_wait, {"thread (15, 0, 0) ends before cp_async_wait"}},
+      {Kernel::misaligned_copy, {"moves a vector of 16 bytes"}},
+      {Kernel::misaligned_copy_to, {"moves a vector of 8 bytes"}},
+      {Kernel::misaligned_row, {"thread (7, 0, 0) moves a vector of 16 bytes"}},
   };
   REQUIRE(rows.size() == mistakes::kKernels);
   // Clang moves a struct by memcpy, which may begin anywhere (docs/cuda_stand_in.md).

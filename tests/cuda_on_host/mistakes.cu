@@ -1,6 +1,7 @@
 #include "cuda_on_host/mistakes.h"
 
 #include "cuda_on_host/device_checks.h"
+#include "device/cuda/warp_instructions.h"
 
 extern __shared__ __align__(16) unsigned char dynamic_shared_memory[];
 
@@ -141,6 +142,46 @@ __global__ void shuffle_as_barrier(float* out) {
   out[i] = other + tile[(i + 1) % 32];
 }
 
+__global__ void late_wait(float* out) {
+  __shared__ float tile[64];
+  const int i = thread_of_block();
+  if (i < 16) fsdp::cuda::cp_async<16>(fsdp::cuda::shared_address(tile + 4 * i), out + 4 * i, true);
+  __syncthreads();
+  fsdp::cuda::cp_async_wait();
+  const float other = tile[63 - i];
+  __syncthreads();
+  out[i] = other;
+}
+
+__global__ void no_wait(float* out) {
+  __shared__ float tile[64];
+  const int i = thread_of_block();
+  fsdp::cuda::cp_async<16>(fsdp::cuda::shared_address(tile + 4 * i), out + 4 * i, i < 8);
+  if (i < 15) fsdp::cuda::cp_async_wait();
+}
+
+__global__ void misaligned_copy(float* out) {
+  __shared__ float tile[64];
+  fsdp::cuda::cp_async<16>(fsdp::cuda::shared_address(tile), out + 1, true);
+  fsdp::cuda::cp_async_wait();
+}
+
+__global__ void misaligned_copy_to(float* out) {
+  __shared__ float tile[64];
+  fsdp::cuda::cp_async<8>(fsdp::cuda::shared_address(tile + 1), out, true);
+  fsdp::cuda::cp_async_wait();
+}
+
+__global__ void misaligned_row(float* out) {
+  __shared__ float tile[256];
+  const int i = thread_of_block();
+  for (int j = 0; j < 8; ++j) tile[8 * i + j] = 0;
+  __syncthreads();
+  unsigned tiles[4];
+  fsdp::cuda::ldmatrix_x4(tiles, fsdp::cuda::shared_address(tile + 4 * i + (i == 7 ? 2 : 0)));
+  out[i] = static_cast<float>(tiles[0]);
+}
+
 __global__ void increment_kernel(float* out, const float* in, int n) {
   const int i = thread_of_grid();
   if (i < n) out[i] = in[i] + 1;
@@ -193,6 +234,16 @@ void run(Kernel kernel, cudaStream_t stream, float* out) {
       return start(1, 32, no_syncwarp);
     case Kernel::shuffle_as_barrier:
       return start(1, 32, shuffle_as_barrier);
+    case Kernel::late_wait:
+      return start(1, 64, late_wait);
+    case Kernel::no_wait:
+      return start(1, 16, no_wait);
+    case Kernel::misaligned_copy:
+      return start(1, 1, misaligned_copy);
+    case Kernel::misaligned_copy_to:
+      return start(1, 1, misaligned_copy_to);
+    case Kernel::misaligned_row:
+      return start(1, 32, misaligned_row);
   }
 }
 

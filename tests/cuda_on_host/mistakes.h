@@ -26,8 +26,13 @@ enum class Kernel {
   between_blocks,        ///< a block reads what another one has written
   no_syncwarp,           ///< lanes exchange through shared memory without __syncwarp
   shuffle_as_barrier,    ///< the same, with a shuffle in between, which orders no memory
+  late_wait,             ///< waits for its cp_async behind the barrier
+  no_wait,               ///< ends with its cp_async on its way
+  misaligned_copy,       ///< cp_async of 16 bytes from out + 1
+  misaligned_copy_to,    ///< cp_async of 8 bytes to the second float of a tile
+  misaligned_row,        ///< a row of ldmatrix that begins at the third float of a tile
 };
-constexpr int kKernels = 19;
+constexpr int kKernels = 24;
 
 /// Runs it with out [n = 64] in device memory, by two blocks of 32 threads each (or as it needs).
 void run(Kernel kernel, cudaStream_t stream, float* out);

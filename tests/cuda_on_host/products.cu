@@ -1,28 +1,55 @@
 #include "cuda_on_host/products.h"
 
 #include "cuda_on_host/device_checks.h"
+#include "device/cuda/warp_instructions.h"
 
 #include <cublasLt.h>
-#include <mma.h>
 
 #include <memory>
 #include <type_traits>
 
 namespace {
 
-namespace wmma = nvcuda::wmma;
+using namespace fsdp::cuda;
 
+// Of b, too, every row is 16 elements. A product of ldmatrix's four tiles of b is 16 x 8.
 template <class T>
-__global__ void multiply_tile_kernel(float* c, const T* a, const T* b, int threads) {
-  if (static_cast<int>(threadIdx.x) >= threads) return;
-  wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major> left;
-  wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::col_major> right;
-  wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
-  wmma::load_matrix_sync(left, a, 16);
-  wmma::load_matrix_sync(right, b, 16);
-  wmma::load_matrix_sync(sum, c, 16, wmma::mem_row_major);
-  wmma::mma_sync(sum, left, right, sum);
-  wmma::store_matrix_sync(c, sum, 16, wmma::mem_row_major);
+__global__ void multiply_tile_kernel(float* c, const T* a, const T* b, bool transposed,
+                                     int threads) {
+  __shared__ __align__(16) unsigned short rows[2][256];  // the bits of each T
+  const int lane = static_cast<int>(threadIdx.x), row = lane / 4, column = lane % 4 * 2;
+  cp_async<16>(shared_address(rows[0] + 8 * lane), a + 8 * lane, true);
+  cp_async<16>(shared_address(rows[1] + 8 * lane), b + 8 * lane, true);
+  cp_async_wait();
+  __syncwarp();
+  if (lane >= threads) return;
+  const int first = lane % 16 * 16 + lane / 16 * 8,
+            other = (lane % 8 + lane / 16 * 8) * 16 + lane / 8 % 2 * 8;
+  unsigned left[4], right[4];
+  ldmatrix_x4(left, shared_address(rows[0] + first));
+  if (transposed) {
+    ldmatrix_x4(right, shared_address(rows[1] + other));
+  } else {
+    ldmatrix_x4_trans(right, shared_address(rows[1] + first));
+  }
+  for (int j = 0; j < 2; ++j) {
+    float sums[4];
+    const auto place = [&](int i) { return (row + i / 2 * 8) * 16 + 8 * j + column + i % 2; };
+    for (int i = 0; i < 4; ++i) sums[i] = c[place(i)];
+    mma_m16n8k16<T>(sums, left, right[2 * j], right[2 * j + 1]);
+    for (int i = 0; i < 4; ++i) c[place(i)] = sums[i];
+  }
+}
+
+__global__ void copy_rows_kernel(float* out, const float* in, int rows, bool waits) {
+  __shared__ __align__(16) float tile[32 * 4];
+  const int row = static_cast<int>(threadIdx.x);
+  cp_async<16>(shared_address(tile + 4 * row), in + 4 * row, row < rows);
+  if (waits) cp_async_wait();
+  __syncthreads();
+  for (int i = 0; i < 4; ++i) out[4 * row + i] = tile[4 * (31 - row) + i];
+  __syncthreads();
+  if (!waits) cp_async_wait();
 }
 
 __global__ void round_to_half_kernel(__half* out, const float* in, int n) {
@@ -96,14 +123,17 @@ void multiply_as(cudaDataType_t type, cudaStream_t stream, void* c, const void* 
 
 namespace samples {
 
-void multiply_tile(cudaStream_t stream, float* c, const __half* a, const __half* b) {
-  launch(1, 32, 0, stream, multiply_tile_kernel<__half>, c, a, b, 32);
+template <class T>
+void multiply_tile(cudaStream_t stream, float* c, const T* a, const T* b, bool transposed,
+                   int threads) {
+  launch(1, 32, 0, stream, multiply_tile_kernel<T>, c, a, b, transposed, threads);
 }
-void multiply_tile(cudaStream_t stream, float* c, const __nv_bfloat16* a, const __nv_bfloat16* b) {
-  launch(1, 32, 0, stream, multiply_tile_kernel<__nv_bfloat16>, c, a, b, 32);
-}
-void multiply_half_tile(cudaStream_t stream, float* c, const __half* a, const __half* b) {
-  launch(1, 32, 0, stream, multiply_tile_kernel<__half>, c, a, b, 16);
+template void multiply_tile(cudaStream_t, float*, const __half*, const __half*, bool, int);
+template void multiply_tile(cudaStream_t, float*, const __nv_bfloat16*, const __nv_bfloat16*, bool,
+                            int);
+
+void copy_rows(cudaStream_t stream, float* out, const float* in, int rows, bool waits) {
+  launch(1, 32, 0, stream, copy_rows_kernel, out, in, rows, waits);
 }
 
 void round_to_half(cudaStream_t stream, __half* out, const float* in, int n) {

@@ -24,15 +24,16 @@ std::vector<T> rounded(const std::vector<float>& values) {
   return result;
 }
 
-/// c + a·bᵀ for rows of 16, k ascending, one rounding per term.
+/// c + a·b for rows of 16, b transposed if so; k ascending, one rounding per term.
 template <class T>
 std::vector<float> tile_by_definition(std::vector<float> c, const std::vector<T>& a,
-                                      const std::vector<T>& b) {
+                                      const std::vector<T>& b, bool transposed) {
   for (std::size_t i = 0; i < 16; ++i) {
     for (std::size_t j = 0; j < 16; ++j) {
       float& sum = c[i * 16 + j];
       for (std::size_t k = 0; k < 16; ++k) {
-        sum = std::fma(static_cast<float>(a[i * 16 + k]), static_cast<float>(b[j * 16 + k]), sum);
+        const T right = b[transposed ? j * 16 + k : k * 16 + j];
+        sum = std::fma(static_cast<float>(a[i * 16 + k]), static_cast<float>(right), sum);
       }
     }
   }
@@ -40,21 +41,21 @@ std::vector<float> tile_by_definition(std::vector<float> c, const std::vector<T>
 }
 
 template <class T>
-void check_tiles() {
+void check_tiles(bool transposed) {
   const auto a = rounded<T>(fractions(256, 5)), b = rounded<T>(fractions(256, 3));
   const auto c = fractions(256, 17);
   const auto out = same_in_every_plan<std::vector<float>>([&] {
     const cudaStream_t stream = new_stream();
     OnDevice<T> left(stream, a), right(stream, b);
     OnDevice<float> sum(stream, c);
-    samples::multiply_tile(stream, sum.data, left.data, right.data);
+    samples::multiply_tile(stream, sum.data, left.data, right.data, transposed);
     auto result = sum.read_back();
     left.free();
     right.free();
     sum.free();
     return result;
   });
-  CHECK(out == tile_by_definition(c, a, b));
+  CHECK(out == tile_by_definition(c, a, b, transposed));
 }
 
 template <class T>
@@ -124,21 +125,40 @@ TEST_CASE("every 16-bit float comes back from float unchanged, and NaN has one f
 }
 
 TEST_CASE("a warp multiplies tiles in the order that is documented") {
-  check_tiles<__half>();
-  check_tiles<__nv_bfloat16>();
+  for (const bool transposed : {false, true}) {
+    check_tiles<__half>(transposed);
+    check_tiles<__nv_bfloat16>(transposed);
+  }
 }
 
-TEST_CASE("half a warp cannot multiply tiles, and a tile needs an aligned address") {
-  for (const bool whole : {false, true}) {
-    misuse_in_every_plan(
-        {whole ? "load_matrix_sync at tests/cuda_on_host/products.cu:" : "has ended"}, [&] {
-          const cudaStream_t stream = new_stream();
-          OnDevice<__half> a(stream, rounded<__half>(fractions(257, 5)));
-          OnDevice<float> c(stream, fractions(256, 3));
-          if (whole) samples::multiply_tile(stream, c.data, a.data + 1, a.data);
-          if (!whole) samples::multiply_half_tile(stream, c.data, a.data, a.data);
-          check(cudaStreamSynchronize(stream));
-        });
+TEST_CASE("half a warp cannot multiply tiles") {
+  misuse_in_every_plan({"ldmatrix_x4 at", "products.cu", "has ended"}, [] {
+    const cudaStream_t stream = new_stream();
+    OnDevice<__half> a(stream, rounded<__half>(fractions(256, 5)));
+    OnDevice<float> c(stream, fractions(256, 3));
+    samples::multiply_tile(stream, c.data, a.data, a.data, true, 16);
+    check(cudaStreamSynchronize(stream));
+  });
+}
+
+TEST_CASE("an asynchronous copy has arrived after the wait, and is NaN before") {
+  for (const bool waits : {true, false}) {
+    const std::vector<float> in = fractions(20, 3);
+    const auto out = same_in_every_plan<std::vector<unsigned>>([&] {
+      const cudaStream_t stream = new_stream();
+      OnDevice<float> from(stream, in), to(stream, std::vector<float>(128));
+      samples::copy_rows(stream, to.data, from.data, 5, waits);
+      std::vector<unsigned> bits;
+      for (const float each : to.read_back()) bits.push_back(std::bit_cast<unsigned>(each));
+      from.free();
+      to.free();
+      return bits;
+    });
+    for (std::size_t i = 0; i < 128; ++i) {
+      const std::size_t from = (31 - i / 4) * 4 + i % 4;
+      const float arrived = from < in.size() ? in[from] : 0;
+      CHECK(out[i] == (waits ? std::bit_cast<unsigned>(arrived) : ~0U));
+    }
   }
 }
 

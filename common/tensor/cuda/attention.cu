@@ -22,7 +22,7 @@ void attention(Stream stream, T* out, float* lse, const T* q, const T* k, const 
   if (e.batch * e.queries == 0) return;
   if constexpr (!std::is_same_v<T, float>) {
     if (e.width <= kWidestOnTensorCores) {
-      attention_wmma(stream, out, lse, q, k, v, e);
+      attention_tensor_cores(stream, out, lse, q, k, v, e);
       return;
     }
   }
@@ -37,7 +37,7 @@ void attention_backward(Stream stream, T* dq, T* dk, T* dv, const T* dout, const
   if (e.batch * e.length == 0) return;
   if constexpr (!std::is_same_v<T, float>) {
     if (e.width <= kWidestOnTensorCores) {
-      attention_backward_wmma(stream, dq, dk, dv, dout, out, lse, q, k, v, e);
+      attention_backward_tensor_cores(stream, dq, dk, dv, dout, out, lse, q, k, v, e);
       return;
     }
   }

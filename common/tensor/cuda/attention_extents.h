@@ -7,7 +7,7 @@
 #include "device/cuda/launch.h"
 #include "tensor/cuda/attention.h"
 
-extern __shared__ __align__(128) unsigned char dynamic_shared_memory[];
+extern __shared__ __align__(256) unsigned char dynamic_shared_memory[];
 
 namespace fsdp::cuda {
 
@@ -46,13 +46,12 @@ inline float scale_of(const AttentionExtents& e) {
 
 /// Starts a kernel that may need more shared memory than a block gets without asking.
 template <class... Expected, class... Actual>
-void launch_with_shared_memory(const char* name, std::int64_t blocks, unsigned threads,
-                               std::size_t nbytes, Stream stream, void (*kernel)(Expected...),
-                               Actual... arguments) {
+void launch_with_shared_memory(const char* name, dim3 grid, unsigned threads, std::size_t nbytes,
+                               Stream stream, void (*kernel)(Expected...), Actual... arguments) {
   require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(nbytes)),
           name);
-  launch(name, static_cast<unsigned>(blocks), threads, nbytes, stream, kernel, arguments...);
+  launch(name, grid, threads, nbytes, stream, kernel, arguments...);
 }
 
 /// The kernels of plain float32 arithmetic, for any format and width up to kWidestHead.
@@ -67,11 +66,11 @@ void attention_backward_plain(Stream stream, T* dq, T* dk, T* dv, const T* dout,
 /// The kernels of tensor cores, for BFloat16 and Float16.
 inline constexpr std::int64_t kWidestOnTensorCores = 128;
 template <class T>
-void attention_wmma(Stream stream, T* out, float* lse, const T* q, const T* k, const T* v,
-                    const AttentionExtents& e);
+void attention_tensor_cores(Stream stream, T* out, float* lse, const T* q, const T* k, const T* v,
+                            const AttentionExtents& e);
 template <class T>
-void attention_backward_wmma(Stream stream, T* dq, T* dk, T* dv, const T* dout, const T* out,
-                             const float* lse, const T* q, const T* k, const T* v,
-                             const AttentionExtents& e);
+void attention_backward_tensor_cores(Stream stream, T* dq, T* dk, T* dv, const T* dout,
+                                     const T* out, const float* lse, const T* q, const T* k,
+                                     const T* v, const AttentionExtents& e);
 
 }  // namespace fsdp::cuda

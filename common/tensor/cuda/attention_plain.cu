@@ -207,8 +207,8 @@ void attention_plain(Stream stream, T* out, float* lse, const T* q, const T* k, 
                      const AttentionExtents& e) {
   const std::int64_t tiles = tiles_of(e.length) - (e.length - e.queries) / kTile;
   with_groups<T>(e.width, [&](auto groups) {
-    launch_with_shared_memory("attention", tiles * e.batch * e.heads, kPlainThreads,
-                              shared_nbytes(e.width, 3, 1), stream,
+    launch_with_shared_memory("attention", static_cast<unsigned>(tiles * e.batch * e.heads),
+                              kPlainThreads, shared_nbytes(e.width, 3, 1), stream,
                               forward_kernel<groups.value, Element<T>>, on_device(out), lse,
                               on_device(q), on_device(k), on_device(v), e, scale_of(e));
   });
@@ -220,16 +220,16 @@ void attention_backward_plain(Stream stream, T* dq, T* dk, T* dv, const T* dout,
                               const AttentionExtents& e) {
   const std::int64_t tiles = tiles_of(e.length);
   with_groups<T>(e.width, [&](auto groups) {
-    launch_with_shared_memory("attention_backward", tiles * e.batch * e.heads, kPlainThreads,
-                              shared_nbytes(e.width, 4, 1), stream,
-                              query_kernel<groups.value, Element<T>>, on_device(dq),
-                              on_device(dout), on_device(out), lse, on_device(q), on_device(k),
-                              on_device(v), e, scale_of(e));
-    launch_with_shared_memory("attention_backward", tiles * e.batch * e.kv_heads, kPlainThreads,
-                              shared_nbytes(e.width, 4, 2), stream,
-                              key_kernel<groups.value, Element<T>>, on_device(dk), on_device(dv),
-                              on_device(dout), on_device(out), lse, on_device(q), on_device(k),
-                              on_device(v), e, scale_of(e));
+    launch_with_shared_memory(
+        "attention_backward", static_cast<unsigned>(tiles * e.batch * e.heads), kPlainThreads,
+        shared_nbytes(e.width, 4, 1), stream, query_kernel<groups.value, Element<T>>, on_device(dq),
+        on_device(dout), on_device(out), lse, on_device(q), on_device(k), on_device(v), e,
+        scale_of(e));
+    launch_with_shared_memory(
+        "attention_backward", static_cast<unsigned>(tiles * e.batch * e.kv_heads), kPlainThreads,
+        shared_nbytes(e.width, 4, 2), stream, key_kernel<groups.value, Element<T>>, on_device(dk),
+        on_device(dv), on_device(dout), on_device(out), lse, on_device(q), on_device(k),
+        on_device(v), e, scale_of(e));
   });
 }
 

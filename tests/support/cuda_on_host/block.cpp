@@ -69,6 +69,7 @@ void Grid::run_block(std::size_t block, std::uint64_t seed, Random& random) {
     threads_[i].fiber->start([this] {
       launch_.call(launch_.kernel, launch_.arguments.get());
       running_grid() = nullptr;
+      if (!copies().empty()) fail_thread("ends before cp_async_wait, with copies on their way");
       threads_[current_].state = State::ended;
     });
   }

@@ -16,6 +16,13 @@
 
 namespace cuda_on_host {
 
+/// What cp_async has started.
+struct Copy {
+  void* to;
+  const void* from;  ///< null: zeros
+  std::size_t nbytes;
+};
+
 class Grid {
  public:
   Grid(const Launch& launch, std::string name, std::uint32_t operation);
@@ -29,6 +36,8 @@ class Grid {
   void wait(std::uint32_t mask, const void* shown, std::size_t nbytes, Site site);
   const Slot* seen() const { return threads_[current_].seen.data(); }
   unsigned current() const { return static_cast<unsigned>(current_); }
+  /// Those of the current thread that it has not waited for.
+  std::vector<Copy>& copies() { return threads_[current_].copies; }
   /// A load or store of the current thread.
   void access(const void* address, std::size_t nbytes, bool write, bool atomic);
   /// Ends the current thread, and the launch, with a Misuse that names both.
@@ -46,6 +55,7 @@ class Grid {
     Site site = {};
     Slot shown = {};
     std::array<Slot, 32> seen = {};
+    std::vector<Copy> copies;
   };
 
   void run_block(std::size_t block, std::uint64_t seed, Random& random);
