@@ -62,11 +62,13 @@ std::string text_of(const AttentionExtents& e) {
   return text;
 }
 
-/// Tiles are of 32 or 64 rows.
+/// Tiles are of 32, 48, 64 or 128 rows, and of 64 or 128 columns.
 const std::vector<AttentionExtents>& some_extents() {
   static const std::vector<AttentionExtents> all = {
-      {1, 1, 1, 1, 16, 1},    {2, 31, 4, 2, 16, 31}, {1, 33, 1, 1, 80, 33}, {1, 65, 2, 1, 64, 65},
-      {1, 34, 1, 1, 128, 34}, {1, 5, 3, 1, 10, 5},   {1, 96, 1, 1, 16, 96}};
+      {1, 1, 1, 1, 16, 1},   {2, 31, 4, 2, 16, 31},   {1, 33, 1, 1, 80, 33},
+      {1, 65, 2, 1, 64, 65}, {1, 34, 1, 1, 128, 34},  {1, 5, 3, 1, 10, 5},
+      {1, 96, 1, 1, 16, 96}, {1, 150, 4, 2, 64, 150}, {1, 133, 2, 1, 128, 133},
+      {1, 7, 1, 1, 1, 7},    {1, 70, 1, 1, 63, 70},   {1, 50, 2, 1, 127, 50}};
   return all;
 }
 
@@ -140,31 +142,79 @@ TEMPLATE_TEST_CASE("attention's backward on CUDA memory gives the CPU's gradient
 
 TEMPLATE_TEST_CASE("the last queries alone have the bits they have among all", "[kernels]", float,
                    BFloat16) {
-  const AttentionExtents whole{1, 67, 2, 1, 16, 67};
-  const Attention<TestType> in(whole);
-  for (const std::int64_t count : {1, 4, 40}) {
-    AttentionExtents last = whole;
-    last.queries = count;
-    const auto skipped = static_cast<std::ptrdiff_t>((67 - count) * 2 * 16);
-    const Outputs outputs = in_one_plan([&](cudaStream_t stream) {
-      DeviceValues<TestType> q(stream, in.q, 0), k(stream, in.k, 0), v(stream, in.v, 0);
-      DeviceValues<TestType> all(stream, in.dout, 0);
-      // In memory of its own: a read of earlier queries is out of bounds.
-      DeviceValues<TestType> q_last(stream, {in.q.begin() + skipped, in.q.end()}, 0);
-      DeviceValues<TestType> some(stream, {in.dout.begin() + skipped, in.dout.end()}, 0);
-      DeviceValues<float> lse(stream, std::vector<float>(2 * 67), 0);
-      fsdp::cuda::attention(stream, all.data(), lse.data(), q.data(), k.data(), v.data(), whole);
-      fsdp::cuda::attention(stream, some.data(), lse.data(), q_last.data(), k.data(), v.data(),
-                            last);
-      q.drop();
-      q_last.drop();
-      k.drop();
-      v.drop();
-      lse.drop();
-      return Outputs{all.take({67, 2 * 16}), some.take({count, 2 * 16})};
-    });
-    CHECK(ops::equal_bits(outputs[0].narrow(0, 67 - count, count), outputs[1]));
+  for (const std::int64_t width : {16, 64, 128}) {
+    const std::int64_t length = 135;
+    const AttentionExtents whole{1, length, 2, 1, width, length};
+    const Attention<TestType> in(whole);
+    for (const std::int64_t count : {1, 4, 40}) {
+      AttentionExtents last = whole;
+      last.queries = count;
+      const auto skipped = static_cast<std::ptrdiff_t>((length - count) * 2 * width);
+      const Outputs outputs = in_one_plan([&](cudaStream_t stream) {
+        DeviceValues<TestType> q(stream, in.q, 0), k(stream, in.k, 0), v(stream, in.v, 0);
+        DeviceValues<TestType> all(stream, in.dout, 0);
+        // In memory of its own: a read of earlier queries is out of bounds.
+        DeviceValues<TestType> q_last(stream, {in.q.begin() + skipped, in.q.end()}, 0);
+        DeviceValues<TestType> some(stream, {in.dout.begin() + skipped, in.dout.end()}, 0);
+        DeviceValues<float> lse(stream, std::vector<float>(2 * 135), 0);
+        fsdp::cuda::attention(stream, all.data(), lse.data(), q.data(), k.data(), v.data(), whole);
+        fsdp::cuda::attention(stream, some.data(), lse.data(), q_last.data(), k.data(), v.data(),
+                              last);
+        q.drop();
+        q_last.drop();
+        k.drop();
+        v.drop();
+        lse.drop();
+        return Outputs{all.take({length, 2 * width}), some.take({count, 2 * width})};
+      });
+      CHECK(ops::equal_bits(outputs[0].narrow(0, length - count, count), outputs[1]));
+    }
   }
+}
+
+TEMPLATE_TEST_CASE("the bits of attention and its gradients do not depend on addresses",
+                   "[kernels]", BFloat16, Float16) {
+  for (const std::int64_t width : {64, 128}) {
+    const AttentionExtents e{1, 70, 4, 2, width, 70};
+    const Attention<TestType> in(e);
+    const auto at = [&](std::int64_t skip) {
+      return in_one_plan([&](cudaStream_t stream) {
+        DeviceValues<TestType> out(stream, in.dout, skip), q(stream, in.q, skip),
+            k(stream, in.k, skip), v(stream, in.v, skip), dout(stream, in.dout, skip),
+            dq(stream, in.q, skip), dk(stream, in.k, skip), dv(stream, in.v, skip);
+        DeviceValues<float> lse(stream, std::vector<float>(4 * 70), 0);
+        fsdp::cuda::attention(stream, out.data(), lse.data(), q.data(), k.data(), v.data(), e);
+        fsdp::cuda::attention_backward(stream, dq.data(), dk.data(), dv.data(), dout.data(),
+                                       out.data(), lse.data(), q.data(), k.data(), v.data(), e);
+        for (auto* each : {&q, &k, &v, &dout}) each->drop();
+        return Outputs{out.take(in.q_shape), lse.take(in.lse_shape), dq.take(in.q_shape),
+                       dk.take(in.kv_shape), dv.take(in.kv_shape)};
+      });
+    };
+    const Outputs whole = at(0), elsewhere = at(1);
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      CHECK(ops::equal_bits(whole[i], elsewhere[i]));
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("scores far apart leave attention finite and right", "[kernels]", BFloat16,
+                   Float16) {
+  const AttentionExtents e{1, 100, 1, 1, 64, 100};
+  Attention<TestType> in(e);
+  for (TestType& each : in.q) each = TestType(static_cast<float>(each) * 256);
+  ops::attention(in.out, in.lse, on_cpu(in.q, in.q_shape), on_cpu(in.k, in.kv_shape),
+                 on_cpu(in.v, in.kv_shape));
+  const Outputs outputs = in_one_plan([&](cudaStream_t stream) {
+    DeviceValues<TestType> q(stream, in.q, 0), k(stream, in.k, 0), v(stream, in.v, 0),
+        out(stream, in.dout, 0);
+    DeviceValues<float> lse(stream, std::vector<float>(100), 0);
+    fsdp::cuda::attention(stream, out.data(), lse.data(), q.data(), k.data(), v.data(), e);
+    for (auto* each : {&q, &k, &v}) each->drop();
+    return Outputs{out.take(in.q_shape), lse.take(in.lse_shape)};
+  });
+  CHECK(largest_error(outputs[0], in.out) <= tolerance<TestType>());
+  CHECK(largest_error(outputs[1], in.lse) <= 1e-6);
 }
 
 TEST_CASE("a head that is too wide for the kernels is an error", "[kernels]") {
