@@ -14,8 +14,8 @@ from compiled_kernels import Kernel
 # computes in its own way. All other files, and any that is added, give the CPU's bits.
 WITHIN_TOLERANCE = {
     "attention_plain.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32",  # fmaf() and expf()
-    "attention_wmma.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32|wmma\..*",
-    "attention_wmma_backward.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32|wmma\..*",
+    "attention_tensor_cores.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32|mma\.sync.*",
+    "attention_tensor_cores_backward.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32|mma\.sync.*",
     "cross_entropy.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32",  # expf() and logf()
     "swiglu.cu": r"fma\.r[nm]\.f32|ex2\.approx\.ftz\.f32",  # expf()
     "rms_norm.cu": r"",  # its order of additions is its own, but nothing else
@@ -37,7 +37,6 @@ NARROW_LOADS = {
     "init draw_kernel": "it loads nothing",
     "reductions sum_kernel": "the CPU's lanes are neighbors, and a thread has one",
     "reductions sum_rows_kernel": "a warp has 32 neighboring columns",
-    "rms_norm weight_kernel": "a warp has 32 neighboring columns",
     "scalar fill_kernel": "it loads one value",
 }
 NARROW_STORES = {

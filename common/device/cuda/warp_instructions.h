@@ -18,6 +18,10 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+namespace fsdp::cuda {
+inline constexpr float kLog2E = 1.44269504F, kLn2 = 0.69314718F;
+}
+
 #ifndef __CUDACC__
 #include <cuda_on_host/warp_instructions.h>
 #else

@@ -23,7 +23,6 @@
 namespace fsdp::cuda::tensor_cores {
 
 inline constexpr int kTensorThreads = 128, kWarps = 4;
-inline constexpr float kLog2E = 1.44269504F, kLn2 = 0.69314718F;
 
 /// Where 16 bytes of a row of D elements lie in its tile. These units of a row are exchanged by the
 /// row's last three bits, so that one unit of eight rows lies in different banks: both for ldmatrix

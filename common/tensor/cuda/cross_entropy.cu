@@ -3,6 +3,7 @@
 // logits/s backward. The loss itself reads one logit per row.
 #include "tensor/cuda/cross_entropy.h"
 
+#include "device/cuda/warp_instructions.h"
 #include "tensor/cuda/index_check.h"
 #include "tensor/cuda/rows.h"
 
@@ -18,13 +19,16 @@ __device__ bool counts(std::int32_t target, std::int64_t row, std::int64_t width
   return target != kIgnored && is_in_range(target, row, width, error != nullptr, error);
 }
 
+/// e^x for x <= 0, within 3 units in the last place where it counts in a sum.
+__device__ __forceinline__ float exp_of(float x) { return fast_exp2(x * kLog2E); }
+
 /// Σ e^(x - highest), while the maximum rises.
 struct LogSum {
   float highest = -FLT_MAX, sum = 0;
 
   __device__ void add(const LogSum& other) {
     const float top = fmaxf(highest, other.highest);
-    sum = sum * expf(highest - top) + other.sum * expf(other.highest - top);
+    sum = sum * exp_of(highest - top) + other.sum * exp_of(other.highest - top);
     highest = top;
   }
 };
@@ -81,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
           }
           FSDP_UNROLL
           for (int f = 0; f < kFours; ++f) {
-            for (int j = 0; j < 4; ++j) some.sum += expf(x[f][j] - some.highest);
+            for (int j = 0; j < 4; ++j) some.sum += exp_of(x[f][j] - some.highest);
           }
           sum.add(some);
         }
@@ -91,26 +95,31 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) lse[row] = sum.highest + logf(sum.sum);
 }
 
-/// The sum over a block of kThreads threads, in thread 0: halves are added until one is left.
+constexpr int kThreadsOfOne = 1024;  // of a block that works alone
+
+/// The sum over a block of kThreadsOfOne threads, in thread 0: halves are added until one is left.
 template <class Number>
 __device__ Number sum_to_first(Number value) {
-  __shared__ Number of_threads[kThreads];
+  __shared__ Number of_threads[kThreadsOfOne];
   of_threads[threadIdx.x] = value;
-  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+  for (unsigned half = kThreadsOfOne / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (threadIdx.x < half) of_threads[threadIdx.x] += of_threads[threadIdx.x + half];
+    if (threadIdx.x < half) {
+      value += of_threads[threadIdx.x + half];
+      of_threads[threadIdx.x] = value;
+    }
   }
-  return threadIdx.x == 0 ? of_threads[0] : value;
+  return value;
 }
 
 // One block.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreadsOfOne, 1)
     loss_kernel(float* loss, const float* lse, const T* logits, const std::int32_t* targets,
                 std::int64_t rows, std::int64_t width, IndexError* error) {
   double total = 0;
   int counted = 0;
-  for (std::int64_t row = threadIdx.x; row < rows; row += kThreads) {
+  for (std::int64_t row = threadIdx.x; row < rows; row += kThreadsOfOne) {
     const std::int32_t target = targets[row];
     if (!counts(target, row, width, error)) continue;
     ++counted;
@@ -125,11 +134,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 // One block.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreadsOfOne)
     factor_kernel(float* factor, const float* dloss, const std::int32_t* targets, std::int64_t rows,
                   std::int64_t width, IndexError* error) {
   int counted = 0;
-  for (std::int64_t row = threadIdx.x; row < rows; row += kThreads) {
+  for (std::int64_t row = threadIdx.x; row < rows; row += kThreadsOfOne) {
     if (counts(targets[row], row, width, error)) ++counted;
   }
   counted = sum_to_first(counted);
@@ -150,7 +159,7 @@ __global__ void __launch_bounds__(kThreads)
     if (is_counted) {
       load_four(x, logits + at + i, width - i);
       for (int j = 0; j < 4; ++j) {
-        dx[j] = expf(x[j] - shift) * by;
+        dx[j] = exp_of(x[j] - shift) * by;
         if (i + j == target) dx[j] -= by;
       }
     }
@@ -166,7 +175,7 @@ void cross_entropy(Stream stream, float* loss, float* lse, const T* logits,
                    IndexError* error) {
   launch("cross_entropy", blocks_for_rows(rows, width), threads_for_rows(width), 0, stream,
          log_sum_kernel<Element<T>>, lse, on_device(logits), rows, width);
-  launch("cross_entropy", 1, kThreads, 0, stream, loss_kernel<Element<T>>, loss, lse,
+  launch("cross_entropy", 1, kThreadsOfOne, 0, stream, loss_kernel<Element<T>>, loss, lse,
          on_device(logits), targets, rows, width, error);
 }
 
@@ -174,8 +183,8 @@ template <class T>
 void cross_entropy_backward(Stream stream, T* dlogits, float* factor, const float* dloss,
                             const T* logits, const std::int32_t* targets, const float* lse,
                             std::int64_t rows, std::int64_t width, IndexError* error) {
-  launch("cross_entropy_backward", 1, kThreads, 0, stream, factor_kernel, factor, dloss, targets,
-         rows, width, error);
+  launch("cross_entropy_backward", 1, kThreadsOfOne, 0, stream, factor_kernel, factor, dloss,
+         targets, rows, width, error);
   launch("cross_entropy_backward", blocks_for_rows(rows, width), threads_for_rows(width), 0, stream,
          backward_kernel<Element<T>>, on_device(dlogits), factor, on_device(logits), targets, lse,
          rows, width);
