@@ -14,12 +14,12 @@ namespace {
 struct Lookup {
   std::int64_t rows, width, vocabulary, skip;
 };
-/// More rows than a warp compares at once, and than a block has; wider than a warp and a block;
+/// More rows than a warp compares at once, and than a block does; wider than a warp and a block;
 /// tokens at no multiple of 16 bytes.
 const std::vector<Lookup>& some_lookups() {
-  static const std::vector<Lookup> all = {{1, 1, 1, 0},    {70, 5, 7, 1}, {33, 64, 40, 0},
-                                          {9, 1029, 3, 0}, {0, 8, 5, 0},  {300, 12, 90, 0},
-                                          {300, 12, 40, 3}};
+  static const std::vector<Lookup> all = {{1, 1, 1, 0},     {70, 5, 7, 1},  {33, 64, 40, 0},
+                                          {9, 1029, 3, 0},  {0, 8, 5, 0},   {300, 12, 90, 0},
+                                          {300, 12, 40, 3}, {1100, 4, 3, 0}};
   return all;
 }
 

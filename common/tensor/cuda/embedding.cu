@@ -1,8 +1,8 @@
 // Bytes an element: 2 times its size forward, 3 backward (and 1 per element of the table that is
 // set to zero). Memory limits the forward: on a card of 3.3 TB/s, 4 bytes an element of bfloat16
-// are 825 G elements/s. The backward also compares tokens: a warp per row and 512 columns reads all
-// tokens, 128 at a time, out of the cache, unless its own stands further ahead. That grows with the
-// square of the rows: 268 MB for 8192 rows and 512 columns.
+// are 825 G elements/s. The backward also compares tokens: a block per row reads all of them out of
+// the cache, unless its own stands further ahead. That grows with the square of the distinct rows:
+// 268 MB for 8192.
 #include "tensor/cuda/embedding.h"
 
 #include "tensor/cuda/index_check.h"
@@ -27,16 +27,16 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 constexpr int kWarps = kThreads / 32;
-constexpr int kFours = 4;                        // of a lane
-constexpr std::int64_t kColumns = 128 * kFours;  // of a warp
+constexpr std::int64_t kColumns = 4 * kThreads;  // of a block
+constexpr int kTokens = 4;                       // that a thread compares at a time
+constexpr int kChunk = kTokens * kThreads;       // that a block does
+constexpr int kRowsAtOnce = 8;                   // whose loads are under way
 
-constexpr int kTokens = 4;  // that a lane compares at a time
-
-/// Which of the tokens at first + 4 · lane + 0 … 3 are `token`, as bits; none that lies outside
-/// [begin, end).
+/// Which of the thread's four tokens of a chunk, from first + 4 · thread on, are `token`, as bits;
+/// none that lies outside [begin, end).
 __device__ unsigned equal_tokens(const std::int32_t* tokens, std::int32_t token, std::int64_t first,
                                  std::int64_t begin, std::int64_t end) {
-  const std::int64_t i = first + kTokens * (threadIdx.x % 32);
+  const std::int64_t i = first + kTokens * threadIdx.x;
   std::int32_t found[kTokens];
   if (is_aligned(tokens) && i + kTokens <= end) {
     const auto four = *reinterpret_cast<const Four<std::int32_t>*>(tokens + i);
@@ -51,47 +51,81 @@ __device__ unsigned equal_tokens(const std::int32_t* tokens, std::int32_t token,
   return equal;
 }
 
-// A warp has the row of the table that its token names, and kColumns columns, if the token stands
+/// Whether any thread of the block says so. A second call needs a barrier before it.
+__device__ bool any_of_block(bool value) {
+  __shared__ int of_warps[kWarps];
+  const int any = __any_sync(kWholeWarp, value);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = any;
+  __syncthreads();
+  int of_all = 0;
+  for (const int each : of_warps) of_all |= each;
+  return of_all != 0;
+}
+
+/// Lists the rows of a chunk that a thread has found, `mine`, in their order; how many they are.
+/// The list is there after a barrier.
+__device__ int list_rows(int (&listed)[kChunk], unsigned mine) {
+  __shared__ int of_warps[kWarps];
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int before = 0, in_warp = 0;
+  for (unsigned t = 0; t < kTokens; ++t) {
+    const unsigned lanes = __ballot_sync(kWholeWarp, mine >> t & 1U);
+    before += __popc(lanes & ((1U << lane) - 1));
+    in_warp += __popc(lanes);
+  }
+  if (lane == 0) of_warps[warp] = in_warp;
+  __syncthreads();
+  int count = 0;
+  for (unsigned w = 0; w < kWarps; ++w) {
+    if (w < warp) before += of_warps[w];
+    count += of_warps[w];
+  }
+  for (unsigned t = 0; t < kTokens; ++t) {
+    if (mine >> t & 1U) listed[before++] = static_cast<int>(kTokens * threadIdx.x + t);
+  }
+  return count;
+}
+
+// A block has the row of the table that its token names, and kColumns columns, if the token stands
 // here for the first time. It adds the gradients of all rows with this token, in their order.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     scatter_kernel(T* dtable, const T* dout, const std::int32_t* tokens, std::int64_t rows,
                    std::int64_t width, std::int64_t vocabulary, IndexError* error) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  if (row >= rows) return;
+  __shared__ int listed[kChunk];
+  const std::int64_t row = blockIdx.x;
   const std::int32_t token = tokens[row];
-  if (!is_in_range(token, row, vocabulary, lane == 0 && blockIdx.y == 0, error)) return;
-  constexpr std::int64_t kAtOnce = std::int64_t{32} * kTokens;
-  for (std::int64_t first = 0; first < row; first += kAtOnce) {
-    const bool stood_before = equal_tokens(tokens, token, first, 0, row) != 0;
-    if (__any_sync(kWholeWarp, stood_before) != 0) return;
+  if (!is_in_range(token, row, vocabulary, threadIdx.x == 0 && blockIdx.y == 0, error)) return;
+  for (std::int64_t first = 0; first < row; first += kChunk) {
+    if (any_of_block(equal_tokens(tokens, token, first, 0, row) != 0)) return;
+    __syncthreads();
   }
-  const std::int64_t column = blockIdx.y * kColumns + 4 * lane;
-  float sums[kFours][4];
-  for (int f = 0; f < kFours; ++f) {
-    const std::int64_t j = column + 128 * f;
-    load_four(sums[f], dtable + token * width + j, width - j);
+  const std::int64_t column = blockIdx.y * kColumns + 4 * threadIdx.x, left = width - column;
+  float sums[4];
+  load_four(sums, dtable + token * width + column, left);
+  for (std::int64_t first = row / kChunk * kChunk; first < rows; first += kChunk) {
+    const int count = list_rows(listed, equal_tokens(tokens, token, first, row, rows));
+    __syncthreads();
+    for_whole_rows(
+        [&](auto whole) {
+          for (int i = 0; i < count; i += kRowsAtOnce) {
+            float values[kRowsAtOnce][4];
+            FSDP_UNROLL
+            for (int r = 0; r < kRowsAtOnce; ++r) {
+              const std::int64_t from = i + r < count ? first + listed[i + r] : row;
+              load_four(values[r], dout + from * width + column, i + r < count ? left : 0, whole);
+            }
+            FSDP_UNROLL
+            for (int r = 0; r < kRowsAtOnce; ++r) {
+              for (int e = 0; e < 4; ++e)
+                sums[e] = i + r < count ? sums[e] + values[r][e] : sums[e];
+            }
+          }
+        },
+        width, dout);
+    __syncthreads();
   }
-  for (std::int64_t first = row / kAtOnce * kAtOnce; first < rows; first += kAtOnce) {
-    const unsigned mine = equal_tokens(tokens, token, first, row, rows);
-    for (unsigned lanes = __ballot_sync(kWholeWarp, mine != 0); lanes != 0; lanes &= lanes - 1) {
-      const int having = __ffs(static_cast<int>(lanes)) - 1;
-      for (unsigned equal = __shfl_sync(kWholeWarp, mine, having); equal != 0; equal &= equal - 1) {
-        const std::int64_t from = first + kTokens * having + __ffs(static_cast<int>(equal)) - 1;
-        for (int f = 0; f < kFours; ++f) {
-          const std::int64_t j = column + 128 * f;
-          float values[4];
-          load_four(values, dout + from * width + j, width - j);
-          for (int e = 0; e < 4; ++e) sums[f][e] += values[e];
-        }
-      }
-    }
-  }
-  for (int f = 0; f < kFours; ++f) {
-    const std::int64_t j = column + 128 * f;
-    store_four(dtable + token * width + j, sums[f], width - j);
-  }
+  store_four(dtable + token * width + column, sums, left);
 }
 
 }  // namespace
@@ -114,9 +148,8 @@ void embedding_backward(Stream stream, T* dtable, const T* dout, const std::int3
     require(cudaMemsetAsync(dtable, 0, nbytes, stream), "embedding_backward");
   }
   if (rows == 0) return;
-  const dim3 grid(
-      static_cast<unsigned>((rows + kWarps - 1) / kWarps),
-      static_cast<unsigned>(std::max<std::int64_t>(1, (width + kColumns - 1) / kColumns)));
+  const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(std::max<std::int64_t>(
+                                                   1, (width + kColumns - 1) / kColumns)));
   launch("embedding_backward", grid, kThreads, 0, stream, scatter_kernel<Element<T>>,
          on_device(dtable), on_device(dout), tokens, rows, width, vocabulary, error);
 }
