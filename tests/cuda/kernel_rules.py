@@ -28,6 +28,10 @@ EXPLICIT = {
 MAY_SPILL: dict[str, str] = {}
 # Kernels that do not load or do not store several elements by one instruction.
 NARROW_LOADS = {
+    "attention_tensor_cores forward_kernel<true": "cp.async copies 16 bytes past the registers",
+    "attention_tensor_cores forward_kernel<false": "for addresses that fit no vector",
+    "attention_tensor_cores_backward key_kernel<true": "cp.async, as in the forward",
+    "attention_tensor_cores_backward query_kernel<true": "cp.async, as in the forward",
     "copy copy_strided_kernel": "elements have strides",
     "copy copy_kernel<int, long>": "of each element only the lower half is loaded",
     "copy fill_kernel": "it loads nothing",
@@ -40,6 +44,9 @@ NARROW_LOADS = {
     "scalar fill_kernel": "it loads one value",
 }
 NARROW_STORES = {
+    "attention_tensor_cores forward_kernel<false": "for addresses that fit no vector",
+    "attention_tensor_cores_backward key_kernel<false": "for addresses that fit no vector",
+    "attention_tensor_cores_backward query_kernel<false": "for addresses that fit no vector",
     "copy copy_strided_kernel": "elements have strides",
     "copy equal_bits_kernel": "its result is one number",
     "copy all_finite_kernel": "its result is one number",

@@ -79,14 +79,16 @@ namespace of_queries {
 
 constexpr int M = 2;  // tiles of 16 rows per warp
 constexpr int kQueries = kWarps * 16 * M;
-template <int D>
-constexpr int kKeys = D == 64 ? 64 : 32;  // for which there are registers
+template <bool kIsWhole, int D>
+constexpr int kKeys = D == 64    ? 64
+                      : kIsWhole ? 32
+                                 : 16;  // for which there are registers
 template <int D>
 constexpr int kStages = 2 * kQueries* kRowNbytes<D>;  // behind queries and douts
-template <int D>
-constexpr int kTerms = kStages<D> + 4 * kKeys<D>* kRowNbytes<D>;
-template <int D>
-constexpr std::size_t kSharedNbytes = kTerms<D> + kQueries* kTermsNbytes;
+template <bool kIsWhole, int D>
+constexpr int kTerms = kStages<D> + 4 * kKeys<kIsWhole, D>* kRowNbytes<D>;
+template <bool kIsWhole, int D>
+constexpr std::size_t kSharedNbytes = kTerms<kIsWhole, D> + kQueries* kTermsNbytes;
 
 }  // namespace of_queries
 
@@ -97,7 +99,8 @@ __global__ void __launch_bounds__(kTensorThreads)
                  const T* v, AttentionExtents e, float scale) {
   using namespace of_queries;
   if constexpr (kIsWhole) e.width = D;  // so that nvcc knows it
-  constexpr int Keys = kKeys<D>, kTileNbytes = Keys * kRowNbytes<D>;
+  constexpr int Keys = kKeys<kIsWhole, D>, kTileNbytes = Keys * kRowNbytes<D>;
+  constexpr int kTermsAt = kTerms<kIsWhole, D>;
   const HeadRows rows(e);
   const Lane lane;
   const SharedAddress query_tile = shared_address(dynamic_shared_memory);
@@ -120,7 +123,7 @@ __global__ void __launch_bounds__(kTensorThreads)
   load_tile<kIsWhole, D, kQueries>(query_tile, q + queries, rows.q_stride, length - first, e.width);
   load_tile<kIsWhole, D, kQueries>(query_tile + kQueries * kRowNbytes<D>, dout + queries,
                                    rows.q_stride, length - first, e.width);
-  load_terms<kIsWhole, D, kQueries>(query_tile + kTerms<D>, dq + queries, dout + queries,
+  load_terms<kIsWhole, D, kQueries>(query_tile + kTermsAt, dq + queries, dout + queries,
                                     out + queries, lse + lse_begin(e, head) + first, rows.q_stride,
                                     length - first, e.width);
   load_stage(0);
@@ -146,7 +149,7 @@ __global__ void __launch_bounds__(kTensorThreads)
     }
     dweights.template add_transposed<D>(shared_douts, stage + kTileNbytes, lane);
     const unsigned char* const terms =
-        dynamic_shared_memory + kTerms<D> + (warp_row + lane.row()) * kTermsNbytes;
+        dynamic_shared_memory + kTermsAt + (warp_row + lane.row()) * kTermsNbytes;
     FSDP_UNROLL
     for (int m = 0; m < M; ++m) {
       FSDP_UNROLL
@@ -179,14 +182,14 @@ template <int D>
 constexpr int M = D == 64 ? 2 : 1;  // tiles of 16 rows per warp, for which there are registers
 template <int D>
 constexpr int kKeys = kWarps * 16 * M<D>;
-template <int D>
-constexpr int kQueries = D == 64 ? 32 : 64;
+template <bool kIsWhole, int D>
+constexpr int kQueries = D == 64 || !kIsWhole ? 32 : 64;
 template <int D>
 constexpr int kStages = 2 * kKeys<D>* kRowNbytes<D>;  // behind keys and values
-template <int D>
-constexpr int kTerms = kStages<D> + 4 * kQueries<D>* kRowNbytes<D>;
-template <int D>
-constexpr std::size_t kSharedNbytes = kTerms<D> + 2 * kQueries<D>* kTermsNbytes;
+template <bool kIsWhole, int D>
+constexpr int kTerms = kStages<D> + 4 * kQueries<kIsWhole, D>* kRowNbytes<D>;
+template <bool kIsWhole, int D>
+constexpr std::size_t kSharedNbytes = kTerms<kIsWhole, D> + 2 * kQueries<kIsWhole, D>* kTermsNbytes;
 
 }  // namespace of_keys
 
@@ -198,7 +201,8 @@ __global__ void __launch_bounds__(kTensorThreads)
                const T* k, const T* v, AttentionExtents e, float scale) {
   using of_keys::kQueries, of_keys::kKeys, of_keys::kStages, of_keys::kTerms;
   if constexpr (kIsWhole) e.width = D;  // so that nvcc knows it
-  constexpr int M = of_keys::M<D>, Queries = kQueries<D>, kTileNbytes = Queries * kRowNbytes<D>;
+  constexpr int M = of_keys::M<D>, Queries = kQueries<kIsWhole, D>;
+  constexpr int kTileNbytes = Queries * kRowNbytes<D>, kTermsAt = kTerms<kIsWhole, D>;
   constexpr int kKeysNbytes = kKeys<D> * kRowNbytes<D>;
   const HeadRows rows(e);
   const Lane lane;
@@ -218,7 +222,7 @@ __global__ void __launch_bounds__(kTensorThreads)
     load_tile<kIsWhole, D, Queries>(stage + kTileNbytes, dout + from, rows.q_stride, length - q0,
                                     e.width);
     load_terms<kIsWhole, D, Queries>(
-        key_tile + kTerms<D> + parity * Queries * kTermsNbytes, dq + from, dout + from, out + from,
+        key_tile + kTermsAt + parity * Queries * kTermsNbytes, dq + from, dout + from, out + from,
         lse + lse_begin(e, head) + q0, rows.q_stride, length - q0, e.width);
   };
   load_tile<kIsWhole, D, kKeys<D>>(key_tile, k + here, rows.kv_stride, length - k0, e.width);
@@ -244,7 +248,7 @@ __global__ void __launch_bounds__(kTensorThreads)
     if (head < first_head + group) load_stage(1 - parity, head, k0 + after);
     const SharedAddress stage = key_tile + kStages<D> + parity * (2 * kTileNbytes);
     const unsigned char* const terms =
-        dynamic_shared_memory + kTerms<D> + (parity * Queries + lane.column()) * kTermsNbytes;
+        dynamic_shared_memory + kTermsAt + (parity * Queries + lane.column()) * kTermsNbytes;
     if (ahead > Queries - 1) continue;  // none of them sees a key of this warp
 
     Sums<T, M, Queries> weights, dweights;
@@ -304,14 +308,15 @@ void attention_backward_tensor_cores(Stream stream, T* dq, T* dk, T* dv, const T
              on_device(dq), on_device(dout), on_device(out), lse, e);
     }
     launch_with_shared_memory(kName, grid(e.kv_heads, of_keys::kKeys<D>), kTensorThreads,
-                              of_keys::kSharedNbytes<D>, stream, key_kernel<kIsWhole, D, E>,
-                              on_device(dk), on_device(dv), on_device(dq), on_device(dout),
-                              on_device(out), lse, on_device(q), on_device(k), on_device(v), e,
-                              scale_of(e));
-    launch_with_shared_memory(kName, grid(e.heads, of_queries::kQueries), kTensorThreads,
-                              of_queries::kSharedNbytes<D>, stream, query_kernel<kIsWhole, D, E>,
+                              of_keys::kSharedNbytes<kIsWhole, D>, stream,
+                              key_kernel<kIsWhole, D, E>, on_device(dk), on_device(dv),
                               on_device(dq), on_device(dout), on_device(out), lse, on_device(q),
                               on_device(k), on_device(v), e, scale_of(e));
+    launch_with_shared_memory(kName, grid(e.heads, of_queries::kQueries), kTensorThreads,
+                              of_queries::kSharedNbytes<kIsWhole, D>, stream,
+                              query_kernel<kIsWhole, D, E>, on_device(dq), on_device(dout),
+                              on_device(out), lse, on_device(q), on_device(k), on_device(v), e,
+                              scale_of(e));
   });
 }
 
