@@ -12,8 +12,8 @@ namespace samples {
 template <class T>
 void multiply_tile(cudaStream_t stream, float* c, const T* a, const T* b, bool transposed,
                    int threads = 32);
-/// out [32, 4] = the rows of `in` [rows, 4], and then rows of zeros, from the last to the first. They
-/// go through shared memory, where each is read before it must have arrived, if not `waits`.
+/// out [32, 4] = the rows of `in` [rows, 4], and then rows of zeros, from the last to the first.
+/// They go through shared memory, where each is read before it must have arrived, if not `waits`.
 void copy_rows(cudaStream_t stream, float* out, const float* in, int rows, bool waits);
 /// Rounds each element to 16 bits.
 void round_to_half(cudaStream_t stream, __half* out, const float* in, int n);

@@ -11,6 +11,7 @@ namespace {
 // Where conditional compilation is right, and why.
 const std::map<std::string, std::string>& sanctioned_conditionals() {
   static const std::map<std::string, std::string> table = {
+      {"common/device/cuda/warp_instructions.h", "PTX, which only nvcc knows"},
       {"common/tensor/cuda/unroll.h", "a pragma that only nvcc knows"},
       {"tests/support/catch.h", "Catch2 2 and 3 have different headers"},
       {"common/device/thread_pool.cpp", "the pause instruction, which only x86 has"},
