@@ -26,7 +26,7 @@ void finish_copies();
 namespace fsdp::cuda {
 
 /// A pointer has more bits here than an address of shared memory on a card.
-using SharedAddress = std::uintptr_t;
+using SharedAddress = std::intptr_t;
 inline SharedAddress shared_address(const void* pointer) {
   return reinterpret_cast<SharedAddress>(pointer);
 }
