@@ -89,6 +89,22 @@ __device__ __forceinline__ void cp_async(SharedAddress to, const void* from, boo
 /// Waits for all copies that this thread has started.
 __device__ __forceinline__ void cp_async_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+/// Stores a vector of 16 or 8 bytes; `to` is aligned to that.
+template <class Vector>
+__device__ __forceinline__ void store_vector(SharedAddress to, const Vector& vector) {
+  static_assert(sizeof vector == 16 || sizeof vector == 8);
+  unsigned words[sizeof vector / 4];
+  memcpy(words, &vector, sizeof words);
+  if constexpr (sizeof vector == 16) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]),
+                 "r"(words[2]), "r"(words[3])
+                 : "memory");
+  } else {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(words[0]), "r"(words[1])
+                 : "memory");
+  }
+}
+
 /// 2^x by the hardware's table, within 2 units in the last place; subnormal results are 0.
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;

@@ -40,11 +40,6 @@ struct alignas(16) Unit {
   T values[8];
 };
 
-/// Dynamic shared memory from this address on.
-__device__ __forceinline__ unsigned char* in_shared_memory(SharedAddress at) {
-  return dynamic_shared_memory + (at - shared_address(dynamic_shared_memory));
-}
-
 /// Where a thread is. All but `warp` is computed where it is used, to take no registers meanwhile.
 struct Lane {
   /// By a shuffle, so that nvcc knows that it is the same for the whole warp: otherwise it guards
@@ -91,7 +86,7 @@ __device__ __forceinline__ void load_tile(SharedAddress tile, const T* from, std
       Unit<T> loaded;
       FSDP_UNROLL
       for (int n = 0; n < 8; ++n) loaded.values[n] = n < count ? at[i * stride + n] : T(0.0F);
-      *reinterpret_cast<Unit<T>*>(in_shared_memory(tile + place<D>(row + i, unit))) = loaded;
+      store_vector(tile + place<D>(row + i, unit), loaded);
     }
   }
 }

@@ -70,7 +70,7 @@ __device__ __forceinline__ void load_terms(SharedAddress to, const T* dq, const 
     if (row < Rows) cp_async<kTermsNbytes>(to + kTermsNbytes * row, dq + row * stride, row < end);
   } else {
     compute_terms<D, Rows>(dout, out, lse, stride, end, width, [&](int row, float2 terms) {
-      *reinterpret_cast<float2*>(in_shared_memory(to) + kTermsNbytes * row) = terms;
+      store_vector(to + kTermsNbytes * row, terms);
     });
   }
 }

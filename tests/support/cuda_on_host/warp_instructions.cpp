@@ -88,4 +88,9 @@ void finish_copies() {
   running_grid()->copies().clear();
 }
 
+void store(void* to, const void* from, std::size_t nbytes) {
+  announce(to, nbytes, true);
+  std::memcpy(to, from, nbytes);
+}
+
 }  // namespace cuda_on_host

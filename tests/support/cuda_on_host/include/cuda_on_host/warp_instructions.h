@@ -20,6 +20,8 @@ void multiply_tiles(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2
 /// does not wait computes NaN, and one that waits behind the barrier is a race.
 void start_copy(void* to, const void* from, std::size_t nbytes, bool is_there);
 void finish_copies();
+/// Announced here: a compiler may copy a struct by memcpy, which is not traced.
+void store(void* to, const void* from, std::size_t nbytes);
 
 }  // namespace cuda_on_host
 
@@ -53,6 +55,12 @@ void cp_async(SharedAddress to, const void* from, bool is_there) {
   cuda_on_host::start_copy(reinterpret_cast<void*>(to), from, Nbytes, is_there);
 }
 inline void cp_async_wait() { cuda_on_host::finish_copies(); }
+
+template <class Vector>
+void store_vector(SharedAddress to, const Vector& vector) {
+  static_assert(sizeof vector == 16 || sizeof vector == 8);
+  cuda_on_host::store(reinterpret_cast<void*>(to), &vector, sizeof vector);
+}
 
 inline float fast_exp2(float x) { return std::exp2(x); }
 
