@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "estimate/estimate_run.h"
+#include "paper/rough_sizes.h"
 
 #include <fmt/format.h>
 
@@ -39,24 +40,17 @@ struct Bounds {
 
 Bounds bounds_of(const config::TrainConfig& config) {
   const nn::TransformerConfig& model = config.model;
-  const double d = real(model.hidden_size);
   const double layers = real(model.num_hidden_layers);
-  const double q_width = real(model.num_attention_heads) * real(model.head_dim());
-  const double middle = real(model.intermediate_size);
-  const double vocab = real(model.vocab_size);
-  const double length = real(config.sequence_length());
-  const double rank = real(config.recipe.lora.rank);
+  const paper::RoughSizes sizes = paper::rough_sizes(
+      model, config.training.local_batch_size, config.sequence_length(), config.recipe.lora.rank);
   Bounds bounds;
-  // Keys and values are at most as wide as queries.
-  bounds.parameters = 2 * vocab * d + layers * (4 * d * q_width + 3 * d * middle + 2 * d) + d +
-                      layers * rank * (14 * d + 8 * q_width + 6 * middle);
-  bounds.rows = real(config.training.local_batch_size) * length;
-  const double kept = layers * (4 * d + 4 * q_width + 3 * middle + q_width + 2 * rank + 2);
-  bounds.row = 8 * (kept + vocab + 2);
+  bounds.parameters =
+      sizes.parameters + layers * real(config.recipe.lora.rank) * real(config.lora_widths());
+  bounds.rows = sizes.tokens;
+  bounds.row = 8 * (layers * sizes.in_block + sizes.behind);
   bounds.micro_steps = kIterations * real(config.micro_batches()) / real(config.recipe.ranks);
   // Forward, backward, and forward again where blocks are checkpointed.
-  bounds.flops =
-      bounds.micro_steps * bounds.rows * (8 * bounds.parameters + 16 * layers * length * q_width);
+  bounds.flops = bounds.micro_steps * (8 * bounds.rows * bounds.parameters + 4 * sizes.attention);
   return bounds;
 }
 

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "comm/mpi/job.h"
 #include "device/context.h"
+#include "paper/rough_sizes.h"
 #include "train/bound.h"
 #include "train/ranks.h"
 #include "train/strategy.h"
@@ -30,23 +31,16 @@ std::int64_t ranks_on_this_machine(const config::TrainConfig& config) {
 constexpr double kMostExact = 1e15;  // bytes; below it no term of the formula leaves 64 bits
 constexpr double kMostShown = 9e18;
 
-// The largest terms of the formula for all ranks, as a real number: it may be absurd. The letters
-// are those of estimate/activation_table.h.
+// The largest terms of the formula for all ranks, as a real number: it may be absurd.
 double rough_bytes(const config::TrainConfig& config, Work work) {
   const bool trains = work == Work::training;
   const nn::TransformerConfig& model = config.model;
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
-  const double d = real(model.hidden_size);
-  const double q_width = real(model.num_attention_heads) * real(model.head_dim());
-  const double kv_width = real(model.effective_kv_heads()) * real(model.head_dim());
-  const double block =
-      2 * d * q_width + 2 * d * kv_width + 3 * d * real(model.intermediate_size) + 2 * d;
-  const double table = real(model.vocab_size) * d;
-  const double parameters =
-      (model.tie_word_embeddings ? 1 : 2) * table + real(model.num_hidden_layers) * block + d;
+  const paper::RoughSizes sizes = paper::rough_sizes(
+      model, config.training.local_batch_size, config.sequence_length(), config.recipe.lora.rank);
   const double adapters =
       real(model.num_hidden_layers) * real(config.recipe.lora.rank) * real(config.lora_widths());
-  const double trained = config.recipe.has_lora() ? adapters : parameters;
+  const double trained = config.recipe.has_lora() ? adapters : sizes.parameters;
   const double element = real(
       static_cast<std::int64_t>(size_of(config.recipe.precision.param_dtype_for(DType::float32))));
   const auto states = static_cast<double>(config.recipe.optimizer.states());
@@ -57,18 +51,17 @@ double rough_bytes(const config::TrainConfig& config, Work work) {
   const double gradients = owns_gradients ? 1 / owners : 1;
   const double masters = element < 4 ? 1 / owners : 1;
   const double copies = 4 * (masters + (trains ? gradients + states / owners : 0)) * trained +
-                        (config.recipe.has_lora() ? element * parameters : 0);
+                        (config.recipe.has_lora() ? element * sizes.parameters : 0);
   const double ranks = real(config.recipe.ranks);
   const double held =
       config.recipe.strategy == optim::Strategy::fsdp
-          ? copies / real(config.recipe.shards()) + 2 * element * std::max(block, table)
+          ? copies / real(config.recipe.shards()) + 2 * element * std::max(sizes.block, sizes.table)
           : copies + (element < 4 ? element * trained : 0);
-  const double rows = real(config.training.local_batch_size) * real(config.sequence_length());
-  const double kept = 4 * d + 2 * q_width + 2 * kv_width + 3 * real(model.intermediate_size) +
-                      real(model.num_attention_heads) + 2 * real(config.recipe.lora.rank) + 2;
   const double blocks = trains ? real(model.num_hidden_layers) : 1;  // at a time
-  const double of_blocks = config.recipe.checkpoints_blocks() ? blocks * d + kept : blocks * kept;
-  const double activations = element * rows * (of_blocks + real(model.vocab_size) + 2);
+  const double of_blocks = config.recipe.checkpoints_blocks()
+                               ? blocks * real(model.hidden_size) + sizes.in_block
+                               : blocks * sizes.in_block;
+  const double activations = element * sizes.tokens * (of_blocks + sizes.behind);
   const double positions = 4 * real(model.max_position_embeddings) * real(model.head_dim());
   return ranks * (held + activations + positions);
 }
