@@ -75,6 +75,7 @@ struct SampleConfig {
 struct ExportConfig {
   std::string dtype = "float32";    ///< of the weights: float32, bfloat16, float16
   std::int64_t max_shard_size = 0;  ///< bytes of the weights in one file; 0 = all in one file
+  bool optimizer = false;           ///< masters and optimizer state too, in one file
 };
 
 /// A whole configuration. Everything in it has been checked.

@@ -1,10 +1,10 @@
 #include "strategies/model_files.h"
 
 #include "io/hf_folder_writer.h"
+#include "io/output_folder.h"
 #include "nn/lora.h"
 #include "tensor/cast.h"
 
-#include <optional>
 #include <utility>
 
 namespace fsdp::strategies {
@@ -36,6 +36,26 @@ void read_all(TrainedModel& trained, const io::SliceReader& reader,
   trained.changed();
 }
 
+// This rank's part of a checkpoint.
+void write_held(TrainedModel& trained, const std::filesystem::path& folder, Metadata metadata) {
+  metadata["optimizer_steps"] = std::to_string(trained.optimizer().steps());
+  if (trained.writer() < 0) return;
+  io::write_slices(folder, trained.writer(), trained.writers(), written_of(trained.state()),
+                   metadata);
+}
+
+// All ranks' parts, and then one file of them.
+void write_joined(TrainedModel& trained, const std::filesystem::path& folder, Metadata metadata) {
+  const std::filesystem::path parts = folder / "parts";
+  if (trained.is_first()) std::filesystem::create_directory(parts);
+  trained.barrier("save_full");  // the folder is there
+  write_held(trained, parts, std::move(metadata));
+  trained.barrier("save_full");  // every file is written and synced
+  if (!trained.is_first()) return;
+  io::SliceReader(parts).join(folder / io::kJoinedFile);
+  std::filesystem::remove_all(parts);
+}
+
 /// LoRA's, by path, on rank 0; they are small.
 std::map<std::string, Tensor> full_adapters(TrainedModel& trained) {
   std::map<std::string, Tensor> adapters;
@@ -54,13 +74,9 @@ std::map<std::string, Tensor> full_adapters(TrainedModel& trained) {
 
 void save_checkpoint(TrainedModel& trained, const io::CheckpointFolder& folder, std::int64_t step,
                      Metadata metadata) {
-  metadata["optimizer_steps"] = std::to_string(trained.optimizer().steps());
   if (trained.is_first()) folder.begin(step);
   trained.barrier("save");  // the folder is there
-  if (trained.writer() >= 0) {
-    io::write_slices(folder.temporary(step), trained.writer(), trained.writers(),
-                     written_of(trained.state()), metadata);
-  }
+  write_held(trained, folder.temporary(step), std::move(metadata));
   trained.barrier("save");  // every file is written and synced
   if (trained.is_first()) folder.publish(step);
   trained.barrier("save");  // it can be loaded
@@ -99,7 +115,7 @@ void load_full(TrainedModel& trained, const std::filesystem::path& folder) {
 }
 
 std::vector<std::string> save_full(TrainedModel& trained, const std::filesystem::path& folder,
-                                   io::HfExport how) {
+                                   io::HfExport how, std::optional<Metadata> state) {
   const AllocationScope as_temp(MemoryKind::temp);
   const double scale = trained.recipe().lora.scale();
   const std::map<std::string, Tensor> adapters = full_adapters(trained);
@@ -118,6 +134,7 @@ std::vector<std::string> save_full(TrainedModel& trained, const std::filesystem:
   trained.for_each_full_parameter([&](const std::string& path, const Tensor& full) {
     if (writer && !nn::is_lora(path)) writer->write(path, to_export(path, full));
   });
+  if (state) write_joined(trained, io::temporary_of(folder), std::move(*state));
   if (writer) missing = writer->publish();
   trained.barrier("save_full");  // the folder is there
   return missing;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,10 @@ Metadata load_parameters(TrainedModel& trained, const std::filesystem::path& fol
 void load_full(TrainedModel& trained, const std::filesystem::path& folder);
 /// A folder for Hugging Face's from_pretrained, which rank 0 writes. With LoRA, the adapters are
 /// merged into the weights.
+/// @param state  if given, io::kJoinedFile too: what a checkpoint with this metadata would hold, in
+///               one file that load_checkpoint() reads
 /// @return on rank 0: what the folder should have and lacks, one sentence each
 std::vector<std::string> save_full(TrainedModel& trained, const std::filesystem::path& folder,
-                                   io::HfExport how);
+                                   io::HfExport how, std::optional<Metadata> state = {});
 
 }  // namespace fsdp::strategies

@@ -4,7 +4,6 @@
 #include "comm/world.h"
 #include "io/sharded_checkpoint.h"
 #include "nn/generate.h"
-#include "strategies/model_files.h"
 #include "tensor/ops.h"
 #include "tensor/tree_sum.h"
 #include "train/bound.h"
@@ -38,9 +37,8 @@ void restore(optim::LossScaler& scaler, const strategies::Metadata& metadata,
 
 /// As the keys export.* say.
 io::HfExport export_of(const config::TrainConfig& config) {
-  const auto& [dtype, max_shard_size] = config.exported;
-  return {.dtype = dtype_named(dtype),
-          .max_shard_size = static_cast<std::uint64_t>(max_shard_size),
+  return {.dtype = dtype_named(config.exported.dtype),
+          .max_shard_size = static_cast<std::uint64_t>(config.exported.max_shard_size),
           .extras = config.extras};
 }
 
@@ -141,8 +139,11 @@ void RankTrainer::finish(RankResult& result) {
 void RankTrainer::export_model() {
   const std::string& folder = options_.export_folder;
   const std::string& saved = config_.checkpoint.folder;
+  std::optional<strategies::Metadata> state;
+  if (config_.exported.optimizer) state = metadata_after(config_.training.steps);
   try {
-    for (const std::string& missing : save_full(*trained_, folder, export_of(config_)))
+    for (const std::string& missing :
+         save_full(*trained_, folder, export_of(config_), std::move(state)))
       note("note: " + missing);
   } catch (const InputError& error) {
     const bool does_not_fit = dynamic_cast<const io::ValueTooLarge*>(&error) != nullptr;
@@ -364,13 +365,17 @@ void RankTrainer::save(std::int64_t steps_done) {
   if (config_.checkpoint.folder.empty()) return;
   check_parameters(steps_done);
   const io::CheckpointFolder folder(config_.checkpoint.folder);
+  save_checkpoint(*trained_, folder, steps_done, metadata_after(steps_done));
+  note(fmt::format("saved {}", folder.final(steps_done).string()));
+}
+
+strategies::Metadata RankTrainer::metadata_after(std::int64_t steps_done) const {
   strategies::Metadata metadata = describe_run(config_, data_, steps_done);
   if (config_.scales_loss()) {
     metadata[kSkipped] = std::to_string(skipped_);
     metadata.merge(scaler_.state());
   }
-  save_checkpoint(*trained_, folder, steps_done, std::move(metadata));
-  note(fmt::format("saved {}", folder.final(steps_done).string()));
+  return metadata;
 }
 
 std::string RankTrainer::fingerprint() {

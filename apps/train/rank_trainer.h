@@ -5,6 +5,7 @@
 
 #include "comm/decorators.h"
 #include "comm/process_group.h"
+#include "strategies/model_files.h"
 #include "train/evaluator.h"
 #include "train/ranks.h"
 #include "train/strategy.h"
@@ -75,6 +76,8 @@ class RankTrainer {
   /// The end of an error's sentence: that what was saved is good.
   std::string where_to_go_on() const;
   void save(std::int64_t steps_done);
+  /// What a checkpoint says beside its tensors.
+  strategies::Metadata metadata_after(std::int64_t steps_done) const;
   void finish(RankResult& result);
   void export_model();
   std::string fingerprint();

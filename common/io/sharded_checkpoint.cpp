@@ -47,7 +47,7 @@ std::uint32_t crc32_of(const Tensor& tensor) {
   return crc32_of({readable.raw(), readable.nbytes()});
 }
 
-int world_size_of(const fs::path& folder) {
+std::vector<fs::path> files_of(const fs::path& folder) {
   int world_size = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
@@ -60,8 +60,12 @@ int world_size_of(const fs::path& folder) {
     }
     world_size = found;
   }
-  if (world_size < 1) reject(folder, "holds no shard-*-of-*.safetensors");
-  return world_size;
+  std::vector<fs::path> files;
+  for (int rank = 0; rank < world_size; ++rank)
+    files.push_back(folder / file_name(rank, world_size));
+  if (files.empty() && fs::exists(folder / kJoinedFile)) files.push_back(folder / kJoinedFile);
+  if (files.empty()) reject(folder, "holds no shard-*-of-*.safetensors");
+  return files;
 }
 
 json read_index(const fs::path& file, const std::string& text) {
@@ -101,9 +105,8 @@ SliceReader::SliceReader(const fs::path& folder) : folder_(folder) {
     throw InputError(fmt::format(
         "{}: no such folder; a checkpoint is a folder step_N of shard files", folder.string()));
   }
-  const int world_size = world_size_of(folder);
-  for (int rank = 0; rank < world_size; ++rank) {
-    files_.emplace_back(folder / file_name(rank, world_size));
+  for (const fs::path& file : files_of(folder)) {
+    files_.emplace_back(file);
     add_file(files_.size() - 1);
   }
   for (auto& [name, whole] : tensors_) check_cover(name, whole);
@@ -206,19 +209,27 @@ void SliceReader::check(const std::vector<StateSlice>& slices,
   }
 }
 
+template <class Body>
+void SliceReader::for_each_piece(const std::string& name, DType dtype, const Part& part,
+                                 Body body) const {
+  constexpr std::int64_t kMost = std::int64_t{1} << 16;  // elements
+  const AllocationScope as_temp(MemoryKind::temp);
+  const Tensor buffer = Tensor::empty({std::min(kMost, part.numel)}, dtype, kCpu);
+  for (std::int64_t done = 0; done < part.numel; done += kMost) {
+    const Tensor piece = buffer.narrow(0, 0, std::min(kMost, part.numel - done));
+    files_[part.file].read_slice(name, done, piece);
+    body(piece);
+  }
+}
+
 void SliceReader::verify(int reader, int readers) const {
-  constexpr std::int64_t kChunk = std::int64_t{1} << 16;  // elements
   for (const auto& [name, whole] : tensors_) {
     for (const Part& part : whole.parts) {
       if (static_cast<int>(part.file) % readers != reader) continue;
-      AllocationScope as_temp(MemoryKind::temp);
-      const Tensor chunk = Tensor::empty({std::min(kChunk, part.numel)}, whole.dtype, kCpu);
       std::uint32_t crc = 0;
-      for (std::int64_t done = 0; done < part.numel; done += kChunk) {
-        const Tensor piece = chunk.narrow(0, 0, std::min(kChunk, part.numel - done));
-        files_[part.file].read_slice(name, done, piece);
+      for_each_piece(name, whole.dtype, part, [&](const Tensor& piece) {
         crc = crc32_of({piece.raw(), piece.nbytes()}, crc);
-      }
+      });
       if (crc != part.crc32) {
         reject(files_[part.file].path(),
                fmt::format("the data of \"{}\" is damaged", printable(name)));
@@ -239,6 +250,31 @@ void SliceReader::read(const std::vector<StateSlice>& slices) const {
                                    slice.values.narrow(0, from - slice.begin, to - from));
     }
   }
+}
+
+void SliceReader::join(const fs::path& file) const {
+  std::vector<SafetensorsWriter::Item> items;
+  json index = json::object();
+  for (const auto& [name, whole] : tensors_) {
+    std::uint32_t crc = 0;
+    for (const Part& part : whole.parts) {
+      const auto nbytes = part.numel * static_cast<z_off_t>(size_of(whole.dtype));
+      crc = static_cast<std::uint32_t>(crc32_combine(crc, part.crc32, nbytes));
+    }
+    items.push_back({name, whole.dtype, whole.shape});
+    index[name] = {{"shape", whole.shape}, {"begin", 0}, {"crc32", crc}};
+  }
+  std::map<std::string, std::string> all = metadata_;
+  all[kIndex] = index.dump();
+  all[kWorldSize] = "1";
+  all[kHeaderChecksum] = kNoChecksum;
+  SafetensorsWriter writer(file, std::move(items), all);
+  for (const auto& [name, whole] : tensors_) {
+    for (const Part& part : whole.parts) {
+      for_each_piece(name, whole.dtype, part, [&](const Tensor& piece) { writer.write(piece); });
+    }
+  }
+  writer.finish();
 }
 
 std::int64_t integer_of(const std::map<std::string, std::string>& metadata, const std::string& key,

@@ -32,8 +32,11 @@ void write_slices(const std::filesystem::path& folder, int rank, int world_size,
                   const std::vector<StateSlice>& slices,
                   const std::map<std::string, std::string>& metadata = {});
 
-/// All shard files of a folder, written at any W. Opening it reads only the headers, and verifies
-/// them.
+/// The name of a file that holds what all shard files of a folder hold.
+inline constexpr const char* kJoinedFile = "optimizer.safetensors";
+
+/// All shard files of a folder, written at any W, or else its joined file. Opening it reads only
+/// the headers, and verifies them.
 class SliceReader {
  public:
   /// Checks that all files of the set exist and agree in shapes and metadata, and that they cover
@@ -59,6 +62,9 @@ class SliceReader {
   void verify(int reader, int readers) const;
   /// Reads the slices into their values, each from as many files as needed.
   void read(const std::vector<StateSlice>& slices) const;
+  /// Writes one file with all tensors, each in its own shape, synced. Holds 256 KiB of them at a
+  /// time. What is damaged stays so, and is found when it is read.
+  void join(const std::filesystem::path& file) const;
 
  private:
   struct Part {
@@ -72,6 +78,9 @@ class SliceReader {
     DType dtype;
     std::vector<Part> parts;  // in order, without gap or overlap
   };
+  /// body(piece), for all elements of a part in order.
+  template <class Body>
+  void for_each_piece(const std::string& name, DType dtype, const Part& part, Body body) const;
   void add_file(std::size_t file);
   void check_cover(const std::string& name, Whole& whole) const;
 

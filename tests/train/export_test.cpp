@@ -5,6 +5,7 @@
 #include "io/file_io.h"
 #include "io/half_floats.h"
 #include "io/hf_folder.h"
+#include "io/sharded_checkpoint.h"
 #include "strategies/model_files.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
@@ -136,6 +137,54 @@ TEST_CASE("an export needs no more memory than gathering one unit", "[train][exp
       exporting[rank] = tracker.peak().total();
     });
     CHECK(exporting == gathering);
+  }
+}
+
+TEST_CASE("every strategy exports its state in one file, and any goes on from it",
+          "[train][export]") {
+  for (const char* format : {"float32", "bfloat16", "float16"}) {
+    const TemporaryFolder home;
+    const Words model = nano({std::string("--training.mixed_precision_param=") + format,
+                              "--optimizer.decay_norms=false", "--optimizer.name=adam"});
+    const auto trained = [&](const std::string& name, const char* strategy, int ranks, int steps,
+                             Words words) {
+      words.insert(words.end(), model.begin(), model.end());
+      words.insert(words.end(), {std::string("--parallel.strategy=") + strategy,
+                                 "--parallel.ranks=" + std::to_string(ranks),
+                                 "--training.steps=" + std::to_string(steps)});
+      RunOptions options;
+      if (steps == 2) options.export_folder = home / name;
+      return run_training(configure(words), some_text(), options).param_sha256;
+    };
+    const std::string expected = trained("", "single", 1, 4, {});
+    for (const auto& [strategy, ranks] : {std::pair("single", 1),
+                                          {"ddp", 2},
+                                          {"zero1", 3},
+                                          {"zero2", 4},
+                                          {"fsdp", 2},
+                                          {"fsdp", 3}}) {
+      const std::string name = strategy + std::to_string(ranks);
+      INFO(format << " " << name);
+      const fs::path steps = home / (name + "_steps"), saved = steps / "step_2";
+      const std::string into = "--checkpoint.folder=" + steps.string();
+      trained(name, strategy, ranks, 2, {"--export.optimizer=true", into});
+      // The parts are gone, and the one file has what they had.
+      CHECK_FALSE(fs::exists(home / name / "parts"));
+      const io::SliceReader parts(saved), joined(home / name);
+      CHECK(joined.names() == parts.names());
+      CHECK(joined.metadata().at("optimizer_steps") == "2");
+      joined.verify(0, 1);
+      const fs::path file = home / name / io::kJoinedFile;
+      CHECK(io::SafetensorsReader(file).entries().at("exp_avg/model.norm.weight").shape ==
+            Shape{16});
+      // It takes the place of the parts, for another strategy.
+      fs::remove_all(saved);
+      fs::create_directory(saved);
+      fs::copy(file, saved / io::kJoinedFile);
+      const bool is_fsdp = name.starts_with("fsdp");
+      const std::string end = trained("", is_fsdp ? "single" : "fsdp", is_fsdp ? 1 : 2, 4, {into});
+      if (ranks != 3) CHECK(end == expected);  // 3 ranks add up in another order
+    }
   }
 }
 
