@@ -129,6 +129,7 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"metrics.log_freq", &c.log_freq, "steps per progress line", range(1, 1e9)},
       {"metrics.wall_clock_breakdown", &c.wall_clock_breakdown,
        "with a progress line, how long the phases of its step took"},
+      {"metrics.tensorboard", &c.tensorboard, "folder for TensorBoard's event files; empty: none"},
       {"optimizer.name", &c.recipe.optimizer.name, "which one", one_of(ops::optimizer_names())},
       {"optimizer.lr", &c.schedule.lr, "the highest learning rate", range(0, 1e6)},
       {"lr_scheduler.kind", &c.schedule_kind, "of learning rate",

@@ -13,6 +13,7 @@
 #include "train/command_line.h"
 #include "train/evaluation.h"
 #include "train/evaluator.h"
+#include "train/event_file.h"
 #include "train/memory_check.h"
 #include "train/outputs.h"
 #include "train/run_state.h"
@@ -21,6 +22,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <functional>
@@ -108,6 +110,10 @@ void draw(const report::RunRecord& record, const std::filesystem::path& folder) 
   print_line(fmt::format("the last step: {}", (folder / kPicturePage).string()));
 }
 
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 /// Trains until the end, or until a signal. When the reader of the output has gone, the rest is
 /// neither printed nor trained; but what was trained is saved.
 RunResult train_until_stopped(const config::TrainConfig& config, const TokenData& data,
@@ -122,7 +128,12 @@ RunResult train_until_stopped(const config::TrainConfig& config, const TokenData
       is_closed = true;
     }
   };
+  std::optional<EventFile> events;
   options.on_step = [&](const StepReport& step) {
+    if (!config.tensorboard.empty()) {
+      if (!events) events.emplace(config.tensorboard, step.step - 1, seconds_since_1970());
+      events->add(step.step, scalars_of(step, config.recipe.clip > 0), seconds_since_1970());
+    }
     const bool is_due = step.step % config.log_freq == 0 || step.step == step.steps;
     if (is_due || step.validation_loss) {
       options.on_note(describe(step, config.recipe.clip > 0));
@@ -216,8 +227,12 @@ int train(const Plan& plan) {
   options.export_folder = whole_path(line.export_folder);
   const std::filesystem::path summary = whole_path(line.summary);
   const std::filesystem::path picture = whole_path(line.picture);
+  const std::filesystem::path events = io::resolved(config.tensorboard);
   report::RunRecord record = empty_record(config);
   if (line.summary) options.planned_files.push_back({"--summary", summary});
+  if (!config.tensorboard.empty()) {
+    options.planned_files.push_back({"metrics.tensorboard", events / "events"});
+  }
   if (line.picture) {
     options.planned_files.push_back({"--picture", picture / kPicturePage});
     options.planned_files.push_back({"--picture", picture / kPictureTrace});
