@@ -1,9 +1,9 @@
 """Takes a submission apart: a folder, a .zip or a .tar (.gz, .bz2, .xz). Only the course's files.
 
-What is taken: the files points.toml names, under tasks/taskN_x/, and answers.toml beside them.
-Regular files of at most 256 KiB; no links, no devices, no path that leads out, each file once.
-Everything else is reported and ignored. A file that is missing is reported; its task scores 0, and
-the rest is graded.
+What is taken: the files points.toml names, under tasks/taskN_x/, and answers.toml beside them. If
+they are not there: under taskN_x/ alone, or by their names. Regular files of at most 256 KiB; no
+links, no devices, no path that leads out, each file once. Everything else is reported and ignored.
+A file that is missing is reported; its task scores 0, and the rest is graded.
 
 A folder that holds nothing of this but one archive stands for that archive.
 
@@ -25,12 +25,16 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 MOST_BYTES = 256 << 10  # of one file
-MOST_ENTRIES = 2000  # of an archive or a folder
+MOST_ENTRIES = 50_000  # of an archive or a folder; a whole one after make test has 8,000
 MOST_TOTAL = 64 << 20  # bytes of an archive, unpacked
 MOST_DEPTH = 3  # folders around tasks/
 MOST_NOTES = 30
+MOST_ANSWERS = 16  # loose answers.toml; all are kept until the end
+MOST_STRANGERS = 5  # files that are not the course's, by name
 ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar", ".zip")
 _SILENT = {".DS_Store", "__MACOSX", "Thumbs.db", ".git"}
+# What lies below one of these is no loose file of the student's, whatever its name.
+_OF_THE_COURSE = {"apps", "build", "common", "docs", "solutions", "tasks", "tests", "writeup"}
 
 
 class UnpackError(Exception):
@@ -85,63 +89,110 @@ def name_of(path: Path) -> str:
 def take(entries: Iterable[Entry], wanted: list[str]) -> Submission:
     """The files of the course among `entries`."""
     found = Submission()
-    by_name: dict[str, str] = {}
-    for path in wanted:
-        name = PurePosixPath(path).name
-        by_name[name] = "" if name in by_name else path  # "": more than one is called so
-    seen: set[str] = set()
-    loose: list[tuple[str, Entry]] = []
+    taken = _Taken(wanted)
+    strangers: list[str] = []
     for count, entry in enumerate(entries):
         if count >= MOST_ENTRIES:
-            found.note(f"more than {MOST_ENTRIES} entries: the rest is ignored")
+            found.note(f"more than {MOST_ENTRIES} entries: the rest is ignored. Leave build/ out")
             break
-        parts = PurePosixPath(entry.path).parts
-        if entry.kind == "folder" or _SILENT & set(parts):
+        path = entry.path.replace("\\", "/")  # some programs for Windows write these
+        parts = PurePosixPath(path).parts
+        if not parts or entry.kind == "folder" or path.endswith("/") or _SILENT & set(parts):
             continue
-        if entry.path.startswith(("/", "\\")) or ".." in parts or "\\" in entry.path:
+        if path.startswith("/") or ".." in parts or ":" in parts[0]:
             found.note(f"{shown(entry.path)}: leads out of the submission; ignored")
-            continue
-        target = _target(parts, wanted)
-        if target is not None:
-            _take_one(found, seen, target, entry)
-        elif len(parts) == 1 and by_name.get(parts[0]):
-            loose.append((by_name[parts[0]], entry))
-        else:
-            found.note(f"{shown(entry.path)}: not a file of the course; ignored")
-    for target, entry in loose:
-        if target in seen:
-            found.note(f"{shown(entry.path)}: ignored, since {target} is there too")
-        else:
-            found.note(f"{shown(entry.path)}: taken for {target}")
-            _take_one(found, seen, target, entry)
+        elif not taken.add(parts, entry):
+            strangers.append(shown(entry.path))
+    taken.move_to(found, strangers)
+    if not found.files and not found.refused:
+        for path in filter(lambda path: path.endswith(ARCHIVES), strangers[:MOST_ENTRIES]):
+            found.note(f"{path}: an archive in the submission, which is not opened; submit the "
+                       "files that are in it")
+    for path in strangers[:MOST_STRANGERS]:
+        found.note(f"{path}: not a file of the course; ignored")
+    if len(strangers) > MOST_STRANGERS:
+        found.note(f"{len(strangers) - MOST_STRANGERS} more are not files of the course; ignored")
     return found
 
 
-def _target(parts: tuple[str, ...], wanted: list[str]) -> str | None:
-    for begin in range(min(len(parts), MOST_DEPTH + 1)):
-        path = "/".join(parts[begin:])
-        if path in wanted:
-            return path
-    return None
+@dataclass
+class _Found:
+    """A file that may be one of the course's, read where an archive can be read only once."""
+
+    shown: str
+    data: bytes = b""
+    why_not: str = ""
 
 
-def _take_one(found: Submission, seen: set[str], target: str, entry: Entry) -> None:
-    if target in seen:
-        found.files.pop(target, None)
-        found.refused[target] = "it is there more than once"
-        return
-    seen.add(target)
-    if entry.kind != "file":
-        found.refused[target] = ("it is a link; submit the file itself" if entry.kind == "link"
-                                 else "it is not a regular file")
-    elif entry.nbytes > MOST_BYTES:
-        found.refused[target] = f"it is larger than {MOST_BYTES >> 10} KiB"
-    else:
-        data = entry.read()  # type: ignore[operator]
-        if len(data) > MOST_BYTES:
-            found.refused[target] = f"it is larger than {MOST_BYTES >> 10} KiB"
+class _Taken:
+    """Candidates for the files of the course: the more of its path a file has, the sooner."""
+
+    def __init__(self, wanted: list[str]) -> None:
+        self._wanted = wanted
+        self._by_rank: list[dict[str, _Found]] = [{}, {}, {}]
+        self._answers: dict[tuple[str, ...], _Found] = {}  # by folder
+        self._tasks: dict[tuple[str, ...], set[str]] = {}  # whose files are loose in a folder
+
+    def add(self, parts: tuple[str, ...], entry: Entry) -> bool:
+        """False if it is none of them."""
+        folder, name = parts[:-1], parts[-1]
+        for begin in range(min(len(folder), MOST_DEPTH + 1)):
+            if "/".join(parts[begin:]) in self._wanted:
+                return self._put(0, "/".join(parts[begin:]), entry)
+        if len(folder) > MOST_DEPTH or _OF_THE_COURSE & set(folder):
+            return False
+        if (path := "/".join(("tasks", *parts[-2:]))) in self._wanted:
+            return self._put(1, path, entry)
+        named = [path for path in self._wanted if PurePosixPath(path).name == name]
+        if len(named) == 1:
+            self._tasks.setdefault(folder, set()).add(str(PurePosixPath(named[0]).parent))
+            return self._put(2, named[0], entry)
+        # answers.toml: of the task whose file lies there
+        if not named or folder in self._answers or len(self._answers) == MOST_ANSWERS:
+            return False
+        self._answers[folder] = _read(entry)
+        return True
+
+    def _put(self, rank: int, target: str, entry: Entry) -> bool:
+        candidates = self._by_rank[rank]
+        if target in candidates:
+            candidates[target] = _Found(shown(entry.path), why_not="it is there more than once")
         else:
-            found.files[target] = data
+            candidates[target] = _read(entry)
+        return True
+
+    def move_to(self, found: Submission, strangers: list[str]) -> None:
+        for folder, answers in self._answers.items():
+            tasks = self._tasks.get(folder, set())
+            if len(tasks) == 1:
+                self._by_rank[2].setdefault(f"{next(iter(tasks))}/answers.toml", answers)
+            else:
+                strangers.append(answers.shown)
+        for rank, candidates in enumerate(self._by_rank):
+            for target, each in candidates.items():
+                if target in found.files or target in found.refused:
+                    found.note(f"{each.shown}: ignored, since {target} is there too")
+                    continue
+                if rank > 0:
+                    found.note(f"{each.shown}: taken for {target}")
+                if each.why_not:
+                    found.refused[target] = each.why_not
+                else:
+                    found.files[target] = each.data
+
+
+def _read(entry: Entry) -> _Found:
+    found = _Found(shown(entry.path))
+    if entry.kind != "file":
+        found.why_not = ("it is a link; submit the file itself" if entry.kind == "link"
+                         else "it is not a regular file")
+        return found
+    data = b"" if entry.nbytes > MOST_BYTES else entry.read()  # type: ignore[operator]
+    if max(entry.nbytes, len(data)) > MOST_BYTES:
+        found.why_not = f"it is larger than {MOST_BYTES >> 10} KiB"
+    else:
+        found.data = data
+    return found
 
 
 # ------------------------------------------------------------------------------ where entries are
@@ -197,7 +248,7 @@ class _Bounded(io.RawIOBase):
         data = self._inner.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
         self._left -= len(data)
         if self._left < 0:
-            raise UnpackError(f"it unpacks to more than {MOST_TOTAL >> 20} MiB")
+            raise UnpackError(f"it unpacks to more than {MOST_TOTAL >> 20} MiB; leave build/ out")
         return data
 
 
@@ -263,14 +314,23 @@ def from_json(text: str, wanted: list[str]) -> Submission:
 
 def unpack(submission: Path, wanted: list[str], in_jail: object = None) -> Submission:
     """The files of `submission`. `in_jail(arguments, stdin)` runs this file jailed, for archives;
-    without it they are opened right here."""
+    without it they are opened right here. If nothing of the course is in it, the first note says
+    what should be."""
+    found = _unpacked(submission, wanted, in_jail)
+    if not found.files and not found.refused:
+        found.notes.insert(0, f"no file of the course was found: submit {wanted[0]}, or the file "
+                              "alone")
+    return found
+
+
+def _unpacked(submission: Path, wanted: list[str], in_jail: object) -> Submission:
     if submission.is_dir():
         found = take(entries_of_folder(submission), wanted)
         inner = None if found.files or found.refused else _only_archive(submission)
         if inner is None:
             return found
         # Gradescope unpacks a .zip only: what make submit writes arrives as one file in a folder.
-        inside = unpack(inner, wanted, in_jail)
+        inside = _unpacked(inner, wanted, in_jail)
         outside = [note for note in found.notes if not note.startswith(f"{shown(inner.name)}: ")]
         inside.notes[:0] = outside
         return inside
@@ -279,7 +339,7 @@ def unpack(submission: Path, wanted: list[str], in_jail: object = None) -> Submi
             raise UnpackError(f"{submission}: neither a file nor a folder, but a device or a pipe")
         raise UnpackError(f"{submission}: there is no such file or folder")
     if submission.stat().st_size > MOST_TOTAL:
-        raise UnpackError(f"{submission}: larger than {MOST_TOTAL >> 20} MiB")
+        raise UnpackError(f"{submission}: larger than {MOST_TOTAL >> 20} MiB; leave build/ out")
     if in_jail is None:
         return unpack_archive(submission.read_bytes(), wanted)
     with submission.open("rb") as file:

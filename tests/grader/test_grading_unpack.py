@@ -67,9 +67,76 @@ class Archives(unittest.TestCase):
     def test_a_loose_file_is_taken_by_its_name(self):
         found = unpack.unpack_archive(zipped([("forward.cpp", b"x"), ("answers.toml", b"y")]),
                                       WANTED)
-        self.assertEqual(found.files, {FORWARD: b"x"})
-        self.assertIn(f"forward.cpp: taken for {FORWARD}", found.notes)
+        self.assertEqual(found.files, {FORWARD: b"x", ANSWERS: b"y"})
+        self.assertEqual(found.notes, [f"forward.cpp: taken for {FORWARD}",
+                                       f"answers.toml: taken for {ANSWERS}"])
+        # Whose answers they are, only one file can say.
+        found = unpack.unpack_archive(zipped([("forward.cpp", b"x"), ("backward.cpp", b"z"),
+                                              ("answers.toml", b"y")]), WANTED)
+        self.assertEqual(found.files, {FORWARD: b"x", BACKWARD: b"z"})
         self.assertIn("answers.toml: not a file of the course; ignored", found.notes)
+
+    def test_backslashes_separate_folders(self):
+        for prefix in ("", "mine\\"):
+            data = zipped([(prefix + FORWARD.replace("/", "\\"), b"x"), ("tasks\\", b"")])
+            self.assertEqual(unpack.unpack_archive(data, WANTED).files, {FORWARD: b"x"})
+
+    def test_an_archive_made_inside_tasks(self):
+        for prefix in ("", "mine/", "a/b/"):
+            found = unpack.unpack_archive(zipped([(prefix + "task3_forward/forward.cpp", b"x"),
+                                                  (prefix + "task3_forward/answers.toml", b"y"),
+                                                  (prefix + "task4_backward/backward.cpp", b"z")]),
+                                          WANTED)
+            self.assertEqual(found.files, {FORWARD: b"x", ANSWERS: b"y", BACKWARD: b"z"})
+            self.assertIn(f"{prefix}task3_forward/forward.cpp: taken for {FORWARD}", found.notes)
+
+    def test_what_looks_alike_elsewhere_is_not_taken(self):
+        strangers = [("solutions/task3_forward/forward.cpp", b"s"), ("build/forward.cpp", b"b"),
+                     ("apps/course/skeletons/task3_forward/forward.cpp", b"k"),
+                     ("tasks/old/task3_forward/forward.cpp", b"o"),
+                     ("mine/old/forward.cpp", b"m")]
+        for order in (strangers + [(FORWARD, b"x")], [(FORWARD, b"x")] + strangers):
+            self.assertEqual(unpack.unpack_archive(zipped(order), WANTED).files, {FORWARD: b"x"})
+        found = unpack.unpack_archive(zipped(strangers[:4]), WANTED)
+        self.assertEqual(found.files, {})
+        twice = [("a/forward.cpp", b"x"), ("b/forward.cpp", b"y")]
+        self.assertIn("more than once",
+                      unpack.unpack_archive(zipped(twice), WANTED).refused[FORWARD])
+
+    def test_many_answers_cost_little(self):
+        files = [(f"{i}/answers.toml", bytes(200 << 10)) for i in range(100)]
+        found = unpack.unpack_archive(zipped([*files, (FORWARD, b"x"), ("./", b"")]), WANTED)
+        self.assertEqual(found.files, {FORWARD: b"x"})
+
+    def test_a_loose_file_is_taken_from_a_stream(self):
+        data = tarred(lambda archive: [add(archive, "forward.cpp", b"x"),
+                                       add(archive, "answers.toml", b"y"),
+                                       add(archive, "notes.txt", b"z")])
+        self.assertEqual(unpack.unpack_archive(data, WANTED).files, {FORWARD: b"x", ANSWERS: b"y"})
+
+    def test_a_whole_folder_after_make_test(self):
+        build = [(f"build/grade/file{i}.o", b"") for i in range(8000)]
+        found = unpack.unpack_archive(zipped([*build, (FORWARD, b"x"), ("__MACOSX/._x", b"")]),
+                                      WANTED)
+        self.assertEqual(found.files, {FORWARD: b"x"})
+        self.assertEqual(found.notes[-1], "7995 more are not files of the course; ignored")
+        self.assertEqual(len(found.notes), unpack.MOST_STRANGERS + 1)
+        many = [(f"x{i}", b"") for i in range(unpack.MOST_ENTRIES)]
+        found = unpack.unpack_archive(zipped([*many, (FORWARD, b"x")]), WANTED)
+        self.assertEqual(found.files, {})
+        self.assertIn("Leave build/ out", found.notes[0])
+
+    def test_an_archive_in_an_archive_is_refused_by_name(self):
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name) / "outer.zip"
+            inner = zipped([(FORWARD, b"x")])
+            path.write_bytes(zipped([("notes.txt", b""), ("hw/inner.zip", inner)]))
+            found = unpack.unpack(path, WANTED)
+            self.assertEqual(found.files, {})
+            self.assertEqual(found.notes[:2], [
+                f"no file of the course was found: submit {FORWARD}, or the file alone",
+                "hw/inner.zip: an archive in the submission, which is not opened; submit the files "
+                "that are in it"])
 
     def test_stray_files_are_reported_and_ignored(self):
         found = unpack.unpack_archive(zipped([(FORWARD, b"x"), ("tests/judge.cpp", b"z"),
@@ -148,9 +215,9 @@ class Folders(unittest.TestCase):
             folder = Path(name)
             (folder / "real").mkdir()
             (folder / "real" / "forward.cpp").write_bytes(b"x")
-            (folder / "tasks").mkdir()
-            os.symlink(folder / "real", folder / "tasks" / "task3_forward")
-            self.assertEqual(unpack.unpack(folder, WANTED).files, {})
+            (folder / "mine" / "tasks").mkdir(parents=True)
+            os.symlink(folder / "real", folder / "mine" / "tasks" / "task3_forward")
+            self.assertEqual(unpack.unpack(folder / "mine", WANTED).files, {})
 
     def test_a_missing_submission(self):
         with self.assertRaisesRegex(unpack.UnpackError, "no such file"):
