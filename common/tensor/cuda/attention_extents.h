@@ -7,6 +7,8 @@
 #include "device/cuda/launch.h"
 #include "tensor/cuda/attention.h"
 
+#include <cstdint>
+
 extern __shared__ __align__(256) unsigned char dynamic_shared_memory[];
 
 namespace fsdp::cuda {
@@ -44,14 +46,26 @@ inline float scale_of(const AttentionExtents& e) {
   return static_cast<float>(1 / sqrt(static_cast<double>(e.width)));
 }
 
-/// Starts a kernel that may need more shared memory than a block gets without asking.
-template <class... Expected, class... Actual>
+/// Bytes of shared memory that a block can have on every card: those of 8.6, 8.9 and 12.0 have no
+/// more.
+inline constexpr std::size_t kMostSharedMemory = 99 * 1024;
+
+/// Starts a kernel that may need more shared memory than a block gets without asking. Each
+/// thread asks once per kernel and device.
+template <auto kKernel, class... Actual>
 void launch_with_shared_memory(const char* name, dim3 grid, unsigned threads, std::size_t nbytes,
-                               Stream stream, void (*kernel)(Expected...), Actual... arguments) {
-  require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(nbytes)),
-          name);
-  launch(name, grid, threads, nbytes, stream, kernel, arguments...);
+                               Stream stream, Actual... arguments) {
+  thread_local std::uint64_t asked = 0;  // a bit for each of the first 64 devices
+  int device = 0;
+  require(cudaGetDevice(&device), name);
+  const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
+  if ((asked & bit) == 0) {
+    require(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(kMostSharedMemory)),
+            name);
+    asked |= bit;
+  }
+  launch(name, grid, threads, nbytes, stream, kKernel, arguments...);
 }
 
 /// The kernels of plain float32 arithmetic, for any format and width up to kWidestHead.

@@ -1,10 +1,12 @@
 /// @file
 /// @ingroup tensor
-/// Tiles of 32 rows in shared memory, widened to float32, for .cu files.
+/// Tiles of rows in shared memory, widened to float32, for .cu files.
 ///
-/// A block of 128 threads multiplies tiles. Eight neighboring lanes have two rows of the result,
-/// y and y + 16, and each of them the columns x, x + 8, x + 16 and x + 24 of scores. So what a row
-/// needs of its scores never leaves a warp. Of a head's columns a lane has every eighth four.
+/// A block of 128 threads multiplies tiles of 32 rows. Eight neighboring lanes have two rows of the
+/// result, y and y + 16, and each of them the columns x, x + 8, x + 16 and x + 24 of scores. So what
+/// a row needs of its scores never leaves a warp. Of a head's columns a lane has every eighth four,
+/// Groups of them. Of rows wider than 128 a tile has 16, and a lane half as much, so that four tiles
+/// fit the shared memory of every card.
 #pragma once
 
 #include "tensor/cuda/attention_extents.h"
@@ -16,9 +18,15 @@
 
 namespace fsdp::cuda::plain {
 
-inline constexpr int kTile = 32, kPlainThreads = 128;
-inline constexpr int kRows = 2, kColumns = 4;  // of scores, per thread
-inline constexpr int kScoreStride = kTile + 1;
+inline constexpr int kPlainThreads = 128;
+template <int Groups>
+inline constexpr int kTile = Groups == 8 ? 16 : 32;
+template <int Groups>
+inline constexpr int kRows = kTile<Groups> / 16;  // of scores, per thread
+template <int Groups>
+inline constexpr int kColumns = kTile<Groups> / 8;
+template <int Groups>
+inline constexpr int kScoreStride = kTile<Groups> + 1;
 
 /// Elements of a row in shared memory: whole fours, then four more, so that eight rows lie in
 /// different banks.
@@ -26,8 +34,9 @@ __host__ __device__ inline int stride_of(std::int64_t width) {
   return static_cast<int>((width + 3) / 4 * 4 + 4);
 }
 /// Bytes of `tiles` tiles of rows, `scores` tiles of scores, and two vectors.
-inline std::size_t shared_nbytes(std::int64_t width, int tiles, int scores) {
-  const int floats = kTile * (tiles * stride_of(width) + scores * kScoreStride + 2);
+template <int Groups>
+std::size_t shared_nbytes(std::int64_t width, int tiles, int scores) {
+  const int floats = kTile<Groups> * (tiles * stride_of(width) + scores * kScoreStride<Groups> + 2);
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
@@ -38,11 +47,11 @@ struct Lanes {
 };
 
 /// Rows [begin, end) of a tile from memory, where row 0 is at `from`; the others are zero.
-template <class T>
+template <int Groups, class T>
 __device__ void load_tile(float* tile, const T* from, std::int64_t row_stride, std::int64_t begin,
                           std::int64_t end, std::int64_t width) {
   const int stride = stride_of(width), fours = stride / 4 - 1;
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * fours; i += kPlainThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTile<Groups> * fours; i += kPlainThreads) {
     const int row = i / fours, column = 4 * (i % fours);
     const bool is_there = row >= begin && row < end;
     float values[4];
@@ -52,42 +61,45 @@ __device__ void load_tile(float* tile, const T* from, std::int64_t row_stride, s
 }
 
 /// scores[i][j] = row(i) of a · row column(j) of b.
-__device__ __forceinline__ void multiply_rows(float (&scores)[kRows][kColumns], const float* a,
+template <int Rows, int Columns>
+__device__ __forceinline__ void multiply_rows(float (&scores)[Rows][Columns], const float* a,
                                               const float* b, int stride) {
   const Lanes at;
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < kColumns; ++j) scores[i][j] = 0;
+  for (int i = 0; i < Rows; ++i) {
+    for (int j = 0; j < Columns; ++j) scores[i][j] = 0;
   }
   for (int d = 0; d < stride - 4; d += 4) {
-    float left[kRows][4], right[kColumns][4];
-    for (int i = 0; i < kRows; ++i) load_four(left[i], a + at.row(i) * stride + d, 4);
-    for (int j = 0; j < kColumns; ++j) load_four(right[j], b + at.column(j) * stride + d, 4);
-    for (int i = 0; i < kRows; ++i) {
-      for (int j = 0; j < kColumns; ++j) {
+    float left[Rows][4], right[Columns][4];
+    for (int i = 0; i < Rows; ++i) load_four(left[i], a + at.row(i) * stride + d, 4);
+    for (int j = 0; j < Columns; ++j) load_four(right[j], b + at.column(j) * stride + d, 4);
+    for (int i = 0; i < Rows; ++i) {
+      for (int j = 0; j < Columns; ++j) {
         for (int n = 0; n < 4; ++n) scores[i][j] = fmaf(left[i][n], right[j][n], scores[i][j]);
       }
     }
   }
 }
 
-/// Two rows of a tile of results: Groups fours of columns, every eighth.
+/// The rows of a lane in a tile of results: Groups fours of columns, every eighth.
 template <int Groups>
 struct Sums {
-  float values[kRows][Groups][4] = {};
+  float values[kRows<Groups>][Groups][4] = {};
 
   /// += weights · rows. Every lane that has these rows of weights must have written them.
   __device__ void add_product(const float* weights, const float* rows, int stride) {
     const Lanes at;
-    for (int k = 0; k < kTile; ++k) {
-      float weight[kRows];
-      for (int i = 0; i < kRows; ++i) weight[i] = weights[at.row(i) * kScoreStride + k];
+    for (int k = 0; k < kTile<Groups>; ++k) {
+      float weight[kRows<Groups>];
+      for (int i = 0; i < kRows<Groups>; ++i) {
+        weight[i] = weights[at.row(i) * kScoreStride<Groups> + k];
+      }
       FSDP_UNROLL
       for (int g = 0; g < Groups; ++g) {
         const int column = 4 * at.column(g);
         if (column >= stride - 4) continue;
         float row[4];
         load_four(row, rows + k * stride + column, 4);
-        for (int i = 0; i < kRows; ++i) {
+        for (int i = 0; i < kRows<Groups>; ++i) {
           for (int n = 0; n < 4; ++n) values[i][g][n] = fmaf(weight[i], row[n], values[i][g][n]);
         }
       }

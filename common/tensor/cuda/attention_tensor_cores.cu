@@ -155,10 +155,9 @@ void attention_tensor_cores(Stream stream, T* out, float* lse, const T* q, const
                             const AttentionExtents& e) {
   const std::int64_t tiles = tiles_of(e.length, kQueries) - (e.length - e.queries) / kQueries;
   with_way(e.width, {out, q, k, v}, [&](auto whole, auto columns) {
-    launch_with_shared_memory(
+    launch_with_shared_memory<forward_kernel<whole.value, columns.value, Element<T>>>(
         "attention", grid_of(e.batch, e.heads, tiles), kTensorThreads, kSharedNbytes<columns.value>,
-        stream, forward_kernel<whole.value, columns.value, Element<T>>, on_device(out), lse,
-        on_device(q), on_device(k), on_device(v), e, scale_of(e));
+        stream, on_device(out), lse, on_device(q), on_device(k), on_device(v), e, scale_of(e));
   });
 }
 

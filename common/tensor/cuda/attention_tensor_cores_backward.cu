@@ -307,16 +307,15 @@ void attention_backward_tensor_cores(Stream stream, T* dq, T* dk, T* dv, const T
       launch(kName, grid(e.heads, kRowsOfTerms), kTensorThreads, 0, stream, row_kernel<D, E>,
              on_device(dq), on_device(dout), on_device(out), lse, e);
     }
-    launch_with_shared_memory(kName, grid(e.kv_heads, of_keys::kKeys<D>), kTensorThreads,
-                              of_keys::kSharedNbytes<kIsWhole, D>, stream,
-                              key_kernel<kIsWhole, D, E>, on_device(dk), on_device(dv),
-                              on_device(dq), on_device(dout), on_device(out), lse, on_device(q),
-                              on_device(k), on_device(v), e, scale_of(e));
-    launch_with_shared_memory(kName, grid(e.heads, of_queries::kQueries), kTensorThreads,
-                              of_queries::kSharedNbytes<kIsWhole, D>, stream,
-                              query_kernel<kIsWhole, D, E>, on_device(dq), on_device(dout),
-                              on_device(out), lse, on_device(q), on_device(k), on_device(v), e,
-                              scale_of(e));
+    launch_with_shared_memory<key_kernel<kIsWhole, D, E>>(
+        kName, grid(e.kv_heads, of_keys::kKeys<D>), kTensorThreads,
+        of_keys::kSharedNbytes<kIsWhole, D>, stream, on_device(dk), on_device(dv), on_device(dq),
+        on_device(dout), on_device(out), lse, on_device(q), on_device(k), on_device(v), e,
+        scale_of(e));
+    launch_with_shared_memory<query_kernel<kIsWhole, D, E>>(
+        kName, grid(e.heads, of_queries::kQueries), kTensorThreads,
+        of_queries::kSharedNbytes<kIsWhole, D>, stream, on_device(dq), on_device(dout),
+        on_device(out), lse, on_device(q), on_device(k), on_device(v), e, scale_of(e));
   });
 }
 

@@ -70,8 +70,9 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+// Four addresses of 8 bytes, and so many blocks at once, take more registers than some cards have.
 template <class To, class From>
-__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
+__global__ void __launch_bounds__(kThreads, sizeof(To) + sizeof(From) > 8 ? 4 : kBlocksAtOnce)
     copy_kernel(To* out, const From* in, std::int64_t n, bool vectorized) {
   for_groups(n, vectorized, [=](auto group) {
     const auto from = load_raw<group.size>(in + group.begin);

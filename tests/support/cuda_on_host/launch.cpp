@@ -9,15 +9,15 @@
 namespace cuda_on_host {
 namespace {
 
-/// By kernel: the most dynamic shared memory that cudaFuncSetAttribute has allowed.
-std::map<const void*, std::size_t>& allowed_shared_memory() {
-  static auto& table = *new std::map<const void*, std::size_t>;
+/// By device and kernel: the most dynamic shared memory that cudaFuncSetAttribute has allowed.
+std::map<std::pair<int, const void*>, std::size_t>& allowed_shared_memory() {
+  static auto& table = *new std::map<std::pair<int, const void*>, std::size_t>;
   return table;
 }
 
 bool valid(const cudaLaunchConfig_t& config, const void* kernel) {
   const dim3 &grid = config.gridDim, &block = config.blockDim;
-  const auto allowed = allowed_shared_memory().find(kernel);
+  const auto allowed = allowed_shared_memory().find({config.stream->device, kernel});
   const std::size_t most =
       allowed == allowed_shared_memory().end() ? kSharedMemory : allowed->second;
   return grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.y < 65536 && grid.z < 65536 &&
@@ -69,6 +69,6 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int valu
   if (value < 0 || static_cast<std::size_t>(value) > kMostSharedMemory) {
     return report(cudaErrorInvalidValue);
   }
-  allowed_shared_memory()[kernel] = static_cast<std::size_t>(value);
+  allowed_shared_memory()[{current_device(), kernel}] = static_cast<std::size_t>(value);
   return report(cudaSuccess);
 }
