@@ -23,8 +23,12 @@ namespace fsdp::config {
 
 struct DataConfig {
   std::string path;             ///< a text file, a folder of sources, or a file of tokens
-  std::string format = "auto";  ///< auto, text, tokens; of both
+  std::string format = "auto";  ///< auto, text, tokens, uint16, uint32, bytes; of both
   std::string validation = {};  ///< what is evaluated on, like path; empty = nothing
+  std::string field = {};       ///< of .jsonl: where each line's text is
+
+  /// The file is kept in memory as it is; of text there are two bytes for each of its own.
+  bool is_tokens() const { return format == "tokens" || format.starts_with("uint"); }
 };
 
 struct TrainingConfig {

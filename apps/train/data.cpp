@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "io/file_io.h"
+#include "train/text_file.h"
 
 #include <fmt/format.h>
 
@@ -114,16 +115,17 @@ TokenData TokenData::open(const config::DataConfig& config, std::int64_t vocabul
   if (config.path.empty()) {
     reject("data.path", "nothing to train on; give a text file, a folder or a token file");
   }
-  return under("data.path", [&] { return open(config.path, config.format, vocabulary); });
+  return under("data.path", [&] { return open(config.path, config, vocabulary); });
 }
 
 TokenData TokenData::open_validation(const config::DataConfig& config, std::int64_t vocabulary,
                                      const std::string& key) {
-  return under(key, [&] { return open(config.validation, config.format, vocabulary); });
+  return under(key, [&] { return open(config.validation, config, vocabulary); });
 }
 
-TokenData TokenData::open(const std::string& name, const std::string& format,
+TokenData TokenData::open(const std::string& name, const config::DataConfig& how,
                           std::int64_t vocabulary) {
+  const std::string& format = how.format;
   const fs::path path = name;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -139,15 +141,21 @@ TokenData TokenData::open(const std::string& name, const std::string& format,
     reject(name, "is a device, whose text may have no end; give a file, a folder or a pipe");
   }
   if (fs::is_directory(status)) {
-    if (format == "tokens") reject(name, "is a folder; data.format tokens needs a file");
+    if (how.is_tokens())
+      reject(name, fmt::format("is a folder; data.format {} needs a file", format));
     return from_text(source_text(path), name, vocabulary);
   }
   const io::File file =
-      format == "tokens" ? io::File::open_to_read(path) : io::File::open_to_read_on(path);
-  if (format == "text" || (format == "auto" && !is_token_file(file))) {
-    return from_text(io::read_text(path), name, vocabulary);
+      how.is_tokens() ? io::File::open_to_read(path) : io::File::open_to_read_on(path);
+  if (!how.is_tokens() && (format != "auto" || !is_token_file(file))) {
+    const std::string bytes = io::read_text(path);
+    if (format == "bytes") return from_text(bytes, name, vocabulary);
+    check_is_text(bytes, name);
+    const bool is_lines = !how.field.empty() || (format == "auto" && path.extension() == ".jsonl");
+    return from_text(is_lines ? texts_of_lines(bytes, how.field, name) : bytes, name, vocabulary);
   }
-  Tokens tokens = read_token_file(file);
+  const std::size_t raw = format == "uint16" ? 2 : format == "uint32" ? 4 : 0;
+  Tokens tokens = raw == 0 ? read_token_file(file) : read_raw_tokens(file, raw);
   check_tokens(tokens, name, vocabulary);
   return {std::move(tokens), name, false};
 }

@@ -21,8 +21,8 @@ namespace fsdp::train {
 /// that are threads share one.
 class TokenData {
  public:
-  /// Text: the tokens are the bytes. Token file: see token_file.h. A folder: the text of all its
-  /// sources, see source_text().
+  /// Text: the tokens are the bytes, see text_file.h. Tokens: see token_file.h. A folder: the text
+  /// of all its sources, see source_text().
   /// @throws InputError naming key and file, and for a token outside [0, vocabulary) its position
   /// and value.
   static TokenData open(const config::DataConfig& config, std::int64_t vocabulary);
@@ -42,7 +42,7 @@ class TokenData {
   bool is_text() const { return is_text_; }
 
  private:
-  static TokenData open(const std::string& name, const std::string& format,
+  static TokenData open(const std::string& name, const config::DataConfig& how,
                         std::int64_t vocabulary);
   TokenData(Tokens tokens, std::string name, bool is_text)
       : tokens_(std::move(tokens)), name_(std::move(name)), is_text_(is_text) {}

@@ -70,7 +70,7 @@ double rough_bytes(const config::TrainConfig& config, Work work) {
 double data_bytes(const config::TrainConfig& config, const std::string& path) {
   std::error_code ignored;
   const auto nbytes = std::filesystem::file_size(path, ignored);
-  return ignored ? 0 : static_cast<double>(nbytes) * (config.data.format == "tokens" ? 1 : 3);
+  return ignored ? 0 : static_cast<double>(nbytes) * (config.data.is_tokens() ? 1 : 3);
 }
 
 // What is not read costs nothing.
@@ -242,7 +242,7 @@ void check_memory(const config::TrainConfig& config, const program::FreeMemory& 
   if (held + data <= most) return;
   const bool evaluates = work == Work::evaluation;
   if (data > held) {
-    const auto& [path, format, validation] = config.data;
+    const std::string &path = config.data.path, &validation = config.data.validation;
     const bool is_path = data_bytes(config, path) >= validation_bytes(config, work);
     throw InputError(fmt::format(
         "{}: {}: reading it takes {}, and there are {} ({}); use less data, or set "

@@ -35,9 +35,9 @@ template <class... Args>
 }
 
 template <class Token>
-std::vector<Token> read_tokens(const io::File& file, std::size_t count) {
-  std::vector<Token> tokens(count);
-  file.read(kHeaderBytes, std::as_writable_bytes(std::span(tokens)));
+std::vector<Token> read_tokens(const io::File& file, std::size_t begin) {
+  std::vector<Token> tokens((file.nbytes() - begin) / sizeof(Token));
+  file.read(begin, std::as_writable_bytes(std::span(tokens)));
   return tokens;
 }
 
@@ -79,9 +79,21 @@ Tokens read_token_file(const io::File& file) {
            count, layout->token_bytes, nbytes, present);
   }
   if (layout->token_bytes == sizeof(std::uint16_t)) {
-    return read_tokens<std::uint16_t>(file, present);
+    return read_tokens<std::uint16_t>(file, kHeaderBytes);
   }
-  return read_tokens<std::uint32_t>(file, present);
+  return read_tokens<std::uint32_t>(file, kHeaderBytes);
+}
+
+Tokens read_raw_tokens(const io::File& file, std::size_t token_bytes) {
+  if (file.nbytes() % token_bytes != 0) {
+    reject(file, "has {} bytes, which are no whole tokens of {}; set data.format to what it holds",
+           file.nbytes(), token_bytes);
+  }
+  if (is_token_file(file)) {
+    reject(file, "has the header of a token file; set data.format to tokens, or leave it out");
+  }
+  if (token_bytes == sizeof(std::uint16_t)) return read_tokens<std::uint16_t>(file, 0);
+  return read_tokens<std::uint32_t>(file, 0);
 }
 
 }  // namespace fsdp::train

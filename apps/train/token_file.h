@@ -29,4 +29,9 @@ bool is_token_file(const io::File& file);
 /// @throws InputError naming the file, the field of the header that is wrong, and the remedy.
 Tokens read_token_file(const io::File& file);
 
+/// A file of tokens alone, little-endian, as nanoGPT and llama2.c write it.
+/// @param token_bytes 2 or 4
+/// @throws InputError if its size is no multiple of that
+Tokens read_raw_tokens(const io::File& file, std::size_t token_bytes);
+
 }  // namespace fsdp::train

@@ -121,6 +121,112 @@ TEST_CASE("a token outside the vocabulary is named with its place", "[data]") {
              contains("a text: token 255 at position 2 is outside the vocabulary of 128"));
 }
 
+TEST_CASE("a file of tokens alone is read as data.format says", "[data]") {
+  const TemporaryFolder folder;
+  const std::string raw("\x01\x00\x00\x02\xff\xff\x00\x00", 8);
+  io::write_text_atomically(folder / "raw.bin", raw);
+  for (const auto& [format, expected] :
+       {std::pair<std::string, std::vector<std::int32_t>>{"uint16", {1, 512, 65535, 0}},
+        {"uint32", {33554433, 65535}},
+        {"bytes", {1, 0, 0, 2, 255, 255, 0, 0}}}) {
+    CAPTURE(format);
+    const TokenData data = TokenData::open({folder / "raw.bin", format}, 33554434);
+    CHECK(data.is_text() == (format == "bytes"));
+    std::vector<std::int32_t> read(static_cast<std::size_t>(data.size()));
+    data.copy(0, read);
+    CHECK(read == expected);
+  }
+  const auto complaint = [&](const char* format, std::int64_t vocabulary) {
+    return message_of<InputError>([&] {
+      TokenData::open({folder / "raw.bin", format}, vocabulary);
+    });
+  };
+  CHECK_THAT(complaint("uint16", 50304),
+             contains("token 65535 at position 2 is outside the vocabulary of 50304"));
+  CHECK_THAT(complaint("auto", 256),
+             contains("data.path: ") &&
+                 contains("is no text: byte 1 is NUL. If it holds tokens alone, as nanoGPT and "
+                          "llama2.c write them, set data.format to uint16 or uint32"));
+  CHECK_THAT(complaint("text", 256), contains("is no text: byte 1 is NUL"));
+  io::write_text_atomically(folder / "raw.bin", raw + "x");
+  CHECK_THAT(complaint("uint16", 65536), contains("has 9 bytes, which are no whole tokens of 2"));
+  TokenFile().write(folder / "raw.bin");
+  CHECK_THAT(complaint("uint16", 65536), contains("has the header of a token file"));
+}
+
+TEST_CASE("what is no text is refused with what it looks like", "[data]") {
+  using namespace std::string_literals;
+  const TemporaryFolder folder;
+  const auto complaint = [&](const std::string& bytes) {
+    io::write_text_atomically(folder / "file", bytes);
+    try {
+      TokenData::open({folder / "file", "auto"}, 256);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return ""s;
+  };
+  const std::string text(5000, 'a');
+  for (const auto& [begin, kind] :
+       {std::pair{"\x1f\x8b\b"s, "compressed by gzip; unpack it first"s},
+        {"BZh9"s, "compressed by bzip2"s},
+        {"\xfd\x37zXZ\0"s, "compressed by xz"s},
+        {"\x28\xb5\x2f\xfd"s, "compressed by zstd"s},
+        {"PK\x03\x04"s, "a zip archive"s},
+        {"\x93NUMPY\x01"s, "an array of NumPy; write its tokens alone"s},
+        {"PAR1"s, "a Parquet table"s},
+        {"ARROW1"s, "an Arrow table"s},
+        {"%PDF-1.7"s, "a PDF"s},
+        {"\x7f\x45LF"s, "a program; give the text to train on"s},
+        {"\x10\0\0\0\0\0\0\0{\"a\":"s, "weights in a safetensors file"s}}) {
+    CAPTURE(kind);
+    CHECK_THAT(complaint(begin + text), contains("is no text, but looks like " + kind));
+  }
+  // Umlauts are text in UTF-8. In Latin-1 they are no text, but one stray byte changes nothing.
+  CHECK(complaint("f\xc3\xbc\x72 \xe2\x82\xac \xf0\x9f\x98\x80").empty());
+  CHECK(complaint("one stray \xfc").empty());
+  CHECK(complaint(text + "\xfc\xfc\xfc\xfc").empty());  // four of 5000
+  CHECK_THAT(
+      complaint("f\xfc\x72 \xfc\x62" + text.substr(0, 900)),
+      contains("is no text in UTF-8: 2 bytes are no part of it, the first is byte 1. Convert"));
+  for (const std::string& wrong :
+       {"\xc0\x80"s, "\xe0\x80\x80"s, "\xed\xa0\x80"s, "\xf4\x90\x80\x80"s, "\xf0\x80\x80\x80"s,
+        "\xff\xff"s, "\xe2\x82"s, "\x80\x80"s}) {
+    CHECK_FALSE(complaint("a" + wrong + "b" + wrong + "c").empty());
+  }
+}
+
+TEST_CASE("the texts of a .jsonl file are those of a field", "[data]") {
+  const TemporaryFolder folder;
+  const auto open = [&](const std::string& lines, const std::string& field) {
+    io::write_text_atomically(folder / "lines.jsonl", lines);
+    const TokenData data = TokenData::open({.path = folder / "lines.jsonl", .field = field}, 256);
+    std::vector<std::int32_t> read(static_cast<std::size_t>(data.size()));
+    data.copy(0, read);
+    return std::string(read.begin(), read.end());
+  };
+  const std::string lines =
+      "{\"text\": \"one\", \"n\": 1}\n\n{\"text\": \"t\\u0077o\\n\", \"url\": \"x\"}\r\n";
+  CHECK(open(lines, "text") == "one\ntwo\n\n");
+  const auto complaint = [&](const std::string& all, const std::string& field) {
+    return message_of<InputError>([&] { open(all, field); });
+  };
+  CHECK_THAT(complaint(lines, ""),
+             contains("lines.jsonl:1: is JSON; name the field of the text by data.field (it has "
+                      "text)"));
+  CHECK_THAT(
+      complaint(lines, "url"),
+      contains("lines.jsonl:1: has no text in the field \"url\" of data.field; its texts are "
+               "text"));
+  CHECK_THAT(complaint(lines, "n"), contains("its texts are text"));
+  CHECK_THAT(complaint("{\"text\": \"a\"}\n{\"text\": ", "text"),
+             contains("lines.jsonl:2: is not JSON"));
+  CHECK_THAT(complaint("[]\n", "text"), contains("lines.jsonl:1: is no JSON object"));
+  io::write_text_atomically(folder / "lines.jsonl", lines);
+  const TokenData as_text = TokenData::open({folder / "lines.jsonl", "text"}, 256);
+  CHECK(as_text.size() == static_cast<std::int64_t>(lines.size()));
+}
+
 TEST_CASE("data that are not there are named", "[data]") {
   CHECK_THAT(message_of<InputError>([] {
                TokenData::open({"", "auto"}, 256);
