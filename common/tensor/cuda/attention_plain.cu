@@ -1,8 +1,8 @@
 // Causal attention in float32 arithmetic, after "FlashAttention" (Dao et al., 2022): tiles of 32
-// queries (16 of wide heads) meet tiles of as many keys in shared memory, and no matrix of scores exists. Flops: 2 products
-// of 2·32·32·D per pair of tiles forward; bytes: K and V once per tile of queries, out of the L2
-// cache. A thread loads 6 times 16 bytes for 32 fused multiply-adds, so shared memory limits it, at
-// about a third of what the arithmetic units could do.
+// queries (16 of wide heads) meet tiles of as many keys in shared memory, and no matrix of scores
+// exists. Flops: 2 products of 2·32·32·D per pair of tiles forward; bytes: K and V once per tile of
+// queries, out of the L2 cache. A thread loads 6 times 16 bytes for 32 fused multiply-adds, so
+// shared memory limits it, at about a third of what the arithmetic units could do.
 #include "tensor/cuda/attention_plain.h"
 
 namespace fsdp::cuda {

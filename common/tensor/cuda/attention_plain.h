@@ -3,10 +3,10 @@
 /// Tiles of rows in shared memory, widened to float32, for .cu files.
 ///
 /// A block of 128 threads multiplies tiles of 32 rows. Eight neighboring lanes have two rows of the
-/// result, y and y + 16, and each of them the columns x, x + 8, x + 16 and x + 24 of scores. So what
-/// a row needs of its scores never leaves a warp. Of a head's columns a lane has every eighth four,
-/// Groups of them. Of rows wider than 128 a tile has 16, and a lane half as much, so that four tiles
-/// fit the shared memory of every card.
+/// result, y and y + 16, and each of them the columns x, x + 8, x + 16 and x + 24 of scores. So
+/// what a row needs of its scores never leaves a warp. Of a head's columns a lane has every eighth
+/// four, Groups of them. Of rows wider than 128 a tile has 16, and a lane half as much, so that
+/// four tiles fit the shared memory of every card.
 #pragma once
 
 #include "tensor/cuda/attention_extents.h"
