@@ -110,13 +110,17 @@ void check_batch(const TrainConfig& config) {
 }
 
 void check_schedule(TrainConfig& config) {
-  const auto& [kind, lr, min_lr, warmup_steps, total_steps] = config.schedule;
+  const auto& [kind, lr, min_lr, warmup_steps, total_steps, decay_steps] = config.schedule;
   if (kind == optim::LrSchedule::Kind::constant) return;
   refuse_if(warmup_steps > total_steps, config, "lr_scheduler.warmup_steps",
             "is {}, but lr_scheduler.total_steps is {}: the rate would never reach optimizer.lr; "
             "use a shorter warm-up, or set lr_scheduler.total_steps to the length of the whole "
             "training",
             warmup_steps, total_steps);
+  refuse_if(config.schedule.is_stable() && warmup_steps + decay_steps > total_steps, config,
+            "lr_scheduler.decay_steps",
+            "is {}, and with a warm-up of {} more than lr_scheduler.total_steps {}; use at most {}",
+            decay_steps, warmup_steps, total_steps, total_steps - warmup_steps);
   refuse_if(min_lr > lr, config, "lr_scheduler.min_lr",
             "is {}, more than optimizer.lr {}; use at most that", min_lr, lr);
   if (config.schedule.decays() && config.training.steps > total_steps) {
@@ -185,6 +189,8 @@ void remark(TrainConfig& config) {
   idle(config.schedule.kind == optim::LrSchedule::Kind::constant,
        {"lr_scheduler.min_lr", "lr_scheduler.warmup_steps", "lr_scheduler.total_steps"},
        "with lr_scheduler.kind constant");
+  idle(!config.schedule.is_stable(), {"lr_scheduler.decay_steps"},
+       "without lr_scheduler.kind warmup_stable_linear, _sqrt or _cosine");
   idle(!config.model.rope_scaling.is_on(),
        {"model.rope_low_freq_factor", "model.rope_high_freq_factor", "model.rope_original_context"},
        "while model.rope_factor is 0");

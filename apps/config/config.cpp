@@ -23,6 +23,8 @@ const std::map<std::string, nn::TransformerConfig>& presets() {
       {"small", Model::small()},
       {"llama_124m", Model::llama_124m()},
       {"llama_2b", Model::llama_2b()},
+      {"llama2_debug", Model::llama2_debug()},
+      {"llama3_debug", Model::llama3_debug()},
       {"llama2_7b", Model::llama2_7b()},
       {"llama2_13b", Model::llama2_13b()},
       {"llama2_70b", Model::llama2_70b()},
@@ -136,11 +138,14 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"optimizer.lr", &c.schedule.lr, "the highest learning rate", range(0, 1e6)},
       {"lr_scheduler.kind", &c.schedule_kind, "of learning rate",
        one_of({"constant", "warmup_linear", "warmup_cosine", "warmup_log", "warmup_from_min",
-               "warmup_log_decay", "warmup_from_min_decay"})},
+               "warmup_log_decay", "warmup_from_min_decay", "warmup_stable_linear",
+               "warmup_stable_sqrt", "warmup_stable_cosine"})},
       {"lr_scheduler.min_lr", &c.schedule.min_lr, "start of warm-up, end of decay", range(0, 1e6)},
       {"lr_scheduler.warmup_steps", &c.schedule.warmup_steps, "of the warm-up", range(0, 1e9)},
       {"lr_scheduler.total_steps", &c.schedule.total_steps, "end of the decay; 0 = training.steps",
        range(0, 1e9)},
+      {"lr_scheduler.decay_steps", &c.schedule.decay_steps,
+       "of warmup_stable_*: the last so many; 0 = all after the warm-up", range(0, 1e9)},
       {"parallel.strategy", &c.recipe.strategy, "--strategy",
        one_of({"single", "ddp", "zero1", "zero2", "fsdp"})},
       {"parallel.ranks", &c.recipe.ranks, "W; --ranks", range(1, most_ranks)},
@@ -223,20 +228,65 @@ void read_model(TrainConfig& config) {
   }
 }
 
+// torchtitan's way to name the file is an option among the others.
+std::optional<std::filesystem::path> find_file(const std::optional<std::filesystem::path>& file,
+                                               std::vector<Setting>& words,
+                                               const Environment& environment) {
+  std::optional<std::filesystem::path> found = file;
+  for (const Setting& each : words) {
+    if (each.key != "job.config_file") continue;
+    if (!each.value || each.value->empty()) {
+      throw InputError("command line: job.config_file: is empty; give a path");
+    }
+    if (found && *found != *each.value) {
+      throw InputError(fmt::format(
+          "command line: job.config_file: is {}, but there is a configuration file already, {}; "
+          "give one",
+          printable(*each.value), found->string()));
+    }
+    found = *each.value;
+  }
+  std::erase_if(words, [](const Setting& each) { return each.key == "job.config_file"; });
+  if (!found && environment.config_file) return *environment.config_file;
+  return found;
+}
+
+// torchtitan gives its models room for the sequences that it trains on.
+void fit_to_sequence(TrainConfig& config) {
+  std::int64_t& most = config.model.max_position_embeddings;
+  const std::int64_t length = config.training.seq_len;
+  if (!config.titan.is_file || length <= most) return;
+  config.remarks.push_back(
+      fmt::format("{}: is {}, and so is model.max_position_embeddings, which is {} in {}",
+                  config.origin("training.seq_len"), length, most, config.preset));
+  most = length;
+}
+
 }  // namespace
 
-TrainConfig load_config(const std::optional<std::filesystem::path>& file,
+TrainConfig load_config(const std::optional<std::filesystem::path>& given_file,
                         const std::vector<std::string>& overrides,
                         const std::optional<std::filesystem::path>& deepspeed,
                         const ConfigUse& use) {
   TrainConfig config;
   config.is_modeled = use.is_modeled;
   const std::vector<Key> keys = keys_of(config, use.is_modeled ? kMostModeledRanks : kMostRanks);
+  foreign::Report own_report;
+  foreign::Report& report = use.report == nullptr ? own_report : *use.report;
+  std::vector<Setting> words = settings_of_words(with_values(overrides));
+  const auto file = find_file(given_file, words, use.environment);
   std::vector<Setting> settings;
   if (file) settings = settings_of_file(*file, keys);
-  for (Setting& each : settings_of_words(overrides)) settings.push_back(std::move(each));
+  for (Setting& each : words) settings.push_back(std::move(each));
   if (file) config.source = file->string();
-  if (use.translate) use.translate(settings);
+  TitanSurroundings around{.keys = keys,
+                           .file = file ? file->string() : "",
+                           .environment = use.environment,
+                           .is_modeled = use.is_modeled,
+                           .report = report,
+                           .warnings = config.remarks};
+  around.environment.is_deepspeed = deepspeed.has_value();
+  config.titan = config::translate(settings, around);
 
   // The sizes of the preset first, wherever it is named. A wrong name is refused in its turn.
   for (const Setting& each : settings) {
@@ -246,14 +296,24 @@ TrainConfig load_config(const std::optional<std::filesystem::path>& file,
   std::optional<DeepSpeedBase> base;
   if (deepspeed) {
     config.source = (file ? config.source + " and " : "") + deepspeed->string();
-    base.emplace(*deepspeed, config, keys, settings);
+    base.emplace(*deepspeed, config, keys, settings, report);
   }
   for (const Setting& each : settings) {
-    each.apply(keys);
-    config.origins[each.key] = each.origin;
-    if (base) base->check_agreement(each);
+    report.collect([&] {
+      each.apply(keys);
+      config.origins[each.key] = each.origin;
+      if (base) base->check_agreement(each);
+    });
+  }
+  report.check();
+  if (!use.is_modeled && !config.titan.selective.empty()) {
+    config.remarks.push_back(config.titan.selective +
+                             ": no activation is computed again here, which changes memory and "
+                             "time, and no number; --training.activation_checkpoint block computes "
+                             "all of them again");
   }
   if (!config.from.empty()) read_model(config);
+  fit_to_sequence(config);
   config.schedule.kind = optim::lr_schedule_kind(config.schedule_kind);
   if (config.schedule.total_steps == 0) config.schedule.total_steps = config.training.steps;
   for (const Key& key : keys) config.settings[key.name] = key.get();

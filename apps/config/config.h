@@ -5,6 +5,7 @@
 
 #include "base/printable.h"
 #include "config/keys.h"
+#include "config/titan_keys.h"
 #include "io/hf_folder.h"
 #include "nn/transformer.h"
 #include "optim/loss_scaler.h"
@@ -85,6 +86,7 @@ struct ExportConfig {
 /// A whole configuration. Everything in it has been checked.
 struct TrainConfig {
   std::string source = "(defaults)";  ///< the file or both files, named in messages
+  TitanKeys titan;                    ///< what was said in torchtitan's keys
   std::string preset = "tiny";
   std::string from;  ///< model.from: the Hugging Face folder to start from; empty = random weights
   bool is_modeled = false;  ///< as in ConfigUse
@@ -151,16 +153,17 @@ struct ConfigUse {
   /// The ranks are modeled: there may be a million, they have a host beside the device (so offload
   /// is allowed), and model.from may name a config.json alone.
   bool is_modeled = false;
-  /// Sees everything that was written, in order, before any of it is applied: another program's
-  /// spellings become ours here.
-  std::function<void(std::vector<Setting>& settings)> translate;
+  Environment environment = {};
+  /// Gets each key of the files with its decision, also if there are problems.
+  foreign::Report* report = nullptr;
 };
 
-/// Reads `file` (none: defaults only), then applies the overrides, each "--section.key=value" or
-/// "--section.key", "value". A DeepSpeed configuration counts like `file`, and before it.
-/// @throws InputError naming file and line (or the command line), key and remedy, for an unknown
-/// key, a wrong type, a value out of range, or values that do not fit together, such as those of
-/// two files. Of several, the one that comes first: in the file, then on the command line.
+/// Reads `file` (none: that of --job.config_file or of the environment, or defaults only), then
+/// applies the overrides, each "--section.key=value" or "--section.key", "value". A DeepSpeed
+/// configuration counts like `file`, and before it. The file and the overrides may be torchtitan's.
+/// @throws InputError with one problem per line, each naming file and line (or the command line),
+/// key and remedy: unknown keys, wrong types, and values out of range. If there is none, a value
+/// that does not fit to others, such as those of two files.
 TrainConfig load_config(const std::optional<std::filesystem::path>& file,
                         const std::vector<std::string>& overrides,
                         const std::optional<std::filesystem::path>& deepspeed = {},

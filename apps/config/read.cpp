@@ -31,6 +31,12 @@ toml::table parse(const std::string& text, const std::string& file) {
   }
 }
 
+// No whole number looks like it: 1.0 is "1.0".
+std::string shortest(double value) {
+  const std::string text = fmt::format("{}", value);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+
 }  // namespace
 
 std::vector<Setting> settings_of_file(const std::filesystem::path& file,
@@ -42,7 +48,11 @@ std::vector<Setting> settings_of_file(const std::filesystem::path& file,
   std::multimap<toml::source_position, Setting> settings;  // toml++ has them by name
   const auto add = [&](const std::string& key, const toml::node& node) {
     std::ostringstream printed;
-    printed << toml::node_view(node);
+    if (const auto* real = node.as_floating_point()) {
+      printed << shortest(real->get());
+    } else {
+      printed << toml::node_view(node);
+    }
     const toml::source_position place = node.source().begin;
     const std::string origin = fmt::format("{}:{}", file.string(), place.line);
     settings.insert({place, {key, origin, node.value_or(printed.str()), node.is_string()}});
@@ -56,7 +66,20 @@ std::vector<Setting> settings_of_file(const std::filesystem::path& file,
       add(std::string(name.str()) + (is_dotted ? " in quotes" : ""), node);
       continue;
     }
-    for (const auto& [key, value] : *table) add(section + std::string(key.str()), value);
+    const auto walk = [&](const toml::table& within, const std::string& prefix,
+                          const auto& self) -> void {
+      for (const auto& [key, value] : within) {
+        const toml::table* inner = value.as_table();
+        const std::string path = prefix + std::string(key.str());
+        const bool is_section = std::ranges::find(keys, path, &Key::name) == keys.end();
+        if (inner != nullptr && !inner->empty() && is_section) {
+          self(*inner, path + ".", self);
+        } else {
+          add(path, value);
+        }
+      }
+    };
+    walk(*table, section, walk);
   }
   std::vector<Setting> in_order;
   for (auto& [place, setting] : settings) in_order.push_back(std::move(setting));

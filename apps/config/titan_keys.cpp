@@ -2,16 +2,22 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "config/titan/given.h"
+#include "config/titan/rows.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cctype>
 #include <cstdlib>
 #include <utility>
+#include <variant>
 
 namespace fsdp::config {
+namespace titan {
 namespace {
+
+using foreign::Decision;
 
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);
@@ -19,291 +25,327 @@ std::optional<std::string> variable(const char* name) {
   return value;
 }
 
-constexpr std::int64_t kDefaultGpus = 8;  // of torchtitan's runner
-constexpr const char* kShard = "parallelism.data_parallel_shard_degree";
-constexpr const char* kReplicate = "parallelism.data_parallel_replicate_degree";
-constexpr const char* kMode = "activation_checkpoint.mode";
-constexpr const char* kRanks = "parallel.ranks";
-constexpr const char* kReplicas = "parallel.data_parallel_replicate_degree";
-constexpr const char* kCheckpoint = "training.activation_checkpoint";
+const Row* row_of(const std::string& key) { return foreign::find(rows(), key); }
 
-// What no memory depends on.
-bool is_passed_over(const std::string& key) {
-  const std::vector<std::string> sections = {"job.",          "profiling.",  "comm.",
-                                             "experimental.", "validation.", "fault_tolerance."};
-  const auto leads = [&](const std::string& section) { return key.starts_with(section); };
-  return std::ranges::any_of(sections, leads) || key == "training.dataset" ||
-         (key.starts_with("metrics.") && key != "metrics.log_freq");
-}
-
-std::optional<std::int64_t> number_of(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (stop != text.data() + text.size() || error != std::errc()) return std::nullopt;
-  return value;
-}
-
-std::int64_t number_in(const char* variable, const std::optional<std::string>& text,
-                       std::int64_t fallback) {
-  if (!text || text->empty()) return fallback;
-  const auto value = number_of(*text);
-  if (!value || *value < 1 || *value > 1'000'000) {
-    throw InputError(fmt::format(
-        "environment: {}: is {}, must be a whole number between 1 and "
-        "1000000; unset it, or set it to the number of {}",
-        variable, printable(*text), variable == std::string("NGPU") ? "GPUs of a node" : "nodes"));
-  }
-  return *value;
-}
-
-void refuse_other_dimensions(const TitanKeys& titan) {
-  const auto refuse = [&](const char* what, std::int64_t degree, const char* instead) {
-    const std::string key = fmt::format("parallelism.{}_parallel_degree", what);
-    if (degree == 1) return;
-    throw InputError(fmt::format(
-        "{}: is {}, but {} parallelism is not estimated: models are divided by data parallelism "
-        "alone here; set it to 1{}",
-        titan.origin(key), degree, what, instead));
+// The key that an older spelling stands for; itself if it is not one.
+std::string newest(const std::string& key) {
+  static const std::map<std::string, std::string> older = {
+      {"training.data_parallel_shard_degree", kShard},
+      {"training.data_parallel_degree", kShard},
+      {"training.data_parallel_replicate_degree", kReplicate},
+      {"training.enable_selective_ac", kMode},
+      {"training.compile", "compile.enable"},
+      {"checkpoint.enable_checkpoint", "checkpoint.enable"},
+      {"training.checkpoint_folder", "checkpoint.folder"},
+      {"training.checkpoint_interval", "checkpoint.interval"},
+      {"training.checkpoint_interval_type", "checkpoint.interval_type"},
+      {"training.warmup_steps", "lr_scheduler.warmup_steps"},
+      {"lr_scheduler.lr_min", "lr_scheduler.min_lr_factor"},
   };
-  refuse("tensor", titan.tensor, ", and raise parallelism.data_parallel_shard_degree instead");
-  refuse("pipeline", titan.pipeline, ", and raise parallelism.data_parallel_shard_degree instead");
-  refuse("context", titan.context, ", or shorten training.seq_len");
-  refuse("expert", titan.expert, "; the models here have no experts");
+  const auto found = older.find(key);
+  return found == older.end() ? key : found->second;
 }
 
-/// A setting in our words, and the key it was written with.
-struct Given {
-  Setting setting;
-  std::string key;
+std::string shown(const Setting& setting) {
+  const std::string text = printable(setting.value.value_or("missing"));
+  return setting.is_quoted.value_or(false) || text.empty() ? '"' + text + '"' : text;
+}
 
-  bool is_translated() const { return key != setting.key; }
-  bool is_on_command_line() const { return setting.origin == kCommandLine; }
+/// One translation, setting by setting.
+class Translator {
+ public:
+  Translator(TitanKeys& titan, const std::vector<Setting>& settings,
+             const TitanSurroundings& around)
+      : titan_(titan), around_(around), keys_(titan.keys()) {
+    const auto is_in_file = [](const Setting& each) { return each.origin != kCommandLine; };
+    const auto is_theirs = [&](const Setting& each) { return is_theirs_alone(each.key); };
+    const auto is_ours = [&](const Setting& each) {
+      return has_ours(each.key) && row_of(each.key) == nullptr;
+    };
+    std::vector<Setting> file;
+    std::ranges::copy_if(settings, std::back_inserter(file), is_in_file);
+    titan_.is_file = std::ranges::any_of(file, is_theirs) && std::ranges::none_of(file, is_ours);
+    has_titan_ = std::ranges::any_of(settings, is_theirs);
+    for (const Setting& each : settings) {
+      if (each.key == "model.name") own_[each.key] = each;  // wherever it stands
+    }
+  }
+
+  void take(Setting setting) {
+    if (setting.key == "training.enable_selective_ac") {  // before there was a mode
+      const bool is_on = setting.value == "true";
+      if (is_on || setting.value == "false") setting.value = is_on ? "selective" : "none";
+      setting.is_quoted.reset();
+    }
+    const Row* row = row_of(setting.key);
+    const bool is_in_file = setting.origin != kCommandLine;
+    const bool is_shared = has_ours(setting.key);
+    const bool counts_there = !is_shared || (titan_.is_file && is_in_file);
+    if (is_in_file) {
+      around_.report.accounts.push_back(
+          {.path = setting.key, .place = setting.origin, .value = shown(setting)});
+    }
+    if (row != nullptr && row->use == Row::Use::own) {
+      account(Decision::read, row->why, setting);
+      return take_own(setting, counts_there);
+    }
+    if (row == nullptr && !is_shared && knows_unknown(setting)) return;
+    if (row == nullptr || !counts_there) return give(setting, setting.key);
+    judge(setting, *row);
+  }
+
+  const Own& own() const { return own_; }
+  bool has_titan() const { return has_titan_; }
+  AllGiven& all() { return all_; }
+
+  void note() {
+    for (const auto& [place, why] : order_) {
+      const std::vector<std::string>& names = noted_.at({place, why});
+      std::string line = fmt::format("{}: {}: {}", place, fmt::join(names, ", "), why);
+      const std::string one = ": has no effect";
+      if (names.size() > 1) line.replace(line.find(one), one.size(), ": have no effect");
+      around_.warnings.push_back(line);
+    }
+  }
+
+ private:
+  bool has_ours(const std::string& key) const {
+    return std::ranges::find(around_.keys, key, &Key::name) != around_.keys.end();
+  }
+  bool is_theirs_alone(const std::string& key) const {
+    return row_of(key) != nullptr && !has_ours(key);
+  }
+
+  void account(Decision decision, const std::string& why, const Setting& setting) {
+    if (setting.origin == kCommandLine) return;
+    around_.report.accounts.back().decision = decision;
+    around_.report.accounts.back().why = why;
+  }
+
+  void give(Setting setting, const std::string& key) {
+    if (setting.origin != kCommandLine) around_.report.accounts.back().keys.push_back(setting.key);
+    all_.push_back({std::move(setting), key});
+  }
+
+  // Whether an unknown key has been reported; of another file or the command line, our keys are
+  // what is meant.
+  bool knows_unknown(const Setting& setting) {
+    if (!titan_.is_file || setting.origin == kCommandLine) return false;
+    std::vector<std::string> names;
+    for (const Row& each : rows()) names.push_back(each.path);
+    std::string meant = foreign::meant_by(rows(), setting.key);
+    if (meant.empty()) meant = nearest(setting.key, names);
+    const std::string why = fmt::format(
+        "unknown key {}; did you mean {}? unshard-estimate --keys torchtitan lists all",
+        printable(setting.key), meant);
+    account(Decision::unknown, why, setting);
+    around_.report.add_problem(setting.origin + ": " + why);
+    return true;
+  }
+
+  void judge(const Setting& setting, const Row& row) {
+    const foreign::Verdict verdict =
+        foreign::judge(row, setting.value.value_or(""), shown(setting));
+    account(verdict.decision, verdict.why, setting);
+    if (verdict.decision == Decision::refused) {
+      around_.report.add_problem(fmt::format("{}: {}: {}", setting.origin, row.path, verdict.why));
+    } else if (verdict.decision == Decision::noted) {
+      const bool is_in_file = setting.origin != kCommandLine;
+      const std::pair<std::string, std::string> group = {
+          is_in_file ? around_.file : setting.origin, verdict.why};
+      if (!noted_.contains(group)) order_.push_back(group);
+      noted_[group].push_back(printable(setting.key));
+    } else if (verdict.decision == Decision::read) {
+      Setting ours = setting;
+      ours.key = row.key;
+      if (!row.values.empty()) {
+        ours.value = verdict.value;
+        ours.is_quoted.reset();
+      }
+      give(std::move(ours), row.path);
+    }
+  }
+
+  // What is read together with others, or sets one key in other words.
+  void take_own(const Setting& setting, bool counts_there) {
+    Setting known = setting;
+    known.key = newest(setting.key);
+    const auto member = std::ranges::find(keys_, known.key, &Key::name);
+    if (member != keys_.end()) {
+      Key as_written = *member;
+      as_written.name = setting.key;
+      if (!around_.report.collect([&] { setting.apply({as_written}); })) return;
+      titan_.origins[known.key] = setting.origin;
+      titan_.written[known.key] = setting.key;
+    }
+    if (auto ours = in_our_words(known)) return give(std::move(*ours), setting.key);
+    if (!counts_there) return give(setting, setting.key);
+    if (setting.key != "model.name") own_[setting.key] = setting;
+  }
+
+  /// What a setting of torchtitan sets here, if it is one key. It counts where it stands.
+  std::optional<Setting> in_our_words(const Setting& theirs) {
+    const std::string value = theirs.value.value_or("");
+    if (theirs.key == "model.flavor") {
+      own_[theirs.key] = theirs;
+      const std::optional<std::string> preset = preset_of(own_, around_.report);
+      // The sizes of a wrong one do not matter: it is refused.
+      return Setting{"model.preset", theirs.origin, preset.value_or("tiny")};
+    }
+    if (theirs.key == kMode) {
+      return Setting{kCheckpoint, theirs.origin, value == "full" ? "block" : value};
+    }
+    if (theirs.key == kReplicate) return Setting{kReplicas, theirs.origin, value};
+    if (theirs.key == "optimizer.name") {
+      Setting ours = theirs;
+      std::ranges::transform(*ours.value, ours.value->begin(),
+                             [](unsigned char c) { return std::tolower(c); });
+      const std::vector<std::string> names = ops::optimizer_names();
+      if (std::ranges::find(names, *ours.value) == names.end()) ours.value = value;
+      return ours;
+    }
+    if (theirs.key == "training.global_batch_size" && value == "-1") {
+      return Setting{theirs.key, theirs.origin, "0"};
+    }
+    if (theirs.key == "training.global_batch_size") return theirs;
+    return std::nullopt;
+  }
+
+  TitanKeys& titan_;
+  const TitanSurroundings& around_;
+  std::vector<Key> keys_;
+  AllGiven all_;
+  Own own_;
+  bool has_titan_ = false;
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> noted_;
+  std::vector<std::pair<std::string, std::string>> order_;
 };
-using AllGiven = std::vector<Given>;
 
-const Given* last_of(const AllGiven& all, const std::string& key) {
-  const auto found = std::find_if(all.rbegin(), all.rend(),
-                                  [&](const Given& each) { return each.setting.key == key; });
-  return found == all.rend() ? nullptr : &*found;
-}
-
-std::optional<std::int64_t> number_of(const Given* given) {
-  if (given == nullptr || !given->setting.value) return std::nullopt;
-  return number_of(*given->setting.value);
-}
-
-/// What a setting of torchtitan sets here, if it is one key. It counts where it stands.
-std::optional<Setting> in_our_words(const Setting& titan) {
-  const std::string value = titan.value.value_or("");
-  if (titan.key == "model.flavor") {
-    const std::string size = value == "8B" ? "8b" : value == "70B" ? "70b" : "405b";
-    return Setting{"model.preset", titan.origin, "llama3_" + size};
-  }
-  if (titan.key == kMode)
-    return Setting{kCheckpoint, titan.origin, value == "full" ? "block" : value};
-  if (titan.key == kReplicate) return Setting{kReplicas, titan.origin, value};
-  return std::nullopt;
-}
-
-/// The last setting of a key in each of its spellings, in the file or on the command line.
-std::map<std::string, const Given*> last_by_spelling(const AllGiven& all, const std::string& key,
-                                                     bool on_command_line) {
-  std::map<std::string, const Given*> last;
-  for (const Given& each : all) {
-    if (each.setting.key == key && each.is_on_command_line() == on_command_line) {
-      last[each.key] = &each;
-    }
-  }
-  return last;
-}
-
-/// The command line beats the file, but in one place neither spelling beats the other.
-void refuse_contradictions(const AllGiven& all) {
-  for (const Given& each : all) {
-    if (!each.is_translated()) continue;
-    for (const auto& [spelling, other] :
-         last_by_spelling(all, each.setting.key, each.is_on_command_line())) {
-      const Given& last =
-          *last_by_spelling(all, each.setting.key, each.is_on_command_line()).at(each.key);
-      if (other->setting.value == last.setting.value) continue;
-      throw InputError(fmt::format("{}: {}: means {} {}, but {} ({}) is {}; give one of them",
-                                   last.setting.origin, last.key, last.setting.key,
-                                   last.setting.value.value_or(""), spelling, other->setting.origin,
-                                   printable(other->setting.value.value_or("missing"))));
-    }
-  }
-}
-
-/// With which options a later change of a key counts.
-std::vector<std::string> spellings_of(const AllGiven& all, const std::string& key) {
-  std::vector<std::string> names;
-  for (const auto& [spelling, given] : last_by_spelling(all, key, true)) names.push_back(spelling);
-  const Given* last = last_of(all, key);
-  if (names.empty() && last != nullptr) names.push_back(last->key);
-  return names;
-}
-
-// What the command line beats need not be possible.
-void refuse_selective(AllGiven& all) {
+// What the command line beats need not be known. Where nothing is, no block is computed again.
+void settle_selective(TitanKeys& titan, AllGiven& all, const Own& own) {
+  const auto is_selective = [](const Given& each) {
+    return each.setting.key == kCheckpoint && each.is_translated() &&
+           each.setting.value == "selective";
+  };
   const Given* last = last_of(all, kCheckpoint);
-  if (last != nullptr && last->is_translated() && last->setting.value == "selective") {
-    throw InputError(
-        fmt::format("{}: {}: is selective, but only whole blocks are computed again here; use none "
-                    "or full, which bound it from above and below",
-                    last->setting.origin, last->key));
+  const auto option = own.find("activation_checkpoint.selective_ac_option");
+  const std::string text =
+      option == own.end() ? "2, torchtitan's default" : printable(*option->second.value);
+  if (last != nullptr && is_selective(*last)) {
+    titan.selective = fmt::format("{}: {}: is selective ({})", last->setting.origin,
+                                  last->key, text);
   }
-  std::erase_if(all, [](const Given& each) {
-    return each.is_translated() && each.setting.value == "selective";
-  });
-}
-
-struct World {
-  std::int64_t ranks;
-  std::string origin;
-};
-
-// Who says how many ranks there are, if it is not parallel.ranks.
-std::optional<World> world_of(const TitanKeys& titan, const Given* ranks, std::int64_t replicas,
-                              const Environment& environment) {
-  if (ranks != nullptr && ranks->is_on_command_line()) return std::nullopt;
-  if (environment.ngpu || environment.nnodes) {
-    return World{number_in("NGPU", environment.ngpu, kDefaultGpus) *
-                     number_in("NNODES", environment.nnodes, 1),
-                 "NGPU x NNODES of the environment"};
-  }
-  const bool has_shards = titan.shard_degree > 0;
-  const bool is_override = has_shards && titan.origins.at(kShard) == kCommandLine;
-  if (ranks != nullptr && !is_override) return std::nullopt;
-  if (has_shards) return World{titan.shard_degree * replicas, titan.origin(kShard)};
-  if (!titan.is_given(kShard) && !titan.is_given(kReplicate)) return std::nullopt;
-  return World{kDefaultGpus, "NGPU, which is 8 unless set"};
-}
-
-// The command line beats a degree of the file; other contradictions are refused.
-void check_shards(TitanKeys& titan, const AllGiven& all, std::int64_t replicas,
-                  const Environment& environment, std::vector<std::string>& warnings) {
-  const Given* given = last_of(all, kRanks);
-  const std::int64_t ranks = number_of(given).value_or(1);
-  if (titan.shard_degree <= 0 || titan.shard_degree * replicas == ranks) return;
-  const bool is_override = given->is_on_command_line();
-  if (is_override && titan.origins.at(kShard) != kCommandLine) {
-    warnings.push_back(fmt::format("{}: is {}, but parallel.ranks {} of the command line beats it",
-                                   titan.origin(kShard), titan.shard_degree, ranks));
-    titan.shard_degree = -1;
-    titan.origins.erase(kShard);
-    return;
-  }
-  const bool is_environment = !is_override && (environment.ngpu || environment.nnodes);
-  throw InputError(fmt::format(
-      "{}: is {}, but {} ranks in {} replica{} leave {:.4g} shards each; use -1 for all, or set "
-      "{} to {}",
-      titan.origin(kShard), titan.shard_degree, ranks, replicas, replicas == 1 ? "" : "s",
-      static_cast<double>(ranks) / static_cast<double>(replicas),
-      is_environment ? "NGPU x NNODES" : fmt::format("{} ({})", kRanks, given->setting.origin),
-      titan.shard_degree * replicas));
-}
-
-void translate_world(TitanKeys& titan, AllGiven& all, const Environment& environment,
-                     std::vector<std::string>& warnings) {
-  const std::int64_t replicas = number_of(last_of(all, kReplicas)).value_or(1);
-  const auto add = [&](const char* key, std::string origin, std::string value) {
-    all.push_back({{key, std::move(origin), std::move(value)}, key});
-  };
-  std::vector<std::string>& names = titan.spellings[kRanks];
-  const Given* written = last_of(all, kRanks);
-  const auto world = world_of(titan, written, replicas, environment);
-  if (world) add(kRanks, world->origin, std::to_string(world->ranks));
-  check_shards(titan, all, replicas, environment, warnings);
-  const bool is_by_shards =
-      world && titan.shard_degree > 0 && world->origin == titan.origin(kShard);
-  if (!is_by_shards) names.emplace_back(kRanks);
-  if (titan.shard_degree > 0) names.emplace_back(kShard);
-  if (titan.is_given(kReplicate) || last_of(all, kReplicas) != nullptr) {
-    titan.spellings[kReplicas] = spellings_of(all, kReplicas);
-  }
-  if (environment.is_deepspeed || last_of(all, "parallel.strategy") != nullptr) return;
-  const std::int64_t ranks = number_of(last_of(all, kRanks)).value_or(1);
-  const bool is_titan = titan.is_given(kShard) || titan.is_given(kReplicate);
-  if (ranks == 1 && !is_titan) return;
-  const bool is_replicated = titan.shard_degree == 1 && replicas > 1;
-  add("parallel.strategy", "more than one rank and no parallel.strategy",
-      is_replicated ? "ddp" : "fsdp");
-  if (is_replicated) {
-    std::erase_if(all, [](const Given& each) { return each.setting.key == kReplicas; });
+  for (Given& each : all) {
+    if (is_selective(each)) each.setting.value = "none";
   }
 }
 
-void warn(const TitanKeys& titan, std::vector<std::string>& warnings) {
+void warn(const TitanKeys& titan, const TitanSurroundings& around) {
   if (titan.compiles) {
-    warnings.push_back(titan.origin("compile.enable") +
-                       ": compile mode is switched off: the estimate is that of the uncompiled "
-                       "training");
+    around.warnings.push_back(titan.origin("compile.enable") +
+                              ": compile mode is switched off: the " +
+                              (around.is_modeled ? "estimate is that of the uncompiled training"
+                                                 : "training is not compiled"));
   }
-  if (!titan.is_enabled) {
-    warnings.push_back(titan.origin("memory_estimation.enabled") +
-                       ": is false, but this program does nothing else than estimate");
+  if (!titan.is_enabled && around.is_modeled) {
+    around.warnings.push_back(titan.origin("memory_estimation.enabled") +
+                              ": is false, but this program does nothing else than estimate");
+  }
+  if (around.is_modeled) return;
+  for (const char* key : {"memory_estimation.enabled", "memory_estimation.disable_fake_mode"}) {
+    if (!titan.is_given(key)) continue;
+    around.warnings.push_back(titan.origin(key) +
+                              ": has no effect here: unshard-estimate estimates memory");
   }
 }
 
 }  // namespace
+}  // namespace titan
 
 Environment Environment::of_process() {
-  return {.ngpu = variable("NGPU"),
-          .nnodes = variable("NNODES"),
-          .config_file = variable("CONFIG_FILE")};
+  return {.ngpu = titan::variable("NGPU"),
+          .nnodes = titan::variable("NNODES"),
+          .config_file = titan::variable("CONFIG_FILE")};
+}
+
+std::string TitanKeys::origin(const std::string& key) const {
+  const auto found = written.find(key);
+  return origins.at(key) + ": " + (found == written.end() ? key : found->second);
 }
 
 std::vector<Key> TitanKeys::keys() {
-  const auto degree = range(1, 1e6);
   return {
-      {kShard, &shard_degree, "shards of a replica; -1 = all ranks", range(-1, 1e6)},
-      {kReplicate, &replicate_degree, "replicas of the shards", degree},
-      {"parallelism.tensor_parallel_degree", &tensor, "refused unless 1", degree},
-      {"parallelism.pipeline_parallel_degree", &pipeline, "refused unless 1", degree},
-      {"parallelism.context_parallel_degree", &context, "refused unless 1", degree},
-      {"parallelism.expert_parallel_degree", &expert, "refused unless 1", degree},
+      {titan::kShard, &shard_degree, "shards of a replica; -1 = all ranks", range(-1, 1e6)},
+      {titan::kReplicate, &replicate_degree, "replicas of the shards", range(1, 1e6)},
       {"memory_estimation.enabled", &is_enabled, "changes nothing here"},
       {"memory_estimation.disable_fake_mode", &disable_fake_mode,
        "real ranks on this machine, with bytes"},
       {"compile.enable", &compiles, "switched off, with a warning"},
-      {kMode, &checkpoint_mode, "full: training.activation_checkpoint block",
+      {titan::kMode, &checkpoint_mode, "full: training.activation_checkpoint block",
        one_of({"none", "full", "selective"})},
-      {"model.name", &name, "the family of model.flavor", one_of({"llama3"})},
-      {"model.flavor", &flavor, "model.preset llama3_8b, llama3_70b, llama3_405b",
-       one_of({"8B", "70B", "405B"})},
+      {"model.name", &name, "the family of model.flavor: llama3, llama2, llama"},
+      {"model.flavor", &flavor, "model.preset: debugmodel, 7B, 13B, 70B, 8B, 405B"},
   };
 }
 
-TitanKeys translate(std::vector<Setting>& settings, const Environment& environment,
-                    std::vector<std::string>& warnings) {
+TitanKeys translate(std::vector<Setting>& settings, const TitanSurroundings& around) {
   TitanKeys titan;
-  const std::vector<Key> keys = titan.keys();
-  AllGiven all;
-  for (Setting& each : settings) {
-    const std::string key = each.key;
-    if (std::ranges::find(keys, key, &Key::name) != keys.end()) {
-      each.apply(keys);
-      titan.origins[key] = each.origin;
-      if (auto ours = in_our_words(each)) all.push_back({std::move(*ours), key});
-    } else if (is_passed_over(key)) {
-      warnings.push_back(fmt::format("{}: {}: is passed over: no memory depends on it", each.origin,
-                                     printable(key)));
-    } else {
-      all.push_back({std::move(each), key});
-    }
-  }
+  titan::Translator translator(titan, settings, around);
+  for (Setting& each : settings) translator.take(std::move(each));
+  translator.note();
+  titan::AllGiven& all = translator.all();
   if (titan.shard_degree == 0) {
-    throw InputError(titan.origin(kShard) + ": is 0, must be -1 (all ranks) or a positive number");
+    around.report.add_problem(titan.origin(titan::kShard) +
+                              ": is 0, must be -1 (all ranks) or a positive number");
+    titan.shard_degree = -1;
   }
-  refuse_other_dimensions(titan);
-  refuse_contradictions(all);
-  refuse_selective(all);
-  titan.spellings[kCheckpoint] = spellings_of(all, kCheckpoint);
-  translate_world(titan, all, environment, warnings);
-  warn(titan, warnings);
+  around.report.collect([&] { titan::refuse_contradictions(all); });
+  titan::settle_selective(titan, all, translator.own());
+  titan.spellings[titan::kCheckpoint] = titan::spellings_of(all, titan::kCheckpoint);
+  titan::translate_parts(titan, all, translator.own(), around);
+  if (titan.is_file && !around.environment.is_deepspeed) {
+    titan::imply_defaults(titan, all, translator.own(), around);
+  }
+  if (around.is_modeled || translator.has_titan()) {
+    around.report.collect([&] {
+      titan::translate_world(titan, all, around.environment, translator.has_titan(),
+                             around.warnings);
+    });
+  }
+  titan::warn(titan, around);
   settings.clear();
-  for (Given& each : all) settings.push_back(std::move(each.setting));
+  for (titan::Given& each : all) settings.push_back(std::move(each.setting));
   return titan;
+}
+
+bool is_flag(const std::string& word) {
+  TitanKeys titan;
+  return std::ranges::any_of(titan.keys(), [&](const Key& key) {
+    return std::holds_alternative<bool*>(key.member) && word == "--" + key.name;
+  });
+}
+
+bool is_value_of(const std::string& option, const std::string& word) {
+  if (option.find('=') != std::string::npos || word.starts_with("--")) return false;
+  return !is_flag(option) || word == "true" || word == "false";
+}
+
+std::vector<std::string> with_values(const std::vector<std::string>& words) {
+  std::vector<std::string> complete;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const bool has_value = i + 1 < words.size() && is_value_of(words[i], words[i + 1]);
+    complete.push_back(is_flag(words[i]) && !has_value ? words[i] + "=true" : words[i]);
+  }
+  return complete;
+}
+
+std::string describe_titan_keys() {
+  TitanKeys titan;
+  std::string all;
+  for (const Key& key : titan.keys()) {
+    all += fmt::format("  --{:46} {:5} {} ({})\n", key.name, key.get(), key.meaning, key.values());
+  }
+  return all;
 }
 
 }  // namespace fsdp::config

@@ -1,8 +1,9 @@
 /// @file
 /// @ingroup config
-/// torchtitan's spellings of what a configuration says.
+/// torchtitan's spellings of what a configuration says. titan/rows.h has the table of its keys.
 #pragma once
 
+#include "config/foreign/report.h"
 #include "config/keys.h"
 
 #include <cstdint>
@@ -28,33 +29,55 @@ using Spellings = std::map<std::string, std::vector<std::string>>;
 
 /// The values of torchtitan's keys, and where each was given.
 struct TitanKeys {
+  bool is_file = false;  ///< the file is torchtitan's, so its defaults count
   std::int64_t shard_degree = -1;
   std::int64_t replicate_degree = 1;
-  std::int64_t tensor = 1;
-  std::int64_t pipeline = 1;
-  std::int64_t context = 1;
-  std::int64_t expert = 1;
   bool is_enabled = true;
   bool disable_fake_mode = false;
   bool compiles = false;
   std::string checkpoint_mode = "none";
   std::string name = "llama3";
   std::string flavor;
+  /// What says that activation checkpointing is selective, and its option, as a message begins;
+  /// empty: it is not. The configuration has none then, the upper bound.
+  std::string selective;
   std::map<std::string, std::string> origins;
+  std::map<std::string, std::string> written;  ///< the older spelling, by key, if that was used
   Spellings spellings;
 
   std::vector<Key> keys();
   bool is_given(const std::string& key) const { return origins.contains(key); }
-  /// "tiny.toml:12: parallelism.tensor_parallel_degree"
-  std::string origin(const std::string& key) const { return origins.at(key) + ": " + key; }
+  /// "tiny.toml:12: parallelism.data_parallel_shard_degree"
+  std::string origin(const std::string& key) const;
+};
+
+/// What a translation needs to know, and where it reports.
+struct TitanSurroundings {
+  const std::vector<Key>& keys;  ///< ours
+  std::string file;              ///< "" = none
+  Environment environment;
+  bool is_modeled;
+  foreign::Report& report;             ///< gets each key of the file, and what is refused
+  std::vector<std::string>& warnings;  ///< what was switched off, noted, or filled in
 };
 
 /// Replaces each of torchtitan's settings by ours, where it stood: so the command line beats the
 /// file in either spelling.
-/// @param warnings gets what was switched off, passed over, or beaten by the command line
-/// @throws InputError for what this program cannot estimate, and for two spellings of one key that
-/// contradict each other in the same place.
-TitanKeys translate(std::vector<Setting>& settings, const Environment& environment,
-                    std::vector<std::string>& warnings);
+///
+/// A file is torchtitan's if it has a key that only torchtitan has, and none that only we have.
+/// Then its keys mean what they mean there, and torchtitan's defaults count where it is silent.
+/// @throws InputError for two spellings of one key that contradict each other in the same place,
+/// and for numbers of ranks that do.
+TitanKeys translate(std::vector<Setting>& settings, const TitanSurroundings& around);
+
+/// Whether a word is a flag of torchtitan, such as --compile.enable, which needs no value.
+bool is_flag(const std::string& word);
+/// Whether `word`, which follows `option`, is its value.
+bool is_value_of(const std::string& option, const std::string& word);
+/// The words of a command line, with "=true" after each flag of torchtitan that has no value.
+std::vector<std::string> with_values(const std::vector<std::string>& words);
+
+/// torchtitan's keys that are often given on a command line, one per line, for --help.
+std::string describe_titan_keys();
 
 }  // namespace fsdp::config

@@ -2,6 +2,8 @@
 
 #include "base/check.h"
 #include "comm/mpi/job.h"
+#include "config/explain.h"
+#include "estimate/second_opinion.h"
 #include "plan/quantity.h"
 #include "program/command_line/option_parser.h"
 #include "train/launch.h"
@@ -31,7 +33,7 @@ void take_file(CommandLine& line) {
     }
     overrides.push_back(word);
     const bool takes_next =
-        i + 1 < line.overrides.size() && is_value_of(word, line.overrides[i + 1]);
+        i + 1 < line.overrides.size() && config::is_value_of(word, line.overrides[i + 1]);
     if (takes_next) overrides.push_back(line.overrides[++i]);
   }
   line.overrides = std::move(overrides);
@@ -41,6 +43,7 @@ void refuse_empty_paths(const CommandLine& line) {
   for (const auto& [name, value] : {std::pair("--config", line.config),
                                     {"--deepspeed", line.deepspeed},
                                     {"--html", line.html},
+                                    {"--explain", line.explain},
                                     {"--svg", line.planner.svg}}) {
     if (value && value->empty()) throw InputError(fmt::format("{}: is empty; give a path", name));
   }
@@ -83,6 +86,11 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.add_number("--rank", line.rank, 0, 1'000'000, "whose memory it is");
   options.add_number("--round-to", line.round_to, 1, 1 << 21,
                      "round every size up to a multiple of so many bytes; CUDA does to 512");
+  options.add_text("--explain", line.explain,
+                   "print each key of this file (TOML, or DeepSpeed's JSON), what becomes of it, "
+                   "and the value used");
+  options.add_choice("--keys", line.keys, config::foreign_formats(),
+                     "print the table of a format's keys");
   options.add_flag("--figures", line.figures,
                    "print the figures of the source documents beside ours, with the reasons");
   options.add_flag("--worksheet", line.worksheet,
@@ -95,6 +103,9 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
       options.exclude(name, mode);
     }
   }
+  for (const char* file : {"--config", "--deepspeed", "--keys", "--figures", "--worksheet"}) {
+    options.exclude("--explain", file);
+  }
   options.exclude("--figures", "--format");
   for (const char* other : {"--format", "--memory", "--figures", "--plan", "--largest",
                             "--which-strategy", "--sweep"}) {
@@ -103,8 +114,8 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   for (const char* chooses : {"--plan", "--which-strategy"}) options.exclude("--strategy", chooses);
   options.set_footer(
       "Every key of the training's configuration can be given as --section.key VALUE "
-      "(unshard-train --help lists them), and these of torchtitan:\n" +
-      describe_titan_keys() +
+      "(unshard-train --help lists them), and these of torchtitan (--keys torchtitan lists all):\n" +
+      config::describe_titan_keys() +
       "\nEnvironment: NGPU x NNODES is the number of ranks, CONFIG_FILE the file.\n"
       "Exit codes: 0 estimate and formula agree, 1 they differ or memory ran out, 2 wrong input.");
   options.keep_unknown_words();
@@ -121,15 +132,20 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   return line;
 }
 
-EstimatorConfig configure(const CommandLine& line) {
+std::vector<std::string> words_of(const CommandLine& line) {
   std::vector<std::string> words = train::words_of_launch();
   for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
   words.insert(words.end(), line.overrides.begin(), line.overrides.end());
-  EstimatorConfig config =
-      load_estimator_config(line.config, words, config::Environment::of_process(), line.deepspeed);
+  return words;
+}
+
+EstimatorConfig configure(const CommandLine& line) {
+  EstimatorConfig config = load_estimator_config(
+      line.config, words_of(line), config::Environment::of_process(), line.deepspeed);
   take_short_forms(line, config);
   train::check_launch(config.train);
   config.rank = line.rank;
+  bound_selective(config);
   config.granularity = static_cast<std::size_t>(line.round_to);
   if (line.memory) {
     const std::int64_t nbytes = plan::parse_bytes("--memory", *line.memory);

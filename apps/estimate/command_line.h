@@ -24,6 +24,8 @@ struct CommandLine {
   std::optional<std::string> memory;               ///< "80GB" of a device
   int rank = 0;
   int round_to = 1;
+  std::optional<std::string> explain;  ///< print what becomes of each key of this file instead
+  std::string keys;                    ///< print the table of this format's keys instead
   bool figures = false;    ///< print the source documents' figures instead
   bool worksheet = false;  ///< print the book's worksheet instead
   plan::PlannerLine planner;
@@ -34,5 +36,7 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv);
 
 /// The configuration that a command line and the environment describe. @throws InputError.
 EstimatorConfig configure(const CommandLine& line);
+/// The words of a configuration, in which a short form is its key.
+std::vector<std::string> words_of(const CommandLine& line);
 
 }  // namespace fsdp::estimate

@@ -7,23 +7,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <utility>
-#include <variant>
 
 namespace fsdp::estimate {
 namespace {
-
-// torchtitan's flags need no value: --memory_estimation.disable_fake_mode.
-std::vector<std::string> with_values(const std::vector<std::string>& words) {
-  std::vector<std::string> complete;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const bool has_value = i + 1 < words.size() && is_value_of(words[i], words[i + 1]);
-    complete.push_back(is_flag(words[i]) && !has_value ? words[i] + "=true" : words[i]);
-  }
-  return complete;
-}
 
 // Whether the command line sets the same in our spelling.
 bool is_beaten(const config::TitanKeys& titan, const std::string& key,
@@ -51,18 +39,6 @@ void add_settings(config::TitanKeys& titan, config::TrainConfig& config) {
 }
 
 }  // namespace
-
-bool is_flag(const std::string& word) {
-  config::TitanKeys titan;
-  return std::ranges::any_of(titan.keys(), [&](const config::Key& key) {
-    return std::holds_alternative<bool*>(key.member) && word == "--" + key.name;
-  });
-}
-
-bool is_value_of(const std::string& option, const std::string& word) {
-  if (option.find('=') != std::string::npos || word.starts_with("--")) return false;
-  return !is_flag(option) || word == "true" || word == "false";
-}
 
 std::string EstimatorConfig::option(const std::string& key, const std::string& value) const {
   const auto found = spellings.find(key);
@@ -99,31 +75,14 @@ EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>
                                       const config::Environment& environment,
                                       const std::optional<std::filesystem::path>& deepspeed) {
   EstimatorConfig config;
-  config::TitanKeys titan;
-  config::Environment around = environment;
-  around.is_deepspeed = deepspeed.has_value();
-  const auto translate_all = [&](std::vector<config::Setting>& settings) {
-    titan = config::translate(settings, around, config.warnings);
-  };
-  const bool reads_variable = !file && environment.config_file;
-  config.train = config::load_config(
-      reads_variable ? std::filesystem::path(*environment.config_file) : file, with_values(words),
-      deepspeed, {.is_modeled = true, .translate = translate_all});
+  config.train = config::load_config(file, words, deepspeed,
+                                     {.is_modeled = true, .environment = environment});
+  config::TitanKeys& titan = config.train.titan;
   config.is_real = titan.disable_fake_mode;
   config.spellings = titan.spellings;
   add_settings(titan, config.train);
-  const std::vector<std::string>& remarks = config.train.remarks;
-  config.warnings.insert(config.warnings.end(), remarks.begin(), remarks.end());
+  config.warnings = config.train.remarks;
   return config;
-}
-
-std::string describe_titan_keys() {
-  config::TitanKeys titan;
-  std::string all;
-  for (const config::Key& key : titan.keys()) {
-    all += fmt::format("  --{:46} {:5} {} ({})\n", key.name, key.get(), key.meaning, key.values());
-  }
-  return all;
 }
 
 }  // namespace fsdp::estimate

@@ -54,12 +54,4 @@ EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>
                                       const config::Environment& environment,
                                       const std::optional<std::filesystem::path>& deepspeed = {});
 
-/// Whether a word is a flag of torchtitan, such as --compile.enable, which needs no value.
-bool is_flag(const std::string& word);
-/// Whether `word`, which follows `option`, is its value.
-bool is_value_of(const std::string& option, const std::string& word);
-
-/// torchtitan's keys, one per line, for --help.
-std::string describe_titan_keys();
-
 }  // namespace fsdp::estimate

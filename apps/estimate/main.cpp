@@ -1,5 +1,6 @@
 // unshard-estimate: how much memory a training takes, and why.
 #include "comm/world.h"
+#include "config/explain.h"
 #include "estimate/command_line.h"
 #include "estimate/estimate.h"
 #include "estimate/figures.h"
@@ -36,6 +37,20 @@ int show_figures() {
   return 0;
 }
 
+int show_explanation(const CommandLine& line) {
+  const config::Explanation made =
+      config::explain(*line.explain, words_of(line),
+                      {.is_modeled = true, .environment = config::Environment::of_process()});
+  program::print_line(made.text);
+  if (!made.problems.empty()) throw InputError(made.problems);
+  return 0;
+}
+
+int show_keys(const std::string& format) {
+  program::print_line(config::describe_format(format));
+  return 0;
+}
+
 int show_worksheet(const EstimatorConfig& config) {
   const Worksheet sheet = make_worksheet(config);
   program::print_line(to_text(sheet));
@@ -69,12 +84,14 @@ int run(int argc, char** argv) {
   std::optional<EstimatorConfig> config;
   in_every_process([&] {
     line = read_command_line(argc, argv);
-    if (!line || line->figures) return;
+    if (!line || line->figures || line->explain || !line->keys.empty()) return;
     config = configure(*line);
     if (line->html && process_rank() == 0) io::probe_file(*line->html);
   });
   if (!line) return 0;
   if (line->figures) return process_rank() == 0 ? show_figures() : 0;
+  if (line->explain) return process_rank() == 0 ? show_explanation(*line) : 0;
+  if (!line->keys.empty()) return process_rank() == 0 ? show_keys(line->keys) : 0;
   if (line->worksheet) return process_rank() == 0 ? show_worksheet(*config) : 0;
   if (line->planner.is_mode()) return process_rank() == 0 ? plan(*line, *config) : 0;
   return estimate(*line, *config);

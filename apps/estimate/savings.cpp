@@ -21,6 +21,17 @@ std::int64_t peak_of(const EstimatorConfig& config) {
 
 }  // namespace
 
+void bound_selective(EstimatorConfig& config) {
+  if (config.train.titan.selective.empty()) return;
+  EstimatorConfig full = config;
+  full.train.recipe.checkpointing = optim::Checkpointing::inside;
+  full.train.settle();
+  const auto gib = [](std::int64_t nbytes) { return static_cast<double>(nbytes) / (1 << 30); };
+  config.warnings.push_back(fmt::format(
+      "{}: the peak is between {:.2f} GiB, with full, and {:.2f} GiB, with none, which follows",
+      config.train.titan.selective, gib(peak_of(full)), gib(peak_of(config))));
+}
+
 std::vector<Saving> savings_of(const EstimatorConfig& config) {
   using config::TrainConfig;
   using optim::Checkpointing;

@@ -34,5 +34,7 @@ struct Saving {
 
 /// Every single change that makes the peak lower, by formula; the one that saves most first.
 std::vector<Saving> savings_of(const EstimatorConfig& config);
+/// Adds a warning with both bounds of the peak if activation checkpointing is selective.
+void bound_selective(EstimatorConfig& config);
 
 }  // namespace fsdp::estimate

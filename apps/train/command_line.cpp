@@ -55,6 +55,12 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
                    "train nothing; print loss and perplexity over this text or token file, of the "
                    "model in checkpoint.folder, or in model.from");
   for (const char* output : {"--export", "--picture"}) options.exclude("--eval", output);
+  options.add_text("--explain", line.explain,
+                   "train nothing; print each key of this file (TOML, or DeepSpeed's JSON), what "
+                   "becomes of it, and the value used");
+  for (const char* other : {"--config", "--deepspeed", "--eval", "--export", "--picture"}) {
+    options.exclude("--explain", other);
+  }
   options.set_footer(
       "Every key of the configuration can be given as --section.key VALUE; the last one "
       "counts:\n" +
@@ -69,7 +75,8 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
                                     {"--summary", line.summary},
                                     {"--export", line.export_folder},
                                     {"--picture", line.picture},
-                                    {"--eval", line.eval}}) {
+                                    {"--eval", line.eval},
+                                    {"--explain", line.explain}}) {
     if (value && value->empty()) throw InputError(fmt::format("{}: is empty; give a path", name));
   }
   line.overrides = options.unknown_words();
@@ -79,17 +86,23 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   return line;
 }
 
-/// A key that is given twice has its last value; but of a short form and its key, neither is meant
-/// more.
-config::TrainConfig configure(const CommandLine& line) {
+std::vector<std::string> words_of(const CommandLine& line) {
   std::vector<std::string> words = words_of_launch();
   for (const auto& [key, value] : line.short_forms) words.insert(words.end(), {"--" + key, value});
   words.insert(words.end(), line.overrides.begin(), line.overrides.end());
+  return words;
+}
+
+/// A key that is given twice has its last value; but of a short form and its key, neither is meant
+/// more.
+config::TrainConfig configure(const CommandLine& line) {
+  std::vector<std::string> words = words_of(line);
   if (line.eval) {  // whatever is said of steps, there are none
     words.insert(words.end(),
                  {"--data.validation", *line.eval, "--training.global_batch_size", "0"});
   }
-  config::TrainConfig config = config::load_config(line.config, words, line.deepspeed);
+  config::TrainConfig config = config::load_config(line.config, words, line.deepspeed,
+                                                   {.environment = config::Environment::of_process()});
   check_backend(line, config.recipe.ranks);
   check_launch(config);
   for (const auto& [key, place] : config.origins) {

@@ -20,6 +20,7 @@ struct CommandLine {
   std::optional<std::string> export_folder;        ///< to write
   std::optional<std::string> picture;              ///< folder to write
   std::optional<std::string> eval;                 ///< evaluate on this, and train nothing
+  std::optional<std::string> explain;              ///< print what becomes of each key of this
   std::string backend;                             ///< "threads", "mpi"; "" = as it was started
   std::vector<std::string> overrides;              ///< --section.key VALUE, as written
   std::map<std::string, std::string> short_forms;  ///< of keys, by key
@@ -28,6 +29,9 @@ struct CommandLine {
 /// Null if the user asked for help, which has been printed.
 /// @throws InputError naming the option that is wrong
 std::optional<CommandLine> read_command_line(int argc, const char* const* argv);
+
+/// The words of a configuration, in which a short form is its key.
+std::vector<std::string> words_of(const CommandLine& line);
 
 /// The configuration of this run. Under mpirun, W is the number of its processes.
 /// @throws InputError naming the key or the option that is wrong, or contradicts another

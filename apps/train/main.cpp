@@ -1,6 +1,7 @@
 // unshard-train: trains a language model as a configuration says.
 #include "base/check.h"
 #include "comm/world.h"
+#include "config/explain.h"
 #include "io/output_file.h"
 #include "io/output_folder.h"
 #include "program/memory.h"
@@ -261,13 +262,23 @@ int train(const Plan& plan) {
   return 0;
 }
 
+int show_explanation(const CommandLine& line) {
+  const config::Explanation made = config::explain(
+      *line.explain, words_of(line), {.environment = config::Environment::of_process()});
+  print_line(made.text);
+  if (!made.problems.empty()) throw InputError(made.problems);
+  return 0;
+}
+
 int run(int argc, char** argv) {
   std::optional<Plan> plan;
+  std::optional<CommandLine> line;
   in_every_process([&] {
-    if (std::optional<CommandLine> line = read_command_line(argc, argv))
-      plan.emplace(make_plan(std::move(*line)));
+    line = read_command_line(argc, argv);
+    if (line && !line->explain) plan.emplace(make_plan(*line));
   });
-  if (!plan) return 0;
+  if (!line) return 0;
+  if (line->explain) return process_rank() == 0 ? show_explanation(*line) : 0;
   return plan->line.eval ? evaluate(*plan) : train(*plan);
 }
 

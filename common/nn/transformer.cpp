@@ -130,6 +130,20 @@ TransformerConfig TransformerConfig::llama_2b() {
           .intermediate_size = 6400,
           .max_position_embeddings = 1024};
 }
+TransformerConfig TransformerConfig::llama2_debug() {
+  return {.vocab_size = 2048,
+          .hidden_size = 256,
+          .num_hidden_layers = 8,
+          .num_attention_heads = 16,
+          .intermediate_size = 768,
+          .max_position_embeddings = 2048};
+}
+TransformerConfig TransformerConfig::llama3_debug() {
+  TransformerConfig config = llama2_debug();
+  config.num_hidden_layers = 6;
+  config.rope_theta = 500000;
+  return config;
+}
 TransformerConfig TransformerConfig::llama2_7b() {
   return {.vocab_size = 32000,
           .hidden_size = 4096,

@@ -64,6 +64,9 @@ struct TransformerConfig {
   static TransformerConfig small();       ///< V 256, d 384, L 6, H 6, F 1024, T 256
   static TransformerConfig llama_124m();  ///< V 50304, d 768, L 12, H 12, F 2048, T 1024, tied
   static TransformerConfig llama_2b();    ///< V 50304, d 1600, L 48, H 25, F 6400, T 1024: 2.1e9
+  // The models that torchtitan tests itself with: T 2048, d 256, H 16, F 768, V 2048.
+  static TransformerConfig llama2_debug();  ///< L 8
+  static TransformerConfig llama3_debug();  ///< L 6, and the rotary base of Llama 3
   // Published models, as their config.json has them. Source: the meta-llama repositories of
   // Hugging Face (Llama-2-7b-hf, …, Meta-Llama-3-8B, …, Llama-3.1-405B).
   static TransformerConfig llama2_7b();

@@ -4,6 +4,7 @@
 #include "base/fixed_math.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numbers>
 #include <utility>
 
@@ -33,6 +34,21 @@ double LrSchedule::at(std::int64_t step) const {
     case Kind::warmup_from_min_decay:
       if (!is_warming) break;
       return min_lr + (lr - min_lr) * i / ramp;
+    case Kind::warmup_stable_linear:
+    case Kind::warmup_stable_sqrt:
+    case Kind::warmup_stable_cosine: {
+      if (is_warming) return lr * (i + 1) / ramp;
+      const std::int64_t after = total_steps - warmup_steps;
+      const std::int64_t last = std::max<std::int64_t>(decay_steps == 0 ? after : decay_steps, 1);
+      const std::int64_t begin = total_steps - last;
+      const double done =
+          std::clamp(static_cast<double>(step - begin) / static_cast<double>(last), 0.0, 1.0);
+      const double left = kind == Kind::warmup_stable_linear ? 1 - done
+                          : kind == Kind::warmup_stable_sqrt
+                              ? 1 - std::sqrt(done)
+                              : (1 + fixed::sin_cos(std::numbers::pi * done).cos) / 2;
+      return min_lr + (lr - min_lr) * left;
+    }
   }
   if (!decays()) return lr;
   const std::int64_t left = std::max<std::int64_t>(total_steps - step, 0);
@@ -42,7 +58,12 @@ double LrSchedule::at(std::int64_t step) const {
 
 bool LrSchedule::decays() const {
   return kind == Kind::warmup_cosine || kind == Kind::warmup_log_decay ||
-         kind == Kind::warmup_from_min_decay;
+         kind == Kind::warmup_from_min_decay || is_stable();
+}
+
+bool LrSchedule::is_stable() const {
+  return kind == Kind::warmup_stable_linear || kind == Kind::warmup_stable_sqrt ||
+         kind == Kind::warmup_stable_cosine;
 }
 
 LrSchedule::Kind lr_schedule_kind(const std::string& name) {
@@ -55,6 +76,9 @@ LrSchedule::Kind lr_schedule_kind(const std::string& name) {
       {"warmup_from_min", Kind::warmup_from_min},
       {"warmup_log_decay", Kind::warmup_log_decay},
       {"warmup_from_min_decay", Kind::warmup_from_min_decay},
+      {"warmup_stable_linear", Kind::warmup_stable_linear},
+      {"warmup_stable_sqrt", Kind::warmup_stable_sqrt},
+      {"warmup_stable_cosine", Kind::warmup_stable_cosine},
   };
   std::string known;
   for (const auto& [each, kind] : kKinds) {

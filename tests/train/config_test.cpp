@@ -7,6 +7,7 @@
 #include "support/temporary_folder.h"
 #include "train/strategy.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 #include <string>
@@ -306,20 +307,31 @@ TEST_CASE("whatever is wrong with a key, the message begins with it", "[config]"
   CHECK(tried > 900);
 }
 
-TEST_CASE("the first of several errors is told, in the order of the user", "[config]") {
+TEST_CASE("several errors are told at once, in the order of the user", "[config]") {
   // Whatever comes first, the others neither hide it nor become unknown.
   for (const char* key :
        {"model.num_attention_heads", "lr_scheduler.warmup_steps", "sample.top_k"}) {
     for (const char* other : {"model.preset", "data.format", "checkpoint.interval", "no.such"}) {
-      const auto first = [](const std::string& a, const std::string& b) {
-        return complaint({"--" + a, "abc", "--" + b, "abc"});
+      const auto check = [](const std::string& a, const std::string& b) {
+        const std::string message = complaint({"--" + a, "abc", "--" + b, "abc"});
+        const std::size_t end = message.find('\n');
+        REQUIRE(end != std::string::npos);
+        CHECK_THAT(message.substr(0, end), contains(a) && !contains(b));
+        CHECK_THAT(message.substr(end + 1), contains(b) && !contains(a) && !contains("\n"));
       };
-      CHECK_THAT(first(key, other), contains(key) && !contains(other));
-      CHECK_THAT(first(other, key), contains(other) && !contains(key));
+      check(key, other);
+      check(other, key);
     }
   }
   CHECK_THAT(complaint_about("[training]\nsteps = 0\n[model]\nnum_attention_heads = 0\n"),
              contains(":2: training.steps: is 0"));
+  // A file of many mistakes shows the first 20.
+  std::string many = "[training]\n";
+  for (int i = 0; i < 30; ++i) many += "wrong" + std::to_string(i) + " = 1\n";
+  const std::string message = complaint_about(many);
+  CHECK(std::ranges::count(message, '\n') == 20);
+  CHECK_THAT(message, contains("training.wrong19") && !contains("training.wrong20"));
+  CHECK_THAT(message, contains("\nand 10 more problems"));
   // Contradictions come last: what is wrong by itself may be their reason.
   CHECK_THAT(complaint({"--parallel.ranks", "2", "--parallel.strategy", "zero"}),
              contains("parallel.strategy: is \"zero\""));

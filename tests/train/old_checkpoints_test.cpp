@@ -115,7 +115,7 @@ config::TrainConfig configure(const std::vector<Words>& parts) {
                  "--optimizer.lr=1e-2"};
   for (const Words& part : parts) words.insert(words.end(), part.begin(), part.end());
   return config::load_config(std::nullopt, words, {},
-                             {.is_modeled = true, .translate = {}});  // which allows offload
+                             {.is_modeled = true});  // which allows offload
 }
 
 /// The parameters in the end. Shards are offloaded to a host that is made of the same memory.

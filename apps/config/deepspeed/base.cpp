@@ -19,11 +19,12 @@ std::string value_of(const std::vector<Key>& keys, const std::string& name) {
 }  // namespace
 
 DeepSpeedBase::DeepSpeedBase(const std::filesystem::path& file, TrainConfig& config,
-                             const std::vector<Key>& keys, const std::vector<Setting>& others)
+                             const std::vector<Key>& keys, const std::vector<Setting>& others,
+                             foreign::Report& report)
     : keys_(keys), others_(others) {
-  DeepSpeedSettings settings = settings_of_deepspeed(file, keys, others);
+  DeepSpeedSettings settings = settings_of_deepspeed(file, keys, others, report);
   const auto apply = [&](const Setting& each) {
-    each.apply(keys);
+    report.collect([&] { each.apply(keys); });
     config.origins[each.key] = each.origin;
   };
   for (const Setting& each : settings.implied) apply(each);
@@ -31,7 +32,7 @@ DeepSpeedBase::DeepSpeedBase(const std::filesystem::path& file, TrainConfig& con
     apply(each);
     said_[each.key] = {value_of(keys, each.key), each.origin};
   }
-  config.remarks = std::move(settings.remarks);
+  for (std::string& each : settings.remarks) config.remarks.push_back(std::move(each));
 }
 
 void DeepSpeedBase::check_agreement(const Setting& setting) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "config/config.h"
+#include "config/foreign/report.h"
 #include "config/keys.h"
 
 #include <filesystem>
@@ -18,9 +19,11 @@ namespace fsdp::config {
 class DeepSpeedBase {
  public:
   /// Sets the members that `keys` lead to, and the origins and remarks of `config`.
-  /// @throws InputError as settings_of_deepspeed() does, or for a value out of range.
+  /// @param report as of settings_of_deepspeed(); also gets a value out of range
+  /// @throws InputError as settings_of_deepspeed() does.
   DeepSpeedBase(const std::filesystem::path& file, TrainConfig& config,
-                const std::vector<Key>& keys, const std::vector<Setting>& others);
+                const std::vector<Key>& keys, const std::vector<Setting>& others,
+                foreign::Report& report);
   /// After `setting` was applied. Of two files that say different things, neither is meant more, so
   /// only the command line can decide.
   /// @throws InputError naming both places.

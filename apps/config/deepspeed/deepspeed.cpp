@@ -1,6 +1,7 @@
 #include "config/deepspeed/deepspeed.h"
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "config/deepspeed/rows.h"
 #include "config/deepspeed/translation.h"
 
@@ -12,13 +13,32 @@ namespace fsdp::config {
 namespace deepspeed {
 namespace {
 
-const Row& row_of(const Entry& entry) {
-  const auto row = std::ranges::find(rows(), entry.path, &Row::path);
-  if (row != rows().end()) return *row;
-  throw InputError(
-      fmt::format("{}: unknown key; did you mean {}? docs/deepspeed.md lists all keys that are "
-                  "known here",
-                  entry.origin(), nearest(entry.path, deepspeed_paths())));
+std::string text_of(const Row& row, const Entry& entry) {
+  if (row.use != Row::Use::off) return entry.text();
+  if (!entry.value.is_object()) return "true";
+  for (const auto& [name, value] : entry.value.items()) {
+    const std::string meant = foreign::meant_by({{.use = Row::Use::own, .path = "enabled"}}, name);
+    if (meant.empty() || name == meant) continue;
+    entry.refuse(fmt::format("has the unknown key {}; did you mean {}?", printable(name), meant));
+  }
+  return entry.value.value("enabled", nlohmann::ordered_json(false)) == false ? "false" : "true";
+}
+
+// DeepSpeed ignores a key that it does not look up; sections with a table of their own it checks.
+foreign::Verdict judge_unknown(const Entry& entry) {
+  if (is_comment(entry.path)) {
+    return {.decision = foreign::Decision::noted, .why = "is a comment"};
+  }
+  std::string meant = foreign::meant_by(rows(), entry.path);
+  if (meant.empty() && !foreign::is_in_section(rows(), entry.path)) {
+    return {.decision = foreign::Decision::noted,
+            .why = "is unknown, and ignored, as DeepSpeed does with such a key"};
+  }
+  if (meant.empty()) meant = nearest(entry.path, deepspeed_paths());
+  return {.decision = foreign::Decision::unknown,
+          .why = fmt::format("unknown key; did you mean {}? docs/deepspeed.md lists all keys that "
+                             "are known here",
+                             meant)};
 }
 
 // Whether our key exists, and can have this value.
@@ -29,20 +49,8 @@ bool is_ours(const Translation& t, const std::string& key, const std::string& va
   return words.empty() || std::ranges::find(words, value) != words.end();
 }
 
-void set(Translation& t, const Row& row, const Entry& entry) {
-  if (entry.is_auto() && !row.changes_numbers) return;
-  if (t.is_left_to_others(entry, row.key)) return;
-  std::vector<std::string> names;
-  std::string value = entry.text();
-  for (const auto& [theirs, ours] : row.values) {
-    names.push_back(theirs);
-    if (theirs == entry.text()) value = ours;
-  }
-  if (!names.empty() && std::ranges::find(names, entry.text()) == names.end()) {
-    entry.refuse(fmt::format("is {}, must be one of {}", entry.shown(), fmt::join(names, ", ")));
-  }
-  if (!names.empty() && value.empty()) return;  // what is done anyway
-  if (names.empty() && std::ranges::find(t.keys(), row.key, &Key::name) != t.keys().end()) {
+void set(Translation& t, const Row& row, const Entry& entry, const std::string& value) {
+  if (row.values.empty() && std::ranges::find(t.keys(), row.key, &Key::name) != t.keys().end()) {
     return t.give(row.key, entry);
   }
   if (!is_ours(t, row.key, value)) {
@@ -51,29 +59,37 @@ void set(Translation& t, const Row& row, const Entry& entry) {
   t.give(row.key, value, entry);
 }
 
-void refuse_if_on(const Row& row, const Entry& entry) {
-  const bool is_section = entry.value.is_object();
-  if (is_section && entry.value.value("enabled", nlohmann::ordered_json(false)) == false) return;
-  entry.refuse(fmt::format("is not supported: {}", row.why));
+// What a key says by itself.
+foreign::Verdict read(Translation& t, const Entry& entry) {
+  const Row* row = foreign::find(rows(), entry.path);
+  if (row == nullptr) {
+    const foreign::Verdict verdict = judge_unknown(entry);
+    if (verdict.decision == foreign::Decision::noted) t.note(entry, verdict.why);
+    return verdict;
+  }
+  const bool is_set = row->use == Row::Use::set;
+  if (is_set && entry.is_auto()) {
+    if (!row->changes_numbers) return {.decision = foreign::Decision::equal};
+    t.is_left_to_others(entry, row->key);
+    return {.decision = foreign::Decision::read};
+  }
+  const foreign::Verdict verdict = foreign::judge(*row, text_of(*row, entry), entry.shown());
+  if (verdict.decision == foreign::Decision::noted) t.note(entry, verdict.why);
+  if (is_set && verdict.decision == foreign::Decision::read) set(t, *row, entry, verdict.value);
+  return verdict;
 }
 
-// What a row says by itself.
-void read(Translation& t, const Row& row, const Entry& entry) {
-  switch (row.use) {
-    case Row::Use::set:
-      return set(t, row, entry);
-    case Row::Use::only:
-      if (entry.text() == row.word) return;
-      entry.refuse(fmt::format("is {}, must be {}: {}", entry.shown(), row.word, row.why));
-    case Row::Use::idle:
-      return t.remark(entry, row.why);
-    case Row::Use::off:
-      return refuse_if_on(row, entry);
-    case Row::Use::refuse:
-      entry.refuse("is not supported: " + row.why);
-    case Row::Use::own:
-      return;
-  }
+// The same, as part of a report.
+void account(Translation& t, const Entry& entry, foreign::Report& report) {
+  report.accounts.push_back({.path = entry.path, .place = entry.place, .value = entry.shown()});
+  report.collect([&] {
+    const foreign::Verdict verdict = read(t, entry);
+    report.accounts.back().decision = verdict.decision;
+    report.accounts.back().why = verdict.why;
+    const bool is_wrong = verdict.decision == foreign::Decision::refused ||
+                          verdict.decision == foreign::Decision::unknown;
+    if (is_wrong) entry.refuse(verdict.why);
+  });
 }
 
 }  // namespace
@@ -104,25 +120,35 @@ std::vector<std::string> deepspeed_paths() {
 
 DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
                                         const std::vector<Key>& keys,
-                                        const std::vector<Setting>& others) {
+                                        const std::vector<Setting>& others,
+                                        foreign::Report& report) {
   using namespace deepspeed;
   const Document document(file, deepspeed_paths());
-  for (const Entry& entry : document.entries()) row_of(entry);  // a typo may explain the rest
   Translation t(document, keys, others);
-  const bool scales_loss = is_fp16(t);
+  bool scales_loss = true;
+  report.collect([&] { scales_loss = is_fp16(t); });
+  const std::size_t first = report.accounts.size();
   for (const Entry& entry : document.entries()) {
-    const Row& row = row_of(entry);
-    const bool is_switched_off = row.use == Row::Use::set && entry.path.starts_with("fp16.");
-    if (!is_switched_off || scales_loss) read(t, row, entry);
+    const Row* row = foreign::find(rows(), entry.path);
+    const bool is_switched_off =
+        row != nullptr && row->use == Row::Use::set && entry.path.starts_with("fp16.");
+    if (!is_switched_off || scales_loss) account(t, entry, report);
   }
   if (t.find("gradient_clipping") == nullptr)
     t.imply("training.max_norm", "0", "gradient_clipping");
-  read_stage(t);
-  read_batch(t);
-  read_formats(t);
-  read_optimizer(t);
-  read_scheduler(t);
-  return t.take();
+  for (const auto& part : {read_stage, read_batch, read_formats, read_optimizer, read_scheduler}) {
+    report.collect([&] { part(t); });
+  }
+  DeepSpeedSettings settings = t.take();
+  for (std::size_t i = first; i < report.accounts.size(); ++i) {
+    foreign::Account& each = report.accounts[i];
+    const std::string place = each.place + ": " + printable(each.path);
+    for (const Setting& setting : settings.given) {
+      const bool is_named_alike = setting.key == each.path && setting.origin == each.place;
+      if (is_named_alike || setting.origin == place) each.keys.push_back(setting.key);
+    }
+  }
+  return settings;
 }
 
 }  // namespace fsdp::config

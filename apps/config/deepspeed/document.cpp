@@ -66,6 +66,16 @@ void Entry::refuse(const std::string& why) const {
   throw InputError(fmt::format("{}: {}", origin(), why));
 }
 
+bool is_comment(const std::string& path) {
+  const auto begins = [&](std::size_t at) {
+    return path.compare(at, 1, "_") == 0 || path.compare(at, 2, "//") == 0;
+  };
+  for (std::size_t at = 0; at < path.size(); ++at) {
+    if (begins(at) && (at == 0 || path[at - 1] == '.')) return true;
+  }
+  return false;
+}
+
 Document::Document(const std::filesystem::path& file, const std::vector<std::string>& paths)
     : file_(file.string()) {
   const std::string text = io::read_text(file, kMostBytes);
@@ -79,7 +89,7 @@ Document::Document(const std::filesystem::path& file, const std::vector<std::str
     for (const auto& [name, value] : object.items()) {
       const std::string path = prefix + name;
       const Entry entry{path, fmt::format("{}:{}", file_, lines.at(path)), value};
-      if (name.find('.') != std::string::npos) {
+      if (name.find('.') != std::string::npos && !is_comment(path)) {
         entry.refuse("is a name with a dot; write a section as a JSON object of its own");
       }
       const bool is_value = std::ranges::find(paths, path) != paths.end();

@@ -27,6 +27,9 @@ struct Entry {
   [[noreturn]] void refuse(const std::string& why) const;
 };
 
+/// Whether a path ends in a comment: JSON has none, so people write "_comment" and "//" as keys.
+bool is_comment(const std::string& path);
+
 /// All entries of a file, in its order. A null counts as left out, as in DeepSpeed, but for a key
 /// that has no place in `paths`.
 class Document {

@@ -140,6 +140,7 @@ std::string describe(const std::string& format, const Rows& rows) {
   };
   for (const auto& [decision, sentence] : parts) {
     const auto belongs = [&](const Row& row) { return row.decision() == decision; };
+    if (std::ranges::none_of(rows, belongs)) continue;
     text += fmt::format("\n## {} ({})\n\n{}\n\n| key | here |\n|---|---|\n", name_of(decision),
                         std::ranges::count_if(rows, belongs), sentence);
     for (const Row& row : rows) {

@@ -1,0 +1,115 @@
+#include "config/explain.h"
+
+#include "base/check.h"
+#include "base/printable.h"
+#include "config/deepspeed/rows.h"
+#include "config/foreign/report.h"
+#include "config/titan/rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace fsdp::config {
+namespace {
+
+struct Format {
+  const char* name;   // --keys
+  const char* title;  // of the page
+  const foreign::Rows& (*rows)();
+};
+
+const std::vector<Format>& formats() {
+  static const std::vector<Format> all = {{"torchtitan", "torchtitan", titan::rows},
+                                          {"deepspeed", "DeepSpeed", deepspeed::rows}};
+  return all;
+}
+
+using Row = std::array<std::string, 4>;
+
+std::string table(const std::vector<Row>& rows) {
+  std::array<std::size_t, 3> widths{};
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < widths.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    text += fmt::format("{:{}}  {:{}}  {:{}}  {}\n", row[0], widths[0], row[1], widths[1], row[2],
+                        widths[2], row[3]);
+  }
+  return text;
+}
+
+// What counts of the keys that an entry of a file sets.
+std::string used(const foreign::Account& account, const TrainConfig& config) {
+  std::vector<std::string> parts;
+  for (const std::string& key : account.keys) {
+    const auto value = config.settings.find(key);
+    const auto origin = config.origins.find(key);
+    if (value == config.settings.end() || origin == config.origins.end()) continue;
+    const bool is_beaten = !origin->second.starts_with(account.place);
+    parts.push_back(fmt::format("{} = {}{}", key, printable(value->second),
+                                is_beaten ? " (" + origin->second + ")" : ""));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+bool is_default_of_a_format(const std::string& origin) { return origin.ends_with("default)"); }
+
+}  // namespace
+
+Explanation explain(const std::filesystem::path& file, const std::vector<std::string>& words,
+                    ConfigUse use) {
+  foreign::Report report;
+  use.report = &report;
+  use.environment.config_file.reset();
+  const bool is_json = file.extension() == ".json";
+  using Path = std::optional<std::filesystem::path>;
+  Explanation made;
+  TrainConfig config;
+  try {
+    config = load_config(is_json ? Path() : Path(file), words, is_json ? Path(file) : Path(), use);
+  } catch (const InputError& error) {
+    made.problems = error.what();
+  }
+  std::vector<Row> rows = {{"key", "in the file", "decision", "here"}};
+  for (const foreign::Account& each : report.accounts) {
+    std::string here = each.decision == foreign::Decision::read ? used(each, config) : "";
+    if (here.empty()) here = each.why;
+    if (each.decision == foreign::Decision::equal) here = "what is done anyway";
+    rows.push_back(
+        {printable(each.path), printable(each.value, 40), name_of(each.decision), here});
+  }
+  made.text = table(rows);
+  if (!made.problems.empty()) return made;
+  rows.clear();
+  std::size_t others = 0;
+  for (const auto& [key, value] : config.settings) {
+    const auto origin = config.origins.find(key);
+    const bool is_implied =
+        origin != config.origins.end() && is_default_of_a_format(origin->second);
+    if (origin == config.origins.end()) ++others;
+    const bool is_in_file = origin != config.origins.end() && !is_implied &&
+                            origin->second.starts_with(file.string());
+    if (origin == config.origins.end() || is_in_file) continue;
+    rows.push_back({key, printable(value), is_implied ? "default" : "given", origin->second});
+  }
+  if (!rows.empty()) made.text += "\nWhere the file is silent, or is beaten:\n" + table(rows);
+  made.text += fmt::format("\nThe other {} keys have our own defaults (--help lists them).", others);
+  return made;
+}
+
+std::vector<std::string> foreign_formats() {
+  std::vector<std::string> names;
+  for (const Format& each : formats()) names.emplace_back(each.name);
+  return names;
+}
+
+std::string describe_format(const std::string& format) {
+  const Format& found =
+      *std::ranges::find_if(formats(), [&](const Format& each) { return each.name == format; });
+  return foreign::describe(found.title, found.rows());
+}
+
+}  // namespace fsdp::config

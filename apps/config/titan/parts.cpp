@@ -1,0 +1,316 @@
+// What several keys say together, and what torchtitan does where its file is silent.
+#include "base/check.h"
+#include "base/printable.h"
+#include "config/titan/given.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+namespace fsdp::config::titan {
+namespace {
+
+constexpr std::int64_t kWarmup = 200;  // torchtitan's default
+constexpr const char* kDebug = "debugmodel";
+constexpr const char* kByDefault = " (torchtitan's default)";
+
+const std::map<std::string, std::map<std::string, std::string>>& families() {
+  static const std::map<std::string, std::map<std::string, std::string>> presets = {
+      {"llama3",
+       {{kDebug, "llama3_debug"}, {"8B", "llama3_8b"}, {"70B", "llama3_70b"},
+        {"405B", "llama3_405b"}}},
+      {"llama2",
+       {{kDebug, "llama2_debug"}, {"7B", "llama2_7b"}, {"13B", "llama2_13b"},
+        {"70B", "llama2_70b"}}},
+      // The name of both, before each had its own.
+      {"llama",
+       {{kDebug, "llama2_debug"}, {"7B", "llama2_7b"}, {"13B", "llama2_13b"},
+        {"70B", "llama2_70b"}, {"8B", "llama3_8b"}, {"405B", "llama3_405b"}}},
+  };
+  return presets;
+}
+
+std::string name_in(const Own& own, const char* key, const char* fallback) {
+  const auto found = own.find(key);
+  return found == own.end() ? fallback : found->second.value.value_or("");
+}
+
+std::optional<double> real_of(const std::string& text) {
+  double value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (stop != text.data() + text.size() || error != std::errc()) return std::nullopt;
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+const Key& key_named(const std::vector<Key>& keys, const std::string& name) {
+  return *std::ranges::find(keys, name, &Key::name);
+}
+
+/// Reads parts: a setting that is missing is null, and a wrong value is a problem.
+class Parts {
+ public:
+  Parts(AllGiven& all, const Own& own, const TitanSurroundings& around)
+      : all_(all), own_(own), around_(around) {}
+
+  // The newest of some spellings that is there.
+  const Setting* find(std::initializer_list<const char*> names) const {
+    for (const char* name : names) {
+      const auto found = own_.find(name);
+      if (found != own_.end()) return &found->second;
+    }
+    return nullptr;
+  }
+
+  [[noreturn]] static void refuse(const Setting& setting, const std::string& must) {
+    throw InputError(fmt::format("{}: {}: is {}, must be {}", setting.origin, setting.key,
+                                 printable(setting.value.value_or("missing")), must));
+  }
+
+  static bool flag(const Setting* setting) {
+    if (setting == nullptr || setting->value == "false") return false;
+    if (setting->value != "true") refuse(*setting, "true or false");
+    return true;
+  }
+
+  static double part(const Setting* setting, double fallback) {
+    if (setting == nullptr) return fallback;
+    const std::optional<double> value = real_of(setting->value.value_or(""));
+    if (!value || *value < 0 || *value > 1) refuse(*setting, "a number between 0 and 1");
+    return *value;
+  }
+
+  // Ours, of a file or the command line, or the default that counts where nothing is said.
+  std::string ours(const std::string& key, const std::string& fallback) const {
+    const Given* given = last_of(all_, key);
+    return given == nullptr ? fallback : given->setting.value.value_or("");
+  }
+
+  // Before everything else, so that whatever sets the same key beats it.
+  void give(const std::string& key, const std::string& value, const Setting& source) {
+    all_.insert(all_.begin() + first_++, Given{{key, source.origin, value}, source.key});
+    for (foreign::Account& each : around_.report.accounts) {
+      if (each.path == source.key && each.place == source.origin) each.keys.push_back(key);
+    }
+  }
+
+  // Of a setting that another one switches off.
+  void idle(const Setting* setting, const std::string& why) {
+    for (foreign::Account& each : around_.report.accounts) {
+      if (setting == nullptr || each.path != setting->key || each.place != setting->origin) continue;
+      each.decision = foreign::Decision::noted;
+      each.why = why;
+    }
+  }
+
+  void say(const Setting& source, const std::string& what) {
+    around_.warnings.push_back(fmt::format("{}: {}: {}", source.origin, source.key, what));
+  }
+
+  const TitanSurroundings& around() const { return around_; }
+
+ private:
+  AllGiven& all_;
+  const Own& own_;
+  const TitanSurroundings& around_;
+  std::ptrdiff_t first_ = 0;
+};
+
+std::int64_t warmup_of(Parts& parts, std::int64_t steps) {
+  const Setting* warmup = parts.find({"lr_scheduler.warmup_steps", "training.warmup_steps"});
+  const Setting* pct = parts.find({"training.warmup_pct"});
+  if (warmup == nullptr && pct != nullptr) {
+    return std::llround(Parts::part(pct, 0) * static_cast<double>(steps));
+  }
+  if (warmup == nullptr) {
+    const std::string text = parts.ours("lr_scheduler.warmup_steps", std::to_string(kWarmup));
+    return number_of(text).value_or(kWarmup);
+  }
+  const std::optional<std::int64_t> count = number_of(warmup->value.value_or(""));
+  if (!count || *count < 0 || *count > 1'000'000'000) {
+    Parts::refuse(*warmup, "a whole number between 0 and 1000000000");
+  }
+  return *count;
+}
+
+// torchtitan's schedule: a warm-up, a stable phase, and a decay over the last part of the steps.
+void read_schedule(Parts& parts, bool is_file) {
+  const Setting* decay = parts.find({"lr_scheduler.decay_ratio"});
+  const Setting* type = parts.find({"lr_scheduler.decay_type"});
+  const Setting* factor = parts.find({"lr_scheduler.min_lr_factor", "lr_scheduler.lr_min"});
+  const Setting* warmup = parts.find({"lr_scheduler.warmup_steps", "training.warmup_steps",
+                                      "training.warmup_pct"});
+  const Setting silent{.key = "lr_scheduler",
+                       .origin = parts.around().file + kByDefault};
+  const auto first_of = [&](std::initializer_list<const Setting*> settings) {
+    for (const Setting* each : settings) {
+      if (each != nullptr) return *each;
+    }
+    return silent;
+  };
+  if (!is_file && decay == nullptr && type == nullptr && factor == nullptr && warmup == nullptr) {
+    return;
+  }
+  const std::vector<Key>& keys = parts.around().keys;
+  const std::string default_steps = is_file ? "10000" : key_named(keys, "training.steps").get();
+  const std::string default_lr = is_file ? "0.0008" : key_named(keys, "optimizer.lr").get();
+  const std::int64_t steps =
+      std::clamp<std::int64_t>(number_of(parts.ours("training.steps", default_steps)).value_or(1),
+                               1, 1'000'000'000);
+  const double lr = real_of(parts.ours("optimizer.lr", default_lr)).value_or(0);
+  const std::string kind = type == nullptr ? "linear" : type->value.value_or("");
+  if (kind != "linear" && kind != "sqrt" && kind != "cosine") {
+    Parts::refuse(*type, "linear, sqrt or cosine");
+  }
+  const double ratio = Parts::part(decay, 1);
+  const double least = Parts::part(factor, 0);
+  const std::int64_t wanted = warmup_of(parts, steps);
+  const std::int64_t ramp = std::min(wanted, steps);
+  const Setting by_warmup = first_of({warmup});
+  if (ramp < wanted) {
+    parts.say(by_warmup, fmt::format("is {}, more than training.steps: the warm-up takes all {}",
+                                     wanted, steps));
+  }
+  parts.give("lr_scheduler.warmup_steps", std::to_string(ramp), by_warmup);
+  // To the nearest, and of two the even, as Python rounds.
+  const auto asked = static_cast<std::int64_t>(std::nearbyint(ratio * static_cast<double>(steps)));
+  const std::int64_t fall = decay == nullptr ? steps - ramp : std::min(asked, steps - ramp);
+  if (decay != nullptr && fall < asked) {
+    parts.say(*decay, fmt::format("{} steps of decay do not fit behind a warm-up of {}: the decay "
+                                  "takes {}",
+                                  asked, ramp, fall));
+  }
+  if (fall == 0) {
+    return parts.give("lr_scheduler.kind", "warmup_linear", first_of({decay, type, warmup}));
+  }
+  parts.give("lr_scheduler.kind", "warmup_stable_" + kind, first_of({type, decay, warmup}));
+  parts.give("lr_scheduler.decay_steps", std::to_string(fall), first_of({decay, type, warmup}));
+  if (least > 0) parts.give("lr_scheduler.min_lr", fmt::format("{}", lr * least), *factor);
+}
+
+void read_checkpoint(Parts& parts) {
+  const Setting* enable = parts.find({"checkpoint.enable", "checkpoint.enable_checkpoint"});
+  const Setting* folder = parts.find({"checkpoint.folder", "training.checkpoint_folder"});
+  const Setting* interval = parts.find({"checkpoint.interval", "training.checkpoint_interval"});
+  const Setting* type =
+      parts.find({"checkpoint.interval_type", "training.checkpoint_interval_type"});
+  const bool is_oldest = folder != nullptr && folder->key == "training.checkpoint_folder";
+  const bool is_on = is_oldest ? !folder->value.value_or("").empty() : Parts::flag(enable);
+  if (!is_on) {
+    for (const Setting* each : {folder, interval, type}) {
+      parts.idle(each, "checkpoints are not enabled");
+    }
+    return;
+  }
+  const Setting& source = is_oldest ? *folder : *enable;
+  if (type != nullptr && type->value != "steps") {
+    Parts::refuse(*type, "steps: checkpoints are written every so many steps");
+  }
+  const Setting* dump = parts.find({"job.dump_folder"});
+  const std::string within = dump == nullptr ? "./outputs" : dump->value.value_or("");
+  const std::string name = folder == nullptr ? "checkpoint" : folder->value.value_or("");
+  parts.give("checkpoint.folder", within + "/" + name, source);
+  parts.give("checkpoint.interval", interval == nullptr ? "500" : interval->value.value_or(""),
+             interval == nullptr ? source : *interval);
+}
+
+// A CPU has one memory: offload would copy, and save nothing.
+void read_offload(Parts& parts) {
+  const Setting* offload = parts.find({"training.enable_cpu_offload"});
+  if (!Parts::flag(offload)) return;
+  const bool is_on_card = parts.ours("training.device", "cpu") == "cuda";
+  if (!is_on_card && !parts.around().is_modeled) {
+    return parts.say(*offload, "has no effect on a CPU: device and host are one memory there");
+  }
+  parts.give("parallel.offload_params", "true", *offload);
+  parts.give("parallel.offload_grads", "true", *offload);
+}
+
+}  // namespace
+
+std::optional<std::string> preset_of(const Own& own, foreign::Report& report) {
+  const std::string name = name_in(own, "model.name", "llama3");
+  const std::string flavor = name_in(own, "model.flavor", kDebug);
+  const auto refuse = [&](const char* key, const std::string& why) {
+    const Setting& setting = own.at(key);
+    report.add_problem(fmt::format("{}: {}: is {}, {}", setting.origin, key,
+                                   printable(setting.value.value_or("missing")), why));
+    return std::nullopt;
+  };
+  const auto family = families().find(name);
+  if (family == families().end()) {
+    return refuse("model.name",
+                  "an architecture that is not here: models are Llamas; use llama3 or llama2, or "
+                  "set model.from to a Hugging Face folder of a Llama");
+  }
+  const auto preset = family->second.find(flavor);
+  if (preset != family->second.end()) return preset->second;
+  std::vector<std::string> names;
+  for (const auto& [each, ours] : family->second) names.push_back(each);
+  return refuse("model.flavor",
+                fmt::format("must be one of {} for {}; other sizes are set by model.hidden_size "
+                            "and its like",
+                            fmt::join(names, ", "), name));
+}
+
+void translate_parts(const TitanKeys& titan, AllGiven& all, const Own& own,
+                     const TitanSurroundings& around) {
+  Parts parts(all, own, around);
+  around.report.collect([&] { read_schedule(parts, titan.is_file); });
+  around.report.collect([&] { read_checkpoint(parts); });
+  around.report.collect([&] { read_offload(parts); });
+}
+
+void imply_defaults(TitanKeys& titan, AllGiven& all, const Own& own,
+                    const TitanSurroundings& around) {
+  std::vector<std::pair<std::string, std::string>> defaults = {
+      {"training.mixed_precision_param", "bfloat16"},
+      {"training.mixed_precision_reduce", "float32"},
+      {"training.seq_len", "2048"},
+      {"training.local_batch_size", "8"},
+      {"training.global_batch_size", "0"},
+      {"training.steps", "10000"},
+      {"training.max_norm", "1"},
+      {"optimizer.name", "adamw"},
+      {"optimizer.lr", "0.0008"},
+      {"optimizer.beta1", "0.9"},
+      {"optimizer.beta2", "0.95"},
+      {"optimizer.eps", "1e-08"},
+      {"optimizer.weight_decay", "0.1"},
+      {"parallel.reshard_after_forward", "true"},
+      {"metrics.log_freq", "10"},
+  };
+  if (last_of(all, "model.from") == nullptr && last_of(all, "model.preset") == nullptr) {
+    if (const auto preset = preset_of(own, around.report)) {
+      defaults.insert(defaults.begin(), {"model.preset", *preset});
+    }
+  }
+  std::vector<std::string> said;
+  for (const Given& each : all) {
+    if (each.setting.origin != around.file + kByDefault) continue;
+    said.push_back(each.setting.key + " " + *each.setting.value);
+  }
+  std::ptrdiff_t first = 0;
+  for (const auto& [key, value] : defaults) {
+    if (last_of(all, key) != nullptr) continue;
+    said.push_back(key + " " + (value == "0" ? "-1" : value));
+    if (key_named(around.keys, key).get() == value) continue;
+    const Setting setting{key, around.file + kByDefault, value};
+    all.insert(all.begin() + first++, {setting, key});
+  }
+  if (last_of(all, kCheckpoint) == nullptr) {
+    const auto option = own.find("activation_checkpoint.selective_ac_option");
+    titan.selective = fmt::format(
+        "{}{}: {}: is selective ({})", around.file, kByDefault, kMode,
+        option == own.end() ? "2" : printable(option->second.value.value_or("")));
+    said.push_back(std::string(kMode) + " selective");
+  }
+  if (said.empty()) return;
+  around.warnings.push_back(
+      fmt::format("{}: is torchtitan's, whose defaults count where it is silent: {}", around.file,
+                  fmt::join(said, ", ")));
+}
+
+}  // namespace fsdp::config::titan

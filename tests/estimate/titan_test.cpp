@@ -1,0 +1,280 @@
+// torchtitan's files as they are: what each kind gives.
+#include "config/config.h"
+#include "config/explain.h"
+#include "config/titan/rows.h"
+#include "estimate/modes.h"
+#include "estimate/titan_files.h"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace fsdp::estimate {
+namespace {
+
+const std::string kLlama = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n";
+
+// Whether a warning has all of these parts.
+bool warns(const EstimatorConfig& config, const std::vector<std::string>& parts) {
+  return std::ranges::any_of(config.warnings, [&](const std::string& warning) {
+    return std::ranges::all_of(parts, [&](const std::string& part) {
+      return warning.find(part) != std::string::npos;
+    });
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a whole file of torchtitan is read unedited", "[estimator][titan]") {
+  const config::TrainConfig config = load_titan(kWholeFile).train;
+  CHECK(config.preset == "llama3_8b");
+  CHECK(config.recipe.ranks == 8);
+  CHECK(config.recipe.strategy == optim::Strategy::fsdp);
+  CHECK(config.recipe.checkpoints_blocks());
+  CHECK(config.recipe.precision.param_dtype == DType::bfloat16);
+  CHECK(config.training.seq_len == 8192);
+  CHECK(config.micro_batches() == 8);
+  CHECK(config.recipe.optimizer.name == "adamw");
+  CHECK(config.schedule.lr == 3e-4);
+  CHECK(config.recipe.optimizer.options.weight_decay == 0.1);
+  CHECK(config.recipe.optimizer.options.beta2 == 0.95);
+  CHECK(config.checkpoint.folder.empty());
+  CHECK(config.titan.is_file);
+  const config::TrainConfig old = load_titan(kOldFile, {}, {.ngpu = "4", .nnodes = "2"}).train;
+  CHECK(old.preset == "llama2_7b");
+  CHECK(old.recipe.ranks == 8);
+  CHECK(old.training.local_batch_size == 8);
+  CHECK_FALSE(old.recipe.checkpoints_blocks());
+  CHECK(old.schedule.kind == optim::LrSchedule::Kind::warmup_stable_linear);
+  CHECK(old.schedule.warmup_steps == 200);
+  CHECK(old.schedule.decay_steps == 800);
+}
+
+TEST_CASE("where torchtitan's file is silent, its defaults count, and a line says so",
+          "[estimator][titan]") {
+  const EstimatorConfig made = load_titan(kLlama);
+  const config::TrainConfig& config = made.train;
+  CHECK(config.recipe.ranks == 8);
+  CHECK(config.recipe.precision.param_dtype == DType::bfloat16);
+  CHECK(config.recipe.precision.reduce_dtype == DType::float32);
+  CHECK(config.training.seq_len == 2048);
+  CHECK(config.training.local_batch_size == 8);
+  CHECK(config.training.steps == 10'000);
+  CHECK(config.schedule.lr == 8e-4);
+  CHECK(config.schedule.warmup_steps == 200);
+  CHECK(config.schedule.decay_steps == 9800);
+  CHECK_THAT(config.titan.selective,
+             contains("llama.toml (torchtitan's default): activation_checkpoint.mode: is "
+                      "selective (2)"));
+  CHECK(warns(made, {"llama.toml: is torchtitan's, whose defaults count where it is silent: ",
+                     "training.mixed_precision_param bfloat16", "training.seq_len 2048",
+                     "training.global_batch_size -1", "activation_checkpoint.mode selective",
+                     "lr_scheduler.warmup_steps 200"}));
+  // The command line beats them, and a file with a key of ours alone is ours.
+  CHECK(load_titan(kLlama, {"--training.mixed_precision_param=float32"})
+            .train.recipe.precision.param_dtype == DType::float32);
+  const config::TrainConfig ours = load_titan(kLlama + "[parallel]\nranks = 2\n").train;
+  CHECK_FALSE(ours.titan.is_file);
+  CHECK(ours.recipe.precision.param_dtype == DType::float32);
+  CHECK(ours.recipe.ranks == 2);
+  CHECK(load_titan(kLlama, {"--model.preset=tiny", "--training.seq_len=8"}).train.preset == "tiny");
+}
+
+TEST_CASE("degrees other than 1 are refused by name in every spelling", "[estimator][titan]") {
+  for (const std::string key :
+       {"parallelism.tensor_parallel_degree", "training.tensor_parallel_degree",
+        "training.sequence_parallel_degree", "parallelism.pipeline_parallel_degree",
+        "training.pipeline_parallel_degree", "experimental.pipeline_parallel_degree",
+        "parallelism.context_parallel_degree", "experimental.context_parallel_degree",
+        "parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"}) {
+    const std::string section = key.substr(0, key.find('.'));
+    const std::string name = key.substr(key.find('.') + 1);
+    const auto file = [&](const char* value) {
+      return kLlama + "[" + section + "]\n" + name + " = " + value + "\n";
+    };
+    CHECK_THAT(complaint_about_titan(file("2")), contains(":5: " + key + ": is 2, must be 1: "));
+    CHECK(complaint_about_titan(file("1")).empty());
+  }
+  const std::string faults = complaint_about_titan(
+      kLlama + "[fault_tolerance]\nenable = true\nsemi_sync_method = \"diloco\"\nsync_steps = 5\n");
+  CHECK_THAT(faults, contains("fault_tolerance.enable: is true, must be false") &&
+                         contains("\n") && contains("fault_tolerance.semi_sync_method"));
+}
+
+TEST_CASE("values of torchtitan mean what they mean there", "[estimator][titan]") {
+  const auto preset = [](const std::string& name, const std::string& flavor) {
+    return load_titan("[model]\nflavor = \"" + flavor + "\"\nname = \"" + name + "\"\n").train.preset;
+  };
+  CHECK(preset("llama3", "debugmodel") == "llama3_debug");
+  CHECK(preset("llama3", "405B") == "llama3_405b");
+  CHECK(preset("llama2", "70B") == "llama2_70b");
+  CHECK(preset("llama3", "70B") == "llama3_70b");
+  CHECK(preset("llama", "13B") == "llama2_13b");
+  CHECK(preset("llama", "8B") == "llama3_8b");
+  for (const std::string name : {"llama4", "deepseek_v3", "vlm"}) {
+    CHECK_THAT(complaint_about_titan("[model]\nname = \"" + name + "\"\nflavor = \"debugmodel\"\n"),
+               contains(":2: model.name: is " + name + ", an architecture that is not here"));
+  }
+  CHECK_THAT(complaint_about_titan("[model]\nname = \"llama2\"\nflavor = \"8B\"\n"),
+             contains(":3: model.flavor: is 8B, must be one of 13B, 70B, 7B, debugmodel"));
+  for (const std::string name : {"AdamW", "adamw", "ADAMW"}) {
+    CHECK(load_titan("[optimizer]\nname = \"" + name + "\"\n").train.recipe.optimizer.name ==
+          "adamw");
+  }
+  CHECK(load_titan("[training]\nglobal_batch_size = -1\n").train.micro_batches() == 1);
+  CHECK(load_titan(kLlama + "[training]\nbatch_size = 3\n").train.training.local_batch_size == 3);
+  const auto reshards = [](const std::string& value) {
+    return load_titan("[parallelism]\nfsdp_reshard_after_forward = \"" + value + "\"\n")
+        .train.recipe.sharding.reshard_after_forward.kind;
+  };
+  CHECK(reshards("default") == ReshardAfterForward::Kind::always);
+  CHECK(reshards("always") == ReshardAfterForward::Kind::always);
+  CHECK(reshards("never") == ReshardAfterForward::Kind::never);
+  CHECK_THAT(complaint_about_titan("[model]\nconverters = [\"float8\"]\nflavor = \"8B\"\n"),
+             contains("model.converters: is [ 'float8' ], must be empty"));
+  CHECK_THAT(complaint_about_titan(kLlama + "[float8]\nenable_float8_linear = true\n"),
+             contains("float8.enable_float8_linear: is true, must be false: nothing is computed in "
+                      "float8"));
+  const config::TrainConfig offloaded =
+      load_titan(kLlama + "[training]\nenable_cpu_offload = true\n").train;
+  CHECK(offloaded.recipe.sharding.offload.params);
+  CHECK(offloaded.recipe.sharding.offload.grads);
+}
+
+TEST_CASE("torchtitan's way to name the file, and its runner's eight ranks", "[estimator][titan]") {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "llama.toml";
+  io::write_text_atomically(file, kLlama);
+  for (const Words& words : {Words{"--job.config_file", file}, {"--job.config_file=" + file}}) {
+    const EstimatorConfig config = load_estimator_config(std::nullopt, words, {});
+    CHECK(config.train.preset == "llama3_8b");
+    CHECK(config.train.source == file);
+    CHECK(config.train.recipe.ranks == 8);
+  }
+  CHECK(load_estimator_config(std::nullopt, {}, {.config_file = file}).train.preset == "llama3_8b");
+  CHECK_THAT(message_of<InputError>([&] {
+               load_estimator_config("other.toml", {"--job.config_file", file}, {});
+             }),
+             contains("job.config_file: is ") && contains("other.toml; give one"));
+  // The seed's own command line.
+  CHECK(configured({"--training.local_batch_size", "4", "--model.flavor", "8B"})
+            .train.recipe.ranks == 8);
+}
+
+TEST_CASE("selective checkpointing is bounded by none and full", "[estimator][titan]") {
+  for (const std::string option : {"2", "op"}) {
+    EstimatorConfig config = load_titan(
+        kLlama + "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"" +
+        option + "\"\n[training]\nlocal_batch_size = 1\n");
+    CHECK_FALSE(config.train.recipe.checkpoints_blocks());
+    bound_selective(config);
+    CHECK_THAT(config.warnings.back(),
+               contains("llama.toml:5: activation_checkpoint.mode: is selective (" + option +
+                        "): the peak is between 16.42 GiB, with full, and 21.85 GiB, with none"));
+  }
+  EstimatorConfig none = load_titan(kWholeFile);
+  const std::size_t before = none.warnings.size();
+  bound_selective(none);
+  CHECK(none.warnings.size() == before);
+}
+
+TEST_CASE("torchtitan's schedule is a warm-up, a stable phase and a decay", "[estimator][titan]") {
+  const auto schedule = [](const std::string& text, const Words& words = {}) {
+    return load_titan(kLlama + "[training]\nsteps = 100\n[optimizer]\nlr = 0.5\n[lr_scheduler]\n" +
+                          text,
+                      words)
+        .train.schedule;
+  };
+  using Kind = optim::LrSchedule::Kind;
+  const auto part = schedule("warmup_steps = 10\ndecay_ratio = 0.3\nmin_lr_factor = 0.1\n"
+                             "decay_type = \"cosine\"\n");
+  CHECK(part.kind == Kind::warmup_stable_cosine);
+  CHECK(part.decay_steps == 30);
+  CHECK(part.min_lr == 0.05);
+  CHECK(schedule("warmup_steps = 10\nlr_min = 0.1\n").min_lr == 0.05);
+  CHECK(schedule("warmup_steps = 10\n").decay_steps == 90);
+  CHECK(schedule("warmup_steps = 10\ndecay_ratio = 0.125\n").decay_steps == 12);  // 12.5, to even
+  CHECK(schedule("warmup_steps = 50\ndecay_ratio = 0.8\n").decay_steps == 50);
+  CHECK(schedule("warmup_steps = 200\n").warmup_steps == 100);
+  CHECK(schedule("decay_ratio = 0.0\nwarmup_steps = 5\n").kind == Kind::warmup_linear);
+  CHECK(schedule("warmup_steps = 10\n", {"--training.steps=40"}).decay_steps == 30);
+  CHECK(schedule("warmup_steps = 10\n", {"--lr_scheduler.kind=constant"}).kind == Kind::constant);
+  CHECK_THAT(complaint_about_titan(kLlama + "[lr_scheduler]\ndecay_type = \"log\"\n"),
+             contains("lr_scheduler.decay_type: is log, must be linear, sqrt or cosine"));
+  CHECK_THAT(complaint_about_titan(kLlama + "[lr_scheduler]\ndecay_ratio = 2\n"),
+             contains("lr_scheduler.decay_ratio: is 2, must be a number between 0 and 1"));
+}
+
+TEST_CASE("checkpoints of torchtitan's file count while they are enabled", "[estimator][titan]") {
+  const auto checkpoint = [](const std::string& text) {
+    return load_titan("[job]\ndump_folder = \"runs\"\n" + text).train.checkpoint;
+  };
+  CHECK(checkpoint("[checkpoint]\nfolder = \"saved\"\ninterval = 7\n").folder.empty());
+  for (const std::string name : {"enable", "enable_checkpoint"}) {
+    const auto on = checkpoint("[checkpoint]\nfolder = \"saved\"\ninterval = 7\n" + name + " = true\n");
+    CHECK(on.folder == "runs/saved");
+    CHECK(on.interval == 7);
+  }
+  CHECK(checkpoint("[training]\ncheckpoint_folder = \"old\"\n").interval == 500);
+  CHECK_THAT(complaint_about_titan("[job]\ndump_folder = \"runs\"\n[checkpoint]\nenable = true\n"
+                                   "interval_type = \"seconds\"\n"),
+             contains("checkpoint.interval_type: is seconds, must be steps"));
+}
+
+TEST_CASE("unknown keys of torchtitan's file are errors, all of them at once",
+          "[estimator][titan]") {
+  const std::string message = complaint_about_titan(
+      kLlama + "[training]\nlocal_batchsize = 3\nsteps = 0\n[cucumber]\ngreen = true\n");
+  CHECK_THAT(message, contains(":5: unknown key training.local_batchsize; did you mean "
+                               "training.local_batch_size?"));
+  CHECK_THAT(message, contains("\n") && contains(":6: training.steps: is 0, must be a whole"));
+  CHECK_THAT(message, contains(":8: unknown key cucumber.green"));
+}
+
+TEST_CASE("a key in an older and a newer place must agree", "[estimator][titan]") {
+  CHECK_THAT(complaint_about_titan(kLlama + "[training]\nbatch_size = 3\nlocal_batch_size = 4\n"),
+             contains("training.batch_size: means training.local_batch_size 3, but "
+                      "training.local_batch_size"));
+  CHECK(load_titan(kLlama + "[training]\ndata_parallel_degree = 4\n").train.recipe.ranks == 4);
+  CHECK_THAT(complaint_about_titan(kLlama + "[training]\ndata_parallel_degree = \"x\"\n"),
+             contains(":5: training.data_parallel_degree: is \"x\", must be a whole number"));
+}
+
+TEST_CASE("an explanation has every key of the file and what was used", "[estimator][titan]") {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "llama.toml";
+  io::write_text_atomically(file, kWholeFile);
+  const config::Explanation made =
+      config::explain(file, {"--training.seq_len=4096"}, {.is_modeled = true});
+  CHECK(made.problems.empty());
+  for (const char* part :
+       {"job.description", "noted", "model.preset = llama3_8b", "optimizer.name = adamw",
+        "training.seq_len = 4096 (command line)", "lr_scheduler.decay_steps = 800",
+        "what is done anyway", "checkpoints are not enabled", "(torchtitan's default)",
+        "quantize.linear.float8.filter_fqns"}) {
+    CHECK_THAT(made.text, contains(part));
+  }
+  io::write_text_atomically(file, kLlama + "[parallelism]\ntensor_parallel_degree = 8\n"
+                                           "[job]\ndescriptoin = \"x\"\n");
+  const config::Explanation wrong = config::explain(file, {}, {.is_modeled = true});
+  CHECK_THAT(wrong.text, contains("refused   is 8, must be 1") && contains("unknown   unknown key"));
+  CHECK_THAT(wrong.problems, contains("tensor_parallel_degree") && contains("descriptoin"));
+}
+
+TEST_CASE("the pages of keys are the tables", "[estimator][titan]") {
+  for (const std::string& format : config::foreign_formats()) {
+    INFO("unshard-estimate --keys " << format << " > docs/" << format << "_keys.md");
+    const std::string page =
+        io::read_text(FSDP_PROJECT_ROOT "/docs/" + format + "_keys.md");
+    CHECK(page == config::describe_format(format) + "\n");
+  }
+  const auto count = [](config::foreign::Decision decision) {
+    return std::ranges::count_if(config::titan::rows(), [&](const config::foreign::Row& row) {
+      return row.decision() == decision;
+    });
+  };
+  CHECK(count(config::foreign::Decision::read) == 50);
+  CHECK(count(config::foreign::Decision::equal) == 43);
+  CHECK(count(config::foreign::Decision::noted) == 165);
+}
+
+}  // namespace fsdp::estimate
