@@ -78,8 +78,7 @@ Explanation explain(const std::filesystem::path& file, const std::vector<std::st
     std::string here = each.decision == foreign::Decision::read ? used(each, config) : "";
     if (here.empty()) here = each.why;
     if (each.decision == foreign::Decision::equal) here = "what is done anyway";
-    rows.push_back(
-        {printable(each.path), printable(each.value, 40), name_of(each.decision), here});
+    rows.push_back({printable(each.path), printable(each.value, 40), name_of(each.decision), here});
   }
   made.text = table(rows);
   if (!made.problems.empty()) return made;
@@ -90,13 +89,14 @@ Explanation explain(const std::filesystem::path& file, const std::vector<std::st
     const bool is_implied =
         origin != config.origins.end() && is_default_of_a_format(origin->second);
     if (origin == config.origins.end()) ++others;
-    const bool is_in_file = origin != config.origins.end() && !is_implied &&
-                            origin->second.starts_with(file.string());
+    const bool is_in_file =
+        origin != config.origins.end() && !is_implied && origin->second.starts_with(file.string());
     if (origin == config.origins.end() || is_in_file) continue;
     rows.push_back({key, printable(value), is_implied ? "default" : "given", origin->second});
   }
   if (!rows.empty()) made.text += "\nWhere the file is silent, or is beaten:\n" + table(rows);
-  made.text += fmt::format("\nThe other {} keys have our own defaults (--help lists them).", others);
+  made.text +=
+      fmt::format("\nThe other {} keys have our own defaults (--help lists them).", others);
   return made;
 }
 

@@ -85,7 +85,10 @@ class Translator {
       around_.report.accounts.push_back(
           {.path = setting.key, .place = setting.origin, .value = shown(setting)});
     }
-    if (row != nullptr && row->use == Row::Use::own) {
+    // Without torchtitan's keys beside it, the command line is ours.
+    const bool is_own = row != nullptr && row->use == Row::Use::own;
+    if (is_own && is_shared && !is_in_file && !has_titan_) return give(setting, setting.key);
+    if (is_own) {
       account(Decision::read, row->why, setting);
       return take_own(setting, counts_there);
     }
@@ -135,9 +138,9 @@ class Translator {
     for (const Row& each : rows()) names.push_back(each.path);
     std::string meant = foreign::meant_by(rows(), setting.key);
     if (meant.empty()) meant = nearest(setting.key, names);
-    const std::string why = fmt::format(
-        "unknown key {}; did you mean {}? unshard-estimate --keys torchtitan lists all",
-        printable(setting.key), meant);
+    const std::string why =
+        fmt::format("unknown key {}; did you mean {}? unshard-estimate --keys torchtitan lists all",
+                    printable(setting.key), meant);
     account(Decision::unknown, why, setting);
     around_.report.add_problem(setting.origin + ": " + why);
     return true;
@@ -151,8 +154,8 @@ class Translator {
       around_.report.add_problem(fmt::format("{}: {}: {}", setting.origin, row.path, verdict.why));
     } else if (verdict.decision == Decision::noted) {
       const bool is_in_file = setting.origin != kCommandLine;
-      const std::pair<std::string, std::string> group = {
-          is_in_file ? around_.file : setting.origin, verdict.why};
+      const std::pair<std::string, std::string> group = {is_in_file ? around_.file : setting.origin,
+                                                         verdict.why};
       if (!noted_.contains(group)) order_.push_back(group);
       noted_[group].push_back(printable(setting.key));
     } else if (verdict.decision == Decision::read) {
@@ -174,7 +177,11 @@ class Translator {
     if (member != keys_.end()) {
       Key as_written = *member;
       as_written.name = setting.key;
-      if (!around_.report.collect([&] { setting.apply({as_written}); })) return;
+      const std::string before = member->get();
+      if (!around_.report.collect([&] { setting.apply({as_written}); })) {
+        member->set(before);  // a part of a wrong number may have been read
+        return;
+      }
       titan_.origins[known.key] = setting.origin;
       titan_.written[known.key] = setting.key;
     }
@@ -232,8 +239,8 @@ void settle_selective(TitanKeys& titan, AllGiven& all, const Own& own) {
   const std::string text =
       option == own.end() ? "2, torchtitan's default" : printable(*option->second.value);
   if (last != nullptr && is_selective(*last)) {
-    titan.selective = fmt::format("{}: {}: is selective ({})", last->setting.origin,
-                                  last->key, text);
+    titan.selective =
+        fmt::format("{}: {}: is selective ({})", last->setting.origin, last->key, text);
   }
   for (Given& each : all) {
     if (is_selective(each)) each.setting.value = "none";

@@ -16,11 +16,11 @@ namespace fsdp::config {
 
 /// What a runner's environment says, as torchtitan's run_memory_estimation.sh reads it.
 struct Environment {
-  std::optional<std::string> ngpu;         ///< NGPU: ranks of a node
-  std::optional<std::string> nnodes;       ///< NNODES
-  std::optional<std::string> config_file;  ///< CONFIG_FILE
-  bool is_deepspeed = false;               ///< a DeepSpeed file says what the strategy is
-  static Environment of_process();         ///< an empty variable counts as unset
+  std::optional<std::string> ngpu = {};         ///< NGPU: ranks of a node
+  std::optional<std::string> nnodes = {};       ///< NNODES
+  std::optional<std::string> config_file = {};  ///< CONFIG_FILE
+  bool is_deepspeed = false;                    ///< a DeepSpeed file says what the strategy is
+  static Environment of_process();              ///< an empty variable counts as unset
 };
 
 /// By key: the options with which a change of it counts, such as activation_checkpoint.mode for

@@ -114,7 +114,8 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   for (const char* chooses : {"--plan", "--which-strategy"}) options.exclude("--strategy", chooses);
   options.set_footer(
       "Every key of the training's configuration can be given as --section.key VALUE "
-      "(unshard-train --help lists them), and these of torchtitan (--keys torchtitan lists all):\n" +
+      "(unshard-train --help lists them), and these of torchtitan (--keys torchtitan lists "
+      "all):\n" +
       config::describe_titan_keys() +
       "\nEnvironment: NGPU x NNODES is the number of ranks, CONFIG_FILE the file.\n"
       "Exit codes: 0 estimate and formula agree, 1 they differ or memory ran out, 2 wrong input.");
@@ -140,8 +141,8 @@ std::vector<std::string> words_of(const CommandLine& line) {
 }
 
 EstimatorConfig configure(const CommandLine& line) {
-  EstimatorConfig config = load_estimator_config(
-      line.config, words_of(line), config::Environment::of_process(), line.deepspeed);
+  EstimatorConfig config = load_estimator_config(line.config, words_of(line),
+                                                 config::Environment::of_process(), line.deepspeed);
   take_short_forms(line, config);
   train::check_launch(config.train);
   config.rank = line.rank;

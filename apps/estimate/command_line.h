@@ -26,8 +26,8 @@ struct CommandLine {
   int round_to = 1;
   std::optional<std::string> explain;  ///< print what becomes of each key of this file instead
   std::string keys;                    ///< print the table of this format's keys instead
-  bool figures = false;    ///< print the source documents' figures instead
-  bool worksheet = false;  ///< print the book's worksheet instead
+  bool figures = false;                ///< print the source documents' figures instead
+  bool worksheet = false;              ///< print the book's worksheet instead
   plan::PlannerLine planner;
 };
 

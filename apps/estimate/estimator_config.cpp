@@ -75,8 +75,8 @@ EstimatorConfig load_estimator_config(const std::optional<std::filesystem::path>
                                       const config::Environment& environment,
                                       const std::optional<std::filesystem::path>& deepspeed) {
   EstimatorConfig config;
-  config.train = config::load_config(file, words, deepspeed,
-                                     {.is_modeled = true, .environment = environment});
+  config.train =
+      config::load_config(file, words, deepspeed, {.is_modeled = true, .environment = environment});
   config::TitanKeys& titan = config.train.titan;
   config.is_real = titan.disable_fake_mode;
   config.spellings = titan.spellings;

@@ -101,8 +101,8 @@ config::TrainConfig configure(const CommandLine& line) {
     words.insert(words.end(),
                  {"--data.validation", *line.eval, "--training.global_batch_size", "0"});
   }
-  config::TrainConfig config = config::load_config(line.config, words, line.deepspeed,
-                                                   {.environment = config::Environment::of_process()});
+  config::TrainConfig config = config::load_config(
+      line.config, words, line.deepspeed, {.environment = config::Environment::of_process()});
   check_backend(line, config.recipe.ranks);
   check_launch(config);
   for (const auto& [key, place] : config.origins) {

@@ -26,7 +26,10 @@ std::string crc32_of(const TokenData& data) {
 
 // What a key stood for before it existed: checkpoints of that time do not have it.
 std::string value_before(const std::string& key) {
-  if (key == "lora.rank" || key == "model.head_dim" || key == "model.rope_factor") return "0";
+  for (const char* zero :
+       {"lora.rank", "model.head_dim", "model.rope_factor", "lr_scheduler.decay_steps"}) {
+    if (key == zero) return "0";
+  }
   if (key == "parallel.broadcast_fp16" || key == "training.prescale_gradients") return "false";
   if (key == kCompression) return "none";
   return key.starts_with("training.mixed_precision_") ? "float32" : "";

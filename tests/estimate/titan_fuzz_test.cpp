@@ -27,8 +27,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 // One to three changes, of the kinds that people and editors make.
 std::string mutated(const std::string& text, Random& random) {
   static const std::vector<std::string> kValues = {
-      "true", "false", "0",     "1",          "-1",       "2",    "8",          "1e-3",
-      "1.5",  "nan",   "\"\"",  "\"2\"",      "\"full\"", "[]",   "\"AdamW\"",  "[\"float8\"]",
+      "true", "false",  "0",     "1",          "-1",        "2",   "8",          "1e-3",
+      "1.5",  "nan",    "\"\"",  "\"2\"",      "\"full\"",  "[]",  "\"AdamW\"",  "[\"float8\"]",
       "1e99", "\"op\"", "{a=1}", "9999999999", "\"never\"", "1.0", "\"llama2\"", "\"70B\""};
   std::vector<std::string> lines = lines_of(text);
   for (std::size_t n = 1 + below(random, 3); n > 0; --n) {
@@ -84,7 +84,7 @@ void check_file(const std::string& text) {
     CHECK_THAT(error.what(), contains("llama.toml") || contains("parallel.ranks"));
     return;
   }
-  // Nothing got lost, nothing is refused or unknown, and what is read has the value that is written.
+  // Nothing is lost, refused or unknown, and what is read has the value that is written.
   CHECK(report.accounts.size() == config::settings_of_file(file, {}).size());
   for (const config::foreign::Account& each : report.accounts) {
     INFO(printable(each.path));

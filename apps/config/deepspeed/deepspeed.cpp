@@ -80,12 +80,12 @@ foreign::Verdict read(Translation& t, const Entry& entry) {
 }
 
 // The same, as part of a report.
-void account(Translation& t, const Entry& entry, foreign::Report& report) {
-  report.accounts.push_back({.path = entry.path, .place = entry.place, .value = entry.shown()});
+void read(Translation& t, const Entry& entry, foreign::Report& report, foreign::Account& account) {
   report.collect([&] {
     const foreign::Verdict verdict = read(t, entry);
-    report.accounts.back().decision = verdict.decision;
-    report.accounts.back().why = verdict.why;
+    if (verdict.decision == foreign::Decision::read) return;
+    account.decision = verdict.decision;
+    account.why = verdict.why;
     const bool is_wrong = verdict.decision == foreign::Decision::refused ||
                           verdict.decision == foreign::Decision::unknown;
     if (is_wrong) entry.refuse(verdict.why);
@@ -126,13 +126,18 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
   const Document document(file, deepspeed_paths());
   Translation t(document, keys, others);
   bool scales_loss = true;
-  report.collect([&] { scales_loss = is_fp16(t); });
   const std::size_t first = report.accounts.size();
   for (const Entry& entry : document.entries()) {
+    report.accounts.push_back({.path = entry.path, .place = entry.place, .value = entry.shown()});
+  }
+  report.collect([&] { scales_loss = is_fp16(t); });
+  std::size_t next = first;
+  for (const Entry& entry : document.entries()) {
+    foreign::Account& account = report.accounts[next++];
     const Row* row = foreign::find(rows(), entry.path);
     const bool is_switched_off =
         row != nullptr && row->use == Row::Use::set && entry.path.starts_with("fp16.");
-    if (!is_switched_off || scales_loss) account(t, entry, report);
+    if (!is_switched_off || scales_loss) read(t, entry, report, account);
   }
   if (t.find("gradient_clipping") == nullptr)
     t.imply("training.max_norm", "0", "gradient_clipping");

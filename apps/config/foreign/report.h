@@ -15,8 +15,8 @@ namespace fsdp::config::foreign {
 /// A key of a file, and what became of it.
 struct Account {
   std::string path;
-  std::string place;                   ///< "llama.toml:12"
-  std::string value;                   ///< as it stands there
+  std::string place;  ///< "llama.toml:12"
+  std::string value;  ///< as it stands there
   Decision decision = Decision::read;
   std::vector<std::string> keys = {};  ///< ours that it sets
   std::string why = {};                ///< as in Verdict

@@ -20,15 +20,23 @@ constexpr const char* kByDefault = " (torchtitan's default)";
 const std::map<std::string, std::map<std::string, std::string>>& families() {
   static const std::map<std::string, std::map<std::string, std::string>> presets = {
       {"llama3",
-       {{kDebug, "llama3_debug"}, {"8B", "llama3_8b"}, {"70B", "llama3_70b"},
+       {{kDebug, "llama3_debug"},
+        {"8B", "llama3_8b"},
+        {"70B", "llama3_70b"},
         {"405B", "llama3_405b"}}},
       {"llama2",
-       {{kDebug, "llama2_debug"}, {"7B", "llama2_7b"}, {"13B", "llama2_13b"},
+       {{kDebug, "llama2_debug"},
+        {"7B", "llama2_7b"},
+        {"13B", "llama2_13b"},
         {"70B", "llama2_70b"}}},
       // The name of both, before each had its own.
       {"llama",
-       {{kDebug, "llama2_debug"}, {"7B", "llama2_7b"}, {"13B", "llama2_13b"},
-        {"70B", "llama2_70b"}, {"8B", "llama3_8b"}, {"405B", "llama3_405b"}}},
+       {{kDebug, "llama2_debug"},
+        {"7B", "llama2_7b"},
+        {"13B", "llama2_13b"},
+        {"70B", "llama2_70b"},
+        {"8B", "llama3_8b"},
+        {"405B", "llama3_405b"}}},
   };
   return presets;
 }
@@ -99,7 +107,8 @@ class Parts {
   // Of a setting that another one switches off.
   void idle(const Setting* setting, const std::string& why) {
     for (foreign::Account& each : around_.report.accounts) {
-      if (setting == nullptr || each.path != setting->key || each.place != setting->origin) continue;
+      if (setting == nullptr || each.path != setting->key || each.place != setting->origin)
+        continue;
       each.decision = foreign::Decision::noted;
       each.why = why;
     }
@@ -140,10 +149,9 @@ void read_schedule(Parts& parts, bool is_file) {
   const Setting* decay = parts.find({"lr_scheduler.decay_ratio"});
   const Setting* type = parts.find({"lr_scheduler.decay_type"});
   const Setting* factor = parts.find({"lr_scheduler.min_lr_factor", "lr_scheduler.lr_min"});
-  const Setting* warmup = parts.find({"lr_scheduler.warmup_steps", "training.warmup_steps",
-                                      "training.warmup_pct"});
-  const Setting silent{.key = "lr_scheduler",
-                       .origin = parts.around().file + kByDefault};
+  const Setting* warmup =
+      parts.find({"lr_scheduler.warmup_steps", "training.warmup_steps", "training.warmup_pct"});
+  const Setting silent{.key = "lr_scheduler", .origin = parts.around().file + kByDefault};
   const auto first_of = [&](std::initializer_list<const Setting*> settings) {
     for (const Setting* each : settings) {
       if (each != nullptr) return *each;
@@ -156,9 +164,8 @@ void read_schedule(Parts& parts, bool is_file) {
   const std::vector<Key>& keys = parts.around().keys;
   const std::string default_steps = is_file ? "10000" : key_named(keys, "training.steps").get();
   const std::string default_lr = is_file ? "0.0008" : key_named(keys, "optimizer.lr").get();
-  const std::int64_t steps =
-      std::clamp<std::int64_t>(number_of(parts.ours("training.steps", default_steps)).value_or(1),
-                               1, 1'000'000'000);
+  const std::int64_t steps = std::clamp<std::int64_t>(
+      number_of(parts.ours("training.steps", default_steps)).value_or(1), 1, 1'000'000'000);
   const double lr = real_of(parts.ours("optimizer.lr", default_lr)).value_or(0);
   const std::string kind = type == nullptr ? "linear" : type->value.value_or("");
   if (kind != "linear" && kind != "sqrt" && kind != "cosine") {
@@ -302,9 +309,9 @@ void imply_defaults(TitanKeys& titan, AllGiven& all, const Own& own,
   }
   if (last_of(all, kCheckpoint) == nullptr) {
     const auto option = own.find("activation_checkpoint.selective_ac_option");
-    titan.selective = fmt::format(
-        "{}{}: {}: is selective ({})", around.file, kByDefault, kMode,
-        option == own.end() ? "2" : printable(option->second.value.value_or("")));
+    titan.selective =
+        fmt::format("{}{}: {}: is selective ({})", around.file, kByDefault, kMode,
+                    option == own.end() ? "2" : printable(option->second.value.value_or("")));
     said.push_back(std::string(kMode) + " selective");
   }
   if (said.empty()) return;

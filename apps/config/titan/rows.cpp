@@ -13,17 +13,11 @@ Row sets(const char* path, const char* key, Values values = {}) {
 // Of the same name and meaning here.
 Row same(const char* path) { return sets(path, path); }
 Row only(const char* path, const char* word, const char* why, Values others = {}) {
-  return {.use = Use::only,
-          .path = path,
-          .values = std::move(others),
-          .word = word,
-          .why = why};
+  return {.use = Use::only, .path = path, .values = std::move(others), .word = word, .why = why};
 }
 Row idle(const char* path, const char* why) { return {.use = Use::idle, .path = path, .why = why}; }
 // titan_keys.cpp, world.cpp, phases.cpp read it; `here` is for the table.
-Row own(const char* path, const char* here) {
-  return {.use = Use::own, .path = path, .why = here};
-}
+Row own(const char* path, const char* here) { return {.use = Use::own, .path = path, .why = here}; }
 
 const Values kEmptyList = {{"[]", ""}, {"[  ]", ""}};
 constexpr const char* kRun = "a run's name, and how it is started, change nothing in it";
@@ -97,8 +91,9 @@ Table model() {
       idle("model.tokenizer_name", kData),
       only("model.norm_type", "rmsnorm", "layers are normalized by RMSNorm",
            {{"fused_rmsnorm", ""}, {"compiled_rmsnorm", ""}}),
-      only("model.converters", "", "layers stay what they are, in the formats of training.*; "
-                                   "leave it empty",
+      only("model.converters", "",
+           "layers stay what they are, in the formats of training.*; "
+           "leave it empty",
            kEmptyList),
       idle("model.print_after_conversion", kPrinting),
       only("model.use_flex_attn", "false", "attention has one implementation; set it to false"),

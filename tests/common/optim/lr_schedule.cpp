@@ -72,10 +72,41 @@ TEST_CASE("DeepSpeed's linear warm-up begins at min_lr, and its decay ends there
   }
 }
 
+TEST_CASE("torchtitan's schedule: a warm-up, a stable phase, and a decay at the end") {
+  // Of 20 steps, 4 of warm-up and 10 of decay, to a fifth; from torchtitan's formula.
+  const auto check = [](Kind kind, double at_11, double at_15, double at_19) {
+    const LrSchedule schedule{.kind = kind,
+                              .lr = 0.5,
+                              .min_lr = 0.1,
+                              .warmup_steps = 4,
+                              .total_steps = 20,
+                              .decay_steps = 10};
+    CHECK(schedule.at(0) == 0.125);
+    for (const int step : {3, 4, 9, 10}) CHECK(schedule.at(step) == 0.5);
+    CHECK(is_near(schedule.at(11), at_11));
+    CHECK(is_near(schedule.at(15), at_15));
+    CHECK(is_near(schedule.at(19), at_19));
+    CHECK(is_near(schedule.at(20), 0.1));
+    CHECK(is_near(schedule.at(400), 0.1));
+    CHECK(schedule.decays());
+  };
+  check(Kind::warmup_stable_linear, 0.46, 0.3, 0.14);
+  check(Kind::warmup_stable_sqrt, 0.373508893593, 0.217157287525, 0.12052668078);
+  check(Kind::warmup_stable_cosine, 0.490211303259, 0.3, 0.109788696741);
+  // Without decay_steps it falls from the warm-up on.
+  const LrSchedule whole{
+      .kind = Kind::warmup_stable_linear, .lr = 1, .warmup_steps = 4, .total_steps = 20};
+  CHECK(whole.at(4) == 1);
+  CHECK(whole.at(5) == 0.9375);
+  CHECK(whole.at(12) == 0.5);
+  CHECK(whole.at(19) == 0.0625);
+}
+
 TEST_CASE("warm-ups of 0 and 1 steps, and cosines that end where they begin, divide by nothing") {
   for (const Kind kind :
        {Kind::warmup_linear, Kind::warmup_cosine, Kind::warmup_log, Kind::warmup_from_min,
-        Kind::warmup_log_decay, Kind::warmup_from_min_decay}) {
+        Kind::warmup_log_decay, Kind::warmup_from_min_decay, Kind::warmup_stable_linear,
+        Kind::warmup_stable_sqrt, Kind::warmup_stable_cosine}) {
     for (const std::int64_t warmup_steps : {0, 1}) {
       const LrSchedule schedule{
           .kind = kind, .lr = 1, .warmup_steps = warmup_steps, .total_steps = warmup_steps};
@@ -94,6 +125,9 @@ TEST_CASE("schedules by name") {
   CHECK(lr_schedule_kind("warmup_from_min") == Kind::warmup_from_min);
   CHECK(lr_schedule_kind("warmup_log_decay") == Kind::warmup_log_decay);
   CHECK(lr_schedule_kind("warmup_from_min_decay") == Kind::warmup_from_min_decay);
+  CHECK(lr_schedule_kind("warmup_stable_linear") == Kind::warmup_stable_linear);
+  CHECK(lr_schedule_kind("warmup_stable_sqrt") == Kind::warmup_stable_sqrt);
+  CHECK(lr_schedule_kind("warmup_stable_cosine") == Kind::warmup_stable_cosine);
   const std::string message = message_of<InputError>([] { lr_schedule_kind("cosine"); });
   CHECK(message.find("'cosine'") != std::string::npos);
   CHECK(message.find("warmup_cosine") != std::string::npos);
