@@ -5,6 +5,7 @@
 #include "config/deepspeed/rows.h"
 #include "config/foreign/report.h"
 #include "config/titan/rows.h"
+#include "io/file_io.h"
 
 #include <fmt/format.h>
 
@@ -65,6 +66,12 @@ Explanation explain(const std::filesystem::path& file, const std::vector<std::st
   use.report = &report;
   use.environment.config_file.reset();
   const bool is_json = file.extension() == ".json";
+  constexpr std::size_t kMostBytes = std::size_t{1} << 16;
+  if (is_json && io::read_text(file, kMostBytes).find("\"architectures\"") != std::string::npos) {
+    throw InputError(
+        fmt::format("--explain: {} is a model's config.json of Hugging Face; give it to model.from",
+                    file.string()));
+  }
   using Path = std::optional<std::filesystem::path>;
   Explanation made;
   TrainConfig config;

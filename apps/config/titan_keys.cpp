@@ -27,6 +27,14 @@ std::optional<std::string> variable(const char* name) {
 
 const Row* row_of(const std::string& key) { return foreign::find(rows(), key); }
 
+// Whether torchtitan's command line may have the key without a value.
+bool is_bare(const std::string& key) {
+  const Row* row = row_of(key);
+  const bool may_be = row != nullptr && (row->use == Row::Use::idle ||
+                                         (row->use == Row::Use::only && row->word == "false"));
+  return may_be || is_flag("--" + key);
+}
+
 // The key that an older spelling stands for; itself if it is not one.
 std::string newest(const std::string& key) {
   static const std::map<std::string, std::string> older = {
@@ -134,13 +142,10 @@ class Translator {
   // what is meant.
   bool knows_unknown(const Setting& setting) {
     if (!titan_.is_file || setting.origin == kCommandLine) return false;
-    std::vector<std::string> names;
-    for (const Row& each : rows()) names.push_back(each.path);
-    std::string meant = foreign::meant_by(rows(), setting.key);
-    if (meant.empty()) meant = nearest(setting.key, names);
-    const std::string why =
-        fmt::format("unknown key {}; did you mean {}? unshard-estimate --keys torchtitan lists all",
-                    printable(setting.key), meant);
+    const std::string meant = foreign::meant_by(rows(), setting.key);
+    const std::string why = fmt::format(
+        "unknown key {}; {}unshard-estimate --keys torchtitan lists all", printable(setting.key),
+        meant.empty() ? "" : fmt::format("did you mean {}? ", meant));
     account(Decision::unknown, why, setting);
     around_.report.add_problem(setting.origin + ": " + why);
     return true;
@@ -334,6 +339,9 @@ bool is_flag(const std::string& word) {
 
 bool is_value_of(const std::string& option, const std::string& word) {
   if (option.find('=') != std::string::npos || word.starts_with("--")) return false;
+  // What may be a flag is one in front of a file, which is the configuration.
+  const bool is_noted = option.starts_with("--") && titan::is_bare(option.substr(2));
+  if (is_noted && word.ends_with(".toml")) return false;
   return !is_flag(option) || word == "true" || word == "false";
 }
 
@@ -341,7 +349,11 @@ std::vector<std::string> with_values(const std::vector<std::string>& words) {
   std::vector<std::string> complete;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const bool has_value = i + 1 < words.size() && is_value_of(words[i], words[i + 1]);
-    complete.push_back(is_flag(words[i]) && !has_value ? words[i] + "=true" : words[i]);
+    const bool is_option = words[i].starts_with("--") && words[i].find('=') == std::string::npos;
+    const bool is_theirs = is_option && titan::is_bare(words[i].substr(2));
+    complete.push_back(is_theirs && !has_value ? words[i] + "=true" : words[i]);
+    // Whatever the word behind one of ours looks like, it is the value.
+    if (is_option && !is_theirs && i + 1 < words.size()) complete.push_back(words[++i]);
   }
   return complete;
 }

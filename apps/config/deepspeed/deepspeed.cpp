@@ -29,12 +29,11 @@ foreign::Verdict judge_unknown(const Entry& entry) {
   if (is_comment(entry.path)) {
     return {.decision = foreign::Decision::noted, .why = "is a comment"};
   }
-  std::string meant = foreign::meant_by(rows(), entry.path);
-  if (meant.empty() && !foreign::is_in_section(rows(), entry.path)) {
+  const std::string meant = foreign::meant_by(rows(), entry.path);
+  if (meant.empty()) {
     return {.decision = foreign::Decision::noted,
             .why = "is unknown, and ignored, as DeepSpeed does with such a key"};
   }
-  if (meant.empty()) meant = nearest(entry.path, deepspeed_paths());
   return {.decision = foreign::Decision::unknown,
           .why = fmt::format("unknown key; did you mean {}? docs/deepspeed.md lists all keys that "
                              "are known here",

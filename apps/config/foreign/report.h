@@ -8,6 +8,7 @@
 
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdp::config::foreign {
@@ -40,12 +41,13 @@ class Report {
       return false;
     }
   }
-  /// @throws InputError with one problem per line, the first 20, if there is one.
+  /// @throws InputError with one problem per line, the first 20, if there is one: those of the
+  /// files in their order, then the others.
   void check() const;
 
  private:
-  std::vector<std::string> problems_;
-  std::set<std::string> blamed_;  // keys, and problems of none
+  std::vector<std::pair<std::size_t, std::string>> problems_;  // each with its account's place
+  std::set<std::string> blamed_;                               // keys, and problems of none
 };
 
 }  // namespace fsdp::config::foreign

@@ -1,5 +1,7 @@
 #include "config/foreign/row.h"
 
+#include "config/keys.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -110,12 +112,6 @@ const Row* find(const Rows& rows, const std::string& path) {
   return found == rows.end() ? nullptr : &*found;
 }
 
-bool is_in_section(const Rows& rows, const std::string& path) {
-  const std::string section = path.substr(0, path.find('.') + 1);
-  return !section.empty() &&
-         std::ranges::any_of(rows, [&](const Row& row) { return row.path.starts_with(section); });
-}
-
 std::string meant_by(const Rows& rows, const std::string& path) {
   const Row* best = nullptr;
   std::size_t least = std::min<std::size_t>(2, path.size() / 4) + 1;
@@ -127,7 +123,14 @@ std::string meant_by(const Rows& rows, const std::string& path) {
       best = &row;
     }
   }
-  return best == nullptr ? "" : best->path;
+  if (best != nullptr) return best->path;
+  // In a known section one of its keys is meant, however it is written.
+  const std::string section = path.substr(0, path.find('.') + 1);
+  std::vector<std::string> names;
+  for (const Row& row : rows) {
+    if (!section.empty() && row.path.starts_with(section)) names.push_back(row.path);
+  }
+  return names.empty() ? "" : nearest(path, names);
 }
 
 std::string describe(const std::string& format, const Rows& rows) {

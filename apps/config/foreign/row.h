@@ -55,9 +55,8 @@ Verdict judge(const Row& row, const std::string& text, const std::string& shown)
 
 /// Null if the table does not have the path.
 const Row* find(const Rows& rows, const std::string& path);
-/// Whether a path begins with the name of a section that the table has keys of.
-bool is_in_section(const Rows& rows, const std::string& path);
-/// The known path that a user who wrote this one probably meant; empty if none is near.
+/// The known path that a user who wrote this one probably meant: one of a few letters' difference,
+/// the same name in another section, or the most alike of its section. Empty if there is none.
 std::string meant_by(const Rows& rows, const std::string& path);
 
 /// The table by decisions, in Markdown: what --keys prints, and the page of the documentation.

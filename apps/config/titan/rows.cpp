@@ -53,7 +53,7 @@ constexpr const char* kModule = "it loads code that adds keys and models, which 
 
 Table job() {
   return {
-      idle("job.config_file", "the file is read already"),
+      own("job.config_file", "the file, where it stands on a command line"),
       own("job.dump_folder", "where `checkpoint.folder` goes, if checkpoints are enabled"),
       idle("job.description", kRun),
       idle("job.use_for_integration_test", kRun),
@@ -92,7 +92,7 @@ Table model() {
       only("model.norm_type", "rmsnorm", "layers are normalized by RMSNorm",
            {{"fused_rmsnorm", ""}, {"compiled_rmsnorm", ""}}),
       only("model.converters", "",
-           "layers stay what they are, in the formats of training.*; "
+           "float8 and mx are not here, and layers compute in training.mixed_precision_param; "
            "leave it empty",
            kEmptyList),
       idle("model.print_after_conversion", kPrinting),
