@@ -73,6 +73,9 @@ class Translator {
     std::vector<Setting> file;
     std::ranges::copy_if(settings, std::back_inserter(file), is_in_file);
     titan_.is_file = std::ranges::any_of(file, is_theirs) && std::ranges::none_of(file, is_ours);
+    if (std::ranges::any_of(file, is_theirs) && !titan_.is_file) {
+      mixes_ = std::ranges::find_if(file, is_ours)->key;
+    }
     has_titan_ = std::ranges::any_of(settings, is_theirs);
     for (const Setting& each : settings) {
       if (each.key == "model.name") own_[each.key] = each;  // wherever it stands
@@ -108,6 +111,20 @@ class Translator {
   const Own& own() const { return own_; }
   bool has_titan() const { return has_titan_; }
   AllGiven& all() { return all_; }
+
+  // A key more or less decides it, so it is said.
+  void say_whose_defaults() const {
+    if (titan_.is_file && around_.environment.is_deepspeed) {
+      around_.warnings.push_back(around_.file +
+                                 ": is torchtitan's, but beside a DeepSpeed configuration "
+                                 "torchtitan's defaults do not count");
+    } else if (!titan_.is_file && !mixes_.empty()) {
+      around_.warnings.push_back(
+          fmt::format("{}: has keys of torchtitan and our {}, so our defaults count where it is "
+                      "silent, not torchtitan's",
+                      around_.file, mixes_));
+    }
+  }
 
   void note() {
     for (const auto& [place, why] : order_) {
@@ -229,6 +246,7 @@ class Translator {
   AllGiven all_;
   Own own_;
   bool has_titan_ = false;
+  std::string mixes_;  // a key of ours in a file that has torchtitan's too
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> noted_;
   std::vector<std::pair<std::string, std::string>> order_;
 };
@@ -314,10 +332,10 @@ TitanKeys translate(std::vector<Setting>& settings, const TitanSurroundings& aro
   around.report.collect([&] { titan::refuse_contradictions(all); });
   titan::settle_selective(titan, all, translator.own());
   titan.spellings[titan::kCheckpoint] = titan::spellings_of(all, titan::kCheckpoint);
-  titan::translate_parts(titan, all, translator.own(), around);
-  if (titan.is_file && !around.environment.is_deepspeed) {
-    titan::imply_defaults(titan, all, translator.own(), around);
-  }
+  const bool has_defaults = titan.is_file && !around.environment.is_deepspeed;
+  titan::translate_parts(has_defaults, all, translator.own(), around);
+  if (has_defaults) titan::imply_defaults(titan, all, translator.own(), around);
+  translator.say_whose_defaults();
   if (around.is_modeled || translator.has_titan()) {
     around.report.collect([&] {
       titan::translate_world(titan, all, around.environment, translator.has_titan(),

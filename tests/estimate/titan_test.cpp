@@ -71,7 +71,10 @@ TEST_CASE("where torchtitan's file is silent, its defaults count, and a line say
   // The command line beats them, and a file with a key of ours alone is ours.
   CHECK(load_titan(kLlama, {"--training.mixed_precision_param=float32"})
             .train.recipe.precision.param_dtype == DType::float32);
-  const config::TrainConfig ours = load_titan(kLlama + "[parallel]\nranks = 2\n").train;
+  const EstimatorConfig mixed = load_titan(kLlama + "[parallel]\nranks = 2\n");
+  const config::TrainConfig& ours = mixed.train;
+  CHECK(
+      warns(mixed, {"llama.toml: has keys of torchtitan and our parallel.ranks, so our defaults"}));
   CHECK_FALSE(ours.titan.is_file);
   CHECK(ours.recipe.precision.param_dtype == DType::float32);
   CHECK(ours.recipe.ranks == 2);

@@ -141,11 +141,12 @@ std::string describe(const std::string& format, const Rows& rows) {
       {Decision::noted, "Accepted with any value. A note says what is not done."},
       {Decision::refused, "Refused, because it would change numbers or memory."},
   };
-  for (const auto& [decision, sentence] : parts) {
+  for (const auto& part : parts) {
+    const Decision decision = part.first;
     const auto belongs = [&](const Row& row) { return row.decision() == decision; };
     if (std::ranges::none_of(rows, belongs)) continue;
     text += fmt::format("\n## {} ({})\n\n{}\n\n| key | here |\n|---|---|\n", name_of(decision),
-                        std::ranges::count_if(rows, belongs), sentence);
+                        std::ranges::count_if(rows, belongs), part.second);
     for (const Row& row : rows) {
       if (belongs(row)) text += fmt::format("| `{}` | {} |\n", row.path, meaning(row));
     }

@@ -19,6 +19,9 @@ inline constexpr const char* kRanks = "parallel.ranks";
 inline constexpr const char* kReplicas = "parallel.data_parallel_replicate_degree";
 inline constexpr const char* kCheckpoint = "training.activation_checkpoint";
 
+/// Ends the origin of a setting that the file is silent on.
+inline constexpr const char* kByDefault = " (torchtitan's default)";
+
 /// A setting in our words, and the key it was written with.
 struct Given {
   Setting setting;
@@ -29,6 +32,8 @@ struct Given {
 };
 using AllGiven = std::vector<Given>;
 
+/// One of our keys, which there must be.
+const Key& key_named(const std::vector<Key>& keys, const std::string& name);
 /// Null if there is none.
 const Given* last_of(const AllGiven& all, const std::string& key);
 std::optional<std::int64_t> number_of(std::string_view text);
@@ -48,7 +53,8 @@ void translate_world(TitanKeys& titan, AllGiven& all, const Environment& environ
 /// The preset of a family and a size; a problem if there is none.
 std::optional<std::string> preset_of(const Own& own, foreign::Report& report);
 /// What is said by several keys together: the schedule, checkpoints and offload.
-void translate_parts(const TitanKeys& titan, AllGiven& all, const Own& own,
+/// @param has_defaults torchtitan's schedule counts even if nothing is said of it
+void translate_parts(bool has_defaults, AllGiven& all, const Own& own,
                      const TitanSurroundings& around);
 /// torchtitan's defaults, where its file is silent.
 void imply_defaults(TitanKeys& titan, AllGiven& all, const Own& own,

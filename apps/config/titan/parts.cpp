@@ -1,4 +1,4 @@
-// What several keys say together, and what torchtitan does where its file is silent.
+// What several keys say together: the schedule, checkpoints and offload.
 #include "base/check.h"
 #include "base/printable.h"
 #include "config/titan/given.h"
@@ -14,47 +14,12 @@ namespace fsdp::config::titan {
 namespace {
 
 constexpr std::int64_t kWarmup = 200;  // torchtitan's default
-constexpr const char* kDebug = "debugmodel";
-constexpr const char* kByDefault = " (torchtitan's default)";
-
-const std::map<std::string, std::map<std::string, std::string>>& families() {
-  static const std::map<std::string, std::map<std::string, std::string>> presets = {
-      {"llama3",
-       {{kDebug, "llama3_debug"},
-        {"8B", "llama3_8b"},
-        {"70B", "llama3_70b"},
-        {"405B", "llama3_405b"}}},
-      {"llama2",
-       {{kDebug, "llama2_debug"},
-        {"7B", "llama2_7b"},
-        {"13B", "llama2_13b"},
-        {"70B", "llama2_70b"}}},
-      // The name of both, before each had its own.
-      {"llama",
-       {{kDebug, "llama2_debug"},
-        {"7B", "llama2_7b"},
-        {"13B", "llama2_13b"},
-        {"70B", "llama2_70b"},
-        {"8B", "llama3_8b"},
-        {"405B", "llama3_405b"}}},
-  };
-  return presets;
-}
-
-std::string name_in(const Own& own, const char* key, const char* fallback) {
-  const auto found = own.find(key);
-  return found == own.end() ? fallback : found->second.value.value_or("");
-}
 
 std::optional<double> real_of(const std::string& text) {
   double value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (stop != text.data() + text.size() || error != std::errc()) return std::nullopt;
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
-}
-
-const Key& key_named(const std::vector<Key>& keys, const std::string& name) {
-  return *std::ranges::find(keys, name, &Key::name);
 }
 
 /// Reads parts: a setting that is missing is null, and a wrong value is a problem.
@@ -145,7 +110,7 @@ std::int64_t warmup_of(Parts& parts, std::int64_t steps) {
 }
 
 // torchtitan's schedule: a warm-up, a stable phase, and a decay over the last part of the steps.
-void read_schedule(Parts& parts, bool is_file) {
+void read_schedule(Parts& parts, bool has_defaults) {
   const Setting* decay = parts.find({"lr_scheduler.decay_ratio"});
   const Setting* type = parts.find({"lr_scheduler.decay_type"});
   const Setting* factor = parts.find({"lr_scheduler.min_lr_factor", "lr_scheduler.lr_min"});
@@ -158,12 +123,14 @@ void read_schedule(Parts& parts, bool is_file) {
     }
     return silent;
   };
-  if (!is_file && decay == nullptr && type == nullptr && factor == nullptr && warmup == nullptr) {
+  if (!has_defaults && decay == nullptr && type == nullptr && factor == nullptr &&
+      warmup == nullptr) {
     return;
   }
   const std::vector<Key>& keys = parts.around().keys;
-  const std::string default_steps = is_file ? "10000" : key_named(keys, "training.steps").get();
-  const std::string default_lr = is_file ? "0.0008" : key_named(keys, "optimizer.lr").get();
+  const std::string default_steps =
+      has_defaults ? "10000" : key_named(keys, "training.steps").get();
+  const std::string default_lr = has_defaults ? "0.0008" : key_named(keys, "optimizer.lr").get();
   const std::int64_t steps = std::clamp<std::int64_t>(
       number_of(parts.ours("training.steps", default_steps)).value_or(1), 1, 1'000'000'000);
   const double lr = real_of(parts.ours("optimizer.lr", default_lr)).value_or(0);
@@ -237,87 +204,12 @@ void read_offload(Parts& parts) {
 
 }  // namespace
 
-std::optional<std::string> preset_of(const Own& own, foreign::Report& report) {
-  const std::string name = name_in(own, "model.name", "llama3");
-  const std::string flavor = name_in(own, "model.flavor", kDebug);
-  const auto refuse = [&](const char* key, const std::string& why) {
-    const Setting& setting = own.at(key);
-    report.add_problem(fmt::format("{}: {}: is {}, {}", setting.origin, key,
-                                   printable(setting.value.value_or("missing")), why));
-    return std::nullopt;
-  };
-  const auto family = families().find(name);
-  if (family == families().end()) {
-    return refuse("model.name",
-                  "an architecture that is not here: models are Llamas; use llama3 or llama2, or "
-                  "set model.from to a Hugging Face folder of a Llama");
-  }
-  const auto preset = family->second.find(flavor);
-  if (preset != family->second.end()) return preset->second;
-  std::vector<std::string> names;
-  for (const auto& [each, ours] : family->second) names.push_back(each);
-  return refuse("model.flavor",
-                fmt::format("must be one of {} for {}; other sizes are set by model.hidden_size "
-                            "and its like",
-                            fmt::join(names, ", "), name));
-}
-
-void translate_parts(const TitanKeys& titan, AllGiven& all, const Own& own,
+void translate_parts(bool has_defaults, AllGiven& all, const Own& own,
                      const TitanSurroundings& around) {
   Parts parts(all, own, around);
-  around.report.collect([&] { read_schedule(parts, titan.is_file); });
+  around.report.collect([&] { read_schedule(parts, has_defaults); });
   around.report.collect([&] { read_checkpoint(parts); });
   around.report.collect([&] { read_offload(parts); });
-}
-
-void imply_defaults(TitanKeys& titan, AllGiven& all, const Own& own,
-                    const TitanSurroundings& around) {
-  std::vector<std::pair<std::string, std::string>> defaults = {
-      {"training.mixed_precision_param", "bfloat16"},
-      {"training.mixed_precision_reduce", "float32"},
-      {"training.seq_len", "2048"},
-      {"training.local_batch_size", "8"},
-      {"training.global_batch_size", "0"},
-      {"training.steps", "10000"},
-      {"training.max_norm", "1"},
-      {"optimizer.name", "adamw"},
-      {"optimizer.lr", "0.0008"},
-      {"optimizer.beta1", "0.9"},
-      {"optimizer.beta2", "0.95"},
-      {"optimizer.eps", "1e-08"},
-      {"optimizer.weight_decay", "0.1"},
-      {"parallel.reshard_after_forward", "true"},
-      {"metrics.log_freq", "10"},
-  };
-  if (last_of(all, "model.from") == nullptr && last_of(all, "model.preset") == nullptr) {
-    if (const auto preset = preset_of(own, around.report)) {
-      defaults.insert(defaults.begin(), {"model.preset", *preset});
-    }
-  }
-  std::vector<std::string> said;
-  for (const Given& each : all) {
-    if (each.setting.origin != around.file + kByDefault) continue;
-    said.push_back(each.setting.key + " " + *each.setting.value);
-  }
-  std::ptrdiff_t first = 0;
-  for (const auto& [key, value] : defaults) {
-    if (last_of(all, key) != nullptr) continue;
-    said.push_back(key + " " + (value == "0" ? "-1" : value));
-    if (key_named(around.keys, key).get() == value) continue;
-    const Setting setting{key, around.file + kByDefault, value};
-    all.insert(all.begin() + first++, {setting, key});
-  }
-  if (last_of(all, kCheckpoint) == nullptr) {
-    const auto option = own.find("activation_checkpoint.selective_ac_option");
-    titan.selective =
-        fmt::format("{}{}: {}: is selective ({})", around.file, kByDefault, kMode,
-                    option == own.end() ? "2" : printable(option->second.value.value_or("")));
-    said.push_back(std::string(kMode) + " selective");
-  }
-  if (said.empty()) return;
-  around.warnings.push_back(
-      fmt::format("{}: is torchtitan's, whose defaults count where it is silent: {}", around.file,
-                  fmt::join(said, ", ")));
 }
 
 }  // namespace fsdp::config::titan
