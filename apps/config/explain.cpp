@@ -87,7 +87,7 @@ Explanation explain(const std::filesystem::path& file, const std::vector<std::st
     if (each.decision == foreign::Decision::equal) here = "what is done anyway";
     rows.push_back({printable(each.path), printable(each.value, 40), name_of(each.decision), here});
   }
-  made.text = table(rows);
+  if (rows.size() > 1) made.text = table(rows);
   if (!made.problems.empty()) return made;
   rows.clear();
   std::size_t others = 0;

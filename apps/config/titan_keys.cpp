@@ -27,6 +27,9 @@ std::optional<std::string> variable(const char* name) {
 
 const Row* row_of(const std::string& key) { return foreign::find(rows(), key); }
 
+// What torchtitan's files lack for a training here, and may be given in them.
+constexpr const char* kBeside[] = {"data.", "sample.", "export."};
+
 // Whether torchtitan's command line may have the key without a value.
 bool is_bare(const std::string& key) {
   const Row* row = row_of(key);
@@ -68,7 +71,9 @@ class Translator {
     const auto is_in_file = [](const Setting& each) { return each.origin != kCommandLine; };
     const auto is_theirs = [&](const Setting& each) { return is_theirs_alone(each.key); };
     const auto is_ours = [&](const Setting& each) {
-      return has_ours(each.key) && row_of(each.key) == nullptr;
+      const auto begins = [&](const char* section) { return each.key.starts_with(section); };
+      const bool is_beside = std::ranges::any_of(kBeside, begins);
+      return has_ours(each.key) && row_of(each.key) == nullptr && !is_beside;
     };
     std::vector<Setting> file;
     std::ranges::copy_if(settings, std::back_inserter(file), is_in_file);

@@ -64,8 +64,9 @@ struct TitanSurroundings {
 /// Replaces each of torchtitan's settings by ours, where it stood: so the command line beats the
 /// file in either spelling.
 ///
-/// A file is torchtitan's if it has a key that only torchtitan has, and none that only we have.
-/// Then its keys mean what they mean there, and torchtitan's defaults count where it is silent.
+/// A file is torchtitan's if it has a key that only torchtitan has, and none that only we have, but
+/// for data.*, sample.* and export.*. Then its keys mean what they mean there, and torchtitan's
+/// defaults count where it is silent.
 /// @throws InputError for two spellings of one key that contradict each other in the same place,
 /// and for numbers of ranks that do.
 TitanKeys translate(std::vector<Setting>& settings, const TitanSurroundings& around);

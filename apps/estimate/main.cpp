@@ -41,7 +41,7 @@ int show_explanation(const CommandLine& line) {
   const config::Explanation made =
       config::explain(*line.explain, words_of(line),
                       {.is_modeled = true, .environment = config::Environment::of_process()});
-  program::print_line(made.text);
+  if (!made.text.empty()) program::print_line(made.text);
   if (!made.problems.empty()) throw InputError(made.problems);
   return 0;
 }

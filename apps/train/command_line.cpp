@@ -36,7 +36,8 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   std::optional<std::string> device;
   program::OptionParser options(
       "unshard-train", "Trains a language model: in one process, data parallel, or fully sharded.");
-  options.add_text("--config", line.config, "TOML file; see apps/train/configs");
+  options.add_text("--config", line.config,
+                   "TOML file, ours (see apps/train/configs) or torchtitan's");
   options.add_text("--deepspeed", line.deepspeed,
                    "DeepSpeed configuration (JSON), whose keys docs/deepspeed.md lists; settings "
                    "of --config must not contradict it");

@@ -265,7 +265,7 @@ int train(const Plan& plan) {
 int show_explanation(const CommandLine& line) {
   const config::Explanation made = config::explain(
       *line.explain, words_of(line), {.environment = config::Environment::of_process()});
-  print_line(made.text);
+  if (!made.text.empty()) print_line(made.text);
   if (!made.problems.empty()) throw InputError(made.problems);
   return 0;
 }

@@ -78,6 +78,7 @@ TEST_CASE("where torchtitan's file is silent, its defaults count, and a line say
   CHECK_FALSE(ours.titan.is_file);
   CHECK(ours.recipe.precision.param_dtype == DType::float32);
   CHECK(ours.recipe.ranks == 2);
+  CHECK(load_titan(kLlama + "[data]\npath = \"x\"\n").train.titan.is_file);
   CHECK(load_titan(kLlama, {"--model.preset=tiny", "--training.seq_len=8"}).train.preset == "tiny");
 }
 
@@ -202,6 +203,7 @@ TEST_CASE("torchtitan's schedule is a warm-up, a stable phase and a decay", "[es
   CHECK(schedule("warmup_steps = 200\n").warmup_steps == 100);
   CHECK(schedule("decay_ratio = 0.0\nwarmup_steps = 5\n").kind == Kind::warmup_linear);
   CHECK(schedule("warmup_steps = 10\n", {"--training.steps=40"}).decay_steps == 30);
+  CHECK(schedule("warmup_steps = 10\ntotal_steps = 400\n").decay_steps == 390);
   CHECK(schedule("warmup_steps = 10\n", {"--lr_scheduler.kind=constant"}).kind == Kind::constant);
   CHECK_THAT(complaint_about_titan(kLlama + "[lr_scheduler]\ndecay_type = \"log\"\n"),
              contains("lr_scheduler.decay_type: is log, must be linear, sqrt or cosine"));
@@ -295,9 +297,9 @@ TEST_CASE("the pages of keys are the tables", "[estimator][titan]") {
       return row.decision() == decision;
     });
   };
-  CHECK(count(config::foreign::Decision::read) == 51);
-  CHECK(count(config::foreign::Decision::equal) == 43);
-  CHECK(count(config::foreign::Decision::noted) == 164);
+  CHECK(count(config::foreign::Decision::read) == 52);
+  CHECK(count(config::foreign::Decision::equal) == 40);
+  CHECK(count(config::foreign::Decision::noted) == 165);
 }
 
 }  // namespace fsdp::estimate

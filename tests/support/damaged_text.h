@@ -12,8 +12,8 @@
 
 namespace fsdp::testing {
 
-/// `text` with one to three lines changed: another value behind `assign`, a letter more, less or
-/// another, an empty line, one of `other_lines`, or two lines that have changed places.
+/// `text` with one to three lines changed: mostly another value behind `assign`; else a letter more,
+/// less or another, an empty line, one of `other_lines`, or two lines that have changed places.
 inline std::string damaged(const std::string& text, std::mt19937& random, char assign,
                            const std::vector<std::string>& values,
                            const std::vector<std::string>& other_lines) {
@@ -24,8 +24,8 @@ inline std::string damaged(const std::string& text, std::mt19937& random, char a
   for (std::size_t n = 1 + below(3); n > 0; --n) {
     std::string& line = lines[below(lines.size())];
     const std::size_t at = line.empty() ? 0 : below(line.size());
-    switch (below(7)) {
-      case 0: {
+    switch (below(10)) {
+      default: {
         const bool goes_on = line.ends_with(',');
         line = line.substr(0, line.find(assign) + 1) + " " + values[below(values.size())] +
                (goes_on ? "," : "");
@@ -46,7 +46,7 @@ inline std::string damaged(const std::string& text, std::mt19937& random, char a
       case 5:
         if (!line.empty()) line[at] = static_cast<char>(below(256));
         break;
-      default:
+      case 0:
         std::swap(line, lines[below(lines.size())]);
     }
   }

@@ -136,7 +136,12 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
     const Row* row = foreign::find(rows(), entry.path);
     const bool is_switched_off =
         row != nullptr && row->use == Row::Use::set && entry.path.starts_with("fp16.");
-    if (!is_switched_off || scales_loss) read(t, entry, report, account);
+    if (!is_switched_off || scales_loss) {
+      read(t, entry, report, account);
+    } else {
+      account.decision = foreign::Decision::noted;
+      account.why = "fp16 is not enabled";
+    }
   }
   if (t.find("gradient_clipping") == nullptr)
     t.imply("training.max_norm", "0", "gradient_clipping");
@@ -150,6 +155,12 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
     for (const Setting& setting : settings.given) {
       const bool is_named_alike = setting.key == each.path && setting.origin == each.place;
       if (is_named_alike || setting.origin == place) each.keys.push_back(setting.key);
+    }
+    if (!each.keys.empty() || each.decision != foreign::Decision::read) continue;
+    for (const std::string& remark : settings.remarks) {  // what another key makes idle
+      if (!remark.starts_with(place + ": ")) continue;
+      each.decision = foreign::Decision::noted;
+      each.why = remark.substr(place.size() + 2);
     }
   }
   return settings;

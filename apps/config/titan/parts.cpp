@@ -131,8 +131,10 @@ void read_schedule(Parts& parts, bool has_defaults) {
   const std::string default_steps =
       has_defaults ? "10000" : key_named(keys, "training.steps").get();
   const std::string default_lr = has_defaults ? "0.0008" : key_named(keys, "optimizer.lr").get();
-  const std::int64_t steps = std::clamp<std::int64_t>(
-      number_of(parts.ours("training.steps", default_steps)).value_or(1), 1, 1'000'000'000);
+  const std::string last = parts.ours("lr_scheduler.total_steps", "0");
+  const std::string text = last == "0" ? parts.ours("training.steps", default_steps) : last;
+  const std::int64_t steps =
+      std::clamp<std::int64_t>(number_of(text).value_or(1), 1, 1'000'000'000);
   const double lr = real_of(parts.ours("optimizer.lr", default_lr)).value_or(0);
   const std::string kind = type == nullptr ? "linear" : type->value.value_or("");
   if (kind != "linear" && kind != "sqrt" && kind != "cosine") {

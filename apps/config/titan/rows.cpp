@@ -16,7 +16,10 @@ Row only(const char* path, const char* word, const char* why, Values others = {}
   return {.use = Use::only, .path = path, .values = std::move(others), .word = word, .why = why};
 }
 Row idle(const char* path, const char* why) { return {.use = Use::idle, .path = path, .why = why}; }
-// titan_keys.cpp, world.cpp, phases.cpp read it; `here` is for the table.
+Row refused(const char* path, const char* why) {
+  return {.use = Use::refuse, .path = path, .why = why};
+}
+// titan_keys.cpp, world.cpp and parts.cpp read it; `here` is for the table.
 Row own(const char* path, const char* here) { return {.use = Use::own, .path = path, .why = here}; }
 
 const Values kEmptyList = {{"[]", ""}, {"[  ]", ""}};
@@ -99,10 +102,10 @@ Table model() {
       only("model.use_flex_attn", "false", "attention has one implementation; set it to false"),
       only("model.attn_mask_type", "causal", "a token sees all before it; set it to causal"),
       only("model.attn_type", "sdpa", "attention has one implementation; set it to sdpa"),
-      only("hf_transformers.model", "",
-           "set model.from to a Hugging Face folder of a Llama instead"),
-      only("data.max_images_per_batch", "", "the models here read text alone"),
-      only("data.max_patches_per_image", "", "the models here read text alone"),
+      refused("hf_transformers.model",
+              "set model.from to a Hugging Face folder of a Llama instead"),
+      refused("data.max_images_per_batch", "the models here read text alone; leave it out"),
+      refused("data.max_patches_per_image", "the models here read text alone; leave it out"),
   };
 }
 
@@ -125,6 +128,7 @@ Table optimizer() {
           "`lr_scheduler.kind` `warmup_stable_linear`, `…_sqrt` or `…_cosine`"),
       own("lr_scheduler.min_lr_factor", "`lr_scheduler.min_lr`, as a part of `optimizer.lr`"),
       own("lr_scheduler.lr_min", "older name of `lr_scheduler.min_lr_factor`"),
+      same("lr_scheduler.total_steps"),
       own("training.warmup_steps", "older name of `lr_scheduler.warmup_steps`"),
       own("training.warmup_pct", "`lr_scheduler.warmup_steps`, as a part of `training.steps`"),
   };
@@ -154,6 +158,7 @@ Table training() {
       idle("debug.deterministic", "every training is"),
       idle("debug.deterministic_warn_only", "every training is"),
       idle("debug.moe_force_load_balance", kNoExperts),
+      idle("training.debug_moe_force_load_balance", kNoExperts),
       idle("debug.print_config", kPrinting),
       idle("debug.save_config_file", kPrinting),
       idle("training.enable_loss_parallel", kNoTensor),
