@@ -12,8 +12,8 @@
 
 namespace fsdp::testing {
 
-/// `text` with one to three lines changed: mostly another value behind `assign`; else a letter more,
-/// less or another, an empty line, one of `other_lines`, or two lines that have changed places.
+/// `text` with one to three lines changed: mostly another value behind `assign`. Else a letter is
+/// more, less or another, the line is empty or one of `other_lines`, or two have changed places.
 inline std::string damaged(const std::string& text, std::mt19937& random, char assign,
                            const std::vector<std::string>& values,
                            const std::vector<std::string>& other_lines) {
