@@ -22,7 +22,7 @@ DeepSpeedBase::DeepSpeedBase(const std::filesystem::path& file, TrainConfig& con
                              const std::vector<Key>& keys, const std::vector<Setting>& others,
                              foreign::Report& report)
     : keys_(keys), others_(others) {
-  DeepSpeedSettings settings = settings_of_deepspeed(file, keys, others, report);
+  DeepSpeedSettings settings = settings_of_deepspeed(file, keys, others, config.is_modeled, report);
   const auto apply = [&](const Setting& each) {
     report.collect([&] { each.apply(keys); });
     config.origins[each.key] = each.origin;

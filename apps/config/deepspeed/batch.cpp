@@ -63,9 +63,14 @@ Factor factor(const Translation& t, const std::string& path, const std::string& 
       .name = key, .origin = fmt::format("{}: {}", origin, key), .value = other, .entry = nullptr};
 }
 
-void check_auto(const Translation& t) {
-  for (const char* path : {"train_batch_size", "train_micro_batch_size_per_gpu"}) {
-    if (const Entry* entry = t.find(path)) t.is_left_to_others(*entry, "training.local_batch_size");
+// Where nothing says how large a micro-batch is, "auto" may.
+void read_auto(Translation& t, Factor& micro) {
+  for (const char* path : {"train_micro_batch_size_per_gpu", "train_batch_size"}) {
+    const Entry* entry = t.find(path);
+    const std::string key = "training.local_batch_size";
+    if (entry == nullptr || !t.is_left_to_others(*entry, key)) continue;
+    if (t.other(key) == nullptr) micro = {.name = key, .origin = entry->origin(), .value = 8};
+    return;
   }
 }
 
@@ -108,8 +113,8 @@ void read_batch(Translation& t) {
   const bool is_alone = t.other("parallel.ranks") == nullptr;
   const std::int64_t ranks = is_alone ? 1 : count_of(t, "parallel.ranks").value_or(0);
   if (ranks == 0) return;  // refused when it is applied
+  if (!batch.value && !micro.value) read_auto(t, micro);
   if (!batch.value && !micro.value) {
-    check_auto(t);
     if (steps.value) {
       steps.entry->refuse(
           fmt::format("is {}, but neither train_batch_size nor train_micro_batch_size_per_gpu is "

@@ -13,15 +13,23 @@ namespace fsdp::config {
 namespace deepspeed {
 namespace {
 
+// Whether a section counts: as its own `enabled` says, or else those of the sections in it.
+bool is_on(const nlohmann::ordered_json& section) {
+  if (!section.is_object()) return false;
+  const auto enabled = section.find("enabled");
+  if (enabled != section.end()) return *enabled != false && *enabled != "auto";
+  return std::ranges::any_of(section, is_on);
+}
+
 std::string text_of(const Row& row, const Entry& entry) {
-  if (row.use != Row::Use::off) return entry.text();
-  if (!entry.value.is_object()) return "true";
+  if (row.use != Row::Use::off && row.use != Row::Use::extra) return entry.text();
+  if (!entry.value.is_object()) return entry.value == false ? "false" : "true";
   for (const auto& [name, value] : entry.value.items()) {
     const std::string meant = foreign::meant_by({{.use = Row::Use::own, .path = "enabled"}}, name);
     if (meant.empty() || name == meant) continue;
     entry.refuse(fmt::format("has the unknown key {}; did you mean {}?", printable(name), meant));
   }
-  return entry.value.value("enabled", nlohmann::ordered_json(false)) == false ? "false" : "true";
+  return is_on(entry.value) ? "true" : "false";
 }
 
 // DeepSpeed ignores a key that it does not look up; sections with a table of their own it checks.
@@ -119,11 +127,11 @@ std::vector<std::string> deepspeed_paths() {
 
 DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
                                         const std::vector<Key>& keys,
-                                        const std::vector<Setting>& others,
+                                        const std::vector<Setting>& others, bool is_modeled,
                                         foreign::Report& report) {
   using namespace deepspeed;
   const Document document(file, deepspeed_paths());
-  Translation t(document, keys, others);
+  Translation t(document, keys, others, is_modeled);
   bool scales_loss = true;
   const std::size_t first = report.accounts.size();
   for (const Entry& entry : document.entries()) {
@@ -134,9 +142,9 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
   for (const Entry& entry : document.entries()) {
     foreign::Account& account = report.accounts[next++];
     const Row* row = foreign::find(rows(), entry.path);
-    const bool is_switched_off =
-        row != nullptr && row->use == Row::Use::set && entry.path.starts_with("fp16.");
-    if (!is_switched_off || scales_loss) {
+    const bool is_in_fp16 =
+        row != nullptr && row->use != Row::Use::own && entry.path.starts_with("fp16.");
+    if (!is_in_fp16 || scales_loss) {
       read(t, entry, report, account);
     } else {
       account.decision = foreign::Decision::noted;
@@ -145,22 +153,25 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
   }
   if (t.find("gradient_clipping") == nullptr)
     t.imply("training.max_norm", "0", "gradient_clipping");
-  for (const auto& part : {read_stage, read_batch, read_formats, read_optimizer, read_scheduler}) {
+  for (const auto& part : {read_stage, read_offload, read_batch, read_formats, read_optimizer,
+                           read_scheduler, read_output}) {
     report.collect([&] { part(t); });
   }
   DeepSpeedSettings settings = t.take();
   for (std::size_t i = first; i < report.accounts.size(); ++i) {
     foreign::Account& each = report.accounts[i];
     const std::string place = each.place + ": " + printable(each.path);
+    for (const Setting& setting : settings.implied) {
+      if (setting.origin.starts_with(place + " (")) each.keys.push_back(setting.key);
+    }
     for (const Setting& setting : settings.given) {
       const bool is_named_alike = setting.key == each.path && setting.origin == each.place;
       if (is_named_alike || setting.origin == place) each.keys.push_back(setting.key);
     }
-    if (!each.keys.empty() || each.decision != foreign::Decision::read) continue;
-    for (const std::string& remark : settings.remarks) {  // what another key makes idle
-      if (!remark.starts_with(place + ": ")) continue;
+    const std::string noted = t.noted(each.path);
+    if (each.keys.empty() && each.decision == foreign::Decision::read && !noted.empty()) {
       each.decision = foreign::Decision::noted;
-      each.why = remark.substr(place.size() + 2);
+      each.why = noted;
     }
   }
   return settings;

@@ -25,13 +25,14 @@ struct DeepSpeedSettings {
 /// `keys` are all of ours. `others` are the settings of the TOML file and then those of the command
 /// line: they fill in what is "auto", and parallel.ranks is the W of the product rule
 /// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x W.
+/// @param is_modeled as in ConfigUse
 /// @param report gets each key with its decision, and as a problem, with file, line, path and
 /// remedy, a key that is misspelled, or that DeepSpeed would refuse, and a value that we cannot
 /// honor
 /// @throws InputError naming file and line for what is not JSON.
 DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
                                         const std::vector<Key>& keys,
-                                        const std::vector<Setting>& others,
+                                        const std::vector<Setting>& others, bool is_modeled,
                                         foreign::Report& report);
 
 /// Every path that such a file may have, for the tests of the documentation.

@@ -12,11 +12,20 @@ constexpr const char* kParam = "training.mixed_precision_param";
 constexpr const char* kReduce = "training.mixed_precision_reduce";
 
 // Whether a section is enabled; "auto" is what others say of the format.
-bool is_enabled(const Translation& t, const std::string& path, const std::string& format) {
+bool is_enabled(Translation& t, const std::string& path, const std::string& format) {
   const Entry* entry = t.find(path);
   if (entry == nullptr) return false;
   if (t.is_left_to_others(*entry, kParam)) return t.other(kParam)->value == format;
   return t.flag(path, false);
+}
+
+// Where both names stand, DeepSpeed takes the newer.
+std::string bf16_switch(Translation& t) {
+  const Entry* old = t.find("bfloat16.enabled");
+  if (old == nullptr) return "bf16.enabled";
+  if (!t.document().has_section("bf16")) return old->path;
+  t.remark(*old, "the section bf16 counts more");
+  return "bf16.enabled";
 }
 
 // The names that DeepSpeed has for a format.
@@ -47,13 +56,14 @@ void read_sums(Translation& t) {
 
 }  // namespace
 
-bool is_fp16(const Translation& t) { return is_enabled(t, "fp16.enabled", "float16"); }
+bool is_fp16(Translation& t) { return is_enabled(t, "fp16.enabled", "float16"); }
 
 void read_formats(Translation& t) {
   const Entry* fp16 = t.find("fp16.enabled");
-  const Entry* bf16 = t.find("bf16.enabled");
+  const std::string name = bf16_switch(t);
+  const Entry* bf16 = t.find(name);
   const bool uses_fp16 = is_fp16(t);
-  const bool uses_bf16 = is_enabled(t, "bf16.enabled", "bfloat16");
+  const bool uses_bf16 = is_enabled(t, name, "bfloat16");
   if (uses_fp16 && uses_bf16) {
     bf16->refuse("is true, but fp16.enabled is true as well; enable one of them");
   }

@@ -25,8 +25,19 @@ const Words kOfAll = {"lr",       "eps",        "weight_decay", "foreach",
                       "maximize", "capturable", "fused",        "differentiable"};
 const Words kOfAdam = {"betas",   "adam_w_mode",   "torch_adam",           "bias_correction",
                        "amsgrad", "set_grad_none", "fp32_optimizer_states"};
+constexpr const char* kCompressed = "sends momentum in one bit, which changes numbers";
+constexpr const char* kTrust = "scales the step of each parameter by a norm";
+const Words kSchedules = {"WarmupLR", "WarmupDecayLR"};
+constexpr const char* kOtherSchedules =
+    "; leave the section out for others, which lr_scheduler.kind names";
 const Defaults kAdamDefaults = {
     {"lr", "0.001"}, {"beta1", "0.9"}, {"beta2", "0.999"}, {"eps", "1e-08"}, {"weight_decay", "0"}};
+
+// DeepSpeed's others, and what each does.
+const std::pair<const char*, const char*> kOtherOptimizers[] = {
+    {"OneBitAdam", kCompressed}, {"OneBitLamb", kCompressed}, {"ZeroOneAdam", kCompressed},
+    {"Lamb", kTrust},            {"FusedLamb", kTrust},       {"Lion", "steps by signs alone"},
+    {"Muon", "orthogonalizes the steps of matrices"}};
 
 // DeepSpeed has Adam and AdamW of its own, and takes the others from PyTorch.
 const std::vector<Kind>& kinds() {
@@ -99,17 +110,27 @@ void read_betas(Translation& t) {
   t.give("optimizer.beta2", value[1].dump(), *entry);
 }
 
-// A schedule sets the rate of every step.
+// WarmupLR without a highest rate, which has had none of its own since DeepSpeed 0.17.5.
+bool follows_optimizer(const Translation& t) {
+  const Entry* type = t.find("scheduler.type");
+  return type != nullptr && t.find("scheduler.params.warmup_max_lr") == nullptr &&
+         t.word(*type, kSchedules, kOtherSchedules) == "WarmupLR";
+}
+
+// A schedule sets the rate of every step, but the optimizer's rate may be its highest.
 void read_rate(Translation& t) {
   const Entry* lr = t.find("optimizer.params.lr");
   if (lr == nullptr) return;
-  if (!t.document().has_section("scheduler")) {
+  if (!t.document().has_section("scheduler") || follows_optimizer(t)) {
     if (!t.is_left_to_others(*lr, "optimizer.lr")) t.give("optimizer.lr", *lr);
     return;
   }
   const Entry* highest = t.find("scheduler.params.warmup_max_lr");
   if (lr->is_auto() || (highest != nullptr && highest->value == lr->value)) return;
-  t.remark(*lr, "scheduler.params.warmup_max_lr is the highest rate");
+  t.remark(*lr, fmt::format("{} is the highest rate",
+                            highest != nullptr ? "scheduler.params.warmup_max_lr"
+                                               : "0.001, the default of "
+                                                 "scheduler.params.warmup_max_lr,"));
 }
 
 bool is_whole_number(const std::string& text) {
@@ -124,6 +145,8 @@ void read_lengths(Translation& t, const Entry& type, bool decays) {
       warmup = steps->text();
       if (warmup == "0" || warmup == "1") warmup = "2";  // as DeepSpeed does, to divide by ln 2
       t.give("lr_scheduler.warmup_steps", warmup, *steps);
+    } else {
+      warmup = "2";  // the Trainer's 0, if nobody else says more
     }
   }
   const Entry* total = t.find("scheduler.params.total_num_steps");
@@ -158,6 +181,13 @@ void read_optimizer(Translation& t) {
   Words types;
   for (const Kind& kind : kinds()) types.push_back(kind.type);
   const Entry& type = type_in(t, "optimizer", types);
+  const auto unlike = std::ranges::find_if(kOtherOptimizers, [&](const auto& each) {
+    return lower(each.first) == lower(type.text());
+  });
+  if (unlike != std::end(kOtherOptimizers)) {
+    type.refuse(fmt::format("is {}, which is not supported: it {}; use AdamW, or one of {}",
+                            type.shown(), unlike->second, fmt::join(types, ", ")));
+  }
   const std::string name = t.word(type, types);
   const Kind& kind = *std::ranges::find(kinds(), name, &Kind::type);
   Words params = kOfAll;
@@ -177,11 +207,8 @@ void read_optimizer(Translation& t) {
 
 void read_scheduler(Translation& t) {
   if (!t.document().has_section("scheduler")) return;
-  const Words types = {"WarmupLR", "WarmupDecayLR"};
-  const Entry& type = type_in(t, "scheduler", types);
-  const bool decays =
-      t.word(type, types, "; leave the section out for others, which lr_scheduler.kind names") ==
-      "WarmupDecayLR";
+  const Entry& type = type_in(t, "scheduler", kSchedules);
+  const bool decays = t.word(type, kSchedules, kOtherSchedules) == "WarmupDecayLR";
   Words params = {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type",
                   "last_batch_iteration"};
   if (decays) params.emplace_back("total_num_steps");
@@ -195,7 +222,14 @@ void read_scheduler(Translation& t) {
         {"warmup_max_lr", "optimizer.lr", "0.001"},
         {"warmup_num_steps", "lr_scheduler.warmup_steps", "1000"}}) {
     const std::string path = std::string("scheduler.params.") + param;
-    if (t.find(path) == nullptr) t.imply(key, value, path);
+    const bool is_highest = std::string(key) == "optimizer.lr";
+    if (is_highest && follows_optimizer(t)) {
+      t.note(type,
+             "without scheduler.params.warmup_max_lr the highest rate is the optimizer's, as in "
+             "DeepSpeed since 0.17.5; earlier versions warm up to 0.001");
+    } else if (t.find(path) == nullptr) {
+      t.imply(key, value, path);
+    }
   }
   read_lengths(t, type, decays);
 }

@@ -16,8 +16,8 @@ Row tunes(const char* path, const char* key, Values values = {}) {
   row.changes_numbers = false;
   return row;
 }
-Row only(const char* path, const char* word, const char* why) {
-  return {.use = Use::only, .path = path, .word = word, .why = why};
+Row only(const char* path, const char* word, const char* why, Values more = {}) {
+  return {.use = Use::only, .path = path, .values = std::move(more), .word = word, .why = why};
 }
 Row idle(const char* path, const char* why) { return {.use = Use::idle, .path = path, .why = why}; }
 Row refused(const char* path, const char* why) {
@@ -27,13 +27,19 @@ Row refused(const char* path, const char* why) {
 Row off(const char* section, const char* why) {
   return {.use = Use::off, .path = section, .why = why};
 }
-Row own(const char* path) { return {.use = Use::own, .path = path}; }
+// A whole section that changes no number, enabled or not.
+Row extra(const char* section, const char* why) {
+  return {.use = Use::extra, .path = section, .why = why};
+}
+Row own(const char* path, const char* why = "") {
+  return {.use = Use::own, .path = path, .why = why};
+}
 
-const Values kOffload = {{"none", ""}, {"cpu", "true"}};
-const Values kOffloadFlag = {{"false", ""}, {"true", "true"}};
-constexpr const char* kOffloadDetail = "it says how to offload, and nothing is offloaded";
+constexpr const char* kOffload = "`parallel.offload_params`; on a CPU a note";
+constexpr const char* kOffloadDetail = "it says how to offload, and not what";
 constexpr const char* kQuantized = "parameters and gradients travel unquantized";
 constexpr const char* kTorchDetail = "it says how PyTorch computes, not what";
+constexpr const char* kExport = "--export always writes the full model, in export.dtype";
 constexpr const char* kMonitor = "--summary FILE writes losses, memory and bytes received";
 
 // Adds a section's name to its keys.
@@ -48,7 +54,7 @@ Table top() {
       own("train_batch_size"),
       own("train_micro_batch_size_per_gpu"),
       own("gradient_accumulation_steps"),
-      tunes("steps_per_print", "metrics.log_freq"),
+      own("steps_per_print", "`metrics.log_freq`, at most 1000000000"),
       tunes("wall_clock_breakdown", "metrics.wall_clock_breakdown"),
       sets("gradient_clipping", "training.max_norm"),
       sets("prescale_gradients", "training.prescale_gradients"),
@@ -59,9 +65,23 @@ Table top() {
       idle("seq_parallel_communication_data_type", "there is no sequence parallelism"),
       idle("zero_allow_untested_optimizer", "every optimizer is tested with every stage"),
       idle("zero_force_ds_cpu_optimizer", "there is one implementation of each optimizer"),
-      only("disable_allgather", "false", "every rank needs the updated parameters"),
-      only("dump_state", "false", kMonitor),
-      only("memory_breakdown", "false", kMonitor),
+      idle("disable_allgather", "every rank needs the updated parameters, and DeepSpeed does not "
+                                "look at it either"),
+      idle("dump_state", "--explain FILE says what became of each key"),
+      idle("memory_breakdown", kMonitor),
+      idle("dataloader_drop_last", "every micro-batch is full"),
+      idle("use_data_before_expert_parallelism", "there are no experts"),
+      idle("graph_harvesting", kTorchDetail),
+      idle("timers", "metrics.wall_clock_breakdown says how long the phases of a step take"),
+      idle("compile", kTorchDetail),
+      idle("activation_checkpointing",
+           "it says how a model's code would compute activations again; "
+           "training.activation_checkpoint block turns that on"),
+      idle("aio", "nothing is read from or written to NVMe"),
+      idle("checkpoint", "the keys checkpoint.* of a TOML file say where checkpoints go"),
+      only("sequence_parallel_size", "1", "there is no sequence parallelism"),
+      only("tensor_parallel.autotp_size", "0", "there is no tensor parallelism", {{"1", ""}}),
+      only("tensor_parallel.tp_size", "1", "there is no tensor parallelism"),
   };
 }
 
@@ -122,15 +142,15 @@ Table fp16() {
           sets("hysteresis", "fp16.hysteresis"),
           sets("consecutive_hysteresis", "fp16.consecutive_hysteresis"),
           sets("min_loss_scale", "fp16.min_loss_scale"),
-          only("auto_cast", "false", "the model and its inputs have the format from the start"),
+          idle("auto_cast", "it casts inputs that are real numbers, and tokens are not"),
           only("fp16_master_weights_and_grads", "false", "masters are in float32"),
       });
 }
 
 // bfloat16 needs no loss scale.
-Table bf16() {
+Table bf16(const std::string& section) {
   return within(
-      "bf16",
+      section,
       {
           own("enabled"),
           only("bf16_master_weights_and_grads", "false", "masters are in float32"),
@@ -157,28 +177,39 @@ Table zero() {
                "every rank gets the updated parameters, and how changes no bit"),
           idle("use_multi_rank_bucket_allreduce",
                "it changes which operation adds gradients up, and no bit"),
-          idle("stage3_prefetch_bucket_size",
-               "gathers run ahead by units; parallel.prefetch_depth says how many"),
-          idle("stage3_max_live_parameters",
-               "parallel.prefetch_depth + 1 units are unsharded at most, whatever their size"),
-          idle("stage3_max_reuse_distance",
-               "parallel.reshard_after_forward says whether a unit is kept"),
-          idle("stage3_param_persistence_threshold", "small parameters are sharded too"),
-          idle("stage3_model_persistence_threshold", "small parameters are sharded too"),
-          idle("stage3_gather_16bit_weights_on_model_save",
-               "--export always writes the full model, in export.dtype"),
-          idle("stage3_gather_fp16_weights_on_model_save",
-               "--export always writes the full model, in export.dtype"),
-          idle("stage3_module_granularity_threshold", "units are the blocks of the model"),
-          idle("stage3_use_all_reduce_for_fetch_params",
-               "parameters are gathered, and how changes no bit"),
           idle("sub_group_size", "the optimizer updates a shard at once"),
           idle("memory_efficient_linear", "a linear always keeps only its input"),
           idle("override_module_apply", "weights are always drawn for the shards alone"),
           idle("ignore_unused_parameters", "a parameter without a gradient gets zeros"),
           idle("load_from_fp32_weights", "checkpoints hold masters in float32"),
           idle("elastic_checkpoint", "a checkpoint always loads on any number of ranks"),
+          idle("pipeline_loading_checkpoint", "a checkpoint is loaded by shards"),
+          idle("log_trace_cache_warnings", "there is no such cache"),
+          idle("enable_sanity_checks", "checks are always on"),
+          idle("save_muon_momentum_buffer_in_memory", "there is no Muon"),
+          idle("leaf_module", "units are the blocks of the model"),
       });
+}
+
+// Of stage 3. DeepSpeed also takes each name without "stage3_".
+Table stage3(const std::string& prefix) {
+  Table keys = {
+      idle("prefetch_bucket_size",
+           "gathers run ahead by units; parallel.prefetch_depth says how many"),
+      idle("max_live_parameters",
+           "parallel.prefetch_depth + 1 units are unsharded at most, whatever their size"),
+      idle("max_reuse_distance", "parallel.reshard_after_forward says whether a unit is kept"),
+      idle("param_persistence_threshold", "small parameters are sharded too"),
+      idle("model_persistence_threshold", "small parameters are sharded too"),
+      idle("gather_16bit_weights_on_model_save", kExport),
+      idle("gather_fp16_weights_on_model_save", kExport),
+      idle("module_granularity_threshold", "units are the blocks of the model"),
+      idle("use_all_reduce_for_fetch_params", "parameters are gathered, and how changes no bit"),
+      idle("allgather_sequential", "a unit is gathered at once"),
+      idle("partition_stream_chunk_size", "weights are always drawn for the shards alone"),
+  };
+  for (Row& row : keys) row.path = prefix + row.path;
+  return within("zero_optimization", keys);
 }
 
 // What we have under another name, or not at all.
@@ -199,11 +230,10 @@ Table zero_only() {
                 });
 }
 
-// config_checks.cpp says why nothing is offloaded on a CPU.
 Table offload() {
   return within("zero_optimization",
                 {
-                    tunes("offload_optimizer.device", "parallel.offload_params", kOffload),
+                    own("offload_optimizer.device", kOffload),
                     idle("offload_optimizer.pin_memory", kOffloadDetail),
                     idle("offload_optimizer.buffer_count", kOffloadDetail),
                     idle("offload_optimizer.fast_init", kOffloadDetail),
@@ -211,15 +241,15 @@ Table offload() {
                     idle("offload_optimizer.nvme_path", kOffloadDetail),
                     idle("offload_optimizer.pipeline_read", kOffloadDetail),
                     idle("offload_optimizer.pipeline_write", kOffloadDetail),
-                    tunes("offload_param.device", "parallel.offload_params", kOffload),
+                    own("offload_param.device", kOffload),
                     idle("offload_param.pin_memory", kOffloadDetail),
                     idle("offload_param.buffer_count", kOffloadDetail),
                     idle("offload_param.buffer_size", kOffloadDetail),
                     idle("offload_param.max_in_cpu", kOffloadDetail),
                     idle("offload_param.nvme_path", kOffloadDetail),
-                    tunes("cpu_offload", "parallel.offload_params", kOffloadFlag),
-                    tunes("cpu_offload_params", "parallel.offload_params", kOffloadFlag),
-                    tunes("cpu_offload_param", "parallel.offload_params", kOffloadFlag),
+                    own("cpu_offload", "older spelling of `offload_optimizer`"),
+                    own("cpu_offload_params", "older spelling of `offload_param`"),
+                    own("cpu_offload_param", "older spelling of `offload_param`"),
                     idle("cpu_offload_use_pin_memory", kOffloadDetail),
                 });
 }
@@ -227,25 +257,28 @@ Table offload() {
 // Sections of which we have nothing.
 Table others() {
   return {
-      off("flops_profiler", "--picture FOLDER draws a step's time"),
-      off("comms_logger", "--picture FOLDER lists a step's collectives"),
-      off("tensorboard", kMonitor),
-      off("wandb", kMonitor),
-      off("csv_monitor", kMonitor),
+      extra("flops_profiler", "--picture FOLDER draws a step's time"),
+      extra("comms_logger", "--picture FOLDER lists a step's collectives"),
+      own("tensorboard.enabled", "`metrics.tensorboard`"),
+      own("tensorboard.output_path"),
+      own("tensorboard.job_name"),
+      extra("wandb", kMonitor),
+      extra("csv_monitor", kMonitor),
+      extra("comet", kMonitor),
+      extra("nebula", "the keys checkpoint.* of a TOML file say where checkpoints go"),
+      off("torch_autocast", "use bf16 or fp16 instead"),
       off("amp", "use bf16 or fp16 instead"),
       off("elasticity",
           "a checkpoint loads on any number of ranks: start again with another --ranks"),
       off("autotuning", "choose the stage and the batch yourself"),
-      refused("activation_checkpointing", "set training.activation_checkpoint to block instead"),
       refused("sparse_attention", "attention is dense; leave it out"),
-      refused("data_efficiency", "every sequence is used as it is; leave it out"),
-      refused("curriculum_learning", "every sequence is used as it is; leave it out"),
-      refused("progressive_layer_drop", "every block computes in each step; leave it out"),
-      refused("compression_training", "the model is trained as it is; leave it out"),
-      refused("eigenvalue", "no training here uses it; leave it out"),
-      refused("aio", "nothing is read from or written to NVMe; leave it out"),
-      refused("checkpoint", "the keys checkpoint.* of a TOML file say where checkpoints go"),
-      refused("tensor_parallel", "there is no tensor parallelism; leave it out"),
+      off("data_efficiency", "every sequence is used as it is; leave it out"),
+      off("curriculum_learning", "every sequence is used as it is; leave it out"),
+      off("progressive_layer_drop", "every block computes in each step; leave it out"),
+      off("compression_training", "the model is trained as it is; leave it out"),
+      off("eigenvalue", "no training here uses it; leave it out"),
+      refused("quantize_training", "the model is trained as it is; leave it out"),
+      off("hybrid_engine", "it is for inference between steps; leave it out"),
       refused("pipeline", "there is no pipeline parallelism; leave it out"),
   };
 }
@@ -255,7 +288,8 @@ Table others() {
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = [] {
     Table all;
-    for (const Table& part : {top(), optimizer(), scheduler(), fp16(), bf16(), zero(), zero_only(),
+    for (const Table& part : {top(), optimizer(), scheduler(), fp16(), bf16("bf16"),
+                              bf16("bfloat16"), zero(), stage3("stage3_"), stage3(""), zero_only(),
                               offload(), others()}) {
       all.insert(all.end(), part.begin(), part.end());
     }

@@ -64,6 +64,7 @@ Decision Row::decision() const {
     case Use::off:
       return Decision::equal;
     case Use::idle:
+    case Use::extra:
       return Decision::noted;
     case Use::refuse:
       return Decision::refused;
@@ -94,6 +95,9 @@ Verdict judge(const Row& row, const std::string& text, const std::string& shown)
       if (text == row.word || is_listed) return {.decision = Decision::equal};
       return refuse(fmt::format("is {}, must be {}: {}", shown,
                                 row.word.empty() ? "empty" : row.word, row.why));
+    case Row::Use::extra:
+      if (text == "false") return {.decision = Decision::equal};
+      [[fallthrough]];
     case Row::Use::idle:
       return {.decision = Decision::noted, .why = "has no effect here: " + row.why};
     case Row::Use::off:

@@ -26,6 +26,7 @@ struct Row {
     set,     ///< sets `key`; refused as not supported if that is none of ours
     only,    ///< has only the value `word`, or one of `values`; `why` not another, and the remedy
     idle,    ///< accepted with any value, and remarked on: `why` it changes nothing here
+    extra,   ///< a section with an `enabled`; if that is true, remarked on like `idle`
     off,     ///< a section with an `enabled` that must not be true; `why` not, and the remedy
     refuse,  ///< refused with `why` and the remedy
     own      ///< read together with others, by the format's own code
@@ -49,7 +50,7 @@ struct Verdict {
   std::string value = {};  ///< ours, of what is read
   std::string why = {};    ///< goes on after "file:line: key: "; of what is noted or refused
 };
-/// `text` is the value without quotes (of a section that may be off: its `enabled`), `shown` as it
+/// `text` is the value without quotes (of `extra` and `off`: of `enabled`), `shown` as it
 /// stands in a message.
 Verdict judge(const Row& row, const std::string& text, const std::string& shown);
 
