@@ -68,10 +68,12 @@ const std::vector<Wrong> kWrong = {
      "train_micro_batch_size_per_gpu is given; give one of them"},
     {"{\"train_batch_size\": 2.5}",
      "ds.json:1: train_batch_size: is 2.5, must be a whole number between 1 and 1000000000"},
-    {"{\"train_batch_size\": \"auto\"}",
-     "ds.json:1: train_batch_size: is \"auto\", which Hugging Face's Trainer replaces with its "
-     "own arguments; write a value, or give --training.local_batch_size or the same key in the "
-     "TOML file"},
+    {"{\"prescale_gradients\": \"auto\",\n\"zero_optimization\": {\"stage\": \"auto\"}}",
+     "ds.json:1: prescale_gradients: is \"auto\", which Hugging Face's Trainer replaces with its "
+     "own arguments; write a value, or give --training.prescale_gradients or the same key in the "
+     "TOML file\nds.json:2: zero_optimization.stage: is \"auto\", which Hugging Face's Trainer "
+     "replaces with its own arguments; write a value, or give --parallel.strategy or the same key "
+     "in the TOML file"},
     {"{\"train_micro_batch_size_per_gpu\": 1000000, \"gradient_accumulation_steps\": 1000000}",
      "ds.json:1: gradient_accumulation_steps: train_micro_batch_size_per_gpu 1000000 x "
      "gradient_accumulation_steps 1000000 x parallel.ranks 2 = 2000000000000 sequences in a "
@@ -81,7 +83,10 @@ const std::vector<Wrong> kWrong = {
      "ds.json: optimizer.type: is missing; write one of Adam, AdamW, Adamax, Adagrad, Adadelta, "
      "SGD"},
     {"{\"optimizer\": {\"type\": \"Lamb\"}}",
-     "ds.json:1: optimizer.type: is \"Lamb\", must be one of Adam, AdamW, Adamax, Adagrad, "
+     "ds.json:1: optimizer.type: is \"Lamb\", which is not supported: it scales the step of each "
+     "parameter by a norm; use AdamW, or one of Adam, AdamW, Adamax, Adagrad, Adadelta, SGD"},
+    {"{\"optimizer\": {\"type\": \"Rprop\"}}",
+     "ds.json:1: optimizer.type: is \"Rprop\", must be one of Adam, AdamW, Adamax, Adagrad, "
      "Adadelta, SGD"},
     {"{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"momentum\": 0.9}}}",
      "ds.json:1: optimizer.params.momentum: AdamW has no such parameter; leave it out"},
@@ -97,9 +102,12 @@ const std::vector<Wrong> kWrong = {
      "ds.json:1: optimizer.params.amsgrad: is true, must be false: use Adam or AdamW without it"},
     {"{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"max_grad_norm\": 1}}}",
      "ds.json:1: optimizer.params.max_grad_norm: is not supported: use gradient_clipping instead"},
-    {"{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": \"auto\"}}}",
-     "ds.json:1: optimizer.params.lr: is \"auto\", which Hugging Face's Trainer replaces with "
-     "its own arguments; write a value, or give --optimizer.lr or the same key in the TOML file"},
+    {"{\"optimizer\": {\"type\": \"OnebitAdam\", \"params\": {\"freeze_step\": 400}}}",
+     "ds.json:1: optimizer.type: is \"OnebitAdam\", which is not supported: it sends momentum in "
+     "one bit, which changes numbers; use AdamW, or one of Adam, AdamW, Adamax, Adagrad, Adadelta, "
+     "SGD"},
+    {"{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"freeze_step\": 400}}}",
+     "ds.json:1: optimizer.params.freeze_step: AdamW has no such parameter; leave it out"},
     {"{\"scheduler\": {\"type\": \"OneCycle\"}}",
      "ds.json:1: scheduler.type: is \"OneCycle\", must be one of WarmupLR, WarmupDecayLR; leave "
      "the section out for others, which lr_scheduler.kind names"},
@@ -132,19 +140,15 @@ const std::vector<Wrong> kWrong = {
     // ZeRO.
     {"{\"zero_optimization\": {\"stage\": 4}}",
      "ds.json:1: zero_optimization.stage: is 4, must be 0, 1, 2 or 3"},
-    {"{\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\n\"device\": \"cpu\"}}}",
-     "ds.json:2: zero_optimization.offload_param.device: parallel.offload_params: is true, but "
-     "ranks compute on the CPU: device and host are one memory there, so offload would copy "
-     "every shard and save no byte; leave it out, or see what it does to a machine with two "
-     "memories: unshard-report --fake --offload all --out FOLDER"},
     {"{\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"nvme\"}}}",
-     "ds.json:1: zero_optimization.offload_optimizer.device: is \"nvme\", must be one of none, "
-     "cpu"},
-    {"{\"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true}}",
-     "ds.json:1: zero_optimization.cpu_offload: parallel.offload_params: is true, but ranks "
-     "compute on the CPU: device and host are one memory there, so offload would copy every "
-     "shard and save no byte; leave it out, or see what it does to a machine with two memories: "
-     "unshard-report --fake --offload all --out FOLDER"},
+     "ds.json:1: zero_optimization.offload_optimizer.device: is \"nvme\", and nothing is kept on "
+     "such a disk here; use \"cpu\" or \"none\""},
+    {"{\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"gpu\"}}}",
+     "ds.json:1: zero_optimization.offload_param.device: is \"gpu\", must be one of none, cpu"},
+    {"{\"zero_optimization\": {\"stage\": 3, \"cpu_offload\": true,\n\"offload_optimizer\": "
+     "{\"device\": \"none\"}}}",
+     "ds.json:1: zero_optimization.cpu_offload: is true, but "
+     "zero_optimization.offload_optimizer.device is \"none\"; leave one of them out"},
     {"{\"zero_optimization\": {\"stage\": 3, \"zero_quantized_weights\": true}}",
      "ds.json:1: zero_optimization.zero_quantized_weights: is true, must be false: parameters "
      "and gradients travel unquantized"},
@@ -155,11 +159,17 @@ const std::vector<Wrong> kWrong = {
      "ds.json:1: zero_optimization.mics_shard_size: is 2, must be -1: set "
      "parallel.data_parallel_replicate_degree to ranks / shards instead"},
     // What has no place here, and values out of range.
-    {"{\"activation_checkpointing\": {\"partition_activations\": true}}",
-     "ds.json:1: activation_checkpointing: is not supported: set training.activation_checkpoint "
-     "to block instead"},
-    {"{\"flops_profiler\": {\"enabled\": true, \"profile_step\": 5}}",
-     "ds.json:1: flops_profiler: is not supported: --picture FOLDER draws a step's time"},
+    {"{\"tensor_parallel\": {\"autotp_size\": 4}}",
+     "ds.json:1: tensor_parallel.autotp_size: is 4, must be 0: there is no tensor parallelism"},
+    {"{\"elasticity\": {\"enabled\": true, \"min_gpus\": 1}}",
+     "ds.json:1: elasticity: is not supported: a checkpoint loads on any number of ranks: start "
+     "again with another --ranks"},
+    {"{\"compression_training\": {\"weight_quantization\": {\"shared_parameters\": {\"enabled\": "
+     "true}}}}",
+     "ds.json:1: compression_training: is not supported: the model is trained as it is; leave it "
+     "out"},
+    {"{\"tensorboard\": {\"enabled\": true, \"output_path\": 3}}",
+     "ds.json:1: tensorboard.output_path: is 3, must be a text"},
     {"{\"sparse_attention\": {\"mode\": \"fixed\"}}",
      "ds.json:1: sparse_attention: is not supported: attention is dense; leave it out"},
     {"{\"gradient_predivide_factor\": 2}",

@@ -5,6 +5,7 @@
 #include "train/deepspeed_files.h"
 #include "train/strategy.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -178,11 +179,12 @@ TEST_CASE("DeepSpeed's schedules give the rates that it computes", "[config][dee
   // The schedule sets the rate, whatever the optimizer says; and that is said.
   const config::TrainConfig other =
       load_deepspeed(R"({"optimizer": {"type": "Adam", "params": {"lr": 0.5}},
-                         "scheduler": {"type": "WarmupLR"}})");
+                         "scheduler": {"type": "WarmupDecayLR",
+                                       "params": {"total_num_steps": 2000}}})");
   CHECK(other.schedule.lr == 1e-3);
-  REQUIRE(other.remarks.size() == 1);
-  CHECK_THAT(other.remarks[0], contains("ds.json:1: optimizer.params.lr: has no effect here: "
-                                        "scheduler.params.warmup_max_lr is the highest rate"));
+  CHECK_THAT(other.remarks.at(0), contains("ds.json:1: optimizer.params.lr: has no effect here: "
+                                           "0.001, the default of scheduler.params.warmup_max_lr, "
+                                           "is the highest rate"));
 }
 
 TEST_CASE("two of batch, micro-batch and accumulation give the third", "[config][deepspeed]") {
@@ -246,7 +248,7 @@ TEST_CASE("two files that say different things are refused, and the command line
              contains("ds.json:3: zero_optimization.stage"));
 }
 
-TEST_CASE("auto is what the TOML file or the command line says, or is refused",
+TEST_CASE("auto is what the TOML file or the command line says, or the Trainer's default",
           "[config][deepspeed]") {
   // The shape of Hugging Face's example for stage 3.
   const std::string json = R"({
@@ -275,21 +277,34 @@ TEST_CASE("auto is what the TOML file or the command line says, or is refused",
   CHECK(config.schedule.lr == 3e-3);
   CHECK(config.schedule.warmup_steps == 20);
   CHECK(config.schedule_kind == "warmup_log");
-  const auto alone = [](const std::string& path, const std::string& begin, const std::string& end) {
-    const std::string name = path.substr(path.rfind('.') + 1);
-    INFO(path);  // no default fills it in
-    CHECK_THAT(
-        complaint_about_deepspeed("{" + begin + '"' + name + "\": \"auto\"" + end + "}"),
-        contains("ds.json:1: " + path + ": is \"auto\", which Hugging Face's Trainer replaces"));
-  };
-  alone("gradient_clipping", "", "");
-  alone("train_batch_size", "", "");
-  alone("fp16.enabled", "\"fp16\": {", "}");
-  for (const char* name : {"lr", "betas", "eps", "weight_decay"}) {
-    alone(std::string("optimizer.params.") + name, R"("optimizer": {"type": "Adam", "params": {)",
-          "}}");
+  CHECK(config.remarks.size() == 3);  // of stage 3
+  // TrainingArguments, where nobody says more; each is said once.
+  const config::TrainConfig alone = load_deepspeed(json, ranks(4));
+  CHECK(alone.training.local_batch_size == 8);
+  CHECK(alone.training.global_batch_size == 32);
+  CHECK(alone.recipe.clip == 1);
+  CHECK(alone.recipe.precision.param_dtype == DType::float32);
+  CHECK(alone.recipe.optimizer.options.beta1 == 0.9);
+  CHECK(alone.recipe.optimizer.options.beta2 == 0.999);
+  CHECK(alone.recipe.optimizer.options.eps == 1e-8);
+  CHECK(alone.recipe.optimizer.options.weight_decay == 0);
+  CHECK(alone.schedule.lr == 5e-5);
+  CHECK(alone.schedule.min_lr == 0);
+  CHECK(alone.schedule.warmup_steps == 2);
+  CHECK(alone.schedule.total_steps == 2);
+  for (const char* path :
+       {"fp16.enabled", "bf16.enabled", "optimizer.params.betas", "optimizer.params.eps",
+        "optimizer.params.weight_decay", "scheduler.params.warmup_min_lr",
+        "scheduler.params.warmup_max_lr", "scheduler.params.warmup_num_steps", "gradient_clipping",
+        "train_micro_batch_size_per_gpu"}) {
+    INFO(path);
+    const std::string begin = std::string(path) + ": is \"auto\": the default of Hugging Face's ";
+    CHECK(std::ranges::any_of(alone.remarks, [&](const std::string& each) {
+      return each.find(begin) != std::string::npos;
+    }));
   }
-  alone("scheduler.params.warmup_max_lr", R"("scheduler": {"type": "WarmupLR", "params": {)", "}}");
+  CHECK(alone.remarks.size() == 14);
+  CHECK_THAT(alone.origins.at("optimizer.lr"), contains("(the Trainer's default)"));
 }
 
 TEST_CASE("what shapes the reduction of gradients sets our keys of the same names",

@@ -15,7 +15,10 @@ constexpr const char* kReduce = "training.mixed_precision_reduce";
 bool is_enabled(Translation& t, const std::string& path, const std::string& format) {
   const Entry* entry = t.find(path);
   if (entry == nullptr) return false;
-  if (t.is_left_to_others(*entry, kParam)) return t.other(kParam)->value == format;
+  if (t.is_left_to_others(*entry, kParam)) {
+    const Setting* other = t.other(kParam);
+    return other != nullptr && other->value == format;
+  }
   return t.flag(path, false);
 }
 

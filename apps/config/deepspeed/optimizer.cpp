@@ -35,8 +35,12 @@ const Defaults kAdamDefaults = {
 
 // DeepSpeed's others, and what each does.
 const std::pair<const char*, const char*> kOtherOptimizers[] = {
-    {"OneBitAdam", kCompressed}, {"OneBitLamb", kCompressed}, {"ZeroOneAdam", kCompressed},
-    {"Lamb", kTrust},            {"FusedLamb", kTrust},       {"Lion", "steps by signs alone"},
+    {"OneBitAdam", kCompressed},
+    {"OneBitLamb", kCompressed},
+    {"ZeroOneAdam", kCompressed},
+    {"Lamb", kTrust},
+    {"FusedLamb", kTrust},
+    {"Lion", "steps by signs alone"},
     {"Muon", "orthogonalizes the steps of matrices"}};
 
 // DeepSpeed has Adam and AdamW of its own, and takes the others from PyTorch.
@@ -127,10 +131,10 @@ void read_rate(Translation& t) {
   }
   const Entry* highest = t.find("scheduler.params.warmup_max_lr");
   if (lr->is_auto() || (highest != nullptr && highest->value == lr->value)) return;
-  t.remark(*lr, fmt::format("{} is the highest rate",
-                            highest != nullptr ? "scheduler.params.warmup_max_lr"
-                                               : "0.001, the default of "
-                                                 "scheduler.params.warmup_max_lr,"));
+  t.remark(*lr, fmt::format("{} is the highest rate", highest != nullptr
+                                                          ? "scheduler.params.warmup_max_lr"
+                                                          : "0.001, the default of "
+                                                            "scheduler.params.warmup_max_lr,"));
 }
 
 bool is_whole_number(const std::string& text) {
@@ -181,9 +185,8 @@ void read_optimizer(Translation& t) {
   Words types;
   for (const Kind& kind : kinds()) types.push_back(kind.type);
   const Entry& type = type_in(t, "optimizer", types);
-  const auto unlike = std::ranges::find_if(kOtherOptimizers, [&](const auto& each) {
-    return lower(each.first) == lower(type.text());
-  });
+  const auto unlike = std::ranges::find_if(
+      kOtherOptimizers, [&](const auto& each) { return lower(each.first) == lower(type.text()); });
   if (unlike != std::end(kOtherOptimizers)) {
     type.refuse(fmt::format("is {}, which is not supported: it {}; use AdamW, or one of {}",
                             type.shown(), unlike->second, fmt::join(types, ", ")));

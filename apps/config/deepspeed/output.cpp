@@ -36,8 +36,9 @@ void read_output(Translation& t) {
   if (steps == nullptr || steps->is_auto()) return;
   if (!steps->value.is_number() || steps->value <= kMost) return t.give("metrics.log_freq", *steps);
   t.give("metrics.log_freq", fmt::format("{:.0f}", kMost), *steps);
-  t.note(*steps, fmt::format("is {}, and metrics.log_freq at most {:.0f}, which no training reaches",
-                             steps->shown(), kMost));
+  t.note(*steps,
+         fmt::format("is {}, and metrics.log_freq at most {:.0f}, which no training reaches",
+                     steps->shown(), kMost));
 }
 
 }  // namespace fsdp::config::deepspeed

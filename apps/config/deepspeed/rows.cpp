@@ -39,6 +39,7 @@ constexpr const char* kOffload = "`parallel.offload_params`; on a CPU a note";
 constexpr const char* kOffloadDetail = "it says how to offload, and not what";
 constexpr const char* kQuantized = "parameters and gradients travel unquantized";
 constexpr const char* kTorchDetail = "it says how PyTorch computes, not what";
+constexpr const char* kNotRead = "DeepSpeed does not read it either";
 constexpr const char* kExport = "--export always writes the full model, in export.dtype";
 constexpr const char* kMonitor = "--summary FILE writes losses, memory and bytes received";
 
@@ -65,8 +66,9 @@ Table top() {
       idle("seq_parallel_communication_data_type", "there is no sequence parallelism"),
       idle("zero_allow_untested_optimizer", "every optimizer is tested with every stage"),
       idle("zero_force_ds_cpu_optimizer", "there is one implementation of each optimizer"),
-      idle("disable_allgather", "every rank needs the updated parameters, and DeepSpeed does not "
-                                "look at it either"),
+      idle("disable_allgather",
+           "every rank needs the updated parameters, and DeepSpeed does not "
+           "look at it either"),
       idle("dump_state", "--explain FILE says what became of each key"),
       idle("memory_breakdown", kMonitor),
       idle("dataloader_drop_last", "every micro-batch is full"),
@@ -79,6 +81,10 @@ Table top() {
            "training.activation_checkpoint block turns that on"),
       idle("aio", "nothing is read from or written to NVMe"),
       idle("checkpoint", "the keys checkpoint.* of a TOML file say where checkpoints go"),
+      idle("monitor_config", kNotRead),
+      idle("comms_config", kNotRead),
+      idle("cuda_visible_devices", kNotRead),
+      idle("log", kNotRead),
       only("sequence_parallel_size", "1", "there is no sequence parallelism"),
       only("tensor_parallel.autotp_size", "0", "there is no tensor parallelism", {{"1", ""}}),
       only("tensor_parallel.tp_size", "1", "there is no tensor parallelism"),
@@ -116,6 +122,18 @@ Table optimizer() {
                 });
 }
 
+// Of optimizers that are refused by their type.
+Table other_optimizers() {
+  Table keys;
+  for (const char* name :
+       {"max_coeff", "min_coeff", "freeze_step", "cuda_aware", "comm_backend_name", "coeff_beta",
+        "factor_max", "factor_min", "factor_threshold", "var_freeze_step", "var_update_scaler",
+        "local_step_scaler", "local_step_clipper"}) {
+    keys.push_back(own(name, "of optimizers that are refused"));
+  }
+  return within("optimizer.params", keys);
+}
+
 // WarmupLR and WarmupDecayLR.
 Table scheduler() {
   return within("scheduler",
@@ -132,19 +150,18 @@ Table scheduler() {
 
 // They count only while fp16 is enabled.
 Table fp16() {
-  return within(
-      "fp16",
-      {
-          own("enabled"),
-          sets("loss_scale", "fp16.loss_scale"),
-          sets("initial_scale_power", "fp16.initial_scale_power"),
-          sets("loss_scale_window", "fp16.loss_scale_window"),
-          sets("hysteresis", "fp16.hysteresis"),
-          sets("consecutive_hysteresis", "fp16.consecutive_hysteresis"),
-          sets("min_loss_scale", "fp16.min_loss_scale"),
-          idle("auto_cast", "it casts inputs that are real numbers, and tokens are not"),
-          only("fp16_master_weights_and_grads", "false", "masters are in float32"),
-      });
+  return within("fp16",
+                {
+                    own("enabled"),
+                    sets("loss_scale", "fp16.loss_scale"),
+                    sets("initial_scale_power", "fp16.initial_scale_power"),
+                    sets("loss_scale_window", "fp16.loss_scale_window"),
+                    sets("hysteresis", "fp16.hysteresis"),
+                    sets("consecutive_hysteresis", "fp16.consecutive_hysteresis"),
+                    sets("min_loss_scale", "fp16.min_loss_scale"),
+                    idle("auto_cast", "it casts inputs that are real numbers, and tokens are not"),
+                    only("fp16_master_weights_and_grads", "false", "masters are in float32"),
+                });
 }
 
 // bfloat16 needs no loss scale.
@@ -162,33 +179,32 @@ Table bf16(const std::string& section) {
 
 // Keys about the reduction of gradients are for stages 0 to 2, stage3_* for stage 3.
 Table zero() {
-  return within(
-      "zero_optimization",
-      {
-          own("stage"),
-          tunes("overlap_comm", "parallel.overlap_comm"),
-          tunes("contiguous_gradients", "parallel.contiguous_gradients"),
-          tunes("reduce_scatter", "parallel.reduce_scatter"),
-          tunes("reduce_bucket_size", "parallel.reduce_bucket_size"),
-          tunes("allgather_bucket_size", "parallel.allgather_bucket_size"),
-          tunes("round_robin_gradients", "parallel.zero_partition",
-                {{"false", ""}, {"true", "round_robin"}}),
-          idle("allgather_partitions",
-               "every rank gets the updated parameters, and how changes no bit"),
-          idle("use_multi_rank_bucket_allreduce",
-               "it changes which operation adds gradients up, and no bit"),
-          idle("sub_group_size", "the optimizer updates a shard at once"),
-          idle("memory_efficient_linear", "a linear always keeps only its input"),
-          idle("override_module_apply", "weights are always drawn for the shards alone"),
-          idle("ignore_unused_parameters", "a parameter without a gradient gets zeros"),
-          idle("load_from_fp32_weights", "checkpoints hold masters in float32"),
-          idle("elastic_checkpoint", "a checkpoint always loads on any number of ranks"),
-          idle("pipeline_loading_checkpoint", "a checkpoint is loaded by shards"),
-          idle("log_trace_cache_warnings", "there is no such cache"),
-          idle("enable_sanity_checks", "checks are always on"),
-          idle("save_muon_momentum_buffer_in_memory", "there is no Muon"),
-          idle("leaf_module", "units are the blocks of the model"),
-      });
+  return within("zero_optimization",
+                {
+                    own("stage"),
+                    tunes("overlap_comm", "parallel.overlap_comm"),
+                    tunes("contiguous_gradients", "parallel.contiguous_gradients"),
+                    tunes("reduce_scatter", "parallel.reduce_scatter"),
+                    tunes("reduce_bucket_size", "parallel.reduce_bucket_size"),
+                    tunes("allgather_bucket_size", "parallel.allgather_bucket_size"),
+                    tunes("round_robin_gradients", "parallel.zero_partition",
+                          {{"false", ""}, {"true", "round_robin"}}),
+                    idle("allgather_partitions",
+                         "every rank gets the updated parameters, and how changes no bit"),
+                    idle("use_multi_rank_bucket_allreduce",
+                         "it changes which operation adds gradients up, and no bit"),
+                    idle("sub_group_size", "the optimizer updates a shard at once"),
+                    idle("memory_efficient_linear", "a linear always keeps only its input"),
+                    idle("override_module_apply", "weights are always drawn for the shards alone"),
+                    idle("ignore_unused_parameters", "a parameter without a gradient gets zeros"),
+                    idle("load_from_fp32_weights", "checkpoints hold masters in float32"),
+                    idle("elastic_checkpoint", "a checkpoint always loads on any number of ranks"),
+                    idle("pipeline_loading_checkpoint", "a checkpoint is loaded by shards"),
+                    idle("log_trace_cache_warnings", "there is no such cache"),
+                    idle("enable_sanity_checks", "checks are always on"),
+                    idle("save_muon_momentum_buffer_in_memory", "there is no Muon"),
+                    idle("leaf_module", "units are the blocks of the model"),
+                });
 }
 
 // Of stage 3. DeepSpeed also takes each name without "stage3_".
@@ -288,9 +304,9 @@ Table others() {
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = [] {
     Table all;
-    for (const Table& part : {top(), optimizer(), scheduler(), fp16(), bf16("bf16"),
-                              bf16("bfloat16"), zero(), stage3("stage3_"), stage3(""), zero_only(),
-                              offload(), others()}) {
+    for (const Table& part : {top(), optimizer(), other_optimizers(), scheduler(), fp16(),
+                              bf16("bf16"), bf16("bfloat16"), zero(), stage3("stage3_"), stage3(""),
+                              zero_only(), offload(), others()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

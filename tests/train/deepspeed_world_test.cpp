@@ -1,0 +1,182 @@
+// Kinds of DeepSpeed configurations that people have, as they are.
+#include "base/check.h"
+#include "config/explain.h"
+#include "support/catch.h"
+#include "train/deepspeed_files.h"
+#include "train/some_text.h"
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace fsdp::train::deepspeed_world_test {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// Of a machine whose ranks have a host beside them.
+config::TrainConfig load_modeled(const std::string& json, const Words& words = {}) {
+  const testing::TemporaryFolder folder;
+  io::write_text_atomically(folder / "ds.json", json);
+  return config::load_config(std::nullopt, words, folder / "ds.json", {.is_modeled = true});
+}
+
+std::string complaint_about_modeled(const std::string& json) {
+  return message_of<InputError>([&] { load_modeled(json); });
+}
+
+// Whether a remark says this of a key.
+bool is_noted(const config::TrainConfig& config, const std::string& part) {
+  return std::ranges::any_of(config.remarks, [&](const std::string& each) {
+    return each.find(part) != std::string::npos;
+  });
+}
+
+std::string stage3(const std::string& more) {
+  return R"({"zero_optimization": {"stage": 3, )" + more + "}}";
+}
+
+const std::string kBoth =
+    R"("offload_optimizer": {"device": "cpu", "pin_memory": true}, "offload_param": {"device": "cpu"})";
+
+}  // namespace
+
+TEST_CASE("offload in a DeepSpeed file is a note on a CPU, and changes no bit",
+          "[config][train][deepspeed]") {
+  const std::vector<std::string> files = {
+      stage3(kBoth), stage3(R"("cpu_offload": true)"), stage3(R"("cpu_offload_params": true)"),
+      R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})"};
+  const Words words = {"--model.preset=nano", "--model.vocab_size=127", "--training.seq_len=7",
+                       "--training.steps=2", "--parallel.ranks=2"};
+  const std::string bits = run_training(load_deepspeed("{}", words), some_text()).param_sha256;
+  for (const std::string& json : files) {
+    INFO(json);
+    const config::TrainConfig config = load_deepspeed(json, words);
+    CHECK_FALSE(config.recipe.sharding.offload.params);
+    CHECK(is_noted(config, "has no effect here: device and host are one memory on a CPU"));
+    CHECK(run_training(config, some_text()).param_sha256 == bits);
+  }
+  // Our own key says what it means.
+  CHECK_THAT(complaint_about_deepspeed(stage3(kBoth), {"--parallel.offload_params=true"}),
+             contains("command line: parallel.offload_params: is true, but ranks compute on the"));
+}
+
+TEST_CASE("offload of parameters and of optimizer state are looked at apart",
+          "[config][deepspeed]") {
+  const config::TrainConfig both = load_modeled(stage3(kBoth));
+  CHECK(both.recipe.sharding.offload.params);
+  CHECK_FALSE(both.recipe.sharding.offload.grads);
+  const std::vector<std::string> neither = {
+      R"("offload_optimizer": {"device": "none"}, "offload_param": {"device": "none"})",
+      R"("offload_optimizer": {}, "offload_param": null)", R"("cpu_offload": false)"};
+  for (const std::string& each : neither) {
+    INFO(each);
+    CHECK_FALSE(load_modeled(stage3(each)).recipe.sharding.offload.params);
+  }
+  const std::string none =
+      R"("offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "none"})";
+  for (const std::string& each : {none, std::string(R"("cpu_offload": true)")}) {
+    INFO(each);
+    CHECK_THAT(complaint_about_modeled(stage3(each)), contains("but offload_param is not"));
+  }
+  CHECK_THAT(complaint_about_modeled(stage3(R"("offload_param": {"device": "cpu"})")),
+             contains("offload_param.device: is \"cpu\", but offload_optimizer is not"));
+  CHECK_THAT(complaint_about_modeled(
+                 R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})"),
+             contains("is \"cpu\", but with stage 2 nothing moves to the host here"));
+  CHECK_FALSE(load_modeled(R"({"zero_optimization": {"stage": 0, "cpu_offload": true}})")
+                  .recipe.sharding.offload.params);
+  // The command line counts more than the file.
+  CHECK(load_modeled(stage3(none), {"--parallel.offload_params=true"})
+            .recipe.sharding.offload.params);
+  CHECK_FALSE(load_modeled(stage3(kBoth), {"--parallel.offload_params=false"})
+                  .recipe.sharding.offload.params);
+}
+
+TEST_CASE("fields of stage 3 are known without their prefix, and bf16 by its old name",
+          "[config][deepspeed]") {
+  const config::TrainConfig config =
+      load_deepspeed(stage3(R"("gather_16bit_weights_on_model_save": true,
+                               "max_live_parameters": 1e9, "stage3_allgather_sequential": false,
+                               "log_trace_cache_warnings": true, "enable_sanity_checks": true,
+                               "pipeline_loading_checkpoint": false)"));
+  CHECK(config.remarks.size() == 6);
+  CHECK(load_deepspeed(R"({"bfloat16": {"enabled": true}})").recipe.precision.param_dtype ==
+        DType::bfloat16);
+  const config::TrainConfig newer =
+      load_deepspeed(R"({"bfloat16": {"enabled": true}, "bf16": {"enabled": false}})");
+  CHECK(newer.recipe.precision.param_dtype == DType::float32);
+  CHECK(is_noted(newer, "bfloat16.enabled: has no effect here: the section bf16 counts more"));
+}
+
+TEST_CASE("keys that change no number are noted, whatever their value", "[config][deepspeed]") {
+  const std::vector<std::string> files = {
+      R"({"disable_allgather": true})",
+      R"({"dump_state": true})",
+      R"({"fp16": {"enabled": true, "auto_cast": true}})",
+      R"({"aio": {"block_size": 8388608, "queue_depth": 32}})",
+      R"({"activation_checkpointing": {"partition_activations": true}})",
+      R"({"flops_profiler": {"enabled": true, "profile_step": 5}})",
+      R"({"comms_logger": {"enabled": true}})",
+      R"({"wandb": {"enabled": true, "project": "a"}})",
+      R"({"csv_monitor": {"enabled": true}})",
+      R"({"compile": {"deepcompile": true}})",
+      R"({"_comment": "mine", "monitor_config": {"enabled": true}})",
+      R"({"log": {"steps_per_print": 50}, "cuda_visible_devices": 0})"};
+  for (const std::string& json : files) {
+    INFO(json);
+    CHECK_FALSE(load_deepspeed(json).remarks.empty());
+  }
+  CHECK(is_noted(load_deepspeed(files[4]), "training.activation_checkpoint block"));
+  const config::TrainConfig rare = load_deepspeed(R"({"steps_per_print": 20000000000000000})");
+  CHECK(rare.log_freq == 1'000'000'000);
+  CHECK(is_noted(rare, "steps_per_print: is 20000000000000000, and metrics.log_freq at most"));
+}
+
+TEST_CASE("a section that is switched off says nothing", "[config][deepspeed]") {
+  const config::TrainConfig config = load_deepspeed(R"({
+    "amp": {"enabled": "auto", "opt_level": "auto"},
+    "autotuning": {"enabled": false, "fast": true},
+    "torch_autocast": {"enabled": false, "dtype": "torch.bfloat16"},
+    "data_efficiency": {"enabled": false, "data_routing": {"enabled": true}},
+    "elasticity": {"enabled": false}, "comms_logger": {"enabled": false},
+    "compression_training": {
+      "weight_quantization": {"shared_parameters": {"enabled": false},
+                              "different_groups": {"wq1": {"modules": ["a"]}}},
+      "layer_reduction": {"enabled": false, "keep_number_layer": 5}},
+    "fp16": {"enabled": false, "fp16_master_weights_and_grads": true}})");
+  CHECK(config.remarks.empty());
+  CHECK(config.recipe.precision.param_dtype == DType::float32);
+}
+
+TEST_CASE("WarmupLR without a highest rate warms up to the optimizer's", "[config][deepspeed]") {
+  const auto of = [](const std::string& optimizer, const std::string& type,
+                     const std::string& params) {
+    return load_deepspeed(R"({)" + optimizer + R"("scheduler": {"type": ")" + type +
+                          R"(", "params": {)" + params + "}}}");
+  };
+  const std::string adamw = R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-5}}, )";
+  const config::TrainConfig follows = of(adamw, "WarmupLR", R"("warmup_num_steps": 2)");
+  CHECK(follows.schedule.lr == 3e-5);
+  CHECK(follows.schedule.at(5) == 3e-5);
+  CHECK(is_noted(follows, "the highest rate is the optimizer's, as in DeepSpeed since 0.17.5"));
+  CHECK(of(R"("optimizer": {"type": "Adamax"}, )", "WarmupLR", "").schedule.lr == 0.002);
+  CHECK(of(R"("optimizer": {"type": "SGD", "params": {"lr": "auto"}}, )", "WarmupLR", "")
+            .schedule.lr == 5e-5);
+  // WarmupDecayLR has kept its default.
+  CHECK(of(adamw, "WarmupDecayLR", R"("total_num_steps": 100, "warmup_num_steps": 2)")
+            .schedule.lr == 1e-3);
+}
+
+TEST_CASE("tensorboard is written where DeepSpeed writes it", "[config][deepspeed]") {
+  const auto folder_of = [](const std::string& section) {
+    return load_deepspeed(R"({"tensorboard": {)" + section + "}}").tensorboard;
+  };
+  CHECK(folder_of(R"("enabled": true, "output_path": "logs/a", "job_name": "b")") == "logs/a/b");
+  CHECK(folder_of(R"("enabled": true)") == "DeepSpeedJobName");
+  CHECK(folder_of(R"("enabled": false, "output_path": "logs")").empty());
+  CHECK(folder_of("").empty());
+}
+
+}  // namespace fsdp::train::deepspeed_world_test
