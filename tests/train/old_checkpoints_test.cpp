@@ -88,12 +88,16 @@ std::vector<Old> all_old() {
       {"adamax_ddp", placed("ddp", 2), {"--optimizer.name=adamax"}},
       {"adagrad_fsdp", placed("fsdp", 2), {"--optimizer.name=adagrad"}},
       {"adadelta_zero2", placed("zero2", 3), {"--optimizer.name=adadelta"}},
+      {"pairs_fsdp", placed("fsdp", 3), {"--training.local_batch_size=2"}},
   };
 }
 
 /// Where each of them goes on, beside its own place.
 std::vector<Words> places_of(const Old& old) {
   if (old.name == "rounded_zero1") return {placed("zero2", 3), zero("zero1", 4, "flat")};
+  if (old.name == "pairs_fsdp") {  // six micro-batches of two sequences
+    return {placed("single", 1), placed("ddp", 3), zero("zero2", 2, "flat"), placed("fsdp", 2)};
+  }
   return {placed("single", 1),      placed("ddp", 3),  zero("zero1", 4, "flat"),
           zero("zero2", 2, "flat"), placed("fsdp", 4), placed("fsdp", 3)};
 }
