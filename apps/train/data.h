@@ -81,15 +81,24 @@ struct MicroBatch {
   MicroBatch on_device() const;
 };
 
-/// Cuts micro-batches out of the data. Micro-batch j of step s is a pure function of (seed, s, j):
-/// it does not depend on the number of ranks, on which rank asks, or on what was drawn before. So
-/// resuming needs no state but the step, and every W sees the same batches.
+/// What numbers the sequences of a step.
+enum class SequenceOrder {
+  by_place,        ///< j·B + i: any cut of a step into micro-batches has the same sequences
+  by_micro_batch,  ///< j and i, so another B has others: how trainings once began; they go on so
+};
+
+/// Cuts micro-batches out of the data. Sequence i of micro-batch j of step s is a pure function of
+/// the seed, s and its place j·B + i: it does not depend on the number of ranks, on how many
+/// sequences a micro-batch has, on which rank asks, or on what was drawn before. So resuming needs
+/// no state but the step, and a step of G sequences is the same G however it is cut.
 class Sampler {
  public:
   /// `data` must outlive it, and have more than T tokens.
   Sampler(const TokenData& data, std::int64_t seed, std::int64_t batch,
           std::int64_t sequence_length);
 
+  void set_order(SequenceOrder order) { order_ = order; }
+  SequenceOrder order() const { return order_; }
   /// Where sequence i of micro-batch j of step s begins.
   std::int64_t window(std::int64_t step, std::int64_t j, std::int64_t i) const;
   /// On this rank's device, counted as the AllocationScope says.
@@ -100,6 +109,7 @@ class Sampler {
   std::uint64_t seed_;
   std::int64_t batch_;
   std::int64_t sequence_length_;
+  SequenceOrder order_ = SequenceOrder::by_place;
 };
 
 }  // namespace fsdp::train

@@ -343,6 +343,7 @@ bool RankTrainer::resume(RankResult& result) {
   if (!latest) return false;
   const strategies::Metadata metadata = load_checkpoint(*trained_, *latest);
   result.first_step = step_of(metadata, *latest);
+  sampler_.set_order(order_of(metadata, *latest));
   if (config_.scales_loss()) {
     skipped_ = io::integer_of(metadata, kSkipped, *latest);
     restore(scaler_, metadata, *latest);
@@ -370,7 +371,7 @@ void RankTrainer::save(std::int64_t steps_done) {
 }
 
 strategies::Metadata RankTrainer::metadata_after(std::int64_t steps_done) const {
-  strategies::Metadata metadata = describe_run(config_, data_, steps_done);
+  strategies::Metadata metadata = describe_run(config_, data_, steps_done, sampler_.order());
   if (config_.scales_loss()) {
     metadata[kSkipped] = std::to_string(skipped_);
     metadata.merge(scaler_.state());

@@ -16,6 +16,9 @@ using Metadata = std::map<std::string, std::string>;
 
 constexpr const char* kStep = "step";
 constexpr const char* kData = "data.crc32";
+constexpr const char* kOrder = "data.order";
+constexpr const char* kByPlace = "place";
+constexpr const char* kBatch = "training.local_batch_size";
 constexpr const char* kCompression = "parallel.gradient_compression";
 
 std::string crc32_of(const TokenData& data) {
@@ -102,6 +105,7 @@ bool may_differ(const config::TrainConfig& config, const std::string& key) {
     return true;
   }
   if (key == "training.prescale_gradients") return !config.has_float16();  // it moves the range
+  if (key == kBatch) return true;  // a step has the same sequences: see SequenceOrder
   // Devices agree up to rounding; a training may be moved to one.
   if (key == "training.device") return true;
   // What is written and said beside them.
@@ -132,17 +136,41 @@ bool may_differ(const config::TrainConfig& config, const std::string& key) {
 }
 
 std::map<std::string, std::string> describe_run(const config::TrainConfig& config,
-                                                const TokenData& data, std::int64_t steps_done) {
+                                                const TokenData& data, std::int64_t steps_done,
+                                                SequenceOrder order) {
   std::map<std::string, std::string> run = describe_settings(config);
   run[kStep] = std::to_string(steps_done);
   run[kData] = crc32_of(data);
+  if (order == SequenceOrder::by_place) {
+    run[kOrder] = kByPlace;
+  } else {
+    run[kBatch] = config.settings.at(kBatch);
+  }
   return run;
+}
+
+SequenceOrder order_of(const std::map<std::string, std::string>& metadata,
+                       const std::filesystem::path& folder) {
+  const auto named = metadata.find(kOrder);
+  if (named != metadata.end()) {
+    if (named->second == kByPlace) return SequenceOrder::by_place;
+    throw InputError(
+        fmt::format("{}: orders its sequences by \"{}\", which is not known here; go "
+                    "on with the program that saved it",
+                    folder.string(), printable(named->second)));
+  }
+  // Of one sequence, the number of a micro-batch is its place.
+  const auto batch = metadata.find(kBatch);
+  return batch != metadata.end() && batch->second == "1" ? SequenceOrder::by_place
+                                                         : SequenceOrder::by_micro_batch;
 }
 
 std::int64_t check_same_run(const std::filesystem::path& folder, const config::TrainConfig& config,
                             const TokenData& data) {
   const std::map<std::string, std::string> saved = io::SliceReader(folder).metadata();
-  check_saved(folder, saved, describe_run(config, data, 0), "start anew in");
+  Metadata expected = describe_run(config, data, 0, order_of(saved, folder));
+  expected.erase(kOrder);  // the training goes on in that of the checkpoint
+  check_saved(folder, saved, expected, "start anew in");
   return step_of(saved, folder);
 }
 

@@ -18,9 +18,15 @@ namespace fsdp::train {
 
 /// The metadata of a checkpoint after `steps_done` steps: that number, and everything that decides
 /// which numbers the next step sees. That is every key of the configuration except those that
-/// may_differ(), and a checksum of the data.
+/// may_differ(), the order of the sequences, and a checksum of the data.
 std::map<std::string, std::string> describe_run(const config::TrainConfig& config,
-                                                const TokenData& data, std::int64_t steps_done);
+                                                const TokenData& data, std::int64_t steps_done,
+                                                SequenceOrder order = SequenceOrder::by_place);
+
+/// In which order the training goes on whose checkpoint has this metadata.
+/// @throws InputError naming the folder if the order has no name known here.
+SequenceOrder order_of(const std::map<std::string, std::string>& metadata,
+                       const std::filesystem::path& folder);
 
 /// Whether a training may be resumed with another value of this key. The list is in the source: a
 /// new key that is not added to it has to be equal.

@@ -53,9 +53,11 @@ std::int64_t Sampler::window(std::int64_t step, std::int64_t j, std::int64_t i) 
   // A key of its own: the first weights are drawn from the same seed.
   constexpr std::uint32_t kDataKey = 0x64617461;
   const auto wide_step = static_cast<std::uint64_t>(step);
+  const bool is_placed = order_ == SequenceOrder::by_place;
   const auto words = philox4x32(
       {static_cast<std::uint32_t>(wide_step), static_cast<std::uint32_t>(wide_step >> 32),
-       static_cast<std::uint32_t>(j), static_cast<std::uint32_t>(i)},
+       static_cast<std::uint32_t>(is_placed ? j * batch_ + i : j),
+       static_cast<std::uint32_t>(is_placed ? 0 : i)},
       {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32) ^ kDataKey});
   const std::uint64_t word = (static_cast<std::uint64_t>(words[1]) << 32) | words[0];
   return static_cast<std::int64_t>(word %
