@@ -25,11 +25,17 @@ std::vector<io::StateSlice> written_of(const std::vector<HeldSlice>& held) {
   return slices;
 }
 
+io::SliceReader open_checkpoint(const std::filesystem::path& folder) {
+  return io::or_way_on(folder, [&] { return io::SliceReader(folder); });
+}
+
 // That the checkpoint is not damaged; then its values.
 void read_all(TrainedModel& trained, const io::SliceReader& reader,
               const std::vector<io::StateSlice>& slices) {
   const ProcessGroup* group = trained.group();
-  reader.verify(group == nullptr ? 0 : group->rank(), group == nullptr ? 1 : group->size());
+  io::or_way_on(reader.folder(), [&] {
+    reader.verify(group == nullptr ? 0 : group->rank(), group == nullptr ? 1 : group->size());
+  });
   trained.barrier("load");  // every rank found it right
   trained.about_to_change();
   reader.read(slices);
@@ -83,7 +89,7 @@ void save_checkpoint(TrainedModel& trained, const io::CheckpointFolder& folder, 
 }
 
 Metadata load_checkpoint(TrainedModel& trained, const std::filesystem::path& folder) {
-  const io::SliceReader reader(folder);
+  const io::SliceReader reader = open_checkpoint(folder);
   const std::vector<HeldSlice> held = trained.state();
   const std::vector<io::StateSlice> slices = all_of(held);
   reader.check(slices);
@@ -95,7 +101,7 @@ Metadata load_checkpoint(TrainedModel& trained, const std::filesystem::path& fol
 }
 
 Metadata load_parameters(TrainedModel& trained, const std::filesystem::path& folder) {
-  const io::SliceReader reader(folder);
+  const io::SliceReader reader = open_checkpoint(folder);
   const std::vector<io::StateSlice> slices = all_of(trained.parameter_state());
   reader.check(slices);
   read_all(trained, reader, slices);

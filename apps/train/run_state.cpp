@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "io/checkpoint_folder.h"
 #include "io/sharded_checkpoint.h"
 
 #include <fmt/format.h>
@@ -53,6 +54,10 @@ Metadata describe_settings(const config::TrainConfig& config) {
   run["training.global_batch_size"] = std::to_string(config.training.global_batch_size);
   run["training.seq_len"] = std::to_string(config.sequence_length());
   return run;
+}
+
+Metadata metadata_of(const std::filesystem::path& folder) {
+  return io::or_way_on(folder, [&] { return io::SliceReader(folder).metadata(); });
 }
 
 // The keys, those first that decide which others mean something.
@@ -167,7 +172,7 @@ SequenceOrder order_of(const std::map<std::string, std::string>& metadata,
 
 std::int64_t check_same_run(const std::filesystem::path& folder, const config::TrainConfig& config,
                             const TokenData& data) {
-  const std::map<std::string, std::string> saved = io::SliceReader(folder).metadata();
+  const std::map<std::string, std::string> saved = metadata_of(folder);
   Metadata expected = describe_run(config, data, 0, order_of(saved, folder));
   expected.erase(kOrder);  // the training goes on in that of the checkpoint
   check_saved(folder, saved, expected, "start anew in");
@@ -179,7 +184,7 @@ void check_same_model(const std::filesystem::path& folder, const config::TrainCo
   std::erase_if(model, [](const auto& each) {
     return !each.first.starts_with("model.") && !each.first.starts_with("lora.");
   });
-  check_saved(folder, io::SliceReader(folder).metadata(), model, "give");
+  check_saved(folder, metadata_of(folder), model, "give");
 }
 
 std::int64_t step_of(const std::map<std::string, std::string>& metadata,

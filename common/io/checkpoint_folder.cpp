@@ -4,13 +4,18 @@
 #include "base/printable.h"
 #include "io/file_io.h"
 #include "io/output_file.h"
+#include "io/sharded_checkpoint.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <climits>
+#include <functional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -22,6 +27,7 @@ namespace fs = std::filesystem;
 
 // What a publish() that was killed left of `latest`.
 constexpr const char* kLatestTemporary = "latest.tmp";
+constexpr std::string_view kPrefix = "step_";
 
 }  // namespace
 
@@ -64,12 +70,46 @@ std::optional<fs::path> CheckpointFolder::latest() const {
   const bool is_plain = !name.empty() && name.find('/') == std::string::npos && name[0] != '.';
   const fs::path folder = existing_folder(root_ / name);
   if (!is_plain || !fs::is_directory(folder)) {
+    const std::optional<fs::path> whole = last_whole(root_, folder);
     throw InputError(fmt::format(
         "{}: this file names the checkpoint \"{}\", which is not a folder there; write the name of "
-        "one that exists (step_N) into it, or remove the file to start a new training",
-        file.string(), printable(name)));
+        "one that exists ({}) into it, or remove the file to start a new training",
+        file.string(), printable(name), whole ? whole->filename().string() : "step_N"));
   }
   return folder;
+}
+
+std::optional<fs::path> last_whole(const fs::path& root, const fs::path& damaged) {
+  std::vector<std::pair<std::int64_t, fs::path>> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().filename() == damaged.filename() || !name.starts_with(kPrefix)) continue;
+    std::int64_t step = 0;
+    const char* const begin = name.data() + kPrefix.size();
+    const char* const end = name.data() + name.size();
+    const auto [at, error] = std::from_chars(begin, end, step);
+    if (error == std::errc() && at == end) others.emplace_back(step, entry.path());
+  }
+  std::ranges::sort(others, std::greater());
+  for (const auto& [step, folder] : others) {
+    try {
+      SliceReader(folder).verify(0, 1);
+      return folder;
+    } catch (const InputError&) {  // damaged, too
+    }
+  }
+  return std::nullopt;
+}
+
+std::string way_on_from(const fs::path& damaged) {
+  const fs::path latest = damaged.parent_path() / "latest";
+  std::error_code ignored;
+  if (!fs::exists(latest, ignored)) return "";
+  const std::optional<fs::path> whole = last_whole(damaged.parent_path(), damaged);
+  if (!whole) return fmt::format("; no other checkpoint beside {} is whole", latest.string());
+  return fmt::format(
+      "; the last whole checkpoint is {0}: to go on from it, write {0} into {1}, and move {2} away",
+      whole->filename().string(), latest.string(), damaged.filename().string());
 }
 
 FolderLock::FolderLock(const fs::path& root) {

@@ -3,6 +3,7 @@
 /// A folder that appears whole or not at all.
 #pragma once
 
+#include "base/check.h"
 #include "io/file_io.h"
 #include "io/output_folder.h"
 
@@ -46,6 +47,25 @@ class CheckpointFolder {
  private:
   std::filesystem::path root_;
 };
+
+/// The checkpoint of the most steps in `root` of which every byte is right, other than `damaged`.
+std::optional<std::filesystem::path> last_whole(const std::filesystem::path& root,
+                                                const std::filesystem::path& damaged);
+
+/// The end of a sentence about a damaged checkpoint: how to go on from the last whole one beside
+/// it. Empty if its folder has no file `latest`.
+std::string way_on_from(const std::filesystem::path& damaged);
+
+/// What `read` returns, which reads the checkpoint `folder`.
+/// @throws InputError as `read` does, with the way on.
+template <class Read>
+auto or_way_on(const std::filesystem::path& folder, const Read& read) {
+  try {
+    return read();
+  } catch (const InputError& error) {
+    throw InputError(error.what() + way_on_from(folder));
+  }
+}
 
 /// Locks a folder of checkpoints against other processes while it lives. The kernel releases the
 /// lock when the process dies, however it dies.

@@ -43,6 +43,7 @@ class SliceReader {
   /// every tensor completely and once. @throws InputError naming file, tensor and remedy.
   explicit SliceReader(const std::filesystem::path& folder);
 
+  const std::filesystem::path& folder() const { return folder_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   int written_by() const { return static_cast<int>(files_.size()); }  ///< W when it was written
   bool contains(const std::string& name) const { return tensors_.contains(name); }
