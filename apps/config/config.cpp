@@ -88,6 +88,8 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
       {"model.tie_word_embeddings", &c.model.tie_word_embeddings, "embedding and head share one"},
       {"model.initializer_range", &c.model.initializer_range,
        "standard deviation of the initial weights", within(limits.deviation)},
+      {"model.pad_token_id", &c.model.pad_token_id,
+       "token whose row has no gradient from the embedding; -1 = none", range(-1, 1e9)},
       {"data.path", &c.data.path, "text file, folder of sources, or token file (llm.c)"},
       {"data.format", &c.data.format, "auto: by first bytes",
        one_of({"auto", "text", "tokens", "uint16", "uint32", "bytes"})},

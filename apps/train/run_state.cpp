@@ -34,6 +34,7 @@ std::string value_before(const std::string& key) {
        {"lora.rank", "model.head_dim", "model.rope_factor", "lr_scheduler.decay_steps"}) {
     if (key == zero) return "0";
   }
+  if (key == "model.pad_token_id") return "-1";
   if (key == "parallel.broadcast_fp16" || key == "training.prescale_gradients") return "false";
   if (key == kCompression) return "none";
   return key.starts_with("training.mixed_precision_") ? "float32" : "";

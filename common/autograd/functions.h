@@ -40,8 +40,9 @@ namespace fsdp {
 
 /// y (…, out) = x (…, in) · weightᵀ, weight (out, in), plus bias (out) if defined.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {});
-/// y (B, T, d) = table (V, d) at tokens (B, T).
-Variable embedding(const Variable& table, const Tensor& tokens);
+/// y (B, T, d) = table (V, d) at tokens (B, T). The row of the token `padding` (-1: there is none)
+/// gets no gradient from here.
+Variable embedding(const Variable& table, const Tensor& tokens, std::int64_t padding = -1);
 /// y = x / rms(x) * weight over the last dimension.
 Variable rms_norm(const Variable& x, const Variable& weight, double eps);
 /// Rotates q (B, T, H*D) and k (B, T, G*D) by their positions, then causal attention; out (B, T,

@@ -35,16 +35,18 @@ class LinearNode : public Node {
 
 class EmbeddingNode : public Node {
  public:
-  explicit EmbeddingNode(Tensor tokens) : tokens_(std::move(tokens)) {}
+  EmbeddingNode(Tensor tokens, std::int64_t padding)
+      : tokens_(std::move(tokens)), padding_(padding) {}
   std::string_view name() const override { return "embedding"; }
   void backward(const Tensor& dout) override {
     const GradTarget dtable = target(0);
-    ops::embedding_backward(dtable.tensor, as_rows(dout), tokens_, dtable.write);
+    ops::embedding_backward(dtable.tensor, as_rows(dout), tokens_, dtable.write, padding_);
   }
   void release() override { tokens_ = {}; }
 
  private:
   Tensor tokens_;  // (R)
+  std::int64_t padding_;
 };
 
 }  // namespace
@@ -64,7 +66,7 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
   return Node::record(std::make_shared<LinearNode>(saved, w), {x, weight, bias}, out);
 }
 
-Variable embedding(const Variable& table, const Tensor& tokens) {
+Variable embedding(const Variable& table, const Tensor& tokens, std::int64_t padding) {
   FSDP_CHECK(table.data().dims() == 2, "embedding: the table must have shape (V, d), got {}",
              to_string(table.shape()));
   FSDP_CHECK(tokens.dtype() == DType::int32, "embedding: tokens must be int32, got {}",
@@ -74,7 +76,7 @@ Variable embedding(const Variable& table, const Tensor& tokens) {
   shape.push_back(table.data().size(1));
   const Tensor out = Tensor::empty(shape, table.data().dtype(), table.data().device());
   ops::embedding(as_rows(out), table.data(), flat);
-  return Node::record(std::make_shared<EmbeddingNode>(flat), {table}, out);
+  return Node::record(std::make_shared<EmbeddingNode>(flat, padding), {table}, out);
 }
 
 }  // namespace fsdp

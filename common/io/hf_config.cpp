@@ -25,7 +25,7 @@ using nlohmann::json;
 constexpr const char* kRead = R"(
     vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads
     num_key_value_heads max_position_embeddings rms_norm_eps head_dim rope_theta rope_scaling
-    rope_parameters tie_word_embeddings initializer_range)";
+    rope_parameters tie_word_embeddings initializer_range pad_token_id)";
 
 // Can have one value, which follows as JSON.
 constexpr std::pair<const char*, const char*> kFixed[] = {
@@ -47,7 +47,7 @@ constexpr std::pair<const char*, const char*> kFixed[] = {
 
 // Do not change what the model computes: special tokens, how to generate text, names and formats.
 constexpr const char* kNoEffect = R"(
-    bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id decoder_start_token_id
+    bos_token_id eos_token_id sep_token_id unk_token_id decoder_start_token_id
     forced_bos_token_id forced_eos_token_id bad_words_ids suppress_tokens begin_suppress_tokens
     prefix tokenizer_class do_sample temperature top_k top_p typical_p max_length min_length
     repetition_penalty length_penalty diversity_penalty no_repeat_ngram_size
@@ -257,6 +257,7 @@ std::string to_hf_config(const nn::TransformerConfig& config, const HfExport& ho
   out["initializer_range"] = config.initializer_range;
   if (how.extras.folder.empty()) {  // no tokens are special; without the keys 1 and 2 would be
     for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) out[key] = nullptr;
+    if (config.pad_token_id >= 0) out["pad_token_id"] = config.pad_token_id;
   }
   for (const auto& [key, value] : how.extras.config) out[key] = json::parse(value);
   // transformers 5 calls it "dtype", and reads both.
@@ -291,6 +292,8 @@ nn::TransformerConfig read_hf_config(const std::filesystem::path& path) {
   read_rope(file, config);
   config.tie_word_embeddings = file.optional<bool>("tie_word_embeddings").value_or(false);
   config.initializer_range = file.optional<double>("initializer_range").value_or(0.02);
+  config.pad_token_id =
+      std::max<std::int64_t>(-1, file.optional<std::int64_t>("pad_token_id").value_or(-1));
   const auto head_dim = file.optional<std::int64_t>("head_dim");
   if (head_dim == 0) file.refuse_value("head_dim", "which must be positive");
   config.explicit_head_dim = head_dim.value_or(0);

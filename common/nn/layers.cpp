@@ -27,10 +27,13 @@ Variable Linear::forward(const Variable& x) {
   return add(y, std::move(added));
 }
 
-Embedding::Embedding(std::int64_t vocabulary, std::int64_t width, InitSpec init)
-    : weight_(register_parameter("weight", {vocabulary, width}, init)) {}
+Embedding::Embedding(std::int64_t vocabulary, std::int64_t width, InitSpec init,
+                     std::int64_t padding)
+    : weight_(register_parameter("weight", {vocabulary, width}, init)), padding_(padding) {}
 
-Variable Embedding::forward(const Variable& tokens) { return embedding(weight_, tokens.data()); }
+Variable Embedding::forward(const Variable& tokens) {
+  return embedding(weight_, tokens.data(), padding_);
+}
 
 RmsNorm::RmsNorm(std::int64_t width, double eps)
     : weight_(register_parameter("weight", {width}, InitSpec::ones())), eps_(eps) {}

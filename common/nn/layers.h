@@ -35,10 +35,11 @@ class Linear : public Module {
   std::shared_ptr<Module> branch_;  // null: none
 };
 
-/// y (B, T, d) = weight (V, d) at tokens (B, T) int32.
+/// y (B, T, d) = weight (V, d) at tokens (B, T) int32. The row of the token `padding` (-1: there is
+/// none) gets no gradient from here.
 class Embedding : public Module {
  public:
-  Embedding(std::int64_t vocabulary, std::int64_t width, InitSpec init);
+  Embedding(std::int64_t vocabulary, std::int64_t width, InitSpec init, std::int64_t padding = -1);
   const Variable& weight() const { return weight_; }
 
  protected:
@@ -46,6 +47,7 @@ class Embedding : public Module {
 
  private:
   Variable weight_;
+  std::int64_t padding_;
 };
 
 /// Root mean square normalization (Zhang and Sennrich 2019). weight (d), ones at first.

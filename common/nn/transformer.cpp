@@ -71,6 +71,9 @@ void TransformerConfig::validate() const {
   require_within(kLimits.eps, rms_norm_eps, "rms_norm_eps");
   require_within(kLimits.theta, rope_theta, "rope_theta");
   require_within(kLimits.deviation, initializer_range, "initializer_range");
+  require(pad_token_id >= -1 && pad_token_id < vocab_size, "pad_token_id",
+          fmt::format("must be a token of the vocabulary, below {} (-1 = none), is {}", vocab_size,
+                      pad_token_id));
   require_valid(rope_scaling);
 }
 
@@ -226,9 +229,9 @@ TransformerLM::TransformerLM(const TransformerConfig& config) : config_(config) 
   rotary_ = std::make_shared<RotaryTables>(config.max_position_embeddings, config.head_dim(),
                                            config.rope_theta, config.rope_scaling);
   const InitSpec init = InitSpec::truncated_normal(config.initializer_range);
-  embedding_ =
-      register_child("model.embed_tokens",
-                     std::make_shared<Embedding>(config.vocab_size, config.hidden_size, init));
+  embedding_ = register_child(
+      "model.embed_tokens", std::make_shared<Embedding>(config.vocab_size, config.hidden_size, init,
+                                                        config.pad_token_id));
   const Attention::Options attention{.width = config.hidden_size,
                                      .heads = config.num_attention_heads,
                                      .kv_heads = config.effective_kv_heads(),

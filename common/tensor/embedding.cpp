@@ -20,10 +20,12 @@ void check_tokens(const char* op, const std::int32_t* tokens, std::int64_t count
   }
 }
 
-/// The positions of the tokens, equal tokens side by side and in their order.
-std::vector<std::int64_t> grouped_by_token(const std::int32_t* tokens, std::int64_t count) {
+/// The positions of the tokens that are not `padding`, equal tokens side by side and in their order.
+std::vector<std::int64_t> grouped_by_token(const std::int32_t* tokens, std::int64_t count,
+                                           std::int64_t padding) {
   std::vector<std::int64_t> positions(static_cast<std::size_t>(count));
   std::iota(positions.begin(), positions.end(), 0);
+  std::erase_if(positions, [=](std::int64_t at) { return tokens[at] == padding; });
   std::ranges::stable_sort(positions, {}, [=](std::int64_t at) { return tokens[at]; });
   return positions;
 }
@@ -75,8 +77,8 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& tokens) {
   });
 }
 
-void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens,
-                        Write write) {
+void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens, Write write,
+                        std::int64_t padding) {
   Operands args("embedding_backward");
   args.expect_dims("dtable", dtable, 2).expect_dims("tokens", tokens, 1);
   const std::int64_t vocabulary = dtable.size(0), width = dtable.size(1), rows = tokens.size(0);
@@ -85,7 +87,7 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
   const auto n = static_cast<double>(dout.numel());
   const double cleared = write == Write::set ? static_cast<double>(dtable.numel()) : 0;
   if (is_accelerated(args.device()))
-    return accelerated<embedding_backward>(dtable, dout, tokens, write);
+    return accelerated<embedding_backward>(dtable, dout, tokens, write, padding);
   dispatch(args.device(), cost_of(n, 3 * n + cleared, args.dtype()), [&] {
     const std::int32_t* token = tokens.data<std::int32_t>();
     check_tokens("embedding_backward", token, rows, vocabulary);
@@ -96,13 +98,14 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
       // Threads share out the columns: within one, the tokens are met in their order.
       constexpr std::int64_t kColumns = 128 / sizeof(T);  // two cache lines
       if constexpr (kIsHalf<T>) {
-        const std::vector<std::int64_t> positions = grouped_by_token(token, rows);
+        const std::vector<std::int64_t> positions = grouped_by_token(token, rows, padding);
         parallel_ranges(width, kColumns, [&](std::int64_t begin, std::int64_t end, auto*) {
           add_rows(to, from, token, positions, width, begin, end);
         });
       } else {
         parallel_ranges(width, kColumns, [=](std::int64_t begin, std::int64_t end, auto*) {
           for (std::int64_t r = 0; r < rows; ++r) {
+            if (token[r] == padding) continue;
             const T* add = from + r * width;
             T* row = to + token[r] * width;
             for (std::int64_t j = begin; j < end; ++j) row[j] += add[j];

@@ -68,9 +68,10 @@ void matmul(const Tensor& out, const Tensor& a, Transpose ta, const Tensor& b, T
 // --------------------------------------------------------------------- transformer (one file each)
 /// out (R, d) = table (V, d) at tokens (R) int32. @throws Error naming a token outside [0, V).
 void embedding(const Tensor& out, const Tensor& table, const Tensor& tokens);
-/// dtable (V, d) (+)= scatter of dout (R, d), in token order. `set` writes every row.
-void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens,
-                        Write write);
+/// dtable (V, d) (+)= scatter of dout (R, d), in token order. `set` writes every row. The row of
+/// the token `padding` (-1: there is none) gets nothing.
+void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens, Write write,
+                        std::int64_t padding = -1);
 
 /// out = x / rms(x) * weight, row by row.  x, out (R, d); weight (d);
 /// rstd (R, wide) = 1 / sqrt(mean(x²) + eps).

@@ -54,20 +54,21 @@ std::vector<T> gradient_thirds(std::int64_t n) {
 }
 
 template <class T>
-void check_backward(const Lookup& s, bool add) {
-  INFO(s.rows << " rows of " << s.width << ", vocabulary " << s.vocabulary << ", add " << add);
+void check_backward(const Lookup& s, bool add, std::int64_t padding = -1) {
+  INFO(s.rows << " rows of " << s.width << ", vocabulary " << s.vocabulary << ", add " << add
+              << ", padding " << padding);
   const auto held = values<T>(s.vocabulary * s.width, 1);
   const auto dout = gradient_thirds<T>(s.rows * s.width);
   const auto tokens = indices(s.rows, s.vocabulary, 3);
   const Tensor expected = on_cpu(held, {s.vocabulary, s.width});
   ops::embedding_backward(expected, on_cpu(dout, {s.rows, s.width}), on_cpu(tokens, {s.rows}),
-                          add ? ops::Write::add : ops::Write::set);
+                          add ? ops::Write::add : ops::Write::set, padding);
   const Outputs outputs = same_in_some_plans([&](cudaStream_t stream) {
     DeviceValues<T> to(stream, held, 0), dy(stream, dout, s.skip);
     DeviceValues<std::int32_t> at(stream, tokens, s.skip);
     DeviceError error(stream);
     fsdp::cuda::embedding_backward(stream, to.data(), dy.data(), at.data(), s.rows, s.width,
-                                   s.vocabulary, add, error.data());
+                                   s.vocabulary, padding, add, error.data());
     error.expect_none();
     dy.drop();
     at.drop();
@@ -88,6 +89,7 @@ TEMPLATE_TEST_CASE("embedding's backward on CUDA memory adds in token order, as 
   for (const Lookup& s : some_lookups()) {
     check_backward<TestType>(s, false);
     check_backward<TestType>(s, true);
+    for (const bool add : {false, true}) check_backward<TestType>(s, add, s.vocabulary / 2);
   }
 }
 
@@ -119,7 +121,7 @@ TEST_CASE("the first token outside the vocabulary is reported and has no effect"
     fsdp::cuda::embedding(stream, y.data(), from.data(), at.data(), s.rows, s.width, s.vocabulary,
                           forward.data());
     fsdp::cuda::embedding_backward(stream, from.data(), dy.data(), at.data(), s.rows, s.width,
-                                   s.vocabulary, true, backward.data());
+                                   s.vocabulary, -1, true, backward.data());
     forward.expect(7, -2);
     backward.expect(7, -2);
     dy.drop();

@@ -58,6 +58,7 @@ TEST_CASE("what changes the numbers may not change when a training is resumed", 
   refused("model.rope_theta", "10000", "500000");
   refused("model.rope_factor", "0", "8");
   refused("model.intermediate_size", "40", "44");
+  refused("model.pad_token_id", "-1", "5");
   refused("optimizer.name", "adamw", "sgd");
   refused("optimizer.beta1", "0.9", "0.8");
   refused("optimizer.beta2", "0.95", "0.99");

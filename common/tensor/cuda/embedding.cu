@@ -91,11 +91,13 @@ __device__ int list_rows(int (&listed)[kChunk], unsigned mine) {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     scatter_kernel(T* dtable, const T* dout, const std::int32_t* tokens, std::int64_t rows,
-                   std::int64_t width, std::int64_t vocabulary, IndexError* error) {
+                   std::int64_t width, std::int64_t vocabulary, std::int64_t padding,
+                   IndexError* error) {
   __shared__ int listed[kChunk];
   const std::int64_t row = blockIdx.x;
   const std::int32_t token = tokens[row];
   if (!is_in_range(token, row, vocabulary, threadIdx.x == 0 && blockIdx.y == 0, error)) return;
+  if (token == padding) return;
   for (std::int64_t first = 0; first < row; first += kChunk) {
     if (any_of_block(equal_tokens(tokens, token, first, 0, row) != 0)) return;
     __syncthreads();
@@ -141,8 +143,8 @@ void embedding(Stream stream, T* out, const T* table, const std::int32_t* tokens
 
 template <class T>
 void embedding_backward(Stream stream, T* dtable, const T* dout, const std::int32_t* tokens,
-                        std::int64_t rows, std::int64_t width, std::int64_t vocabulary, bool add,
-                        IndexError* error) {
+                        std::int64_t rows, std::int64_t width, std::int64_t vocabulary,
+                        std::int64_t padding, bool add, IndexError* error) {
   if (!add && vocabulary * width > 0) {
     const auto nbytes = static_cast<std::size_t>(vocabulary * width) * sizeof(T);
     require(cudaMemsetAsync(dtable, 0, nbytes, stream), "embedding_backward");
@@ -151,14 +153,14 @@ void embedding_backward(Stream stream, T* dtable, const T* dout, const std::int3
   const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(std::max<std::int64_t>(
                                                    1, (width + kColumns - 1) / kColumns)));
   launch("embedding_backward", grid, kThreads, 0, stream, scatter_kernel<Element<T>>,
-         on_device(dtable), on_device(dout), tokens, rows, width, vocabulary, error);
+         on_device(dtable), on_device(dout), tokens, rows, width, vocabulary, padding, error);
 }
 
 #define FSDP_FOR(T)                                                                              \
   template void embedding(Stream, T*, const T*, const std::int32_t*, std::int64_t, std::int64_t, \
                           std::int64_t, IndexError*);                                            \
   template void embedding_backward(Stream, T*, const T*, const std::int32_t*, std::int64_t,      \
-                                   std::int64_t, std::int64_t, bool, IndexError*);
+                                   std::int64_t, std::int64_t, std::int64_t, bool, IndexError*);
 FSDP_FOR(float)
 FSDP_FOR(BFloat16)
 FSDP_FOR(Float16)

@@ -50,15 +50,15 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& tokens) {
   });
 }
 
-void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens,
-                        Write write) {
+void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& tokens, Write write,
+                        std::int64_t padding) {
   const std::int64_t vocabulary = dtable.size(0);
   IndexError* const error =
       CudaKernelState::current().error_of("embedding_backward", "token", vocabulary);
   dispatch_floating("embedding_backward", dout.dtype(), [&]<class T>(T) {
     cuda::embedding_backward(compute(), dtable.data<T>(), dout.data<T>(),
                              tokens.data<std::int32_t>(), tokens.numel(), dtable.size(1),
-                             vocabulary, write == Write::add, error);
+                             vocabulary, padding, write == Write::add, error);
   });
 }
 

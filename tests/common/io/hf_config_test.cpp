@@ -250,6 +250,16 @@ TEST_CASE("what does not change the numbers is passed over", "[hf]") {
   }
 }
 
+TEST_CASE("the padding token is read, written and must be in the vocabulary", "[hf]") {
+  CHECK(read_with({{"pad_token_id", nullptr}}).pad_token_id == -1);
+  CHECK(read_with({{"pad_token_id", 0}}).pad_token_id == 0);
+  const nn::TransformerConfig read = read_with({{"pad_token_id", 30}});
+  CHECK(read.pad_token_id == 30);
+  CHECK(read_text_as_config(to_hf_config(read)).pad_token_id == 30);
+  check_refused({{{{"pad_token_id", 31}}, {"model.pad_token_id", "below 31", "is 31"}},
+                 {{{"pad_token_id", "x"}}, {"\"pad_token_id\" is \"x\"", "a whole number"}}});
+}
+
 TEST_CASE("a width of heads that does not follow from the other sizes is read", "[hf]") {
   CHECK(read_with({{"use_cache", true}}).explicit_head_dim == 0);
   CHECK(read_with({{"head_dim", nullptr}}).head_dim() == 8);

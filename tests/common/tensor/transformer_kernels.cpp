@@ -41,6 +41,33 @@ TEST_CASE("an embedding copies rows, its gradient adds them up in token order") 
   }
 }
 
+TEST_CASE("an embedding's gradient passes over the padding token, and changes no other bit") {
+  const std::int64_t vocabulary = 31, width = GENERATE(1, 70), rows = 301, padding = 9;
+  const auto table = random_values(vocabulary * width, 1), dout = random_values(rows * width, 2);
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t r = 0; r < rows; ++r) tokens.push_back(static_cast<std::int32_t>(r * r % 31));
+  for (const DType dtype : kFloating) {
+    for (const Write write : {Write::set, Write::add}) {
+      const auto outputs = run_everywhere([&](const Placement& at) {
+        const Tensor all = at.values(table, {vocabulary, width}, dtype);
+        const Tensor some = at.values(table, {vocabulary, width}, dtype);
+        const Tensor d = at.values(dout, {rows, width}, dtype), i = at.indices(tokens);
+        ops::embedding_backward(all, d, i, write);
+        ops::embedding_backward(some, d, i, write, padding);
+        return std::vector{all, some};
+      });
+      const std::vector<double> all = doubles_of(outputs[0]);
+      std::vector<double> expected = all;
+      const Placement here;
+      const auto held = doubles_of(here.values(table, {vocabulary, width}, dtype));
+      for (std::int64_t j = padding * width; j < (padding + 1) * width; ++j)
+        expected[index(j)] = write == Write::add ? held[index(j)] : 0;
+      CHECK(doubles_of(outputs[1]) == expected);
+      CHECK(all != expected);
+    }
+  }
+}
+
 TEST_CASE("a token outside the vocabulary is named, and nothing is written") {
   const Placement at;
   const Tensor table = Tensor::zeros({5, 2}), out = Tensor::zeros({3, 2});

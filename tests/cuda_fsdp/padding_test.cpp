@@ -1,0 +1,31 @@
+// The row of model.pad_token_id on a CUDA device, as on the CPU (tests/solutions/padding.cpp).
+#include "cuda_fsdp/trainings.h"
+#include "support/padding_row.h"
+
+#include <string>
+
+namespace fsdp::testing {
+
+// Shards cut the embedding (13, 12) within row 6 (W = 2 and 4) and row 4 (W = 3).
+TEST_CASE("on a CUDA device, the embedding gives the row of padding no gradient", "[fsdp]") {
+  const bool is_tied = GENERATE(false, true);
+  const DType format = GENERATE(DType::float32, DType::bfloat16, DType::float16);
+  std::size_t number = 0;
+  for (const Strategy strategy :
+       {Strategy::single, Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::fsdp}) {
+    for (const int world_size : {1, 2, 3, 4}) {
+      if (strategy == Strategy::single && world_size > 1) continue;
+      TrainingCase options = cuda_case(strategy, world_size);
+      options.micro_batches = 12;
+      options.model.tie_word_embeddings = is_tied;
+      options.model.pad_token_id = world_size == 3 ? 4 : 6;
+      if (format != DType::float32)
+        options.recipe.precision = {.param_dtype = format, .reduce_dtype = DType::float32};
+      CAPTURE(is_tied, name_of(format), static_cast<int>(strategy), world_size);
+      const CudaTraining training = train_on_device(options, plan_in_turn(number++));
+      CHECK(wrong_padding_row(training.result, options.model) == "");
+    }
+  }
+}
+
+}  // namespace fsdp::testing
