@@ -20,7 +20,7 @@ void check_tokens(const char* op, const std::int32_t* tokens, std::int64_t count
   }
 }
 
-/// The positions of the tokens that are not `padding`, equal tokens side by side and in their order.
+/// The positions of the tokens but `padding`, equal tokens side by side and in their order.
 std::vector<std::int64_t> grouped_by_token(const std::int32_t* tokens, std::int64_t count,
                                            std::int64_t padding) {
   std::vector<std::int64_t> positions(static_cast<std::size_t>(count));

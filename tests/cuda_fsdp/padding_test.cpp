@@ -2,7 +2,7 @@
 #include "cuda_fsdp/trainings.h"
 #include "support/padding_row.h"
 
-#include <string>
+#include <utility>
 
 namespace fsdp::testing {
 
@@ -11,20 +11,21 @@ TEST_CASE("on a CUDA device, the embedding gives the row of padding no gradient"
   const bool is_tied = GENERATE(false, true);
   const DType format = GENERATE(DType::float32, DType::bfloat16, DType::float16);
   std::size_t number = 0;
-  for (const Strategy strategy :
-       {Strategy::single, Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::fsdp}) {
-    for (const int world_size : {1, 2, 3, 4}) {
-      if (strategy == Strategy::single && world_size > 1) continue;
-      TrainingCase options = cuda_case(strategy, world_size);
-      options.micro_batches = 12;
-      options.model.tie_word_embeddings = is_tied;
-      options.model.pad_token_id = world_size == 3 ? 4 : 6;
-      if (format != DType::float32)
-        options.recipe.precision = {.param_dtype = format, .reduce_dtype = DType::float32};
-      CAPTURE(is_tied, name_of(format), static_cast<int>(strategy), world_size);
-      const CudaTraining training = train_on_device(options, plan_in_turn(number++));
-      CHECK(wrong_padding_row(training.result, options.model) == "");
-    }
+  const std::pair<Strategy, int> places[] = {
+      {Strategy::single, 1}, {Strategy::ddp, 2},  {Strategy::zero1, 3}, {Strategy::zero2, 4},
+      {Strategy::fsdp, 1},   {Strategy::fsdp, 2}, {Strategy::fsdp, 3},  {Strategy::fsdp, 4}};
+  for (const auto& [strategy, world_size] : places) {
+    TrainingCase options = cuda_case(strategy, world_size);
+    options.micro_batches = world_size == 3 ? 3 : 4;
+    options.steps = 1;
+    options.batch = 3;
+    options.model.tie_word_embeddings = is_tied;
+    options.model.pad_token_id = world_size == 3 ? 4 : 6;
+    if (format != DType::float32)
+      options.recipe.precision = {.param_dtype = format, .reduce_dtype = DType::float32};
+    CAPTURE(is_tied, name_of(format), static_cast<int>(strategy), world_size);
+    const CudaTraining training = train_on_device(options, plan_in_turn(number++));
+    CHECK(wrong_padding_row(training.result, options.model) == "");
   }
 }
 

@@ -1,10 +1,12 @@
 // The independent oracle: PyTorch's numbers, from the same weights. tests/oracle/make_golden.py
-// made the files.
+// made the files, and tests/oracle/padding.py printed the numbers of padding.
 #include "io/safetensors.h"
 #include "oracle/oracle_run.h"
 #include "support/catch.h"
 
+#include <cmath>
 #include <string>
+#include <vector>
 
 namespace fsdp::testing {
 namespace {
@@ -33,16 +35,22 @@ Tensor determined_part(const Tensor& ours, const io::SafetensorsReader& golden,
   return Tensor::from(values, ours.shape());
 }
 
-void compare(const std::string& file, const nn::TransformerConfig& config) {
-  const io::SafetensorsReader golden(std::string(FSDP_PROJECT_ROOT "/tests/golden/") + file);
+/// From the weights and tokens of the file.
+OracleNumbers numbers_from(const io::SafetensorsReader& golden,
+                           const nn::TransformerConfig& config) {
   config::TrainConfig run;
   run.model = config;
   const auto strategy = train::make_trained_model(run, nullptr);
   for (const nn::NamedParameter& each : strategy->model().named_parameters()) {
     golden.read("start/" + each.path, each.variable.data());
   }
-  const OracleNumbers ours = run_like_the_oracle(*strategy, nullptr, read_all(golden, "tokens"),
-                                                 read_all(golden, "targets"), 1e-3);
+  return run_like_the_oracle(*strategy, nullptr, read_all(golden, "tokens"),
+                             read_all(golden, "targets"), 1e-3);
+}
+
+void compare(const std::string& file, const nn::TransformerConfig& config) {
+  const io::SafetensorsReader golden(std::string(FSDP_PROJECT_ROOT "/tests/golden/") + file);
+  const OracleNumbers ours = numbers_from(golden, config);
   CHECK(relative_difference(ours.logits, read_all(golden, "logits")) < kLimit);
   const Tensor losses = read_all(golden, "losses");
   REQUIRE(losses.numel() == 10);
@@ -63,7 +71,53 @@ void compare(const std::string& file, const nn::TransformerConfig& config) {
   CHECK(compared == (config.tie_word_embeddings ? 20U : 21U));
 }
 
+double sum_of_sizes(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += std::abs(static_cast<double>(value));
+  return sum;
+}
+
+/// Of the embedding, in sums of absolute values.
+struct PaddingNumbers {
+  double gradient_of_row;  ///< in the first batch
+  double gradient;         ///< of all rows
+  double change_of_row;    ///< after ten steps of AdamW
+};
+
+PaddingNumbers numbers_with_padding(const std::string& file, const nn::TransformerConfig& config) {
+  const io::SafetensorsReader golden(std::string(FSDP_PROJECT_ROOT "/tests/golden/") + file);
+  const OracleNumbers ours = numbers_from(golden, config);
+  const std::string table = "model.embed_tokens.weight";
+  const auto row_of = [&](const Tensor& tensor) {
+    return tensor.narrow(0, config.pad_token_id, 1).to_vector<float>();
+  };
+  const Tensor& gradient = ours.gradients.at(table);
+  std::vector<float> change = row_of(ours.parameters.at(table));
+  const std::vector<float> start = row_of(read_all(golden, "start/" + table));
+  for (std::size_t i = 0; i < change.size(); ++i) change[i] -= start[i];
+  return {.gradient_of_row = sum_of_sizes(row_of(gradient)),
+          .gradient = sum_of_sizes(gradient.to_vector<float>()),
+          .change_of_row = sum_of_sizes(change)};
+}
+
 }  // namespace
+
+TEST_CASE("the row of padding gets what transformers gives it", "[oracle]") {
+  nn::TransformerConfig config = nn::TransformerConfig::nano();
+  config.pad_token_id = 10;
+  const PaddingNumbers untied = numbers_with_padding("nano_untied.safetensors", config);
+  CHECK(untied.gradient_of_row == 0);
+  CHECK(std::abs(untied.gradient / 24.78908 - 1) < kLimit);
+  CHECK(std::abs(untied.change_of_row / 0.002973488 - 1) < 1e-3);  // weight decay, in float32
+
+  config.tie_word_embeddings = true;
+  config.num_key_value_heads = 1;
+  config.pad_token_id = 18;
+  const PaddingNumbers tied = numbers_with_padding("nano_tied_grouped.safetensors", config);
+  CHECK(std::abs(tied.gradient_of_row / 0.1950323 - 1) < kLimit);
+  CHECK(std::abs(tied.gradient / 24.22064 - 1) < kLimit);
+  CHECK(std::abs(tied.change_of_row / 0.05749099 - 1) < 1e-3);
+}
 
 TEST_CASE("a model with its own head computes what PyTorch computes", "[oracle]") {
   compare("nano_untied.safetensors", nn::TransformerConfig::nano());

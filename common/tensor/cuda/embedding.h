@@ -17,7 +17,8 @@ void embedding(Stream stream, T* out, const T* table, const std::int32_t* tokens
                std::int64_t width, std::int64_t vocabulary, IndexError* error);
 
 /// dtable (vocabulary, width) (+)= scatter of dout (rows, width), in token order: the CPU's bits.
-/// The row of `padding` gets nothing. Tokens outside the vocabulary are noted as above, and left out.
+/// The row of `padding` gets nothing. Tokens outside the vocabulary are noted as above, and left
+/// out.
 template <class T>
 void embedding_backward(Stream stream, T* dtable, const T* dout, const std::int32_t* tokens,
                         std::int64_t rows, std::int64_t width, std::int64_t vocabulary,
