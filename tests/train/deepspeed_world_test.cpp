@@ -38,7 +38,8 @@ std::string stage3(const std::string& more) {
 }
 
 const std::string kBoth =
-    R"("offload_optimizer": {"device": "cpu", "pin_memory": true}, "offload_param": {"device": "cpu"})";
+    R"("offload_optimizer": {"device": "cpu", "pin_memory": true}, )"
+    R"("offload_param": {"device": "cpu"})";
 
 }  // namespace
 
