@@ -8,12 +8,15 @@ namespace fsdp::testing {
 
 // Shards cut the embedding (13, 12) within row 6 (W = 2 and 4) and row 4 (W = 3).
 TEST_CASE("on a CUDA device, the embedding gives the row of padding no gradient", "[fsdp]") {
-  const bool is_tied = GENERATE(false, true);
-  const DType format = GENERATE(DType::float32, DType::bfloat16, DType::float16);
+  const auto [is_tied, format] =
+      GENERATE(std::pair(false, DType::float32), std::pair(true, DType::bfloat16),
+               std::pair(false, DType::float16));
   std::size_t number = 0;
-  const std::pair<Strategy, int> places[] = {
-      {Strategy::single, 1}, {Strategy::ddp, 2},  {Strategy::zero1, 3}, {Strategy::zero2, 4},
-      {Strategy::fsdp, 1},   {Strategy::fsdp, 2}, {Strategy::fsdp, 3},  {Strategy::fsdp, 4}};
+  const std::pair<Strategy, int> places[] = {{Strategy::single, 1},
+                                             {Strategy::zero1, 3},
+                                             {Strategy::zero2, 2},
+                                             {Strategy::fsdp, 3},
+                                             {Strategy::fsdp, 4}};
   for (const auto& [strategy, world_size] : places) {
     TrainingCase options = cuda_case(strategy, world_size);
     options.micro_batches = world_size == 3 ? 3 : 4;
