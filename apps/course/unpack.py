@@ -32,7 +32,9 @@ MOST_NOTES = 30
 MOST_ANSWERS = 16  # loose answers.toml; all are kept until the end
 MOST_STRANGERS = 5  # files that are not the course's, by name
 ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar", ".zip")
+PACKED = (*ARCHIVES, ".7z", ".rar")  # what is named where nothing else is found
 _SILENT = {".DS_Store", "__MACOSX", "Thumbs.db", ".git"}
+_STRANGE = "not a file of the course; ignored"
 # What lies below one of these is no loose file of the student's, whatever its name.
 _OF_THE_COURSE = {"apps", "build", "common", "docs", "solutions", "tasks", "tests", "writeup"}
 
@@ -105,13 +107,13 @@ def take(entries: Iterable[Entry], wanted: list[str]) -> Submission:
             strangers.append(shown(entry.path))
     taken.move_to(found, strangers)
     if not found.files and not found.refused:
-        for path in filter(lambda path: path.endswith(ARCHIVES), strangers[:MOST_ENTRIES]):
+        for path in filter(lambda path: path.lower().endswith(PACKED), strangers):
             found.note(f"{path}: an archive in the submission, which is not opened; submit the "
                        "files that are in it")
     for path in strangers[:MOST_STRANGERS]:
-        found.note(f"{path}: not a file of the course; ignored")
+        found.note(f"{path}: {_STRANGE}")
     if len(strangers) > MOST_STRANGERS:
-        found.note(f"{len(strangers) - MOST_STRANGERS} more are not files of the course; ignored")
+        found.note(f"{len(strangers) - MOST_STRANGERS} more: {_STRANGE}")
     return found
 
 
@@ -138,7 +140,8 @@ class _Taken:
         folder, name = parts[:-1], parts[-1]
         for begin in range(min(len(folder), MOST_DEPTH + 1)):
             if "/".join(parts[begin:]) in self._wanted:
-                return self._put(0, "/".join(parts[begin:]), entry)
+                is_copy = bool(_OF_THE_COURSE & set(parts[:begin]))  # build/grade/submit/tasks
+                return self._put(1 if is_copy else 0, "/".join(parts[begin:]), entry)
         if len(folder) > MOST_DEPTH or _OF_THE_COURSE & set(folder):
             return False
         if (path := "/".join(("tasks", *parts[-2:]))) in self._wanted:
@@ -318,8 +321,10 @@ def unpack(submission: Path, wanted: list[str], in_jail: object = None) -> Submi
     what should be."""
     found = _unpacked(submission, wanted, in_jail)
     if not found.files and not found.refused:
-        found.notes.insert(0, f"no file of the course was found: submit {wanted[0]}, or the file "
-                              "alone")
+        reasons = [note for note in found.notes if not note.endswith(_STRANGE)]
+        why = found.notes.pop(found.notes.index(reasons[0])) if reasons else (
+            f"submit {wanted[0]}, or the file alone")
+        found.notes.insert(0, f"no file of the course was found: {why}")
     return found
 
 

@@ -94,7 +94,8 @@ class Archives(unittest.TestCase):
         strangers = [("solutions/task3_forward/forward.cpp", b"s"), ("build/forward.cpp", b"b"),
                      ("apps/course/skeletons/task3_forward/forward.cpp", b"k"),
                      ("tasks/old/task3_forward/forward.cpp", b"o"),
-                     ("mine/old/forward.cpp", b"m")]
+                     ("mine/old/forward.cpp", b"m"),
+                     ("build/grade/submit/" + FORWARD, b"u")]
         for order in (strangers + [(FORWARD, b"x")], [(FORWARD, b"x")] + strangers):
             self.assertEqual(unpack.unpack_archive(zipped(order), WANTED).files, {FORWARD: b"x"})
         found = unpack.unpack_archive(zipped(strangers[:4]), WANTED)
@@ -119,7 +120,7 @@ class Archives(unittest.TestCase):
         found = unpack.unpack_archive(zipped([*build, (FORWARD, b"x"), ("__MACOSX/._x", b"")]),
                                       WANTED)
         self.assertEqual(found.files, {FORWARD: b"x"})
-        self.assertEqual(found.notes[-1], "7995 more are not files of the course; ignored")
+        self.assertEqual(found.notes[-1], "7995 more: not a file of the course; ignored")
         self.assertEqual(len(found.notes), unpack.MOST_STRANGERS + 1)
         many = [(f"x{i}", b"") for i in range(unpack.MOST_ENTRIES)]
         found = unpack.unpack_archive(zipped([*many, (FORWARD, b"x")]), WANTED)
@@ -133,10 +134,13 @@ class Archives(unittest.TestCase):
             path.write_bytes(zipped([("notes.txt", b""), ("hw/inner.zip", inner)]))
             found = unpack.unpack(path, WANTED)
             self.assertEqual(found.files, {})
-            self.assertEqual(found.notes[:2], [
+            self.assertEqual(found.notes[0], "no file of the course was found: hw/inner.zip: an "
+                             "archive in the submission, which is not opened; submit the files "
+                             "that are in it")
+            path.write_bytes(zipped([("notes.txt", b"")]))
+            self.assertEqual(unpack.unpack(path, WANTED).notes, [
                 f"no file of the course was found: submit {FORWARD}, or the file alone",
-                "hw/inner.zip: an archive in the submission, which is not opened; submit the files "
-                "that are in it"])
+                "notes.txt: not a file of the course; ignored"])
 
     def test_stray_files_are_reported_and_ignored(self):
         found = unpack.unpack_archive(zipped([(FORWARD, b"x"), ("tests/judge.cpp", b"z"),
