@@ -2,11 +2,13 @@
 
 #include "base/check.h"
 #include "config/deepspeed/base.h"
+#include "config/hugging_face/folder.h"
 #include "config/keys.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace fsdp::config {
@@ -213,8 +215,6 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
 
 // The folder of model.from sets the whole model.
 void read_model(TrainConfig& config) {
-  const std::filesystem::path from = config.from;
-  const bool is_file = config.is_modeled && std::filesystem::is_regular_file(from);
   for (const auto& [key, origin] : config.origins) {
     if (!key.starts_with("model.") || key == "model.from") continue;
     throw InputError(
@@ -223,8 +223,10 @@ void read_model(TrainConfig& config) {
                     origin, key, config.from));
   }
   try {
-    config.model = io::read_hf_config(is_file ? from : from / "config.json");
-    if (!config.is_modeled) config.extras = io::find_hf_extras(from);
+    hugging_face::Folder read = hugging_face::read_folder(config.from, config.is_modeled);
+    config.model = read.model;
+    config.extras = std::move(read.extras);
+    std::ranges::move(read.remarks, std::back_inserter(config.remarks));
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", config.origin("model.from"), error.what()));
   }

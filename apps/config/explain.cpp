@@ -4,6 +4,7 @@
 #include "base/printable.h"
 #include "config/deepspeed/rows.h"
 #include "config/foreign/report.h"
+#include "config/hugging_face/rows.h"
 #include "config/titan/rows.h"
 #include "io/file_io.h"
 
@@ -22,8 +23,10 @@ struct Format {
 };
 
 const std::vector<Format>& formats() {
-  static const std::vector<Format> all = {{"torchtitan", "torchtitan", titan::rows},
-                                          {"deepspeed", "DeepSpeed", deepspeed::rows}};
+  static const std::vector<Format> all = {
+      {"torchtitan", "torchtitan", titan::rows},
+      {"deepspeed", "DeepSpeed", deepspeed::rows},
+      {"huggingface", "Hugging Face's config.json", hugging_face::rows}};
   return all;
 }
 

@@ -21,7 +21,7 @@ struct Explanation {
 Explanation explain(const std::filesystem::path& file, const std::vector<std::string>& words,
                     ConfigUse use);
 
-/// The formats that have a table of keys: "torchtitan", "deepspeed".
+/// The formats that have a table of keys: "torchtitan", "deepspeed", "huggingface".
 std::vector<std::string> foreign_formats();
 /// The table of one of them, in Markdown.
 std::string describe_format(const std::string& format);

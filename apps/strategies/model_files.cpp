@@ -109,7 +109,7 @@ Metadata load_parameters(TrainedModel& trained, const std::filesystem::path& fol
 }
 
 void load_full(TrainedModel& trained, const std::filesystem::path& folder) {
-  const io::SafetensorsReader reader(io::existing_folder(folder) / "model.safetensors");
+  const io::SafetensorsReader reader = io::open_hf_weights(folder);
   io::check_hf_parameters(reader, nn::without_lora(trained.parameters()));
   trained.barrier("load_full");  // every rank found it right
   trained.about_to_change();

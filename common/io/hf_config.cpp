@@ -18,32 +18,29 @@ namespace {
 
 using nlohmann::json;
 
-// Every key of config.json that is known is in one of these four lists. A key in none of them is
-// refused, because it may change what the model computes.
+// Every key of config.json that is known is in one of these four lists.
 
 // Read into the TransformerConfig.
 constexpr const char* kRead = R"(
     vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads
     num_key_value_heads max_position_embeddings rms_norm_eps head_dim rope_theta rope_scaling
-    rope_parameters tie_word_embeddings initializer_range pad_token_id)";
+    rope_parameters tie_word_embeddings initializer_range pad_token_id model_type architectures
+    sliding_window)";
 
 // Can have one value, which follows as JSON.
-constexpr std::pair<const char*, const char*> kFixed[] = {
-    {"model_type", R"("llama")"},
-    {"architectures", R"(["LlamaForCausalLM"])"},
-    {"hidden_act", R"("silu")"},
-    {"attention_bias", "false"},
-    {"mlp_bias", "false"},
-    {"attention_dropout", "0"},
-    {"pretraining_tp", "1"},
-    {"partial_rotary_factor", "1"},
-    {"rope_interleaved", "false"},
-    {"use_sliding_window", "false"},
-    {"is_encoder_decoder", "false"},
-    {"add_cross_attention", "false"},
-    {"tie_encoder_decoder", "false"},
-    {"chunk_size_feed_forward", "0"},
-    {"pruned_heads", "{}"}};
+constexpr std::pair<const char*, const char*> kFixed[] = {{"hidden_act", R"("silu")"},
+                                                          {"attention_bias", "false"},
+                                                          {"mlp_bias", "false"},
+                                                          {"attention_dropout", "0"},
+                                                          {"pretraining_tp", "1"},
+                                                          {"partial_rotary_factor", "1"},
+                                                          {"rope_interleaved", "false"},
+                                                          {"use_sliding_window", "false"},
+                                                          {"is_encoder_decoder", "false"},
+                                                          {"add_cross_attention", "false"},
+                                                          {"tie_encoder_decoder", "false"},
+                                                          {"chunk_size_feed_forward", "0"},
+                                                          {"pruned_heads", "{}"}};
 
 // Do not change what the model computes: special tokens, how to generate text, names and formats.
 constexpr const char* kNoEffect = R"(
@@ -60,7 +57,7 @@ constexpr const char* kNoEffect = R"(
     num_labels problem_type finetuning_task task_specific_params)";
 
 // Known to change it, with the reason and the remedy.
-constexpr std::pair<std::string_view, const char*> kRefused[] = {
+constexpr std::pair<const char*, const char*> kRefused[] = {
     {"quantization_config",
      "the weights are quantized; use the model's float32, bfloat16 or float16 weights"},
     {"compression_config",
@@ -127,12 +124,17 @@ class Fields {
     return {file_, prefix_ + key + ".", *found};
   }
 
+  /// A key that is not known goes to `unknown`; if that is null, it is refused.
   template <class IsKnown>
-  void refuse_others(IsKnown&& is_known) const {
+  void refuse_others(IsKnown&& is_known, std::vector<std::string>* unknown = nullptr) const {
     for (const auto& [key, value] : object_.items()) {
       if (value.is_null() || is_known(key)) continue;
       for (const auto& [name, why] : kRefused) {
         if (name == key) refuse(key, fmt::format("is not supported: {}", why));
+      }
+      if (unknown != nullptr) {
+        unknown->push_back(key);
+        continue;
       }
       refuse_value(key,
                    "a key that is not known here; if it does not change what the model computes, "
@@ -148,11 +150,42 @@ class Fields {
   json object_;
 };
 
-bool is_known(const std::string& key) {
-  std::istringstream words(std::string(kRead) + kNoEffect);
+std::vector<std::string> words_of(const char* list) {
+  std::istringstream words(list);
   using Words = std::istream_iterator<std::string>;
-  return std::find(Words(words), Words(), key) != Words() ||
-         std::ranges::any_of(kFixed, [&](const auto& entry) { return entry.first == key; });
+  return {Words(words), Words()};
+}
+
+bool is_known(const std::string& key) {
+  return std::ranges::any_of(hf_keys(), [&](const HfKey& each) {
+    return each.name == key && each.use != HfKey::Use::refused;
+  });
+}
+
+/// @return whether it is a Mistral: a Llama with a sliding window
+bool read_architecture(const Fields& file) {
+  const json* type = file.find("model_type");
+  const json* classes = file.find("architectures");
+  const bool is_mistral = type != nullptr
+                              ? *type == "mistral"
+                              : classes != nullptr && *classes == json{"MistralForCausalLM"};
+  file.only("model_type", is_mistral ? "mistral" : "llama");
+  const bool is_old = classes != nullptr && *classes == json{"LLaMAForCausalLM"};
+  if (!is_old) {
+    file.only("architectures", json{is_mistral ? "MistralForCausalLM" : "LlamaForCausalLM"});
+  }
+  return is_mistral;
+}
+
+// Within its window, a Mistral computes what a Llama does.
+void limit_to_window(const Fields& file, nn::TransformerConfig& config, HfNotes* notes) {
+  const auto window = file.optional<std::int64_t>("sliding_window");
+  if (!window || *window >= config.max_position_embeddings) return;
+  if (*window <= 0) file.refuse_value("sliding_window", "which must be positive");
+  config.max_position_embeddings = *window;
+  if (notes == nullptr) return;
+  notes->others.push_back(
+      fmt::format("sliding_window: is {}: sequences are at most that long here", *window));
 }
 
 bool is_llama3(const Fields& section) {
@@ -234,6 +267,19 @@ nlohmann::ordered_json write_rope_scaling(const RopeScaling& scaling) {
 
 }  // namespace
 
+const std::vector<HfKey>& hf_keys() {
+  static const std::vector<HfKey> all = [] {
+    using Use = HfKey::Use;
+    std::vector<HfKey> keys;
+    for (const std::string& name : words_of(kRead)) keys.push_back({Use::read, name});
+    for (const auto& [name, value] : kFixed) keys.push_back({Use::fixed, name, value});
+    for (const std::string& name : words_of(kNoEffect)) keys.push_back({Use::no_effect, name});
+    for (const auto& [name, why] : kRefused) keys.push_back({Use::refused, name, why});
+    return keys;
+  }();
+  return all;
+}
+
 std::string to_hf_config(const nn::TransformerConfig& config, const HfExport& how) {
   nlohmann::ordered_json out;
   out["architectures"] = {"LlamaForCausalLM"};
@@ -266,15 +312,18 @@ std::string to_hf_config(const nn::TransformerConfig& config, const HfExport& ho
   return out.dump(2) + "\n";
 }
 
-nn::TransformerConfig read_hf_config(const std::filesystem::path& path) {
+nn::TransformerConfig read_hf_config(const std::filesystem::path& path, HfNotes* notes) {
   const Fields file(path.string(), "", read_json_object(path));
+  const bool is_mistral = read_architecture(file);
   for (const auto& [key, value] : kFixed) file.only(key, json::parse(value));
-  file.refuse_others(is_known);
+  const auto has_meaning = [&](const std::string& key) {
+    return is_known(key) && (is_mistral || key != "sliding_window");
+  };
+  file.refuse_others(has_meaning, notes == nullptr ? nullptr : &notes->unknown);
   if (file.find("model_type") == nullptr && file.find("architectures") == nullptr) {
     throw InputError(
         fmt::format("{}: has neither \"model_type\" nor \"architectures\", so it is not known to "
-                    "be a Llama; add "
-                    "\"model_type\": \"llama\" if it is one",
+                    "be a Llama; add \"model_type\": \"llama\" if it is one",
                     file.file()));
   }
   nn::TransformerConfig config;
@@ -283,11 +332,15 @@ nn::TransformerConfig read_hf_config(const std::filesystem::path& path) {
   config.intermediate_size = file.required<std::int64_t>("intermediate_size");
   config.num_hidden_layers = file.required<std::int64_t>("num_hidden_layers");
   config.num_attention_heads = file.required<int>("num_attention_heads");
-  const std::optional<int> kv_heads = file.optional<int>("num_key_value_heads");
+  // What is left out of a Mistral stands for other values than in a Llama.
+  const std::optional<int> kv_heads = is_mistral ? file.required<int>("num_key_value_heads")
+                                                 : file.optional<int>("num_key_value_heads");
   if (kv_heads == 0) file.refuse_value("num_key_value_heads", "which must be positive");
   config.num_key_value_heads = kv_heads == config.num_attention_heads ? 0 : kv_heads.value_or(0);
   config.max_position_embeddings =
-      file.optional<std::int64_t>("max_position_embeddings").value_or(2048);
+      is_mistral ? file.required<std::int64_t>("max_position_embeddings")
+                 : file.optional<std::int64_t>("max_position_embeddings").value_or(2048);
+  if (is_mistral) limit_to_window(file, config, notes);
   config.rms_norm_eps = file.optional<double>("rms_norm_eps").value_or(1e-6);
   read_rope(file, config);
   config.tie_word_embeddings = file.optional<bool>("tie_word_embeddings").value_or(false);

@@ -21,6 +21,9 @@ namespace fs = std::filesystem;
 constexpr const char* kWeights = "model.safetensors";
 
 constexpr const char* kHead = "lm_head.weight";
+// What wrappers put before the names of a model's parameters.
+constexpr const char* kWrappers[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.",
+                                     "base_model.model."};
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
 // What AutoTokenizer and generate() read.
@@ -40,13 +43,51 @@ void check_tied_head(const SafetensorsReader& reader) {
                   reader.path().string(), kHead, kEmbedding));
 }
 
+// What a file without this parameter most likely is.
+void explain_absence(const SafetensorsReader& reader, const std::string& path) {
+  if (reader.contains(path)) return;
+  for (const char* wrapper : kWrappers) {
+    const std::string name = wrapper + path;
+    if (!reader.contains(name)) continue;
+    throw InputError(fmt::format(
+        "{}: its names begin with \"{}\", as in \"{}\": it was saved from a wrapped "
+        "model; save the model inside (unwrapped.save_pretrained), or remove the prefix",
+        reader.path().string(), wrapper, name));
+  }
+  if (path == kHead && reader.contains(kEmbedding)) {
+    throw InputError(
+        fmt::format("{}: has no \"{}\", so the head is the embedding; set \"tie_word_embeddings\" "
+                    "to true in its config.json",
+                    reader.path().string(), kHead));
+  }
+}
+
 }  // namespace
+
+SafetensorsReader open_hf_weights(const fs::path& folder) {
+  const fs::path there = existing_folder(folder);
+  const auto has = [&](const char* name) {
+    std::error_code ignored;
+    return fs::exists(there / name, ignored);
+  };
+  if (!has(kWeights) && !has("model.safetensors.index.json")) {
+    for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+      if (!has(pickle)) continue;
+      throw InputError(fmt::format(
+          "{}: has its weights in {} alone, which may run any code; convert them to safetensors: "
+          "transformers' from_pretrained(\"{}\").save_pretrained(NEW_FOLDER) writes them so",
+          there.string(), pickle, there.string()));
+    }
+  }
+  return SafetensorsReader(there / kWeights);
+}
 
 void check_hf_parameters(const SafetensorsReader& reader,
                          const std::vector<nn::NamedParameter>& parameters) {
   std::set<std::string> wanted;
   for (const nn::NamedParameter& parameter : parameters) {
     const Variable& variable = parameter.variable;
+    explain_absence(reader, parameter.path);
     reader.require(parameter.path, wide_of(variable.data().dtype()), variable.shape());
     wanted.insert(parameter.path);
   }
@@ -84,7 +125,7 @@ void save_hf_folder(nn::TransformerLM& model, const fs::path& folder, HfExport h
 
 void load_hf_folder(nn::TransformerLM& model, const fs::path& folder,
                     const std::function<Tensor(const Variable&)>& place_of) {
-  const SafetensorsReader reader(existing_folder(folder) / kWeights);
+  const SafetensorsReader reader = open_hf_weights(folder);
   const std::vector<nn::NamedParameter> parameters = nn::without_lora(model.named_parameters());
   check_hf_parameters(reader, parameters);
   for (const nn::NamedParameter& parameter : parameters) {

@@ -34,15 +34,40 @@ struct HfExport {
 
 /// The text of `config.json` for a model (architectures, hidden_size, rope_theta, …).
 std::string to_hf_config(const nn::TransformerConfig& config, const HfExport& how = {});
-/// Reads `config.json`. @throws InputError naming file, key and remedy if the file describes
-/// another model, or has a key that is not known: no key that may change what a model computes is
-/// ignored.
-nn::TransformerConfig read_hf_config(const std::filesystem::path& path);
+/// A key of `config.json` that is known here.
+struct HfKey {
+  enum class Use {
+    read,       ///< sets a size of the model
+    fixed,      ///< has one value; `detail` as JSON
+    no_effect,  ///< changes nothing of what the model computes
+    refused     ///< has none; `detail` why, and the remedy
+  } use;
+  std::string name;
+  std::string detail = {};
+};
+const std::vector<HfKey>& hf_keys();
+
+/// What a reader of `config.json` passes over.
+struct HfNotes {
+  std::vector<std::string> unknown;  ///< keys that transformers ignores, too
+  std::vector<std::string> others;   ///< sentences that begin with the key
+};
+
+/// Reads `config.json` of a Llama, or of a Mistral, which is one with sequences up to its sliding
+/// window.
+/// @throws InputError naming file, key and remedy if the file describes another model, or (without
+/// `notes`) has a key that is not known
+nn::TransformerConfig read_hf_config(const std::filesystem::path& path, HfNotes* notes = nullptr);
 
 /// Writes a whole (not sharded) model into a folder that appears atomically and never replaces what
 /// is not ours (output_folder.h). Tied weights are written once, as Hugging Face does.
 void save_hf_folder(nn::TransformerLM& model, const std::filesystem::path& folder,
                     HfExport how = {});
+/// The weights of a folder: `model.safetensors`, or the files that its index lists.
+/// @throws InputError naming what is there in their place (weights of pickle, an adapter), and how
+/// to convert it
+SafetensorsReader open_hf_weights(const std::filesystem::path& folder);
+
 /// Fills a whole model from `model.safetensors`, or the files that its index lists; in float32,
 /// bfloat16 or float16. Every parameter must be there, with its shape; otherwise nothing changes.
 /// The adapters of LoRA are not part of it, and stay as they are.

@@ -73,7 +73,9 @@ TEST_CASE("a key of config.json that is not known is refused", "[hf]") {
 
 TEST_CASE("a key of config.json with another value than the one allowed is refused", "[hf]") {
   check_refused({
-      {{{"model_type", "mistral"}}, {"\"model_type\" is \"mistral\"", "only \"llama\" is supp"}},
+      {{{"model_type", "qwen2"}}, {"\"model_type\" is \"qwen2\"", "only \"llama\" is supp"}},
+      {{{"model_type", "mistral"}}, {"[\"LlamaForCausalLM\"]", "[\"MistralForCausalLM\"] is supp"}},
+      {{{"architectures", {"MistralForCausalLM"}}}, {"only [\"LlamaForCausalLM\"] is supp"}},
       {{{"architectures", {"LlamaModel"}}}, {"[\"LlamaModel\"]", "[\"LlamaForCausalLM\"] is supp"}},
       {{{"architectures", json::array()}}, {"\"architectures\" is []"}},
       {{{"hidden_act", "gelu"}}, {"\"hidden_act\" is \"gelu\"", "only \"silu\""}},
@@ -214,6 +216,46 @@ TEST_CASE("a config.json that is no JSON object is refused", "[hf]") {
     for (std::size_t i = 0; i < 65; ++i) objects = "{\"x\": " + objects + "}";
     refused(objects, "nested more than 64");
   }
+}
+
+TEST_CASE("a Mistral is a Llama with sequences up to its window", "[hf]") {
+  const auto read_mistral = [](const json& changes, HfNotes* notes) {
+    json config = json::parse(to_hf_config(nn::TransformerConfig::nano()));
+    config.update({{"model_type", "mistral"}, {"architectures", {"MistralForCausalLM"}}});
+    config.update(changes);
+    const TemporaryFolder folder;
+    std::ofstream(folder / "config.json") << config.dump();
+    return read_hf_config(folder / "config.json", notes);
+  };
+  const std::int64_t most = nn::TransformerConfig::nano().max_position_embeddings;
+  HfNotes notes;
+  for (const json& whole : {json(nullptr), json(most), json(most + 1)}) {
+    const nn::TransformerConfig config = read_mistral({{"sliding_window", whole}}, &notes);
+    CHECK(to_hf_config(config) == to_hf_config(nn::TransformerConfig::nano()));
+  }
+  CHECK(notes.others.empty());
+  CHECK(read_mistral({{"sliding_window", 3}}, &notes).max_position_embeddings == 3);
+  CHECK(notes.others ==
+        std::vector<std::string>{"sliding_window: is 3: sequences are at most that long here"});
+  const auto refused = [&](const json& changes) {
+    return message_of<InputError>([&] { read_mistral(changes, nullptr); });
+  };
+  CHECK_THAT(refused({{"num_key_value_heads", nullptr}}),
+             contains("lacks \"num_key_value_heads\""));
+  CHECK_THAT(refused({{"max_position_embeddings", nullptr}}),
+             contains("lacks \"max_position_embeddings\""));
+  CHECK_THAT(refused({{"sliding_window", 0}}), contains("must be positive"));
+}
+
+TEST_CASE("old spellings of a Llama are read, and unknown keys are told", "[hf]") {
+  json config = json::parse(to_hf_config(nn::TransformerConfig::nano()));
+  config.update({{"architectures", {"LLaMAForCausalLM"}}, {"max_sequence_length", 1024}});
+  const TemporaryFolder folder;
+  std::ofstream(folder / "config.json") << config.dump();
+  HfNotes notes;
+  CHECK(to_hf_config(read_hf_config(folder / "config.json", &notes)) ==
+        to_hf_config(nn::TransformerConfig::nano()));
+  CHECK(notes.unknown == std::vector<std::string>{"max_sequence_length"});
 }
 
 TEST_CASE("a message shows little of what was read, and nothing raw", "[hf]") {

@@ -105,6 +105,44 @@ TEST_CASE("a configuration comes back from config.json", "[hf]") {
   }
 }
 
+TEST_CASE("what people have in place of weights is named, with the way on", "[hf]") {
+  const TemporaryFolder folder;
+  const auto model = make_model(nn::TransformerConfig::nano(), 1);
+  const auto complaint = [&] {
+    return message_of<InputError>([&] { load_hf_folder(*model, folder / "model"); });
+  };
+  save_hf_folder(*model, folder / "model");
+  const auto file = folder / "model" / "model.safetensors";
+  // The same tensors under other names, and without the head.
+  const auto write = [&](const std::string& prefix, bool has_head) {
+    std::vector<nn::NamedParameter> written;
+    std::vector<SafetensorsWriter::Item> items;
+    for (const nn::NamedParameter& each : model->named_parameters()) {
+      if (!has_head && each.path == "lm_head.weight") continue;
+      written.push_back(each);
+      items.push_back({prefix + each.path, DType::float32, each.variable.shape()});
+    }
+    SafetensorsWriter writer(file, items);
+    for (const nn::NamedParameter& each : written) writer.write(each.variable.data());
+    writer.finish();
+  };
+  for (const std::string prefix : {"module.", "_orig_mod.", "_fsdp_wrapped_module."}) {
+    write(prefix, true);
+    CHECK_THAT(complaint(), contains("its names begin with \"" + prefix + "\"") &&
+                                contains("saved from a wrapped model"));
+  }
+  write("", false);
+  CHECK_THAT(complaint(), contains("set \"tie_word_embeddings\" to true in its config.json"));
+  write("", true);
+  load_hf_folder(*model, folder / "model");
+  for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    std::filesystem::rename(file, folder / "model" / pickle);
+    CHECK_THAT(complaint(), contains(std::string("its weights in ") + pickle + " alone") &&
+                                contains("convert them to safetensors"));
+    std::filesystem::rename(folder / "model" / pickle, file);
+  }
+}
+
 TEST_CASE("weights of another model change nothing", "[hf]") {
   const TemporaryFolder folder;
   const auto before = make_model(nn::TransformerConfig::nano(), 1);
