@@ -295,6 +295,7 @@ TEST_CASE("whatever is wrong with a key, the message begins with it", "[config]"
   const std::string file = folder / "run.toml";
   for (const auto& [key, values] : keys_of_help()) {
     for (const std::string& value : wrong_values(values)) {
+      if (value == "-1" && values.find("between -1 and") != std::string::npos) continue;
       begins(complaint({"--" + key, value}), "command line: " + key + ": ");
       begins(complaint({"--" + key + "=" + value}), "command line: " + key + ": ");
     }

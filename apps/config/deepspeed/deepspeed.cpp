@@ -70,7 +70,7 @@ void set(Translation& t, const Row& row, const Entry& entry, const std::string& 
 foreign::Verdict read(Translation& t, const Entry& entry) {
   const Row* row = foreign::find(rows(), entry.path);
   if (row == nullptr) {
-    const foreign::Verdict verdict = judge_unknown(entry);
+    foreign::Verdict verdict = judge_unknown(entry);
     if (verdict.decision == foreign::Decision::noted) t.note(entry, verdict.why);
     return verdict;
   }
@@ -80,7 +80,7 @@ foreign::Verdict read(Translation& t, const Entry& entry) {
     t.is_left_to_others(entry, row->key);
     return {.decision = foreign::Decision::read};
   }
-  const foreign::Verdict verdict = foreign::judge(*row, text_of(*row, entry), entry.shown());
+  foreign::Verdict verdict = foreign::judge(*row, text_of(*row, entry), entry.shown());
   if (verdict.decision == foreign::Decision::noted) t.note(entry, verdict.why);
   if (is_set && verdict.decision == foreign::Decision::read) set(t, *row, entry, verdict.value);
   return verdict;

@@ -18,8 +18,7 @@ const Entry* find_offload(const Translation& t, const std::string& section,
   const Entry* device = t.find(path);
   if (device != nullptr) {
     if (device->value == "nvme") {
-      device->refuse(
-          "is \"nvme\", and nothing is kept on such a disk here; use \"cpu\" or \"none\"");
+      device->refuse(R"(is "nvme", and nothing is kept on such a disk here; use "cpu" or "none")");
     }
     if (t.word(*device, {"none", "cpu"}) == "cpu") return device;
   }

@@ -117,7 +117,7 @@ void read_schedule(Parts& parts, bool has_defaults) {
   const Setting* warmup =
       parts.find({"lr_scheduler.warmup_steps", "training.warmup_steps", "training.warmup_pct"});
   const Setting silent{.key = "lr_scheduler", .origin = parts.around().file + kByDefault};
-  const auto first_of = [&](std::initializer_list<const Setting*> settings) {
+  const auto first_of = [&](std::initializer_list<const Setting*> settings) -> const Setting& {
     for (const Setting* each : settings) {
       if (each != nullptr) return *each;
     }
@@ -144,7 +144,7 @@ void read_schedule(Parts& parts, bool has_defaults) {
   const double least = Parts::part(factor, 0);
   const std::int64_t wanted = warmup_of(parts, steps);
   const std::int64_t ramp = std::min(wanted, steps);
-  const Setting by_warmup = first_of({warmup});
+  const Setting& by_warmup = first_of({warmup});
   if (ramp < wanted) {
     parts.say(by_warmup, fmt::format("is {}, more than training.steps: the warm-up takes all {}",
                                      wanted, steps));
