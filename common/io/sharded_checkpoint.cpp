@@ -61,6 +61,7 @@ std::vector<fs::path> files_of(const fs::path& folder) {
     world_size = found;
   }
   std::vector<fs::path> files;
+  files.reserve(static_cast<std::size_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank)
     files.push_back(folder / file_name(rank, world_size));
   if (files.empty() && fs::exists(folder / kJoinedFile)) files.push_back(folder / kJoinedFile);
