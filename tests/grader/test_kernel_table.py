@@ -187,7 +187,8 @@ class Table(unittest.TestCase):
 
     def test_the_architectures_of_the_build(self) -> None:
         text = (ROOT / "common" / "cmake" / "FsdpCuda.cmake").read_text(encoding="utf-8")
-        self.assertEqual(kernel_table.architectures_of_build(text), ["sm_90", "sm_80", "sm_100"])
+        self.assertEqual(kernel_table.architectures_of_build(text),
+                         ["sm_90", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120"])
         with self.assertRaises(kernel_table.CompileError):
             kernel_table.architectures_of_build("set(OTHER 80)")
 
