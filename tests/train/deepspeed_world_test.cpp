@@ -37,9 +37,8 @@ std::string stage3(const std::string& more) {
   return R"({"zero_optimization": {"stage": 3, )" + more + "}}";
 }
 
-const std::string kBoth =
-    R"("offload_optimizer": {"device": "cpu", "pin_memory": true}, )"
-    R"("offload_param": {"device": "cpu"})";
+const std::string kBoth = R"("offload_optimizer": {"device": "cpu", "pin_memory": true}, )"
+                          R"("offload_param": {"device": "cpu"})";
 
 }  // namespace
 
@@ -166,8 +165,9 @@ TEST_CASE("WarmupLR without a highest rate warms up to the optimizer's", "[confi
   CHECK(of(R"("optimizer": {"type": "SGD", "params": {"lr": "auto"}}, )", "WarmupLR", "")
             .schedule.lr == 5e-5);
   // WarmupDecayLR has kept its default.
-  CHECK(of(adamw, "WarmupDecayLR", R"("total_num_steps": 100, "warmup_num_steps": 2)")
-            .schedule.lr == 1e-3);
+  CHECK(
+      of(adamw, "WarmupDecayLR", R"("total_num_steps": 100, "warmup_num_steps": 2)").schedule.lr ==
+      1e-3);
 }
 
 TEST_CASE("tensorboard is written where DeepSpeed writes it", "[config][deepspeed]") {
