@@ -279,11 +279,11 @@ TEST_CASE("an explanation has every key of the file and what was used", "[estima
   }
   io::write_text_atomically(file, kLlama +
                                       "[parallelism]\ntensor_parallel_degree = 8\n"
-                                      "[job]\ndescriptoin = \"x\"\n");
+                                      "[job]\ndescriptionx = \"x\"\n");
   const config::Explanation wrong = config::explain(file, {}, {.is_modeled = true});
   CHECK_THAT(wrong.text,
              contains("refused   is 8, must be 1") && contains("unknown   unknown key"));
-  CHECK_THAT(wrong.problems, contains("tensor_parallel_degree") && contains("descriptoin"));
+  CHECK_THAT(wrong.problems, contains("tensor_parallel_degree") && contains("descriptionx"));
 }
 
 TEST_CASE("the pages of keys are the tables", "[estimator][titan]") {
