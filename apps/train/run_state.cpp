@@ -19,6 +19,7 @@ constexpr const char* kStep = "step";
 constexpr const char* kData = "data.crc32";
 constexpr const char* kOrder = "data.order";
 constexpr const char* kByPlace = "place";
+constexpr const char* kPadding = "model.pad_token_id";
 constexpr const char* kBatch = "training.local_batch_size";
 constexpr const char* kCompression = "parallel.gradient_compression";
 
@@ -34,7 +35,7 @@ std::string value_before(const std::string& key) {
        {"lora.rank", "model.head_dim", "model.rope_factor", "lr_scheduler.decay_steps"}) {
     if (key == zero) return "0";
   }
-  if (key == "model.pad_token_id") return "-1";
+  if (key == kPadding) return "-1";
   if (key == "parallel.broadcast_fp16" || key == "training.prescale_gradients") return "false";
   if (key == kCompression) return "none";
   return key.starts_with("training.mixed_precision_") ? "float32" : "";
@@ -89,6 +90,9 @@ void check_saved(const std::filesystem::path& folder, const Metadata& saved,
         : key == kCompression && there != "none"
             ? fmt::format("use --parallel.strategy single, ddp, zero1 or zero2 with --{} {}", key,
                           there)
+        : key == kPadding && !expected.at("model.from").empty()
+            ? fmt::format("set pad_token_id to {} in its config.json",
+                          there == "-1" ? "null" : there)
         : rounds        ? "use --parallel.strategy zero1 or zero2 with --" + key + " true"
         : there.empty() ? fmt::format("leave --{} out", key)
                         : fmt::format("use the same value (--{} {})", key, there);

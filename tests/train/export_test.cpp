@@ -210,6 +210,16 @@ TEST_CASE("what belongs to the model is exported with it, after a resume too", "
     run(home / strategy, longer);
     check(home / strategy);
   }
+  // The padding is the folder's to say.
+  const std::string before = io::read_text(home / "source/config.json");
+  json padded = json::parse(before);
+  padded["pad_token_id"] = 5;
+  io::write_text_atomically(home / "source/config.json", padded.dump());
+  CHECK_THAT(
+      message_of<InputError>([&] { run(home / "other", from); }),
+      contains("was saved with model.pad_token_id = -1, now it is 5; set pad_token_id to null "
+               "in its config.json"));
+  io::write_text_atomically(home / "source/config.json", before);
   // Without model.from it is another training, and without its folder none.
   CHECK_THAT(message_of<InputError>([&] {
                run(home / "other", nano({from[1], "--training.steps=3"}));

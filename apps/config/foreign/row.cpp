@@ -142,7 +142,8 @@ std::string describe(const std::string& format, const Rows& rows) {
   const std::pair<Decision, const char*> parts[] = {
       {Decision::read, "Translated into our keys."},
       {Decision::equal, "Accepted with the value that says what is done anyway."},
-      {Decision::noted, "Accepted with any value. A note says what is not done."},
+      {Decision::noted,
+       "Accepted with any value, because no number and no memory here depends on it."},
       {Decision::refused, "Refused, because it would change numbers or memory."},
   };
   for (const auto& part : parts) {

@@ -14,7 +14,7 @@ namespace fsdp::config::foreign {
 enum class Decision {
   read,     ///< translated into settings of ours
   equal,    ///< says what is done anyway
-  noted,    ///< changes no number and no memory here; a note says what is not done
+  noted,    ///< changes no number and no memory here
   refused,  ///< changes numbers or memory in a way that we do not have
   unknown   ///< in no table
 };
