@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -32,17 +31,6 @@ void under(const std::string& option, Body&& body) {
   }
 }
 
-// N of "step_N", "step_N.tmp" or "step_N.old"; -1 for any other name.
-std::int64_t step_in(const std::string& name) {
-  constexpr std::size_t kDigits = 5;
-  std::int64_t step = -1;
-  if (!name.starts_with("step_")) return -1;
-  const auto [end, error] = std::from_chars(name.data() + kDigits, name.data() + name.size(), step);
-  const std::string rest(end, name.data() + name.size());
-  const bool is_ours = rest.empty() || rest == ".tmp" || rest == ".old";
-  return error == std::errc() && is_ours ? step : -1;
-}
-
 // A checkpoint that will be written must not find anything else under its name.
 void check_checkpoints(const config::TrainConfig& config, const TokenData& data) {
   const config::CheckpointConfig& checkpoint = config.checkpoint;
@@ -57,7 +45,7 @@ void check_checkpoints(const config::TrainConfig& config, const TokenData& data)
   const std::int64_t done = latest ? check_same_run(*latest, config, data) : 0;
   io::check_file_is_ours(folder.root() / "latest.tmp", "step_");
   for (const fs::directory_entry& entry : fs::directory_iterator(folder.root())) {
-    const std::int64_t step = step_in(entry.path().filename().string());
+    const std::int64_t step = io::step_in(entry.path().filename().string());
     const bool is_due = step == config.training.steps ||
                         (checkpoint.interval > 0 && step > 0 && step % checkpoint.interval == 0);
     if (step > done && step <= config.training.steps && is_due)

@@ -79,16 +79,23 @@ std::optional<fs::path> CheckpointFolder::latest() const {
   return folder;
 }
 
+std::int64_t step_in(const std::string& name) {
+  std::int64_t step = -1;
+  if (!name.starts_with(kPrefix)) return -1;
+  const auto [end, error] =
+      std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
+  const std::string rest(end, name.data() + name.size());
+  const bool is_ours = rest.empty() || rest == ".tmp" || rest == ".old";
+  return error == std::errc() && is_ours ? step : -1;
+}
+
 std::optional<fs::path> last_whole(const fs::path& root, const fs::path& damaged) {
   std::vector<std::pair<std::int64_t, fs::path>> others;
   for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
     const std::string name = entry.path().filename().string();
-    if (entry.path().filename() == damaged.filename() || !name.starts_with(kPrefix)) continue;
-    std::int64_t step = 0;
-    const char* const begin = name.data() + kPrefix.size();
-    const char* const end = name.data() + name.size();
-    const auto [at, error] = std::from_chars(begin, end, step);
-    if (error == std::errc() && at == end) others.emplace_back(step, entry.path());
+    const std::int64_t step = step_in(name);
+    const bool is_published = name == fmt::format("{}{}", kPrefix, step);
+    if (is_published && name != damaged.filename()) others.emplace_back(step, entry.path());
   }
   std::ranges::sort(others, std::greater());
   for (const auto& [step, folder] : others) {

@@ -48,6 +48,9 @@ class CheckpointFolder {
   std::filesystem::path root_;
 };
 
+/// N of "step_N", "step_N.tmp" or "step_N.old"; -1 for any other name.
+std::int64_t step_in(const std::string& name);
+
 /// The checkpoint of the most steps in `root` of which every byte is right, other than `damaged`.
 std::optional<std::filesystem::path> last_whole(const std::filesystem::path& root,
                                                 const std::filesystem::path& damaged);
