@@ -4,7 +4,7 @@
     python3 tests/oracle/pytorch_saved.py
 
 Of torchtitan's Llama (pytorch_llama.py), and of Hugging Face's as DeepSpeed runs it. Everything is
-bfloat16 on the meta device; a storage counts once, parameters and tables do not. Needs the Python
+on the meta device; a storage counts once, parameters and tables do not. Needs the Python
 packages torch and transformers.
 """
 
@@ -42,22 +42,21 @@ def print_tokens(name, fresh, tokens):
         print(f"    {size / tokens:>12.4f}  {kind:<9} {shape}")
 
 
-def print_saved_of_torchtitan(shape, batch, tokens):
-    for norm, lora in (("fused", False), ("float32", False), ("fused", True)):
-        with torch.device("meta"):
-            model = Llama(shape, tokens, norm == "fused", lora)
-            for parameter in model.parameters():
-                parameter.data = parameter.data.bfloat16()
-            x = torch.empty(batch, tokens, shape.dim, dtype=torch.bfloat16, requires_grad=True)
-            labels = torch.empty(batch, tokens, dtype=torch.int64)
-        saved = Saved(model)
-        name = f"torchtitan, norm {norm}" + ", lora" * lora
-        x, block = saved.count(lambda: model.layers[0](x * 1, model.table))
-        print_tokens(f"{name}, one block", block, batch * tokens)
-        x, head = saved.count(lambda: model.output(model.norm(x)))
-        print_tokens(f"{name}, norm and output", head, batch * tokens)
-        _, loss = saved.count(lambda: F.cross_entropy(x.flatten(0, 1).float(), labels.flatten()))
-        print_tokens(f"{name}, loss", loss, batch * tokens)
+def print_saved_of_torchtitan(shape, batch, tokens, kind, norm, lora):
+    with torch.device("meta"):
+        model = Llama(shape, tokens, norm == "fused", lora)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(kind)
+        x = torch.empty(batch, tokens, shape.dim, dtype=kind, requires_grad=True)
+        labels = torch.empty(batch, tokens, dtype=torch.int64)
+    saved = Saved(model)
+    name = f"torchtitan, {str(kind)[6:]}, norm {norm}" + ", lora" * lora
+    x, block = saved.count(lambda: model.layers[0](x * 1, model.table))
+    print_tokens(f"{name}, one block", block, batch * tokens)
+    x, head = saved.count(lambda: model.output(model.norm(x)))
+    print_tokens(f"{name}, norm and output", head, batch * tokens)
+    _, loss = saved.count(lambda: F.cross_entropy(x.flatten(0, 1).float(), labels.flatten()))
+    print_tokens(f"{name}, loss", loss, batch * tokens)
 
 
 def flash(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
@@ -105,7 +104,10 @@ def print_saved():
     """Sizes that share no divisor by chance, so that a term can be told from its bytes."""
     shape = Shape(32000, 1024, 1, 16, 4, 2816)
     print(f"torch {torch.__version__}: {shape}, B 2, T 512")
-    print_saved_of_torchtitan(shape, 2, 512)
+    for kind in (torch.bfloat16, torch.float32):
+        for norm in ("fused", "float32"):
+            for lora in (False, True):
+                print_saved_of_torchtitan(shape, 2, 512, kind, norm, lora)
     print_saved_of_transformers(shape, 2, 512)
 
 
