@@ -143,7 +143,7 @@ TokenData TokenData::open(const std::string& name, const config::DataConfig& how
   if (fs::is_directory(status)) {
     if (how.is_tokens())
       reject(name, fmt::format("is a folder; data.format {} needs a file", format));
-    return from_text(source_text(path), name, vocabulary);
+    return from_text(source_text(path, format != "bytes"), name, vocabulary);
   }
   const io::File file =
       how.is_tokens() ? io::File::open_to_read(path) : io::File::open_to_read_on(path);
@@ -155,12 +155,12 @@ TokenData TokenData::open(const std::string& name, const config::DataConfig& how
     return from_text(is_lines ? texts_of_lines(bytes, how.field, name) : bytes, name, vocabulary);
   }
   const std::size_t raw = format == "uint16" ? 2 : format == "uint32" ? 4 : 0;
-  Tokens tokens = raw == 0 ? read_token_file(file) : read_raw_tokens(file, raw);
+  Tokens tokens = raw == 0 ? read_token_file(file) : read_raw_tokens(file, raw, vocabulary);
   check_tokens(tokens, name, vocabulary);
   return {std::move(tokens), name, false};
 }
 
-std::string source_text(const fs::path& folder) {
+std::string source_text(const fs::path& folder, bool is_checked) {
   static const std::set<std::string> kinds = {".md", ".h",    ".cpp",   ".py",
                                               ".sh", ".toml", ".cmake", ".txt"};
   std::vector<fs::path> files;
@@ -187,7 +187,11 @@ std::string source_text(const fs::path& folder) {
     return a.generic_string() < b.generic_string();
   });
   std::string text;
-  for (const fs::path& file : files) text += io::read_text(file);
+  for (const fs::path& file : files) {
+    const std::string more = io::read_text(file);
+    if (is_checked) check_is_text(more, file.string());
+    text += more;
+  }
   if (text.empty()) reject(folder.string(), "holds no source text (.md, .h, .cpp, …)");
   return text;
 }

@@ -66,7 +66,8 @@ void check_length(const std::string& origin, const TokenData& data, std::int64_t
 
 /// The text of all sources (.md, .h, .cpp, .py, .sh, .toml, .cmake, .txt) below `folder`, in the
 /// order of their paths; hidden folders and those called build* are passed over.
-std::string source_text(const std::filesystem::path& folder);
+/// @throws InputError naming the file, if `is_checked`, for one that is no text: see text_file.h
+std::string source_text(const std::filesystem::path& folder, bool is_checked = true);
 
 /// One micro-batch: tokens (B, T) int32, and the token that follows each.
 struct MicroBatch {

@@ -2,7 +2,9 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "base/utf8.h"
 #include "io/json_file.h"
+#include "train/file_kind.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +12,6 @@
 #include <array>
 #include <climits>
 #include <cstdint>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -25,50 +26,25 @@ using namespace std::string_view_literals;
 
 constexpr const char* kAsBytes = "to train on its bytes as they are, set data.format to bytes";
 
-struct Kind {
-  std::string_view begin;
-  const char* what;
-  const char* way_on;
-};
-constexpr const char* kUnpack = "unpack it first";
-constexpr const char* kNoText = "take the text out of it first";
-constexpr std::array kKinds = {
-    Kind{"\x1f\x8b"sv, "compressed by gzip", kUnpack},
-    Kind{"BZh"sv, "compressed by bzip2", kUnpack},
-    Kind{"\xfd\x37zXZ\x00"sv, "compressed by xz", kUnpack},
-    Kind{"\x28\xb5\x2f\xfd"sv, "compressed by zstd", kUnpack},
-    Kind{"PK\x03\x04"sv, "a zip archive", kUnpack},
-    Kind{"\x93NUMPY"sv, "an array of NumPy",
-         "write its tokens alone, by array.astype(\"uint16\").tofile(\"tokens.bin\"), and set "
-         "data.format to uint16"},
-    Kind{"PAR1"sv, "a Parquet table", kNoText},
-    Kind{"ARROW1"sv, "an Arrow table", kNoText},
-    Kind{"%PDF"sv, "a PDF", kNoText},
-    Kind{"\x7f\x45LF"sv, "a program", "give the text to train on"},
-};
-
-bool is_safetensors(std::string_view bytes) {
-  std::uint64_t length = 0;
-  if (bytes.size() < sizeof length + 2) return false;
-  std::memcpy(&length, bytes.data(), sizeof length);
-  return length < bytes.size() && bytes.substr(sizeof length, 2) == "{\"";
-}
-
-// The length of the character of UTF-8 that begins `bytes`; 0 if none does.
-std::size_t character(std::string_view bytes) {
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
-  const unsigned first = at(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || bytes.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if (at(i) < 0x80 || at(i) >= 0xC0) return 0;
+// UTF-16 begins with one of two marks, and UTF-32 with a longer one. Without a mark, nearly every
+// second byte of UTF-16 is NUL if its letters are Latin.
+std::string_view wide_encoding(std::string_view bytes) {
+  if (bytes.starts_with("\xff\xfe\x00\x00"sv) || bytes.starts_with("\x00\x00\xfe\xff"sv)) {
+    return "UTF-32";
   }
-  // What has a shorter form, surrogates, and what is beyond U+10FFFF.
-  const unsigned second = at(1);
-  const bool is_wrong = (first == 0xE0 && second < 0xA0) || (first == 0xED && second >= 0xA0) ||
-                        (first == 0xF0 && second < 0x90) || (first == 0xF4 && second >= 0x90);
-  return is_wrong ? 0 : length;
+  if (bytes.starts_with("\xff\xfe"sv) || bytes.starts_with("\xfe\xff"sv)) return "UTF-16";
+  constexpr std::size_t kSome = 4096;
+  std::array<std::size_t, 2> nuls{};
+  std::size_t letters = 0;  // of ASCII, and the white space between them
+  const std::size_t count = std::min(bytes.size(), kSome) / 2 * 2;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    if (byte == 0) ++nuls[i % 2];
+    if ((byte >= 0x20 && byte < 0x7F) || (byte >= '\t' && byte <= '\r')) ++letters;
+  }
+  const std::size_t most = count / 2 - count / 20;
+  if (count < 8 || letters < most) return "";
+  return nuls[1] >= most ? "UTF-16LE" : nuls[0] >= most ? "UTF-16BE" : "";
 }
 
 struct Strays {
@@ -79,9 +55,13 @@ struct Strays {
 Strays strays_in(std::string_view bytes) {
   Strays strays;
   for (std::size_t i = 0; i < bytes.size();) {
-    const std::size_t length = character(bytes.substr(i, 4));
-    if (length == 0 && strays.count++ == 0) strays.first = i;
-    i += std::max<std::size_t>(length, 1);
+    if (static_cast<unsigned char>(bytes[i]) < 0x80) {  // nearly all are
+      ++i;
+      continue;
+    }
+    const Utf8Character each = first_character(bytes.substr(i, 4));
+    if (!each.is_utf8 && strays.count++ == 0) strays.first = i;
+    i += each.nbytes;
   }
   return strays;
 }
@@ -97,15 +77,13 @@ std::string fields_of(const nlohmann::json& object) {
 }  // namespace
 
 void check_is_text(std::string_view bytes, const std::string& name) {
-  const auto* kind =
-      std::ranges::find_if(kKinds, [&](const Kind& each) { return bytes.starts_with(each.begin); });
-  if (kind != kKinds.end()) {
+  if (const FileKind* kind = kind_of(bytes, bytes.size())) {
     refuse(name, fmt::format("is no text, but looks like {}; {}", kind->what, kind->way_on));
   }
-  if (is_safetensors(bytes)) {
-    refuse(name,
-           "is no text, but looks like weights in a safetensors file; give the text to train "
-           "on, and the folder of the weights as model.from");
+  if (const std::string_view wide = wide_encoding(bytes); !wide.empty()) {
+    refuse(name, fmt::format("is no text in UTF-8, but looks like text in {}; convert it (iconv -f "
+                             "{} -t UTF-8)",
+                             wide, wide));
   }
   if (const std::size_t nul = bytes.find('\0'); nul != std::string_view::npos) {
     refuse(name, fmt::format("is no text: byte {} is NUL. If it holds tokens alone, as nanoGPT and "

@@ -31,7 +31,8 @@ Tokens read_token_file(const io::File& file);
 
 /// A file of tokens alone, little-endian, as nanoGPT and llama2.c write it.
 /// @param token_bytes 2 or 4
-/// @throws InputError if its size is no multiple of that
-Tokens read_raw_tokens(const io::File& file, std::size_t token_bytes);
+/// @throws InputError naming what it looks like and the way on if its size is no multiple of that,
+/// if it begins like another kind of file, or if its numbers are plainly tokens of the other width
+Tokens read_raw_tokens(const io::File& file, std::size_t token_bytes, std::int64_t vocabulary);
 
 }  // namespace fsdp::train
