@@ -109,8 +109,20 @@ const std::vector<Wrong> kWrong = {
     {"{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"freeze_step\": 400}}}",
      "ds.json:1: optimizer.params.freeze_step: AdamW has no such parameter; leave it out"},
     {"{\"scheduler\": {\"type\": \"OneCycle\"}}",
-     "ds.json:1: scheduler.type: is \"OneCycle\", must be one of WarmupLR, WarmupDecayLR; leave "
+     "ds.json:1: scheduler.type: is \"OneCycle\", which no schedule here equals; leave the section "
+     "out for the nearest: lr_scheduler.kind warmup_stable_linear"},
+    {"{\"scheduler\": {\"type\": \"Cosine\"}}",
+     "ds.json:1: scheduler.type: is \"Cosine\", must be one of WarmupLR, WarmupDecayLR; leave "
      "the section out for others, which lr_scheduler.kind names"},
+    {"{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 3e-5}}, \"scheduler\": "
+     "{\n\"type\": "
+     "\"WarmupCosineLR\", \"params\": {\"total_num_steps\": 100, \"warmup_min_ratio\": 0.1, "
+     "\"warmup_num_steps\": 10, \"cos_min_ratio\": 0.01, \"warmup_type\": \"linear\"}}}",
+     "ds.json:2: scheduler.type: is \"WarmupCosineLR\", which no schedule here equals; leave the "
+     "section out for the nearest: lr_scheduler.kind warmup_cosine, with a linear warm-up and a "
+     "decay that begins one step later, and lr_scheduler.min_lr cos_min_ratio (0.0001 if it is "
+     "left "
+     "out) times the optimizer's lr"},
     {"{\"scheduler\": {\"type\": \"WarmupDecayLR\"}}",
      "ds.json:1: scheduler.type: WarmupDecayLR needs scheduler.params.total_num_steps; write a "
      "number, or \"auto\" for training.steps"},

@@ -145,9 +145,33 @@ TEST_CASE("a section that is switched off says nothing", "[config][deepspeed]") 
       "weight_quantization": {"shared_parameters": {"enabled": false},
                               "different_groups": {"wq1": {"modules": ["a"]}}},
       "layer_reduction": {"enabled": false, "keep_number_layer": 5}},
-    "fp16": {"enabled": false, "fp16_master_weights_and_grads": true}})");
+    "flops_profiler": {"enabled": false, "enable": true},
+    "bf16": {"enabled": false, "bf16_master_weights_and_grads": true, "loss_scale": 0},
+    "tensorboard": {"enabled": false, "output_path": 5, "job": "a"},
+    "fp16": {"enabled": false, "fp16_master_weights_and_grads": true, "loss_scal": 3}})");
   CHECK(config.remarks.empty());
   CHECK(config.recipe.precision.param_dtype == DType::float32);
+  // The older name does not count beside the newer, and without an `enabled` it may be misspelled.
+  CHECK(load_deepspeed(R"({"bf16": {"enabled": true},
+                           "bfloat16": {"enabled": true, "bf16_optimizer_states": true}})")
+            .recipe.precision.param_dtype == DType::bfloat16);
+  CHECK(load_deepspeed(R"({"bf16": {"bf16_master_weights_and_grads": true}})")
+            .recipe.precision.param_dtype == DType::float32);
+  CHECK_THAT(complaint_about_deepspeed(R"({"bf16": {"enabledd": true}})"),
+             contains("unknown key; did you mean bf16.enabled?"));
+  CHECK_THAT(
+      complaint_about_deepspeed(R"({"bf16": {"enabled": true, "bf16_optimizer_states": true}})"),
+      contains("bf16.bf16_optimizer_states: is true, must be false"));
+}
+
+TEST_CASE("one note lists all comments of a file", "[config][deepspeed]") {
+  const config::TrainConfig config = load_deepspeed(R"({
+    "_comment": "mine", "//": "a", "zero_optimization": {"stage": 2, "_why": {"a": 1}},
+    "_train_batch_size": 32})");
+  REQUIRE(config.remarks.size() == 1);
+  CHECK_THAT(config.remarks[0],
+             contains("ds.json: passed over as comments: _comment, //, zero_optimization._why, "
+                      "_train_batch_size"));
 }
 
 TEST_CASE("WarmupLR without a highest rate warms up to the optimizer's", "[config][deepspeed]") {

@@ -24,6 +24,7 @@ bool is_on(const nlohmann::ordered_json& section) {
 std::string text_of(const Row& row, const Entry& entry) {
   if (row.use != Row::Use::off && row.use != Row::Use::extra) return entry.text();
   if (!entry.value.is_object()) return entry.value == false ? "false" : "true";
+  if (entry.value.value("enabled", nlohmann::ordered_json()) == false) return "false";
   for (const auto& [name, value] : entry.value.items()) {
     const std::string meant = foreign::meant_by({{.use = Row::Use::own, .path = "enabled"}}, name);
     if (meant.empty() || name == meant) continue;
@@ -34,9 +35,6 @@ std::string text_of(const Row& row, const Entry& entry) {
 
 // DeepSpeed ignores a key that it does not look up; sections with a table of their own it checks.
 foreign::Verdict judge_unknown(const Entry& entry) {
-  if (is_comment(entry.path)) {
-    return {.decision = foreign::Decision::noted, .why = "is a comment"};
-  }
   const std::string meant = foreign::meant_by(rows(), entry.path);
   if (meant.empty()) {
     return {.decision = foreign::Decision::noted,
@@ -66,7 +64,7 @@ void set(Translation& t, const Row& row, const Entry& entry, const std::string& 
   t.give(row.key, value, entry);
 }
 
-// What a key says by itself.
+// What a key that counts says by itself.
 foreign::Verdict read(Translation& t, const Entry& entry) {
   const Row* row = foreign::find(rows(), entry.path);
   if (row == nullptr) {
@@ -86,10 +84,37 @@ foreign::Verdict read(Translation& t, const Entry& entry) {
   return verdict;
 }
 
+// The sections with an `enabled` that are values key by key.
+constexpr const char* kSwitched[] = {"fp16", "bf16", "bfloat16", "tensorboard"};
+
+// Why nobody looks at a key, whatever it says; empty if it counts.
+std::string why_passed_over(Translation& t, const Entry& entry) {
+  if (is_comment(entry.path)) return "is a comment";
+  const std::string section = entry.path.substr(0, entry.path.find('.'));
+  const std::string enabled = section + ".enabled";
+  const bool is_switched = std::ranges::find(kSwitched, section) != std::end(kSwitched);
+  if (!is_switched || entry.path == enabled || counts(t, section)) return "";
+  // Without an `enabled`, an unknown key may be a misspelled one.
+  const bool is_judged = t.find(enabled) == nullptr && foreign::find(rows(), entry.path) == nullptr;
+  return is_judged ? "" : section + " is not enabled";
+}
+
+// People write many comments: one line for all.
+void remark_on_comments(Translation& t) {
+  std::vector<std::string> paths;
+  for (const Entry& entry : t.document().entries()) {
+    if (is_comment(entry.path)) paths.push_back(printable(entry.path));
+  }
+  if (!paths.empty()) t.note(fmt::format("passed over as comments: {}", fmt::join(paths, ", ")));
+}
+
 // The same, as part of a report.
 void read(Translation& t, const Entry& entry, foreign::Report& report, foreign::Account& account) {
   report.collect([&] {
-    const foreign::Verdict verdict = read(t, entry);
+    const std::string why = why_passed_over(t, entry);
+    const foreign::Verdict verdict =
+        why.empty() ? read(t, entry)
+                    : foreign::Verdict{.decision = foreign::Decision::noted, .why = why};
     if (verdict.decision == foreign::Decision::read) return;
     account.decision = verdict.decision;
     account.why = verdict.why;
@@ -132,25 +157,15 @@ DeepSpeedSettings settings_of_deepspeed(const std::filesystem::path& file,
   using namespace deepspeed;
   const Document document(file, deepspeed_paths());
   Translation t(document, keys, others, is_modeled);
-  bool scales_loss = true;
   const std::size_t first = report.accounts.size();
   for (const Entry& entry : document.entries()) {
     report.accounts.push_back({.path = entry.path, .place = entry.place, .value = entry.shown()});
   }
-  report.collect([&] { scales_loss = is_fp16(t); });
   std::size_t next = first;
   for (const Entry& entry : document.entries()) {
-    foreign::Account& account = report.accounts[next++];
-    const Row* row = foreign::find(rows(), entry.path);
-    const bool is_in_fp16 =
-        row != nullptr && row->use != Row::Use::own && entry.path.starts_with("fp16.");
-    if (!is_in_fp16 || scales_loss) {
-      read(t, entry, report, account);
-    } else {
-      account.decision = foreign::Decision::noted;
-      account.why = "fp16 is not enabled";
-    }
+    read(t, entry, report, report.accounts[next++]);
   }
+  remark_on_comments(t);
   if (t.find("gradient_clipping") == nullptr)
     t.imply("training.max_norm", "0", "gradient_clipping");
   for (const auto& part : {read_stage, read_offload, read_batch, read_formats, read_optimizer,

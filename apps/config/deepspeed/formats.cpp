@@ -23,12 +23,9 @@ bool is_enabled(Translation& t, const std::string& path, const std::string& form
 }
 
 // Where both names stand, DeepSpeed takes the newer.
-std::string bf16_switch(Translation& t) {
-  const Entry* old = t.find("bfloat16.enabled");
-  if (old == nullptr) return "bf16.enabled";
-  if (!t.document().has_section("bf16")) return old->path;
-  t.remark(*old, "the section bf16 counts more");
-  return "bf16.enabled";
+std::string bf16_section(const Translation& t) {
+  const bool is_old = t.find("bfloat16.enabled") != nullptr && !t.document().has_section("bf16");
+  return is_old ? "bfloat16" : "bf16";
 }
 
 // The names that DeepSpeed has for a format.
@@ -59,14 +56,21 @@ void read_sums(Translation& t) {
 
 }  // namespace
 
-bool is_fp16(Translation& t) { return is_enabled(t, "fp16.enabled", "float16"); }
+bool counts(Translation& t, const std::string& section) {
+  if (section == "fp16") return is_enabled(t, "fp16.enabled", "float16");
+  if (section == "tensorboard") return t.flag("tensorboard.enabled", false);
+  if (section != "bf16" && section != "bfloat16") return true;
+  return section == bf16_section(t) && is_enabled(t, section + ".enabled", "bfloat16");
+}
 
 void read_formats(Translation& t) {
   const Entry* fp16 = t.find("fp16.enabled");
-  const std::string name = bf16_switch(t);
-  const Entry* bf16 = t.find(name);
-  const bool uses_fp16 = is_fp16(t);
-  const bool uses_bf16 = is_enabled(t, name, "bfloat16");
+  const std::string name = bf16_section(t);
+  const Entry* bf16 = t.find(name + ".enabled");
+  const Entry* old = t.find("bfloat16.enabled");
+  if (old != nullptr && old != bf16) t.remark(*old, "the section bf16 counts more");
+  const bool uses_fp16 = counts(t, "fp16");
+  const bool uses_bf16 = counts(t, name);
   if (uses_fp16 && uses_bf16) {
     bf16->refuse("is true, but fp16.enabled is true as well; enable one of them");
   }

@@ -43,6 +43,17 @@ const std::pair<const char*, const char*> kOtherOptimizers[] = {
     {"Lion", "steps by signs alone"},
     {"Muon", "orthogonalizes the steps of matrices"}};
 
+// DeepSpeed's other schedules, and the nearest way to each.
+const std::pair<const char*, const char*> kUnlikeSchedules[] = {
+    {"WarmupCosineLR",
+     "leave the section out for the nearest: lr_scheduler.kind warmup_cosine, with a linear "
+     "warm-up "
+     "and a decay that begins one step later, and lr_scheduler.min_lr cos_min_ratio (0.0001 if it "
+     "is left out) times the optimizer's lr"},
+    {"OneCycle", "leave the section out for the nearest: lr_scheduler.kind warmup_stable_linear"},
+    {"LRRangeTest",
+     "leave the section out, and try rates one by one with lr_scheduler.kind constant"}};
+
 // DeepSpeed has Adam and AdamW of its own, and takes the others from PyTorch.
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
@@ -114,11 +125,21 @@ void read_betas(Translation& t) {
   t.give("optimizer.beta2", value[1].dump(), *entry);
 }
 
+std::string schedule_of(const Translation& t, const Entry& type) {
+  const auto unlike = std::ranges::find_if(
+      kUnlikeSchedules, [&](const auto& each) { return lower(each.first) == lower(type.text()); });
+  if (unlike != std::end(kUnlikeSchedules)) {
+    type.refuse(
+        fmt::format("is {}, which no schedule here equals; {}", type.shown(), unlike->second));
+  }
+  return t.word(type, kSchedules, kOtherSchedules);
+}
+
 // WarmupLR without a highest rate, which has had none of its own since DeepSpeed 0.17.5.
 bool follows_optimizer(const Translation& t) {
   const Entry* type = t.find("scheduler.type");
   return type != nullptr && t.find("scheduler.params.warmup_max_lr") == nullptr &&
-         t.word(*type, kSchedules, kOtherSchedules) == "WarmupLR";
+         schedule_of(t, *type) == "WarmupLR";
 }
 
 // A schedule sets the rate of every step, but the optimizer's rate may be its highest.
@@ -211,7 +232,7 @@ void read_optimizer(Translation& t) {
 void read_scheduler(Translation& t) {
   if (!t.document().has_section("scheduler")) return;
   const Entry& type = type_in(t, "scheduler", kSchedules);
-  const bool decays = t.word(type, kSchedules, kOtherSchedules) == "WarmupDecayLR";
+  const bool decays = schedule_of(t, type) == "WarmupDecayLR";
   Words params = {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type",
                   "last_batch_iteration"};
   if (decays) params.emplace_back("total_num_steps");

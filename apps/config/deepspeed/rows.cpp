@@ -148,6 +148,20 @@ Table scheduler() {
                 });
 }
 
+// Of schedules that are refused by their type.
+Table other_schedules() {
+  Table keys;
+  for (const char* name :
+       {"warmup_min_ratio", "cos_min_ratio", "lr_range_test_min_lr", "lr_range_test_step_size",
+        "lr_range_test_step_rate", "lr_range_test_staircase", "cycle_min_lr", "cycle_max_lr",
+        "decay_lr_rate", "cycle_first_step_size", "cycle_second_step_size",
+        "cycle_first_stair_count", "cycle_second_stair_count", "decay_step_size", "cycle_momentum",
+        "cycle_min_mom", "cycle_max_mom", "decay_mom_rate"}) {
+    keys.push_back(own(name, "of schedules that are refused"));
+  }
+  return within("scheduler.params", keys);
+}
+
 // They count only while fp16 is enabled.
 Table fp16() {
   return within("fp16",
@@ -304,9 +318,9 @@ Table others() {
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = [] {
     Table all;
-    for (const Table& part : {top(), optimizer(), other_optimizers(), scheduler(), fp16(),
-                              bf16("bf16"), bf16("bfloat16"), zero(), stage3("stage3_"), stage3(""),
-                              zero_only(), offload(), others()}) {
+    for (const Table& part : {top(), optimizer(), other_optimizers(), scheduler(),
+                              other_schedules(), fp16(), bf16("bf16"), bf16("bfloat16"), zero(),
+                              stage3("stage3_"), stage3(""), zero_only(), offload(), others()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -76,6 +76,10 @@ void Translation::note(const Entry& entry, const std::string& what) {
   result_.remarks.push_back(fmt::format("{}: {}", entry.origin(), what));
 }
 
+void Translation::note(const std::string& what) {
+  result_.remarks.push_back(fmt::format("{}: {}", document_.file(), what));
+}
+
 std::string Translation::noted(const std::string& path) const {
   const auto found = noted_.find(path);
   return found == noted_.end() ? "" : found->second;

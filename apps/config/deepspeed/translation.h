@@ -39,6 +39,8 @@ class Translation {
   void remark(const Entry& entry, const std::string& why);
   /// For the user: what it does here.
   void note(const Entry& entry, const std::string& what);
+  /// For the user: of the file as a whole.
+  void note(const std::string& what);
   /// Whether an entry is "auto", and its key therefore what the others say, or (noted) the default
   /// that Hugging Face's Trainer replaces it with.
   /// @throws InputError if neither is known.
@@ -76,7 +78,8 @@ void read_optimizer(Translation& t);
 void read_scheduler(Translation& t);
 /// fp16, bf16 (or bfloat16), communication_data_type and data_types.
 void read_formats(Translation& t);
-bool is_fp16(Translation& t);
+/// Whether the keys of a section count; in one that is not enabled they do not.
+bool counts(Translation& t, const std::string& section);
 /// zero_optimization.stage.
 void read_stage(Translation& t);
 /// zero_optimization.offload_* and their older spellings.
