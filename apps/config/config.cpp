@@ -214,7 +214,7 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
 }
 
 // The folder of model.from sets the whole model.
-void read_model(TrainConfig& config) {
+void read_model(TrainConfig& config, foreign::Report& report) {
   for (const auto& [key, origin] : config.origins) {
     if (!key.starts_with("model.") || key == "model.from") continue;
     throw InputError(
@@ -223,7 +223,7 @@ void read_model(TrainConfig& config) {
                     origin, key, config.from));
   }
   try {
-    hugging_face::Folder read = hugging_face::read_folder(config.from, config.is_modeled);
+    hugging_face::Folder read = hugging_face::read_folder(config.from, config.is_modeled, report);
     config.model = read.model;
     config.extras = std::move(read.extras);
     std::ranges::move(read.remarks, std::back_inserter(config.remarks));
@@ -316,7 +316,7 @@ TrainConfig load_config(const std::optional<std::filesystem::path>& given_file,
                              "time, and no number; --training.activation_checkpoint block computes "
                              "all of them again");
   }
-  if (!config.from.empty()) read_model(config);
+  if (!config.from.empty()) read_model(config, report);
   fit_to_sequence(config);
   config.schedule.kind = optim::lr_schedule_kind(config.schedule_kind);
   if (config.schedule.total_steps == 0) config.schedule.total_steps = config.training.steps;

@@ -50,36 +50,46 @@ std::string used(const foreign::Account& account, const TrainConfig& config) {
   std::vector<std::string> parts;
   for (const std::string& key : account.keys) {
     const auto value = config.settings.find(key);
-    const auto origin = config.origins.find(key);
-    if (value == config.settings.end() || origin == config.origins.end()) continue;
-    const bool is_beaten = !origin->second.starts_with(account.place);
+    const auto origin = config.origins.find(key);  // a model's config.json has none
+    if (value == config.settings.end()) continue;
+    const bool is_beaten =
+        origin != config.origins.end() && !origin->second.starts_with(account.place);
     parts.push_back(fmt::format("{} = {}{}", key, printable(value->second),
                                 is_beaten ? " (" + origin->second + ")" : ""));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// Whether it is a config.json of Hugging Face.
+bool is_of_a_model(const std::filesystem::path& file) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 16;
+  const std::string text = io::read_text(file, kMostBytes);
+  return text.find("\"architectures\"") != std::string::npos ||
+         text.find("\"model_type\"") != std::string::npos;
+}
+
 bool is_default_of_a_format(const std::string& origin) { return origin.ends_with("default)"); }
 
 }  // namespace
 
-Explanation explain(const std::filesystem::path& file, const std::vector<std::string>& words,
+Explanation explain(const std::filesystem::path& file, std::vector<std::string> words,
                     ConfigUse use) {
   foreign::Report report;
   use.report = &report;
   use.environment.config_file.reset();
   const bool is_json = file.extension() == ".json";
-  constexpr std::size_t kMostBytes = std::size_t{1} << 16;
-  if (is_json && io::read_text(file, kMostBytes).find("\"architectures\"") != std::string::npos) {
-    throw InputError(
-        fmt::format("--explain: {} is a model's config.json of Hugging Face; give it to model.from",
-                    file.string()));
+  const bool is_model = is_json && is_of_a_model(file);
+  if (is_model) {
+    const bool is_folder = !use.is_modeled && file.filename() == "config.json";
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+    words.push_back("--model.from=" + (is_folder ? folder : file).string());
   }
   using Path = std::optional<std::filesystem::path>;
   Explanation made;
   TrainConfig config;
   try {
-    config = load_config(is_json ? Path() : Path(file), words, is_json ? Path(file) : Path(), use);
+    config = load_config(is_json ? Path() : Path(file), words,
+                         is_json && !is_model ? Path(file) : Path(), use);
   } catch (const InputError& error) {
     made.problems = error.what();
   }

@@ -87,8 +87,8 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
   options.add_number("--round-to", line.round_to, 1, 1 << 21,
                      "round every size up to a multiple of so many bytes; CUDA does to 512");
   options.add_text("--explain", line.explain,
-                   "print each key of this file (TOML, or DeepSpeed's JSON), what becomes of it, "
-                   "and the value used");
+                   "print each key of this file (TOML, DeepSpeed's JSON or a model's config.json), "
+                   "what becomes of it, and the value used");
   options.add_choice("--keys", line.keys, config::foreign_formats(),
                      "print the table of a format's keys");
   options.add_flag("--figures", line.figures,

@@ -56,9 +56,10 @@ std::optional<CommandLine> read_command_line(int argc, const char* const* argv) 
                    "train nothing; print loss and perplexity over this text or token file, of the "
                    "model in checkpoint.folder, or in model.from");
   for (const char* output : {"--export", "--picture"}) options.exclude("--eval", output);
-  options.add_text("--explain", line.explain,
-                   "train nothing; print each key of this file (TOML, or DeepSpeed's JSON), what "
-                   "becomes of it, and the value used");
+  options.add_text(
+      "--explain", line.explain,
+      "train nothing; print each key of this file (TOML, DeepSpeed's JSON or a model's "
+      "config.json), what becomes of it, and the value used");
   for (const char* other : {"--config", "--deepspeed", "--eval", "--export", "--picture"}) {
     options.exclude("--explain", other);
   }

@@ -5,10 +5,9 @@
 #include "io/json_file.h"
 
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,51 +17,31 @@ namespace {
 
 using nlohmann::json;
 
-// Every key of config.json that is known is in one of these four lists.
+std::optional<HfKey::Use> use_of(const std::string& key) {
+  const auto found = std::ranges::find(hf_keys(), key, &HfKey::name);
+  return found == hf_keys().end() ? std::nullopt : std::optional(found->use);
+}
 
-// Read into the TransformerConfig.
-constexpr const char* kRead = R"(
-    vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads
-    num_key_value_heads max_position_embeddings rms_norm_eps head_dim rope_theta rope_scaling
-    rope_parameters tie_word_embeddings initializer_range pad_token_id model_type architectures
-    sliding_window)";
+// What is wrong with a file, so that a user learns of all of it at once.
+class Problems {
+ public:
+  template <class Read>
+  void collect(Read&& read) {
+    try {
+      read();
+    } catch (const InputError& error) {
+      found_.emplace_back(error.what());
+    }
+  }
+  void check() const {
+    constexpr std::size_t kMost = 20;
+    const auto first = std::span(found_).first(std::min(found_.size(), kMost));
+    if (!first.empty()) throw InputError(fmt::format("{}", fmt::join(first, "\n")));
+  }
 
-// Can have one value, which follows as JSON.
-constexpr std::pair<const char*, const char*> kFixed[] = {{"hidden_act", R"("silu")"},
-                                                          {"attention_bias", "false"},
-                                                          {"mlp_bias", "false"},
-                                                          {"attention_dropout", "0"},
-                                                          {"pretraining_tp", "1"},
-                                                          {"partial_rotary_factor", "1"},
-                                                          {"rope_interleaved", "false"},
-                                                          {"use_sliding_window", "false"},
-                                                          {"is_encoder_decoder", "false"},
-                                                          {"add_cross_attention", "false"},
-                                                          {"tie_encoder_decoder", "false"},
-                                                          {"chunk_size_feed_forward", "0"},
-                                                          {"pruned_heads", "{}"}};
-
-// Do not change what the model computes: special tokens, how to generate text, names and formats.
-constexpr const char* kNoEffect = R"(
-    bos_token_id eos_token_id sep_token_id unk_token_id decoder_start_token_id
-    forced_bos_token_id forced_eos_token_id bad_words_ids suppress_tokens begin_suppress_tokens
-    prefix tokenizer_class do_sample temperature top_k top_p typical_p max_length min_length
-    repetition_penalty length_penalty diversity_penalty no_repeat_ngram_size
-    encoder_no_repeat_ngram_size exponential_decay_length_penalty early_stopping num_beams
-    num_beam_groups num_return_sequences remove_invalid_values use_cache return_dict
-    return_dict_in_generate output_attentions output_hidden_states output_scores dtype
-    torch_dtype transformers_version transformers.js_config _name_or_path _model_name_or_path
-    _commit_hash _attn_implementation _attn_implementation_autoset unsloth_fixed unsloth_version
-    is_decoder is_llama_config torchscript tf_legacy_loss use_bfloat16 id2label label2id
-    num_labels problem_type finetuning_task task_specific_params)";
-
-// Known to change it, with the reason and the remedy.
-constexpr std::pair<const char*, const char*> kRefused[] = {
-    {"quantization_config",
-     "the weights are quantized; use the model's float32, bfloat16 or float16 weights"},
-    {"compression_config",
-     "the weights are compressed; use the model's float32, bfloat16 or float16 weights"},
-    {"auto_map", "the model has Python code of its own; use one without"}};
+ private:
+  std::vector<std::string> found_;
+};
 
 // A JSON object of a config.json being read: every complaint names file and key.
 class Fields {
@@ -126,40 +105,43 @@ class Fields {
 
   /// A key that is not known goes to `unknown`; if that is null, it is refused.
   template <class IsKnown>
-  void refuse_others(IsKnown&& is_known, std::vector<std::string>* unknown = nullptr) const {
+  void refuse_others(IsKnown&& is_known, Problems& problems,
+                     std::vector<std::string>* unknown = nullptr) const {
     for (const auto& [key, value] : object_.items()) {
       if (value.is_null() || is_known(key)) continue;
-      for (const auto& [name, why] : kRefused) {
-        if (name == key) refuse(key, fmt::format("is not supported: {}", why));
-      }
-      if (unknown != nullptr) {
+      if (unknown != nullptr && use_of(key) != HfKey::Use::refused) {
         unknown->push_back(key);
-        continue;
+      } else {
+        problems.collect([&, &key = key] { refuse_unknown(key); });
       }
-      refuse_value(key,
-                   "a key that is not known here; if it does not change what the model computes, "
-                   "remove it from the file, otherwise use another model");
     }
   }
 
   const std::string& file() const { return file_; }
 
  private:
+  [[noreturn]] void refuse_unknown(const std::string& key) const {
+    for (const HfKey& each : hf_keys()) {
+      const bool is_it = each.name == key && each.use == HfKey::Use::refused;
+      if (is_it) refuse(key, fmt::format("is not supported: {}", each.detail));
+    }
+    refuse_value(key,
+                 "a key that is not known here; if it does not change what the model computes, "
+                 "remove it from the file, otherwise use another model");
+  }
+
   std::string file_;
   std::string prefix_;  // "rope_parameters."
   json object_;
 };
 
-std::vector<std::string> words_of(const char* list) {
-  std::istringstream words(list);
-  using Words = std::istream_iterator<std::string>;
-  return {Words(words), Words()};
-}
-
-bool is_known(const std::string& key) {
-  return std::ranges::any_of(hf_keys(), [&](const HfKey& each) {
-    return each.name == key && each.use != HfKey::Use::refused;
-  });
+std::vector<std::string> keys_without_effect(const Fields& file) {
+  std::vector<std::string> keys;
+  for (const HfKey& each : hf_keys()) {
+    const bool is_one = each.use == HfKey::Use::no_effect;
+    if (is_one && file.find(each.name.c_str()) != nullptr) keys.push_back(each.name);
+  }
+  return keys;
 }
 
 /// @return whether it is a Mistral: a Llama with a sliding window
@@ -186,6 +168,25 @@ void limit_to_window(const Fields& file, nn::TransformerConfig& config, HfNotes*
   if (notes == nullptr) return;
   notes->others.push_back(
       fmt::format("sliding_window: is {}: sequences are at most that long here", *window));
+}
+
+// transformers makes an Embedding(padding_idx), which counts a negative one from the end.
+std::int64_t read_padding(const Fields& file, std::int64_t vocabulary, HfNotes* notes) {
+  const auto token = file.optional<std::int64_t>("pad_token_id");
+  if (!token || *token >= 0) return token.value_or(-1);
+  if (*token < -vocabulary) {
+    file.refuse_value("pad_token_id",
+                      fmt::format("which counts from the end of {} tokens; set it to null if "
+                                  "there is no padding",
+                                  vocabulary));
+  }
+  if (notes != nullptr) {
+    notes->others.push_back(fmt::format(
+        "pad_token_id: is {}, which counts from the end, as in PyTorch's Embedding: token {} is "
+        "padding; set it to null if there is none",
+        *token, vocabulary + *token));
+  }
+  return vocabulary + *token;
 }
 
 bool is_llama3(const Fields& section) {
@@ -234,12 +235,15 @@ void read_rope(const Fields& top, nn::TransformerConfig& config) {
     const Fields section = top.section(key);
     const bool scales = is_llama3(section);
     section.only("partial_rotary_factor", 1);
-    section.refuse_others([&](std::string_view name) {
+    const auto is_of_rope = [&](std::string_view name) {
       constexpr std::string_view kOfLlama3[] = {"factor", "low_freq_factor", "high_freq_factor",
                                                 "original_max_position_embeddings"};
       return name == "rope_type" || name == "type" || name == "partial_rotary_factor" ||
              name == "rope_theta" || (scales && std::ranges::count(kOfLlama3, name) > 0);
-    });
+    };
+    Problems problems;
+    section.refuse_others(is_of_rope, problems);
+    problems.check();
     const RopeScaling here = scales ? read_llama3(section) : RopeScaling();
     if (scaling && *scaling != here)
       top.refuse_value(key, "but \"rope_scaling\" says otherwise; remove the wrong one");
@@ -266,19 +270,6 @@ nlohmann::ordered_json write_rope_scaling(const RopeScaling& scaling) {
 }
 
 }  // namespace
-
-const std::vector<HfKey>& hf_keys() {
-  static const std::vector<HfKey> all = [] {
-    using Use = HfKey::Use;
-    std::vector<HfKey> keys;
-    for (const std::string& name : words_of(kRead)) keys.push_back({Use::read, name});
-    for (const auto& [name, value] : kFixed) keys.push_back({Use::fixed, name, value});
-    for (const std::string& name : words_of(kNoEffect)) keys.push_back({Use::no_effect, name});
-    for (const auto& [name, why] : kRefused) keys.push_back({Use::refused, name, why});
-    return keys;
-  }();
-  return all;
-}
 
 std::string to_hf_config(const nn::TransformerConfig& config, const HfExport& how) {
   nlohmann::ordered_json out;
@@ -315,41 +306,60 @@ std::string to_hf_config(const nn::TransformerConfig& config, const HfExport& ho
 nn::TransformerConfig read_hf_config(const std::filesystem::path& path, HfNotes* notes) {
   const Fields file(path.string(), "", read_json_object(path));
   const bool is_mistral = read_architecture(file);
-  for (const auto& [key, value] : kFixed) file.only(key, json::parse(value));
+  Problems problems;
+  for (const HfKey& each : hf_keys()) {
+    if (each.use != HfKey::Use::fixed) continue;
+    problems.collect([&] { file.only(each.name.c_str(), json::parse(each.detail)); });
+  }
   const auto has_meaning = [&](const std::string& key) {
-    return is_known(key) && (is_mistral || key != "sliding_window");
+    const std::optional<HfKey::Use> use = use_of(key);
+    return use && use != HfKey::Use::refused && (is_mistral || key != "sliding_window");
   };
-  file.refuse_others(has_meaning, notes == nullptr ? nullptr : &notes->unknown);
-  if (file.find("model_type") == nullptr && file.find("architectures") == nullptr) {
+  file.refuse_others(has_meaning, problems, notes == nullptr ? nullptr : &notes->unknown);
+  problems.collect([&] {
+    if (file.find("model_type") != nullptr || file.find("architectures") != nullptr) return;
     throw InputError(
         fmt::format("{}: has neither \"model_type\" nor \"architectures\", so it is not known to "
                     "be a Llama; add \"model_type\": \"llama\" if it is one",
                     file.file()));
-  }
+  });
+  if (notes != nullptr) notes->no_effect = keys_without_effect(file);
   nn::TransformerConfig config;
-  config.vocab_size = file.required<std::int64_t>("vocab_size");
-  config.hidden_size = file.required<std::int64_t>("hidden_size");
-  config.intermediate_size = file.required<std::int64_t>("intermediate_size");
-  config.num_hidden_layers = file.required<std::int64_t>("num_hidden_layers");
-  config.num_attention_heads = file.required<int>("num_attention_heads");
-  // What is left out of a Mistral stands for other values than in a Llama.
-  const std::optional<int> kv_heads = is_mistral ? file.required<int>("num_key_value_heads")
-                                                 : file.optional<int>("num_key_value_heads");
-  if (kv_heads == 0) file.refuse_value("num_key_value_heads", "which must be positive");
-  config.num_key_value_heads = kv_heads == config.num_attention_heads ? 0 : kv_heads.value_or(0);
-  config.max_position_embeddings =
-      is_mistral ? file.required<std::int64_t>("max_position_embeddings")
-                 : file.optional<std::int64_t>("max_position_embeddings").value_or(2048);
-  if (is_mistral) limit_to_window(file, config, notes);
-  config.rms_norm_eps = file.optional<double>("rms_norm_eps").value_or(1e-6);
-  read_rope(file, config);
-  config.tie_word_embeddings = file.optional<bool>("tie_word_embeddings").value_or(false);
-  config.initializer_range = file.optional<double>("initializer_range").value_or(0.02);
-  config.pad_token_id =
-      std::max<std::int64_t>(-1, file.optional<std::int64_t>("pad_token_id").value_or(-1));
-  const auto head_dim = file.optional<std::int64_t>("head_dim");
-  if (head_dim == 0) file.refuse_value("head_dim", "which must be positive");
-  config.explicit_head_dim = head_dim.value_or(0);
+  const auto need = [&]<class T>(const char* key, T& to) {
+    problems.collect([&] { to = file.required<T>(key); });
+  };
+  const auto take = [&]<class T>(const char* key, T& to, T fallback) {
+    problems.collect([&] { to = file.optional<T>(key).value_or(fallback); });
+  };
+  need("vocab_size", config.vocab_size);
+  need("hidden_size", config.hidden_size);
+  need("intermediate_size", config.intermediate_size);
+  need("num_hidden_layers", config.num_hidden_layers);
+  need("num_attention_heads", config.num_attention_heads);
+  problems.collect([&] {
+    // What is left out of a Mistral stands for other values than in a Llama.
+    const std::optional<int> kv_heads = is_mistral ? file.required<int>("num_key_value_heads")
+                                                   : file.optional<int>("num_key_value_heads");
+    if (kv_heads == 0) file.refuse_value("num_key_value_heads", "which must be positive");
+    config.num_key_value_heads = kv_heads == config.num_attention_heads ? 0 : kv_heads.value_or(0);
+  });
+  if (is_mistral) {
+    need("max_position_embeddings", config.max_position_embeddings);
+    problems.collect([&] { limit_to_window(file, config, notes); });
+  } else {
+    take("max_position_embeddings", config.max_position_embeddings, std::int64_t{2048});
+  }
+  take("rms_norm_eps", config.rms_norm_eps, 1e-6);
+  problems.collect([&] { read_rope(file, config); });
+  take("tie_word_embeddings", config.tie_word_embeddings, false);
+  take("initializer_range", config.initializer_range, 0.02);
+  problems.collect([&] { config.pad_token_id = read_padding(file, config.vocab_size, notes); });
+  problems.collect([&] {
+    const auto head_dim = file.optional<std::int64_t>("head_dim");
+    if (head_dim == 0) file.refuse_value("head_dim", "which must be positive");
+    config.explicit_head_dim = head_dim.value_or(0);
+  });
+  problems.check();
   try {
     config.validate();
   } catch (const InputError& error) {

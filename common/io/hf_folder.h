@@ -49,8 +49,9 @@ const std::vector<HfKey>& hf_keys();
 
 /// What a reader of `config.json` passes over.
 struct HfNotes {
-  std::vector<std::string> unknown;  ///< keys that transformers ignores, too
-  std::vector<std::string> others;   ///< sentences that begin with the key
+  std::vector<std::string> no_effect;  ///< keys that change nothing of what the model computes
+  std::vector<std::string> unknown;    ///< keys that transformers ignores, too
+  std::vector<std::string> others;     ///< sentences that begin with the key
 };
 
 /// Reads `config.json` of a Llama, or of a Mistral, which is one with sequences up to its sliding

@@ -217,7 +217,7 @@ TEST_CASE("what belongs to the model is exported with it, after a resume too", "
   io::write_text_atomically(home / "source/config.json", padded.dump());
   CHECK_THAT(
       message_of<InputError>([&] { run(home / "other", from); }),
-      contains("was saved with model.pad_token_id = -1, now it is 5; set pad_token_id to null "
+      contains("was saved with model.pad_token_id = 126, now it is 5; set pad_token_id to 126 "
                "in its config.json"));
   io::write_text_atomically(home / "source/config.json", before);
   // Without model.from it is another training, and without its folder none.

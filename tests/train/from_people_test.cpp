@@ -65,4 +65,64 @@ TEST_CASE("a key that transformers does not know is passed over with a remark", 
              contains("unknown key \"rms_norm_epss\"; did you mean rms_norm_eps?"));
 }
 
+TEST_CASE("one note lists the keys of a config.json without effect", "[train][hf]") {
+  const TemporaryFolder folder;
+  write_config(folder.path(),
+               {{"bos_token_id", 1}, {"transformers_version", "4.28.1"}, {"_name_or_path", "a/b"}});
+  const config::TrainConfig config =
+      config::load_config(std::nullopt, {"--model.from=" + folder.path().string()});
+  REQUIRE(config.remarks.size() == 1);
+  CHECK(config.remarks[0] == (folder / "config.json").string() +
+                                 ": without effect on what the model computes: bos_token_id, "
+                                 "use_cache, torch_dtype, transformers_version, _name_or_path");
+}
+
+TEST_CASE("all problems of a config.json are told at once", "[train][hf]") {
+  const TemporaryFolder folder;
+  write_config(folder.path(), {{"rms_norm_epss", 1e-5},
+                               {"quantization_config", {{"bits", 4}}},
+                               {"hidden_act", "gelu"},
+                               {"rope_scaling", {{"type", "linear"}, {"factor", 2}}},
+                               {"vocab_size", nullptr}});
+  const std::string message = complaint(folder.path());
+  const std::string begin = (folder / "config.json").string() + ": ";
+  CHECK_THAT(message, contains("model.from: " + begin + "\"hidden_act\" is \"gelu\", but only"));
+  for (const char* problem :
+       {"\"quantization_config\" is not supported: the weights are quantized",
+        "lacks \"vocab_size\"", "\"rope_scaling.type\" is \"linear\", but only",
+        "unknown key \"rms_norm_epss\"; did you mean rms_norm_eps?"}) {
+    CHECK_THAT(message, contains("\n" + begin + problem));
+  }
+}
+
+TEST_CASE("an explanation says what becomes of each key of a config.json", "[train][hf]") {
+  const TemporaryFolder folder;
+  write_config(folder.path(), {{"pad_token_id", -1}, {"internal_version", "7b"}});
+  const auto row = [](const config::Explanation& made, const std::string& key) {
+    const std::size_t begin = made.text.find("\n" + key + " ") + 1;
+    return made.text.substr(begin, made.text.find('\n', begin) - begin);
+  };
+  for (const bool is_modeled : {false, true}) {
+    const config::Explanation made =
+        config::explain(folder / "config.json", {}, {.is_modeled = is_modeled});
+    CHECK(made.problems.empty());
+    CHECK_THAT(row(made, "hidden_size"),
+               contains("16") && contains("read") && contains("model.hidden_size = 16"));
+    CHECK_THAT(row(made, "architectures"), contains("read") && contains("what the model is"));
+    CHECK_THAT(row(made, "pad_token_id"), contains("-1") && contains("model.pad_token_id = 30"));
+    CHECK_THAT(row(made, "hidden_act"), contains("equal") && contains("what is done anyway"));
+    CHECK_THAT(row(made, "bos_token_id"), contains("null") && contains("equal"));
+    CHECK_THAT(row(made, "use_cache"), contains("noted") && contains("changes nothing"));
+    CHECK_THAT(row(made, "internal_version"), contains("noted") && contains("passed over"));
+  }
+  write_config(folder.path(),
+               {{"rope_scaling", {{"type", "linear"}}}, {"mlp_bias", true}, {"rms_norm_epss", 1}});
+  const config::Explanation wrong =
+      config::explain(folder / "config.json", {}, {.is_modeled = true});
+  CHECK_THAT(wrong.problems, contains("\"mlp_bias\" is true"));
+  CHECK_THAT(row(wrong, "mlp_bias"), contains("refused") && contains("\"mlp_bias\" is true"));
+  CHECK_THAT(row(wrong, "rope_scaling"), contains("refused") && contains("only \"default\""));
+  CHECK_THAT(row(wrong, "rms_norm_epss"), contains("unknown") && contains("did you mean"));
+}
+
 }  // namespace fsdp::train::from_people_test

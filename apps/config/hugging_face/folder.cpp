@@ -3,11 +3,17 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "config/hugging_face/rows.h"
+#include "io/file_io.h"
+#include "io/json_file.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <climits>
 #include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <system_error>
 
 namespace fsdp::config::hugging_face {
@@ -19,18 +25,57 @@ namespace fs = std::filesystem;
   throw InputError(fmt::format("{}: {}", printable(from.string(), PATH_MAX), why));
 }
 
-std::string remark_on(const fs::path& file, const std::string& key) {
-  if (const std::string meant = foreign::meant_by(rows(), key); !meant.empty()) {
-    throw InputError(fmt::format("{}: unknown key \"{}\"; did you mean {}? If not, remove it",
-                                 file.string(), printable(key), meant));
+constexpr const char* kPassedOver = "is passed over, as by transformers, which does not know it";
+
+// What the table says of a key, whose value nobody has looked at yet.
+foreign::Account account_of(const fs::path& file, const std::string& key,
+                            const nlohmann::ordered_json& value) {
+  foreign::Account account{.path = key, .place = file.string(), .value = printable(value.dump())};
+  const foreign::Row* row = foreign::find(rows(), key);
+  account.decision = row == nullptr ? foreign::Decision::noted : row->decision();
+  account.why = row == nullptr ? kPassedOver : row->why;
+  if (value.is_null()) {
+    account.decision = foreign::Decision::equal;
+  } else if (account.decision == foreign::Decision::read) {
+    account.keys = {"model." + key};
+    account.why = "it says what the model is";
   }
-  return fmt::format("{}: {}: is passed over, as by transformers, which does not know it",
-                     file.string(), printable(key));
+  return account;
+}
+
+std::vector<foreign::Account> accounts_of(const fs::path& file) {
+  std::vector<foreign::Account> accounts;
+  try {
+    const auto no_lines = [](const std::vector<std::string>&, int) {};
+    const auto object = io::parse_ordered_json(io::read_text(file), no_lines);
+    for (const auto& [key, value] : object.items()) {
+      accounts.push_back(account_of(file, key, value));
+    }
+  } catch (const io::JsonError&) {
+    accounts.clear();  // reading the model says what is wrong
+  }
+  return accounts;
+}
+
+// A line about a problem begins with the key that is refused.
+void blame(std::vector<foreign::Account>& accounts, const std::string& problems) {
+  std::istringstream lines(problems);
+  for (std::string line; std::getline(lines, line);) {
+    if (accounts.empty() || !line.starts_with(accounts[0].place + ": ")) continue;
+    for (foreign::Account& each : accounts) {
+      const std::string key = printable(each.path), why = line.substr(each.place.size() + 2);
+      const bool is_unknown = why.starts_with(fmt::format("unknown key \"{}\"", key));
+      const bool is_inside = why.starts_with(fmt::format("\"{}.", key));  // of rope_scaling
+      if (!is_unknown && !is_inside && !why.starts_with(fmt::format("\"{}\"", key))) continue;
+      each.decision = is_unknown ? foreign::Decision::unknown : foreign::Decision::refused;
+      each.why = why;
+    }
+  }
 }
 
 }  // namespace
 
-Folder read_folder(const std::string& from, bool is_modeled) {
+Folder read_folder(const std::string& from, bool is_modeled, foreign::Report& report) {
   const fs::path folder = from;
   std::error_code ignored;
   const bool is_file = fs::is_regular_file(folder, ignored);
@@ -43,12 +88,33 @@ Folder read_folder(const std::string& from, bool is_modeled) {
   }
   Folder read;
   io::HfNotes notes;
-  read.model = io::read_hf_config(file, &notes);
-  if (!is_modeled) read.extras = io::find_hf_extras(folder);
+  std::string problems;
+  try {
+    read.model = io::read_hf_config(file, &notes);
+    if (!is_modeled) read.extras = io::find_hf_extras(folder);
+  } catch (const InputError& error) {
+    problems = error.what();
+  }
+  if (!notes.no_effect.empty()) {
+    read.remarks.push_back(fmt::format("{}: without effect on what the model computes: {}",
+                                       file.string(), fmt::join(notes.no_effect, ", ")));
+  }
   for (const std::string& note : notes.others) {
     read.remarks.push_back(fmt::format("{}: {}", file.string(), note));
   }
-  for (const std::string& key : notes.unknown) read.remarks.push_back(remark_on(file, key));
+  for (const std::string& key : notes.unknown) {
+    const std::string meant = foreign::meant_by(rows(), key);
+    if (meant.empty()) {
+      read.remarks.push_back(fmt::format("{}: {}: {}", file.string(), printable(key), kPassedOver));
+      continue;
+    }
+    problems += fmt::format("{}{}: unknown key \"{}\"; did you mean {}? If not, remove it",
+                            problems.empty() ? "" : "\n", file.string(), printable(key), meant);
+  }
+  std::vector<foreign::Account> accounts = accounts_of(file);
+  blame(accounts, problems);
+  std::ranges::move(accounts, std::back_inserter(report.accounts));
+  if (!problems.empty()) throw InputError(problems);
   return read;
 }
 

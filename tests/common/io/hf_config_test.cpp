@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdp::io {
@@ -249,13 +250,22 @@ TEST_CASE("a Mistral is a Llama with sequences up to its window", "[hf]") {
 
 TEST_CASE("old spellings of a Llama are read, and unknown keys are told", "[hf]") {
   json config = json::parse(to_hf_config(nn::TransformerConfig::nano()));
-  config.update({{"architectures", {"LLaMAForCausalLM"}}, {"max_sequence_length", 1024}});
+  config.update({{"architectures", {"LLaMAForCausalLM"}},
+                 {"max_sequence_length", 1024},
+                 {"pad_token_id", -1},
+                 {"bos_token_id", 0}});
   const TemporaryFolder folder;
   std::ofstream(folder / "config.json") << config.dump();
   HfNotes notes;
-  CHECK(to_hf_config(read_hf_config(folder / "config.json", &notes)) ==
-        to_hf_config(nn::TransformerConfig::nano()));
+  nn::TransformerConfig read = read_hf_config(folder / "config.json", &notes);
+  CHECK(std::exchange(read.pad_token_id, -1) == 30);
+  CHECK(to_hf_config(read) == to_hf_config(nn::TransformerConfig::nano()));
   CHECK(notes.unknown == std::vector<std::string>{"max_sequence_length"});
+  CHECK(notes.no_effect == std::vector<std::string>{"bos_token_id", "use_cache", "torch_dtype"});
+  REQUIRE(notes.others.size() == 1);
+  CHECK(
+      notes.others[0].starts_with("pad_token_id: is -1, which counts from the end, as in "
+                                  "PyTorch's Embedding: token 30 is padding"));
 }
 
 TEST_CASE("a message shows little of what was read, and nothing raw", "[hf]") {
@@ -298,7 +308,11 @@ TEST_CASE("the padding token is read, written and must be in the vocabulary", "[
   const nn::TransformerConfig read = read_with({{"pad_token_id", 30}});
   CHECK(read.pad_token_id == 30);
   CHECK(read_text_as_config(to_hf_config(read)).pad_token_id == 30);
+  // As torch.nn.Embedding(31, 16, padding_idx=-1) counts, which transformers makes.
+  CHECK(read_with({{"pad_token_id", -1}}).pad_token_id == 30);
+  CHECK(read_with({{"pad_token_id", -31}}).pad_token_id == 0);
   check_refused({{{{"pad_token_id", 31}}, {"model.pad_token_id", "below 31", "is 31"}},
+                 {{{"pad_token_id", -32}}, {"\"pad_token_id\" is -32", "the end of 31 tokens"}},
                  {{{"pad_token_id", "x"}}, {"\"pad_token_id\" is \"x\"", "a whole number"}}});
 }
 
