@@ -16,8 +16,8 @@ struct Explanation {
   std::string problems;  ///< what is refused, one problem per line; empty: nothing
 };
 
-/// Of a TOML file, ours or torchtitan's, or (if its name ends in .json) of a model's config.json or a
-/// DeepSpeed configuration, beside the words of a command line.
+/// Of a TOML file, ours or torchtitan's, or, if its name ends in .json, of a model's config.json or
+/// a DeepSpeed configuration, beside the words of a command line.
 Explanation explain(const std::filesystem::path& file, std::vector<std::string> words,
                     ConfigUse use);
 
