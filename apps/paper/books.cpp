@@ -34,9 +34,10 @@ void Books::open_clock(const CostModel& machine, const KernelTimes& kernels) {
   ranks_per_box_ = machine.ranks_per_box;
 }
 
-void Books::hold_own(int rank, MemoryKind kind, std::int64_t nbytes) {
-  if (RankPeaks* ranks = device_.ranks(); ranks != nullptr) return ranks->add_own(rank, nbytes);
-  if (rank == rank_) hold(kind, nbytes);
+void Books::hold_own(int rank, MemoryKind kind, std::int64_t nbytes, MemorySpace space) {
+  RankPeaks* ranks = space == MemorySpace::device ? device_.ranks() : nullptr;
+  if (ranks != nullptr) return ranks->add_own(rank, nbytes);
+  if (rank == rank_) hold(kind, nbytes, space);
 }
 
 // --------------------------------------------------------------------------------------- the clock

@@ -49,8 +49,9 @@ class Books {
   void walk(const Stretch& stretch) {
     if (has_bytes_) device_.walk(stretch);
   }
-  /// Only this rank holds them, or lets them go.
-  void hold_own(int rank, MemoryKind kind, std::int64_t nbytes);
+  /// Only this rank holds them, or lets them go. All ranks are counted on the device alone.
+  void hold_own(int rank, MemoryKind kind, std::int64_t nbytes,
+                MemorySpace space = MemorySpace::device);
   bool counts_all_ranks() const { return device_.ranks() != nullptr; }
   /// Of the memory that is asked for.
   Ledger& reported() { return in(reported_); }

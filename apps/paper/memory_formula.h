@@ -108,6 +108,12 @@ struct StepMemory {
 /// only on its owner. Gradients that are compressed travel as a copy of 2 bytes per element, in
 /// place of what is summed. W = 1 is not special: the shard is a second copy there.
 ///
+/// With ZeRO, offload moves OPTIMIZER and masters of what the rank owns to the host, in float32
+/// too: the device keeps p·N then. ZeRO-2's UNSHARDED_GRAD of what it owns follows when it becomes
+/// a mean; with grads, when it has been reduced: g per element of one bucket remain on the device
+/// until the rank's next bucket follows. ZeRO-1 has 4 per element of what it owns on the host
+/// beside the whole means. The two buffers of the broadcast are TEMP of the owner's host too.
+///
 /// What is frozen (Recipe::frozen) has no gradient, no state, and keeps less on the tape:
 /// segments.h. With LoRA it has no master either: p·Σ n of it, and without
 /// offload no copy in ALL_GATHER.

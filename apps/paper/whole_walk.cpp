@@ -8,22 +8,6 @@ namespace fsdp::paper {
 
 namespace {
 
-constexpr MemoryKind kKind = MemoryKind::unsharded_grad;
-
-DType read_dtype(const optim::Recipe& recipe) {
-  return recipe.precision.param_dtype_for(DType::float32);
-}
-
-/// The dtype in which the owner's slices are broadcast.
-DType broadcast_dtype(const optim::Recipe& recipe) {
-  return recipe.zero.broadcast_fp16 ? DType::float16 : read_dtype(recipe);
-}
-
-/// One that is broadcast as it lies in its parameter needs no buffer.
-bool is_in_place(const OwnedSlices& slices, const optim::Recipe& recipe) {
-  return slices.size() == 1 && broadcast_dtype(recipe) == read_dtype(recipe);
-}
-
 OwnedSlices divide(const std::vector<std::int64_t>& numels, const optim::Recipe& recipe) {
   return parallel::divide(recipe.zero.partition, numels, recipe.ranks);
 }
@@ -53,9 +37,10 @@ WholeWalk::WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& o
   if (has_owners()) {
     owned_ = owned_slices(parts, options);
     broadcasts_ =
-        parallel::travel_groups(owned_, std::vector<DType>(parts.size(), broadcast_dtype(recipe_)),
+        parallel::travel_groups(owned_, std::vector<DType>(parts.size(), broadcast_dtype()),
                                 options.recipe.zero.broadcast_buffer_bytes);
   }
+  if (offloads_sums()) copied_.resize(static_cast<std::size_t>(recipe_.ranks));
   make_buckets();
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     for (const parallel::OwnedSlice& slice : buckets_[i].slices) {
@@ -97,10 +82,11 @@ void WholeWalk::make_buckets() {
 
 void WholeWalk::hold_parameters(const ModelShape& shape) {
   constexpr MemoryKind kParams = MemoryKind::unsharded_param;
-  const std::int64_t copies = formats_.casts_params ? formats_.param : 0;
+  const std::int64_t copies = formats_.casts_params || divides_masters() ? formats_.param : 0;
   books_.hold(kParams, copies * shape.whole + formats_.param * shape.whole_without_master);
   if (!divides_masters()) return books_.hold(kParams, kFloatBytes * shape.whole);
   hold_owned(owned_, kParams, kFloatBytes);
+  if (!formats_.casts_params) return;  // what is frozen is stepped nowhere
   hold_owned(divide(shape.whole_frozen, recipe_), kParams, kFloatBytes);
 }
 
@@ -135,7 +121,7 @@ void WholeWalk::complete(std::size_t segment, std::string_view operation, int m)
     for (const std::size_t index : buckets_of_part_[part]) {
       Bucket& bucket = buckets_[index];
       --bucket.missing;
-      if (!is_packed(bucket) || !recipe_.zero.contiguous_gradients) continue;
+      if (!is_copied(bucket) || !recipe_.zero.contiguous_gradients) continue;
       for (const parallel::OwnedSlice& slice : bucket.slices) {
         if (slice.parameter == part) pack(slice, bucket);
       }
@@ -156,7 +142,7 @@ void WholeWalk::pack(const parallel::OwnedSlice& slice, Bucket& bucket) {
 // the last micro-step of a reduction it goes on its way, as another copy if it is compressed.
 void WholeWalk::close(Bucket& bucket, int m) {
   const std::int64_t nbytes = formats_.sum * bucket.numel;
-  if (is_packed(bucket)) {
+  if (is_copied(bucket)) {
     for (const parallel::OwnedSlice& slice : bucket.slices) {
       if (!recipe_.zero.contiguous_gradients) pack(slice, bucket);
     }
@@ -201,14 +187,40 @@ void WholeWalk::finish(Bucket& bucket, int m) {
 // ZeRO-2: the same, on its owner; the others free it.
 void WholeWalk::finish_in_flight(int m) {
   if (in_flight_ == nullptr) return;
-  const Bucket& bucket = *std::exchange(in_flight_, nullptr);
+  Bucket& bucket = *std::exchange(in_flight_, nullptr);
   const std::int64_t nbytes = formats_.sum * bucket.numel;
   const int additions = additions_of_push(leaf_of(m));
   books_.wait(TimePart::reductions, bucket.end);
   if (formats_.compresses) hold_sum(bucket, nbytes);
   books_.drop(kKind, formats_.wire * bucket.numel);
+  if (offloads_sums()) return start_copy(bucket, m);
   hold_sum(bucket, nbytes * (1 - additions) - (formats_.compresses ? nbytes : 0));
   if (is_mine(bucket)) books_.add(bucket.numel, additions);
+}
+
+// The owner keeps what was reduced until its next bucket has been. A bucket that is not before this
+// one was reduced in the micro-step (under no_sync: the reduction) before.
+void WholeWalk::start_copy(Bucket& bucket, int m) {
+  const std::int64_t nbytes = formats_.sum * bucket.numel;
+  if (!formats_.compresses) hold_sum(bucket, nbytes);
+  Bucket*& copied = copied_[static_cast<std::size_t>(bucket.owner())];
+  finish_copy(bucket.owner(), leaf_of(m) - (copied < &bucket ? 0 : 1));
+  copied = &bucket;
+  hold_sum(bucket, nbytes, MemorySpace::host);
+  if (is_mine(bucket)) bucket.end = books_.start_copy(nbytes);
+}
+
+// What was copied becomes leaf number `leaf` of the sums on the host.
+void WholeWalk::finish_copy(int owner, int leaf) {
+  const Bucket* bucket = std::exchange(copied_[static_cast<std::size_t>(owner)], nullptr);
+  if (bucket == nullptr) return;
+  const std::int64_t nbytes = formats_.sum * bucket->numel;
+  const int additions = additions_of_push(leaf);
+  hold_sum(*bucket, -nbytes);
+  hold_sum(*bucket, -nbytes * additions, MemorySpace::host);
+  if (!is_mine(*bucket)) return;
+  books_.wait(TimePart::copies, bucket->end);
+  books_.add(bucket->numel, additions, MemorySpace::host);
 }
 
 void WholeWalk::end_micro_step(int m) {
@@ -217,120 +229,6 @@ void WholeWalk::end_micro_step(int m) {
     if (is_single()) close(bucket, m);
     if (reduces(m)) finish(bucket, m);
   }
-}
-
-// ---------------------------------------------------------------------------------------- the step
-
-void WholeWalk::divide_mean(std::int64_t numel) {
-  if (formats_.widens_sums) books_.cast(TimePart::gradients, numel, formats_.sum, kFloatBytes);
-  if (recipe_.ranks * recipe_.micro_steps != 1) books_.scale(numel);
-}
-
-void WholeWalk::hold_sum(const Bucket& bucket, std::int64_t nbytes) {
-  if (is_zero2()) return books_.hold_own(bucket.owner(), kKind, nbytes);
-  books_.hold(kKind, nbytes);
-}
-
-void WholeWalk::finish_gradients() {
-  const int leaves = leaf_of(recipe_.micro_steps - 1) + 1;
-  for (const Bucket& bucket : buckets_) {
-    const std::int64_t nbytes = formats_.sum * bucket.numel;
-    hold_sum(bucket, -nbytes * additions_of_fold(leaves));
-    if (formats_.widens_sums) {
-      hold_sum(bucket, kFloatBytes * bucket.numel);
-      hold_sum(bucket, -nbytes);
-    }
-    if (!is_mine(bucket)) continue;
-    books_.add(bucket.numel, additions_of_fold(leaves));
-    if (!is_zero2()) {
-      divide_mean(bucket.numel);
-      continue;
-    }
-    for (const parallel::OwnedSlice& slice : bucket.slices) divide_mean(slice.numel);
-  }
-}
-
-// DDP's ranks hold the same, and each counts every W-th parameter.
-void WholeWalk::add_squares() {
-  if (has_owners()) {
-    for (const parallel::OwnedSlice& slice : owned_) {
-      if (slice.owner == options_.rank) books_.square(slice.numel);
-    }
-    return;
-  }
-  const auto stride = static_cast<std::size_t>(recipe_.ranks);
-  for (auto i = static_cast<std::size_t>(options_.rank); i < parts_.size(); i += stride) {
-    books_.square(parts_[i].numel);
-  }
-}
-
-void WholeWalk::update(bool is_first) {
-  if (is_first) hold_state(kFloatBytes * recipe_.optimizer.states());
-  if (has_owners()) {
-    for (const parallel::OwnedSlice& slice : owned_) {
-      if (slice.owner == options_.rank) books_.update(slice.numel, is_first);
-    }
-    return;
-  }
-  for (const WholePart& part : parts_) books_.update(part.numel, is_first);
-}
-
-void WholeWalk::hold_state(std::int64_t nbytes) {
-  if (has_owners()) return hold_owned(owned_, MemoryKind::optimizer, nbytes);
-  for (const WholePart& part : parts_) books_.hold(MemoryKind::optimizer, nbytes * part.numel);
-}
-
-void WholeWalk::hold_owned(const OwnedSlices& slices, MemoryKind kind, std::int64_t nbytes) {
-  std::vector<std::int64_t> loads(static_cast<std::size_t>(recipe_.ranks));
-  for (const parallel::OwnedSlice& slice : slices) {
-    loads[static_cast<std::size_t>(slice.owner)] += slice.numel;
-  }
-  for (int rank = 0; rank < recipe_.ranks; ++rank) {
-    books_.hold_own(rank, kind, nbytes * loads[static_cast<std::size_t>(rank)]);
-  }
-}
-
-void WholeWalk::broadcast() {
-  const auto element = static_cast<std::int64_t>(size_of(broadcast_dtype(recipe_)));
-  const auto cast = [&](const OwnedSlices& slices, std::int64_t from, std::int64_t to) {
-    for (const parallel::OwnedSlice& slice : slices) {
-      books_.cast(TimePart::optimizer, slice.numel, from, to);
-    }
-  };
-  const auto buffer_of = [&](const OwnedSlices& slices) {
-    return is_in_place(slices, recipe_) ? 0 : element * numel_of(slices);
-  };
-  const OwnedSlices* before = nullptr;
-  std::int64_t end_before = 0;
-  const auto finish = [&] {
-    if (before == nullptr) return;
-    books_.wait(TimePart::updates, end_before);
-    const bool is_mine = before->front().owner == options_.rank;
-    const bool is_rounded = is_mine && recipe_.zero.broadcast_fp16;
-    if (is_rounded && divides_masters()) cast(*before, element, kFloatBytes);
-    if (!is_in_place(*before, recipe_) && (!is_mine || is_rounded || divides_masters())) {
-      cast(*before, element, formats_.param);
-    }
-    books_.drop(MemoryKind::temp, buffer_of(*before));
-  };
-  const GroupShape world = books_.group_of(0, recipe_.ranks, 1);
-  for (const OwnedSlices& slices : broadcasts_) {
-    books_.hold(MemoryKind::temp, buffer_of(slices));
-    const bool is_mine = slices.front().owner == options_.rank;
-    if (is_mine && (divides_masters() || !is_in_place(slices, recipe_))) {
-      cast(slices, kFloatBytes, element);
-    }
-    const std::int64_t end = books_.start(&WireBytes::broadcasts, CollectiveOp::broadcast,
-                                          numel_of(slices), element, world);
-    finish();
-    before = &slices;
-    end_before = end;
-  }
-  finish();
-}
-
-void WholeWalk::zero_grad() {
-  for (const Bucket& bucket : buckets_) hold_sum(bucket, -kFloatBytes * bucket.numel);
 }
 
 }  // namespace fsdp::paper

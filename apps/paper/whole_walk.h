@@ -25,7 +25,7 @@ OwnedSlices owned_slices(const std::vector<WholePart>& parts, const MemoryOption
 /// What becomes of these gradients, as in parallel/: a single process sums them one by one at the
 /// end of a micro-step, DDP and ZeRO-1 in buckets that are all-reduced when they are complete, and
 /// ZeRO-2 reduces each bucket to its owner. With ZeRO, a rank steps what it owns and broadcasts
-/// it.
+/// it. If that is offloaded, it steps on the host.
 class WholeWalk {
  public:
   WholeWalk(const std::vector<WholePart>& parts, const MemoryOptions& options,
@@ -55,11 +55,12 @@ class WholeWalk {
 
  private:
   /// Gradients that travel together; of a single process, the gradient of one parameter.
+  static constexpr MemoryKind kKind = MemoryKind::unsharded_grad;
   struct Bucket {
     std::int64_t numel = 0;
     OwnedSlices slices;
     std::size_t missing = 0;  // slices whose gradient is not there yet
-    std::int64_t end = 0;     // of its reduction
+    std::int64_t end = 0;     // of its reduction, and then of its copy to the host
     bool is_direct = false;   // ZeRO-2: the gradient of its only parameter travels itself
     bool is_held = false;     // ZeRO-2: its buffer is allocated
     int owner() const { return slices.front().owner; }
@@ -68,22 +69,50 @@ class WholeWalk {
   void close(Bucket& bucket, int m);
   void finish(Bucket& bucket, int m);
   void finish_in_flight(int m);
+  void start_copy(Bucket& bucket, int m);
+  void finish_copy(int owner, int leaf);
   void pack(const parallel::OwnedSlice& slice, Bucket& bucket);
-  void divide_mean(std::int64_t numel);
+  void divide_mean(std::int64_t numel, MemorySpace space);
+  void copy_means();
+  /// @return when it is on the device
+  std::int64_t pack_updated(const OwnedSlices& slices);
   /// Of what the optimizer steps, `nbytes` per element.
   void hold_state(std::int64_t nbytes);
   void hold_owned(const OwnedSlices& slices, MemoryKind kind, std::int64_t nbytes);
   /// Of a bucket's sums, which with ZeRO-2 its owner alone holds.
-  void hold_sum(const Bucket& bucket, std::int64_t nbytes);
+  void hold_sum(const Bucket& bucket, std::int64_t nbytes, MemorySpace space = MemorySpace::device);
+  /// The host has a copy of a bucket's sums in place of the device.
+  void move_to_host(const Bucket& bucket);
   bool is_single() const { return recipe_.strategy == Strategy::single; }
   bool is_zero2() const { return recipe_.strategy == Strategy::zero2; }
   bool has_owners() const { return recipe_.is_zero(); }
-  bool divides_masters() const { return has_owners() && formats_.casts_params; }
+  bool is_offloaded() const { return recipe_.sharding.offload.optimizer; }
+  bool offloads_sums() const { return is_zero2() && recipe_.sharding.offload.grads; }
+  bool divides_masters() const { return has_owners() && (formats_.casts_params || is_offloaded()); }
+  /// In which the owner's slices are broadcast.
+  DType broadcast_dtype() const {
+    return recipe_.zero.broadcast_fp16 ? DType::float16 : read_dtype();
+  }
+  DType read_dtype() const { return recipe_.precision.param_dtype_for(DType::float32); }
+  /// Broadcast as it lies in its parameter, without a buffer.
+  bool is_in_place(const OwnedSlices& slices) const {
+    return slices.size() == 1 && broadcast_dtype() == read_dtype();
+  }
+  /// Broadcast as it was updated.
+  bool is_packed(const OwnedSlices& slices) const {
+    return slices.size() == 1 && broadcast_dtype() == DType::float32;
+  }
+  /// Where masters and optimizer state are.
+  MemorySpace steps() const { return is_offloaded() ? MemorySpace::host : MemorySpace::device; }
+  /// Where buckets become means. With ZeRO-1 all do, on every rank: what a rank owns is copied.
+  MemorySpace means() const { return is_zero2() ? steps() : MemorySpace::device; }
+  /// Where ZeRO-2 sums what it has reduced.
+  MemorySpace sums() const { return offloads_sums() ? MemorySpace::host : MemorySpace::device; }
   bool is_mine(const Bucket& bucket) const {
     return !is_zero2() || bucket.owner() == options_.rank;
   }
   /// Whether it is copied into a buffer that travels.
-  bool is_packed(const Bucket& bucket) const { return is_zero2() && !bucket.is_direct; }
+  bool is_copied(const Bucket& bucket) const { return is_zero2() && !bucket.is_direct; }
   /// A single process reduces nothing; it only rounds like a rank that does.
   bool sums_first() const {
     return recipe_.micro_steps_per_reduction > 1 && (!is_single() || formats_.compresses);
@@ -105,6 +134,7 @@ class WholeWalk {
   std::vector<std::size_t> unpacked_;  // by part: slices that are not in their buckets yet
   std::size_t next_ = 0;               // the first bucket not yet closed
   Bucket* in_flight_ = nullptr;        // ZeRO-2
+  std::vector<Bucket*> copied_;        // to the host of each rank, by rank; null = none
 };
 
 }  // namespace fsdp::paper

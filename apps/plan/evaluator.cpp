@@ -60,7 +60,7 @@ Outcome Evaluator::without_time(MemoryOptions options) {
   choose_rank(options);
   Outcome outcome;
   outcome.device = paper::peak_of_training(model_, options);
-  if (options.recipe.sharding.offload.params) {
+  if (options.recipe.sharding.offload.is_on()) {
     outcome.host = paper::peak_of_training(model_, options, MemorySpace::host);
   }
   outcome.options = std::move(options);

@@ -91,7 +91,8 @@ void TrainedModel::replicate(const Build& build) {
   if (recipe_.is_zero()) {
     parts = parallel::owned_parts(variables, recipe_.zero.partition, *group_);
   }
-  masters_ = optim::MasterWeights(variables, recipe_.precision, parts, make);
+  masters_ =
+      optim::MasterWeights(variables, recipe_.precision, parts, make, recipe_.sharding.offload);
   if (is_deferred) deferred.materialize(*model_, Context::current().device());  // the rest
   optimizer_ = recipe_.optimizer.make();
   model_->register_forward_pre_hook([this](nn::Module&) {

@@ -5,6 +5,7 @@
 
 #include "autograd/variable.h"
 #include "optim/mixed_precision.h"
+#include "optim/offload.h"
 #include "tensor/tensor.h"
 
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace fsdp::optim {
 
 /// For parameters that the model reads whole on their process. (FSDP's shards are masters
 /// themselves.) The data of every parameter becomes a copy in param_dtype; what it was is its
-/// master from then on. Without a param_dtype nothing changes.
+/// master from then on. Without a param_dtype nothing changes, unless the optimizer is offloaded:
+/// then all masters are on the host, and a trained parameter has one in any format.
 class MasterWeights {
  public:
   /// Elements of a parameter, flattened.
@@ -34,10 +36,13 @@ class MasterWeights {
   ///               updates the copies, and refresh() does not.
   /// @param make  called with each parameter in turn before its data is read. If the data is made
   ///              there, no two parameters are whole in the masters' format at once.
+  /// @param offload  where parts are, and for ZeroGradients where their gradients are summed
+  /// @throws Error if parts cannot be offloaded so, or masters are no parts
   MasterWeights(const std::vector<std::pair<std::string, Variable>>& parameters,
                 const MixedPrecision& precision, const std::vector<Part>& parts = {},
-                const Make& make = {});
+                const Make& make = {}, const Offload& offload = {});
 
+  const Offload& offload() const { return offload_; }
   bool are_in_parts() const { return are_in_parts_; }
   /// Whether the model reads a copy.
   bool has(const Variable& parameter) const { return index_.contains(parameter.id()); }
@@ -61,6 +66,7 @@ class MasterWeights {
     std::int64_t begin = 0;
   };
   MixedPrecision precision_;
+  Offload offload_;
   bool are_in_parts_ = false;
   std::vector<Master> masters_;  // in the order of the parameters
   std::unordered_map<const void*, std::size_t> index_;

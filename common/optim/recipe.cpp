@@ -30,6 +30,33 @@ void validate_ranks(const Recipe& recipe) {
                    name_of(strategy));
 }
 
+void validate_offload(const Recipe& recipe) {
+  const Offload& offload = recipe.sharding.offload;
+  const char* strategy = name_of(recipe.strategy);
+  refuse_recipe_if(offload.params && recipe.is_zero(), "parallel.offload_params",
+                   "is true, but with strategy {} each forward reads whole parameters on every "
+                   "rank; use fsdp (ZeRO-3), or parallel.offload_optimizer",
+                   strategy);
+  refuse_recipe_if(offload.params && recipe.strategy != Strategy::fsdp, "parallel.offload_params",
+                   "is true, but strategy {} has no shards to move; use fsdp", strategy);
+  refuse_recipe_if(offload.optimizer && recipe.strategy == Strategy::fsdp,
+                   "parallel.offload_optimizer",
+                   "is true, but the shards of fsdp are the optimizer's masters, and move together "
+                   "with its state; use parallel.offload_params");
+  refuse_recipe_if(offload.optimizer && !recipe.is_zero(), "parallel.offload_optimizer",
+                   "is true, but strategy {} divides no optimizer state among ranks; use zero1 or "
+                   "zero2, or fsdp with parallel.offload_params",
+                   strategy);
+  refuse_recipe_if(offload.grads && recipe.strategy == Strategy::zero1, "parallel.offload_grads",
+                   "is true, but with strategy zero1 every rank holds whole gradients, which "
+                   "backward writes; use zero2, or parallel.offload_optimizer alone");
+  refuse_recipe_if(offload.grads && !offload.is_on(), "parallel.offload_grads",
+                   "is true, but {} is false: the optimizer steps where {}, and needs their "
+                   "gradients there; set neither",
+                   recipe.is_zero() ? "parallel.offload_optimizer" : "parallel.offload_params",
+                   recipe.is_zero() ? "the masters are" : "the parameters are");
+}
+
 void validate_sharding(const Recipe& recipe) {
   const Sharding& sharding = recipe.sharding;
   const auto& [kind, group] = sharding.reshard_after_forward;
@@ -43,12 +70,6 @@ void validate_sharding(const Recipe& recipe) {
       recipe.replicas == 1 ? fmt::format("parallel.ranks {}", recipe.ranks)
                            : fmt::format("the {} ranks of a replica", shards),
       shards);
-  refuse_recipe_if(sharding.offload.grads && !sharding.offload.params, "parallel.offload_grads",
-                   "is true, but parallel.offload_params is false: the optimizer steps where the "
-                   "parameters are, and needs their gradients there; set neither");
-  refuse_recipe_if(
-      sharding.offload.params && recipe.strategy != Strategy::fsdp, "parallel.offload_params",
-      "is true, but strategy {} has no shards to move; use fsdp", name_of(recipe.strategy));
   refuse_recipe_if(
       recipe.checkpointing == Checkpointing::around && recipe.strategy != Strategy::fsdp,
       "training.activation_checkpoint",
@@ -106,6 +127,7 @@ std::optional<bool> Recipe::says_trained(const std::string& path) const {
 void Recipe::validate() const {
   validate_ranks(*this);
   validate_sharding(*this);
+  validate_offload(*this);
   refuse_recipe_if(micro_steps < 1 || micro_steps_per_reduction < 1 ||
                        micro_steps % micro_steps_per_reduction != 0,
                    "training.no_sync", "reduces after {} micro-steps, must divide the {} of a step",

@@ -39,12 +39,12 @@ enum class Checkpointing {
   around,  ///< checkpoint(FSDP(block)); fsdp only
 };
 
-/// Of Strategy::fsdp, as in FullyShardOptions.
+/// Of Strategy::fsdp, as in FullyShardOptions; offload also of zero1 and zero2.
 struct Sharding {
   ReshardAfterForward reshard_after_forward = {};
   int prefetch_depth = 1;                 ///< units gathered ahead; 0 = none
   int in_flight_limit = 0;                ///< gathers in flight; 0 = prefetch_depth
-  Offload offload = {};                   ///< of shards to the host
+  Offload offload = {};                   ///< what is on the host
   std::vector<std::string> ignored = {};  ///< paths of modules or parameters that stay whole
 };
 

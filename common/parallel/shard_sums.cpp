@@ -9,8 +9,7 @@ void HostCopies::start(TreeAccumulator& sums, const Tensor& shard, const std::st
   const auto is_under_way = [&](const UnderWay& each) { return each.sums == &sums; };
   if (unit != unit_ || std::ranges::any_of(under_way_, is_under_way)) finish();
   unit_ = unit;
-  const AllocationScope as_leaf(MemoryKind::sharded_grad,
-                                std::make_shared<const Owner>(Owner{unit, "gradient sum"}));
+  const AllocationScope as_leaf(sums.kind(), sums.owner());
   Tensor leaf = Tensor::empty(shard.shape(), shard.dtype(), Context::current().host());
   HostCopy copy = start_host_copy(leaf, shard, {unit, Phase::gradient});
   under_way_.push_back({&sums, shard, std::move(leaf), std::move(copy)});
@@ -70,9 +69,8 @@ Tensor ShardSums::fold() {
   if (across_ != nullptr) across_->finish();
   if (to_host_.copies != nullptr) to_host_.copies->finish();
   Tensor sum = tree_->fold();
-  if (!to_host_.offload.params || to_host_.offload.grads) return sum;
-  const AllocationScope as_sum(MemoryKind::sharded_grad,
-                               std::make_shared<const Owner>(Owner{unit_, "gradient sum"}));
+  if (!to_host_.offload.is_on() || to_host_.offload.grads) return sum;
+  const AllocationScope as_sum(tree_->kind(), tree_->owner());
   Tensor copy = Tensor::empty(sum.shape(), sum.dtype(), Context::current().host());
   start_host_copy(copy, sum, {unit_, Phase::gradient}).wait();
   return copy;

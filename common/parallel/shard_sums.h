@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup parallel
-/// ShardSums: the sum of reduced shards over the micro-steps and, in a mesh, over its replicas; on
-/// the device or, offloaded, on its host.
+/// ShardSums: the sum of reduced gradients over the micro-steps and, in a mesh, over its replicas;
+/// on the device or, offloaded, on its host.
 #pragma once
 
 #include "comm/replicas.h"
@@ -15,8 +15,9 @@
 
 namespace fsdp::parallel {
 
-/// The copies of gradient shards to the host, of one unit at a time. They go on while the next unit
-/// computes, and a shard's bytes on the device are freed when those of the next unit are copied.
+/// The copies of gradient shards to the host, of one unit (with ZeRO-2: of one bucket that the rank
+/// owns) at a time. They go on while the next unit computes, and a shard's bytes on the device are
+/// freed when those of the next unit are copied.
 class HostCopies {
  public:
   /// Starts to copy `shard` to the host, where it becomes the next leaf of `sums`, which must
@@ -42,13 +43,14 @@ struct SumsOffload {
   std::shared_ptr<HostCopies> copies = nullptr;
 };
 
-/// A TreeAccumulator of reduced shards. In a mesh, each shard is summed over the replicas before it
-/// becomes a leaf. Replicas are groups of consecutive ranks. So the sum over a replica's ranks,
-/// then the replicas, then the micro-steps is the canonical one if a replica has a power of two of
-/// ranks.
+/// A TreeAccumulator of reduced shards, or of what a rank of ZeRO-2 owns. In a mesh, each shard is
+/// summed over the replicas before it becomes a leaf. Replicas are groups of consecutive ranks. So
+/// the sum over a replica's ranks, then the replicas, then the micro-steps is the canonical one if a
+/// replica has a power of two of ranks.
 ///
 /// With offload.grads, the shard becomes a leaf on the host, and the sums are made there. With
-/// offload.params alone they are made on the device. Either way fold() returns them on the host.
+/// offload.params or offload.optimizer alone they are made on the device. Either way fold() returns
+/// them on the host.
 class ShardSums {
  public:
   /// `across` is null if there is no mesh.
@@ -58,7 +60,7 @@ class ShardSums {
   /// and kept until it is summed and copied.
   void push(const Tensor& shard);
   std::int64_t leaves() const { return tree_->leaves(); }  ///< without those under way
-  /// Of all, also of those under way. What is copied to the host for it counts as SHARDED_GRAD.
+  /// Of all, also of those under way. What is copied to the host for it counts as the tree's kind.
   Tensor fold();
   void clear();  ///< likewise
 

@@ -2,12 +2,14 @@
 
 #include "base/check.h"
 #include "device/memory_tracker.h"
+#include "tensor/host_copy.h"
 #include "tensor/ops.h"
 
 #include <fmt/format.h>
 
 #include <numeric>
 #include <optional>
+#include <utility>
 
 namespace fsdp::parallel {
 
@@ -34,7 +36,7 @@ std::vector<optim::MasterWeights::Part> owned_parts(
 ZeroGradients::ZeroGradients(const std::vector<std::pair<std::string, Variable>>& parameters,
                              std::shared_ptr<ProcessGroup> group, const optim::ZeroOptions& options,
                              const optim::MasterWeights& masters)
-    : group_(std::move(group)), options_(options) {
+    : group_(std::move(group)), options_(options), offload_(masters.offload()) {
   FSDP_CHECK(group_ != nullptr, "ZeRO needs a process group, but got none");
   FSDP_CHECK(group_->replicas() == nullptr,
              "ZeRO-1 and ZeRO-2 divide what all ranks hold, but this group is one replica of a "
@@ -92,6 +94,7 @@ struct ZeroGradients::Broadcast {
   const std::vector<OwnedSlice>* slices;
   bool is_in_place;  // the only slice itself
   Tensor data;
+  Tensor packed;  // offloaded: the same on the host of its owner
   Work work;
 };
 
@@ -100,24 +103,43 @@ ZeroGradients::Broadcast ZeroGradients::start_broadcast(const std::vector<OwnedS
   const std::string name = fmt::format("bucket{}", index);
   const Tensor first = parameters_[slices.front().parameter].read(slices.front());
   const DType dtype = options_.broadcast_fp16 ? DType::float16 : first.dtype();
-  Broadcast broadcast{&slices, slices.size() == 1 && dtype == first.dtype(), first, {}};
-  if (!broadcast.is_in_place) {
-    std::int64_t numel = 0;
-    for (const OwnedSlice& slice : slices) numel += slice.numel;
+  Broadcast broadcast{&slices, slices.size() == 1 && dtype == first.dtype(), first, {}, {}};
+  const Label label{name, Phase::optimizer};
+  {
     const AllocationScope scope(MemoryKind::temp,
                                 std::make_shared<const Owner>(Owner{"", "zero " + name}));
-    broadcast.data = Tensor::empty({numel}, dtype, first.device());
+    if (!broadcast.is_in_place) {
+      std::int64_t numel = 0;
+      for (const OwnedSlice& slice : slices) numel += slice.numel;
+      broadcast.data = Tensor::empty({numel}, dtype, first.device());
+    }
+    if (is_mine(slices.front())) pack(broadcast, label);
+  }
+  broadcast.work = group_->broadcast(broadcast.data, slices.front().owner, label);
+  return broadcast;
+}
+
+// Of a single slice in the format that travels, there is nothing to pack.
+void ZeroGradients::pack(Broadcast& broadcast, const Label& label) const {
+  const std::vector<OwnedSlice>& slices = *broadcast.slices;
+  const Tensor first = parameters_[slices.front().parameter].updated(slices.front());
+  const bool is_packed = slices.size() == 1 && first.dtype() == broadcast.data.dtype();
+  Tensor packed = is_packed ? first : broadcast.data;
+  if (offload_.optimizer && !is_packed) {
+    packed = Tensor::empty(packed.shape(), packed.dtype(), first.device());
   }
   std::int64_t at = 0;
   for (const OwnedSlice& slice : slices) {
-    const Parameter& parameter = parameters_[slice.parameter];
-    if (!is_mine(slice) || (broadcast.is_in_place && !parameter.has_copy)) break;
-    ops::copy(broadcast.data.narrow(0, at, slice.numel), parameter.updated(slice));
+    if (is_packed) break;
+    const Tensor updated = parameters_[slice.parameter].updated(slice);
+    const Tensor place = packed.narrow(0, at, slice.numel);
+    ops::copy(place, updated);
+    if (offload_.optimizer && options_.broadcast_fp16) ops::copy(updated, place);
     at += slice.numel;
   }
-  broadcast.work =
-      group_->broadcast(broadcast.data, slices.front().owner, {name, Phase::optimizer});
-  return broadcast;
+  if (!offload_.optimizer) return;
+  copy_for_collective(broadcast.data, packed, label);
+  broadcast.packed = packed;
 }
 
 void ZeroGradients::finish(Broadcast& broadcast) const {
@@ -127,9 +149,12 @@ void ZeroGradients::finish(Broadcast& broadcast) const {
     const Parameter& parameter = parameters_[slice.parameter];
     const Tensor arrived = broadcast.data.narrow(0, at, slice.numel);
     at += slice.numel;
-    // In float16 the owner's values were rounded on the way: it takes them over too.
+    // In float16 the owner's values were rounded on the way: it takes them over too, unless it did
+    // on the host.
     const bool is_rounded = is_mine(slice) && options_.broadcast_fp16;
-    if (is_rounded && parameter.has_copy) ops::copy(parameter.updated(slice), arrived);
+    if (is_rounded && parameter.has_copy && !offload_.optimizer) {
+      ops::copy(parameter.updated(slice), arrived);
+    }
     const bool has_it = is_mine(slice) && !parameter.has_copy && !is_rounded;
     if (!broadcast.is_in_place && !has_it) ops::copy(parameter.read(slice), arrived);
   }
@@ -204,10 +229,19 @@ void Zero1Gradients::begin_step(const optim::StepPlan& plan) {
 
 void Zero1Gradients::finish_gradients() {
   all_.finish_gradients();
+  std::vector<HostCopy> copies;
+  const AllocationScope scope(MemoryKind::unsharded_grad,
+                              std::make_shared<const Owner>(Owner{"", "zero1 gradients"}));
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const auto& [parameter, begin, numel, owner] = owned_[i];
-    pieces_[i].grad = all_.pieces()[parameter].grad.narrow(0, begin, numel);
+    optim::Piece& piece = pieces_[i];
+    piece.grad = all_.pieces()[parameter].grad.narrow(0, begin, numel);
+    if (!offload_.optimizer) continue;
+    const Tensor mean =
+        std::exchange(piece.grad, Tensor::empty({numel}, piece.grad.dtype(), piece.param.device()));
+    copies.push_back(start_host_copy(piece.grad, mean, {piece.key, Phase::gradient}));
   }
+  for (HostCopy& copy : copies) copy.wait();
 }
 
 void Zero1Gradients::zero_grad() {

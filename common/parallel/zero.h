@@ -1,7 +1,7 @@
 /// @file
 /// @ingroup parallel
 /// ZeRO-1 and ZeRO-2: every rank holds all parameters that the model reads, and of what it owns the
-/// optimizer's state and the masters.
+/// optimizer's state and the masters; offloaded, these are on its host.
 #pragma once
 
 #include "autograd/variable.h"
@@ -32,6 +32,10 @@ std::vector<optim::MasterWeights::Part> owned_parts(
 ///
 ///     optimizer.step(engine.pieces(), lr);
 ///     engine.broadcast_parameters();
+///
+/// If the masters are offloaded (MasterWeights::offload), pieces() are on the host: masters,
+/// gradients, and so the optimizer's state. What is broadcast is packed there, and copied to the
+/// device in one piece per broadcast.
 class ZeroGradients : public optim::GradientEngine {
  public:
   std::vector<optim::Piece>& pieces() override { return pieces_; }
@@ -54,7 +58,7 @@ class ZeroGradients : public optim::GradientEngine {
     std::string path;
     Variable variable;
     Tensor master;  // flat; where the model reads a copy, of what this rank owns
-    bool has_copy;
+    bool has_copy;  // if the optimizer is offloaded, always
     DType reduce_dtype;
     std::int64_t numel() const { return variable.data().numel(); }
     /// Of a slice, what the model reads.
@@ -70,6 +74,7 @@ class ZeroGradients : public optim::GradientEngine {
 
   std::shared_ptr<ProcessGroup> group_;
   optim::ZeroOptions options_;
+  optim::Offload offload_;
   std::vector<Parameter> parameters_;  // those that require a gradient
   std::vector<OwnedSlice> slices_;     // of all ranks
   std::vector<OwnedSlice> owned_;
@@ -79,6 +84,7 @@ class ZeroGradients : public optim::GradientEngine {
   struct Broadcast;
   bool is_mine(const OwnedSlice& slice) const { return slice.owner == group_->rank(); }
   Broadcast start_broadcast(const std::vector<OwnedSlice>& slices, std::size_t index) const;
+  void pack(Broadcast& broadcast, const Label& label) const;
   void finish(Broadcast& broadcast) const;
   template <class Visit>
   void for_each_copied(const Visit& visit) const;

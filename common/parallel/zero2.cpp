@@ -1,6 +1,7 @@
 #include "base/check.h"
 #include "device/memory_tracker.h"
 #include "device/storage.h"
+#include "parallel/shard_sums.h"
 #include "parallel/zero.h"
 #include "tensor/cast.h"
 #include "tensor/tree_sum.h"
@@ -24,12 +25,12 @@ struct OwnedSlot {
 
 /// Slices of one owner whose gradients are reduced together, in the format of the sums.
 struct OwnedBucket {
-  OwnedBucket(std::size_t index, DType its_dtype)
+  OwnedBucket(std::size_t index, DType its_dtype, const SumsOffload& to_host)
       : name(fmt::format("bucket{}", index)),
         dtype(its_dtype),
         memory(std::make_shared<const Owner>(Owner{"", "zero2 " + name})),
         micro_batches(MemoryKind::unsharded_grad, memory),
-        reductions(MemoryKind::unsharded_grad, memory) {}
+        reductions(TreeAccumulator(MemoryKind::unsharded_grad, memory), name, nullptr, to_host) {}
 
   std::string name;
   DType dtype;
@@ -41,7 +42,7 @@ struct OwnedBucket {
   std::size_t missing = 0;        // slots whose gradient is not there yet
   Tensor leaf;                    // (numel) of this micro-step, or in flight; undefined = none
   TreeAccumulator micro_batches;  // of this rank, since the last reduction
-  TreeAccumulator reductions;     // of this step, over all ranks; only on the owner
+  ShardSums reductions;           // of this step, over all ranks; only on the owner
   Work work;
 
   void allocate(Device device) {
@@ -71,6 +72,7 @@ struct Zero2Gradients::Impl {
   std::shared_ptr<ProcessGroup> group;
   std::vector<Parameter>& parameters;
   const optim::ZeroOptions& options;
+  SumsOffload to_host;
   std::vector<int> hooks{};                  // of the parameters
   std::vector<std::vector<Place>> places{};  // of the parameters
   std::vector<std::unique_ptr<OwnedBucket>> buckets{};
@@ -93,7 +95,7 @@ struct Zero2Gradients::Impl {
 
 void Zero2Gradients::Impl::add_bucket(const std::vector<OwnedSlice>& slices) {
   const Parameter& first = parameters[slices.front().parameter];
-  buckets.push_back(std::make_unique<OwnedBucket>(buckets.size(), first.reduce_dtype));
+  buckets.push_back(std::make_unique<OwnedBucket>(buckets.size(), first.reduce_dtype, to_host));
   OwnedBucket& bucket = *buckets.back();
   bucket.owner = slices.front().owner;
   bucket.is_direct = slices.size() == 1 && slices.front().numel == first.numel() &&
@@ -174,7 +176,8 @@ void Zero2Gradients::Impl::close(OwnedBucket& bucket) {
   if (!options.reductions.overlap) finish_in_flight();
 }
 
-// The owner has the sum, and the other ranks hold nothing of it any more.
+// The owner has the sum, on its way to the host if gradients are offloaded, and the other ranks
+// hold nothing of it any more.
 void Zero2Gradients::Impl::finish_in_flight() {
   if (in_flight == nullptr) return;
   in_flight->work.wait();
@@ -191,7 +194,10 @@ Zero2Gradients::Zero2Gradients(const std::vector<std::pair<std::string, Variable
                                const optim::ZeroOptions& options,
                                const optim::MasterWeights& masters)
     : ZeroGradients(parameters, group, options, masters),
-      impl_(new Impl{.group = group, .parameters = parameters_, .options = options_}) {
+      impl_(new Impl{.group = group,
+                     .parameters = parameters_,
+                     .options = options_,
+                     .to_host = {offload_, std::make_shared<HostCopies>()}}) {
   impl_->places.resize(parameters_.size());
   for (const std::vector<OwnedSlice>& slices : reduce_groups()) impl_->add_bucket(slices);
   for (std::size_t piece = 0; piece < owned_.size(); ++piece) {

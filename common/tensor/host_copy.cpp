@@ -93,6 +93,13 @@ void HostCopy::wait() {
   context.record(std::move(waited_));
 }
 
+// A card's collective begins after its compute stream, which is made to wait. Elsewhere, `out` says
+// when it is ready.
+void copy_for_collective(const Tensor& out, const Tensor& in, const Label& label) {
+  HostCopy under_way = start_host_copy(out, in, label);
+  if (out.device().type == DeviceType::cuda) under_way.wait();
+}
+
 Tensor on_host(const Tensor& tensor) {
   if (tensor.device().host_can_read()) return tensor;
   FSDP_CHECK(tensor.is_contiguous(), "a tensor of shape {} must be contiguous to be copied from {}",
@@ -106,10 +113,7 @@ Tensor gather_input(const Tensor& shard, const Tensor& full, Phase phase) {
   if (shard.device() == full.device()) return cast(shard, full.dtype());
   const std::shared_ptr<const Owner> owner = AllocationScope::owner();
   Tensor copy = Tensor::empty(shard.shape(), full.dtype(), full.device());
-  HostCopy under_way =
-      start_host_copy(copy, shard, {owner == nullptr ? std::string() : owner->unit, phase});
-  // Elsewhere it is not waited for: the gather begins after it.
-  if (full.device().type == DeviceType::cuda) under_way.wait();
+  copy_for_collective(copy, shard, {owner == nullptr ? std::string() : owner->unit, phase});
   return copy;
 }
 

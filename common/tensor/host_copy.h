@@ -45,6 +45,10 @@ class [[nodiscard]] HostCopy {
 /// @throws Error unless shapes are equal, and one tensor is in host memory.
 HostCopy start_host_copy(const Tensor& out, const Tensor& in, const Label& label);
 
+/// The same, for a collective on `out`, which begins when the copy has ended: nothing waits for it
+/// here. Nothing but that collective may use `out` before it has ended.
+void copy_for_collective(const Tensor& out, const Tensor& in, const Label& label);
+
 namespace ops {
 /// The kernel of ops::copy() on the CPU, without its checks.
 void copy_elements(const Tensor& out, const Tensor& in);

@@ -47,6 +47,8 @@ class TreeAccumulator {
   /// Adds the next leaf; all leaves have one shape and dtype and cover their whole storage.
   virtual void push(const Tensor& leaf);
   std::int64_t leaves() const { return leaves_; }
+  MemoryKind kind() const { return kind_; }
+  const std::shared_ptr<const Owner>& owner() const { return owner_; }
   /// Folds the partials into the sum over all leaves and clears them (leaves() is 0 again).
   /// @throws Error if nothing was pushed.
   Tensor fold();

@@ -143,4 +143,27 @@ TEST_CASE("with shards in the memory of the host, a CUDA device computes the sam
   }
 }
 
+TEST_CASE("with its optimizer in the memory of the host, ZeRO computes the same bits", "[fsdp]") {
+  TrainingCase base = cuda_case();
+  base.micro_batches = 4;
+  base.recipe.clip = 0.1;
+  if (GENERATE(false, true)) base.recipe.precision = kBf16;
+  const TrainingResult expected = single(base).result;
+  std::size_t number = 0;
+  for (const Strategy strategy : {Strategy::zero1, Strategy::zero2}) {
+    for (const bool with_gradients : {false, true}) {
+      if (with_gradients && strategy == Strategy::zero1) continue;
+      TrainingCase options = base;
+      options.recipe.strategy = strategy;
+      options.recipe.ranks = 2;
+      options.recipe.zero = {.partition = optim::Partition::flat,
+                             .reduce_buffer_bytes = with_gradients ? std::size_t{2000} : 0,
+                             .broadcast_buffer_bytes = 3000};
+      options.recipe.sharding.offload = {.grads = with_gradients, .optimizer = true};
+      CAPTURE(number);
+      CHECK(difference(train_on_device(options, plan_in_turn(number++)).result, expected) == "");
+    }
+  }
+}
+
 }  // namespace fsdp::testing

@@ -77,6 +77,10 @@ TEST_CASE("with offload, a CUDA device holds the bytes of the fake device", "[fs
     MemoryCase test_case = odd_case(Strategy::fsdp, 2);
     test_case.options.recipe.sharding.offload = {.params = true, .grads = with_gradients};
     CHECK(difference_from_fake(test_case) == "");
+    MemoryCase zero = odd_case(Strategy::zero2, 2);
+    zero.options.recipe.sharding.offload = {.grads = with_gradients, .optimizer = true};
+    zero.options.recipe.precision.param_dtype = DType::bfloat16;
+    CHECK(difference_from_fake(zero) == "");
   }
 }
 

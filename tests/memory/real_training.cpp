@@ -267,7 +267,7 @@ std::vector<MeasuredMemory> measure(const MemoryCase& test_case) {
   const RankOptions ranks{.world_size = options.recipe.ranks,
                           .threads_per_rank = options.threads,
                           .seed = 1,
-                          .has_cpu_host = options.recipe.sharding.offload.params};
+                          .has_cpu_host = options.recipe.sharding.offload.is_on()};
   run_ranks(ranks, [&](ProcessGroup& group) {
     measured[static_cast<std::size_t>(group.rank())] = measure_rank(test_case, &group);
   });
@@ -297,7 +297,7 @@ std::string difference(const MeasuredMemory& measured, const MeasuredMemory& exp
 
 std::string difference(const MemoryCase& test_case) {
   std::vector<MemorySpace> spaces{test_case.space};
-  if (test_case.options.recipe.sharding.offload.params)
+  if (test_case.options.recipe.sharding.offload.is_on())
     spaces = {MemorySpace::device, MemorySpace::host};
   for (const MemorySpace space : spaces) {
     MemoryCase of_space = test_case;
@@ -305,15 +305,16 @@ std::string difference(const MemoryCase& test_case) {
     MemoryOptions options = test_case.options;
     const std::vector<MeasuredMemory> measured = measure(of_space);
     for (std::size_t rank = 0; rank < measured.size(); ++rank) {
-      options.rank = static_cast<int>(rank);
+      if (!test_case.is_fake) options.rank = static_cast<int>(rank);
       const MemoryFormula formula(test_case.model, options, space);
       const std::string what = difference(measured[rank], formula);
-      if (!what.empty()) return fmt::format("{}: rank {}, {}", describe(of_space), rank, what);
+      if (!what.empty())
+        return fmt::format("{}: rank {}, {}", describe(of_space), options.rank, what);
       const std::int64_t received = paper::wire_bytes(test_case.model, options).total();
       for (const std::int64_t each : measured[rank].received) {
         if (each == received) continue;
         return fmt::format("{}: rank {} received {} bytes in a step; the formula says {}",
-                           describe(of_space), rank, each, received);
+                           describe(of_space), options.rank, each, received);
       }
     }
   }
@@ -344,9 +345,10 @@ std::string describe(const MemoryCase& test_case) {
       options.recipe.checkpointing == optim::Checkpointing::none     ? ""
       : options.recipe.checkpointing == optim::Checkpointing::inside ? ", checkpointed"
                                                                      : ", checkpointed around",
-      options.recipe.sharding.offload.grads    ? ", offload"
-      : options.recipe.sharding.offload.params ? ", offload of parameters"
-                                               : "",
+      options.recipe.sharding.offload.grads       ? ", offload"
+      : options.recipe.sharding.offload.params    ? ", offload of parameters"
+      : options.recipe.sharding.offload.optimizer ? ", offload of the optimizer"
+                                                  : "",
       test_case.space == MemorySpace::host ? ", on the host" : "");
 }
 

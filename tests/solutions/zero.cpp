@@ -19,7 +19,8 @@ std::string wrong_copy(const TrainingResult& result, const TrainingCase& options
   for (const auto& [path, copy] : result.copies) {
     const std::vector<float>& master = result.state.at("param/" + path);
     const Tensor whole = Tensor::from(master, {static_cast<std::int64_t>(master.size())});
-    const Tensor rounded = cast(cast(whole, *options.recipe.precision.param_dtype), DType::float32);
+    const DType read = options.recipe.precision.param_dtype_for(DType::float32);
+    const Tensor rounded = cast(cast(whole, read), DType::float32);
     if (copy != rounded.to_vector<float>()) return path;
   }
   return "";
@@ -37,12 +38,15 @@ void check_all(const TrainingCase& base, const TrainingResult& expected,
           options.recipe.ranks = world_size;
           options.no_sync = no_sync;
           options.recipe.zero.partition = partition;
+          if (strategy == Strategy::zero1) options.recipe.sharding.offload.grads = false;
           options.recipe.zero.reduce_buffer_bytes = no_sync ? 0 : 2000;
           options.recipe.zero.broadcast_buffer_bytes = world_size == 2 ? 0 : 5000;
           CAPTURE(world_size, no_sync, strategy == Strategy::zero2, partition == Partition::flat);
           const TrainingResult result = train(options);
           CHECK(difference(result, expected) == "");
-          CHECK(result.copies.empty() == !base.recipe.precision.param_dtype);
+          const bool has_copies =
+              base.recipe.precision.param_dtype || base.recipe.sharding.offload.optimizer;
+          CHECK(result.copies.empty() == !has_copies);
           CHECK(wrong_copy(result, options) == "");
         }
       }
@@ -91,6 +95,21 @@ TEST_CASE("ZeRO-1 and ZeRO-2 under mixed precision with frozen parameters and Lo
   check_all(base, single(base), {1, 2, 4});
 }
 
+TEST_CASE("ZeRO with its optimizer on the host equals a single process in every bit") {
+  TrainingCase base;
+  base.steps = FSDP_SANITIZED ? 2 : 5;
+  base.recipe.clip = 0.5;
+  base.recipe.precision = GENERATE(
+      optim::MixedPrecision{},
+      optim::MixedPrecision{.param_dtype = DType::bfloat16, .reduce_dtype = DType::float32},
+      optim::MixedPrecision{.param_dtype = DType::float16, .reduce_dtype = {}});
+  const TrainingResult expected = single(base);
+  for (const bool grads : {false, true}) {
+    base.recipe.sharding.offload = {.grads = grads, .optimizer = true};
+    check_all(base, expected, {1, 2, 4});
+  }
+}
+
 TEST_CASE("three ranks of ZeRO under mixed precision have the bits of DDP's") {
   TrainingCase base;
   base.recipe.ranks = 3;
@@ -103,11 +122,46 @@ TEST_CASE("three ranks of ZeRO under mixed precision have the bits of DDP's") {
     for (const Partition partition : {Partition::greedy, Partition::flat, Partition::round_robin}) {
       base.recipe.strategy = strategy;
       base.recipe.zero = {.partition = partition, .broadcast_buffer_bytes = 3000};
-      const TrainingResult result = train(base);
-      CHECK(difference(result, expected) == "");
-      CHECK(wrong_copy(result, base) == "");
+      for (const bool is_offloaded : {false, true}) {
+        base.recipe.sharding.offload = {.grads = is_offloaded && strategy == Strategy::zero2,
+                                        .optimizer = is_offloaded};
+        const TrainingResult result = train(base);
+        CHECK(difference(result, expected) == "");
+        CHECK(wrong_copy(result, base) == "");
+      }
     }
   }
+}
+
+TEST_CASE("what is switched, frozen or compressed stays the same with the optimizer on the host") {
+  TrainingCase base;
+  base.recipe.clip = 0.5;
+  base.recipe.ranks = 3;
+  base.micro_batches = 6;
+  base.recipe.strategy = GENERATE(Strategy::zero1, Strategy::zero2);
+  base.recipe.precision.param_dtype = DType::bfloat16;
+  base.recipe.zero = {.partition = Partition::flat, .reduce_buffer_bytes = 2000};
+  const auto check = [](TrainingCase options) {
+    const TrainingResult expected = train(options);
+    options.recipe.sharding.offload = {.grads = options.recipe.strategy == Strategy::zero2,
+                                       .optimizer = true};
+    const TrainingResult result = train(options);
+    CHECK(difference(result, expected) == "");
+    CHECK(result.copies == expected.copies);
+  };
+  TrainingCase compressed = base;
+  compressed.recipe.zero.reductions = {.compression = DType::float16, .overlap = false};
+  compressed.recipe.zero.reduce_scatter = compressed.recipe.zero.contiguous_gradients = false;
+  check(compressed);
+  TrainingCase rounded = base;
+  rounded.recipe.zero.broadcast_fp16 = true;
+  check(rounded);
+  TrainingCase frozen = base;
+  frozen.recipe.frozen = {"model.embed_tokens", "model.layers.1.mlp.gate_proj"};
+  check(frozen);
+  TrainingCase lora = base;
+  lora.recipe.lora.rank = 3;
+  check(lora);
 }
 
 TEST_CASE("a broadcast in float16 under mixed precision rounds masters the same at every W") {

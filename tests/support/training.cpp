@@ -86,7 +86,8 @@ class RankTraining {
       if (options_.recipe.is_zero()) {
         parts = parallel::owned_parts(model_->variables(), options_.recipe.zero.partition, *group_);
       }
-      masters_ = optim::MasterWeights(model_->variables(), options_.recipe.precision, parts);
+      masters_ = optim::MasterWeights(model_->variables(), options_.recipe.precision, parts, {},
+                                      options_.recipe.sharding.offload);
       model_->register_forward_pre_hook([this](nn::Module&) { masters_.refresh(); });
     }
     std::unique_ptr<optim::GradientEngine> engine;
@@ -278,7 +279,7 @@ TrainingResult train(const TrainingCase& options) {
     const RankOptions ranks{.world_size = options.recipe.ranks,
                             .threads_per_rank = options.threads,
                             .seed = seed_of_model,
-                            .has_cpu_host = options.recipe.sharding.offload.params};
+                            .has_cpu_host = options.recipe.sharding.offload.is_on()};
     run_ranks(ranks, [&](ProcessGroup& group) {
       run_on_device(options, [&] { RankTraining(options, &group, losses).run(result, mutex); });
     });

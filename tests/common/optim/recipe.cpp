@@ -76,7 +76,39 @@ TEST_CASE("only shards are offloaded, and gradients only with their parameters")
   CHECK(refusal(recipe).empty());
   recipe.strategy = Strategy::zero2;
   CHECK(refusal(recipe) ==
-        "parallel.offload_params | is true, but strategy zero2 has no shards to move; use fsdp");
+        "parallel.offload_params | is true, but with strategy zero2 each forward reads whole "
+        "parameters on every rank; use fsdp (ZeRO-3), or parallel.offload_optimizer");
+  recipe.strategy = Strategy::ddp;
+  CHECK(refusal(recipe) ==
+        "parallel.offload_params | is true, but strategy ddp has no shards to move; use fsdp");
+}
+
+TEST_CASE("the optimizer alone is offloaded where ranks own parts of whole parameters") {
+  const auto offloaded = [](Strategy strategy, bool grads) {
+    Recipe recipe{.strategy = strategy, .ranks = strategy == Strategy::single ? 1 : 2};
+    recipe.sharding.offload = {.grads = grads, .optimizer = true};
+    return refusal(recipe);
+  };
+  CHECK(offloaded(Strategy::zero1, false).empty());
+  CHECK(offloaded(Strategy::zero2, false).empty());
+  CHECK(offloaded(Strategy::zero2, true).empty());
+  CHECK(offloaded(Strategy::zero1, true) ==
+        "parallel.offload_grads | is true, but with strategy zero1 every rank holds whole "
+        "gradients, which backward writes; use zero2, or parallel.offload_optimizer alone");
+  CHECK(offloaded(Strategy::fsdp, false) ==
+        "parallel.offload_optimizer | is true, but the shards of fsdp are the optimizer's masters, "
+        "and move together with its state; use parallel.offload_params");
+  for (const Strategy strategy : {Strategy::single, Strategy::ddp}) {
+    CHECK(offloaded(strategy, false) ==
+          std::string("parallel.offload_optimizer | is true, but strategy ") + name_of(strategy) +
+              " divides no optimizer state among ranks; use zero1 or zero2, or fsdp with "
+              "parallel.offload_params");
+  }
+  Recipe alone{.strategy = Strategy::zero2, .ranks = 2};
+  alone.sharding.offload.grads = true;
+  CHECK(refusal(alone) ==
+        "parallel.offload_grads | is true, but parallel.offload_optimizer is false: the optimizer "
+        "steps where the masters are, and needs their gradients there; set neither");
 }
 
 TEST_CASE("units are checkpointed around only where there are units, and L divides M") {
