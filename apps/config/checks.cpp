@@ -89,12 +89,13 @@ void check_device(TrainConfig& config) {
 
 // Only a card, and a modeled machine, has a memory beside the host's.
 void check_offload(const TrainConfig& config) {
-  const bool params = config.recipe.sharding.offload.params;
-  refuse_if(params && !config.is_modeled && config.training.device == "cpu", config,
-            "parallel.offload_params",
-            "is true, but ranks compute on the CPU: device and host are one memory there, so "
-            "offload would copy every shard and save no byte; leave it out, or see what it does to "
-            "a machine with two memories: unshard-report --fake --offload all --out FOLDER");
+  const optim::Offload& offload = config.recipe.sharding.offload;
+  refuse_if(
+      offload.is_on() && !config.is_modeled && config.training.device == "cpu", config,
+      offload.params ? "parallel.offload_params" : "parallel.offload_optimizer",
+      "is true, but ranks compute on the CPU: device and host are one memory there, so "
+      "offload would copy what a rank owns and save no byte; leave it out, or see what it does to "
+      "a machine with two memories: unshard-report --fake --offload all --out FOLDER");
 }
 
 // The product rule: global = local x ranks x micro-steps.

@@ -59,6 +59,7 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
   for (const auto& [name, sizes] : presets()) preset_names.push_back(name);
   const std::vector<std::string> formats = model_formats();
   const nn::TransformerLimits& limits = nn::kLimits;
+  optim::Offload& offload = c.recipe.sharding.offload;
   std::vector<Key> keys = {
       {"model.preset", &c.preset, "sizes to start from", one_of(preset_names)},
       {"model.from", &c.from, "Hugging Face folder to start from; it sets all other model keys"},
@@ -162,9 +163,9 @@ std::vector<Key> keys_of(TrainConfig& c, double most_ranks) {
        range(0, 1000)},
       {"parallel.in_flight_limit", &c.recipe.sharding.in_flight_limit,
        "gathers at once; 0 = prefetch_depth", range(0, 1000)},
-      {"parallel.offload_params", &c.recipe.sharding.offload.params,
-       "shards in host memory; not on a CPU, whose memory that is"},
-      {"parallel.offload_grads", &c.recipe.sharding.offload.grads, "gradient shards too"},
+      {"parallel.offload_params", &offload.params, "fsdp: shards in host memory; not on a CPU"},
+      {"parallel.offload_optimizer", &offload.optimizer, "zero1, zero2: masters and state there"},
+      {"parallel.offload_grads", &offload.grads, "fsdp, zero2: gradients of these there too"},
       {"parallel.zero_partition", &c.recipe.zero.partition,
        "zero1, zero2: parameters to the least loaded rank, or one cut through all",
        one_of({"greedy", "flat", "round_robin"})},

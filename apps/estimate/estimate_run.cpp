@@ -202,10 +202,12 @@ void run_real(const EstimatorConfig& config, EstimateRun& run) {
                      ": real memory is that of the CPU, which does not round sizes; leave "
                      "--round-to out");
   }
-  if (config.train.recipe.sharding.offload.params) {
-    throw InputError(key +
-                     ": ranks of this machine have one memory, which is device and host; "
-                     "leave parallel.offload_params out, or estimate in fake mode");
+  const optim::Offload& offload = config.train.recipe.sharding.offload;
+  if (offload.is_on()) {
+    throw InputError(
+        fmt::format("{}: ranks of this machine have one memory, which is device and "
+                    "host; leave parallel.offload_{} out, or estimate in fake mode",
+                    key, offload.params ? "params" : "optimizer"));
   }
   if (config.train.recipe.ranks > 256) {
     throw InputError(

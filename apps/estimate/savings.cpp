@@ -85,9 +85,18 @@ std::vector<Saving> savings_of(const EstimatorConfig& config) {
              [](TrainConfig& changed) { changed.recipe.precision.reduce_dtype = DType::bfloat16; });
   }
   if (!is_sharded && recipe.ranks > 1) {
-    consider(config.option("parallel.strategy", "fsdp") + config.world_options(recipe.ranks, 1),
-             "a rank holds 1/W of the model",
-             [](TrainConfig& changed) { changed.recipe.strategy = Strategy::fsdp; });
+    std::string moved;
+    if (recipe.sharding.offload.optimizer) {
+      moved = " --parallel.offload_optimizer false --parallel.offload_params true";
+    }
+    if (recipe.sharding.offload.grads) moved += " --parallel.offload_grads true";
+    consider(
+        config.option("parallel.strategy", "fsdp") + config.world_options(recipe.ranks, 1) + moved,
+        "a rank holds 1/W of the model", [](TrainConfig& changed) {
+          optim::Offload& offload = changed.recipe.sharding.offload;
+          changed.recipe.strategy = Strategy::fsdp;
+          offload.params = std::exchange(offload.optimizer, false);
+        });
   }
   if (recipe.replicas > 1) {
     consider(config.world_options(recipe.ranks, 1), "one set of shards over all ranks",
@@ -118,6 +127,15 @@ std::vector<Saving> savings_of(const EstimatorConfig& config) {
              "shards, gradients and state are in the host's memory", [](TrainConfig& changed) {
                changed.recipe.sharding.offload.params = changed.recipe.sharding.offload.grads =
                    true;
+             });
+  }
+  const bool moves_sums = recipe.strategy == Strategy::zero2;
+  if (recipe.is_zero() &&
+      !(moves_sums ? recipe.sharding.offload.grads : recipe.sharding.offload.optimizer)) {
+    consider(moves_sums ? "--parallel.offload_optimizer true --parallel.offload_grads true"
+                        : "--parallel.offload_optimizer true",
+             "what a rank owns is stepped in the host's memory", [&](TrainConfig& changed) {
+               changed.recipe.sharding.offload = {.grads = moves_sums, .optimizer = true};
              });
   }
   if (config.train.training.no_sync) {

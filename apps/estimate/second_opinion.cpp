@@ -92,7 +92,7 @@ SecondOpinion second_opinion(const EstimatorConfig& config, const EstimateRun& r
                                   measured.peak.total(), expected.peak().total()));
     }
   }
-  if (!options.recipe.sharding.offload.params) return opinion;
+  if (!options.recipe.sharding.offload.is_on()) return opinion;
   const MemoryFormula host(config.train.model, options, MemorySpace::host);
   for (int i = 0; i < kIterations; ++i) {
     const StepMemory expected = host.step(i);

@@ -11,13 +11,14 @@
 namespace fsdp::estimate {
 
 void check_described(const EstimatorConfig& config) {
-  static constexpr std::array<std::pair<const char*, const char*>, 18> kDescribed{
+  static constexpr std::array<std::pair<const char*, const char*>, 19> kDescribed{
       {{"parallel.strategy", "fsdp"},
        {"parallel.data_parallel_replicate_degree", "1"},
        {"parallel.reshard_after_forward", "true"},
        {"parallel.prefetch_depth", "1"},
        {"parallel.in_flight_limit", "0"},
        {"parallel.offload_params", "false"},
+       {"parallel.offload_optimizer", "false"},
        {"parallel.offload_grads", "false"},
        {"training.mixed_precision_param", "float32"},
        {"training.mixed_precision_reduce", "float32"},

@@ -34,6 +34,7 @@ std::string_view name_of(Choice choice) {
 
 std::string value_of(Choice choice, const MemoryOptions& options) {
   const bool is_sharded = options.recipe.strategy == Strategy::fsdp;
+  const optim::Offload& offload = options.recipe.sharding.offload;
   switch (choice) {
     case Choice::strategy:
       return name_of(options.recipe.strategy);
@@ -50,10 +51,11 @@ std::string value_of(Choice choice, const MemoryOptions& options) {
     case Choice::precision:
       return precision_of(options.recipe.precision);
     case Choice::offload:
-      if (!is_sharded) return "";
-      return options.recipe.sharding.offload.grads    ? "all"
-             : options.recipe.sharding.offload.params ? "params"
-                                                      : "none";
+      if (!is_sharded && !options.recipe.is_zero()) return "";
+      return offload.grads       ? "all"
+             : offload.params    ? "params"
+             : offload.optimizer ? "optimizer"
+                                 : "none";
     case Choice::micro_batch:
       return std::to_string(options.batch);
   }
@@ -70,8 +72,9 @@ std::string describe(const MemoryOptions& options) {
     }
     text += fmt::format(", reshard {}, prefetch {}", reshard_of(options),
                         options.recipe.sharding.prefetch_depth);
-    if (options.recipe.sharding.offload.params)
-      text += ", offload " + value_of(Choice::offload, options);
+  }
+  if (options.recipe.sharding.offload.is_on()) {
+    text += ", offload " + value_of(Choice::offload, options);
   }
   text += fmt::format(", {}, {} x {} sequence{} per rank", precision_of(options.recipe.precision),
                       options.recipe.micro_steps, options.batch, options.batch == 1 ? "" : "s");

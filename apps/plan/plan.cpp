@@ -21,6 +21,8 @@ const optim::MixedPrecision kPolicies[] = {
     {}, {DType::bfloat16, DType::float32}, {DType::bfloat16, DType::bfloat16}};
 constexpr optim::Offload kOffloads[] = {
     {}, {.params = true, .grads = false}, {.params = true, .grads = true}};
+constexpr optim::Offload kOffloadsOfOwned[] = {
+    {}, {.optimizer = true}, {.grads = true, .optimizer = true}};
 constexpr int kDepths[] = {0, 1, 2};
 
 /// Calls `add` with each way of sharding.
@@ -62,8 +64,14 @@ void for_each_strategy(const PlanRequest& request, const MemoryOptions& base, co
   }
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2}) {
     whole.recipe.strategy = strategy;
-    add(whole);
+    for (const optim::Offload& offload : kOffloadsOfOwned) {
+      if (offload.is_on() && (!request.has_bus || !whole.recipe.is_zero())) continue;
+      if (offload.grads && strategy != Strategy::zero2) continue;
+      whole.recipe.sharding.offload = offload;
+      add(whole);
+    }
   }
+  whole.recipe.sharding.offload = {};
   for_each_sharding(request, whole, add);
 }
 

@@ -92,6 +92,7 @@ std::string passed_over(const std::vector<std::string>& given) {
                                       "parallel.reshard_after_forward",
                                       "parallel.prefetch_depth",
                                       "parallel.offload_params",
+                                      "parallel.offload_optimizer",
                                       "parallel.offload_grads",
                                       "training.activation_checkpoint",
                                       "training.mixed_precision_param",

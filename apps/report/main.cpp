@@ -66,9 +66,9 @@ void declare(program::OptionParser& parser, Options& options) {
   parser.add_number(
       "--box", options.box, 0, 64,
       "with --fake: ranks in a box; the link between two is 10 times slower. 0 = all");
-  parser.add_choice("--offload", options.offload, {"none", "params", "all"},
-                    "with --fake: shards and optimizer state in the memory of the host; all: "
-                    "gradient shards too");
+  parser.add_choice("--offload", options.offload, {"none", "params", "optimizer", "all"},
+                    "with --fake: in the memory of the host; params: shards and optimizer state; "
+                    "optimizer: with zero1, zero2, masters and state; all: gradients too");
   parser.add_number("--bus", options.bus, 1, 10'000,
                     "with --fake: GB/s between device and host, for --offload");
   parser.add_number("--prefetch", options.run.recipe.sharding.prefetch_depth, 0, 64,
@@ -94,6 +94,31 @@ void declare(program::OptionParser& parser, Options& options) {
   parser.require("--svg", "--out");
   parser.add_text("--book", options.book, "write the figures of the book there, and nothing else");
   parser.exclude("--book", "--out");
+}
+
+/// What --offload moves, by the strategy.
+void set_offload(Options& options) {
+  if (options.offload == "none") return;
+  optim::Recipe& recipe = options.run.recipe;
+  if (recipe.strategy == Strategy::ddp) {
+    throw InputError(
+        "--offload: moves what is divided among ranks, and with --strategy ddp nothing is; use "
+        "fsdp, zero1 or zero2");
+  }
+  const std::string mine = recipe.is_zero() ? "optimizer" : "params";
+  if (options.offload != "all" && options.offload != mine) {
+    throw InputError(fmt::format("--offload: is {}, but with --strategy {} it may be {} or all",
+                                 options.offload, options.strategy, mine));
+  }
+  if (!options.fake) {
+    throw InputError(
+        "--offload: ranks of this machine have one memory, which is device and host; only a "
+        "modeled machine has a host apart; add --fake");
+  }
+  recipe.sharding.offload = {
+      .params = !recipe.is_zero(),
+      .grads = options.offload == "all" && recipe.strategy != Strategy::zero1,
+      .optimizer = recipe.is_zero()};
 }
 
 void finish(Options& options) {
@@ -128,18 +153,7 @@ void finish(Options& options) {
   }
   if (options.checkpoint == "block")
     options.run.recipe.checkpointing = optim::Checkpointing::inside;
-  options.run.recipe.sharding.offload = {.params = options.offload != "none",
-                                         .grads = options.offload == "all"};
-  if (options.run.recipe.sharding.offload.params && !options.fake) {
-    throw InputError(
-        "--offload: ranks of this machine have one memory, which is device and host; only a "
-        "modeled machine has a host apart; add --fake");
-  }
-  if (options.run.recipe.sharding.offload.params && options.run.recipe.strategy != Strategy::fsdp) {
-    throw InputError(
-        fmt::format("--offload: moves shards, and with --strategy {} there are none; use fsdp",
-                    options.strategy));
-  }
+  set_offload(options);
   if (options.reshard == "never")
     options.run.recipe.sharding.reshard_after_forward = ReshardAfterForward::never();
 }

@@ -215,18 +215,19 @@ void check_host_memory(const config::TrainConfig& config, const program::FreeMem
   const std::int64_t trained =
       config.recipe.has_lora() ? config.lora_parameters() : config.model.parameter_count();
   const double shards =
-      config.recipe.sharding.offload.params
+      config.recipe.sharding.offload.is_on()
           ? 4 * copies * static_cast<double>(trained) * static_cast<double>(config.recipe.replicas)
           : 0;
+  const char* key = config.recipe.sharding.offload.params ? "parallel.offload_params"
+                                                          : "parallel.offload_optimizer";
   const double data = data_bytes(config, config.data.path) + validation_bytes(config, work);
   if (shards + data <= static_cast<double>(there.nbytes)) return;
-  throw InputError(
-      fmt::format("{}: the memory of the host must hold {} of shards and {} of data, and there are "
-                  "{} ({}); {}, "
-                  "or set parallel.check_memory to false to try",
-                  shards > data ? "parallel.offload_params" : "data.path", show(shards), show(data),
-                  show_bytes(there.nbytes), there.limit,
-                  shards > data ? "leave more on the cards" : "use less data"));
+  throw InputError(fmt::format(
+      "{}: the memory of the host must hold {} of shards and {} of data, and there are "
+      "{} ({}); {}, "
+      "or set parallel.check_memory to false to try",
+      shards > data ? key : "data.path", show(shards), show(data), show_bytes(there.nbytes),
+      there.limit, shards > data ? "leave more on the cards" : "use less data"));
 }
 
 std::int64_t needed_bytes(const config::TrainConfig& config, Work work) {

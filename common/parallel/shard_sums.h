@@ -45,8 +45,8 @@ struct SumsOffload {
 
 /// A TreeAccumulator of reduced shards, or of what a rank of ZeRO-2 owns. In a mesh, each shard is
 /// summed over the replicas before it becomes a leaf. Replicas are groups of consecutive ranks. So
-/// the sum over a replica's ranks, then the replicas, then the micro-steps is the canonical one if a
-/// replica has a power of two of ranks.
+/// the sum over a replica's ranks, then the replicas, then the micro-steps is the canonical one if
+/// a replica has a power of two of ranks.
 ///
 /// With offload.grads, the shard becomes a leaf on the host, and the sums are made there. With
 /// offload.params or offload.optimizer alone they are made on the device. Either way fold() returns

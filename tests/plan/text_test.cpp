@@ -69,8 +69,9 @@ std::string described(const Json& configuration) {
                           std::stoi(value("ranks")) / std::stoi(value("replicas")));
     }
     text += fmt::format(", reshard {}, prefetch {}", value("reshard"), value("prefetch"));
-    if (value("offload") != "none") text += ", offload " + value("offload");
   }
+  const bool may_offload = value("strategy") == "fsdp" || value("strategy").starts_with("zero");
+  if (may_offload && value("offload") != "none") text += ", offload " + value("offload");
   text += fmt::format(", {}, {} x {} sequence{} per rank", value("precision"), value("micro-steps"),
                       value("micro-batch"), plural("micro-batch"));
   return text + (value("checkpointing") == "none" ? "" : ", blocks checkpointed");
@@ -134,7 +135,7 @@ void check_numbers(const Json& json, const plan::Outcome& outcome, const CostMod
   if (json.contains("host_bytes")) {  // a sweep does not tell them
     const std::int64_t host =
         MemoryFormula(kNano, options, paper::MemorySpace::host).peak(2).total();
-    CHECK(json.at("host_bytes") == (options.recipe.sharding.offload.params ? host : 0));
+    CHECK(json.at("host_bytes") == (options.recipe.sharding.offload.is_on() ? host : 0));
   }
   CHECK(json.at("device_kinds").size() == kMemoryKinds);
   for (int i = 0; i < kMemoryKinds; ++i) {

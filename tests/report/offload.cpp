@@ -16,10 +16,12 @@ using report::Lane;
 using report::RunRecord;
 using report::Span;
 
-RunRecord run(optim::Offload offload, double bus_ps_per_byte = 40) {
+RunRecord run(optim::Offload offload, double bus_ps_per_byte = 40,
+              optim::Strategy strategy = optim::Strategy::fsdp) {
   report::ShortRun run;
   run.model_name = "nano";
   run.model = nn::TransformerConfig::nano();
+  run.recipe.strategy = strategy;
   run.recipe.ranks = 4;
   run.recipe.micro_steps = 2;
   run.recipe.sharding.offload = offload;
@@ -64,6 +66,25 @@ TEST_CASE("gradient shards are copied once per reduction, or once per step", "[r
   CHECK(copies_of(run(kParams), "copy_to_host").size() == units);
   CHECK(copies_of(run({}), "copy_to_host").empty());
   for (const Span& span : copies_of(run(kAll), "copy_to_host")) CHECK(span.end <= span.waited);
+}
+
+TEST_CASE("ZeRO-2 copies each bucket to the host, and what it broadcasts to the device",
+          "[report]") {
+  const auto zero2 = [](optim::Offload offload) {
+    return run(offload, 40, optim::Strategy::zero2);
+  };
+  const RunRecord all = zero2({.grads = true, .optimizer = true});
+  const RunRecord sums = zero2({.optimizer = true});
+  const std::size_t once = copies_of(sums, "copy_to_host").size();
+  CHECK(once > 0);
+  CHECK(copies_of(all, "copy_to_host").size() == 2 * once);  // in each micro-step
+  for (const Span& span : copies_of(all, "copy_to_host")) CHECK(span.end <= span.waited);
+  CHECK(!copies_of(all, "copy_to_device").empty());
+  CHECK(copies_of(zero2({}), "copy_to_device").empty());
+  CHECK(all.title.ends_with(", optimizer and gradients offloaded"));
+  CHECK(sums.title.ends_with(", optimizer offloaded"));
+  CHECK(sums.ranks[0].host_peak.total() > 0);
+  CHECK(all.ranks[0].peak.total() < zero2({}).ranks[0].peak.total());
 }
 
 TEST_CASE("a slower bus makes a step longer, and moves no byte", "[report]") {

@@ -407,7 +407,12 @@ TEST_CASE("offload is refused on the CPU, by the key that asks for it", "[config
                       "parallel.offload_params is false"));
   CHECK_THAT(complaint({"--parallel.offload_grads=true", "--parallel.offload_params=true"}),
              contains("command line: parallel.offload_params: is true"));
-  CHECK(complaint({"--parallel.offload_params=false", "--parallel.offload_grads=false"}).empty());
+  CHECK_THAT(complaint({"--parallel.offload_optimizer=true", "--parallel.strategy=zero2"}),
+             contains("command line: parallel.offload_optimizer: is true, but ranks compute on the "
+                      "CPU"));
+  CHECK(complaint({"--parallel.offload_params=false", "--parallel.offload_optimizer=false",
+                   "--parallel.offload_grads=false"})
+            .empty());
 }
 
 TEST_CASE("what has no effect is remarked on", "[config]") {

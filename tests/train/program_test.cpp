@@ -262,6 +262,8 @@ TEST_CASE("wrong options of the other programs exit with 2", "[program]") {
         "'" FSDP_REPORT_PROGRAM "' --ranks 4 --box 2 --out x", "'" FSDP_REPORT_PROGRAM "' --what",
         "'" FSDP_REPORT_PROGRAM "' --offload params --out x",
         "'" FSDP_REPORT_PROGRAM "' --fake --strategy ddp --offload all --out x",
+        "'" FSDP_REPORT_PROGRAM "' --fake --strategy zero2 --offload params --out x",
+        "'" FSDP_REPORT_PROGRAM "' --fake --offload optimizer --out x",
         "'" FSDP_DEMO_PROGRAM "' --what"}) {
     INFO(command);
     const Finished run = run_command(folder, command);

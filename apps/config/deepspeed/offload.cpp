@@ -8,7 +8,9 @@
 namespace fsdp::config::deepspeed {
 namespace {
 
-constexpr const char* kOffload = "parallel.offload_params";
+constexpr const char* kParams = "parallel.offload_params";
+constexpr const char* kOptimizer = "parallel.offload_optimizer";
+constexpr const char* kGrads = "parallel.offload_grads";
 const std::string kSection = "zero_optimization.";
 
 // The entry that moves something to the host, among the spellings of one key; null if none does.
@@ -31,40 +33,69 @@ const Entry* find_offload(const Translation& t, const std::string& section,
   return nullptr;
 }
 
-}  // namespace
+/// What moves to the host.
+struct Moved {
+  const Entry* optimizer;
+  const Entry* param;
 
-void read_offload(Translation& t) {
-  const Entry* optimizer = find_offload(t, "offload_optimizer", {"cpu_offload"});
-  const Entry* param =
-      find_offload(t, "offload_param", {"cpu_offload_params", "cpu_offload_param"});
-  const Entry* stage = t.find("zero_optimization.stage");
-  const auto note = [&](const std::string& why) {
+  const Entry& first() const { return optimizer != nullptr ? *optimizer : *param; }
+  void remark(Translation& t, const std::string& why) const {
     for (const Entry* each : {optimizer, param}) {
       if (each != nullptr) t.remark(*each, why);
     }
-  };
-  if (optimizer == nullptr && param == nullptr) return;
-  if (!t.has_host()) return note("device and host are one memory on a CPU");
-  const Setting* decided = t.other(kOffload);
-  if (decided != nullptr && decided->origin == kCommandLine) {
-    return note(fmt::format("the command line's {} counts more", kOffload));
   }
-  if (stage == nullptr || stage->value == 0) return note("without ZeRO nothing is sharded");
-  const Entry& first = optimizer != nullptr ? *optimizer : *param;
-  if (!stage->is_auto() && stage->value != 3) {
-    first.refuse(
-        fmt::format("is {}, but with stage {} nothing moves to the host here; use stage 3, or "
-                    "leave it out",
-                    first.shown(), stage->shown()));
+};
+
+// ZeRO-1 and ZeRO-2: what the optimizer steps. As in DeepSpeed, the gradients of ZeRO-2 follow it
+// bucket by bucket.
+void read_owned(Translation& t, const Moved& moved, const Entry& stage) {
+  if (moved.param != nullptr) {
+    moved.param->refuse(fmt::format(
+        "is {}, but with stage {} each forward reads whole parameters on every rank; use stage 3, "
+        "or offload_optimizer alone",
+        moved.param->shown(), stage.shown()));
   }
-  if (optimizer == nullptr || param == nullptr) {
-    first.refuse(fmt::format(
+  t.give(kOptimizer, "true", *moved.optimizer);
+  if (stage.value == 2) t.give(kGrads, "true", *moved.optimizer);
+  t.note(*moved.optimizer, stage.value == 2
+                               ? "masters, optimizer state and gradients of what a rank owns are "
+                                 "in the memory of the host"
+                               : "masters and optimizer state of what a rank owns are in the "
+                                 "memory of the host");
+}
+
+// ZeRO-3.
+void read_sharded(Translation& t, const Moved& moved) {
+  if (moved.optimizer == nullptr || moved.param == nullptr) {
+    moved.first().refuse(fmt::format(
         "is {}, but {} is not: shards of parameters are the optimizer's masters here, and move "
         "together with its state; use \"cpu\" for both or neither, or decide with --{}",
-        first.shown(), optimizer == nullptr ? "offload_optimizer" : "offload_param", kOffload));
+        moved.first().shown(), moved.optimizer == nullptr ? "offload_optimizer" : "offload_param",
+        kParams));
   }
-  t.give(kOffload, "true", *optimizer);
-  t.note(*param, "parameters, masters and optimizer state are in the memory of the host");
+  t.give(kParams, "true", *moved.optimizer);
+  t.note(*moved.param, "parameters, masters and optimizer state are in the memory of the host");
+}
+
+}  // namespace
+
+void read_offload(Translation& t) {
+  const Moved moved = {
+      find_offload(t, "offload_optimizer", {"cpu_offload"}),
+      find_offload(t, "offload_param", {"cpu_offload_params", "cpu_offload_param"})};
+  const Entry* stage = t.find("zero_optimization.stage");
+  if (moved.optimizer == nullptr && moved.param == nullptr) return;
+  if (!t.has_host()) return moved.remark(t, "device and host are one memory on a CPU");
+  for (const char* key : {kParams, kOptimizer}) {
+    const Setting* decided = t.other(key);
+    if (decided == nullptr || decided->origin != kCommandLine) continue;
+    return moved.remark(t, fmt::format("the command line's {} counts more", key));
+  }
+  if (stage == nullptr || stage->value == 0) {
+    return moved.remark(t, "without ZeRO nothing is sharded");
+  }
+  const bool is_owned = !stage->is_auto() && stage->value != 3;
+  is_owned ? read_owned(t, moved, *stage) : read_sharded(t, moved);
 }
 
 }  // namespace fsdp::config::deepspeed

@@ -35,7 +35,11 @@ Row own(const char* path, const char* why = "") {
   return {.use = Use::own, .path = path, .why = why};
 }
 
-constexpr const char* kOffload = "`parallel.offload_params`; on a CPU a note";
+constexpr const char* kOffloadOptimizer =
+    "stage 1: `parallel.offload_optimizer`; 2: and `parallel.offload_grads`; 3: with "
+    "`offload_param`, `parallel.offload_params`; on a CPU a note";
+constexpr const char* kOffloadParam =
+    "stage 3: with `offload_optimizer`, `parallel.offload_params`; on a CPU a note";
 constexpr const char* kOffloadDetail = "it says how to offload, and not what";
 constexpr const char* kQuantized = "parameters and gradients travel unquantized";
 constexpr const char* kTorchDetail = "it says how PyTorch computes, not what";
@@ -263,7 +267,7 @@ Table zero_only() {
 Table offload() {
   return within("zero_optimization",
                 {
-                    own("offload_optimizer.device", kOffload),
+                    own("offload_optimizer.device", kOffloadOptimizer),
                     idle("offload_optimizer.pin_memory", kOffloadDetail),
                     idle("offload_optimizer.buffer_count", kOffloadDetail),
                     idle("offload_optimizer.fast_init", kOffloadDetail),
@@ -271,7 +275,7 @@ Table offload() {
                     idle("offload_optimizer.nvme_path", kOffloadDetail),
                     idle("offload_optimizer.pipeline_read", kOffloadDetail),
                     idle("offload_optimizer.pipeline_write", kOffloadDetail),
-                    own("offload_param.device", kOffload),
+                    own("offload_param.device", kOffloadParam),
                     idle("offload_param.pin_memory", kOffloadDetail),
                     idle("offload_param.buffer_count", kOffloadDetail),
                     idle("offload_param.buffer_size", kOffloadDetail),

@@ -45,6 +45,10 @@ std::string title_of(const ShortRun& run) {
     text += fmt::format(", in {}, gradients in {}", name_of(param), name_of(reduce));
   }
   if (recipe.checkpoints_blocks()) text += ", blocks checkpointed";
+  if (recipe.sharding.offload.optimizer) {
+    text += recipe.sharding.offload.grads ? ", optimizer and gradients offloaded"
+                                          : ", optimizer offloaded";
+  }
   if (recipe.strategy != Strategy::fsdp) return text;
   if (recipe.replicas > 1) {
     const int shards = recipe.shards();

@@ -87,10 +87,8 @@ std::string strategies_table(const ShortRun& run, const CostModel& machine) {
         std::pair("zero2", Strategy::zero2), std::pair("fsdp", Strategy::fsdp)}) {
     ShortRun each = run;
     each.recipe.strategy = strategy;
-    if (strategy != Strategy::fsdp) {
-      each.recipe.replicas = 1;
-      each.recipe.sharding.offload = {};
-    }
+    if (strategy != Strategy::fsdp) each.recipe.replicas = 1;
+    if (strategy != run.recipe.strategy) each.recipe.sharding.offload = {};
     const Measured measured = measure(each, machine);
     text +=
         fmt::format("{:8}  {:>10}  {:>13}  {:>15}  {:>13}  {:>11}\n", name,
