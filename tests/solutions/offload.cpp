@@ -117,6 +117,21 @@ TEST_CASE("Offload is refused where it makes no sense, and the message says why"
         std::string::npos);
   CHECK(refusal(kParams).find("offload on cpu: its memory is the host's memory") !=
         std::string::npos);
+  CHECK(refusal({.optimizer = true}).find("the shards of fully_shard() are the optimizer's") !=
+        std::string::npos);
+}
+
+TEST_CASE("Offload of masters is refused where it makes no sense, and the message says why") {
+  nn::TransformerLM model(nn::TransformerConfig::nano());
+  const auto refusal = [&](optim::Offload offload) {
+    return message_of<Error>([&] { optim::MasterWeights(model.variables(), {}, {}, {}, offload); });
+  };
+  CHECK_THAT(refusal({.params = true}), contains("offload of parameters needs shards"));
+  CHECK_THAT(refusal({.grads = true}), contains("needs offload of the optimizer"));
+  CHECK_THAT(refusal({.optimizer = true}), contains("its memory is the host's memory"));
+  Context context({.has_cpu_host = true});
+  const ContextScope scope(context);
+  CHECK_THAT(refusal({.optimizer = true}), contains("is for masters in parts"));
 }
 
 }  // namespace fsdp::testing::offload_test
